@@ -14,28 +14,48 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from jq.api import calibrate, compare, compile, explain, plan, rewrite
-    from jq.base.errors import CompilerError, JqError, UserError
-    from jq.device.checking import check
-    from jq.device.embedding import embed
-    from jq.device.estimating import estimate
-    from jq.device.exporting import export
-    from jq.device.golden import vectors
-    from jq.driver.compiled import CompiledModel, load
-    from jq.driver.weights.quantize import quantize_weights
-    from jq.frontends.frameworks import from_equinox, from_haiku, from_keras, from_linen, from_nnx
-    from jq.frontends.gguf import load_gguf
-    from jq.frontends.model import Model
-    from jq.frontends.onnx import load_onnx
-    from jq.frontends.source import Source, trace
-    from jq.frontends.tracing.fake_quant import fake_quant, mx_fake_quant
-    from jq.ir.quantized.encoding import encoding
-    from jq.language.model import LanguageModel
-    from jq.mixed_precision.run import search
-    from jq.planning.calibration.ranges import Ranges
-    from jq.reporting.measuring.measure import bench
-    from jq.reporting.report import report
+if TYPE_CHECKING:  # `as` says to type checkers that the name is public
+    from jq.api import (
+        calibrate as calibrate,
+        compare as compare,
+        compile as compile,
+        explain as explain,
+        plan as plan,
+        rewrite as rewrite,
+    )
+    from jq.base.errors import (
+        CompilerError as CompilerError,
+        JqError as JqError,
+        UserError as UserError,
+    )
+    from jq.device.checking import check as check
+    from jq.device.embedding import embed as embed
+    from jq.device.estimating import estimate as estimate
+    from jq.device.exporting import export as export
+    from jq.device.golden import vectors as vectors
+    from jq.driver.compiled import CompiledModel as CompiledModel, load as load
+    from jq.driver.weights.quantize import quantize_weights as quantize_weights
+    from jq.frontends.frameworks import (
+        from_equinox as from_equinox,
+        from_haiku as from_haiku,
+        from_keras as from_keras,
+        from_linen as from_linen,
+        from_nnx as from_nnx,
+    )
+    from jq.frontends.gguf import load_gguf as load_gguf
+    from jq.frontends.model import Model as Model
+    from jq.frontends.onnx import load_onnx as load_onnx
+    from jq.frontends.source import Source as Source, trace as trace
+    from jq.frontends.tracing.fake_quant import (
+        fake_quant as fake_quant,
+        mx_fake_quant as mx_fake_quant,
+    )
+    from jq.ir.quantized.encoding import encoding as encoding
+    from jq.language.model import LanguageModel as LanguageModel
+    from jq.mixed_precision.run import search as search
+    from jq.planning.calibration.ranges import Ranges as Ranges
+    from jq.reporting.measuring.measure import bench as bench
+    from jq.reporting.report import report as report
 
 _FRAMEWORKS = ("from_equinox", "from_haiku", "from_keras", "from_linen", "from_nnx")
 _HOMES = {

@@ -15,6 +15,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,7 @@ from jq import api
 from jq.api import compare
 from jq.base.errors import JqError
 from jq.base.system.memory import peak_rss_bytes
+from jq.base.system.processor import this_processor
 from jq.driver.comparison.outputs import samples_of
 from jq.frontends.model import Batch, Model, batches
 from jq.reporting import doctor
@@ -70,7 +72,7 @@ def benchmark(
             for n in threads:
                 rows += run_all(name, built, n, seconds, size)
     output.mkdir(parents=True, exist_ok=True)
-    machine = {"cpu": doctor.cpu(), "versions": doctor.versions()}
+    machine = {"cpu": doctor.describe(this_processor()), "versions": doctor.versions()}
     document = {"machine": machine, "rows": rows}
     (output / "results.json").write_text(json.dumps(document, indent=1) + "\n")
     plot(rows, output)
@@ -93,7 +95,7 @@ def build_all(
     return built, samples_of(inputs)
 
 
-def inputs_of(source: api.Source) -> list[np.ndarray]:
+def inputs_of(source: api.Source) -> Sequence[np.ndarray]:
     """The model's example, or random values where it gives shapes alone."""
     if source.model is not None and not shapes_alone(source.model):
         calls = source.calls([source.model.example_inputs])
@@ -113,7 +115,7 @@ def build(
     source: api.Source,
     pipeline: str,
     target: str,
-    inputs: list[np.ndarray],
+    inputs: Sequence[np.ndarray],
     data: list[Batch],
     folder: Path,
 ) -> Built:
@@ -124,6 +126,7 @@ def build(
     audit = compiled.audit()
     worst = min(compare(source, compiled, data or None).outputs, key=lambda o: o.sqnr_db)
     saved = api.load(path)
+    assert isinstance(saved.vmfb, Path) and isinstance(saved.parameters, Path | None)
     return Built(
         pipeline=pipeline,
         target=target,

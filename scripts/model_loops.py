@@ -99,7 +99,13 @@ class Row:
 def kernels(isa: str) -> list[Kernel]:
     """Of a transformer's size and of a network's middle; codes as the product reads them."""
     unsigned = get_isa(isa).dot.lhs_unsigned
-    image = {"batch": 1, "height": 14, "width": 14, "window": (3, 3), "unsigned": unsigned}
+    image: dict[str, Any] = {
+        "batch": 1,
+        "height": 14,
+        "width": 14,
+        "window": (3, 3),
+        "unsigned": unsigned,
+    }
     shape: dict[str, Any] = {"m": 128, "k": 384, "n": 1536, "epilogue": (Dequantize(), Bias())}
     pairs = [PairGemm(isa=isa, chains=48, **shape)] if get_isa(isa).pairs else []
     return [

@@ -181,7 +181,7 @@ def _nudged(x: Arrays) -> Arrays:
     first = np.array(x[0])
     if first.dtype.kind == "f":
         first.reshape(-1)[first.size // 2] += (first.max() - first.min()) / 255
-    return (first, *x[1:])
+    return [first, *x[1:]]
 
 
 def _alike(ours: Any, theirs: Any, names: list[str]) -> str:

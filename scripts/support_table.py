@@ -9,6 +9,7 @@ with blocks, and keeps the better answer. Writes the page anew:
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Iterable
 from functools import cache
@@ -26,7 +27,7 @@ from jq.formats import Format
 
 TARGET = "avx512_vnni"
 OPS = {"table": "gather", "w": "dot_general", "k": "convolution"}
-PIPELINES = {
+PIPELINES: dict[str, list[tuple[str, Any]]] = {
     "float activations": [("int8-weight-only", {})],
     "dynamic int8": [("int8-dynamic", {}), ("int4-dynamic", {})],
     "static int8": [("int8-static", {}), ("int8-static", {"weights.granularity": "per-block"})],
@@ -119,4 +120,5 @@ def page(names: Iterable[str]) -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     print(page(sorted(Format.registry)), end="")

@@ -144,7 +144,7 @@ def _facts(path: Path) -> dict[str, Any]:
 
 def _fingerprint(source: Source, contender: Contender) -> str:
     """Of what the program depends on."""
-    build = contender.build
+    build: Any = contender.build
     if isinstance(build, partial):
         build, given = build.func, dict(build.keywords)
     else:

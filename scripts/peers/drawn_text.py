@@ -66,7 +66,7 @@ def _line(rng: np.random.Generator, size: tuple[int, int]) -> np.ndarray:
     font = _font(FONTS[rng.integers(len(FONTS))], int(height * rng.uniform(0.55, 0.75)))
     image = Image.new("L", (width, height), int(paper))
     text = " ".join(WORDS[i] for i in rng.integers(len(WORDS), size=6))
-    ImageDraw.Draw(image).text((rng.integers(2, 8), height // 10), text, int(ink), font=font)
+    ImageDraw.Draw(image).text((int(rng.integers(2, 8)), height // 10), text, int(ink), font=font)
     return np.asarray(image, np.float32)
 
 

@@ -106,7 +106,7 @@ def kept_axes(graph: Graph, node: onnx.NodeProto) -> Nodes:
 def squares(graph: Graph, node: onnx.NodeProto) -> Nodes:
     if node.op_type != "ReduceSumSquare":
         return None
-    power = graph.new("Pow", [node.input[0], graph.add_constant(np.float32(2))])
+    power = graph.new("Pow", [node.input[0], graph.add_constant(np.array(2, np.float32))])
     inputs = [power.output[0], *node.input[1:]]
     keep = attribute(node, "keepdims", 1)
     return [power, graph.new("ReduceSum", inputs, node.output[0], keepdims=keep)]
@@ -195,7 +195,10 @@ def clips(graph: Graph, node: onnx.NodeProto) -> Nodes:
             return [graph.new("Relu", [x], node.output[0])]
         relu = graph.maker.get(x)
         if node.op_type == "Min" and relu is not None and relu.op_type == "Relu":
-            bounds = [graph.add_constant(np.float32(0)), graph.add_constant(value.reshape(()))]
+            bounds = [
+                graph.add_constant(np.array(0, np.float32)),
+                graph.add_constant(value.reshape(())),
+            ]
             return [graph.new("Clip", [relu.input[0], *bounds], node.output[0])]
     return None
 

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from iree.compiler.tools.binaries import find_tool
 
 import jq
 from jq import api
-from jq.iree.compiler import HOST_FLAGS, find_tool
+from jq.iree.compiler import HOST_FLAGS
 from peers.case import DYNAMIC, FLOAT, STATIC, WEIGHTS4, WEIGHTS8, Case, Contender, Source
 
 # Kinds of the pipelines; a pipeline of another name is compared with static peers.

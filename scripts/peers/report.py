@@ -34,7 +34,8 @@ def compare(rows: Sequence[Row]) -> None:
 
 def saturated(row: Row) -> bool:
     """Whether a program's error is larger than its own on exact integers."""
-    exact = min(row.get("exact_sqnr_db", row["sqnr_db"]), ROUNDING_DB)
+    own: float = row["sqnr_db"]
+    exact = min(row.get("exact_sqnr_db", own) or 0.0, ROUNDING_DB)
     return bool(exact - row["sqnr_db"] > EQUAL_DB)
 
 

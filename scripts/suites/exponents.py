@@ -31,7 +31,7 @@ RECOVERY = (True, False, ["gptq"], ["clip"], ["smooth"], ["awq"], ["bias-correct
 class Drawn:
     """`relu(x @ first * unit) @ second`, or the second product alone without `first`."""
 
-    params: dict[str, np.ndarray]
+    params: dict[str, Any]
     samples: list[np.ndarray]
     pipeline: str
     recovery: Any
@@ -56,7 +56,7 @@ def drawn(seed: int) -> Drawn:
     exponents = rng.integers(-112, 124, OUT)
     exponents[rng.random(OUT) < 0.4] = 0
     second = rng.standard_normal((width, OUT))
-    params = {"second": {"kernel": np.ldexp(second, exponents).astype(np.float32)}}
+    params: dict[str, Any] = {"second": {"kernel": np.ldexp(second, exponents).astype(np.float32)}}
     if two:
         first = np.ldexp(rng.standard_normal((WIDTH, width)), hidden)
         params["first"] = {"kernel": first.astype(np.float32)}

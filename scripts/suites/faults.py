@@ -24,7 +24,7 @@ from typing import Any
 _CLEAN = multiprocessing.get_context("forkserver")
 WAYS = ("full", "memory", "killed")
 KILLED = 77  # exit code
-_EVENTS = ("os.rename", "os.mkdir", "os.chmod", "mmap.__new__", "subprocess.Popen")
+_EVENTS: tuple[str, ...] = ("os.rename", "os.mkdir", "os.chmod", "mmap.__new__", "subprocess.Popen")
 _EVENTS += ("tempfile.mkstemp", "tempfile.mkdtemp")
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
@@ -88,13 +88,13 @@ def _watched(run: _Run) -> Iterator[None]:
         found.close()
         return opens("/dev/full", mode.replace("x", "w"), *rest, **named)
 
-    def synced(handle: int) -> None:
+    def synced(handle: Any) -> None:
         if _run is not None:
             _run.point("fsync")
         syncs(handle)
 
     io.open = builtins.open = opened
-    os.fsync, _run = synced, run
+    os.fsync, _run = synced, run  # type: ignore[assignment]
     try:
         yield
     finally:

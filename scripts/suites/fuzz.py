@@ -160,7 +160,8 @@ class _Copy:
 
     def failures(self) -> Iterator[tuple[int, str]]:
         """Those that it tells, until it ends or is stuck at one and ended."""
-        rest, at, since = b"", (-2, 0), (0.0, 0.0)
+        rest, since = b"", (0.0, 0.0)
+        at: tuple[int, ...] = (-2, 0)
         while True:
             ready, _, _ = select.select([self.told], [], [], 0.2)
             if ready:
@@ -197,7 +198,7 @@ def _asked(copy: _Copy) -> Any:
         _: Worker, function: str, data: bytes, what: str, *, size: int | None = None, **rest: Any
     ) -> Any:
         memory = limits().reading(len(data) if size is None else size).memory
-        index, _, tried, read = copy.state()
+        index, _seen, tried, read = copy.state()
         copy.tell(index, 1, tried, read)
         stack = resource.getrlimit(resource.RLIMIT_STACK)
         resource.setrlimit(resource.RLIMIT_STACK, (STACK, stack[1]))

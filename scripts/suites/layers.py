@@ -63,6 +63,6 @@ def classes(module: Any, base: type) -> list[str]:
     return [n for n, m in members.items() if inspect.isclass(m) and issubclass(m, base)]
 
 
-def judge(batch: Sequence[tuple[str, str]], pipeline: str) -> list[Outcome]:
+def judge(batch: Sequence[tuple[str, str]], pipeline: str) -> list[Outcome | None]:
     """What becomes of these layers, each the name of a table and one of a case."""
     return program.judge([table(module).cases[name]() for module, name in batch], pipeline)

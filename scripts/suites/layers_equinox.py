@@ -91,7 +91,9 @@ def _layers() -> dict[str, Callable[[], Case]]:
         ),
         "WeightNorm": (lambda: nn.WeightNorm(nn.Linear(7, 5, key=KEY)), (x,)),
     }
-    made = {name: lambda n=name, m=make, x=x: _case(n, m, *x) for name, (make, x) in plain.items()}
+    made: dict[str, Callable[[], Case]] = {
+        name: lambda n=name, m=make, x=x: _case(n, m, *x) for name, (make, x) in plain.items()
+    }
     made["BatchNorm"] = lambda: _stateful(
         "BatchNorm",
         lambda: eqx.nn.make_with_state(nn.BatchNorm)(7, "batch", mode="batch"),

@@ -80,7 +80,9 @@ _LEFT_OUT = {
 
 
 def _functions() -> dict[str, Callable[[], Case]]:
-    made = {n: lambda n=n, f=f, x=x: _case(n, f, *x) for n, (f, x) in _SPECIAL.items()}
+    made: dict[str, Callable[[], Case]] = {
+        n: lambda n=n, f=f, x=x: _case(n, f, *x) for n, (f, x) in _SPECIAL.items()
+    }
     x = jnp.asarray(numbers(3, 7) * 3)
     for name in _public(jax.nn):
         if name not in {*_SPECIAL, *_LEFT_OUT}:

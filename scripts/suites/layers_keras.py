@@ -136,7 +136,7 @@ def _others() -> dict[str, tuple[Callable[[], Any], tuple[Any, ...]]]:
         "TimeDistributed": (lambda: layers.TimeDistributed(layers.Dense(4)), rows),
         "UnitNormalization": (lambda: layers.UnitNormalization(), x),
     }
-    made = {name: (make, (arg,)) for name, (make, arg) in unary.items()}
+    made: dict[str, Any] = {name: (make, (arg,)) for name, (make, arg) in unary.items()}
     for name in ("Add", "Average", "Concatenate", "Maximum", "Minimum", "Multiply", "Subtract"):
         made[name] = (lambda n=name: getattr(layers, n)()), (pair,)
     made["Dot"] = (lambda: layers.Dot(1)), (pair,)

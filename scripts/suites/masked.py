@@ -1,4 +1,4 @@
-"""Attention under masks: the cases of `scripts/masks.py`.
+"""Attention under masks: the cases of `scripts/suite.py masks`.
 
 One program has every shape in every spelling; each of its four samples is padded or packed in
 another way. Right is what is finite where JAX is, and within a share of the error of the row.

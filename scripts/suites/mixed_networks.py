@@ -73,7 +73,7 @@ def attention(layer: Layer, x: Array) -> Array:
 
 # How many of the names each has.
 NETWORKS = {residual: 2, dense: 4, inception: 5, ladder: 5, gated: 4, attention: 5}
-KINDS = {
+KINDS: dict[str, dict[str, Any]] = {
     "linen": {
         "conv": lambda name, n: linen.Conv(n, (3, 3), name=name),
         "point": lambda name, n: linen.Conv(n, (1, 1), name=name),
@@ -161,7 +161,10 @@ def _network(case: Case) -> Callable[[Layer, Array], Array]:
 def judge(cases: Sequence[Case]) -> list[Outcome | None]:
     """Of one case."""
     (case,) = cases
-    (pipeline, overrides), layers = RULES[case.rules], NAMES[: NETWORKS[_network(case)]]
+    (pipeline, overrides), layers = (
+        RULES[case.rules],
+        NAMES[: list(NETWORKS.values())[case.network]],
+    )
     rules = [f"*{name}*: {overrides[name]}" for name in layers if name in overrides]
     given = {"pipeline": pipeline, "settings": SETTINGS, "rules": rules}
     return [outcome(identify(case), model(case), given, layers, case.iree)]

@@ -8,7 +8,19 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-_NUMBERS = (0, 1, -1, 127, 255, 1 << 15, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 40, 1 << 62)
+_NUMBERS: tuple[int, ...] = (
+    0,
+    1,
+    -1,
+    127,
+    255,
+    1 << 15,
+    (1 << 31) - 1,
+    1 << 31,
+    (1 << 32) - 1,
+    1 << 40,
+    1 << 62,
+)
 _NUMBERS += ((1 << 63) - 1, -(1 << 63), (1 << 64) - 1)
 _WORDS = (b"", b"\0", b"\xff\xfe", b"nan", b"-1", b"1e999", b"null", b"[[[[", b'"', b"\n", b"../x")
 _VALUES: tuple[Any, ...] = (None, True, -1, 0, 1 << 31, 1 << 64, 10**400, 1e308, 0.5, "", "x", "\0")

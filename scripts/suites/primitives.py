@@ -57,7 +57,7 @@ def chosen(sample: int | None = None, groups: Sequence[str] = ()) -> list[int]:
     return kept
 
 
-def judge(batch: Sequence[int], pipeline: str) -> list[Outcome]:
+def judge(batch: Sequence[int], pipeline: str) -> list[Outcome | None]:
     """What becomes of these harnesses."""
     cases = [case(ALL[i], weights=pipeline != "float") for i in batch]
     return program.judge(cases, pipeline)

@@ -120,9 +120,9 @@ def _compared(
         limits = [0.0] * len(pairs)
         if any(_noise(a, b, 0.0) for a, b in pairs):
             limits = power(_plain(case.fn), case.weights, case.inputs, STEPS[pipeline])
-        found = [_noise(a, b, limit) for (a, b), limit in zip(pairs, limits, strict=True)]
-        verdict = WRONG if any(found) else RIGHT
-        return Outcome(case.group, case.name, verdict, "; ".join(filter(None, found)))
+        noise = [_noise(a, b, limit) for (a, b), limit in zip(pairs, limits, strict=True)]
+        verdict = WRONG if any(noise) else RIGHT
+        return Outcome(case.group, case.name, verdict, "; ".join(filter(None, noise)))
     room = case.room(pipeline) or [0.0] * len(theirs)
     if case.smooth:
         room = [a + b for a, b in zip(room, _conditioning(case, theirs), strict=True)]

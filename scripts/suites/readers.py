@@ -31,8 +31,9 @@ from jq.frontends.tracing.entry import trace
 from jq.language.decoder.gguf import read_gguf
 from jq.language.decoder.huggingface import read_config, read_huggingface
 from jq.language.decoder.safetensors import read_file
-from jq.language.saved import MANIFEST, VERSION
+from jq.language.saved import VERSION
 from jq.language.saved import load as load_saved
+from jq.language.saved_files import MANIFEST
 from jq.language.store import Options, as_json, described
 from jq.language.tokenizer import tokenizer_of_folder, tokenizer_of_gguf
 from jq.passes.pipeline import load_pipeline
@@ -97,9 +98,8 @@ def _contents(folder: Path) -> list[bytes]:
 
 
 def _read_gguf(path: Path) -> None:
-    for reads in (describe_gguf, load_gguf, read_gguf):
-        found = reads(path)
-    tokenizer_of_gguf(found[2].metadata, str(path)).encode("a b")  # type: ignore[index]
+    describe_gguf(path), load_gguf(path)
+    tokenizer_of_gguf(read_gguf(path)[2].metadata, str(path)).encode("a b")
 
 
 def _ranges(_: Path) -> list[bytes]:

@@ -11,10 +11,10 @@ HEAD = """# What is refused
 
 JAX ships cases of its primitives, 5,594 in 132 groups. These are the ones that the pipeline `float`
 refuses, by group and reason, each with one of its cases. All others are to give the numbers of
-`jax.jit`: `tests/suites` holds a fixed sample to that, `scripts/harnesses.py` any number of them. A
-refusal is a `UserError`: it says what is refused, where, and what to do.
+`jax.jit`: `tests/suites` holds a fixed sample to that, `scripts/suite.py harnesses` any number of
+them. A refusal is a `UserError`: it says what is refused, where, and what to do.
 
-Written by `scripts/harnesses.py --refusals docs/reference/refusals.md`; do not edit.
+Written by `scripts/suite.py harnesses --refusals docs/reference/refusals.md`; do not edit.
 
 | group | cases | one of them | what the error says |
 |---|---|---|---|

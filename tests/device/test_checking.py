@@ -23,7 +23,7 @@ ON_AXES = [
     *("tanh", "add", "reduce_max", "max", "broadcast_in_dim", "sub#2", "sub", "exp", "reduce_sum"),
     *("broadcast_in_dim#2", "div#2", "div", "mul"),
 ]
-# Of `scripts/check_refusals.py`, which has every model and target.
+# Of `scripts/check.py refusals`, which has every model and target.
 SAMPLE = {
     "conv_groups": ("ethos-u-like", ["kernel"]),
     "sorted": ("npu-int8", ["sort/sort"]),

@@ -141,13 +141,13 @@ def test_functions_that_composites_name_go_along(tmp_path: Path) -> None:
 
 
 def test_a_scalar_is_padded() -> None:
-    """Graph 910047 of `scripts/differential.py`: there is no axis to pad."""
+    """Graph 910047 of `scripts/suite.py differential`: there is no axis to pad."""
     none: dict[str, list[int]] = {f"edge_padding_{end}": [] for end in ("low", "high")}
     step = {**none, "interior_padding": [], "shape": []}
     assert OPS["pad"](step, np.float32(3), np.float32(0)) == 3
 
 
 def test_the_least_integer_is_divided() -> None:
-    """Graph 201325 of `scripts/differential.py`: its magnitude is no int8."""
+    """Graph 201325 of `scripts/suite.py differential`: its magnitude is no int8."""
     least, by = np.full(4, -128, np.int8), np.array([6, -6, 1, -128], np.int8)
     assert OPS["divide"]({}, least, by).tolist() == [-21, 21, -128, 1]

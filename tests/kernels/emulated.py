@@ -1,4 +1,4 @@
-"""Kernels on a processor that this machine is not: `scripts/check_arm.py` sets it up.
+"""Kernels on a processor that this machine is not: `scripts/check.py arm` sets it up.
 
 `JAXQ_EMULATOR` is a command that starts a Python of the other architecture, which has NumPy and
 IREE's runtime. The tests of kernels then compile for that architecture and run there, all in one

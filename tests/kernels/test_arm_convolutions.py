@@ -14,7 +14,7 @@ from tests.kernels import emulated
 from tests.support.texts import built_for_iree, load
 
 pytestmark = pytest.mark.skipif(
-    not emulated.COMMAND, reason="needs an emulator: scripts/check_arm.py"
+    not emulated.COMMAND, reason="needs an emulator: scripts/check.py arm"
 )
 RNG = np.random.default_rng(0)
 TARGET = load_target("aarch64_i8mm")

@@ -64,7 +64,7 @@ def test_tiles_fit_registers_and_cover(isa: str) -> None:
 
 
 def test_the_chosen_tile_is_among_the_fastest() -> None:
-    """Against what `scripts/benchmark_kernels.py --family tiles --write` measured."""
+    """Against what `scripts/benchmark.py kernels --family tiles --write` measured."""
     tables = json.loads(Path(__file__).with_name("measured_tiles.json").read_text())
     lost = []
     for where, table in tables.items():

@@ -13,7 +13,7 @@ import jq
 from jq.base.errors import UserError
 from jq.formats import Encoding, get_format
 from jq.ir.oracle.xla import XlaExecutable
-from scripts.check_cache import decode, whole
+from scripts.checks.cache import decode, whole
 
 gpt = importlib.import_module("jq.models.zoo.gpt")
 INT8 = {"kv_cache.format": "int8"}
@@ -27,7 +27,7 @@ def model():
 
 
 def test_greedy_decoding_has_the_bits_of_the_whole_sequence(model):
-    """`scripts/check_cache.py` does the same with the full model."""
+    """`scripts/check.py cache` does the same with the full model."""
     # In bfloat16 matrix tiles and single rows differ by roundings (docs/internals/kernels.md).
     exact = {"attention_precision": "float32"}
     step = jq.compile(model, pipeline="int8-dynamic", settings=INT8 | exact)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scripts.benchmark_kernels import FAMILIES, operations
+from scripts.benchmarks.kernels import FAMILIES, operations
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -1,4 +1,4 @@
-"""A sample of `scripts/differential.py`: graphs of every kind, and that what is wrong is seen."""
+"""A sample of `scripts/suite.py differential`: graphs of every kind, and a wrong one is seen."""
 
 from __future__ import annotations
 

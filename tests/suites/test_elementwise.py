@@ -15,7 +15,7 @@ from tests.support.child import SCRIPTS
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sys, "path", [str(SCRIPTS), *sys.path])
-    return importlib.import_module("elementwise")
+    return importlib.import_module("suites.commands.elementwise")
 
 
 CASES = ["UNARY-float32", "UNARY-bfloat16", "BINARY-float32", "FORMULAS-float32"]

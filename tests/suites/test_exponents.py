@@ -1,4 +1,4 @@
-"""A sample of `scripts/exponents.py`, and of what recovery does with exponents of float32."""
+"""A sample of `scripts/suite.py exponents`, and of what recovery does with exponents of float32."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sample of `scripts/fuzz.py`, always the same one; readers behind a process run by hand."""
+"""A sample of `scripts/suite.py fuzz`, always the same; readers behind a process run by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fixed sample of JAX's own cases; `scripts/harnesses.py` runs all of them."""
+"""A fixed sample of JAX's own cases; `scripts/suite.py harnesses` runs all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fixed sample of layers and functions; `scripts/layers.py` runs all of them."""
+"""A fixed sample of layers and functions; `scripts/suite.py layers` runs all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Artifacts in memory that is watched; `scripts/memory.py` runs any number of cases."""
+"""Artifacts in memory that is watched; `scripts/suite.py memory` runs any number of cases."""
 
 from __future__ import annotations
 

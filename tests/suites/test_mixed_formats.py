@@ -1,4 +1,4 @@
-"""A sample of `scripts/mixed_formats.py`."""
+"""A sample of `scripts/suite.py mixed_formats`."""
 
 from __future__ import annotations
 

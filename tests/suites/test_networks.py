@@ -1,4 +1,4 @@
-"""A sample of `scripts/differential.py --networks`: op by op, and what is wrong is seen."""
+"""A sample of `scripts/suite.py differential --networks`: op by op, and what is wrong is seen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sample of `scripts/differential.py --pairs`, and that what is wrong is seen."""
+"""A sample of `scripts/suite.py differential --pairs`, and that what is wrong is seen."""
 
 from __future__ import annotations
 

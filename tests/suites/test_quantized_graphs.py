@@ -1,4 +1,4 @@
-"""A fixed sample of drawn graphs; `scripts/quantized_graphs.py` runs 500."""
+"""A fixed sample of drawn graphs; `scripts/suite.py quantized_graphs` runs 500."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sample of `scripts/differential.py --references`, and that what is wrong is seen."""
+"""A sample of `scripts/suite.py differential --references`, and that what is wrong is seen."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Quantized ops as StableHLO's specification defines them; its own cases run by
-`scripts/stablehlo_cases.py`. The examples have the values of the specification's."""
+`scripts/suite.py stablehlo_cases`. The examples have the values of the specification's."""
 
 from __future__ import annotations
 

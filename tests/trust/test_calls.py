@@ -1,5 +1,5 @@
 """Artifacts that are called from several threads, and processes that share a cache; 100,000 calls
-are `scripts/calls.py`."""
+are `scripts/suite.py calls`."""
 
 from __future__ import annotations
 

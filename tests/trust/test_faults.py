@@ -1,7 +1,7 @@
 """Whatever call of the system fails while something is written: it is the old one or the new one,
 whole, nothing lies beside it, and what is kept between runs can be used.
 
-`scripts/faults.py` does the same with whole compiles, calibrations and searches.
+`scripts/suite.py faults` does the same with whole compiles, calibrations and searches.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def test_text_in_bytecode_that_is_not_utf8(tmp_path: Path) -> None:
 
 def test_a_type_that_contains_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """MLIR's reader of bytecode follows it forever: the time of the processor is limited, too. The
-    file is one of `scripts/fuzz.py`: one byte makes a function's type its own argument."""
+    file is one of `scripts/suite.py fuzz`: one byte makes a function's type its own argument."""
     monkeypatch.setattr(Limits, "reading", lambda *_: Reading(1, 600, 1 << 30))
     with pytest.raises(UserError, match=r"more than 1 s .*--timeout allows more"):
         trace(Path(__file__).parent / "type_in_itself.mlirbc")

@@ -91,7 +91,7 @@ def convolution(p: Params, at: str, x: Any, linear: Linear, *, f: Any, kind: int
     steps = (1 + kind, 1)
     layout = ("NHWC", "HWIO", "NHWC")
     y = jax.lax.conv_general_dilated(
-        image, p[f"{at}/kernel"], steps, "SAME", dimension_numbers=layout
+        image, jnp.asarray(p[f"{at}/kernel"]), steps, "SAME", dimension_numbers=layout
     )
     y = jnp.repeat(f(y), 1 + kind, axis=1)
     return linear(y.reshape(*x.shape[:2], -1), p[f"{at}/out"])

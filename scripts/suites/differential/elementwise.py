@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -153,7 +154,7 @@ def signs(g: Graph) -> Value | None:
 
 
 # Each on the multiples of 1/16 between -8 and 8, in parts of which it is defined.
-FUNCTIONS = {
+FUNCTIONS: dict[str, tuple[Any, float, float]] = {
     "exponential": (np.exp, -8, 2.0),
     "exponential_minus_one": (np.expm1, -8, 2.0),
     "log": (np.log, 1, 8.0),

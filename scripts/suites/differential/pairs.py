@@ -67,12 +67,12 @@ def split(drawn: Network) -> tuple[np.ndarray, np.ndarray]:
 def permuted(drawn: Network) -> tuple[np.ndarray, np.ndarray]:
     params, rng = dict(drawn.params), np.random.default_rng(0)
     for i, block in enumerate(drawn.blocks):
-        for first, second, group in HIDDEN.get(block.func.__name__, ()):  # type: ignore[attr-defined]
+        for first, second, group in HIDDEN.get(block.func.__name__, ()):  # type: ignore[attr-defined,arg-type]
             a, b = params[f"b{i}/{first}"], params[f"b{i}/{second}"]
             width = a.shape[-1] // group
             order = np.concatenate([k * width + rng.permutation(width) for k in range(group)])
             params[f"b{i}/{first}"] = a[..., order]
-            params[f"b{i}/{second}"] = _second(block.func.__name__, b, order)  # type: ignore[attr-defined]
+            params[f"b{i}/{second}"] = _second(block.func.__name__, b, order)  # type: ignore[attr-defined,arg-type]
     x, other = drawn.samples[0], drawn.model(params=params)
     return interpret(quantized(drawn), x)[0], interpret(quantized(drawn, other), x)[0]
 

@@ -1,4 +1,4 @@
-"""A small sample of drawn graphs; `scripts/onnx_drawn.py` draws more."""
+"""A small sample of drawn graphs; `scripts/suite.py onnx_drawn` draws more."""
 
 from __future__ import annotations
 

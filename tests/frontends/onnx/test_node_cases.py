@@ -1,4 +1,4 @@
-"""A fixed sample of the onnx package's node cases; `scripts/onnx_cases.py` runs all of them."""
+"""A fixed sample of the onnx package's node cases; `scripts/suite.py onnx_cases` runs all."""
 
 from __future__ import annotations
 

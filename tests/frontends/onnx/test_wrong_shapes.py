@@ -10,7 +10,7 @@ from jq.base.errors import UserError
 from tests.frontends.onnx.wrong_shapes import computed, drawn, samples, verdict
 
 SOUND = {"same", "refused", "lenient"}
-COUNT = 60  # of more than 300; `scripts/onnx_shapes.py` draws as many as one likes
+COUNT = 60  # of more than 300; `scripts/suite.py onnx_shapes` draws as many as one likes
 
 
 def test_operands_of_drawn_shapes() -> None:

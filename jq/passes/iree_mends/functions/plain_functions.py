@@ -7,7 +7,7 @@
 
 IREE's sine, cosine and tangent lose what is next to zero and everything from 1,000 on, its cube
 root of infinity is NaN, and its logistic function of float16 is 0 below -11.
-`scripts/elementwise.py` measures what remains. float64 stays as it is.
+`scripts/suite.py elementwise` measures what remains. float64 stays as it is.
 """
 
 from __future__ import annotations

@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Writes tests/language/decoder/transformers_configs.json: which tokens each layer sees, and the
+rotary frequencies, of configs as `transformers` reads them.
+
+    pip install torch transformers   # elsewhere: the tests need neither
+    python scripts/oracles/write_transformers_configs.py tests/language/decoder/transformers_configs.json
+
+Windows are read off the attention weights of a random model, so that no key of a config is trusted.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+BASE = {
+    "vocab_size": 16,
+    "hidden_size": 16,
+    "intermediate_size": 8,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 8,
+    "max_position_embeddings": 64,
+    "rms_norm_eps": 1e-6,
+    "pad_token_id": 0,
+}
+KINDS = ["llama", "gemma", "mistral", "mixtral", "phi3", "qwen2", "qwen3", "qwen3_moe"]
+KINDS += ["gemma2", "gemma3_text"]
+TYPES = ["sliding_attention", "full_attention", "full_attention", "sliding_attention"]
+KEYS = {
+    "sliding_window": (3, None, "missing"),
+    "use_sliding_window": (True, False, "missing"),
+    "max_window_layers": (0, 2, "missing"),
+    "layer_types": (TYPES, "missing"),
+}
+YARN = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0}
+YARN |= {"original_max_position_embeddings": 16}
+ROPES: list[dict[str, Any]] = [
+    YARN,
+    YARN | {"truncate": False},
+    YARN | {"truncate": True},
+    YARN | {"mscale": 1.0, "mscale_all_dim": 0.5},
+    YARN | {"mscale": 0.707, "mscale_all_dim": 0.707},
+    YARN | {"mscale": 1.0},
+    YARN | {"mscale_all_dim": 1.0},
+    YARN | {"mscale": 1.0, "mscale_all_dim": 0.5, "attention_factor": 1.25},
+    YARN | {"attention_factor": 1.25, "truncate": False},
+    YARN | {"beta_fast": 8.0, "beta_slow": 2.0, "truncate": False},
+    YARN | {"factor": 1.0, "mscale": 1.0, "mscale_all_dim": 0.5},
+    YARN | {"factor": 0.5},
+    YARN | {"rope_theta": 1e6, "truncate": False},
+]
+COUNT = 8
+
+
+def seen(kind: str, changes: dict[str, Any]) -> list[int] | None:
+    """How many of `COUNT` tokens the last one sees in each layer; None where it is refused."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    values = {**BASE, **changes, "model_type": kind}
+    if "mix" in kind or "moe" in kind:
+        values |= {"num_local_experts": 2, "num_experts": 2, "num_experts_per_tok": 1}
+        values |= {"moe_intermediate_size": 8}
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "config.json").write_text(json.dumps(values))
+            config = AutoConfig.from_pretrained(folder)
+        model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+        with torch.no_grad():
+            found = model(torch.arange(1, COUNT + 1)[None], output_attentions=True, use_cache=False)
+    except Exception as error:
+        print(kind, changes, type(error).__name__, str(error)[:60])
+        return None
+    return [int((a[0, 0, -1] > 0).sum()) for a in found.attentions]
+
+
+def drop_missing(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value != "missing"}
+
+
+def main() -> None:
+    from transformers import AutoConfig
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    windows = {}
+    for kind in KINDS:
+        changes = [dict(zip(KEYS, values, strict=True)) for values in product(*KEYS.values())]
+        windows[kind] = [seen(kind, drop_missing(each)) for each in changes]
+    ropes = []
+    for given in ROPES:
+        config = AutoConfig.for_model("llama", **BASE, rope_parameters=dict(given))
+        frequencies, scale = ROPE_INIT_FUNCTIONS["yarn"](config)
+        ropes.append([given, [float(f"{f:.7g}") for f in frequencies], scale])
+    found = {"base": BASE, "count": COUNT, "keys": KEYS, "windows": windows, "ropes": ropes}
+    Path(sys.argv[1]).write_text(json.dumps(found) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""Writes tests/language/transformers_prompts.json: what `transformers` makes of chat templates.
+
+pip install transformers jinja2   # elsewhere: the tests need neither torch nor these
+python scripts/oracles/write_transformers_prompts.py tests/language/transformers_prompts.json
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+NAMES = {"bos_token": "<s>", "eos_token": "</s>"}
+LOOP = "{% for m in messages %}"
+TEMPLATES = {
+    "generation": LOOP + "{% if m.role == 'assistant' %}{% generation %}{{ m.content }}!\n"
+    "{% endgeneration %}{% else %}{{ m.content }}{% endif %}|{% endfor %}",
+    "generation keeps names": "{% set x = 1 %}{%- generation -%}{% set x = 2 %}{{ x }}"
+    "{%- endgeneration -%}{{ x }}",
+    "break": LOOP + "{% if loop.index == 2 %}{% break %}{% endif %}{{ m.content }}{% endfor %}",
+    "continue": LOOP + "{% if m.role == 'user' %}{% continue %}{% endif %}{{ m.content }};"
+    "{% endfor %}",
+    "tojson": "{{ messages | tojson }}",
+    "tojson of letters": "{{ messages[0] | tojson(ensure_ascii=True, sort_keys=True) }}",
+    "tojson indented": "{{ messages | tojson(indent=2) }}{{ {'b': 1, 'a': none} | tojson }}",
+    "tojson apart": "{{ [1, 2, {'a': true}] | tojson(separators=(',', ':')) }}",
+    "no tools": "{{ tools is none }} {{ tools is defined }} {{ documents is none }} "
+    "{{ tools is not none and 'tools' or 'no tools' }} {{ unknown is defined }}",
+    "names": "{{ bos_token }}{{ eos_token }}{{ pad_token }}{{ add_generation_prompt }}",
+    "blocks": "{% if true %}\n  {% set a = 1 %}\n  x\n{% endif %}\ny\n",
+    "no key for none": LOOP + "{{ 'name' in m }} {{ m.get('tool_calls') }};{% endfor %}",
+    "thoughts": LOOP + "{{ m.reasoning_content }},{{ m.thinking }},{{ m.reasoning }};{% endfor %}",
+    "namespace": "{% set ns = namespace(a=1) %}" + LOOP + "{% set ns.a = ns.a + 1 %}{% endfor %}"
+    "{{ ns.a }}",
+    "namespace with a line": "{% set ns = namespace(_a=1) %}{{ ns._a }}",
+    "namespace of names": "{% set ns = namespace({'a': 2}, b=3) %}{{ ns.a + ns.b }}",
+    "raise": "{{ raise_exception('roles <must> alternate') }}",
+    "change": "{{ messages.append(1) }}",
+    "out": "{{ ''.__class__.__mro__ }}",
+    "text of none": "{{ messages[9].content + 'a' }}",
+    "html": "{{ messages[0].content }}{{ '<' | e }}",
+    "dates": "{{ strftime_now('%%') }}",
+    "slices": "{{ messages[1:] | length }} {{ messages[0]['role'].upper().startswith('U') }}",
+}
+CHATS = [
+    [{"role": "user", "content": "a <b> & 'é' \u65e5\u672c \U0001f642"}],
+    [
+        {"role": "system", "content": "Be\nbrief."},
+        {"role": "user", "content": "a", "name": None},
+        {"role": "assistant", "content": "b", "reasoning": "hm", "tool_calls": None},
+        {"role": "user", "content": "c"},
+    ],
+    [
+        {"role": "user", "content": "x"},
+        {"role": "assistant", "content": "y", "thinking": "t", "reasoning_content": None},
+        {"role": "user", "content": [{"type": "text", "text": "\u00fc"}]},
+    ],
+]
+
+
+def main() -> None:
+    from transformers.utils import chat_template_utils as utils
+
+    prompts: dict[str, list[str | None]] = {}
+    for name, template in TEMPLATES.items():
+        prompts[name] = []
+        for chat in CHATS:
+            messages = utils._normalize_chat_messages(chat)
+            try:
+                (text,), _ = utils.render_jinja_template(
+                    [messages], chat_template=template, add_generation_prompt=True, **NAMES
+                )
+            except Exception as error:
+                print(f"{name}: {type(error).__name__}: {error}")
+                text = None
+            prompts[name].append(text)
+    found = {"names": NAMES, "templates": TEMPLATES, "chats": CHATS, "prompts": prompts}
+    Path(sys.argv[1]).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""Attention of four shapes, masks in five spellings, padded and packed batches, in all pipelines.
+
+    scripts/suite.py masks                     # every pipeline, float32 and bfloat16
+    scripts/suite.py masks int8-dynamic float
+
+See `suites/masked.py` for what is right. The exit code is 1 where something is wrong.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import jax.numpy as jnp
+import typer
+
+from suites import masked
+
+ROOT = Path(__file__).resolve().parents[3]
+PIPELINES = sorted(path.stem for path in (ROOT / "pipelines").glob("*.toml"))
+
+
+def main(
+    pipelines: Annotated[list[str] | None, typer.Argument(help="All of them by default.")] = None,
+) -> None:
+    wrong = 0
+    for pipeline in pipelines or PIPELINES:
+        for dtype in (jnp.float32, jnp.bfloat16):
+            outcome = masked.run(pipeline, dtype)
+            wrong += len(outcome.wrong)
+            said = outcome.refused or f"{outcome.compared} compared, least {outcome.least:.1f} dB"
+            print(f"{pipeline} {dtype.dtype.name}: {said}, {len(outcome.wrong)} wrong", flush=True)
+            for line in outcome.wrong:
+                print(f"  {line}", flush=True)
+    raise typer.Exit(int(wrong > 0))
