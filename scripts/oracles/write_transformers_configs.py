@@ -3,7 +3,8 @@
 rotary frequencies, of configs as `transformers` reads them.
 
     pip install torch transformers   # elsewhere: the tests need neither
-    python scripts/oracles/write_transformers_configs.py tests/language/decoder/transformers_configs.json
+    python scripts/oracles/write_transformers_configs.py \
+        tests/language/decoder/transformers_configs.json
 
 Windows are read off the attention weights of a random model, so that no key of a config is trusted.
 """

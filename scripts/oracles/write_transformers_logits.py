@@ -3,7 +3,8 @@
 random models.
 
     pip install torch transformers   # elsewhere: the tests need neither
-    python scripts/oracles/write_transformers_logits.py tests/language/decoder/transformers_logits.json
+    python scripts/oracles/write_transformers_logits.py \
+        tests/language/decoder/transformers_logits.json
 
 Per case: the config as `transformers` writes it, the seed of the weights, tokens, and float32
 logits. Weights are drawn anew from the seed by the tests, so that they are not stored.

@@ -87,7 +87,7 @@ def run(data: bytes, inputs: Sequence[np.ndarray], *, optimized: bool = True) ->
         UserError: ONNX Runtime is not installed.
     """
     try:
-        import onnxruntime as ort  # type: ignore[import-untyped]
+        import onnxruntime as ort
     except ModuleNotFoundError as error:
         hint = "pip install onnxruntime"
         raise UserError("ONNX Runtime is not installed", hint=hint) from error

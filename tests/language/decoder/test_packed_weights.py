@@ -1,4 +1,4 @@
-"""Quantized matrices as other programs store them; `scripts/oracles/write_packed_weights.py` wrote them."""
+"""Quantized matrices as others store them; `scripts/oracles/write_packed_weights.py` wrote them."""
 
 from __future__ import annotations
 
