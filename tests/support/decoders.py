@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 
 FOLDER = Path(__file__).parents[1]
 sys.path.insert(0, str(FOLDER.parent / "scripts"))
-from write_transformers_logits import draw, neutral  # noqa: E402
+from oracles.write_transformers_logits import draw, neutral  # noqa: E402
 
 CASES: dict[str, dict[str, Any]] = json.loads(
     (FOLDER / "language/decoder/transformers_logits.json").read_text()
