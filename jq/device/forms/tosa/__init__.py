@@ -8,13 +8,13 @@ mantissa and `shift = 31 - exponent`; DOUBLE_ROUND and SINGLE_ROUND are the two 
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 
 import numpy as np
 
 from jq.base.errors import CompilerError, UserError
+from jq.base.system.child import python_command
 from jq.base.system.files import temporary_folder
 from jq.device.forms.canonical import Simple
 from jq.device.forms.table import Ends
@@ -65,25 +65,10 @@ def run(data: bytes, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     with temporary_folder() as folder:
         (folder / "model.tosa").write_bytes(data)
         np.savez(folder / "inputs.npz", *inputs)
-        script = [sys.executable, "-P", "-c", _REFERENCE, str(folder)]
-        ended = subprocess.run(script, capture_output=True, stdin=subprocess.DEVNULL, check=False)
+        command = python_command("jq.device.forms.tosa.reference", str(folder))
+        ended = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, check=False)
         if ended.returncode:
             said = ended.stderr.decode(errors="replace").strip().splitlines() or ["no message"]
             raise CompilerError(f"TOSA's reference model refuses the file: {said[-1]}")
         with np.load(folder / "outputs.npz") as outputs:
             return [outputs[f"arr_{i}"] for i in range(len(outputs.files))]
-
-
-# In a process of its own: it prints to standard output, and where it fails it ends its process.
-_REFERENCE = """
-import pathlib, sys
-import numpy as np
-import tosa_reference_model
-folder = pathlib.Path(sys.argv[1])
-inputs = np.load(folder / "inputs.npz")
-given = [inputs[f"arr_{i}"] for i in range(len(inputs.files))]
-outputs, status = tosa_reference_model.run((folder / "model.tosa").read_bytes(), given)
-if outputs is None:
-    sys.exit(str(status))
-np.savez(folder / "outputs.npz", *outputs)
-"""
