@@ -10,7 +10,8 @@ TOSA's RESCALE with DOUBLE_ROUND does:
 
 `doubling_high_multiply(a, b)` is `floor((a * b + 2^30) / 2^31)`, the right shift rounds ties away
 from zero, the left shift saturates to int32. `single` rounds once, ties towards plus infinity, as
-XNNPACK, ONNX Runtime and TOSA's RESCALE with SINGLE_ROUND do:
+TOSA's RESCALE with SINGLE_ROUND does (XNNPACK and ONNX Runtime, which multiply in float32, differ
+from it next to a tie):
 
     rescale(x) = (x * mantissa + 2^(s - 1)) >> s,  s = 31 - exponent
 
