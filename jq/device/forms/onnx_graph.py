@@ -157,7 +157,7 @@ class Graph:
         return self._around("Transpose", [name], held.tensor, perm=order)
 
     def _from(self, source: Tensor, shape: Sequence[int]) -> str:
-        """Of reshapes in a row, the first one's operand is reshaped."""
+        """Reshapes in a row become one, of the first one's operand."""
         while (before := self._held(source).reshaped) is not None and not self._held(source).names:
             source = before
         name = self.codes(source)
