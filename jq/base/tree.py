@@ -77,7 +77,23 @@ def check_depth(treedef: Any, what: str) -> None:
         level = [child for node in level for child in node.children()]
         if not level:
             return
-    raise UserError(
+    raise _too_deep(what)
+
+
+def check_nesting(value: Any, what: str) -> None:
+    """Raises `UserError` for a tree that is too deep to be saved, or for JAX to be read.
+
+    Older versions of JAX raise a `SystemError` where they run out of stack.
+    """
+    try:
+        treedef = jax.tree.structure(value)
+    except (RecursionError, SystemError) as error:
+        raise _too_deep(what) from error
+    check_depth(treedef, what)
+
+
+def _too_deep(what: str) -> UserError:
+    return UserError(
         f"{what} are nested more than {_DEEPEST} containers deep",
         hint="give them as a tuple or a dict of arrays",
     )

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from jq.base.errors import OF_USERS, UserError
 from jq.base.from_jax import leaf_name, position
+from jq.base.tree import check_nesting
 from jq.frontends.model import Model
 from jq.frontends.tracing.custom_calls import without_checks
 from jq.frontends.tracing.dynamic import concrete_shape
@@ -51,6 +52,7 @@ def lower(model: Model, sizes: Mapping[str, int] | None = None) -> Lowered:
 def _lower(model: Model, sizes: Mapping[str, int] | None) -> Lowered:
     params = jax.tree_util.tree_leaves_with_path(model.params)
     param_tree = jax.tree_util.tree_structure(model.params)
+    check_nesting(tuple(model.example_inputs), "inputs")
     examples, in_tree = jax.tree_util.tree_flatten_with_path(tuple(model.example_inputs))
     inputs = _input_names([path for path, _ in examples], model)
     named_params = list(
@@ -59,7 +61,9 @@ def _lower(model: Model, sizes: Mapping[str, int] | None) -> Lowered:
 
     def program(*leaves: Any) -> Any:
         args = jax.tree_util.tree_unflatten(in_tree, leaves[: len(examples)])
-        return model.fn(jax.tree_util.tree_unflatten(param_tree, leaves[len(examples) :]), *args)
+        found = model.fn(jax.tree_util.tree_unflatten(param_tree, leaves[len(examples) :]), *args)
+        check_nesting(found, "outputs")
+        return found
 
     specs = [
         _spec(leaf, name, sizes)

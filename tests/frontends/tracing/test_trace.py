@@ -403,6 +403,8 @@ def test_deep_structures_are_refused_in_one_line(depth: int) -> None:
 
     with pytest.raises(UserError, match="outputs are nested more than 80 containers deep"):
         trace(Model(lambda _, x: nested(x), {}, (np.ones(2, np.float32),)))
+    with pytest.raises(UserError, match="inputs are nested more than 80 containers deep"):
+        trace(Model(lambda _, x: 1.0, {}, (nested(np.ones(2, np.float32)),)))
 
 
 @pytest.mark.parametrize("kind", ["Auto", "Explicit"])
