@@ -104,7 +104,7 @@ def position(key: Any) -> int | None:
 
 
 def is_value(key: Any) -> bool:
-    """Whether a part of a leaf's path is the attribute `value`, as of a box around one array."""
+    """True if a part of a leaf's path is the attribute `value`, as of a box around one array."""
     return bool(key == _VALUE)
 
 

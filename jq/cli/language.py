@@ -21,7 +21,7 @@ FITTED_PIPELINES = ("int4-weight-only", "int4-dynamic")  # whose weights are tho
 
 
 def is_language_model(model: str) -> bool:
-    """Whether MODEL is a GGUF file, or a folder of Hugging Face."""
+    """True if MODEL is a GGUF file, or a folder of Hugging Face."""
     path = Path(model)
     return path.suffix.lower() == ".gguf" or (path / "config.json").is_file()
 

@@ -243,7 +243,7 @@ class Affine(StoredIntegers):
 
 
 def is_affine(name: str) -> bool:
-    """Whether a format is codes with a scale and, in the asymmetric scheme, a zero point."""
+    """True if a format is codes with a scale and, in the asymmetric scheme, a zero point."""
     return isinstance(get_format(name), Affine)
 
 

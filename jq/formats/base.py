@@ -145,7 +145,7 @@ class Format(ABC):
 
     @property
     def at_run_time(self) -> bool:
-        """Whether a program can quantize to it by the data themselves (`quantize_dynamic`)."""
+        """True if a program can quantize to it by the data themselves (`quantize_dynamic`)."""
         return False
 
     def quantize_dynamic(self, ops: ArrayOps, x: Array, enc: Encoding) -> dict[str, Array]:
@@ -175,7 +175,7 @@ class Format(ABC):
 
     @property
     def has_minimum(self) -> bool:
-        """Whether its integers have an offset (`Integers.offset`) whatever the blocks."""
+        """True if its integers have an offset (`Integers.offset`) whatever the blocks."""
         return False
 
     def of_codes(

@@ -40,7 +40,7 @@ def constant_of(program: Program, value: ir.Value) -> Array | None:
 
 
 def is_constant(program: Program, value: ir.Value) -> bool:
-    """Whether weights and constants alone make `value`."""
+    """True if weights and constants alone make `value`."""
     return compute(program, value) is not None
 
 

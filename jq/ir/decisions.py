@@ -102,6 +102,6 @@ def declined(op: Op) -> tuple[str, str] | None:
 
 
 def declined_by_shape(op: Op) -> bool:
-    """Whether the device computes nothing of this op's shape on codes, in whatever form."""
+    """True if the device computes nothing of this op's shape on codes, in whatever form."""
     attributes = op.operation.attributes
     return DECLINED in attributes and "by_shape" in attributes[DECLINED]

@@ -47,7 +47,7 @@ def anchored(value: ir.Value) -> ir.Value:
 
 
 def can_leave(op: Op, body: ir.Block) -> bool:
-    """Whether the results of an op can be brought to `body`: not out of a loop's condition."""
+    """True if the results of an op can be brought to `body`: not out of a loop's condition."""
     block = op.operation.block
     while block != body:
         parent: Any = block.owner

@@ -58,7 +58,7 @@ class MatrixForm:
         return self.source.grid[axis] == 1
 
     def _cut(self, axis: int) -> bool:
-        """Whether an axis is cut into several blocks of more than one index."""
+        """True if an axis is cut into several blocks of more than one index."""
         return not self._shared(axis) and self.source.block[axis] > 1
 
     @property
@@ -86,7 +86,7 @@ class MatrixForm:
 
     @property
     def is_reshape(self) -> bool:
-        """Whether every part has its bytes already in the order of the matrix."""
+        """True if every part has its bytes already in the order of the matrix."""
         fmt, source = self._format, self.source
         if isinstance(fmt, GgmlFormat):
             axis = blocked_axis(source)
@@ -99,7 +99,7 @@ class MatrixForm:
         return all(self._joins(shape) for shape in rows)
 
     def _joins(self, shape: tuple[int, ...]) -> bool:
-        """Whether packed rows of the last axis of K follow each other without a gap."""
+        """True if packed rows of the last axis of K follow each other without a gap."""
         last = shape[self.contracted[-1]]
         (one,), (many,) = packed_shape((last,), self._bits), packed_shape((8 * last,), self._bits)
         return many == 8 * one or all(shape[a] == 1 for a in self.contracted[:-1])

@@ -125,12 +125,12 @@ def edge_name(op: Op) -> str | None:
 
 
 def is_wide(op: Op) -> bool:
-    """Whether an edge may have more bits than contractions take."""
+    """True if an edge may have more bits than contractions take."""
     return "wide" in _edge_attributes(op)
 
 
 def is_carried(op: Op) -> bool:
-    """Whether a loop or a branch hands an edge on."""
+    """True if a loop or a branch hands an edge on."""
     return "carried" in _edge_attributes(op)
 
 

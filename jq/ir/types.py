@@ -73,7 +73,7 @@ def dtype_of(value: ir.Value) -> np.dtype[Any]:
 
 
 def is_narrow(value: ir.Value) -> bool:
-    """Whether a value is a tensor of integers of less than a byte."""
+    """True if a value is a tensor of integers of less than a byte."""
     kind = value.type
     if not isinstance(kind, ir.RankedTensorType):
         return False

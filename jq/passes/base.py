@@ -131,7 +131,7 @@ class Pass(ABC):
         """Rewrites `program` in place; True when it changed anything."""
 
     def chosen(self, settings: Settings) -> bool:
-        """Whether the settings let it run, where it stands in the order."""
+        """True if the settings let it run, where it stands in the order."""
         return True
 
     def weighs(self, program: Program, cx: PassContext) -> tuple[Sequence[Wanted], Sequence[int]]:
@@ -180,11 +180,11 @@ class Recovery(Pass):
         program.tell(text)
 
     def wanted(self, program: Program, cx: PassContext) -> bool:
-        """Whether there is anything to do under these settings."""
+        """True if there is anything to do under these settings."""
         return True
 
     def known(self, cx: PassContext) -> bool:
-        """Whether what the data would say is known already."""
+        """True if what the data would say is known already."""
         return False
 
     @abstractmethod

@@ -95,7 +95,7 @@ class QuantPlan:
 
     @property
     def has_static(self) -> bool:
-        """Whether any activation is quantized with a calibrated range."""
+        """True if any activation is quantized with a calibrated range."""
         operands = (p for op in self.ops for p in op.operands.values())
         return bool(self.edges) or any(p.kind == "static" for p in operands)
 

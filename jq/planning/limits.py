@@ -1,4 +1,4 @@
-"""Whether a device can compute an op, by the limits of its target file: shapes alone decide."""
+"""Limits of a device on the shapes of ops, from its target file: shapes alone decide."""
 
 from __future__ import annotations
 

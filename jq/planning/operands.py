@@ -118,5 +118,5 @@ def scaled_operand(program: Program, op: Op) -> ir.Value | None:
 
 
 def is_stored(program: Program, marker: Marker) -> bool:
-    """Whether a dequantize reads weights of the program, not codes that it computes."""
+    """True if a dequantize reads weights of the program, not codes that it computes."""
     return all(program.weight_name(part) is not None for part in marker.parts.values())

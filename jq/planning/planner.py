@@ -177,7 +177,7 @@ class _Planner:
         return plans
 
     def _comes_quantized(self, op: Op, rule: Contraction) -> bool:
-        """Whether the model itself says how every operand is quantized: then that is kept."""
+        """True if the model itself says how every operand is quantized: then that is kept."""
         roles = rule.roles(op)
         if len(roles) < 2:
             return False
@@ -227,13 +227,13 @@ class _Planner:
 
 
 def _as_floats(plans: dict[int, TensorPlan]) -> bool:
-    """Whether an activation is rounded to what has no integers, and multiplied as floats."""
+    """True if an activation is rounded to what has no integers, and multiplied as floats."""
     rounded = [p.encoding for p in plans.values() if p.kind == "dynamic"]
     return any(get_format(enc.format).integer_bits is None for enc in rounded)
 
 
 def _unlike(given: TensorPlan, weights: dict[int, TensorPlan]) -> bool:
-    """Whether blocks that the model brings meet a weight without integers."""
+    """True if blocks that the model brings meet a weight without integers."""
     formats = [get_format(p.encoding.format) for p in weights.values()]
     return given.kind == "dynamic" and any(f.integer_bits is None for f in formats)
 

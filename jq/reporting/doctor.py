@@ -180,7 +180,7 @@ def describe(processor: Processor) -> dict[str, Any]:
 
 
 def runs_here(target: Target) -> bool:
-    """Whether what is compiled for a target can be run on this machine."""
+    """True if what is compiled for a target can be run on this machine."""
     triples = [flag.partition("=")[2] for flag in target.flags if "target-triple=" in flag]
     here = this_processor().machine
     native = all(triple.startswith(f"{here}-") for triple in triples)

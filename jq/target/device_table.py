@@ -160,7 +160,7 @@ class Device(Strict):
 
     @property
     def multiplies_weights_alone(self) -> bool:
-        """Whether one operand of a product has to be a weight."""
+        """True if one operand of a product has to be a weight."""
         return self.of("dot_general").constant_weights
 
     @property

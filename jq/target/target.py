@@ -175,7 +175,7 @@ def load_target(name: str | Target, readers: tuple[str, ...] = ()) -> Target:
 
 
 def is_ours(name: str) -> bool:
-    """Whether a target's name says all about it, whoever reads it elsewhere."""
+    """True if a target's name says all about it, whoever reads it elsewhere."""
     ours = {*data_names("targets"), *SAME}
     return all(part.strip() in ours for part in name.split(","))
 

@@ -86,7 +86,7 @@ def ended_by(error: Callable[[int], BaseException]) -> None:
 
 
 def _fragile(frame: FrameType | None) -> bool:
-    """Whether a library is being imported: an extension, or a module of an installed package."""
+    """True if a library is being imported: an extension, or a module of an installed package."""
     while frame is not None:
         code, loader = frame.f_code, frame.f_locals.get("self")
         if code.co_filename.startswith("<frozen") and isinstance(loader, ExtensionFileLoader):

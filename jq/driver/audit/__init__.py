@@ -57,5 +57,5 @@ def audit_program(
 
 
 def _float_asked(settings: Mapping[str, Any]) -> bool:
-    """Whether the settings of an artifact leave activations float."""
+    """True if the settings of an artifact leave activations float."""
     return settings.get("activations", {}).get("format", "") == "float"

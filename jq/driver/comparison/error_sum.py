@@ -82,5 +82,5 @@ def cosine_of_rows(r: np.ndarray, q: np.ndarray) -> np.ndarray:
 
 
 def is_integer(array: np.ndarray) -> bool:
-    """Whether an array holds integers or truth values; those of `ml_dtypes` (int4) too."""
+    """True if an array holds integers or truth values; those of `ml_dtypes` (int4) too."""
     return array.dtype.kind in "iub" or array.dtype.name.startswith(("int", "uint"))

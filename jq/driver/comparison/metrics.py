@@ -147,7 +147,7 @@ def check(metric: Metric) -> Metric:
 
 
 def needs_outputs(metrics: Iterable[Metric]) -> bool:
-    """Whether all outputs have to be kept for them."""
+    """True if all outputs have to be kept for them."""
     return any(m not in ERRORS for m in metrics)
 
 

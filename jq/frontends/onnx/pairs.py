@@ -104,7 +104,7 @@ def multiply(a: Any, b: Any, given: tuple[Scaled, Scaled, Scaled], name: str) ->
 
 
 def _repeated(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
-    """Whether `a` has one element along the innermost axis of the result that has several."""
+    """True if `a` has one element along the innermost axis of the result that has several."""
     shape = np.broadcast_shapes(a, b)
     full = (1,) * (len(shape) - len(a)) + tuple(a)
     inner = [mine for mine, size in zip(full, shape, strict=True) if size > 1]

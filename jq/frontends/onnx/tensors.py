@@ -95,7 +95,7 @@ class Files:
         return found
 
     def _holds(self, tensor: onnx.TensorProto, shape: tuple[int, ...], bits: int) -> bool:
-        """Whether one of the typed fields has as many numbers as the shape asks for."""
+        """True if one of the typed fields has as many numbers as the shape asks for."""
         count = math.prod(shape)
         if tensor.data_type in (TensorProto.COMPLEX64, TensorProto.COMPLEX128):
             count *= 2

@@ -231,7 +231,7 @@ def _missing(file: File) -> list[tuple[tuple[str, str, int], Node]]:
 
 
 def _before_oldest(node: Node, opset: int) -> bool:
-    """Whether an operator of the standard changed since (`Add` aligned axes by an attribute)."""
+    """True if an operator of the standard changed since (`Add` aligned axes by an attribute)."""
     if node.domain or opset >= _OLDEST:
         return False
     then, since = (schema_of(node.op, "", version) for version in (opset, _OLDEST))

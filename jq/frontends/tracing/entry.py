@@ -158,7 +158,7 @@ _NAME = re.compile(r"[A-Za-z_]\w{0,99}", re.ASCII)
 
 
 def _kept(module: ir.Module, attribute: str) -> bool:
-    """Whether an attribute of the module stays: its name, if that is an ordinary one."""
+    """True if an attribute of the module stays: its name, if that is an ordinary one."""
     if attribute != "sym_name":
         return False
     return bool(_NAME.fullmatch(ir.StringAttr(module.operation.attributes[attribute]).value))

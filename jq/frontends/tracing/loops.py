@@ -32,7 +32,7 @@ def _loops(block: ir.Block) -> list[ir.OpView]:
 
 
 def _is_fixed(op: Op) -> bool:
-    """Whether an op of a loop's body makes a float from values of outside, and none that is larger
+    """True if an op of a loop's body makes a float from values of outside, and none that is larger
     than those."""
     if not op.operands or len(op.results) != 1 or len(op.regions) or op.name in _DRAWN:
         return False

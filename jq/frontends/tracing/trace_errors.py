@@ -53,7 +53,7 @@ def _hint(error: BaseException, model: Model) -> str | None:
 
 
 def _takes(model: Model) -> bool:
-    """Whether the function can be called with the parameters and that many inputs."""
+    """True if the function can be called with the parameters and that many inputs."""
     try:
         inspect.signature(model.fn).bind(model.params, *model.example_inputs)
     except TypeError:

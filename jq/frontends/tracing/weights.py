@@ -80,7 +80,7 @@ def _array(leaf: Any, arg: ir.Value, name: str) -> np.ndarray:
 
 @deep
 def _is_multiplied(value: ir.Value) -> Steps[bool]:
-    """Whether a contraction reads a value, or its elements moved."""
+    """True if a contraction reads a value, or its elements moved."""
     for op in users(value):
         rule = rule_of(op)
         if isinstance(rule, Contraction):
@@ -92,7 +92,7 @@ def _is_multiplied(value: ir.Value) -> Steps[bool]:
 
 
 def is_finite(array: np.ndarray) -> bool:
-    """Whether no float is NaN or infinity, found a piece at a time: no large temporaries."""
+    """True if no float is NaN or infinity, found a piece at a time: no large temporaries."""
     if not jnp.issubdtype(array.dtype, np.floating):
         return True
     flat = array.reshape(-1)

@@ -55,7 +55,7 @@ def scatter(args: list[Any], op: Op) -> Any:
 
 
 def _replaces(op: Op) -> bool:
-    """Whether a scatter writes its updates as they are."""
+    """True if a scatter writes its updates as they are."""
     block = op.operation.regions[0].blocks[0]
     return len(block.operations) == 1 and block.operations[0].operands[0] == block.arguments[1]
 

@@ -39,7 +39,7 @@ def xla_options(module: ir.Module, **others: str) -> dict[str, str]:
 
 
 def _overwritten(module: ir.Module) -> bool:
-    """Whether anything is written into a tensor that it may itself be made from."""
+    """True if anything is written into a tensor that it may itself be made from."""
     functions = [op for op in module.body.operations if isinstance(op, func.FuncOp)]
     blocks = {op.name.value: op.entry_block for op in functions if not op.is_external}
     if not any(op.operation.name in WRITES for block in blocks.values() for op in walk(block)):
@@ -58,7 +58,7 @@ def _overwritten(module: ir.Module) -> bool:
 
 
 def _entangled(module: ir.Module) -> bool:
-    """Whether many ways lead to the places that a gather or a slice reads."""
+    """True if many ways lead to the places that a gather or a slice reads."""
     for function in module.body.operations:
         if not isinstance(function, func.FuncOp) or function.is_external:
             continue
@@ -98,7 +98,7 @@ def _first(value: ir.Value) -> ir.Value:
 
 
 def _product(op: ir.Operation) -> bool:
-    """Whether an op is a product of matrices, which no fusion takes in. A sum of one is none."""
+    """True if an op is a product of matrices, which no fusion takes in. A sum of one is none."""
     if op.name != "stablehlo.dot_general":
         return False
     numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])

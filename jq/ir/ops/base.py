@@ -91,7 +91,7 @@ class OpRule(ABC):  # noqa: B024 - what is abstract differs between the two kind
         OpRule.registry[cls.op] = cls()
 
     def applies(self, op: Op) -> bool:
-        """Whether this instance of the op is one that the rule is about."""
+        """True if this instance of the op is one that the rule is about."""
         return True
 
     def geometry(self, op: Op) -> Geometry:

@@ -61,7 +61,7 @@ class Encoded:
 
     @property
     def whole(self) -> bool:
-        """Whether all elements have one scale."""
+        """True if all elements have one scale."""
         return math.prod(self.encoding.grid) == 1
 
     def of_shape(self, shape: Sequence[int], scaled: Sequence[int] = ()) -> Encoded:
@@ -76,7 +76,7 @@ class Encoded:
         return replace(self, scale=float(np.float32(self.scale) * np.float32(factor)))
 
     def alike(self, other: Encoded) -> bool:
-        """Whether two tensors with one scale each have the same format and parameters."""
+        """True if two tensors with one scale each have the same format and parameters."""
         bare = [
             replace(e, encoding=e.encoding.with_shape((), ()), rounded=False) for e in (self, other)
         ]
@@ -100,7 +100,7 @@ class Encoded:
         return np.clip(steps, low, high).astype(fmt.code_type)
 
     def holds(self, x: np.ndarray) -> bool:
-        """Whether numbers are those of codes, within the rounding of a product."""
+        """True if numbers are those of codes, within the rounding of a product."""
         if not np.any(x):
             return True
         if self.scale is None or not self.whole or not np.isfinite(x).all():

@@ -58,7 +58,7 @@ def groups_of(op: Op | Attributes, key: str = "feature_group_count") -> int:
 
 
 def is_plain(op: Op) -> bool:
-    """Whether every filter reads all channels of all samples."""
+    """True if every filter reads all channels of all samples."""
     return groups_of(op) == groups_of(op, "batch_group_count") == 1
 
 

@@ -59,19 +59,19 @@ def of_one_type(op: Op) -> tuple[int, ...]:
 
 
 def multiplies(op: Op) -> bool:
-    """Whether the op is a contraction of two operands."""
+    """True if the op is a contraction of two operands."""
     rule = contraction(op.operation.name)
     return rule is not None and len(rule.roles(op)) == 2
 
 
 def takes_any_order(op: Op) -> bool:
-    """Whether the op is a contraction that transposes next to it are a part of."""
+    """True if the op is a contraction that transposes next to it are a part of."""
     rule = contraction(op.operation.name)
     return rule is not None and rule.any_order
 
 
 def makes_feature_map(op: Op) -> bool:
-    """Whether the op is a contraction whose result is a feature map."""
+    """True if the op is a contraction whose result is a feature map."""
     rule = contraction(op.operation.name)
     return rule is not None and rule.feature_map
 
@@ -83,6 +83,6 @@ def contraction_names() -> list[str]:
 
 
 def is_product(op: Op) -> bool:
-    """Whether an op multiplies two tensors and may do so on codes."""
+    """True if an op multiplies two tensors and may do so on codes."""
     rule = rule_of(op)
     return isinstance(rule, Contraction) and len(rule.roles(op)) > 1

@@ -36,7 +36,7 @@ def leading(marker: Marker) -> int:
 
 
 def plain(marker: Marker) -> bool:
-    """Whether codes are stored one to an element, in the logical shape."""
+    """True if codes are stored one to an element, in the logical shape."""
     codes = marker.parts.get("codes")
     if codes is None or _packed(marker):
         return False
@@ -44,7 +44,7 @@ def plain(marker: Marker) -> bool:
 
 
 def _packed(marker: Marker) -> bool:
-    """Whether the last axis is stored several codes to a byte: one byte where it has one index."""
+    """True if the last axis is stored several codes to a byte: one byte where it has one index."""
     return get_format(marker.encoding.format).stored_bits(marker.encoding) < 8
 
 

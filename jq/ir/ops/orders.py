@@ -54,7 +54,7 @@ def significant(shape: Sequence[int], order: Sequence[int]) -> list[int]:
 
 
 def is_moved(shape: Sequence[int], order: Sequence[int]) -> bool:
-    """Whether a value of this shape is stored otherwise in this order."""
+    """True if a value of this shape is stored otherwise in this order."""
     kept = significant(shape, order)
     return kept != sorted(kept) and 0 not in shape
 

@@ -36,7 +36,7 @@ def on_codes(program: Program, op: Op) -> ir.Value | None:
 
 
 def _is_same(op: Op, kind: ir.Type) -> bool:
-    """Whether an op on integers is the same op in a quantized type."""
+    """True if an op on integers is the same op in a quantized type."""
     rule = rule_named(kind_of(op))
     fits = rule is None or not rule.around_zero or around_zero(kind)
     return per_tensor(kind) and fits

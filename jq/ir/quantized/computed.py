@@ -8,7 +8,7 @@ _KNOWN: dict[str, bool] = {}
 
 
 def is_computed(op: Op) -> bool:
-    """Whether StableHLO's own passes write an op of this name as ops on integers."""
+    """True if StableHLO's own passes write an op of this name as ops on integers."""
     name = op.operation.name
     if name not in _KNOWN:
         _KNOWN[name] = _opens(op)

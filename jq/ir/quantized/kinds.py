@@ -77,17 +77,17 @@ def encoding_of_type(kind: ir.Type) -> Encoding | None:
 
 
 def is_quantized(kind: ir.Type) -> bool:
-    """Whether a type is, or has elements of, one of StableHLO's quantized types."""
+    """True if a type is, or has elements of, one of StableHLO's quantized types."""
     return "!quant." in str(kind)
 
 
 def per_tensor(kind: ir.Type) -> bool:
-    """Whether a quantized type has one scale for the whole tensor."""
+    """True if a quantized type has one scale for the whole tensor."""
     return bool(re.search(r"!quant\.uniform<[iu]\d+(<[-:\d]+>)?:f32, ", str(kind)))
 
 
 def around_zero(kind: ir.Type) -> bool:
-    """Whether a quantized type has no zero point, and as many codes below zero as above."""
+    """True if a quantized type has no zero point, and as many codes below zero as above."""
     found = re.search(r"<i\d+<-(\d+):(\d+)>:[^:>]*>", str(kind))
     return found is not None and found[1] == found[2]
 

@@ -44,7 +44,7 @@ class TypedParts:
     names: dict[tuple[str, Encoding, str], str] = field(default_factory=dict)
 
     def needed(self, marker: Marker) -> bool:
-        """Whether a part of the marker has an element type."""
+        """True if a part of the marker has an element type."""
         types = get_format(marker.encoding.format).element_types(marker.encoding)
         return bool(types.keys() & marker.parts.keys()) and marker.kind != QUANTIZE
 

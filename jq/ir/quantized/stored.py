@@ -23,7 +23,7 @@ from jq.ir.values import kind_of, maker, users
 
 
 def has_typed_parts(op: Op) -> bool:
-    """Whether `jq/ir/quantized/parts.py` may have written an op."""
+    """True if `jq/ir/quantized/parts.py` may have written an op."""
     return kind_of(op) in (DEQUANTIZE, QUANTIZE_DYNAMIC, ELEMENTS, STORED)
 
 

@@ -105,7 +105,7 @@ def sums_of(value: ir.Value) -> ir.Value | None:
 
 
 def is_constant(program: Program, value: ir.Value) -> bool:
-    """Whether a value is a constant or a weight, but for movement."""
+    """True if a value is a constant or a weight, but for movement."""
     while (op := maker(value)) is not None and of_one_type(op) == (0,):
         value = op.operation.operands[0]
     return program.weight_name(value) is not None or maker(value, "stablehlo.constant") is not None

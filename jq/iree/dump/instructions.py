@@ -75,7 +75,7 @@ def _products(op: Op) -> Iterable[MultiplyAdd]:
 
 
 def _is_one(value: Any) -> bool:
-    """Whether a value is a constant vector of ones."""
+    """True if a value is a constant vector of ones."""
     if not is_op(value, {"arith.constant"}):
         return False
     number = value.owner.attributes["value"]

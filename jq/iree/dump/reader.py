@@ -53,7 +53,7 @@ def read_phases(directory: Path) -> str:
 
 
 def all_valid(directory: Path) -> bool:
-    """Whether the program that the compiler makes of its input keeps the rules of its ops.
+    """True if the program that the compiler makes of its input keeps the rules of its ops.
 
     A printer checks what it prints, and writes an invalid program in MLIR's generic form, where
     the names of ops are quoted, that of the module as well.

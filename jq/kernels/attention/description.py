@@ -71,7 +71,7 @@ class Attention(Heads):
 
     @property
     def skips(self) -> bool:
-        """Whether keys that the mask hides with -inf are left out, in front of the first that it
+        """True if keys that the mask hides with -inf are left out, in front of the first that it
         shows and after the last."""
         whole = self.keys % CHAINS == 0 and not self.on_tiles
         return self.mask != "none" and whole and self.pair == 1
@@ -84,7 +84,7 @@ class Attention(Heads):
 
     @property
     def few(self) -> bool:
-        """Whether k and v are read where they lie (`few_rows`)."""
+        """True if k and v are read where they lie (`few_rows`)."""
         rows = self.queries * (self.heads // self.kv_heads)
         return rows <= FEW and self.keys % CHAINS == 0 and self.pair == 1
 

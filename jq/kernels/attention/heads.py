@@ -80,7 +80,7 @@ class Heads(Kernel):
     @property
     @abstractmethod
     def skips(self) -> bool:
-        """Whether keys that the mask hides are left out."""
+        """True if keys that the mask hides are left out."""
 
     @property
     def least_tile(self) -> int:

@@ -139,11 +139,11 @@ class Arithmetic:
         return arith.select(arith.cmpf(arith.CmpFPredicate.OEQ, x, y), a, b)
 
     def any_above(self, a: ir.Value, bound: int) -> ir.Value:
-        """Whether an integer lane is above the bound, as i1."""
+        """True if an integer lane is above the bound, as i1."""
         return self._any(arith.cmpi(arith.CmpIPredicate.sgt, a, self.constant(a.type, bound)))
 
     def any_not_below(self, a: ir.Value, bound: ir.Value) -> ir.Value:
-        """Whether a lane is not below its bound; NaN is not."""
+        """True if a lane is not below its bound; NaN is not."""
         return self._any(arith.cmpf(arith.CmpFPredicate.UGE, a, bound))
 
     def _any(self, lanes: ir.Value) -> ir.Value:

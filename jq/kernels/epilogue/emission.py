@@ -114,7 +114,7 @@ class Epilogue:
         return any(prepared.step.long for prepared in self.steps)
 
     def packs(self, isa: Isa) -> bool:
-        """Whether results are codes, four vectors of which become one."""
+        """True if results are codes, four vectors of which become one."""
         last = self.steps[-1].step if self.steps else None
         return last is not None and last.packs and bool(isa.packs) and self.lanes == isa.lanes
 

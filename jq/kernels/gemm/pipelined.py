@@ -61,7 +61,7 @@ class PipelinedPanel(Panel):
         self.before, self.among = None, []
 
     def _pays(self) -> bool:
-        """Whether the products are long enough for an epilogue, and that is more than a
+        """True if the products are long enough for an epilogue, and that is more than a
         multiplication and a store.
         """
         worth = self.epilogue.packs(self.isa) or self.epilogue.long

@@ -86,7 +86,7 @@ class DecodeDot(MatrixProduct):
         return step if step <= self.k else self.k
 
     def _divides(self, step: int) -> bool:
-        """Whether two steps take twice the room of one, in every part with an entry a block."""
+        """True if two steps take twice the room of one, in every part with an entry a block."""
         one, two = (
             get_format(self.format).storage(self._of((1, n), (self.block[0], self.block[1])))
             for n in (step, 2 * step)

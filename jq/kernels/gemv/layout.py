@@ -177,7 +177,7 @@ class Stored(MatrixProduct):
 
     @property
     def tiled(self) -> bool:
-        """Whether the products are of matrix tiles, a run of blocks decoded once for all rows."""
+        """True if the products are of matrix tiles, a run of blocks decoded once for all rows."""
         whole = self.k % self.block == 0 and self.block % self.depth == 0 and 64 % self.depth == 0
         many = self.m >= DECODED_ROWS and self.digits == 1
         return self.target.tiles and whole and many and self.run * self.block <= LONGEST_RUN
@@ -208,12 +208,12 @@ class Stored(MatrixProduct):
 
     @property
     def corrected(self) -> bool:
-        """Whether the sums of rows' codes count."""
+        """True if the sums of rows' codes count."""
         return self.minimum or self.zero
 
     @property
     def decoded(self) -> bool:
-        """Whether a panel's codes are taken out of their planes once for all rows, onto the stack:
+        """True if a panel's codes are taken out of their planes once for all rows, onto the stack:
         where there are many.
         """
         dot, lanes = self.unit.dot, self.target.lanes
@@ -235,7 +235,7 @@ class Stored(MatrixProduct):
 
     @property
     def summed(self) -> bool:
-        """Whether `decoded` reads sums of the rows' codes."""
+        """True if `decoded` reads sums of the rows' codes."""
         return self.corrected or (self.offset > 0 and self.unit.dot.lhs_unsigned)
 
     @property

@@ -130,7 +130,7 @@ class IntegerAttention(Heads, ByColumn):
 
     @property
     def skips(self) -> bool:
-        """Whether keys after the last one that the mask shows are left out (`reach`)."""
+        """True if keys after the last one that the mask shows are left out (`reach`)."""
         return self.mask == "keys" and self.keys % self.target.lanes == 0
 
     def spread(self, factor: float) -> float:

@@ -149,7 +149,7 @@ def _wait(isa: Isa, rows: int, vectors: int) -> float:
 
 
 def _rows_fit(isa: Isa, rows: int, k: int) -> bool:
-    """Whether the first cache holds a line of every row: rows of a power of two codes meet in few
+    """True if the first cache holds a line of every row: rows of a power of two codes meet in few
     of its sets.
     """
     size = isa.memory.set_bytes

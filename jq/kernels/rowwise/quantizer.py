@@ -133,7 +133,7 @@ class RowQuantizer:
         return pack_bytes(b, isa, steps, [zero] * len(steps), self.scheme.unsigned)
 
     def packs(self, isa: Isa, count: int, valid: int | None) -> bool:
-        """Whether so many vectors of codes are packed."""
+        """True if so many vectors of codes are packed."""
         whole = count == PACKED and valid is None and self.lanes == isa.lanes
         return whole and bool(isa.packs) and not self.scheme.wide
 

@@ -37,12 +37,12 @@ def clamp_of(program: Program, op: Op, value: ir.Value) -> tuple[float, float] |
 
 
 def is_table(cut: Cut) -> bool:
-    """Whether a cut is a float function of single elements."""
+    """True if a cut is a float function of single elements."""
     return is_float(cut.result) and is_elementwise(cut)
 
 
 def is_elementwise(cut: Cut) -> bool:
-    """Whether a cut is a function of single elements, the same one for all."""
+    """True if a cut is a function of single elements, the same one for all."""
     return (
         shape_of(cut.result) == shape_of(cut.source)
         and all(kind_of(op) in ELEMENTWISE for op in cut.ops)

@@ -49,13 +49,13 @@ class FoldQuantize(Pass):
 
 
 def _left_alone(outer: Marker, inner: Marker) -> bool:
-    """Whether the same blocks are rounded once more, to what they are."""
+    """True if the same blocks are rounded once more, to what they are."""
     idempotent = get_format(outer.encoding.format).idempotent
     return idempotent and unpacked(inner.encoding) == outer.encoding and plain(inner)
 
 
 def _same(program: Program, outer: Marker, inner: Marker) -> bool:
-    """Whether quantizing gives back the codes: same format, and the same numbers."""
+    """True if quantizing gives back the codes: same format, and the same numbers."""
     if unpacked(inner.encoding) != outer.encoding:
         return False
     for part in ("scale", "zero_point"):

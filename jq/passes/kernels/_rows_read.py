@@ -61,7 +61,7 @@ class Rows:
     reasons: tuple[First | Nonzero | Shown, ...] = ()
 
     def are_of(self, kernel: Kernel) -> bool:
-        """Whether a kernel's rows are these, one by one."""
+        """True if a kernel's rows are these, one by one."""
         rows = kernel.results[0].shape[:-1]
         return rows in ((self.batch * self.length,), (self.batch, self.length))
 
@@ -199,7 +199,7 @@ class Reads:
         return Rows(shape[0], shape[1], (Nonzero(source, negated),))
 
     def _early(self, value: ir.Value) -> bool:
-        """Whether a mask is computed from inputs, in few ops, and not constant."""
+        """True if a mask is computed from inputs, in few ops, and not constant."""
         found = slice_of(value)
         return found is not None and evaluate(self.program, value) is None
 

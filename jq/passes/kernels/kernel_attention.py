@@ -50,7 +50,7 @@ class KernelAttention(Pass):
 
 
 def _is_quantized(program: Program) -> bool:
-    """Whether a model has brought codes: markers, or the kernels that are in their place."""
+    """True if a model has brought codes: markers, or the kernels that are in their place."""
     ops = list(program.walk())
     return any(op.operation.name == "func.call" or match(op) or match_contract(op) for op in ops)
 

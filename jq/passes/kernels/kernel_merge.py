@@ -124,7 +124,7 @@ def _identity(value: ir.Value, depth: int = 16) -> Any:
 
 @deep
 def _stays(program: Program, result: ir.Value, n: int) -> Steps[bool]:
-    """Whether every reader takes `n` columns of a wider result without a copy."""
+    """True if every reader takes `n` columns of a wider result without a copy."""
     for use in result.uses:
         op = use.owner.operation
         if op.name == "stablehlo.reshape":
@@ -213,7 +213,7 @@ def _beside(kernel: Gemm, values: Sequence[ir.Value], sizes: Sequence[int]) -> i
 
 
 def _bring(group: Sequence[_GemmCall]) -> bool:
-    """Whether all that is found at run time by column can be there at the first product; what
+    """True if all that is found at run time by column can be there at the first product; what
     makes it is moved in front of it. Not what reads a product of the group, and no loop or branch,
     whose insides may."""
     values = [o.value for p in group for o in p.operands if o.how == COLUMN and o.array is None]

@@ -89,12 +89,12 @@ def block_scheme(marker: Marker) -> RowQuantization | None:
 
 
 def _narrow(enc: Encoding) -> bool | None:
-    """Whether symmetric codes are as many on either side of zero; None where there are fewer."""
+    """True if symmetric codes are as many on either side of zero; None where there are fewer."""
     return {NARROW: True, FULL: False}.get(enc.option("divisor", NARROW))
 
 
 def _by_row(enc: Encoding) -> bool:
-    """Whether every row of the last axis has parameters of its own."""
+    """True if every row of the last axis has parameters of its own."""
     lead = zip(enc.block[:-1], enc.shape[:-1], strict=True)
     return bool(enc.shape) and all(b == 1 or n == 1 for b, n in lead)
 

@@ -35,7 +35,7 @@ class KernelRows(Pass):
 
 
 def _fuse(program: Program, op: Op) -> bool:
-    """Whether `op` was made one with the product of its rows."""
+    """True if `op` was made one with the product of its rows."""
     second = described(program, op)
     if not isinstance(second, Normalize | QuantizeRows):
         return False

@@ -27,7 +27,7 @@ class Pipeline:
 
     @property
     def open(self) -> bool:
-        """Whether it leaves the formats of ops to be chosen."""
+        """True if it leaves the formats of ops to be chosen."""
         return bool(self.file.candidates)
 
     @cached_property

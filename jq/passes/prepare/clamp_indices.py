@@ -43,7 +43,7 @@ class ClampIndices(Pass):
 
 
 def may_be_outside(op: Op) -> bool:
-    """Whether `op` is a gather that nothing keeps inside its operand."""
+    """True if `op` is a gather that nothing keeps inside its operand."""
     if op.operation.name != "stablehlo.gather":
         return False
     d = stablehlo.GatherDimensionNumbers(op.operation.attributes["dimension_numbers"])
@@ -57,7 +57,7 @@ def may_be_outside(op: Op) -> bool:
 
 
 def is_odd_position(op: Op) -> bool:
-    """Whether `op` is a slice at a position that is neither i32 nor i64."""
+    """True if `op` is a slice at a position that is neither i32 nor i64."""
     first = POSITIONS.get(op.operation.name)
     positions = list(op.operation.operands)[first:] if first else []
     return bool(positions) and dtype_of(positions[0]).name not in ("int32", "int64")

@@ -76,7 +76,7 @@ def _untransposed(value: ir.Value) -> ir.Value:
 
 @deep
 def _has_stored(program: Program, value: ir.Value) -> Steps[bool]:
-    """Whether a stored weight is among the terms."""
+    """True if a stored weight is among the terms."""
     if marker := match(value, DEQUANTIZE):
         return is_stored(program, marker)
     op = maker(value)

@@ -158,7 +158,7 @@ def _given(program: Program, fake: FakeQuant) -> tuple[np.ndarray, np.ndarray] |
 
 
 def _holds(x: ir.Value, enc: Encoding) -> bool:
-    """Whether `x` is what the same quantization has given."""
+    """True if `x` is what the same quantization has given."""
     marker = match(x, DEQUANTIZE)
     return marker is not None and marker.encoding == enc
 
@@ -166,7 +166,7 @@ def _holds(x: ir.Value, enc: Encoding) -> bool:
 def _already(
     program: Program, x: ir.Value, enc: Encoding, wanted: tuple[np.ndarray, np.ndarray | None]
 ) -> bool:
-    """Whether `x` holds numbers of just these parameters, which quantizing leaves as they are."""
+    """True if `x` holds numbers of just these parameters, which quantizing leaves as they are."""
     outer = match(x, DEQUANTIZE)
     inner = outer and match(outer.parts["codes"], QUANTIZE)
     if not outer or not inner or replace(outer.encoding, shape=enc.shape) != enc:

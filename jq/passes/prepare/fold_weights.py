@@ -84,7 +84,7 @@ def _source(value: ir.Value) -> ir.Value:
 
 
 def _computed(value: ir.Value) -> bool:
-    """Whether ops make a matrix of constants, as that of a resize; one that can be held."""
+    """True if ops make a matrix of constants, as that of a resize; one that can be held."""
     constant = maker(value, "stablehlo.constant") is not None
     return not constant and math.prod(shape_of(value)) <= LARGEST
 

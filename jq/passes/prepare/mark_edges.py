@@ -268,7 +268,7 @@ class _Marking:
 
 
 def _summed(op: Op, x: ir.Value) -> bool:
-    """Whether softmax or a normalization can begin with `op`: it reduces `x` or squares it."""
+    """True if softmax or a normalization can begin with `op`: it reduces `x` or squares it."""
     kind, operands = op.operation.name, list(op.operation.operands)
     return kind == "stablehlo.reduce" or (kind == "stablehlo.multiply" and operands == [x, x])
 
@@ -293,7 +293,7 @@ def _largest(program: Program, cut: Cut, first: Op) -> Cut:
 
 
 def _reads(op: Op, state: dict[Any, State]) -> bool:
-    """Whether an op's regions (a loop, a branch) read a value from outside that has a state."""
+    """True if an op's regions (a loop, a branch) read a value from outside that has a state."""
     return any(
         v in state
         for region in op.operation.regions

@@ -58,7 +58,7 @@ class SplitUpsampling(Pass):
 
 
 def _shuffles(op: Op, device: Device) -> bool:
-    """Whether the device moves the phases to their positions, or has no use for the op as it is."""
+    """True if the device moves the phases to their positions, or has no use for the op as it is."""
     layout, ranks = Layout.of(op), []
     for kind in ("reshape", "transpose"):
         most = device.of(kind).max_rank

@@ -73,7 +73,7 @@ class UnrollLoops(Pass):
 
 
 def _reads_stack(program: Program, loop: Op, *, codes: bool) -> bool:
-    """Whether a product in the body (with `codes`: one of codes on both sides) reads a part of a
+    """True if a product in the body (with `codes`: one of codes on both sides) reads a part of a
     weight that the iteration chooses."""
     ops = walk(loop.operation.regions[1].blocks[0])
     products = (op for op in ops if (match_contract(op) if codes else _is_product(op)))
@@ -86,7 +86,7 @@ def _is_product(op: Op) -> bool:
 
 @deep
 def _is_slice(program: Program, value: ir.Value) -> Steps[bool]:
-    """Whether a value is moved or decoded from a slice of a weight."""
+    """True if a value is moved or decoded from a slice of a weight."""
     op = maker(value)
     if op is None:
         return False

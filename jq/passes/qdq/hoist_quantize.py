@@ -81,7 +81,7 @@ class _Hoist:
             marker.op.operation.results[0].replace_all_uses_with(codes)
 
     def _goes_through(self, x: ir.Value, key: _Key) -> bool:
-        """Whether `x` is the result of an op to move through."""
+        """True if `x` is the result of an op to move through."""
         if maker(x) is None or not is_float(x):
             return False
         places = elements(self.program, x.owner)

@@ -84,7 +84,7 @@ def _web(program: Program, index: int) -> set[Any] | None:
 
 
 def _keeps_rows(op: Op, operand: int) -> bool:
-    """Whether the op moves whole rows (indices of the last axis) of this operand."""
+    """True if the op moves whole rows (indices of the last axis) of this operand."""
     op = op.operation
     before, after = shape_of(op.operands[operand]), shape_of(op.results[0])
     if operand > 1 or (operand == 1 and op.name != UPDATE) or before[-1:] != after[-1:]:

@@ -55,7 +55,7 @@ class Edits:
                 op.operands[number] = OPS.broadcast(weight, shape_of(op.operands[number]), axes)
 
     def attempt(self, visit: Callable[..., None], *args: Any) -> bool:
-        """Whether a visit goes through; one that does not leaves nothing behind."""
+        """True if a visit goes through; one that does not leaves nothing behind."""
         before = dict(self.weights), list(self.operands)
         try:
             visit(self, *args)

@@ -141,7 +141,7 @@ class Closure:
         raise Blocked("a product channel by channel")
 
     def _same_along(self, value: ir.Value, axis: int, depth: int = 6) -> bool:
-        """Whether all values along an axis are the same, by construction."""
+        """True if all values along an axis are the same, by construction."""
         constant = constant_of(self.program, value)
         if constant is not None:
             return constant.ndim == 0 or constant.shape[axis] == 1

@@ -90,7 +90,7 @@ def rotation(size: int, seed: int) -> np.ndarray:
 def _better(
     program: Program, found: Closure, q: np.ndarray, encodings: Mapping[str, Encoding]
 ) -> bool:
-    """Whether the weights, rotated, lose less by rounding, relative to their size."""
+    """True if the weights, rotated, lose less by rounding, relative to their size."""
     before = after = 0.0
     for name in found.weights.keys() & encodings.keys():
         weight = np.asarray(program.weights[name], np.float32)

@@ -123,7 +123,7 @@ def _rotatable(program: Program, i: Input, encodings: Mapping[str, Encoding]) ->
 
 
 def _sums_all(op: Op, operand: int, axis: int) -> bool:
-    """Whether a product sums over all channels: a depthwise or grouped convolution does not."""
+    """True if a product sums over all channels: a depthwise or grouped convolution does not."""
     rule = contraction(op.operation.name)
     return rule is not None and axis in rule.summed_with(op, operand)
 

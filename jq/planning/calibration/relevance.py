@@ -58,5 +58,5 @@ class Relevance:
 
 
 def _many(value: ir.Value, axes: Sequence[int]) -> bool:
-    """Whether there are rows to choose from."""
+    """True if there are rows to choose from."""
     return math.prod(n for a, n in enumerate(shape_of(value)) if a not in axes) > 1

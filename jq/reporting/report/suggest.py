@@ -95,7 +95,7 @@ def _change(op: OpPlan, products: Collection[str]) -> str:
 
 
 def _few_bits(enc: Encoding) -> bool:
-    """Whether less than a byte is stored for each element, scales included."""
+    """True if less than a byte is stored for each element, scales included."""
     return get_format(enc.format).stored_bytes(enc) < math.prod(enc.shape)
 
 

@@ -95,7 +95,7 @@ def direction(op: Op) -> str | None:
 
 
 def _is(value: ir.Value, x: ir.Value) -> bool:
-    """Whether a value is `x`, but for which zero and which NaN it is."""
+    """True if a value is `x`, but for which zero and which NaN it is."""
     waiting, seen = [value], {x}
     while waiting:
         if (value := waiting.pop()) in seen:

@@ -158,7 +158,7 @@ class _Chain:
         return None
 
     def _updates(self, kernel: UpdateRows) -> bool:
-        """Whether all rows together are a row of a cache."""
+        """True if all rows together are a row of a cache."""
         m, k = self.first.m, self.first.k
         whole = kernel.width == m * k and kernel.batch == kernel.count == 1
         return whole and kernel.element == "f32" and row_block(m, k) == m
@@ -191,7 +191,7 @@ def _chain_of(known: Mapping[str, Any], op: Op) -> _Chain | None:
 
 
 def _plain(kernel: Any) -> bool:
-    """Whether a kernel normalizes all rows, and does nothing else."""
+    """True if a kernel normalizes all rows, and does nothing else."""
     return isinstance(kernel, Normalize) and kernel.scheme is None and kernel.sequences is None
 
 

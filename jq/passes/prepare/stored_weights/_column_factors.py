@@ -47,7 +47,7 @@ def fold_factors(program: Program) -> None:
 
 
 def _of_codes(program: Program, value: ir.Value, constant: Constant) -> bool:
-    """Whether weights alone make a value, integers or 8-bit floats among them."""
+    """True if weights alone make a value, integers or 8-bit floats among them."""
     names = constant.weights(value) or ()
     return maker(value) is not None and any(
         program.weights[n].dtype.name not in FLOATS for n in names

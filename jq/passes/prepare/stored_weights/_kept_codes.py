@@ -183,7 +183,7 @@ def _with_exponents(fmt: Format, block: tuple[int, ...]) -> Format:
 
 
 def _gives(made: Parts, whole: np.ndarray, size: np.ndarray) -> bool:
-    """Whether the parts stand for the numbers of the model, each rounded at most twice.
+    """True if the parts stand for the numbers of the model, each rounded at most twice.
 
     `size`: of what was rounded.
     """

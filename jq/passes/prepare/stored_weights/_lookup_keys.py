@@ -39,7 +39,7 @@ def key_of(program: Program, op: Op) -> Key | None:
 
 
 def is_looked_up(program: Program, value: ir.Value) -> bool:
-    """Whether a value is one layer, or some rows, of a weight."""
+    """True if a value is one layer, or some rows, of a weight."""
     op = maker(value)
     if op is not None and op.operation.name == "stablehlo.reshape":
         op = maker(op.operation.operands[0])

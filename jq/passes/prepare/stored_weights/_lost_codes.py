@@ -46,7 +46,7 @@ def lost_codes(program: Program, value: ir.Value, constant: Constant) -> str | N
 
 
 def _one_hot(value: ir.Value) -> bool:
-    """Whether it says for which index each integer is equal."""
+    """True if it says for which index each integer is equal."""
     op = maker(value, COMPARE)
     if op is None or "EQ" not in str(op.operation.attributes["comparison_direction"]):
         return False

@@ -107,7 +107,7 @@ def _constants(program: Program, codes: list[ir.Value]) -> dict[ir.Value, np.nda
 
 
 def _fits(op: Op, terms: int, codes: list[ir.Value], data: dict[ir.Value, np.ndarray]) -> bool:
-    """Whether int32 holds every sum and, where integers are what is read, float32 as well."""
+    """True if int32 holds every sum and, where integers are what is read, float32 as well."""
     readers = [use.owner.operation for use in op.operation.results[0].uses]
     largest = [
         int(np.abs(data[v].astype(np.int64)).max(initial=0)) if v in data else _most(v)

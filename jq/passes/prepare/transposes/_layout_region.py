@@ -80,7 +80,7 @@ class Region:
         return region
 
     def known(self, value: ir.Value) -> bool:
-        """Whether weights alone make a value: it costs nothing in any order, but in a loop, which
+        """True if weights alone make a value: it costs nothing in any order, but in a loop, which
         would make it every time."""
         return value in self.facts.known and self.block == self.facts.body
 
@@ -132,13 +132,13 @@ class Region:
             yield from filter(self.begins_at, self.facts.readers(value))
 
     def ends_at(self, op: ir.Operation) -> bool:
-        """Whether the result of a transpose would be stored as its operand is."""
+        """True if the result of a transpose would be stored as its operand is."""
         result = op.results[0]
         order = inverse(integers(op, "permutation"))
         return self._turns(op) and self._stored(result, order)
 
     def begins_at(self, op: ir.Operation) -> bool:
-        """Whether the operand of a transpose would be stored as its result is."""
+        """True if the operand of a transpose would be stored as its result is."""
         return self._turns(op) and self._stored(op.operands[0], integers(op, "permutation"))
 
     def _here(self, op: ir.Operation) -> bool:
@@ -170,7 +170,7 @@ class Region:
         return cut.preferred()
 
     def _absorbed(self, op: ir.Operation) -> bool:
-        """Whether a product is the next op outside of the region: kernels of attention, say, read
+        """True if a product is the next op outside of the region: kernels of attention, say, read
         and write in the order that transposes around them give."""
         made = maker(op.operands[0])
         if self.ends_at(op):
@@ -182,7 +182,7 @@ class Region:
 
 
 def is_turn(op: ir.Operation) -> bool:
-    """Whether an op is a transpose that moves more than axes of size 1."""
+    """True if an op is a transpose that moves more than axes of size 1."""
     return kind_of(op) == TRANSPOSE and is_moved(
         shape_of(op.operands[0]), integers(op, "permutation")
     )

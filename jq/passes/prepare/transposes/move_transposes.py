@@ -91,7 +91,7 @@ class _Move:
         return True
 
     def _pays(self) -> bool:
-        """Whether fewer bytes are transposed, by no more transposes."""
+        """True if fewer bytes are transposed, by no more transposes."""
         gone = [op for op in self.chosen if kind_of(op) == TRANSPOSE]
         before = [op.results[0] for op in gone]
         after = [v for v, order in self.region.values.items() if self._turns(v, order)]
