@@ -34,7 +34,9 @@ def inspect(
     What stayed float is listed with the reason. All is read from the compiler's own program in the
     artifact. Exit code 1: it does not show what the manifest claims.
     """
-    if artifact.suffix == ".gguf":
+    from jq.frontends.gguf.split import is_gguf
+
+    if is_gguf(artifact) and not artifact.is_dir():
         return inspect_gguf(out, artifact)
     if artifact.suffix == ".onnx":
         return inspect_onnx(out, artifact)

@@ -64,6 +64,12 @@ def quantize(
     if out.exists() and out.samefile(source):
         raise UserError("the file would take its own place", location=str(out), hint="another name")
     file, (data, header) = load_gguf(source), open_gguf(source)
+    if file.metadata.get("split.count", 1) != 1:
+        raise UserError(
+            "this is a part of a model",
+            location=str(source),
+            hint="join them: llama-gguf-split --merge FIRST_PART JOINED.gguf",
+        )
     kinds = {name: _wanted(name, leaf, kind) for name, leaf in file.tensors.items()}
     fitted = Fitted.on(source, importance, limit, kinds, progress) if importance else None
     rows, tensors = [], []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -106,7 +107,9 @@ class Session:
         self._run: Executable | None = None  # the last program, which can read the caches
         self._logits = np.zeros(0, np.float32)
 
-    def __del__(self) -> None:
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if ending():  # what NumPy is made of may be gone
+            return
         # What a mask hides is multiplied by 0, which NaN and infinity do not forgive.
         caches: list[Any] | None = getattr(self, "_caches", None)  # none where it was refused
         if caches and np.isfinite(self._logits).all():

@@ -27,6 +27,7 @@ from jq.base.errors import UserError
 from jq.base.system.cache_folder import cache_folder, make_private
 from jq.base.system.files import read_text, sha256, written_whole
 from jq.base.system.processor import this_processor
+from jq.frontends.gguf.split import parts_of
 from jq.language.decoder.safetensors import json_object
 
 LIMIT = 24 << 30  # bytes of all folders
@@ -152,7 +153,7 @@ def _is_tensor(given: Any) -> bool:
 def _digest(model: Path, root: Path) -> str:
     """The digest of the bytes of the model's files; kept with their sizes and times, for they are
     large."""
-    files = sorted(p for p in model.iterdir() if p.is_file()) if model.is_dir() else [model]
+    files = sorted(p for p in model.iterdir() if p.is_file()) if model.is_dir() else parts_of(model)
     try:
         facts = [[str(f.resolve()), f.stat().st_size, f.stat().st_mtime_ns] for f in files]
     except OSError as error:
@@ -164,7 +165,7 @@ def _digest(model: Path, root: Path) -> str:
             return known
     whole = hashlib.sha256()
     for file in files:
-        if file.suffix in (".gguf", ".safetensors", ".json"):
+        if not model.is_dir() or file.suffix in (".gguf", ".safetensors", ".json"):
             whole.update(f"{file.name} {sha256(file)}\n".encode())
     with suppress(OSError, UserError):  # it is found anew each time then
         make_private(memo.parent)

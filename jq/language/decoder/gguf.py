@@ -12,7 +12,8 @@ import numpy as np
 from jq.base.errors import UserError
 from jq.formats.base import Encoding
 from jq.formats.tensor import QuantizedTensor
-from jq.frontends.gguf import GgufFile, load_gguf
+from jq.frontends.gguf import GgufFile
+from jq.frontends.gguf.split import load_parts
 from jq.language.decoder import rope
 from jq.language.decoder.architectures import Architecture
 from jq.language.decoder.config import Config
@@ -29,14 +30,7 @@ def read_gguf(path: str | Path) -> tuple[Config, dict[str, Any], GgufFile]:
         UserError: the file is damaged, or has an architecture, a tensor, a shape or a choice
             that is not known; named.
     """
-    file = load_gguf(path)
-    parts = file.metadata.get("split.count", 1)
-    if type(parts) is not int or parts != 1:
-        raise UserError(
-            f"this is one of {parts!r:.20} parts of a model",
-            location=str(path),
-            hint="join them: llama-gguf-split --merge FIRST_PART JOINED.gguf",
-        )
+    file = load_parts(Path(path))
     config = _Reader(file).config()
     architecture = _architecture(file)
     tensors = {name: t for name, t in file.tensors.items() if name not in _FACTORS}

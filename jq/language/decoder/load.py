@@ -8,6 +8,7 @@ from typing import Any
 
 from jq.base.errors import UserError
 from jq.frontends.gguf import GgufFile
+from jq.frontends.gguf.split import is_gguf
 from jq.language.decoder.config import Config
 from jq.language.decoder.gguf import read_gguf
 from jq.language.decoder.huggingface import read_huggingface
@@ -49,8 +50,9 @@ def load_decoder(path: str | Path) -> Decoder:
                 hint="give a .gguf file, a folder of Hugging Face, or what compile made of either",
             )
         return Decoder(path, *read_huggingface(path))
-    if path.suffix != ".gguf":
+    if not is_gguf(path):
         raise UserError(
             "not a language model", location=str(path), hint="give a .gguf file or a folder"
         )
-    return Decoder(path, *read_gguf(path))
+    config, params, file = read_gguf(path)
+    return Decoder(file.path, config, params, file)
