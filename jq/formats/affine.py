@@ -180,7 +180,7 @@ class Affine(StoredIntegers):
         return values if zero_point is None else values | {"zero_point": zero_point}
 
     def _check_unpacked(self, enc: Encoding) -> None:
-        """What a program computes is not packed, and its encoding has to say so."""
+        """Refuses an encoding of packed codes: what a program computes is not packed."""
         if self.stored_bits(enc) < 8:
             raise FormatError(
                 f"{enc.format} codes of activations are not packed",

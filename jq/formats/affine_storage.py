@@ -1,4 +1,4 @@
-"""How affine integers are stored: codes, scales and zero points, packed or one in a byte."""
+"""Stored form of affine integers: codes, scales and zero points, packed or one in a byte."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class ArrayOps(Protocol):
 
 
 class IntegerOps(ArrayOps, Protocol):
-    """What integer-only arithmetic needs besides."""
+    """The further operations that integer-only arithmetic needs."""
 
     def shift_right_signed(self, a: Array, b: Array) -> Array: ...  # the sign comes in
     def quotient(self, a: Array, b: Array) -> Array: ...  # of integers a >= 0, b > 0: floor

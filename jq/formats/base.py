@@ -1,4 +1,4 @@
-"""What a number format is, and the registry that finds one by name.
+"""Number formats: their base class, and the registry that finds one by name.
 
 A tensor in a format is a dict of *parts*: plain arrays that are stored in the program
 (`codes`, `scale`, `zero_point`, or `blocks` of raw bytes). An `Encoding` says how to
@@ -24,7 +24,7 @@ Parts = Mapping[str, Array]
 
 @dataclass(frozen=True)
 class Encoding:
-    """How a tensor of logical `shape` is stored.
+    """The stored form of a tensor of logical `shape`.
 
     Attributes:
         format: name of a registered format.
@@ -181,8 +181,8 @@ class Format(ABC):
     def of_codes(
         self, codes: np.ndarray, zero: np.ndarray, enc: Encoding
     ) -> tuple[Encoding, dict[str, np.ndarray]] | None:
-        """What is stored of the codes and zero points (of `enc.grid`) that a model brings, and the
-        encoding that they make; None where the format has no such ones.
+        """Parts that store the codes and zero points (of `enc.grid`) that a model brings, and their
+        encoding; None where the format has no such codes.
         """
         return None
 
@@ -196,7 +196,7 @@ class Format(ABC):
         return 0
 
     def run_along(self, enc: Encoding, axes: Iterable[int]) -> int:
-        """How many codes share a scale along axes that a product sums over; 0: all of them."""
+        """Number of codes that share a scale along the axes that a product sums over; 0: all."""
         return max(enc.block[a] for a in axes)
 
     def stored_bytes(self, enc: Encoding) -> int:

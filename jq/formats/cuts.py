@@ -1,4 +1,4 @@
-"""Where a stored tensor can be cut, or joined to another, by cutting or joining its parts."""
+"""Cuts of stored tensors: cutting or joining the parts cuts or joins the tensor."""
 
 from __future__ import annotations
 

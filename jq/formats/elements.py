@@ -1,4 +1,4 @@
-"""What a scaled format stores for every value, beside the scale: an element type."""
+"""Element types: what a scaled format stores for every value, beside the scale."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def rounding_right_shift(ops: IntegerOps, x: Array, by: Array) -> Array:
 
 @dataclass(frozen=True)
 class Rescaling:
-    """How a device rescales: `rounding` of the module's formulas, in elements of `bits` bits.
+    """A device's way to rescale: `rounding` of the module's formulas, in elements of `bits` bits.
 
     Both widths give the same numbers.
     """

@@ -36,7 +36,7 @@ TRIES, SPACING = 24, 0.8  # of gains that are tried, each that much below the on
 
 @dataclass(frozen=True)
 class ResidualScale:
-    """How the codes of a residual enter the sum.
+    """The scale at which the codes of a residual enter the sum.
 
     Attributes:
         zero_point: of the residual.

@@ -1,4 +1,4 @@
-"""What all ggml block types share: layout, checks, and decoding from codes and scales.
+"""Common base of all ggml block types: layout, checks, and decoding from codes and scales.
 
 A tensor is stored as its raw ggml bytes, in one part `blocks` of i8 bits. The blocked
 axis (the contraction axis of a weight) is moved last and cut into blocks, so a

@@ -94,7 +94,7 @@ class KQuant(GgmlFormat):
         return np.ascontiguousarray(x.reshape(-1, self.run).T)
 
     def weights(self, x: np.ndarray, importance: np.ndarray | None) -> np.ndarray | None:
-        """What the searches weigh errors by: as ggml, more where the value itself is large."""
+        """Weights of errors in the searches: as in ggml, larger where the value itself is large."""
         if importance is None:
             return None
         spread = 2 * np.square(x).mean(axis=1, keepdims=True)

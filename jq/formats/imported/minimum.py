@@ -36,7 +36,7 @@ class WithMinimum(Format):
 
     @property
     def first(self) -> int:
-        """What code 0 is stored as."""
+        """The integer that code 0 is stored as."""
         return -128 if self.bits == 8 else 0
 
     @property
