@@ -34,7 +34,7 @@ class Affine:
 
 
 def constant_of(program: Program, value: ir.Value) -> Array | None:
-    """What weights and constants alone make of `value`, float64, compact; else None."""
+    """The array that weights and constants alone make of `value`, float64, compact; else None."""
     array = compute(program, value)
     return None if array is None else compact(np.asarray(array)).astype(np.float64)
 

@@ -165,7 +165,7 @@ class StableHloOps:
 
 
 def _identity(combine: str, kind: np.dtype[Any]) -> np.ndarray:
-    """What leaves any other operand unchanged."""
+    """The value that leaves any other operand unchanged."""
     if combine == "add":
         return np.zeros((), kind)
     largest = combine == "minimum"

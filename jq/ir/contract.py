@@ -79,7 +79,7 @@ def contract(
 
 
 def operands_of(op: Op, sides: Sequence[Marker | None]) -> list[ir.Value]:
-    """What a marker of `op` reads: parts of quantized operands, and the others."""
+    """The operands of a marker of `op`: parts of quantized operands, and the others."""
     operands: list[ir.Value] = []
     for x, side in zip(op.operands, sides, strict=True):
         operands += [x] if side is None else list(side.parts.values())
@@ -108,7 +108,7 @@ def inside(
 
 
 def sides_attributes(op: Op, sides: Sequence[Marker | None]) -> dict[str, ir.Attribute]:
-    """What `read_contract` needs to know of `op` and its sides."""
+    """The attributes from which `read_contract` restores `op` and its sides."""
     described = [
         ir.UnitAttr.get() if s is None else encoding_attributes(s.encoding, list(s.parts), s.tensor)
         for s in sides

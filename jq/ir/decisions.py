@@ -1,4 +1,4 @@
-"""What passes decide about named ops, kept in the program: later passes and reports read it there.
+"""Decisions of passes about named ops, kept in the program for later passes and reports.
 
     func.func public @main(...) attributes {jq.decisions = {
         "encoder/q" = {kernel = "gemm_8x64x192_1f0c3a55", merged = ["encoder/k", "encoder/v"]},
@@ -34,7 +34,7 @@ Facts = Mapping[str, Fact]
 
 
 def decisions(program: Program) -> dict[str, dict[str, Any]]:
-    """What was decided, by the op's name: texts, tuples of texts, and arrays of whole numbers."""
+    """The decisions by the op's name: texts, tuples of texts, and arrays of whole numbers."""
     attributes = program.main.operation.attributes
     if DECISIONS not in attributes:
         return {}

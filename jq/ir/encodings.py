@@ -94,7 +94,7 @@ def encoding_in(entry: Mapping[str, Any]) -> Encoding:
 
 
 def read_encodings(module: ir.Module) -> dict[str, Listed]:
-    """What the module's attribute says; empty when there is none."""
+    """Reads the module's attribute; empty when there is none."""
     attributes = module.operation.attributes
     if ATTRIBUTE not in attributes:
         return {}

@@ -33,7 +33,7 @@ class FakeQuant:
 
 
 def attributes_of(enc: Encoding) -> Mapping[str, str]:
-    """What the marker says of an encoding; the shape is that of its operand."""
+    """The marker's attributes for an encoding; the shape is that of its operand."""
     block = ",".join(map(str, enc.block))
     return {"format": enc.format, "scheme": enc.scheme, "block": block}
 

@@ -1,4 +1,4 @@
-"""What the ops that make an integer tensor prove about its elements: the least and the greatest.
+"""Bounds of an integer tensor's elements, proven from the ops that make it.
 
     %i = clamp(0, %x, 9) * 6 + iota(6)   ->   (0, 59), whatever %x is
 
@@ -158,7 +158,8 @@ def _select(op: Op, place: Element | None, read: Read) -> Range:
 
 
 def _decided(op: Op) -> bool | None:
-    """What a comparison gives for all elements, or None: an iota is never below 0."""
+    """The comparison's result where all elements have the same, or None: an iota is never below
+    0."""
     if op.operation.name == "stablehlo.broadcast_in_dim":
         inner = maker(op.operation.operands[0])
         return None if inner is None else _decided(inner)

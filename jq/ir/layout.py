@@ -26,7 +26,7 @@ _SHORTEST = 8  # block that is worth a scale of its own
 
 @dataclass(frozen=True)
 class MatrixForm:
-    """How a stored tensor of `source` is brought to [lead..., N, K].
+    """The way in which a stored tensor of `source` is brought to [lead..., N, K].
 
     Attributes:
         lead: how many leading axes stay in front, each index with scales of its own.
@@ -110,7 +110,7 @@ class MatrixForm:
 
     @property
     def _repeats(self) -> tuple[int, ...]:
-        """How many times each scale is stored along each axis of the source."""
+        """Number of times that each scale is stored along each axis of the source."""
         source, last = self.source, self.contracted[-1]
         times = [1] * len(source.shape)
         for axes, own in ((self.free, self.encoding.block[-2]), (self.contracted, self._k_block)):

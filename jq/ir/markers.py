@@ -139,7 +139,7 @@ def _edge_attributes(op: Op) -> ir.DictAttr:
 
 
 def marker_kind(op: Op) -> str | None:
-    """Which of our markers an op is; None for any other op."""
+    """The kind of marker that an op is; None for any other op."""
     if op.operation.name != "stablehlo.composite":
         return None
     kind = ir.StringAttr(op.operation.attributes["name"]).value

@@ -85,8 +85,8 @@ class Program:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is pickled: the module as bytecode, all weights made. JAX's structure of inputs and
-        results is left out: the copy takes and gives flat arrays."""
+        """The pickled state: the module as bytecode, all weights made. JAX's structure of inputs
+        and results is left out: the copy takes and gives flat arrays."""
         weights = {name: np.asarray(array) for name, array in self.weights.items()}
         other = {"weights": weights, "module": self.bytecode(), "in_tree": None, "out_tree": None}
         return self.__dict__ | other

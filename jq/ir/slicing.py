@@ -1,4 +1,4 @@
-"""What a program computes of one value before anything else comes in: its slice.
+"""The slice of a value: all that a program computes of it before anything else comes in.
 
 A slice holds the ops that depend on a value and on constants alone. Where the whole slice up to
 some op leaves through a single value, that value is a function of the first one (a *cut*),

@@ -74,7 +74,7 @@ def _through_loop(program: Program, op: Op, value: ir.Value) -> ir.Value:
 
 
 def trip_count(program: Program, op: Op) -> int | None:
-    """How often `for (i = start; i < end; i += step)` runs, where all three are constants."""
+    """Number of trips of `for (i = start; i < end; i += step)`, where all three are constants."""
     cond, body = (region.blocks[0] for region in op.operation.regions)
     test = _owner(_last(cond).operands[0], "stablehlo.compare")
     if test is None or "LT" not in str(test.attributes["comparison_direction"]):

@@ -101,7 +101,7 @@ class TensorSpec:
 
 
 def signature(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> str:
-    """What goes in and what comes out, for people."""
+    """Inputs and outputs as a signature, for people."""
     return f"({', '.join(map(str, inputs))}) -> ({', '.join(map(str, outputs))})"
 
 

@@ -1,5 +1,5 @@
-"""What patterns are made of: what an op is, the op that makes a value, the ops that read it, and
-how the ops of a block are walked."""
+"""Building blocks of patterns: the kind of an op, the op that makes a value, the ops that read it,
+and walks over the ops of a block."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ lax: Any = jax.lax  # its annotations are too narrow for what it takes
 
 @contextmanager
 def reverse_mode() -> Iterator[None]:
-    """What JAX says about loops that it cannot differentiate, as `Unsupported`."""
+    """Raises `Unsupported` where JAX says that it cannot differentiate a loop."""
     try:
         yield
     except ValueError as error:

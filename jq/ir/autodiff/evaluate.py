@@ -25,7 +25,7 @@ Edit = Callable[[ir.Value, Any], Any]  # (a result, its value) -> the value to g
 
 
 def compiled(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
-    """What `jax.jit` makes of a function for arguments like these, computed right."""
+    """Compiles a function with `jax.jit` for such arguments, with the options that XLA needs."""
     lowered = jax.jit(function).lower(*arguments)
     made: Callable[..., Any] = lowered.compile({**xla_options(lowered.compiler_ir())})
     return made

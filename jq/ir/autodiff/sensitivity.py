@@ -1,4 +1,4 @@
-"""How much the rows of intermediate results matter to a program's output, by differentiation."""
+"""Sensitivity of a program's output to the rows of intermediate results, by differentiation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST = 2.0**60  # a squared gradient: rows that count are multiplied by it, and 
 
 
 class Sensitivity:
-    """How much each row of some values moves the program's output.
+    """Computes how far each row of some values moves the program's output.
 
     For a random direction v of the output (signs), g = d<v, output> / d(value); the mean of
     g^2 over v is the squared gain from that element to the output. Averaged over the axes

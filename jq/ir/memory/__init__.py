@@ -1,1 +1,1 @@
-"""Which values may share memory, and what compilers are told for it."""
+"""Sharing of memory between values, and the options by which compilers are told of it."""

@@ -1,4 +1,4 @@
-"""What values are made from: whether two of them may share memory that one is written into."""
+"""Origins of values: they tell if two values may share memory that one is written into."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FRESH = 63  # bits of values with memory of their own, which several of them ma
 
 
 def origins(block: ir.Block) -> Origins:
-    """What each value of a block, and of those in it, is made from."""
+    """The origins of each value of a block, and of those in it."""
     walk = Walk()
     walk.follow(block, [0] * len(block.arguments), UNREAD)
     return walk.known

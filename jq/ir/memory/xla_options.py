@@ -82,7 +82,7 @@ def _reads_itself(op: ir.Operation, known: Origins) -> bool:
 
 
 def _operands(op: ir.Operation) -> tuple[list[ir.Value], list[ir.Value]]:
-    """What is written into, and what is written."""
+    """The tensors that are written into, and those that are written."""
     values = list(op.operands)
     if op.name == "stablehlo.scatter":
         count = len(values) // 2  # tensors, one tensor of places, updates

@@ -1,1 +1,1 @@
-"""What is known of each op, and how the values between ops are encoded."""
+"""Knowledge about each op, and the encodings of the values between ops."""

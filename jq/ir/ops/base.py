@@ -1,4 +1,4 @@
-"""What the compiler must know of an op. One op (or family) is one file in `jq/ir/ops/rules`.
+"""Rules: all that the compiler must know of an op. One op (or family) is a file of `ops/rules`.
 
 A *contraction* sums products over axes of its operands; it says which axes those are (one
 scale must hold along them) and how it is computed on integer codes. A *movement* only
@@ -30,7 +30,7 @@ Axes = frozenset[int]
 
 @dataclass(frozen=True)
 class Role:
-    """How a contraction uses one of its operands.
+    """A contraction's use of one of its operands.
 
     Attributes:
         index: operand number.
@@ -95,7 +95,7 @@ class OpRule(ABC):  # noqa: B024 - what is abstract differs between the two kind
         return True
 
     def geometry(self, op: Op) -> Geometry:
-        """What limits of devices are about."""
+        """The figures that limits of devices are about."""
         return of_window(op)
 
     def elements(self, program: Program, op: Op) -> tuple[int, ...]:
@@ -118,12 +118,12 @@ class OpRule(ABC):  # noqa: B024 - what is abstract differs between the two kind
         return None
 
     def encoded(self, program: Program, op: Op, states: Sequence[State]) -> State:
-        """How the first result is encoded, from how each operand is."""
+        """The encoding of the first result, given those of the operands."""
         return FLOAT
 
     def details(self, op: Op) -> dict[str, Any]:
-        """What golden vectors say of the op beside its operands, as JSON; `jq/device/replay_ops.py`
-        computes it from that.
+        """The op's attributes in golden vectors, beside its operands, as JSON;
+        `jq/device/replay_ops.py` computes it from them.
 
         Raises:
             ValueError: with the reason why it cannot be computed so.
@@ -161,7 +161,7 @@ class Contraction(OpRule):
 
     @abstractmethod
     def terms(self, op: Op) -> int:
-        """How many products are summed into one element of the result."""
+        """Number of products that are summed into one element of the result."""
 
     @abstractmethod
     def lower(self, program: Program, op: Op, markers: Sequence[Marker | None]) -> ir.Value | None:
@@ -195,7 +195,7 @@ class Contraction(OpRule):
         raise NotMatrices(f"{self.op} is no product of matrices")
 
     def decline(self, op: Op) -> str | None:
-        """Why this instance of the op cannot be quantized, or None."""
+        """Reason why this instance of the op cannot be quantized, or None."""
         return None
 
 

@@ -1,4 +1,4 @@
-"""How every value of a program is encoded: the least solution of what the ops' rules say.
+"""Encodings of all values of a program: the least solution of what the ops' rules say.
 
 Forwards through the blocks in program order; what a loop carries starts as unknown and goes around
 until nothing changes. That comes to an end: a carry that is found to be float, or in conflict,

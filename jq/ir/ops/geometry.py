@@ -1,4 +1,4 @@
-"""What limits of devices are about: the window, channels, groups and batch of an op."""
+"""Figures that limits of devices are about: the window, channels, groups and batch of an op."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""How the numbers of a float value are encoded, as far as that is known: a lattice.
+r"""A lattice of what is known about the encoding of a float value's numbers.
 
                  conflict            numbers of several encodings, or of one and others
              /    |     |   \
@@ -30,7 +30,7 @@ from jq.ir.markers import QUANTIZE_DYNAMIC, Marker, match
 
 
 class Other(Enum):
-    """What is known of a value that has no encoding."""
+    """States of a value that has no encoding."""
 
     UNKNOWN = "unknown"
     FLOAT = "float"
@@ -113,7 +113,7 @@ State = Encoded | Other
 
 
 def of_marker(program: Program, marker: Marker) -> State:
-    """What a dequantize says of its result."""
+    """The state of a dequantize's result."""
     enc, parts = marker.encoding, marker.parts
     if not is_affine(enc.format) and "codes" in parts and match(parts["codes"], QUANTIZE_DYNAMIC):
         return _blocks(marker)
@@ -129,8 +129,8 @@ def of_marker(program: Program, marker: Marker) -> State:
 
 
 def _blocks(marker: Marker) -> State:
-    """What rounding to blocks at run time says of ops after it: only that no other format is to
-    round their numbers again, and so without the blocks."""
+    """The state of what is rounded to blocks at run time, without the blocks: it tells ops after it
+    only that no other format is to round their numbers again."""
     enc = marker.encoding
     bare = enc.with_shape(enc.shape, (0,) * len(enc.shape))
     return Encoded(bare, None, origin=(marker.parts["codes"],))

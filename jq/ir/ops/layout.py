@@ -15,7 +15,7 @@ CONVOLUTION = "convolution"
 
 @dataclass(frozen=True)
 class Layout:
-    """Which axis of input, kernel and output is which."""
+    """Meaning of each axis of input, kernel and output."""
 
     input_batch: int
     input_feature: int

@@ -14,7 +14,7 @@ from jq.ir import ir
 
 
 class NotMatrices(Exception):
-    """Why a contraction is no product of matrices; the message goes to the user."""
+    """Reason why a contraction is no product of matrices; the message goes to the user."""
 
 
 @dataclass(frozen=True)

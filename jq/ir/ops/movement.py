@@ -15,7 +15,7 @@ WHOLE = "tensor_scale"  # a part that is one number for the whole tensor, howeve
 
 
 def leading(marker: Marker) -> int:
-    """How many leading axes are the same in the tensor and in all of its parts."""
+    """Number of leading axes that are the same in the tensor and in all of its parts."""
     count = 0
     for axis, (size, block) in enumerate(
         zip(marker.encoding.shape, marker.encoding.block, strict=True)

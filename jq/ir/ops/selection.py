@@ -57,8 +57,8 @@ def reduction(program: Program, op: Op) -> str | None:
 
 
 def written(op: Op) -> str | None:
-    """What a scatter of one tensor puts where it writes: the update ("update"), or the `maximum` or
-    `minimum` of both; None for others."""
+    """The value that a scatter of one tensor puts where it writes: the update ("update"), or the
+    `maximum` or `minimum` of both; None for others."""
     if kind_of(op) != SCATTER or len(op.operation.operands) != 3:
         return None
     block = op.operation.regions[0].blocks[0]

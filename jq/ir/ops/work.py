@@ -1,4 +1,4 @@
-"""How much arithmetic a program's contractions are."""
+"""The amount of arithmetic in a program's contractions."""
 
 from __future__ import annotations
 

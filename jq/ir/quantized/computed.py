@@ -1,4 +1,4 @@
-"""Which ops on quantized types StableHLO computes: what verifies it may not take apart."""
+"""Ops on quantized types that StableHLO's own passes write as ops on integers."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from jq.ir.quantized.kinds import encoding_of_type, is_quantized
 
 
 def encoding(program: Program, value: ir.Value | str) -> Encoding | None:
-    """How a value is quantized, by the model or by the compiler; None where its numbers are floats.
+    """The encoding of a value, by the model or by the compiler; None where its numbers are floats.
 
     Args:
         program: of any level; every call analyses it anew (`Encodings` answers for many values).

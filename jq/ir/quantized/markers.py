@@ -90,7 +90,7 @@ def _values(program: Program, marker: Marker) -> dict[str, Any]:
 
 
 def _reason(marker: Marker, values: Mapping[str, Any]) -> str:
-    """Why the types cannot hold a tensor; empty when they can."""
+    """Reason why the types cannot hold a tensor; empty when they can."""
     enc = marker.encoding
     axes = axes_of(enc)
     if marker.kind == QUANTIZE_DYNAMIC:

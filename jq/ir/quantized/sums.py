@@ -1,4 +1,4 @@
-"""What is added to sums of 32 bits, and what bounds them where they become codes."""
+"""Terms that are added to sums of 32 bits, and bounds of the sums where they become codes."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def bounded(program: Program, op: Op) -> ir.Value | None:
 
 
 def _bounded(program: Program, op: Op) -> int | None:
-    """Which operand of an op constants bound."""
+    """Number of the operand that the op's constants bound, or None."""
     rule = rule_named(op.operation.name)
     if rule is None or not rule.limits:
         return None

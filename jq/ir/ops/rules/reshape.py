@@ -138,7 +138,7 @@ def new_block(
 
 
 def run(sizes: Sequence[int], block: Sequence[int]) -> int | None:
-    """How many neighbours, in row-major order, share a scale; None where it is others that do."""
+    """Number of neighbours, in row-major order, that share a scale; None where others share it."""
     length, rest = 1, list(zip(sizes, block, strict=True))
     while rest and (rest[-1][1] == 0 or rest[-1][1] >= rest[-1][0]):
         length *= rest.pop()[0]
