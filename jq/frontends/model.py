@@ -84,7 +84,7 @@ class Model:
 
 
 def _leaves(value: Any) -> list[Any]:
-    """What a tree holds; JAX is imported when somebody looks."""
+    """The leaves of a tree; JAX is imported only when this is called."""
     from jq.base.tree import leaves_of
 
     return leaves_of(value)
@@ -110,7 +110,7 @@ _WRAPPED = ("equinox._jit", "equinox._vmap_pmap", "equinox._ad", "equinox._eval_
 
 
 def how_to_take(value: Any) -> str | None:
-    """What makes a model of a framework's module; None for anything else."""
+    """Names the function that makes a model of a framework's module; None for anything else."""
     if type(value).__module__.startswith(_WRAPPED):
         return None  # a function, which is a module besides
     for cls in type(value).__mro__:

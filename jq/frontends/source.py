@@ -1,4 +1,4 @@
-"""What is compiled: a model in any of its forms, traced once, and the data of its calls."""
+"""Sources: a model in any of its forms, traced once, and the data of its calls."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class LazyCalls(Sequence[Sequence[np.ndarray]]):
 
 @dataclass(frozen=True)
 class Source:
-    """What is compiled: the float program, and the model it came from when there is one.
+    """A compilation's input: the float program, and the model that it came from when there is one.
 
     Attributes:
         sizes: of the symbolic dimensions, by name.

@@ -1,4 +1,4 @@
-"""What the modules of all frameworks share: their inputs, evaluation mode, keys, and the model."""
+"""Shared parts of the modules of all frameworks: inputs, evaluation mode, keys, and the model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KEY = np.zeros(2, np.uint32)  # an example of a random key's data
 
 
 class Options(TypedDict, total=False):
-    """What every `from_*` passes on to `jq.Model`; see there."""
+    """The arguments that every `from_*` passes on to `jq.Model`; see there."""
 
     calibration: Batches
     evaluation: Batches

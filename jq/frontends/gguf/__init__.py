@@ -21,7 +21,7 @@ Leaf = np.ndarray | QuantizedTensor
 
 
 class TensorRow(NamedTuple):
-    """What `describe_gguf` says of a tensor: NumPy shape, ggml type, bytes in the file."""
+    """Description of a tensor by `describe_gguf`: NumPy shape, ggml type, bytes in the file."""
 
     name: str
     shape: tuple[int, ...]

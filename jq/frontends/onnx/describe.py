@@ -1,4 +1,4 @@
-"""What an ONNX file holds, for `jaxq inspect`: read without tracing anything."""
+"""Description of an ONNX file for `jaxq inspect`, read without tracing anything."""
 
 from __future__ import annotations
 

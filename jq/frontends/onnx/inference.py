@@ -1,4 +1,4 @@
-"""What onnx itself says of one call: whether its inputs and attributes fit together.
+"""Inference by onnx itself on one call: it tells if the inputs and attributes fit together.
 
 A file may have any shapes and attributes. Operators here are written for those that the standard
 allows, and would compute something of others; onnx's inference of shapes refuses most of them.

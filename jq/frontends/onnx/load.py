@@ -131,8 +131,8 @@ def _outputs(
 
 
 def _is_weight(array: np.ndarray) -> bool:
-    """What becomes a parameter: not single numbers, shapes and indices, which are constants of the
-    program; nor what holds infinities, which is a mask."""
+    """True if the array becomes a parameter. Single numbers, shapes and indices are constants of
+    the program, and so is what holds infinities, which is a mask."""
     if (
         array.size < 2
         or array.dtype.hasobject

@@ -27,7 +27,7 @@ Patterns = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Operands:
-    """What a rule sees: shapes of the operands that are there, and the attributes."""
+    """The input of a rule: shapes of the operands that are there, and the attributes."""
 
     shapes: Mapping[str, Shape]
     types: Mapping[str, Any]

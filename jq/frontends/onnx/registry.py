@@ -49,7 +49,7 @@ class Call:
 
     @property
     def results(self) -> int:
-        """How many results are asked for, unnamed ones in front of a named one included."""
+        """Number of results that are asked for, unnamed ones in front of a named one included."""
         return len(self.node.outputs)
 
     def asks_for(self, i: int) -> bool:

@@ -43,7 +43,7 @@ def open_size(dim: Any) -> int | str | None:
 
 @dataclass(frozen=True)
 class Files:
-    """Where tensors may be: the model's own file and the folder that it is in."""
+    """The files that may hold tensors: the model's own, and those of the folder that it is in."""
 
     path: Path
 

@@ -1,4 +1,4 @@
-"""How many trips a loop makes, where that does not depend on the model's inputs.
+"""Number of trips of a loop, where it does not depend on the model's inputs.
 
 A loop that a framework wrote for `while i < length` has a condition and no number of trips. The
 part of its body that the condition is made from, a counter and a bound, is run by itself.
@@ -20,7 +20,7 @@ Run = Callable[[Graph, Sequence[Value]], list[Value]]
 
 
 def trip_count(run: Run, body: Graph, most: int, go: bool, carried: Sequence[Value]) -> int | None:
-    """How many trips, at most `most`.
+    """Number of trips, at most `most`.
 
     Args:
         run: computes a sub-graph.

@@ -1,4 +1,4 @@
-"""What a name of the graph stands for while the model is traced.
+"""Values that names of the graph stand for while the model is traced.
 
 - a NumPy array: known, and folded with other known ones
 - `Weight`: an initializer, known and also an argument of the program
@@ -89,7 +89,7 @@ def bits_of(dtype: np.dtype[Any]) -> int:
 
 
 def offset_of(dtype: np.dtype[Any]) -> int:
-    """What the signed code of a number is less than the number."""
+    """Offset of an integer type: the difference between a number and its signed code."""
     return 1 << (bits_of(dtype) - 1) if dtype.name.startswith("uint") else 0
 
 

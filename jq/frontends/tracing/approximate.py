@@ -1,4 +1,4 @@
-"""What a model lets be approximate is computed exactly, as XLA does on a CPU.
+"""Computes exactly, as XLA does on a CPU, what a model lets be approximate.
 
 custom_call @ApproxTopK(%x, %i, ...) {called_computations = [@greater], top_k = 4, ...}
 ->

@@ -1,4 +1,4 @@
-"""What is not plain StableHLO becomes plain StableHLO.
+"""Turns all that is not plain StableHLO into plain StableHLO.
 
 `erf`, `erfc` and `top_k` stay recognisable, as composites whose decomposition is the
 StableHLO form: some fifty ops that a kernel replaces by a few. This is also the form in

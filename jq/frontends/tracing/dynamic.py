@@ -38,7 +38,7 @@ class Sizes(Mapping[str, int]):
         return self._sizes[name]
 
     def plain(self) -> dict[str, int]:
-        """What was given, for another process."""
+        """The sizes as plain numbers, for another process."""
         return {name: int(size) for name, size in self._sizes.items()}
 
     def __iter__(self) -> Iterator[str]:

@@ -213,7 +213,7 @@ def _given_backward(enc: Encoding, args: Any, g: jax.Array) -> tuple[jax.Array, 
 
 
 def _clipped(enc: Encoding, x: jax.Array, low: jax.Array, high: jax.Array) -> jax.Array:
-    """What fake quantization is but for the steps: its derivatives are taken from this."""
+    """Fake quantization without the steps: its derivatives are taken from this."""
     if enc.scheme == "symmetric":
         high = jnp.maximum(jnp.abs(low), jnp.abs(high))
         low = -high

@@ -86,7 +86,7 @@ def check_array(spec: TensorSpec, value: Any) -> np.ndarray:
 
 
 def how_to_shape(given: tuple[int, ...], wanted: tuple[int, ...]) -> str | None:
-    """What to do about a batch that is missing, too many, or of another size; else None."""
+    """A hint about a batch that is missing, too many, or of another size; else None."""
     if not wanted:
         return None
     if given == wanted[1:]:

@@ -1,4 +1,4 @@
-"""What is the same in every step of a loop is read from outside, and computed there.
+"""Moves what is the same in every step of a loop out of it, and computes it there.
 
 `jax.lax.scan` hands the stacked weights of its layers through the loop as carried values.
 Once the body reads them where they are defined, an op in the body can be traced to its weight;

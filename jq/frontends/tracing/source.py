@@ -1,4 +1,4 @@
-"""What a user names on the command line: a model in Python, or a file."""
+"""Names of models on the command line: a model in Python, or a file."""
 
 from __future__ import annotations
 

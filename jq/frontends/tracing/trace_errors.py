@@ -1,4 +1,4 @@
-"""What went wrong in a model while JAX traced it, told to whom wrote the model."""
+"""Errors in a model while JAX traces it, explained to the model's author."""
 
 from __future__ import annotations
 

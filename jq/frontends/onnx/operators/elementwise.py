@@ -165,7 +165,7 @@ def min_of(*xs: Array) -> Array:
 
 @operator("Clip")
 def clip(x: Array, min: Array = None, max: Array = None) -> Array:
-    """Where `min` is above `max` all becomes `max`."""
+    """Clips to [min, max]; all becomes `max` where `min` is above it."""
     x = jnp.asarray(x)
     if min is not None:
         x = jnp.maximum(x, jnp.asarray(min, x.dtype))

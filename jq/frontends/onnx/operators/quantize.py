@@ -147,8 +147,8 @@ def qlinear_conv(
 
 
 def product_ratio(a_scale: Any, b_scale: Any, y_scale: Any = None, alpha: float = 1.0) -> Any:
-    """What a product of codes is multiplied by, rounded as ONNX Runtime does: first the scales of
-    both sides, then the one of the result."""
+    """Factor of a product of codes, rounded as ONNX Runtime does: first the scales of both sides,
+    then the one of the result."""
     both = best_known(a_scale) * np.float32(alpha) * best_known(b_scale)
     return both if y_scale is None else both / best_known(y_scale)
 

@@ -111,8 +111,8 @@ def _targets(
 
 
 def _precision(mode: str) -> Any:
-    """What coordinates are computed in. The nearest element is chosen as ONNX Runtime and torch do:
-    the scale 1.2, a little more in float32, brings 6 to the old element 5, and not below it.
+    """Type of coordinates. The nearest element is chosen as ONNX Runtime and torch do: the scale
+    1.2, a little more in float32, brings 6 to the old element 5, and not below it.
     """
     return np.float32 if mode == "nearest" else np.float64
 
@@ -120,7 +120,7 @@ def _precision(mode: str) -> Any:
 def coordinates(
     n: int, m: int, scale: float, mode: str, roi: tuple[float, float], dtype: Any = np.float64
 ) -> np.ndarray:
-    """Where each of the `m` new elements lies among the `n` old ones."""
+    """Place of each of the `m` new elements among the `n` old ones."""
     at = np.arange(m, dtype=dtype)
     length = n * scale  # not rounded to a whole number of elements
     if mode == "half_pixel":
@@ -155,7 +155,7 @@ def _nearest(at: np.ndarray, mode: str, n: int) -> np.ndarray:
 def _weights(
     at: np.ndarray, n: int, scale: float, mode: str, antialias: bool, a: float, exclude: bool
 ) -> np.ndarray:
-    """What each old element contributes to each new one, f32[m, n]."""
+    """Share of each old element in each new one, f32[m, n]."""
     squeeze = min(scale, 1.0) if antialias else 1.0
     reach = {"linear": 1, "cubic": 2}[mode] / squeeze
     count = int(np.ceil(reach)) * 2 + 1

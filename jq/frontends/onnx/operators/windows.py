@@ -189,7 +189,7 @@ def average_in_order(x: Array, window: Window, padded: bool) -> Array:
 
 
 def window_counts(window: Window, sizes: Sequence[int], padded: bool) -> np.ndarray:
-    """How many elements each window averages, [1, 1, ...]: a product of counts along each axis."""
+    """Number of elements in each window's average, [1, 1, ...]: a product of counts along axes."""
     counts = np.ones((1, 1), np.int64)
     for i, n in enumerate(sizes):
         (a, b), k = window.pads[i], window.kernel[i]

@@ -64,7 +64,7 @@ def attended(
     scale: float,
     node: Call,
 ) -> Any:
-    """What `Attention` does with heads of queries, keys and values; the present state after."""
+    """Computes `Attention` from heads of queries, keys and values; and the present state."""
     q, k, v = qkv
     if past is not None:
         k, v = jnp.concatenate([past[0], k], 2), jnp.concatenate([past[1], v], 2)

@@ -164,7 +164,7 @@ def _there(last: Any, total: int) -> Any:
 
 
 def _sink(sink: Any, smooth: int) -> Any:
-    """What is added to the row of scores of each head, of shape [heads] or []; None without."""
+    """The scores added to the row of each head, of shape [heads] or []; None without."""
     if sink is not None:
         return sink
     return np.zeros((), np.float32) if smooth else None
