@@ -1,4 +1,4 @@
-"""What a kernel is: a frozen description that knows its operands and its weights' layout.
+"""Kernels: frozen descriptions that know their operands and their weights' layout.
 
 A program calls a kernel through a private function declaration that carries the description as
 JSON (`jq.kernel`); `link` gives every such declaration the body that is registered for the

@@ -78,8 +78,7 @@ class Attention(Heads):
 
     @property
     def factor(self) -> float:
-        """What a score is multiplied with as an exponent of 2: without a mask it is not scaled
-        before."""
+        """Factor of a score in the exponent of 2. Without a mask it includes the scale."""
         return LOG2_E * (self.scale if self.mask == "none" else 1.0)
 
     @property

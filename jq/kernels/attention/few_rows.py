@@ -31,8 +31,8 @@ from jq.kernels.schedule.rows import split
 
 
 class FewRows:
-    """What both dispatches know of one head of k and v. A row is a query and a head of the group
-    that shares them."""
+    """Common base of both dispatches for one head of k and v. A row is a query and a head of the
+    group that shares them."""
 
     def __init__(self, kernel: Attention, b: Builder, batch: Index, shared: Index) -> None:
         self.kernel, self.b, self.batch, self.shared = kernel, b, batch, shared

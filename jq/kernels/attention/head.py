@@ -49,7 +49,7 @@ class Head(HeadRows):
         self.inverse = b.scratch([rows, self.lanes], "f32")
 
     def _place(self, row: Index, word: Index) -> list[Index]:
-        """Where words of a query, or of its probabilities, go."""
+        """Place for words of a query, or of its probabilities."""
         return [row, word]
 
     def _query(self, first: Index, i: Index) -> None:

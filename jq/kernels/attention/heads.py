@@ -1,4 +1,4 @@
-"""What attentions share: heads that lie in the columns of q, k and v, and how rows are cut."""
+"""Common base of attentions: heads in the columns of q, k and v, and the cut of their rows."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Heads(Kernel):
         return [] if rows is None else [TensorType((self.batch, *rows, self.keys), "f32")]
 
     def head(self, x: Array, which: int, h: int) -> Array:
-        """What head h reads of q, k or v (`which`)."""
+        """The columns of q, k or v (`which`) that head h reads."""
         h = h if which == 0 else h // (self.heads // self.kv_heads)
         start = self.starts[which] + h * self.dim
         return x[:, :, start : start + self.dim]

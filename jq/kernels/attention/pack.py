@@ -82,7 +82,7 @@ def _pack_keys(
     start = b.offset(b.scaled(head, kernel.dim), kernel.starts[1])
 
     def place(d: int, first: Index) -> list[Index]:
-        """Where word row d of the keys from `first` goes."""
+        """Place for word row d of the keys from `first` on."""
         if kernel.on_tiles:
             return [0, 0, b.divided(first, n), d // n, d % n * n]
         return [0, 0, d, first]

@@ -1,4 +1,4 @@
-"""What a mask makes of the sums of products that an attention's scores come from."""
+"""Scores of an attention: masked sums of products."""
 
 from __future__ import annotations
 

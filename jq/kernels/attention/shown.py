@@ -1,4 +1,4 @@
-"""Which keys a mask shows: the others have the probability 0, and are not read."""
+"""Keys that a mask shows: the others have the probability 0, and are not read."""
 
 from __future__ import annotations
 

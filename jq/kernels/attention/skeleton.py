@@ -121,7 +121,7 @@ class HeadRows(ABC):
         """Scores of `count` rows and `vectors` vectors of keys from `key`."""
 
     def _hidden(self, mask: ir.Value, row: Index, column: Index, valid: int | None) -> ir.Value:
-        """What the mask adds to a vector of scores of a row of the block."""
+        """The mask's addend for a vector of scores of a row of the block."""
         at = [self.shared[0], column]
         if self._heads.mask == "full":
             at.insert(1, self.b.offset(self.row, row))
@@ -194,7 +194,7 @@ class HeadRows(ABC):
 
     @abstractmethod
     def _left(self, scratch: ir.Value, row: int, step: Index) -> ir.Value:
-        """What a row has for a step, in every lane."""
+        """The value of a row at a step, in every lane."""
 
     @abstractmethod
     def _right(self, source: ir.Value, step: Index, columns: Indices) -> list[ir.Value]:

@@ -61,7 +61,7 @@ class Windows(Source):
         return self.product.run
 
     def corner(self, b: Builder, row: Index) -> list[Index]:
-        """Where the window of an output pixel starts: sample, row, column * C."""
+        """Start of an output pixel's window: sample, row, column * C."""
         conv, (high, wide) = self.product, self.product.output
         line = b.modulo(b.divided(row, wide), high)
         column = b.modulo(row, wide)

@@ -75,7 +75,7 @@ class Convolution(WindowPanels, PackedWindows):
 
     @property
     def on_tiles(self) -> bool:
-        """Where gathering into whole chunks of 64 codes does not add too many."""
+        """True if gathering into whole chunks of 64 codes does not add too many."""
         depth = math.prod(self.runs) * self.run
         padded = math.prod(self.runs) * self.run_chunks * DEPTH
         pays = self.pixels >= TILED_PIXELS and depth >= DEPTH and 3 * depth >= 2 * padded

@@ -1,4 +1,4 @@
-"""What products of windows by panels of filters share: their runs of codes, and their groups."""
+"""Common base of products of windows by panels of filters: runs of codes, and groups."""
 
 from __future__ import annotations
 

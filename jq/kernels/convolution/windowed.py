@@ -1,4 +1,4 @@
-"""What products over windows of an image share: shapes, constants, and the NumPy reference."""
+"""Common base of products over windows of an image: shapes, constants, and the NumPy reference."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Depthwise(PackedWindows):
 
     @staticmethod
     def parts_of(weight: Array) -> int:
-        """How many int8 numbers must be added for any of the taps: 3 for 255, a code of 127 with a
+        """Number of int8 numbers that add up to any of the taps: 3 for 255, a code of 127 with a
         zero point of -128, since 127 + 127 falls short of it."""
         return max(1, math.ceil(int(weight.max()) / 127), math.ceil(int(weight.min()) / -128))
 

@@ -1,1 +1,1 @@
-"""What a body is built with: a typed builder over IREE's MLIR bindings, and dispatches."""
+"""Tools to build a body: a typed builder over IREE's MLIR bindings, and dispatches."""

@@ -66,7 +66,7 @@ class Arithmetic:
         return joined[0]
 
     def split(self, value: ir.Value, lanes: int) -> list[ir.Value]:
-        """What `join` put one after the other."""
+        """Takes apart what `join` put together."""
         count = lanes_of(value)
         if count == lanes:
             return [value]

@@ -1,4 +1,4 @@
-"""Which body a description has: a function registered for its type.
+"""Bodies of descriptions: functions registered for their types.
 
 @emit.register
 def emit_normalize(kernel: Normalize, operands: Operands) -> list[ir.Value]:

@@ -286,7 +286,7 @@ class Builder(Arithmetic):
     def rarely(
         self, condition: ir.Value, body: Callable[[], Values], otherwise: Values
     ) -> list[ir.Value]:
-        """What a body, which writes no tile, gives where a condition holds, else the values."""
+        """The values of a body, which writes no tile, where a condition holds; else `otherwise`."""
         op = scf.IfOp(condition, [value.type for value in otherwise], has_else=True)
         with ir.InsertionPoint(op.then_block):
             scf.YieldOp(list(body()))

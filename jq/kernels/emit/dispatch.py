@@ -70,7 +70,7 @@ def dispatch(
 
 
 def _tied(inputs: Sequence[int | None]) -> ir.ArrayAttr | None:
-    """Which input each result takes the place of; None where none does."""
+    """Number of the input that each result replaces; None where none does."""
     if all(i is None for i in inputs):
         return None
     index = ir.IndexType.get()

@@ -1,1 +1,1 @@
-"""What happens to an accumulator before it is stored."""
+"""The epilogue: steps that an accumulator goes through before it is stored."""

@@ -24,7 +24,7 @@ TOGETHER = 4
 
 @dataclass(frozen=True)
 class Row:
-    """What a register tile has of one row: its accumulators, one a vector of columns.
+    """One row of a register tile: its accumulators, one a vector of columns.
 
     Attributes:
         at: where its operands by element are.
@@ -84,7 +84,7 @@ class Epilogue:
         return self.b.broadcast(one, self.lanes)
 
     def once(self, source: ir.Value, how: str, what: str) -> Any:
-        """What does not depend on the row is loaded here, the rest stays a tensor."""
+        """Loads an operand that does not depend on the row; any other stays a tensor."""
         if how == COLUMN:
             return self.by_column(source, what)
         return self.scalar(source, [0], what) if how == SCALAR else source
@@ -133,8 +133,8 @@ class Epilogue:
             self._scatter(tile, last.pack(b, isa, four, ends), some)
 
     def _steps(self, isa: Isa, places: Sequence[_Place], chain: int) -> list[ir.Value]:
-        """What is rounded to the codes of some places: quotients in one multiplication, and again
-        exactly in the rare case that one of them is next to a half.
+        """The values that are rounded to the codes of some places: quotients in one multiplication,
+        and again exactly in the rare case that one of them is next to a half.
         """
         b, last, ending = self.b, len(self.steps) - 1, self.steps[-1].emitter
 

@@ -1,4 +1,4 @@
-"""How each step of an epilogue is emitted, with what an instruction set has for it.
+"""Emission of an epilogue's steps, with what an instruction set has for each.
 
 One instruction rounds numbers below 2^30 to int32, and where the processor has saturating packs,
 four vectors become one of bytes in four more.
@@ -54,7 +54,7 @@ class Emitter(Generic[S]):
         self.step = step
 
     def prepare(self, b: Builder, operands: Values) -> Sequence[Any]:
-        """What `apply` takes, from operands that do not depend on the row: emitted once."""
+        """Emits once, from operands that do not depend on the row, the arguments of `apply`."""
         return operands
 
     def apply(self, b: Builder, y: ir.Value, operands: Sequence[Any]) -> ir.Value:

@@ -57,7 +57,7 @@ def to_i8(b: Builder, steps: ir.Value, zero_point: ir.Value, shift: int = 0) -> 
 
 @dataclass(frozen=True)
 class Divisor:
-    """What a division in front of a rounding needs, the same in every lane; see `divisor`."""
+    """Constants of a division in front of a rounding, the same in every lane; see `divisor`."""
 
     negative: ir.Value
     inverse: ir.Value

@@ -1,4 +1,4 @@
-"""What happens to an accumulator before it is stored: a typed list of steps.
+"""Steps of an epilogue: a typed list of what happens to an accumulator before it is stored.
 
 A step is a pure function of one vector of a row, and names the operands that it reads: by column
 (`[N]`), by row (`[M]`), by element (`[M, N]`) or one scalar (`[1]`). The float operations and their
@@ -227,7 +227,7 @@ class ToCodes(Step):
 
     @property
     def shift(self) -> int:
-        """What is stored is code + shift."""
+        """Offset of a stored code: what is stored is code + shift."""
         return 128 if self.unsigned else 0
 
     def stored(self, rounded: Array) -> Array:

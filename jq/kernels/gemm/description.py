@@ -141,7 +141,7 @@ class Gemm(MatrixPanels):
 
     @property
     def accesses(self) -> tuple[str, ...]:
-        """How each operand is indexed: `codes`, `weights`, or as operands of a step are."""
+        """The access to each operand: `codes`, `weights`, or as operands of a step are read."""
         corrections = [ROW, COLUMN] * self.row_zero + [COLUMN] * self.column_zero
         steps = [how for step in self.epilogue for how, _ in step.operands]
         return ("codes", "weights", COLUMN, *corrections, *steps)

@@ -1,4 +1,4 @@
-"""What products of a matrix by panels of columns share: what their rows are, and their results."""
+"""Common base of products of a matrix by panels of columns: their rows, and their results."""
 
 from __future__ import annotations
 

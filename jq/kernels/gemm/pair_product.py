@@ -1,4 +1,4 @@
-"""What integer products of bytes share, on processors whose usual product takes 16 bits.
+"""Common base of integer products of bytes where a processor's usual product takes 16 bits.
 
     for block of rows, range of panels in workgroups
       for panel of columns, tile of rows:
@@ -122,7 +122,7 @@ class PairProduct(PanelProduct):
 
     @property
     def _panel_bytes(self) -> int:
-        """What a panel's weights and the order of its codes take."""
+        """Bytes of a panel's weights and of the order of its codes."""
         return sum(math.prod(t.shape[1:]) for t in self.packed_types[:2])
 
     @property

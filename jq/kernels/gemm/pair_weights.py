@@ -63,7 +63,7 @@ class PairWeights:
 
     @cached_property
     def kinds(self) -> Array:
-        """What each chain is, [P, S, windows * 2]; those without weights are left out (-1)."""
+        """The kind of each chain, [P, S, windows * 2]; -1 without weights, where it is left out."""
         kinds = self.order.kinds.copy()
         kinds[~self.order.weights.reshape(-1, 2, CHAIN * self.lanes).any(2)] = -1
         return kinds.reshape(*self.shape[:2], -1)
@@ -79,8 +79,8 @@ class PairWeights:
 
     @property
     def work(self) -> float:
-        """What its multiplications take, and reading ends of runs, as a share of what 16-bit
-        operands take.
+        """Cost of its multiplications, and of reading ends of runs, as a share of the cost with
+        16-bit operands.
         """
         runs = self.shape[0] * len(self.weight)
         total = COSTS[self.kinds].sum()  # the last one of those without weights
@@ -107,8 +107,8 @@ class PairWeights:
         return -total.reshape(self.shape[0], -1, self.lanes).sum(1)
 
     def chains_of(self, panel: int, segment: int) -> tuple[int, int, Array, Array]:
-        """How many chains are proven, how many by pairs; where each begins among the segment's
-        codes, and its weights [chains, 8, lanes].
+        """Number of chains that are proven and of those by pairs; the place of each among the
+        segment's codes, and its weights [chains, 8, lanes].
         """
         kinds = self.kinds[panel, segment]
         weights = self.order.weights.reshape(*self.shape[:2], -1, CHAIN, self.lanes)

@@ -219,11 +219,11 @@ class Panel:
     # What is before and after
 
     def _first_sums(self, init: ir.Value) -> list[ir.Value]:
-        """What the sums of the panel's vectors start from, whatever the row."""
+        """The start of the sums of the panel's vectors, whatever the row."""
         return self.epilogue.by_column(init, "i32")
 
     def _starts(self, rows: Indices) -> list[ir.Value]:
-        """Where the accumulators of a register tile start from."""
+        """The start of the accumulators of a register tile."""
         corners = [self.source.corner(self.b, row) for row in rows]
         sums = self._row_sums(corners) if self.start.needs_sums else [None] * len(rows)
         return [

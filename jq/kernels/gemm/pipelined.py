@@ -70,12 +70,12 @@ class PipelinedPanel(Panel):
 
     @property
     def _pieces(self) -> range:
-        """Where the pieces of a row begin."""
+        """Starts of the pieces of a row."""
         return range(0, len(self.vectors), LONG if self.epilogue.long else PIECE)
 
     @property
     def _cut(self) -> Sequence[int | None]:
-        """What follows a part of the products: a piece of a row, or (None) all of it."""
+        """The pieces of a row that follow parts of the products; [None]: all of it at once."""
         return self._pieces if self.source.in_pieces else [None]
 
     def _groups(self, acc: list[ir.Value], run: Run) -> list[ir.Value]:

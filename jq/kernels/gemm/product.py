@@ -1,4 +1,4 @@
-"""What integer products share: corrections for zero points, and what follows the sums."""
+"""Common base of integer products: corrections for zero points, and what follows the sums."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class IntegerProduct(ByColumn):
 
     @property
     def frame(self) -> Frame | None:
-        """What stands around the images that rows are the pixels of."""
+        """The frame around the images that have rows for pixels."""
         return None
 
     @property
@@ -69,13 +69,13 @@ class IntegerProduct(ByColumn):
 
     @property
     def code_offset(self) -> int:
-        """What the product reads is code + offset; tiles take codes as they are stored."""
+        """Offset of a code: the product reads code + offset; tiles take codes as stored."""
         as_stored = self.on_tiles or self.swapped
         return 128 if (self.unsigned if as_stored else self.target.dot.lhs_unsigned) else 0
 
     @property
     def weight_offset(self) -> int:
-        """What the product reads is weight + offset."""
+        """Offset of a weight: the product reads weight + offset."""
         return 128 if self.swapped else 0
 
     def start_types(self, rows: int) -> list[TensorType]:
@@ -126,7 +126,7 @@ class PanelProduct(IntegerProduct):
 
     @property
     def sequences(self) -> Sequences | None:
-        """What says which rows are wanted, if not all."""
+        """The sequences that tell which rows are wanted; None for all."""
         return None
 
     @property
@@ -137,9 +137,9 @@ class PanelProduct(IntegerProduct):
     @property
     @abstractmethod
     def tiling(self) -> Tiling:
-        """How it is cut for vectors."""
+        """The cut for vectors."""
 
     @property
     @abstractmethod
     def tiles(self) -> TiledCut:
-        """How it is cut for matrix tiles."""
+        """The cut for matrix tiles."""

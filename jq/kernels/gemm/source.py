@@ -1,4 +1,4 @@
-"""What the loop nest of a product is given: where codes and weights lie, and which part it is."""
+"""Input of a product's loop nest: the places of codes and weights, and the part of the product."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jq.kernels.schedule.padded_output import Part
 
 @dataclass(frozen=True, kw_only=True)
 class Source(ABC):
-    """Where the codes of a product's row lie, and a panel's weights.
+    """Place of the codes of a product's row, and of a panel's weights.
 
     Attributes:
         runs: runs of codes along two axes; each is read as a stream.
@@ -45,20 +45,20 @@ class Source(ABC):
 
     @abstractmethod
     def corner(self, b: Builder, row: Index) -> list[Index]:
-        """Where the codes of a row begin."""
+        """Start of the codes of a row."""
 
     def tap(self, b: Builder, corner: Indices, h: Index, w: Index) -> list[Index]:
-        """Where run (h, w) of them begins."""
+        """Start of run (h, w) of a row's codes."""
         return list(corner)
 
     def sample(self, b: Builder, row: Index) -> Index:
-        """What operands by row are indexed with."""
+        """Index of operands by row."""
         return row
 
 
 @dataclass(frozen=True)
 class PanelPart:
-    """Which part of a product a panel is.
+    """The part of a product that a panel computes.
 
     Attributes:
         rows: of the product, all of them.

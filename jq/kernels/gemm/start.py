@@ -1,4 +1,4 @@
-"""What the accumulators of integer products start from."""
+"""Starts of the accumulators of integer products."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def split_corrections(gemm: IntegerProduct, tensors: Values) -> tuple[Values, Va
 
 
 class Start:
-    """What accumulators start from (or end with): everything but the products.
+    """The start (or end) of accumulators: everything but the products.
 
         init[n] - row_zero[m] * colsum[n] - sum_k codes[m, k] * column_zero[n]
 

@@ -91,7 +91,7 @@ class Gemv(Packed):
 
     @staticmethod
     def least_block(bits: int) -> int:
-        """What the length of a block must be a multiple of: the codes that share bytes."""
+        """Factor of a block's length: the number of codes that share bytes."""
         return 4 * 8 // min(PLANES[bits])
 
     @property

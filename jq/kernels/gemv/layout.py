@@ -1,4 +1,4 @@
-"""How `Gemv` keeps block-scaled weights: packed at compile time, read in order."""
+"""The stored form of `Gemv`'s block-scaled weights: packed at compile time, read in order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PLANES = {2: (2,), 3: (2, 1), 4: (4,), 5: (4, 1), 6: (4, 2), 8: (8,)}
 
 @dataclass(frozen=True)
 class Layout:
-    """Where things lie in a chunk of a panel, in bytes: factors, then one record a block.
+    """Places in a chunk of a panel, in bytes: factors, then one record a block.
 
     Everything is read in the order in which it lies: a processor that fetches ahead loses its
     place at every jump.
@@ -172,7 +172,7 @@ class Stored(MatrixProduct):
 
     @property
     def workgroups(self) -> int:
-        """How many workgroups share the columns."""
+        """Number of workgroups that share the columns."""
         return math.ceil(self.n / self.width)
 
     @property
@@ -184,8 +184,8 @@ class Stored(MatrixProduct):
 
     @property
     def ahead(self) -> int:
-        """How many bytes ahead weights are fetched, 0 where they are not: where few rows leave only
-        memory to wait for. Measured: further where codes lie in planes, which take longer.
+        """Bytes that weights are fetched ahead; 0 unless few rows leave only memory to wait for.
+        Measured: further where codes lie in planes, which take longer.
         """
         if self.m > MAX_ROWS or not self.target.memory.asks:
             return 0
@@ -252,7 +252,7 @@ class Stored(MatrixProduct):
 
     @property
     def offset(self) -> int:
-        """What is added to stored codes: below 8 bits always, else where products want it."""
+        """Offset of stored codes: below 8 bits always, else where products want it."""
         if self.minimum or self.zero:
             return 0
         if self.bits < 8:

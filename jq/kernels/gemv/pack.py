@@ -1,4 +1,4 @@
-"""How `Gemv` packs block-scaled weights, at compile time."""
+"""Packing of `Gemv`'s block-scaled weights, at compile time."""
 
 from __future__ import annotations
 

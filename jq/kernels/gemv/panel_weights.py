@@ -17,8 +17,8 @@ Loaded = dict[tuple[int, int, int], ir.Value]  # bytes, by plane, step and vecto
 
 @dataclass(frozen=True)
 class Part:
-    """What is computed side by side: `wide` vectors of columns from vector `first` of those of
-    workgroup `group`, which begin at `column`; the tile's rows begin at `row`.
+    """The part that is computed side by side: `wide` vectors of columns from vector `first` of
+    those of workgroup `group`, which begin at `column`; the tile's rows begin at `row`.
     """
 
     group: Index
@@ -104,7 +104,7 @@ class PanelWeights:
         return [b.to_f32(b.extend(v, "i32")) if kind == "i8" else b.widen(v) for v in found]
 
     def _factors(self, chunk: Index) -> list[list[ir.Value]]:
-        """What the integers of a chunk are multiplied by, f32: scales and minima, by vector."""
+        """Factors of a chunk's integers, f32: scales and minima, by vector."""
         return [
             [self.b.widen(self._numbers(chunk, at, j, "f16")) for j in range(self.wide)]
             for at in self.layout.factors

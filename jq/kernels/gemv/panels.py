@@ -1,4 +1,4 @@
-"""What a workgroup of `Gemv` does with a part of its columns."""
+"""A workgroup's share of `Gemv`: a part of its columns."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ class CodesHead(HeadRows):
         self._value_starts(rows, loop.carried, self.span)
 
     def _value_starts(self, rows: Indices, totals: Values, count: Index) -> None:
-        """What the zero point of v adds, from the sums of `count` codes of probabilities."""
+        """Stores what the zero point of v adds, from the sums of `count` codes of probabilities."""
         b, lanes = self.b, self.lanes
         shifted = b.add(self.codes.zero(PROBABILITY), b.i32(self.codes.offset, lanes))
         nothing = b.mul(b.number(count, lanes), shifted)

@@ -19,7 +19,7 @@ SCORE, SCALE = range(2)  # places of the factors
 
 
 class CodePacking:
-    """What both dispatches know: the kernel, and what its product reads as unsigned."""
+    """Common base of both dispatches: the kernel, and the offset of codes read as unsigned."""
 
     def __init__(self, kernel: IntegerAttention, b: Builder, zeros: ir.Value) -> None:
         self.kernel, self.b, self.isa = kernel, b, kernel.target
@@ -37,7 +37,7 @@ class CodePacking:
         return dot.dot(self.b, self.isa, total, ones, dot.operand(self.b, self.isa, codes))
 
     def start(self, zero: int, total: ir.Value) -> ir.Value:
-        """What a product starts from, with the sum of its right operand: the left one's offset."""
+        """The start of a product, from the sum of its right operand: the left one's offset."""
         b = self.b
         shift = b.add(self.zero(zero), b.i32(self.offset, self.lanes))
         return b.sub(b.i32(0, self.lanes), b.mul(shift, total))

@@ -74,7 +74,7 @@ def store(b: Builder, tile: ir.Value, scratch: ir.Value, word: Index, stride: in
 
 
 def _pointer(b: Builder, scratch: ir.Value, word: Index, stride: int) -> list[ir.Value]:
-    """Where a tile begins, and how many bytes its rows are apart."""
+    """Address of a tile's first word, and the bytes between its rows."""
     i64 = ir.IntegerType.get_signless(64)
     base = memref.ExtractAlignedPointerAsIndexOp(scratch).aligned_pointer
     address = arith.addi(base, b.index(b.scaled(word, 4)))

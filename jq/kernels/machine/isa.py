@@ -42,7 +42,7 @@ class Dot:
 
 @dataclass(frozen=True)
 class Memory:
-    """What reading weights costs, fitted to times of products on Zen 4 (`tests/kernels` has them).
+    """Cost of reading weights, fitted to times of products on Zen 4 (`tests/kernels` has them).
 
     Attributes:
         second_cache: bytes.

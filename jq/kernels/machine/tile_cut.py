@@ -1,4 +1,4 @@
-"""How a product is cut for matrix tiles, and how its weights lie in them."""
+"""The cut of a product for matrix tiles, and the layout of its weights in them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BLOCK = 256  # rows of a workgroup at most: its codes stay in cache
 
 @dataclass(frozen=True)
 class TiledCut:
-    """How an m x k x n product is cut into blocks of rows and ranges of columns."""
+    """The cut of an m x k x n product into blocks of rows and ranges of columns."""
 
     m: int
     k: int

@@ -1,4 +1,4 @@
-"""How a product's rows and columns are cut: into register tiles, and into workgroups.
+"""The cut of a product's rows and columns into register tiles, and into workgroups.
 
 A register tile is `rows x vectors` accumulators. One step along K (one group of products) costs
 
@@ -72,7 +72,7 @@ def choose(isa: Isa, m: int, k: int, n: int, result_bytes: int = 4) -> Tiling:
 
 
 def tiles(block: int, rows: int) -> tuple[int, int]:
-    """How many rows of a block whole register tiles cover, and how many are left. Where more than
+    """Number of rows of a block that whole register tiles cover, and of those left. Where more than
     half a tile would be, the last one is moved back: a tile of its own is as much code again.
     """
     rest = block % rows

@@ -1,4 +1,4 @@
-"""How many workgroups a kernel is cut into, so that threads get even shares of them.
+"""Number of workgroups of a kernel, so that threads get even shares of them.
 
 A thread of IREE takes `CHUNK` workgroups at a time, or one where there are fewer than `CHUNK` a
 thread: 24 workgroups on two threads are 16 and 8, 12 are 6 and 6.

@@ -1,1 +1,1 @@
-"""What is done to the rows of a matrix."""
+"""Work on the rows of a matrix."""

@@ -60,7 +60,7 @@ class _NormalizedRows:
         return [b.reduce(total, b.add) for total in totals]
 
     def _narrow(self, value: ir.Value) -> ir.Value:
-        """What is the same in all of `CHAINS` lanes, in a vector."""
+        """Spreads a value that is the same in all of `CHAINS` lanes over a vector."""
         return self.b.shuffle(value, value, [0] * self.lanes)
 
     def _load(self, i: int, column: Index, valid: int | None, lanes: int = 0) -> ir.Value:
@@ -89,7 +89,7 @@ class _NormalizedRows:
         return b.fma(x, factor, self._by_column(self.beta, column, valid))
 
     def _quantized(self, y: ir.Value, column: Index, valid: int | None) -> ir.Value:
-        """What the codes are of."""
+        """The numbers that become codes."""
         if self.factors is None:
             return y
         return self.b.rounded(self.b.mul(y, self._by_column(self.factors, column, valid)))

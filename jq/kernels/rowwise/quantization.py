@@ -1,4 +1,4 @@
-"""How a row of floats becomes int8 codes: the definition of `jq.formats.affine`, vector by vector.
+"""Quantization of a row of floats to int8: the definition of `jq.formats.affine`, by vectors.
 
     static      saturate(round_half_even(x / scale) + zero_point)            scale given
     symmetric   saturate(round_half_even(x * inv)), inv = 127 / max|x|       from the row
@@ -64,7 +64,7 @@ class RowQuantization:
 
     @property
     def operands(self) -> list[TensorType]:
-        """What the static scheme is given, last of a kernel's operands: scale, zero point."""
+        """The operands of the static scheme, last of a kernel's: scale, zero point."""
         return [] if self.dynamic else [TensorType((1,), "f32"), TensorType((1,), "i32")]
 
     def results(self, rows: int, columns: int) -> list[TensorType]:

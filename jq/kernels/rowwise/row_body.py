@@ -1,4 +1,4 @@
-"""What is done to some rows of a matrix, by itself or after a product that made them."""
+"""Work on some rows of a matrix, by itself or after a product that made them."""
 
 from __future__ import annotations
 

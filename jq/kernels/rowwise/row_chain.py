@@ -1,4 +1,4 @@
-"""What is done to a few rows one after the other, in one dispatch.
+"""Steps on a few rows, one after the other, in one dispatch.
 
     for block of rows in workgroups:
       for row in block:
@@ -137,7 +137,7 @@ class RowChain(Kernel):
         return tuple(kind for step in self.steps for kind in self.given(step))
 
     def taken(self, step: RowStep) -> list[TensorType]:
-        """What a step takes besides the row."""
+        """The operands of a step besides the row."""
         if isinstance(step, Normalized):
             return [TensorType((self.k,), "f32")] * (step.gamma + step.beta)
         if isinstance(step, Rotated):

@@ -49,7 +49,7 @@ class Frame:
 
     @property
     def lead(self) -> int:
-        """What stands in front of an image's first pixel."""
+        """Number of the result's rows in front of an image's first pixel."""
         return self.padding[0][0] * self.outer[1] + self.padding[1][0]
 
     def reference(self, pixels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

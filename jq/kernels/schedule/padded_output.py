@@ -18,7 +18,7 @@ from jq.kernels.tensor import TensorType
 
 
 def place(b: Builder, frame: Frame, pixel: Index) -> Index:
-    """Which row of the result a pixel is; of the one after the last: `rows`, and the lead."""
+    """Row of the result for a pixel; for the one after the last: `rows`, and the lead."""
     high, wide = frame.outer
     line = b.divided(pixel, frame.width)
     image, line = b.divided(line, frame.height), b.modulo(line, frame.height)
@@ -36,14 +36,14 @@ class Part:
 
     @staticmethod
     def of(b: Builder, frame: Frame, first: Index, count: int, pixels: int) -> Part:
-        """What the workgroup with `count` pixels from `first` on writes, of all `pixels`."""
+        """The part that the workgroup with `count` pixels from `first` on writes, of all."""
         front = b.scaled(b.above(1, first), frame.lead)
         start = b.above(place(b, frame, first), front)
         end = b.at_most(place(b, frame, b.offset(first, count)), frame.rows(pixels))
         return Part(frame, start, b.above(end, start))
 
     def row(self, b: Builder, pixel: Index) -> Index:
-        """Where a pixel of the workgroup stands in its tile."""
+        """Row of a pixel in the workgroup's tile."""
         return b.above(place(b, self.frame, pixel), self.start)
 
     def fill(self, b: Builder, tile: Tile, kind: TensorType) -> None:

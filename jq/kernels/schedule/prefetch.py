@@ -69,7 +69,7 @@ class Prefetch:
         return Prefetch(b, address(weights), behind, lines, steps, tall, each)
 
     def tile(self, first: Index) -> Index:
-        """Which tile begins at a row of the block; the last one may begin ahead of its place."""
+        """The tile that begins at a row of the block; the last one may begin ahead of its place."""
         return self.b.divided(self.b.offset(first, self.tall - 1), self.tall)
 
     def fetch(self, tile: Index, step: Index) -> None:

@@ -1,4 +1,4 @@
-"""How rows that may be left out are cut into workgroups, and how many of a block are wanted."""
+"""The cut of rows that may be left out into workgroups, and the wanted rows of a block."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GOLDEN = 0.618
 def wanted_rows(
     b: Builder, sequences: Sequences, counts: ir.Value, first: Index, rows: int
 ) -> Index:
-    """How many of `rows` rows from `first` on, all of one sequence, are wanted."""
+    """Number of wanted rows among `rows` rows from `first` on, all of one sequence."""
     length = sequences.length
     count = b.read_index(counts, [b.divided(first, length)], length)
     return b.at_most(b.above(count, b.modulo(first, length)), rows)
@@ -25,7 +25,7 @@ def wanted_rows(
 
 @dataclass(frozen=True)
 class Blocks:
-    """How M rows are cut into blocks of so many, none of which has rows of two sequences.
+    """The cut of M rows into blocks of so many, none of which has rows of two sequences.
 
     Threads take neighbouring workgroups. Of sequences most rows may be left out, and those that are
     not lie side by side: workgroups take their blocks in an order that scatters them.

@@ -1,4 +1,4 @@
-"""What kernels over the rows of a matrix share: rows cut into blocks, and a row into vectors."""
+"""Common parts of kernels over a matrix's rows: blocks of rows, and vectors of a row."""
 
 from __future__ import annotations
 
