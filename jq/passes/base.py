@@ -1,4 +1,4 @@
-"""What a pass is, and how passes are found and run.
+"""Passes: their base class, and how they are found and run.
 
 A pass is a frozen dataclass in a file of its own; its fields are its options in a pipeline
 file. It edits a program in place, leaves it valid, and says whether it changed anything.
@@ -36,7 +36,7 @@ Report = Callable[[float | None], None]  # told the share that is done; None: no
 
 @contextmanager
 def of_weight(name: str) -> Iterator[None]:
-    """What a format refuses is refused with the name of the weight."""
+    """Adds the weight's name to what a format refuses."""
     try:
         yield
     except FormatError as error:
@@ -49,7 +49,7 @@ def unheard(share: float | None) -> None:
 
 @dataclass(frozen=True)
 class PassContext:
-    """What passes may read besides the program.
+    """Input of passes besides the program.
 
     `recover` is off where the structure of the program is all that is wanted: recovery passes then
     do nothing. `report` is told the share of a long pass that is done. `known_smoothing` are the
@@ -78,7 +78,7 @@ class PassContext:
     def found(
         self, program: Program, what: str, make: Callable[[], Mapping[str, np.ndarray]]
     ) -> Mapping[str, np.ndarray]:
-        """What `make` returns, or an earlier run's (see `Results.of`); either way the same gains
+        """The result of `make`, or of an earlier run (see `Results.of`); either way the same gains
         are known afterwards, so that later passes give the same bits."""
         gains, results = self.gains, self.results
         gains.forget_gradient()

@@ -1,4 +1,4 @@
-"""Where integers become floats again in a program with markers, and why."""
+"""Dequantizes of a program with markers: where integers become floats again, and why."""
 
 from __future__ import annotations
 

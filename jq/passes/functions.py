@@ -123,7 +123,7 @@ def _row_functions(program: Program, source: ir.Value) -> Iterator[Cut]:
 def as_normalization(
     cut: Cut, shape: tuple[int, ...], *, unit: bool = False
 ) -> Normalization | None:
-    """What a cut computes, when it is a normalization of rows of `shape`.
+    """The normalization of rows of `shape` that a cut computes, if it is one.
 
     `unit`: also rows divided by their length, `x * rsqrt(sum(x^2) + e)`, which is RMSNorm with a
     factor of n^-1/2. Rows of zeros may then give NaN.

@@ -1,4 +1,4 @@
-"""What must not be left in a program of a level, and the pass that takes it away.
+"""Levels: what must not be left in a program of each, and the pass that takes it away.
 
 Checked after the passes of a level have run: a program that the compiler would get wrong is
 never handed over.

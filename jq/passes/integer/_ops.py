@@ -1,4 +1,4 @@
-"""Which float ops have a form on codes, read from the op itself. Shared by marking and lowering."""
+"""Float ops that have a form on codes, read from the op itself. Shared by marking and lowering."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Softmax:
 
 
 def as_softmax(cut: Cut) -> Softmax | None:
-    """What a cut computes, when it is softmax of its source."""
+    """The softmax that a cut computes of its source, if it is one."""
     shape, kinds = shape_of(cut.source), [kind_of(op) for op in cut.ops]
     if shape_of(cut.result) != shape or not is_float(cut.source) or math.prod(shape) < 2:
         return None

@@ -60,7 +60,7 @@ def sum_of(program: Program, value: ir.Value, rescaling: Rescaling) -> Sum | Non
 
 
 def _bits(wanted: int, largest: int) -> int:
-    """How far integers up to `largest` can be shifted left."""
+    """Number of bits, at most `wanted`, by which integers up to `largest` can be shifted left."""
     return min(wanted, WIDTH - largest.bit_length())
 
 

@@ -109,7 +109,7 @@ def static_parameters(enc: Encoding, scale: float, zero: int | None) -> dict[str
 
 
 def output_of(program: Program, marker: Marker) -> Output | None:
-    """What a per-tensor quantize wants to have."""
+    """The output that a per-tensor quantize asks for."""
     if math.prod(marker.encoding.grid) != 1:
         return None
     known = parameters(program, marker)

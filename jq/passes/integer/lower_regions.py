@@ -1,4 +1,4 @@
-"""What stands between dequantizes and a quantize becomes integer arithmetic.
+"""Turns what stands between dequantizes and a quantize into integer arithmetic.
 
     %d = composite "jq.dequantize" %q        %w = composite "jq.dequantize" %codes
     %y = convolution %d, %w;  %b = add %y, %bias;  %r = maximum %b, 0
@@ -196,8 +196,8 @@ def _index(leaf: Leaf) -> ir.Value:
 
 
 def _function(program: Program, value: ir.Value) -> tuple[Leaf, np.ndarray] | None:
-    """Where `value` depends on one leaf alone, element by element: that leaf, and the value for
-    each code of its type."""
+    """The one leaf that `value` depends on, element by element, and the value for each code of its
+    type; None where it depends on more."""
     source = _only_leaf(program, value)
     leaf = leaf_of(program, source) if source is not None else None
     cut = between(program, source, value) if source is not None and source != value else None

@@ -84,7 +84,7 @@ def _float(value: ir.Value) -> bool:
 
 
 def _read(op: Op) -> list[ir.Value]:
-    """What an op computes with; a loop and a branch only hand on."""
+    """The values that an op computes with; a loop and a branch only hand on."""
     return [] if op.operation.name in (LOOP, *BRANCHES) else list(op.operation.operands)
 
 
@@ -94,7 +94,7 @@ def _codes(program: Program) -> list[ir.Value]:
 
 
 def _markers(program: Program) -> list[Any]:
-    """What makes or reads codes of activations."""
+    """Markers that make or read codes of activations."""
     return [op for op in program.walk() if match(op) and not _of_weights(program, op)]
 
 
@@ -107,7 +107,7 @@ def _constant(value: ir.Value) -> bool:
 
 
 class _Flow:
-    """Which values depend on which; through loops and branches, but not into reductions."""
+    """Dependences between values; through loops and branches, but not into reductions."""
 
     def __init__(self, program: Program) -> None:
         self.ops: list[Any] = []

@@ -1,1 +1,1 @@
-"""What a kernel computes is recognised and replaced by a call of it."""
+"""Passes that recognise what a kernel computes, and replace it by a call of the kernel."""

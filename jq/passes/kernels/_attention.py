@@ -1,4 +1,4 @@
-"""What lies between the two products of an attention: scale, mask, softmax over the last axis.
+"""The middle of an attention, between its two products: scale, mask, softmax over the last axis.
 
 Axes of the scores, and of all that is made of them, are known by their place in the first product's
 result: transposes in between change the order alone.
@@ -80,7 +80,7 @@ class Between:
 
 
 def find_softmax(program: Program, scores: ir.Value) -> Between | None:
-    """What follows the scores, when it is their softmax."""
+    """The steps from the scores to their softmax, if it follows them."""
     if not _is_float(scores) or len(shape_of(scores)) < 3 or 0 in shape_of(scores):
         return None
     found = Between(1.0, None, scores, tuple(range(len(shape_of(scores)))), ())

@@ -61,7 +61,7 @@ class View:
 
     @property
     def copies(self) -> int:
-        """How much has to be moved: q, k, v, and the result."""
+        """Number of moves that q, k and v need."""
         return sum(x.moves for x in (self.q, self.k, self.v))
 
     @property
@@ -151,7 +151,7 @@ def view(
 
 
 def _maps(first: Dims, operands: tuple[ir.Value, ir.Value]) -> tuple[Axes, Axes]:
-    """Where the axes of the scores are in either operand of their product."""
+    """Axes of the scores in either operand of their product."""
     count = len(first.batch)
     found: list[Axes] = []
     for side, x in enumerate(operands):
@@ -167,7 +167,7 @@ def _maps(first: Dims, operands: tuple[ir.Value, ir.Value]) -> tuple[Axes, Axes]
 def _values_map(
     second: Dims, side: int, between: Between, values: ir.Value, keys: int
 ) -> tuple[Axes, tuple[int | None, ...]]:
-    """Where the axes of the scores are in v, and what the axes of the second product are."""
+    """Axes of the scores in v, and the meaning of the axes of the second product."""
     if between.axes[second.contract[0][side]] != keys:
         raise NoKernel("the softmax is not over the keys")
     columns = second.free(1 - side, len(shape_of(values)))
@@ -204,7 +204,7 @@ def _unrepeated(k: Operand, v: Operand, place: int | None) -> tuple[Operand, Ope
 
 
 def _repeated(value: ir.Value, axis: int) -> ir.Value | None:
-    """What a value repeats along an axis, element by element: [.., n, ..] -> [.., n * r, ..]."""
+    """The value that is repeated along an axis by elements: [.., n, ..] -> [.., n * r, ..]."""
     reshape = maker(value, "stablehlo.reshape")
     if reshape is None:
         return None

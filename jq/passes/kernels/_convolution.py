@@ -175,7 +175,7 @@ class Convolved:
         return OPS.select(inside, x, OPS.broadcast(code, shape_of(x), [0]))
 
     def shape(self, padded: bool = True) -> dict[str, Any]:
-        """What the kernels' descriptions have in common, for an input as `input` gives it."""
+        """Fields common to the kernels' descriptions, for an input as `input` gives it."""
         d, window, shape = self.layout, self.window, shape_of(self.codes)
         spatial = [1] * (2 - len(d.input_spatial)) + [shape[axis] for axis in d.input_spatial]
         if padded:

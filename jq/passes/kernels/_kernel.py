@@ -1,4 +1,4 @@
-"""What the passes that put kernels in place share."""
+"""Shared parts of the passes that put kernels in place."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ FLIP = np.int8(-128)
 
 
 class NoKernel(Exception):
-    """Why an op has no kernel; the message goes to the user."""
+    """Reason why an op has no kernel; the message goes to the user."""
 
 
 class KernelDecisions:
-    """What a pass decides about ops by name: their kernel, or why they have none."""
+    """Decisions of a pass about ops by name: their kernel, or why they have none."""
 
     def __init__(self) -> None:
         self._facts: dict[str, dict[str, str | Sequence[str]]] = {}

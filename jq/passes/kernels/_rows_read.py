@@ -1,4 +1,4 @@
-"""Which rows of a value a program reads, found from its results back.
+"""Rows of a value that a program reads, found from its results back.
 
 A value's elements are `batch * length` rows of equal size, one after the other, whatever its
 shape: reshapes leave rows where they are. Rows stop being read where
@@ -54,7 +54,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class Rows:
-    """What is read of a value; without reasons nothing."""
+    """The rows that are read of a value; without reasons none."""
 
     batch: int = 0
     length: int = 0
@@ -71,7 +71,7 @@ NOTHING = Rows()
 
 
 def joined(first: Read, second: Read) -> Read:
-    """What is read by two readers."""
+    """The rows that either of two readers reads."""
     if first == NOTHING or second == NOTHING:
         return second if first == NOTHING else first
     if first is None or second is None:
@@ -83,7 +83,7 @@ def joined(first: Read, second: Read) -> Read:
 
 
 class Reads:
-    """What is read of every value of the main function.
+    """The rows that are read of every value of the main function.
 
     Attributes:
         kernels: the kernels that its ops call.
@@ -105,7 +105,7 @@ class Reads:
                 self._found[value] = self._join(self._use(use) for use in value.uses)
 
     def of(self, op: Op) -> Read:
-        """What is read of an op's results."""
+        """The rows that are read of an op's results."""
         return self._join(self._found[value] for value in op.operation.results)
 
     @staticmethod
@@ -116,7 +116,7 @@ class Reads:
         return found
 
     def _use(self, use: Any) -> Read:
-        """What one reader reads."""
+        """The rows that one reader reads."""
         op = use.owner.operation
         if op.parent != self.program.main.operation:
             return None

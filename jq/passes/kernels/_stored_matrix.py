@@ -134,8 +134,8 @@ def _form(enc: Encoding, lead: int, free: Sequence[int], contracted: Sequence[in
 
 @dataclass(frozen=True)
 class _Cut:
-    """How a layer is cut from the weight `name`: ops that take one index of the leading axis, and
-    reshapes that drop it."""
+    """The ops that cut a layer from the weight `name`: they take one index of the leading axis, or
+    reshape to drop it."""
 
     name: str
     ops: tuple[Any, ...]

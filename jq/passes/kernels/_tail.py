@@ -1,4 +1,4 @@
-"""What follows a product and has no other reader becomes the epilogue of its kernel."""
+"""Turns what follows a product and has no other reader into the epilogue of its kernel."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Unsigned:
 
 @dataclass(frozen=True)
 class Tail:
-    """What follows a product and has no other reader: steps of an epilogue with their operands.
+    """Ops that follow a product and have no other reader: an epilogue's steps and their operands.
 
     `ops` are all ops that go, the contraction first; `last` gives the result. Where the kernel
     reads codes as `unsigned`, it reads those that it adds so, too.
@@ -153,7 +153,7 @@ def _scales(program: Program, tail: Tail, n: int) -> Tail:
 
 
 def _by_column(value: ir.Value, n: int) -> ir.Value | None:
-    """What is repeated along all axes but the last, which has `n`: of `n` elements or one."""
+    """A value of `n` elements or one, repeated along all axes but the last, which has `n`."""
     last = len(shape_of(value)) - 1
     if dtype_of(value) != np.float32 or last < 0 or shape_of(value)[last] != n:
         return None

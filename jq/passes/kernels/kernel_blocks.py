@@ -72,7 +72,7 @@ def _bits(enc: Encoding) -> int:
 
 
 def _digits(enc: Encoding) -> int:
-    """How many int8 digits a code of the activations is."""
+    """Number of int8 digits in a code of the activations."""
     if (get_format(enc.format).integer_bits or 16) <= 8:
         return 1
     low, high = affine_format(enc.format).limits(enc) if is_affine(enc.format) else (0, 1 << 31)

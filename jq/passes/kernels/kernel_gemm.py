@@ -121,7 +121,7 @@ class MatrixProduct:
 
 
 def _weight(program: Program, c: Contract) -> tuple[int, dict[str, np.ndarray]]:
-    """Which operand is a constant weight, and its parts."""
+    """Number of the operand that is a constant weight, and its parts."""
     for side in (1, 0):
         parts = c.sides[side][1] if isinstance(c.sides[side], tuple) else {}
         arrays = {name: evaluate(program, part) for name, part in parts.items()}

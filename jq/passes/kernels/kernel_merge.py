@@ -59,7 +59,7 @@ class KernelMerge(Pass):
 
 @dataclass(frozen=True)
 class _Operand:
-    """How an operand of a product is indexed, its value, and the array if that is known."""
+    """An operand of a product: the way it is indexed, its value, and the array if that is known."""
 
     how: str
     value: ir.Value

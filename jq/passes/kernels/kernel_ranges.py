@@ -56,7 +56,7 @@ def _found(program: Program) -> dict[ir.Value, dict[str, list[Op]]]:
 
 
 def _end(op: Op, x: ir.Value) -> str | None:
-    """Which end of `x` a reduction over all of it finds."""
+    """The end of `x` that a reduction over all of it finds."""
     if kind_of(op) != "stablehlo.reduce" or len(op.operation.results) != 1:
         return None
     every = sorted(integers(op, "dimensions")) == list(range(len(shape_of(x))))

@@ -64,7 +64,7 @@ class KernelViews(Pass):
 
 
 def _codes(op: Op) -> int:
-    """Which of an op's results holds codes: kernels give at most one."""
+    """Number of the op's result that holds codes: kernels give at most one."""
     return next(i for i, v in enumerate(op.operation.results) if dtype_of(v) == np.int8)
 
 

@@ -11,7 +11,7 @@ from jq.target.target import load_toml
 
 
 class PipelineFile(Strict):
-    """What a pipeline file holds. Settings are those of `jq.target.settings.Settings`.
+    """Contents of a pipeline file. Settings are those of `jq.target.settings.Settings`.
 
     `base` is a pipeline that this one starts from: the file's own rules come before the rules of
     its base, and its settings replace those of its base. A path is relative to the file.

@@ -114,7 +114,7 @@ def _source(program: Program, value: ir.Value) -> _Source | None:
 
 
 def _leading_ones(op: Op) -> int | None:
-    """How many an op adds to a shape, if it does nothing else."""
+    """Number of leading ones that an op adds to a shape, if it does nothing else."""
     if op.operation.name not in ("stablehlo.reshape", "stablehlo.broadcast_in_dim"):
         return None
     before, after = shape_of(op.operation.operands[0]), shape_of(op.operation.results[0])

@@ -93,8 +93,8 @@ def _has_stored(program: Program, value: ir.Value) -> Steps[bool]:
 
 @deep
 def _extent(program: Program, value: ir.Value) -> Steps[tuple[int, int]]:
-    """How many products become of one with such an operand, one for each way to a term, and how
-    many ops the longest of these ways has."""
+    """Number of products that one with such an operand becomes, one for each way to a term, and the
+    number of ops on the longest way."""
     if _kind(value) not in (*TERMS, TRANSPOSE):
         return 1, 0
     count, length = 0, 0

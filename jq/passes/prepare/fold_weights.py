@@ -64,7 +64,7 @@ class FoldWeights(Pass):
 
 
 def _results(op: Op) -> list[ir.Value]:
-    """What is evaluated if weights alone make it."""
+    """The values that are evaluated if weights alone make them."""
     rule, results = rule_of(op), list(op.operation.results)
     if isinstance(rule, Contraction):
         roles = rule.roles(op)
@@ -77,7 +77,7 @@ def _results(op: Op) -> list[ir.Value]:
 
 
 def _source(value: ir.Value) -> ir.Value:
-    """What stands behind the ops that only move elements."""
+    """The value behind the ops that only move elements."""
     while maker(value) is not None and isinstance(rule_of(value.owner), Movement):
         value = value.owner.operation.operands[0]
     return value
@@ -95,7 +95,7 @@ def _pays(program: Program, value: ir.Value, names: set[str]) -> bool:
 
 
 class Constant:
-    """Which weights a value is computed from, when from nothing else; cached by value.
+    """Finds the weights that a value is computed from, if from nothing else; cached by value.
 
     `stored`: also from weights that are stored quantized, which otherwise stay as they are.
     """

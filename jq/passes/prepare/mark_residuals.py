@@ -45,7 +45,7 @@ class MarkResiduals(Pass):
 
 @dataclass
 class _Maps:
-    """Which values are feature maps, and how convolutions lead to them.
+    """Feature maps among the values, and the ways of convolutions to them.
 
     Attributes:
         known: maps, and when each was computed.

@@ -107,7 +107,7 @@ class _Axis:
 
     @property
     def start(self) -> int:
-        """How many of the first positions are cut off."""
+        """Number of the first positions that are cut off."""
         return self.d - 1 - (self.low + self.lead) % self.d
 
     @property
@@ -118,7 +118,7 @@ class _Axis:
 
     @property
     def blocks(self) -> int:
-        """How many positions the smaller convolution has."""
+        """Number of positions of the smaller convolution."""
         return self.n + sum(self.padding) - self.taps + 1
 
 

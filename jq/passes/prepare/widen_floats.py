@@ -84,7 +84,7 @@ def _other(value: ir.Value) -> bool:
 
 
 def _values(op: Op) -> Iterator[ir.Value]:
-    """What an op defines: its results, and the arguments of its regions."""
+    """The values that an op defines: its results, and the arguments of its regions."""
     yield from op.operation.results
     for region in op.operation.regions:
         for block in region.blocks:
@@ -105,7 +105,7 @@ def _stored(program: Program) -> set[ir.Value]:
 
 
 def _bits(program: Program) -> set[ir.Value]:
-    """What reads or makes bits, between conversions; the values between, which keep their types."""
+    """Converts what bit ops read and make; gives the values between, which keep their types."""
     found: set[ir.Value] = set()
     for op in [op for op in program.walk() if op.operation.name in BITS]:
         for i, v in enumerate(op.operation.operands):

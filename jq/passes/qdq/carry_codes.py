@@ -1,4 +1,4 @@
-"""What a loop carries, or a branch gives, stays codes where it is quantized on every way.
+"""Keeps codes in what a loop carries, or a branch gives, where it is quantized on every way.
 
     while(%x = dequantize %q) { ...; return dequantize %r }
     ->
@@ -26,7 +26,7 @@ LOOP, BRANCHES = "stablehlo.while", ("stablehlo.case", "stablehlo.if")
 
 @dataclass(frozen=True)
 class Carried:
-    """How every way to one result is quantized."""
+    """The encoding that every way to one result has."""
 
     encoding: Encoding
     scale: float

@@ -56,7 +56,7 @@ class HoistQuantize(Pass):
 
 @dataclass(frozen=True)
 class _Key:
-    """What a quantize does, whatever the shape."""
+    """A quantize, whatever the shape."""
 
     encoding: Encoding
     out: Output

@@ -150,7 +150,7 @@ def _move_scales(
     g: int,
     scale_type: DType,
 ) -> np.ndarray | None:
-    """What the rows of a small block change by, which is not added to the panel yet."""
+    """The change of a small block's rows that is not added to the panel yet."""
     s, h, residual = found.groups[g], panel.h, panel.residual
     steps = found.codes[s] - found.zero[g]
     if product is not None:

@@ -17,7 +17,7 @@ TRUST = 8  # rows for each time more
 
 @dataclass(frozen=True)
 class Weighted:
-    """What x is multiplied by, f32[K, N], and the moments of x as this product weights them."""
+    """The weight that multiplies x, f32[K, N], and the moments of x weighted for this product."""
 
     moments: Moments
     weight: np.ndarray

@@ -33,7 +33,7 @@ MOST_GROUPS = 512  # beyond, a group has next to nothing to choose from
 
 
 class NotApplicable(Exception):
-    """Why a weight is left to plain rounding; the message goes to the user."""
+    """Reason why a weight is left to plain rounding; the message goes to the user."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Use:
 
 
 def find_use(program: Program, op: Op, operand: int) -> Use:
-    """How a contraction reads the weight behind an operand, through transposes alone.
+    """The way in which a contraction reads the weight behind an operand, through transposes alone.
 
     Raises:
         NotApplicable: with the reason.
@@ -147,8 +147,8 @@ def matrix_encoding(matrix: Matrix, enc: Encoding) -> Encoding:
 
 
 def planned_weights(program: Program, cx: PassContext) -> Mapping[str, Encoding]:
-    """How weights will be stored; also for a pass in front of planning, as far as that does not
-    depend on ranges of activations."""
+    """The encodings that weights will be stored in; also for a pass in front of planning, as far as
+    they do not depend on ranges of activations."""
     if cx.plan.ops:
         return cx.plan.weights
     s = cx.settings

@@ -66,7 +66,7 @@ class Edits:
 
 
 def edits_for(program: Program, value: ir.Value, factor: Factor, readers: int) -> Edits | None:
-    """What multiplies `value`, which has so many readers, by `factor`; None when it cannot be."""
+    """The edits that multiply `value`, which has so many readers, by `factor`; or None."""
     edits = Edits(program)
     fits = sum(1 for _ in value.uses) == readers and edits.attempt(_visit, value, factor)
     return edits if fits else None

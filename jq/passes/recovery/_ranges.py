@@ -1,4 +1,4 @@
-"""Where the range of each block of a weight ends: the ends of least error of plain rounding."""
+"""Ranges of a weight's blocks: the ends at which plain rounding has the least error."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Closure:
         return next(iter(self.weights.values())).size
 
     def rotated(self, name: str, q: np.ndarray) -> np.ndarray:
-        """What a weight becomes, f64."""
+        """The rotated weight, f64."""
         scaled = np.asarray(self.program.weights[name], np.float64) * self.scales.get(name, 1.0)
         return self.weights[name].apply(scaled, q)
 

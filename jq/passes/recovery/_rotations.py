@@ -1,4 +1,4 @@
-"""What the rotation of an axis is on the other side of an op that moves or scales elements."""
+"""Rotations of an axis, on the other side of an op that moves or scales elements."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Rotation:
 
 
 def of_operand(program: Program, op: Op, rotation: Rotation) -> Rotation:
-    """How operand 0 of a linear op of one operand is rotated when its result is."""
+    """Rotation of operand 0 of a linear op of one operand, given that of its result."""
     kind, before = op.operation.name.removeprefix("stablehlo."), shape_of(op.operation.operands[0])
     after = shape_of(op.operation.results[0])
     if kind == "transpose":
@@ -68,7 +68,7 @@ def of_operand(program: Program, op: Op, rotation: Rotation) -> Rotation:
 
 
 def of_result(program: Program, op: Op, number: int, rotation: Rotation) -> Rotation:
-    """How a result is rotated when operand `number` is."""
+    """Rotation of a result, given that of operand `number`."""
     kind, before = op.operation.name.removeprefix("stablehlo."), shape_of(op.operation.operands[0])
     after = shape_of(op.operation.results[0]) if len(op.operation.results) == 1 else ()
     if kind in ("add", "subtract", "negate", "convert", "concatenate", "multiply", "divide"):

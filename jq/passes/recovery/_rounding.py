@@ -135,7 +135,7 @@ class Rounding(Recovery):
         uses: Mapping[str, list[Use] | str],
         solvable: Solvable,
     ) -> dict[str, np.ndarray]:
-        """What is stored of every weight, under `name:part`."""
+        """The stored parts of every weight, under `name:part`."""
         done: dict[str, np.ndarray] = {}
         parts = _parts(solvable)
         for i, names in enumerate(parts):
@@ -190,7 +190,7 @@ def _parts(solvable: Solvable) -> list[list[str]]:
 
 
 def parts_of(solution: Solution, matrix: Matrix, enc: Encoding) -> dict[str, np.ndarray]:
-    """What is stored of a solution."""
+    """The stored parts of a solution."""
     codes = matrix.back(solution.codes, enc.shape)
     scale, zero = (matrix.back(v, enc.grid) for v in (solution.scale, solution.zero))
     return stored(codes, scale, zero, enc)

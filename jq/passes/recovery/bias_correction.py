@@ -147,7 +147,7 @@ class _Spread:
         return [self.shape[a] for a in self.axes]
 
     def count(self, weights: np.ndarray) -> np.ndarray:
-        """How much all rows count, of the result's rank."""
+        """The sum of all rows' weights, of the result's rank."""
         wide = weights.reshape([1 if a in self.own else n for a, n in enumerate(self.shape)])
         return np.asarray(wide.sum(self.rows, dtype=np.float64, keepdims=True))
 

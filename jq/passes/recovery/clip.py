@@ -64,7 +64,7 @@ class Clip(Recovery):
     def _parts(
         self, fmt: Affine, weight: np.ndarray, importance: np.ndarray, enc: Encoding
     ) -> dict[str, np.ndarray]:
-        """What is stored of a weight."""
+        """The stored parts of a weight."""
         count = self.steps if enc.scheme == "symmetric" else round(self.steps**0.5)
         shares = np.linspace(1, self.least, max(count, 2))
         scale, zero = search_ranges(fmt, weight, importance, enc, shares.tolist())

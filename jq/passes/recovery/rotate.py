@@ -106,7 +106,7 @@ def _lost(weight: np.ndarray, enc: Encoding) -> float:
 
 
 def _inside_norm(program: Program, value: ir.Value, axis: int) -> ir.Value:
-    """What a vector of channels is multiplied with, where a value is such a product."""
+    """The other factor, where a value is a product with a vector of channels; else the value."""
     op = maker(value, "stablehlo.multiply")
     if op is None:
         return value

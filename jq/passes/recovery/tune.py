@@ -31,7 +31,7 @@ LOG = logging.getLogger("jq")
 
 @dataclass(frozen=True)
 class Tune(Recovery):
-    """Where the error on calibration data is not smaller afterwards, scales stay as they are.
+    """Tunes scales; they stay as they are where the error on calibration data gets no smaller.
 
     Only weights that another pass chose codes of fewer than 8 bits for; a program whose gradient
     cannot be had is left alone, with a warning.
@@ -99,7 +99,7 @@ def _tunable(program: Program, cx: PassContext) -> Sequence[str]:
 
 
 def blocks_of(parts: dict[str, np.ndarray], enc: Encoding) -> Blocks:
-    """What is stored of a weight, as integers and their scales."""
+    """The stored parts of a weight, as integers and their scales."""
     unit = parts | {"scale": np.ones_like(parts["scale"])}
     steps = get_format(enc.format).to_numpy(unit, enc).astype(np.int8)
     return Blocks(steps, parts["scale"].astype(np.float32), sizes(enc))

@@ -1,1 +1,1 @@
-"""What is done to rows between two products, as one kernel."""
+"""Work on rows between two products, as one kernel."""

@@ -67,7 +67,7 @@ def _product(half: Op, kind: str) -> tuple[Op, Op] | None:
 
 
 def _factor(*pairs: tuple[Op, Op]) -> Operand | None:
-    """What all products multiply their half by, if that is the same."""
+    """The operand that multiplies all halves, or None where it is not the same."""
     found = []
     for product, half in pairs:
         own = half.results[0]
@@ -78,7 +78,7 @@ def _factor(*pairs: tuple[Op, Op]) -> Operand | None:
 
 
 def _half(op: Op, k: int) -> int | None:
-    """Where the half of every row begins that an op cuts off."""
+    """Start of the half of every row that an op cuts off."""
     if op.operation.name != "stablehlo.slice" or k % 2:
         return None
     shape = shape_of(op.operands[0])
@@ -88,7 +88,7 @@ def _half(op: Op, k: int) -> int | None:
 
 
 def _lines(operand: Operand | None, m: int, half: int) -> tuple[Operand, int, int] | None:
-    """What a factor [..., half] of m rows repeats, its lines, and the rows that take each."""
+    """The operand that a factor [..., half] of m rows repeats, its lines, and the rows of each."""
     if operand is None:
         return None
     views: list[Op] = []

@@ -1,4 +1,4 @@
-"""What is done to rows one after the other becomes one kernel.
+"""Turns steps on rows, one after the other, into one kernel.
 
     %y = call @jq_normalize(%x, %gamma)
     %s = add %y, %residual
@@ -135,7 +135,7 @@ class _Chain:
         return Coded(kernel.k, kernel.scheme) if whole and kernel.scheme.dynamic else None
 
     def _following(self, before: _Made, readers: Sequence[Op]) -> _Made | None:
-        """What makes the next row of these readers' one, where all that it reads is there."""
+        """The step to the next row from these readers' one, where all that it reads is there."""
         turned = find_rotation(readers, self.first.m, self.first.k)
         found = [_rotated(turned)] if turned else [self._of(before, op) for op in readers]
         for made in found:
@@ -196,7 +196,7 @@ def _plain(kernel: Any) -> bool:
 
 
 def _readers(value: ir.Value) -> Iterator[Op]:
-    """What reads a value, perhaps reshaped."""
+    """Readers of a value, perhaps reshaped."""
     for reader in users(value):
         if reader.operation.name == "stablehlo.reshape":
             yield from _readers(reader.results[0])

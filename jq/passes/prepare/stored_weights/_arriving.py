@@ -57,8 +57,8 @@ class _Found:
 
 
 def store_arriving(program: Program) -> tuple[bool, list[str]]:
-    """Whether there were any, and the names of those that no format holds, or that come in a form
-    that is not known."""
+    """Stores the quantized weights of a model. True if there were any, and the names of those that
+    no format holds, or that come in a form that is not known."""
     fold_factors(program)
     once, lost, seen = Stored(), list[str](), set[ir.Value]()
     lookups = whole_lookups(program)
@@ -90,7 +90,7 @@ def store_arriving(program: Program) -> tuple[bool, list[str]]:
 
 @dataclass
 class Stored:
-    """What is stored once, however many ways the model takes to it."""
+    """Weights that are stored once, however many ways the model takes to them."""
 
     known: list[tuple[str, Parts, np.dtype[Any], ir.Value]] = field(default_factory=list)
 
@@ -130,7 +130,7 @@ def _quantized(
 
 
 def _codes_alone(program: Program, value: ir.Value, names: set[str]) -> bool:
-    """Whether integers have a bit for each number, and floats no number for each."""
+    """True if integers have a bit for each number, and floats no number for each."""
     sizes = {n: program.weights[n].size for n in names}
     floats = sum(size for n, size in sizes.items() if program.weights[n].dtype.name in FLOATS)
     bits = 8 * sum(w.nbytes for n in names if (w := program.weights[n]).dtype.kind in "iub")
@@ -142,7 +142,7 @@ def _largest(program: Program, names: set[str]) -> str:
 
 
 def _terms(program: Program, value: ir.Value) -> list[ir.Value]:
-    """What a value is the sum of, or is scaled from, as `distribute-products` can take it apart."""
+    """The terms of a value, or the one that is scaled, as `distribute-products` takes it apart."""
     op = maker(value, *SUMS, *FACTORS)
     if op is None:
         return []
@@ -159,7 +159,7 @@ def _terms(program: Program, value: ir.Value) -> list[ir.Value]:
 
 
 def _made(program: Program, found: Sequence[_Found]) -> Iterator[Parts | None]:
-    """What is stored of each."""
+    """The stored parts of each."""
     arrays = iter(_evaluated(program, found))
     for f in found:
         whole, given = next(arrays), {n: program.weights[n] for n in f.names}
@@ -177,7 +177,7 @@ def _held(
     given: Arrays,
     own: bool,
 ) -> Parts | None:
-    """What is stored of a value, in another order of its rows where only products read them."""
+    """The stored parts of a value, in another order of its rows where only products read them."""
     values = [None if v is None else next(arrays) for v in parts.values]
     made = held(parts, values, whole, given, own)
     if made is not None or f.layers:
@@ -194,7 +194,7 @@ def _held(
 
 
 def _candidates(program: Program) -> Iterator[ir.Value]:
-    """What contractions read, further up than what a stored tensor moves through."""
+    """The values behind what contractions read, further up than a stored tensor moves."""
     for op, rule in list(contractions(program)):
         for role in rule.roles(op):
             value = op.operation.operands[role.index]

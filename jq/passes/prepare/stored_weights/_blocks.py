@@ -1,4 +1,4 @@
-"""What elements share their parameters: blocks, and one number for each."""
+"""Blocks of elements that share their parameters, and one number for each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def scale_type(arrays: Sequence[np.ndarray], kinds: set[str]) -> str:
 
 
 def _run(shape: tuple[int, ...], axis: int, arrays: Sequence[np.ndarray]) -> int:
-    """How many indices of an axis share their parameters; 0 for all."""
+    """Number of indices of an axis that share their parameters; 0 for all."""
     starts = {0}
     for x in (np.broadcast_to(a, shape) for a in arrays):
         differ = np.moveaxis(x[_from(axis, 1)] != x[_to(axis, -1)], axis, 0)

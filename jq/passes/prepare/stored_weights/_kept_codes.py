@@ -147,7 +147,7 @@ def _parts(
 
 
 def _format(codes: np.ndarray, *, packed: bool, table: str) -> Format | None:
-    """What codes are in. `packed`: they came several in a byte."""
+    """The format of codes. `packed`: they came several in a byte."""
     if table:
         return get_format(table)
     name = codes.dtype.name

@@ -13,7 +13,7 @@ SLICE, GATHER = "stablehlo.dynamic_slice", "stablehlo.gather"
 
 @dataclass(frozen=True)
 class Key:
-    """What is looked up: how many there are, and with which indices."""
+    """Kind of a lookup: how many things there are to look up, and the indices."""
 
     kind: str
     count: int

@@ -64,7 +64,7 @@ def whole_lookups(program: Program) -> list[Lookup]:
 
 @dataclass
 class _Decoder:
-    """What is computed of the lookups of one key, for all layers or rows."""
+    """Floats that are computed from the lookups of one key, for all layers or rows."""
 
     program: Program
     key: Key

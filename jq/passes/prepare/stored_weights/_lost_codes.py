@@ -55,14 +55,14 @@ def _one_hot(value: ir.Value) -> bool:
 
 
 def _spread(value: ir.Value) -> ir.Value:
-    """What is repeated, or only moved."""
+    """The value that is repeated, or only moved."""
     while (op := maker(unmoved(value))) is not None and op.operation.name == BROADCAST:
         value = op.operation.operands[0]
     return unmoved(value)
 
 
 def unmoved(value: ir.Value) -> ir.Value:
-    """What is in front of ops that only move elements."""
+    """The value in front of ops that only move elements."""
     while (op := maker(value)) is not None and isinstance(rule_of(op), Movement):
         value = op.operation.operands[0]
     return value

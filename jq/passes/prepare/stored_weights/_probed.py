@@ -52,7 +52,7 @@ def float_sources(op: Op) -> list[ir.Value]:
 
 
 def _given(chain: list[Op]) -> list[ir.Value]:
-    """What a chain reads and does not make."""
+    """The values that a chain reads and does not make."""
     made = {o.operation.results[0] for o in chain}
     return [
         v for v in dict.fromkeys(v for o in chain for v in o.operation.operands) if v not in made

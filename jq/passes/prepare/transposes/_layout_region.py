@@ -27,7 +27,7 @@ TRANSPOSE = "stablehlo.transpose"
 
 @dataclass
 class Facts:
-    """What holds for a whole program.
+    """Facts about a whole program.
 
     Attributes:
         body: the outermost block.
@@ -70,7 +70,7 @@ class Region:
 
     @staticmethod
     def around(transpose: Op, facts: Facts, *, behind: bool) -> Region:
-        """What can be stored as the operand is (`behind`), or in front of it as the result is."""
+        """The region to store as the operand is (`behind`), or in front of it as the result is."""
         order = integers(transpose, "permutation")
         region = Region(block_of(transpose.operation.results[0]), facts)
         if behind:

@@ -147,7 +147,7 @@ class _Move:
         return found if self.region.values[value] == order else OPS.reshape(found, shape)
 
     def _known_in(self, value: ir.Value, order: Order) -> ir.Value:
-        """What weights make, made in the order where it can be; others read it as it was."""
+        """A value that weights make, given in the order if it can be; others read it as before."""
         op = maker(value)
         orders = None if op is None else orders_of(op, RESULT, order)
         if op is None or orders is None or len(list(op.operation.results)) != 1:
