@@ -1,1 +1,1 @@
-"""What a program is planned with, and its plan: ranges, moments, decisions."""
+"""The plan of a program, and what it is made from: ranges, moments, decisions."""

@@ -37,7 +37,7 @@ def _with_encodings(op: OpPlan, weights: dict[str, Encoding]) -> OpPlan:
 
 
 def _unfit(planned: Encoding, agreed: Encoding) -> str:
-    """Why integers that were planned for one encoding cannot be had with another; or empty."""
+    """Reason why integers planned for one encoding cannot be had with another; or empty."""
     if agreed.format != planned.format:
         return f"another op stores the same weight as {agreed.format}"
     if agreed != planned and max(agreed.block, default=0) > 1:

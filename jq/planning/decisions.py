@@ -1,4 +1,4 @@
-"""What a plan says: per op and per tensor a format, or the reason for declining."""
+"""Decisions of a plan: per op and per tensor a format, or the reason for declining."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Kind = Literal["weight", "dynamic", "static", "given"]
 
 @dataclass(frozen=True)
 class TensorPlan:
-    """How one operand is quantized.
+    """The quantization of one operand.
 
     A weight is known by `weight` (its name) and its encoding is that of the whole stored
     tensor; an activation's encoding is that of the operand. `parameters` (scale, zero point)

@@ -38,7 +38,7 @@ def _static(plan: QuantPlan) -> Iterator[tuple[str, TensorPlan]]:
 
 
 def _doubt(seen: Range, tensor: TensorPlan, samples: int) -> str:
-    """What is wrong with a range, with `{}` for the tensors; empty for one that may be right.
+    """The fault of a range, with `{}` for the tensors; empty for one that may be right.
 
     A single number seen once has no chance to vary.
     """

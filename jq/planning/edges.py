@@ -88,7 +88,7 @@ def clusters(group: Sequence[Edge]) -> list[tuple[Range, list[Edge]]]:
 
 
 def _extent(r: Range, s: ActivationSettings) -> float:
-    """What the steps of a range are proportional to."""
+    """The extent of a range, which its steps are proportional to."""
     if s.scheme == "symmetric":
         return max(abs(r.low), abs(r.high))
     return max(0.0, r.high) - min(0.0, r.low)
@@ -97,7 +97,7 @@ def _extent(r: Range, s: ActivationSettings) -> float:
 def _settings(
     op: Op, tensors: TensorPlanner, s: ActivationSettings, plans: dict[str, OpPlan]
 ) -> ActivationSettings | None:
-    """How an edge is quantized: for the contraction that wants most bits; None for none. A device
+    """The settings of an edge: for the contraction that wants most bits; None for none. A device
     may have no zero points of its format."""
     format = _format(op, s, plans)
     if format is None:

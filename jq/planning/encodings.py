@@ -1,4 +1,4 @@
-"""Which encoding an operand gets, and what its integers imply for a product."""
+"""The encoding that an operand gets, and what its integers imply for a product."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def code_bits(enc: Encoding) -> int:
 
 
 def summed_terms(rule: Contraction, use: WeightUse, enc: Encoding, terms: int) -> int:
-    """How many products the integers of one block sum; the blocks are summed in float."""
+    """Number of products that the integers of one block sum; the blocks are summed in float."""
     shared = [a for a, n in enumerate(enc.shape) if a not in use.contracted and 1 < enc.grid[a] < n]
     blocked = [a for a in use.contracted if enc.grid[a] > 1]
     if shared:
@@ -97,7 +97,7 @@ def tied_block(enc: Encoding, shape: tuple[int, ...], role: Role) -> tuple[int, 
 
 
 def not_summed(op: Op, enc: Encoding, role: Role) -> str:
-    """Why no integers of a block of an activation are summed apart; empty where they are."""
+    """Reason why no integers of a block of an activation are summed apart; empty where they are."""
     rule = contraction(op.operation.name)
     if rule is None or get_format(enc.format).integer_bits is None:
         return ""  # floats are multiplied whatever their blocks
@@ -112,7 +112,7 @@ def not_summed(op: Op, enc: Encoding, role: Role) -> str:
 
 
 def run_along(enc: Encoding, contracted: Axes) -> int:
-    """How many codes of a weight share a scale along the axis that is summed over; 0: all."""
+    """Number of codes of a weight that share a scale along the axis that is summed over; 0: all."""
     return get_format(enc.format).run_along(enc, contracted)
 
 

@@ -1,4 +1,4 @@
-"""What a plan leaves float, said where that is most of a model."""
+"""A message that tells which parts a plan leaves float, where that is most of a model."""
 
 from __future__ import annotations
 

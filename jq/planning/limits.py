@@ -17,20 +17,20 @@ from jq.target.target import Target
 
 @cache
 def op_kinds() -> list[str]:
-    """What `device.ops` can name: the ops of StableHLO without the prefix, and `depthwise`."""
+    """Names for `device.ops`: the ops of StableHLO without the prefix, and `depthwise`."""
     found = (getattr(kind, "OPERATION_NAME", "") for kind in vars(stablehlo).values())
     names = {name.removeprefix("stablehlo.") for name in found if isinstance(name, str) and name}
     return sorted({"depthwise", *names})
 
 
 def limited_kinds() -> list[str]:
-    """What limits can be about: an op, or `default` for those that have no limits of their own."""
+    """Names for limits: an op, or `default` for those that have no limits of their own."""
     return ["default", *op_kinds()]
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a device cannot compute an op, and what would help.
+    """Reason why a device cannot compute an op, and what would help.
 
     `by_shape`: it exceeds a limit, so that no function computes it either.
     """
@@ -42,7 +42,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class OpShape:
-    """What limits are about, read from one op; a product has no window, a sum no channels."""
+    """Figures that limits read from one op; a product has no window, a sum no channels."""
 
     op: Op
 
@@ -63,7 +63,7 @@ class OpShape:
 
     @cached_property
     def kernel(self) -> tuple[int, ...]:
-        """What the window spans along each axis."""
+        """The extent of the window along each axis."""
         g = self.geometry
         return tuple((n - 1) * d + 1 for n, d in zip(g.window, g.dilation, strict=True))
 
@@ -77,7 +77,7 @@ def _name(op: Op) -> str:
 
 
 def refusal(op: Op, target: Target) -> Refusal | None:
-    """Why the device has no such op on codes, whatever the formats; None where it has."""
+    """Reason why the device has no such op on codes, whatever the formats; None where it has."""
     shape, device = OpShape(op), target.device
     name = _name(op)
     exceeded = [*_exceeded(shape, device.of(shape.kind))]

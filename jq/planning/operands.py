@@ -1,4 +1,4 @@
-"""What stands behind an operand: a weight, codes that the model makes itself, or a computation."""
+"""Sources of an operand: a weight, codes that the model makes itself, or a computation."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def find_weight(
 
 @deep
 def blocks_behind(value: ir.Value) -> Steps[Encoding | None]:
-    """How a value was quantized in blocks at run time, after ops that move whole blocks."""
+    """The encoding in which a value was rounded at run time, before ops that move whole blocks."""
     marker = match(value, DEQUANTIZE)
     if marker is not None:
         codes = marker.parts.get("codes")

@@ -239,7 +239,7 @@ def _unlike(given: TensorPlan, weights: dict[int, TensorPlan]) -> bool:
 
 
 def _fallback(plan: TensorPlan, settings: Settings) -> str:
-    """Why a weight has another format than was asked for, where it has."""
+    """Reason why a weight has another format than was asked for, where it has."""
     asked, enc = settings.weights.format, plan.encoding
     if plan.kind != "weight" or plan.stored or enc.format == asked:
         return ""

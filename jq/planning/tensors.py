@@ -45,7 +45,7 @@ class TensorPlanner:
 
     @cached_property
     def encodings(self) -> Encodings:
-        """What the model itself quantizes."""
+        """Encodings that the model itself has."""
         return Encodings(self.program)
 
     def weight(self, use: WeightUse, settings: Settings, kind: str) -> TensorPlan:
@@ -117,8 +117,8 @@ class TensorPlanner:
         )
 
     def kept_float(self, op: Op, role: Role, s: TensorSettings) -> str:
-        """Why an operand is computed with as it is: the model rounds it to blocks that are not
-        multiplied, and it is not rounded twice, or its blocks do not fit. Empty for others."""
+        """Reason why an operand is computed with as it is: the model rounds it to blocks that are
+        not multiplied, and it is not rounded twice, or its blocks do not fit. Empty for others."""
         value = op.operands[role.index]
         state = self.encodings.of(value)
         if isinstance(state, Encoded) and not is_affine(state.encoding.format):

@@ -1,4 +1,4 @@
-"""What ranges must be before anything is computed from them: a file may hold anything."""
+"""Checks of ranges before anything is computed from them: a file may hold anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was observed of each activation: mergeable, and saved as JSON."""
+"""Observed ranges of activations: mergeable, and saved as JSON."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, Re
 
 @dataclass(frozen=True)
 class Ranges:
-    """What was seen at each site, `"<op name>:<operand number>"`.
+    """Observations at each site, `"<op name>:<operand number>"`.
 
     Attributes:
         sites: smallest and largest value.

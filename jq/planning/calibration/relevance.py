@@ -1,4 +1,4 @@
-"""Which rows of the activations reach the output: padding that a mask removes does not.
+"""Rows of the activations that reach the output: padding that a mask removes does not.
 
 A range need not hold what is thrown away later, and one that does is coarser for the rest.
 """

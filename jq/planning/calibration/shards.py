@@ -33,7 +33,7 @@ class Shards:
 
     @staticmethod
     def of_json(data: Mapping[str, Any] | None) -> Shards:
-        """What a file of ranges says; it may say anything."""
+        """Reads and checks the shards in a file of ranges, which may say anything."""
         if data is None:
             return NO_SHARDS
         return _checked(int(data["count"]), frozenset(map(int, data["seen"])))

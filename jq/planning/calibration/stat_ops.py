@@ -1,4 +1,4 @@
-"""What statistics need beyond `ArrayOps`: counting, rounding down, and sums.
+"""Operations of statistics beyond `ArrayOps`: counting, rounding down, and sums.
 
 As formats are, a statistic is written once and means the same in NumPy and in a program.
 """

@@ -1,1 +1,1 @@
-"""What recovery passes are solved with: moments of what products read, and how much rows count."""
+"""Moments of what products read, and weights of rows: the input of recovery passes."""

@@ -118,7 +118,7 @@ def _outermost(program: Program) -> dict[str | None, Any]:
 
 
 def sensitivity(program: Program, wanted: Sequence[Wanted]) -> Sensitivity | None:
-    """How much the rows of these ops matter; None, with a warning, where that has no answer."""
+    """The sensitivity to the rows of these ops; None, with a warning, where there is no answer."""
     ops = _outermost(program)
     values = {
         w.name: (ops[w.name].operation.results[0], other_axes(ops[w.name], w)) for w in wanted

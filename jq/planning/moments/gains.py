@@ -1,4 +1,4 @@
-"""How much the rows of products move the output, kept for the next pass that asks.
+"""Gains: how far the rows of products move the output, kept for the next pass that asks.
 
 A gradient costs twice what running the model does, and some seconds to compile; every recovery pass
 needs the same one. The passes before it leave the function as it is, and products at most scaled
@@ -72,14 +72,14 @@ class Gains:
         return found.hexdigest()
 
     def packed(self, before: Collection[tuple[str, int]]) -> dict[str, np.ndarray]:
-        """What has become known since, by sample and name in one word."""
+        """The gains that have become known since, by sample and name in one word."""
         known = self.known.items()
         return {
             f"{sample} {name}": v for (name, sample), v in known if (name, sample) not in before
         }
 
     def unpack(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """What an earlier run found is known here, too."""
+        """Takes in the gains that an earlier run found."""
         for key, rows in arrays.items():
             sample, _, name = key.partition(" ")
             if (name, int(sample)) not in self.known:

@@ -90,7 +90,7 @@ def other_axes(op: Op, w: Wanted) -> Sequence[int]:
 
 
 def _patches(op: Op, w: Wanted, e: Extent) -> ir.Value:
-    """What each output position of a convolution sees: f32[groups, rows, K]."""
+    """The patches that the output positions of a convolution read: f32[groups, rows, K]."""
     d = Layout.of(op)
     x = OPS.convert(windows(op), F32)
     batch, *sizes = shape_of(x)

@@ -1,4 +1,4 @@
-"""What one program was asked and what weights were solved with it, kept for the next plan.
+"""A cache of one program's moments, and of weights that were solved with them, for the next plan.
 
 Candidates of a search ask for the same moments, and many for the same codes. Answers depend on what
 is asked alone, never on what was asked before: an answer that is kept brings along the gains that
@@ -33,7 +33,7 @@ class MomentsCache:
     _solved: dict[str, Arrays] = field(default_factory=dict)
 
     def of(self, program: Program, question: str, gains: Gains, make: Callable[[], Found]) -> Found:
-        """What `make` gives, which may add to the gains, or gave for the same question."""
+        """The result of `make`, which may add to the gains, kept for the same question."""
         if not self.is_of(program):
             self._found = {}  # before there are others: they may be large
             self.attach(program)
@@ -50,7 +50,7 @@ class MomentsCache:
         return found
 
     def solved(self, how: str, arrays: Arrays, solve: Callable[[], Arrays]) -> Arrays:
-        """What `solve` gives for these arrays, or gave for equal ones."""
+        """The result of `solve` for these arrays, kept for equal ones."""
         digest = hashlib.sha256(how.encode())
         for name, array in arrays.items():
             digest.update(f"{name} {array.dtype} {array.shape}".encode())
@@ -66,7 +66,7 @@ class MomentsCache:
         return same and all(a is b for a, b in zip(weights, self._weights, strict=True))
 
     def attach(self, program: Program) -> None:
-        """What is known is of this program: a copy in another process has arrays of its own."""
+        """Ties what is known to this program: a copy in another process has arrays of its own."""
         self._program, self._weights = program.bytecode(), list(program.weights.values())
 
     def __getstate__(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How the moments of one input of a contraction are taken: inside the program, or of its rows.
+"""Readers of the moments of one input of a contraction: inside the program, or of its rows.
 
 A reader adds results to an instrumented program and sums up what they are, sample by sample.
 """
@@ -61,7 +61,7 @@ class Moments:
 
 @dataclass(frozen=True)
 class Ask:
-    """What is asked of every reader.
+    """The question to every reader.
 
     Attributes:
         full: the whole gram; else its diagonal.
@@ -91,7 +91,7 @@ class Reader(ABC):
         return kind(program, op, w, results, ask)
 
     def bound(self, weights: np.ndarray, drawn: np.ndarray) -> dict[str, np.ndarray]:
-        """What the program has to be given for a sample."""
+        """The inputs of the program for a sample."""
         return {}
 
     def add(self, values: Values, weights: np.ndarray, drawn: np.ndarray) -> bool:

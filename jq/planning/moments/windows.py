@@ -1,4 +1,4 @@
-"""What the window of a convolution sees at each output position."""
+"""The part of an image in a convolution's window at each output position."""
 
 from __future__ import annotations
 
