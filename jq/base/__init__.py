@@ -1,1 +1,1 @@
-"""What everything stands on: errors, files, processes, the machine, tables of text."""
+"""The foundation: errors, files, processes, the machine, tables of text."""

@@ -1,4 +1,4 @@
-"""Where the data files that belong to the package lie."""
+"""The place of the data files that belong to the package."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class JqError(Exception):
 
 
 class UserError(JqError, ValueError):
-    """What was asked for cannot be done: a wrong name, model or file, or an unsupported operation.
+    """A request that cannot be met: a wrong name, model or file, or an unsupported operation.
 
     The message is one line that says what is wrong, where, and what to do. The command line prints
     it and ends with exit code 2. It is a `ValueError` too, which is what Python expects for a wrong

@@ -1,4 +1,4 @@
-"""What we take from JAX beyond its ordinary, documented functions, in one place.
+"""Parts of JAX beyond its ordinary, documented functions, all in one place.
 
 Each release of JAX may move a private or experimental module, the options of its compiler, or the
 words of the paths that it writes into locations. All of these are read here and nowhere else, and
@@ -80,7 +80,7 @@ def calling_conventions() -> tuple[int, int]:
 
 
 def as_function(jaxpr: Any) -> Callable[..., list[Any]]:
-    """What `jax.make_jaxpr` gave, as a function of flat arguments."""
+    """Turns the result of `jax.make_jaxpr` into a function of flat arguments."""
     found: Callable[..., list[Any]] = jaxpr_as_fun(jaxpr)
     return found
 

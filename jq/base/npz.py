@@ -21,7 +21,7 @@ from jq.base.system.files import check_input, written_whole
 
 
 class Spec(Protocol):
-    """What an input must be: `jq.ir.TensorSpec`, without importing MLIR for it."""
+    """The specification of an input: `jq.ir.TensorSpec`, without importing MLIR for it."""
 
     @property
     def name(self) -> str: ...
@@ -142,7 +142,7 @@ def _data(stream: IO[bytes], header: Header) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Claim:
-    """What a header says of an array, to be judged as the array would be."""
+    """An array as its header describes it, to be judged as the array would be."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]

@@ -1,4 +1,4 @@
-"""How long stages tell their callers how far they are."""
+"""Progress: stages tell their callers how far they are."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Line(Bar):
 
 
 def default() -> Progress | None:
-    """What a call shows that was given no progress: a bar where a person looks, in a terminal or a
+    """The progress of a call that was given none: a bar where a person looks, in a terminal or a
     notebook; None anywhere else."""
     if "ipykernel" in sys.modules:
         from IPython.display import display

@@ -26,7 +26,7 @@ _PARTS = re.compile(r"[^/]*/+|[^/]+")
 
 
 def printable(text: str) -> str:
-    """What a terminal may get, whoever wrote it: what it would obey is escaped (`\\x1b`)."""
+    """Text that a terminal may get, whoever wrote it: what it would obey is escaped (`\x1b`)."""
     return _OBEYED.sub(lambda m: ascii(m[0])[1:-1], text)
 
 
@@ -123,7 +123,7 @@ def _widths(columns: Sequence[Sequence[str]], room: int) -> list[int] | None:
 
 
 def _words(text: str) -> list[str]:
-    """What stays whole: words, and the parts of paths with the `/` behind them."""
+    """The parts that stay whole: words, and the parts of paths with the `/` behind them."""
     return [part for word in text.split() for part in _PARTS.findall(word)] or [""]
 
 
@@ -158,7 +158,7 @@ def plain_table(*columns: str, title: str | None = None) -> Table:
 
 
 def to_text(*parts: RenderableType, width: int = 140) -> str:
-    """What rich would print, without colours."""
+    """Text as rich would print it, without colours."""
     out = io.StringIO()
     console = SafeConsole(file=out, width=width, no_color=True)
     for part in parts:
@@ -167,7 +167,7 @@ def to_text(*parts: RenderableType, width: int = 140) -> str:
 
 
 def to_html(*parts: RenderableType, width: int = 140) -> str:
-    """What rich would print, as HTML for a notebook."""
+    """Text as rich would print it, as HTML for a notebook."""
     console = SafeConsole(file=io.StringIO(), width=width, record=True)
     for part in parts:
         console.print(part, highlight=False, crop=False)

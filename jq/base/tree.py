@@ -21,7 +21,7 @@ _DEEPEST = 80  # of a structure: JSON has up to three levels for each, and reade
 
 
 def leaves_of(value: Any) -> list[Any]:
-    """What a tree holds, in order."""
+    """The leaves of a tree, in order."""
     return jax.tree.leaves(value)
 
 

@@ -1,4 +1,4 @@
-"""How long and how large anything may become."""
+"""Limits of time and size."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def check_pattern(pattern: str) -> None:
 
 @lru_cache(maxsize=1 << 16)
 def matches_any(pattern: str, texts: tuple[str, ...]) -> bool:
-    """Whether a whole one of the texts is a match.
+    """True if a whole one of the texts is a match.
 
     Only a pattern whose time is known to be short is tried here; others are tried in a process
     that has limits (`jq.base.guard`).
@@ -49,7 +49,7 @@ def matches_any(pattern: str, texts: tuple[str, ...]) -> bool:
 
 
 def timed(data: bytes, pattern: str) -> tuple[bool, float]:
-    """Whether one of the texts matches, and the seconds of the processor that it took. Runs in a
+    """True if one of the texts matches, and the seconds of the processor that it took. Runs in a
     process that has limits."""
     start = time.process_time()
     return _any(pattern, json.loads(data)), time.process_time() - start

@@ -1,4 +1,4 @@
-"""How a Python process of ours starts: isolated from wherever the user happens to be.
+"""Starts Python processes of ours, isolated from wherever the user happens to be.
 
 `python -m` and `PYTHONPATH` look for modules in the current directory, so that a `resource.py`
 beside an artifact would run. A child runs this file with `-I` instead: it sees the standard library
@@ -21,7 +21,7 @@ def python_command(module: str, *arguments: str) -> list[str]:
 
 
 def _folders() -> list[str]:
-    """Where packages are installed, and where this one is (a clone, perhaps)."""
+    """The folders of installed packages, and of this one (a clone, perhaps)."""
     installed = [p for p in sys.path if Path(p).name in _INSTALLED and Path(p).is_absolute()]
     return list(dict.fromkeys([*installed, str(Path(__file__).resolve().parents[3])]))
 

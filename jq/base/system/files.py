@@ -121,8 +121,8 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 def beside_prefix(path: Path) -> str:
-    """How a temporary name beside `path` begins: a name may be as long as any can be, and a longer
-    one is refused by the system."""
+    """The start of a temporary name beside `path`, cut: a name may be as long as any can be, and a
+    longer one is refused by the system."""
     return f".{path.name[:_SHORT]}."
 
 

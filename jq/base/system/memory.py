@@ -1,4 +1,4 @@
-"""How much memory this process takes, and how much there is."""
+"""Memory of this process, and of the machine."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ def peak_rss_bytes() -> int:
 
 
 def physical_bytes() -> int:
-    """What the machine has."""
+    """Bytes of memory that the machine has."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -1,4 +1,4 @@
-"""What this machine's processor is and can do, as the operating system tells."""
+"""This machine's processor and what it can do, as the operating system tells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the operating system's scheduler treats the calling thread."""
+"""The operating system's scheduling of the calling thread."""
 
 from __future__ import annotations
 
