@@ -72,7 +72,7 @@ class Cpu:
     name: str = ""
 
     def lacks(self, needed: Cpu) -> tuple[str, ...]:
-        """What `needed` has and this one has not, sorted."""
+        """The features that `needed` has and this one has not, sorted."""
         if needed.architecture and needed.architecture != self.architecture:
             return (needed.architecture,)
         return tuple(sorted(needed.features - self.features))
@@ -100,7 +100,7 @@ def named_by_llvm(processor: Processor) -> Cpu | None:
 
 
 def needed_by(program: str) -> Cpu:
-    """What the code of a compiled program may use, read from the compiler's own program."""
+    """Features that the code of a compiled program may use, read from the compiler's program."""
     names = re.findall(r'\bcpu = "([^"]*)"', program)
     triples = re.findall(r'\btarget_triple = "([^"-]*)', program)
     listed = ",".join(re.findall(r'\bcpu_features = "([^"]*)"', program)).split(",")

@@ -45,7 +45,7 @@ _PLAIN = {"i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64"}
 
 @dataclass(frozen=True)
 class Handover:
-    """What the compiler gets, and what the runtime must be given.
+    """The compiler's input, and the runtime's parameters.
 
     Attributes:
         bytecode: MLIR bytecode with one public function `@main(inputs...)`.

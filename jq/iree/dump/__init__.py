@@ -1,1 +1,1 @@
-"""What IREE's compiler holds after its own folding, read back: the ground truth of an audit."""
+"""The compiler's program after its own folding, read back: the ground truth of an audit."""

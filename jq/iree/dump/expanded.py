@@ -33,7 +33,7 @@ class Expanded:
 
 
 def find_expanded(text: str) -> list[Expanded]:
-    """What the dump of `PHASE` shows; nothing when it cannot be read."""
+    """The expanded weights in the dump of `PHASE`; none when it cannot be read."""
     with ir.Context():
         try:
             module = ir.Module.parse(text)
@@ -88,7 +88,7 @@ def as_comments(found: list[Expanded]) -> str:
 
 
 def from_comments(text: str) -> tuple[Expanded, ...]:
-    """What `as_comments` wrote at the end of a dump."""
+    """Reads what `as_comments` wrote at the end of a dump."""
     out = []
     for line in reversed(text.splitlines()):
         if not line.startswith(_COMMENT):

@@ -1,4 +1,4 @@
-"""What the compiler holds after its own folding: the ground truth of an audit.
+"""Reader of the compiler's program after its own folding: the ground truth of an audit.
 
 IREE hoists expressions over constants, evaluates them, and only then stores the results.
 `DUMP_PHASE` is the phase after that, where contractions are still linalg ops with visible

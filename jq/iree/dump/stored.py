@@ -75,7 +75,7 @@ def _value(op: Op) -> Any:
 
 
 def resource_key(op: Op) -> str | None:
-    """What identifies the data of a constant: the key of its resource or parameter, if any."""
+    """Identity of a constant's data: the key of its resource or parameter, if any."""
     text = str(_value(op))
     m = _RESOURCE.match(text) or _PARAMETER.match(text)
     return m[1] if m and m[1] != "__elided__" else None
