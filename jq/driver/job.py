@@ -69,11 +69,11 @@ class Job:
 
     @property
     def needs_ranges(self) -> bool:
-        """Whether calibration is needed; a model may bring all its ranges itself."""
+        """True if calibration is needed; a model may bring all its ranges itself."""
         return bool(make_plan(self.program, self.pipeline, self.target).unranged)
 
     def context(self, plan: QuantPlan, report: Report = unheard) -> PassContext:
-        """What the passes after planning may read."""
+        """The context of the passes after planning."""
         before = self.prepared
         return PassContext(
             plan,
@@ -195,7 +195,7 @@ def _context(
     report: Report,
     results: Results | None,
 ) -> PassContext:
-    """What the float passes may read."""
+    """The context of the float passes."""
     return PassContext(
         QuantPlan((), {}),
         pipeline.settings,

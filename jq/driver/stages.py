@@ -1,4 +1,4 @@
-"""What each stage does with a job: calibrate, plan, rewrite, and build the compiled model."""
+"""The stages of a job: calibrate, plan, rewrite, and build the compiled model."""
 
 from __future__ import annotations
 

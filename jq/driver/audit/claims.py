@@ -205,7 +205,7 @@ def _plain(name: str, spec: Mapping[str, Any], found: Sequence[StoredConstant]) 
 
 
 def _kind(claim: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What equal weights have in common."""
+    """The common properties of equal weights."""
     parts = {part: (p["dtype"], tuple(p["shape"])) for part, p in claim["parts"].items()}
     return claim["format"], tuple(claim["shape"]), tuple(sorted(parts.items()))
 

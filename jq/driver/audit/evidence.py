@@ -1,4 +1,4 @@
-"""How many bits an encoding is claimed to have, and whether constants hold so many."""
+"""Number of bits that an encoding is claimed to have, and evidence in the constants."""
 
 from __future__ import annotations
 

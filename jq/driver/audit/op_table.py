@@ -30,7 +30,7 @@ class Explanation(dict[str, Any]):
         return table
 
     def notes(self) -> list[str]:
-        """What is wrong with it."""
+        """Faults of the explained plan."""
         refused = [f"compiling is refused: {self['refused']}"] if "refused" in self else []
         return refused + [f"rule {rule!r} matches nothing" for rule in self["unused_rules"]]
 

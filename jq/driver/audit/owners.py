@@ -1,4 +1,4 @@
-"""Which stored constant belongs to which weight."""
+"""Owners of stored constants: the weights that they belong to."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Owners:
     def encoded(
         self, name: str, parts: Mapping[str, Mapping[str, Any]], size: int
     ) -> list[StoredConstant]:
-        """What is stored of a weight of `size` elements that should have `parts`.
+        """The constants of a weight of `size` elements that should have `parts`.
 
         That is: its parts (kernels pad some), what else was made of its codes, and any copy of
         the whole. Smaller float data under its name is somebody else's.
@@ -102,7 +102,7 @@ class Owners:
         return found
 
     def plain(self, name: str, spec: Mapping[str, Any]) -> list[StoredConstant]:
-        """What is stored of a weight that stays float; nothing when it was folded into another."""
+        """The constants of a weight that stays float; none when it was folded into another."""
         if self.named[name]:
             return self.named[name]
         dtype, shape = mlir_name(spec["dtype"]), spec["shape"]

@@ -56,7 +56,7 @@ class FloatUse:
 
 @dataclass(frozen=True, repr=False)
 class Audit:
-    """What `jaxq inspect` shows.
+    """The audit that `jaxq inspect` shows.
 
     `verified` is true when the program shows all that the manifest claims; `warnings` say
     what it does not show, and what costs memory. `other_constant_bytes` belong to no weight.
@@ -125,7 +125,7 @@ class Audit:
         )
 
     def verdict(self) -> str:
-        """How much smaller it is than the float weights, in a sentence without its full stop."""
+        """Compares the size with that of the float weights, in a sentence without its full stop."""
         if not self.ratio < 1:
             return "it is no smaller than the float weights: most of it is code"
         return f"it is {1 / self.ratio:.1f} times smaller than the float weights"
@@ -139,7 +139,7 @@ class Audit:
         ]
 
     def _arithmetic(self) -> str:
-        """How weights are stored and what multiplies, in one line."""
+        """The storage of weights and the arithmetic of products, in one line."""
         low = [w for w in self.weights if 0 < w.stored_bytes < w.float_bytes]
         formats = sorted({w.format for w in low} - {"folded"})
         count, integer = len(self.contractions), sum(_is_integer(c) for c in self.contractions)

@@ -1,1 +1,1 @@
-"""How far a quantized model is from the float one: outputs, layers inside, metrics of a task."""
+"""Comparison of a quantized model with the float one: outputs, layers inside, metrics of a task."""

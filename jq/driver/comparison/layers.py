@@ -1,4 +1,4 @@
-"""Where inside a model the error comes from: every contraction's result, quantized against float.
+"""Sources of the error inside a model: every contraction's result, quantized against float.
 
 The quantized side is the `qdq` level: the same ops on tensors that went through their formats.
 Both run on XLA. A loop's body computes a result several times; all of them count (up to

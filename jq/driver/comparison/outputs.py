@@ -1,4 +1,4 @@
-"""How far a quantized model is from its float model, over a stream of batches.
+"""Distance of a quantized model from its float model, over a stream of batches.
 
 Sums are kept, not outputs, so that a comparison takes the memory of one batch; only a
 metric of the user's needs all outputs at once.

@@ -1,4 +1,4 @@
-"""What a comparison found: errors of outputs and layers, ranges of activations, metrics.
+"""Results of a comparison: errors of outputs and layers, ranges of activations, metrics.
 
 `jq.driver.comparison.outputs` defines the figures.
 """
@@ -55,7 +55,7 @@ class LayerError:
 
 @dataclass(frozen=True)
 class ActivationRange:
-    """What an op reads: the values seen in the float model, and how they are quantized.
+    """The values that an op reads in the float model, and how they are quantized.
 
     Attributes:
         name: `<op name>:<operand number>`.
@@ -79,7 +79,7 @@ class ActivationRange:
 
 @dataclass(frozen=True)
 class Inside:
-    """What happens inside a model."""
+    """Figures from inside a model."""
 
     layers: tuple[LayerError, ...] = ()
     activations: tuple[ActivationRange, ...] = ()

@@ -1,4 +1,4 @@
-"""What `quantize_weights` is asked for: checked at once, then applied weight by weight."""
+"""Options of `quantize_weights`: checked at once, then applied weight by weight."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class WeightOptions:
         _choice("scale_dtype", self.scale_dtype, (E8M0,))
 
     def encoding(self, use: WeightUse, dtype: np.dtype[Any]) -> Encoding:
-        """How a weight of that use and element type is stored; `FormatError` says why not."""
+        """The encoding of a weight of that use and element type; `FormatError` says why not."""
         count = math.prod(use.shape)
         if use.stored or dtype.name not in FLOATS:
             raise FormatError(f"it is {use.stored.format if use.stored else dtype.name} already")
