@@ -1,1 +1,1 @@
-"""What is measured and said of a compiled model: errors, times, reports."""
+"""Measurements of a compiled model and their presentation: errors, times, reports."""

@@ -1,4 +1,4 @@
-"""What this machine has, and whether integer results are right on it."""
+"""Report on this machine: what it has, and whether integer results are right on it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ SECRET = re.compile("PASSWORD|TOKEN|KEY|SECRET")
 
 @dataclass(frozen=True)
 class Defect:
-    """What is wrong in the versions of a package before `mended`, and what is done about it."""
+    """A fault in the versions of a package before `mended`, and what is done about it."""
 
     package: str
     mended: tuple[int, int]
@@ -124,7 +124,7 @@ def versions() -> dict[str, str]:
 
 
 def known_defects(installed: Mapping[str, str]) -> list[dict[str, str]]:
-    """What is known to be wrong in these versions: `version`, `wrong` and `remedy` of each."""
+    """Known faults of these versions: `version`, `wrong` and `remedy` of each."""
     return [
         {
             "version": f"{each.package} {installed[each.package]}",

@@ -1,4 +1,4 @@
-"""What there is to choose from, as rows: settings, devices, recovery, metrics, ops, passes.
+"""Choices as rows: settings, devices, recovery, metrics, ops, passes.
 
 `jaxq list` prints these rows and the page `docs/reference/settings.md` holds them; both are
 generated from what validates a name, so that neither can be out of date.
@@ -79,7 +79,7 @@ def _allowed(name: str, annotation: Any, metadata: Any) -> str:
 
 
 def device() -> list[Row]:
-    """What the table `[device]` of a target file can say, and `[device.limits.KIND]` in it."""
+    """Keys of the table `[device]` of a target file, and of `[device.limits.KIND]` in it."""
     own = [row for row in _settings(Device, "") if row["name"] != "limits"]
     return [*own, *_settings(OpLimits, "limits.KIND.")]
 

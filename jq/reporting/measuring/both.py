@@ -33,7 +33,7 @@ class Both(Work):
 
     @staticmethod
     def of(program: Program, compiled: CompiledModel) -> Both:
-        """What was loaded takes its files along: a worker may be on another machine."""
+        """Takes along the files of a loaded artifact: a worker may be on another machine."""
         if not isinstance(compiled.vmfb, Path):
             return Both(program, compiled, {})
         folder = compiled.vmfb.parent

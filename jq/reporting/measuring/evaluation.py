@@ -1,4 +1,4 @@
-"""What a model is judged on, and by which metrics."""
+"""Evaluation: the data and metrics that a model is judged by."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _several(metric: Metric | Sequence[Metric] | None) -> tuple[Metric, ...]:
 def evaluation_of(
     source: Source, data: Data, labels: Any, metric: Metric | Sequence[Metric] | None
 ) -> Evaluation:
-    """What was given, else what the model brings. Its own metric is for its own set."""
+    """The data and metrics that were given, else the model's. Its own metric is for its own set."""
     owner = source.model
     own = (owner.evaluation or [owner.example_inputs]) if owner else None
     calls = source.calls(data if data is not None else own)

@@ -65,7 +65,7 @@ def at_a_glance(compiled: CompiledModel, progress: Progress = silent) -> Glance:
 
 
 def _calls(program: Program) -> int:
-    """How many calls are affordable, which no clock decides: the same are compared every time."""
+    """Number of affordable calls, which no clock decides: the same are compared every time."""
     work = work_of(program)
     return max(FEW, min(MANY, WORK // max(1, work.products + work.convolutions)))
 

@@ -89,7 +89,7 @@ def _command(text: str) -> list[str]:
 
 
 def _packed(artifact: Path, against: Path | None, inputs: Path | None) -> bytes:
-    """What is measured, and nothing else that lies beside it."""
+    """Packs what is measured, and nothing else that lies beside it."""
     parts: dict[str, Path] = {} if inputs is None else {"inputs.npz": inputs}
     for name, folder in (("artifact", artifact), ("against", against)):
         if folder is not None:

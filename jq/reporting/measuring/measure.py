@@ -1,4 +1,4 @@
-"""How good a compiled model is: its error against the float model, and its latency."""
+"""Quality of a compiled model: its error against the float model, and its latency."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _inside(
 def plan_again(
     source: Source, compiled: CompiledModel, calibration: Data = None
 ) -> tuple[Job, QuantPlan]:
-    """How an artifact that was loaded came about: its settings, on the model's calibration data."""
+    """Plans a loaded artifact again: its settings, on the model's calibration data."""
     manifest, own = compiled.manifest, compiled.manifest.own_files
     pipeline = PipelineFile(**own["pipeline"]) if "pipeline" in own else manifest.pipeline
     target = Target(**own["target"]) if "target" in own else manifest.target

@@ -1,4 +1,4 @@
-"""What measurements come to, in words: how close, which layers, how reliable a latency."""
+"""Measurements in words: how close, which layers, how reliable a latency."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def closeness(sqnr_db: float) -> str:
 
 
 def outputs_verdict(comparison: Comparison) -> str:
-    """How close the outputs are, the worst of them, in a sentence without its full stop."""
+    """Closeness of the worst output, in a sentence without its full stop."""
     errors = worst(comparison.outputs)
     db = errors["sqnr_db"]
     text = f"the outputs are {closeness(db)} the float model's"
@@ -45,7 +45,7 @@ def furthest(layers: Sequence[LayerError], count: int = 1) -> list[LayerError]:
 
 
 def layer_verdict(layers: Sequence[LayerError]) -> str:
-    """Which layer makes most noise, in a sentence without its full stop; nothing without any."""
+    """The layer that makes most noise, in a sentence without its full stop; nothing without any."""
     for layer in furthest(layers):
         return (
             f"the worst layer is {layer.name}: {layer.isolated_sqnr_db:.1f} dB by itself,"

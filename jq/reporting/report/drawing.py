@@ -40,7 +40,7 @@ def drawing(graph: Graph, errors: Mapping[str, LayerError], kept_float: frozense
 
 
 def legend() -> str:
-    """What the colours mean."""
+    """The legend of the colours."""
     keys = (f'<span><i class="key k{i}"></i>{text}</span>' for i, text in enumerate(WORDS))
     return f'<div class="legend">{"".join(keys)}<span><i class="key float"></i>float</span></div>'
 

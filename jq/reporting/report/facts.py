@@ -1,4 +1,4 @@
-"""What the page shows, measured: errors, histograms, sizes, latency, the plan."""
+"""Contents of the page, measured: errors, histograms, sizes, latency, the plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the nodes of a graph lie on a page: in rows from above, edges going down.
+"""Layout of a graph's nodes on a page: in rows from above, edges going down.
 
 The way of Sugiyama: rows by longest path, an order within each row that has few crossings, then
 places that keep to the order and leave edges as straight as they can be. An edge over several rows

@@ -1,4 +1,4 @@
-"""How a page came about: when, by which command, from what, and on which machine.
+"""Provenance of a page: when, by which command, from what, and on which machine.
 
 This stands in the page alone: an artifact says nothing of who made it, when or where.
 """
@@ -20,7 +20,7 @@ DEFAULT_TARGET = "llvm-cpu"  # that of this machine
 
 
 def provenance(manifest: Manifest, command: str | None, source: str) -> dict[str, str]:
-    """What the section says, by the words in front of each line."""
+    """The section's lines, by the words in front of each."""
     cpu = describe(this_processor())
     packages = ", ".join(f"{name} {version}" for name, version in versions().items())
     built = ", ".join(f"{name} {version}" for name, version in manifest.versions.items())
@@ -46,7 +46,7 @@ def changed(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def options_of(manifest: Manifest, pipeline: Pipeline) -> list[str]:
-    """What `jaxq compile` was given besides the model: pipeline, target, settings, own rules."""
+    """Options of `jaxq compile` besides the model: pipeline, target, settings, own rules."""
     found = ["-p", manifest.pipeline]
     if manifest.target != DEFAULT_TARGET:
         found += ["-t", manifest.target]

@@ -95,7 +95,7 @@ def verdict(facts: Facts) -> str:
 
 
 def warnings(facts: Facts) -> list[str]:
-    """What the reader should not rely on."""
+    """Warnings about figures that the reader should not rely on."""
     found = [noise_warning(facts.latency)]
     if facts.float_latency:
         found.append(noise_warning(facts.float_latency, "the float model's latency"))

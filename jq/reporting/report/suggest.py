@@ -52,8 +52,8 @@ def suggestions(
 
 
 def warning(comparison: Comparison, compiled: CompiledModel) -> str:
-    """Which op makes outputs that are far from the float model's, and what would help; nothing
-    where they are not."""
+    """Warns of the op that makes outputs that are far from the float model's, and says what would
+    help; empty where they are not."""
     db, plan, manifest = worst(comparison.outputs)["sqnr_db"], compiled.plan, compiled.manifest
     if not db < FLOOR_DB:
         return ""
@@ -84,7 +84,7 @@ def without_own_noise(layer: LayerError) -> float | None:
 
 
 def _change(op: OpPlan, products: Collection[str]) -> str:
-    """What the override of a rule would say."""
+    """The override for a rule."""
     weights = [p.encoding for p in op.operands.values() if p.kind == "weight"]
     if any(map(_few_bits, weights)):
         return "weights.format=int8, weights.granularity=per-channel"
