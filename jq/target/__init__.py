@@ -1,1 +1,1 @@
-"""What a user asks for and a device can do: settings, device tables, targets."""
+"""A user's wishes and a device's abilities: settings, device tables, targets."""

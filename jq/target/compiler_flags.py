@@ -1,4 +1,4 @@
-"""Which flags of IREE's compiler a file may bring, and what any flag may look like.
+"""Flags of IREE's compiler: those that a file may bring, and the form of any.
 
 A flag is power: some start programs (`--iree-llvmcpu-embedded-linker-path`, through a shell),
 others write files or read them. So a target file has the flags below, which choose code and nothing

@@ -1,4 +1,4 @@
-"""What a device can compute: the table `[device]` of a target file, validated.
+"""Abilities of a device: the table `[device]` of a target file, validated.
 
 Planning and the passes never emit what is not stated here; `jaxq check` reads the same figures.
 """
@@ -63,7 +63,7 @@ TypePair = Annotated[str, AfterValidator(_pair)]
 
 
 class OpLimits(Strict):
-    """What a device asks of one kind of op on quantized values. What is not said is not limited.
+    """Limits of a device for one kind of op on quantized values. What is not said is not limited.
 
     Shapes are those of the op, whatever computes it: a function by table has none that its ops may
     not have. Where the device has floats, what exceeds a limit is computed in float.
@@ -109,7 +109,7 @@ class OpLimits(Strict):
 
 
 class Device(Strict):
-    """What the device computes. Planning never emits what is not listed here."""
+    """Abilities of the device. Planning never emits what is not listed here."""
 
     products: tuple[Product, ...] = ("int8 x int8",)
     """The pairs of integer formats that are multiplied, activations first. Weight-only products
@@ -177,7 +177,7 @@ class Device(Strict):
 
 
 class Hardware(Strict):
-    """How fast the device is: what `jaxq estimate` computes with. Cycles are those of its clock."""
+    """Speed of the device, which `jaxq estimate` computes with. Cycles are those of its clock."""
 
     macs_per_cycle: dict[TypePair, Rate]
     """Multiply-adds by the types of their operands, activations first (`int8 x int8`)."""

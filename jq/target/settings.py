@@ -58,7 +58,7 @@ class Strict(BaseModel):
 
 
 class TensorSettings(Strict):
-    """How one kind of tensor is quantized."""
+    """Quantization of one kind of tensor."""
 
     format: FormatName = FLOAT
     """The number format of the quantized values; `float` leaves the tensors as they are."""
@@ -87,7 +87,7 @@ class TensorSettings(Strict):
 
 
 class WeightSettings(TensorSettings):
-    """How weights are quantized and stored."""
+    """Quantization and storage of weights."""
 
     emit: Literal["integer", "dequantized", "quant-type"] = "integer"
     """`integer` stores weights as codes and scales; `dequantized` stores the floats that these
@@ -95,7 +95,7 @@ class WeightSettings(TensorSettings):
 
 
 class ActivationSettings(TensorSettings):
-    """How what contractions read is quantized."""
+    """Quantization of what contractions read."""
 
     granularity: Granularity = "per-token"
     """What shares one scale: the whole tensor, a channel, a token (a row), or a block of a row."""
@@ -109,7 +109,7 @@ class ActivationSettings(TensorSettings):
 
 
 class CalibrationSettings(Strict):
-    """How ranges are chosen from the calibration data."""
+    """Choice of ranges from the calibration data."""
 
     method: str = "minmax"
     """How a range is chosen from the values that were seen."""
@@ -118,14 +118,14 @@ class CalibrationSettings(Strict):
 
 
 class CacheSettings(Strict):
-    """How a language model keeps keys and values."""
+    """Keys and values of a language model."""
 
     format: FormatName = FLOAT
     """The number format that keys and values of a KV cache are stored in."""
 
 
 class StorageSettings(Strict):
-    """Where weights lie."""
+    """Storage of weights."""
 
     inline_limit: int = Field(32 << 20, ge=0)
     """If all weights together have this many bytes or more, they are written to a file beside the

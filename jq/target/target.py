@@ -30,7 +30,7 @@ Flags = Annotated[tuple[str, ...], AfterValidator(_from_file)]
 
 
 class Target(Strict):
-    """Where a program runs.
+    """The processor or device that a program runs on.
 
     `product_flags` are added for a program in which nothing is quantized and that is products
     for the most part. Both are flags that choose code and do nothing else
@@ -62,7 +62,7 @@ class Target(Strict):
         return self.model_copy(update={"flags": own, "members": members})
 
     def weight_granularities(self, kind: str) -> tuple[WeightGranularity, ...]:
-        """What may share a scale of the weights of a kind of op."""
+        """The granularities of the weights of a kind of op."""
         own = self.device.of(kind).weight_granularities
         return self.device.weight_granularities if own is None else own
 
