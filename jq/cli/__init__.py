@@ -40,8 +40,8 @@ def main() -> NoReturn:
 
 
 def _open_streams() -> None:
-    """What the caller has closed (`>&-`) is as `/dev/null`: the next file would get its number, and
-    what libraries print to it."""
+    """Opens `/dev/null` for each stream that the caller has closed (`>&-`): the next file would get
+    its number, and what libraries print to it."""
     while (handle := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(handle, True)
     os.close(handle)

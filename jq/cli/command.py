@@ -1,4 +1,4 @@
-"""What every command has in common: its options, its example, and how it ends.
+"""Common parts of commands: their options, their example, and how they end.
 
 A command is a function `f(out, ...)` that returns the document for `--json`. `command` gives it
 `--json`, `-q`, `-v` and `--debug`, hands it an `Output`, and turns errors into exit codes.

@@ -28,7 +28,7 @@ ACTIVATIONS = ("name", "kind", "low", "high", "clip_low", "clip_high", "saturati
 
 
 class Style(StrEnum):
-    """How a ranking is printed."""
+    """The form in which a ranking is printed."""
 
     TABLE = "table"
     MARKDOWN = "markdown"

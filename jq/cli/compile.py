@@ -196,7 +196,7 @@ def _check_beside(file: Path, artifact: Path) -> None:
 
 
 def summarize(out: Output, audit: Mapping[str, Any]) -> None:
-    """What was quantized and what was not, one row for all that are alike."""
+    """Prints what was quantized and what was not, one row for all that are alike."""
     weights = groups(audit["weights"], "format", "granularity")
     rows = [
         {

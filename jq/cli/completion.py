@@ -1,4 +1,4 @@
-"""What a shell completes: names that exist, found without importing a compiler."""
+"""Completion in a shell: names that exist, found without importing a compiler."""
 
 from __future__ import annotations
 

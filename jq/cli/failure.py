@@ -1,4 +1,4 @@
-"""How a failure ends: one readable line on standard error, and the exit code."""
+"""The end of a failure: one readable line on standard error, and the exit code."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _line(message: str) -> str:
 
 
 def _nowhere() -> str:
-    """What an error that names no file may be about: a folder that was removed under us."""
+    """Names a folder that was removed under us, for an error that names no file."""
     try:
         os.getcwd()
     except OSError:

@@ -142,7 +142,7 @@ def generate(
 def _prompt(
     out: Output, text: str | None, file: Path | None, *, chat: bool, system: str | None
 ) -> str | None:
-    """What to continue; None for a conversation, whose turns are read one after the other."""
+    """The text to continue; None for a conversation, whose turns are read one after the other."""
     if system is not None and not chat:
         raise UserError("--system is for --chat")
     if text is not None and file is not None:

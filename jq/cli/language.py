@@ -1,4 +1,4 @@
-"""What commands do with a language model: `jaxq compile` writes programs and packed weights for
+"""Commands on a language model: `jaxq compile` writes programs and packed weights for
 `jaxq generate`; `jaxq compare` shows perplexity, KL divergence and changed tokens on text;
 `jaxq generate --chat` converses."""
 

@@ -1,4 +1,4 @@
-"""What a command prints, and where.
+"""Output of commands, and its streams.
 
 A result goes to standard output: tables for people, or with `--json` one document for programs and
 nothing else. Progress, notes and warnings go to standard error.
