@@ -37,7 +37,7 @@ ARCHIVES = ("weights.irpa", "weights.safetensors")
 
 @dataclass(frozen=True)
 class Artifact:
-    """What an artifact consists of, in memory or as its files.
+    """Contents of an artifact, in memory or as its files.
 
     Attributes:
         manifest: see `Manifest`.

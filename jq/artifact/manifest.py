@@ -1,4 +1,4 @@
-"""What is known about an artifact but its bytes: `manifest.json`."""
+"""Description of an artifact, all but its bytes: `manifest.json`."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ _SAFETENSORS |= {f"int{n}": f"I{n}" for n in (8, 16, 32, 64)}
 
 @dataclass(frozen=True)
 class Parameter:
-    """What a file holds under one key. `dtype` is NumPy's name (or one of `ml_dtypes`)."""
+    """An entry of a file, under one key. `dtype` is NumPy's name (or one of `ml_dtypes`)."""
 
     dtype: str
     shape: tuple[int, ...]

@@ -48,7 +48,7 @@ class TargetProgram:
 
     @cached_property
     def needs(self) -> cpu.Cpu:
-        """What its code may use of a processor."""
+        """Features of a processor that its code may use."""
         return cpu.needed_by(self.dump)
 
     @cached_property
@@ -57,7 +57,7 @@ class TargetProgram:
         return _TILES.search(self.dump) is not None
 
     def requirements(self) -> tuple[str, ...]:
-        """What it takes to run it without `jaxq`, in sentences without their full stop."""
+        """Requirements of running it without `jaxq`, in sentences without their full stop."""
         needs = self.needs
         like = needs.name if needs.name not in ("", "generic") else ""
         where = f"{needs.architecture} processors" + (f" with all that {like} has" if like else "")
@@ -117,7 +117,7 @@ def choose(programs: Sequence[TargetProgram]) -> TargetProgram | None:
 
 
 def _permitted(program: TargetProgram) -> bool:
-    """Whether this process may use what the kernels do: matrix tiles have to be asked for."""
+    """True if this process may use what the kernels do: matrix tiles have to be asked for."""
     tiles = program.kernels in ISAS and ISAS[program.kernels].tiles
     return not tiles or permit_tiles()
 

@@ -61,7 +61,7 @@ class StoredFile(Part):
 
 
 class Processor(Part):
-    """What the compiled code may use; features have LLVM's names."""
+    """Features that the compiled code may use; they have LLVM's names."""
 
     architecture: str = ""
     features: tuple[str, ...] = ()
@@ -93,7 +93,7 @@ class StoredSize(Part):
 
 
 class StoredEncoding(Part):
-    """How a weight is stored, as far as it is read again."""
+    """The stored form of a weight, as far as it is read again."""
 
     format: str
     shape: Shape

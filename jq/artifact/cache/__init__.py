@@ -1,1 +1,1 @@
-"""What is kept between runs in the cache directory: compiled modules, results of long passes."""
+"""Stores in the cache directory, kept between runs: compiled modules, results of long passes."""

@@ -1,4 +1,4 @@
-"""What long passes found, kept between runs in the user's cache directory.
+"""Results of long passes, kept between runs in the user's cache directory.
 
 An entry, arrays by name, is found by a digest of everything that it depends on: the program with
 its weights, the calibration data, what is asked for, the code of this package and the versions of
@@ -47,7 +47,7 @@ class Results:
         self.directory = directory or cache_folder("results")
 
     def of(self, program: Program, what: str, make: Callable[[], Arrays]) -> Arrays:
-        """What `make` returns, or returned in an earlier run.
+        """The result of `make`, from this run or an earlier one.
 
         Args:
             program: as it is before `make` runs.

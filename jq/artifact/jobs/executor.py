@@ -1,4 +1,4 @@
-"""What `run_jobs` has to know of the place where jobs run."""
+"""Executors: the places where jobs run, as `run_jobs` knows them."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def _inside(work: Work, waiting: dict[int, Any]) -> Iterator[tuple[int, Result]]
 
 
 def _away(work: Work, waiting: dict[int, Any], workers: Workers) -> Iterator[tuple[int, Result]]:
-    """What is left of `waiting` is tried again where a cluster has lost it."""
+    """Runs `waiting` elsewhere; tries again what is left of it where a cluster has lost it."""
     for attempt in range(ATTEMPTS):
         if not waiting:
             return

@@ -1,4 +1,4 @@
-"""Where jobs run, as users say it."""
+"""Places where jobs run, as users name them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Workers:
 
     @property
     def inside(self) -> bool:
-        """Whether jobs run in this process."""
+        """True if jobs run in this process."""
         return self.processes == 1 and not self.dask and not self.ray
 
     def __str__(self) -> str:

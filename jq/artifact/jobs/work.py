@@ -1,4 +1,4 @@
-"""What jobs have in common, and how it gets to a worker: pickled once, opened once a process."""
+"""The common part of jobs, and its way to a worker: pickled once, opened once a process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OPEN = 2  # works that a process keeps open
 
 
 class Work(ABC):
-    """What many jobs have in common. It can be pickled; `open` is slow, and called once a worker.
+    """The common part of many jobs. It can be pickled; `open` is slow, and called once a worker.
 
     What an opened work gives for an item depends on that item alone, not on those before it.
     """
