@@ -27,7 +27,7 @@ from jq.ir.ops.work import operations
 from jq.ir.values import kind_of
 from jq.passes.base import run_all
 from jq.passes.integer.verify_integer import name_of
-from jq.passes.iree_mends.lower_markers import LowerMarkers
+from jq.passes.lower_markers import LowerMarkers
 from jq.passes.pipeline.overrides import Rules, SettingsLike
 from jq.target.device_table import Hardware
 from jq.target.target import Target

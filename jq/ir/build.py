@@ -131,6 +131,13 @@ def reduce_sum(x: ir.Value, axes: Sequence[int], *, keep: bool = False) -> ir.Va
     ).result
 
 
+def barrier(value: ir.Value) -> ir.Value:
+    """`value` behind an optimization barrier, which the compiler does not look through."""
+    return ir.Operation.create(
+        "stablehlo.optimization_barrier", results=[value.type], operands=[value]
+    ).result
+
+
 def replace(op: Op, values: Mapping[int, ir.Value] | Sequence[ir.Value]) -> None:
     """Replaces every use of an op's results and erases it."""
     for old, new in zip(op.operation.results, list(values), strict=True):

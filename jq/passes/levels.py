@@ -7,34 +7,16 @@ never handed over.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from functools import cache
 
 from jq.base.errors import UserError
 from jq.ir import Op, Program
 from jq.ir.build import NAME, string_attr
 from jq.ir.markers import marker_kind
-from jq.passes.iree_mends.integers.shield_booleans import reads_booleans
-from jq.passes.iree_mends.multiply_outer import is_outer
-from jq.passes.iree_mends.order_broadcasts import permutes
-from jq.passes.iree_mends.plain_transforms import needs_products
-from jq.passes.iree_mends.plain_windows import ends_early, reversed_axes
-from jq.passes.iree_mends.scatters.plain_scatters import needs_rows
-from jq.passes.iree_mends.shields.shield_carries import lost_carries
-from jq.passes.iree_mends.shields.shield_slices import read_apart
-from jq.passes.iree_mends.shields.shield_starts import shared_starts
-from jq.passes.iree_mends.shields.shield_unsigned import is_unsigned
-from jq.passes.iree_mends.widen_depthwise import is_narrow_depthwise
-from jq.passes.prepare.clamp_indices import may_be_outside
+from jq.passes.base import known_passes
+from jq.passes.iree_mends.mend import Mend
 
-
-@dataclass(frozen=True)
-class Ban:
-    """Ops that must not be there: what they are, and the pass that rewrites them."""
-
-    what: str
-    found: Callable[[Any], object]
-    cure: str
+Ban = tuple[str, Callable[[Op], object], str]  # a kind of ops, what finds them, the pass
 
 
 def _quantized(op: Op) -> bool:
@@ -42,38 +24,27 @@ def _quantized(op: Op) -> bool:
     return any("!quant." in str(v.type) for v in values)
 
 
-_PLAIN = (
-    Ban("a marker", marker_kind, "lower-markers"),
-    Ban("a quantized type", _quantized, "lower-markers"),
-)
-LEVELS: dict[str, tuple[Ban, ...]] = {
-    "integer": _PLAIN,
-    "target": (
-        *_PLAIN,
-        Ban("a product that sums over nothing", is_outer, "multiply-outer"),
-        Ban("a contraction of unsigned integers", is_unsigned, "shield-unsigned"),
-        Ban("a depthwise convolution with a narrow filter", is_narrow_depthwise, "widen-depthwise"),
-        Ban("a broadcast that permutes", permutes, "order-broadcasts"),
-        Ban("a reversed window", reversed_axes, "plain-windows"),
-        Ban("a window that ends early", ends_early, "plain-windows"),
-        Ban("a Fourier transform of this length", needs_products, "plain-transforms"),
-        Ban("a gather or reversal of what lies apart", read_apart, "shield-slices"),
-        Ban("a product that reads truth values as numbers", reads_booleans, "shield-booleans"),
-        Ban("a start of a loop that others read", shared_starts, "shield-starts"),
-        Ban("a carry that no step of a loop reads", lost_carries, "shield-carries"),
-        Ban("a gather that may read outside of its operand", may_be_outside, "clamp-indices"),
-        Ban("a scatter that is not of rows that exist", needs_rows, "plain-scatters"),
-    ),
-}
+@cache
+def _bans(level: str) -> tuple[Ban, ...]:
+    plain = (
+        ("a marker", marker_kind, "lower-markers"),
+        ("a quantized type", _quantized, "lower-markers"),
+    )
+    mends = [kind for kind in known_passes().values() if issubclass(kind, Mend)]
+    finding = [kind for kind in mends if kind.finds is not Mend.finds]
+    told = tuple((kind.defects()[0].what, kind().finds, kind.name) for kind in finding)
+    return {"integer": plain, "target": (*plain, *told)}.get(level, ())
 
 
 def check_level(program: Program, level: str) -> None:
     """Raises `UserError` with the pass that should have acted if `program` does not fit."""
+    if not (bans := _bans(level)):
+        return
     for op in program.walk():
-        for ban in LEVELS.get(level, ()):
-            if ban.found(op):
+        for what, found, cure in bans:
+            if found(op):
                 raise UserError(
-                    f"{ban.what} is left at level {level}",
+                    f"{what} is left at level {level}" if cure == "lower-markers" else what,
                     op=string_attr(op, NAME) or op.operation.name,
-                    hint=f"the pass {ban.cure} does not know how to rewrite it",
+                    hint=f"the pass {cure} does not know how to rewrite it",
                 )

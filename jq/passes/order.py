@@ -8,13 +8,14 @@ passes put kernels in its place, and the last ones rewrite what IREE's compiler 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from jq.base.errors import InternalError
 from jq.ir.ops.lookup import contraction
 from jq.passes.base import Pass, known_passes, make_pass
+from jq.passes.iree_mends.mend import Mend
 from jq.target.settings import FLOAT, Settings
 
 Level = Literal["float", "qdq", "integer", "target"]
@@ -52,15 +53,29 @@ WITH_FLOATS = When("integer_only=false", lambda s: not s.integer_only)
 
 @dataclass(frozen=True)
 class Step:
-    """One pass in the order: its name, why it is here, when it runs, and its options."""
+    """One pass in the order: its name, why it is here, when it runs, and its options.
+
+    A mend is there because of its defects; `why` says what else decides its place.
+    """
 
     name: str
-    why: str
+    why: str = ""
     when: When = ALWAYS
     options: dict[str, Any] = field(default_factory=dict)
 
     def make(self) -> Pass:
         return make_pass(self.name, self.options)
+
+    def reason(self) -> str:
+        """Why the pass is there, and where it is."""
+        kind = known_passes()[self.name]
+        told = [kind.defects()[0].what] if issubclass(kind, Mend) else []
+        return "; ".join([*told, *filter(None, [self.why])])
+
+
+def mends(names: str) -> Iterator[Step]:
+    """Steps whose places are not decided by more than their defects."""
+    return map(Step, names.split())
 
 
 # Recovery passes that lost to others at everything that was measured, and what to use.
@@ -101,11 +116,8 @@ ORDER: dict[Level, tuple[Step, ...]] = {
             " are computed",
             STATIC & EARLY,
         ),
-        Step("clamp-indices", "IREE reads out of bounds where StableHLO clamps"),
-        Step(
-            "saturate-converts",
-            "IREE wraps where XLA saturates; at this point only the model's own conversions exist",
-        ),
+        Step("clamp-indices"),
+        Step("saturate-converts", "at this point only the model's own conversions exist"),
         Step(
             "distribute-products",
             "a stored weight stays stored; fold-weights would compute floats from weights alone",
@@ -327,94 +339,27 @@ ORDER: dict[Level, tuple[Step, ...]] = {
             "products of quantized weights and float activations dequantize in registers",
             WITH_FLOATS,
         ),
-        Step(
-            "sum-products",
-            "rewrites float products without a kernel: IREE copies the operands of a sum",
-            WITH_FLOATS,
-        ),
-        Step(
-            "patch-convolutions",
-            "rewrites float convolutions without a kernel: IREE is slow at some windows",
-            WITH_FLOATS,
-        ),
+        Step("sum-products", "rewrites float products without a kernel", WITH_FLOATS),
+        Step("patch-convolutions", "rewrites float convolutions without a kernel", WITH_FLOATS),
         # From here on: what the compiler needs, whatever the settings.
         Step("lower-markers", "markers without a kernel become plain arithmetic"),
-        Step("plain-nibbles", "IREE handles integers of 4 and 2 bits wrongly"),
-        Step(
-            "keep-blocks", "keeps the bytes of GGUF blocks, which IREE would decode at compile time"
+        *mends(
+            "plain-nibbles keep-blocks multiply-outer widen-depthwise widen-convolutions "
+            "shield-unsigned order-broadcasts plain-windows plain-transforms"
         ),
-        Step(
-            "multiply-outer", "IREE loses conversions in products that sum over an axis of size 1"
-        ),
-        Step("widen-depthwise", "IREE compiles narrow depthwise convolutions wrongly"),
-        Step(
-            "widen-convolutions",
-            "IREE transposes filters where it uses Arm's matrix products of bytes",
-        ),
-        Step("shield-unsigned", "IREE takes unsigned operands of a contraction for signed ones"),
-        Step("order-broadcasts", "IREE turns a broadcast that permutes into the wrong transpose"),
-        Step("plain-windows", "IREE ignores some reversed windows and refuses some strides"),
-        Step("plain-transforms", "IREE has Fourier transforms of some lengths only"),
-        Step(
-            "plain-select-and-scatter",
-            "IREE has no such op; it becomes a scatter, which the next pass rewrites",
-        ),
-        Step(
-            "plain-scatters",
-            "IREE supports only scatters of rows, and does not check their indices",
-        ),
-        Step(
-            "gather-slices",
-            "IREE's host waits for the positions of slices; runs in front of clamp-indices",
-        ),
-        Step(
-            "clamp-indices",
-            "IREE reads out of bounds; kernels and loops have moved some indices away from their"
-            " clamp",
-        ),
-        Step("plain-powers", "IREE's powers of negative numbers are NaN"),
-        Step("plain-arctangents", "IREE's atan2 is off by up to 30 last places"),
-        Step(
-            "plain-functions",
-            "IREE's sines lose large angles, and those next to zero; powers bring some of them",
-        ),
-        Step(
-            "stable-sorts",
-            "IREE exchanges equal elements, and writes into tensors that other ops read",
-        ),
-        Step(
-            "round-to-bfloat16",
-            "IREE calls functions that do not exist; runs after all passes that may"
-            " convert to bfloat16",
-        ),
-        Step(
-            "plain-unsigned",
-            "IREE loses or refuses unsigned integers in some ops; runs after the passes"
-            " that distinguish them",
-        ),
-        Step(
-            "shield-splats",
-            "IREE loses constants that kernels read inside and outside of loops",
-        ),
-        Step("shield-carries", "IREE crashes on loops with a carry that no iteration reads"),
-        Step(
-            "shield-starts",
-            "IREE deadlocks on an initial value of a loop that is also read after the loop",
-        ),
-        Step("shield-reversals", "IREE fails on reversals of every second element"),
-        Step("shield-slices", "IREE fails on gathers and reversals of what lies apart in memory"),
-        Step("shield-reads", "IREE writes into tensors that a loop reads later"),
-        Step("shield-booleans", "IREE cannot pack booleans that a product reads as numbers"),
-        Step("shield-pads", "IREE fails on a tensor that is padded twice with different values"),
-        Step(
-            "shield-strides",
-            "IREE zeroes the elements that a window of one element with a stride skips",
-        ),
-        Step("shield-updates", "IREE writes into tensors that it has not read completely"),
-        Step("shield-equal", "IREE sums a constant once for each vector, not for each element"),
-        Step(
-            "shield-reductions",
-            "IREE confuses a sum over rows that is broadcast along columns with one along rows",
+        Step("plain-select-and-scatter", "makes a scatter, which the next pass rewrites"),
+        Step("plain-scatters"),
+        Step("gather-slices", "makes gathers, which clamp-indices reads"),
+        Step("clamp-indices", "kernels and loops have moved some indices away from their clamp"),
+        *mends("plain-powers plain-arctangents"),
+        Step("plain-functions", "powers bring some of them"),
+        Step("stable-sorts"),
+        Step("round-to-bfloat16", "runs after all passes that may convert to bfloat16"),
+        Step("plain-unsigned", "runs after the passes that distinguish unsigned integers"),
+        *mends(
+            "shield-splats shield-carries shield-starts shield-reversals shield-slices "
+            "shield-reads shield-booleans shield-pads shield-strides shield-updates "
+            "shield-equal shield-reductions"
         ),
     ),
 }

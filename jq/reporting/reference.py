@@ -125,7 +125,7 @@ def _kind(rule: OpRule) -> str:
 def passes() -> list[Row]:
     """All passes in their order: the level that each leads to, when it runs, why it is there."""
     return [
-        {"name": s.name, "level": level, "runs": s.when.text, "description": s.why}
+        {"name": s.name, "level": level, "runs": s.when.text, "description": s.reason()}
         for level in LEVELS
         for s in steps()[level]
     ]

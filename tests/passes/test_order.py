@@ -22,7 +22,7 @@ def names(pipeline: str, **overrides: object) -> dict[str, set[str]]:
 def test_every_pass_of_the_package_is_in_the_order_and_says_why() -> None:
     built_in = {n for n, kind in known_passes().items() if kind.__module__.startswith("jq.")}
     assert {step.name for step in STEPS} == built_in
-    assert all(step.why and not step.why.endswith(".") for step in STEPS)
+    assert all(step.reason() and not step.reason().endswith(".") for step in STEPS)
 
 
 def test_a_pass_stands_once_in_a_level() -> None:

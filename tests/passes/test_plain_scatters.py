@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import jq
 from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext, make_pass, run_all
-from jq.passes.iree_mends.scatters.plain_scatters import needs_rows
+from jq.passes.iree_mends.scatters.plain_scatters import PlainScatters
 from jq.planning.decisions import QuantPlan
 from jq.target.settings import Settings
 from jq.target.target import load_target
@@ -26,7 +26,7 @@ def lowered(text: str):
     program = load(text)
     cx = PassContext(QuantPlan((), {}), Settings(), load_target("llvm-cpu"))
     run_all([make_pass(name, {}) for name in ("plain-scatters", "plain-unsigned")], program, cx)
-    assert not [op for op in program.walk() if needs_rows(op)]
+    assert not [op for op in program.walk() if PlainScatters().finds(op)]
     return program
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from jq.ir import Program
 from jq.passes.base import PassContext, make_pass, run_all
+from jq.passes.iree_mends.mend import Mend
 from jq.planning.decisions import QuantPlan
 from jq.target.settings import Settings
 from jq.target.target import load_target
@@ -30,7 +31,10 @@ def raw(text: str, *inputs: np.ndarray, **weights: np.ndarray) -> list[np.ndarra
 def mended(name: str, text: str, *inputs: np.ndarray, **weights: np.ndarray) -> list[np.ndarray]:
     program = load(text, weights)
     cx = PassContext(QuantPlan((), {}), Settings(), load_target("llvm-cpu"))
-    assert run_all([make_pass(name, {})], program, cx) == [name], "the pass changed nothing"
+    made = make_pass(name, {})
+    assert isinstance(made, Mend) and made.left(program), "the pass finds nothing"
+    assert run_all([made], program, cx) == [name], "the pass changed nothing"
+    assert not made.left(program), "the pass leaves something"
     return _run(program, *inputs)
 
 

@@ -5,34 +5,45 @@
     %b = optimization_barrier %w.blocks
     %codes = slice %b
 
-Fires where plain arithmetic reads the raw blocks of a weight: a compiler evaluates the unpacking
-when its result is no larger than the blocks, and stores codes and scales in their stead.
+Fires where plain arithmetic reads the raw blocks of a weight.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jq.ir import Program, context, ir, stablehlo
-from jq.passes.base import Pass, PassContext
+from jq.ir import Program, context, ir
+from jq.ir.build import barrier
+from jq.passes.base import PassContext
+from jq.passes.iree_mends.mend import BARRIER, Mend
 
 
 @dataclass(frozen=True)
-class KeepBlocks(Pass):
+class KeepBlocks(Mend):
+    """Values that are computed from constants are evaluated at compile time where they are no
+    larger than those: GGUF blocks are stored as codes and scales.
+    No trap: the compiler may do so: the artifact is not the one that was asked for, and is not
+    wrong
+    Until: a flag that keeps single constants as they are
+    """
+
     name = "keep-blocks"
 
+    def left(self, program: Program) -> list[tuple[str, list[ir.OpOperand]]]:
+        """Names of weights, and where arithmetic reads their blocks."""
+        names = [n for n in program.encodings if f"{n}:blocks" in program.weights]
+        read = [(name, _uses(program.weight(f"{name}:blocks"))) for name in names]
+        return [(name, uses) for name, uses in read if uses]
+
     def run(self, program: Program, cx: PassContext) -> bool:
-        changed = False
-        for name in program.encodings:
-            if f"{name}:blocks" not in program.weights:
-                continue
-            value = program.weight(f"{name}:blocks")
-            uses = [u for u in value.uses if u.owner.operation.name != "func.call"]
-            if not uses:
-                continue
+        found = self.left(program)
+        for name, uses in found:
             with context(), ir.Location.name(name), ir.InsertionPoint.at_block_begin(program.body):
-                kept = stablehlo.optimization_barrier([value])
+                kept = barrier(program.weight(f"{name}:blocks"))
             for use in uses:
                 use.owner.operation.operands[use.operand_number] = kept
-            changed = True
-        return changed
+        return bool(found)
+
+
+def _uses(value: ir.Value) -> list[ir.OpOperand]:
+    return [u for u in value.uses if u.owner.operation.name not in ("func.call", BARRIER)]

@@ -4,9 +4,8 @@
     ->
     dot_general (every second row and column of %x)[196,512], (reshape %w)[512,1024]
 
-IREE has loop nests for windows of two dimensions, with which a copy of the patches cannot compete.
-For others (one dimension, three, a stride without a window) it takes many times as long
-as for the product. Not in groups, not where the patches would take more than `LARGEST` bytes, and
+With IREE's loop nests for windows of two dimensions a copy of the patches cannot compete. Not in
+groups, not where the patches would take more than `LARGEST` bytes, and
 not where the filter lies in another order and is no weight: it would be turned at every call. The
 sum may have another order.
 """
@@ -26,13 +25,20 @@ from jq.ir.ops.integer import OPS
 from jq.ir.ops.layout import Layout
 from jq.ir.ops.matrices import NotMatrices
 from jq.ir.ops.window import Window
-from jq.passes.base import Pass, PassContext
+from jq.passes.base import PassContext
+from jq.passes.iree_mends.mend import Mend
 
 LARGEST = 64 << 20
 
 
 @dataclass(frozen=True)
-class PatchConvolutions(Pass):
+class PatchConvolutions(Mend):
+    """Slow: float convolutions of one or three dimensions, or with a stride and a window of one
+    element, take many times as long as the product that they are.
+    No trap: slow, not wrong
+    Report: iree-org/iree#22674
+    """
+
     name = "patch-convolutions"
 
     def run(self, program: Program, cx: PassContext) -> bool:

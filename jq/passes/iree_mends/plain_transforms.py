@@ -1,12 +1,12 @@
-"""Fourier transforms that IREE 3.13 cannot compile become products.
+"""Fourier transforms become products.
 
     fft(%x : complex<f32>[3, 12], FFT)
     ->
     dot_general(concatenate(real %x, imag %x), %m : f32[24, 24]), its halves joined to complex
 
-IREE has transforms along the last axis, of a power of two, but for the inverse real one. Any other
-is taken axis by axis. A transform is linear in the real and imaginary parts of its numbers: the
-rows of the matrix are the transforms of unit vectors, by NumPy in double precision.
+Those of several axes are taken axis by axis. A transform is linear in the real and imaginary parts
+of its numbers: the rows of the matrix are the transforms of unit vectors, by NumPy in double
+precision.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.ir import Op, Program, at, dtype_of, ir, shape_of
+from jq.ir import Op, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
-from jq.ir.build import NAME, i64_array, integers, replace, string_attr
+from jq.ir.build import NAME, i64_array, integers, string_attr
 from jq.ir.ops.dims import by_matrix
 from jq.ir.types import tensor_type
-from jq.passes.base import Pass, PassContext
+from jq.passes.iree_mends.mend import Mend
 
 OPS = StableHloOps()
 LARGEST = 1024 * 1024  # length of what goes in times what comes out: 16 MiB of matrix
@@ -36,23 +36,23 @@ _NUMPY: dict[Kind, Any] = {
 
 
 @dataclass(frozen=True)
-class PlainTransforms(Pass):
+class PlainTransforms(Mend):
+    """Fourier transforms are refused if the length is no power of two, if there are several axes,
+    or if they are inverse real ones.
+    Trap: traps/test_transforms.py::test_lengths_that_are_no_power_of_two
+    Report: iree-org/iree#12263
+    """
+
     name = "plain-transforms"
 
-    def run(self, program: Program, cx: PassContext) -> bool:
-        found = [op for op in program.walk() if needs_products(op)]
-        for op in found:
-            with at(op):
-                replace(op, [_transform(op)])
-        return bool(found)
+    def finds(self, op: Op) -> bool:
+        if op.operation.name != "stablehlo.fft":
+            return False
+        lengths = integers(op, "fft_length")
+        return len(lengths) != 1 or not _is_plain(_kind(op), lengths[0])
 
-
-def needs_products(op: Op) -> bool:
-    """Whether `op` is a transform that IREE has not."""
-    if op.operation.name != "stablehlo.fft":
-        return False
-    lengths = integers(op, "fft_length")
-    return len(lengths) != 1 or not _is_plain(_kind(op), lengths[0])
+    def rewritten(self, op: Op) -> list[ir.Value]:
+        return [_transform(op)]
 
 
 def _kind(op: Op) -> Kind:

@@ -1,4 +1,4 @@
-"""Windows that IREE 3.13 compiles wrongly, or not at all, are written out.
+"""Windows are written out: reversed and dilated ones, and those that end early.
 
 Of convolutions, and of pools (`reduce_window`):
 
@@ -6,10 +6,9 @@ Of convolutions, and of pools (`reduce_window`):
     ->
     convolution(pad %x, reverse %w) window = {}
 
-- A reversed window is ignored when each group has one input channel: the kernel is reversed.
+- A reversed window: the kernel is reversed.
 - Negative padding and a dilated input: the input is padded (or cut) and dilated beforehand.
-- A result of one row, whose window does not end on the last element, is that of another place, or
-  of memory after the tensor; a grouped convolution is refused. What is never read is cut off.
+- A result of one row, whose window does not end on the last element: what is never read is cut off.
 """
 
 from __future__ import annotations
@@ -19,38 +18,53 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jq.ir import Op, Program, at, dtype_of, ir, shape_of
+from jq.ir import Op, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import attributes_of, i64_array, integers
 from jq.ir.ops.layout import Layout, pad, padding_of
-from jq.passes.base import Pass, PassContext
+from jq.passes.iree_mends.mend import Mend
 
 OPS = StableHloOps()
 
 
 @dataclass(frozen=True)
-class PlainWindows(Pass):
+class PlainWindows(Mend):
+    """A reversed window is ignored where each group has one channel.
+    Trap: traps/test_contractions.py::test_reversed_window
+
+    Negative padding and dilated inputs of convolutions are refused.
+    Trap: traps/test_contractions.py::test_negative_padding
+
+    A convolution or pool whose result has one row, and whose window ends before the last element,
+    reads at a wrong place; with groups it is refused.
+    Trap: traps/test_contractions.py::test_strides_that_end_early
+    Trap: traps/test_contractions.py::test_convolution_that_ends_early
+    Trap: traps/test_contractions.py::test_pool_that_ends_early
+    """
+
     name = "plain-windows"
 
-    def run(self, program: Program, cx: PassContext) -> bool:
-        changed = False
-        for op in program.walk():
-            with at(op):
-                if Layout.match(op):
-                    changed |= any([_reverse(op), _pad(op)])
-                elif op.operation.name == "stablehlo.reduce_window":
-                    changed |= _pad_pool(op)
-        return changed
+    def finds(self, op: Op) -> bool:
+        if op.operation.name == "stablehlo.reduce_window":
+            return any(_pool_excess(op))
+        if Layout.match(op) is None:
+            return False
+        return bool(_reversed_axes(op)) or any(_excess(op)) or _is_padded_before(op)
+
+    def rewritten(self, op: Op) -> None:
+        if op.operation.name == "stablehlo.reduce_window":
+            _pad_pool(op)
+        else:
+            _reverse(op)
+            _pad(op)
 
 
-def ends_early(op: Op) -> bool:
-    """Whether a window of a convolution or pool leaves elements that IREE stumbles over."""
-    if op.operation.name == "stablehlo.reduce_window":
-        return any(_pool_excess(op))
-    return Layout.match(op) is not None and any(_excess(op))
+def _is_padded_before(op: Op) -> bool:
+    edges = (p for pair in padding_of(op) for p in pair)
+    return max(integers(op, "lhs_dilation"), default=1) > 1 or min(edges, default=0) < 0
 
 
-def reversed_axes(op: Op) -> list[int]:
+def _reversed_axes(op: Op) -> list[int]:
     """The kernel's axes along which a convolution's window is reversed."""
     attrs, layout = attributes_of(op), Layout.match(op)
     if layout is None or "window_reversal" not in attrs:
@@ -59,9 +73,8 @@ def reversed_axes(op: Op) -> list[int]:
     return [a for a, flag in zip(layout.kernel_spatial, flags, strict=True) if flag]
 
 
-def _reverse(op: Op) -> bool:
-    axes = reversed_axes(op)
-    if axes:
+def _reverse(op: Op) -> None:
+    if axes := _reversed_axes(op):
         kernel = op.operands[1]
         op.operation.operands[1] = ir.Operation.create(
             "stablehlo.reverse",
@@ -70,10 +83,9 @@ def _reverse(op: Op) -> bool:
             attributes={"dimensions": i64_array(axes)},
         ).result
         del op.operation.attributes["window_reversal"]
-    return bool(axes)
 
 
-def _pad(op: Op) -> bool:
+def _pad(op: Op) -> None:
     layout, padding = Layout.of(op), padding_of(op)
     axes = layout.input_spatial
     dilation = integers(op, "lhs_dilation") or (1,) * len(axes)
@@ -81,7 +93,7 @@ def _pad(op: Op) -> bool:
     padding = [(low, high - e) for (low, high), e in zip(padding, excess, strict=True)]
     if max(dilation, default=1) == 1 and not any(p < 0 for pair in padding for p in pair):
         _set_padding(op, padding)
-        return any(excess)
+        return
     x = op.operands[0]
     low, high, interior = ([0] * len(shape_of(x)) for _ in range(3))
     for axis, pair, d in zip(axes, padding, dilation, strict=True):
@@ -90,7 +102,6 @@ def _pad(op: Op) -> bool:
     op.operation.operands[0] = pad(x, zero, low, high, interior)
     _set_padding(op, [(0, 0)] * len(axes))
     op.operation.attributes["lhs_dilation"] = i64_array([1] * len(axes))
-    return True
 
 
 def _set_padding(op: Op, pairs: list[tuple[int, int]]) -> None:
@@ -154,11 +165,10 @@ def _pool_padding(op: Op) -> list[tuple[int, int]]:
     return [(int(low), int(high)) for low, high in pairs]
 
 
-def _pad_pool(op: Op) -> bool:
+def _pad_pool(op: Op) -> None:
     """The operands are padded, dilated and cut beforehand."""
-    if not any(excess := _pool_excess(op)):
-        return False
-    padding, rank = _pool_padding(op), len(excess)
+    excess, padding = _pool_excess(op), _pool_padding(op)
+    rank = len(excess)
     low, high = [a for a, _ in padding], [b - e for (_, b), e in zip(padding, excess, strict=True)]
     interior = [n - 1 for n in integers(op, "base_dilations") or (1,) * rank]
     count = len(op.operation.operands) // 2
@@ -167,4 +177,3 @@ def _pad_pool(op: Op) -> bool:
         op.operation.operands[i] = pad(x, init, low, high, interior)
     _set_padding(op, [(0, 0)] * rank)
     op.operation.attributes["base_dilations"] = i64_array([1] * rank)
-    return True

@@ -1,4 +1,4 @@
-"""Sorts keep the order of equal elements, as JAX asks; those of IREE 3.13 do not.
+"""Sorts keep the order of equal elements, as JAX asks, and write over no value that others read.
 
     sort(%x) {lt(a, b)}  ->  sort(%x, iota) {lt(a, b) or (not lt(b, a) and i < j)}
 
@@ -6,9 +6,9 @@ The further operand is the place of each element, which no two have in common; w
 such an operand already (`argsort`, `top_k`), it serves. A sort of integers alone needs none: equal
 ones are the same.
 
-IREE also sorts in place what others read: what two operands, or two sorts, have in common is
-computed once. Each operand is therefore a copy that is equal to no other: its bits, turned by a
-number of its own (`xor`), which the comparison and whoever reads the result turn back.
+What two operands, or two sorts, have in common is computed once, and sorted in place. Each operand
+is therefore a copy that is equal to no other: its bits, turned by a number of its own (`xor`),
+which the comparison and whoever reads the result turn back.
 """
 
 from __future__ import annotations
@@ -22,20 +22,28 @@ import numpy as np
 
 from jq.ir import Op, Program, at, constant_of, dtype_of, ir, shape_of, stablehlo, tensor_type
 from jq.ir.arrays import StableHloOps
-from jq.ir.build import attributes_of, integer, replace
+from jq.ir.build import attributes_of, barrier, integer, replace
 from jq.ir.values import maker
-from jq.passes.base import Pass, PassContext
-from jq.passes.iree_mends.widen_depthwise import barrier
+from jq.passes.base import PassContext
+from jq.passes.iree_mends.mend import BARRIER, Mend
 
 OPS = StableHloOps()
 
 
 @dataclass(frozen=True)
-class StableSorts(Pass):
+class StableSorts(Mend):
+    """Sorts exchange equal elements, and write into tensors that other operations read.
+    Trap: traps/test_sorts.py::test_order_of_equal_elements
+    """
+
     name = "stable-sorts"
 
+    def finds(self, op: Op) -> bool:
+        given = op.operation.operands
+        return op.operation.name == "stablehlo.sort" and not all(maker(v, BARRIER) for v in given)
+
     def run(self, program: Program, cx: PassContext) -> bool:
-        found = [op for op in program.walk_all() if op.operation.name == "stablehlo.sort"]
+        found = [op for op in program.walk_all() if self.finds(op)]
         numbers = itertools.count(1)
         for op in found:
             with at(op):

@@ -4,8 +4,7 @@
     ->
     transpose (reduce_sum (broadcast %q * broadcast %keys) over d)
 
-as a decoder's token meets its caches, where g heads may share one. IREE copies the large operand
-into another order in front of a batched product; a sum reads it as it lies. Float32 alone; the sum
+as a decoder's token meets its caches, where g heads may share one. Float32 alone; the sum
 may have another order.
 """
 
@@ -21,7 +20,8 @@ from jq.ir.arrays import StableHloOps
 from jq.ir.build import reduce_sum, replace
 from jq.ir.constants import evaluate
 from jq.ir.ops.dims import Dims
-from jq.passes.base import Pass, PassContext
+from jq.passes.base import PassContext
+from jq.passes.iree_mends.mend import Mend
 
 OPS = StableHloOps()
 SMALLEST = 1 << 12  # elements that are worth it
@@ -29,7 +29,12 @@ ROWS = 8  # more are cheaper as a product, the copy included
 
 
 @dataclass(frozen=True)
-class SumProducts(Pass):
+class SumProducts(Mend):
+    """Slow: in front of a batched product of a few rows the other operand is copied into another
+    order; a sum reads it as it lies.
+    No trap: slow, not wrong
+    """
+
     name = "sum-products"
 
     def run(self, program: Program, cx: PassContext) -> bool:

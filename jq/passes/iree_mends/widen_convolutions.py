@@ -4,9 +4,8 @@
     ->
     convolution(barrier(convert %x : i16), convert %w : i16) -> i32
 
-IREE 3.13 takes a tile [inputs, outputs] of a filter for [outputs, inputs] where it is square, and
-multiplies by its transpose. Products read their weights in the other order, and are right. The
-filter stays stored as it is; without the barrier IREE finds the narrow form again.
+Products read their weights in the other order, and are right. The filter stays stored as it is;
+without the barrier IREE finds the narrow form again.
 """
 
 from __future__ import annotations
@@ -18,9 +17,10 @@ import numpy as np
 from jq.base.system.processor import this_processor
 from jq.ir import Op, Program, at, dtype_of, shape_of
 from jq.ir.arrays import StableHloOps
+from jq.ir.build import barrier
 from jq.ir.ops.layout import Layout
-from jq.passes.base import Pass, PassContext
-from jq.passes.iree_mends.widen_depthwise import barrier
+from jq.passes.base import PassContext
+from jq.passes.iree_mends.mend import Mend
 from jq.target.target import Target
 
 OPS = StableHloOps()
@@ -28,7 +28,12 @@ LLVM = "--iree-llvmcpu-target"
 
 
 @dataclass(frozen=True)
-class WidenConvolutions(Pass):
+class WidenConvolutions(Mend):
+    """A convolution of bytes for a processor with Arm's matrix products of bytes (`i8mm`): a square
+    tile [inputs, outputs] of the filter is taken for [outputs, inputs], and multiplied transposed.
+    Trap: kernels/test_arm_convolutions.py::test_filters_are_transposed
+    """
+
     name = "widen-convolutions"
 
     def run(self, program: Program, cx: PassContext) -> bool:

@@ -10,8 +10,8 @@ from jq.ir import Program
 from jq.ir.quantized.markers import to_quant_types
 from jq.passes.base import PassContext, run_all
 from jq.passes.dequantized import dequantized
-from jq.passes.iree_mends.lower_markers import LowerMarkers
 from jq.passes.levels import check_level
+from jq.passes.lower_markers import LowerMarkers
 from jq.passes.order import LEVELS, Level
 from jq.passes.pipeline.loaded import Pipeline
 from jq.planning.calibration.ranges import Ranges

@@ -3,8 +3,8 @@
     add %a, %b : i4    ->   ((%a + %b) << 4) >> 4 : i8
     add %a, %b : ui4   ->   (%a + %b) & 15 : i8
 
-IREE 3.13 refuses tensors of them that fill no whole bytes, and is wrong about others. What the
-program takes and gives back has a byte for each number too, and so have weights of such types.
+What the program takes and gives back has a byte for each number too, and so have weights of such
+types.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jq.ir import Op, Program, at, dtype_of, ir, shape_of, walk
 from jq.ir.build import replace
 from jq.ir.constants import dense_array
 from jq.ir.types import is_narrow
-from jq.passes.base import Pass, PassContext
+from jq.passes.base import PassContext
 from jq.passes.iree_mends.integers._nibbles import (
     BYTE,
     OPS,
@@ -30,6 +30,7 @@ from jq.passes.iree_mends.integers._nibbles import (
     width_of,
 )
 from jq.passes.iree_mends.integers._retype import retype, retype_functions, values_of
+from jq.passes.iree_mends.mend import Mend
 
 # Their regions give back what other ops have made, which is within the range.
 GROUPS = ("stablehlo.while", "stablehlo.case", "stablehlo.if")
@@ -40,12 +41,21 @@ Kind = np.dtype[Any]
 
 
 @dataclass(frozen=True)
-class PlainNibbles(Pass):
+class PlainNibbles(Mend):
+    """Integers of 4 and 2 bits that do not fill whole bytes are refused, and others are wrong.
+    Trap: traps/test_stored.py::test_integers_of_four_bits
+    Report: iree-org/iree#16250
+    """
+
     name = "plain-nibbles"
+
+    def left(self, program: Program) -> list[ir.Value]:
+        blocks = [f.entry_block for f in program.functions()]
+        return [v for block in blocks for v in values_of(block) if is_narrow(v)]
 
     def run(self, program: Program, cx: PassContext) -> bool:
         blocks = [f.entry_block for f in program.functions()]
-        kinds = {v: dtype_of(v) for block in blocks for v in values_of(block) if is_narrow(v)}
+        kinds = {v: dtype_of(v) for v in self.left(program)}
         if not kinds:
             return False
         ops = [op for block in blocks for op in walk(block)]

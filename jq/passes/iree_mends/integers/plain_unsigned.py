@@ -3,9 +3,8 @@
     maximum(%a, %b) : ui8   ->   xor(maximum(xor(%a, 0x80), xor(%b, 0x80)), 0x80) : i8
     convert %a : ui8 -> f32 ->   convert (and (convert %a : i8 -> i32), 255) : i32 -> f32
 
-IREE 3.13 has integers without a sign, and loses or refuses unsigned ones in reversals, windows,
-loops and contractions. Most ops treat the bits of both alike; those that do not are written in
-signed ones. Inputs and results of the program keep their types.
+IREE has integers without a sign. Most ops treat the bits of both alike; those that do not are
+written in signed ones. Inputs and results of the program keep their types.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import numpy as np
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of, walk
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import like, replace
-from jq.passes.base import Pass, PassContext
+from jq.passes.base import PassContext
 from jq.passes.iree_mends.integers._retype import retype, retype_functions, values_of
 from jq.passes.iree_mends.integers._unsigned import (
     bits_of,
@@ -28,15 +27,25 @@ from jq.passes.iree_mends.integers._unsigned import (
     signed,
     widened,
 )
+from jq.passes.iree_mends.mend import Mend
 
 OPS = StableHloOps()
 ORDERED = ("stablehlo.maximum", "stablehlo.minimum", "stablehlo.clamp")
+REFUSED = ("stablehlo.reverse", "stablehlo.reduce_window", "stablehlo.while")
 WIDENED = ("stablehlo.divide", "stablehlo.remainder", "stablehlo.power")
 
 
 @dataclass(frozen=True)
-class PlainUnsigned(Pass):
+class PlainUnsigned(Mend):
+    """Unsigned integers are refused in reversals, windows, cumulative sums and the carries of
+    loops.
+    Trap: traps/test_values.py::test_unsigned_integers
+    """
+
     name = "plain-unsigned"
+
+    def finds(self, op: Op) -> bool:
+        return op.operation.name in REFUSED and any(map(is_unsigned, op.operation.results))
 
     def run(self, program: Program, cx: PassContext) -> bool:
         bodies = [f.entry_block for f in program.functions()]

@@ -4,43 +4,40 @@
     ->
     dot_general (optimization_barrier (convert ...)), %w
 
-IREE 3.13 takes the conversion into the product and cannot pack i1: it refuses the whole program
-when float products are to be packed, which is then compiled without that (a product in a quarter of
-the speed).
+IREE takes the conversion into the product. A program that is refused is compiled without packing
+(a product in a quarter of the speed).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from jq.ir import Op, Program, at, dtype_of, ir
+from jq.ir import Op, Program, dtype_of, ir
 from jq.ir.ops.base import Movement
 from jq.ir.ops.lookup import multiplies, rule_of
 from jq.ir.values import maker
-from jq.passes.base import Pass, PassContext
-from jq.passes.iree_mends.widen_depthwise import barrier
+from jq.passes.iree_mends.mend import Read, Shield
 
 
 @dataclass(frozen=True)
-class ShieldBooleans(Pass):
+class ShieldBooleans(Shield):
+    """A product with an operand that is converted from truth values is refused where products are
+    packed.
+    Trap: iree/test_iree_defects.py::test_products_of_truth_values_are_not_packed
+    """
+
     name = "shield-booleans"
 
-    def run(self, program: Program, cx: PassContext) -> bool:
-        changed = False
-        for op in [op for op in program.walk() if multiplies(op)]:
-            for i in (0, 1):
-                if _is_boolean(op.operation.operands[i]):
-                    with at(op):
-                        op.operation.operands[i] = barrier(op.operation.operands[i])
-                    changed = True
-        return changed
+    def finds(self, op: Op) -> list[Read]:
+        if not multiplies(op):
+            return []
+        return [(op, i) for i in (0, 1) if _is_boolean(op.operation.operands[i])]
 
-
-def reads_booleans(op: Op) -> bool:
-    """Whether a product reads what is converted from truth values."""
-    return multiplies(op) and any(map(_is_boolean, list(op.operation.operands)[:2]))
+    def values(self, program: Program) -> Iterable[Read]:
+        return (read for op in program.walk() for read in self.finds(op))
 
 
 def _is_boolean(value: ir.Value) -> bool:

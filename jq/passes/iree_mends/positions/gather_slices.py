@@ -4,8 +4,7 @@
     ->
     gather %table, clamp(0, %position, n - 4) + [0, 1, 2, 3]
 
-A kernel of IREE knows where a slice begins from its host alone: that waits for the position, and
-records every command of the call anew. Fires on inputs and weights, and on single rows of anything,
+Fires on inputs and weights, and on single rows of anything,
 outside of loops and branches.
 """
 
@@ -18,13 +17,19 @@ import numpy as np
 from jq.ir import Op, Program, at, ir, shape_of, stablehlo
 from jq.ir.build import replace
 from jq.ir.values import maker
-from jq.passes.base import Pass, PassContext
-from jq.passes.iree_mends.positions._position import SLICE, along, held
+from jq.passes._position import SLICE, along, held
+from jq.passes.base import PassContext
+from jq.passes.iree_mends.mend import Mend
 from jq.passes.kernels._kernel import OPS
 
 
 @dataclass(frozen=True)
-class GatherSlices(Pass):
+class GatherSlices(Mend):
+    """Slow: where a slice lies at a position that is found at run time, the host waits for it, and
+    records every command of the call anew.
+    No trap: slow, not wrong
+    """
+
     name = "gather-slices"
 
     def run(self, program: Program, cx: PassContext) -> bool:

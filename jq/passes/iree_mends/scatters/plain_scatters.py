@@ -1,19 +1,18 @@
-"""Scatters become those that IREE 3.13 gets right, and write to no memory but their operand's.
+"""Scatters become those of rows that exist, and write to no memory but their operand's.
 
     scatter %x : [B, T, H, D], %i, %u : [B, 1, H, D]           // one window at a position of T
     ->
     scatter (reshape %x : [B * T, H * D]), %rows : [B, 1], (reshape %u : [B, H * D])
 
-The leading axes, along which windows lie, become one axis of rows; a window of several rows becomes
-several updates. IREE does not look whether a row exists, and XLA drops a window that is not whole.
-What is known of the indices (`jq.ir.index_range`) often proves that all are; else, of windows that
-are outside,
+The leading axes, along which windows lie, become one axis of rows; a window of several rows
+becomes several updates. XLA drops a window that is not whole. What is known of the indices
+(`jq.ir.index_range`) often proves that all are; else, of windows that are outside,
 
 - sums, products and extremes get updates that change nothing;
 - for any other update the operand gets one more row, where they go, which is cut off again.
 
 One window alone is read, changed and written back as a slice. A scatter of several operands at a
-time, which IREE has not, takes one window after the other in a loop.
+time takes one window after the other in a loop.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from jq.base.errors import UserError
-from jq.ir import Op, Program, at, dtype_of, ir, shape_of
+from jq.ir import Op, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
-from jq.ir.build import NAME, replace, string_attr
+from jq.ir.build import NAME, string_attr
 from jq.ir.index_range import Element, index_range
-from jq.passes.base import Pass, PassContext
+from jq.passes.iree_mends.mend import Mend
 from jq.passes.iree_mends.scatters import _scatter
 from jq.passes.iree_mends.scatters._function import (
     body_of,
@@ -39,49 +38,55 @@ OPS = StableHloOps()
 
 
 @dataclass(frozen=True)
-class PlainScatters(Pass):
+class PlainScatters(Mend):
+    """Indices of a scatter are not checked: memory out of bounds is written.
+    No trap: the write may hit anything: no test can look for it
+
+    Scatters with batches, with windows of several rows or of several operands become ops that
+    IREE's own rules refuse.
+    Trap: iree/test_compiler.py::test_what_the_compiler_itself_refuses_is_refused
+    Report: iree-org/iree#24719
+
+    A scatter that adds booleans adds them modulo 2.
+    Trap: traps/test_values.py::test_sums_of_booleans
+
+    A dynamic slice of a tensor without axes crashes the compiler.
+    Trap: traps/test_values.py::test_a_slice_of_a_number
+    """
+
     name = "plain-scatters"
 
-    def run(self, program: Program, cx: PassContext) -> bool:
-        found = [op for op in program.walk() if needs_rows(op)]
-        for op in found:
-            with at(op):
-                replace(op, _lowered(op))
-        return bool(found)
+    def finds(self, op: Op) -> bool:
+        """Whether `op` is a scatter, but not of whole rows of a matrix that are proven to exist."""
+        if op.operation.name != "stablehlo.scatter":
+            return False
+        d, (operands, indices, _) = _scatter.numbers(op), _scatter.parts(op)
+        whole = shape_of(operands[0])
+        plain = (
+            len(operands) == 1
+            and len(whole) == 2
+            and list(d.update_window_dims) == [1]
+            and list(d.scattered_dims_to_operand_dims) == list(d.inserted_window_dims) == [0]
+            and not list(d.input_batching_dims)
+            and len(shape_of(indices)) == 2
+            and d.index_vector_dim == 1
+            and shape_of(op.operands[2])[1] == whole[1]
+        )
+        low, high = index_range(indices, Element(1, 0)) if plain else (0, 0)
+        return not plain or low < 0 or high >= whole[0] or bool(bool_sums(op))
 
-
-def needs_rows(op: Op) -> bool:
-    """Whether `op` is a scatter, but not of whole rows of a matrix that are proven to exist."""
-    if op.operation.name != "stablehlo.scatter":
-        return False
-    d, (operands, indices, _) = _scatter.numbers(op), _scatter.parts(op)
-    whole = shape_of(operands[0])
-    plain = (
-        len(operands) == 1
-        and len(whole) == 2
-        and list(d.update_window_dims) == [1]
-        and list(d.scattered_dims_to_operand_dims) == list(d.inserted_window_dims) == [0]
-        and not list(d.input_batching_dims)
-        and len(shape_of(indices)) == 2
-        and d.index_vector_dim == 1
-        and shape_of(op.operands[2])[1] == whole[1]
-    )
-    low, high = index_range(indices, Element(1, 0)) if plain else (0, 0)
-    return not plain or low < 0 or high >= whole[0] or bool(bool_sums(op))
-
-
-def _lowered(op: Op) -> list[ir.Value]:
-    operands, _, updates = _scatter.parts(op)
-    _check_types(op, operands)
-    if 0 in shape_of(operands[0]) or 0 in shape_of(updates[0]):
-        return operands
-    or_bools(op)
-    s = _scatter.read(op)
-    if s.count == 1:
-        return write_window(op, s, operands)
-    if len(operands) == 1:
-        return [scatter_rows(op, s, operands[0])]
-    return one_by_one(op, s, operands)
+    def rewritten(self, op: Op) -> list[ir.Value]:
+        operands, _, updates = _scatter.parts(op)
+        _check_types(op, operands)
+        if 0 in shape_of(operands[0]) or 0 in shape_of(updates[0]):
+            return operands
+        or_bools(op)
+        s = _scatter.read(op)
+        if s.count == 1:
+            return write_window(op, s, operands)
+        if len(operands) == 1:
+            return [scatter_rows(op, s, operands[0])]
+        return one_by_one(op, s, operands)
 
 
 def _check_types(op: Op, operands: list[ir.Value]) -> None:

@@ -6,7 +6,7 @@
                     select (ge %best, %other), (%best, %place), (%other, its place)
     scatter (full %init : [4 * 6 + 1]), %place, %source
 
-IREE 3.13 has none. The gradient of a pool is one. Padding is never selected, and a window of
+The gradient of a pool is one. Padding is never selected, and a window of
 padding alone gives to the one element more, which is cut off again.
 """
 
@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from math import prod
 
 from jq.base.errors import UserError
-from jq.ir import Op, Program, at, ir, shape_of, stablehlo
+from jq.ir import Op, ir, shape_of, stablehlo
 from jq.ir.arrays import StableHloOps
-from jq.ir.build import NAME, integers, replace, string_attr
-from jq.passes.base import Pass, PassContext
+from jq.ir.build import NAME, integers, string_attr
+from jq.passes.iree_mends.mend import Mend
 from jq.passes.iree_mends.scatters._selected import places_of_selected, take_region
 
 OPS = StableHloOps()
@@ -27,19 +27,19 @@ LARGEST = 1024  # elements of a window, each of them a slice
 
 
 @dataclass(frozen=True)
-class PlainSelectAndScatter(Pass):
+class PlainSelectAndScatter(Mend):
+    """`select_and_scatter` is not compiled.
+    Trap: traps/test_values.py::test_select_and_scatter
+    Report: iree-org/iree#10841
+    """
+
     name = "plain-select-and-scatter"
 
-    def run(self, program: Program, cx: PassContext) -> bool:
-        found = [op for op in program.walk() if is_select_and_scatter(op)]
-        for op in found:
-            with at(op):
-                replace(op, [_lowered(op)])
-        return bool(found)
+    def finds(self, op: Op) -> bool:
+        return op.operation.name == "stablehlo.select_and_scatter"
 
-
-def is_select_and_scatter(op: Op) -> bool:
-    return op.operation.name == "stablehlo.select_and_scatter"
+    def rewritten(self, op: Op) -> list[ir.Value]:
+        return [_lowered(op)]
 
 
 def _lowered(op: Op) -> ir.Value:

@@ -4,9 +4,8 @@
     ->
     while(%a = ..., %b = ...)  cond { return %a }  do { return select(%always, f(%b), %a), g(%b) }
 
-IREE 3.13 moves the condition after the body, where it reads what the body has made. It then drops
-the carries that no step needs, but not their last values, loses count, and crashes. `%always` is
-true, behind a barrier.
+IREE moves the condition after the body, where it reads what the body has made. It then drops the
+carries that no step needs, but not their last values. `%always` is true, behind a barrier.
 """
 
 from __future__ import annotations
@@ -16,49 +15,45 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Op, Program, at, ir
+from jq.ir import Op, at, ir
 from jq.ir.arrays import StableHloOps
-from jq.ir.build import constant
+from jq.ir.build import barrier, constant
 from jq.ir.values import walk
-from jq.passes.base import Pass, PassContext
-from jq.passes.iree_mends.widen_depthwise import barrier
+from jq.passes.iree_mends.mend import Mend
 
 OPS = StableHloOps()
 
 
 @dataclass(frozen=True)
-class ShieldCarries(Pass):
+class ShieldCarries(Mend):
+    """A loop with a carry that no step reads, or that does not depend on any carry, crashes the
+    compiler.
+    Trap: traps/test_programs.py::test_a_carry_that_only_the_condition_reads
+    """
+
     name = "shield-carries"
 
-    def run(self, program: Program, cx: PassContext) -> bool:
-        changed = False
-        for op in program.walk():
-            if not (lost := lost_carries(op)):
-                continue
-            with at(op):
-                always = barrier(constant(np.array(True)))
-            body = op.operation.regions[1].blocks[0]
-            back = _last(body)
-            for i in lost:
-                with at(back):
-                    back.operands[i] = OPS.select(always, back.operands[i], body.arguments[i])
-            changed = True
-        return changed
+    def finds(self, op: Op) -> list[int]:
+        """Carries that are needed after a step, but not in it or not made of any other."""
+        if op.operation.name != "stablehlo.while":
+            return []
+        condition, body = (region.blocks[0] for region in op.operation.regions)
+        made_of = _made_of(body)
+        carries = range(len(made_of))
+        needed = {i for i in carries if _is_read(op.operation.results[i])}
+        asked = {i for i in carries if _is_read(condition.arguments[i])}
+        read: set[int] = set()
+        while more := {j for i in needed | asked | read for j in made_of[i]} - read:
+            read |= more
+        return [i for i in sorted(needed | asked | read) if not made_of[i] or i in needed - read]
 
-
-def lost_carries(op: Op) -> list[int]:
-    """Carries of a loop that are needed after a step, but not in it or not made of any other."""
-    if op.operation.name != "stablehlo.while":
-        return []
-    condition, body = (region.blocks[0] for region in op.operation.regions)
-    made_of = _made_of(body)
-    carries = range(len(made_of))
-    needed = {i for i in carries if _is_read(op.operation.results[i])}
-    asked = {i for i in carries if _is_read(condition.arguments[i])}
-    read: set[int] = set()
-    while more := {j for i in needed | asked | read for j in made_of[i]} - read:
-        read |= more
-    return [i for i in sorted(needed | asked | read) if not made_of[i] or i in needed - read]
+    def rewritten(self, op: Op) -> None:
+        always = barrier(constant(np.array(True)))
+        body = op.operation.regions[1].blocks[0]
+        back = _last(body)
+        for i in self.finds(op):
+            with at(back):
+                back.operands[i] = OPS.select(always, back.operands[i], body.arguments[i])
 
 
 def _made_of(body: ir.Block) -> list[set[int]]:

@@ -4,44 +4,43 @@
     ->
     reduce (optimization_barrier (convert %w))
 
-IREE 3.13 writes the one number into the sum, and adds it once for each vector instead of once for
-each element: the sum of [[127, 127, 127]] in int8 was 127. So do windows.
+IREE writes the one number into the sum: that of [[127, 127, 127]] in int8 was 127.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from jq.ir import Op, Program, at, ir, shape_of
+from jq.ir import Op, Program, ir, shape_of
 from jq.ir.values import maker
-from jq.passes.base import Pass, PassContext
+from jq.passes.iree_mends.mend import Read, Shield
 from jq.passes.iree_mends.shields.shield_reductions import is_elementwise
-from jq.passes.iree_mends.widen_depthwise import barrier
 
 REDUCTIONS = ("stablehlo.reduce", "stablehlo.reduce_window")
 MOVES = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transpose")
 
 
 @dataclass(frozen=True)
-class ShieldEqual(Pass):
+class ShieldEqual(Shield):
+    """A sum, or a window, over what is computed from equal constants alone (`jnp.full((2, 3), 7,
+    jnp.int8).astype(jnp.int32).sum(1)`, or a weight of equal elements) adds the number once for
+    each vector instead of once for each element.
+    Trap: traps/test_contractions.py::test_sums_of_equal_numbers
+    """
+
     name = "shield-equal"
 
-    def run(self, program: Program, cx: PassContext) -> bool:
-        changed, equal = False, _weights(program)
+    def values(self, program: Program) -> Iterable[Read]:
+        equal = _weights(program)
         for op in program.walk():
             if _gives_equal(op, equal):
                 equal.update(op.operation.results)
-            if op.operation.name not in REDUCTIONS:
-                continue
-            for i in range(len(op.operation.operands) // 2):  # the others are initial values
-                value = op.operation.operands[i]
-                if value in equal and _computed(value):
-                    with at(op):
-                        op.operation.operands[i] = barrier(value)
-                    changed = True
-        return changed
+            if op.operation.name in REDUCTIONS:
+                read = list(op.operation.operands)[: len(op.operation.operands) // 2]
+                yield from ((op, i) for i, v in enumerate(read) if v in equal and _computed(v))
 
 
 def _computed(value: ir.Value) -> bool:

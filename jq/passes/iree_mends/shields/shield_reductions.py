@@ -4,9 +4,9 @@
     ->
     %s = optimization_barrier (reduce %x);  ...
 
-IREE 3.13 computes the sums where they are read, once a row of the result, and takes them for those
-of its columns, too: distances between all pairs of rows were wrong. Elementwise ops in between do
-not matter, and two reductions that are the same become one there.
+IREE computes the sums where they are read, once a row of the result: distances between all pairs of
+rows were wrong. Elementwise ops in between do not matter, and two reductions that are the same
+become one there.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from jq.ir import Op, Program, at, ir, shape_of
+from jq.ir import Op, Program, ir, shape_of
 from jq.ir.build import attributes_of
 from jq.ir.ops.dims import Dims
 from jq.ir.values import maker
-from jq.passes.base import Pass, PassContext
-from jq.passes.iree_mends.widen_depthwise import barrier
+from jq.passes.iree_mends.mend import Shield
 
 Path = tuple[str, ...]
 MOVES = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transpose")
@@ -29,23 +28,19 @@ DEPTH = 6  # computations that are the same so far back count as the same
 
 
 @dataclass(frozen=True)
-class ShieldReductions(Pass):
+class ShieldReductions(Shield):
+    """A reduction that is broadcast along two different axes (`s[:, None] + s[None, :]`): the
+    values of the rows are taken for those of the columns.
+    Trap: traps/test_contractions.py::test_outer_product_of_a_reduction_with_itself
+    """
+
     name = "shield-reductions"
 
-    def run(self, program: Program, cx: PassContext) -> bool:
-        found = list(shared_reductions(program))
-        for value in found:
-            op = maker(value)
-            assert op is not None
-            uses = [(use.owner, use.operand_number) for use in value.uses]
-            with at(op, after=True):
-                shielded = barrier(value)
-            for owner, number in uses:
-                owner.operation.operands[number] = shielded
-        return bool(found)
+    def values(self, program: Program) -> Iterator[ir.Value]:
+        return _shared_reductions(program)
 
 
-def shared_reductions(program: Program) -> Iterator[ir.Value]:
+def _shared_reductions(program: Program) -> Iterator[ir.Value]:
     """Results of reductions, of more than one number, that are read along different axes."""
     alike: dict[str, list[list[ir.Value]]] = defaultdict(list)
     for op in program.walk():

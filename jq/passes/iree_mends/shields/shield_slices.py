@@ -4,47 +4,49 @@
     ->
     gather (optimization_barrier (reshape (slice ...))), %i
 
-The indices of a gather count as well: a table is looked up by codes. IREE 3.13 reads through the
-slice, and fails. It also reads through arithmetic that it folds away (`real (complex %a, %b)`).
+The indices of a gather count as well: a table is looked up by codes. IREE reads through the slice,
+also through arithmetic that it folds away (`real (complex %a, %b)`).
 Which ops it folds is not known here, so this pass looks through every op whose result has as many
 elements as its operand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
-from jq.ir import Op, Program, at, ir, shape_of
+from jq.ir import Op, Program, ir, shape_of
 from jq.ir.build import integers
 from jq.ir.values import maker
-from jq.passes.base import Pass, PassContext
-from jq.passes.iree_mends.widen_depthwise import barrier
+from jq.passes.iree_mends.mend import Read, Shield
 
 READ = {"stablehlo.gather": 2, "stablehlo.reverse": 1}  # operands, the first of all
 _SLICES, _PAD = ("stablehlo.slice", "stablehlo.dynamic_slice"), "stablehlo.pad"
 
 
 @dataclass(frozen=True)
-class ShieldSlices(Pass):
+class ShieldSlices(Shield):
+    """A gather from, or a reversal of, elements that are cut out and not contiguous (one channel of
+    every pixel, every third column, also by a negative pad or a dynamic slice) fails, and so does a
+    lookup in a table whose indices are such elements.
+    Trap: traps/test_values.py::test_gather_from_a_channel
+    Trap: traps/test_values.py::test_reversal_of_a_channel
+    Trap: traps/test_cuts.py::test_what_lies_apart
+    """
+
     name = "shield-slices"
 
-    def run(self, program: Program, cx: PassContext) -> bool:
-        found = [(op, i) for op in program.walk_all() for i in read_apart(op)]
-        for op, i in found:
-            with at(op):
-                op.operation.operands[i] = barrier(op.operation.operands[i])
-        return bool(found)
+    def finds(self, op: Op) -> list[Read]:
+        """The operands of a gather or a reversal that are cut out, so that they lie apart."""
+        operands = op.operation.operands
+        read = range(READ.get(op.operation.name, 0))
+        return [(op, i) for i in read if any(map(_takes_apart, _behind(operands[i])))]
 
-
-def read_apart(op: Op) -> list[int]:
-    """The operands of a gather or a reversal that are cut out, so that they lie apart."""
-    operands = op.operation.operands
-    read = range(READ.get(op.operation.name, 0))
-    return [i for i in read if any(_takes_apart(before) for before in _behind(operands[i]))]
+    def values(self, program: Program) -> Iterable[Read]:
+        return (read for op in program.walk_all() for read in self.finds(op))
 
 
 def _takes_apart(op: Op) -> bool:

@@ -6,8 +6,8 @@
     %b = optimization_barrier (constant dense<0.5> : tensor<1xf32>)
     call @jq_quantize_rows(%x, %b)
 
-IREE 3.13 makes a constant of equal elements anew where it is used, and may put one that stands
-between and after loops nowhere. Weights of equal elements become such constants.
+IREE makes a constant of equal elements anew where it is used, and may put one that stands between
+and after loops nowhere.
 """
 
 from __future__ import annotations
@@ -20,26 +20,33 @@ from typing import Any
 import numpy as np
 
 from jq.ir import Op, Program, at, ir
-from jq.passes.base import Pass, PassContext
-from jq.passes.iree_mends.widen_depthwise import barrier
+from jq.ir.build import barrier
+from jq.passes.base import PassContext
+from jq.passes.iree_mends.mend import Mend
 
 LOOP = "stablehlo.while"
 
 
 @dataclass(frozen=True)
-class ShieldSplats(Pass):
+class ShieldSplats(Mend):
+    """A constant that kernels read both in a loop and outside it may be left undefined; a weight
+    whose elements are all equal becomes such a constant.
+    Trap: traps/test_recurrent.py::test_numbers_of_two_loops
+    """
+
     name = "shield-splats"
 
+    def left(self, program: Program) -> list[list[Any]]:
+        found = _read_by_kernels(program).values()
+        return [uses for uses in found if len({_in_loop(use.owner) for use in uses}) > 1]
+
     def run(self, program: Program, cx: PassContext) -> bool:
-        changed = False
-        for uses in _read_by_kernels(program).values():
-            if len({_in_loop(use.owner) for use in uses}) < 2:
-                continue
+        found = self.left(program)
+        for uses in found:
             shared = _shielded(program, uses[0].owner.operation.operands[uses[0].operand_number])
             for use in uses:
                 use.owner.operation.operands[use.operand_number] = shared
-            changed = True
-        return program.drop_unused_weights() or changed
+        return program.drop_unused_weights() or bool(found)
 
 
 def _shielded(program: Program, value: Any) -> Any:

@@ -4,7 +4,7 @@
     ->
     %0 = optimization_barrier (f(%x));  %1 = while(%a = %0) {...};  g(%1, %0)
 
-IREE 3.13 makes one dispatch of `f` and `g`, which the loop between them then waits for in a circle.
+IREE makes one dispatch of `f` and `g`, which the loop between them then waits for in a circle.
 So it does where `g` does not wait for the loop, but another op does, which becomes part of the
 same dispatch:
 
@@ -22,45 +22,48 @@ such barriers when it is called ("indirect buffer reference slot 0 is out range"
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from jq.ir import Op, Program, at, ir
+from jq.ir import Op, Program, ir
 from jq.ir.values import maker, users, walk
-from jq.passes.base import Pass, PassContext
+from jq.passes.iree_mends.mend import Shield
 from jq.passes.iree_mends.shields.shield_reductions import is_elementwise
-from jq.passes.iree_mends.widen_depthwise import barrier
 
 _CONTROL = {"func.return", *(f"stablehlo.{kind}" for kind in ("return", "while", "if", "case"))}
 MADE = ("stablehlo.constant", "stablehlo.optimization_barrier")
 
 
 @dataclass(frozen=True)
-class ShieldStarts(Pass):
+class ShieldStarts(Shield):
+    """An initial value of a loop that is read after the loop, too, waits for the loop while the
+    loop waits for it, and is refused; so is one that is computed from a value that something else
+    reads after it, and one that something else reads beside the loop, where an op waits for the
+    loop.
+    Trap: traps/test_programs.py::test_what_a_loop_starts_with_is_read_behind_it
+    Trap: traps/test_programs.py::test_what_a_loop_starts_with_is_computed_beside_others
+    Trap: traps/test_programs.py::test_what_a_loop_starts_with_is_read_beside_it
+    """
+
     name = "shield-starts"
 
-    def run(self, program: Program, cx: PassContext) -> bool:
-        found = dict.fromkeys(v for op in program.walk() for v in shared_starts(op))
-        for value in found:
-            with at(value.owner, after=True):
-                shielded = barrier(value)
-            value.replace_all_uses_except(shielded, shielded.owner.operation)
-        return bool(found)
+    def finds(self, op: Op) -> list[ir.Value]:
+        """Computed values that a loop starts with, and that are read, or computed, together with
+        ops that wait for the loop."""
+        if op.operation.name != "stablehlo.while":
+            return []
+        starts = [v for v in op.operation.operands if _is_computed(v)]
+        read = {v: {u.operation for u in users(v)} for v in starts}
+        others = {v: _beside(v) | {r for r in read[v] if _is_dispatch(r)} for v in starts}
+        if not any(others.values()) and all(len(readers) == 1 for readers in read.values()):
+            return []
+        waiting, needed = _behind(op), _before(op)
+        ends = {found for found in waiting if found.name != "func.return"}
+        return [v for v in starts if waiting & read[v] or (ends and others[v] - needed)]
 
-
-def shared_starts(op: Op) -> list[ir.Value]:
-    """Computed values that a loop starts with, and that are read, or computed, together with what
-    waits for the loop."""
-    if op.operation.name != "stablehlo.while":
-        return []
-    starts = [v for v in op.operation.operands if _is_computed(v)]
-    read = {v: {u.operation for u in users(v)} for v in starts}
-    others = {v: _beside(v) | {r for r in read[v] if _is_dispatch(r)} for v in starts}
-    if not any(others.values()) and all(len(readers) == 1 for readers in read.values()):
-        return []
-    waiting, needed = _behind(op), _before(op)
-    ends = {found for found in waiting if found.name != "func.return"}
-    return [v for v in starts if waiting & read[v] or (ends and others[v] - needed)]
+    def values(self, program: Program) -> Iterable[ir.Value]:
+        return (value for op in program.walk() for value in self.finds(op))
 
 
 def _is_fused(value: ir.Value) -> bool:

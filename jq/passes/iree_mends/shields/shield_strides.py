@@ -4,31 +4,33 @@
     ->
     reduce_window (optimization_barrier (abs %y)), window = [1], stride = [2]
 
-IREE 3.13 makes one loop nest of the pool, or of a convolution, and of what else is computed from
-%y, and runs it over the elements that the window meets: all others are zero for every reader.
+The pool, or a convolution, and what else is computed from %y are one loop nest for IREE, which runs
+over the elements that the window meets.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from jq.ir import Op, Program, at
+from jq.ir import Op, Program
 from jq.ir.ops.lookup import rule_named
-from jq.passes.base import Pass, PassContext
-from jq.passes.iree_mends.widen_depthwise import barrier
+from jq.passes.iree_mends.mend import Read, Shield
 
 
 @dataclass(frozen=True)
-class ShieldStrides(Pass):
+class ShieldStrides(Shield):
+    """Elements that a window of one element steps over (a pool or convolution with a stride) are
+    zero for other readers, too.
+    Trap: traps/test_contractions.py::test_what_a_window_of_one_element_steps_over
+    """
+
     name = "shield-strides"
 
-    def run(self, program: Program, cx: PassContext) -> bool:
-        found = [op for op in program.walk_all() if _steps_over(op)]
-        for op in found:
-            with at(op):
-                for i in range(len(op.operation.operands) // 2):  # the others: filter or starts
-                    op.operation.operands[i] = barrier(op.operation.operands[i])
-        return bool(found)
+    def values(self, program: Program) -> Iterable[Read]:
+        for op in program.walk_all():
+            if _steps_over(op):  # operands in the second half: a filter, or starts
+                yield from ((op, i) for i in range(len(op.operation.operands) // 2))
 
 
 def _steps_over(op: Op) -> bool:

@@ -1,8 +1,6 @@
 """Contractions of unsigned integers are computed on signed ones behind a barrier.
 
-    dot_general(%x : ui8, %w) -> dot_general(barrier(convert %x : i32), ...)
-
-IREE 3.13 takes an unsigned operand for a signed one, also through a `convert`.
+dot_general(%x : ui8, %w) -> dot_general(barrier(convert %x : i32), ...)
 """
 
 from __future__ import annotations
@@ -11,37 +9,33 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jq.ir import Op, Program, at, dtype_of, ir
+from jq.ir import Op, dtype_of, ir
 from jq.ir.arrays import StableHloOps
+from jq.ir.build import barrier
 from jq.ir.ops.lookup import is_product
 from jq.ir.values import maker
-from jq.passes.base import Pass, PassContext
-from jq.passes.iree_mends.widen_depthwise import barrier
+from jq.passes.iree_mends.mend import Mend
 
 OPS = StableHloOps()
 
 
 @dataclass(frozen=True)
-class ShieldUnsigned(Pass):
+class ShieldUnsigned(Mend):
+    """Unsigned operands of a product are taken for signed ones, also after a `convert`.
+    Trap: traps/test_contractions.py::test_unsigned_operands
+    Trap: iree/test_iree_defects.py::test_unsigned_products_are_taken_as_signed
+    """
+
     name = "shield-unsigned"
 
-    def run(self, program: Program, cx: PassContext) -> bool:
-        changed = False
-        for op in program.walk():
-            if not is_unsigned(op):
-                continue
-            result = dtype_of(op.results[0])
-            with at(op):
-                for i, value in enumerate(op.operands):
-                    wide = result if result.kind != "u" else np.dtype(f"i{result.itemsize}")
-                    op.operation.operands[i] = barrier(OPS.convert(value, wide))
-            changed = True
-        return changed
+    def finds(self, op: Op) -> bool:
+        return is_product(op) and any(_unsigned(v) for v in op.operands)
 
-
-def is_unsigned(op: Op) -> bool:
-    """Whether an op is a contraction with an operand that IREE takes for a signed one."""
-    return is_product(op) and any(_unsigned(v) for v in op.operands)
+    def rewritten(self, op: Op) -> None:
+        result = dtype_of(op.results[0])
+        wide = result if result.kind != "u" else np.dtype(f"i{result.itemsize}")
+        for i, value in enumerate(op.operands):
+            op.operation.operands[i] = barrier(OPS.convert(value, wide))
 
 
 def _unsigned(value: ir.Value) -> bool:

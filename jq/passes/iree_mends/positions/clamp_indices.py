@@ -1,11 +1,10 @@
-"""Indices of a gather are clamped into the operand, as StableHLO defines and IREE 3.13 does not.
+"""Indices of a gather are clamped into the operand, as StableHLO defines.
 
 gather %table, %i  ->  gather %table, clamp(0, %i, size - slice)
 
 Not where the ops that make the indices prove that they are inside (`jq.ir.index_range`).
 
-Slices at a position of the data are clamped, but IREE computes the largest position in the
-position's own type, and takes it for a signed one: 197 wraps in i8, 4e9 of ui32 is negative.
+Positions of slices, which IREE clamps, have a type that holds the largest one:
 
 dynamic_slice %x, %i : ui32  ->  dynamic_slice %x, convert %i : i64
 """
@@ -16,33 +15,40 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jq.ir import Op, Program, at, dtype_of, ir, shape_of, stablehlo
+from jq.ir import Op, dtype_of, ir, shape_of, stablehlo
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import integers
 from jq.ir.index_range import Element, index_range
-from jq.passes.base import Pass, PassContext
+from jq.passes.iree_mends.mend import Mend
 
 OPS = StableHloOps()
 POSITIONS = {"stablehlo.dynamic_slice": 1, "stablehlo.dynamic_update_slice": 2}  # where they begin
 
 
 @dataclass(frozen=True)
-class ClampIndices(Pass):
+class ClampIndices(Mend):
+    """Indices of a gather are not clamped: memory out of bounds is read.
+    Trap: traps/test_values.py::test_constant_indices_out_of_range
+    Report: iree-org/iree#24881
+
+    Start indices of slices are clamped in their own type and as signed numbers: 197 wraps in i8,
+    and 4e9 of ui32 is negative.
+    Trap: traps/test_values.py::test_a_narrow_position
+    """
+
     name = "clamp-indices"
 
-    def run(self, program: Program, cx: PassContext) -> bool:
-        gathers = [op for op in program.walk() if may_be_outside(op)]
-        for op in gathers:
-            with at(op):
-                op.operation.operands[1] = _clamped(op)
-        slices = [op for op in program.walk() if is_odd_position(op)]
-        for op in slices:
-            with at(op):
-                _widen(op)
-        return bool(gathers or slices)
+    def finds(self, op: Op) -> bool:
+        return _may_be_outside(op) or _is_odd_position(op)
+
+    def rewritten(self, op: Op) -> None:
+        if op.operation.name == "stablehlo.gather":
+            op.operation.operands[1] = _clamped(op)
+        else:
+            _widen(op)
 
 
-def may_be_outside(op: Op) -> bool:
+def _may_be_outside(op: Op) -> bool:
     """True if `op` is a gather that nothing keeps inside its operand."""
     if op.operation.name != "stablehlo.gather":
         return False
@@ -56,7 +62,7 @@ def may_be_outside(op: Op) -> bool:
     return False
 
 
-def is_odd_position(op: Op) -> bool:
+def _is_odd_position(op: Op) -> bool:
     """True if `op` is a slice at a position that is neither i32 nor i64."""
     first = POSITIONS.get(op.operation.name)
     positions = list(op.operation.operands)[first:] if first else []

@@ -1,4 +1,4 @@
-"""Conversions from float to integer saturate, and NaN becomes 0, as on XLA; IREE 3.13 wraps.
+"""Conversions from float to integer saturate, and NaN becomes 0, as on XLA.
 
     convert %x : f32 -> i8   ->  convert (select (x == x) clamp(-128, x, 127), 0)
     convert %x : f32 -> i32  ->  select (x >= 2^31) 2^31 - 1, convert clamp(-2^31, x, 2^31 - 128)
@@ -19,14 +19,26 @@ import numpy as np
 from jq.ir import Op, Program, at, constant_of, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.types import number_kind
-from jq.passes.base import Pass, PassContext
+from jq.ir.values import maker
+from jq.passes.base import PassContext
+from jq.passes.iree_mends.mend import Mend
 
 OPS = StableHloOps()
 
 
 @dataclass(frozen=True)
-class SaturateConverts(Pass):
+class SaturateConverts(Mend):
+    """Conversions from float to integer out of range wrap around or saturate as the processor does
+    it, and 1e10 is not the largest integer (StableHLO leaves the result open; XLA saturates).
+    Trap: traps/test_values.py::test_conversions_out_of_range
+    Trap: iree/test_iree_defects.py::test_conversion_to_integers_does_not_saturate
+    """
+
     name = "saturate-converts"
+
+    def left(self, program: Program) -> list[Op]:
+        ops = [op for op in program.walk() if _is_float_to_integer(op)]
+        return [op for op in ops if maker(op.operands[0], "stablehlo.minimum") is None]
 
     def run(self, program: Program, cx: PassContext) -> bool:
         found = [op for op in program.walk() if _is_float_to_integer(op)]

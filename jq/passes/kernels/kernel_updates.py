@@ -19,8 +19,8 @@ from jq.ir.build import NAME, replace, string_attr
 from jq.ir.values import maker, only_user
 from jq.kernels import UpdateRows
 from jq.kernels.rowwise.update_rows import ELEMENTS
+from jq.passes._position import UPDATE, along, held
 from jq.passes.base import Pass, PassContext
-from jq.passes.iree_mends.positions._position import UPDATE, along, held
 from jq.passes.kernels._kernel import OPS, call_kernel, isa_of
 
 
