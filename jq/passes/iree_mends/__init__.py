@@ -1,1 +1,1 @@
-"""What IREE needs besides kernels: markers opened, defects worked around."""
+"""Mends: passes that are there because of defects of IREE (see `mend`)."""

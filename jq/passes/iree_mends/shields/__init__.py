@@ -1,1 +1,1 @@
-"""What IREE makes of ops that lie beside each other is kept from it, by a barrier between them."""
+"""Shields: barriers between ops that IREE would compute together, and wrongly."""
