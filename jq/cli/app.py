@@ -12,6 +12,7 @@ import typer
 
 from jq.cli import (
     bench,
+    cache,
     calibrate,
     check,
     compare,
@@ -51,7 +52,8 @@ for panel, modules in PANELS.items():
         module.register(app)
     for registered in app.registered_commands[before:]:
         registered.rich_help_panel = panel
-app.add_typer(listing.app, rich_help_panel="This installation")
+for group in (listing.app, cache.app):
+    app.add_typer(group, rich_help_panel="This installation")
 
 
 def version(wanted: bool) -> None:

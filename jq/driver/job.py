@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from jq.artifact.cache.results import Results
 from jq.artifact.programs import best_first
+from jq.artifact.store import Cache, program_digest
 from jq.base.data import data_names
 from jq.base.errors import UserError
 from jq.base.progress import Stages
@@ -30,7 +30,6 @@ from jq.passes.pipeline import (
     without_ranges,
 )
 from jq.passes.pipeline.overrides import Rules, SettingsLike, as_overrides, as_rules, strict
-from jq.planning.calibration.digest import program_digest
 from jq.planning.calibration.ranges import Ranges
 from jq.planning.decisions import QuantPlan
 from jq.target.target import Target, is_ours, load_target
@@ -137,7 +136,7 @@ def prepare_job(
     # What an open pipeline chooses depends on recovery, also where the plan alone is asked for.
     recovery_asked, recover = recover, (recover or chosen.open) and not source.others
     with stages("prepare") as report:
-        results = Results(data) if cache else None
+        results = Cache("recovery", data) if cache else None
         cx = _context(chosen, where, data, smoothing, recover, report, results)
         program = prepare(source.program, chosen, where, cx=cx)
         fixed = known is None and not chosen.open
@@ -193,7 +192,7 @@ def _context(
     smoothing: Mapping[str, np.ndarray] | None,
     recover: bool,
     report: Report,
-    results: Results | None,
+    results: Cache | None,
 ) -> PassContext:
     """The context of the float passes."""
     return PassContext(

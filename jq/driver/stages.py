@@ -9,11 +9,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from jq.artifact.cache.modules import compile_cached
 from jq.artifact.description import describe_build, with_sizes
 from jq.artifact.jobs import HERE, Workers
+from jq.artifact.modules import compile_cached
 from jq.artifact.programs import TargetProgram, kernels_of
 from jq.artifact.shared_weights import SharedWeights
+from jq.artifact.store import program_digest
 from jq.base.errors import CompilerError, UserError
 from jq.base.progress import Stages
 from jq.driver.audit.op_table import op_table
@@ -29,7 +30,6 @@ from jq.passes.order import Level
 from jq.passes.pipeline import make_plan
 from jq.passes.pipeline import rewrite as rewrite_levels
 from jq.planning.calibration import run as calibration_run
-from jq.planning.calibration.digest import program_digest
 from jq.planning.calibration.ranges import Ranges, site
 from jq.planning.calibration.shards import NO_SHARDS, Shards
 from jq.planning.decisions import QuantPlan

@@ -10,28 +10,19 @@ Weights are found by their content, so that programs of all lengths share them.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import re
-import shutil
-from collections.abc import Mapping
-from contextlib import suppress
+import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import jq.base.data
+from jq.artifact.store import Cache, digest, file_digest, shrink
 from jq.base.errors import UserError
-from jq.base.system.cache_folder import cache_folder, make_private
-from jq.base.system.files import read_text, sha256, written_whole
-from jq.base.system.processor import this_processor
+from jq.base.system.files import read_text
 from jq.frontends.gguf.split import parts_of
 from jq.language.decoder.safetensors import json_object
-
-LIMIT = 24 << 30  # bytes of all folders
-_PACKAGES = ("iree-base-compiler", "iree-base-runtime", "jax", "numpy")
 
 
 @dataclass(frozen=True)
@@ -78,15 +69,14 @@ class Store:
     @classmethod
     def of(cls, model: Path, options: Options, root: Path | None = None) -> Store:
         """The folder for a model with options; `root` instead of the user's cache directory."""
-        root = root or cache_folder("language")
-        context = {
-            "options": asdict(options),
-            "model": _digest(model, root),
-            "compiler": [version(name) for name in _PACKAGES] + _own_code(),
-            "processor": sorted(asdict(this_processor()).items(), key=str),
-        }
-        key = hashlib.sha256(json.dumps(context, default=sorted).encode()).hexdigest()[:32]
-        return cls(root / key)
+        kinds = (".gguf", ".safetensors", ".json")
+        files = (
+            sorted(p for p in model.iterdir() if p.is_file() and p.suffix in kinds)
+            if model.is_dir()
+            else parts_of(model)
+        )
+        inputs = [asdict(options), list(_own_pipeline(options.pipeline)), file_digest(files, root)]
+        return cls(Cache("language", root=root).path(inputs))
 
     def program(self, shape: Shape) -> Path:
         return self.folder / f"{shape.name}.vmfb"
@@ -103,26 +93,26 @@ class Store:
     def archives(self) -> list[Path]:
         return sorted(self.folder.glob("*.irpa"))
 
-    def shrink(self, limit: int = LIMIT) -> None:
-        """Removes the folders that were not used for longest, but never this one."""
-        if self.sealed:
-            return
-        entries = []
-        for folder in self.folder.parent.iterdir():
-            if folder.is_dir() and folder != self.folder:
-                size = sum(f.stat().st_size for f in folder.iterdir() if f.is_file())
-                entries.append((folder.stat().st_mtime_ns, size, folder))
-        own = sum(f.stat().st_size for f in self.folder.iterdir() if f.is_file())
-        excess = own + sum(size for _, size, _ in entries) - limit
-        for _, size, folder in sorted(entries):
-            if excess <= 0:
-                return
-            shutil.rmtree(folder, ignore_errors=True)
-            excess -= size
+    def shrink(self) -> None:
+        """Makes room in the store, but never removes this folder."""
+        if not self.sealed:
+            shrink(self.folder.parent, spared=self.folder)
 
     def touch(self) -> None:
         if not self.sealed and self.folder.is_dir():
             os.utime(self.folder)
+
+
+def _own_pipeline(name: str) -> Iterator[str]:
+    """The texts of a pipeline that is a file, and of those that it is based on."""
+    file = Path(name)
+    while file.suffix == ".toml":
+        yield (text := read_text(file))
+        try:
+            base = str(tomllib.loads(text).get("base", ""))
+        except tomllib.TOMLDecodeError:
+            return  # refused where it is compiled
+        file = file.parent / base
 
 
 def described(path: Path) -> dict[str, Any]:
@@ -150,45 +140,9 @@ def _is_tensor(given: Any) -> bool:
     return sizes and dtype in ("float32", "bfloat16", "float16", "int8", "int32")
 
 
-def _digest(model: Path, root: Path) -> str:
-    """The digest of the bytes of the model's files; kept with their sizes and times, for they are
-    large."""
-    files = sorted(p for p in model.iterdir() if p.is_file()) if model.is_dir() else parts_of(model)
-    try:
-        facts = [[str(f.resolve()), f.stat().st_size, f.stat().st_mtime_ns] for f in files]
-    except OSError as error:
-        raise UserError(f"cannot read: {error.strerror}", location=str(model)) from error
-    name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
-    memo = root / "digests" / name
-    with suppress(UserError):
-        if re.fullmatch("[0-9a-f]{64}", known := read_text(memo, 64)):
-            return known
-    whole = hashlib.sha256()
-    for file in files:
-        if not model.is_dir() or file.suffix in (".gguf", ".safetensors", ".json"):
-            whole.update(f"{file.name} {sha256(file)}\n".encode())
-    with suppress(OSError, UserError):  # it is found anew each time then
-        make_private(memo.parent)
-        with written_whole(memo) as temporary:
-            temporary.write_text(whole.hexdigest(), encoding="utf-8")
-    return whole.hexdigest()
-
-
-def _own_code() -> list[Any]:
-    """The digest of this package's own files: another version may compile otherwise."""
-    own = Path(jq.base.data.__file__).parents[1]
-    facts = [(str(p.relative_to(own)), p.stat().st_mtime_ns) for p in sorted(own.rglob("*.py"))]
-    return [hashlib.sha256(json.dumps(facts).encode()).hexdigest()]
-
-
 def content_key(name: str, array: Any) -> str:
     """A key that only equal data have."""
-    import numpy as np
-
-    data = np.ascontiguousarray(array)
-    digest = hashlib.blake2b(f"{data.dtype} {data.shape}".encode(), digest_size=12)
-    digest.update(data.reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()
+    return digest(array)[:24]
 
 
 def as_json(values: Mapping[str, Any]) -> str:

@@ -7,14 +7,13 @@ fusion changes is not seen; the compiled choice is measured in the end.
 from __future__ import annotations
 
 import glob
-import hashlib
-import json
 import time
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from jq.artifact.store import digest
 from jq.base.progress import Progress
 from jq.base.system.processor import this_processor
 from jq.driver.compiled import CompiledModel
@@ -72,7 +71,7 @@ class _Watch:
                 data=None,
                 prepared=replace(self.job.prepared, recover=False),
             )
-            key = digest([program.text().replace(name, ""), overrides])
+            key = digest(program.text().replace(name, ""), overrides)
             rules = [Rule(pattern="*", override=overrides)]
             total += trips(self.job.program, self._ops[name]) * self._measured(job, rules, key)
         return total
@@ -85,10 +84,6 @@ class _Watch:
             known = median_ms(build(changed, plan_job(changed, Stages()), Stages()))
             self.state.put(key, known)
         return known
-
-
-def digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def median_ms(compiled: CompiledModel) -> float:

@@ -41,7 +41,7 @@ from jq.mixed_precision.evaluate import Judge, sensitivities
 from jq.mixed_precision.latency import latency_of
 from jq.mixed_precision.prove import Proof, prove
 from jq.mixed_precision.result import LayerChoice, Point, SearchResult
-from jq.mixed_precision.state import State, digest_of, state_dir
+from jq.mixed_precision.state import state_of
 from jq.passes.pipeline import load_pipeline
 from jq.reporting.measuring.evaluation import Evaluation, check_metrics, evaluation_of
 from jq.target.target import load_target
@@ -145,7 +145,7 @@ def search(
     chosen = make_candidates(candidates, job.pipeline.settings, job.pipeline.name)
     problem = make_problem(job, chosen, stages, where)
     calls = _spread(evaluation.calls, samples)  # not what recovery steps were fitted to
-    known = State(Path(state) if state else state_dir() / f"{digest_of(job, calls)}.json")
+    known = state_of(job, calls, state)
     with stages("sensitivity"):
         work = Choices(problem.switch(), calls)
         errors = sensitivities(work, known, told, where)

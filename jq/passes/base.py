@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jq.artifact.cache.results import Results
+from jq.artifact.store import Cache, program_digest
 from jq.base.errors import FormatError, InternalError, JqError, UserError, known
 from jq.ir import Program
 from jq.planning.decisions import QuantPlan
@@ -69,7 +69,7 @@ class PassContext:
     gains: Gains = field(default_factory=Gains)
     moments: MomentsCache | None = None
     batches: Sequence[int] | None = None
-    results: Results | None = None
+    results: Cache | None = None
     rules: tuple[Rule, ...] = ()
     explicit: frozenset[str] = frozenset()
     recover: bool = True
@@ -78,8 +78,13 @@ class PassContext:
     def found(
         self, program: Program, what: str, make: Callable[[], Mapping[str, np.ndarray]]
     ) -> Mapping[str, np.ndarray]:
-        """The result of `make`, or of an earlier run (see `Results.of`); either way the same gains
-        are known afterwards, so that later passes give the same bits."""
+        """The result of `make`, or of an earlier run; either way the same gains are known
+        afterwards, so that later passes give the same bits.
+
+        Args:
+            program: as it is before `make` runs.
+            what: the pass with all its settings.
+        """
         gains, results = self.gains, self.results
         gains.forget_gradient()
         if results is None:
@@ -87,8 +92,7 @@ class PassContext:
         else:
             before = set(gains.known)
             entry = results.of(
-                program,
-                f"{what} {gains.digest()}",
+                [program_digest(program), what, gains.digest()],
                 lambda: _joined({"made": make(), "gain": gains.packed(before)}),
             )
             made, new = (_part(entry, kind) for kind in ("made", "gain"))

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import jq
+from jq.artifact.store import entries
 from jq.base.errors import JqError
 from jq.frontends.model import batches
 from jq.frontends.tracing.source import load_model
@@ -112,7 +113,8 @@ def killed(what: str, run: Callable[[str], Any], done: Callable[[], int], victim
 
 
 def kills(name: str, samples: int, folder: Path, victims: list[str]) -> list[Any]:
-    jobs, rows = folder / "jaxq" / "jobs", []
+    rows: list[Any] = []
+    root = folder / "jaxq" / "store"
     model = jq.trace(name)
     compiled = jq.compile(model)
     # More calls than jobs that are handed out at once: something is left to be lost.
@@ -129,7 +131,7 @@ def kills(name: str, samples: int, folder: Path, victims: list[str]) -> list[Any
             return jq.search(model, "size<=0.3", samples=samples, state=state, workers=workers)
 
         def kept() -> int:
-            return len(list(jobs.glob("*.job"))) if jobs.exists() else 0
+            return sum(entry.kind == "job" for entry in entries(root))
 
         rows.append(killed("search", search, measured, victim))
         method = "calibration.method=" + ("mse" if victim else "entropy")

@@ -158,10 +158,18 @@ def test_an_interrupted_search_goes_on(
     found = jq.search(f"{source}:model", "sqnr_db>=20", **options)
     assert len(measured) == 4  # of nine
     assert found.comparison.outputs[0].sqnr_db >= 20
-    state.write_text("{damaged")
-    measured.clear()
-    with pytest.raises(KeyboardInterrupt):
-        jq.search(f"{source}:model", "sqnr_db>=20", **options)
+    for change in ("damage", "code", "another model"):
+        measured.clear()
+        if change == "damage":
+            state.write_text("{damaged")
+        elif change == "code":
+            monkeypatch.setattr("jq.artifact.store.versions", lambda: ["of another code"])
+        else:
+            source = source.with_name("other.py")
+            source.write_text(SOURCE.replace("default_rng(0)", "default_rng(1)"))
+        with pytest.raises(KeyboardInterrupt):
+            jq.search(f"{source}:model", "sqnr_db>=20", **options)
+        assert len(measured) == 5  # nothing was taken from the file
 
 
 def test_latency_is_measured(tmp_path: Path) -> None:

@@ -36,12 +36,14 @@ def test_processes_that_share_a_cache(state: str, tmp_path: Path) -> None:
     """Each finds nothing, or what is damaged, compiles, and writes the same entry."""
     code = (
         "import sys, hashlib\n"
-        "from jq.artifact.cache.modules import cache_dir, compile_cached, key_of\n"
-        "from jq.iree.compiler import HOST_FLAGS\n"
+        "from jq.artifact.modules import compile_cached\n"
+        "from jq.artifact.store import Cache\n"
+        "from jq.iree.compiler import BASE_FLAGS, HOST_FLAGS\n"
         "text = open('m.mlir', 'rb').read()\n"
-        "cache_dir().mkdir(parents=True, exist_ok=True)\n"
         "if sys.argv[1] == 'damaged':\n"
-        "    (cache_dir() / f'{key_of(text, HOST_FLAGS)}.compiled').write_bytes(b'{')\n"
+        "    path = Cache('module').path([text, [*BASE_FLAGS, *HOST_FLAGS]])\n"
+        "    path.parent.mkdir(parents=True, exist_ok=True)\n"
+        "    path.write_bytes(b'{')\n"
         "for _ in range(2):\n"
         "    print(hashlib.sha256(compile_cached(text).vmfb).hexdigest())\n"
     )

@@ -69,9 +69,9 @@ WORK = {
         lambda folder: set(npz.read(folder / "o.npz")["a"].tolist()),
     ),
     "search": Work(
-        lambda folder: State(folder / "s.json").put("a", 1.0),
-        lambda folder: State(folder / "s.json").put("b", 2.0),
-        lambda folder: State(folder / "s.json").values,
+        lambda folder: State(folder / "s.json", "key").put("a", 1.0),
+        lambda folder: State(folder / "s.json", "key").put("b", 2.0),
+        lambda folder: State(folder / "s.json", "key").values,
     ),
 }
 

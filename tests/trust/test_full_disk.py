@@ -83,7 +83,7 @@ def test_a_search_that_cannot_keep_its_measurements(
     }
     for name, prepare in places.items():
         prepare()
-        state = State(tmp_path / name)
+        state = State(tmp_path / name, "key")
         state.put("a", 1.0)
         state.put("b", 2.0)
         assert state.values == {"a": 1.0, "b": 2.0}

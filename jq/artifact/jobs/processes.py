@@ -21,8 +21,8 @@ from typing import Any
 from joblib.externals.loky import process_executor
 from joblib.externals.loky.process_executor import BrokenProcessPool, ProcessPoolExecutor
 
-from jq.artifact.cache.results import versions
 from jq.artifact.jobs.work import Payload, Result, run_job
+from jq.artifact.store import versions
 from jq.base.errors import JqError
 
 TRIES = 3  # of a job whose process ends

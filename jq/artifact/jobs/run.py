@@ -10,10 +10,10 @@ from joblib import Parallel, delayed, parallel_config
 
 from jq.artifact.jobs.clusters import dask, ray
 from jq.artifact.jobs.executor import Executor
-from jq.artifact.jobs.job_cache import JobCache
 from jq.artifact.jobs.processes import Processes, warm
 from jq.artifact.jobs.where import HERE, Workers
 from jq.artifact.jobs.work import Payload, Result, Work
+from jq.artifact.store import Cache
 from jq.base.errors import JqError
 from jq.base.progress import Progress, silent
 from jq.base.system.files import temporary_folder
@@ -28,7 +28,7 @@ def run_jobs(
     *,
     stage: str = "jobs",
     progress: Progress = silent,
-    kept: JobCache | None = None,
+    kept: Cache | None = None,
 ) -> Iterator[tuple[int, Result]]:
     """The number and result of every job, as each is done; in order where this process does them.
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from jq.artifact.jobs import HERE, JobCache, Result, Work, Workers, run_jobs, work_digest
+from jq.artifact.jobs import HERE, Result, Work, Workers, run_jobs, work_digest
+from jq.artifact.store import Cache
 from jq.base.progress import Progress
 from jq.driver.job import Job
 from jq.formats import Encoding
@@ -152,7 +153,7 @@ def _recovered(
     for item in items:
         work.look(item[0])
     work = work.elsewhere()
-    kept = JobCache(work_digest(work))
+    kept = Cache("job", work_digest(work))
     for i, found in run_jobs(work, items, workers, progress=told, kept=kept):
         yield items[i], found
 

@@ -14,7 +14,8 @@ from functools import partial
 
 import numpy as np
 
-from jq.artifact.jobs import JobCache, Result, Work, Workers, run_jobs, work_digest
+from jq.artifact.jobs import Result, Work, Workers, run_jobs, work_digest
+from jq.artifact.store import Cache
 from jq.base.progress import Progress
 from jq.ir import Program
 from jq.passes.base import PassContext
@@ -71,6 +72,6 @@ def find_gains(
     missing = missing[: (ROOM - gains.size) // gains_bytes(program, wanted.values())]
     items = [tuple(missing[i : i + BATCHES]) for i in range(0, len(missing), BATCHES)]
     work = RowGains(program, list(wanted.values()), list(cx.data or ()))
-    kept = JobCache(work_digest(work))
+    kept = Cache("job", work_digest(work))
     for _, found in run_jobs(work, items, workers, progress=progress, kept=kept):
         gains.unpack(found)

@@ -14,14 +14,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jq.artifact.store import Cache
 from jq.base.errors import UserError
 from jq.frontends.model import Batch, Model
 from jq.models._extras import need
-from jq.models._store import cached
 from jq.models._train import train_classifier
 from jq.models._tree import flatten, nest, spec
 
-RECIPE = 1  # raise it when anything that changes the trained weights changes
 TEST = 544
 STRIDES = (1, 2, 1)
 CLASSES = 10
@@ -116,11 +115,10 @@ def build(width: int = 16, epochs: int = 6, batch: int = 32) -> Model:
     """
     if batch < 1 or TEST % batch:
         raise UserError(f"batch {batch} does not divide the {TEST} test images", hint="try 32")
-    key = f"digits_cnn-{RECIPE}-{width}-{epochs}"
-    shapes = {name: array.shape for name, array in flatten(initial(width)).items()}
+    trained = Cache("model").of(["digits_cnn", width, epochs], lambda: train(width, epochs))
     return Model(
         fn=forward,
-        params=nest(cached(key, lambda: train(width, epochs), shapes)),
+        params=nest(trained),
         example_inputs=(spec((batch, 8, 8, 1), np.float32),),
         calibration=_batches(0, batch, max(4, -(-128 // batch))),
         evaluation=_batches(2, batch, TEST // batch),

@@ -11,13 +11,13 @@ there are more scales than calibration data could determine.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from jq.artifact.store import digest
 from jq.formats import Encoding, get_format
 from jq.formats.affine import affine_format, is_affine
 from jq.formats.blocks import sizes
@@ -57,11 +57,7 @@ class Tune(Recovery):
         stored = {
             n: blocks_of(program.chosen[n], cx.plan.weights[n]) for n in _tunable(program, cx)
         }
-        digest = hashlib.sha256()
-        for name in stored:
-            for array in program.chosen[name].values():
-                digest.update(np.ascontiguousarray(array).tobytes())
-        what = f"{self!r} {sorted(stored)} {digest.hexdigest()}"
+        what = f"{self!r} {digest({name: program.chosen[name] for name in sorted(stored)})}"
         try:
             scales = cx.found(program, what, lambda: self._scales(program, cx, stored))
         except Unsupported as reason:

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from jq.artifact.jobs import HERE, JobCache, Result, Work, Workers, in_order, run_jobs
+from jq.artifact.jobs import HERE, Result, Work, Workers, in_order, run_jobs
+from jq.artifact.store import Cache, program_digest
 from jq.base.errors import UserError
 from jq.base.progress import silent
 from jq.ir import Op, Program, at, dtype_of, enclosing, ir, shape_of
@@ -19,7 +20,6 @@ from jq.ir.markers import EDGE, edge_name, marker_kind
 from jq.ir.ops.base import Contraction
 from jq.ir.ops.lookup import rule_of
 from jq.ir.oracle.xla import XlaExecutable
-from jq.planning.calibration.digest import program_digest
 from jq.planning.calibration.observer import Observer, Stats, get_observer, not_finite
 from jq.planning.calibration.range import Range
 from jq.planning.calibration.ranges import Ranges, site
@@ -179,7 +179,7 @@ def calibrate(
     told = (lambda stage, share: progress(share or 0.0)) if progress else silent
     kept = None
     if not workers.inside:
-        kept = JobCache(f"calibrate {method} {relevant} {program_digest(program)}")
+        kept = Cache("job", ["calibrate", method, relevant, program_digest(program)])
     work = Observation(program, method, relevant)
     total: dict[str, Stats] = {}
     for stats in in_order(run_jobs(work, items, workers, progress=told, kept=kept)):

@@ -7,12 +7,13 @@ channel by channel.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
+
+from jq.artifact.store import digest
 
 ROUNDS = 1  # random directions of the output per batch
 ROOM = 64 << 20  # bytes; what does not fit is found again
@@ -65,11 +66,7 @@ class Gains:
 
     def digest(self) -> str:
         """All cached gains."""
-        found = hashlib.sha256()
-        for (name, sample), rows in sorted(self.known.items()):
-            found.update(f"{sample} {name} {rows.dtype} {rows.shape}\n".encode())
-            found.update(np.ascontiguousarray(rows).tobytes())
-        return found.hexdigest()
+        return digest([[key, self.known[key]] for key in sorted(self.known)])
 
     def packed(self, before: Collection[tuple[str, int]]) -> dict[str, np.ndarray]:
         """The gains that have become known since, by sample and name in one word."""

@@ -7,20 +7,17 @@ were found on the way, and a solution is found by a digest of all that it was so
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
+from jq.artifact.store import Arrays, digest
 from jq.ir import Program
 from jq.planning.moments.gains import Gains
 from jq.planning.moments.readers import Moments
 
 ROOM = 1 << 30  # bytes of moments that are kept
 Found = Mapping[str, Moments]
-Arrays = Mapping[str, np.ndarray]
 
 
 @dataclass
@@ -51,11 +48,7 @@ class MomentsCache:
 
     def solved(self, how: str, arrays: Arrays, solve: Callable[[], Arrays]) -> Arrays:
         """The result of `solve` for these arrays, kept for equal ones."""
-        digest = hashlib.sha256(how.encode())
-        for name, array in arrays.items():
-            digest.update(f"{name} {array.dtype} {array.shape}".encode())
-            digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-        key = digest.hexdigest()
+        key = digest(how, arrays)
         if key not in self._solved:
             self._solved[key] = solve()
         return self._solved[key]

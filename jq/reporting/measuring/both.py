@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from jq.artifact.jobs import JobCache, Result, Work, Workers, in_order, run_jobs
+from jq.artifact.jobs import Result, Work, Workers, in_order, run_jobs
+from jq.artifact.store import Cache, program_digest
 from jq.base.progress import Progress
 from jq.base.system.files import temporary_folder
 from jq.driver.compiled import CompiledModel, load
 from jq.ir import Program
 from jq.ir.oracle.xla import XlaExecutable
-from jq.planning.calibration.digest import program_digest
 from jq.reporting.measuring.evaluation import Evaluation
 
 Pair = tuple[list[np.ndarray], list[np.ndarray]]
@@ -60,20 +59,13 @@ class Both(Work):
             _ = found.executable  # holds its files from now on
             return found
 
-    def key(self) -> str:
-        """A digest of what a result depends on."""
-        digest = hashlib.sha256(program_digest(self.program).encode())
-        for content in (*self.files.values(), *self._parts()):
-            digest.update(hashlib.sha256(content).digest())
-        return f"compare {digest.hexdigest()}"
-
-    def _parts(self) -> Iterator[Any]:
-        if self.compiled is not None:
-            yield self.compiled.vmfb
-            weights = self.compiled.parameters
-            for name, array in (weights if isinstance(weights, Mapping) else {}).items():
-                yield name.encode()
-                yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+    def key(self) -> Any:
+        """All that a result depends on."""
+        parts: list[Any] = ["compare", program_digest(self.program), self.files]
+        if (made := self.compiled) is not None:
+            weights = made.parameters if isinstance(made.parameters, Mapping) else {}
+            parts += [[p.vmfb for p in made.programs], weights]
+        return parts
 
 
 def outputs_of_both(
@@ -82,7 +74,7 @@ def outputs_of_both(
     """The outputs of both models, call by call in order, made by `workers`."""
     work = Both.of(given.source.program, compiled)
     items = [tuple(map(np.asarray, call)) for call in given.calls]
-    kept = JobCache(work.key())
+    kept = Cache("job", work.key())
     results = run_jobs(work, items, workers, stage="compare", progress=progress, kept=kept)
     count = len(given.source.program.outputs)
     for found in in_order(results):

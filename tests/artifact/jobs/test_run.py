@@ -18,8 +18,8 @@ import pytest
 from joblib.externals.loky import process_executor
 
 from jq.artifact.jobs import HERE, Workers, as_workers, run_jobs
-from jq.artifact.jobs.job_cache import EVERY, JobCache
 from jq.artifact.jobs.processes import LEAK
+from jq.artifact.store import Cache
 from jq.base.errors import JqError, UserError
 from tests.support.jobs import ROOT, Squares, begun, cluster
 
@@ -27,7 +27,7 @@ ITEMS = list(range(12))
 ALL = {i: i * i for i in ITEMS}
 
 
-def squares(work: Squares, workers: Workers, kept: JobCache | None = None) -> dict[int, int]:
+def squares(work: Squares, workers: Workers, kept: Cache | None = None) -> dict[int, int]:
     return {i: int(r["square"]) for i, r in run_jobs(work, ITEMS, workers, kept=kept)}
 
 
@@ -60,14 +60,14 @@ def test_a_job_that_fails(tmp_path: Path) -> None:
 
 def test_what_was_found_is_kept(tmp_path: Path) -> None:
     (jobs := tmp_path / "jobs").mkdir()
-    kept = JobCache("a work", tmp_path / "kept")
+    kept = Cache("job", "a work", tmp_path / "kept")
     first = dict(zip(range(5), run_jobs(Squares(jobs), ITEMS, HERE, kept=kept), strict=False))
     assert len(first) == 5
     assert squares(Squares(jobs), Workers(2), kept) == ALL
     # The fifth was given before the generator was left, and is kept as well.
     assert begun(jobs) == dict.fromkeys(ITEMS, 1)
     assert squares(Squares(tmp_path / "nowhere"), HERE, kept) == ALL
-    assert JobCache("another", tmp_path / "kept").get(3) is None
+    assert Cache("job", "another", tmp_path / "kept").get(3) is None
 
 
 SCRIPT = """
@@ -151,7 +151,7 @@ class TestDask:
 
     def test_a_scheduler_that_ends(self, tmp_path: Path) -> None:
         (jobs := tmp_path / "jobs").mkdir()
-        kept, done = JobCache("a work", tmp_path / "kept"), []
+        kept, done = Cache("job", "a work", tmp_path / "kept"), []
         gone = pytest.raises(JqError, match=r"is gone: \d+ of 12 .* goes on")
         with cluster(tmp_path / "dask") as (address, running), gone:
             work = Squares(jobs, seconds=0.1)
@@ -219,18 +219,8 @@ def test_loky_has_the_limit_that_is_lifted() -> None:
     assert hasattr(process_executor, LEAK)
 
 
-def test_the_folder_is_read_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reading it takes longer the more results there are."""
-    looks: list[object] = []
-    monkeypatch.setattr("jq.artifact.jobs.job_cache.shrink", lambda *given: looks.append(given))
-    kept = JobCache("a work", tmp_path)
-    for i in range(2 * EVERY + 1):
-        kept.put(i, {"y": np.zeros(1)})
-    assert len(looks) == 3 and all(kept.get(i) for i in range(2 * EVERY + 1))
-
-
 def test_an_item_of_arrays_is_known_by_what_it_holds(tmp_path: Path) -> None:
-    kept, x = JobCache("a work", tmp_path), np.arange(6, dtype=np.float32)
+    kept, x = Cache("job", "a work", tmp_path), np.arange(6, dtype=np.float32)
     kept.put((1, x), {"y": x})
     assert np.array_equal((kept.get((1, x.copy())) or {})["y"], x)
     for other in ((2, x), (1, x.reshape(2, 3)), (1, x + 1), (1.0, x), ((1, x),)):

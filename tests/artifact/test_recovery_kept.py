@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jq
-from jq.artifact.cache.results import Results
+from jq.artifact.store import Cache, program_digest
 from jq.driver.job import prepare_job
 from jq.passes.recovery import gptq, smooth
 from jq.planning.calibration import run
@@ -50,8 +50,8 @@ def program(scale=1.0):
 
 
 def test_arrays_come_back_as_they_were(tmp_path):
-    Results(DATA, tmp_path).of(program(), "pass()", lambda: FOUND)
-    found = Results([[a.copy() for a in DATA[0]]], tmp_path).of(program(), "pass()", never)
+    Cache("recovery", DATA, tmp_path).of("pass()", lambda: FOUND)
+    found = Cache("recovery", [[a.copy() for a in DATA[0]]], tmp_path).of("pass()", never)
     assert list(found) == list(FOUND)
     for name, array in FOUND.items():
         assert found[name].dtype == array.dtype and found[name].shape == array.shape
@@ -61,28 +61,32 @@ def test_arrays_come_back_as_they_were(tmp_path):
 
 def test_everything_that_it_depends_on_is_in_the_key(tmp_path):
     other = TEXT.replace("stablehlo.dot %x, %w", "stablehlo.dot %x, %w, precision = [HIGH, HIGH]")
+    given = [
+        (DATA, program(), "a"),
+        (DATA, program(), "b"),
+        (DATA, program(2.0), "a"),
+        (DATA, load(other, dict(program().weights)), "a"),
+        *((DATA, load(constant(i)), "a") for i in range(2)),
+        ([[2 * DATA[0][0]]], program(), "a"),
+        (DATA * 2, program(), "a"),
+        (None, program(), "a"),
+    ]
     keys = [
-        Results(DATA, tmp_path).key(program(), "a"),
-        Results(DATA, tmp_path).key(program(), "b"),
-        Results(DATA, tmp_path).key(program(2.0), "a"),
-        Results(DATA, tmp_path).key(load(other, dict(program().weights)), "a"),
-        *(Results(DATA, tmp_path).key(load(constant(i)), "a") for i in range(2)),
-        Results([[2 * DATA[0][0]]], tmp_path).key(program(), "a"),
-        Results(DATA * 2, tmp_path).key(program(), "a"),
-        Results(None, tmp_path).key(program(), "a"),
+        Cache("recovery", data, tmp_path).path([program_digest(found), what]).name
+        for data, found, what in given
     ]
     assert len(set(keys)) == len(keys)
 
 
 @pytest.mark.parametrize("damage", [lambda b: b[:-1], lambda b: b"", lambda b: b"{}\n" + b])
 def test_damaged_entry_is_as_good_as_none(tmp_path, damage):
-    results = Results(DATA, tmp_path)
-    results.of(program(), "a", lambda: FOUND)
+    results = Cache("recovery", DATA, tmp_path)
+    results.of("a", lambda: FOUND)
     (path,) = tmp_path.iterdir()
     path.write_bytes(damage(path.read_bytes()))
-    again = results.of(program(), "a", lambda: {"e": np.ones(1)})
+    again = results.of("a", lambda: {"e": np.ones(1)})
     assert list(again) == ["e"]
-    assert list(results.of(program(), "a", never)) == ["e"]
+    assert list(results.of("a", never)) == ["e"]
 
 
 def test_second_compile_solves_nothing(monkeypatch, tmp_path):
@@ -115,7 +119,7 @@ def test_later_passes_know_the_same_gains(tmp_path):
             return {"w": np.full(4, sample, np.float32)}
 
     def found(*samples, known=()):
-        cx = replace(job.prepared, gains=Gains(), results=Results(DATA, tmp_path))
+        cx = replace(job.prepared, gains=Gains(), results=Cache("recovery", DATA, tmp_path))
         for sample in known:
             cx.gains.of(["w"], sample, DATA[0], Rows)
 

@@ -13,13 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jq.artifact.cache import modules as cache
-from jq.artifact.cache.modules import compile_cached, key_of
+from jq.artifact import modules
+from jq.artifact.modules import compile_cached
+from jq.artifact.store import digest, entries
 from jq.base.errors import CompilerError
 from jq.frontends.model import Model
 from jq.frontends.tracing import trace
 from jq.ir import Program
-from jq.iree import cpu
 from jq.iree.compiler import HOST_FLAGS, Compilation, compile_module
 from jq.iree.handover import handover
 from tests.iree.helpers import make_program
@@ -39,40 +39,31 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
         seen.append(source)
         return Compilation(source[:1] * 1000, "module {}", 1.5)
 
-    monkeypatch.setattr(cache, "compile_module", fake)
+    monkeypatch.setattr(modules, "compile_module", fake)
     return seen
 
 
 def test_second_run_is_the_first_ones_result(tmp_path: Path) -> None:
-    first = compile_cached(ADD, directory=tmp_path)
-    assert compile_cached(ADD, directory=tmp_path) == first
+    first = compile_cached(ADD, root=tmp_path)
+    assert compile_cached(ADD, root=tmp_path) == first
     fresh = compile_module(ADD)
     assert (first.vmfb, first.program) == (fresh.vmfb, fresh.program)
 
 
 def test_hits_and_misses(runs: list[bytes], tmp_path: Path) -> None:
     for source in (b"a", b"a", b"b", b"a"):
-        assert compile_cached(source, directory=tmp_path).vmfb == source * 1000
-    compile_cached(b"a", directory=tmp_path, flags=[*HOST_FLAGS, "--x"])
+        assert compile_cached(source, root=tmp_path).vmfb == source * 1000
+    compile_cached(b"a", root=tmp_path, flags=[*HOST_FLAGS, "--x"])
     assert runs == [b"a", b"b", b"a"]
 
 
-def test_key_depends_on_all_that_matters(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = {key_of(b"a", ()), key_of(b"b", ()), key_of(b"a", ("--x",)), key_of(b"a", ("--y",))}
-    monkeypatch.setattr(cache, "version", lambda _: "9.9")
-    keys.add(key_of(b"a", ()))
-    monkeypatch.setattr(cpu, "host", lambda: cpu.Cpu("x86_64", frozenset({"avx"})))
-    keys.add(key_of(b"a", ()))
-    assert len(keys) == 6
-
-
 def test_damaged_entries_are_compiled_again(runs: list[bytes], tmp_path: Path) -> None:
-    compile_cached(b"a", directory=tmp_path)
+    compile_cached(b"a", root=tmp_path)
     (entry,) = tmp_path.iterdir()
     whole = entry.read_bytes()
-    for damaged in (b"", b"{}\n", b"\xff", whole[:-1], whole[:-1] + b"?", b"[]\n" + whole):
+    for damaged in (b"", b"{}\n", b"\xff", whole[:-1], whole[:-1] + b"!", b"[]\n" + whole):
         entry.write_bytes(damaged)
-        assert compile_cached(b"a", directory=tmp_path).vmfb == b"a" * 1000
+        assert compile_cached(b"a", root=tmp_path).vmfb == b"a" * 1000
     assert len(runs) == 7
     assert entry.read_bytes() == whole
 
@@ -80,18 +71,18 @@ def test_damaged_entries_are_compiled_again(runs: list[bytes], tmp_path: Path) -
 def test_an_entry_under_the_name_of_another_is_not_believed(
     runs: list[bytes], tmp_path: Path
 ) -> None:
-    compile_cached(b"a", directory=tmp_path)
+    compile_cached(b"a", root=tmp_path)
     (first,) = tmp_path.iterdir()
-    compile_cached(b"b", directory=tmp_path)
+    compile_cached(b"b", root=tmp_path)
     (second,) = {*tmp_path.iterdir()} - {first}
     shutil.copy(first, second)
-    assert compile_cached(b"b", directory=tmp_path).vmfb == b"b" * 1000
+    assert compile_cached(b"b", root=tmp_path).vmfb == b"b" * 1000
     assert len(runs) == 3
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder", "device", "circle"])
 def test_what_is_no_file_is_no_entry(kind: str, runs: list[bytes], tmp_path: Path) -> None:
-    compile_cached(b"a", directory=tmp_path)
+    compile_cached(b"a", root=tmp_path)
     (entry,) = tmp_path.iterdir()
     entry.unlink()
     if kind == "pipe":
@@ -100,27 +91,27 @@ def test_what_is_no_file_is_no_entry(kind: str, runs: list[bytes], tmp_path: Pat
         entry.mkdir()
     else:
         entry.symlink_to("/dev/zero" if kind == "device" else entry.name)
-    assert compile_cached(b"a", directory=tmp_path).vmfb == b"a" * 1000
+    assert compile_cached(b"a", root=tmp_path).vmfb == b"a" * 1000
     assert len(runs) == 2
 
 
 def test_least_recently_used_goes_first(runs: list[bytes], tmp_path: Path) -> None:
     for i, source in enumerate((b"a", b"b", b"c")):
-        compile_cached(source, directory=tmp_path, limit=4000)
-        os.utime(tmp_path / f"{key_of(source, HOST_FLAGS)}.compiled", (i, i))
-    compile_cached(b"a", directory=tmp_path, limit=4000)  # used now
-    compile_cached(b"d", directory=tmp_path, limit=4000)
+        compile_cached(source, root=tmp_path, limit=4000)
+        os.utime(max(entries(tmp_path)).path, (i, i))
+    compile_cached(b"a", root=tmp_path, limit=4000)  # used now
+    compile_cached(b"d", root=tmp_path, limit=4000)
     for source in (b"a", b"c", b"d"):
-        compile_cached(source, directory=tmp_path, limit=4000)
+        compile_cached(source, root=tmp_path, limit=4000)
     assert runs == [b"a", b"b", b"c", b"d"]
-    compile_cached(b"b", directory=tmp_path, limit=4000)
+    compile_cached(b"b", root=tmp_path, limit=4000)
     assert runs[-1] == b"b"
 
 
 def test_a_cache_that_cannot_be_written_is_none(runs: list[bytes], tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("not a directory")
-    assert compile_cached(b"a", directory=blocked).vmfb == b"a" * 1000
+    assert compile_cached(b"a", root=blocked).vmfb == b"a" * 1000
     assert blocked.read_text() == "not a directory"
 
 
@@ -128,9 +119,9 @@ def test_errors_are_not_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     def fail(*_: Any, **__: Any) -> Compilation:
         raise CompilerError("no")
 
-    monkeypatch.setattr(cache, "compile_module", fail)
+    monkeypatch.setattr(modules, "compile_module", fail)
     with pytest.raises(CompilerError):
-        compile_cached(b"a", directory=tmp_path)
+        compile_cached(b"a", root=tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -146,12 +137,12 @@ DENSE = """func.func public @main(%x: tensor<4x600xf32>, %w: tensor<4x600xf32>,
 def handover_keys() -> list[str]:
     weights = {"w": np.ones((4, 600), np.float32), "v": np.ones((4, 600), np.int8)}
     program = make_program(DENSE, weights)
-    return [key_of(handover(program, inline_limit=n).bytecode, ()) for n in (0, 1 << 20)]
+    return [digest(handover(program, inline_limit=n).bytecode) for n in (0, 1 << 20)]
 
 
 def test_hand_over_is_the_same_in_every_process() -> None:
     """Else nothing would ever be found."""
-    script = "from tests.artifact.cache.test_cache import handover_keys; print(*handover_keys())"
+    script = "from tests.artifact.test_modules import handover_keys; print(*handover_keys())"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120
     )
@@ -168,7 +159,5 @@ def test_a_model_is_found_from_another_line() -> None:
     moved = traced(lambda x: jnp.tanh(x) @ jnp.ones((8, 8)))
     other = traced(lambda x: jnp.tanh(x) @ jnp.ones((8, 4)))
     assert first.bytecode() == moved.bytecode()
-    key, same, another = (
-        key_of(handover(program).bytecode, ()) for program in (first, moved, other)
-    )
+    key, same, another = (digest(handover(program).bytecode) for program in (first, moved, other))
     assert key == same != another

@@ -1,1 +1,0 @@
-"""Stores in the cache directory, kept between runs: compiled modules, results of long passes."""

@@ -1,0 +1,277 @@
+"""The one store of what is kept between runs, in the user's cache directory.
+
+An entry is found by a digest of all that it depends on: the code of this package, the packages
+that compute, the processor, and the inputs. It is a file of arrays by name, or a folder (the
+programs of a language model). Once all together exceed `LIMIT`, those not used for longest go.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+
+from jq.base.errors import UserError
+from jq.base.system.cache_folder import cache_folder, make_private
+from jq.base.system.files import read_input, sha256
+from jq.base.system.processor import this_processor
+
+if TYPE_CHECKING:  # a process that generates text does not load it
+    from jq.ir import Program
+
+LIMIT = 24 << 30  # bytes of all entries
+ABANDONED = 3600.0  # seconds after which nobody writes an entry any more
+KINDS = {
+    "module": "modules that IREE compiled",
+    "recovery": "results of calibration and of recovery passes",
+    "job": "results of jobs",
+    "search": "measurements of searches",
+    "language": "programs and packed weights of language models",
+    "model": "weights of built-in models",
+    "file": "digests of model files",
+}
+_NAME = re.compile(f"({'|'.join(KINDS)})-[0-9a-f]{{64}}")
+_UNFINISHED = ".part"
+_PACKAGES = (
+    "jax",
+    "jaxlib",
+    "ml_dtypes",
+    "numpy",
+    "scipy",
+    "iree-base-compiler",
+    "iree-base-runtime",
+)
+_PART = 64  # the folder is looked at again when this part of the limit was written
+_TICK = 2.0  # seconds, of the coarsest clock that a file system tells the time of a change by
+_unseen: dict[Path, int] = {}  # bytes written by this process since it looked
+Arrays = Mapping[str, np.ndarray]
+
+
+def digest(*values: Any) -> str:
+    """SHA-256 of None, numbers, texts, bytes, arrays, and sequences, sets and mappings of these:
+    the same for equal values of equal types in equal order, and for no others."""
+    found = hashlib.sha256()
+    _add(found, values)
+    return found.hexdigest()
+
+
+def _add(found: hashlib._Hash, value: Any) -> None:
+    if value is None or isinstance(value, bool | int | float):
+        found.update(f"{type(value).__name__} {value!r};".encode())
+    elif isinstance(value, str | bytes):
+        content = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+        found.update(f"{type(value).__name__} {len(content)};".encode())
+        found.update(content)
+    elif isinstance(value, Mapping | Set | Sequence):
+        kind, parts = "list", list(value)
+        if isinstance(value, Mapping):
+            kind, parts = "map", [part for item in value.items() for part in item]
+        elif isinstance(value, Set):
+            kind, parts = "set", sorted(map(digest, value))
+        found.update(f"{kind} {len(parts)};".encode())
+        for part in parts:
+            _add(found, part)
+    else:
+        array = np.asarray(value)
+        found.update(f"{array.dtype.name}{array.shape};".encode())
+        found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+
+
+def program_digest(program: Program) -> str:
+    """The digest of a program's text and of its weights: the same wherever it was traced from."""
+    return digest(program.text(whole=True), program.weights)
+
+
+@cache
+def versions() -> list[str]:
+    """The versions of the packages that compute, and a digest of this package's own files."""
+    own = Path(__file__).parents[1]
+    files = [p for p in sorted(own.rglob("*")) if p.is_file() and p.suffix != ".pyc"]
+    code = digest([(str(p.relative_to(own)), p.read_bytes()) for p in files])
+    return [*map(_version, _PACKAGES), code]
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+class Cache:
+    """The entries of one kind, with what they all depend on besides their inputs.
+
+    Args:
+        kind: one of `KINDS`.
+        context: anything that `digest` takes; it is looked at when the first entry is.
+        root: a folder instead of the one in the user's cache directory.
+    """
+
+    def __init__(
+        self, kind: str, context: Any = None, root: Path | None = None, limit: int = LIMIT
+    ) -> None:
+        assert kind in KINDS
+        self.kind, self._given = kind, context
+        self.root, self.limit = root or cache_folder("store"), limit
+
+    @cached_property
+    def _context(self) -> str:
+        here = this_processor()
+        return digest(versions(), here.machine, here.model, here.flags, self._given)
+
+    def path(self, inputs: Any) -> Path:
+        """The place of an entry, which is not made."""
+        return self.root / f"{self.kind}-{digest(self._context, inputs)}"
+
+    def get(self, inputs: Any) -> dict[str, np.ndarray] | None:
+        """An entry's arrays; None where there is none, or it is damaged."""
+        path = self.path(inputs)
+        found = read(path, path.name)
+        if found is not None:
+            with suppress(OSError):
+                os.utime(path)  # used now
+        return found
+
+    def put(self, inputs: Any, arrays: Arrays) -> None:
+        """Keeps an entry. Where nothing can be written, a later run takes longer, no more."""
+        path = self.path(inputs)
+        content = packed(path.name, arrays)
+        with suppress(OSError):
+            make_private(self.root)
+            _replace(path, content)
+            left = _unseen.get(self.root, self.limit) + len(content)
+            _unseen[self.root] = left
+            if left > self.limit // _PART:
+                shrink(self.root, self.limit)
+
+    def of(self, inputs: Any, make: Callable[[], Arrays]) -> Arrays:
+        """What `make` returns, or returned in an earlier run."""
+        if (found := self.get(inputs)) is not None:
+            return found
+        made = make()
+        self.put(inputs, made)
+        return made
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Writes an entry wholly or not at all."""
+    handle, name = tempfile.mkstemp(dir=path.parent, suffix=_UNFINISHED)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.replace(name, path)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+# The form of an entry: one line of JSON (names, types, shapes and a checksum), then the arrays.
+
+
+def packed(name: str, arrays: Arrays) -> bytes:
+    """The bytes of an entry of this name."""
+    body = b"".join(np.ascontiguousarray(a).tobytes() for a in arrays.values())
+    fields = [[key, a.dtype.name, list(a.shape)] for key, a in arrays.items()]
+    return (
+        json.dumps({"arrays": fields, "sha256": digest(name, fields, body)}).encode() + b"\n" + body
+    )
+
+
+def read(path: Path, name: str) -> dict[str, np.ndarray] | None:
+    """The arrays of an entry; None where it is damaged, or was written under another name."""
+    try:
+        line, _, body = read_input(path).partition(b"\n")
+        head = json.loads(line)
+        if digest(name, head["arrays"], body) != head["sha256"]:
+            return None
+        found, start = {}, 0
+        for key, kind, shape in head["arrays"]:
+            dtype, count = np.dtype(getattr(ml_dtypes, kind, kind)), int(np.prod(shape))
+            found[key] = np.frombuffer(body, dtype, count, start).reshape(shape).copy()
+            start += count * dtype.itemsize
+        return found
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, UserError):
+        return None
+
+
+@dataclass(frozen=True, order=True)
+class Entry:
+    """`used` is the time of the last use, in seconds."""
+
+    used: float
+    path: Path
+    kind: str
+    bytes: int
+
+
+def entries(root: Path | None = None) -> Iterator[Entry]:
+    """All entries of a store, and nothing else that lies there."""
+    with suppress(OSError):
+        for path in (root or cache_folder("store")).iterdir():
+            if match := _NAME.fullmatch(path.name):
+                with suppress(OSError):  # another process may remove it, too
+                    files = path.iterdir() if path.is_dir() else [path]
+                    size = sum(f.lstat().st_size for f in files)
+                    yield Entry(path.lstat().st_mtime, path, match[1], size)
+
+
+def remove(entry: Entry) -> None:
+    if entry.path.is_dir() and not entry.path.is_symlink():
+        shutil.rmtree(entry.path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            entry.path.unlink()
+
+
+def shrink(root: Path, limit: int = LIMIT, spared: Path | None = None) -> None:
+    """Removes entries, the longest unused first and never `spared`, until all together fit into
+    `limit` bytes, and what a process that was killed left half written."""
+    for path in root.glob(f"*{_UNFINISHED}"):
+        with suppress(OSError):
+            if time.time() - path.stat().st_mtime > ABANDONED:
+                path.unlink()
+    found = sorted(entries(root))
+    excess = sum(entry.bytes for entry in found) - limit
+    for entry in found:
+        if excess <= 0:
+            break
+        if entry.path != spared:
+            remove(entry)
+            excess -= entry.bytes
+    _unseen[root] = 0
+
+
+def file_digest(files: Sequence[Path], root: Path | None = None) -> str:
+    """SHA-256 of the names and contents of files, which are kept for as long as the system says
+    that nobody has written to them: the time of a file's last change (`ctime`) can not be set, as
+    its other times can. One that changed a moment ago may change again within the same tick.
+
+    Raises:
+        UserError: one cannot be read.
+    """
+    try:
+        stats = [file.stat() for file in files]
+        facts = [[s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns] for s in stats]
+        known = Cache("file", root=root)
+        key = [[str(file.resolve()) for file in files], facts]
+        if (found := known.get(key)) is not None:
+            return bytes(found["sha256"]).decode()
+        made = digest([(file.name, sha256(file)) for file in files])
+    except OSError as error:
+        raise UserError(f"cannot read: {error.strerror}", location=str(files[0])) from error
+    if time.time() - max((s.st_ctime for s in stats), default=0) > _TICK:
+        known.put(key, {"sha256": np.frombuffer(made.encode(), np.uint8)})
+    return made
