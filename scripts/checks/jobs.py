@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import jq
-from jq.artifact.store import entries
+from jq.artifact.store import entries, remove
 from jq.base.errors import JqError
 from jq.frontends.model import batches
 from jq.frontends.tracing.source import load_model
@@ -137,12 +137,12 @@ def kills(name: str, samples: int, folder: Path, victims: list[str]) -> list[Any
         method = "calibration.method=" + ("mse" if victim else "entropy")
         calibrate = lambda w, m=method: jq.calibrate(model, settings=[m], workers=w)  # noqa: E731
         rows.append(killed("calibrate", calibrate, kept, victim))
-        for path in jobs.glob("*.job"):
-            path.unlink()
+        for entry in entries(root):
+            remove(entry)
         compare = lambda w: jq.compare(model, compiled, calls, workers=w)  # noqa: E731
         rows.append(killed("compare", compare, kept, victim))
-        for path in jobs.glob("*.job"):
-            path.unlink()
+        for entry in entries(root):
+            remove(entry)
     return rows
 
 
