@@ -159,7 +159,7 @@ class Cache:
                 shrink(self.root, self.limit)
 
     def of(self, inputs: Any, make: Callable[[], Arrays]) -> Arrays:
-        """What `make` returns, or returned in an earlier run."""
+        """The result of `make`, or of an earlier run."""
         if (found := self.get(inputs)) is not None:
             return found
         made = make()
