@@ -1,4 +1,4 @@
-"""What a search has measured so far, in a file: an interrupted search goes on from there."""
+"""The measurements of a search so far, in a file: an interrupted search goes on from there."""
 
 from __future__ import annotations
 
