@@ -76,9 +76,9 @@ class OpLimits(Strict):
     """Pairs of formats, activations first, that this kind of op multiplies. Without it, those of
     the device."""
     weight_granularities: tuple[WeightGranularity, ...] | None = None
-    """What may share a scale of this op's weights. Without it, what the device says."""
+    """Groups that may share a scale of this op's weights. Without it, those of the device."""
     constant_weights: bool = False
-    """Whether one operand has to be a weight, so that two activations cannot be multiplied."""
+    """True if one operand has to be a weight, so that two activations cannot be multiplied."""
     max_rank: Positive | None = None
     """The largest number of axes of an operand or result."""
     max_size: Positive | None = None
@@ -95,12 +95,11 @@ class OpLimits(Strict):
     max_dilation: Positive | None = None
     """The largest dilation along an axis."""
     equal_padding: bool = False
-    """Whether both sides of an axis need the same padding, or one more at the end (`SAME`)."""
+    """True if both sides of an axis need the same padding, or one more at the end (`SAME`)."""
     transposed: bool = True
-    """Whether transposed convolutions exist (zeros between the elements of the input)."""
+    """True if transposed convolutions exist (zeros between the elements of the input)."""
     groups: Literal["any", "depthwise", "none"] = "any"
-    """Which grouped convolutions exist: any, depthwise ones alone (every channel is a group), or
-    none."""
+    """Grouped convolutions that exist: any, depthwise ones (every channel is a group), or none."""
     max_channels: Positive | None = None
     """The largest number of input or output channels; for a product, the length of its sum and its
     number of columns."""
@@ -115,13 +114,13 @@ class Device(Strict):
     """The pairs of integer formats that are multiplied, activations first. Weight-only products
     (`float x int4`) need no entry if `float_products` is true."""
     float_products: bool = True
-    """Whether the device multiplies with a float operand."""
+    """True if the device multiplies with a float operand."""
     tensors: tuple[FormatName, ...] = ("int8", "int16")
     """The formats in which integers are added, normalized or put through softmax."""
     weight_granularities: tuple[WeightGranularity, ...] = WEIGHTS
-    """What may share a scale of a weight."""
+    """Groups that may share a scale of a weight."""
     activation_granularities: tuple[ActivationGranularity, ...] = ACTIVATIONS
-    """What may share a scale of an activation."""
+    """Groups that may share a scale of an activation."""
     weight_schemes: tuple[Scheme, ...] = ("symmetric", "asymmetric")
     """`symmetric` alone means that zero points of weights have to be 0."""
     activation_schemes: tuple[Scheme, ...] = ("symmetric", "asymmetric")
@@ -130,16 +129,16 @@ class Device(Strict):
     """The zero points that activations of a format may have, `any` or `zero`; `any` for formats
     that are not named."""
     dynamic: bool = True
-    """Whether ranges may be found while the program runs."""
+    """True if ranges may be found while the program runs."""
     static: bool = True
-    """Whether ranges may come from calibration."""
+    """True if ranges may come from calibration."""
     integer_only: bool = False
-    """Whether the device has no float unit."""
+    """True if the device has no float unit."""
     ops: tuple[str, ...] | None = None
     """The StableHLO names of the ops that the device computes on quantized values. Without it,
     every op that the compiler knows."""
     functions: tuple[Function, ...] = FUNCTIONS
-    """What else is computed on quantized values: functions of single elements by a table, softmax,
+    """Other functions on quantized values: those of single elements by a table, softmax,
     normalizations, quotients of two tensors, comparisons."""
     table_entries: int = Field(1 << 16, ge=0)
     """The largest number of codes that a table may have: 256 for int8, 65536 for int16."""
@@ -147,12 +146,12 @@ class Device(Strict):
     """Bits of a bias that is added to an accumulator; a bias that does not fit is added after the
     rescale."""
     rounding: Rounding = "double"
-    """How a rescale rounds: `double` as in TFLite's reference kernels and TOSA's DOUBLE_ROUND,
+    """The rounding of a rescale: `double` as in TFLite's reference kernels and TOSA's DOUBLE_ROUND,
     `single` as in XNNPACK, ONNX Runtime and TOSA's SINGLE_ROUND."""
     rescale_bits: Literal[64, 32] = 64
-    """Whether a rescale may use elements of 64 bits; with 32 it gives the same numbers."""
+    """Bits of a rescale's elements, at most; with 32 it gives the same numbers."""
     factors: Literal["any", "scales"] = "any"
-    """What a rescale multiplies by: any number, or `scales`: the input's scale times one float32
+    """The factors of a rescale: any number, or `scales`: the input's scale times one float32
     number, by the result's scale, from which TFLite's kernels derive their mantissas."""
     limits: dict[str, OpLimits] = {}
     """Limits by kind of op: a StableHLO name, or `depthwise` for such convolutions. `default`
@@ -192,4 +191,4 @@ class Hardware(Strict):
     dram_bytes_per_cycle: Rate
     """Bytes to and from memory off the chip, where weights lie."""
     op_cycles: float = Field(0, ge=0, allow_inf_nan=False)
-    """What starting a layer takes, whatever it does."""
+    """Cycles to start a layer, whatever it does."""

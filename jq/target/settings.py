@@ -63,10 +63,9 @@ class TensorSettings(Strict):
     format: FormatName = FLOAT
     """The number format of the quantized values; `float` leaves the tensors as they are."""
     granularity: Granularity = "per-channel"
-    """What shares one scale: the whole tensor, a channel, a token (a row), or a block of a
-    channel."""
+    """Elements with one scale: the tensor, a channel, a token (a row), or a block of a channel."""
     block_size: int = Field(32, ge=1, le=1 << 16)
-    """How many neighbouring elements share a scale with `granularity=per-block`."""
+    """Number of neighbouring elements that share a scale with `granularity=per-block`."""
     scheme: Literal["symmetric", "asymmetric"] = "symmetric"
     """`symmetric`: zero is code 0; `asymmetric`: a zero point says which code is zero."""
     scale_type: Literal["float32", "float16", "bfloat16"] = "float32"
@@ -98,11 +97,11 @@ class ActivationSettings(TensorSettings):
     """Quantization of what contractions read."""
 
     granularity: Granularity = "per-token"
-    """What shares one scale: the whole tensor, a channel, a token (a row), or a block of a row."""
+    """Elements with one scale: the tensor, a channel, a token (a row), or a block of a row."""
     scheme: Literal["symmetric", "asymmetric"] = "asymmetric"
     """`symmetric`: zero is code 0; `asymmetric`: a zero point says which code is zero."""
     mode: Literal["dynamic", "static"] = "dynamic"
-    """Whether ranges are found while the program runs, or by calibration."""
+    """`dynamic`: ranges are found while the program runs; `static`: by calibration."""
     residual: FormatName | None = None
     """In integer-only programs, the format of tensors that no product reads: residual sums, inputs
     of normalizations and of softmax. Without it they have the format of other activations."""
@@ -112,9 +111,9 @@ class CalibrationSettings(Strict):
     """Choice of ranges from the calibration data."""
 
     method: str = "minmax"
-    """How a range is chosen from the values that were seen."""
+    """The way to choose a range from the values that were seen."""
     relevant: bool = False
-    """Whether ranges leave out rows that a mask removes later, such as padding."""
+    """True if ranges leave out rows that a mask removes later, such as padding."""
 
 
 class CacheSettings(Strict):
@@ -143,7 +142,7 @@ class Settings(Strict):
     kv_cache: CacheSettings = CacheSettings()
     storage: StorageSettings = StorageSettings()
     activation_products: Literal["int8", "float"] = "float"
-    """How products of two activations (attention) are computed."""
+    """The arithmetic of products of two activations (attention)."""
     attention_precision: Literal["float32", "bfloat16"] = "float32"
     """The type of the operands of float attention, if the processor multiplies that type; sums
     stay float32."""
@@ -152,16 +151,16 @@ class Settings(Strict):
     min_elements: int = Field(1, ge=0)
     """Weights with fewer elements stay float."""
     recovery: bool | tuple[str, ...] = True
-    """Which recovery passes run: `true`, those that are on by default; `false`, none; or those
+    """The recovery passes that run: `true`, those that are on by default; `false`, none; or those
     that are named."""
     float_type: Literal["own", "float32", "bfloat16", "float16"] = "own"
     """The type in which products that stay float are computed; `own` is the model's own type."""
     placement: Literal["early", "hybrid", "late"] = "hybrid"
-    """Where activations are quantized: `late`, just before contractions; `hybrid`, where that
+    """Place where activations are quantized: `late`, just before contractions; `hybrid`, where it
     costs least, with the same codes; `early`, from the input on for as long as ops have an integer
     form, with calibrated ranges."""
     convolution_sums: Literal["float", "codes"] = "codes"
-    """What the residual sum of a convolutional network adds if ranges are static: floats, or the
+    """The terms of the residual sum of a convolutional network if ranges are static: floats, or the
     values after rounding to codes, which are stored in int8."""
     strict_encodings: bool = False
     """Refuses a model that brings quantized weights which cannot be kept as they are; without it,
