@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 import shutil
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +22,39 @@ from tests.docs.blocks import ROOT
 from tests.support.decoders import write_gguf
 
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
+QUESTIONS = {"What", "Whether", "How", "Where", "Which", "Why"}
+PENDING = {"language", "device", "mixed_precision", "iree_mends"}
 
 
 def test_no_docstring_begins_in_the_middle_of_a_sentence() -> None:
     found = [
-        f"{path.relative_to(ROOT)}: {text.splitlines()[0]}"
-        for path in sorted((ROOT / "jq").rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, DOCUMENTED) and (text := ast.get_docstring(node))
+        f"{path.relative_to(ROOT)}:{number}: {text}"
+        for path, number, text in docstrings()
         if text.startswith(("Of ", "And ", "Or ", "But "))
     ]
     assert not found
+
+
+def test_docstrings_begin_with_the_thing() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {text}"
+        for path, number, text in docstrings()
+        if text.partition(" ")[0] in QUESTIONS and not PENDING & set(path.parts)
+    ]
+    assert not found, "name the thing instead: " + "\n".join(found)
+
+
+@cache
+def docstrings() -> list[tuple[Path, int, str]]:
+    """The first line of every docstring of `jq`, those of attributes included, and its place."""
+    return [
+        (path, statement.lineno, inspect.cleandoc(statement.value.value).partition("\n")[0])
+        for path in sorted((ROOT / "jq").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        for statement in (node.body if isinstance(node, DOCUMENTED) else ())
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+        if isinstance(statement.value.value, str)
+    ]
 
 
 EXAMPLE = re.compile(r"^Example:\n    ```python\n(.*?)\n    ```", re.MULTILINE | re.DOTALL)
