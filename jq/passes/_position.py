@@ -1,4 +1,4 @@
-"""Where a slice or an update lies."""
+"""Positions of slices and updates."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Step:
         return make_pass(self.name, self.options)
 
     def reason(self) -> str:
-        """Why the pass is there, and where it is."""
+        """The reason for the pass, and its place."""
         kind = known_passes()[self.name]
         told = [kind.defects()[0].what] if issubclass(kind, Mend) else []
         return "; ".join([*told, *filter(None, [self.why])])
