@@ -7,6 +7,8 @@ from jq.language.decoder.checkpoints import (  # noqa: F401 - methods are found 
     float8,
     gptq,
     mlx,
+    modelopt,
+    mxfp4,
 )
 from jq.language.decoder.checkpoints.method import unpacked_tensors
 

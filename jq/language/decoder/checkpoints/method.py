@@ -106,23 +106,30 @@ class Method:
     marks: tensors that only a quantized module has.
     parts: all tensors that belong to such a module, but for its bias.
     read: the module's weight as `weight`, and `order` where its columns stand in another one.
+    joint: what stands between a module's name and a part's.
     """
 
     name: str
     marks: frozenset[str]
     parts: frozenset[str]
     read: Callable[[Layer], Mapping[str, Leaf]]
+    joint: str = "."
 
 
+# Methods whose files are another's, by `quant_method` and `packing_format`.
+SAME = {
+    ("auto-round", "auto_round:auto_gptq"): "gptq",
+    ("auto-round", "auto_round:auto_awq"): "awq",
+}
 METHODS: dict[str, Method] = {}
 
 
-def method(name: str, marks: str, others: str) -> Callable[[Any], Any]:
+def method(name: str, marks: str, others: str, joint: str = ".") -> Callable[[Any], Any]:
     """Registers a function that reads the modules of a method; names are parted by spaces."""
 
     def register(read: Callable[[Layer], Mapping[str, Leaf]]) -> Any:
         own = frozenset(marks.split())
-        METHODS[name] = Method(name, own, own | frozenset(others.split()), read)
+        METHODS[name] = Method(name, own, own | frozenset(others.split()), read, joint)
         return read
 
     return register
@@ -135,6 +142,7 @@ def unpacked_tensors(config: Mapping[str, Any], tensors: Tensors, where: str) ->
         UserError: the method, or how it stored a weight, is not known.
     """
     name = str(config.get("quant_method"))
+    name = SAME.get((name, str(config.get("packing_format"))), name)
     if name not in METHODS:
         raise UserError(
             f"the checkpoint is quantized by {name!r}, which is not known",
@@ -146,16 +154,16 @@ def unpacked_tensors(config: Mapping[str, Any], tensors: Tensors, where: str) ->
     modules: dict[str, dict[str, np.ndarray]] = {}
     for tensor, array in tensors.items():
         # The longest: `weight.absmax` begins with the name of another part.
-        ends = [part for part in found.parts if tensor.endswith(f".{part}")]
+        ends = [part for part in found.parts if tensor.endswith(found.joint + part)]
         if not ends:
             plain[tensor] = array
             continue
         part = max(ends, key=len)
-        modules.setdefault(tensor.removesuffix(f".{part}"), {})[part] = array
+        modules.setdefault(tensor.removesuffix(found.joint + part), {})[part] = array
     for module, own in modules.items():
         if found.marks & own.keys():
             made = found.read(Layer(module, own, config, where))
-            plain |= {f"{module}.{part}": leaf for part, leaf in made.items()}
+            plain |= {f"{module}.{part}".removesuffix("."): leaf for part, leaf in made.items()}
         else:
-            plain |= {f"{module}.{part}": array for part, array in own.items()}
+            plain |= {module + found.joint + part: array for part, array in own.items()}
     return plain
