@@ -68,6 +68,15 @@ def generate(
     repeat_penalty: Annotated[
         float, typer.Option(metavar="X", help="Above 1: less of what was said a moment ago.")
     ] = 1.0,
+    presence_penalty: Annotated[
+        float, typer.Option(metavar="X", help="Taken from logits of what was said a moment ago.")
+    ] = 0.0,
+    frequency_penalty: Annotated[
+        float, typer.Option(metavar="X", help="Likewise, for each time that it was said.")
+    ] = 0.0,
+    lookup: Annotated[
+        int, typer.Option(metavar="N", help="Try N tokens that followed the same ones before.")
+    ] = 0,
     seed: Annotated[int, typer.Option(metavar="N", help="Of what is drawn.")] = 0,
     stop: Annotated[
         list[str] | None, typer.Option(metavar="TEXT", help="End before this text; repeatable.")
@@ -92,9 +101,11 @@ def generate(
     from jq.language.sampling import Sampling
 
     start = time.perf_counter()
-    drawn = Sampling(temperature, top_k, top_p, min_p, repeat_penalty)
+    penalties = (repeat_penalty, presence_penalty, frequency_penalty)
+    drawn = Sampling(temperature, top_k, top_p, min_p, *penalties)
     given: Any = _prompt(out, prompt, prompt_file, chat=chat, system=system)
     choices = {**vars(drawn), "seed": seed, "stop": stop or (), "max_tokens": max_tokens}
+    choices |= {"lookup": lookup}
     with out.progress() as progress:
         loaded = LanguageModel(
             model,

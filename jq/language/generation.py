@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from jq.language.sampling import RECENT, Sampling
+from jq.language.sampling import RECENT, Sampling, likeliest, logprobs, looked_up
 from jq.language.session import Session
 from jq.language.store import Options
 from jq.language.tokenizer import Tokenizer
@@ -55,7 +55,13 @@ class Generation(Iterator[int]):
     `stop`, which the text ends before), "length" or "context".
 
     `session`: a sequence to go on with, of which the tokens that the prompt begins with, too, need
-    not be computed again."""
+    not be computed again.
+
+    `lookup`: at most so many tokens that followed the same ones before are computed along with the
+    next one, and kept as far as they are what is chosen.
+
+    `logprobs`: where it is no None, `chances` has for each token the logarithm of its chance before
+    penalties and temperature, and so many of the likeliest tokens with theirs."""
 
     model: DecodingModel
     prompt: Sequence[int]
@@ -64,6 +70,9 @@ class Generation(Iterator[int]):
     seed: int
     stop: Sequence[str] = ()
     session: Session | None = None
+    lookup: int = 0
+    logprobs: int | None = None
+    chances: list[tuple[float, dict[int, float]]] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     times: Times = field(default_factory=Times)
     ended: str | None = None
@@ -99,16 +108,17 @@ class Generation(Iterator[int]):
         start, before = time.perf_counter(), session.seconds
         left = session.resume(self.prompt)
         self.times.prompt_tokens = len(left)
-        logits = session.take(left)
+        rows, guess = session.take(left), list[int]()
         self.times.first_token = time.perf_counter() - start
         self.times.prefill = session.seconds - before
         while True:
             said = [*self.prompt[-RECENT:], *self.tokens[-RECENT:]]
-            token = self.sampling.choose(logits[0], rng, said)
+            token = self.sampling.choose(rows[0], rng, said)
             if token in self.model.tokenizer.ends:
                 self.ended = "end"
                 return
             self.tokens.append(token)
+            self._note(rows[0], token)
             yield token
             if self.stop and any(
                 stop in self.model.tokenizer.decode(self.tokens) for stop in self.stop
@@ -118,12 +128,28 @@ class Generation(Iterator[int]):
             if len(self.tokens) >= self.max_tokens:
                 self.ended = "length"
                 return
-            if session.position >= self.model.options.context:
+            whole = [*self.prompt, *self.tokens]
+            room = self.model.options.context - len(whole)
+            if room < 0:
                 self.ended = "context"
                 return
-            logits = session.take([token])
+            if guess and guess[0] == token:  # its logits are here
+                rows, guess = rows[1:], guess[1:]
+            else:
+                left = session.resume(whole) if self.lookup else [token]
+                guess = looked_up(whole, min(self.lookup, room)) if self.lookup else []
+                rows = session.take([*left, *guess], every=bool(guess))
+                rows = rows[0, -len(guess) - 1 :] if guess else rows
             self.times.decode = session.seconds - before - self.times.prefill
             self.times.decoded += 1
+
+    def _note(self, logits: np.ndarray, token: int) -> None:
+        if self.logprobs is None:
+            return
+        found = logprobs(logits)
+        count = min(self.logprobs, len(logits))
+        most: list[int] = likeliest(logits, count).tolist() if count else []
+        self.chances.append((float(found[token]), {t: float(found[t]) for t in most}))
 
 
 def _begun(text: str, stops: Sequence[str]) -> int:

@@ -181,16 +181,20 @@ class LanguageModel:
         top_p: float = 1.0,
         min_p: float = 0.0,
         repeat_penalty: float = 1.0,
+        presence_penalty: float = 0.0,
+        frequency_penalty: float = 0.0,
         seed: int = 0,
         stop: Sequence[str] = (),
         session: Session | None = None,
+        lookup: int = 0,
+        logprobs: int | None = None,
     ) -> Generation:
         """The tokens that follow a prompt (text, or tokens), as an iterator.
 
         It ends after `max_tokens`, at the model's own token for an end, at a text in `stop`, or
         when the context is full. Without a `temperature` each token is the most likely one;
         `Sampling` says how others are drawn. A `session` that is given goes on from where its
-        tokens and the prompt part.
+        tokens and the prompt part. `lookup` and `logprobs` are those of `Generation`.
         """
         if self.options.batch != 1:
             raise UserError(
@@ -200,8 +204,21 @@ class LanguageModel:
         stop = [stop] if isinstance(stop, str) else list(stop)
         if not all(stop):
             raise UserError("an empty text stops at once", hint="leave it out")
-        sampling = Sampling(temperature, top_k, top_p, min_p, repeat_penalty)
-        return Generation(self, tokens, max_tokens, sampling, checked_seed(seed), stop, session)
+        penalties = (repeat_penalty, presence_penalty, frequency_penalty)
+        sampling = Sampling(temperature, top_k, top_p, min_p, *penalties)
+        if lookup < 0 or (logprobs is not None and logprobs < 0):
+            raise UserError(f"lookup and logprobs are 0 or more, got {lookup} and {logprobs}")
+        return Generation(
+            self,
+            tokens,
+            max_tokens,
+            sampling,
+            checked_seed(seed),
+            stop,
+            session,
+            lookup,
+            logprobs,
+        )
 
     def generate_batch(
         self,
@@ -213,6 +230,8 @@ class LanguageModel:
         top_p: float = 1.0,
         min_p: float = 0.0,
         repeat_penalty: float = 1.0,
+        presence_penalty: float = 0.0,
+        frequency_penalty: float = 0.0,
         seed: int = 0,
     ) -> list[list[int]]:
         """The tokens that follow each of `batch` prompts, of any lengths: those that each gives
@@ -225,7 +244,8 @@ class LanguageModel:
             raise UserError(
                 f"{len(rows)} prompts are given, the model takes {self.options.batch} at once"
             )
-        sampling = Sampling(temperature, top_k, top_p, min_p, repeat_penalty)
+        penalties = (repeat_penalty, presence_penalty, frequency_penalty)
+        sampling = Sampling(temperature, top_k, top_p, min_p, *penalties)
         rng = np.random.default_rng(checked_seed(seed))
         session, found = self.session(), [list[int]() for _ in rows]
         going, taken = set(range(len(rows))), rows

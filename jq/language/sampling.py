@@ -20,7 +20,8 @@ class Sampling:
     likeliest, at a `temperature` (0: the most likely one).
 
     Before all that, logits of the last `RECENT` tokens are divided by `repeat_penalty` where they
-    are positive, and multiplied by it where they are negative (Keskar et al. 2019).
+    are positive, and multiplied by it where they are negative (Keskar et al. 2019); and lowered by
+    `presence_penalty`, and by `frequency_penalty` for each time that the token was there.
     """
 
     temperature: float = 0.0
@@ -28,6 +29,8 @@ class Sampling:
     top_p: float = 1.0
     min_p: float = 0.0
     repeat_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < float("inf"):
@@ -40,6 +43,9 @@ class Sampling:
             raise UserError(f"min_p must be between 0 and 1, got {self.min_p}")
         if not 0 < self.repeat_penalty < float("inf"):
             raise UserError(f"the repeat_penalty must be above 0, got {self.repeat_penalty}")
+        for name in ("presence_penalty", "frequency_penalty"):
+            if not abs(getattr(self, name)) < float("inf"):
+                raise UserError(f"the {name} must be a number, got {getattr(self, name)}")
 
     def choose(
         self, logits: np.ndarray, rng: np.random.Generator, before: Sequence[int] = ()
@@ -76,12 +82,37 @@ class Sampling:
         return np.exp((logits.astype(np.float64) - most) / self.temperature)
 
     def _penalized(self, logits: np.ndarray, before: Sequence[int]) -> np.ndarray:
-        if self.repeat_penalty == 1 or not before:
+        penalties = (self.repeat_penalty, self.presence_penalty, self.frequency_penalty)
+        if penalties == (1, 0, 0) or not before:
             return logits
-        seen, found = np.unique(before[-RECENT:]), logits.copy()
-        old = found[seen]
-        found[seen] = np.where(old > 0, old / self.repeat_penalty, old * self.repeat_penalty)
+        seen, times = np.unique(before[-RECENT:], return_counts=True)
+        found, old = logits.copy(), logits[seen]
+        new = np.where(old > 0, old / self.repeat_penalty, old * self.repeat_penalty)
+        found[seen] = new - self.presence_penalty - self.frequency_penalty * times
         return found
+
+
+def logprobs(logits: np.ndarray) -> np.ndarray:
+    """Natural logarithms of chances f64[vocabulary]."""
+    shifted = logits.astype(np.float64) - logits.max()
+    found: np.ndarray = shifted - np.log(np.exp(shifted).sum())
+    return found
+
+
+def looked_up(tokens: Sequence[int], most: int) -> list[int]:
+    """What followed when the last tokens (three, or two) were there before, the last time: at most
+    `most` tokens (Saxena 2023).
+
+    Examples:
+        >>> looked_up([1, 2, 3, 4, 1, 2], 2)
+        [3, 4]
+    """
+    for size in (3, 2):
+        end = tuple(tokens[-size:])
+        for at in range(len(tokens) - size - 1, -1, -1):
+            if tuple(tokens[at : at + size]) == end:
+                return list(tokens[at + size : at + size + most])
+    return []
 
 
 def likeliest(logits: np.ndarray, count: int) -> np.ndarray:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jq.base.errors import UserError
-from jq.language.sampling import RECENT, Sampling
+from jq.language.sampling import RECENT, Sampling, logprobs, looked_up
 
 LOGITS = np.log(np.array([0.1, 0.4, 0.2, 0.3], np.float32))
 
@@ -106,3 +106,40 @@ def test_what_was_said_becomes_less_likely():
 def test_impossible_ones_are_refused_with_what_is_possible(wrong, range_of):
     with pytest.raises(UserError, match=rf"{next(iter(wrong))} must be {range_of}, got "):
         Sampling(**wrong)
+
+
+def test_penalties_by_presence_and_frequency():
+    """Once for a token that was there, and for each time that it was."""
+    before, logits = [0, 2, 2, 2], np.array([1.0, 2, 3, -1], np.float32)
+    rng = np.random.default_rng(0)
+    given = Sampling(presence_penalty=0.5, frequency_penalty=0.25)
+    np.testing.assert_allclose(given._penalized(logits, before), [0.25, 2, 1.75, -1])
+    assert given.choose(logits, rng, before) == 1
+    assert Sampling(presence_penalty=0.5).choose(logits, rng, before) == 2
+    both = Sampling(repeat_penalty=2.0, presence_penalty=0.5)
+    np.testing.assert_allclose(both._penalized(logits, [3, 0]), [0, 2, 3, -2.5])
+    for wrong in ({"presence_penalty": float("nan")}, {"frequency_penalty": float("inf")}):
+        with pytest.raises(UserError, match="must be a number"):
+            Sampling(**wrong)
+
+
+def test_logprobs():
+    np.testing.assert_allclose(np.exp(logprobs(LOGITS * 1)), [0.1, 0.4, 0.2, 0.3], rtol=1e-6)
+    assert np.exp(logprobs(np.float32([1e30, 0, -1e30]))).tolist() == [1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "want"),
+    [
+        ([], []),
+        ([5], []),
+        ([5, 5], []),
+        ([5, 5, 5], [5]),
+        ([1, 2, 3, 1, 2], [3, 1]),
+        ([9, 2, 3, 7, 1, 2, 3, 8, 1, 2, 3], [8, 1]),
+        ([1, 2, 9, 4, 2, 8, 1, 2], [9, 4]),
+    ],
+)
+def test_what_followed_before(tokens, want):
+    """The longer of two ends that were there, the last time."""
+    assert looked_up(tokens, 2) == want
