@@ -52,6 +52,21 @@ def models(out: Output) -> dict[str, Any]:
     return show(out, "models", rows)
 
 
+def architectures(out: Output) -> dict[str, Any]:
+    """Lists the architectures of language models, and the forms that their files can have."""
+    from jq.language.decoder.architectures import Architecture
+
+    rows = [
+        {
+            "name": name,
+            "gguf": "yes" if each.gguf else "no",
+            "model_type": ", ".join(each.model_types),
+        }
+        for name, each in sorted(Architecture.registry.items())
+    ]
+    return show(out, "architectures", rows)
+
+
 def settings(out: Output) -> dict[str, Any]:
     """Lists the settings: type, default, allowed values, and what each does."""
     return reference(out, "settings")
@@ -91,7 +106,10 @@ def reference(out: Output, kind: str) -> dict[str, Any]:
     return {kind: found}
 
 
-KINDS = (formats, pipelines, targets, models, settings, device, recovery, metrics, ops, passes)
+KINDS = (
+    *(formats, pipelines, targets, models, architectures, settings),
+    *(device, recovery, metrics, ops, passes),
+)
 for function in KINDS:
     name = function.__name__
     command(app, name, example=f"jaxq list {name}")(function)

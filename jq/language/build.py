@@ -74,10 +74,12 @@ def write(model: Path, options: Options, shape: Shape, store: Store) -> None:
     from jq.driver.job import Stages, prepare_job
     from jq.driver.stages import build, plan_job
     from jq.language.decoder import load_decoder
+    from jq.language.decoder.network import state_shapes
     from jq.language.decoder.program import decoder_model
 
+    decoder = load_decoder(model)
     float_model = decoder_model(
-        load_decoder(model),
+        decoder,
         shape.count,
         shape.capacity,
         context=options.context,
@@ -100,6 +102,7 @@ def write(model: Path, options: Options, shape: Shape, store: Store) -> None:
     described = {
         "inputs": [[list(i.shape), i.dtype] for i in made.inputs],
         "outputs": [[list(o.shape), o.dtype] for o in made.outputs],
+        "grows": [grows for own in state_shapes(decoder.config, 1, 1) for _, grows in own],
         "float_ops": len([op for op in made.manifest.ops if op["decision"] == "float"]),
         "seconds": dict(stages.seconds),
         "cpu": [needs.architecture, sorted(needs.features)],

@@ -137,6 +137,8 @@ def load(folder: Path, keys: Sequence[Path] = ()) -> Saved:
         }
         for given in (config, *(rope for _, rope in config.ropes), options):
             check_types(given)
+        if len(config.mixers) != config.layers:
+            raise ValueError(f"mixers are of {len(config.mixers)} of {config.layers} layers")
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise UserError(
             f"not the description of a language model: {error}", location=str(folder / MANIFEST)
@@ -152,11 +154,14 @@ def load(folder: Path, keys: Sequence[Path] = ()) -> Saved:
 
 def _config(values: Mapping[str, Any]) -> Config:
     ropes = tuple(
-        (name, Rope(tuple(r["frequencies"]), r["scale"], tuple(r["long"]), r["original"]))
-        for name, r in values["ropes"]
+        (name, Rope(**{key: _tuples(value) for key, value in rope.items()}))
+        for name, rope in values["ropes"]
     )
-    lists = {key: tuple(v) for key, v in values.items() if isinstance(v, list)}
-    return Config(**{**values, **lists, "ropes": ropes})
+    return Config(**{key: _tuples(value) for key, value in values.items()} | {"ropes": ropes})
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def check_types(given: Any) -> None:
@@ -173,6 +178,8 @@ def _is(value: Any, kind: Any) -> bool:
             return False
         each = parts[:1] * len(value) if parts[-1] is ... else parts
         return len(each) == len(value) and all(map(_is, value, each))
+    if kind is Any:
+        return type(value) in (int, float, bool, str)
     if kind is float:
         return type(value) in (int, float) and math.isfinite(value)
     if kind is int:

@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,16 @@ import numpy as np
 from jq.base.errors import UserError
 from jq.iree.runtime import Executable, ParameterFiles
 from jq.kernels.machine.isa import CHAINS
+from jq.language import kept
 from jq.language.build import build
+from jq.language.pieces import cheapest, rows_of
 from jq.language.store import Options, Shape, Store
 
 LONG = 128  # tokens that a program takes in at once, beside the one for a single token
 LONG_EVERY = 16  # likewise, where the logits of every token are held
 # What programs take, in single tokens: a mean of models whose time is the head's and the layers'.
 COSTS, LONG_COST = {1: 1.0, 4: 1.7, 16: 3.35}, 22.0
+KEPT = 4  # states that a session can go back to
 SMALLEST = 512  # tokens that a narrow cache holds at first; it doubles when it is full
 
 Progress = Callable[[str], None]
@@ -105,6 +107,9 @@ class Session:
         self.capacity, *self._larger = capacities(self.options)
         self._caches: list[Any] | None = None
         self._run: Executable | None = None  # the last program, which can read the caches
+        # Of each cache, whether it holds all tokens; states that do not are kept at some positions.
+        self._grows: list[bool] = []
+        self._kept: dict[int, list[np.ndarray]] = {}
         self._logits = np.zeros(0, np.float32)
 
     def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
@@ -132,7 +137,7 @@ class Session:
         Raises:
             UserError: they do not fit into the context; nothing has been taken in then.
         """
-        rows = _rows(tokens, self.options.batch)
+        rows = rows_of(tokens, self.options.batch)
         counts = np.array([len(row) for row in rows], np.int32)
         if not counts.any():
             raise UserError("there is no token to take in")
@@ -146,6 +151,7 @@ class Session:
             )
         found: list[np.ndarray] = []
         last = np.full((len(rows), 1), np.nan, np.float32)
+        several = longest - self.position > 1
         while counts.any():
             size = self._length(int(counts.max()), every)
             taken = np.minimum(counts, size)
@@ -157,6 +163,8 @@ class Session:
                 last = logits[:, 0]
             else:
                 last = np.where((taken > 0)[:, None], logits[:, 0], last)
+        if several:
+            self._keep()
         return np.concatenate(found, axis=1) if every else last
 
     def resume(self, tokens: Sequence[int]) -> list[int]:
@@ -166,15 +174,75 @@ class Session:
         pairs = zip(taken, tokens[:-1], strict=False)
         same = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
         same = min(len(taken), len(tokens) - 1) if same is None else same
+        if same < len(taken) and not all(self._grows):
+            same = self._go_back(same)
         self.positions[:], self._taken = same, [taken[:same]]
         return list(tokens[same:])
 
+    def _keep(self) -> None:
+        """Keeps the states of the only sequence that do not hold all tokens."""
+        if len(self._taken) > 1 or all(self._grows) or self._run is None or not self._caches:
+            return
+        views = zip(self._caches, self._grows, strict=True)
+        states = [self._run.fetch(view) for view, grows in views if not grows]
+        self._kept = dict([*self._kept.items(), (self.position, states)][-KEPT:])
+
+    def _go_back(self, most: int) -> int:
+        """Takes states that were kept at `most` tokens or before; without any the sequence begins
+        anew. Returns how many tokens they have taken."""
+        self._kept = {at: states for at, states in self._kept.items() if at <= most}
+        at = max(self._kept, default=0)
+        if at and self._run is not None and self._caches:
+            left = iter(self._kept[at])
+            place = self._run.place
+            self._caches = [
+                view if grows else place(next(left))
+                for view, grows in zip(self._caches, self._grows, strict=True)
+            ]
+        return at
+
     def caches(self) -> list[np.ndarray]:
         """Keys and values [batch, capacity, kv_heads, head], layer by layer, filled in front of
-        `position`; none before the first token."""
+        `position`, and other states; none before the first token."""
         if self._caches is None or self._run is None:
             return []
         return [self._run.fetch(view) for view in self._caches]
+
+    def save(self, path: str | Path) -> None:
+        """Keeps the only sequence in a file, for `restore` of a session of the same model."""
+        (taken,) = self._taken
+        if not taken:
+            raise UserError("there is no token to keep")
+        pairs = zip(self.caches(), self._grows, strict=True)
+        kept.save(
+            Path(path),
+            self.programs.store,
+            taken,
+            [array[:, : self.position] if grows else array for array, grows in pairs],
+        )
+
+    def restore(self, path: str | Path) -> None:
+        """Takes in what `save` kept, instead of all that was taken in so far.
+
+        Raises:
+            UserError: the file is none, or one of another model, or of other options.
+        """
+        tokens, arrays = kept.load(Path(path), self.programs.store, self.options.context)
+        self.capacity, *self._larger = [c for c in capacities(self.options) if c >= len(tokens)]
+        run, described = self.programs.get(Shape(1, self.capacity))
+        shapes = described["inputs"][-len(described["outputs"]) + 1 :]
+        grows = described.get("grows") or [True] * len(shapes)
+        caches = []
+        for array, (shape, dtype), each in zip(arrays, shapes, grows, strict=False):
+            whole = np.zeros(shape, np.dtype(dtype))
+            part = whole[:, : len(tokens)] if each else whole
+            if len(arrays) != len(shapes) or (array.dtype, array.shape) != (part.dtype, part.shape):
+                raise UserError("the caches are of other shapes", location=str(path))
+            part[...] = array
+            caches.append(run.place(whole))
+        self._caches, self._run, self._grows, self._kept = caches, run, grows, {}
+        self._taken, self.positions[:] = [tokens], len(tokens)
+        self._keep()
 
     def _length(self, left: int, every: bool) -> int:
         """How many tokens the next program takes: those that take the least time together. What it
@@ -201,15 +269,20 @@ class Session:
         if self._caches is None:
             self._caches = self.programs.spare.pop(self.capacity, None)
         if self._caches is None:
-            shapes = described["inputs"][2 if every else 3 :]
+            shapes = described["inputs"][-len(described["outputs"]) + 1 :]
             self._caches = [run.place(np.zeros(shape, np.dtype(dtype))) for shape, dtype in shapes]
-        self._run = run
+        self._run, self._grows = run, described.get("grows") or [True] * len(self._caches)
         # What is padded here lies after all that is read, and is written over later.
         padded = np.zeros((len(rows), length), np.int32)
         for to, row in zip(padded, rows, strict=True):
             to[: len(row)] = row
         last = np.maximum(counts - 1, 0)
-        scalars = [x if apart else x[0] for x in (self.positions, *([] if every else [last]))]
+        given = [
+            self.positions,
+            *([] if all(self._grows) else [counts]),
+            *([] if every else [last]),
+        ]
+        scalars = [x if apart else x[0] for x in given]
         start = time.perf_counter()
         inputs = [run.place(padded), *(run.place(np.asarray(s)) for s in scalars)]
         logits, *self._caches = run.call_placed(*inputs, *self._caches)
@@ -229,37 +302,12 @@ class Session:
         if self._caches is None or self._run is None:
             return
         grown = []
-        for view in self._caches:
+        for view, grows in zip(self._caches, self._grows, strict=True):
+            if not grows:
+                grown.append(view)
+                continue
             old = self._run.fetch(view)
             larger = np.zeros((old.shape[0], self.capacity, *old.shape[2:]), old.dtype)
             larger[:, : old.shape[1]] = old
             grown.append(self._run.place(larger))
         self._caches = grown
-
-
-def _rows(tokens: Any, batch: int) -> list[np.ndarray]:
-    """The tokens of each sequence, i32."""
-    nested = isinstance(tokens, (list, tuple)) and any(np.ndim(row) for row in tokens)
-    given = tokens if nested else np.asarray(tokens, np.int32).reshape(batch, -1)
-    rows = [np.asarray(row, np.int32).reshape(-1) for row in given]
-    if len(rows) != batch:
-        raise UserError(f"{len(rows)} sequences are given, the model takes {batch} at once")
-    return rows
-
-
-@cache
-def cheapest(left: int, costs: tuple[tuple[int, float], ...]) -> int:
-    """The first of the sizes whose programs take in `left` tokens for the least cost together.
-
-    Examples:
-        >>> cheapest(5, ((1, 1.0), (4, 1.7), (16, 3.35)))
-        4
-    """
-
-    def cost(n: int) -> tuple[float, int]:
-        return min((own + least[max(0, n - size)], -size) for size, own in costs)
-
-    least = [0.0]
-    for n in range(1, left + 1):
-        least.append(cost(n)[0])
-    return -cost(left)[1]

@@ -22,8 +22,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import jq
-from jq.language.decoder import load_decoder, network
-from jq.language.decoder.network import step
+from jq.language.decoder import load_decoder
+from jq.language.decoder.network import empty, step
+from jq.language.decoder.products import INPUTS
 
 BLOCK, NOISE = 32, 1e-7
 STEPS = {"key": (1 << 14) - 1, "value": (1 << 14) - 1}  # of a block's largest, by product; else 127
@@ -40,19 +41,18 @@ def rounded(x: jax.Array, steps: int) -> jax.Array:
 
 def caches(config: Any, rounds: bool, noise: float, params: Any, tokens: jax.Array) -> Any:
     """Keys and values of every layer, of a sequence that begins."""
-    plain, number = network.dense, count()
+    number = count()
 
-    def dense(p: Any, x: jax.Array, name: str = "product") -> jax.Array:
+    def given(weight: Any, x: jax.Array, name: str) -> jax.Array:
         if next(number) == 0:
             x = x * (1 + noise * jax.random.normal(jax.random.key(0), x.shape))
-        return plain(p, rounded(x, STEPS.get(name, 127)) if rounds else x, name)
+        return rounded(x, STEPS.get(name, 127)) if rounds else x
 
-    empty = jnp.zeros(config.cache_shape(1, tokens.shape[1]))
-    network.dense = dense
+    reset = INPUTS.set(given)
     try:
-        return step(config, params, tokens, jnp.int32(0), [(empty, empty)] * config.layers)[1]
+        return step(config, params, tokens, jnp.int32(0), empty(config, 1, tokens.shape[1]))[1]
     finally:
-        network.dense = plain
+        INPUTS.reset(reset)
 
 
 def apart(a: Any, b: Any) -> float:

@@ -29,8 +29,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import jq
-from jq.language.decoder import load_decoder, network
-from jq.language.decoder.network import step
+from jq.language.decoder import load_decoder
+from jq.language.decoder.network import empty, step
+from jq.language.decoder.products import INPUTS
 from jq.language.perplexity import log_softmax
 
 DRAWS, BLOCK = 16, 32
@@ -74,16 +75,16 @@ def rounded(key: jax.Array, x: jax.Array) -> jax.Array:
 
 def in_steps(config: Any, params: Any, tokens: Any, caches: Any, seed: jax.Array) -> jax.Array:
     """The last token's logits where every product reads numbers in steps."""
-    plain, key, number = network.dense, jax.random.key(seed), count()
+    key, number = jax.random.key(seed), count()
 
-    def dense(p: Any, x: jax.Array, name: str = "product") -> jax.Array:
-        return plain(p, rounded(jax.random.fold_in(key, next(number)), x), name)
+    def given(weight: Any, x: jax.Array, name: str) -> jax.Array:
+        return rounded(jax.random.fold_in(key, next(number)), x)
 
-    network.dense = dense
+    reset = INPUTS.set(given)
     try:
         return step(config, params, tokens, jnp.int32(0), caches)[0][0, -1]
     finally:
-        network.dense = plain
+        INPUTS.reset(reset)
 
 
 def main() -> None:
@@ -107,8 +108,7 @@ def main() -> None:
         found = model.generate(prompt, given.tokens)
         tokens = [*found.prompt, *found]
         first = len(found.prompt) - 1
-        shape = decoder.config.cache_shape(1, len(tokens))
-        caches = [(jnp.zeros(shape), jnp.zeros(shape))] * decoder.config.layers
+        caches = empty(decoder.config, 1, len(tokens))
         logits = np.asarray(run(params, jnp.asarray([tokens]), jnp.int32(0), caches)[0][0, first:])
         ours = model.session().take(tokens, every=True)[0][first:]
         kl = divergence(logits, ours)
@@ -122,8 +122,8 @@ def main() -> None:
             i = int(differ[0])
             two = [likeliest[i], tokens[first + 1 + i]]
             gap = logits[i, two[0]] - logits[i, two[1]]
-            front, empty = jnp.asarray([tokens[: first + 1 + i]]), jnp.zeros((1, *shape[1:]))
-            caches = [(empty[:, : first + 1 + i],) * 2] * decoder.config.layers
+            front = jnp.asarray([tokens[: first + 1 + i]])
+            caches = empty(decoder.config, 1, first + 1 + i)
             draw = jax.jit(partial(in_steps, decoder.config))
             drawn = [np.asarray(draw(params, front, caches, seed)) for seed in range(DRAWS)]
             moved = np.std([row[two[0]] - row[two[1]] for row in drawn])

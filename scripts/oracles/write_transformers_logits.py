@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,350 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3-experts": ("qwen3_moe", EXPERTS | {"norm_topk_prob": True}),
     "qwen3-shares": ("qwen3_moe", EXPERTS | {"norm_topk_prob": False}),
 }
+# Architectures that came later; their files are written by `save_pretrained`.
+SMALL = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
+TEMPERED: dict[str, Any] = {
+    "rope_type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+}
+TEMPERED |= {
+    "original_max_position_embeddings": 4,
+    "llama_4_scaling_beta": 0.1,
+    "mscale": 1.0,
+    "mscale_all_dim": 1.0,
+}
+LATENT: dict[str, Any] = {
+    "kv_lora_rank": 16,
+    "q_lora_rank": None,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 16,
+    "v_head_dim": 12,
+    "num_key_value_heads": 4,
+}
+DELTA: dict[str, Any] = {
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+    "linear_conv_kernel_dim": 4,
+}
+DELTA |= {
+    "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+    "num_hidden_layers": 3,
+}
+MAMBA: dict[str, Any] = {
+    "mamba_n_heads": 4,
+    "mamba_d_head": 16,
+    "mamba_n_groups": 2,
+    "mamba_d_state": 8,
+    "mamba_d_conv": 4,
+    "mamba_expand": 2,
+    "mamba_chunk_size": 4,
+}
+CASES |= {
+    "smollm3": ("smollm3", {"num_hidden_layers": 4}),
+    "granite": (
+        "granite",
+        {
+            "embedding_multiplier": 3.0,
+            "residual_multiplier": 0.5,
+            "attention_multiplier": 0.2,
+            "logits_scaling": 2.0,
+        },
+    ),
+    "granite-experts": (
+        "granitemoe",
+        {
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "embedding_multiplier": 3.0,
+            "residual_multiplier": 0.5,
+            "attention_multiplier": 0.2,
+            "logits_scaling": 2.0,
+            "intermediate_size": 24,
+        },
+    ),
+    "olmo2": ("olmo2", {}),
+    "olmo3": (
+        "olmo3",
+        {
+            "num_hidden_layers": 4,
+            "sliding_window": 4,
+            "rope_parameters": {
+                "full_attention": YARN,
+                "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+            },
+        },
+    ),
+    "ministral3": ("ministral3", {"rope_parameters": TEMPERED, "sliding_window": None}),
+    "ministral": (
+        "ministral",
+        {"sliding_window": 4, "layer_types": ["sliding_attention", "full_attention"]},
+    ),
+    "exaone4": (
+        "exaone4",
+        {"num_hidden_layers": 4, "sliding_window": 4, "sliding_window_pattern": 4},
+    ),
+    "deepseek3": (
+        "deepseek_v3",
+        LATENT
+        | {
+            "num_hidden_layers": 2,
+            "first_k_dense_replace": 1,
+            "n_routed_experts": 4,
+            "n_shared_experts": 1,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 24,
+            "n_group": 1,
+            "topk_group": 1,
+            "routed_scaling_factor": 1.5,
+            "q_lora_rank": 24,
+            "head_dim": 8,
+        },
+    ),
+    "qwen2-experts": (
+        "qwen2_moe",
+        SMALL | {"shared_expert_intermediate_size": 40, "norm_topk_prob": False},
+    ),
+    "glm4": ("glm4", {"attention_bias": True, "head_dim": 16}),
+    "glm": ("glm", {"attention_bias": True, "head_dim": 16}),
+    "phi": (
+        "phi",
+        {
+            "head_dim": 8,
+            "num_key_value_heads": 4,
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 10000.0,
+                "partial_rotary_factor": 0.5,
+            },
+        },
+    ),
+    "stablelm": (
+        "stablelm",
+        {
+            "head_dim": 8,
+            "use_qkv_bias": True,
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 10000.0,
+                "partial_rotary_factor": 0.5,
+            },
+        },
+    ),
+    "stablelm-parallel": (
+        "stablelm",
+        {
+            "head_dim": 8,
+            "use_parallel_residual": True,
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 10000.0,
+                "partial_rotary_factor": 0.25,
+            },
+        },
+    ),
+    "starcoder2": ("starcoder2", {"head_dim": 8, "use_bias": True, "sliding_window": 5}),
+    "gpt-oss": (
+        "gpt_oss",
+        {
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "sliding_window": 4,
+            "layer_types": ["sliding_attention", "full_attention"],
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "rope_theta": 10000.0,
+                "factor": 4.0,
+                "beta_fast": 32.0,
+                "beta_slow": 1.0,
+                "truncate": False,
+                "original_max_position_embeddings": 16,
+            },
+        },
+    ),
+    "llama4": (
+        "llama4_text",
+        {
+            "num_hidden_layers": 4,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 1,
+            "intermediate_size": 24,
+            "intermediate_size_mlp": 40,
+            "interleave_moe_layer_step": 2,
+            "attention_chunk_size": 5,
+            "floor_scale": 4,
+            "attn_scale": 0.3,
+            "use_qk_norm": True,
+        },
+    ),
+    "lfm2": (
+        "lfm2",
+        {
+            "head_dim": 8,
+            "num_hidden_layers": 3,
+            "layer_types": ["conv", "full_attention", "conv"],
+            "block_auto_adjust_ff_dim": False,
+            "intermediate_size": 48,
+        },
+    ),
+    "qwen3-next": (
+        "qwen3_next",
+        SMALL
+        | DELTA
+        | {
+            "shared_expert_intermediate_size": 40,
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 10000.0,
+                "partial_rotary_factor": 0.5,
+            },
+        },
+    ),
+    "qwen3.5": (
+        "qwen3_5_text",
+        DELTA
+        | {
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 10000.0,
+                "partial_rotary_factor": 0.5,
+            }
+        },
+    ),
+    "falcon-h1": (
+        "falcon_h1",
+        MAMBA
+        | {
+            "mamba_d_ssm": 64,
+            "embedding_multiplier": 2.0,
+            "lm_head_multiplier": 0.5,
+            "key_multiplier": 0.7,
+            "attention_in_multiplier": 0.9,
+            "attention_out_multiplier": 0.8,
+            "ssm_in_multiplier": 1.1,
+            "ssm_out_multiplier": 0.6,
+            "ssm_multipliers": [0.9, 0.8, 1.1, 1.2, 0.7],
+            "mlp_multipliers": [0.6, 0.9],
+            "mamba_rms_norm": False,
+        },
+    ),
+    "granite4": (
+        "granitemoehybrid",
+        MAMBA
+        | {
+            "num_hidden_layers": 3,
+            "layer_types": ["mamba", "attention", "mamba"],
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "intermediate_size": 24,
+            "shared_intermediate_size": 40,
+            "embedding_multiplier": 3.0,
+            "residual_multiplier": 0.5,
+            "attention_multiplier": 0.2,
+            "logits_scaling": 2.0,
+            "position_embedding_type": "nope",
+        },
+    ),
+    "granite4-dense": (
+        "granitemoehybrid",
+        MAMBA
+        | {
+            "num_hidden_layers": 3,
+            "layer_types": ["mamba", "attention", "mamba"],
+            "num_local_experts": 0,
+            "num_experts_per_tok": 0,
+            "shared_intermediate_size": 40,
+            "position_embedding_type": "rope",
+        },
+    ),
+    "deepseek2": (
+        "deepseek_v2",
+        LATENT
+        | {
+            "num_hidden_layers": 2,
+            "first_k_dense_replace": 1,
+            "n_routed_experts": 4,
+            "n_shared_experts": 2,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 24,
+            "topk_method": "greedy",
+            "routed_scaling_factor": 1.5,
+            "norm_topk_prob": False,
+            "head_dim": 8,
+        },
+    ),
+    "minicpm3": (
+        "minicpm3",
+        LATENT
+        | {
+            "q_lora_rank": 24,
+            "scale_emb": 3.0,
+            "scale_depth": 1.4,
+            "dim_model_base": 16,
+            "head_dim": 24,
+        },
+    ),
+    "llama4-defaults": (
+        "llama4_text",
+        {
+            "num_hidden_layers": 4,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 1,
+            "intermediate_size": 24,
+            "intermediate_size_mlp": 40,
+        },
+    ),
+    "minicpm3-defaults": (
+        "minicpm3",
+        LATENT | {"q_lora_rank": 24, "scale_emb": 12.0, "scale_depth": 1.4, "head_dim": 24},
+    ),
+    "gemma4": (
+        "gemma4_text",
+        {
+            "num_hidden_layers": 5,
+            "num_kv_shared_layers": 2,
+            "layer_types": [*["sliding_attention", "full_attention"] * 2, "full_attention"],
+            "sliding_window": 4,
+            "hidden_size_per_layer_input": 8,
+            "vocab_size_per_layer_input": 48,
+            "global_head_dim": 24,
+            "use_double_wide_mlp": True,
+        },
+    ),
+    "gemma4-keys": (
+        "gemma4_text",
+        {
+            "layer_types": ["sliding_attention", "full_attention"],
+            "sliding_window": 4,
+            "hidden_size_per_layer_input": 0,
+            "global_head_dim": 24,
+            "num_global_key_value_heads": 1,
+            "attention_k_eq_v": True,
+            "final_logit_softcapping": 5.0,
+        },
+    ),
+    "gemma3n": (
+        "gemma3n_text",
+        {
+            "num_hidden_layers": 5,
+            "num_kv_shared_layers": 2,
+            "layer_types": [*["sliding_attention", "full_attention"] * 2, "full_attention"],
+            "sliding_window": 4,
+            "hidden_size_per_layer_input": 8,
+            "vocab_size_per_layer_input": 40,
+            "laurel_rank": 8,
+            "activation_sparsity_pattern": [0.9, 0.0, 0.5, 0.0, 0.0],
+            "altup_num_inputs": 3,
+            "intermediate_size": 48,
+            "final_logit_softcapping": 5.0,
+        },
+    ),
+}
+SAVED = tuple(CASES)[19:]
 TOKENS = 13
 
 
@@ -90,7 +435,11 @@ def draw(name: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
 
 def neutral(name: str, model_type: str) -> float:
     """What a norm's weight is drawn around."""
-    return 1.0 if "norm" in name and not model_type.startswith("gemma") else 0.0
+    from_one = model_type.startswith(("gemma", "qwen3_next", "qwen3_5"))
+    from_one = from_one and not model_type.startswith(("gemma4", "gemma3n"))
+    if "norm" not in name or "bias" in name or (from_one and "linear_attn" not in name):
+        return 0.0
+    return 1.0
 
 
 def main() -> None:
@@ -99,6 +448,7 @@ def main() -> None:
     given = parser.parse_args()
     import torch
     import transformers
+    from safetensors.torch import load_file, save_file
     from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
     found = {}
@@ -106,16 +456,30 @@ def main() -> None:
         config = CONFIG_MAPPING[kind](**{**BASE, **changes})
         config._attn_implementation = "eager"
         model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
-        state = {
-            name: torch.from_numpy(
-                draw(name, tuple(t.shape), seed) + np.float32(neutral(name, kind))
-            )
-            for name, t in model.state_dict().items()
-            if not (config.tie_word_embeddings and name == "lm_head.weight")
-        }
-        model.load_state_dict(state, strict=not config.tie_word_embeddings)
-        if config.tie_word_embeddings:
-            model.tie_weights()
+        tied = config.tie_word_embeddings
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.safetensors"
+            if case in SAVED:
+                model.save_pretrained(folder)
+                before = load_file(path)
+            else:
+                before = model.state_dict()
+            state = {
+                name: torch.from_numpy(
+                    draw(name, tuple(t.shape), seed) + np.float32(neutral(name, kind))
+                )
+                for name, t in before.items()
+                if not (tied and name == "lm_head.weight")
+            }
+            if case in SAVED:
+                save_file(state, path, {"format": "pt"})
+                model = AutoModelForCausalLM.from_pretrained(
+                    folder, attn_implementation="eager", dtype=torch.float32
+                ).eval()
+            else:
+                model.load_state_dict(state, strict=not tied)
+                if tied:
+                    model.tie_weights()
         tokens = np.random.default_rng(seed).integers(3, BASE["vocab_size"], TOKENS)
         with torch.no_grad():
             logits = model(torch.from_numpy(tokens[None])).logits[0].float().numpy()
@@ -126,6 +490,8 @@ def main() -> None:
             "shapes": {name: list(t.shape) for name, t in state.items()},
             "logits": [[float(f"{x:.7g}") for x in row] for row in logits],
         }
+        if case in SAVED:
+            found[case]["saved"] = True
         print(case, logits.std())
     text = json.dumps({"transformers": transformers.__version__, "cases": found})
     given.output.write_text(text + "\n", encoding="utf-8")

@@ -15,13 +15,14 @@ from jq.ir.ops.base import OpRule
 from jq.ir.ops.lookup import known_ops
 from jq.kernels import Kernel
 from jq.language.decoder.architectures import Architecture
+from jq.language.decoder.mixers import Mixer
 from jq.passes.base import Pass, known_passes
 
 
 @pytest.fixture(autouse=True)
 def registries() -> Iterator[None]:
     known_passes(), known_ops()
-    kinds = (Architecture, Format, Kernel, OpRule, Pass)
+    kinds = (Architecture, Format, Kernel, Mixer, OpRule, Pass)
     registries = [*(kind.registry for kind in kinds), OPERATORS, READERS]
     before = [dict(registry) for registry in registries]
     yield

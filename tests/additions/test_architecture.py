@@ -6,21 +6,23 @@ import json
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 import jq
 from jq.base.errors import InternalError
 from jq.language.decoder import load_decoder
 from jq.language.decoder.architectures import GGUF, HUGGING_FACE, Architecture
-from jq.language.decoder.network import step
+from jq.language.decoder.architectures._base import hugging_face, without
+from jq.language.decoder.mixers import Mixer
+from jq.language.decoder.network import empty, step
+from jq.language.decoder.products import dense
 from tests.support.decoders import CASES, weights, write_gguf
 
 
 def logits(path, tokens):
     decoder = load_decoder(path)
     config, count = decoder.config, len(tokens)
-    shape = (1, count, config.kv_heads, config.head)
-    caches = [(jnp.zeros(shape), jnp.zeros(shape)) for _ in range(config.layers)]
+    caches = empty(config, 1, count)
     params = decoder.parameters(count)
     found, _ = step(config, params, jnp.asarray([tokens]), jnp.int32(0), caches)
     return np.asarray(found[0])
@@ -52,11 +54,39 @@ def test_an_architecture_in_gguf_files(tmp_path):
     np.testing.assert_array_equal(logits(other, tokens), logits(path, tokens))
 
 
-def folder(path):
+def test_a_mixer(tmp_path):
+    """What mixes tokens is one as well: here each token with the one in front of it."""
+
+    def mix(config, i, p, x, place, state):
+        before = jnp.where(place.position == 0, 0.0, state[0])
+        whole = jnp.concatenate([before, x], axis=1)
+        return dense(p["output"], x + whole[:, :-1]), (whole[:, -1:],)
+
+    Mixer(
+        "pairs",
+        mix,
+        states=lambda config, batch, capacity: ((batch, 1, config.hidden),),
+        shapes=lambda config, p: {"output": (config.hidden, config.hidden)},
+    )
+    names = without(HUGGING_FACE, *(f"attention/{n}" for n in ("query", "key", "value", "output")))
+    names |= hugging_face("pairs/output=pairs")
+    Architecture("made-up", ("made_up",), hugging_face=names, mixers={"": ("pairs",)})
+    path = folder(tmp_path / "model", "model.")
+    state = load_file(path / "model.safetensors")
+    state = {name: array for name, array in state.items() if "self_attn" not in name}
+    eye = np.eye(CASES["llama"]["config"]["hidden_size"], dtype=np.float32)
+    state |= {f"model.layers.{i}.pairs.weight": eye for i in range(2)}
+    save_file(state, path / "model.safetensors")
+    tokens = CASES["llama"]["tokens"]
+    got, moved = logits(path, tokens), logits(path, [5, *tokens[1:]])
+    assert (got != moved).any(axis=-1).tolist() == [True] * 3 + [False] * (len(tokens) - 3)
+
+
+def folder(path, begin="made_up."):
     """Llama's case as another program would write it: other names of the type and the tensors."""
     path.mkdir()
     config = {**CASES["llama"]["config"], "model_type": "made_up"}
     (path / "config.json").write_text(json.dumps(config))
-    state = {name.replace("model.", "made_up."): a for name, a in weights("llama").items()}
+    state = {name.replace("model.", begin): a for name, a in weights("llama").items()}
     save_file(state, path / "model.safetensors")
     return path

@@ -17,9 +17,9 @@ from jq.driver.job import Stages, prepare_job
 from jq.driver.stages import plan_job, rewrite_job
 from jq.language.build import build, own_settings, write
 from jq.language.decoder import load_decoder
-from jq.language.decoder.network import step
+from jq.language.decoder.network import empty, step
 from jq.language.decoder.program import decoder_model
-from jq.language.session import cheapest
+from jq.language.pieces import cheapest
 from jq.language.store import Options
 from tests.support.checkpoints import write_checkpoint
 from tests.support.decoders import weights, write_folder, write_gguf
@@ -69,10 +69,7 @@ def reference(file, tokens):
     decoder = load_decoder(file)
     config = decoder.config
     params = jax.tree.map(np.asarray, decoder.parameters(CONTEXT))
-    caches = [
-        tuple(jnp.zeros(config.cache_shape(1, CONTEXT)) for _ in range(2))
-        for _ in range(config.layers)
-    ]
+    caches = empty(config, 1, CONTEXT)
     with jax.default_matmul_precision("highest"):
         run = jax.jit(partial(step, config))
         return np.asarray(run(params, jnp.asarray([tokens]), jnp.int32(0), caches)[0][0])
@@ -250,6 +247,40 @@ def test_a_sequence_goes_on_where_two_prompts_part(model):
         again = model.generate(prompt, 5, session=session)
         assert list(again) == list(alone)
         assert again.times.prompt_tokens < len(prompt) or prompt == TOKENS[:9]
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 0.6, "seed": 3}, {"repeat_penalty": 1.3}])
+def test_tokens_that_are_looked_up_change_nothing(model, options):
+    """Those that are chosen anyway are computed together with others: the same tokens and chances,
+    bit for bit, to the end of the context, and in a session that goes on."""
+    prompt = [*TOKENS[:6], *TOKENS[:6], *TOKENS[:5]]
+    plain = model.generate(prompt, 1000, logprobs=2, **options)
+    session, tokens = model.session(), list(plain)
+    for lookup in (1, 3, 20):
+        found = model.generate(prompt, 1000, logprobs=2, lookup=lookup, session=session, **options)
+        assert list(found) == tokens
+        assert found.ended == plain.ended and found.chances == plain.chances
+    assert len(plain.chances) == len(tokens)
+    for token, (chance, most) in zip(tokens, plain.chances, strict=True):
+        assert len(most) == 2 and chance <= max(most.values()) <= 0
+        assert options or most[token] == chance == max(most.values())
+
+
+def test_tokens_that_are_looked_up_take_fewer_steps(model, monkeypatch):
+    """Where all are right: a model's own answer in front of the prompt that it answers."""
+    answer = list(model.generate(TOKENS[:3], 8))
+    monkeypatch.setattr("jq.language.generation.looked_up", lambda whole, most: ahead(whole)[:most])
+
+    def ahead(whole):
+        return answer[len(whole) - 3 :]
+
+    session, counts = model.session(), []
+    take = session.take
+    monkeypatch.setattr(
+        session, "take", lambda t, every=False: counts.append(len(t)) or take(t, every)
+    )
+    found = model.generate(TOKENS[:3], 8, lookup=4, session=session)
+    assert list(found) == answer and len(counts) < 4
 
 
 def test_a_second_model_compiles_nothing(file, cache_dir, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import gguf
 import numpy as np
 from safetensors.numpy import save_file
+
+from tests.support import gguf_models
 
 FOLDER = Path(__file__).parents[1]
 sys.path.insert(0, str(FOLDER.parent / "scripts"))
@@ -28,7 +31,7 @@ def weights(case: str) -> dict[str, np.ndarray]:
         name: draw(name, tuple(shape), seed) + np.float32(neutral(name, kind))
         for name, shape in found["shapes"].items()
     }
-    return dict(_experts(state, kind))
+    return state if "saved" in found else dict(_experts(state, kind))
 
 
 def _experts(state, kind):
@@ -65,11 +68,6 @@ def write_folder(case: str, folder: Path, shards: int = 1) -> Path:
     return folder
 
 
-# What the metadata of a GGUF file say of a config, by the writer's own methods.
-_ARCHITECTURES = {"mistral": "llama", "mixtral": "llama", "gemma3_text": "gemma3"}
-_ARCHITECTURES |= {"qwen3_moe": "qwen3moe"}
-
-
 def write_gguf(case: str, path: Path, quantize=lambda name, array: None, layers=()) -> Path:
     """The case as a GGUF file, converted as llama.cpp converts it; `quantize(name, array)` gives
     the type of a tensor, None for F32. Names and keys are those of the `gguf` package. `layers`
@@ -78,13 +76,13 @@ def write_gguf(case: str, path: Path, quantize=lambda name, array: None, layers=
     if layers:
         config, state = _only(layers, config, state)
     kind = config["model_type"]
-    architecture = _ARCHITECTURES.get(kind, kind)
+    architecture = gguf_models.ARCHITECTURES.get(kind, kind)
     writer = gguf.GGUFWriter(path, architecture)
     _metadata(writer, config, architecture)
     number = next(k for k, v in gguf.MODEL_ARCH_NAMES.items() if v == architecture)
     names = gguf.get_tensor_name_map(number, config["num_hidden_layers"])
     for name, array in _converted(state, config).items():
-        theirs = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        theirs = gguf_name(names, name)
         assert theirs is not None, name
         which = quantize(theirs, array)
         if which is None:
@@ -97,6 +95,19 @@ def write_gguf(case: str, path: Path, quantize=lambda name, array: None, layers=
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def gguf_name(names, name):
+    """The `gguf` package's name of a tensor."""
+    if name.endswith("dt_bias"):
+        return names.get_name(name.removesuffix("_bias") + "_proj") + ".bias"
+    if name.endswith("sinks"):
+        return names.get_name(name) + ".weight"
+    shared = name.replace("shared_mlp.gate_proj", "mlp.shared_expert.gate_proj")
+    shared = shared.replace("shared_mlp.up_proj", "mlp.shared_expert.up_proj")
+    shared = shared.replace("block_sparse_moe.gate_proj", "mlp.experts.gate_proj")
+    shared = shared.replace("block_sparse_moe.up_proj", "mlp.experts.up_proj")
+    return names.get_name(shared, try_suffixes=(".weight", ".bias"))
 
 
 def _only(layers, config, state):
@@ -128,12 +139,16 @@ def _metadata(writer, config, architecture):
     writer.add_embedding_length(config["hidden_size"])
     writer.add_feed_forward_length(config["intermediate_size"])
     writer.add_head_count(config["num_attention_heads"])
-    writer.add_head_count_kv(config["num_key_value_heads"])
-    writer.add_key_length(config["head_dim"])
-    writer.add_value_length(config["head_dim"])
-    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_head_count_kv(gguf_models.heads_of_keys(config))
+    if "kv_lora_rank" not in config:
+        writer.add_key_length(config["head_dim"])
+        writer.add_value_length(config["head_dim"])
+    if "rms_norm_eps" in config:
+        writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    gguf_models.add(writer, architecture, gguf_models.keys(config))
     rope = config["rope_parameters"]
-    writer.add_rope_freq_base(rope.get("full_attention", rope)["rope_theta"])
+    rope = rope.get("full_attention", rope)
+    writer.add_rope_freq_base(rope["rope_theta"])
     if config.get("sliding_window") and config.get("use_sliding_window", True):
         writer.add_sliding_window(config["sliding_window"])
         if architecture == "gemma3":
@@ -149,7 +164,7 @@ def _metadata(writer, config, architecture):
         for which in ("long", "short"):
             values = np.array(rope[f"{which}_factor"], np.float32)
             writer.add_tensor(f"rope_factors_{which}.weight", values)
-    if "num_local_experts" in config:
+    if config.get("num_local_experts"):
         writer.add_expert_count(config["num_local_experts"])
         writer.add_expert_used_count(config["num_experts_per_tok"])
     if "moe_intermediate_size" in config:
@@ -164,15 +179,15 @@ def _converted(state, config):
     neighbouring pairs, 1 added to Gemma's norms, experts stacked."""
     found: dict[str, np.ndarray] = {}
     kind = config["model_type"]
-    for name, array in state.items():
+    for name, array in gguf_models.converted(state, config).items():
         paired = "q_proj" in name or "k_proj" in name
-        if kind in ("llama", "mistral", "mixtral") and paired:
+        if kind in gguf_models.NEIGHBOURS and paired:
             heads = len(array) // config["head_dim"]
             array = array.reshape(heads, 2, -1, *array.shape[1:]).swapaxes(1, 2)
             array = array.reshape(state[name].shape)
         if kind.startswith("gemma") and "norm" in name:
             array = array + 1
-        if ".experts." in name:
+        if re.search(r"experts\.[0-9]", name):
             stem, _, which = name.removesuffix(".weight").rpartition(".")
             stem = stem.rpartition(".")[0]
             found.setdefault(f"{stem}.{which}.weight", []).append(array)

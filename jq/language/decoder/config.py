@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from jq.base.errors import UserError
 from jq.language.decoder.rope import Rope
-
-ACTIVATIONS = ("silu", "gelu_tanh")
 
 
 @dataclass(frozen=True)
@@ -20,16 +19,23 @@ class Config:
         heads, kv_heads, head: query heads, key and value heads, width of each head.
         context: the longest sequence that the model was trained for.
         windows: per layer, how many tokens a query sees, itself included; 0 for all before it.
-        ropes: rotary positions by name; `rope_of` names the one of each layer.
+        chunks: a window is the part of the sequence, cut at multiples of its size, that a query is
+            in, not what is in front of it.
+        ropes: rotary positions by name; `rope_of` names the one of each layer, "" for none.
+        mixers: per layer, the names of what mixes tokens there (see `mixers`), which are added.
         pairs: "halves" rotates element i with i + head / 2, "neighbours" 2 i with 2 i + 1 (the
             order in which GGUF files keep the rows of `llama`'s queries and keys).
-        activation: of the gate, "silu" or "gelu_tanh".
+        activation: of the gate, one of `feed_forward.GATES`.
+        norm: "rms", or "layer", which takes the mean away as well.
+        parallel: the feed-forward layer of a block takes what its mixers take.
         embedding_scale: what rows of the table are multiplied by.
+        residual_scale: what each block's result is multiplied by before it is added.
         attention_scale: what scores are multiplied by.
         attention_cap, logit_cap: c of c tanh(x / c), applied to scores and logits; 0 for none.
         experts, experts_used: feed-forward layers to route to, and how many each token takes;
             0 and 0 for one that all tokens take. `inner` is the width of each.
         normal_shares: what a token's experts give is multiplied by shares that add up to 1.
+        own: what one mixer or kind of experts alone asks for, by `get`.
     """
 
     architecture: str
@@ -45,6 +51,11 @@ class Config:
     ropes: tuple[tuple[str, Rope], ...]
     rope_of: tuple[str, ...]
     activation: str
+    mixers: tuple[tuple[str, ...], ...] = ()
+    norm: str = "rms"
+    parallel: bool = False
+    chunks: bool = False
+    residual_scale: float = 1.0
     pairs: str = "halves"
     embedding_scale: float = 1.0
     attention_scale: float = 1.0
@@ -53,10 +64,13 @@ class Config:
     experts: int = 0
     experts_used: int = 0
     normal_shares: bool = True
+    own: tuple[tuple[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
-        turned = max(2 * len(rope.frequencies) for _, rope in self.ropes)
-        if turned > self.head:
+        if not self.mixers:
+            object.__setattr__(self, "mixers", (("attention",),) * self.layers)
+        turned = max([2 * len(rope.frequencies) for _, rope in self.ropes], default=0)
+        if turned > max(self.head, self.get("wide_head")):
             raise UserError(f"{turned} elements of heads of {self.head} cannot be turned")
         if not 0 <= self.experts_used <= self.experts:
             raise UserError(f"{self.experts_used} of {self.experts} experts cannot be used")
@@ -67,6 +81,10 @@ class Config:
     def layers(self) -> int:
         return len(self.windows)
 
+    def get(self, name: str, default: Any = 0) -> Any:
+        """A value of `own`."""
+        return dict(self.own).get(name, default)
+
     def cache_shape(self, batch: int, capacity: int) -> tuple[int, int, int, int]:
-        """The shape of the cached keys, and of the cached values, of one layer."""
+        """The shape of the cached keys, and of the cached values, of one layer of attention."""
         return batch, capacity, self.kv_heads, self.head

@@ -10,14 +10,12 @@ from typing import Any
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.formats.base import Encoding
-from jq.formats.tensor import QuantizedTensor
 from jq.frontends.gguf import GgufFile
 from jq.frontends.gguf.split import load_parts
 from jq.language.decoder import rope
 from jq.language.decoder.architectures import Architecture
 from jq.language.decoder.config import Config
-from jq.language.decoder.names import Leaf, check_shapes, expanded, tensor_tree
+from jq.language.decoder.names import check_shapes, expanded, stacked, tensor_tree
 
 # Tensors that hold no parameter: factors of the rotary frequencies.
 _FACTORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
@@ -31,23 +29,29 @@ def read_gguf(path: str | Path) -> tuple[Config, dict[str, Any], GgufFile]:
             that is not known; named.
     """
     file = load_parts(Path(path))
-    config = _Reader(file).config()
+    reader = _Reader(file)
+    try:
+        config = reader.config()
+    except UserError:
+        raise
+    except (TypeError, ValueError, ArithmeticError) as error:  # of numbers that belong to no model
+        raise reader.wrong(f"{error}".partition("\n")[0][:100]) from error
     architecture = _architecture(file)
     tensors = {name: t for name, t in file.tensors.items() if name not in _FACTORS}
-    tree = tensor_tree(architecture.gguf, tensors, config, str(path), split=_experts)
-    check_shapes(config, tree, str(path))
+    tree = tensor_tree(architecture.gguf, tensors, config, str(path), stacked)
+    check_shapes(config, tree, architecture.gguf, str(path))
     return config, tree, file
 
 
 def _architecture(file: GgufFile) -> Architecture:
     name = file.metadata.get("general.architecture")
     known = Architecture.registry.get(name) if isinstance(name, str) else None
-    if known is not None:
+    if known is not None and known.gguf:
         return known
     raise UserError(
         f"the architecture {name!r} is not known",
         location=str(file.path),
-        hint="known: " + ", ".join(sorted(Architecture.registry)),
+        hint="known: " + ", ".join(sorted(n for n, a in Architecture.registry.items() if a.gguf)),
     )
 
 
@@ -94,44 +98,85 @@ class _Reader:
         if layers > 4096:
             raise self.wrong(f"block_count is {layers}")
         heads = self._of_all_layers("attention.head_count")
+        fields, own = known.read(1, self.number)
         kv_heads = self._of_all_layers("attention.head_count_kv", heads)
-        head = self.size("attention.key_length", max(hidden // heads, 1))
-        if heads % kv_heads or self.size("attention.value_length", head) != head:
+        head = fields.pop("head", 0) or self.size("attention.key_length", max(hidden // heads, 1))
+        values = own.get("rank") or self.size("attention.value_length", head) == head
+        if heads % kv_heads or not values:
             raise self.wrong(f"{heads} heads of {head} do not share {kv_heads} of values")
         wide = layers == known.wide_scale_layers
-        scale = 1 / math.sqrt(hidden / heads if wide else head)
         windows = self._windows(known, layers)
-        ropes = self._ropes(known, self.size("rope.dimension_count", head))
-        local = "local" if len(ropes) > 1 else "all"
+        turned = known.turned(windows, None, bool(self.number("rope.scaling.finetuned", 0)))
+        dims = own.get("turned") or self.size("rope.dimension_count", head)
+        ropes, rope_of = known.ropes_of(
+            self._ropes(known, dims), windows, turned, self._heat(known)
+        )
+        found: dict[str, Any] = {
+            "hidden": hidden,
+            "inner": inner,
+            "heads": heads,
+            "kv_heads": kv_heads,
+            "head": head,
+            "context": self.size("context_length"),
+            "epsilon": known.epsilon.read(1, self.number),
+            "windows": windows,
+            "activation": known.activation,
+            "norm": known.norm,
+            "parallel": known.parallel,
+            "pairs": known.gguf_pairs,
+            "embedding_scale": math.sqrt(hidden) if known.scaled_embedding else 1.0,
+            "attention_scale": 1 / math.sqrt(hidden / heads if wide else head),
+            "attention_cap": known.caps[0]
+            and self.get("attn_logit_softcapping", float, known.caps[0]),
+            "logit_cap": self.get("final_logit_softcapping", float, known.caps[1]),
+            "experts": experts,
+            "experts_used": self.size("expert_used_count") if experts else 0,
+            "normal_shares": bool(self.number("expert_weights_norm", known.gguf_normal_shares)),
+        }
         return Config(
             architecture=known.name,
             vocabulary=self._vocabulary(),
-            hidden=hidden,
-            inner=inner,
-            heads=heads,
-            kv_heads=kv_heads,
-            head=head,
-            context=self.size("context_length"),
-            epsilon=self.get("attention.layer_norm_rms_epsilon", float),
-            windows=windows,
             ropes=tuple(ropes.items()),
-            rope_of=tuple(local if window else "all" for window in windows),
-            activation=known.activation,
-            pairs=known.gguf_pairs,
-            embedding_scale=math.sqrt(hidden) if known.scaled_embedding else 1.0,
-            attention_scale=scale,
-            attention_cap=known.caps[0]
-            and self.get("attn_logit_softcapping", float, known.caps[0]),
-            logit_cap=self.get("final_logit_softcapping", float, known.caps[1]),
-            experts=experts,
-            experts_used=self.size("expert_used_count") if experts else 0,
+            rope_of=rope_of,
+            mixers=self._mixers(known, layers),
+            own=tuple(own.items()),
+            **{**found, **fields},
         )
+
+    def number(self, key: str, default: Any = None) -> Any:
+        """A number or truth."""
+        name = f"{_architecture(self.file).name}.{key}"
+        value: Any = self.file.metadata.get(name, default)
+        if type(value) not in (int, float, bool) or not math.isfinite(value):
+            raise self.wrong(f"{name} is {value!r:.40}")
+        return value
+
+    def _mixers(self, known: Architecture, layers: int) -> tuple[tuple[str, ...], ...]:
+        """Layers without keys have the first of the architecture's mixers, or all but each
+        `full_attention_interval`th."""
+        others = next(iter(known.mixers.values()), ("attention",))
+        if known.recurrent_but:
+            every = self.size("full_attention_interval", known.recurrent_but)
+            return tuple(others if (i + 1) % every else ("attention",) for i in range(layers))
+        shared = self.file.metadata.get(f"{known.name}.attention.head_count_kv")
+        if "" in known.mixers or not known.mixers:
+            return (others,) * layers
+        if not isinstance(shared, np.ndarray) or len(shared) != layers:
+            raise self.wrong("attention.head_count_kv has no number for each layer")
+        return tuple(("attention",) if count else others for count in shared)
+
+    def _heat(self, known: Architecture) -> tuple[float, float] | None:
+        if known.heat is None:
+            return None
+        weight, size = (key.read(1, self.number) for key in (known.heat[0], known.heat[1]))
+        return weight, size
 
     def _of_all_layers(self, key: str, default: int | None = None) -> int:
         """One number; files may give one for each layer when all are equal."""
         name = f"{_architecture(self.file).name}.{key}"
         value = self.file.metadata.get(name)
         if isinstance(value, np.ndarray):
+            value = value[value > 0] if value.dtype.kind in "iu" else value  # recurrent ones: 0
             if value.dtype.kind not in "iu" or len(set(value.tolist())) != 1:
                 raise self.wrong(f"{key} is not one whole number for all layers")
             value = int(value[0])
@@ -163,16 +208,18 @@ class _Reader:
         base = self.get("rope.freq_base", float, 10000.0)
         if not base > 1 or dims % 2:
             raise self.wrong(f"rotary positions of base {base} on {dims} elements")
-        found = {"all": self._rope(base, dims)}
+        found = {"all": self._rope(known, base, dims)}
         local = self.get("rope.freq_base_swa", float, known.local_base)
         if known.local_base:
             plain = rope.plain(local, dims)
             found["local"] = replace(plain, scale=self._turn_scale())
         elif local:
-            found["local"] = self._rope(local, dims)
+            found["local"] = self._rope(known, local, dims)
+        elif known.plain_windows:
+            found["local"] = rope.plain(base, dims)
         return found
 
-    def _rope(self, base: float, dims: int) -> rope.Rope:
+    def _rope(self, known: Architecture, base: float, dims: int) -> rope.Rope:
         """Scaled by kind, each frequency divided by a factor of its own where a tensor says so, and
         cosines and sines multiplied by `attn_factor`; files of 2023 call the factor otherwise."""
         factor = self.get("rope.scaling.factor", float, self.get("rope.scale_linear", float, 1.0))
@@ -190,7 +237,16 @@ class _Reader:
             found = rope.plain(base, dims, factor if kind == "linear" else 1.0)
         elif kind == "yarn":
             original = self.size("rope.scaling.original_context_length", context)
-            found = rope.yarn(base, dims, factor, original)
+            fast, slow = (
+                self.get(f"rope.scaling.yarn_beta_{end}", float, default)
+                for end, default in (("fast", 32.0), ("slow", 1.0))
+            )
+            weight = self.get("rope.scaling.yarn_log_multiplier", float, 0.0)
+            scale = rope.yarn_scale(factor) / rope.yarn_scale(factor, weight)
+            scale = scale if known.yarn_scale is None else known.yarn_scale
+            found = rope.yarn(
+                base, dims, factor, original, fast, slow, scale, truncate=known.truncates
+            )
         else:
             raise self.wrong(f"rotary positions are scaled by {kind!r}, which is not known")
         if "rope_freqs.weight" in self.file.tensors:
@@ -216,18 +272,6 @@ def file_names(config: Config) -> dict[str, str]:
         for e in range(config.experts) if "*" in ours else (0,):
             found[ours.replace("*", str(e))] = theirs
     return found
-
-
-def _experts(leaf: Leaf) -> list[Leaf]:
-    """A stack [experts, out, in] as its matrices, over the same memory."""
-    if not isinstance(leaf, QuantizedTensor):
-        return list(leaf)
-    enc = leaf.encoding
-    one = Encoding(enc.format, enc.shape[1:], enc.block[1:])
-    return [
-        QuantizedTensor(one, {name: part[i] for name, part in leaf.parts.items()}, leaf.name)
-        for i in range(enc.shape[0])
-    ]
 
 
 __all__ = ["read_gguf"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,10 @@ from jq.language.decoder import rope
 from jq.language.decoder.architectures import Architecture
 from jq.language.decoder.checkpoints import unpacked_tensors
 from jq.language.decoder.config import Config
-from jq.language.decoder.names import Leaf, check_shapes, tensor_tree
-from jq.language.decoder.parts import TEXT, tensors_of_text, text_of
+from jq.language.decoder.names import Leaf, add_scales, check_shapes, stacked, tensor_tree
+from jq.language.decoder.parts import TEXT, tensors_of_text, text_of, with_wide_heads
 from jq.language.decoder.safetensors import json_object, read_folder
-from jq.language.decoder.windows import windows
+from jq.language.decoder.windows import KINDS, windows
 
 _COMPUTED = "rotary_emb.inv_freq"  # which old checkpoints hold and the config gives
 _ACTIVATIONS = {
@@ -26,6 +27,9 @@ _ACTIVATIONS = {
     "swish": "silu",
     "gelu_pytorch_tanh": "gelu_tanh",
     "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu": "gelu",
+    "relu": "relu",
 }
 
 
@@ -53,8 +57,11 @@ def read_huggingface(folder: str | Path) -> tuple[Config, dict[str, Any]]:
         tensors = unpacked_tensors(quantized, held, str(folder))
     if reader.tied:
         tensors = {n: t for n, t in tensors.items() if not n.startswith("lm_head.")}
-    tree = tensor_tree(known.hugging_face, tensors, config, str(folder))
-    check_shapes(config, tree, str(folder))
+    tree = tensor_tree(known.hugging_face, tensors, config, str(folder), stacked, known.swapped)
+    check_shapes(config, tree, known.hugging_face, str(folder))
+    if known.scales:
+        with numbers(reader):
+            add_scales(tree, known.scales(reader.get), config, str(folder))
     return config, _one_plus(tree) if known.one_plus else tree
 
 
@@ -64,12 +71,20 @@ def read_config(folder: Path) -> Config:
 
 
 def _read_config(folder: Path) -> tuple[Config, _Reader]:
-    reader = _Reader(text_of(json_object(folder / "config.json")), str(folder / "config.json"))
-    try:
+    path = folder / "config.json"
+    reader = _Reader(with_wide_heads(text_of(json_object(path))), str(path))
+    with numbers(reader):
         return reader.config(), reader
+
+
+@contextmanager
+def numbers(reader: _Reader) -> Iterator[None]:
+    """Errors of values that are no numbers, or not as many as there should be, as `UserError`."""
+    try:
+        yield
     except UserError:
         raise
-    except (TypeError, ValueError, ArithmeticError) as error:  # of values that are no numbers
+    except (TypeError, ValueError, ArithmeticError) as error:
         raise reader.wrong(f"{error}".partition("\n")[0][:100]) from error
 
 
@@ -78,7 +93,7 @@ def _one_plus(tree: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: (
             {"weight": 1 + np.asarray(node["weight"], np.float32)}
-            if "norm" in name
+            if "norm" in name and name != "inner_norm"
             else _one_plus(node)
         )
         if isinstance(node, Mapping)
@@ -107,7 +122,7 @@ class _Reader:
 
     @property
     def tied(self) -> bool:
-        default = self.known.one_plus  # Gemma's configs leave it out
+        default = self.known.one_plus if self.known.tied is None else self.known.tied
         return bool(self.values.get("tie_word_embeddings", default))
 
     def number(self, key: str, default: float | None = None) -> float:
@@ -129,50 +144,118 @@ class _Reader:
 
     def config(self) -> Config:
         known = self.known
-        if self.values.get("use_bidirectional_attention") or self.values.get("is_causal") is False:
+        both = self.values.get("use_bidirectional_attention") not in (None, False, "vision")
+        if both or self.values.get("is_causal") is False:
             raise self.wrong("its attention goes both ways, as that of embeddings")
+        for key, possible in known.only.items():
+            if self.values.get(key) is not None and self.values[key] not in possible:
+                raise self.wrong(f"{key} is {self.values[key]!r:.40}, which is not supported")
         layers, hidden = self.size("num_hidden_layers"), self.size("hidden_size")
         if layers > 4096:
             raise self.wrong(f"num_hidden_layers is {layers}")
         heads = self.size("num_attention_heads")
         kv_heads = self.size("num_key_value_heads", heads)
-        head = self.size("head_dim", max(hidden // heads, 1))
+        fields, own = known.read(0, self.get)
+        head = fields.pop("head", 0) or self.size("head_dim", max(hidden // heads, 1))
         if heads % kv_heads:
             raise self.wrong(f"{heads} heads do not share {kv_heads} of keys")
+        kinds, values = self._kinds(known, layers)
         rule, default = known.windows.get(self.values["model_type"], ("none", None))
-        sizes = windows(rule, known.global_every, self.values, layers, default)
-        ropes = self._ropes(known, head)
-        local = "local" if len(ropes) > 1 else "all"
+        sizes = windows(rule, known.global_every, values, layers, default)
+        listed, asked = (
+            self.values.get("no_rope_layers"),
+            self.values.get("position_embedding_type"),
+        )
+        turned = known.turned(sizes, listed, asked == "rope")
+        if len(turned) != layers:
+            raise self.wrong(f"no_rope_layers are {len(turned)} of {layers} layers")
+        given = self._ropes(known, own.get("turned") or head, own.get("wide_head") or head)
+        ropes, rope_of = known.ropes_of(given, sizes, turned, self._heat(known))
         scalar = self.number("query_pre_attn_scalar", head) if known.one_plus else head
         experts, inner = self._experts()
+        found: dict[str, Any] = {
+            "hidden": hidden,
+            "inner": inner,
+            "heads": heads,
+            "kv_heads": kv_heads,
+            "head": head,
+            "context": self.size("max_position_embeddings"),
+            "epsilon": known.epsilon.read(0, self.get),
+            "windows": sizes,
+            "activation": self._activation(known),
+            "norm": known.norm,
+            "parallel": known.parallel,
+            "pairs": known.pairs,
+            "embedding_scale": math.sqrt(hidden) if known.scaled_embedding else 1.0,
+            "attention_scale": scalar**-0.5,
+            "attention_cap": known.caps[0] and self._cap("attn_logit_softcapping", known.caps[0]),
+            "logit_cap": self._cap("final_logit_softcapping", known.caps[1]),
+            "experts": experts,
+            "experts_used": self.size("num_experts_per_tok") if experts else 0,
+            "normal_shares": bool(self.values.get("norm_topk_prob", known.normal_shares)),
+        }
         return Config(
             architecture=known.name,
             vocabulary=self.size("vocab_size"),
-            hidden=hidden,
-            inner=inner,
-            heads=heads,
-            kv_heads=kv_heads,
-            head=head,
-            context=self.size("max_position_embeddings"),
-            epsilon=self.number("rms_norm_eps"),
-            windows=sizes,
             ropes=tuple(ropes.items()),
-            rope_of=tuple(local if window else "all" for window in sizes),
-            activation=self._activation(known),
-            embedding_scale=math.sqrt(hidden) if known.scaled_embedding else 1.0,
-            attention_scale=scalar**-0.5,
-            attention_cap=known.caps[0] and self._cap("attn_logit_softcapping", known.caps[0]),
-            logit_cap=self._cap("final_logit_softcapping", known.caps[1]),
-            experts=experts,
-            experts_used=self.size("num_experts_per_tok") if experts else 0,
-            normal_shares=bool(self.values.get("norm_topk_prob", known.normal_shares)),
+            rope_of=rope_of,
+            mixers=known.mixers_of(kinds, own.get("sharing", 0)),
+            own=tuple(own.items()),
+            **{**found, **fields},
         )
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """A number, truth or list of numbers, of the whole or of its positions."""
+        value: Any = self.values.get(key)
+        for place in ("rope_parameters", "rope_scaling"):
+            given = self.values.get(place)
+            value = given.get(key) if value is None and isinstance(given, dict) else value
+        if value is None:
+            value = self.known.defaults.get(key, default)
+        flat = value if isinstance(value, list) else [value]
+        if not all(type(v) in (int, float, bool) and math.isfinite(v) for v in flat):
+            raise self.wrong(f"{key} is {value!r:.40}")
+        return value
+
+    def _kinds(self, known: Architecture, layers: int) -> tuple[list[str], Mapping[str, Any]]:
+        """The kind of each layer, and the values with `layer_types` that `windows` knows."""
+        kinds = self.values.get("layer_types") or self.values.get("layers_block_type")
+        every, some = (self.values.get(k) for k in ("full_attention_interval", "full_attn_idxs"))
+        other = next(iter(known.mixers), "")
+        if kinds is None and other and isinstance(some, list):
+            kinds = ["full_attention" if i in some else other for i in range(layers)]
+        if kinds is None and known.recurrent_but:
+            every = known.recurrent_but if every is None else self.size("full_attention_interval")
+            kinds = [other if (i + 1) % every else "full_attention" for i in range(layers)]
+        if kinds is None or "" in known.mixers:
+            return [""] * layers, self.values
+        if (
+            not isinstance(kinds, list)
+            or len(kinds) != layers
+            or not all(isinstance(k, str) for k in kinds)
+        ):
+            raise self.wrong(f"layer_types are {kinds!r:.80}")
+        same = {"attention": "full_attention", "chunked_attention": "sliding_attention"}
+        same |= {k: "full_attention" for k in known.mixers if k not in KINDS}
+        plain = [same.get(kind, kind) for kind in kinds]
+        size = self.values.get("sliding_window", self.values.get("attention_chunk_size"))
+        more = {} if size is None else {"sliding_window": size}
+        return kinds, {**self.values, "layer_types": plain, **more}
+
+    def _heat(self, known: Architecture) -> tuple[float, float] | None:
+        if known.heat is None or self.values.get("attn_temperature_tuning") in (False, 0):
+            return None
+        weight, size = (key.read(0, self.get) for key in (known.heat[0], known.heat[1]))
+        return weight, size
 
     def _experts(self) -> tuple[int, int]:
         """How many there are, and the width of each feed-forward layer."""
-        width = self.size("intermediate_size")
-        for key in ("num_experts", "num_local_experts"):
-            if self.values.get(key) is not None:
+        widths = self.values.get("intermediate_size")
+        width = (
+            max(widths) if isinstance(widths, list) and widths else self.size("intermediate_size")
+        )
+        for key in ("num_experts", "num_local_experts", "n_routed_experts"):
+            if self.values.get(key):
                 return self.size(key), self.size("moe_intermediate_size", width)
         return 0, width
 
@@ -182,13 +265,14 @@ class _Reader:
 
     def _activation(self, known: Architecture) -> str:
         name = self.values.get("hidden_activation") or self.values.get("hidden_act")
-        if name is None or (known.one_plus and name == "gelu"):
+        if name is None or known.activation == "swiglu_oai" or (known.one_plus and name == "gelu"):
             return known.activation  # Gemma's first configs named the wrong one
         if name not in _ACTIVATIONS:
             raise self.wrong(f"the activation {name!r} is not known")
         return _ACTIVATIONS[name]
 
-    def _ropes(self, known: Architecture, head: int) -> dict[str, rope.Rope]:
+    def _ropes(self, known: Architecture, head: int, wide: int) -> dict[str, rope.Rope]:
+        """Positions by name; heads of layers without a window are `wide`."""
         given = self.values.get("rope_parameters") or {}
         scaling = self.values.get("rope_scaling") or {}
         nested = [v for v in given.values() if v is not None] if isinstance(given, dict) else []
@@ -201,13 +285,15 @@ class _Reader:
         base = self.number("rope_theta", 10000.0)
         if "full_attention" in given:
             return {
-                "all": self._rope(given["full_attention"], base, head),
+                "all": self._rope(given["full_attention"], base, wide),
                 "local": self._rope(given["sliding_attention"], base, head),
             }
         found = {"all": self._rope(given or scaling, base, head)}
         if known.local_base:
             local = self.number("rope_local_base_freq", known.local_base)
             found["local"] = rope.plain(local, head)
+        if known.plain_windows:
+            found["local"] = self._rope({**given, "rope_type": "default"}, base, head)
         return found
 
     def _rope(self, given: Mapping[str, Any], base: float, head: int) -> rope.Rope:
@@ -217,6 +303,9 @@ class _Reader:
         kind = given.get("rope_type") or given.get("type") or "default"
         if kind in ("default", "dynamic"):  # which changes what is longer than the model's context
             return rope.plain(base, dims)
+        if kind == "proportional":  # the first pairs of the whole head; the others stay
+            whole = rope.plain(base, head).frequencies
+            return rope.Rope((*whole[: dims // 2], *[0.0] * (len(whole) - dims // 2)))
         if kind in ("longrope", "su"):
             return inner.longrope(base, dims)
         longest = self.size("max_position_embeddings")

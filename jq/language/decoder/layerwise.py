@@ -15,12 +15,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jq.base.errors import UserError
 from jq.base.from_jax import leaf_name
 from jq.ir.memory.xla_options import NO_LIBRARY
 from jq.language.decoder.config import Config
 from jq.language.decoder.load import Decoder
 from jq.language.decoder.names import Leaf
-from jq.language.decoder.network import TAPS, layer
+from jq.language.decoder.network import empty, layer
+from jq.language.decoder.products import INPUTS, Place
 from jq.models._tree import flatten, nest
 
 TOGETHER = 4  # pieces of text that go through a layer side by side
@@ -48,6 +50,11 @@ def quantized_layers(
         reached: told these when the caller is done with what the layer before gave.
     """
     config, count = decoder.config, len(pieces[0])
+    if config.get("per_layer") or any("shared" in name for own in config.mixers for name in own):
+        raise UserError(
+            "layers of this model read what others hold, and are not quantized one by one",
+            location=str(decoder.path),
+        )
     params = decoder.parameters(count)
     if start is None:
         table = params["embed"]["weight"]
@@ -55,9 +62,9 @@ def quantized_layers(
     first, x = start
     for i in range(first, config.layers):
         p = _floats(decoder.params["layers"][str(i)])
-        rope = params["rope"][config.rope_of[i]]
-        turn = (jnp.asarray(rope["cos"][:count]), jnp.asarray(rope["sin"][:count]))
-        measure = partial(_measured, config, config.windows[i])
+        rope = params["rope"].get(config.rope_of[i], {})
+        turn = {part: jnp.asarray(table[:count]) for part, table in rope.items()}
+        measure = partial(_measured, config, i)
         grams = _mean(measure(p, part, turn) for part in _parts(x))
         flat, found = flatten(p), {}
         for name, gram in grams.items():
@@ -66,33 +73,36 @@ def quantized_layers(
                 found[f"layers/{i}/{name}"] = leaf
                 flat[name] = np.asarray(leaf, np.float32)
         p = nest(flat)
-        x = np.concatenate(
-            [np.asarray(_give(config, config.windows[i], p, part, turn)) for part in _parts(x)]
-        )
+        x = np.concatenate([np.asarray(_give(config, i, p, part, turn)) for part in _parts(x)])
         progress((i + 1) / config.layers)
         yield found
         reached(i + 1, x)
 
 
 @partial(jax.jit, static_argnums=(0, 1), compiler_options=NO_LIBRARY)
-def _measured(config: Config, window: int, p: Any, x: jax.Array, turn: Any) -> dict[str, jax.Array]:
+def _measured(config: Config, i: int, p: Any, x: jax.Array, turn: Any) -> dict[str, jax.Array]:
     """For every product of the layer the mean of x x^T."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(p)
     names = {id(leaf): leaf_name(path) for path, leaf in leaves}
     taps: list[tuple[Any, jax.Array]] = []
-    reset = TAPS.set(taps)
+
+    def tap(weight: Any, inputs: jax.Array, name: str) -> jax.Array:
+        taps.append((weight, inputs))
+        return inputs
+
+    reset = INPUTS.set(tap)
     try:
-        _given(config, window, p, x, turn)
+        _given(config, i, p, x, turn)
     finally:
-        TAPS.reset(reset)
+        INPUTS.reset(reset)
     return {names[id(weight)]: _gram(inputs) for weight, inputs in taps}
 
 
-def _given(config: Config, window: int, p: Any, x: jax.Array, turn: Any) -> jax.Array:
+def _given(config: Config, i: int, p: Any, x: jax.Array, turn: Any) -> jax.Array:
     """What the layer gives."""
-    empty = jnp.zeros(config.cache_shape(len(x), x.shape[1]))
+    state = empty(config, len(x), x.shape[1])[i]
     with jax.default_matmul_precision("highest"):
-        return layer(config, p, x, jnp.int32(0), turn, (empty, empty), window)[0]
+        return layer(config, i, p, x, Place(jnp.int32(0), turn), state)[0]
 
 
 _give = partial(jax.jit, static_argnums=(0, 1), compiler_options=NO_LIBRARY)(_given)

@@ -34,8 +34,7 @@ class Decoder:
         tables = {}
         for name, rope in self.config.ropes:
             if name in self.config.rope_of:
-                cos, sin = rope.table(count, context or count)
-                tables[name] = {"cos": cos, "sin": sin}
+                tables[name] = rope.tables(count, context or count)
         return {**self.params, "rope": tables}
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from jq.base.errors import UserError
+
 # Of a model with parts: the key of the part that makes text, what the whole says for it, and names
 # of its tensors where they stand as those of a model of text do.
 TEXT, _SHARED = "text_config", ("quantization_config", "quantization", "tie_word_embeddings")
@@ -32,3 +34,22 @@ def tensors_of_text(held: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         if part or name.startswith(_PLAIN):
             found[whole if part else name] = array
     return found
+
+
+def with_wide_heads(values: dict[str, Any]) -> dict[str, Any]:
+    """A config whose `per_layer_config` is said by two keys, as files say it that do not have it:
+    layers without a window have other heads.
+
+    Raises:
+        UserError: it says anything else.
+    """
+    given, kinds = values.get("per_layer_config"), values.get("layer_types")
+    if not isinstance(given, dict) or not given or not isinstance(kinds, list):
+        return values
+    first = next(iter(given.values()))
+    full = {str(i) for i, kind in enumerate(kinds) if kind == "full_attention"}
+    alike = isinstance(first, dict) and all(own == first for own in given.values())
+    if not alike or given.keys() != full or first.keys() - {"head_dim", "num_key_value_heads"}:
+        raise UserError(f"the config describes no known model: per_layer_config is {given!r:.60}")
+    heads = {"num_global_key_value_heads": first.get("num_key_value_heads")}
+    return {**values, **heads, "global_head_dim": first.get("head_dim")}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -10,7 +9,7 @@ import numpy as np
 
 from jq.frontends.model import Model
 from jq.language.decoder.load import Decoder
-from jq.language.decoder.network import step
+from jq.language.decoder.network import state_shapes, step
 from jq.language.decoder.separate import separate
 from jq.models._tree import spec
 
@@ -30,20 +29,29 @@ def decoder_model(
     `apart`: at positions i32[batch], one for each sequence.
 
     Gives the logits of every token; or, with one more input in front of the caches, those of token
-    `last` alone, of the position's shape. `context` is the longest sequence that will be asked for
+    `last` alone, of the position's shape. Where a state does not grow, an input in front of that
+    counts the tokens that are no padding. `context` is the longest sequence that will be asked for
     (see `Rope`), `cache` the type of keys and values.
     """
     config = decoder.config
 
-    def one(params: Any, tokens: Any, position: Any, last: Any, caches: Any) -> Any:
-        return step(config, params, tokens, position, caches, last)
+    states = state_shapes(config, batch, capacity)
+    counted = not all(grows for shapes in states for _, grows in shapes)
 
-    entry = spec(config.cache_shape(batch, capacity), jnp.dtype(cache))
+    def run(params: Any, tokens: Any, position: Any, *given: Any) -> Any:
+        *scalars, caches = given
+        there = scalars.pop(0) if counted else None
+        last = None if every else scalars.pop()
+        return step(config, params, tokens, position, caches, last, there)
+
+    caches = [
+        tuple(spec(shape, jnp.dtype(cache if grows else np.float32)) for shape, grows in shapes)
+        for shapes in states
+    ]
     scalar = spec((batch,) if apart else (), np.int32)
-    caches = [(entry, entry)] * config.layers
     return Model(
-        partial(step, config) if every else one,
+        run,
         separate(decoder.parameters(capacity, context), config),
-        (spec((batch, count), np.int32), *([scalar] if every else [scalar, scalar]), caches),
+        (spec((batch, count), np.int32), *[scalar] * (1 + counted + (not every)), caches),
         name=config.architecture,
     )

@@ -24,16 +24,21 @@ class Rope:
 
     `scale` multiplies cosines and sines. Elements of a head after `2 * len(frequencies)` stay.
     In a context of more than `original` tokens frequencies are those of `long`, where it has any.
+    `heat`, of (b, n, first): queries at position p are multiplied by
+    1 + b log(1 + floor((p + first) / n)) (Nakanishi 2025).
     """
 
     frequencies: tuple[float, ...]
     scale: float = 1.0
     long: tuple[float, ...] = ()
     original: int = 0
+    heat: tuple[float, float, float] = (0.0, 1.0, 0.0)
 
     def __post_init__(self) -> None:
-        if not np.isfinite([*self.frequencies, *self.long, self.scale]).all():
+        if not np.isfinite([*self.frequencies, *self.long, self.scale, *self.heat]).all():
             raise UserError("rotary positions have a frequency or a scale that is not finite")
+        if not self.heat[1] > 0:
+            raise UserError(f"queries cannot grow with each {self.heat[1]} positions")
 
     def divided(self, factors: Sequence[float]) -> Rope:
         """The same, each frequency divided by a factor of its own."""
@@ -41,8 +46,9 @@ class Rope:
             own = np.asarray(self.frequencies) / np.asarray(factors, np.float64)
         return replace(self, frequencies=tuple(own))
 
-    def table(self, count: int, context: int) -> tuple[np.ndarray, np.ndarray]:
-        """Cosines and sines of the first `count` positions, f32[count, pairs], in a `context`.
+    def tables(self, count: int, context: int) -> dict[str, np.ndarray]:
+        """`cos` and `sin` of the first `count` positions, f32[count, pairs], in a `context`, and
+        `heat` f32[count]; each where it is there.
 
         Angles are computed in double precision: far along a sequence float32 has lost their
         fraction of a turn.
@@ -50,7 +56,11 @@ class Rope:
         chosen = self.long if self.long and context > self.original else self.frequencies
         angles = np.arange(count)[:, None] * np.asarray(chosen, np.float64)
         cos, sin = np.cos(angles) * self.scale, np.sin(angles) * self.scale
-        return cos.astype(np.float32), sin.astype(np.float32)
+        found = {"cos": cos, "sin": sin} if self.frequencies else {}
+        weight, size, first = self.heat
+        if weight:
+            found["heat"] = 1 + weight * np.log1p(np.floor((np.arange(count) + first) / size))
+        return {name: table.astype(np.float32) for name, table in found.items()}
 
 
 def plain(base: float, dims: int, factor: float = 1.0) -> Rope:

@@ -22,7 +22,7 @@ def separate(params: Mapping[str, Any], config: Config) -> dict[str, Any]:
     rows = [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
 
     def of_layer(layer: Mapping[str, Any]) -> dict[str, Any]:
-        attention = dict(layer["attention"])
+        attention = dict(layer.get("attention", {}))
         fused = attention.pop("qkv", None)
         if fused is None or not _can_be_cut(fused["weight"], ends):
             return dict(layer)

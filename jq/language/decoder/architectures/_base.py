@@ -7,68 +7,122 @@ which the tests compare names and logits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, NamedTuple
 
-from jq.base.errors import InternalError
+from jq.base.errors import InternalError, UserError
+from jq.language.decoder.config import Config
+from jq.language.decoder.rope import Rope
+
+
+def hugging_face(*names: str) -> dict[str, str]:
+    """Names of a layer's tensors in a folder of Hugging Face: words of ours and theirs, with `=`
+    between them; of each its weight, bias and order of columns."""
+    return {
+        f"layers/{{i}}/{ours}/{part}": f"model.layers.{{i}}.{theirs}.{part}"
+        for ours, theirs in (word.split("=") for line in names for word in line.split())
+        for part in ("weight", "bias", "order")
+    }
+
+
+HUGGING_FACE = {
+    "embed/weight": "model.embed_tokens.weight",
+    "norm/weight": "model.norm.weight",
+    "norm/bias": "model.norm.bias",
+    "head/weight": "lm_head.weight",
+    "head/bias": "lm_head.bias",
+} | hugging_face(
+    "attention/norm=input_layernorm mlp/norm=post_attention_layernorm",
+    "attention/query=self_attn.q_proj attention/key=self_attn.k_proj",
+    "attention/value=self_attn.v_proj attention/output=self_attn.o_proj",
+    "attention/qkv=self_attn.qkv_proj",
+    "attention/query_norm=self_attn.q_norm attention/key_norm=self_attn.k_norm",
+    "mlp/gate=mlp.gate_proj mlp/up=mlp.up_proj mlp/down=mlp.down_proj",
+    "mlp/gate_up=mlp.gate_up_proj mlp/router=block_sparse_moe.gate",
+    "mlp/experts/{e}/gate=block_sparse_moe.experts.{e}.w1",
+    "mlp/experts/{e}/down=block_sparse_moe.experts.{e}.w2",
+    "mlp/experts/{e}/up=block_sparse_moe.experts.{e}.w3",
+)
+
+
+def gguf(*names: str) -> dict[str, str]:
+    """Likewise of a GGUF file: weights and biases."""
+    return {
+        f"layers/{{i}}/{ours}/{part}": f"blk.{{i}}.{theirs}.{part}"
+        for ours, theirs in (word.split("=") for line in names for word in line.split())
+        for part in ("weight", "bias")
+    }
+
+
+def without(names: dict[str, str], *ours: str) -> dict[str, str]:
+    """Names without those of some tensors of a layer."""
+    return {
+        name: theirs for name, theirs in names.items() if name.rpartition("/")[0] not in _all(ours)
+    }
+
+
+def _all(ours: Sequence[str]) -> set[str]:
+    return {f"layers/{{i}}/{name}" for name in ours}
+
 
 GGUF = {
     "embed/weight": "token_embd.weight",
     "norm/weight": "output_norm.weight",
+    "norm/bias": "output_norm.bias",
     "head/weight": "output.weight",
     "head/bias": "output.bias",
-    "layers/{i}/attention/norm/weight": "blk.{i}.attn_norm.weight",
-    "layers/{i}/attention/query/weight": "blk.{i}.attn_q.weight",
-    "layers/{i}/attention/key/weight": "blk.{i}.attn_k.weight",
-    "layers/{i}/attention/value/weight": "blk.{i}.attn_v.weight",
-    "layers/{i}/attention/qkv/weight": "blk.{i}.attn_qkv.weight",
-    "layers/{i}/attention/output/weight": "blk.{i}.attn_output.weight",
-    "layers/{i}/attention/query/bias": "blk.{i}.attn_q.bias",
-    "layers/{i}/attention/key/bias": "blk.{i}.attn_k.bias",
-    "layers/{i}/attention/value/bias": "blk.{i}.attn_v.bias",
-    "layers/{i}/attention/output/bias": "blk.{i}.attn_output.bias",
-    "layers/{i}/attention/query_norm/weight": "blk.{i}.attn_q_norm.weight",
-    "layers/{i}/attention/key_norm/weight": "blk.{i}.attn_k_norm.weight",
-    "layers/{i}/attention/norm_after/weight": "blk.{i}.post_attention_norm.weight",
-    "layers/{i}/mlp/norm/weight": "blk.{i}.ffn_norm.weight",
-    "layers/{i}/mlp/gate/weight": "blk.{i}.ffn_gate.weight",
-    "layers/{i}/mlp/up/weight": "blk.{i}.ffn_up.weight",
-    "layers/{i}/mlp/down/weight": "blk.{i}.ffn_down.weight",
-    "layers/{i}/mlp/gate/bias": "blk.{i}.ffn_gate.bias",
-    "layers/{i}/mlp/up/bias": "blk.{i}.ffn_up.bias",
-    "layers/{i}/mlp/down/bias": "blk.{i}.ffn_down.bias",
-    "layers/{i}/mlp/norm_after/weight": "blk.{i}.post_ffw_norm.weight",
-    "layers/{i}/mlp/router/weight": "blk.{i}.ffn_gate_inp.weight",
-    "layers/{i}/mlp/experts/*/gate/weight": "blk.{i}.ffn_gate_exps.weight",
-    "layers/{i}/mlp/experts/*/up/weight": "blk.{i}.ffn_up_exps.weight",
-    "layers/{i}/mlp/experts/*/down/weight": "blk.{i}.ffn_down_exps.weight",
-}
-HUGGING_FACE = {
-    "embed/weight": "model.embed_tokens.weight",
-    "norm/weight": "model.norm.weight",
-    "head/weight": "lm_head.weight",
-    "layers/{i}/attention/norm/weight": "model.layers.{i}.input_layernorm.weight",
-    "layers/{i}/mlp/norm/weight": "model.layers.{i}.post_attention_layernorm.weight",
-}
-for _ours, _theirs in (
-    ("attention/query", "self_attn.q_proj"),
-    ("attention/key", "self_attn.k_proj"),
-    ("attention/value", "self_attn.v_proj"),
-    ("attention/output", "self_attn.o_proj"),
-    ("attention/qkv", "self_attn.qkv_proj"),
-    ("attention/query_norm", "self_attn.q_norm"),
-    ("attention/key_norm", "self_attn.k_norm"),
-    ("mlp/gate", "mlp.gate_proj"),
-    ("mlp/up", "mlp.up_proj"),
-    ("mlp/down", "mlp.down_proj"),
-    ("mlp/gate_up", "mlp.gate_up_proj"),
-    ("mlp/router", "block_sparse_moe.gate"),
-    ("mlp/experts/{e}/gate", "block_sparse_moe.experts.{e}.w1"),
-    ("mlp/experts/{e}/down", "block_sparse_moe.experts.{e}.w2"),
-    ("mlp/experts/{e}/up", "block_sparse_moe.experts.{e}.w3"),
-):
-    for _part in ("weight", "bias", "order"):
-        HUGGING_FACE[f"layers/{{i}}/{_ours}/{_part}"] = f"model.layers.{{i}}.{_theirs}.{_part}"
+} | gguf(
+    "attention/norm=attn_norm attention/query=attn_q attention/key=attn_k attention/value=attn_v",
+    "attention/qkv=attn_qkv attention/output=attn_output attention/norm_after=post_attention_norm",
+    "attention/query_norm=attn_q_norm attention/key_norm=attn_k_norm",
+    "mlp/norm=ffn_norm mlp/gate=ffn_gate mlp/up=ffn_up mlp/down=ffn_down",
+    "mlp/norm_after=post_ffw_norm mlp/router=ffn_gate_inp mlp/shared/router=ffn_gate_inp_shexp",
+    "mlp/shared/gate=ffn_gate_shexp mlp/shared/up=ffn_up_shexp mlp/shared/down=ffn_down_shexp",
+    "mlp/experts/*/gate=ffn_gate_exps mlp/experts/*/up=ffn_up_exps",
+    "mlp/experts/*/down=ffn_down_exps",
+)
+# Experts as most folders name them, and with one that all tokens take.
+EXPERTS = hugging_face(
+    "mlp/router=mlp.gate mlp/experts/{e}/gate=mlp.experts.{e}.gate_proj",
+    "mlp/experts/{e}/up=mlp.experts.{e}.up_proj",
+    "mlp/experts/{e}/down=mlp.experts.{e}.down_proj",
+)
+SHARED_EXPERT = hugging_face(
+    "mlp/shared/gate=mlp.shared_expert.gate_proj mlp/shared/up=mlp.shared_expert.up_proj",
+    "mlp/shared/down=mlp.shared_expert.down_proj mlp/shared/router=mlp.shared_expert_gate",
+)
+NORMS_AROUND = hugging_face(
+    "attention/norm_after=post_attention_layernorm mlp/norm=pre_feedforward_layernorm",
+    "mlp/norm_after=post_feedforward_layernorm",
+)
+
+
+class Key(NamedTuple):
+    """Where files have a value.
+
+    Attributes:
+        hugging_face: a key of `config.json`, or what makes it of such: called with what gives a
+            number by its key and a default.
+        gguf: a key of a GGUF file, behind the architecture's name; likewise.
+        default: of files without it; None where a file must have it.
+    """
+
+    hugging_face: str | Callable[[Callable[..., Any]], Any]
+    gguf: str | Callable[[Callable[..., Any]], Any]
+    default: Any = None
+
+    def read(self, which: int, get: Callable[..., Any]) -> Any:
+        """The value, of a form as `Architecture.read` numbers them."""
+        place = (self.hugging_face, self.gguf)[which]
+        return place(get) if callable(place) else get(place, self.default)
+
+
+RMS = Key("rms_norm_eps", "attention.layer_norm_rms_epsilon")
+LAYER = Key("layer_norm_eps", "attention.layer_norm_epsilon", 1e-5)
+
+
+_FLOATS = ("scale", "epsilon")
 
 
 @dataclass(frozen=True)
@@ -80,13 +134,31 @@ class Architecture:
         model_types: `model_type` of a `config.json`.
         gguf, hugging_face: our name of a tensor -> the file's.
         activation: of the gate.
-        gguf_pairs: see `Config.pairs`; safetensors hold halves.
-        normal_shares: see `Config.normal_shares`; of a `config.json` that does not say.
+        gguf_pairs, pairs: see `Config.pairs`: of GGUF files, and of safetensors.
+        epsilon: of norms.
+        norm, parallel: see `Config`.
+        keys: of a field of `Config`, or of `Config.own`, where files have it.
+        own: what `Config.own` has in every model.
+        mixers: by entry of `layer_types` what mixes tokens there; attention where none is named.
+        recurrent_but: the first of `mixers` is in all layers but each such; of a file that does not
+            say.
+        positions: which layers turn queries and keys: "all"; "windows", those with a window where
+            any has; "listed", by `no_rope_layers` or but each 4th; "asked", where a file says so.
+        heat: see `Rope.heat`: numbers by key, and whether only layers that do not turn have it.
+        only: keys of a `config.json` of which other values are refused.
+        tied: whether the head is the embedding where a `config.json` does not say; None: as
+            `one_plus`.
+        yarn_scale: see `yarn`; of GGUF files.
+        swapped: names of ours that safetensors hold as [in, out].
+        scales: products of ours whose results are multiplied, and by what, of a `config.json`.
+        normal_shares, gguf_normal_shares: see `Config.normal_shares`; of files that do not say.
+        truncates: see `yarn`; of GGUF files.
         scaled_embedding: rows of the table are multiplied by sqrt(hidden).
         one_plus: safetensors hold norms as what is added to 1 (GGUF files hold the sum).
         global_every: where windows alternate, each such layer has none; 0 where all are alike.
         window: of a file that names none.
         local_base: base of the rotary positions of layers with a window; 0 for that of the others.
+        plain_windows: positions of layers with a window are not scaled.
         caps: of scores and logits where the file has none; scores have none where it is 0 here.
         wide_scale_layers: a model of so many layers scales scores by hidden / heads, not by head.
         windows: by model type, which layers of a `config.json` have windows (see `windows.py`),
@@ -102,12 +174,30 @@ class Architecture:
     gguf: dict[str, str] = field(default_factory=lambda: GGUF)
     hugging_face: dict[str, str] = field(default_factory=lambda: HUGGING_FACE)
     gguf_pairs: str = "halves"
+    pairs: str = "halves"
+    epsilon: Key = RMS
+    norm: str = "rms"
+    parallel: bool = False
+    keys: dict[str, Key] = field(default_factory=dict)
+    own: dict[str, Any] = field(default_factory=dict)
+    mixers: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    recurrent_but: int = 0
+    positions: str = "all"
+    heat: tuple[Key, Key, float, bool] | None = None
+    only: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    tied: bool | None = None
+    yarn_scale: float | None = None
+    swapped: tuple[str, ...] = ()
+    scales: Callable[[Callable[..., Any]], dict[str, Any]] | None = None
     normal_shares: bool = True
+    gguf_normal_shares: bool = True
+    truncates: bool = True
     scaled_embedding: bool = False
     one_plus: bool = False
     global_every: int = 0
     window: int = 0
     local_base: float = 0.0
+    plain_windows: bool = False
     caps: tuple[float, float] = (0.0, 0.0)
     wide_scale_layers: int = 0
     windows: dict[str, tuple[str, int | None]] = field(default_factory=dict)
@@ -117,3 +207,53 @@ class Architecture:
         if self.name in Architecture.registry:
             raise InternalError(f"two architectures are called {self.name}")
         Architecture.registry[self.name] = self
+
+    def turned(self, windows: Sequence[int], listed: Any, asked: bool) -> list[bool]:
+        """Which layers turn queries and keys, of their windows, a list of the file's own, and
+        whether the file asks for it."""
+        if self.positions == "windows" and any(windows):
+            return [window > 0 for window in windows]
+        if self.positions == "listed":
+            every = [(i + 1) % 4 != 0 for i in range(len(windows))]
+            return [bool(x) for x in listed] if isinstance(listed, list) else every
+        return [self.positions != "asked" or asked] * len(windows)
+
+    def mixers_of(self, kinds: Sequence[str], sharing: int) -> tuple[tuple[str, ...], ...]:
+        """Mixers of layers by their kinds; the last `sharing` of them read what others hold."""
+        found = [self.mixers.get(kind, ("attention",)) for kind in kinds]
+        first = len(found) - sharing
+        own, others = found[:first], found[first:]
+        if not 0 <= sharing <= len(found) or not set(kinds[first:]) <= set(kinds[:first]):
+            raise UserError(f"no layer holds what the last {sharing} of {len(found)} read")
+        return (*own, *(tuple(f"shared_{name}" for name in names) for names in others))
+
+    def read(self, which: int, get: Callable[..., Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Fields of `Config` and what goes to its `own`, by the keys of a form: 0 for a
+        `config.json`, 1 for a GGUF file; `get` gives a number by its key and a default."""
+        found = self.own | {name: key.read(which, get) for name, key in self.keys.items()}
+        for name, value in found.items():  # sizes that JSON has as 24.0
+            whole = type(value) is float and value.is_integer() and not name.endswith(_FLOATS)
+            found[name] = int(value) if whole else tuple(value) if type(value) is list else value
+        names = {f.name for f in fields(Config)}
+        return {n: v for n, v in found.items() if n in names}, {
+            n: v for n, v in found.items() if n not in names
+        }
+
+    def ropes_of(
+        self, ropes: dict[str, Rope], windows: Sequence[int], turned: Sequence[bool], heat: Any
+    ) -> tuple[dict[str, Rope], tuple[str, ...]]:
+        """Positions by name, and the name of each layer's."""
+        if heat is not None and self.heat is not None:
+            weight, size = heat
+            hot = (float(weight), float(size), self.heat[2])
+            if not self.heat[3]:
+                ropes = {name: replace(rope, heat=hot) for name, rope in ropes.items()}
+            else:
+                ropes = {**ropes, "heat": Rope((), heat=hot)}
+        local = "local" if "local" in ropes else "all"
+        still = "heat" if "heat" in ropes else ""
+        names = tuple(
+            still if not turns else local if window else "all"
+            for window, turns in zip(windows, turned, strict=True)
+        )
+        return {name: rope for name, rope in ropes.items() if name in names}, names

@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 
-from jq.language.decoder.architectures._base import HUGGING_FACE, Architecture
+from jq.language.decoder.architectures._base import (
+    HUGGING_FACE,
+    NORMS_AROUND,
+    Architecture,
+    Key,
+    hugging_face,
+)
 
-_NORMS_AROUND = {
-    "layers/{i}/attention/norm_after/weight": "model.layers.{i}.post_attention_layernorm.weight",
-    "layers/{i}/mlp/norm/weight": "model.layers.{i}.pre_feedforward_layernorm.weight",
-    "layers/{i}/mlp/norm_after/weight": "model.layers.{i}.post_feedforward_layernorm.weight",
-}
 _GEMMA = Architecture(
     "gemma",
     ("gemma",),
@@ -21,7 +22,7 @@ _GEMMA2 = replace(
     _GEMMA,
     name="gemma2",
     model_types=("gemma2",),
-    hugging_face=HUGGING_FACE | _NORMS_AROUND,
+    hugging_face=HUGGING_FACE | NORMS_AROUND,
     global_every=2,
     window=4096,
     caps=(50.0, 30.0),
@@ -49,4 +50,79 @@ replace(
     wide_scale_layers=62,
     windows={"gemma3_text": ("types", 4096)},
     defaults=_GEMMA2.defaults | _SIZES,  # which models that see as well leave out
+)
+_PER_LAYER = hugging_face(
+    "per_layer/gate=per_layer_input_gate per_layer/projection=per_layer_projection",
+    "per_layer/norm=post_per_layer_input_norm",
+) | {
+    "per_layer/table/weight": "model.embed_tokens_per_layer.weight",
+    "per_layer/projection/weight": "model.per_layer_model_projection.weight",
+    "per_layer/norm/weight": "model.per_layer_projection_norm.weight",
+}
+_SHARING = {
+    "attention_scale": Key(lambda get: 1.0, lambda get: 1.0),
+    "per_layer": Key("hidden_size_per_layer_input", "embedding_length_per_layer_input", 256),
+    "per_layer_vocabulary": Key("vocab_size_per_layer_input", lambda get: 0, 0),
+    "sharing": Key("num_kv_shared_layers", "attention.shared_kv_layers", 0),
+}
+_GEMMA4 = Architecture(
+    "gemma4",
+    ("gemma4_text",),
+    activation="gelu_tanh",
+    gguf={},
+    hugging_face=HUGGING_FACE
+    | NORMS_AROUND
+    | _PER_LAYER
+    | {"layers/{i}/scalar/weight": "model.layers.{i}.layer_scalar"},
+    scaled_embedding=True,
+    tied=True,
+    only={"enable_moe_block": (False,), "use_bidirectional_attention": ("vision",)},
+    mixers={"sliding_attention": ("attention",), "full_attention": ("wide_attention",)},
+    recurrent_but=6,
+    own={"unit_values": True},
+    keys=_SHARING
+    | {
+        "wide_head": Key("global_head_dim", "attention.key_length", 512),
+        "wide_kv_heads": Key(
+            lambda get: get("num_global_key_value_heads", 0) * get("attention_k_eq_v", False),
+            lambda get: 0,
+        ),
+        "values_are_keys": Key("attention_k_eq_v", lambda get: False, False),
+    },
+    windows={"gemma4_text": ("types", 512)},
+    defaults={"rms_norm_eps": 1e-6, "head_dim": 256, "num_key_value_heads": 4},
+)
+replace(
+    _GEMMA4,
+    name="gemma3n",
+    model_types=("gemma3n_text",),
+    hugging_face=HUGGING_FACE
+    | NORMS_AROUND
+    | _PER_LAYER
+    | hugging_face(
+        "streams/predict=altup.prediction_coefs streams/correct=altup.correction_coefs",
+        "streams/router=altup.modality_router streams/norm=altup.router_norm",
+        "beside/left=laurel.linear_left beside/right=laurel.linear_right",
+        "beside/norm=laurel.post_laurel_norm",
+    )
+    | {"layers/{i}/streams/scale/weight": "model.layers.{i}.altup.correct_output_scale"}
+    | {
+        f"{ours}/{i}/weight": f"model.altup_{theirs}.{i}.weight"
+        for ours, theirs in (("spread", "projections"), ("gather", "unembed_projections"))
+        for i in range(8)
+    },
+    only={"altup_active_idx": (0,), "altup_correct_scale": (True,)},
+    mixers={},
+    recurrent_but=0,
+    local_base=10000.0,
+    global_every=5,
+    caps=(0.0, 30.0),
+    keys=_SHARING
+    | {
+        "streams": Key("altup_num_inputs", "altup.num_inputs", 4),
+        "rank": Key("laurel_rank", lambda get: 64, 64),
+        "sparsity": Key("activation_sparsity_pattern", lambda get: 0, 0),
+    },
+    windows={"gemma3n_text": ("types", 512)},
+    defaults={"rms_norm_eps": 1e-6, "head_dim": 256, "num_key_value_heads": 2},
 )

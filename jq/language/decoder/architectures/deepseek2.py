@@ -1,0 +1,122 @@
+"""DeepSeek 2, and MiniCPM 3: multi-head latent attention."""
+
+from dataclasses import replace
+from math import log, sqrt
+
+from jq.language.decoder.architectures._base import (
+    EXPERTS,
+    GGUF,
+    HUGGING_FACE,
+    RMS,
+    Architecture,
+    Key,
+    gguf,
+    hugging_face,
+    without,
+)
+
+_LATENT = hugging_face(
+    "latent/query=self_attn.q_proj latent/query_down=self_attn.q_a_proj",
+    "latent/query_up=self_attn.q_b_proj latent/query_norm=self_attn.q_a_layernorm",
+    "latent/kv_down=self_attn.kv_a_proj_with_mqa latent/kv_norm=self_attn.kv_a_layernorm",
+    "latent/kv_up=self_attn.kv_b_proj latent/output=self_attn.o_proj",
+)
+_SHARED = hugging_face(
+    "mlp/shared/gate=mlp.shared_experts.gate_proj mlp/shared/up=mlp.shared_experts.up_proj",
+    "mlp/shared/down=mlp.shared_experts.down_proj",
+)
+_GGUF = gguf(
+    "latent/query=attn_q latent/query_down=attn_q_a latent/query_up=attn_q_b",
+    "latent/query_norm=attn_q_a_norm latent/kv_down=attn_kv_a_mqa",
+    "latent/kv_norm=attn_kv_a_norm latent/kv_up=attn_kv_b latent/key_up=attn_k_b",
+    "latent/value_up=attn_v_b latent/output=attn_output",
+)
+_PLAIN = without(GGUF, "attention/query", "attention/output", "attention/key", "attention/value")
+_HEAD = Key(
+    lambda get: get("qk_nope_head_dim") + get("qk_rope_head_dim"),
+    lambda get: get("attention.key_length_mla", 0) or get("attention.key_length"),
+)
+_SIZES = {
+    "head": _HEAD,
+    "rank": Key("kv_lora_rank", "attention.kv_lora_rank"),
+    "query_rank": Key("q_lora_rank", "attention.q_lora_rank", 0),
+    "turned": Key("qk_rope_head_dim", "rope.dimension_count"),
+    "value": Key(
+        "v_head_dim",
+        lambda get: get("attention.value_length_mla", 0) or get("attention.value_length"),
+    ),
+    "latent_epsilon": Key(lambda get: 1e-6, RMS.gguf),
+}
+
+
+def _scaled(head: float, weight: float, factor: float) -> float:
+    """What scores are multiplied by where positions are scaled by a factor (Peng et al. 2023)."""
+    return float((weight * log(max(factor, 1.0)) + 1) ** 2 / sqrt(head))
+
+
+_DEEPSEEK = Architecture(
+    "deepseek2",
+    ("deepseek_v2",),
+    gguf=_PLAIN | _GGUF | {"layers/{i}/mlp/router/preference": "blk.{i}.exp_probs_b.bias"},
+    hugging_face=HUGGING_FACE | EXPERTS | _SHARED | _LATENT,
+    pairs="neighbours",
+    gguf_pairs="neighbours",
+    normal_shares=False,
+    gguf_normal_shares=False,
+    yarn_scale=1.0,
+    mixers={"": ("latent",)},
+    only={"n_group": (1,)},
+    keys=_SIZES
+    | {
+        "attention_scale": Key(
+            lambda get: _scaled(
+                _HEAD[0](get),  # type: ignore[operator]
+                0.1 * get("mscale_all_dim", 0.0),
+                get("factor", 1.0),
+            ),
+            lambda get: _scaled(
+                _HEAD[1](get),  # type: ignore[operator]
+                get("rope.scaling.yarn_log_multiplier", 0.0),
+                get("rope.scaling.factor", 1.0),
+            ),
+        ),
+        "share_scale": Key("routed_scaling_factor", "expert_weights_scale", 1.0),
+        "router": Key(
+            lambda get: "softmax",
+            lambda get: "sigmoid" if get("expert_gating_func", 1) == 2 else "softmax",
+        ),
+    },
+)
+replace(
+    _DEEPSEEK,
+    name="deepseek3",
+    model_types=("deepseek_v3",),
+    gguf={},
+    hugging_face=_DEEPSEEK.hugging_face
+    | {
+        "layers/{i}/mlp/router/preference": "model.layers.{i}.mlp.gate.e_score_correction_bias",
+    },
+    normal_shares=True,
+    keys=_DEEPSEEK.keys | {"router": Key(lambda get: "sigmoid", lambda get: "sigmoid")},
+)
+replace(
+    _DEEPSEEK,
+    name="minicpm3",
+    model_types=("minicpm3",),
+    gguf=_PLAIN | _GGUF,
+    pairs="halves",
+    gguf_pairs="halves",
+    only={},
+    keys=_SIZES
+    | {
+        "embedding_scale": Key("scale_emb", lambda get: 12.0, 1.0),
+        "residual_scale": Key(
+            lambda get: get("scale_depth") / sqrt(get("num_hidden_layers")),
+            lambda get: 1.4 / sqrt(get("block_count")),
+        ),
+        "logit_scale": Key(
+            lambda get: get("dim_model_base") / get("hidden_size"),
+            lambda get: 256 / get("embedding_length"),
+        ),
+    },
+)

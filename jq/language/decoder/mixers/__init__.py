@@ -1,0 +1,14 @@
+"""What mixes the tokens of a sequence. Every file in here is imported; a mixer is known by being
+made."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+from jq.language.decoder.mixers._base import Mixer
+
+for _module in pkgutil.iter_modules(__path__, f"{__name__}."):
+    importlib.import_module(_module.name)
+
+__all__ = ["Mixer"]

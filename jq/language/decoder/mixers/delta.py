@@ -1,0 +1,140 @@
+"""The gated delta rule (Yang et al. 2024): a matrix of each head forgets, and learns what its key
+gives otherwise than its value.
+
+    S = exp(g) S;  S = S + k (beta (v - S^T k))^T;  y = S^T q
+
+Tokens of one call are taken together: what each learns depends on those before by a triangle of
+coefficients, which is inverted by halves.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jq.language.decoder.config import Config
+from jq.language.decoder.mixers._base import Mixer, Shape, begun, convolved, grouped, present, rates
+from jq.language.decoder.products import Place, State, dense, f32, unit
+
+if TYPE_CHECKING:
+    import jax
+    import jax.numpy as jnp
+else:
+    from jq.language.decoder.lazy import jax, jnp
+
+_EPSILON = 1e-6  # of the length of queries and keys
+
+
+def delta(
+    config: Config, i: int, p: Any, x: jax.Array, place: Place, state: State
+) -> tuple[jax.Array, State]:
+    """x [batch, n, hidden] by heads with a matrix each; the state is the last tokens of the
+    convolution and the matrices [batch, heads, key, value]."""
+    batch, count, _ = x.shape
+    groups, heads, key, value = _sizes(config)
+    mixed, gate, beta, decay = _projections(config, p, x)
+    mixed, kept = convolved(p["filter"], mixed, state[0], place)
+    mixed = jax.nn.silu(mixed)
+    q, k, v = jnp.split(mixed, [groups * key, 2 * groups * key], axis=-1)
+    q, k = (_length_one(y.reshape(batch, count, groups, key), heads) for y in (q, k))
+    v = v.reshape(batch, count, heads, value)
+    beta = jax.nn.sigmoid(beta)
+    decay = rates(config, p) * jax.nn.softplus(decay + f32(p["step"]["bias"]))
+    if (there := present(count, place)) is not None:
+        beta, decay = beta * there[..., None], decay * there[..., None]
+    y, matrix = _taken(q * key**-0.5, k, v, beta, decay, begun(state[1], place))
+    y = unit(y, config.epsilon) * p["inner_norm"]["weight"]
+    y = y * jax.nn.silu(gate.reshape(y.shape))
+    return dense(p["output"], y.reshape(batch, count, -1), "output"), (kept, matrix)
+
+
+def _projections(config: Config, p: Any, x: jax.Array) -> tuple[jax.Array, ...]:
+    """What is convolved [batch, n, channels], the gate, and beta and decay [batch, n, heads]. Some
+    files hold all rows of a group of heads together."""
+    groups, heads, key, value = _sizes(config)
+    if "qkv" in p:
+        return tuple(dense(p[name], x, name) for name in ("qkv", "gate", "beta", "rate"))
+    shared = heads // groups
+    y = dense(p["qkvz"], x, "qkvz").reshape(*x.shape[:2], groups, -1)
+    ends = [key, 2 * key, 2 * key + shared * value]
+    q, k, v, gate = (t.reshape(*x.shape[:2], -1) for t in jnp.split(y, ends, axis=-1))
+    rates = dense(p["rates"], x, "rates").reshape(*x.shape[:2], groups, -1)
+    beta, rate = (t.reshape(*x.shape[:2], -1) for t in jnp.split(rates, [shared], axis=-1))
+    return jnp.concatenate([q, k, v], axis=-1), gate, beta, rate
+
+
+def _length_one(x: jax.Array, heads: int) -> jax.Array:
+    """x [batch, n, groups, key] of length 1, repeated for the heads of each group."""
+    x = unit(x, _EPSILON / x.shape[-1]) * x.shape[-1] ** -0.5
+    return jnp.repeat(x, heads // x.shape[2], axis=2)
+
+
+def _taken(
+    q: jax.Array, k: jax.Array, v: jax.Array, beta: jax.Array, decay: jax.Array, state: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """What tokens read [batch, n, heads, value] and the matrices after them."""
+    count = q.shape[1]
+    total = jnp.cumsum(decay, axis=1).swapaxes(1, 2)  # [batch, heads, n]
+    gap = total[..., :, None] - total[..., None, :]
+    order = jnp.arange(count)
+    fade = jnp.exp(jnp.where(order[:, None] >= order, gap, -jnp.inf))
+    alike = jnp.einsum("bshd,bthd->bhst", k, k) * fade * beta.swapaxes(1, 2)[..., None]
+    triangle = jnp.where(order[:, None] > order, alike, 0.0)
+    grown = jnp.exp(total).swapaxes(1, 2)[..., None]
+    fresh = beta[..., None] * (v - grown * jnp.einsum("bshd,bhdv->bshv", k, state))
+    learned = jnp.einsum("bhst,bthv->bshv", _inverse(triangle), fresh)
+    read = jnp.einsum("bshd,bthd->bhst", q, k) * fade
+    y = grown * jnp.einsum("bshd,bhdv->bshv", q, state)
+    y = y + jnp.einsum("bhst,bthv->bshv", read, learned)
+    left = jnp.exp(total[..., -1:] - total).swapaxes(1, 2)[..., None]
+    after = jnp.exp(total[..., -1])[..., None, None] * state
+    return y, after + jnp.einsum("bthd,bthv->bhdv", k * left, learned)
+
+
+def _inverse(a: jax.Array) -> jax.Array:
+    """Inverses of I + a, a [..., n, n] below the diagonal: of both halves, then of what joins
+    them."""
+    n = a.shape[-1]
+    if n == 1:
+        return jnp.ones_like(a)
+    if n & (n - 1):
+        room = (1 << n.bit_length()) - n
+        wide = jnp.pad(a, [(0, 0)] * (a.ndim - 2) + [(0, room)] * 2)
+        return _inverse(wide)[..., :n, :n]
+    h = n // 2
+    upper, lower = _inverse(jnp.stack([a[..., :h, :h], a[..., h:, h:]]))
+    joint = -jnp.einsum("...ij,...jk,...kl->...il", lower, a[..., h:, :h], upper)
+    top = jnp.concatenate([upper, jnp.zeros_like(upper)], axis=-1)
+    return jnp.concatenate([top, jnp.concatenate([joint, lower], axis=-1)], axis=-2)
+
+
+def _sizes(config: Config) -> tuple[int, int, int, int]:
+    """Groups of heads that share queries and keys, heads, width of a key and of a value."""
+    names = ("delta_groups", "delta_heads", "delta_key", "delta_value")
+    groups, heads, key, value = (config.get(name) for name in names)
+    return groups, heads, key, value
+
+
+def _channels(config: Config) -> int:
+    groups, heads, key, value = _sizes(config)
+    return 2 * groups * key + heads * value
+
+
+def _states(config: Config, batch: int, capacity: int) -> tuple[Shape, ...]:
+    _, heads, key, value = _sizes(config)
+    return (batch, config.get("width") - 1, _channels(config)), (batch, heads, key, value)
+
+
+def _shapes(config: Config, p: Any) -> dict[str, Shape]:
+    groups, heads, _, value = _sizes(config)
+    grouped(heads, groups)
+    channels, hidden, wide = _channels(config), config.hidden, heads * value
+    found: dict[str, Shape] = {"filter": (channels, config.get("width"))}
+    found |= {"decay": (heads,), "inner_norm": (value,), "output": (hidden, wide)}
+    found |= {"step/bias": (heads,)}
+    if "qkv" in p:
+        found |= {"qkv": (channels, hidden), "gate": (wide, hidden)}
+        return found | {"beta": (heads, hidden), "rate": (heads, hidden)}
+    return found | {"qkvz": (channels + wide, hidden), "rates": (2 * heads, hidden)}
+
+
+Mixer("delta", delta, _states, _shapes)

@@ -1,0 +1,88 @@
+"""What all layers are made of: products, norms, and where in a sequence the tokens stand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from jq.language.decoder.config import Config
+
+if TYPE_CHECKING:
+    import jax
+    import jax.numpy as jnp
+else:
+    from jq.language.decoder.lazy import jax, jnp
+
+# While it is a function, every product multiplies what it gives for the weight, what it would be
+# multiplied by, and the product's name.
+INPUTS: ContextVar[Callable[[Any, Any, str], Any] | None] = ContextVar("INPUTS", default=None)
+Turn = dict[str, "jax.Array"]  # rows of a layer's tables: `cos` and `sin` [n, pairs], `heat` [n]
+State = tuple["jax.Array", ...]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the tokens [batch, n] stand.
+
+    Attributes:
+        position: of the first, i32[], or i32[batch].
+        turn: rows of the tables that the layer turns queries and keys by; empty for none.
+        count: how many of them there are, of the shape of `position`; the rest are padding. None
+            for all.
+        extra: what else comes into the layer [batch, n, width], where the model has it.
+        held: keys and values of the last layer with a window, and without, for layers without any.
+    """
+
+    position: jax.Array
+    turn: Turn
+    count: jax.Array | None = None
+    extra: jax.Array | None = None
+    held: dict[str, State] = field(default_factory=dict)
+
+
+def dense(p: Any, x: jax.Array, name: str = "product") -> jax.Array:
+    """x [..., in] times weight [out, in], whose columns may stand in an `order` of their own; times
+    a `scale`, [] or [out], where there is one."""
+    with jax.named_scope(name):
+        if "order" in p:
+            x = x.at[..., p["order"]].get(mode="promise_in_bounds")
+        if (given := INPUTS.get()) is not None:
+            x = given(p["weight"], x, name)
+        y = x @ f32(p["weight"]).T
+        y = y + p["bias"] if "bias" in p else y
+        return y * p["scale"] if "scale" in p else y
+
+
+def normed(config: Config, p: Any, x: jax.Array) -> jax.Array:
+    """x [..., n] by its root mean square, or by its mean and deviation."""
+    with jax.named_scope("norm"):
+        if config.norm == "layer":
+            x = x - x.mean(axis=-1, keepdims=True)
+        y: jax.Array = unit(x, config.epsilon) * p["weight"]
+        return y + p["bias"] if "bias" in p else y
+
+
+def unit(x: jax.Array, epsilon: float) -> jax.Array:
+    """x [..., n] divided by its root mean square."""
+    y: jax.Array = x * jax.lax.rsqrt(jnp.square(x).mean(axis=-1, keepdims=True) + epsilon)
+    return y
+
+
+def behind(config: Config, p: Any, y: jax.Array) -> jax.Array:
+    """The norm of a block's result, where the model has one."""
+    return normed(config, p["norm_after"], y) if "norm_after" in p else y
+
+
+def capped(x: jax.Array, cap: float) -> jax.Array:
+    return jnp.tanh(x / cap) * cap if cap else x
+
+
+def cut(x: jax.Array, first: Any, count: int, axis: int = 0) -> jax.Array:
+    """`count` entries of an axis from one on."""
+    return jax.lax.dynamic_slice_in_dim(x, first, count, axis)
+
+
+def f32(x: Any) -> Any:
+    return x.astype(jnp.float32)

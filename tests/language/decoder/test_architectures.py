@@ -1,0 +1,112 @@
+"""Architectures: all have a case, and what a file of theirs lacks or says otherwise is refused."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from jq.base.errors import UserError
+from jq.language.decoder import load_decoder
+from jq.language.decoder.architectures import Architecture
+from tests.language.decoder.test_decoder import assert_equal, logits_of
+from tests.support.decoders import CASES, write_folder
+
+SAVED = [case for case, found in CASES.items() if "saved" in found]
+# A case of another one tells all of these.
+LIKE = {"minicpm", "qwen3_5_moe_text"}
+# Tensors that models of an architecture may lack.
+MAY_LACK = ("bias", "lm_head.weight", "q_norm.weight", "k_norm.weight")
+
+
+def test_every_architecture_has_a_case():
+    types = {t for each in Architecture.registry.values() for t in each.model_types}
+    assert types - {found["config"]["model_type"] for found in CASES.values()} == LIKE
+
+
+@pytest.mark.parametrize("case", SAVED)
+def test_a_tensor_that_is_missing_is_noticed(tmp_path, case):
+    folder = write_folder(case, tmp_path / "model")
+    whole = load_file(folder / "model.safetensors")
+    load_decoder(folder)
+    first = [n for n in whole if ".layers." not in n or ".layers.0." in n or ".layers.1." in n]
+    for name in first:
+        if name.endswith(MAY_LACK) and "dt_bias" not in name and "correction_bias" not in name:
+            continue
+        save_file({n: t for n, t in whole.items() if n != name}, folder / "model.safetensors")
+        with pytest.raises(UserError, match="missing|no table|needs"):
+            load_decoder(folder)
+
+
+def changed(folder, **values):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("case", "values"),
+    [
+        ("deepseek2", {"n_group": 2}),
+        ("deepseek2", {"kv_lora_rank": 8}),
+        ("deepseek2", {"kv_lora_rank": None}),
+        ("deepseek2", {"qk_rope_head_dim": 7}),
+        ("gemma4", {"enable_moe_block": True}),
+        ("gemma4", {"num_kv_shared_layers": 5}),
+        ("gemma4", {"num_kv_shared_layers": -1}),
+        ("gemma4", {"num_kv_shared_layers": 0.5}),
+        ("gemma4", {"use_bidirectional_attention": "all"}),
+        ("gemma4", {"per_layer_config": {"0": {"head_dim": 24}}}),
+        ("gemma4", {"per_layer_config": None, "global_head_dim": 16}),
+        ("qwen3.5", {"linear_num_key_heads": 3}),
+        ("qwen3.5", {"linear_num_key_heads": 0}),
+        ("qwen3.5", {"linear_conv_kernel_dim": 3}),
+        ("qwen3.5", {"layer_types": ["linear_attention"] * 2}),
+        ("qwen3.5", {"layer_types": ["mystery"] * 3}),
+        ("qwen3.5", {"layer_types": "linear_attention"}),
+        ("lfm2", {"conv_L_cache": 4}),
+        ("lfm2", {"layer_types": ["full_attention"] * 3}),
+        ("granite4", {"mamba_n_groups": 3}),
+        ("granite4", {"mamba_d_state": True}),
+        ("granite", {"logits_scaling": 0}),
+        ("granite", {"embedding_multiplier": "3"}),
+        ("falcon-h1", {"ssm_multipliers": [1.0]}),
+        ("falcon-h1", {"mamba_rms_norm": True}),
+        ("smollm3", {"no_rope_layers": [1]}),
+        ("ministral3", {"original_max_position_embeddings": 0}),
+        ("gpt-oss", {"num_local_experts": 3}),
+    ],
+)
+def test_what_describes_no_model_is_refused(tmp_path, case, values):
+    with pytest.raises(UserError):
+        load_decoder(changed(write_folder(case, tmp_path / "model"), **values))
+
+
+def test_minicpm_is_granite_by_other_numbers(tmp_path):
+    """Of which one is fixed: queries make up for it."""
+    folder = write_folder("granite", tmp_path / "model")
+    changed(
+        folder,
+        model_type="minicpm",
+        scale_emb=3.0,
+        scale_depth=0.5 * 2**0.5,
+        dim_model_base=16,
+        rms_norm_eps=CASES["granite"]["config"]["rms_norm_eps"],
+    )
+    tensors = load_file(folder / "model.safetensors")
+    tensors = {n: np.float32(t * 0.8) if "q_proj" in n else t for n, t in tensors.items()}
+    save_file(tensors, folder / "model.safetensors")
+    assert_equal("granite", logits_of(load_decoder(folder), CASES["granite"]["tokens"]))
+
+
+def test_the_text_of_a_model_that_sees(tmp_path):
+    """Mistral 3: the config of its text, and names in front of those of its tensors."""
+    folder = write_folder("ministral3", tmp_path / "model")
+    text = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({"model_type": "mistral3", "text_config": text}))
+    tensors = load_file(folder / "model.safetensors")
+    named = {f"language_model.{name}": t for name, t in tensors.items()}
+    save_file(named | {"vision_tower.x": np.ones(3)}, folder / "model.safetensors")
+    assert_equal("ministral3", logits_of(load_decoder(folder), CASES["ministral3"]["tokens"]))

@@ -1,0 +1,160 @@
+"""What llama.cpp's converter makes of models beyond llama and Gemma: keys, and changed weights."""
+
+from __future__ import annotations
+
+import gguf
+import numpy as np
+
+ARCHITECTURES = {"mistral": "llama", "mixtral": "llama", "gemma3_text": "gemma3"}
+ARCHITECTURES |= {"qwen3_moe": "qwen3moe", "qwen2_moe": "qwen2moe", "olmo3": "olmo2"}
+ARCHITECTURES |= {"ministral3": "mistral3", "phi": "phi2", "gpt_oss": "gpt-oss"}
+ARCHITECTURES |= {"llama4_text": "llama4", "granitemoehybrid": "granitehybrid"}
+ARCHITECTURES |= {"falcon_h1": "falcon-h1", "deepseek_v2": "deepseek2"}
+NEIGHBOURS = ("llama", "mistral", "mixtral", "ministral3", "smollm3", "minicpm")
+NEIGHBOURS += ("granite", "granitemoe", "granitemoehybrid")
+LLM, ATTENTION, SSM, ROPE = gguf.Keys.LLM, gguf.Keys.Attention, gguf.Keys.SSM, gguf.Keys.Rope
+
+
+def keys(config):
+    """Keys of the metadata by the constants of the `gguf` package, with the architecture left out;
+    whole numbers stay whole."""
+    kind, found = config["model_type"], {}
+    if "layer_norm_eps" in config or "norm_epsilon" in config:
+        found[ATTENTION.LAYERNORM_EPS] = config.get("layer_norm_eps", config.get("norm_epsilon"))
+    if "norm_eps" in config:
+        found[ATTENTION.LAYERNORM_RMS_EPS] = config["norm_eps"]
+    if kind.startswith("granite"):
+        found |= {
+            LLM.EMBEDDING_SCALE: config["embedding_multiplier"],
+            LLM.RESIDUAL_SCALE: config["residual_multiplier"],
+            ATTENTION.SCALE: config["attention_multiplier"],
+            LLM.LOGIT_SCALE: config["logits_scaling"],
+        }
+    rope = config["rope_parameters"]
+    if "partial_rotary_factor" in rope:
+        turned = int(rope["partial_rotary_factor"] * config["head_dim"])
+        found[ROPE.DIMENSION_COUNT] = turned
+    if "llama_4_scaling_beta" in rope:
+        found[ATTENTION.TEMPERATURE_SCALE] = rope["llama_4_scaling_beta"]
+        found[ROPE.SCALING_YARN_LOG_MUL] = rope["mscale_all_dim"]
+    if "mamba_n_heads" in config:
+        found |= {
+            SSM.CONV_KERNEL: config["mamba_d_conv"],
+            SSM.STATE_SIZE: config["mamba_d_state"],
+            SSM.GROUP_COUNT: config["mamba_n_groups"],
+            SSM.INNER_SIZE: config["mamba_n_heads"] * config["mamba_d_head"],
+            SSM.TIME_STEP_RANK: config["mamba_n_heads"],
+            ROPE.SCALING_FINETUNED: config.get("position_embedding_type") == "rope",
+        }
+    if kind == "lfm2":
+        found["{arch}.shortconv.l_cache"] = config["conv_L_cache"]
+    if kind == "stablelm":
+        found[LLM.USE_PARALLEL_RESIDUAL] = config["use_parallel_residual"]
+    if "kv_lora_rank" in config:
+        head = config["qk_nope_head_dim"] + config["qk_rope_head_dim"]
+        found |= {
+            ATTENTION.KV_LORA_RANK: config["kv_lora_rank"],
+            ATTENTION.KEY_LENGTH: head,
+            ATTENTION.VALUE_LENGTH: config["v_head_dim"],
+            ROPE.DIMENSION_COUNT: config["qk_rope_head_dim"],
+        }
+        if config["q_lora_rank"]:
+            found[ATTENTION.Q_LORA_RANK] = config["q_lora_rank"]
+    if "n_routed_experts" in config:
+        found |= {
+            LLM.EXPERT_COUNT: config["n_routed_experts"],
+            LLM.EXPERT_USED_COUNT: config["num_experts_per_tok"],
+            LLM.EXPERT_WEIGHTS_SCALE: config["routed_scaling_factor"],
+            LLM.EXPERT_GATING_FUNC: 1,
+        }
+    if kind == "qwen2_moe":
+        found |= {LLM.EXPERT_COUNT: config["num_experts"]}
+        found |= {LLM.EXPERT_USED_COUNT: config["num_experts_per_tok"]}
+    return found
+
+
+def add(writer, architecture, values):
+    for key, value in values.items():
+        name = key.format(arch=architecture)
+        kinds = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32}
+        kinds[type(value)](name, value)
+
+
+def heads_of_keys(config):
+    """Their count, or one for each layer where some have none."""
+    mixed = {"conv", "linear_attention"} & set(config.get("layer_types") or ())
+    count = config["num_key_value_heads"]
+    if not mixed:
+        return count
+    return [0 if kind in mixed else count for kind in config["layer_types"]]
+
+
+def converted(state, config):
+    """Stacks apart and turned round, rates as what is multiplied by, factors in the weights."""
+    kind, found = config["model_type"], {}
+    for name, array in state.items():
+        if name.endswith(("input_linear.weight", "experts.gate_up_proj", "gate_up_proj_bias")):
+            found |= _halves(name, array, kind)
+        elif kind in ("gpt_oss", "llama4_text") and "experts.down_proj" in name:
+            turned = array if name.endswith("bias") else array.swapaxes(1, 2)
+            found[_weight(name)] = np.ascontiguousarray(turned)
+        elif name.endswith("A_log"):
+            found[name] = -np.exp(array).reshape(-1, 1)
+        elif name.endswith("mamba.D"):
+            found[name] = array.reshape(-1, 1)
+        elif ".conv" in name and array.ndim == 3:
+            found[name] = array[:, 0]
+        else:
+            found[name] = array
+    return _multiplied(found, config) if kind == "falcon_h1" else found
+
+
+def _weight(name):
+    """`..._bias` is of the tensor in front of it; what has no suffix is a weight."""
+    if name.endswith("_bias"):
+        return f"{name.removesuffix('_bias')}.bias"
+    return name if name.endswith("weight") else f"{name}.weight"
+
+
+def _halves(name, array, kind):
+    parts = (array[..., 0::2], array[..., 1::2])
+    if kind == "llama4_text":
+        parts = np.split(array, 2, axis=-1)
+    elif kind != "gpt_oss":
+        parts = np.split(array, 2, axis=-2)
+    elif not name.endswith("bias"):
+        parts = (array[..., 0::2], array[..., 1::2])
+    if kind in ("gpt_oss", "llama4_text") and not name.endswith("bias"):
+        parts = [part.swapaxes(1, 2) for part in parts]
+    stem = _weight(name)
+    names = [
+        stem.replace("input_linear", f"{which}_proj").replace("gate_up_proj", f"{which}_proj")
+        for which in ("gate", "up")
+    ]
+    return {n: np.ascontiguousarray(part) for n, part in zip(names, parts, strict=True)}
+
+
+def _multiplied(state, config):
+    """Falcon H1 as its converter writes it."""
+    gate, down = config["mlp_multipliers"]
+    within, sizes = config["attention_in_multiplier"], config["mamba_n_groups"]
+    wide, size = config["mamba_d_ssm"], sizes * config["mamba_d_state"]
+    counts = [wide, wide, size, size, config["mamba_n_heads"]]
+    ssm = np.repeat(config["ssm_multipliers"], counts) * config["ssm_in_multiplier"]
+    factors = {
+        "embed_tokens": config["embedding_multiplier"],
+        "lm_head": config["lm_head_multiplier"],
+        "q_proj": within,
+        "k_proj": within * config["key_multiplier"],
+        "v_proj": within,
+        "o_proj": config["attention_out_multiplier"],
+        "mamba.in_proj": ssm[:, None],
+        "mamba.out_proj": config["ssm_out_multiplier"],
+        "gate_proj": gate,
+        "down_proj": down,
+    }
+    for name in state:
+        for part, factor in factors.items():
+            if part in name:
+                state[name] = np.float32(state[name] * factor)
+    return state
