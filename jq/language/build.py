@@ -102,7 +102,10 @@ def write(model: Path, options: Options, shape: Shape, store: Store) -> None:
     described = {
         "inputs": [[list(i.shape), i.dtype] for i in made.inputs],
         "outputs": [[list(o.shape), o.dtype] for o in made.outputs],
-        "grows": [grows for own in state_shapes(decoder.config, 1, 1) for _, grows in own],
+        "grows": _grows(
+            state_shapes(decoder.config, options.batch, shape.capacity),
+            made.inputs[1 - len(made.outputs) :],
+        ),
         "float_ops": len([op for op in made.manifest.ops if op["decision"] == "float"]),
         "seconds": dict(stages.seconds),
         "cpu": [needs.architecture, sorted(needs.features)],
@@ -118,6 +121,26 @@ def write(model: Path, options: Options, shape: Shape, store: Store) -> None:
         store.folder / f"{shape.name}.json", lambda path: path.write_text(text, encoding="utf-8")
     )
     store.shrink()
+
+
+def _grows(states: list[list[tuple[tuple[int, ...], bool]]], inputs: Any) -> list[bool]:
+    """For each input that is a state, whether it holds all tokens. Those that do may come as
+    several, as codes and scales.
+
+    Raises:
+        UserError: one that does not came as several.
+    """
+    flat = [state for own in states for state in own]
+    growing = sum(grows for _, grows in flat)
+    several = (len(inputs) - len(flat) + growing) // max(growing, 1)
+    each = [state for state in flat for _ in range(several if state[1] else 1)]
+    same = len(each) == len(inputs) and all(
+        grows or shape == tuple(given.shape)
+        for (shape, grows), given in zip(each, inputs, strict=True)
+    )
+    if not same:
+        raise UserError("states of this model cannot be kept in such a cache", hint="float32")
+    return [grows for _, grows in each]
 
 
 def _replace(path: Path, fill: Any) -> None:
