@@ -67,7 +67,7 @@ class Config:
     own: tuple[tuple[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.mixers:
+        if self.mixers == ():
             object.__setattr__(self, "mixers", (("attention",),) * self.layers)
         turned = max([2 * len(rope.frequencies) for _, rope in self.ropes], default=0)
         if turned > max(self.head, self.get("wide_head")):
