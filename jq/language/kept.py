@@ -1,4 +1,4 @@
-"""What a sequence left in memory, kept in a file: a long prompt need not be taken in again.
+"""A sequence kept in a file: a long prompt need not be taken in again.
 
 A safetensors file: `tokens` i32[n], `model` u8[32] (a digest of what made the programs), and each
 cache, cut to its n tokens.

@@ -15,7 +15,7 @@ RECENT = 64  # tokens before the next one that `repeat_penalty` counts
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a token is drawn: of the `top_k` most likely ones (0: of all), of those the fewest that
+    """The way a token is drawn: of the `top_k` most likely ones (0: of all), of those the fewest that
     together have the probability `top_p`, of those the ones at least `min_p` times as likely as the
     likeliest, at a `temperature` (0: the most likely one).
 
@@ -100,8 +100,8 @@ def logprobs(logits: np.ndarray) -> np.ndarray:
 
 
 def looked_up(tokens: Sequence[int], most: int) -> list[int]:
-    """What followed when the last tokens (three, or two) were there before, the last time: at most
-    `most` tokens (Saxena 2023).
+    """The tokens, at most `most`, that followed when the last three, or two, were there before, the
+    last time (Saxena 2023).
 
     Examples:
         >>> looked_up([1, 2, 3, 4, 1, 2], 2)

@@ -1,4 +1,4 @@
-"""What distinguishes one decoder-only language model from another: sizes, and choices as data."""
+"""One decoder-only language model as data: its sizes, and its choices."""
 
 from __future__ import annotations
 

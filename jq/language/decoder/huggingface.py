@@ -66,7 +66,7 @@ def read_huggingface(folder: str | Path) -> tuple[Config, dict[str, Any]]:
 
 
 def read_config(folder: Path) -> Config:
-    """What the model in a folder is, without its weights."""
+    """The model in a folder without its weights."""
     return _read_config(folder)[0]
 
 
@@ -249,7 +249,7 @@ class _Reader:
         return weight, size
 
     def _experts(self) -> tuple[int, int]:
-        """How many there are, and the width of each feed-forward layer."""
+        """Their count, and the width of each feed-forward layer."""
         widths = self.values.get("intermediate_size")
         width = (
             max(widths) if isinstance(widths, list) and widths else self.size("intermediate_size")
@@ -321,7 +321,7 @@ class _Reader:
         raise self.wrong(f"rotary positions are scaled by {kind!r}, which is not known")
 
     def yarn(self, base: float, dims: int, factor: float, original: int) -> rope.Rope:
-        """What cosines and sines are multiplied by is the ratio of two scales where the file has
+        """The factor of cosines and sines is the ratio of two scales where the file has
         both, `mscale` and `mscale_all_dim`."""
         fast = self.number("beta_fast", 32.0) or 32.0
         slow = self.number("beta_slow", 1.0) or 1.0

@@ -99,7 +99,7 @@ def _measured(config: Config, i: int, p: Any, x: jax.Array, turn: Any) -> dict[s
 
 
 def _given(config: Config, i: int, p: Any, x: jax.Array, turn: Any) -> jax.Array:
-    """What the layer gives."""
+    """The layer's result."""
     state = empty(config, len(x), x.shape[1])[i]
     with jax.default_matmul_precision("highest"):
         return layer(config, i, p, x, Place(jnp.int32(0), turn), state)[0]

@@ -82,7 +82,7 @@ def step(
 def layer(
     config: Config, i: int, p: Any, x: jax.Array, place: Place, state: State
 ) -> tuple[jax.Array, State]:
-    """What layer `i` makes of x [batch, n, hidden], or of streams [count, batch, n, hidden], and
+    """Layer `i` of x [batch, n, hidden], or of streams [count, batch, n, hidden], and
     its state afterwards."""
     all_streams, scale = None, config.residual_scale
     if "streams" in p:
@@ -112,7 +112,7 @@ def layer(
 def _mixed(
     config: Config, i: int, p: Any, x: jax.Array, place: Place, state: State
 ) -> tuple[jax.Array, State]:
-    """What the mixers of layer `i` make of x together, and their states."""
+    """The sum of the mixers of layer `i` on x, and their states."""
     y, kept = x, tuple[jax.Array, ...]()
     for n, name in enumerate(config.mixers[i]):
         own, state = state[: _count(config, name)], state[_count(config, name) :]
@@ -123,7 +123,7 @@ def _mixed(
 
 
 def _own(config: Config, p: Any, x: jax.Array, place: Place) -> jax.Array:
-    """What comes into this layer alone, as much of it as x lets in."""
+    """The layer's own input, as much of it as x lets in."""
     own = p["per_layer"]
     assert place.extra is not None
     y = GATES[config.activation](dense(own["gate"], x, "gate"), place.extra)
@@ -131,7 +131,7 @@ def _own(config: Config, p: Any, x: jax.Array, place: Place) -> jax.Array:
 
 
 def _of_layers(config: Config, p: Any, tokens: jax.Array, x: jax.Array) -> jax.Array:
-    """What each layer takes in beside x [batch, n, hidden]: f32[batch, n, layers, width], of the
+    """Inputs of each layer beside x [batch, n, hidden]: f32[batch, n, layers, width], of the
     tokens and of x."""
     shape = (*tokens.shape, config.layers, -1)
     known = p["table"]["weight"].shape[0]

@@ -1,4 +1,4 @@
-"""What all layers are made of: products, norms, and where in a sequence the tokens stand."""
+"""Products, norms, and the place of tokens in a sequence: all layers are made of these."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ State = tuple["jax.Array", ...]
 
 @dataclass(frozen=True)
 class Place:
-    """Where the tokens [batch, n] stand.
+    """The place of tokens [batch, n] in their sequences.
 
     Attributes:
         position: of the first, i32[], or i32[batch].

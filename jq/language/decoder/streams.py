@@ -37,7 +37,7 @@ def _as_large(x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def predicted(config: Config, p: Any, streams: jax.Array) -> jax.Array:
-    """What the layer would make of the streams, by what is in the first of them."""
+    """A guess at what the layer makes of the streams, by what is in the first of them."""
     count = len(streams)
     mixes = dense(p["predict"], _kinds(config, p, streams[0]))
     mixes = mixes.reshape(*mixes.shape[:-1], count, count)

@@ -99,7 +99,7 @@ NORMS_AROUND = hugging_face(
 
 
 class Key(NamedTuple):
-    """Where files have a value.
+    """The place of a value in files.
 
     Attributes:
         hugging_face: a key of `config.json`, or what makes it of such: called with what gives a
@@ -209,8 +209,8 @@ class Architecture:
         Architecture.registry[self.name] = self
 
     def turned(self, windows: Sequence[int], listed: Any, asked: bool) -> list[bool]:
-        """Which layers turn queries and keys, of their windows, a list of the file's own, and
-        whether the file asks for it."""
+        """True for each layer that turns queries and keys, by their windows, a list of the file's
+        own, and by what the file asks for."""
         if self.positions == "windows" and any(windows):
             return [window > 0 for window in windows]
         if self.positions == "listed":

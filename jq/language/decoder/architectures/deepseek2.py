@@ -50,7 +50,7 @@ _SIZES = {
 
 
 def _scaled(head: float, weight: float, factor: float) -> float:
-    """What scores are multiplied by where positions are scaled by a factor (Peng et al. 2023)."""
+    """The factor of scores where positions are scaled by a factor (Peng et al. 2023)."""
     return float((weight * log(max(factor, 1.0)) + 1) ** 2 / sqrt(head))
 
 

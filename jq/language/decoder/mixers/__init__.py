@@ -1,5 +1,4 @@
-"""What mixes the tokens of a sequence. Every file in here is imported; a mixer is known by being
-made."""
+"""Mixers of the tokens of a sequence. Every file in here is imported; one is known by being made."""
 
 from __future__ import annotations
 

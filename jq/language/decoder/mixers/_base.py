@@ -81,7 +81,7 @@ def present(count: int, place: Place) -> jax.Array | None:
 
 
 def rates(config: Config, p: Any) -> jax.Array:
-    """How fast heads forget, f32[heads], below 0; files of Hugging Face hold logarithms."""
+    """Rates at which heads forget, f32[heads], below 0; files of Hugging Face hold logarithms."""
     found = f32(p["decay"]["weight"]).reshape(-1)
     return found if config.get("plain_rates") else -jnp.exp(found)
 

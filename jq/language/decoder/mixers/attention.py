@@ -68,7 +68,7 @@ def _attended(
     cache: State,
     place: Place,
 ) -> jax.Array:
-    """What queries [batch, n, heads, head] read of keys and values, through the last product."""
+    """The last product of what queries [batch, n, heads, head] read of keys and values."""
     batch, count = q.shape[:2]
     keys, values = cache
     query = q.reshape(batch, count, config.kv_heads, -1, config.head)
@@ -86,7 +86,8 @@ def _attended(
 
 
 def visible(position: jax.Array, count: int, capacity: int, window: int, chunks: bool) -> jax.Array:
-    """Which of `capacity` keys each of `count` queries sees, broadcast to [batch, k, g, s, t]."""
+    """True where one of `count` queries sees one of `capacity` keys, to be broadcast to
+    [batch, k, g, s, t]."""
     here = position.reshape(*position.shape, *(1,) * 4 * position.ndim)
     here = here + jnp.arange(count)[:, None]
     there = jnp.arange(capacity)

@@ -48,7 +48,7 @@ def delta(
 
 
 def _projections(config: Config, p: Any, x: jax.Array) -> tuple[jax.Array, ...]:
-    """What is convolved [batch, n, channels], the gate, and beta and decay [batch, n, heads]. Some
+    """The input of the convolution [batch, n, channels], the gate, and beta and decay [batch, n, heads]. Some
     files hold all rows of a group of heads together."""
     groups, heads, key, value = _sizes(config)
     if "qkv" in p:
@@ -71,7 +71,7 @@ def _length_one(x: jax.Array, heads: int) -> jax.Array:
 def _taken(
     q: jax.Array, k: jax.Array, v: jax.Array, beta: jax.Array, decay: jax.Array, state: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """What tokens read [batch, n, heads, value] and the matrices after them."""
+    """Results of the tokens [batch, n, heads, value] and the matrices after them."""
     count = q.shape[1]
     total = jnp.cumsum(decay, axis=1).swapaxes(1, 2)  # [batch, heads, n]
     gap = total[..., :, None] - total[..., None, :]

@@ -61,7 +61,7 @@ def _normed(config: Config, p: Any, x: jax.Array) -> jax.Array:
 
 
 def _up(config: Config, p: Any) -> tuple[jax.Array, jax.Array]:
-    """What makes keys [heads, plain, rank] and values [heads, value, rank] of a short vector. Files
+    """Matrices of keys [heads, plain, rank] and of values [heads, value, rank]. Files
     hold both in one matrix, or each alone, and keys' then the other way round."""
     plain, rank = config.head - config.get("turned"), config.get("rank")
     if "kv_up" in p:

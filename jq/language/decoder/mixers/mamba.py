@@ -47,7 +47,7 @@ def mamba(
 def _taken(
     x: jax.Array, b: jax.Array, c: jax.Array, step: jax.Array, decay: jax.Array, state: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """What tokens read [batch, n, heads, head] and the matrices after them."""
+    """Results of the tokens [batch, n, heads, head] and the matrices after them."""
     total = jnp.cumsum(decay, axis=1).swapaxes(1, 2)  # [batch, heads, n]
     order = jnp.arange(x.shape[1])
     gap = total[..., :, None] - total[..., None, :]
