@@ -15,7 +15,7 @@ RECENT = 64  # tokens before the next one that `repeat_penalty` counts
 
 @dataclass(frozen=True)
 class Sampling:
-    """The way a token is drawn: of the `top_k` most likely ones (0: of all), of those the fewest that
+    """A draw of a token: of the `top_k` most likely ones (0: of all), of those the fewest that
     together have the probability `top_p`, of those the ones at least `min_p` times as likely as the
     likeliest, at a `temperature` (0: the most likely one).
 

@@ -1,4 +1,4 @@
-"""Mixers of the tokens of a sequence. Every file in here is imported; one is known by being made."""
+"""Mixers of a sequence's tokens. Every file in here is imported; one is known by being made."""
 
 from __future__ import annotations
 

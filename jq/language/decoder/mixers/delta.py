@@ -48,8 +48,8 @@ def delta(
 
 
 def _projections(config: Config, p: Any, x: jax.Array) -> tuple[jax.Array, ...]:
-    """The input of the convolution [batch, n, channels], the gate, and beta and decay [batch, n, heads]. Some
-    files hold all rows of a group of heads together."""
+    """The input of the convolution [batch, n, channels], the gate, and beta and decay
+    [batch, n, heads]. Some files hold all rows of a group of heads together."""
     groups, heads, key, value = _sizes(config)
     if "qkv" in p:
         return tuple(dense(p[name], x, name) for name in ("qkv", "gate", "beta", "rate"))
