@@ -59,9 +59,11 @@ def _routed(config: Config, p: Any, x: jax.Array) -> jax.Array:
     with jax.named_scope("router"):
         logits = dense(p["router"], x)
         chance = jax.nn.sigmoid(logits) if sigmoid else jax.nn.softmax(logits, axis=-1)
-    preferred = chance + p["router"]["preference"] if "preference" in p["router"] else chance
-    _, chosen = jax.lax.top_k(preferred, config.experts_used)
-    best = jnp.take_along_axis(chance, chosen, axis=-1)
+    if "preference" in p["router"]:
+        _, chosen = jax.lax.top_k(chance + p["router"]["preference"], config.experts_used)
+        best = jnp.take_along_axis(chance, chosen, axis=-1)
+    else:
+        best, chosen = jax.lax.top_k(chance, config.experts_used)
     share = best / best.sum(axis=-1, keepdims=True) if config.normal_shares else best
     share = share * config.get("share_scale", 1.0)
     total = jnp.zeros_like(x)
