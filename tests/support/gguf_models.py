@@ -9,6 +9,7 @@ ARCHITECTURES = {"mistral": "llama", "mixtral": "llama", "gemma3_text": "gemma3"
 ARCHITECTURES |= {"qwen3_moe": "qwen3moe", "qwen2_moe": "qwen2moe", "olmo3": "olmo2"}
 ARCHITECTURES |= {"ministral3": "mistral3", "phi": "phi2", "gpt_oss": "gpt-oss"}
 ARCHITECTURES |= {"llama4_text": "llama4", "granitemoehybrid": "granitehybrid"}
+ARCHITECTURES |= {"qwen3_next": "qwen3next"}
 ARCHITECTURES |= {"falcon_h1": "falcon-h1", "deepseek_v2": "deepseek2"}
 NEIGHBOURS = ("llama", "mistral", "mixtral", "ministral3", "smollm3", "minicpm")
 NEIGHBOURS += ("granite", "granitemoe", "granitemoehybrid")
@@ -67,7 +68,17 @@ def keys(config):
             LLM.EXPERT_WEIGHTS_SCALE: config["routed_scaling_factor"],
             LLM.EXPERT_GATING_FUNC: 1,
         }
-    if kind == "qwen2_moe":
+    if "linear_num_key_heads" in config:
+        heads = config["linear_num_value_heads"]
+        found |= {
+            SSM.CONV_KERNEL: config["linear_conv_kernel_dim"],
+            SSM.STATE_SIZE: config["linear_key_head_dim"],
+            SSM.GROUP_COUNT: config["linear_num_key_heads"],
+            SSM.TIME_STEP_RANK: heads,
+            SSM.INNER_SIZE: heads * config["linear_value_head_dim"],
+            LLM.FULL_ATTENTION_INTERVAL: 1 + config["layer_types"].index("full_attention"),
+        }
+    if kind in ("qwen2_moe", "qwen3_next"):
         found |= {LLM.EXPERT_COUNT: config["num_experts"]}
         found |= {LLM.EXPERT_USED_COUNT: config["num_experts_per_tok"]}
     return found
@@ -83,6 +94,8 @@ def add(writer, architecture, values):
 def heads_of_keys(config):
     """Their count, or one for each layer where some have none."""
     mixed = {"conv", "linear_attention"} & set(config.get("layer_types") or ())
+    if "linear_num_key_heads" in config:
+        mixed = set()
     count = config["num_key_value_heads"]
     if not mixed:
         return count

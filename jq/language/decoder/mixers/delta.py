@@ -51,15 +51,19 @@ def _projections(config: Config, p: Any, x: jax.Array) -> tuple[jax.Array, ...]:
     """The input of the convolution [batch, n, channels], the gate, and beta and decay
     [batch, n, heads]. Some files hold all rows of a group of heads together."""
     groups, heads, key, value = _sizes(config)
+    shared, shape = heads // groups, x.shape[:2]
     if "qkv" in p:
-        return tuple(dense(p[name], x, name) for name in ("qkv", "gate", "beta", "rate"))
-    shared = heads // groups
-    y = dense(p["qkvz"], x, "qkvz").reshape(*x.shape[:2], groups, -1)
-    ends = [key, 2 * key, 2 * key + shared * value]
-    q, k, v, gate = (t.reshape(*x.shape[:2], -1) for t in jnp.split(y, ends, axis=-1))
-    rates = dense(p["rates"], x, "rates").reshape(*x.shape[:2], groups, -1)
-    beta, rate = (t.reshape(*x.shape[:2], -1) for t in jnp.split(rates, [shared], axis=-1))
-    return jnp.concatenate([q, k, v], axis=-1), gate, beta, rate
+        mixed, gate = dense(p["qkv"], x, "qkv"), dense(p["gate"], x, "gate")
+    else:
+        y = dense(p["qkvz"], x, "qkvz").reshape(*shape, groups, -1)
+        ends = [key, 2 * key, 2 * key + shared * value]
+        q, k, v, gate = (t.reshape(*shape, -1) for t in jnp.split(y, ends, axis=-1))
+        mixed = jnp.concatenate([q, k, v], axis=-1)
+    if "beta" in p:
+        return mixed, gate, dense(p["beta"], x, "beta"), dense(p["rate"], x, "rate")
+    rates = dense(p["rates"], x, "rates").reshape(*shape, groups, -1)
+    beta, rate = (t.reshape(*shape, -1) for t in jnp.split(rates, [shared], axis=-1))
+    return mixed, gate, beta, rate
 
 
 def _length_one(x: jax.Array, heads: int) -> jax.Array:
@@ -133,8 +137,11 @@ def _shapes(config: Config, p: Any) -> dict[str, Shape]:
     found |= {"step/bias": (heads,)}
     if "qkv" in p:
         found |= {"qkv": (channels, hidden), "gate": (wide, hidden)}
+    else:
+        found["qkvz"] = (channels + wide, hidden)
+    if "beta" in p:
         return found | {"beta": (heads, hidden), "rate": (heads, hidden)}
-    return found | {"qkvz": (channels + wide, hidden), "rates": (2 * heads, hidden)}
+    return found | {"rates": (2 * heads, hidden)}
 
 
 Mixer("delta", delta, _states, _shapes)
