@@ -344,8 +344,8 @@ ORDER: dict[Level, tuple[Step, ...]] = {
         # From here on: what the compiler needs, whatever the settings.
         Step("lower-markers", "markers without a kernel become plain arithmetic"),
         *mends(
-            "plain-nibbles keep-blocks multiply-outer widen-depthwise widen-convolutions "
-            "shield-unsigned order-broadcasts plain-windows plain-transforms"
+            "unroll-rounds plain-nibbles keep-blocks multiply-outer widen-depthwise "
+            "widen-convolutions shield-unsigned order-broadcasts plain-windows plain-transforms"
         ),
         Step("plain-select-and-scatter", "makes a scatter, which the next pass rewrites"),
         Step("plain-scatters"),

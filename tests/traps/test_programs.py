@@ -407,3 +407,11 @@ def test_what_a_loop_starts_with_is_shielded_from_what_reads_it():
     last, sign = mended("shield-starts", APART, FOUR)
     np.testing.assert_array_equal(last, [4, 6, 6, 0.5])
     np.testing.assert_array_equal(sign, [1, 1, 1, 0])
+
+
+@defect("unroll-rounds")
+def test_rounds_of_a_generator_in_a_loop_of_unknown_length(monkeypatch):
+    monkeypatch.setattr("jq.iree.compiler._keep", lambda *_: None)
+    monkeypatch.setattr("jq.passes.iree_mends.unroll_rounds.UnrollRounds.run", lambda *_: False)
+    key = np.uint32([0, 1])
+    jq.compile(jq.Model(lambda _, k: jax.random.poisson(k, 2.0, (3,)), {}, (key,)), "float")

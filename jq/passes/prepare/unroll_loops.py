@@ -60,7 +60,7 @@ class UnrollLoops(Pass):
             if trips is None or trips > self.limit:
                 continue
             if not self.stacks or _reads_stack(program, loop, codes=not cx.settings.op_types):
-                _unroll(loop, trips, numbered=not self.stacks)
+                unroll(loop, trips, numbered=not self.stacks)
                 changed = True
         if changed:
             for op in program.walk():
@@ -100,7 +100,7 @@ def _is_slice(program: Program, value: ir.Value) -> Steps[bool]:
     return False
 
 
-def _unroll(loop: Op, trips: int, numbered: bool) -> None:
+def unroll(loop: Op, trips: int, numbered: bool) -> None:
     values = list(loop.operation.operands)
     for k in range(trips):
         with at(loop):
