@@ -14,6 +14,7 @@ from functools import reduce
 from typing import Any
 
 from jq.formats import get_format
+from jq.formats.affine import is_affine
 from jq.ir import Op, Program, ir, shape_of
 from jq.ir.markers import edge_name, is_carried, is_wide
 from jq.ir.ops.base import Contraction
@@ -120,7 +121,9 @@ def _format(op: Op, s: ActivationSettings, plans: dict[str, OpPlan]) -> str | No
             continue
         plan = plans.get(op_name(use.owner))
         operand = plan.operands.get(use.operand_number) if plan else None
-        if operand is not None and plan and plan.decision == "integer":
+        if operand is None or plan is None or plan.decision != "integer":
+            continue
+        if is_affine(operand.encoding.format):  # blocks have scales of their own, found anew
             formats.append(operand.encoding.format)
     if not formats or s.format == FLOAT:
         return None

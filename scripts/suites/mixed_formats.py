@@ -252,7 +252,8 @@ def wrong(model: jq.Model, given: dict[str, Any], iree: bool) -> str:
     if said := next(op_by_op(levels["integer"], x), ""):
         return said
     exact = np.asarray(jax.jit(model.fn)(model.params, x))
-    once = jq.rewrite(model, target=_once(), **given) if _integer_only(given) else levels
+    integer_only = given["pipeline"] == INTEGER_ONLY
+    once = jq.rewrite(model, **given | {"target": _once()}) if integer_only else levels
     (rounded,), (qdq,) = interpret(once["integer"], x), interpret(levels["qdq"], x)
     if said := near(rounded, qdq, exact):
         return f"qdq: {said}"
@@ -262,10 +263,6 @@ def wrong(model: jq.Model, given: dict[str, Any], iree: bool) -> str:
     compiled = jq.compile(model, cache=False, **given)
     said = near(np.asarray(compiled(x)), integer, exact)
     return f"IREE: {said}" if said else ""
-
-
-def _integer_only(given: dict[str, Any]) -> bool:
-    return bool(given["pipeline"] == INTEGER_ONLY)
 
 
 def _once() -> Target:

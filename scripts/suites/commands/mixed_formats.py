@@ -4,6 +4,7 @@
     scripts/suite.py mixed_formats --count 500 --first 1000 --iree 100
     scripts/suite.py mixed_formats --only 35            # one of them, and what it is
     scripts/suite.py mixed_formats --networks     # 12 of Flax NNX and Linen, 6 sets of rules
+    scripts/suite.py mixed_formats --networks --first 36    # those of NNX
 
 See `suites/mixed_formats.py` for what is right. Networks run in a process of their own; the exit
 code is 1 where one is wrong, or refused without the name of a layer.
@@ -21,7 +22,7 @@ from suites.outcome import REFUSED, RIGHT
 
 def main(
     count: Annotated[int, typer.Option(help="Drawn networks.")] = 100,
-    first: Annotated[int, typer.Option(help="The first seed.")] = 0,
+    first: Annotated[int, typer.Option(help="The first seed, or network.")] = 0,
     iree: Annotated[int, typer.Option(help="Of these through IREE.")] = 20,
     only: Annotated[int | None, typer.Option(help="The seed of one network.")] = None,
     networks: Annotated[bool, typer.Option(help="Those of Flax, all through IREE.")] = False,
@@ -29,7 +30,8 @@ def main(
     suite: Any = mixed_networks if networks else mixed_formats
     cases: list[Any]
     if networks:
-        cases = [mixed_networks.Case(*case, iree=True) for case in mixed_networks.CASES]
+        some = mixed_networks.CASES[first : first + count]
+        cases = [mixed_networks.Case(*case, iree=True) for case in some]
     elif only is not None:
         print(mixed_formats.drawn(only))
         cases = [mixed_formats.Case(only, iree=True)]
