@@ -120,6 +120,7 @@ def compile_model(
         )
     refuse_language_options({"context": context, "kv-cache": kv_cache, "text": text})
     from jq import api
+    from jq.artifact.jobs.processes import warm
     from jq.artifact.save import check_output, check_version
     from jq.artifact.signature import check_key
     from jq.base.system.files import check_new
@@ -135,6 +136,9 @@ def compile_model(
         _check_beside(save_pipeline, output)
     if sign is not None:
         check_key(sign)
+    measuring = measure and not out.quiet
+    if measuring:
+        warm(1, ["jq.reporting.measuring.glance"])  # XLA's process imports what it needs meanwhile
     with out.progress() as progress:
         compiled = api.compile(
             options.sized(model, sizes, values),
@@ -155,7 +159,6 @@ def compile_model(
         compiled.save(output, force=force, sign=sign, stablehlo_version=stablehlo_version)
         if save_pipeline is not None:
             pipeline_of(compiled.manifest).save(save_pipeline)
-        measuring = measure and not out.quiet
         found = at_a_glance(compiled, progress) if measuring else Glance()
     audit = compiled.audit()
     document = audit.to_dict()

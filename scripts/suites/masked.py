@@ -107,7 +107,7 @@ def run(pipeline: str, dtype: Any, seed: int = 0, **settings: Any) -> Outcome:
     }
     params = {name: jnp.asarray(w, dtype) for name, w in weights.items()}
     x = jnp.asarray(rng.standard_normal((len(SAMPLES), LENGTH, WIDTH)), dtype)
-    seen = np.broadcast_to(np.tri(LENGTH, dtype=bool), keeps().shape)  # a hidden row has no range
+    seen = keeps() | np.eye(LENGTH, dtype=bool)  # a hidden row has no range
     model = jq.Model(network, params, (x, keeps()), calibration=[(x, seen)])
     try:
         found = jq.compile(model, pipeline=pipeline, settings={"recovery": False} | settings)(

@@ -15,16 +15,17 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
 
 from joblib.externals.loky import process_executor
 from joblib.externals.loky.process_executor import BrokenProcessPool, ProcessPoolExecutor
 
 from jq.artifact.jobs.work import Payload, Result, run_job
 from jq.artifact.store import versions
-from jq.base.errors import JqError
+from jq.base.errors import CompilerError, JqError
 
+Found = TypeVar("Found")
 TRIES = 3  # of a job whose process ends
 IDLE = 60  # seconds that a process without a job is kept
 LEAK = "_MAX_MEMORY_LEAK_SIZE"  # there is no public way; without it, works are opened again
@@ -73,6 +74,24 @@ class Processes:
             slot.end()
 
 
+def call_apart(function: Callable[..., Found], *arguments: Any) -> Found:
+    """What a function of a module gives for these, computed by a process that may crash.
+
+    Raises:
+        CompilerError: the process has ended.
+    """
+    (slot,) = _taken(1)
+    try:
+        return cast(Found, slot.call(function, *arguments))
+    except BrokenProcessPool as error:
+        slot.end()
+        reason = "the process that ran it has crashed, or there was too little memory"
+        raise CompilerError(reason) from error
+    finally:
+        with _lock:
+            _idle.append(slot)
+
+
 def warm(count: int, modules: Sequence[str] = ()) -> None:
     """Starts so many processes, which import what computes while the caller does other things."""
     slots = _taken(count)
@@ -96,8 +115,11 @@ class _Slot:
         self._pool: Any = None
 
     def run(self, payload: Payload, number: int, item: Any) -> tuple[int, Result]:
-        done: tuple[int, Result] = self._started().submit(run_job, payload, number, item).result()
+        done: tuple[int, Result] = self.call(run_job, payload, number, item)
         return done
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return self._started().submit(function, *arguments).result()
 
     def begin(self, modules: Sequence[str]) -> None:
         if self._pool is None:

@@ -23,6 +23,7 @@ _OPTIONS = {"xla_allow_excess_precision": "False", "xla_cpu_enable_fast_min_max"
 _STRICT = {DISABLED: "algsimp", "xla_backend_optimization_level": "0"}
 # XLA 0.10 with fusion emitters crashes on transposes that the simplifier would have taken away;
 # without them it refuses negative padding.
+_PLAIN = {DISABLED: "fusion", "xla_backend_optimization_level": "0"}
 _EMITTERS = ({**_STRICT, "xla_cpu_use_fusion_emitters": "False"}, _STRICT)
 
 
@@ -34,16 +35,18 @@ class XlaExecutable:
     Args:
         strict: divisions, and a multiply and the add that reads it, are computed as they are
             written, for programs whose bits are compared. Not for whole networks: see `_STRICT`.
+        optimized: false for ops one by one, by slow code.
     """
 
-    def __init__(self, program: Program, *, strict: bool = False) -> None:
+    def __init__(self, program: Program, *, strict: bool = False, optimized: bool = True) -> None:
         copy = program.clone()
         copy.run_passes("func.func(stablehlo-legalize-composite-to-call)")
         if "arg_attrs" in copy.main.attributes:
             del copy.main.attributes["arg_attrs"]  # donation and sharding are not for us
         widen_narrow_products(copy)
         device = jax.local_devices(backend="cpu")[0]
-        options = [xla_options(copy.module, **o) for o in (_EMITTERS if strict else ({},))]
+        chosen = _EMITTERS if strict else ({} if optimized else _PLAIN,)
+        options = [xla_options(copy.module, **o) for o in chosen]
         self._executable = _compiled(copy.bytecode(), device, options)
         self._device = device
         self._inputs = program.inputs

@@ -10,6 +10,7 @@ change.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jq.ir import Op, Program, dtype_of, walk
@@ -35,18 +36,25 @@ class UnrollRounds(Mend):
     limit: int = 8  # a loop that runs more often stays a loop
     ops: int = 512  # so does one whose iterations have more ops together
 
+    def left(self, program: Program) -> Sequence[Op]:
+        return [op for op in program.walk() if self._trips(program, op)]
+
     def run(self, program: Program, cx: PassContext) -> bool:
         loops = [op for op in program.walk() if op.operation.name == "stablehlo.while"]
         changed = False
         for loop in reversed(loops):  # innermost first
-            trips = trip_count(program, loop)
-            if trips is None or trips > self.limit:
-                continue
-            body = list(walk(loop.operation.regions[1].blocks[0]))
-            if trips * len(body) <= self.ops and all(map(_on_integers, body)):
+            if trips := self._trips(program, loop):
                 unroll(loop, trips, numbered=False)
                 changed = True
         return changed
+
+    def _trips(self, program: Program, op: Op) -> int | None:
+        """How often a short loop runs; None for others."""
+        if op.operation.name != "stablehlo.while":
+            return None
+        trips, body = trip_count(program, op), list(walk(op.operation.regions[1].blocks[0]))
+        short = trips is not None and trips <= self.limit and trips * len(body) <= self.ops
+        return trips if short and all(map(_on_integers, body)) else None
 
 
 def _on_integers(op: Op) -> bool:

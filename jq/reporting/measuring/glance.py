@@ -7,17 +7,21 @@ from typing import Any
 
 import numpy as np
 
+from jq.artifact.jobs.processes import call_apart
 from jq.artifact.programs import choose
 from jq.base.errors import UserError
 from jq.base.progress import Progress, silent
-from jq.driver.comparison.layers import compare_layers
-from jq.driver.comparison.outputs import worst
-from jq.driver.comparison.result import Comparison
+from jq.driver.comparison.layers import Calls, compare_layers
+from jq.driver.comparison.outputs import Outputs, worst
+from jq.driver.comparison.result import Comparison, Inside
 from jq.driver.compiled import CompiledModel
 from jq.ir import Program
 from jq.ir.ops.work import work_of
+from jq.ir.oracle.xla import XlaExecutable
+from jq.planning.decisions import QuantPlan
+from jq.reporting.measuring.arbiter import AGREE, agreement, ruling, third
 from jq.reporting.measuring.evaluation import evaluation_of
-from jq.reporting.measuring.measure import compare_compiled
+from jq.reporting.measuring.measure import check_same_model
 from jq.reporting.measuring.verdict import furthest, layer_verdict, outputs_verdict
 
 FEW, MANY = 4, 1000  # calls
@@ -32,11 +36,13 @@ class Glance:
     found: the comparison, if there was anything to run.
     whole: whether it is of the whole evaluation set, as that of `jaxq compare`.
     failure: why it could not be made, where it was tried.
+    ruling: who is right, where the float model and what was compiled from it in float disagree.
     """
 
     found: Comparison | None = None
     whole: bool = False
     failure: str = ""
+    ruling: str = ""
 
 
 def at_a_glance(compiled: CompiledModel, progress: Progress = silent) -> Glance:
@@ -44,7 +50,8 @@ def at_a_glance(compiled: CompiledModel, progress: Progress = silent) -> Glance:
     as take a few seconds.
 
     Without a comparison where there is nothing to run: no data, a program for another machine, a
-    model that is too large to be run again on the way. A failure here is none of the artifact.
+    model that is too large to be run again on the way. A failure here is none of the artifact:
+    XLA runs in a process of its own, where it may crash.
     """
     source, plan, levels = compiled.source, compiled.plan, compiled.levels
     if source is None or plan is None or choose(compiled.programs) is None:
@@ -54,14 +61,30 @@ def at_a_glance(compiled: CompiledModel, progress: Progress = silent) -> Glance:
     try:
         given = evaluation_of(source, None, None, ())
         some = replace(given, calls=given.calls[: _calls(source.program)], labels=None)
-        inside = compare_layers(levels["float"], levels["qdq"], plan, some.calls, progress)
-        found = compare_compiled(some, compiled, progress, inside)
-        return Glance(found, len(some.calls) == len(given.calls))
+        progress("compare layers", None)
+        program, pair = source.program, (levels["float"], levels["qdq"])
+        reference, inside = call_apart(references, program, *pair, plan, some.calls)
+        check_same_model(source, compiled)
+        outputs = [compiled.call_flat(call) for call in some.tracked(progress, "compare")]
+        found = some.compare(reference, outputs, inside)
+        said = ""
+        if not program.encodings and agreement(reference[0], outputs[0]) < AGREE:
+            said = ruling(reference[0], outputs[0], *call_apart(third, program, some.calls[0]))
+        return Glance(found, len(some.calls) == len(given.calls), ruling=said)
     except UserError:  # no data, or other inputs than the float model has
         return Glance()
     except Exception as error:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         return Glance(failure=f"it was not compared with the float model: {reason}; {LEAVE_OUT}")
+
+
+def references(
+    program: Program, floating: Program, quantized: Program, plan: QuantPlan, calls: Calls
+) -> tuple[list[Outputs], Inside]:
+    """XLA's part: the outputs of the float model, and the error of its layers."""
+    inside = compare_layers(floating, quantized, plan, calls)
+    run = XlaExecutable(program)
+    return [run(*arrays) for arrays in calls], inside
 
 
 def _calls(program: Program) -> int:
@@ -76,6 +99,7 @@ def verdict(glance: Glance, smaller: str) -> str:
     parts, found = [smaller, glance.failure], glance.found
     if found is not None:
         parts += [outputs_verdict(found), layer_verdict(found.layers) if glance.whole else ""]
+        parts.append(glance.ruling)
     return "\n".join(f"{part[0].upper()}{part[1:]}." for part in parts if part)
 
 
@@ -90,6 +114,7 @@ def document(glance: Glance) -> dict[str, Any] | None:
         "samples": found.samples,
         "sqnr_db": errors["sqnr_db"],
         "cosine_min": errors["cosine_min"],
+        "ruling": glance.ruling,
         "worst_layer": None
         if bad is None
         else {

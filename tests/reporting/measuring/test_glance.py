@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from typing import Any
 
 import numpy as np
 import pytest
 
 import jq
+from jq.artifact.jobs.processes import call_apart
 from jq.base.errors import CompilerError
-from jq.reporting.measuring import glance
+from jq.reporting.measuring import arbiter, glance
 from jq.reporting.measuring.glance import at_a_glance, document, verdict
 
 WEIGHTS = np.random.default_rng(0).standard_normal((2, 64, 64)).astype(np.float32)
@@ -54,10 +57,61 @@ def test_what_cannot_be_measured_is_said(
     def fails(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(glance, "compare_layers", fails)
+    monkeypatch.setattr(glance, "call_apart", fails)
     found = at_a_glance(compiled)
     assert found.found is None
     said = verdict(found, "smaller")
     assert said.startswith("Smaller.\nIt was not compared with the float model: XLA refuses; ")
     assert "--no-measure" in said
     assert document(found) == {"failure": found.failure}
+
+
+def crashes(*_: object) -> None:
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def test_a_reference_that_crashes_is_no_failure_of_the_artifact(
+    compiled: jq.CompiledModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(glance, "references", crashes)
+    assert "has crashed" in at_a_glance(compiled).failure
+    monkeypatch.undo()
+    assert at_a_glance(compiled).found is not None  # another process has taken its place
+
+
+def test_a_third_evaluator_says_who_is_right() -> None:
+    model = jq.Model(lambda _, x: (x @ x.T) * 3, {}, (WEIGHTS[0],))
+    program = jq.trace(model).program
+    right, wrong = [3 * WEIGHTS[0] @ WEIGHTS[0].T], [2 * WEIGHTS[0] @ WEIGHTS[0].T]
+    who, theirs = arbiter.third(program, [WEIGHTS[0]])
+    assert "interpreter" in who
+    assert "the artifact is right" in arbiter.ruling(wrong, right, who, theirs)
+    assert "the artifact is wrong" in arbiter.ruling(right, wrong, who, theirs)
+    assert "neither" in arbiter.ruling(wrong, wrong, who, theirs)
+    assert not arbiter.ruling(right, right, who, theirs)
+
+
+def test_large_programs_have_a_faster_third_evaluator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arbiter, "SLOW", 1)
+    model = jq.Model(lambda _, x: x @ x.T, {}, (WEIGHTS[0],))
+    who, theirs = call_apart(arbiter.third, jq.trace(model).program, [WEIGHTS[0]])
+    assert "interpreter" in who  # `SLOW` is that of this process
+    who, theirs = arbiter.third(jq.trace(model).program, [WEIGHTS[0]])
+    assert "without optimizations" in who
+    assert arbiter.agreement([WEIGHTS[0] @ WEIGHTS[0].T], theirs) > arbiter.AGREE
+
+
+def test_a_wrong_reference_is_said(
+    compiled: jq.CompiledModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(function: Any, *given: Any) -> Any:
+        if function is not glance.references:
+            return function(*given)
+        outputs, inside = function(*given)
+        return [[0.9 * np.asarray(y) for y in call] for call in outputs], inside
+
+    floating = jq.compile(compiled.source, "float")
+    assert not at_a_glance(floating).ruling
+    monkeypatch.setattr(glance, "call_apart", wrong)
+    found = at_a_glance(floating)
+    assert "the artifact is right" in found.ruling and found.ruling in verdict(found, "smaller")
