@@ -41,9 +41,10 @@ class Both:
     would make of them is no kernel's affair."""
 
     def __init__(
-        self, fn, params, inputs, pipeline="int8-dynamic", target="llvm-cpu", **settings
+        self, fn, params, inputs, pipeline="int8-dynamic", target="llvm-cpu", seen=None, **settings
     ) -> None:
-        model = jq.Model(fn, params, inputs, calibration=[inputs])
+        """`seen`: inputs to calibrate with, if not those."""
+        model = jq.Model(fn, params, inputs, calibration=[inputs if seen is None else seen])
         job = prepare_job(model, pipeline, target, {"recovery": False} | settings)
         ranges = calibrate_job(job, Stages()) if job.needs_ranges else None
         plan = make_plan(job.program, job.pipeline, job.target, ranges)

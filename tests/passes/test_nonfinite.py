@@ -29,6 +29,14 @@ AFTER = {
     "leaky": jax.nn.leaky_relu,
 }
 EXACT = ("relu", "relu6", "clip", "ceiling", "negative", "leaky", "sum", "two", "loop")
+# Depthwise convolutions: what comes after them, their strides, and their windows.
+DEPTHWISE = {
+    "depth_relu6": (jax.nn.relu6, 1, 3),
+    "depth_clip": (lambda y: jnp.clip(y, -1.5, 2.5), 2, 3),
+    "depth_plain": (lambda y: y, 1, 5),
+    "depth_ceiling": (lambda y: jnp.minimum(y, 1.0), 2, 5),
+}
+IMAGES = ("conv", "separable", *DEPTHWISE)  # outputs that have all of the image's rows
 
 
 def network(p, x, image):
@@ -42,10 +50,19 @@ def network(p, x, image):
         return jnp.clip(c @ p["loop"], -4.0, 4.0), None
 
     found["loop"] = jax.lax.scan(step, x, None, length=2)[0]
-    numbers = ("NHWC", "HWIO", "NHWC")
-    y = jax.lax.conv_general_dilated(image, p["conv"], (1, 1), "SAME", dimension_numbers=numbers)
-    found["conv"] = jax.nn.relu6(y)
+    found["conv"] = jax.nn.relu6(_convolved(image, p["conv"]))
+    for name, (after, stride, _) in DEPTHWISE.items():
+        found[name] = after(_convolved(image, p[name], stride, 8) + p["bias"][:8])
+    inner = jax.nn.relu(_convolved(image, p["inner"], groups=8))
+    found["separable"] = jax.nn.relu(_convolved(inner, p["point"]) + image)
     return found
+
+
+def _convolved(x, w, stride=1, groups=1):
+    numbers = ("NHWC", "HWIO", "NHWC")
+    return jax.lax.conv_general_dilated(
+        x, w, (stride, stride), "SAME", dimension_numbers=numbers, feature_group_count=groups
+    )
 
 
 def _norm(x):
@@ -57,6 +74,9 @@ def weights(rng: np.random.Generator) -> dict[str, np.ndarray]:
     names = (*AFTER, "sum", "two", "three", "norm", "normed", "loop")
     found = {n: rng.standard_normal((WIDTH, WIDTH)) / 6 for n in names}
     found |= {"bias": rng.standard_normal(WIDTH), "conv": rng.standard_normal((3, 3, 8, 8)) / 8}
+    found |= {n: rng.standard_normal((k, k, 1, 8)) / k for n, (_, _, k) in DEPTHWISE.items()}
+    found["inner"] = rng.standard_normal((3, 3, 1, 8)) / 3
+    found["point"] = rng.standard_normal((1, 1, 8, 8)) / 3
     return {n: w.astype(np.float32) for n, w in found.items()}
 
 
@@ -69,23 +89,33 @@ def inputs(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         row[rng.integers(0, WIDTH, 2)] = rng.choice(LARGEST, 2)
     image = rng.standard_normal(IMAGE).astype(np.float32)
     image[0, 2, 3, 1] = rng.choice(NUMBERS)
+    image[0, 5, 0, 6] = rng.choice((*NUMBERS, *LARGEST))
     return x, image
 
 
+def ordinary(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs to calibrate with."""
+    x, image = rng.standard_normal((ROWS, WIDTH)), rng.standard_normal(IMAGE)
+    return x.astype(np.float32), image.astype(np.float32)
+
+
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("pipeline", ["int8-dynamic", "int4-dynamic", "int4-weight-only"])
+@pytest.mark.parametrize(
+    "pipeline", ["int8-dynamic", "int4-dynamic", "int4-weight-only", "int8-static"]
+)
 @random_example()
 def test_what_is_not_finite_stays(pipeline: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    both = Both(network, weights(rng), inputs(rng), pipeline)
-    names = sorted([*AFTER, "sum", "two", "norm", "loop", "conv"])
+    both = Both(network, weights(rng), inputs(rng), pipeline, seen=ordinary(rng))
+    assert ("depthwise" in both.families) == pipeline.startswith("int8")
+    names = sorted([*AFTER, "sum", "two", "norm", "loop", *IMAGES])
     for name, expected, found in zip(names, both.expected, both.found, strict=True):
         if name != "norm":  # its sums may overflow in one order and not in another
             assert np.isfinite(found[np.isfinite(expected)]).all(), name
-        if name != "conv":
+        if name not in IMAGES:
             expected, found = expected[:-LAST], found[:-LAST]
         np.testing.assert_array_equal(np.isnan(found), np.isnan(expected), name)
         infinite = np.isinf(expected)
         np.testing.assert_array_equal(found[infinite], expected[infinite], name)
-        if name in EXACT and pipeline == "int8-dynamic":
+        if name in (*EXACT, *IMAGES) and pipeline in ("int8-dynamic", "int8-static"):
             np.testing.assert_array_equal(found, expected, name)
