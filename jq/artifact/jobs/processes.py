@@ -75,7 +75,7 @@ class Processes:
 
 
 def call_apart(function: Callable[..., Found], *arguments: Any) -> Found:
-    """What a function of a module gives for these, computed by a process that may crash.
+    """The result of a function of a module, computed by a process that may crash.
 
     Raises:
         CompilerError: the process has ended.

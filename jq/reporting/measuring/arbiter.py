@@ -41,7 +41,7 @@ def third(program: Program, inputs: Outputs) -> tuple[str, Outputs]:
 
 
 def _numbers(program: Program) -> float:
-    """How many are computed in a call; without end where a loop is."""
+    """The numbers that a call computes; without end where a loop is."""
     ops = [op.operation for op in program.walk()]
     if any(op.name == "stablehlo.while" for op in ops):
         return math.inf
