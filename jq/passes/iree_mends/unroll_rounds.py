@@ -49,7 +49,7 @@ class UnrollRounds(Mend):
         return changed
 
     def _trips(self, program: Program, op: Op) -> int | None:
-        """How often a short loop runs; None for others."""
+        """The number of times that a short loop runs; None for others."""
         if op.operation.name != "stablehlo.while":
             return None
         trips, body = trip_count(program, op), list(walk(op.operation.regions[1].blocks[0]))
