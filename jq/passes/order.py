@@ -81,8 +81,6 @@ def mends(names: str) -> Iterator[Step]:
 # Recovery passes that lost to others at everything that was measured, and what to use.
 REMOVED = {
     "adaround": "use gptq, which is closer and takes less time",
-    "equalize": "use weights.granularity=per-channel; with one scale a tensor, gptq and"
-    " bias-correction",
 }
 
 ORDER: dict[Level, tuple[Step, ...]] = {
@@ -164,6 +162,11 @@ ORDER: dict[Level, tuple[Step, ...]] = {
             "smooth",
             "scales down the outlier channels that rotations have left",
             WITH_FLOATS,
+        ),
+        Step(
+            "equalize",
+            "scales the channels that smooth has left, where convolutions or ReLU lie between",
+            STATIC,
         ),
         Step(
             "decline-ops",

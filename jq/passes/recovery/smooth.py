@@ -37,6 +37,7 @@ from jq.target.settings import FLOAT
 
 LOG = logging.getLogger("jq")
 OPS = StableHloOps()
+EQUALIZED = "equalize "  # in front of the names of what another pass has scaled
 ROWS = 512  # of each activation that are looked at
 SAMPLES = {"dynamic": 16, "static": 64}  # batches that are looked at: static ranges are extremes
 
@@ -85,6 +86,7 @@ class Smooth(Recovery):
             chosen = cx.settings.activations
             what = f"{self!r} {chosen.format} {chosen.mode} {list(groups)}"
             found = cx.found(program, what, lambda: self._search(program, cx, groups))
+        found = {name: s for name, s in found.items() if not name.startswith(EQUALIZED)}
         for name, s in found.items():
             if name not in groups or groups[name].width != len(s):
                 raise UserError(f"the ranges are of another program: it smooths {name!r}")

@@ -33,7 +33,7 @@ def test_an_unknown_name():
     assert "bias-correction" in (error.value.hint or "")
 
 
-@pytest.mark.parametrize(("name", "instead"), [("adaround", "gptq"), ("equalize", "per-channel")])
+@pytest.mark.parametrize(("name", "instead"), [("adaround", "gptq")])
 def test_a_removed_name_is_answered_with_what_to_use(name, instead):
     with pytest.raises(UserError, match=f"{name!r} is gone") as error:
         running("int8-static", f"recovery={name}")

@@ -1,0 +1,141 @@
+"""Channels between two layers are scaled, so that one range of activations serves all of them.
+
+    y = W2 f(W1 x + b)   ->   y = (W2 diag(s)) f(diag(1/s) W1 x + b / s)
+
+for f that is linear or positively homogeneous (ReLU, pooling, a depthwise convolution): cross-layer
+equalization (Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias
+Correction", 2019, section 4.1), here with the ranges of the activations between the layers, of
+which all channels share one scale: s = a^t / w^(1 - t), a and w the largest activations and weights
+of a channel. The factors are powers of two: the float program computes what it did, to the bit.
+
+It loses as often as it helps, so that it is measured: each value is scaled alone, and that is kept
+where the outputs of the calibration data come closer to the float model's.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from jq.base.errors import UserError
+from jq.formats import Encoding, get_format
+from jq.ir import Program
+from jq.ir.decisions import SMOOTHING, decide
+from jq.passes.base import PassContext, Recovery
+from jq.passes.recovery._channel_trials import Measured, Trial, extents_of, name_of
+from jq.passes.recovery._inputs import planned_weights, spread
+from jq.passes.recovery._producers import Edits, edits_for
+from jq.passes.recovery._product_inputs import Input, along, find_inputs
+from jq.passes.recovery.smooth import EQUALIZED as PREFIX
+from jq.target.settings import FLOAT
+
+LOG = logging.getLogger("jq")
+
+
+@dataclass(frozen=True)
+class Equalize(Recovery):
+    """Options:
+
+    strengths: values of t that are tried.
+    promise: how many times smaller the estimated error must be for a value to be measured.
+    gain: how many times smaller the measured error must be for it to be scaled.
+    samples: batches that are looked at.
+    """
+
+    name = "equalize"
+    strengths: tuple[float, ...] = (0.5, 0.75, 1.0)
+    promise: float = 1.5
+    gain: float = 1.02
+    samples: int = 8
+
+    def wanted(self, program: Program, cx: PassContext) -> bool:
+        chosen = cx.settings.activations
+        return chosen.format != FLOAT and chosen.mode == "static"
+
+    def known(self, cx: PassContext) -> bool:
+        return cx.known_smoothing is not None
+
+    def recover(self, program: Program, cx: PassContext) -> bool:
+        encodings = planned_weights(program, cx)
+        inputs = {
+            name_of(i): i
+            for i in find_inputs(program)
+            if i.channels.keys() <= encodings.keys() and _edits(program, i, np.full(i.width, 2.0))
+        }
+        found: Mapping[str, np.ndarray]
+        if cx.known_smoothing is None:
+            chosen = cx.settings.activations
+            what = f"{self!r} {chosen.format} {encodings} {list(inputs)}"
+            found = cx.found(program, what, lambda: self._search(program, cx, inputs, encodings))
+        else:
+            given = cx.known_smoothing.items()
+            found = {n.removeprefix(PREFIX): s for n, s in given if n.startswith(PREFIX)}
+        for name, s in found.items():
+            if name not in inputs or inputs[name].width != len(s):
+                raise UserError(f"the ranges are of another program: it equalizes {name!r}")
+            _apply(program, inputs[name], s.astype(np.float64))
+        if found:
+            program.drop_dead()
+            decide(program, {PREFIX + n: {SMOOTHING: np.log2(s)} for n, s in found.items()})
+        return bool(found)
+
+    def _search(
+        self,
+        program: Program,
+        cx: PassContext,
+        inputs: Mapping[str, Input],
+        encodings: Mapping[str, Encoding],
+    ) -> dict[str, np.ndarray]:
+        assert cx.data
+        calls = [cx.data[i] for i in spread(len(cx.data), self.samples)]
+        bits = get_format(cx.settings.activations.format).integer_bits or 8
+        extents = extents_of(program, inputs, calls)
+        trials = {
+            name: Trial(i, *extents[name], _weights(program, i, encodings), bits)
+            for name, i in inputs.items()
+        }
+        best = {
+            name: min(map(t.factors, self.strengths), key=t.noise) for name, t in trials.items()
+        }
+        ones = {name: np.ones(i.width) for name, i in inputs.items()}
+        promising = [
+            n for n, t in trials.items() if t.noise(ones[n]) > self.promise * t.noise(best[n])
+        ]
+        if not promising:
+            return {}
+        measured = Measured(program, trials, calls)
+        kept, error = {}, measured.error()
+        for done, name in enumerate(promising, 1):
+            measured.bind(name, best[name])
+            now = measured.error()
+            LOG.info("equalize: %s: error / %.2f", name, error / max(now, 1e-300))
+            if now * self.gain < error:
+                kept[name], error = best[name].astype(np.float32), now
+            else:
+                measured.bind(name, ones[name])
+            cx.report(done / len(promising))
+        return kept
+
+
+def _weights(
+    program: Program, i: Input, encodings: Mapping[str, Encoding]
+) -> dict[str, tuple[np.ndarray, Encoding]]:
+    return {n: (np.asarray(program.weights[n], np.float64), encodings[n]) for n in i.channels}
+
+
+def _edits(program: Program, i: Input, s: np.ndarray) -> Edits | None:
+    """What divides the value; None unless a weight that its readers do not have takes the part."""
+    edits = edits_for(program, i.value, along(i.value, i.axis, 1 / s), len(i.readers))
+    return edits if edits and not edits.weights.keys() & i.channels.keys() else None
+
+
+def _apply(program: Program, i: Input, s: np.ndarray) -> None:
+    edits = _edits(program, i, s)
+    assert edits is not None  # as when it was found
+    for name, channels in i.channels.items():
+        old = np.asarray(program.weights[name])
+        program.weights[name] = (old * s[channels]).astype(old.dtype)
+    edits.apply(name_of(i))

@@ -1,0 +1,100 @@
+"""Equalization: the float program stays what it is, to the bit; it is kept where outputs gain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import jq
+from jq.frontends.tracing.entry import trace
+from jq.ir import Program
+from jq.ir.oracle.xla import XlaExecutable
+from jq.passes.base import PassContext
+from jq.passes.pipeline import load_pipeline, prepare
+from jq.passes.recovery.equalize import Equalize
+from jq.planning.decisions import QuantPlan
+from tests.passes.recovery.models import TARGET
+from tests.reporting.report.test_suggest import pair
+
+STATIC = load_pipeline("int8-static")
+
+
+def equalized(model: jq.Model) -> tuple[Program, Program, bool]:
+    program = prepare(trace(model), STATIC, TARGET)
+    copy, data = program.clone(), [[np.asarray(a) for a in call] for call in model.calibration]
+    changed = Equalize().run(copy, PassContext(QuantPlan((), {}), STATIC.settings, TARGET, data))
+    copy.verify()
+    return program, copy, changed
+
+
+def relu_pair(wide: int) -> jq.Model:
+    """Convolution, bias, ReLU and pooling; then a window of 3 of all channels."""
+    rng = np.random.default_rng(1)
+    sizes = np.exp2(rng.integers(-wide, wide + 1, 8)).astype(np.float32)
+    p = {
+        "a": rng.standard_normal((3, 3, 4, 8)).astype(np.float32) * sizes,
+        "bias": rng.standard_normal(8).astype(np.float32) * sizes,
+        "b": rng.standard_normal((3, 3, 8, 5)).astype(np.float32) / sizes[:, None],
+    }
+
+    def f(p: Any, x: Any) -> Any:
+        kinds = ("NHWC", "HWIO", "NHWC")
+        y = jax.lax.conv_general_dilated(x, p["a"], (1, 1), "SAME", dimension_numbers=kinds)
+        y = jax.nn.relu(y + p["bias"])
+        y = jax.lax.reduce_window(y, -np.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+        return jax.lax.conv_general_dilated(y, p["b"], (1, 1), "SAME", dimension_numbers=kinds)
+
+    data = [(rng.standard_normal((2, 6, 6, 4)).astype(np.float32),) for _ in range(3)]
+    return jq.Model(f, p, data[0], calibration=data, evaluation=data)
+
+
+@pytest.mark.parametrize("model", [pair(4), relu_pair(6)], ids=["depthwise", "relu"])
+def test_outputs_gain_and_the_float_program_is_unchanged(model: jq.Model) -> None:
+    program, copy, changed = equalized(model)
+    assert changed
+    (x,) = model.example_inputs
+    np.testing.assert_array_equal(XlaExecutable(copy)(x)[0], XlaExecutable(program)(x)[0])
+    db = [
+        jq.compare(model, pipeline="int8-static", settings={"recovery": names}).outputs[0].sqnr_db
+        for names in (False, ["equalize"])
+    ]
+    assert db[1] > max(30.0, db[0] + 10)  # codes of 8 bits have some 40 where channels are alike
+
+
+def test_even_channels_are_left_alone() -> None:
+    program, copy, changed = equalized(pair(0))
+    assert not changed and copy.text() == program.text()
+
+
+@pytest.mark.parametrize("step", ["gelu", "read elsewhere"])
+def test_what_cannot_be_is_left_alone(step: str) -> None:
+    model = pair(4)
+    kinds = ("NHWC", "HWIO", "NHWC")
+
+    def f(p: Any, x: Any) -> Any:
+        y = jax.lax.conv_general_dilated(
+            x, p["d"], (1, 1), "SAME", dimension_numbers=kinds, feature_group_count=8
+        )
+        y = jax.nn.gelu(y) if step == "gelu" else y
+        z = jax.lax.conv_general_dilated(y, p["w"], (1, 1), "SAME", dimension_numbers=kinds)
+        return z if step == "gelu" else (z, y)
+
+    model = jq.Model(f, model.params, model.example_inputs, calibration=model.calibration)
+    assert not equalized(model)[2]
+
+
+def test_ranges_bring_their_factors(tmp_path: Any) -> None:
+    """Ranges that were observed on the scaled program go with its factors, through a file."""
+    model, settings = pair(4), {"recovery": ["equalize"]}
+    jq.calibrate(model, pipeline="int8-static", settings=settings).save(tmp_path / "ranges.json")
+    compiled = jq.compile(model, "int8-static", ranges=tmp_path / "ranges.json", settings=settings)
+    assert jq.compare(model, compiled).outputs[0].sqnr_db > 30
+
+
+def test_auto_equalizes() -> None:
+    model = pair(4)
+    found = jq.compile(model, "auto")
+    assert jq.compare(model, found).outputs[0].sqnr_db > 30
