@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from jq.artifact.jobs import Workers, as_workers
-from jq.base.errors import UserError, known
+from jq.base.errors import FarFromFloat, UserError, known
 from jq.base.progress import Progress, Stages
 from jq.base.progress import default as default_progress
 from jq.driver.audit.op_table import Explanation, op_table
@@ -33,6 +33,7 @@ from jq.planning.calibration.ranges import Ranges
 from jq.planning.calibration.shards import NO_SHARDS, Shards
 from jq.planning.decisions import QuantPlan
 from jq.reporting.measuring.evaluation import check_metrics
+from jq.reporting.measuring.floor import after_calibration, after_comparing
 from jq.reporting.measuring.measure import compare_artifact
 
 
@@ -74,7 +75,7 @@ def calibrate(
     part, where = NO_SHARDS if shard is None else Shards.parse(shard), as_workers(workers)
     stages = Stages(progress or default_progress())
     job = prepare_job(model, pipeline, target, settings, None, data, stages=stages)
-    return calibrate_job(job, stages, part, where)
+    return replace(calibrate_job(job, stages, part, where), outputs=())
 
 
 def plan(
@@ -145,8 +146,8 @@ def explain(
     `refused` says why.
 
     Returns:
-        A dictionary that prints as a table: `ops`, `dequantized`, `unused_rules`, and `refused`
-        if compiling would be refused.
+        A dictionary that prints as a table: `ops`, `dequantized`, `unused_rules`, `refused` if
+        compiling would be refused, and `doubts`, if the calibration data are of no use.
 
     Example:
         ```python
@@ -176,9 +177,9 @@ def explain(
         except UserError as error:
             refused = {"refused": str(error)}
     rows, unused = op_table(quant_plan, levels), list(quant_plan.unused_rules)
-    return Explanation(
-        {"ops": rows, "dequantized": levels.dequantized, "unused_rules": unused, **refused}
-    )
+    found = {"ops": rows, "dequantized": levels.dequantized, "unused_rules": unused, **refused}
+    doubts = {"doubts": list(quant_plan.doubts)} if quant_plan.doubts else {}
+    return Explanation(found | doubts)
 
 
 def rewrite(
@@ -270,6 +271,10 @@ def compile(
         UserError: something that was given is wrong; nothing has been written.
         CompilerError: IREE's compiler failed; the message says where its input is kept.
 
+    Warns:
+        jq.base.errors.FarFromFloat: after calibration an output is below 15 dB of signal over noise
+            on the first call of the data; which op makes it, and what would help.
+
     Example:
         ```python
         compiled = jq.compile(model, "int8-static", rules=["head/*: activations.format=int16"])
@@ -312,7 +317,10 @@ def compile(
             )
     sizes = [at_size(job, other, job.ranges) for other in job.source.others]
     others = [(other, plan_job(other, stages)) for other in sizes]
-    return build(job, quant_plan, stages, emit, cache=cache, others=others)
+    compiled = build(job, quant_plan, stages, emit, cache=cache, others=others)
+    if said := after_calibration(compiled, job.data):
+        warnings.warn(said, FarFromFloat, stacklevel=2)
+    return compiled
 
 
 def compare(
@@ -358,6 +366,9 @@ def compare(
     Raises:
         UserError: the artifact is of another model, or a metric is unknown or needs labels.
 
+    Warns:
+        jq.base.errors.FarFromFloat: an output is below 15 dB; see `jq.compile`.
+
     Example:
         ```python
         comparison = jq.compare(model, compiled, layers=True)
@@ -380,7 +391,8 @@ def compare(
             allow_dynamic=allow_dynamic,
             progress=progress,
         )
-    return compare_artifact(
+    compiled = load(compiled) if isinstance(compiled, str | Path) else compiled
+    found = compare_artifact(
         source,
         compiled,
         data,
@@ -391,6 +403,9 @@ def compare(
         workers=where,
         progress=progress,
     )
+    if said := after_comparing(source, compiled, found, data, calibration):
+        warnings.warn(said, FarFromFloat, stacklevel=2)
+    return found
 
 
 __all__ = [

@@ -86,6 +86,10 @@ class CompilerError(JqError):
         self.ir_path = ir_path
 
 
+class FarFromFloat(UserWarning):
+    """Outputs that are far from the float model's: the op that makes it, and what would help."""
+
+
 class Terminated(KeyboardInterrupt):
     """The process was asked to end (SIGTERM, SIGHUP); an interrupt, from elsewhere."""
 

@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
+from warnings import catch_warnings, simplefilter
 
 import typer
 from rich.console import Group
 
-from jq.base.errors import UserError
+from jq.base.errors import FarFromFloat, UserError
 from jq.base.tables import groups, size
 from jq.cli import completion, options
 from jq.cli.command import command
@@ -139,7 +140,9 @@ def compile_model(
     measuring = measure and not out.quiet
     if measuring:
         warm(1, ["jq.reporting.measuring.glance"])  # XLA's process imports what it needs meanwhile
-    with out.progress() as progress:
+    with out.progress() as progress, catch_warnings():
+        if measuring:  # what is measured below says it
+            simplefilter("ignore", FarFromFloat)
         compiled = api.compile(
             options.sized(model, sizes, values),
             pipeline=pipeline,
@@ -180,7 +183,7 @@ def compile_model(
         out.line(verdict(found, audit.verdict()))
         compared = None if found is None else found.found
         if compared is not None and (far := warning(compared, compiled)):
-            out.line(far)
+            out.line(f"warning: {far}")
         out.line(f"Next, where its error comes from:\n  jaxq report {names} -o report.html")
     return {
         "path": str(output),

@@ -56,7 +56,7 @@ def calibrate_job(
     with stages("calibrate") as report:
 
         def observe() -> dict[str, np.ndarray]:
-            found = calibration_run.calibrate(
+            seen = calibration_run.calibrate(
                 job.program,
                 data,
                 chosen.method,
@@ -65,13 +65,15 @@ def calibrate_job(
                 first=first,
                 workers=workers,
             )
-            return {"text": np.frombuffer(found.text().encode(), np.uint8)}
+            outputs = {f"output {i}": y for i, y in enumerate(seen.outputs)}
+            return {"text": np.frombuffer(seen.text().encode(), np.uint8), **outputs}
 
         found = job.prepared.found(job.program, f"calibrate({chosen!r}, {shards})", observe)
         ranges = Ranges.of_text(bytes(found["text"]).decode())
+    outputs = tuple(found[f"output {i}"] for i in range(len(found) - 1))
     smoothing = {name: np.exp2(s) for name, s in facts_of(job.program, SMOOTHING).items()}
     digest = program_digest(job.source.program)
-    return replace(ranges, smoothing=smoothing, model=digest, shards=shards)
+    return replace(ranges, smoothing=smoothing, model=digest, shards=shards, outputs=outputs)
 
 
 def plan_job(job: Job, stages: Stages) -> QuantPlan:

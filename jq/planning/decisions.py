@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
 from rich.table import Table
 
 from jq.base.tables import plain_table, to_html, to_text
@@ -82,7 +83,8 @@ class QuantPlan:
     Weights that came quantized are not among `weights`: nothing is left to do for them.
     `edges`: tensors between regions, by the name that `jq.edge` gives them. `unused_rules` decide
     for no op; of these, `overruled` match ops that rules before them decide for. `doubts` are
-    warnings on calibrated ranges.
+    warnings on calibrated ranges, and `reference` the float model's outputs of the first call that
+    was calibrated with.
     """
 
     ops: tuple[OpPlan, ...]
@@ -92,6 +94,7 @@ class QuantPlan:
     edges: dict[str, TensorPlan] = field(default_factory=dict)
     overruled: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
+    reference: tuple[np.ndarray, ...] = field(default=(), compare=False)
 
     @property
     def has_static(self) -> bool:
@@ -104,7 +107,8 @@ class QuantPlan:
 
     def to_dict(self) -> dict[str, Any]:
         rows = [op.to_dict() for op in self.ops]
-        return {"ops": rows, "unused_rules": list(self.unused_rules)}
+        doubts = {"doubts": list(self.doubts)} if self.doubts else {}
+        return {"ops": rows, "unused_rules": list(self.unused_rules), **doubts}
 
     def table(self) -> Table:
         """One row an op: what is decided, its formats, or why it stays float."""
@@ -114,17 +118,16 @@ class QuantPlan:
         return table
 
     def __str__(self) -> str:
-        return to_text(self.table(), *self._unused())
+        return to_text(self.table(), *self._notes())
 
     __repr__ = __str__  # at a prompt, too
 
     def _repr_html_(self) -> str:
-        return to_html(self.table(), *self._unused())
+        return to_html(self.table(), *self._notes())
 
-    def _unused(self) -> list[str]:
-        return [f"rules that decide for no op: {', '.join(self.unused_rules)}"] * bool(
-            self.unused_rules
-        )
+    def _notes(self) -> list[str]:
+        unused = f"rules that decide for no op: {', '.join(self.unused_rules)}"
+        return [unused] * bool(self.unused_rules) + [f"warning: {text}" for text in self.doubts]
 
 
 class Declined(Exception):

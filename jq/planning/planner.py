@@ -58,7 +58,8 @@ def plan(
     edges = plan_edges(program, tensors, activations, ops)
     overruled = tuple(pattern for pattern in unused if pattern in planner.matched)
     found = QuantPlan(ops, weights, unused, tuple(tensors.unranged), edges, overruled)
-    return replace(found, doubts=doubts(found, tensors.ranges))
+    seen = tensors.ranges
+    return replace(found, doubts=doubts(found, seen), reference=seen.outputs)
 
 
 @dataclass

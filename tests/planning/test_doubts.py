@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import jq
+from jq.base.errors import UserError
 
 rng = np.random.default_rng(0)
 P = {
@@ -74,3 +75,34 @@ def test_compile_warns_and_keeps_the_warning(caplog):
     said = "the calibration data never vary at a/kernel: "
     assert any(said in record.message for record in caplog.records)
     assert any(said in note for note in compiled.manifest.notes)
+
+
+def test_plan_and_explain_show_it():
+    batches = [(np.full((3, 8), 0.5, np.float32),)]
+    model = jq.Model(forward, P, batches[0], calibration=batches)
+    plan = jq.plan(model, pipeline="int8-static", settings={"recovery": False})
+    said = "warning: the calibration data never vary at a/kernel: "
+    assert said in str(plan) and plan.to_dict()["doubts"] == list(plan.doubts)
+    explained = jq.explain(model, pipeline="int8-static", settings={"recovery": False})
+    assert said in explained.notes()[0] and explained["doubts"] == list(plan.doubts)
+
+
+def one_channel(x):
+    return np.where(np.arange(8) == 3, np.float32(0.5), x)
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+@pytest.mark.parametrize("data", [one_channel, np.rint, lambda x: x], ids=["channel", "whole", "x"])
+def test_what_can_calibrate(data, samples):
+    """One channel that never varies, whole numbers, one sample."""
+    batches = [(data(rng.standard_normal((3, 8)).astype(np.float32)),) for _ in range(samples)]
+    model = jq.Model(forward, P, batches[0], calibration=batches)
+    assert jq.plan(model, pipeline="int8-static", settings={"recovery": False}).doubts == ()
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_what_is_not_finite_is_refused_by_name(number):
+    x = np.full((3, 8), number, np.float32)
+    model = jq.Model(forward, P, (x,), calibration=[(x,)])
+    with pytest.raises(UserError, match="a/kernel"):
+        jq.plan(model, pipeline="int8-static", settings={"recovery": False})

@@ -32,6 +32,7 @@ class Explanation(dict[str, Any]):
     def notes(self) -> list[str]:
         """Faults of the explained plan."""
         refused = [f"compiling is refused: {self['refused']}"] if "refused" in self else []
+        refused += [f"warning: {text}" for text in self.get("doubts", ())]
         return refused + [f"rule {rule!r} matches nothing" for rule in self["unused_rules"]]
 
     def __str__(self) -> str:

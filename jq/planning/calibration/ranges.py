@@ -43,6 +43,7 @@ class Ranges:
         empty
             when nobody says.
         shards: which parts of the data were seen, of how many; empty when it was all.
+        outputs: the float model's, of the first call; not in a file.
 
     Example:
         ```python
@@ -58,6 +59,7 @@ class Ranges:
     smoothing: Mapping[str, np.ndarray] = field(default_factory=dict)
     model: str = ""
     shards: Shards = NO_SHARDS
+    outputs: tuple[np.ndarray, ...] = field(default=(), compare=False, repr=False)
 
     def __repr__(self) -> str:
         of = f"{len(self.sites)} tensors, {self.samples} samples, {self.method}"

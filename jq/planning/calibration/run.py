@@ -26,6 +26,7 @@ from jq.planning.calibration.ranges import Ranges, site
 from jq.planning.calibration.relevance import Relevance
 from jq.planning.calibration.stat_ops import NUMPY_STATS, PROGRAM_STATS
 
+OUTPUT = "output "  # and its number: no site is called so, which ends in `:` and a number
 Batch = tuple[int, Sequence[np.ndarray]]
 
 
@@ -138,15 +139,17 @@ class Observation(Work):
         def observe(batch: Batch) -> Result:
             number, inputs = batch
             if rows:
-                found = rows(inputs, number)
-                run.bind({f"{name}:rows": kept for name, kept in found.items()})
-            results = run(*inputs)[first:]
+                kept = rows(inputs, number)
+                run.bind({f"{name}:rows": some for name, some in kept.items()})
+            outputs, results = (every := run(*inputs))[:first], every[first:]
             stats = {k: tuple(results[i * width :][:width]) for i, k in enumerate(sites)}
             for name, seen in stats.items():
                 finite = np.isfinite(observer.extremes(seen)).all()
                 if not finite and not _empty(observer, seen):
                     raise not_finite(number, name)
-            return {f"{k}:{c}": part for k, seen in stats.items() for c, part in enumerate(seen)}
+            found = {f"{OUTPUT}{i}": y for i, y in enumerate(outputs) if number == 0}
+            parts = ((k, c, p) for k, seen in stats.items() for c, p in enumerate(seen))
+            return found | {f"{k}:{c}": part for k, c, part in parts}
 
         return observe
 
@@ -182,18 +185,26 @@ def calibrate(
         kept = Cache("job", ["calibrate", method, relevant, program_digest(program)])
     work = Observation(program, method, relevant)
     total: dict[str, Stats] = {}
+    outputs: list[np.ndarray] = []
     for stats in in_order(run_jobs(work, items, workers, progress=told, kept=kept)):
+        outputs += [_native(y) for key, y in stats.items() if key.startswith(OUTPUT)]
         for name, seen in _by_site(stats, len(observer.neutral())).items():
             before = total.get(name) or _wide(observer.neutral())
             total[name] = observer.combine(NUMPY_STATS, before, _wide(seen))
     # Where no sample got there is no range.
     reached = {name: stats for name, stats in total.items() if not _empty(observer, stats)}
     extremes = {name: Range(*observer.extremes(stats)) for name, stats in reached.items()}
-    return Ranges(extremes, len(items), method, {} if method == "minmax" else reached)
+    statistics = {} if method == "minmax" else reached
+    return Ranges(extremes, len(items), method, statistics, outputs=tuple(outputs))
+
+
+def _native(y: np.ndarray) -> np.ndarray:
+    """In a type that NumPy has itself."""
+    return y.astype(np.float32) if y.dtype.kind == "V" else y
 
 
 def _by_site(stats: Result, width: int) -> dict[str, Stats]:
-    names = dict.fromkeys(key.rpartition(":")[0] for key in stats)
+    names = dict.fromkeys(key.rpartition(":")[0] for key in stats if not key.startswith(OUTPUT))
     return {name: tuple(stats[f"{name}:{c}"] for c in range(width)) for name in names}
 
 

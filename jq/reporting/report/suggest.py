@@ -57,7 +57,7 @@ def warning(comparison: Comparison, compiled: CompiledModel) -> str:
     db, plan, manifest = worst(comparison.outputs)["sqnr_db"], compiled.plan, compiled.manifest
     if not db < FLOOR_DB:
         return ""
-    text = f"warning: at {db:.1f} dB the outputs are far from the float model's"
+    text = f"at {db:.1f} dB {_named(comparison)} far from the float model's"
     own = manifest.own_files.get("target")
     target = Target(**own) if own else load_target(manifest.target)
     integer_only = bool(manifest.settings["integer_only"]) or target.device.integer_only
@@ -71,6 +71,16 @@ def warning(comparison: Comparison, compiled: CompiledModel) -> str:
         f"{text}; {first.layer} makes most of the noise ({first.why}): give"
         f" --rule '{first.rule}', or --pipeline auto, which chooses formats by the error"
     )
+
+
+def _named(comparison: Comparison) -> str:
+    """The outputs that are meant, by name where there are others."""
+    outputs = comparison.outputs
+    far = [o.name for o in outputs if o.match is None and o.sqnr_db < FLOOR_DB]
+    if len(far) == len(outputs):
+        return "the outputs are"
+    more = f" and {len(far) - MOST} more" if len(far) > MOST else ""
+    return f"{len(far)} of {len(outputs)} outputs ({', '.join(far[:MOST])}{more}) are"
 
 
 def without_own_noise(layer: LayerError) -> float | None:

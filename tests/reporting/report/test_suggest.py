@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 
 import jq
+from jq.base.errors import FarFromFloat
 from jq.driver.comparison.result import LayerError
 from jq.reporting.measuring.glance import at_a_glance
 from jq.reporting.report.suggest import suggestions, warning
@@ -52,6 +55,33 @@ def test_a_ruined_output_is_warned_of_and_auto_does_better() -> None:
     assert "--rule 'w: float'" in said(pair(4), "int8-static")
     assert not said(pair(0), "int8-static")
     assert not said(pair(4), "auto")
+
+
+def test_python_warns_too(tmp_path: Path) -> None:
+    model = pair(4)
+    with pytest.warns(FarFromFloat, match="the outputs are far .* w makes most of the noise"):
+        compiled = jq.compile(model, "int8-static")
+    with pytest.warns(FarFromFloat, match="w makes most of the noise"):
+        jq.compare(model, compiled)
+    compiled.save(tmp_path / "out")
+    with pytest.warns(FarFromFloat, match="--rule 'w: float'"):
+        jq.compare(model, tmp_path / "out")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        jq.compare(pair(0), jq.compile(pair(0), "int8-static"))
+
+
+def test_outputs_below_the_floor_are_named() -> None:
+    """One output of two is good, and the other one is not."""
+    far, near = pair(4), pair(0)
+
+    def two(p: Any, x: Any) -> Any:
+        return {"far": far.fn(p["far"], x), "near": near.fn(p["near"], x)}
+
+    params = {"far": far.params, "near": near.params}
+    model = jq.Model(two, params, far.example_inputs, calibration=far.calibration)
+    with pytest.warns(FarFromFloat, match=r"1 of 2 outputs \(.*far.*\) are far from the float"):
+        jq.compile(model, "int8-static")
 
 
 @pytest.mark.parametrize(
