@@ -127,7 +127,7 @@ def _weights(
 
 
 def _edits(program: Program, i: Input, s: np.ndarray) -> Edits | None:
-    """The edits that divide the value; None unless a weight that its readers do not have takes the part."""
+    """The edits that divide the value; None unless a weight of other ops takes the part."""
     edits = edits_for(program, i.value, along(i.value, i.axis, 1 / s), len(i.readers))
     return edits if edits and not edits.weights.keys() & i.channels.keys() else None
 
