@@ -16,7 +16,7 @@ import numpy as np
 from jq.base.errors import FormatError, UserError
 from jq.base.from_jax import join, scope
 from jq.formats import get_format
-from jq.frontends.tracing.custom_calls import left_out, refusal, refuse_op
+from jq.frontends.tracing.custom_calls import alone, left_out, refusal, refuse_op
 from jq.frontends.tracing.expressed_types import to_float32
 from jq.frontends.tracing.unsigned_types import to_signed
 from jq.ir import Op, at, dtype_of, editing, func, ir, run_passes, shape_of, walk
@@ -149,6 +149,11 @@ def drop_annotations(module: ir.Module, block: ir.Block) -> list[str]:
     notes: dict[str, None] = {}  # in order, each once
     for op in list(walk(block)):
         name = op.operation.name
+        if (values := alone(module, op)) is not None:
+            for old, new in zip(op.results, values, strict=True):
+                old.replace_all_uses_with(new)
+            op.operation.erase()
+            continue
         refuse_op(name, scope(op.location))
         for key in [k for k in op.attributes if k.startswith(("mhlo.", "sdy.", "jax."))]:
             del op.attributes[key]

@@ -11,11 +11,12 @@ from typing import Any, TypeVar
 
 import jax.numpy as jnp
 import jax.scipy.linalg
+import numpy as np
 from jax.lax import linalg
 
 from jq.base.errors import UserError
 from jq.base.from_jax import clean_scope, scope, without_errors
-from jq.ir import Op
+from jq.ir import Op, editing, ir, stablehlo, walk
 
 Result = TypeVar("Result")
 Program = Callable[..., Any]
@@ -30,6 +31,9 @@ _DEVICES = (
 _ELSEWHERE = (
     "compute it outside of the model and give its result as an input or a weight, or keep it in a"
     " float function of its own, that JAX runs"
+)
+_ONE_DEVICE = (
+    "trace it under a mesh of one device, or give the function of one, without shard_map or pmap"
 )
 _CHECKS = (
     "checkify.check is left out: a compiled program raises no errors (wrap the function with"
@@ -105,8 +109,61 @@ def refuse_op(name: str, path: str) -> None:
         raise UserError(
             f"{name} speaks to other devices, and a compiled program runs on one",
             op=scope,
-            hint="give the function of one device, without shard_map or pmap",
+            hint=_ONE_DEVICE,
         )
+
+
+def alone(module: ir.Module, op: Op) -> list[ir.Value] | None:
+    """What an op that speaks to other devices gives where there are none: its operands (`psum` of
+    one device), zeros where nobody sends (`ppermute`), the number 0. None for others."""
+    name = op.operation.name.partition(".")[2]
+    if name not in _DEVICES:
+        return None
+    operands, attributes = list(op.operation.operands), op.operation.attributes
+    if name in ("partition_id", "replica_id"):
+        return [_zeros(op)] if devices(module) == 1 else None
+    if "source_target_pairs" in attributes:
+        pairs = np.asarray(attributes["source_target_pairs"])
+        return None if pairs.any() else operands if pairs.size else [_zeros(op)]
+    groups = attributes.get("replica_groups", None)
+    one = isinstance(groups, ir.DenseElementsAttr) and np.asarray(groups).size == 1
+    if groups is None or not (one or devices(module) == 1):
+        return None
+    return operands[: len(op.operation.results)]
+
+
+def devices(module: ir.Module) -> int:
+    """For how many devices a module is; 1 where it does not say so."""
+    said = module.operation.attributes
+    counts = [k for k in ("mhlo.num_partitions", "mhlo.num_replicas") if k in said]
+    return int(np.prod([ir.IntegerAttr(said[k]).value for k in counts], dtype=np.int64))
+
+
+def refuse_devices(module: ir.Module) -> None:
+    """Raises a `UserError` for a `shard_map` over several devices."""
+    if (count := devices(module)) == 1:
+        return
+    for function in module.body.operations:
+        for region in function.operation.regions:
+            for op in (op for block in region.blocks for op in walk(block)):
+                if op.operation.name == "sdy.manual_computation":
+                    raise UserError(
+                        f"shard_map shares the work of the model among {count} devices, and a"
+                        " compiled program runs on one",
+                        hint=_ONE_DEVICE,
+                    )
+
+
+def _zeros(op: Op) -> ir.Value:
+    kind = op.operation.results[0].type
+    element = ir.RankedTensorType(kind).element_type
+    with editing(), ir.InsertionPoint(op.operation), op.location:
+        number = (
+            ir.FloatAttr.get(element, 0)
+            if isinstance(element, ir.FloatType)
+            else ir.IntegerAttr.get(element, 0)
+        )
+        return stablehlo.constant(ir.DenseElementsAttr.get_splat(kind, number))
 
 
 def written(path: str) -> str | None:

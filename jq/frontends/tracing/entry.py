@@ -20,6 +20,7 @@ from jq.frontends.model import Model, how_to_take
 from jq.frontends.tracing.approximate import plain_products, sort_approximate
 from jq.frontends.tracing.chlo import drop_annotations, legalize, open_quantized_types
 from jq.frontends.tracing.constants import lift_constants
+from jq.frontends.tracing.custom_calls import refuse_devices
 from jq.frontends.tracing.dynamic import Sizes, require_static
 from jq.frontends.tracing.empty import drop_empty
 from jq.frontends.tracing.exported import read_exported
@@ -136,6 +137,7 @@ def flatten(
     Large constants become arguments after the others; gives their names, none of them
     `taken`, and their data; and notes on what was left out.
     """
+    refuse_devices(module)
     from_quant_types(module)
     open_quantized_types(module)
     sort_approximate(module)
