@@ -18,7 +18,8 @@ from jq.frontends.model import Model
 from jq.frontends.tracing.custom_calls import without_checks
 from jq.frontends.tracing.dynamic import concrete_shape
 from jq.frontends.tracing.leaves import leaf_names, unique
-from jq.frontends.tracing.trace_errors import cannot_trace
+from jq.frontends.tracing.other_shapes import expected
+from jq.frontends.tracing.trace_errors import cannot_trace, of_shapes
 from jq.ir import ir, parse_module
 
 
@@ -75,7 +76,8 @@ def _lower(model: Model, sizes: Mapping[str, int] | None) -> Lowered:
     try:
         lowered, notes = without_checks(_lowered, program, specs)
     except OF_USERS as error:
-        raise cannot_trace(error, model) from error
+        shape = expected(program, specs, inputs) if of_shapes(error) else None
+        raise cannot_trace(error, model, shape) from error
     buffer = io.BytesIO()
     lowered.compiler_ir("stablehlo").operation.write_bytecode(buffer)
     results, out_tree = jax.tree_util.tree_flatten_with_path(lowered.out_info)

@@ -23,11 +23,24 @@ INSTEAD: dict[type[Exception], str] = {
 _LIBRARIES = (str(Path(jax.__file__).parent), str(Path(__file__).parents[2]))  # JAX, and us
 
 
-def cannot_trace(error: BaseException, model: Model) -> UserError:
-    """JAX's own first line, with the place in the user's code that it came from."""
+def of_shapes(error: BaseException) -> bool:
+    """Whether an input of another shape may help."""
+    others = (UserError, *INSTEAD)
+    kinds = isinstance(error, (TypeError, ValueError)) or "Shape" in type(error).__name__  # Flax's
+    return kinds and not isinstance(error, others)
+
+
+def cannot_trace(
+    error: BaseException, model: Model, shape: tuple[str, str] | None = None
+) -> UserError:
+    """JAX's own first line, with the place in the user's code that it came from; `shape`: what is
+    wrong with an input's shape, and what to do, where that is known."""
     if isinstance(error, UserError):
         return error
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if shape is not None:
+        said = f"{shape[0]} ({type(error).__name__}: {(lines or ['no message'])[0]})"
+        return UserError(said, location=_place(error, model), hint=shape[1])
     message = f"the model cannot be traced: {type(error).__name__}: {(lines or ['no message'])[0]}"
     return UserError(message, location=_place(error, model), hint=_hint(error, model))
 

@@ -1,0 +1,88 @@
+"""An image without its channels, its batch, or in another order: the input and both shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import jq
+
+
+class Linen(nn.Module):
+    @nn.compact
+    def __call__(self, x: Any) -> Any:
+        return nn.Dense(10)(nn.relu(nn.Conv(8, (3, 3))(x)).mean((1, 2)))
+
+
+class Nnx(nnx.Module):
+    def __init__(self, rngs: nnx.Rngs) -> None:
+        self.conv, self.head = nnx.Conv(1, 8, (3, 3), rngs=rngs), nnx.Linear(8, 10, rngs=rngs)
+
+    def __call__(self, x: Any) -> Any:
+        return self.head(nnx.relu(self.conv(x)).mean((1, 2)))
+
+
+def linen(x: Any) -> jq.Model:
+    module = Linen()
+    variables = module.init(jax.random.key(0), jnp.ones((1, 12, 12, 1)))
+    return jq.from_linen(module, variables, (x,))
+
+
+def nnx_model(x: Any) -> jq.Model:
+    return jq.from_nnx(Nnx(nnx.Rngs(0)), (x,))
+
+
+def plain(x: Any) -> jq.Model:
+    def fn(p: Any, x: Any) -> Any:
+        dims = ("NHWC", "HWIO", "NHWC")
+        y = jax.lax.conv_general_dilated(x, p["w"], (1, 1), "SAME", dimension_numbers=dims)
+        return y.mean((1, 2)) @ p["v"]
+
+    shapes = {"w": (3, 3, 1, 8), "v": (8, 10)}
+    return jq.Model(fn, {k: np.ones(s, np.float32) for k, s in shapes.items()}, (x,))
+
+
+@pytest.mark.parametrize("model", [linen, nnx_model, plain])
+@pytest.mark.parametrize(
+    ("shape", "wanted", "said"),
+    [
+        ((1, 12, 12), (1, 12, 12, 1), "the last axis is missing"),
+        ((12, 12), (1, 12, 12, 1), "batch and of the channels are missing"),
+        ((12, 12, 1), (1, 12, 12, 1), "the first axis is missing"),
+        ((1, 1, 12, 12), (1, 12, 12, 1), "channels come first"),
+        ((1, 12, 12, 3), (1, 12, 12, 1), "last axis has 3 elements, and the weights are for 1"),
+    ],
+)
+def test_images_of_other_shapes(
+    model: Callable[[Any], jq.Model], shape: tuple[int, ...], wanted: Any, said: str
+) -> None:
+    with pytest.raises(jq.UserError) as found:
+        jq.trace(model(np.ones(shape, np.float32)))
+    assert f"input arg0 has shape {shape}, and the model takes {wanted}" in str(found.value)
+    assert said in str(found.value)
+
+
+def test_the_second_input_is_named() -> None:
+    model = jq.Model(
+        lambda p, x, image: x @ p + image.sum((1, 2)) @ p,
+        np.ones((4, 4), np.float32),
+        (np.ones((1, 4), np.float32), np.ones((8, 8, 4), np.float32)),
+        input_names=("x", "image"),
+    )
+    with pytest.raises(jq.UserError, match=r"input image has shape \(8, 8, 4\).*\(1, 8, 8, 4\)"):
+        jq.trace(model)
+
+
+def test_what_no_shape_helps_is_told_as_jax_does() -> None:
+    def fn(p: Any, x: Any) -> Any:
+        raise ValueError("never")
+
+    with pytest.raises(jq.UserError, match="cannot be traced: ValueError: never"):
+        jq.trace(jq.Model(fn, {}, (np.ones((2, 2), np.float32),)))
