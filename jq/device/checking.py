@@ -12,17 +12,16 @@ from jq.device.results import Check
 from jq.frontends.source import AnyModel
 from jq.ir import Op, ir, shape_of
 from jq.ir.build import SCOPE, string_attr
-from jq.ir.decisions import declined
+from jq.ir.decisions import Function, declined, function_of
 from jq.ir.markers import marker_kind
-from jq.ir.values import kind_of, maker
-from jq.passes.integer.verify_integer import name_of, offenders
+from jq.ir.values import kind_of
+from jq.passes.integer.verify_integer import FORMS_HELP, INTEGER_HELP, causes, name_of
 from jq.passes.pipeline.overrides import Rules, SettingsLike
 from jq.planning.decisions import OpPlan
 from jq.planning.operands import contractions, op_name
 from jq.target.target import Target
 
 FLOAT_HELP = "--rule '{name}: float' says that it is meant"
-INTEGER_HELP = "change the model there, or cut it: compute this outside of the device"
 
 
 def check(
@@ -66,7 +65,7 @@ def _refused(found: Planned) -> Iterator[dict[str, str]]:
         op = ops.get(error.op or "")
         yield {**_facts(op, error.op or ""), "reason": error.message, "help": error.hint or ""}
     elif _integer_only(found):
-        yield from _floats(found, ops, declines)
+        yield from _floats(found, ops)
     else:
         yield from (_of_plan(ops[p.name], p) for p in declines.values() if not p.wanted)
         yield from _declined(found)
@@ -78,25 +77,29 @@ def _integer_only(found: Planned) -> bool:
 
 def _declined(found: Planned) -> Iterator[dict[str, str]]:
     """What the device would compute on codes, had it such an op, and computes in float."""
+    seen = set[Function]()
     for op in found.integer.walk():
-        if (said := declined(op)) is not None:
+        part = function_of(op)
+        if part is not None:
+            if part not in seen:
+                yield _of_function(op, part)
+            seen.add(part)
+        elif (said := declined(op)) is not None:
             yield {**_facts(op, name_of(op)), "reason": said[0], "help": said[1]}
 
 
-def _floats(
-    found: Planned, ops: dict[str, Op], declines: dict[str, OpPlan]
-) -> Iterator[dict[str, str]]:
+def _of_function(op: Op, part: Function) -> dict[str, str]:
+    facts = {**_facts(op, part.name), "op": part.function}
+    return {**facts, "reason": part.reason, "help": part.help}
+
+
+def _floats(found: Planned, ops: dict[str, Op]) -> Iterator[dict[str, str]]:
     """Float ops between codes, but for those that are float because of another one."""
-    left = offenders(found.integer)
-    for op in left:
-        name, kind = name_of(op), kind_of(op).removeprefix("stablehlo.")
-        if (plan := declines.get(name)) is not None:
-            yield _of_plan(ops[plan.name], plan)
-        elif (said := declined(op)) is not None:
-            yield {**_facts(op, name), "reason": said[0], "help": said[1]}
-        elif name not in ops and not any(maker(v) in left for v in op.operation.operands):
-            help = "write it with ops that the docs' page on integer-only programs lists"
-            yield {**_facts(op, name), "reason": f"{kind} has no integer form here", "help": help}
+    for cause in causes(found.integer, found.plan):
+        facts = _facts(ops.get(cause.name, cause.op), cause.name)
+        kind = {"op": cause.function} if cause.function else {}
+        help = cause.help or (FORMS_HELP if "no integer form" in cause.reason else "")
+        yield {**facts, **kind, "reason": cause.reason, "help": help}
 
 
 def _of_plan(op: Op, plan: OpPlan) -> dict[str, str]:

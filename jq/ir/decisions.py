@@ -11,13 +11,17 @@ on codes leaves it in float:
 
     %r = stablehlo.reverse %x, dims = [1] {jq.declined = {reason = "...", help = "..."}}
 
+Ops of one function (softmax, a normalization, attention) that the device cannot compute also have
+`jq.part_of = {function = ..., name = ..., reason = ..., help = ...}`: it is refused once.
+
 A function that the device has may still compute such an op, with others; not so where `by_shape`
 is there as well: no op of that shape is computed on codes, in whatever form.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -27,7 +31,7 @@ from jq.ir.mlir_context import editing
 from jq.ir.program import Program
 from jq.ir.values import Op
 
-DECISIONS, DECLINED = "jq.decisions", "jq.declined"
+DECISIONS, DECLINED, PART_OF = "jq.decisions", "jq.declined", "jq.part_of"
 SMOOTHING = "smoothing"  # what `smooth` divides a tensor's channels by, as powers of two
 Fact = str | Sequence[str] | np.ndarray  # a text, texts, or whole numbers
 Facts = Mapping[str, Fact]
@@ -105,3 +109,32 @@ def declined_by_shape(op: Op) -> bool:
     """True if the device computes nothing of this op's shape on codes, in whatever form."""
     attributes = op.operation.attributes
     return DECLINED in attributes and "by_shape" in attributes[DECLINED]
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of several ops that the device cannot compute on codes: what it is, the name of
+    the op that ends it, why, and what would help."""
+
+    function: str
+    name: str
+    reason: str
+    help: str
+
+
+def mark_function(ops: Iterable[Op], function: Function) -> None:
+    """Says of each op that it is a part of this; a larger function takes the place of a smaller."""
+    with editing():
+        said = {key: ir.StringAttr.get(text) for key, text in vars(function).items()}
+        for op in ops:
+            op.operation.attributes[PART_OF] = ir.DictAttr.get(said)
+
+
+def function_of(op: Op) -> Function | None:
+    """The function that an op is a part of, where that is refused as a whole."""
+    if PART_OF not in op.operation.attributes:
+        return None
+    said = op.operation.attributes[PART_OF]
+    return Function(
+        **{field.name: ir.StringAttr(said[field.name]).value for field in fields(Function)}
+    )

@@ -169,6 +169,11 @@ ORDER: dict[Level, tuple[Step, ...]] = {
             STATIC,
         ),
         Step(
+            "split-slopes",
+            "runs before decline-ops: it makes what the device has of what it has not",
+            STATIC & EARLY,
+        ),
+        Step(
             "decline-ops",
             "ops have the form that the device gets; those that it cannot compute get no edges",
             STATIC & EARLY,

@@ -13,16 +13,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from jq.base.errors import UserError
+from jq.base.from_jax import scope
 from jq.ir import Op, Program, dtype_of, ir
 from jq.ir.build import NAME, string_attr
-from jq.ir.decisions import declined
+from jq.ir.decisions import declined, function_of
 from jq.ir.markers import match
 from jq.ir.ops.base import Contraction
 from jq.ir.ops.lookup import rule_of
+from jq.ir.ops.selection import combines
 from jq.ir.values import kind_of, maker
 from jq.passes.base import Pass, PassContext
 from jq.passes.qdq.carry_codes import BRANCHES, LOOP
+from jq.planning.decisions import QuantPlan
 
+FORMS_HELP = "write it with ops that the docs' page on integer-only programs lists"
+INTEGER_HELP = "change the model there, or cut it: compute this outside of the device"
 CONVERT = "stablehlo.convert"  # between float types: of what the user hands over, or is handed
 
 
@@ -31,24 +36,83 @@ class VerifyInteger(Pass):
     name = "verify-integer"
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        found = offenders(program)
+        found = causes(program, cx.plan)
         if found:
-            name, kind = name_of(found[0]), kind_of(found[0]).removeprefix("stablehlo.")
-            reason = next((op.reason for op in cx.plan.ops if op.name == name and op.reason), "")
-            said, _ = declined(found[0]) or ("", "")
-            why = reason or said or "it has no integer form here"
-            more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-            raise UserError(
-                f"{kind} stays float{more}: {why}",
-                op=name,
-                hint="use pipeline int8-static, or write it with ops that the docs' page on "
-                "integer-only programs lists",
-            )
+            first, *others = found
+            more = f" (and {len(others)} more, which `jaxq check` lists)" if others else ""
+            raise UserError(first.reason + more, op=first.name, hint=first.help or _hint(cx))
         return False
 
 
+def _hint(cx: PassContext) -> str:
+    if cx.target.device.integer_only:
+        return INTEGER_HELP
+    return f"use pipeline int8-static, or {FORMS_HELP}"
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What of the model has no form in integers, and is not float because of another such op.
+
+    `function`: softmax, a normalization or attention, where it is a part of one.
+    """
+
+    op: Any
+    name: str
+    reason: str
+    help: str
+    function: str = ""
+
+
+def causes(program: Program, plan: QuantPlan) -> list[Cause]:
+    """Float ops between codes, by the names and reasons of what was written; whole
+    functions first."""
+    left = offenders(program)
+    planned = {p.name: p for p in plan.ops if p.decision != "integer" and p.reason}
+    found = dict[str, Cause]()
+    for op in left:
+        name = name_of(op)
+        one: Cause | None = None
+        if (part := function_of(op)) is not None:
+            one = Cause(op, part.name, part.reason, part.help, part.function)
+        elif (declines := planned.get(name)) is not None:
+            reason = declines.reason.removesuffix(f"; {declines.help}")
+            one = Cause(op, name, reason if declines.help else declines.reason, declines.help)
+        elif (said := declined(op)) is not None:
+            one = Cause(op, name, *said)
+        elif not isinstance(rule_of(op), Contraction) and not _follows(op, left):
+            one = Cause(op, name, f"{words(op)} has no integer form here", "")
+        if one is not None:
+            found.setdefault(f"{one.name} {one.function}", one)
+    if left and not found:
+        op = left[0]
+        found[""] = Cause(op, name_of(op), f"{words(op)} has no integer form here", "")
+    return sorted(found.values(), key=lambda cause: not cause.function)
+
+
+def _follows(op: Op, left: list[Any]) -> bool:
+    """Whether it is float because of another one: of what it reads, or of what it chooses for."""
+    if any(maker(v) in left for v in op.operation.operands):
+        return True
+    readers = [use.owner for v in op.operation.results for use in v.uses]
+    return kind_of(op) == "stablehlo.compare" and any(declined(reader) for reader in readers)
+
+
+_REDUCED = {"multiply": "prod", "and": "all", "or": "any", "add": "sum"}
+
+
+def words(op: Op) -> str:
+    """What an op is called by those who write models."""
+    kind = kind_of(op).rpartition(".")[2]
+    if kind != "reduce":
+        return kind
+    how = combines(op)
+    return f"reduce ({_REDUCED.get(how, how) if how else 'argmax, argmin, or a function of yours'})"
+
+
 def name_of(op: Op) -> str:
-    return string_attr(op, NAME) or kind_of(op)
+    """The op's name; of what a rewrite made, that of the op that it stands for."""
+    return string_attr(op, NAME) or scope(op.location) or kind_of(op)
 
 
 def offenders(program: Program) -> list[Any]:

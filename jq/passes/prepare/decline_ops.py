@@ -3,9 +3,12 @@
     %r = reverse %x        ->        %r = reverse %x {jq.declined = {reason = ..., help = ...}}
 
 With `by_shape` where it exceeds a limit: then no function of several ops computes it, either.
-By the limits of the target file alone (`jq.planning.limits`). Ops on weights and constants are left
-out: they are computed before the program reaches the device. Contractions are left to the plan,
-which asks the same limits.
+By the limits and functions of the target file alone (`jq.planning.limits`). Ops on weights and
+constants are left out: they are computed before the program reaches the device. Contractions are
+left to the plan, which asks the same limits.
+
+Softmax, a normalization or attention that the device cannot compute is refused as one function,
+since that is what was written, not the ops that it consists of.
 """
 
 from __future__ import annotations
@@ -13,13 +16,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from jq.ir import Program, ir
-from jq.ir.decisions import decline
+from jq.ir import Op, Program, ir, shape_of
+from jq.ir.affine import is_constant, step
+from jq.ir.decisions import (
+    Function,
+    decline,
+    declined,
+    declined_by_shape,
+    function_of,
+    mark_function,
+)
 from jq.ir.ops.base import Contraction
 from jq.ir.ops.lookup import rule_of
+from jq.ir.slicing import between
+from jq.ir.values import kind_of, maker
 from jq.passes.base import Pass, PassContext
-from jq.passes.integer._ops import is_float
-from jq.planning.limits import refusal
+from jq.passes.functions import as_normalization
+from jq.passes.integer._ops import as_softmax, is_float
+from jq.passes.prepare._compositions import Composition, compositions
+from jq.planning.limits import Refusal, refusal
+from jq.planning.operands import op_name
+from jq.target.device_table import Device
+from jq.target.target import Target
+
+OUTSIDE = "end the model in front of it, and compute it and what follows outside of the device"
 
 
 @dataclass(frozen=True)
@@ -27,9 +47,7 @@ class DeclineOps(Pass):
     name = "decline-ops"
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        device, changed = cx.target.device, False
-        if device.ops is None and not device.limits:
-            return False
+        changed = False
         computed = set[ir.Value](list(program.body.arguments)[: len(program.inputs)])
         for op in program.walk():
             results = list(op.operation.results)
@@ -39,10 +57,77 @@ class DeclineOps(Pass):
             computed.update(results)
             if isinstance(rule_of(op), Contraction) or not _one_float(results):
                 continue
-            if (found := refusal(op, cx.target)) is not None:
+            if _multiplies(program, op, cx.target.device):
+                continue
+            found = refusal(op, cx.target) or _no_choice(op, cx.target)
+            if found is not None:
                 decline(op, found.reason, found.help, by_shape=found.by_shape)
                 changed = True
+        for one in compositions(program):
+            if (reason := _lacking(program, one, cx.target)) is not None:
+                name = op_name(maker(one.result) or one.ops[-1])
+                mark_function(one.ops, Function(one.function, name, reason, OUTSIDE))
+                changed = True
         return changed
+
+
+def _multiplies(program: Program, op: Op, device: Device) -> bool:
+    """Whether it is a division by constants, which becomes the factor of a rescale."""
+    divides = kind_of(op) == "stablehlo.divide" and device.ops is not None
+    return (
+        divides
+        and "multiply" in (device.ops or ())
+        and step(program, op, op.operation.operands[0]) is not None
+    )
+
+
+def _no_choice(op: Op, target: Target) -> Refusal | None:
+    """A choice by a comparison of floats, for a device that compares no codes."""
+    if "compare" in target.device.functions or kind_of(op) != "stablehlo.select":
+        return None
+    condition = maker(op.operation.operands[0], "stablehlo.compare")
+    if condition is None or not is_float(condition.operation.operands[0]):
+        return None
+    reason = f"target {target.name} cannot choose elements by a comparison of quantized values"
+    return Refusal(reason, "write it with maximum and minimum")
+
+
+def _lacking(program: Program, one: Composition, target: Target) -> str | None:
+    """Why a device cannot compute a function; None where it can, as a whole or op by op."""
+    device, inside = target.device, [op for op in one.ops if declined(op)]
+    if shapes := [op for op in inside if declined_by_shape(op)]:
+        return f"{one.function}: {(declined(shapes[0]) or ('',))[0]}"
+    if one.function == "attention":
+        parts = (function_of(op) for op in one.ops)
+        reason = next((part.reason for part in parts if part is not None), None)
+        if device.multiplies_weights_alone:
+            return (
+                f"target {target.name} multiplies by weights alone, and attention multiplies"
+                " tensors that are both computed"
+            )
+        return reason and f"attention: {reason}"
+    whole = _is_whole(program, one)
+    if one.function not in device.functions and (inside or whole or _divides(program, one, device)):
+        return f"target {target.name} has no {one.function} on quantized values"
+    if not whole and (inside or _divides(program, one, device)):
+        return f"target {target.name} has {one.function} along one axis alone, the last one"
+    return None
+
+
+def _is_whole(program: Program, one: Composition) -> bool:
+    """Whether it is what a device computes as one function."""
+    cut = between(program, one.source, one.result)
+    if cut is None or shape_of(cut.result) != shape_of(cut.source):
+        return False
+    unit = as_normalization(cut, shape_of(cut.source), unit=True) if shape_of(cut.source) else None
+    return unit is not None or as_softmax(cut) is not None
+
+
+def _divides(program: Program, one: Composition, device: Device) -> bool:
+    """Whether it divides two tensors, which the device cannot."""
+    divides = [op for op in one.ops if kind_of(op) == "stablehlo.divide"]
+    computed = [op for op in divides if not is_constant(program, op.operation.operands[1])]
+    return bool(computed) and "quotient" not in device.functions
 
 
 def _one_float(results: list[Any]) -> bool:

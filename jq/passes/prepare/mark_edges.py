@@ -41,6 +41,7 @@ from jq.passes.integer._ops import (
     is_table,
 )
 from jq.passes.prepare._edges import Edges
+from jq.planning.operands import find_weight
 
 # open: affine steps and clamps may follow. clamped: clamps may. closed: nothing may; a quantize
 # comes next. float: an op without an integer form came before.
@@ -183,8 +184,13 @@ class _Marking:
         rule = rule_of(op)
         if not isinstance(rule, Contraction) or len(rule.roles(op)) < 2:
             return False
-        sides = [r.index for r in rule.roles(op)]
-        free = [i for i in sides if not is_constant(self.program, op.operands[i])]
+        sides = {r.index: r for r in rule.roles(op)}
+        free = [
+            i
+            for i, role in sides.items()
+            if find_weight(self.program, op.operands[i], role) is None
+            and not is_constant(self.program, op.operands[i])
+        ]
         if not free or not all(is_float(op.operands[i]) for i in sides):
             return False
         for i in free:

@@ -25,7 +25,14 @@ from jq.ir.values import maker
 from jq.passes.prepare.fold_weights import Constant, evaluate_all
 from jq.passes.prepare.stored_weights import FLOATS
 from jq.passes.prepare.stored_weights._column_factors import fold_factors
-from jq.passes.prepare.stored_weights._kept_codes import Arrays, Parts, by_layer, held, integral
+from jq.passes.prepare.stored_weights._kept_codes import (
+    Arrays,
+    Parts,
+    by_layer,
+    held,
+    integral,
+    without_zero_scales,
+)
 from jq.passes.prepare.stored_weights._lookups import whole_lookups
 from jq.passes.prepare.stored_weights._lost_codes import lost_codes, unmoved
 from jq.passes.prepare.stored_weights._row_order import RowOrder, products, reorder, row_order
@@ -97,6 +104,7 @@ class Stored:
     def get(
         self, program: Program, name: str, enc: Encoding, parts: Arrays, dtype: np.dtype[Any]
     ) -> ir.Value:
+        parts = without_zero_scales(enc, parts)
         for other, (own, arrays), kind, value in self.known:
             same = (other, own, kind, arrays.keys()) == (name, enc, dtype, parts.keys())
             if same and all(np.array_equal(arrays[k], parts[k]) for k in parts):

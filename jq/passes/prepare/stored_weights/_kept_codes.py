@@ -194,3 +194,20 @@ def _gives(made: Parts, whole: np.ndarray, size: np.ndarray) -> bool:
     return bool(
         (np.abs(decoded - whole.astype(np.float64)) <= bound * size.astype(np.float64)).all()
     )
+
+
+def without_zero_scales(enc: Encoding, parts: Arrays) -> Arrays:
+    """The same numbers with codes of 0 where a scale is 0: no rescale divides by such a scale."""
+    codes, scale = parts.get("codes"), parts.get("scale")
+    if codes is None or scale is None or scale.all() or scale.dtype.kind != "f":
+        return parts
+    if codes.dtype.name not in ("int8", "int16") or codes.shape != enc.shape or max(enc.block) > 1:
+        return parts
+    least = np.abs(scale).min(initial=np.inf, where=scale != 0)
+    other = least if np.isfinite(least) else np.float32(2**-24)
+    none = np.asarray(parts.get("zero_point", 0)).astype(codes.dtype)
+    return {
+        **parts,
+        "codes": np.where(scale == 0, none, codes),
+        "scale": np.where(scale == 0, other, scale).astype(scale.dtype),
+    }

@@ -1,0 +1,163 @@
+"""Softmax, normalizations and attention, by the ops that they are made of, in whatever axes.
+
+Only to name them: whether they have a form on codes is asked elsewhere, by what they compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from jq.ir import Op, Program, ir
+from jq.ir.affine import is_constant
+from jq.ir.ops.base import Contraction
+from jq.ir.ops.lookup import known_ops
+from jq.ir.ops.selection import combines
+from jq.ir.values import kind_of, maker
+
+VIEWS = ("broadcast_in_dim", "convert", "reshape", "transpose")
+SCORES = (*VIEWS, "add", "divide", "maximum", "minimum", "multiply", "select", "subtract")
+FURTHEST = 60  # ops between the parts of one function
+
+
+@dataclass(frozen=True)
+class Composition:
+    """The ops of one function, in program order, and the values between which they stand."""
+
+    function: str
+    source: ir.Value
+    result: ir.Value
+    ops: tuple[Op, ...]
+
+
+def compositions(program: Program) -> Iterator[Composition]:
+    """Softmax and normalizations; attention last, which has softmax in it."""
+    found = list[Composition]()
+    for op in list(program.walk()):
+        one = _softmax(program, op) or _normalization(program, op)
+        if one is not None:
+            found.append(one)
+            yield one
+    for one in found:
+        if one.function == "softmax" and (whole := _attention(program, one)) is not None:
+            yield whole
+
+
+def _name(op: Op) -> str:
+    return kind_of(op).removeprefix("stablehlo.")
+
+
+def _back(value: ir.Value, through: tuple[str, ...]) -> Iterator[ir.Value]:
+    """Values that one is computed from by ops of these kinds, nearest first, itself included."""
+    todo, seen = [value], dict[ir.Value, None]()
+    while todo:
+        v = todo.pop(0)
+        if v in seen:
+            continue
+        seen[v] = None
+        yield v
+        op = maker(v)
+        if op is not None and _name(op) in through:
+            todo.extend(op.operation.operands)
+
+
+def _first(value: ir.Value, through: tuple[str, ...], wanted: Callable[[Op], bool]) -> Op | None:
+    """The nearest op that `value` comes from by others of these kinds."""
+    made = (maker(v) for v in islice(_back(value, through), FURTHEST))
+    return next((op for op in made if op is not None and wanted(op)), None)
+
+
+def _reduces(how: str) -> Callable[[Op], bool]:
+    return lambda op: combines(op) == how and kind_of(op) == "stablehlo.reduce"
+
+
+def _softmax(program: Program, op: Op) -> Composition | None:
+    """exp(x - max(x)) by its sum."""
+    if _name(op) != "divide":
+        return None
+    above, below = op.operation.operands
+    power = _first(above, VIEWS, lambda o: _name(o) == "exponential")
+    total = _first(below, VIEWS, _reduces("add"))
+    if power is None or total is None or power not in _makers(total.operation.operands[0]):
+        return None
+    source = _shifted(power.operation.operands[0], "maximum")
+    return _between(program, "softmax", source, op.operation.results[0])
+
+
+def _shifted(x: ir.Value, by: str) -> ir.Value:
+    """What `x` is the difference of with its own largest elements, or mean; else `x`."""
+    difference = _first(x, VIEWS, lambda o: _name(o) == "subtract")
+    if difference is None:
+        return x
+    own, reduced = difference.operation.operands
+    row = _first(reduced, (*VIEWS, "divide", "maximum", "multiply", "select"), _reduces(by))
+    return own if row is not None else x
+
+
+def _makers(value: ir.Value) -> list[Op]:
+    return [op for v in islice(_back(value, VIEWS), FURTHEST) if (op := maker(v)) is not None]
+
+
+def _normalization(program: Program, op: Op) -> Composition | None:
+    """Something divided by a root of its mean square: LayerNorm, RMSNorm, group norms, L2."""
+    if _name(op) not in ("divide", "multiply"):
+        return None
+    root_kind = "sqrt" if _name(op) == "divide" else "rsqrt"
+    first, second = op.operation.operands
+    for top, below in ((first, second), (second, first)):
+        root = _first(below, (*VIEWS, "multiply", "maximum"), lambda o: _name(o) == root_kind)
+        total = _first(root.operation.operands[0], SCORES, _reduces("add")) if root else None
+        square = _first(total.operation.operands[0], VIEWS, _squares) if total else None
+        if square is not None and not is_constant(program, top):
+            source = _shifted(square.operation.operands[0], "add")
+            return _between(program, "normalization", source, op.operation.results[0])
+    return None
+
+
+def _squares(op: Op) -> bool:
+    operands = op.operation.operands
+    return _name(op) == "power" or (_name(op) == "multiply" and operands[0] == operands[1])
+
+
+def _attention(program: Program, softmax: Composition) -> Composition | None:
+    """Softmax of a product of two computed tensors, times a third."""
+    scores = _first(softmax.source, SCORES, lambda o: _multiplies(program, o))
+    if scores is None:
+        return None
+    todo = [softmax.result]
+    while todo:
+        for use in todo.pop().uses:
+            op: Op = use.owner
+            if _multiplies(program, op):
+                first, last = scores.operation.results[0], op.operation.results[0]
+                whole = _between(program, "attention", first, last)
+                return whole and Composition("attention", first, last, (scores, *whole.ops))
+            if _name(op) in (*VIEWS, "select", "multiply"):
+                todo.extend(op.operation.results)
+    return None
+
+
+def _multiplies(program: Program, op: Op) -> bool:
+    rule = known_ops().get(_name(op))
+    if not isinstance(rule, Contraction) or len(rule.roles(op)) < 2:
+        return False
+    return not any(is_constant(program, op.operands[r.index]) for r in rule.roles(op))
+
+
+def _between(
+    program: Program, function: str, source: ir.Value, result: ir.Value
+) -> Composition | None:
+    """The ops on all ways from one value to the other."""
+    block = result.owner.operation.block
+    reached, ops = {source}, list[Op]()
+    for op in block.operations:
+        if any(v in reached for v in op.operation.operands):
+            reached.update(op.operation.results)
+            ops.append(op)
+    needed, kept = {result}, list[Op]()
+    for op in reversed(ops):
+        if any(v in needed for v in op.operation.results):
+            needed.update(op.operation.operands)
+            kept.append(op)
+    return Composition(function, source, result, tuple(reversed(kept))) if kept else None

@@ -1,0 +1,106 @@
+"""A choice by sign between two multiples of a value becomes a sum, where a device cannot choose.
+
+    select (compare GT, %x, 0), %x, (multiply %a, %x)
+    ->
+    add (maximum %x, 0), (multiply %a, (minimum %x, 0))
+
+This is how PReLU is written, and any `where(x > 0, a * x, b * x)`. Not for a device that compares
+quantized values and selects among them, and not where one table computes it: both slopes are single
+numbers. Either factor may be a weight.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from jq.ir import Op, Program, at, dtype_of, ir, shape_of
+from jq.ir.affine import compact, step
+from jq.ir.arrays import StableHloOps
+from jq.ir.build import replace
+from jq.ir.ops.selection import splat_of
+from jq.ir.values import kind_of, maker
+from jq.passes.base import Pass, PassContext
+from jq.target.device_table import Device
+
+OPS = StableHloOps()
+POSITIVE, NEGATIVE = ("GT", "GE"), ("LT", "LE")
+NEEDED = {"add", "maximum", "minimum", "multiply"}
+
+
+@dataclass(frozen=True)
+class SplitSlopes(Pass):
+    name = "split-slopes"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        device, changed = cx.target.device, False
+        if not _lacks_choices(device):
+            return False
+        for op in [op for op in program.walk() if kind_of(op) == "stablehlo.select"]:
+            found = _slopes(program, op)
+            if found is None or ("table" in device.functions and _one_number(*found[1:])):
+                continue
+            with at(op):
+                replace(op, [_sum(*found)])
+            changed = True
+        program.drop_dead()
+        return changed
+
+
+def _lacks_choices(device: Device) -> bool:
+    ops = device.ops
+    lacks = "compare" not in device.functions or (ops is not None and "select" not in ops)
+    return lacks and (ops is None or set(ops) >= NEEDED)
+
+
+def _one_number(*slopes: np.ndarray) -> bool:
+    return all(slope.size == 1 for slope in slopes)
+
+
+def _slopes(program: Program, op: Op) -> tuple[ir.Value, np.ndarray, np.ndarray] | None:
+    """What is multiplied, and its factors where it is positive and where it is negative; both have
+    size 1 along the axes on which they do not depend."""
+    condition, yes, no = op.operation.operands
+    compare = maker(condition, "stablehlo.compare")
+    if compare is None or dtype_of(yes) != np.float32 or shape_of(condition) != shape_of(yes):
+        return None
+    x, bound = compare.operation.operands
+    direction = str(compare.operation.attributes["comparison_direction"]).split()[-1].rstrip(">")
+    if splat_of(program, x) == 0:
+        x, yes, no = bound, no, yes
+    elif splat_of(program, bound) != 0:
+        return None
+    if direction in NEGATIVE:
+        yes, no = no, yes
+    elif direction not in POSITIVE:
+        return None
+    slopes = _factor(program, yes, x), _factor(program, no, x)
+    return None if slopes[0] is None or slopes[1] is None else (x, slopes[0], slopes[1])
+
+
+def _factor(program: Program, value: ir.Value, x: ir.Value) -> np.ndarray | None:
+    """`c` where the value is `c * x`."""
+    c = np.ones(())
+    while value != x:
+        op = maker(value)
+        found = ((v, step(program, op, v)) for v in op.operation.operands) if op else ()
+        value, by = next(((v, by) for v, by in found if by is not None), (x, None))
+        if by is None or by[1].any():
+            return None
+        c = c * by[0]
+    return compact(np.asarray(c))
+
+
+def _sum(x: ir.Value, up: np.ndarray, down: np.ndarray) -> ir.Value:
+    zero = OPS.broadcast(OPS.constant(np.zeros((), np.float32)), shape_of(x), ())
+    above, below = OPS.maximum(x, zero), OPS.minimum(x, zero)
+    return OPS.add(_scaled(above, up), _scaled(below, down))
+
+
+def _scaled(x: ir.Value, c: np.ndarray) -> ir.Value:
+    if (c == 1).all():
+        return x
+    factor = OPS.constant(np.squeeze(c).astype(np.float32))
+    axes = [axis for axis, n in enumerate(c.shape) if n > 1]
+    return OPS.mul(x, OPS.broadcast(factor, shape_of(x), axes))

@@ -1,0 +1,54 @@
+"""Refusals on devices without floats name what was written, never what a rewrite made of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import jq
+from jq.ir.oracle.xla import XlaExecutable
+
+
+def test_a_sample_of_refused_ops() -> None:
+    from suites.refused_ops import OPS, drawn, wrong
+
+    found = [wrong(case) for case in drawn(len(OPS), seed=0)]
+    assert not [line for _, lines in found for line in lines]
+    assert sum(count for count, _ in found) > 10  # there are some
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "op", "said"),
+    [
+        ("heads", "ethos-u-like", "attention", "rank 5"),
+        ("attention", "ethos-u85", "attention", "weights alone"),
+        ("attention", "litert", "attention", "no softmax"),
+        ("softmax", "ethos-u55", "softmax", "no softmax"),
+        ("group_norm", "litert", "normalization", "no normalization"),
+        ("choice_of_two", "litert", "select", "comparison of quantized"),
+    ],
+)
+def test_whole_functions_are_refused_once(name: str, target: str, op: str, said: str) -> None:
+    from suites.refused_ops import Case
+
+    refused = jq.check(Case((name,), target, 4, 4, 0).model(), target)["refused"]
+    assert refused[0]["op"] == op and said in refused[0]["reason"]
+    assert len([row for row in refused if row["op"] == op]) == 1
+
+
+@pytest.mark.parametrize("name", ["prelu", "prelu_from_below", "two_slopes", "prelu_of_pixels"])
+def test_slopes_are_sums_where_a_device_cannot_choose(name: str) -> None:
+    """The same numbers as floats, but for roundings to 8 bits: input, weights, sums, result."""
+    from suites.refused_ops import Case
+
+    model = Case((name,), "ethos-u-like", 4, 4, 1).model()
+    x = np.random.default_rng(2).standard_normal(model.example_inputs[0].shape).astype(np.float32)
+    data = [(x,), model.example_inputs]
+    levels = jq.rewrite(model, pipeline="int8-static", target="ethos-u-like", calibration=data)
+    exact, got, integer = (
+        np.asarray(XlaExecutable(levels[level])(x)[0]) for level in ("float", "qdq", "integer")
+    )
+    wanted = np.asarray(model.fn(model.params, x))
+    np.testing.assert_allclose(exact, wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
+    step = np.abs(wanted).max() / 127
+    assert np.abs(integer - got).max() <= 2 * step
