@@ -82,8 +82,8 @@ def causes(program: Program, plan: QuantPlan) -> list[Cause]:
             one = Cause(op, name, *said)
         elif not isinstance(rule_of(op), Contraction) and not _follows(op, left):
             one = Cause(op, name, f"{words(op)} has no integer form here", "")
-        if one is not None:
-            found.setdefault(f"{one.name} {one.function}", one)
+        if one is not None and (name == one.name or f"{one.name} {one.function}" not in found):
+            found[f"{one.name} {one.function}"] = one
     if left and not found:
         op = left[0]
         found[""] = Cause(op, name_of(op), f"{words(op)} has no integer form here", "")
