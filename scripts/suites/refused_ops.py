@@ -163,7 +163,7 @@ def drawn(count: int, seed: int) -> Iterator[Case]:
 
 
 def wrong(case: Case) -> tuple[int, list[str]]:
-    """How many refusals there are, and those that name what is not in the traced program."""
+    """The number of refusals, and those that name what is not in the traced program."""
     model = case.model()
     source = jq.trace(model)  # it has to live as long as its ops
     ops = list(source.program.walk())

@@ -114,7 +114,7 @@ def refuse_op(name: str, path: str) -> None:
 
 
 def alone(module: ir.Module, op: Op) -> list[ir.Value] | None:
-    """What an op that speaks to other devices gives where there are none: its operands (`psum` of
+    """Results of an op that speaks to other devices where there are none: its operands (`psum` of
     one device), zeros where nobody sends (`ppermute`), the number 0. None for others."""
     name = op.operation.name.partition(".")[2]
     if name not in _DEVICES:
@@ -133,7 +133,7 @@ def alone(module: ir.Module, op: Op) -> list[ir.Value] | None:
 
 
 def devices(module: ir.Module) -> int:
-    """For how many devices a module is; 1 where it does not say so."""
+    """The number of devices that a module is for; 1 where it does not say so."""
     said = module.operation.attributes
     counts = [k for k in ("mhlo.num_partitions", "mhlo.num_replicas") if k in said]
     return int(np.prod([ir.IntegerAttr(said[k]).value for k in counts], dtype=np.int64))

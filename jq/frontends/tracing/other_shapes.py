@@ -1,4 +1,4 @@
-"""What shape an input should have had, where the model cannot be traced with the one that came.
+"""The shape that an input should have had, where the model cannot be traced with the one that came.
 
 An image comes without its channels, without its batch, with its channels first, or with others than
 the weights have. JAX and Flax then speak of a kernel or of broadcasting somewhere inside. Here the

@@ -24,7 +24,7 @@ _LIBRARIES = (str(Path(jax.__file__).parent), str(Path(__file__).parents[2]))  #
 
 
 def of_shapes(error: BaseException) -> bool:
-    """Whether an input of another shape may help."""
+    """True for an error that an input of another shape may help."""
     others: tuple[type[Exception], ...] = (UserError, *INSTEAD)
     kinds = isinstance(error, (TypeError, ValueError)) or "Shape" in type(error).__name__  # Flax's
     return kinds and not isinstance(error, others)

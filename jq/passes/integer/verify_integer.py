@@ -52,7 +52,7 @@ def _hint(cx: PassContext) -> str:
 
 @dataclass(frozen=True)
 class Cause:
-    """What of the model has no form in integers, and is not float because of another such op.
+    """An op of the model without a form in integers, not float because of another such op.
 
     `function`: softmax, a normalization or attention, where it is a part of one.
     """
@@ -91,7 +91,7 @@ def causes(program: Program, plan: QuantPlan) -> list[Cause]:
 
 
 def _follows(op: Op, left: list[Any]) -> bool:
-    """Whether it is float because of another one: of what it reads, or of what it chooses for."""
+    """True where it is float because of another one: of what it reads, or chooses for."""
     if any(maker(v) in left for v in op.operation.operands):
         return True
     readers = [use.owner for v in op.operation.results for use in v.uses]
@@ -102,7 +102,7 @@ _REDUCED = {"multiply": "prod", "and": "all", "or": "any", "add": "sum"}
 
 
 def words(op: Op) -> str:
-    """What an op is called by those who write models."""
+    """The name of an op for those who write models."""
     kind = kind_of(op).rpartition(".")[2]
     if kind != "reduce":
         return kind

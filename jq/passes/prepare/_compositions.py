@@ -86,7 +86,7 @@ def _softmax(program: Program, op: Op) -> Composition | None:
 
 
 def _shifted(x: ir.Value, by: str) -> ir.Value:
-    """What `x` is the difference of with its own largest elements, or mean; else `x`."""
+    """The tensor of which `x` is the difference with its largest elements, or mean; else `x`."""
     difference = _first(x, VIEWS, lambda o: _name(o) == "subtract")
     if difference is None:
         return x

@@ -72,7 +72,7 @@ class DeclineOps(Pass):
 
 
 def _multiplies(program: Program, op: Op, device: Device) -> bool:
-    """Whether it is a division by constants, which becomes the factor of a rescale."""
+    """True for a division by constants, which becomes the factor of a rescale."""
     divides = kind_of(op) == "stablehlo.divide" and device.ops is not None
     return (
         divides
@@ -93,7 +93,7 @@ def _no_choice(op: Op, target: Target) -> Refusal | None:
 
 
 def _lacking(program: Program, one: Composition, target: Target) -> str | None:
-    """Why a device cannot compute a function; None where it can, as a whole or op by op."""
+    """The reason why a device cannot compute a function; None where it can, in one or op by op."""
     device, inside = target.device, [op for op in one.ops if declined(op)]
     if shapes := [op for op in inside if declined_by_shape(op)]:
         return f"{one.function}: {(declined(shapes[0]) or ('',))[0]}"
@@ -115,7 +115,7 @@ def _lacking(program: Program, one: Composition, target: Target) -> str | None:
 
 
 def _is_whole(program: Program, one: Composition) -> bool:
-    """Whether it is what a device computes as one function."""
+    """True for what a device computes as one function."""
     cut = between(program, one.source, one.result)
     if cut is None or shape_of(cut.result) != shape_of(cut.source):
         return False
@@ -124,7 +124,7 @@ def _is_whole(program: Program, one: Composition) -> bool:
 
 
 def _divides(program: Program, one: Composition, device: Device) -> bool:
-    """Whether it divides two tensors, which the device cannot."""
+    """True where it divides two tensors, which the device cannot."""
     divides = [op for op in one.ops if kind_of(op) == "stablehlo.divide"]
     computed = [op for op in divides if not is_constant(program, op.operation.operands[1])]
     return bool(computed) and "quotient" not in device.functions

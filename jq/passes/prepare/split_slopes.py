@@ -59,7 +59,7 @@ def _one_number(*slopes: np.ndarray) -> bool:
 
 
 def _slopes(program: Program, op: Op) -> tuple[ir.Value, np.ndarray, np.ndarray] | None:
-    """What is multiplied, and its factors where it is positive and where it is negative; both have
+    """The value that is multiplied, and its factors where it is positive and negative; both have
     size 1 along the axes on which they do not depend."""
     condition, yes, no = op.operation.operands
     compare = maker(condition, "stablehlo.compare")
