@@ -4,6 +4,8 @@ from jq.kernels.attention.description import Attention as Attention
 from jq.kernels.convolution.description import Convolution as Convolution
 from jq.kernels.convolution.pair_convolution import PairConvolution as PairConvolution
 from jq.kernels.depthwise.description import Depthwise as Depthwise
+from jq.kernels.epilogue.rescale import Rescale as Rescale
+from jq.kernels.epilogue.steps import ROW as ROW
 from jq.kernels.epilogue.steps import AddCodes as AddCodes
 from jq.kernels.epilogue.steps import Bias as Bias
 from jq.kernels.epilogue.steps import Clamp as Clamp
@@ -18,6 +20,7 @@ from jq.kernels.epilogue.steps import RoundToCodes as RoundToCodes
 from jq.kernels.epilogue.steps import Scale as Scale
 from jq.kernels.epilogue.steps import Silu as Silu
 from jq.kernels.epilogue.steps import Step as Step
+from jq.kernels.epilogue.steps import ToCodes as ToCodes
 from jq.kernels.epilogue.steps import ZeroPoint as ZeroPoint
 from jq.kernels.gemm.description import Gemm as Gemm
 from jq.kernels.gemm.description import RegisterTile as RegisterTile

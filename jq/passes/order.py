@@ -274,8 +274,8 @@ ORDER: dict[Level, tuple[Step, ...]] = {
             " passes take the others",
             WITH_FLOATS,
         ),
-        Step("kernel-gemm", "int8 matrix products become kernels", WITH_FLOATS),
-        Step("kernel-convolution", "int8 convolutions become kernels", WITH_FLOATS),
+        Step("kernel-gemm", "int8 matrix products become kernels"),
+        Step("kernel-convolution", "int8 convolutions become kernels"),
         Step(
             "kernel-attention",
             "float attention becomes one kernel: scores and probabilities stay in the caches",
@@ -300,7 +300,6 @@ ORDER: dict[Level, tuple[Step, ...]] = {
             "kernel-views",
             "all kernels are chosen: values are stored as signed or unsigned bytes, as"
             " their readers need them",
-            WITH_FLOATS,
         ),
         Step(
             "kernel-merge",
@@ -334,13 +333,11 @@ ORDER: dict[Level, tuple[Step, ...]] = {
         Step(
             "kernel-frames",
             "the kernel that computes an image stores it with its padding",
-            WITH_FLOATS,
         ),
         Step(
             "kernel-pairs",
             "runs after the forms of products are fixed: it replaces kernels by faster"
             " ones with the same bits",
-            WITH_FLOATS,
         ),
         Step(
             "kernel-decode",

@@ -18,6 +18,7 @@ from jq.kernels import (
     Gemm,
     Quantize,
     QuantizedResidual,
+    Rescale,
     Residual,
     RoundToCodes,
     ZeroPoint,
@@ -28,6 +29,8 @@ from tests.kernels import emulated
 
 HERE = list(emulated.ISAS) if emulated.COMMAND else [isa.name for isa in available()]
 EDGES = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33]
+
+WIDE = {"low": -(2**15), "high": 2**15 - 1, "bits": 16}
 
 sizes = st.one_of(st.sampled_from(EDGES), st.integers(1, 130))
 
@@ -71,13 +74,21 @@ def epilogues() -> st.SearchStrategy[tuple[Any, ...]]:
 
 
 def rescales() -> st.SearchStrategy[tuple[Any, ...]]:
-    """Steps from sums to codes, with a residual or without."""
+    """Steps from sums to codes, with a residual or without; or in integers alone."""
     flags = st.booleans()
-    return st.builds(
+    integers = st.builds(
+        lambda end, **rest: (Rescale(**(end or {}), **rest),),
+        st.sampled_from([None, {"low": -100, "high": 90}, WIDE]),
+        unsigned=flags,
+        rounding=st.sampled_from(["double", "single"]),
+        left=flags,
+    )
+    floats = st.builds(
         lambda residual, last: (Dequantize(), *residual, last),
         st.one_of(st.just(()), st.tuples(st.builds(AddCodes, flags, flags, flags))),
         st.one_of(st.builds(RoundToCodes, unsigned=flags), st.just(RoundToCodes(-100, 90, True))),
     )
+    return st.one_of(floats, integers)
 
 
 def gemms() -> st.SearchStrategy[Gemm]:
@@ -148,4 +159,24 @@ def step_operands(
             np.float32
         )
 
-    return [[one(how, kind, step) for how, kind in step.operands] for step in kernel.epilogue]
+    return [
+        _shifts(rng, step, shapes)
+        if isinstance(step, Rescale)
+        else [one(how, kind, step) for how, kind in step.operands]
+        for step in kernel.epilogue
+    ]
+
+
+def _shifts(
+    rng: np.random.Generator, step: Rescale, shapes: dict[str, tuple[int, ...]]
+) -> list[np.ndarray]:
+    """Mantissas of all sizes and signs, shifts that end anywhere, and a zero point."""
+    wide, one = shapes["column"], shapes["scalar"]
+    mantissa = rng.integers(2**30, 2**31, wide)
+    mantissa = np.where(rng.random(wide) < 0.3, rng.choice([2**30, 2**31 - 1, 0], wide), mantissa)
+    right = rng.choice([0, 1, 3, 8, 12, 20, 31], wide)
+    left = rng.choice([0, 1, 5, 29], wide) * (right == 0)
+    sign = rng.choice([-1, 1], wide)
+    zero = np.full(one, rng.choice([-128, 0, 127]))
+    arrays = [mantissa * sign, *([left] if step.left else []), right, zero]
+    return [array.astype(np.int32) for array in arrays]

@@ -41,7 +41,7 @@ def test_a_pass_stands_once_in_a_level() -> None:
         ("int8-static", {}, "integer", {"requantize"}, {"lower-regions", "verify-integer"}),
         ("int8-static", {"integer_only": True}, "integer", {"verify-integer"}, {"requantize"}),
         ("int8-static-integer-only", {}, "integer", {"verify-integer"}, {"lower-contractions"}),
-        ("int8-static-integer-only", {}, "target", {"lower-markers"}, {"kernel-gemm"}),
+        ("int8-static-integer-only", {}, "target", {"kernel-gemm"}, {"kernel-attention"}),
         ("float", {}, "target", {"kernel-gemm", "unroll-loops"}, {"mark-edges"}),
     ],
 )

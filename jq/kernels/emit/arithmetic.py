@@ -138,6 +138,10 @@ class Arithmetic:
         """`x == y ? a : b` on floats; NaN equals nothing."""
         return arith.select(arith.cmpf(arith.CmpFPredicate.OEQ, x, y), a, b)
 
+    def select_above(self, x: ir.Value, y: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
+        """`x > y ? a : b` on signed integers."""
+        return arith.select(arith.cmpi(arith.CmpIPredicate.sgt, x, y), a, b)
+
     def any_above(self, a: ir.Value, bound: int) -> ir.Value:
         """True if an integer lane is above the bound, as i1."""
         return self._any(arith.cmpi(arith.CmpIPredicate.sgt, a, self.constant(a.type, bound)))
@@ -185,12 +189,19 @@ class Arithmetic:
         kind = vec(lanes_of(a), name)
         return arith.truncf(kind, a) if is_float(a) else arith.trunci(kind, a)
 
-    def shift_left(self, a: ir.Value, by: int) -> ir.Value:
-        return arith.shli(a, self.constant(a.type, by))
+    def shift_left(self, a: ir.Value, by: int | ir.Value) -> ir.Value:
+        return arith.shli(a, self._amount(a, by))
 
-    def shift_right(self, a: ir.Value, by: int) -> ir.Value:
+    def shift_right(self, a: ir.Value, by: int | ir.Value) -> ir.Value:
         """Logical: zeros come in."""
-        return arith.shrui(a, self.constant(a.type, by))
+        return arith.shrui(a, self._amount(a, by))
+
+    def shift_right_signed(self, a: ir.Value, by: int | ir.Value) -> ir.Value:
+        """Arithmetic: the sign comes in."""
+        return arith.shrsi(a, self._amount(a, by))
+
+    def _amount(self, a: ir.Value, by: int | ir.Value) -> ir.Value:
+        return self.constant(a.type, by) if isinstance(by, int) else by
 
     def intrinsic(self, name: str, result: ir.Type, args: Values) -> ir.Value:
         """A call of an LLVM intrinsic; the target must have it (the compiler aborts otherwise)."""

@@ -3,6 +3,7 @@
     composite "jq.contract" %x.codes, ..., %w.codes, %w.scale             (convolution)
     [add bias] [activation] [add residual] [composite "jq.quantize"]
     or  composite "jq.requantize" %x.codes, ..., %w.codes, ..., %bias, %multiplier (, %residual)
+    or  composite "jq.integer" %x.codes, %w.codes, ...
     ->
     call @jq_convolution(pad(%x.codes, zero point), %w.packed, %init, %scale, ...)
 
@@ -21,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from jq.formats.requantize import Rescaling
 from jq.formats.rescale import ResidualScale
 from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.build import replace
@@ -29,6 +31,7 @@ from jq.ir.contract import match_contract
 from jq.ir.ops.layout import CONVOLUTION
 from jq.ir.requantize import Requantized, match_requantize
 from jq.kernels import (
+    ROW,
     AddCodes,
     Convolution,
     Depthwise,
@@ -40,6 +43,7 @@ from jq.kernels import (
 )
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._convolution import Convolved
+from jq.passes.kernels._integer import IntegerContraction, match_contraction
 from jq.passes.kernels._kernel import (
     OPS,
     KernelDecisions,
@@ -61,16 +65,20 @@ class KernelConvolution(Pass):
 
     def run(self, program: Program, cx: PassContext) -> bool:
         isa, decided = isa_of(cx.target), KernelDecisions()
-        markers = [op for op in program.walk() if match_contract(op) or match_requantize(op)]
-        for op in markers if isa else ():
-            product, codes = match_contract(op), match_requantize(op)  # operands may have changed
-            c = product or (codes.contract if codes else None)
+        for op in list(program.walk()) if isa else ():
+            product, codes = match_contract(op), match_requantize(op)
+            integers = match_contraction(op)
+            owner = codes or integers
+            c = owner.contract if owner else product
             if c is None or c.op_type != CONVOLUTION or isa is None:
                 continue
             try:
-                conv = Convolved.of(program, c)
-                lower = _Lower(program, conv, isa)
-                decided.kernel(lower.codes(codes) if codes else lower.floats(), c.name)
+                lower = _Lower(program, Convolved.of(program, c), isa)
+                if integers:
+                    kernel = lower.integers(integers, cx.target.device.rescaling)
+                else:
+                    kernel = lower.codes(codes) if codes else lower.floats()
+                decided.kernel(kernel, c.name)
             except NoKernel as reason:
                 decided.none(str(reason), c.name)
         erase_dead(program)
@@ -105,7 +113,8 @@ class _Lower:
             assert row_scale is not None
             scale = (row_scale.reshape(-1)[0] * scale).astype(np.float32)
         with at(tail.last):
-            kernel, operands = self._kernel((Dequantize(per_row=not static), *tail.steps), scale)
+            steps = (Dequantize(per_row=not static), *tail.steps)
+            kernel, operands = self._kernel(steps, [scale])
             if not static:
                 per_sample = OPS.reshape(parts["scale"], [math.prod(shape_of(parts["scale"]))])
                 operands.append(OPS.broadcast(per_sample, [conv.batch], [0]))
@@ -127,10 +136,20 @@ class _Lower:
                 step, values = self._residual(rescale.residual, r.residual)
                 steps.append(step)
             steps.append(RoundToCodes(rescale.low, rescale.high))
-            kernel, operands = self._kernel(steps, multiplier, bias)
+            kernel, operands = self._kernel(steps, [multiplier], bias)
             values.append(_scalar(rescale.zero_point, np.int32))
             shape = shape_of(r.contract.op.results[0])
             replace(r.contract.op, [self._call(kernel, operands + values, shape)])
+        return kernel.name
+
+    def integers(self, found: IntegerContraction, rescaling: Rescaling) -> str:
+        """A `jq.integer`."""
+        op, layout = self.conv.contract.op, self.conv.layout
+        step, bias, columns = found.rescale(rescaling, [layout.output_feature])
+        with at(op):
+            kernel, operands = self._kernel([step], columns, bias)
+            operands.append(_scalar(found.step.out.zero_point, np.int32))
+            replace(op, [self._call(kernel, operands, shape_of(op.operation.results[0]))])
         return kernel.name
 
     def _residual(self, r: ResidualScale, codes: ir.Value) -> tuple[AddCodes, list[ir.Value]]:
@@ -145,15 +164,15 @@ class _Lower:
         return AddCodes(self.unsigned, bounded, r.gain != 1), values
 
     def _kernel(
-        self, steps: Sequence[Step], scale: np.ndarray, bias: np.ndarray | None = None
+        self, steps: Sequence[Step], columns: Sequence[np.ndarray], bias: np.ndarray | None = None
     ) -> tuple[_Kernel, list[ir.Value]]:
-        """The kernel and its first operands, up to the scale by column."""
+        """The kernel and its first operands, up to those by column of the first step."""
         conv = self.conv
         zero = conv.zero_point if isinstance(conv.zero_point, int) else 0
         kernel: _Kernel
         if conv.depthwise:
             kernel, weight = self._depthwise(steps), conv.weight[:, :, 0]
-        elif conv.pointwise and steps[0] == Dequantize():
+        elif conv.pointwise and all(how != ROW for how, _ in steps[0].operands):
             kernel, weight = self._pointwise(steps), conv.weight[0, 0]
         else:
             described = self._described(steps, padded=True)
@@ -173,7 +192,10 @@ class _Lower:
             operands.append(self._weight("column_zero", packed["column_zero"]))
         if inside:
             operands.append(conv.padding_code(self.unsigned))
-        return kernel, [*operands, self._weight("column_scale", kernel.pad_columns(scale))]
+        for i, column in enumerate(columns):
+            part = f"column_{i}" if len(columns) > 1 else "column_scale"
+            operands.append(self._weight(part, kernel.pad_columns(column)))
+        return kernel, operands
 
     def _pointwise(self, steps: Sequence[Step]) -> Gemm:
         image, (k, n) = self.conv.shape(), self.conv.weight.shape[2:]

@@ -21,13 +21,16 @@ import numpy as np
 
 from jq.formats import NUMPY, Encoding
 from jq.formats.affine import affine_format
+from jq.formats.requantize import Rescaling
 from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir.build import replace as replace_op
 from jq.ir.constants import evaluate
 from jq.ir.contract import Contract, match_contract
 from jq.ir.decisions import facts_of
 from jq.ir.ops.dims import Dims
 from jq.kernels import Batch, Dequantize, Gemm, Streams, get_isa
 from jq.passes.base import Pass, PassContext
+from jq.passes.kernels._integer import IntegerContraction, match_contraction
 from jq.passes.kernels._kernel import (
     OPS,
     KernelDecisions,
@@ -50,13 +53,19 @@ class KernelGemm(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         isa, decided = isa_of(cx.target), KernelDecisions()
         known = facts_of(program, "no_kernel")
-        contracts = [op for op in program.walk() if match_contract(op)] if isa else []
-        for op in contracts:
-            c = match_contract(op)  # now: an operand may have been replaced since
+        for op in list(program.walk()) if isa else ():
+            integers = match_contraction(op)
+            c = integers.contract if integers else match_contract(op)
             if c is None or Dims.of_contract(c) is None or isa is None:
                 continue
             try:
-                decided.kernel(_lower(program, MatrixProduct.of(program, c), isa), c.name)
+                product = MatrixProduct.of(program, c)
+                if integers:
+                    rescaling = cx.target.device.rescaling
+                    kernel = _lower_integers(program, product, integers, isa, rescaling)
+                else:
+                    kernel = _lower(program, product, isa)
+                decided.kernel(kernel, c.name)
             except NoKernel as reason:
                 if c.name not in known:  # why it has none of its own says more
                     decided.none(str(reason), c.name)
@@ -191,20 +200,9 @@ def _lower(program: Program, p: MatrixProduct, isa: str) -> str:
     if p.m <= 2 and k * n >= LARGE and n >= STREAMED and get_isa(isa).dot.group == 4:
         kernel = replace(kernel, cut=Streams(STREAMS))
     kernel = replace(kernel, unsigned=kernel.swapped and p.zero is None)
-    zero_point = p.row_zero if isinstance(p.row_zero, int) else 0
-    packed = kernel.pack(p.weight, zero_point=zero_point, column_zero=p.zero)
     scale = p.scale if dynamic else (p.row_scale * p.scale).astype(np.float32)
     with at(tail.last):
-        codes = unsigned_view(p.codes) if kernel.unsigned else p.codes
-        codes = OPS.transpose(codes, p.order) if _moves(p.order) else codes
-        operands = [codes, _add(program, c, "packed", packed["weights"])]
-        operands.append(_add(program, c, "init", packed["init"]))
-        if isinstance(p.row_zero, ir.Value):
-            operands.append(_by_row(p, p.row_zero))
-            operands.append(_add(program, c, "colsum", packed["colsum"]))
-        if p.zero is not None:
-            operands.append(_add(program, c, "column_zero", packed["column_zero"]))
-        operands.append(_add(program, c, "column_scale", kernel.pad_columns(scale)))
+        operands = _operands(program, p, kernel, [scale])
         if isinstance(p.row_scale, ir.Value):
             operands.append(_by_row(p, p.row_scale))
         operands += tail.values(program, c.name, kernel.pad_columns)
@@ -212,6 +210,60 @@ def _lower(program: Program, p: MatrixProduct, isa: str) -> str:
         value = _result(p, result, tail.shape)
         tail.replace(value if tail.steps else OPS.convert(value, dtype))
     return kernel.name
+
+
+def _lower_integers(
+    program: Program,
+    p: MatrixProduct,
+    integers: IntegerContraction,
+    isa: str,
+    rescaling: Rescaling,
+) -> str:
+    """Replaces a contraction of an integer program by a call; the kernel's name."""
+    op, shape = p.contract.op, shape_of(p.contract.op.operation.results[0])
+    if 0 in (*p.contract.shapes[0], *p.contract.shapes[1]):
+        raise NoKernel("an empty product")
+    axes = p.dims.result_axes(p.side, *p.contract.shapes)
+    step, bias, columns = integers.rescale(rescaling, sorted(axes.values()))
+    k, n = p.weight.shape[-2:]
+    rows = Batch(p.batch) if p.batch > 1 else None
+    zeros = p.zero is not None
+    kernel = Gemm(isa=isa, m=p.m, k=k, n=n, rows=rows, column_zero=zeros, epilogue=(step,))
+    if p.batch > 1:
+        bias, columns = bias.reshape(p.batch, n), [c.reshape(p.batch, n) for c in columns]
+    with at(op):
+        operands = _operands(program, p, kernel, columns, bias)
+        zero_point = np.full(p.batch, integers.step.out.zero_point, np.int32)
+        operands.append(OPS.constant(zero_point))
+        (result,) = call_kernel(program, kernel, operands, p.contract.name)
+        replace_op(op, [_result(p, result, shape)])
+    return kernel.name
+
+
+def _operands(
+    program: Program,
+    p: MatrixProduct,
+    kernel: Gemm,
+    columns: Sequence[np.ndarray],
+    bias: np.ndarray | None = None,
+) -> list[ir.Value]:
+    """The kernel's operands up to those by column of its first step."""
+    c = p.contract
+    zero_point = p.row_zero if isinstance(p.row_zero, int) else 0
+    packed = kernel.pack(p.weight, bias, zero_point, p.zero)
+    codes = unsigned_view(p.codes) if kernel.unsigned else p.codes
+    codes = OPS.transpose(codes, p.order) if _moves(p.order) else codes
+    operands = [codes, _add(program, c, "packed", packed["weights"])]
+    operands.append(_add(program, c, "init", packed["init"]))
+    if isinstance(p.row_zero, ir.Value):
+        operands.append(_by_row(p, p.row_zero))
+        operands.append(_add(program, c, "colsum", packed["colsum"]))
+    if p.zero is not None:
+        operands.append(_add(program, c, "column_zero", packed["column_zero"]))
+    for i, column in enumerate(columns):
+        part = f"column_{i}" if len(columns) > 1 else "column_scale"
+        operands.append(_add(program, c, part, kernel.pad_columns(column)))
+    return operands
 
 
 def _result(p: MatrixProduct, rows: ir.Value, shape: tuple[int, ...]) -> ir.Value:

@@ -19,7 +19,7 @@ import numpy as np
 from jq.ir import Op, Program, at, dtype_of, func, ir
 from jq.ir.build import NAME, like, string_attr
 from jq.ir.constants import evaluate
-from jq.kernels import ATTRIBUTE, Kernel, Quantize, RoundToCodes, RowQuantization
+from jq.kernels import ATTRIBUTE, Kernel, RowQuantization, ToCodes
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import (
     FLIP,
@@ -111,7 +111,7 @@ def _unsigned(kernel: Any) -> Kernel | None:
     if isinstance(scheme, RowQuantization):
         flipped = replace(scheme, unsigned=not scheme.unsigned)
         return replace(kernel, scheme=flipped)
-    if steps and isinstance(steps[-1], Quantize | RoundToCodes):
+    if steps and isinstance(steps[-1], ToCodes):
         last = replace(steps[-1], unsigned=not steps[-1].unsigned)
         return replace(kernel, epilogue=(*steps[:-1], last))
     return None

@@ -1,0 +1,57 @@
+"""From int32 sums to codes without floats, as integer-only devices rescale."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from jq.base.errors import InternalError
+from jq.formats import NUMPY
+from jq.formats.requantize import Rescaling, Rounding
+from jq.kernels.epilogue.steps import COLUMN, SCALAR, Accesses, ToCodes
+from jq.kernels.tensor import Array
+
+
+@dataclass(frozen=True)
+class Rescale(ToCodes):
+    """`saturate(rescale(y) + zero_point)` of int32 sums, as `jq.formats.requantize` defines it.
+
+    Operands: mantissas, left shifts if `left`, right shifts of at most 31, the zero point. Codes of
+    16 `bits` have one view.
+    """
+
+    kind: ClassVar[str] = "rescale"
+    source: ClassVar[str] = "i32"
+    packs: ClassVar[bool] = False
+    long: ClassVar[bool] = True
+    rounding: Rounding = "double"
+    left: bool = False
+    bits: int = 8
+
+    def __post_init__(self) -> None:
+        end = 1 << (self.bits - 1)
+        if self.bits not in (8, 16) or not -end <= self.low <= self.high < end:
+            raise InternalError(f"codes {self.low}..{self.high} do not fit int{self.bits}")
+
+    @property
+    def result(self) -> str:  # type: ignore[override]
+        return f"i{self.bits}"
+
+    def stored(self, rounded: Array) -> Array:
+        """Whole numbers as the codes in memory."""
+        if self.bits == 8:
+            return super().stored(rounded)
+        return np.clip(rounded, self.low, self.high).astype(np.int16)
+
+    @property
+    def operands(self) -> Accesses:
+        return ((COLUMN, "i32"),) * (2 + self.left) + ((SCALAR, "i32"),)
+
+    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
+        mantissa, *shifts, zero = (np.broadcast_to(x, y.shape) for x in operands)
+        left = shifts[0] if self.left else None
+        steps = Rescaling(self.rounding).rescale(NUMPY, y, mantissa, (left, shifts[-1]))
+        return self.stored(steps.astype(np.int64) + zero)

@@ -1,0 +1,92 @@
+"""Contractions of integer programs as kernels see them: their operands, and their rescale."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from jq.formats import Encoding
+from jq.formats.requantize import INT32, Rescaling
+from jq.ir import Op, at, dtype_of, shape_of
+from jq.ir.build import constant
+from jq.ir.contract import Contract
+from jq.ir.ops.integer_step import IntegerStep, Operand, match_integer
+from jq.kernels import Rescale
+from jq.passes.kernels._kernel import NoKernel
+
+
+@dataclass(frozen=True)
+class IntegerContraction:
+    """A `jq.integer` that is a sum of products, a bias and a rescale.
+
+    Attributes:
+        contract: the products, as those of a `jq.contract` are given.
+    """
+
+    contract: Contract
+    step: IntegerStep
+
+    def rescale(
+        self, rescaling: Rescaling, axes: Sequence[int]
+    ) -> tuple[Rescale, np.ndarray, list[np.ndarray]]:
+        """The step of an epilogue, the bias i32 [N], and the step's operands by column, i32 [N];
+        columns are the result's `axes`.
+
+        Raises:
+            NoKernel: the sum is not a plain one of 32 bits, or the rescale not one a column.
+        """
+        numbers, out = self.step.numbers, self.step.out
+        if "bits" in numbers or np.any(numbers["behind"]):
+            raise NoKernel("its sum, or its bias, is larger than 32 bits")
+        bias = self._by_column(numbers["bias"], axes).astype(np.int32)
+        factor = self._by_column(numbers["factor"], axes)
+        mantissa, left, right = rescaling.split(factor)
+        nothing = right > INT32.bits - 1  # what is left of any int32
+        mantissa, right = np.where(nothing, 0, mantissa), np.where(nothing, 0, right)
+        bits = np.iinfo(out.dtype).bits
+        step = Rescale(
+            out.low, out.high, rounding=rescaling.rounding, left=bool(left.any()), bits=bits
+        )
+        columns = [mantissa, *([left] if step.left else []), right]
+        return step, bias, [column.astype(np.int32) for column in columns]
+
+    def _by_column(self, array: np.ndarray, axes: Sequence[int]) -> np.ndarray:
+        shape = shape_of(self.contract.op.operation.results[0])
+        array = np.asarray(array).reshape((1,) * (len(shape) - array.ndim) + array.shape)
+        if any(n > 1 for axis, n in enumerate(array.shape) if axis not in axes):
+            raise NoKernel("its bias or its rescale is not one a column")
+        wide = [n if axis in axes else 1 for axis, n in enumerate(shape)]
+        return np.broadcast_to(array, wide).reshape(-1)
+
+
+def match_contraction(op: Op) -> IntegerContraction | None:
+    """The contraction that an op is in an integer program, or None for any other op."""
+    step = match_integer(op)
+    if step is None or step.kind != "contraction":
+        return None
+    with at(op):
+        sides = tuple(_side(operand) for operand in step.operands)
+    shapes = tuple(shape_of(operand.codes) for operand in step.operands)
+    kind = step.op.removeprefix("stablehlo.")
+    contract = Contract(op, step.name, kind, dict(step.attributes), shapes, sides, ("", ""))
+    return IntegerContraction(contract, step)
+
+
+def _side(operand: Operand) -> tuple[Encoding, dict[str, object]]:
+    shape = shape_of(operand.codes)
+
+    def grid(array: np.ndarray, dtype: type) -> np.ndarray:
+        return array.astype(dtype).reshape((1,) * (len(shape) - array.ndim) + array.shape)
+
+    scale, zero = grid(operand.scale, np.float32), grid(operand.zero_point, np.int32)
+    block = tuple(0 if n == 1 else size // n for n, size in zip(scale.shape, shape, strict=True))
+    parts = {"codes": operand.codes, "scale": constant(scale)}
+    encoding = Encoding(np.dtype(dtype_of(operand.codes)).name, shape, block)
+    if not zero.any():
+        return encoding, parts
+    if math.prod(zero.shape) == 1:
+        zero = np.broadcast_to(zero, scale.shape)
+    return replace(encoding, scheme="asymmetric"), {**parts, "zero_point": constant(zero)}
