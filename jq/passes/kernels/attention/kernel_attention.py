@@ -26,9 +26,9 @@ from jq.ir.ops.dims import Dims
 from jq.ir.values import only_user
 from jq.kernels import Attention, get_isa
 from jq.passes.base import Pass, PassContext
-from jq.passes.kernels._attention import Between, find_softmax, to_kernels
-from jq.passes.kernels._attention_view import view
 from jq.passes.kernels._kernel import OPS, call_kernel, isa_of
+from jq.passes.kernels.attention._attention import Between, find_softmax, to_kernels
+from jq.passes.kernels.attention._attention_view import view
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from jq.ir import ir, shape_of
 from jq.ir.build import integers
 from jq.ir.ops.dims import Dims
 from jq.ir.values import maker
-from jq.passes.kernels._attention import Between, Mask, transposed
 from jq.passes.kernels._kernel import OPS, NoKernel
+from jq.passes.kernels.attention._attention import Between, Mask, transposed
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Attentions become one kernel: scores and probabilities stay in the caches."""
