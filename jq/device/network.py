@@ -6,7 +6,7 @@ forms read nothing else. Codes have a scale and a zero point wherever they stand
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,7 @@ from jq.ir.markers import DEQUANTIZE, QUANTIZE, match
 from jq.ir.ops.integer_step import IntegerStep, match_integer
 from jq.ir.ops.selection import combines
 from jq.ir.values import kind_of
+from jq.passes.prepare.fold_weights import evaluate_all
 
 
 @dataclass(frozen=True)
@@ -107,19 +108,37 @@ class _Reader:
         self.program = program
         self.tensors: dict[ir.Value, Tensor] = {}
         self.names: set[str] = set()
+        self.known: dict[ir.Value, np.ndarray] = {}  # what ops make of no input
 
     def read(self) -> Network:
         program, nodes, returned = self.program, list[Node](), list[ir.Value]()
         inputs = list(program.body.arguments)[: len(program.inputs)]
         for spec, value in zip(program.inputs, inputs, strict=True):
             self.tensors[value] = Tensor(self._name(spec.name), spec.shape, dtype_of(value).name)
+        computed, constants = self._parts(inputs)
+        arrays = evaluate_all(program, constants)
+        self.known = dict(zip(constants, map(np.asarray, arrays), strict=True))
         for op in program.body.operations:
             if op.operation.name == "func.return":
                 returned = list(op.operation.operands)
-            elif any(v in self.tensors for v in op.operation.operands):
+            elif op in computed:
                 nodes.append(self._node(op))
         outputs = tuple(self._tensor(v) for v in returned)
         return Network(tuple(nodes), tuple(self.tensors[v] for v in inputs), outputs)
+
+    def _parts(self, inputs: Sequence[ir.Value]) -> tuple[set[Op], list[ir.Value]]:
+        """The ops that depend on an input, and what they read that ops make of no input, as the
+        matrix of a resize."""
+        depends, ops = set(inputs), dict[Op, None]()
+        made: dict[ir.Value, None] = {}
+        for op in self.program.body.operations:
+            last, operands = op.operation.name == "func.return", list(op.operation.operands)
+            if last or any(v in depends for v in operands):
+                depends.update(op.operation.results)
+                ops[op] = None
+                others = (v for v in operands if v not in depends)
+                made |= {v: None for v in others if evaluate(self.program, v) is None}
+        return set(ops), list(made)
 
     def _name(self, wanted: str) -> str:
         """A name that no tensor has yet."""
@@ -134,12 +153,11 @@ class _Reader:
         """A tensor that was computed, or a constant."""
         if value in self.tensors:
             return self.tensors[value]
-        data = evaluate(self.program, value)
+        data = self.known.get(value)
         if data is None:
-            raise UserError(
-                "an integer is computed from no input and is no constant",
-                op=named(value.owner),
-            )
+            data = evaluate(self.program, value)
+        if data is None:
+            raise InternalError("an integer is computed from no input and is no constant")
         name = self.program.weight_name(value) or "constant"
         tensor = Tensor(self._name(name), data.shape, data.dtype.name, data=data)
         self.tensors[value] = tensor

@@ -163,6 +163,12 @@ class Device(Strict):
         return self.of("dot_general").constant_weights
 
     @property
+    def computes_matrices(self) -> bool:
+        """Whether a matrix that a model computes from nothing is computed when it runs. A device
+        for integers has no floats to do it with, and weights have better formats."""
+        return not (self.multiplies_weights_alone or self.integer_only)
+
+    @property
     def rescaling(self) -> Rescaling:
         """The device's rescale."""
         return Rescaling(self.rounding, self.rescale_bits)

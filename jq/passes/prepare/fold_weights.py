@@ -7,8 +7,8 @@ from weights and constants; a weight is then found there and can be quantized. S
 weights and constants (of a state that starts as zeros, say), and a sum of integers (the columns of
 codes, that zero points are corrected with). It does not
 fire on anything that grows: a broadcast of a vector stays what it is. Where a device multiplies by
-weights alone, a matrix that is computed from constants becomes one. Weights that came quantized
-are not computed with, but joined (`_join_stored`).
+weights alone, or has integers alone, a matrix that is computed from constants becomes one. Weights
+that came quantized are not computed with, but joined (`_join_stored`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class FoldWeights(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         joined, constant = join_stored(program), Constant(program)
         found: dict[Any, str] = {}
-        matrices = cx.target.device.multiplies_weights_alone
+        matrices = not cx.target.device.computes_matrices
         for op in program.walk():
             for value in _results(op):
                 names = constant.weights(value)
