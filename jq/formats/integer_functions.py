@@ -13,7 +13,7 @@ import numpy as np
 
 from jq.formats.arrays import Array, IntegerOps
 from jq.formats.numpy_ops import NUMPY
-from jq.formats.requantize import DOUBLE, Rescaling, clip, rounding_right_shift, splat
+from jq.formats.requantize import DOUBLE, Rescaling, clip, rounding_right_shift, sign, splat
 
 I64 = np.int64
 FRACTION = 8  # bits below the code that a sum of two rescaled terms keeps
@@ -240,17 +240,10 @@ def ratio(ops: IntegerOps, a: Array, b: Array, bits: int) -> Array:
         a, b: int64, |a| * 2^bits < 2^62.
     """
     one, end = splat(ops, 1, a), splat(ops, (1 << 31) - 1, a)
-    a = ops.mul(a, _sign(ops, b))
+    a = ops.mul(a, sign(ops, b))
     size, by = ops.abs(a), ops.maximum(ops.abs(b), one)
     half = ops.shift_right_signed(by, one)
     q = ops.quotient(ops.add(ops.shift_left(size, splat(ops, bits, a)), half), by)
     unbounded = ops.mul(ops.minimum(size, one), end)
     q = ops.select(ops.equal(b, splat(ops, 0, b)), unbounded, ops.minimum(q, end))
-    return ops.mul(q, _sign(ops, a))
-
-
-def _sign(ops: IntegerOps, x: Array) -> Array:
-    """-1 or 1; 1 for 0."""
-    one = splat(ops, 1, x)
-    negative = ops.shift_right_signed(x, splat(ops, 63, x))
-    return ops.add(ops.add(negative, negative), one)
+    return ops.mul(q, sign(ops, a))

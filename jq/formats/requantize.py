@@ -10,10 +10,14 @@ TOSA's RESCALE with DOUBLE_ROUND does:
 
 `doubling_high_multiply(a, b)` is `floor((a * b + 2^30) / 2^31)`, the right shift rounds ties away
 from zero, the left shift saturates to int32. `single` rounds once, ties towards plus infinity, as
-TOSA's RESCALE with SINGLE_ROUND does (XNNPACK and ONNX Runtime, which multiply in float32, differ
-from it next to a tie):
+TOSA's RESCALE with SINGLE_ROUND does:
 
     rescale(x) = (x * mantissa + 2^(s - 1)) >> s,  s = 31 - exponent
+
+`float32` is what XNNPACK and ONNX Runtime compute, in integers: the factor, the sum and their
+product are rounded to 24 bits each, and the product to an integer, ties to even:
+
+    rescale(x) = rint(float32(float32(x) * float32(factor)))
 
 A device without elements of 64 bits computes both from products of 16 by 16 bits: the same numbers.
 """
@@ -33,7 +37,8 @@ I32, I64 = np.int32, np.int64
 LARGEST = 2.0**28  # of factors: with every rounding, and far beyond all codes
 MAX_SHIFT = 40  # a factor below 2^-40 gives 0 for every int32
 MAX_LEFT = 29  # of exponents that are rounded once
-Rounding = Literal["double", "single"]
+DIGITS = 24  # bits of a float32 number
+Rounding = Literal["double", "single", "float32"]
 Shifts = tuple[Array | None, Array | None]  # max(exponent, 0), max(-exponent, 0); None: all are 0
 
 
@@ -86,7 +91,7 @@ def rounding_right_shift(ops: IntegerOps, x: Array, by: Array) -> Array:
 class Rescaling:
     """A device's way to rescale: `rounding` of the module's formulas, in elements of `bits` bits.
 
-    Both widths give the same numbers.
+    Both widths give the same numbers; `float32` needs 64 bits.
     """
 
     rounding: Rounding = "double"
@@ -101,12 +106,14 @@ class Rescaling:
             shifts: int32 of x's shape each.
         """
         left, right = shifts
-        if left is not None:
+        if left is not None and self.rounding != "float32":
             x = _saturated(ops, x, left, shifted=self.rounding == "double")
-        if self.rounding == "single":
+        if self.rounding != "double":
             s = splat(ops, 31, x)
             s = s if left is None else ops.sub(s, left)
             s = s if right is None else ops.add(s, right)
+            if self.rounding == "float32":
+                return _of_floats(ops, x, mantissa, s)
             return (_single if self.bits == 64 else _single_of_halves)(ops, x, mantissa, s)
         y = (_high if self.bits == 64 else _high_of_halves)(ops, x, mantissa)
         return y if right is None else _shifted_right(ops, y, right)
@@ -131,9 +138,13 @@ class Rescaling:
         Raises:
             FormatError: a factor is not finite, or too large for how the device rounds.
         """
+        if self.rounding == "float32":
+            factor = np.asarray(factor).astype(np.float32)
         mantissa, exponent = multiplier(factor)
-        if self.rounding == "single" and (exponent > MAX_LEFT).any():
-            raise FormatError(f"a rescale factor is 2^{MAX_LEFT} or more: too large to round once")
+        if self.rounding != "double" and (exponent > MAX_LEFT).any():
+            raise FormatError(
+                f"a rescale factor is 2^{MAX_LEFT} or more: too large for how it rounds"
+            )
         return mantissa, np.maximum(exponent, 0), np.maximum(-exponent, 0)
 
     def shift(self, ops: IntegerOps, x: Array, bits: int) -> Array:
@@ -173,6 +184,38 @@ def _single(ops: IntegerOps, x: Array, mantissa: Array, s: Array) -> Array:
     half = ops.shift_left(one, ops.sub(by, one))
     y = ops.shift_right_signed(ops.add(product, half), by)
     return ops.convert(y, I32)
+
+
+def _to_even(ops: IntegerOps, x: Array, by: Array) -> Array:
+    """`x / 2^by` of int64 x in [0, 2^62], rounded to nearest, ties to even; `by` in [0, 63]."""
+    zero, one = splat(ops, 0, x), splat(ops, 1, x)
+    below = ops.shift_right_signed(x, by)
+    half = ops.shift_right(ops.shift_left(one, by), one)  # 0 of no shift
+    added = ops.add(ops.sub(half, one), ops.bit_and(below, one))
+    return ops.shift_right_signed(ops.add(x, ops.maximum(added, zero)), by)
+
+
+def _digits(ops: IntegerOps, x: Array) -> Array:
+    """The float32 number nearest to int64 x in [0, 2^62], which is an integer."""
+    extra = ops.sub(splat(ops, 64 - DIGITS, x), ops.leading_zeros(x))
+    by = ops.maximum(extra, splat(ops, 0, x))
+    return ops.shift_left(_to_even(ops, x, by), by)
+
+
+def _of_floats(ops: IntegerOps, x: Array, mantissa: Array, s: Array) -> Array:
+    """`rint(float32(x) * mantissa * 2^-s)` of a mantissa with 24 bits, the product in float32."""
+    wide, m = ops.convert(x, I64), ops.convert(mantissa, I64)
+    product = _digits(ops, ops.mul(_digits(ops, ops.abs(wide)), ops.abs(m)))  # at most 2^62
+    by = ops.minimum(ops.convert(s, I64), splat(ops, 63, product))
+    y = ops.minimum(_to_even(ops, product, by), splat(ops, INT32.max, product))
+    return ops.convert(ops.mul(y, ops.mul(sign(ops, wide), sign(ops, m))), I32)
+
+
+def sign(ops: IntegerOps, x: Array) -> Array:
+    """-1 or 1 of int64 x; 1 for 0."""
+    one = splat(ops, 1, x)
+    negative = ops.shift_right_signed(x, splat(ops, 63, x))
+    return ops.add(ops.add(negative, negative), one)
 
 
 def _product(ops: IntegerOps, x: Array, y: Array) -> tuple[Array, Array]:

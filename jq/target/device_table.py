@@ -5,9 +5,9 @@ Planning and the passes never emit what is not stated here; `jaxq check` reads t
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from jq.formats import get_format
 from jq.formats.requantize import Rescaling, Rounding
@@ -147,15 +147,22 @@ class Device(Strict):
     rescale."""
     rounding: Rounding = "double"
     """The rounding of a rescale: `double` as in TFLite's reference kernels and TOSA's DOUBLE_ROUND,
-    `single` as in XNNPACK, ONNX Runtime and TOSA's SINGLE_ROUND."""
+    `single` as in TOSA's SINGLE_ROUND, `float32` as in XNNPACK (with its sums of two tensors)."""
     rescale_bits: Literal[64, 32] = 64
-    """Bits of a rescale's elements, at most; with 32 it gives the same numbers."""
+    """Bits of a rescale's elements, at most; with 32 it gives the same numbers (`float32` needs
+    64)."""
     factors: Literal["any", "scales"] = "any"
     """The factors of a rescale: any number, or `scales`: the input's scale times one float32
     number, by the result's scale, from which TFLite's kernels derive their mantissas."""
     limits: dict[str, OpLimits] = {}
     """Limits by kind of op: a StableHLO name, or `depthwise` for such convolutions. `default`
     holds for kinds that are not named."""
+
+    @model_validator(mode="after")
+    def _widths(self) -> Self:
+        if self.rounding == "float32" and self.rescale_bits == 32:
+            raise ValueError('rounding = "float32" needs rescale_bits = 64')
+        return self
 
     @property
     def multiplies_weights_alone(self) -> bool:
@@ -164,7 +171,7 @@ class Device(Strict):
 
     @property
     def computes_matrices(self) -> bool:
-        """Whether a matrix that a model computes from nothing is computed when it runs. A device
+        """True if a matrix that a model computes from nothing is computed when it runs. A device
         for integers has no floats to do it with, and weights have better formats."""
         return not (self.multiplies_weights_alone or self.integer_only)
 

@@ -92,6 +92,22 @@ def test_ties_go_away_from_zero():
     assert half.tolist() == [int(math.copysign(math.floor(abs(v) / 2 + 0.5), v)) for v in x]
 
 
+@given(
+    st.floats(2.0**-38, 2.0**28, width=32),
+    st.sampled_from([1, -1]),
+    st.lists(st.integers(-INT32, INT32 - 1), min_size=1),
+)
+def test_rescale_in_float32_is_that_of_floats(factor, sign, values):
+    """Drawn sums, and those next to a tie of the result and of float32."""
+    factor = np.float32(factor) * sign
+    ties = np.clip((np.arange(-200, 200) + 0.5) / np.float64(factor), -INT32, INT32 - 1)
+    powers = [n + d for k in (24, 25, 30) for n in (2**k, -(2**k)) for d in (-3, -1, 0, 1, 3)]
+    x = np.array([*values, *np.rint(ties), *powers, -INT32, INT32 - 1]).astype(np.int32)
+    wanted = np.rint(x.astype(np.float32) * factor).astype(np.float64)
+    got = Rescaling("float32").by(NUMPY, x, float(factor))
+    assert got.tolist() == np.clip(wanted, 1 - INT32, INT32 - 1).tolist()
+
+
 @pytest.mark.parametrize("bad", [math.inf, math.nan, 2.0**31])
 def test_factors_that_have_no_mantissa(bad):
     with pytest.raises(FormatError, match="rescale factor"):
@@ -137,7 +153,7 @@ def test_equal_bits_everywhere(runner):
     out = Output(1 / 255, -128, -128, 127)
     squares = np.concatenate([np.arange(1, 50), (np.arange(1, 40) ** 12) % 2**62 + 1])
     cases = [
-        *(Case(_rescaled(way), [grid, *parts]) for way in WAYS),
+        *(Case(_rescaled(way), [grid, *parts]) for way in (*WAYS, Rescaling("float32"))),
         Case(lambda ops, v: root(ops, v), [squares.astype(np.int64)]),
         Case(lambda ops, v: softmax(ops, v, 0.07, 1, out), [codes]),
         Case(lambda ops, v: softmax(ops, v, 0.0007, 1, out), [codes]),
@@ -285,5 +301,5 @@ def check_rows(center, n, epsilon, largest, rounded):
 
 
 def test_factors_that_are_too_large_to_round_once():
-    with pytest.raises(FormatError, match="too large to round once"):
+    with pytest.raises(FormatError, match="too large for how it rounds"):
         SINGLE.split(np.array(2.0**29))

@@ -45,6 +45,12 @@ class Elementwise(Writer):
         ONNX Runtime computes where it fuses the pairs, `function` where it does not."""
         out, (a, b) = step.out, step.inputs
         assert out is not None
+        if "shift" in step.numbers:
+            raise UserError(
+                "sums of two tensors as XNNPACK computes them have no Q/DQ form",
+                op=step.name,
+                hint="give the target onnx-qdq",
+            )
         scales = scale_of(a), scale_of(b)
         if {t.dtype for t in (a, b, step.output)} != {"int8"}:
             self.doubt(step, "16-bit codes: ONNX Runtime computes it in float32")

@@ -53,7 +53,8 @@ def sum_of(program: Program, value: ir.Value, rescaling: Rescaling) -> Sum | Non
     if kind in ("stablehlo.add", "stablehlo.subtract") and len(known) == 2:
         return _sum(op, known, name, rescaling)
     if kind == "stablehlo.multiply" and len(known) == 2:
-        return _product(op, *known, name=name)
+        wanted = 0 if rescaling.rounding == "float32" else PRODUCT_BITS
+        return _product(op, *known, name=name, bits=wanted)
     if known and reduction(program, op) == "add":
         return _reduced(op, known[0], name)
     return None
@@ -90,9 +91,9 @@ def _sum(op: Op, leaves: Sequence[Leaf], name: str, rescaling: Rescaling) -> Sum
     return Sum(value, np.array(unit / (1 << bits)), bound, name, step)
 
 
-def _product(op: Op, a: Leaf, b: Leaf, *, name: str) -> Sum:
+def _product(op: Op, a: Leaf, b: Leaf, *, name: str, bits: int) -> Sum:
     largest = a.largest * b.largest
-    bits = _bits(PRODUCT_BITS, largest)
+    bits = _bits(bits, largest)
     wide = I64 if largest > INT32.max else np.dtype(np.int32)
     value = OPS.mul(centered(a, wide), centered(b, wide))
     value = _halved(value, -bits) if bits < 0 else DOUBLE.shift(OPS, value, bits)

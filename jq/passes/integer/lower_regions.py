@@ -50,6 +50,7 @@ from jq.passes.integer._values import (
     spread,
     step_of,
 )
+from jq.passes.integer.float_sums import factor_of, sum_of_two
 from jq.target.device_table import Device, Function
 from jq.target.target import Target
 
@@ -246,8 +247,11 @@ def _chain(
 ) -> ir.Value | None:
     """clamp(c * sum + b), as one integer chain."""
     low, high, value = _clamps(program, value)
-    affine = backwards(program, value)
-    total, rescaling = sum_of(program, affine.source, device.rescaling), device.rescaling
+    affine, rescaling = backwards(program, value), device.rescaling
+    floats = rescaling.rounding == "float32"
+    if floats and (codes := sum_of_two(program, affine, _clamped(out, low, high))) is not None:
+        return codes
+    total = sum_of(program, affine.source, rescaling)
     if total is None:
         return None
     real = affine.c * total.factor  # of one step of the sum
@@ -256,12 +260,13 @@ def _chain(
     if not np.isfinite(real).all() or (real == 0).any():
         return None
     require_int32(total.bound, total.name)
-    out, factor = _clamped(out, low, high), real / out.scale
+    factor = factor_of(program, total.step, real, out.scale) if floats else real / out.scale
+    out = _clamped(out, low, high)
     bias = np.rint(affine.b / real)
     fits = np.abs(bias).max(initial=0) < 1 << (device.bias_bits - 1)
     if fits and np.max(total.bound + np.abs(bias)) <= INT32.max:
         # Beyond int32 every sum but 0 saturates.
-        factor = np.clip(real / out.scale, -LARGEST, LARGEST)
+        factor = np.clip(factor, -LARGEST, LARGEST)
         x = _with_bias(program, total, bias)
         steps, behind = scaled(program, x, factor, name, rescaling), np.zeros(())
     else:

@@ -38,6 +38,9 @@ def write(
     """
     if ends != "int8":
         raise UserError("TOSA's integer profile has no floats", hint="give --ends int8")
+    if rescaling.rounding == "float32":
+        hint = "choose a target that rounds once or twice: `jaxq list targets`"
+        raise UserError("TOSA has no rescale by a float32 number", hint=hint)
     writer = Writer(rescaling)
     for tensor in inputs:
         writer.tensor(tensor.name, tensor.shape, tensor.dtype)

@@ -1,0 +1,96 @@
+"""TFLite flatbuffers (`.tflite`, as LiteRT runs them) of an integer network, bit for bit.
+
+Schema: https://github.com/google-ai-edge/LiteRT/blob/main/litert/core/schema/schema.fbs.
+TFLite states no mantissas: kernels derive them from float32 scales, `input * weight / output`. A
+file is written only where that gives the numbers of the integer program. Reference kernels derive
+them in float64 and round twice (`double`); XNNPACK, LiteRT's default, has float32 throughout.
+
+Products with weights are CONV_2D whatever they were: FULLY_CONNECTED has other mantissas. Sums are
+depthwise convolutions by ones: MEAN has an arithmetic of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+
+import numpy as np
+
+from jq.base.errors import UserError
+from jq.device.forms.canonical import Simple
+from jq.device.forms.table import Ends
+from jq.device.forms.tflite.elementwise import Elementwise
+from jq.device.forms.tflite.products import Products
+from jq.device.forms.tflite.schema import OPERATORS, SCHEMA
+from jq.device.network import Tensor
+from jq.formats.requantize import Rescaling
+
+DESCRIPTION = {r: f"int8, a rescale rounds: {r}" for r in ("double", "float32")}
+
+
+class _Writer(Products, Elementwise):
+    """Writes each step by the method of its kind."""
+
+
+def write(
+    steps: Sequence[Simple],
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    rescaling: Rescaling,
+    ends: Ends = "int8",
+) -> bytes:
+    """The file; float ends are QUANTIZE and DEQUANTIZE.
+
+    Raises:
+        UserError: a step that TFLite does not have with these bits, by the name of its layer.
+    """
+    if rescaling.rounding not in DESCRIPTION:
+        hint = "give the target litert or litert-reference"
+        raise UserError(f"TFLite has no kernels that round {rescaling.rounding}", hint=hint)
+    writer = _Writer(rescaling, {t.name for s in steps for t in (*s.inputs, s.output)})
+    first = [writer.place(t) for t in inputs]
+    for step in steps:
+        writer.step(step)
+    last = [writer.place(t) for t in outputs]
+    graph = {
+        "tensors": writer.tensors,
+        "inputs": first,
+        "outputs": last,
+        "operators": writer.operators,
+        "name": "main",
+    }
+    codes = [
+        {"deprecated_builtin_code": min(number, 127), "version": version, "builtin_code": number}
+        for number, version, _ in map(OPERATORS.__getitem__, writer.codes)
+    ]
+    model = {
+        "version": 3,
+        "operator_codes": codes,
+        "subgraphs": [graph],
+        "description": DESCRIPTION[rescaling.rounding],
+        "buffers": writer.buffers,
+    }
+    return SCHEMA.encode("Model", model)
+
+
+def run(data: bytes, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Results of LiteRT's reference kernels for a file that rounds twice, of XNNPACK for others.
+
+    Raises:
+        UserError: LiteRT is not installed.
+    """
+    try:
+        litert = import_module("ai_edge_litert.interpreter")
+    except ImportError as error:
+        raise UserError("LiteRT is not installed", hint="pip install 'jaxq[export]'") from error
+    reference = DESCRIPTION["double"].encode() in data
+    types = litert.OpResolverType
+    kernels = types.BUILTIN_REF if reference else types.AUTO
+    interpreter = litert.Interpreter(
+        model_content=data, experimental_op_resolver_type=kernels, num_threads=1
+    )
+    interpreter.allocate_tensors()
+    for detail, array in zip(interpreter.get_input_details(), inputs, strict=True):
+        interpreter.set_tensor(detail["index"], array)
+    interpreter.invoke()
+    return [interpreter.get_tensor(d["index"]) for d in interpreter.get_output_details()]

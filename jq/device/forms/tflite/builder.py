@@ -1,0 +1,209 @@
+"""Operators, tensors and scales of a TFLite file, as they are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from jq.base.errors import UserError
+from jq.device.forms.canonical import Simple
+from jq.device.forms.tflite.schema import OPERATORS, RELU, TYPES
+from jq.device.network import Tensor
+from jq.formats.requantize import Rescaling
+
+
+class Builder:
+    """Collects operators, tensors and buffers; tensors are known by their names."""
+
+    def __init__(self, rescaling: Rescaling, names: set[str]) -> None:
+        self.rescaling = rescaling
+        self.names = names
+        self.axes: dict[str, int] = {}  # of scales by channel
+        self.operators: list[dict[str, Any]] = []
+        self.tensors: list[dict[str, Any]] = []
+        self.buffers: list[dict[str, Any]] = [{}]  # the first is empty, by the format
+        self.codes: list[str] = []
+        self.places: dict[str, int] = {}
+        self.known: dict[str, Tensor] = {}
+        self.count = 0
+        self.name = ""  # of the layer that is written, for messages
+
+    def step(self, step: Simple) -> None:
+        self.name = step.name
+        write = getattr(self, f"_{step.kind}", None)
+        if write is None:
+            raise self.lacking(step.kind.replace("_", " "))
+        types = {t.dtype for t in (*step.inputs, step.output)}
+        if step.kind not in ("quantize", "dequantize") and types not in ({"int8"}, {"float32"}):
+            raise self.lacking(f"{step.kind.replace('_', ' ')} of {', '.join(sorted(types))}")
+        write(step)
+
+    def lacking(self, what: str) -> UserError:
+        """The message that TFLite has no such thing."""
+        return UserError(
+            f"{what} has no form in TFLite with the same bits",
+            op=self.name,
+            hint="cut the model there, or export to another form",
+        )
+
+    # Tensors and operators
+
+    def place(self, tensor: Tensor) -> int:
+        """The number of a tensor; it is added where it is new."""
+        if tensor.name in self.places:
+            return self.places[tensor.name]
+        buffer = 0
+        if tensor.data is not None:
+            data = np.ascontiguousarray(tensor.data, tensor.dtype)
+            self.buffers.append({"data": np.frombuffer(data.tobytes(), np.uint8)})
+            buffer = len(self.buffers) - 1
+        found: dict[str, Any] = {
+            "shape": list(tensor.shape),
+            "type": TYPES[tensor.dtype],
+            "buffer": buffer,
+            "name": tensor.name,
+        }
+        if tensor.scale is not None:
+            scale = tensor.scale.astype(np.float32).reshape(-1)
+            zero = np.full(scale.size, tensor.zero)
+            axis = self.axes.get(tensor.name, 0)
+            found["quantization"] = {"scale": scale, "zero_point": zero, "axis": axis}
+        self.tensors.append(found)
+        self.known[tensor.name] = tensor
+        self.places[tensor.name] = len(self.tensors) - 1
+        return self.places[tensor.name]
+
+    def fresh(self, like: Tensor, shape: Sequence[int], **other: Any) -> Tensor:
+        """A tensor between operators, with the codes of another."""
+        return replace(like, name=self.new(like.name), shape=tuple(shape), data=None, **other)
+
+    def constant(self, value: Any, dtype: str = "int32", scale: Any = None) -> Tensor:
+        """A constant without a name of its own."""
+        data = np.asarray(value, dtype)
+        return Tensor(self.new("constant"), data.shape, dtype, scale, data=data)
+
+    def new(self, base: str) -> str:
+        """A name that no other tensor has."""
+        while True:
+            self.count += 1
+            if (name := f"{base}:{self.count}") not in self.names:
+                return name
+
+    def op(self, kind: str, inputs: Sequence[Tensor], output: Tensor, **options: Any) -> Tensor:
+        """Adds an operator."""
+        if kind not in self.codes:
+            self.codes.append(kind)
+        places = [self.place(t) for t in inputs]
+        name = OPERATORS[kind][2]
+        self.operators.append(
+            {
+                "opcode_index": self.codes.index(kind),
+                "inputs": places,
+                "outputs": [self.place(output)],
+                "builtin_options": (name, options),
+            }
+        )
+        return output
+
+    # Rescales
+
+    def weight_scale(self, step: Simple, x: Tensor, given: np.ndarray | None) -> np.ndarray:
+        """The float32 scale from which kernels derive the step's mantissas: the weight's own,
+        `given`, or the nearest to what the factor asks for."""
+        assert step.out is not None
+        assert x.scale is not None
+        factor = step.numbers["factor"].reshape(-1)
+        source, result = (np.float32(v) for v in (x.scale.reshape(-1)[0], step.out.scale))
+        wanted = factor * np.float64(result) / np.float64(source)
+        nearest = wanted.astype(np.float32)
+        below, above = (
+            np.nextafter(nearest, np.float32(0)),
+            np.nextafter(nearest, np.float32(np.inf)),
+        )
+        choices = [nearest, below, above]
+        if given is not None:
+            choices.insert(0, np.broadcast_to(given.reshape(-1), factor.shape))
+        best = nearest.copy()
+        right = np.zeros(factor.shape, bool)
+        for choice in choices:
+            same = self.same(self.derived(source, choice, result), factor)
+            best = np.where(same & ~right, choice, best)
+            right |= same
+        if not right.all():
+            raise self.lacking(f"a factor of {wanted[~right][0]:.9g} that is no float32 scale")
+        return best
+
+    def derived(self, a: Any, b: Any, result: Any) -> np.ndarray:
+        """The factor that kernels make of two scales and that of the result, all float32."""
+        if self.rescaling.rounding == "float32":
+            return np.asarray(np.float32(np.float32(a) * np.float32(b)) / np.float32(result))
+        return np.asarray(np.float64(a) * np.float64(b) / np.float64(result))
+
+    def same(self, factor: np.ndarray, other: np.ndarray) -> np.ndarray:
+        """Whether two factors have the same mantissas and shifts, one by one."""
+        pairs = zip(self.rescaling.split(factor), self.rescaling.split(other), strict=True)
+        return np.all([a == b for a, b in pairs], 0)
+
+    def scales(self, step: Simple, *xs: Tensor) -> None:
+        """Refuses a factor that is not the product of the scales by the result's."""
+        assert step.out is not None
+        first, second = (x.scale for x in xs)
+        assert first is not None
+        assert second is not None
+        if first.size > 1 or second.size > 1:
+            raise self.lacking("a product with several scales")
+        a, b = (np.float32(v.reshape(-1)[0]) for v in (first, second))
+        self.equal(step, self.derived(a, b, np.float32(step.out.scale)))
+
+    def equal(self, step: Simple, factor: Any) -> None:
+        """Refuses a step with another mantissa or exponent than a factor has."""
+        if not self.same(np.asarray(factor), step.numbers["factor"]).all():
+            raise self.lacking("a factor that its scales do not give")
+
+    def result(self, step: Simple) -> tuple[Tensor, dict[str, int], list[tuple[str, int]]]:
+        """What an operator writes, its fused activation, and the limits that follow it."""
+        out, output = step.out, step.output
+        assert out is not None
+        if (step.numbers["behind"] != 0).any():
+            raise self.lacking("a bias that no accumulator holds")
+        scale = np.array([out.scale], np.float32)
+        output = replace(output, scale=scale, zero_point=np.array([out.zero_point], np.int32))
+        if (out.low, out.high) == (-128, 127):
+            return output, {}, []
+        if (out.low, out.high) == (out.zero_point, 127):
+            return output, {"activation": RELU}, []
+        limits = [("MAXIMUM", out.low), ("MINIMUM", out.high)]
+        return output, {}, [(k, v) for k, v in limits if v not in (-128, 127)]
+
+    def finish(self, step: Simple, kind: str, inputs: Sequence[Tensor], **options: Any) -> None:
+        """An operator that rescales, and the limits of its codes."""
+        output, activation, limits = self.result(step)
+        made = self.fresh(output, output.shape) if limits else output
+        self.op(kind, inputs, made, **options, **activation)
+        for i, (limit, code) in enumerate(limits):
+            ones = np.full([1] * len(output.shape), code)
+            bound = replace(self.constant(ones, "int8", output.scale), zero_point=output.zero_point)
+            last = output if i == len(limits) - 1 else self.fresh(output, output.shape)
+            made = self.op(limit, [made, bound], last)
+
+    # Moves that several kinds need
+
+    def reshaped(self, x: Tensor, output: Tensor) -> Tensor:
+        """The same codes in the shape of `output`."""
+        shape = self.constant(output.shape)
+        return self.op("RESHAPE", [x, shape], output, new_shape=list(output.shape))
+
+    def slice(self, x: Tensor, start: Sequence[int], output: Tensor) -> None:
+        """A part of a tensor."""
+        self.op("SLICE", [x, self.constant(start), self.constant(output.shape)], output)
+
+    def shared(self, step: Simple) -> list[Tensor]:
+        """Operands that share the codes of the result; a constant takes them."""
+        made = step.output
+        return [
+            replace(t, scale=made.scale, zero_point=made.zero_point) if t.data is not None else t
+            for t in step.inputs
+        ]

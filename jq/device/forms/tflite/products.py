@@ -1,0 +1,129 @@
+"""Products, and sums, which are products by ones: MEAN has an arithmetic of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from jq.device.forms.canonical import Simple
+from jq.device.forms.tflite.builder import Builder
+from jq.device.forms.tflite.schema import VALID
+from jq.device.network import Tensor
+
+
+class Products(Builder):
+    """Steps whose sums of products are rescaled."""
+
+    def padded(self, x: Tensor, padding: Sequence[tuple[int, int]], value: int) -> Tensor:
+        """NHWC codes with their spatial axes padded."""
+        if not np.any(padding):
+            return x
+        shape = [x.shape[0], *(n + sum(p) for n, p in zip(x.shape[1:3], padding, strict=True))]
+        pairs = self.constant([(0, 0), *padding, (0, 0)])
+        code = replace(self.constant([value], "int8", x.scale), zero_point=x.zero_point)
+        return self.op("PADV2", [x, pairs, code], self.fresh(x, [*shape, x.shape[3]]))
+
+    def weights(self, step: Simple, x: Tensor, w: Tensor, channels: int) -> list[Tensor]:
+        """A filter and its bias, with the scales that give the step's mantissas."""
+        if w.zero_point is not None and w.zero_point.any():
+            raise self.lacking("a weight with a zero point")
+        bias, factor = (np.broadcast_to(step.numbers[k], channels) for k in ("bias", "factor"))
+        wide = replace(step, numbers=step.numbers | {"bias": bias, "factor": factor})
+        scale = self.weight_scale(wide, x, w.scale)
+        name = self.new(w.name)
+        self.axes[name] = 3 if step.kind == "depthwise" else 0
+        assert x.scale is not None
+        of_sums = (x.scale.reshape(-1)[:1] * scale).astype(np.float32)
+        return [replace(w, name=name, scale=scale), self.constant(bias, "int32", of_sums)]
+
+    def _conv2d(self, step: Simple) -> None:
+        x, w = step.inputs
+        x = self.padded(x, step.attributes["padding"], x.zero)
+        weights = self.weights(step, x, w, w.shape[0])
+        self.finish(step, "CONV_2D", [x, *weights], **_geometry(step.attributes))
+
+    def _depthwise(self, step: Simple) -> None:
+        x, w = step.inputs
+        height, width, channels, many = w.shape
+        x = self.padded(x, step.attributes["padding"], x.zero)
+        w = replace(w, shape=(1, height, width, channels * many))
+        w = replace(w, data=w.values.reshape(w.shape))
+        weights = self.weights(step, x, w, channels * many)
+        options = {**_geometry(step.attributes), "depth_multiplier": many}
+        self.finish(step, "DEPTHWISE_CONV_2D", [x, *weights], **options)
+
+    def _transposed(self, step: Simple) -> None:
+        """Every window, then what is cut off."""
+        x, w = step.inputs
+        stride, cut = step.attributes["stride"], step.attributes["out_padding"]
+        if np.max(cut) > 0:
+            raise self.lacking("a transposed convolution with more than its windows")
+        sizes = [
+            (n - 1) * s + k for n, s, k in zip(x.shape[1:3], stride, w.shape[1:3], strict=True)
+        ]
+        whole = self.fresh(step.output, (x.shape[0], *sizes, w.shape[0]))
+        weights = self.weights(step, x, w, w.shape[0])
+        made = replace(step, output=whole if np.any(cut) else step.output)
+        options = {"padding": VALID, "stride_h": stride[0], "stride_w": stride[1]}
+        shape = self.constant(made.output.shape)
+        self.finish(made, "TRANSPOSE_CONV", [shape, weights[0], x, weights[1]], **options)
+        if np.any(cut):
+            start = [0, -cut[0][0], -cut[1][0], 0]
+            self.slice(self.known[whole.name], start, step.output)
+
+    def _matmul(self, step: Simple) -> None:
+        a, b = step.inputs
+        if self.rescaling.rounding != "double":
+            raise self.lacking("a product of two activations by XNNPACK")
+        self.scales(step, a, b)
+        if step.numbers["bias"].any():
+            raise self.lacking("a product of two activations with a bias")
+        self.finish(step, "BATCH_MATMUL", [a, b], adj_x=False, adj_y=False)
+
+    # Sums
+
+    def _sum_pool(self, step: Simple) -> None:
+        self._sums(step, step.inputs[0], step.attributes["window"], 1)
+
+    def _sum(self, step: Simple) -> None:
+        """Neighbouring axes become one that is a window."""
+        (x,), axes = step.inputs, sorted(step.attributes["axes"])
+        if axes != list(range(axes[0], axes[-1] + 1)):
+            raise self.lacking("a sum along axes that are not neighbours")
+        outer, inner = (
+            int(np.prod(x.shape[a])) for a in (slice(axes[0]), slice(axes[-1] + 1, None))
+        )
+        count = int(np.prod([x.shape[a] for a in axes]))
+        flat = self.reshaped(x, self.fresh(x, (outer, count, 1, inner)))
+        made = self.fresh(step.output, (outer, 1, 1, inner))
+        geometry = {"stride": [1, 1], "padding": [(0, 0), (0, 0)]}
+        self._sums(replace(step, output=made, attributes=geometry), flat, (count, 1), 1)
+        self.reshaped(self.known[made.name], step.output)
+
+    def _sums(self, step: Simple, x: Tensor, window: Sequence[int], one: int) -> None:
+        """Sums of windows: a depthwise convolution by a code; what is padded adds nothing."""
+        if len(x.shape) != 4:
+            flat = self.reshaped(x, self.fresh(x, (int(np.prod(x.shape)), 1, 1, 1)))
+            made = self.fresh(step.output, flat.shape)
+            self._sums(replace(step, output=made), flat, window, one)
+            self.reshaped(self.known[made.name], step.output)
+            return
+        filters = np.full((*window, x.shape[3], 1), one, np.int8)
+        w = Tensor(f"{step.name}:ones", filters.shape, "int8", data=filters)
+        geometry = {"stride": [1, 1], "padding": [(0, 0), (0, 0)], **step.attributes}
+        geometry["dilation"] = [1, 1]
+        self._depthwise(replace(step, kind="depthwise", inputs=(x, w), attributes=geometry))
+
+
+def _geometry(given: dict[str, Any]) -> dict[str, int]:
+    (stride_h, stride_w), (dilation_h, dilation_w) = given["stride"], given["dilation"]
+    return {
+        "padding": VALID,
+        "stride_h": stride_h,
+        "stride_w": stride_w,
+        "dilation_h": dilation_h,
+        "dilation_w": dilation_w,
+    }
