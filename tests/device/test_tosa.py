@@ -54,6 +54,12 @@ def windows(p: Any, x: Any) -> Any:
     return conv(x, p["g"], feature_group_count=2).mean((1, 2)) @ p["d"]
 
 
+def resized(p: Any, x: Any) -> Any:
+    """A linear resize: its matrix is computed from nothing."""
+    x = conv(x, p["w"])
+    return conv(jax.image.resize(x, (1, 8, 12, 8), "linear"), p["v"])
+
+
 def far_bias(p: Any, x: Any) -> Any:
     """A bias that the accumulator cannot hold is added behind the rescale."""
     return (x @ p["w"]) * 1e-7 + p["b"]
@@ -81,6 +87,7 @@ NETWORKS: dict[str, tuple[Callable[..., Any], dict[str, np.ndarray], tuple[int, 
         },
         (1, 11, 11, 3),
     ),
+    "resized": (resized, {"w": normal(3, 3, 3, 8), "v": normal(1, 1, 8, 4)}, (1, 4, 6, 3)),
     "far_bias": (far_bias, {"w": normal(8, 8), "b": normal(8)}, (4, 8)),
 }
 

@@ -19,17 +19,12 @@ import numpy as np
 from jq.base.errors import UserError
 from jq.device.forms.canonical import Simple
 from jq.device.forms.table import Ends
-from jq.device.forms.tflite.elementwise import Elementwise
-from jq.device.forms.tflite.products import Products
 from jq.device.forms.tflite.schema import OPERATORS, SCHEMA
+from jq.device.forms.tflite.writer import Writer
 from jq.device.network import Tensor
 from jq.formats.requantize import Rescaling
 
 DESCRIPTION = {r: f"int8, a rescale rounds: {r}" for r in ("double", "float32")}
-
-
-class _Writer(Products, Elementwise):
-    """Writes each step by the method of its kind."""
 
 
 def write(
@@ -47,7 +42,7 @@ def write(
     if rescaling.rounding not in DESCRIPTION:
         hint = "give the target litert or litert-reference"
         raise UserError(f"TFLite has no kernels that round {rescaling.rounding}", hint=hint)
-    writer = _Writer(rescaling, {t.name for s in steps for t in (*s.inputs, s.output)})
+    writer = Writer(rescaling, {t.name for s in steps for t in (*s.inputs, s.output)})
     first = [writer.place(t) for t in inputs]
     for step in steps:
         writer.step(step)

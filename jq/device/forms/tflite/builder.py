@@ -143,7 +143,7 @@ class Builder:
         return np.asarray(np.float64(a) * np.float64(b) / np.float64(result))
 
     def same(self, factor: np.ndarray, other: np.ndarray) -> np.ndarray:
-        """Whether two factors have the same mantissas and shifts, one by one."""
+        """True where two factors have the same mantissas and shifts."""
         pairs = zip(self.rescaling.split(factor), self.rescaling.split(other), strict=True)
         return np.all([a == b for a, b in pairs], 0)
 

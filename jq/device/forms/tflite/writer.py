@@ -1,4 +1,4 @@
-"""Steps on elements alike, moves, extremes and float ends."""
+"""The writer: steps on elements alike, moves, extremes and float ends, besides products."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 
 from jq.device.forms.canonical import Simple
-from jq.device.forms.tflite.builder import Builder
+from jq.device.forms.tflite.products import Products
 from jq.device.forms.tflite.schema import VALID
 from jq.passes.integer.float_sums import multipliers
 
 
-class Elementwise(Builder):
-    """Sums and products of two, tables, and what moves codes."""
+class Writer(Products):
+    """Writes each step by the method of its kind."""
 
     # Element by element
 
