@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from jq.base.errors import UserError
 from jq.device.network import Network, Node, Tensor
 
@@ -30,8 +32,9 @@ class _Cut:
         self.given = given
         self.makers = {node.output.name: node for node in given.nodes}
         self.nodes: list[Node] = []
+        self.chosen = input_codes(given)
         self.inputs: dict[str, Tensor] = {}  # of codes, by name
-        self.quantized: dict[str, Tensor] = {}  # the codes of float tensors
+        self.quantized: dict[tuple[str, str], Tensor] = {}  # of float tensors, by parameters
         self.codes: dict[str, Tensor] = {}  # of a quantized or a dequantized tensor
 
     def network(self) -> Network:
@@ -57,23 +60,25 @@ class _Cut:
 
     def _quantized(self, x: Tensor, node: Node) -> Tensor:
         """The codes of a float tensor that is an input, or an input moved."""
-        if (known := self.quantized.get(x.name)) is not None:
-            if not _same(known, node.output):
-                raise UserError(
-                    "an input is quantized in two ways, and it is to be an integer",
-                    op=node.name,
-                    hint=FLOAT_ENDS,
-                )
-            return known
+        key = x.name, _parameters(node.output)
+        if key in self.quantized:
+            return self.quantized[key]
         codes = _as(x, node.output)
+        if any(name == x.name for name, _ in self.quantized):
+            codes = replace(codes, name=f"{x.name} as {node.output.name}")
         if (maker := self.makers.get(x.name)) is None:
-            self.inputs[x.name] = codes
+            given = self.inputs.setdefault(x.name, _as(x, self.chosen[x.name]))
+            if _parameters(given) == key[1]:
+                codes = given
+            else:
+                codes = replace(codes, name=f"{x.name} as {node.output.name}")
+                self.nodes.append(_looked_up(given, codes, node))
         elif maker.kind in _MOVES:
             source = self._quantized(maker.inputs[0], node)
             self.nodes.append(replace(maker, inputs=(source,), output=codes))
         else:
             raise _float(maker)
-        self.quantized[x.name] = codes
+        self.quantized[key] = codes
         return codes
 
     def _result(self, tensor: Tensor) -> Tensor:
@@ -119,9 +124,41 @@ def _float(node: Node) -> UserError:
     )
 
 
-def _same(one: Tensor, other: Tensor) -> bool:
-    a, b = ((t.dtype, str(t.scale), str(t.zero_point)) for t in (one, other))
-    return a == b
+def input_codes(network: Network) -> dict[str, Tensor]:
+    """The codes of each float input, by its name: of its quantizations (or those of it moved) the
+    first with the most bits."""
+    makers, found = {n.output.name: n for n in network.nodes}, dict[str, Tensor]()
+    for node in network.nodes:
+        if node.kind == "quantize":
+            source = node.inputs[0]
+            while source.name in makers:
+                source = makers[source.name].inputs[0]
+            known = found.get(source.name)
+            if known is None or _bits(node.output) > _bits(known):
+                found[source.name] = replace(node.output, shape=source.shape)
+    return found
+
+
+def _bits(tensor: Tensor) -> int:
+    return np.dtype(tensor.dtype).itemsize
+
+
+def _parameters(tensor: Tensor) -> str:
+    return str((tensor.dtype, tensor.scale, tensor.zero_point))
+
+
+def _looked_up(given: Tensor, codes: Tensor, node: Node) -> Node:
+    """Codes of an input that is quantized in a second way: of every code, what the quantization
+    makes of its number."""
+    if node.out is None or given.scale is None or given.scale.size > 1:
+        hint = FLOAT_ENDS
+        raise UserError("an input is quantized in two ways", op=node.name, hint=hint)
+    ends = np.iinfo(given.dtype)
+    steps = np.arange(ends.min, ends.max + 1) - given.zero
+    real = steps.astype(np.float32) * given.scale.reshape(()).astype(np.float32)
+    exact = np.rint(real / np.float32(node.out.scale))
+    numbers = {"steps": exact, "whole": np.array(1)}
+    return Node("table", node.name, (given,), codes, "", {}, numbers, node.out)
 
 
 def _as(tensor: Tensor, codes: Tensor) -> Tensor:

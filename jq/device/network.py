@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from jq.base.errors import InternalError, UserError
+from jq.formats.affine import affine_format, is_affine
 from jq.formats.integer_functions import Output
 from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.build import NAME, SCOPE, attributes_of, string_attr
@@ -222,7 +223,12 @@ class _Reader:
         else:
             source = _with(source, scale, zero)
         self.tensors[value] = output
-        return Node(kind, marker.tensor, (source,), output, "", {}, source=op)
+        out = None
+        affine = is_affine(marker.encoding.format)
+        if affine and kind == "quantize" and scale.size == zero.size == 1:
+            ends = affine_format(marker.encoding.format).limits(marker.encoding)
+            out = Output(float(scale.reshape(())), int(zero.reshape(())), *ends)
+        return Node(kind, marker.tensor, (source,), output, "", {}, out=out, source=op)
 
 
 def _with(tensor: Tensor, scale: np.ndarray, zero_point: np.ndarray) -> Tensor:

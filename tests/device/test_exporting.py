@@ -85,3 +85,16 @@ def test_what_cannot_be_is_refused(
     with pytest.raises(jq.UserError, match=said):
         jq.export(compiled, **given)  # type: ignore[arg-type]
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("reference")
+def test_an_input_that_is_quantized_in_two_ways(tmp_path: Path) -> None:
+    """To 16 bits for a residual sum, and to 8 for a product: the file takes the first."""
+    rng = np.random.default_rng(0)
+    samples = [(rng.standard_normal((4, 8), np.float32),) for _ in range(3)]
+    params = {"w": rng.standard_normal((8, 8), np.float32) / 3}
+    model = jq.Model(lambda p, x: x + x @ p["w"], params, samples[0], calibration=samples)
+    found = jq.export(model, tmp_path / "m.tosa", verify=True)
+    assert found["same"] == found["outputs"] > 0
+    assert found["inputs"][0]["dtype"] == "int16"
+    assert found["operators"]["table"] == 1

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from jq.base.errors import CompilerError
+from jq.device.ends import input_codes
 from jq.device.forms.table import Form
-from jq.device.network import Network, Node, Tensor
+from jq.device.network import Network, Tensor
 from jq.frontends.source import Calls
 from jq.ir import Program
 from jq.ir.oracle.xla import XlaExecutable
@@ -60,7 +61,7 @@ def verified(
 
 def _inputs(program: Program, whole: Network, recorded: Calls | None) -> Iterator[list[np.ndarray]]:
     """Inputs that are numbers of codes exactly, so that nobody has to round them."""
-    scales = {n.inputs[0].name: n.output for n in _quantizing(whole)}
+    scales = input_codes(whole)
     at = [scales.get(t.name) for t in whole.inputs]
     for sample in list(recorded or ())[:RECORDED]:
         yield [x if t is None else _real(_codes(x, t), t) for x, t in zip(sample, at, strict=True)]
@@ -71,23 +72,6 @@ def _inputs(program: Program, whole: Network, recorded: Calls | None) -> Iterato
             x if t is None else _real(_drawn(rng, t, seed), t)
             for x, t in zip(others, at, strict=True)
         ]
-
-
-def _quantizing(whole: Network) -> Iterator[Node]:
-    """The first quantization of every input: of itself, or of itself moved."""
-    makers, seen = {n.output.name: n for n in whole.nodes}, set()
-    for node in whole.nodes:
-        if node.kind == "quantize":
-            source = node.inputs[0]
-            while source.name in makers:
-                source = makers[source.name].inputs[0]
-            if source.name not in seen:
-                seen.add(source.name)
-                yield Node("quantize", node.name, (source,), _shaped(node.output, source), "", {})
-
-
-def _shaped(codes: Tensor, like: Tensor) -> Tensor:
-    return Tensor(codes.name, like.shape, codes.dtype, codes.scale, codes.zero_point)
 
 
 def _drawn(rng: np.random.Generator, codes: Tensor, seed: int) -> np.ndarray:

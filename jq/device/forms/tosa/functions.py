@@ -26,7 +26,10 @@ def table(b: Builder, step: Simple) -> None:
     (x,), out, steps = step.inputs, step.out, step.numbers["steps"].reshape(-1)
     assert out is not None
     index = np.arange(len(steps), dtype=np.int32)
-    codes = np.asarray(tabulated(NUMPY, index, steps.astype(np.float64), out))
+    if "whole" in step.numbers:  # of 16 bits as well
+        codes = np.clip(steps + out.zero_point, out.low, out.high).astype(out.dtype)
+    else:
+        codes = np.asarray(tabulated(NUMPY, index, steps.astype(np.float64), out))
     if x.dtype == step.output.dtype == "int8":
         b.op("TABLE", [b.of(x), b.constant(codes, "int8")], step.output)
         return

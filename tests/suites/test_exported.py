@@ -1,0 +1,18 @@
+"""The suite `exports`: drawn networks in every form, by the form's own reference."""
+
+from __future__ import annotations
+
+import pytest
+
+for reference in ("tosa_reference_model", "ai_edge_litert", "onnxruntime"):
+    pytest.importorskip(reference, reason=f"{reference} is not installed")
+pytestmark = pytest.mark.usefixtures("quick_xla")
+
+
+@pytest.mark.parametrize("seed", [0, 8])
+def test_bits_are_the_same(seed: int) -> None:
+    from suites.exported import FORMS, outcomes
+
+    found = list(outcomes(seed))
+    assert [(o.suffix, o.target) for o in found] == list(FORMS)
+    assert not [o for o in found if o.wrong or o.refused]
