@@ -19,7 +19,7 @@ import numpy as np
 import jq
 
 Array = Any
-Params = dict[str, np.ndarray]
+Params = dict[str, Any]
 # Suffixes, and targets that compute as one of the form's references does.
 FORMS = (
     (".tosa", "npu-int8"),
@@ -87,8 +87,8 @@ class Drawn:
 
     def weight(self, *shape: int) -> str:
         name = f"w{len(self.params)}"
-        w = self.rng.standard_normal(shape, np.float32)
-        self.params[name] = w / np.float32(np.sqrt(max(1, np.prod(shape[:-1]))))
+        rows = max(1, int(np.prod(shape[:-1])))
+        self.params[name] = self.rng.standard_normal(shape, np.float32) / rows**0.5
         return name
 
     def one(self, *choices: Any) -> Any:
