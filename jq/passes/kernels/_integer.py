@@ -39,6 +39,8 @@ class IntegerContraction:
             NoKernel: the sum is not a plain one of 32 bits, or the rescale not one a column.
         """
         numbers, out = self.step.numbers, self.step.out
+        if rescaling.rounding == "float32":
+            raise NoKernel("its rescale is one of float32 numbers")
         if "bits" in numbers or np.any(numbers["behind"]):
             raise NoKernel("its sum, or its bias, is larger than 32 bits")
         bias = self._by_column(numbers["bias"], axes).astype(np.int32)
