@@ -125,10 +125,9 @@ def _evaluate(
             operands = [errors.of_activation(jnp.asarray(x), codes) for x in operands]
         if name in _CALLS:
             inner = eqn.params.get("call_jaxpr") or eqn.params["jaxpr"]
-            body, held = getattr(inner, "jaxpr", inner), getattr(inner, "consts", ())
-            found = _evaluate(body, held, operands, errors, codes)
+            found = _evaluate(*_opened(inner), operands, errors, codes)
         elif name == "scan":
-            found = _scan(eqn.params, operands, errors, codes)
+            found = _scan(eqn, operands, errors, codes)
         else:
             params = eqn.primitive.get_bind_params(eqn.params)
             result = eqn.primitive.bind(*operands, **params)
@@ -137,15 +136,24 @@ def _evaluate(
     return [value(v) for v in graph.outvars]
 
 
-def _scan(params: Any, operands: Sequence[Any], errors: Errors, codes: int | None) -> list[Any]:
-    constants, carried = params["num_consts"], params["num_carry"]
+def _opened(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
+    """The jaxpr itself, and the constants that it is closed over."""
+    return getattr(jaxpr, "jaxpr", jaxpr), getattr(jaxpr, "consts", ())
+
+
+def _scan(eqn: Any, operands: Sequence[Any], errors: Errors, codes: int | None) -> list[Any]:
+    params, (inner, held) = eqn.params, _opened(eqn.params["jaxpr"])
+    # What is scanned or stacked has one axis more outside; the names of their numbers differ
+    # between versions of JAX.
+    carried = sum(map(_of_one_rank, eqn.outvars, inner.outvars))
+    constants = sum(map(_of_one_rank, eqn.invars, inner.invars)) - carried
     consts, start = operands[:constants], operands[constants : constants + carried]
-    inner, begin = params["jaxpr"], errors.next_start()
+    begin = errors.next_start()
 
     def body(state: Any, xs: Any) -> Any:
         i, carry = state
         fresh = Errors(errors.signs, (begin + i * _PRIME * _PRIME) % SIGNS)
-        found = _evaluate(inner.jaxpr, inner.consts, [*consts, *carry, *xs], fresh, codes)
+        found = _evaluate(inner, held, [*consts, *carry, *xs], fresh, codes)
         return (i + 1, found[:carried]), found[carried:]
 
     (_, last), stacked = jax.lax.scan(
@@ -156,3 +164,7 @@ def _scan(params: Any, operands: Sequence[Any], errors: Errors, codes: int | Non
         reverse=params["reverse"],
     )
     return [*last, *stacked]
+
+
+def _of_one_rank(outside: Any, inside: Any) -> bool:
+    return bool(len(outside.aval.shape) == len(inside.aval.shape))

@@ -40,3 +40,26 @@ def test_noise_beyond_rounding_is_seen():
     for factor, within in ((1, True), (4, False)):
         coarse = np.round(w / (factor * step)) * factor * step
         assert (noise.difference_power(x @ coarse, x @ w) <= limit) == within
+
+
+def test_noise_follows_loops_of_every_jax():
+    """What rounding a weight adds grows with the steps that read it, and scanned values have it."""
+    import jax
+    import numpy as np
+    from suites import noise
+    from suites.program import numbers
+
+    def loop(w, c, xs):
+        def step(carry, x):
+            carry = carry @ w + x
+            return carry, (carry[0], jax.lax.scan(lambda a, r: (a + r @ w, a), x, carry)[1])
+
+        return jax.lax.scan(step, c, xs, reverse=True)
+
+    w, c, xs = numbers(8, 8) / 8, numbers(3, 8), numbers(5, 3, 8)
+    run = noise.Errors(np.zeros(noise.SIGNS, np.float32))
+    graph = jax.make_jaxpr(loop)(w, c, xs)
+    found = noise._evaluate(graph.jaxpr, graph.consts, [w, c, xs], run, None)
+    for ours, theirs in zip(found, jax.tree.leaves(loop(w, c, xs)), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+    assert all(power > 0 for power in noise.power(loop, w, (c, xs), noise.STEPS["int8-dynamic"]))
