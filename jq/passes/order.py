@@ -360,6 +360,7 @@ ORDER: dict[Level, tuple[Step, ...]] = {
         Step("plain-functions", "powers bring some of them"),
         Step("stable-sorts"),
         Step("round-to-bfloat16", "runs after all passes that may convert to bfloat16"),
+        Step("round-to-exponents"),
         Step("plain-unsigned", "runs after the passes that distinguish unsigned integers"),
         *mends(
             "shield-splats shield-carries shield-starts shield-reversals shield-slices "
