@@ -184,13 +184,10 @@ UNFIT = {
       %0 = stablehlo.fft %x, type = RFFT, length = [6]
         : (tensor<3x6xf32>) -> tensor<3x4xcomplex<f32>>
       return %0 : tensor<3x4xcomplex<f32>> }""",
-    "shield-slices": """(%x: tensor<5x6x2xf32>, %i: tensor<3x1xi32>) -> tensor<3x6x1xf32> {
-      %0 = stablehlo.slice %x [0:5, 0:6, 1:2] : (tensor<5x6x2xf32>) -> tensor<5x6x1xf32>
-      %1 = "stablehlo.gather"(%0, %i) <{dimension_numbers = #stablehlo.gather<offset_dims = [1, 2],
-        collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>,
-        slice_sizes = array<i64: 1, 6, 1>}>
-        : (tensor<5x6x1xf32>, tensor<3x1xi32>) -> tensor<3x6x1xf32>
-      return %1 : tensor<3x6x1xf32> }""",
+    "shield-slices": """(%x: tensor<9xf32>) -> tensor<3xf32> {
+      %0 = stablehlo.slice %x [0:9:3] : (tensor<9xf32>) -> tensor<3xf32>
+      %1 = stablehlo.reverse %0, dims = [0] : tensor<3xf32>
+      return %1 : tensor<3xf32> }""",
     "shield-booleans": """(%x: tensor<5x6xi1>, %w: tensor<6x4xf32>) -> tensor<5x4xf32> {
       %0 = stablehlo.convert %x : (tensor<5x6xi1>) -> tensor<5x6xf32>
       %1 = stablehlo.dot_general %0, %w, contracting_dims = [1] x [0]
@@ -236,7 +233,7 @@ UNFIT = {
 def test_what_the_compiler_gets_wrong_is_not_of_the_target_level(cure):
     program = load(UNFIT[cure])
     check_level(program, "integer")
-    with pytest.raises(UserError, match=f"at level target .*the pass {cure} does"):
+    with pytest.raises(UserError, match=f"the pass {cure} does"):
         check_level(program, "target")
     check_level(levels(UNFIT[cure], "float")["target"], "target")
 
