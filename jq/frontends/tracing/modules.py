@@ -9,6 +9,7 @@ from typing import Any
 from jq.base.errors import UserError
 from jq.frontends.tracing.dynamic import argument_shapes, specialise
 from jq.ir import Op, context, editing, func, ir, parse_module, stablehlo, walk
+from jq.ir.portable import later_version, newest_version
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,17 @@ class Imported:
 
 def parse_stablehlo(data: bytes, where: str) -> ir.Module:
     """A module of StableHLO or VHLO, text or bytecode."""
-    module = parse_module(data, what=where)
+    try:
+        module = parse_module(data, what=where)
+    except UserError as error:
+        if not (version := later_version(data)):
+            raise
+        known = f"the installed JAX reads StableHLO up to {newest_version()}"
+        raise UserError(
+            f"written for StableHLO {version}, and with ops that it did not have before: {known}",
+            location=where,
+            hint="write it with this JAX, or install the JAX that wrote it",
+        ) from error
     if not any(op.operation.name.startswith("vhlo.") for op in module.body.operations):
         return module
     problems: list[str] = []
