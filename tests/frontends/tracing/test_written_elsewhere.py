@@ -44,7 +44,8 @@ MODEL = jq.Model(fn, {"w": W}, (X,))
 @pytest.mark.parametrize("name", FILES)
 def test_an_exported_function(name: str) -> None:
     sizes = {"a": 3} if name.startswith("symbolic") else None
-    if sizes and later_version((FOLDER / name).read_bytes()):  # checks of sizes are newer ops
+    data = (FOLDER / name).read_bytes()
+    if sizes and later_version(data[data.index(b"ML\xefR") :]):  # checks of sizes are newer ops
         with pytest.raises(UserError, match=r"written for StableHLO 1\.18.*reads StableHLO up to"):
             jq.trace(str(FOLDER / name), sizes=sizes)
         return
