@@ -159,6 +159,7 @@ def compile_model(
             progress=progress,
         )
         progress("save", None)
+        check_output(output, force=force)  # another run may have written it meanwhile
         compiled.save(output, force=force, sign=sign, stablehlo_version=stablehlo_version)
         if save_pipeline is not None:
             pipeline_of(compiled.manifest).save(save_pipeline)

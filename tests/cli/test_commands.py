@@ -148,6 +148,24 @@ def test_an_existing_directory_is_kept(source: Path, tmp_path: Path, capsys: Cap
     assert list(tmp_path.iterdir()) == [mine]
 
 
+def test_another_run_at_once_is_told_of_the_option(
+    source: Path, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder is made while this one compiles; Python's own option is no help here."""
+    from jq import api
+
+    real, output = api.compile, tmp_path / "once"
+
+    def compile(*args: Any, **options: Any) -> Any:
+        output.mkdir()
+        return real(*args, **options)
+
+    monkeypatch.setattr(api, "compile", compile)
+    assert main(["compile", f"{source}:model", "-o", str(output), "-q"]) == 2
+    said = capsys.readouterr().err
+    assert "or give --force" in said and "overwrite" not in said
+
+
 def test_force_replaces_an_artifact(artifact: Path, source: Path, capsys: Captured) -> None:
     assert "--force" in refused(capsys, "compile", f"{source}:model", "-o", str(artifact))
     made = document(capsys, "compile", f"{source}:model", "-o", str(artifact), "--force")
