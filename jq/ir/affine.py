@@ -29,7 +29,7 @@ class Affine:
     ops: tuple[Any, ...] = ()
 
     def then(self, c: Array, b: Array, op: Op) -> Affine:
-        result = op.operation.results[0]
+        result = op.results[0]
         return Affine(self.source, result, self.c * c, self.b * c + b, (*self.ops, op))
 
 
@@ -55,7 +55,7 @@ def compact(x: Array) -> Array:
 
 def step(program: Program, op: Op, value: ir.Value) -> tuple[Array, Array] | None:
     """`c`, `b` when `op` computes `c * value + b`; None for any other op."""
-    kind, operands = op.operation.name.removeprefix("stablehlo."), list(op.operation.operands)
+    kind, operands = op.operation.name.removeprefix("stablehlo."), list(op.operands)
     one, zero = np.ones(()), np.zeros(())
     if kind == "negate":
         return -one, zero
@@ -90,7 +90,7 @@ def backwards(program: Program, result: ir.Value) -> Affine:
     ops: list[tuple[Array, Array, Any]] = []
     value = result
     while (op := maker(value)) is not None:
-        sides = [v for v in op.operation.operands if constant_of(program, v) is None]
+        sides = [v for v in op.operands if constant_of(program, v) is None]
         found = step(program, op, sides[0]) if len(sides) == 1 else None
         if found is None:
             break

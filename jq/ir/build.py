@@ -19,7 +19,7 @@ SCOPE = "jq.scope"  # its scope in the source, an alias for rules
 
 def string_attr(op: Op, key: str) -> str | None:
     """A string attribute of an op, or None."""
-    attrs = op.operation.attributes
+    attrs = op.attributes
     return ir.StringAttr(attrs[key]).value if key in attrs else None
 
 
@@ -36,13 +36,13 @@ class Attributes:
 
 def integers(op: Op | Attributes, key: str) -> tuple[int, ...]:
     """A dense i64 array attribute of an op; an absent one is empty."""
-    attrs = op.operation.attributes
+    attrs = op.attributes
     return tuple(ir.DenseI64ArrayAttr(attrs[key])) if key in attrs else ()
 
 
 def integer(op: Op, key: str) -> int:
     """An integer attribute of an op."""
-    return int(ir.IntegerAttr(op.operation.attributes[key]).value)
+    return int(ir.IntegerAttr(op.attributes[key]).value)
 
 
 def like(
@@ -68,7 +68,7 @@ def like(
 
 def attributes_of(op: Op | Attributes) -> dict[str, ir.Attribute]:
     """All attributes of an op by name, ready for `Operation.create`."""
-    attrs = op.operation.attributes
+    attrs = op.attributes
     if isinstance(attrs, Mapping):
         return dict(attrs)
     named = [attrs[i] for i in range(len(attrs))]
@@ -140,9 +140,9 @@ def barrier(value: ir.Value) -> ir.Value:
 
 def replace(op: Op, values: Mapping[int, ir.Value] | Sequence[ir.Value]) -> None:
     """Replaces every use of an op's results and erases it."""
-    for old, new in zip(op.operation.results, list(values), strict=True):
+    for old, new in zip(op.results, list(values), strict=True):
         old.replace_all_uses_with(new)
-    op.operation.erase()
+    op.erase()
 
 
 def constant_of(array: np.ndarray) -> ir.Value:

@@ -31,18 +31,18 @@ def evaluate(program: Program, value: ir.Value) -> Steps[np.ndarray | None]:
     if owner.operation.name == "stablehlo.constant":
         return dense_array(value)
     if owner.operation.name == "stablehlo.concatenate":
-        pieces = yield from every((program, v) for v in owner.operation.operands)
+        pieces = yield from every((program, v) for v in owner.operands)
         return None if pieces is None else np.concatenate(pieces, integer(owner, "dimension"))
     handler = _MOVES.get(owner.operation.name)
     if handler is None:
         return None
-    source = yield program, owner.operation.operands[0]
+    source = yield program, owner.operands[0]
     return None if source is None else handler(source, owner.operation, shape_of(value))
 
 
 def dense_array(value: ir.Value) -> np.ndarray | None:
     """The array of a dense constant's result; a resource blob is none of ours and stays unknown."""
-    attr = value.owner.operation.attributes["value"]
+    attr = value.owner.attributes["value"]
     if not isinstance(attr, ir.DenseElementsAttr):
         return None
     shape, dtype = shape_of(value), dtype_of(value)

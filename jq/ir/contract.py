@@ -127,12 +127,12 @@ def match_contract(op: Op) -> Contract | None:
     """The contraction that a `jq.contract` op stands for, or None for any other op."""
     if marker_kind(op) != CONTRACT:
         return None
-    return read_contract(op, ir.DictAttr(op.operation.attributes["composite_attributes"]))[0]
+    return read_contract(op, ir.DictAttr(op.attributes["composite_attributes"]))[0]
 
 
 def read_contract(op: Op, attrs: ir.DictAttr) -> tuple[Contract, list[ir.Value]]:
     """The contraction inside of a marker, and the operands that are not its own."""
-    rest = list(op.operation.operands)
+    rest = list(op.operands)
     sides: list[Side] = []
     tensors: list[str] = []
     for side in ir.ArrayAttr(attrs["sides"]):

@@ -42,9 +42,9 @@ def match_fake_quant(op: Op) -> FakeQuant | None:
     """The marker that an op is, or None for any other op."""
     if marker_kind(op) != FAKE_QUANT:
         return None
-    attrs = ir.DictAttr(op.operation.attributes["composite_attributes"])
+    attrs = ir.DictAttr(op.attributes["composite_attributes"])
     said = {key: ir.StringAttr(attrs[key]).value for key in ("format", "scheme", "block")}
-    x, *rest = op.operation.operands
+    x, *rest = op.operands
     low, high = rest or (None, None)
     block = tuple(int(b) for b in said["block"].split(",") if b)
     return FakeQuant(op, x, low, high, Encoding(said["format"], shape_of(x), block, said["scheme"]))

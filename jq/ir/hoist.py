@@ -52,7 +52,7 @@ def can_leave(op: Op, body: ir.Block) -> bool:
     while block != body:
         parent: Any = block.owner
         kind = parent.operation.name
-        if kind == "stablehlo.while" and block == parent.operation.regions[0].blocks[0]:
+        if kind == "stablehlo.while" and block == parent.regions[0].blocks[0]:
             return False
         if kind not in ("stablehlo.while", "stablehlo.case", "stablehlo.if"):
             return False
@@ -74,8 +74,8 @@ def return_also(block: ir.Block, value: ir.Value) -> None:
     """Adds an operand to the block's terminator."""
     old = block.operations[len(block.operations) - 1]
     with at(old):
-        ir.Operation.create(old.operation.name, operands=[*old.operation.operands, value])
-    old.operation.erase()
+        ir.Operation.create(old.operation.name, operands=[*old.operands, value])
+    old.erase()
 
 
 def with_result(op: Op, operands: list[ir.Value], extra: ir.Type) -> ir.Operation:
@@ -100,19 +100,19 @@ def with_result(op: Op, operands: list[ir.Value], extra: ir.Type) -> ir.Operatio
 def carried(op: Op, start: ir.Value, update: Callable[[ir.Value], ir.Value]) -> ir.Operation:
     """The loop `op` with one more value, its last result: `start`, then `update` of itself."""
     with context():
-        for region in op.operation.regions:
+        for region in op.regions:
             argument = region.blocks[0].add_argument(start.type, op.location)
-    block = op.operation.regions[1].blocks[0]
+    block = op.regions[1].blocks[0]
     with at(block.operations[len(block.operations) - 1]):
         value = update(argument)
     return_also(block, value)
-    return with_result(op, [*op.operation.operands, start], start.type)
+    return with_result(op, [*op.operands, start], start.type)
 
 
 def _through_loop(
     op: Op, block: ir.Block, value: ir.Value, neutral: np.ndarray, combine: Combine
 ) -> ir.Value:
-    if block != op.operation.regions[1].blocks[0]:
+    if block != op.regions[1].blocks[0]:
         raise InternalError("a value of a loop's condition cannot leave the loop")
     with at(op):
         start = constant(neutral)
@@ -124,12 +124,12 @@ def through_branch(
     op: Op, block: ir.Block, value: ir.Value, neutral: Callable[[], ir.Value]
 ) -> ir.Value:
     """`value` as a result of the branching op; the other branches give `neutral`."""
-    for region in op.operation.regions:
+    for region in op.regions:
         branch = region.blocks[0]
         result = value
         if branch != block:
             with at(branch.operations[len(branch.operations) - 1]):
                 result = neutral()
         return_also(branch, result)
-    new = with_result(op, list(op.operation.operands), value.type)
+    new = with_result(op, list(op.operands), value.type)
     return new.results[len(new.results) - 1]

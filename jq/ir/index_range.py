@@ -44,7 +44,7 @@ def index_range(value: ir.Value, place: Element | None = None, depth: int = DEEP
         return limits
 
     def read(i: int, where: Element | None) -> Range:
-        operand = owner.operation.operands[i]
+        operand = owner.operands[i]
         return index_range(operand, where if shape_of(operand) else None, depth - 1)
 
     low, high = rule(owner, place, read)
@@ -69,9 +69,9 @@ def _union(ranges: list[Range]) -> Range:
 
 
 def _constant(op: Op, place: Element | None, read: Read) -> Range:
-    array = dense_array(op.operation.results[0])
+    array = dense_array(op.results[0])
     if array is None or array.dtype.kind not in "iub":
-        return _limits(op.operation.results[0])
+        return _limits(op.results[0])
     if place is not None:
         array = array.take(place.index, place.axis)
     return int(array.min()), int(array.max())
@@ -81,11 +81,11 @@ def _iota(op: Op, place: Element | None, read: Read) -> Range:
     axis = integer(op, "iota_dimension")
     if place is not None and place.axis == axis:
         return place.index, place.index
-    return 0, shape_of(op.operation.results[0])[axis] - 1
+    return 0, shape_of(op.results[0])[axis] - 1
 
 
 def _broadcast(op: Op, place: Element | None, read: Read) -> Range:
-    dims, shape = integers(op, "broadcast_dimensions"), shape_of(op.operation.operands[0])
+    dims, shape = integers(op, "broadcast_dimensions"), shape_of(op.operands[0])
     if place is None or place.axis not in dims:
         return read(0, None)
     axis = dims.index(place.axis)
@@ -94,7 +94,7 @@ def _broadcast(op: Op, place: Element | None, read: Read) -> Range:
 
 def _reshape(op: Op, place: Element | None, read: Read) -> Range:
     """An axis stays one where as many elements lie in front of it and along it."""
-    before, after = shape_of(op.operation.operands[0]), shape_of(op.operation.results[0])
+    before, after = shape_of(op.operands[0]), shape_of(op.results[0])
     if place is not None:
         for axis, n in enumerate(before):
             ahead = np.prod(before[:axis]) == np.prod(after[: place.axis])
@@ -112,7 +112,7 @@ def _transpose(op: Op, place: Element | None, read: Read) -> Range:
 def _slice(op: Op, place: Element | None, read: Read) -> Range:
     starts, strides = integers(op, "start_indices"), integers(op, "strides")
     if place is None:  # one element along an axis is that element; all that is known holds
-        taken, whole = shape_of(op.operation.results[0]), shape_of(op.operation.operands[0])
+        taken, whole = shape_of(op.results[0]), shape_of(op.operands[0])
         single = [Element(a, starts[a]) for a, n in enumerate(taken) if n == 1 < whole[a]]
         known = [read(0, one) for one in single] or [read(0, None)]
         return max(low for low, _ in known), min(high for _, high in known)
@@ -120,7 +120,7 @@ def _slice(op: Op, place: Element | None, read: Read) -> Range:
 
 
 def _concatenate(op: Op, place: Element | None, read: Read) -> Range:
-    operands = list(op.operation.operands)
+    operands = list(op.operands)
     axis = integer(op, "dimension")
     if place is None or place.axis != axis:
         parts = [i for i, v in enumerate(operands) if 0 not in shape_of(v)]
@@ -130,7 +130,7 @@ def _concatenate(op: Op, place: Element | None, read: Read) -> Range:
         if left < shape_of(operand)[axis]:
             return read(i, Element(axis, left))
         left -= shape_of(operand)[axis]
-    return _limits(op.operation.results[0])
+    return _limits(op.results[0])
 
 
 def _clamp(op: Op, place: Element | None, read: Read) -> Range:
@@ -150,7 +150,7 @@ def _pairwise(combine: Callable[[int, int], int]) -> Rule:
 
 
 def _select(op: Op, place: Element | None, read: Read) -> Range:
-    chosen = maker(op.operation.operands[0])
+    chosen = maker(op.operands[0])
     truth = None if chosen is None else _decided(chosen)
     if truth is None:
         return _union([read(1, place), read(2, place)])
@@ -161,12 +161,12 @@ def _decided(op: Op) -> bool | None:
     """The comparison's result where all elements have the same, or None: an iota is never below
     0."""
     if op.operation.name == "stablehlo.broadcast_in_dim":
-        inner = maker(op.operation.operands[0])
+        inner = maker(op.operands[0])
         return None if inner is None else _decided(inner)
     if op.operation.name != "stablehlo.compare":
         return None
-    direction = str(op.operation.attributes["comparison_direction"]).rstrip(">").split()[-1]
-    (a, b), (c, d) = (index_range(v, depth=DEEPEST // 2) for v in op.operation.operands)
+    direction = str(op.attributes["comparison_direction"]).rstrip(">").split()[-1]
+    (a, b), (c, d) = (index_range(v, depth=DEEPEST // 2) for v in op.operands)
     always = {"LT": b < c, "LE": b <= c, "GT": a > d, "GE": a >= d}
     never = {"LT": a >= d, "LE": a > d, "GT": b <= c, "GE": b < c}
     if always.get(direction):
@@ -176,7 +176,7 @@ def _decided(op: Op) -> bool | None:
 
 def _and(op: Op, place: Element | None, read: Read) -> Range:
     natural = [high for low, high in (read(0, place), read(1, place)) if low >= 0]
-    return (0, min(natural)) if natural else _limits(op.operation.results[0])
+    return (0, min(natural)) if natural else _limits(op.results[0])
 
 
 def _same(op: Op, place: Element | None, read: Read) -> Range:
@@ -188,7 +188,7 @@ def _some(op: Op, place: Element | None, read: Read) -> Range:
 
 
 def _barrier(op: Op, place: Element | None, read: Read) -> Range:
-    several = len(op.operation.operands) > 1  # which of them is not known here
+    several = len(op.operands) > 1  # which of them is not known here
     return ANY if several else read(0, place)
 
 

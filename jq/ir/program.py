@@ -184,7 +184,7 @@ class Program:
         old = self.body.operations[len(self.body.operations) - 1]
         with at(old):
             func.ReturnOp(list(values))
-        old.operation.erase()
+        old.erase()
         self.refresh()
 
     def refresh(self) -> None:

@@ -87,7 +87,7 @@ def match_requantize(op: Op) -> Requantized | None:
     """The marker that an op is, or None for any other op."""
     if marker_kind(op) != REQUANTIZE:
         return None
-    attrs = ir.DictAttr(op.operation.attributes["composite_attributes"])
+    attrs = ir.DictAttr(op.attributes["composite_attributes"])
     contract, rest = read_contract(op, attrs)
     bias, multiplier, *residual = rest
     rescale = _rescale(attrs)

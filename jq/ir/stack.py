@@ -75,7 +75,7 @@ def _through_loop(program: Program, op: Op, value: ir.Value) -> ir.Value:
 
 def trip_count(program: Program, op: Op) -> int | None:
     """Number of trips of `for (i = start; i < end; i += step)`, where all three are constants."""
-    cond, body = (region.blocks[0] for region in op.operation.regions)
+    cond, body = (region.blocks[0] for region in op.regions)
     test = _owner(_last(cond).operands[0], "stablehlo.compare")
     if test is None or "LT" not in str(test.attributes["comparison_direction"]):
         return None
@@ -86,7 +86,7 @@ def trip_count(program: Program, op: Op) -> int | None:
     add = _owner(_last(body).operands[index], "stablehlo.add")
     if add is None or add.operands[0] != body.arguments[index]:
         return None
-    values = op.operation.operands[index], end, add.operands[1]
+    values = op.operands[index], end, add.operands[1]
     first, last, step = (_integer(program, v) for v in values)
     if first is None or last is None or not step or step < 0:
         return None

@@ -36,7 +36,7 @@ class Op(Protocol):
 def kind_of(op: Op) -> str:
     """The op's name; a composite's own name."""
     if op.operation.name == "stablehlo.composite":
-        return ir.StringAttr(op.operation.attributes["name"]).value
+        return ir.StringAttr(op.attributes["name"]).value
     return str(op.operation.name)
 
 

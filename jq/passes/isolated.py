@@ -93,7 +93,7 @@ def moved(program: Program, value: ir.Value, weight: ir.Value) -> Steps[ir.Value
     if program.weight_name(value) is not None:
         return weight
     op: Op = value.owner
-    source = yield program, op.operation.operands[0], weight
+    source = yield program, op.operands[0], weight
     with at(op, after=True):
         copy = op.operation.clone()
     copy.operands[0] = source

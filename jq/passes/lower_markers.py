@@ -31,7 +31,7 @@ class LowerMarkers(Pass):
                 replace(op, inline(op, functions[symbol]))
                 changed = True
         for symbol in set(program.decompositions.values()) & set(functions):
-            functions[symbol].operation.erase()
+            functions[symbol].erase()
         program.decompositions.clear()
         drop_encodings(program)
         program.run_passes("func.func(canonicalize,cse)")

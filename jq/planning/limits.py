@@ -58,7 +58,7 @@ class OpShape:
 
     @cached_property
     def shapes(self) -> list[tuple[int, ...]]:
-        values = [*self.op.operation.operands, *self.op.operation.results]
+        values = [*self.op.operands, *self.op.results]
         return [shape_of(v) for v in values if isinstance(v.type, ir.RankedTensorType)]
 
     @cached_property

@@ -111,7 +111,7 @@ def _quantize_given(module: ir.Module, options: WeightOptions, in_place: bool) -
         if not in_place:
             return result
         for op in list(module.body.operations):
-            op.operation.erase()
+            op.erase()
         for op in list(result.body.operations):
             module.body.append(op.operation.detach_from_parent())
         for attribute in result.operation.attributes.items():

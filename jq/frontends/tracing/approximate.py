@@ -32,7 +32,7 @@ def sort_approximate(module: ir.Module) -> None:
         for op in walk(function.entry_block):
             if op.operation.name != "stablehlo.custom_call":
                 continue
-            attributes = op.operation.attributes
+            attributes = op.attributes
             if ir.StringAttr(attributes["call_target_name"]).value == TARGET:
                 symbol = ir.FlatSymbolRefAttr(ir.ArrayAttr(attributes["called_computations"])[0])
                 with at(op):
@@ -41,7 +41,7 @@ def sort_approximate(module: ir.Module) -> None:
 
 def _sorted(op: Op, compare: ir.Block) -> list[ir.Value]:
     """The first of what is sorted: numbers and their places, after which stand two defaults."""
-    config = ir.DictAttr(op.operation.attributes["mhlo.backend_config"])
+    config = ir.DictAttr(op.attributes["mhlo.backend_config"])
     axis = ir.IntegerAttr(config["reduction_dim"])
     operands = list(op.operands)[: len(op.results)]
     sort = ir.Operation.create(
@@ -77,8 +77,8 @@ def plain_products(module: ir.Module) -> None:
 
 
 def _plain(op: Op) -> ir.Value:
-    (result,) = op.operation.results
-    algorithm = stablehlo.DotAlgorithm(op.operation.attributes[ALGORITHM])
+    (result,) = op.results
+    algorithm = stablehlo.DotAlgorithm(op.attributes[ALGORITHM])
     types = to_dtype(algorithm.accumulation_type), dtype_of(result)
     sums = np.dtype(np.float64 if np.float64 in types else np.float32)
     plain = like(op, list(op.operands), shape_of(result), sums, algorithm=None)

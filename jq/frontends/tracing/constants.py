@@ -40,7 +40,7 @@ def lift_constants(block: ir.Block, taken: Collection[str]) -> dict[str, np.ndar
             with editing():
                 arguments[attr] = block.add_argument(value.type, ir.Location.name(name))
         value.replace_all_uses_with(arguments[attr])
-        op.operation.erase()
+        op.erase()
     return arrays
 
 
@@ -56,7 +56,7 @@ def _split_complex(block: ir.Block) -> None:
             parts = [ops.constant(part) for part in (array.real, array.imag)]
             joined = ir.Operation.create("stablehlo.complex", [value.type], parts)
         value.replace_all_uses_with(joined.result)
-        op.operation.erase()
+        op.erase()
 
 
 def _make_dense(op: Op) -> None:

@@ -31,8 +31,8 @@ def drop_empty(block: ir.Block) -> None:
         if not _size(op.operands[0]):
             _replace(op, list(op.operands)[len(op.operands) // 2 :])
     for op in walk(block):
-        name, results = op.operation.name, list(op.operation.results)
-        if len(results) != 1 or name == "stablehlo.constant" or op.operation.regions:
+        name, results = op.operation.name, list(op.results)
+        if len(results) != 1 or name == "stablehlo.constant" or op.regions:
             continue
         if name == "stablehlo.dynamic_slice" and op.operands[0].type == results[0].type:
             replace(op, [op.operands[0]])
@@ -56,7 +56,7 @@ def drop_empty(block: ir.Block) -> None:
 def _replace(op: Op, scalars: list[ir.Value]) -> None:
     """Every result becomes one number."""
     with at(op):
-        both = zip(scalars, op.operation.results, strict=True)
+        both = zip(scalars, op.results, strict=True)
         replace(op, [OPS.broadcast(scalar, shape_of(v), []) for scalar, v in both])
 
 

@@ -79,11 +79,11 @@ def _splice(call: func.CallOp, callee: func.FuncOp) -> None:
         for arg, operand in zip(block.arguments, call.operands, strict=True):
             arg.replace_all_uses_with(operand)
         for op in walk(block):
-            op.operation.location = join(prefix, scope(op.location))
+            op.location = join(prefix, scope(op.location))
         *body, terminator = block.operations
         for op in body:
             op.move_before(call)
         for result, value in zip(call.results, terminator.operands, strict=True):
             result.replace_all_uses_with(value)
-        call.operation.erase()
+        call.erase()
         copy.erase()

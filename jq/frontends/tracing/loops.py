@@ -74,10 +74,10 @@ def _rebuild(loop: Op, carried: list[int]) -> None:
     old_return = body.operations[len(body.operations) - 1]
     with at(old_return):
         ir.Operation.create("stablehlo.return", operands=[old_return.operands[i] for i in carried])
-    old_return.operation.erase()
+    old_return.erase()
     for region in new.regions:
         for i in reversed(dropped):
             region.blocks[0].erase_argument(i)
     for i, result in zip(carried, new.results, strict=True):
         loop.results[i].replace_all_uses_with(result)
-    loop.operation.erase()
+    loop.erase()

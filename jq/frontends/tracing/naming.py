@@ -51,7 +51,7 @@ def name_ops(program: Program) -> None:
     with editing():
         for op in walk(program.body):
             found = scope(op.location)
-            op.operation.location = ir.Location.name(found) if found else ir.Location.unknown()
+            op.location = ir.Location.name(found) if found else ir.Location.unknown()
         for op in ops:
             where = clean_scope(scope(op.location)) or op.operation.name.partition(".")[2]
             base = weight_of(program, op) or where
@@ -62,7 +62,7 @@ def name_ops(program: Program) -> None:
             taken.add(name)
             op.attributes[NAME] = ir.StringAttr.get(name)
             op.attributes[SCOPE] = ir.StringAttr.get(where)
-            op.operation.location = ir.Location.name(name)
+            op.location = ir.Location.name(name)
 
 
 def weight_of(program: Program, op: Op) -> str | None:

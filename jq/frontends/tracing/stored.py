@@ -79,20 +79,20 @@ def _data(program: Program, value: ir.Value) -> np.ndarray | None:
     owner = maker(value, "stablehlo.constant")
     if owner is None:
         return None
-    return constant_array(owner.operation.attributes["value"], value.type)
+    return constant_array(owner.attributes["value"], value.type)
 
 
 def _drop_old(program: Program) -> None:
     """Erases the decompositions that came with the module and serve no marker any more."""
     used = {
-        ir.FlatSymbolRefAttr(op.operation.attributes["decomposition"]).value
+        ir.FlatSymbolRefAttr(op.attributes["decomposition"]).value
         for op in program.walk()
         if op.operation.name == "stablehlo.composite"
     }
     for op in list(program.module.body.operations):
         name = ir.StringAttr(op.attributes["sym_name"]).value if "sym_name" in op.attributes else ""
         if name.startswith(DEQUANTIZE) and name not in used:
-            op.operation.erase()
+            op.erase()
 
 
 def _wrong(name: str, reason: str) -> UserError:

@@ -30,7 +30,7 @@ def reverse_mode() -> Iterator[None]:
 
 
 def _while(args: list[Any], op: Op, program: Program, inside: Inside) -> Any:
-    test, body = (region.blocks[0] for region in op.operation.regions)
+    test, body = (region.blocks[0] for region in op.regions)
 
     def step(carry: Any) -> Any:
         return tuple(inside(body, carry))
@@ -43,20 +43,20 @@ def _while(args: list[Any], op: Op, program: Program, inside: Inside) -> Any:
 
 def _case(args: list[Any], op: Op, program: Program, inside: Inside) -> Any:
     """A number beyond the branches means the last one."""
-    blocks = [region.blocks[0] for region in op.operation.regions]
+    blocks = [region.blocks[0] for region in op.regions]
     last = len(blocks) - 1
     chosen = jnp.where((args[0] < 0) | (args[0] > last), last, args[0])
     return lax.switch(chosen, [lambda block=block: tuple(inside(block, ())) for block in blocks])
 
 
 def _if(args: list[Any], op: Op, program: Program, inside: Inside) -> Any:
-    yes, no = (region.blocks[0] for region in op.operation.regions)
+    yes, no = (region.blocks[0] for region in op.regions)
     return lax.cond(args[0], lambda: tuple(inside(yes, ())), lambda: tuple(inside(no, ())))
 
 
 def _sort(args: list[Any], op: Op, program: Program, inside: Inside) -> Any:
     """In ascending order, by as many of its operands as its comparison reads."""
-    block = op.operation.regions[0].blocks[0]
+    block = op.regions[0].blocks[0]
     compared = [o for o in block.operations if o.operation.name == "stablehlo.compare"]
     if not compared or "direction LT" not in str(compared[-1].attributes["comparison_direction"]):
         raise Unsupported("a sort in an order of its own has no gradient here")

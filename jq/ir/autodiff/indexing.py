@@ -17,7 +17,7 @@ lax: Any = jax.lax  # its annotations are too narrow for what it takes
 
 def gather(args: list[Any], op: Op) -> Any:
     """`lax.gather` of the operand and the start indices; an index out of bounds is clamped."""
-    d = stablehlo.GatherDimensionNumbers(op.operation.attributes["dimension_numbers"])
+    d = stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
     numbers = lax.GatherDimensionNumbers(
         tuple(d.offset_dims),
         tuple(d.collapsed_slice_dims),
@@ -31,7 +31,7 @@ def gather(args: list[Any], op: Op) -> Any:
 
 def scatter(args: list[Any], op: Op) -> Any:
     """A scatter of one operand, as JAX has a function for it; windows not whole are dropped."""
-    said = op.operation.attributes
+    said = op.attributes
     d = stablehlo.ScatterDimensionNumbers(said["scatter_dimension_numbers"])
     numbers = lax.ScatterDimensionNumbers(
         tuple(d.update_window_dims),
@@ -56,7 +56,7 @@ def scatter(args: list[Any], op: Op) -> Any:
 
 def _replaces(op: Op) -> bool:
     """True if a scatter writes its updates as they are."""
-    block = op.operation.regions[0].blocks[0]
+    block = op.regions[0].blocks[0]
     return len(block.operations) == 1 and block.operations[0].operands[0] == block.arguments[1]
 
 

@@ -22,7 +22,7 @@ class Unsupported(JqError):
 
 
 def _compare(args: list[Any], op: Op) -> Any:
-    direction = str(op.operation.attributes["comparison_direction"])
+    direction = str(op.attributes["comparison_direction"])
     for name, f in _COMPARISONS.items():
         if f"comparison_direction {name}>" in direction:
             return f(*args)
@@ -30,7 +30,7 @@ def _compare(args: list[Any], op: Op) -> Any:
 
 
 def _broadcast(args: list[Any], op: Op) -> Any:
-    result = op.operation.results[0]
+    result = op.results[0]
     return lax.broadcast_in_dim(args[0], shape_of(result), integers(op, "broadcast_dimensions"))
 
 
@@ -45,20 +45,20 @@ def _pad(args: list[Any], op: Op) -> Any:
 
 
 def _iota(_: list[Any], op: Op) -> Any:
-    result, axis = op.operation.results[0], op.operation.attributes["iota_dimension"]
+    result, axis = op.results[0], op.attributes["iota_dimension"]
     return lax.broadcasted_iota(dtype_of(result), shape_of(result), ir.IntegerAttr(axis).value)
 
 
 def _dot(args: list[Any], op: Op) -> Any:
-    d = stablehlo.DotDimensionNumbers(op.operation.attributes["dot_dimension_numbers"])
+    d = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
     contract = (d.lhs_contracting_dimensions, d.rhs_contracting_dimensions)
     batch = (d.lhs_batching_dimensions, d.rhs_batching_dimensions)
-    kind = dtype_of(op.operation.results[0])
+    kind = dtype_of(op.results[0])
     return lax.dot_general(*args, (contract, batch), preferred_element_type=kind)
 
 
 def _convolution(args: list[Any], op: Op) -> Any:
-    a = op.operation.attributes
+    a = op.attributes
     d = stablehlo.ConvDimensionNumbers(a["dimension_numbers"])
     spatial = len(d.input_spatial_dimensions)
     if "window_reversal" in a and any(ir.DenseBoolArrayAttr(a["window_reversal"])):
@@ -82,7 +82,7 @@ def _convolution(args: list[Any], op: Op) -> Any:
         dimension_numbers=numbers,
         feature_group_count=ir.IntegerAttr(a["feature_group_count"]).value,
         batch_group_count=ir.IntegerAttr(a["batch_group_count"]).value,
-        preferred_element_type=dtype_of(op.operation.results[0]),
+        preferred_element_type=dtype_of(op.results[0]),
     )
 
 
@@ -92,7 +92,7 @@ def padding(op: Op, axes: int) -> list[tuple[int, int]]:
     Args:
         axes: of the window; without the attribute there is no padding.
     """
-    attributes = op.operation.attributes
+    attributes = op.attributes
     if "padding" not in attributes:
         return [(0, 0)] * axes
     pairs = np.array(ir.DenseIntElementsAttr(attributes["padding"])).reshape(axes, 2)
@@ -100,7 +100,7 @@ def padding(op: Op, axes: int) -> list[tuple[int, int]]:
 
 
 def _fft(args: list[Any], op: Op) -> Any:
-    kind = str(op.operation.attributes["fft_type"]).rstrip(">").rpartition(" ")[2]
+    kind = str(op.attributes["fft_type"]).rstrip(">").rpartition(" ")[2]
     return lax.fft(args[0], getattr(lax.FftType, kind), integers(op, "fft_length"))
 
 
@@ -156,19 +156,17 @@ COMPOSITES = {"chlo.erf": lax.erf, "chlo.erfc": lax.erfc}
 
 RULES: dict[str, Rule] = {
     "compare": _compare,
-    "convert": lambda args, op: args[0].astype(dtype_of(op.operation.results[0])),
-    "bitcast_convert": lambda args, op: lax.bitcast_convert_type(
-        args[0], dtype_of(op.operation.results[0])
-    ),
+    "convert": lambda args, op: args[0].astype(dtype_of(op.results[0])),
+    "bitcast_convert": lambda args, op: lax.bitcast_convert_type(args[0], dtype_of(op.results[0])),
     "reduce_precision": lambda args, op: lax.reduce_precision(
         args[0], integer(op, "exponent_bits"), integer(op, "mantissa_bits")
     ),
     "fft": _fft,
-    "reshape": lambda args, op: args[0].reshape(shape_of(op.operation.results[0])),
+    "reshape": lambda args, op: args[0].reshape(shape_of(op.results[0])),
     "transpose": lambda args, op: args[0].transpose(integers(op, "permutation")),
     "reverse": lambda args, op: lax.rev(args[0], integers(op, "dimensions")),
     "concatenate": lambda args, op: lax.concatenate(
-        args, ir.IntegerAttr(op.operation.attributes["dimension"]).value
+        args, ir.IntegerAttr(op.attributes["dimension"]).value
     ),
     "dynamic_slice": lambda args, op: lax.dynamic_slice(
         args[0], args[1:], integers(op, "slice_sizes")

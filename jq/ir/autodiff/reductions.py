@@ -24,7 +24,7 @@ WINDOWS = {"add": lax.add, "maximum": lax.max, "minimum": lax.min}
 
 def combiner(op: Op) -> str:
     """The op that combines two values; empty where it takes several."""
-    block = op.operation.regions[0].blocks[0]
+    block = op.regions[0].blocks[0]
     first = block.operations[0].operation
     if len(block.operations) != 2 or list(first.operands) != list(block.arguments):
         return ""
@@ -36,20 +36,20 @@ def reduce(args: list[Any], op: Op, program: Program, inside: Inside) -> Any:
     half, axes, name = len(args) // 2, integers(op, "dimensions"), combiner(op)
     if half == 1 and name in SUMS:
         value = getattr(jnp, SUMS[name])(args[0], axis=axes)
-        return [ELEMENTWISE[name](value, args[1]).astype(dtype_of(op.operation.results[0]))]
+        return [ELEMENTWISE[name](value, args[1]).astype(dtype_of(op.results[0]))]
     if not _reads_floats(op):
         args = [lax.stop_gradient(a) for a in args]
-    elif any(dtype_of(r).kind in "iub" for r in op.operation.results):
+    elif any(dtype_of(r).kind in "iub" for r in op.results):
         raise Unsupported("a reduction to values and their places has no gradient here")
 
     def combine(first: Any, second: Any) -> Any:
-        return tuple(inside(op.operation.regions[0].blocks[0], (*first, *second)))
+        return tuple(inside(op.regions[0].blocks[0], (*first, *second)))
 
     return lax.reduce(tuple(args[:half]), tuple(args[half:]), combine, axes)
 
 
 def _reads_floats(op: Op) -> bool:
-    floats = [r for r in op.operation.results if dtype_of(r).kind not in "iub"]
+    floats = [r for r in op.results if dtype_of(r).kind not in "iub"]
     return any(True for r in floats for _ in r.uses)
 
 
@@ -59,7 +59,7 @@ def reduce_window(args: list[Any], op: Op, program: Program, inside: Inside) -> 
     if len(args) == 2 and name in WINDOWS:
         whole = lax.reduce_window(
             args[0],
-            _splat(op.operation.operands[1]),
+            _splat(op.operands[1]),
             WINDOWS[name],
             integers(op, "window_dimensions"),
             integers(op, "window_strides") or ones,
@@ -74,7 +74,7 @@ def reduce_window(args: list[Any], op: Op, program: Program, inside: Inside) -> 
     axis, reverse = found
 
     def one(a: Any, b: Any) -> Any:
-        return inside(op.operation.regions[0].blocks[0], (a, b))[0]
+        return inside(op.regions[0].blocks[0], (a, b))[0]
 
     def combine(a: Any, b: Any) -> Any:
         return jax.vmap(one)(a.ravel(), b.ravel()).reshape(a.shape)
@@ -84,7 +84,7 @@ def reduce_window(args: list[Any], op: Op, program: Program, inside: Inside) -> 
 
 def _cumulative(op: Op) -> tuple[int, bool] | None:
     """The axis along which all elements up to each one are reduced, and whether from its end."""
-    shape, window = shape_of(op.operation.operands[0]), integers(op, "window_dimensions")
+    shape, window = shape_of(op.operands[0]), integers(op, "window_dimensions")
     axes = [a for a, n in enumerate(window) if n > 1]
     moves = ("window_strides", "base_dilations", "window_dilations")
     if len(axes) != 1 or any(set(integers(op, k)) - {1} for k in moves):

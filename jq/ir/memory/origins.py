@@ -62,7 +62,7 @@ class Walk:
             self.seen(op.operation, self.known)
             mine = self.read(op.operation, first + len(block.arguments))
             given = self.fresh() if self.alone(op.operation) else mine
-            for result in op.operation.results:
+            for result in op.results:
                 self.known[result] = given
             read |= mine
         return read & (1 << first) - 1

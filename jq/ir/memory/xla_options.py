@@ -64,12 +64,12 @@ def _entangled(module: ir.Module) -> bool:
             continue
         ways: dict[ir.Value, int] = {}
         for op in walk(function.entry_block):
-            operands = list(op.operation.operands)
+            operands = list(op.operands)
             first = INDEXED.get(op.operation.name)
             if first is not None and any(ways.get(v, 1) > MANY for v in operands[first:]):
                 return True
             number = min(sum(ways.get(v, 1) for v in operands), 2 * MANY)
-            ways.update(dict.fromkeys(op.operation.results, max(number, 1)))
+            ways.update(dict.fromkeys(op.results, max(number, 1)))
     return False
 
 
@@ -93,7 +93,7 @@ def _operands(op: ir.Operation) -> tuple[list[ir.Value], list[ir.Value]]:
 def _first(value: ir.Value) -> ir.Value:
     """The tensor that was there before all that was written into it: it has its memory still."""
     while (op := maker(value, *WRITES)) is not None:
-        value = op.operation.operands[ir.OpResult(value).result_number]
+        value = op.operands[ir.OpResult(value).result_number]
     return value
 
 

@@ -44,26 +44,26 @@ class Encodings:
                 self._loop(op)
             elif name in BRANCHES:
                 self._branches(op)
-            elif len(op.operation.results):
-                self._states[op.operation.results[0]] = self._state(op)
+            elif len(op.results):
+                self._states[op.results[0]] = self._state(op)
 
     def _state(self, op: Op) -> State:
         if marker := match(op, DEQUANTIZE):
             return of_marker(self.program, marker)
-        states = [self.of(v) for v in op.operation.operands]
+        states = [self.of(v) for v in op.operands]
         if all(s is FLOAT for s in states) or (rule := rule_of(op)) is None:
             return FLOAT
         return rule.encoded(self.program, op, states)
 
     def _loop(self, op: Op) -> None:
-        starts = list(op.operation.operands)
+        starts = list(op.operands)
         carried: list[State] = [UNKNOWN] * len(starts)
         while True:
-            for region in op.operation.regions:
+            for region in op.regions:
                 block = region.blocks[0]
                 self._states.update(zip(block.arguments, carried, strict=True))
                 self._block(block)
-            ends = _returned(op.operation.regions[1].blocks[0])
+            ends = _returned(op.regions[1].blocks[0])
             found = [
                 old if old in (FLOAT, CONFLICT) else self._ways(pair)
                 for old, *pair in zip(carried, starts, ends, strict=True)
@@ -71,14 +71,14 @@ class Encodings:
             if found == carried:
                 break
             carried = found
-        self._states.update(zip(op.operation.results, carried, strict=True))
+        self._states.update(zip(op.results, carried, strict=True))
 
     def _branches(self, op: Op) -> None:
-        blocks = [region.blocks[0] for region in op.operation.regions]
+        blocks = [region.blocks[0] for region in op.regions]
         for block in blocks:
             self._block(block)
         ends = [_returned(block) for block in blocks]
-        for i, result in enumerate(op.operation.results):
+        for i, result in enumerate(op.results):
             self._states[result] = self._ways([e[i] for e in ends])
 
     def _ways(self, values: Sequence[ir.Value]) -> State:
@@ -88,4 +88,4 @@ class Encodings:
 
 
 def _returned(block: ir.Block) -> list[ir.Value]:
-    return list(block.operations[len(block.operations) - 1].operation.operands)
+    return list(block.operations[len(block.operations) - 1].operands)

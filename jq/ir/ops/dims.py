@@ -25,7 +25,7 @@ class Dims:
 
     @staticmethod
     def of(op: Op) -> Dims:
-        return Dims.read(op.operation.attributes["dot_dimension_numbers"])
+        return Dims.read(op.attributes["dot_dimension_numbers"])
 
     @staticmethod
     def match(op: Op) -> Dims | None:

@@ -94,9 +94,9 @@ def integer_step(program: Program, codes: ir.Value, step: IntegerStep) -> ir.Val
         known = dict(zip(read, args, strict=True))
         for op in ops:
             copy = op.operation.clone()
-            for i, v in enumerate(op.operation.operands):
+            for i, v in enumerate(op.operands):
                 copy.operands[i] = known[v]
-            known |= dict(zip(op.operation.results, copy.results, strict=True))
+            known |= dict(zip(op.results, copy.results, strict=True))
         return [known[codes]]
 
     attrs = _attributes(step, [read.index(v) for v in operands])
@@ -119,7 +119,7 @@ def _between(value: ir.Value, ends: Sequence[ir.Value]) -> tuple[list[Any], list
             ops[op] = None
         else:
             todo.append((v, True))
-            todo += [(read, False) for read in op.operation.operands]
+            todo += [(read, False) for read in op.operands]
     return list(ops), list(arguments)
 
 
@@ -160,11 +160,11 @@ def match_integer(op: Op) -> IntegerStep | None:
     """The step that an op is, or None for any other op."""
     if marker_kind(op) != INTEGER:
         return None
-    attrs = ir.DictAttr(op.operation.attributes["composite_attributes"])
+    attrs = ir.DictAttr(op.attributes["composite_attributes"])
     operands = []
     for attr in ir.ArrayAttr(attrs["operands"]):
         given = ir.DictAttr(attr)
-        codes = op.operation.operands[int(_array(given["at"]))]
+        codes = op.operands[int(_array(given["at"]))]
         operands.append(Operand(codes, _array(given["scale"]), _array(given["zero_point"])))
     kind, name, kernel = (ir.StringAttr(attrs[k]).value for k in ("kind", "name", "op"))
     scale, whole = ir.FloatAttr(attrs["scale"]).value, list(ir.DenseI64ArrayAttr(attrs["codes"]))

@@ -39,7 +39,7 @@ class Layout:
 
     @staticmethod
     def of(op: Op | Attributes) -> Layout:
-        d = stablehlo.ConvDimensionNumbers(op.operation.attributes["dimension_numbers"])
+        d = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
         return Layout(
             d.input_batch_dimension,
             d.input_feature_dimension,
@@ -54,7 +54,7 @@ class Layout:
 
 
 def groups_of(op: Op | Attributes, key: str = "feature_group_count") -> int:
-    return ir.IntegerAttr(op.operation.attributes[key]).value
+    return ir.IntegerAttr(op.attributes[key]).value
 
 
 def is_plain(op: Op) -> bool:

@@ -70,7 +70,7 @@ def every_axis(
         along: attributes with an entry for each axis.
         naming: attributes that name axes.
     """
-    operands, results = list(op.operation.operands), list(op.operation.results)
+    operands, results = list(op.operands), list(op.results)
     ranks = {len(shape_of(v)) for v in (*operands, *results)} - {0}
     if ranks != {len(order)} or any(not shape_of(v) for v in results):
         return None

@@ -50,7 +50,7 @@ def compute_in(
 def _by_elements(op: Op, orders: Orders, operands: Sequence[ir.Value]) -> list[ir.Value]:
     """A composite, whose definition is of fixed shapes: it computes each element by itself, and
     gets them in the order in which they are stored, in the shape that it takes."""
-    pairs = zip(op.operation.operands, operands, strict=True)
+    pairs = zip(op.operands, operands, strict=True)
     given = [OPS.reshape(value, shape_of(old)) for old, value in pairs]
     new = op.operation.clone()
     for i, value in enumerate(given):

@@ -41,15 +41,15 @@ def combines(op: Op) -> str | None:
     """The one op by which a reduce or reduce_window of one tensor combines its elements."""
     if kind_of(op) not in ("stablehlo.reduce", "stablehlo.reduce_window"):
         return None
-    inner = [o.operation.name for o in op.operation.regions[0].blocks[0].operations]
-    plain = len(op.operation.operands) == 2 and len(inner) == 2
+    inner = [o.operation.name for o in op.regions[0].blocks[0].operations]
+    plain = len(op.operands) == 2 and len(inner) == 2
     return inner[0].removeprefix("stablehlo.") if plain else None
 
 
 def reduction(program: Program, op: Op) -> str | None:
     """`add`, `maximum` or `minimum` for a plain reduce or reduce_window of one tensor."""
     found = combines(op)
-    start = None if found is None else splat_of(program, op.operation.operands[1])
+    start = None if found is None else splat_of(program, op.operands[1])
     if found is None or start is None:
         return None
     neutral = {"add": start == 0, "maximum": start <= LOWEST, "minimum": start >= -LOWEST}
@@ -59,9 +59,9 @@ def reduction(program: Program, op: Op) -> str | None:
 def written(op: Op) -> str | None:
     """The value that a scatter of one tensor puts where it writes: the update ("update"), or the
     `maximum` or `minimum` of both; None for others."""
-    if kind_of(op) != SCATTER or len(op.operation.operands) != 3:
+    if kind_of(op) != SCATTER or len(op.operands) != 3:
         return None
-    block = op.operation.regions[0].blocks[0]
+    block = op.regions[0].blocks[0]
     ops, arguments = [o.operation for o in block.operations], list(block.arguments)
     if len(ops) == 1:
         return "update" if list(ops[0].operands) == arguments[1:] else None
@@ -77,15 +77,15 @@ def select_codes(program: Program, op: Op, codes: Sequence[ir.Value]) -> ir.Valu
         return _extreme(op, codes[0])
     if kind == SCATTER:
         return _scattered(op, *codes)
-    dtype, shape = dtype_of(codes[0]), shape_of(op.operation.results[0])
-    operands = list(op.operation.operands)
+    dtype, shape = dtype_of(codes[0]), shape_of(op.results[0])
+    operands = list(op.operands)
     for index, value in zip(elements(program, op), codes, strict=True):
         operands[index] = value
     return like(op, operands, shape, dtype)
 
 
 def _extreme(op: Op, codes: ir.Value) -> ir.Value:
-    inner = next(iter(op.operation.regions[0].blocks[0].operations)).operation.name
+    inner = next(iter(op.regions[0].blocks[0].operations)).operation.name
     info = np.iinfo(dtype_of(codes))
     largest = inner == "stablehlo.minimum"
     return reduce_like(op, codes, inner, info.max if largest else info.min)
@@ -96,7 +96,7 @@ def _scattered(op: Op, into: ir.Value, updates: ir.Value) -> ir.Value:
     new = ir.Operation.create(
         SCATTER,
         results=[tensor_type(shape_of(into), dtype)],
-        operands=[into, op.operation.operands[1], updates],
+        operands=[into, op.operands[1], updates],
         attributes=attributes_of(op),
         regions=1,
     )
@@ -119,7 +119,7 @@ def reduce_like(op: Op, x: ir.Value, combine: str, start: int) -> ir.Value:
     scalar = tensor_type((), dtype)
     new = ir.Operation.create(
         op.operation.name,
-        results=[tensor_type(shape_of(op.operation.results[0]), dtype)],
+        results=[tensor_type(shape_of(op.results[0]), dtype)],
         operands=[x, OPS.constant(np.array(start, dtype))],
         attributes=attributes_of(op),
         regions=1,

@@ -40,4 +40,4 @@ def operations(op: Op) -> int:
     else:
         numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
         depth = math.prod(rhs) // max(1, rhs[numbers.kernel_output_feature_dimension])
-    return 2 * math.prod(shape_of(op.operation.results[0])) * depth
+    return 2 * math.prod(shape_of(op.results[0])) * depth

@@ -42,7 +42,7 @@ def _check(program: Program) -> None:
     for op in program.walk():
         if op.operation.name == "stablehlo.constant":
             try:
-                ir.DenseElementsAttr(op.operation.attributes["value"])
+                ir.DenseElementsAttr(op.attributes["value"])
             except ValueError:
                 raise InternalError("the interpreter reads no resources") from None
 
@@ -58,7 +58,7 @@ def _widen_convolutions(program: Program) -> None:
             for i, value in enumerate(list(op.operands)):
                 if dtype_of(value) != wide:
                     kind = tensor_type(shape_of(value), wide)
-                    op.operation.operands[i] = stablehlo.convert(kind, value)
+                    op.operands[i] = stablehlo.convert(kind, value)
 
 
 def _order_convolutions(program: Program) -> None:
@@ -66,11 +66,11 @@ def _order_convolutions(program: Program) -> None:
     for op in list(program.walk()):
         if op.operation.name != "stablehlo.convolution":
             continue
-        d = stablehlo.ConvDimensionNumbers(op.operation.attributes["dimension_numbers"])
+        d = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
         batch, feature = d.output_batch_dimension, d.output_feature_dimension
         if batch < feature:
             continue
-        (result,), order = op.operation.results, list(range(len(shape_of(op.results[0]))))
+        (result,), order = op.results, list(range(len(shape_of(op.results[0]))))
         order[batch], order[feature] = feature, batch
         with at(op):
             made = ir.Operation.create(
@@ -80,7 +80,7 @@ def _order_convolutions(program: Program) -> None:
                 attributes_of(op) | {"dimension_numbers": _exchanged(d)},
             )
             result.replace_all_uses_with(stablehlo.transpose(made.result, order))
-            op.operation.erase()
+            op.erase()
 
 
 def _exchanged(d: Any) -> ir.Attribute:
@@ -104,7 +104,7 @@ def _copy_scattered(program: Program) -> None:
         if op.operation.name == "stablehlo.scatter":
             with at(op):
                 for i, value in enumerate(list(op.inputs)):
-                    op.operation.operands[i] = stablehlo.reshape(value.type, value)
+                    op.operands[i] = stablehlo.reshape(value.type, value)
 
 
 def _bits_instead(program: Program) -> list[np.dtype[Any]]:

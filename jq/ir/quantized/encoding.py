@@ -51,7 +51,7 @@ def _of_codes(value: ir.Value) -> Steps[Encoding | None]:
         reader = match(use.owner, DEQUANTIZE)
         if reader is not None and reader.parts["codes"] == value:
             return reader.encoding
-        results = list(use.owner.operation.results)
+        results = list(use.owner.results)
         if len(results) == 1 and is_quantized(results[0].type):
             return encoding_of_type(results[0].type)  # a cast
         if len(results) != 1 or dtype_of(results[0]) != dtype_of(value):

@@ -121,11 +121,11 @@ def _typed(parts: TypedParts, marker: Marker, values: Mapping[str, np.ndarray]) 
 
 def _said(marker: Marker, values: Mapping[str, np.ndarray]) -> ir.Attribute:
     """All that a marker says, and its parameters, as an attribute of the op in its place."""
-    own = ir.DictAttr(marker.op.operation.attributes["composite_attributes"])
+    own = ir.DictAttr(marker.op.attributes["composite_attributes"])
     data = {k: constant_of(v) for k, v in values.items()}
-    held = {k: v.owner.operation.attributes["value"] for k, v in data.items()}
+    held = {k: v.owner.attributes["value"] for k, v in data.items()}
     for v in data.values():
-        v.owner.operation.erase()
+        v.owner.erase()
     dtype = ir.TypeAttr.get(ir.RankedTensorType(marker.op.results[0].type).element_type)
     entries = {a.name: a.attr for a in own} | {"values": ir.DictAttr.get(held), "type": dtype}
     return ir.DictAttr.get(entries)
@@ -142,6 +142,6 @@ def _drop_casts(program: Program) -> None:
         first = maker(op.operands[0], CAST)
         if first is None:
             continue
-        if first.operation.operands[0].type == op.operation.results[0].type:
-            replace(op, [first.operation.operands[0]])
+        if first.operands[0].type == op.results[0].type:
+            replace(op, [first.operands[0]])
     program.drop_dead()

@@ -33,7 +33,7 @@ def open_values(ops: Iterable[Op]) -> None:
     numbers = _Numbers()
     done = [op for op in outside(ops) if _opened(op, numbers)]
     for op in reversed(done):
-        op.operation.erase()
+        op.erase()
 
 
 @dataclass
@@ -68,12 +68,12 @@ def _opened(op: Op, numbers: _Numbers) -> bool:
     """Puts the op that it was in the place of an op; False where it stays."""
     attributes, name = attributes_of(op), op.operation.name
     real = numbers.real
-    if name == UNIFORM_QUANTIZE and op.operation.operands[0] in real and WIDE not in attributes:
-        op.operation.operands[0] = real[op.operation.operands[0]]
+    if name == UNIFORM_QUANTIZE and op.operands[0] in real and WIDE not in attributes:
+        op.operands[0] = real[op.operands[0]]
         return False
     if WIDE not in attributes and TYPED not in attributes:
         return False
-    first, result = op.operation.operands[0], op.operation.results[0]
+    first, result = op.operands[0], op.results[0]
     with at(op):
         if name == UNIFORM_DEQUANTIZE:
             result.replace_all_uses_with(numbers.of(first))
@@ -90,35 +90,33 @@ def _opened(op: Op, numbers: _Numbers) -> bool:
 
 def _number(op: Op, attributes: dict[str, Any], numbers: _Numbers) -> ir.Value:
     """A product or a sum of floats."""
-    operands, sides = list(op.operation.operands), attributes.pop(SIDES, None)
+    operands, sides = list(op.operands), attributes.pop(SIDES, None)
     said = list(ir.ArrayAttr(sides)) if sides else [None] * len(operands)
     values = [numbers.of(v, s) for v, s in zip(operands, said, strict=True)]
-    kind = tensor_type(ir.RankedTensorType(op.operation.results[0].type).shape, np.float32)
+    kind = tensor_type(ir.RankedTensorType(op.results[0].type).shape, np.float32)
     return like_op(op, kind, values, attributes).result
 
 
 def _bounded_number(op: Op, attributes: dict[str, Any], numbers: _Numbers) -> ir.Value:
     """The bound in front of the quantize that it follows."""
-    operands = list(op.operation.operands)
+    operands = list(op.operands)
     makers = [maker(v, UNIFORM_QUANTIZE) for v in operands]
-    index = next(i for i, m in enumerate(makers) if m and WIDE not in m.operation.attributes)
+    index = next(i for i, m in enumerate(makers) if m and WIDE not in m.attributes)
     quantize = makers[index]
     assert quantize is not None
     values = [numbers.of(v) for v in operands]
-    values[index] = quantize.operation.operands[0]
+    values[index] = quantize.operands[0]
     made = like_op(op, values[index].type, values, attributes)
-    return like_op(
-        quantize, op.operation.results[0].type, [made.result], attributes_of(quantize)
-    ).result
+    return like_op(quantize, op.results[0].type, [made.result], attributes_of(quantize)).result
 
 
 def _plain_codes(op: Op, attributes: dict[str, Any]) -> ir.Value:
     """A movement of integers, between casts from and to their quantized type."""
-    kind, element = op.operation.results[0].type, element_of(op.operation.results[0])
+    kind, element = op.results[0].type, element_of(op.results[0])
     integer = storage_of(element)
     operands = [
         cast(v, with_element(v.type, integer)) if element_of(v) == element else v
-        for v in op.operation.operands
+        for v in op.operands
     ]
     made = like_op(op, with_element(kind, integer), operands, attributes)
     return cast(made.result, kind)

@@ -100,7 +100,7 @@ class TypedParts:
         the names of those that they have taken the place of."""
         for op in list(self.program.walk()):
             if kind_of(op) == STORED and not users(op.results[0]):
-                op.operation.erase()
+                op.erase()
         self.program.run_passes("symbol-dce")
         self.program.rename_weights({new: key[0] for key, new in self.names.items()})
 
@@ -138,7 +138,7 @@ def _again(
     program: Program, marker: Marker, operands: list[ir.Value], body: Body
 ) -> list[ir.Value]:
     """The marker with another body."""
-    own = ir.DictAttr(marker.op.operation.attributes["composite_attributes"])
+    own = ir.DictAttr(marker.op.attributes["composite_attributes"])
     results = [str(v.type) for v in marker.op.results]
     key = f"{marker.encoding} {list(marker.parts)} {results} elements"
     return composite(program, marker.kind, key, own, operands, body)

@@ -27,16 +27,16 @@ def on_products(program: Program, op: Op) -> ir.Value | None:
         return None
     sources = [
         source
-        for v in op.operation.operands
-        if (source := maker(v, UNIFORM_DEQUANTIZE)) and DEQUANTIZE in source.operation.attributes
+        for v in op.operands
+        if (source := maker(v, UNIFORM_DEQUANTIZE)) and DEQUANTIZE in source.attributes
     ]
-    if len(sources) < len(op.operation.operands):
+    if len(sources) < len(op.operands):
         return None
-    said = [ir.DictAttr(s.operation.attributes[DEQUANTIZE]) for s in sources]
+    said = [ir.DictAttr(s.attributes[DEQUANTIZE]) for s in sources]
     kind = _kind(rule, op, said)
     if kind is None:
         return None
-    operands = _of_one_width([s.operation.operands[0] for s in sources], said)
+    operands = _of_one_width([s.operands[0] for s in sources], said)
     how = {TYPED: text("product"), SIDES: ir.ArrayAttr.get(said)}
     made = checked(op, kind, operands, **how)
     return None if made is None else floats(made)
@@ -57,7 +57,7 @@ def _of_one_width(operands: list[ir.Value], said: list[ir.DictAttr]) -> list[ir.
 def _kind(rule: Contraction, op: Op, said: list[ir.DictAttr]) -> ir.Type | None:
     """The type of the sums; None where they have none."""
     (left, _, left_axes), (right, zeros, axes) = map(_parameters, said)
-    result = ir.RankedTensorType(op.operation.results[0].type)
+    result = ir.RankedTensorType(op.results[0].type)
     bits = bits_of(encoding_of(said[1]))
     if left_axes or len(axes) > 1 or str(result.element_type) != "f32":
         return None

@@ -31,7 +31,7 @@ def from_quant_types(module: ir.Module) -> None:
     """
     functions = [op for op in module.body.operations if op.operation.name == "func.func"]
     ops = [op for f in functions for op in walk(f.regions[0].blocks[0])]
-    if not any(set(KINDS) & set(op.operation.attributes) or has_typed_parts(op) for op in ops):
+    if not any(set(KINDS) & set(op.attributes) or has_typed_parts(op) for op in ops):
         return
     open_values(ops)
     ops = [op for f in functions for op in walk(f.regions[0].blocks[0])]
@@ -39,15 +39,15 @@ def from_quant_types(module: ir.Module) -> None:
     parts, plain = StoredParts(program), dict[ir.Value, ir.Value]()
     done = [op for op in ops if parts.back(op) or _back(program, op, plain, parts)]
     for op in reversed(done):
-        if not any(True for v in op.operation.results for _ in v.uses):
-            op.operation.erase()
+        if not any(True for v in op.results for _ in v.uses):
+            op.erase()
     parts.drop_constants()
 
 
 def _back(program: Program, op: Op, plain: dict[ir.Value, ir.Value], parts: StoredParts) -> bool:
     """Puts a marker in the place of an op; `plain` has the integers of codes."""
-    name, attributes = op.operation.name, op.operation.attributes
-    x, result = (*op.operation.operands, None)[0], (*op.operation.results, None)[0]
+    name, attributes = op.operation.name, op.attributes
+    x, result = (*op.operands, None)[0], (*op.results, None)[0]
     if name == CAST:
         if x in plain and result.type == plain[x].type:
             result.replace_all_uses_with(plain[x])
@@ -89,9 +89,9 @@ def _dequantized(
 ) -> None:
     dtype = to_dtype(ir.TypeAttr(said["type"]).value)
     value = dequantize(program, enc, parts, dtype, tensor=ir.StringAttr(said["tensor"]).value)
-    for use in list(op.operation.results[0].uses):
+    for use in list(op.results[0].uses):
         if use.owner.operation.name == "stablehlo.convert" and (
-            use.owner.operation.results[0].type == value.type
+            use.owner.results[0].type == value.type
         ):
-            use.owner.operation.results[0].replace_all_uses_with(value)
-    op.operation.results[0].replace_all_uses_with(OPS.convert(value, np.float32))
+            use.owner.results[0].replace_all_uses_with(value)
+    op.results[0].replace_all_uses_with(OPS.convert(value, np.float32))

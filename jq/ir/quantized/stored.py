@@ -75,7 +75,7 @@ class StoredParts:
         array = dense_array(value) if maker(value, "stablehlo.constant") else None
         if array is None:
             raise UserError(f"{part} of {enc.format} are no constant", op=tensor)
-        location = value.owner.operation.location
+        location = value.owner.location
         with location:
             self.stored[value] = constant_of(as_stored(array, enc, part))
         self.constants.append(value.owner)
@@ -84,8 +84,8 @@ class StoredParts:
     def drop_constants(self) -> None:
         """Erases those of element types that nothing reads any more: they would become weights."""
         for op in self.constants:
-            if not users(op.operation.results[0]):
-                op.operation.erase()
+            if not users(op.results[0]):
+                op.erase()
 
     def _dequantize(self, marker: Marker) -> None:
         enc, tensor = marker.encoding, marker.tensor

@@ -15,11 +15,11 @@ def on_sums(program: Program, op: Op) -> ir.Value | None:
     rule = rule_named(op.operation.name)
     if rule is None or not rule.sums:
         return None
-    found = [sums_of(v) for v in op.operation.operands]
+    found = [sums_of(v) for v in op.operands]
     kind = next((v.type for v in found if v is not None), None)
     if kind is None:
         return None
-    pairs = zip(op.operation.operands, found, strict=True)
+    pairs = zip(op.operands, found, strict=True)
     operands = [v for pair in pairs if (v := in_steps(program, *pair, kind))]
     if len(operands) < len(found):
         return None
@@ -35,8 +35,8 @@ def in_steps(
         return sums if sums.type == kind else _quantized(sums, kind)
     codes = maker(value, UNIFORM_DEQUANTIZE)
     if codes is not None:
-        said = codes.operation.attributes[DEQUANTIZE]
-        return _quantized(codes.operation.operands[0], kind, **{DEQUANTIZE: said})
+        said = codes.attributes[DEQUANTIZE]
+        return _quantized(codes.operands[0], kind, **{DEQUANTIZE: said})
     return _quantized(value, kind) if is_constant(program, value) else None
 
 
@@ -58,14 +58,14 @@ def _quantized(value: ir.Value, kind: ir.Type, **attributes: ir.Attribute) -> ir
 
 def bounded(program: Program, op: Op) -> ir.Value | None:
     """The codes of sums, and bounds after them: rounding to codes keeps the order of numbers."""
-    value, bounds = op.operation.operands[0], list[tuple[Op, int]]()
+    value, bounds = op.operands[0], list[tuple[Op, int]]()
     while (bound := maker(value)) is not None and only_user(value) is not None:
         index = _bounded(program, bound)
         if index is None:
             break
         bounds.append((bound, index))
-        value = bound.operation.operands[index]
-    sums, kind = sums_of(value), op.operation.results[0].type
+        value = bound.operands[index]
+    sums, kind = sums_of(value), op.results[0].type
     if not bounds and sums is None:
         return None
     result = checked(op, kind, [value if sums is None else sums])
@@ -81,7 +81,7 @@ def _bounded(program: Program, op: Op) -> int | None:
     rule = rule_named(op.operation.name)
     if rule is None or not rule.limits:
         return None
-    constant = [is_constant(program, v) for v in op.operation.operands]
+    constant = [is_constant(program, v) for v in op.operands]
     return constant.index(False) if constant.count(False) == 1 else None
 
 
@@ -89,7 +89,7 @@ def _bound(program: Program, op: Op, index: int, codes: ir.Value) -> ir.Value | 
     """A bound on codes in the place of one operand, with the codes of the others."""
     values = [
         codes if i == index else in_steps(program, v, None, with_element(v.type, element_of(codes)))
-        for i, v in enumerate(op.operation.operands)
+        for i, v in enumerate(op.operands)
     ]
     known = [v for v in values if v is not None]
     if len(known) < len(values):

@@ -47,30 +47,30 @@ def like_op(
         results=[kind],
         operands=list(operands),
         attributes=attributes,
-        regions=len(op.operation.regions),
+        regions=len(op.regions),
     )
-    if len(op.operation.regions):
+    if len(op.regions):
         _copy_body(op, made, ir.RankedTensorType(kind).element_type)
     return made
 
 
 def _copy_body(op: Op, made: ir.Operation, element: ir.Type) -> None:
     """The body of a pool or a sort, for scalars of another type."""
-    (old,) = op.operation.regions[0].blocks
+    (old,) = op.regions[0].blocks
     plain = old.arguments[0].type
     scalar = ir.RankedTensorType.get([], element)
     block = made.regions[0].blocks.append(*(scalar for _ in old.arguments))
     known = dict(zip(old.arguments, block.arguments, strict=True))
     with ir.InsertionPoint(block):
         for inner in old.operations:
-            kinds = [v.type for v in inner.operation.results]
+            kinds = [v.type for v in inner.results]
             copy = ir.Operation.create(
                 inner.operation.name,
                 results=[scalar if kind == plain else kind for kind in kinds],
-                operands=[known[v] for v in inner.operation.operands],
+                operands=[known[v] for v in inner.operands],
                 attributes=attributes_of(inner),
             )
-            known.update(zip(inner.operation.results, copy.results, strict=True))
+            known.update(zip(inner.results, copy.results, strict=True))
 
 
 def floats(sums: ir.Value) -> ir.Value:
@@ -101,13 +101,13 @@ def widened(value: ir.Value, bits: int, said: ir.DictAttr, *, centred: bool) -> 
 def sums_of(value: ir.Value) -> ir.Value | None:
     """The quantized sums that a float value is, or None."""
     op = maker(value, UNIFORM_DEQUANTIZE)
-    return op.operation.operands[0] if op and WIDE in op.operation.attributes else None
+    return op.operands[0] if op and WIDE in op.attributes else None
 
 
 def is_constant(program: Program, value: ir.Value) -> bool:
     """True if a value is a constant or a weight, but for movement."""
     while (op := maker(value)) is not None and of_one_type(op) == (0,):
-        value = op.operation.operands[0]
+        value = op.operands[0]
     return program.weight_name(value) is not None or maker(value, "stablehlo.constant") is not None
 
 

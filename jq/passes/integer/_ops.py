@@ -24,7 +24,7 @@ def is_float(value: ir.Value) -> bool:
 
 def clamp_of(program: Program, op: Op, value: ir.Value) -> tuple[float, float] | None:
     """Bounds when `op` is `min(max(value, low), high)` with numbers for bounds."""
-    kind, operands = kind_of(op), list(op.operation.operands)
+    kind, operands = kind_of(op), list(op.operands)
     if kind == "stablehlo.clamp" and operands[1] == value:
         low, high = splat_of(program, operands[0]), splat_of(program, operands[2])
         return None if low is None or high is None else (low, high)
@@ -60,7 +60,7 @@ def behind(value: ir.Value, limit: int = 40) -> list[ir.Value]:
             continue
         seen[v] = None
         if maker(v) is not None and not marker_kind(v.owner):
-            todo.extend(v.owner.operation.operands)
+            todo.extend(v.owner.operands)
     return list(seen)[1:]
 
 

@@ -83,7 +83,7 @@ def column_factors(program: Program, value: ir.Value) -> tuple[ir.Value, np.ndar
     op = maker(value, "stablehlo.multiply")
     if op is None:
         return None
-    for x, other in (list(op.operation.operands), list(op.operation.operands)[::-1]):
+    for x, other in (list(op.operands), list(op.operands)[::-1]):
         array = evaluate(program, other)
         if array is None or array.dtype != np.float32 or not array.ndim or not array.size:
             continue
@@ -103,7 +103,7 @@ def declarations(program: Program) -> dict[str, func.FuncOp]:
     return {
         op.name.value: op
         for op in program.module.body.operations
-        if isinstance(op, func.FuncOp) and ATTRIBUTE in op.operation.attributes
+        if isinstance(op, func.FuncOp) and ATTRIBUTE in op.attributes
     }
 
 
@@ -123,7 +123,7 @@ def drop_declarations(program: Program) -> None:
     used = {_callee(op) for op in program.walk() if op.operation.name == "func.call"}
     for name, op in declarations(program).items():
         if name not in used:
-            op.operation.erase()
+            op.erase()
 
 
 def rename_kernels(program: Program) -> None:
@@ -137,4 +137,4 @@ def rename_kernels(program: Program) -> None:
 
 
 def _callee(op: Op) -> str:
-    return ir.FlatSymbolRefAttr(op.operation.attributes["callee"]).value
+    return ir.FlatSymbolRefAttr(op.attributes["callee"]).value

@@ -101,12 +101,12 @@ class Reads:
                 self.kernels[op.operation] = kernel
         self._found: dict[ir.Value, Read] = {}
         for op in reversed(ops):  # readers first
-            for value in op.operation.results:
+            for value in op.results:
                 self._found[value] = self._join(self._use(use) for use in value.uses)
 
     def of(self, op: Op) -> Read:
         """The rows that are read of an op's results."""
-        return self._join(self._found[value] for value in op.operation.results)
+        return self._join(self._found[value] for value in op.results)
 
     @staticmethod
     def _join(reads: Any) -> Read:
@@ -192,7 +192,7 @@ class Reads:
         owner = maker(mask, "stablehlo.broadcast_in_dim")
         if len(shape) < 3 or owner is None:
             return None
-        source, axes = owner.operation.operands[0], integers(owner, "broadcast_dimensions")
+        source, axes = owner.operands[0], integers(owner, "broadcast_dimensions")
         wide = [axis for axis, n in zip(axes, shape_of(source), strict=True) if n > 1]
         if wide != [axis for axis in (0, 1) if shape[axis] > 1] or not self._early(source):
             return None
@@ -223,7 +223,7 @@ def slice_of(value: ir.Value) -> list[Any] | None:
         if op.name == "func.call" or op.name in _BRANCHES or len(found) == MASK_OPS:
             return None
         found[op] = None
-        values += owner.operation.operands
+        values += owner.operands
     return list(found)
 
 

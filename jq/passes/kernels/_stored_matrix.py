@@ -120,7 +120,7 @@ class Matrices:
                 if {k: n for k, n in read.items() if k != "sum"} != moved.names:
                     continue
                 with at(op):
-                    dtype, enc = dtype_of(op.operation.results[0]), moved.form.encoding
+                    dtype, enc = dtype_of(op.results[0]), moved.form.encoding
                     new = dequantize(self.program, enc, moved.values, dtype, tensor=moved.tensor)
                     replace_op(op, [OPS.transpose(OPS.reshape(new, sizes), back)])
 
@@ -147,7 +147,7 @@ class _Cut:
             if maker(value) is None or not _cuts_first_axis(value.owner):
                 raise NoKernel("the weight is computed, or cut along other than its leading axes")
             ops.insert(0, value.owner)
-            value = value.owner.operation.operands[0]
+            value = value.owner.operands[0]
         return _Cut(name, tuple(ops))
 
     def of(self, value: ir.Value) -> ir.Value:
@@ -158,19 +158,19 @@ class _Cut:
             if op.operation.name == "stablehlo.reshape":
                 value = OPS.reshape(value, shape[1:])
             elif op.operation.name == "stablehlo.dynamic_slice":
-                start = op.operation.operands[1]
+                start = op.operands[1]
                 zero = OPS.constant(np.zeros((), dtype_of(start)))
                 starts = [start, *[zero] * len(zeros)]
                 sizes = {"slice_sizes": i64_array(shape)}
                 value = like(op, [value, *starts], shape, dtype_of(value), **sizes)
             else:
-                start = ir.DenseI64ArrayAttr(op.operation.attributes["start_indices"])[0]
+                start = ir.DenseI64ArrayAttr(op.attributes["start_indices"])[0]
                 value = OPS.slice(value, [start, *zeros], [start + 1, *shape[1:]])
         return value
 
 
 def _cuts_first_axis(op: Op) -> bool:
-    before, after = shape_of(op.operation.operands[0]), shape_of(op.operation.results[0])
+    before, after = shape_of(op.operands[0]), shape_of(op.results[0])
     if op.operation.name == "stablehlo.reshape":
         return before == (1, *after)
     return op.operation.name in ("stablehlo.slice", "stablehlo.dynamic_slice") and after == (

@@ -108,7 +108,7 @@ class StoredProduct:
 
     def view(self) -> MatrixView:
         """As a product of matrices; `NoKernel` where it is none."""
-        shape = shape_of(self.op.operation.results[0])
+        shape = shape_of(self.op.results[0])
         weight = self.stored.encoding
         product = WeightProduct(self.attributes, self.side, self.x, weight, shape)
         try:
@@ -121,7 +121,7 @@ def _lower(program: Program, p: StoredProduct, isa: str, matrices: Matrices, pac
     """Replaces the product by a call; the kernel's name. `packs`: the weight may be packed anew."""
     if dtype_name(dtype_of(p.x)) not in ("f32", "f16", "bf16"):
         raise NoKernel(f"the activations are {dtype_of(p.x)}")
-    result = p.op.operation.results[0]
+    result = p.op.results[0]
     if 0 in (*p.stored.encoding.shape, *shape_of(result)):
         raise NoKernel("an empty product")
     with at(p.op):
@@ -155,7 +155,7 @@ def _split(program: Program, p: StoredProduct, isa: str, view: MatrixView) -> st
     rows = call_kernel(program, split, [view.rows], f"{p.name}/split")
     operands = [*rows, *weight.operands(program, p.name, kernel)]
     (value,) = call_kernel(program, kernel, operands, p.name)
-    result = p.op.operation.results[0]
+    result = p.op.results[0]
     replace_op(p.op, [OPS.convert(view.result(value), dtype_of(result))])
     return kernel.name
 

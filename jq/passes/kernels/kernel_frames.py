@@ -63,7 +63,7 @@ class _Padded:
         pairs = _padding(op)
         if not any(map(any, pairs)):
             return None
-        image, code = op.operation.operands[0], evaluate(program, op.operation.operands[1])
+        image, code = op.operands[0], evaluate(program, op.operands[1])
         if len(pairs) != 4 or dtype_of(image) != np.int8 or code is None:
             return None
         (batch, *around, channels), ops = pairs, _back_to_call(op)
@@ -78,21 +78,21 @@ class _Padded:
 
     def rewrite(self, program: Program) -> None:
         reader, *between, call = self.ops
-        batch, _, _, n = shape_of(reader.operation.operands[0])
+        batch, _, _, n = shape_of(reader.operands[0])
         with at(call):
             name = string_attr(call, NAME) or ""
-            (rows,) = call_kernel(program, self.kernel, list(call.operation.operands), name)
+            (rows,) = call_kernel(program, self.kernel, list(call.operands), name)
             image = OPS.reshape(rows, [batch, *self.frame.outer, n])
         if reader.operation.name == "stablehlo.pad":
-            reader.operation.results[0].replace_all_uses_with(image)
+            reader.results[0].replace_all_uses_with(image)
             between.insert(0, reader)
         else:
-            reader.operation.operands[0] = image
+            reader.operands[0] = image
             with at(reader):
                 zeros = ir.DenseElementsAttr.get(np.zeros((4, 2), np.int64))
-            reader.operation.attributes["padding"] = zeros
+            reader.attributes["padding"] = zeros
         for op in (*between, call):
-            op.operation.erase()
+            op.erase()
 
 
 def _padding(op: Op) -> list[tuple[int, ...]]:
@@ -100,7 +100,7 @@ def _padding(op: Op) -> list[tuple[int, ...]]:
     if op.operation.name == "stablehlo.pad" and not any(integers(op, "interior_padding")):
         low, high = integers(op, "edge_padding_low"), integers(op, "edge_padding_high")
         return list(zip(low, high, strict=True))
-    if op.operation.name != "stablehlo.reduce_window" or len(op.operation.operands) != 2:
+    if op.operation.name != "stablehlo.reduce_window" or len(op.operands) != 2:
         return []
     padding = attributes_of(op).get("padding")
     if padding is None or any(n != 1 for n in integers(op, "base_dilations")):
@@ -112,7 +112,7 @@ def _back_to_call(reader: Op) -> list[Any]:
     """From an op through reshapes that nobody else reads; the last one is anything."""
     ops = [reader]
     while True:
-        value = ops[-1].operation.operands[0]
+        value = ops[-1].operands[0]
         owner = maker(value)
         if owner is None or only_user(value) is None:
             return ops

@@ -45,7 +45,7 @@ def _sources(program: Program) -> list[tuple[ir.Value, int]]:
     still tells ops apart when some are gone."""
     sources: dict[ir.Value, int] = {}
     for op in program.walk():
-        if op.operation.name != "stablehlo.reduce" or len(op.operation.results) != 1:
+        if op.operation.name != "stablehlo.reduce" or len(op.results) != 1:
             continue
         value = op.operands[0]
         product = maker(value, "stablehlo.multiply")
@@ -88,18 +88,18 @@ def _lower(program: Program, n: Normalization, isa: str) -> None:
         kept = [OPS.reshape(results.pop(0), shape_of(result))] if keep else []
         codes = [
             OPS.reshape(v, shape_of(r))
-            for v, r in zip(results, marker.op.operation.results if marker else (), strict=True)
+            for v, r in zip(results, marker.op.results if marker else (), strict=True)
         ]
     if marker:
-        for old, new in zip(marker.op.operation.results, codes, strict=True):
+        for old, new in zip(marker.op.results, codes, strict=True):
             old.replace_all_uses_with(new)
-        marker.op.operation.erase()
+        marker.op.erase()
         if factors is not None and found:
             found.reader.erase()
     if kept:
         result.replace_all_uses_with(kept[0])
     for op in reversed(n.cut.ops):
-        op.operation.erase()
+        op.erase()
 
 
 @dataclass(frozen=True)

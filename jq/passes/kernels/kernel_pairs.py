@@ -52,7 +52,7 @@ def _replace(program: Program, op: Op, known: dict[Any, PairWeights]) -> bool:
     product = described(program, op)
     if not isinstance(product, Gemm | Convolution) or not _fits(product):
         return False
-    codes, packed, init, *rest = op.operation.operands
+    codes, packed, init, *rest = op.operands
     weights, start = evaluate(program, packed), evaluate(program, init)
     if weights is None or start is None:
         return False
@@ -67,8 +67,8 @@ def _replace(program: Program, op: Op, known: dict[Any, PairWeights]) -> bool:
         arrays = kernel.pack(pairs, np.asarray(start).reshape(-1))
         values = [program.add_weight(f"{name}:{part}", a) for part, a in arrays.items()]
         (result,) = call_kernel(program, kernel, [codes, *values, *rest], name)
-    op.operation.results[0].replace_all_uses_with(result)
-    op.operation.erase()
+    op.results[0].replace_all_uses_with(result)
+    op.erase()
     return True
 
 

@@ -132,7 +132,7 @@ def _quantize(
     elif not scheme.dynamic:
         operands += map(OPS.constant, static_parameters(program, marker) or ())
     results = call_kernel(program, kernel, operands, f"{marker.tensor}/quantize")
-    wanted = [shape_of(r) for r in marker.op.operation.results]
+    wanted = [shape_of(r) for r in marker.op.results]
     return [OPS.reshape(v, shape) for v, shape in zip(results, wanted, strict=True)]
 
 

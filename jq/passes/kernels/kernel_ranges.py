@@ -46,7 +46,7 @@ def _found(program: Program) -> dict[ir.Value, dict[str, list[Op]]]:
     for op in program.walk():
         marker = match(op, QUANTIZE)
         if marker is not None and not any(marker.encoding.block):
-            found.setdefault(op.operation.operands[0], {})
+            found.setdefault(op.operands[0], {})
     for x, ends in found.items():
         whole = dtype_of(x) == np.float32 and math.prod(shape_of(x)) >= SMALL
         for use in x.uses if whole else ():
@@ -57,12 +57,12 @@ def _found(program: Program) -> dict[ir.Value, dict[str, list[Op]]]:
 
 def _end(op: Op, x: ir.Value) -> str | None:
     """The end of `x` that a reduction over all of it finds."""
-    if kind_of(op) != "stablehlo.reduce" or len(op.operation.results) != 1:
+    if kind_of(op) != "stablehlo.reduce" or len(op.results) != 1:
         return None
     every = sorted(integers(op, "dimensions")) == list(range(len(shape_of(x))))
-    body: Any = op.operation.regions[0].blocks[0]
+    body: Any = op.regions[0].blocks[0]
     first, *rest = (inner.operation.name for inner in body.operations)
-    plain = every and op.operation.operands[0] == x and len(rest) == 1
+    plain = every and op.operands[0] == x and len(rest) == 1
     return first if plain and first in ENDS else None
 
 
@@ -81,8 +81,8 @@ def _lower(program: Program, x: ir.Value, ends: dict[str, list[Op]], isa: str) -
             with at(op):
                 lowest = how == ENDS[0]
                 found = (OPS.reduce_min if lowest else OPS.reduce_max)(part, [0])
-                start = op.operation.operands[1]
+                start = op.operands[1]
                 end = OPS.reshape(found, ())
                 value = (OPS.minimum if lowest else OPS.maximum)(end, start)
-            op.operation.results[0].replace_all_uses_with(value)
-            op.operation.erase()
+            op.results[0].replace_all_uses_with(value)
+            op.erase()

@@ -39,7 +39,7 @@ def _fuse(program: Program, op: Op) -> bool:
     second = described(program, op)
     if not isinstance(second, Normalize | QuantizeRows):
         return False
-    between, product = _product(op.operation.operands[0])
+    between, product = _product(op.operands[0])
     if product is None:
         return False
     gemm = described(program, product)
@@ -50,14 +50,14 @@ def _fuse(program: Program, op: Op) -> bool:
     normalize = second if isinstance(second, Normalize) else None
     quantize = second if isinstance(second, QuantizeRows) else None
     kernel = GemmRows(isa=gemm.isa, gemm=gemm, normalize=normalize, quantize=quantize)
-    operands = [*product.operation.operands, *list(op.operation.operands)[1:]]
+    operands = [*product.operands, *list(op.operands)[1:]]
     names = [string_attr(product, NAME) or "", string_attr(op, NAME) or ""]
     with at(op):
         results = call_kernel(program, kernel, operands, names[0])
-    for old, new in zip(op.operation.results, results, strict=True):
+    for old, new in zip(op.results, results, strict=True):
         old.replace_all_uses_with(new)
     for dead in (op, *between, product):
-        dead.operation.erase()
+        dead.erase()
     known = facts_of(program, "kernel")
     decide(program, {name: {"kernel": kernel.name} for name in names if name in known})
     return True
@@ -73,5 +73,5 @@ def _product(value: ir.Value) -> tuple[list[Any], Any | None]:
         if owner.operation.name != "stablehlo.reshape":
             return between, owner
         between.append(owner)
-        value = owner.operation.operands[0]
+        value = owner.operands[0]
     return between, None

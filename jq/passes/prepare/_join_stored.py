@@ -109,7 +109,7 @@ def _source(program: Program, value: ir.Value) -> _Source | None:
             ones += count
         else:
             return None
-        value = op.operation.operands[0]
+        value = op.operands[0]
     return None
 
 
@@ -117,7 +117,7 @@ def _leading_ones(op: Op) -> int | None:
     """Number of leading ones that an op adds to a shape, if it does nothing else."""
     if op.operation.name not in ("stablehlo.reshape", "stablehlo.broadcast_in_dim"):
         return None
-    before, after = shape_of(op.operation.operands[0]), shape_of(op.operation.results[0])
+    before, after = shape_of(op.operands[0]), shape_of(op.results[0])
     count = len(after) - len(before)
     same = count >= 0 and after == (1,) * count + before
     kept = integers(op, "broadcast_dimensions") or tuple(range(count, len(after)))

@@ -84,8 +84,8 @@ def _store_weights(program: Program, found: list[FakeQuant]) -> None:
         value = store(program, owner, enc, parts, dtype_of(fake.op.results[0]))
         with at(fake.op):
             for op in reversed(moves):
-                result = op.operation.results[0]
-                operands = [value, *list(op.operation.operands)[1:]]
+                result = op.results[0]
+                operands = [value, *list(op.operands)[1:]]
                 value = like(op, operands, shape_of(result), dtype_of(result))
         replace_op(fake.op, [value])
     for op in reversed(passed_over):
@@ -97,11 +97,11 @@ def _slices(value: ir.Value) -> tuple[list[Any], ir.Value]:
     reshape = maker(value, "stablehlo.reshape")
     if reshape is None:
         return [], value
-    cut = maker(reshape.operation.operands[0], "stablehlo.dynamic_slice")
+    cut = maker(reshape.operands[0], "stablehlo.dynamic_slice")
     if cut is None:
         return [], value
-    source, layer = cut.operation.operands[0], shape_of(value)
-    if shape_of(source)[1:] != layer or shape_of(cut.operation.results[0]) != (1, *layer):
+    source, layer = cut.operands[0], shape_of(value)
+    if shape_of(source)[1:] != layer or shape_of(cut.results[0]) != (1, *layer):
         return [], value
     return [reshape, cut], source
 

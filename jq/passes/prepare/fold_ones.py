@@ -31,7 +31,7 @@ class FoldOnes(Pass):
         changed = False
         for op in program.walk():
             if (dims := Dims.match(op)) and not dims.contract:
-                ones = [i for i in (0, 1) if _is_ones(program, op.operation.operands[i])]
+                ones = [i for i in (0, 1) if _is_ones(program, op.operands[i])]
                 if ones:
                     with at(op):
                         replace(op, [_other(op, ones[-1])])
@@ -48,7 +48,7 @@ def _is_ones(program: Program, value: ir.Value) -> bool:
 
 def _other(op: Op, ones: int) -> ir.Value:
     """The operand that is not ones, its axes where the product has them."""
-    operands, result = op.operation.operands, op.operation.results[0]
+    operands, result = op.operands, op.results[0]
     axes = Dims.of(op).result_axes(1 - ones, *(shape_of(v) for v in operands))
     order = sorted(axes, key=axes.__getitem__)
     x = OPS.transpose(operands[1 - ones], order)

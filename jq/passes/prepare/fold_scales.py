@@ -44,7 +44,7 @@ class FoldScales(Pass):
 
 
 def _fold(program: Program, op: Op, rule: Contraction) -> bool:
-    result = op.operation.results[0]
+    result = op.results[0]
     chain = forwards(program, result)
     if not chain.ops or not _pays(chain) or dtype_of(result) != np.float32:
         return False

@@ -34,8 +34,8 @@ class RotateLoops(Pass):
 
 
 def _reads_floats(loop: Op) -> bool:
-    operations = loop.operation.regions[0].blocks[0].operations
-    return any(dtype_of(v).kind in "fV" for op in operations for v in op.operation.operands)
+    operations = loop.regions[0].blocks[0].operations
+    return any(dtype_of(v).kind in "fV" for op in operations for v in op.operands)
 
 
 def _rotate(loop: Op) -> None:

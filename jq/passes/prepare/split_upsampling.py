@@ -41,7 +41,7 @@ class SplitUpsampling(Pass):
         for op in [op for op in program.walk() if Layout.match(op)]:
             if not _shuffles(op, cx.target.device):
                 continue
-            names = constant.weights(op.operation.operands[1])
+            names = constant.weights(op.operands[1])
             if names and _fits(program, op):
                 largest = max(sorted(names), key=lambda n: program.weights[n].size)
                 found.append((largest, _Split.of(op).rewrite(program)))
@@ -67,7 +67,7 @@ def _shuffles(op: Op, device: Device) -> bool:
 
 
 def _fits(program: Program, op: Op) -> bool:
-    layout, result = Layout.of(op), op.operation.results[0]
+    layout, result = Layout.of(op), op.results[0]
     sizes = [shape_of(op.operands[0])[a] for a in layout.input_spatial]
     window = [shape_of(op.operands[1])[a] for a in layout.kernel_spatial]
     return (
@@ -131,8 +131,8 @@ class _Split:
     @staticmethod
     def of(op: Op) -> _Split:
         layout = Layout.of(op)
-        x, w = (shape_of(v) for v in op.operation.operands)
-        y, by = shape_of(op.operation.results[0]), integers(op, "lhs_dilation")
+        x, w = (shape_of(v) for v in op.operands)
+        y, by = shape_of(op.results[0]), integers(op, "lhs_dilation")
         axes = tuple(
             _Axis(x[a], d, w[b], low, y[c])
             for a, b, c, d, (low, _) in zip(
@@ -148,9 +148,9 @@ class _Split:
 
     def rewrite(self, program: Program) -> ir.Value:
         """Replaces the op, and returns the weight that the new one reads."""
-        op, feature, old = self.op, self.layout.output_feature, self.op.operation.results[0]
+        op, feature, old = self.op, self.layout.output_feature, self.op.results[0]
         with at(op):
-            w = self._weight(op.operation.operands[1])
+            w = self._weight(op.operands[1])
             shape = list(shape_of(old))
             for place, axis in zip(self.layout.output_spatial, self.axes, strict=True):
                 shape[place] = axis.blocks
@@ -158,7 +158,7 @@ class _Split:
             padding = np.array([axis.padding for axis in self.axes], np.int64)
             y = like(
                 op,
-                [op.operation.operands[0], w],
+                [op.operands[0], w],
                 shape,
                 dtype_of(old),
                 padding=ir.DenseElementsAttr.get(padding),
@@ -177,7 +177,7 @@ class _Split:
 
     def _added(self, program: Program) -> tuple[np.ndarray | None, ir.Value]:
         """The vector that is added to each result, f32 [O], and the sum."""
-        old, feature = self.op.operation.results[0], self.layout.output_feature
+        old, feature = self.op.results[0], self.layout.output_feature
         chain = forwards(program, old)
         sizes = {a: n for a, n in enumerate(chain.b.shape) if n > 1}
         plain = chain.ops and not (chain.c != 1).any() and dtype_of(old) == np.float32
@@ -189,7 +189,7 @@ class _Split:
     def _weight(self, w: ir.Value) -> ir.Value:
         """The filters of all phases: channels [d, d, ..., O] in the place of O."""
         layout, rank = self.layout, len(shape_of(w))
-        reversal = self.op.operation.attributes.get("window_reversal")
+        reversal = self.op.attributes.get("window_reversal")
         turned = [] if reversal is None else list(ir.DenseBoolArrayAttr(reversal))
         w = _reversed(w, [a for a, r in zip(layout.kernel_spatial, turned, strict=False) if r])
         low, high = [0] * rank, [0] * rank

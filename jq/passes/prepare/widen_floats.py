@@ -71,7 +71,7 @@ class WidenFloats(Pass):
                 _function(program, fn, kept)
         for op in list(program.walk()):
             if op.operation.name == "stablehlo.convert" and (
-                op.operands[0].type == op.operation.results[0].type
+                op.operands[0].type == op.results[0].type
             ):
                 replace(op, [op.operands[0]])
         program.drop_dead()
@@ -85,8 +85,8 @@ def _other(value: ir.Value) -> bool:
 
 def _values(op: Op) -> Iterator[ir.Value]:
     """The values that an op defines: its results, and the arguments of its regions."""
-    yield from op.operation.results
-    for region in op.operation.regions:
+    yield from op.results
+    for region in op.regions:
         for block in region.blocks:
             yield from block.arguments
 
@@ -100,7 +100,7 @@ def _stored(program: Program) -> set[ir.Value]:
         if _other(v) and v not in found:
             found.add(v)
             if maker(v) is not None and match(v.owner) is None:
-                todo.extend(v.owner.operation.operands)
+                todo.extend(v.owner.operands)
     return found
 
 
@@ -108,12 +108,12 @@ def _bits(program: Program) -> set[ir.Value]:
     """Converts what bit ops read and make; gives the values between, which keep their types."""
     found: set[ir.Value] = set()
     for op in [op for op in program.walk() if op.operation.name in BITS]:
-        for i, v in enumerate(op.operation.operands):
+        for i, v in enumerate(op.operands):
             if _other(v):
                 with at(op):
-                    op.operation.operands[i] = _converted(v)
-                found.add(op.operation.operands[i])
-        for v in op.operation.results:
+                    op.operands[i] = _converted(v)
+                found.add(op.operands[i])
+        for v in op.results:
             if _other(v):
                 with at(op, after=True):
                     new = _converted(v)
@@ -132,10 +132,10 @@ def _markers(program: Program) -> set[str]:
     """Rebuilds markers on float32; the names of all their decompositions."""
     for op in list(program.walk()):
         marker = match(op)
-        if marker is not None and any(map(_other, (*op.operands, *op.operation.results))):
+        if marker is not None and any(map(_other, (*op.operands, *op.results))):
             with at(op):
                 replace(op, _rebuilt(program, marker))
-    found = {op.operation.attributes["decomposition"] for op in program.walk() if match(op)}
+    found = {op.attributes["decomposition"] for op in program.walk() if match(op)}
     return {ir.FlatSymbolRefAttr(symbol).value for symbol in found}
 
 
@@ -196,7 +196,7 @@ def _ends(program: Program, block: ir.Block, last: Op) -> None:
     for i, spec in enumerate(program.outputs):
         if _other_name(spec.dtype) and dtype_of(last.operands[i]) == SINGLE:
             with at(last):
-                last.operation.operands[i] = OPS.convert(last.operands[i], _dtype(spec.dtype))
+                last.operands[i] = OPS.convert(last.operands[i], _dtype(spec.dtype))
 
 
 def _dtype(name: str) -> np.dtype[Any]:
@@ -208,7 +208,7 @@ def _other_name(name: str) -> bool:
 
 
 def _op(program: Program, op: Op, kept: set[ir.Value]) -> None:
-    results = list(op.operation.results)
+    results = list(op.results)
     if match(op) or not any(_other(v) and v not in kept for v in _values(op)):
         return
     if op.operation.name == "stablehlo.constant":

@@ -27,11 +27,11 @@ class Carrier:
 
     def run(self, op: Op, index: int) -> bool:
         """Makes an operand of an op a dequantize; False where it is one, or cannot be."""
-        value = op.operation.operands[index]
+        value = op.operands[index]
         found = self._dequantized(value)
         if found is None or found == value:
             return False
-        op.operation.operands[index] = found
+        op.operands[index] = found
         return True
 
     def _dequantized(self, value: ir.Value) -> ir.Value | None:
@@ -51,7 +51,7 @@ class Carrier:
         if rule is None:  # a loop or a branch
             with at(op, after=True):
                 return self._again(value, state)
-        floats = [self._dequantized(v) for v in op.operation.operands]
+        floats = [self._dequantized(v) for v in op.operands]
         markers = [None if v is None else match(v, DEQUANTIZE) for v in floats]
         if all(m is None for m in markers):
             return None

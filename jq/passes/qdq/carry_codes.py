@@ -49,7 +49,7 @@ class CarryCodes(Pass):
         for op in reversed(list(program.walk())):  # inner ones first
             if op.operation.name not in (LOOP, *BRANCHES):
                 continue
-            held = {i: c for i in range(len(op.operation.results)) if (c := _codes(program, op, i))}
+            held = {i: c for i in range(len(op.results)) if (c := _codes(program, op, i))}
             if held:
                 _rebuild(program, op, held)
                 changed = True
@@ -58,11 +58,11 @@ class CarryCodes(Pass):
 
 def _ways(op: Op, index: int) -> list[ir.Value]:
     """The values that result `index` can come from."""
-    regions = list(op.operation.regions)
+    regions = list(op.regions)
     blocks = [r.blocks[0] for r in (regions[1:] if op.operation.name == LOOP else regions)]
     lasts = [b.operations[len(b.operations) - 1] for b in blocks]
-    start = [op.operation.operands[index]] if op.operation.name == LOOP else []
-    return [*start, *(last.operation.operands[index] for last in lasts)]
+    start = [op.operands[index]] if op.operation.name == LOOP else []
+    return [*start, *(last.operands[index] for last in lasts)]
 
 
 def _codes(program: Program, op: Op, index: int) -> Carried | None:
@@ -99,9 +99,9 @@ def _rebuild(program: Program, op: Op, held: dict[int, Carried]) -> None:
     for source, target in zip(old.regions, new.regions, strict=True):
         block = source.blocks[0]
         last = block.operations[len(block.operations) - 1]
-        if last.operation.operands and len(last.operation.operands) == len(types):
-            for i, v in enumerate(_as_codes(list(last.operation.operands), held)):
-                last.operation.operands[i] = v
+        if last.operands and len(last.operands) == len(types):
+            for i, v in enumerate(_as_codes(list(last.operands), held)):
+                last.operands[i] = v
         if loop:
             _take_codes(program, block, held)
         block.append_to(target)

@@ -78,7 +78,7 @@ class _Hoist:
         x = marker.op.operands[0]
         if self._goes_through(x, key):
             codes = self._codes(x, key, marker.tensor)
-            marker.op.operation.results[0].replace_all_uses_with(codes)
+            marker.op.results[0].replace_all_uses_with(codes)
 
     def _goes_through(self, x: ir.Value, key: _Key) -> bool:
         """True if `x` is the result of an op to move through."""
@@ -87,7 +87,7 @@ class _Hoist:
         places = elements(self.program, x.owner)
         if not places or self.everywhere or hash(x.owner.operation) in self.through:
             return bool(places)
-        sources = [x.owner.operation.operands[i] for i in places]
+        sources = [x.owner.operands[i] for i in places]
         computed = [v for v in sources if compute(self.program, v) is None]
         pools = kind_of(x.owner) in ("stablehlo.reduce", "stablehlo.reduce_window")
         more = sum(math.prod(shape_of(v)) for v in computed) > math.prod(shape_of(x))
@@ -120,7 +120,7 @@ class _Hoist:
             places = elements(self.program, op)
             chosen = []
             for i in places:
-                chosen.append((yield self, op.operation.operands[i], key, name))
+                chosen.append((yield self, op.operands[i], key, name))
             with at(op):
                 return select_codes(self.program, op, chosen)
         with place:
@@ -130,7 +130,7 @@ class _Hoist:
         for use in list(x.uses):
             other = match(use.owner, QUANTIZE)
             if other and other.op.operation != codes.owner and _Key.of(self.program, other) == key:
-                other.op.operation.results[0].replace_all_uses_with(codes)
+                other.op.results[0].replace_all_uses_with(codes)
         return codes
 
     def _constant(self, x: np.ndarray, enc: Encoding, out: Output, name: str) -> ir.Value:

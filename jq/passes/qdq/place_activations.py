@@ -50,7 +50,7 @@ class PlaceActivations(Pass):
                 if found is None:
                     found = through_codes(program, op, value, p, f"{op_name(op)}:{index}")
                     shared[op.operation.block, *key] = found
-                op.operation.operands[index] = found
+                op.operands[index] = found
                 changed = True
         program.drop_dead()
         return changed

@@ -33,7 +33,7 @@ class PlaceFloatTypes(Pass):
             dtype = wanted.get(op_name(op))
             if dtype is None:
                 continue
-            operands = list(op.operation.operands)
+            operands = list(op.operands)
             with at(op):
                 for role in rule.roles(op):
                     value = operands[role.index]
@@ -41,7 +41,7 @@ class PlaceFloatTypes(Pass):
                     if key not in shared:
                         shared[key] = OPS.convert(value, dtype)
                     operands[role.index] = shared[key]
-                result = op.operation.results[0]
+                result = op.results[0]
                 total = dtype if len(rule.roles(op)) == 1 else np.dtype(np.float32)
                 new = like(op, operands, shape_of(result), total)
                 new = OPS.convert(new, dtype_of(result))

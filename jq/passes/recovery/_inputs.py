@@ -92,7 +92,7 @@ def find_use(program: Program, op: Op, operand: int) -> Use:
         permutation = integers(value.owner, "permutation")
         pairs = [(permutation[a], b) for a, b in pairs]
         batch = [permutation[a] for a in batch]
-        value = value.owner.operation.operands[0]
+        value = value.owner.operands[0]
     shape = program.weights[name].shape
     pairs.sort()
     inner = [a for a, _ in pairs]

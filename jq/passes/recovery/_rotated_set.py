@@ -95,7 +95,7 @@ class Closure:
 
     def _made(self, op: Op, rotation: Rotation) -> None:
         kind = op.operation.name.removeprefix("stablehlo.")
-        operands = list(op.operation.operands)
+        operands = list(op.operands)
         if kind in ("add", "subtract"):
             for number in (0, 1):
                 self._term(op, number, rotation)
@@ -118,11 +118,11 @@ class Closure:
             self._operand(op, 0, of_operand(self.program, op, rotation))
 
     def _operand(self, op: Op, number: int, rotation: Rotation) -> None:
-        self.require(op.operation.operands[number], rotation, (op, number))
+        self.require(op.operands[number], rotation, (op, number))
 
     def _term(self, op: Op, number: int, rotation: Rotation) -> None:
         """Rotates a term of a sum: a constant gets a rotated copy."""
-        value = op.operation.operands[number]
+        value = op.operands[number]
         constant = constant_of(self.program, value)
         if constant is None:
             self._operand(op, number, rotation)
@@ -132,7 +132,7 @@ class Closure:
             self.constants.append((op.operation, number, rotation))
 
     def _rotated_side(self, op: Op, axis: int) -> int:
-        a, b = op.operation.operands
+        a, b = op.operands
         kind = op.operation.name
         if self._same_along(b, axis):
             return 0
@@ -152,30 +152,30 @@ class Closure:
             return False
         if op.operation.name == "stablehlo.broadcast_in_dim":
             dims = integers(op, "broadcast_dimensions")
-            return axis not in dims or shape_of(op.operation.operands[0])[dims.index(axis)] == 1
-        elementwise = all(shape_of(v) == shape_of(value) for v in op.operation.operands)
+            return axis not in dims or shape_of(op.operands[0])[dims.index(axis)] == 1
+        elementwise = all(shape_of(v) == shape_of(value) for v in op.operands)
         simple = op.operation.name in _POINTWISE and elementwise
-        return simple and all(self._same_along(v, axis, depth - 1) for v in op.operation.operands)
+        return simple and all(self._same_along(v, axis, depth - 1) for v in op.operands)
 
     # What reads a value
 
     def _read(self, op: Op, number: int, rotation: Rotation) -> None:
         if op.operation.block != self.program.body:
             raise Blocked("read inside a loop or a branch")
-        if len(op.operation.results) != 1:
+        if len(op.results) != 1:
             raise Blocked("returned, or an op of several results")
-        kind, operands = op.operation.name.removeprefix("stablehlo."), op.operation.operands
+        kind, operands = op.operation.name.removeprefix("stablehlo."), op.operands
         if kind == "multiply" and operands[0] == operands[1]:
             return self._squared(op, rotation)
         if kind == "multiply" and self._norm(op, number, rotation):
             return None
         if (pair := _summed_with(op, number, rotation.axis)) is not None:
             return self._operand(op, 1 - number, rotation.on(pair))
-        return self.require(op.operation.results[0], of_result(self.program, op, number, rotation))
+        return self.require(op.results[0], of_result(self.program, op, number, rotation))
 
     def _squared(self, op: Op, rotation: Rotation) -> None:
         """Only the sum of squares over all channels may be read."""
-        for use in op.operation.results[0].uses:
+        for use in op.results[0].uses:
             inner = use.owner
             whole = inner.operation.name == "stablehlo.reduce" and rotation.axis in integers(
                 inner, "dimensions"
@@ -185,22 +185,22 @@ class Closure:
 
     def _norm(self, op: Op, number: int, rotation: Rotation) -> bool:
         """A product with a vector of channels that weights after it can take in."""
-        vector = constant_of(self.program, op.operation.operands[1 - number])
+        vector = constant_of(self.program, op.operands[1 - number])
         if vector is None or vector.ndim == 0 or vector.shape[rotation.axis] == 1:
             return False
         if vector.size != vector.shape[rotation.axis]:
             raise Blocked("a constant of several axes")
-        for use in op.operation.results[0].uses:
+        for use in op.results[0].uses:
             reader, k = use.owner, use.operand_number
             pair = _summed_with(reader, k, rotation.axis)
-            other = None if pair is None else reader.operation.operands[1 - k]
+            other = None if pair is None else reader.operands[1 - k]
             name = None if other is None else self.program.weight_name(other)
             if pair is None or name is None or reader.operation.block != self.program.body:
                 raise Blocked("a vector of channels that no weight can take in")
             if sum(1 for _ in self.program.weight(name).uses) != 1:
                 raise Blocked("a weight that something else reads")
             self._operand(reader, 1 - k, rotation.on(pair))
-            rank = len(shape_of(reader.operation.operands[1 - k]))
+            rank = len(shape_of(reader.operands[1 - k]))
             self.scales[name] = vector.reshape([-1 if a == pair else 1 for a in range(rank)])
         self.norms.append((op.operation, number))
         return True

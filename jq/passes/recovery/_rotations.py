@@ -42,8 +42,8 @@ class Rotation:
 
 def of_operand(program: Program, op: Op, rotation: Rotation) -> Rotation:
     """Rotation of operand 0 of a linear op of one operand, given that of its result."""
-    kind, before = op.operation.name.removeprefix("stablehlo."), shape_of(op.operation.operands[0])
-    after = shape_of(op.operation.results[0])
+    kind, before = op.operation.name.removeprefix("stablehlo."), shape_of(op.operands[0])
+    after = shape_of(op.results[0])
     if kind == "transpose":
         return rotation.on(integers(op, "permutation")[rotation.axis])
     if kind == "reshape":
@@ -62,15 +62,15 @@ def of_operand(program: Program, op: Op, rotation: Rotation) -> Rotation:
     whole = (
         kind in ("slice", "pad", "dynamic_slice") and before[rotation.axis] == after[rotation.axis]
     )
-    if whole and (kind != "pad" or constant_of(program, op.operation.operands[1]) == 0):
+    if whole and (kind != "pad" or constant_of(program, op.operands[1]) == 0):
         return rotation
     raise Blocked(f"{kind} is no linear map that is known")
 
 
 def of_result(program: Program, op: Op, number: int, rotation: Rotation) -> Rotation:
     """Rotation of a result, given that of operand `number`."""
-    kind, before = op.operation.name.removeprefix("stablehlo."), shape_of(op.operation.operands[0])
-    after = shape_of(op.operation.results[0]) if len(op.operation.results) == 1 else ()
+    kind, before = op.operation.name.removeprefix("stablehlo."), shape_of(op.operands[0])
+    after = shape_of(op.results[0]) if len(op.results) == 1 else ()
     if kind in ("add", "subtract", "negate", "convert", "concatenate", "multiply", "divide"):
         return rotation  # its other operands are asked where it is made
     if kind == "select" and number:
@@ -102,8 +102,8 @@ def of_result(program: Program, op: Op, number: int, rotation: Rotation) -> Rota
 
 def _gathered(op: Op) -> dict[int, int]:
     """Axes of a gather's result that are whole axes of its table."""
-    d = stablehlo.GatherDimensionNumbers(op.operation.attributes["dimension_numbers"])
-    table, sizes = shape_of(op.operation.operands[0]), integers(op, "slice_sizes")
+    d = stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
+    table, sizes = shape_of(op.operands[0]), integers(op, "slice_sizes")
     gone = {*d.collapsed_slice_dims, *d.operand_batching_dims}
     kept = [a for a in range(len(table)) if a not in gone]
     pairs = zip(d.offset_dims, kept, strict=True)

@@ -191,7 +191,7 @@ def _apply(program: Program, i: Input, s: np.ndarray) -> None:
             vector = program.add_weight(f"{name}:inverse", inverse.astype(dtype))
             value = OPS.mul(i.value, OPS.broadcast(vector, shape_of(i.value), [i.axis]))
         for op, operand in i.readers:
-            op.operation.operands[operand] = value
+            op.operands[operand] = value
     for weight, channels in i.channels.items():
         old = np.asarray(program.weights[weight])
         program.weights[weight] = (old * s[channels]).astype(old.dtype)

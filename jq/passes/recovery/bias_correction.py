@@ -169,18 +169,18 @@ def _measure(program: Program, op: Op, w: Wanted, quantized: ir.Value) -> list[i
 def user_with_bias(program: Program, op: Op) -> tuple[Any, int, np.ndarray] | None:
     """The `add` of a constant that alone reads a result: it, the number of the constant operand,
     and its value with 1 along axes that it repeats itself along."""
-    result = op.operation.results[0]
+    result = op.results[0]
     user = only_user(result)
     if user is None or user.operation.name != "stablehlo.add":
         return None
-    number = 1 if user.operation.operands[0] == result else 0
-    old = constant_of(program, user.operation.operands[number])
+    number = 1 if user.operands[0] == result else 0
+    old = constant_of(program, user.operands[number])
     return None if old is None else (user.operation, number, old)
 
 
 def _add(program: Program, op: Op, vector: np.ndarray) -> None:
     """Adds a constant to a result, as part of its bias where it has one."""
-    result, found = op.operation.results[0], user_with_bias(program, op)
+    result, found = op.results[0], user_with_bias(program, op)
     if found is not None:
         user, number, old = found
         with at(user):
@@ -192,7 +192,7 @@ def _add(program: Program, op: Op, vector: np.ndarray) -> None:
 
 
 def _constant(program: Program, op: Op, array: np.ndarray) -> ir.Value:
-    result = op.operation.results[0]
+    result = op.results[0]
     array = compact(np.asarray(array)).astype(dtype_of(result))
     axes: Sequence[int] = [a for a, n in enumerate(array.shape) if n > 1]
     weight = program.add_weight(

@@ -111,9 +111,9 @@ def _inside_norm(program: Program, value: ir.Value, axis: int) -> ir.Value:
     if op is None:
         return value
     for number in (0, 1):
-        vector = constant_of(program, op.operation.operands[1 - number])
+        vector = constant_of(program, op.operands[1 - number])
         if vector is not None and vector.ndim and vector.shape[axis] > 1:
-            return op.operation.operands[number]
+            return op.operands[number]
     return value
 
 
@@ -139,9 +139,9 @@ def _sizes(value: ir.Value, width: int) -> list[int]:
     sizes = [width]
     for _ in range(DEPTH):
         op = maker(value)
-        if op is None or not op.operation.operands:
+        if op is None or not op.operands:
             break
-        value = op.operation.operands[0]
+        value = op.operands[0]
         sizes += [n for n in shape_of(value)[-1:] if n not in sizes and width % n == 0 and n > 1]
         if op.operation.name not in ("stablehlo.reshape", "stablehlo.transpose"):
             break

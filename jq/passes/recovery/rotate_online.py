@@ -204,7 +204,7 @@ def _apply(program: Program, i: Input, most: int) -> None:
     with at(i.readers[0][0]):
         value = transform(i.value, i.axis, most)
     for op, operand in i.readers:
-        op.operation.operands[operand] = value
+        op.operands[operand] = value
     for name in i.channels:
         axis, old = own_axis(i, name), np.asarray(program.weights[name])
         assert axis is not None

@@ -70,7 +70,7 @@ class Extreme(Selecting):
 
     def _bound(self, program: Program, op: Op) -> tuple[int, float] | None:
         """Number of the operand that is a bound, and the bound."""
-        for i, value in enumerate(op.operation.operands):
+        for i, value in enumerate(op.operands):
             if (bound := splat_of(program, value)) is not None:
                 return i, bound
         return None
@@ -83,7 +83,7 @@ class Extreme(Selecting):
     def carry(self, program: Program, op: Op, markers: Sequence[Marker | None]) -> ir.Value | None:
         if (found := self._bound(program, op)) is None:
             return super().carry(program, op, markers)
-        marker, bound = markers[1 - found[0]], op.operation.operands[found[0]]
+        marker, bound = markers[1 - found[0]], op.operands[found[0]]
         return marker and with_bound(program, marker, bound, upper=self.upper)
 
 
@@ -99,7 +99,7 @@ class Clamp(OpRule):
     op, limits = "clamp", True
 
     def encoded(self, program: Program, op: Op, states: Sequence[State]) -> State:
-        low, _, high = op.operation.operands
+        low, _, high = op.operands
         bounds = splat_of(program, low), splat_of(program, high)
         if bounds[0] is None or bounds[1] is None:
             return FLOAT
@@ -108,7 +108,7 @@ class Clamp(OpRule):
     def carry(self, program: Program, op: Op, markers: Sequence[Marker | None]) -> ir.Value | None:
         if (marker := markers[1]) is None:
             return None
-        low, _, high = op.operation.operands
+        low, _, high = op.operands
         inner = with_bound(program, marker, low, upper=False)
         limited = match(inner, DEQUANTIZE)
         return limited and with_bound(program, limited, high, upper=True)

@@ -41,7 +41,7 @@ class Convolution(Contraction):
     feature_map = True
 
     def geometry(self, op: Op) -> Geometry:
-        d, (x, kernel) = Layout.of(op), (shape_of(v) for v in op.operation.operands)
+        d, (x, kernel) = Layout.of(op), (shape_of(v) for v in op.operands)
         window = tuple(kernel[a] for a in d.kernel_spatial)
         return Geometry(
             window=window,
@@ -116,7 +116,7 @@ class Convolution(Contraction):
         return self.result_axes(op, index) if is_plain(op) else {}
 
     def details(self, op: Op) -> dict[str, Any]:
-        layout, ones = Layout.of(op), [1] * (len(shape_of(op.operation.operands[0])) - 2)
+        layout, ones = Layout.of(op), [1] * (len(shape_of(op.operands[0])) - 2)
         reversal = attributes_of(op).get("window_reversal")
         if groups_of(op, "batch_group_count") != 1:
             raise ValueError("a convolution with batch groups is not replayed")

@@ -35,10 +35,10 @@ class DotGeneral(Contraction):
     any_order = True
 
     def applies(self, op: Op) -> bool:
-        return PLAIN not in op.operation.attributes
+        return PLAIN not in op.attributes
 
     def geometry(self, op: Op) -> Geometry:
-        dims, (lhs, rhs) = Dims.of(op), (shape_of(x) for x in op.operation.operands)
+        dims, (lhs, rhs) = Dims.of(op), (shape_of(x) for x in op.operands)
         depth = math.prod(lhs[a] for a, _ in dims.contract)
         width = math.prod(rhs[a] for a in dims.free(1, len(rhs)))
         batch = math.prod(lhs[a] for a, _ in dims.batch)
@@ -93,14 +93,14 @@ class DotGeneral(Contraction):
         return {pair[index]: pair[1 - index] for pair in Dims.of(op).contract}
 
     def linear_axes(self, op: Op, index: int) -> dict[int, int]:
-        shapes = [shape_of(v) for v in op.operation.operands]
+        shapes = [shape_of(v) for v in op.operands]
         free = Dims.of(op).free(index, len(shapes[index]))
         axes = Dims.of(op).result_axes(index, *shapes)
         return {own: axes[own] for own in free}
 
     def details(self, op: Op) -> dict[str, Any]:
         """The product as `einsum` writes it."""
-        ranks = [len(shape_of(v)) for v in op.operation.operands]
+        ranks = [len(shape_of(v)) for v in op.operands]
         return {"einsum": Dims.of(op).einsum(*ranks)}
 
     def matrices(self, product: WeightProduct) -> Matrices:

@@ -30,7 +30,7 @@ class Multiply(OpRule):
     def factor(self, program: Program, op: Op) -> tuple[int, np.ndarray] | None:
         """Number of the operand that is multiplied, and by what: size 1 along every axis on which
         it does not depend."""
-        for i, value in enumerate(op.operation.operands):
+        for i, value in enumerate(op.operands):
             if (found := constant_of(program, value)) is not None:
                 return 1 - i, found.astype(np.float32)
         return None
@@ -50,7 +50,7 @@ class Multiply(OpRule):
         if not state.whole or len(axes) > 1:
             return FLOAT
         scaled = state.of_shape(state.encoding.shape, axes)
-        return replace(scaled, scale=None, origin=(op.operation.results[0],))
+        return replace(scaled, scale=None, origin=(op.results[0],))
 
     def carry(self, program: Program, op: Op, markers: Sequence[Marker | None]) -> ir.Value | None:
         found = self.factor(program, op)
@@ -83,7 +83,7 @@ class Divide(Multiply):
     op = "divide"
 
     def factor(self, program: Program, op: Op) -> tuple[int, np.ndarray] | None:
-        by = constant_of(program, op.operation.operands[1])
+        by = constant_of(program, op.operands[1])
         return None if by is None or not by.all() else (0, np.float32(1) / by.astype(np.float32))
 
 

@@ -23,7 +23,7 @@ class Gather(Contraction):
     op = "gather"
 
     def roles(self, op: Op) -> tuple[Role, ...]:
-        d = stablehlo.GatherDimensionNumbers(op.operation.attributes["dimension_numbers"])
+        d = stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
         rank = len(shape_of(op.operands[0]))
         read = frozenset(range(rank)) - set(d.start_index_map) - set(d.operand_batching_dims)
         return (Role(0, read, max(read, default=None)),)
@@ -35,8 +35,8 @@ class Gather(Contraction):
         return (0,)
 
     def encoded(self, program: Program, op: Op, states: Sequence[State]) -> State:
-        chosen = [(op.operation.operands[0], states[0])]
-        return common(program, chosen, shape_of(op.operation.results[0]))
+        chosen = [(op.operands[0], states[0])]
+        return common(program, chosen, shape_of(op.results[0]))
 
     def carry(self, program: Program, op: Op, markers: Sequence[Marker | None]) -> ir.Value | None:
         return carry_codes(self, program, op, markers)
@@ -45,7 +45,7 @@ class Gather(Contraction):
         return 1
 
     def decline(self, op: Op) -> str | None:
-        d = stablehlo.GatherDimensionNumbers(op.operation.attributes["dimension_numbers"])
+        d = stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
         table, sizes = shape_of(op.operands[0]), integers(op, "slice_sizes")
         whole = all(n == s for a, (n, s) in enumerate(zip(table, sizes, strict=True)) if a)
         if list(d.start_index_map) != [0] or list(d.collapsed_slice_dims) != [0] or not whole:
@@ -56,7 +56,7 @@ class Gather(Contraction):
 
     def lower(self, program: Program, op: Op, markers: Sequence[Marker | None]) -> ir.Value | None:
         marker, result = markers[0], shape_of(op.results[0])
-        d = stablehlo.GatherDimensionNumbers(op.operation.attributes["dimension_numbers"])
+        d = stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
         lead = len(result) - len(d.offset_dims)  # axes that come from the indices
         if marker is None or self.decline(op) or list(d.offset_dims) != [*range(lead, len(result))]:
             return None

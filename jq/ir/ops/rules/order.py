@@ -30,13 +30,13 @@ class Sort(OpRule):
     op = "sort"
 
     def applies(self, op: Op) -> bool:
-        return len(op.operation.operands) == 1 and direction(op) is not None
+        return len(op.operands) == 1 and direction(op) is not None
 
     def axis(self, op: Op) -> int:
         return integer(op, "dimension")
 
     def of_one_type(self, op: Op) -> tuple[int, ...]:
-        return tuple(range(len(op.operation.operands)))
+        return tuple(range(len(op.operands)))
 
     def encoded(self, program: Program, op: Op, states: Sequence[State]) -> State:
         state = states[0]
@@ -69,28 +69,28 @@ class TopK(Sort):
         return ()  # it is written as a sort and a slice
 
     def axis(self, op: Op) -> int:
-        return len(shape_of(op.operation.operands[0])) - 1
+        return len(shape_of(op.operands[0])) - 1
 
     def ordered(self, op: Op, state: Encoded) -> State:
-        shape = shape_of(op.operation.results[0])
+        shape = shape_of(op.results[0])
         return state.of_shape(shape, [a for a, n in enumerate(state.encoding.grid) if n > 1])
 
     def carry(self, program: Program, op: Op, markers: Sequence[Marker | None]) -> ir.Value | None:
         if (marker := markers[0]) is None:
             return None
         codes = sorted_codes(marker.parts["codes"], self.axis(op), "GT")
-        shape = shape_of(op.operation.results[0])
+        shape = shape_of(op.results[0])
         return _moved(program, marker, OPS.slice(codes, [0] * len(shape), shape))
 
 
 def direction(op: Op) -> str | None:
     """`LT` or `GT` for a sort by the numbers themselves; None for any other order."""
-    block = op.operation.regions[0].blocks[0]
-    compare = maker(list(block.operations)[-1].operation.operands[0], "stablehlo.compare")
+    block = op.regions[0].blocks[0]
+    compare = maker(list(block.operations)[-1].operands[0], "stablehlo.compare")
     if compare is None:
         return None
-    how = str(compare.operation.attributes["comparison_direction"]).split()[-1].rstrip(">")
-    pairs = zip(compare.operation.operands, block.arguments, strict=False)
+    how = str(compare.attributes["comparison_direction"]).split()[-1].rstrip(">")
+    pairs = zip(compare.operands, block.arguments, strict=False)
     return how if how in ("LT", "GT") and all(_is(v, x) for v, x in pairs) else None
 
 
@@ -104,7 +104,7 @@ def _is(value: ir.Value, x: ir.Value) -> bool:
         if (op := maker(value)) is None:
             return False
         if op.operation.name in CANONICAL:
-            waiting += op.operation.operands
+            waiting += op.operands
             continue
         array = dense_array(value) if op.operation.name == "stablehlo.constant" else None
         if array is None or np.nan_to_num(array.astype(np.float32)).any():

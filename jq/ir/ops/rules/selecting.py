@@ -38,11 +38,11 @@ class Selecting(OpRule):
         return self.of_one_type(op)
 
     def encoded(self, program: Program, op: Op, states: Sequence[State]) -> State:
-        operands, places = list(op.operation.operands), self.elements(program, op)
+        operands, places = list(op.operands), self.elements(program, op)
         if not places:
             return FLOAT  # it computes
         chosen = [(operands[i], states[i]) for i in places]
-        return common(program, chosen, shape_of(op.operation.results[0]))
+        return common(program, chosen, shape_of(op.results[0]))
 
     def carry(self, program: Program, op: Op, markers: Sequence[Marker | None]) -> ir.Value | None:
         return carry_codes(self, program, op, markers)
@@ -55,7 +55,7 @@ def carry_codes(
     first = next(m for m in markers if m is not None)
     codes = []
     for i in rule.elements(program, op):
-        value, marker = op.operation.operands[i], markers[i]
+        value, marker = op.operands[i], markers[i]
         found = marker.parts["codes"] if marker else constant_codes(program, value, first)
         if found is None:
             return None
@@ -130,7 +130,7 @@ class BroadcastInDim(Selecting):
 
     def orders(self, op: Op, index: int, order: Order) -> Orders | None:
         """The operand's axes stay in the order of the result's; it would be a transpose else."""
-        dims, rank = integers(op, "broadcast_dimensions"), len(shape_of(op.operation.results[0]))
+        dims, rank = integers(op, "broadcast_dimensions"), len(shape_of(op.results[0]))
         if index == RESULT:
             result = order
             operand = tuple(sorted(range(len(dims)), key=lambda a: order.index(dims[a])))
@@ -153,7 +153,7 @@ class Reduce(Selecting):
 
     def orders(self, op: Op, index: int, order: Order) -> Orders | None:
         """From an operand's; a result says nothing of the axes that are summed."""
-        results, dims = op.operation.results, integers(op, "dimensions")
+        results, dims = op.results, integers(op, "dimensions")
         if index == RESULT:
             return None
         kept = [a for a in range(len(order)) if a not in dims]

@@ -44,7 +44,7 @@ class Negate(Sign):
         if state.encoding.scheme == "symmetric":
             return FLOAT
         if state.scale is None:
-            return replace(state, origin=(op.operation.results[0],))
+            return replace(state, origin=(op.results[0],))
         return replace(state, zero_point=ends - state.zero_point)
 
     def carry(self, program: Program, op: Op, markers: Sequence[Marker | None]) -> ir.Value | None:

@@ -220,4 +220,4 @@ def _lower(program: Program, chain: _Chain) -> None:
         for value in values:
             while (between := maker(value, "stablehlo.reshape")) and not users(value):
                 value = between.operands[0]
-                between.operation.erase()
+                between.erase()

@@ -29,12 +29,12 @@ def fold_factors(program: Program) -> None:
     """Evaluates them; those that are constants already stay as they are."""
     constant, found = Constant(program), dict[Any, None]()
     for op in program.walk():
-        if op.operation.name not in SCALED or not constant.weights(op.operation.results[0]):
+        if op.operation.name not in SCALED or not constant.weights(op.results[0]):
             continue
-        size = math.prod(shape_of(op.operation.results[0]))
-        for value in op.operation.operands:
+        size = math.prod(shape_of(op.results[0]))
+        for value in op.operands:
             spread = maker(value, "stablehlo.broadcast_in_dim")
-            factor = None if spread is None else spread.operation.operands[0]
+            factor = None if spread is None else spread.operands[0]
             if factor is None or FEWER * math.prod(shape_of(factor)) > size:
                 continue
             if _of_codes(program, factor, constant) and compute(program, factor) is None:

@@ -55,10 +55,10 @@ def whole_lookups(program: Program) -> list[Lookup]:
     done, first = dict[Key, _Decoder](), program.body.operations[0]
     for op in list(program.walk()):
         key = key_of(program, op)
-        if key is None or dtype_of(op.operation.operands[0]).name in FLOATS:
+        if key is None or dtype_of(op.operands[0]).name in FLOATS:
             continue
         decoder = done.setdefault(key, _Decoder(program, key, op, first))
-        found += decoder.lookups(op.operation.results[0])
+        found += decoder.lookups(op.results[0])
     return found
 
 
@@ -81,7 +81,7 @@ class _Decoder:
             if value in seen:
                 continue
             seen.add(value)
-            results = [list(use.owner.operation.results) for use in value.uses]
+            results = [list(use.owner.results) for use in value.uses]
             inside = [r[0] for r in results if len(r) == 1 and self.whole(r[0])]
             waiting += inside
             last = not results or len(inside) < len(results)
@@ -102,9 +102,9 @@ class _Decoder:
         if op is None:
             return None
         if key_of(self.program, op) == self.key:
-            table = op.operation.operands[0]
+            table = op.operands[0]
             return Whole(table, len(shape_of(value)) - len(shape_of(table)) + 1)
-        name, operands = op.operation.name.removeprefix("stablehlo."), list(op.operation.operands)
+        name, operands = op.operation.name.removeprefix("stablehlo."), list(op.operands)
         wholes = [self.whole(v) for v in operands]
         known = [w for w in wholes if w is not None]
         if not known or any(w.lead != known[0].lead for w in known):
@@ -143,7 +143,7 @@ class _Decoder:
     def _looked_up(self, value: ir.Value, whole: Whole) -> ir.Value:
         """A value as what its index finds in the whole."""
         rest, name = whole.rest, string_attr(self.op, NAME)
-        dtype, operands = dtype_of(value), list(self.op.operation.operands)
+        dtype, operands = dtype_of(value), list(self.op.operands)
         with at(value.owner, after=True):
             attrs: dict[str, ir.Attribute] = {"slice_sizes": i64_array([1, *rest])}
             if name:
@@ -153,10 +153,8 @@ class _Decoder:
                 starts = [self.key.index, *[zero] * len(rest)]
                 found = like(self.op, [whole.value, *starts], [1, *rest], dtype, **attrs)
             else:
-                d = stablehlo.GatherDimensionNumbers(
-                    self.op.operation.attributes["dimension_numbers"]
-                )
-                result = shape_of(self.op.operation.results[0])
+                d = stablehlo.GatherDimensionNumbers(self.op.attributes["dimension_numbers"])
+                result = shape_of(self.op.results[0])
                 lead = list(result[: len(result) - len(list(d.offset_dims))])
                 attrs["dimension_numbers"] = stablehlo.GatherDimensionNumbers.get(
                     offset_dims=[*range(len(lead), len(lead) + len(rest))],

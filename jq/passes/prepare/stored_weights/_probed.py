@@ -53,10 +53,8 @@ def float_sources(op: Op) -> list[ir.Value]:
 
 def _given(chain: list[Op]) -> list[ir.Value]:
     """The values that a chain reads and does not make."""
-    made = {o.operation.results[0] for o in chain}
-    return [
-        v for v in dict.fromkeys(v for o in chain for v in o.operation.operands) if v not in made
-    ]
+    made = {o.results[0] for o in chain}
+    return [v for v in dict.fromkeys(v for o in chain for v in o.operands) if v not in made]
 
 
 def _chain(op: Op) -> list[Op]:
@@ -67,13 +65,13 @@ def _chain(op: Op) -> list[Op]:
         if each.operation in found or not _is_pointwise(each):
             continue
         found[each.operation] = each
-        makers = (maker(v) for v in each.operation.operands)
+        makers = (maker(v) for v in each.operands)
         todo += [m for m in makers if m is not None]
     return [o for o in op.operation.block.operations if o.operation in found]
 
 
 def _is_pointwise(op: Op) -> bool:
-    shapes = [shape_of(v) for v in (*op.operation.operands, *op.operation.results)]
+    shapes = [shape_of(v) for v in (*op.operands, *op.results)]
     return kind_of(op) in CHAIN and len(shapes) > 1 and shapes[0] == shapes[-1]
 
 
@@ -82,10 +80,10 @@ def _codes(op: Op, chain: list[Op], codes_of: Codes) -> tuple[ir.Value, ir.Value
     codes."""
     given = _given(chain)
     turned = [o for o in chain if kind_of(o) == "stablehlo.convert"]
-    whole = [v for o in turned if (v := o.operation.operands[0]) in given]
+    whole = [v for o in turned if (v := o.operands[0]) in given]
     found = [(v, v) for v in dict.fromkeys(whole) if dtype_of(v).kind in "iu" and not _is_spread(v)]
     found += [(v, codes_of[v]) for v in given if v in codes_of]
-    size = math.prod(shape_of(op.operation.results[0]))
+    size = math.prod(shape_of(op.results[0]))
     found = [(v, codes) for v, codes in found if math.prod(shape_of(v)) == size]
     return found[0] if len(found) == 1 else None
 
@@ -102,5 +100,5 @@ def _computed(chain: list[Op], source: ir.Value, number: int) -> ir.Value:
         copy = op.operation.clone()
         for i, value in enumerate(copy.operands):
             copy.operands[i] = known.get(value, value)
-        known[op.operation.results[0]] = copy.results[0]
-    return OPS.convert(known[chain[-1].operation.results[0]], np.float32)
+        known[op.results[0]] = copy.results[0]
+    return OPS.convert(known[chain[-1].results[0]], np.float32)

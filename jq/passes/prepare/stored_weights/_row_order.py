@@ -61,9 +61,9 @@ def products(value: ir.Value, axis: int) -> Steps[list[tuple[Op, int, int]] | No
     found: list[tuple[Op, int, int]] = []
     for op in users(value):
         if kind_of(op) == "stablehlo.transpose":
-            after = yield op.operation.results[0], list(integers(op, "permutation")).index(axis)
+            after = yield op.results[0], list(integers(op, "permutation")).index(axis)
         elif kind_of(op) == "stablehlo.convert":
-            after = yield op.operation.results[0], axis
+            after = yield op.results[0], axis
         else:
             after = _product(op, value, axis)
         if after is None:
@@ -73,7 +73,7 @@ def products(value: ir.Value, axis: int) -> Steps[list[tuple[Op, int, int]] | No
 
 
 def _product(op: Op, value: ir.Value, axis: int) -> list[tuple[Op, int, int]] | None:
-    rule, operands = rule_of(op), list(op.operation.operands)
+    rule, operands = rule_of(op), list(op.operands)
     if not isinstance(rule, Contraction) or len(operands) != 2 or operands.count(value) != 1:
         return None
     index = operands.index(value)
@@ -85,8 +85,8 @@ def reorder(found: Sequence[tuple[Op, int, int]], order: RowOrder) -> None:
     """Puts what is summed with the rows in their order."""
     for op, index, axis in found:
         with at(op):
-            picked = _picked(op.operation.operands[index], order.rows, axis, string_attr(op, NAME))
-            op.operation.operands[index] = picked
+            picked = _picked(op.operands[index], order.rows, axis, string_attr(op, NAME))
+            op.operands[index] = picked
 
 
 def _picked(x: ir.Value, rows: np.ndarray, axis: int, name: str | None) -> ir.Value:

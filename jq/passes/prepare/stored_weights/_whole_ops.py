@@ -42,7 +42,7 @@ def of_each(op: Op, parts: Sequence[ir.Value], first: Whole) -> Whole | None:
     shape = shape_of(first.value)
     if any(shape_of(p) != shape for p in parts):
         return None
-    return Whole(like(op, parts, shape, dtype_of(op.operation.results[0])), first.lead)
+    return Whole(like(op, parts, shape, dtype_of(op.results[0])), first.lead)
 
 
 def concatenated(op: Op, parts: Sequence[ir.Value], lead: int) -> Whole | None:
@@ -56,7 +56,7 @@ def concatenated(op: Op, parts: Sequence[ir.Value], lead: int) -> Whole | None:
 
 
 def _reshaped(op: Op, w: Whole) -> Whole | None:
-    before, after = shape_of(op.operation.operands[0]), shape_of(op.operation.results[0])
+    before, after = shape_of(op.operands[0]), shape_of(op.results[0])
     outer = math.prod(before[: w.lead])
     lead = next((n for n in range(len(after) + 1) if math.prod(after[:n]) == outer), None)
     if lead is None or not math.prod(after):
@@ -76,8 +76,8 @@ def _transposed(op: Op, w: Whole) -> Whole | None:
 
 
 def _broadcast(op: Op, w: Whole) -> Whole | None:
-    dims, before = list(integers(op, "broadcast_dimensions")), shape_of(op.operation.operands[0])
-    after = shape_of(op.operation.results[0])
+    dims, before = list(integers(op, "broadcast_dimensions")), shape_of(op.operands[0])
+    after = shape_of(op.results[0])
     if dims[: w.lead] != list(range(w.lead)) or before[: w.lead] != after[: w.lead]:
         return None
     shape = [shape_of(w.value)[0], *after[w.lead :]]
@@ -87,7 +87,7 @@ def _broadcast(op: Op, w: Whole) -> Whole | None:
 
 
 def _cut(op: Op, w: Whole) -> Whole | None:
-    before, after = shape_of(op.operation.operands[0]), shape_of(op.operation.results[0])
+    before, after = shape_of(op.operands[0]), shape_of(op.results[0])
     if before[: w.lead] != after[: w.lead]:
         return None
     count = shape_of(w.value)[0]
@@ -98,8 +98,8 @@ def _cut(op: Op, w: Whole) -> Whole | None:
 
 
 def _bits(op: Op, w: Whole) -> Whole | None:
-    result = op.operation.results[0]
-    if len(shape_of(op.operation.operands[0])) == w.lead or len(shape_of(result)) < w.lead:
+    result = op.results[0]
+    if len(shape_of(op.operands[0])) == w.lead or len(shape_of(result)) < w.lead:
         return None
     shape = [shape_of(w.value)[0], *shape_of(result)[w.lead :]]
     return Whole(like(op, [w.value], shape, dtype_of(result)), w.lead)
@@ -107,9 +107,9 @@ def _bits(op: Op, w: Whole) -> Whole | None:
 
 def from_table(program: Program, op: Op, w: Whole) -> Whole | None:
     """Numbers of a table that is the same for all; the indices are what was looked up."""
-    table = evaluate(program, op.operation.operands[0])
-    d = stablehlo.GatherDimensionNumbers(op.operation.attributes["dimension_numbers"])
-    result, shift = op.operation.results[0], 1 - w.lead
+    table = evaluate(program, op.operands[0])
+    d = stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
+    result, shift = op.results[0], 1 - w.lead
     if table is None or any(a < w.lead for a in d.offset_dims) or list(d.operand_batching_dims):
         return None
     numbers = stablehlo.GatherDimensionNumbers.get(

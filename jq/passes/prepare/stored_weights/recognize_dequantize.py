@@ -85,7 +85,7 @@ def _store_marked(program: Program) -> bool:
             parts["zero_point"] = fmt.pack(data["zero_point"], enc)
         source = source_of(program, marker.parts["codes"])
         name = source or marker.tensor or "constant"
-        dtype = dtype_of(marker.op.operation.results[0])
+        dtype = dtype_of(marker.op.results[0])
         replace(marker.op, [once.get(program, name, enc, parts, dtype)])
     erase_dead(program)  # what has quantized them
     return bool(once.known)
@@ -161,7 +161,7 @@ def _codes(program: Program, value: ir.Value) -> tuple[ir.Value, np.ndarray] | N
         owner = maker(value)
         if owner is None:
             return None
-        name, operands = owner.operation.name, owner.operation.operands
+        name, operands = owner.operation.name, owner.operands
         if name == "stablehlo.subtract" and not subtracted:
             offset = evaluate(program, operands[1])
             if offset is None or not np.array_equal(offset, np.rint(offset)):

@@ -50,9 +50,9 @@ class RecognizeProducts(Pass):
         for op, rule in list(contractions(program)):
             if len(rule.roles(op)) < 2:
                 continue
-            codes = [_codes(v) for v in op.operation.operands]
+            codes = [_codes(v) for v in op.operands]
             known = [v for v in codes if v is not None]
-            if len(known) == 2 and dtype_of(op.operation.results[0]) == np.int32:
+            if len(known) == 2 and dtype_of(op.results[0]) == np.int32:
                 found.append((op, rule, known))
             else:
                 changed |= _widen(op)
@@ -70,13 +70,13 @@ class RecognizeProducts(Pass):
 
 def _widen(op: Op) -> bool:
     """Operands of 8 bits and less in the float type of the result."""
-    wide = dtype_of(op.operation.results[0])
-    kinds = [dtype_of(v) for v in op.operation.operands]
+    wide = dtype_of(op.results[0])
+    kinds = [dtype_of(v) for v in op.operands]
     if wide.kind not in "fV" or not any(k.kind == "V" and k.itemsize == 1 for k in kinds):
         return False
     with at(op):
-        for i, value in enumerate(list(op.operation.operands)):
-            op.operation.operands[i] = OPS.convert(value, wide)
+        for i, value in enumerate(list(op.operands)):
+            op.operands[i] = OPS.convert(value, wide)
     return True
 
 
@@ -89,7 +89,7 @@ def _codes(value: ir.Value) -> ir.Value | None:
         op = maker(value, "stablehlo.convert")
         if op is None:
             break
-        value = op.operation.operands[0]
+        value = op.operands[0]
     return found
 
 
@@ -108,7 +108,7 @@ def _constants(program: Program, codes: list[ir.Value]) -> dict[ir.Value, np.nda
 
 def _fits(op: Op, terms: int, codes: list[ir.Value], data: dict[ir.Value, np.ndarray]) -> bool:
     """True if int32 holds every sum and, where integers are what is read, float32 as well."""
-    readers = [use.owner.operation for use in op.operation.results[0].uses]
+    readers = [use.owner.operation for use in op.results[0].uses]
     largest = [
         int(np.abs(data[v].astype(np.int64)).max(initial=0)) if v in data else _most(v)
         for v in codes
@@ -122,15 +122,13 @@ def _most(codes: ir.Value) -> int:
 
 
 def _to_float(op: Op) -> bool:
-    return (
-        op.operation.name == "stablehlo.convert" and dtype_of(op.operation.results[0]).kind in "fV"
-    )
+    return op.operation.name == "stablehlo.convert" and dtype_of(op.results[0]).kind in "fV"
 
 
 def _replace(
     program: Program, op: Op, codes: list[ir.Value], data: dict[ir.Value, np.ndarray]
 ) -> None:
-    result = op.operation.results[0]
+    result = op.results[0]
     with at(op):
         operands = [
             _values(program, v, data.get(v), f"{op_name(op)}:{i}") for i, v in enumerate(codes)
@@ -142,7 +140,7 @@ def _replace(
             reader.erase()
         if any(True for _ in result.uses):
             result.replace_all_uses_with(OPS.convert(product, np.int32))
-    op.operation.erase()
+    op.erase()
 
 
 def _values(program: Program, codes: ir.Value, data: np.ndarray | None, name: str) -> ir.Value:

@@ -43,9 +43,9 @@ class Facts:
     def of(program: Program) -> Facts:
         known = set(list(program.body.arguments)[len(program.inputs) :])
         for op in program.body.operations:
-            plain = not list(op.operation.regions) or kind_of(op).startswith("stablehlo.reduce")
-            if plain and known.issuperset(op.operation.operands):
-                known.update(op.operation.results)
+            plain = not list(op.regions) or kind_of(op).startswith("stablehlo.reduce")
+            if plain and known.issuperset(op.operands):
+                known.update(op.results)
         return Facts(program.body, known)
 
     def uses(self, value: ir.Value) -> list[ir.OpOperand]:
@@ -72,11 +72,11 @@ class Region:
     def around(transpose: Op, facts: Facts, *, behind: bool) -> Region:
         """The region to store as the operand is (`behind`), or in front of it as the result is."""
         order = integers(transpose, "permutation")
-        region = Region(block_of(transpose.operation.results[0]), facts)
+        region = Region(block_of(transpose.results[0]), facts)
         if behind:
-            region._grow(transpose.operation.results[0], inverse(order))
+            region._grow(transpose.results[0], inverse(order))
         else:
-            region._grow(transpose.operation.operands[0], order)
+            region._grow(transpose.operands[0], order)
         return region
 
     def known(self, value: ir.Value) -> bool:

@@ -44,8 +44,8 @@ def _absorb(op: Op, side: int) -> bool:
     moved = dims.map_side(side, order)
     if moved.free(side, rank) != [order[a] for a in before]:
         return False
-    source = owner.operation.operands[0]
+    source = owner.operands[0]
     with context():
-        op.operation.attributes["dot_dimension_numbers"] = moved.attribute()
-    op.operation.operands[side] = source
+        op.attributes["dot_dimension_numbers"] = moved.attribute()
+    op.operands[side] = source
     return True

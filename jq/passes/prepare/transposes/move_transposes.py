@@ -45,16 +45,14 @@ def _sweep(program: Program) -> bool:
     done: set[tuple[ir.Operation, bool]] = set()
     for op in [op for op in program.walk() if is_turn(op.operation)]:
         for behind in (True, False):
-            idle = op.operation.operands[0] in facts.known or not facts.uses(
-                op.operation.results[0]
-            )
+            idle = op.operands[0] in facts.known or not facts.uses(op.results[0])
             if idle or (op.operation, behind) in done:
                 continue
             region = Region.around(op, facts, behind=behind)
             done |= {(other, region.ends_at(other)) for other in region.transposes()}
             changed |= _Move(program, region, region.chosen()).run()
     for op in reversed([op for op in program.walk() if op.operation in facts.dead]):
-        op.operation.erase()
+        op.erase()
     if changed:
         program.drop_dead()
     return changed
@@ -106,7 +104,7 @@ class _Move:
 
     def _cancel(self, op: Op) -> None:
         """A transpose at an edge: in front, what it gives is stored as what it reads."""
-        source, result = op.operation.operands[0], op.operation.results[0]
+        source, result = op.operands[0], op.results[0]
         order = integers(op, "permutation")
         if self.region.ends_at(op.operation):
             self.stored[result] = (source, inverse(order))
@@ -115,14 +113,14 @@ class _Move:
             result.replace_all_uses_with(self._in_order(source, order))
 
     def _compute(self, op: Op) -> None:
-        orders, operands = self.region.ops[op.operation], list(op.operation.operands)
+        orders, operands = self.region.ops[op.operation], list(op.operands)
         with at(op):
             given = [
                 v if order is None else self._in_order(v, order)
                 for v, order in zip(operands, orders.operands, strict=True)
             ]
             found = compute_in(self.program, op, orders, given)
-        for old, new, order in zip(op.operation.results, found, orders.results, strict=True):
+        for old, new, order in zip(op.results, found, orders.results, strict=True):
             self.stored[old] = (new, order or tuple(range(len(shape_of(old)))))
 
     def _in_order(self, value: ir.Value, order: Order) -> ir.Value:
@@ -150,13 +148,13 @@ class _Move:
         """A value that weights make, given in the order if it can be; others read it as before."""
         op = maker(value)
         orders = None if op is None else orders_of(op, RESULT, order)
-        if op is None or orders is None or len(list(op.operation.results)) != 1:
+        if op is None or orders is None or len(list(op.results)) != 1:
             found = OPS.transpose(value, list(order))
             self.region.facts.known.add(found)
             return found
         given = [
             v if its is None else self._in_order(v, its)
-            for v, its in zip(op.operation.operands, orders.operands, strict=True)
+            for v, its in zip(op.operands, orders.operands, strict=True)
         ]
         (found,) = compute_in(self.program, op, orders, given)
         self.region.facts.known.add(found)
