@@ -184,28 +184,28 @@ def _resolved(attributes: Mapping[str, Any], arguments: Mapping[str, Any]) -> di
 
 def require_operators(file: File) -> None:
     """Names all missing operators at once, with counts, versions and the first node."""
-    found: dict[tuple[str, str, int], list[Node]] = {}
+    missing: dict[tuple[str, str, int], list[Node]] = {}
     for key, node in _missing(file):
-        found.setdefault(key, []).append(node)
-    if not found:
+        missing.setdefault(key, []).append(node)
+    if not missing:
         return
     rows = [
         f"{domain or 'ai.onnx'}.{name} (opset {opset}, {len(nodes)} nodes, "
         f"first {nodes[0].where!r}{_because(domain, name)})"
-        for (domain, name, opset), nodes in sorted(found.items())
+        for (domain, name, opset), nodes in sorted(missing.items())
     ]
     hint = "rewrite these parts of the model, or export it with other operators"
-    if any(domain in _LAYOUTS for domain, _, _ in found):
+    if any(domain in _LAYOUTS for domain, _, _ in missing):
         hint = "ONNX Runtime laid it out for one machine: save it with ORT_ENABLE_EXTENDED at most"
-    elif all((domain, name) in _COUNTED for domain, name, _ in found):
-        names = next(nodes[0].inputs for nodes in found.values())
+    elif all((domain, name) in _COUNTED for domain, name, _ in missing):
+        names = next(nodes[0].inputs for nodes in missing.values())
         hint = f"end the model at its inputs ({', '.join(filter(None, names[:2]))}) with"
         hint += " onnx.utils.extract_model, and compute the rest after it"
-    elif any(not domain and opset < _OLDEST for domain, _, opset in found):
+    elif any(not domain and opset < _OLDEST for domain, _, opset in missing):
         hint = f"bring the model to operators of version {_OLDEST} or newer, with"
         hint += " onnx.version_converter.convert_version"
     raise UserError(
-        f"{len(found)} operators are not supported: {'; '.join(rows)}",
+        f"{len(missing)} operators are not supported: {'; '.join(rows)}",
         location=str(file.path),
         hint=hint,
     )

@@ -59,16 +59,16 @@ class Rotate(Recovery):
             value = _inside_norm(program, i.value, i.axis)
             if value in done:
                 continue
-            found = _closure(program, value, i.axis)
-            if found is None:
+            closure = _closure(program, value, i.axis)
+            if closure is None:
                 continue
-            done |= found.values.keys()
-            q = rotation(found.size, self.seed + count)
-            if weights_alone and not _better(program, found, q, encodings):
-                LOG.info("rotate: not %s: its rounding would lose more", ", ".join(found.weights))
+            done |= closure.values.keys()
+            q = rotation(closure.size, self.seed + count)
+            if weights_alone and not _better(program, closure, q, encodings):
+                LOG.info("rotate: not %s: its rounding would lose more", ", ".join(closure.weights))
                 continue
-            LOG.info("rotate: %s by %d", ", ".join(found.weights), found.size)
-            _apply(program, found, q)
+            LOG.info("rotate: %s by %d", ", ".join(closure.weights), closure.size)
+            _apply(program, closure, q)
             count += 1
         if not count:
             self.skip(
