@@ -1,4 +1,4 @@
-"""What a device would say of a model, before there is one at hand: refusals, cost, golden vectors.
+"""Answers of a device about a model, before there is one at hand: refusals, cost, golden vectors.
 
 The device is a target file (`jq.target.device_table`); shapes suffice, calibration data is not
 needed.

@@ -90,7 +90,7 @@ def first_pipeline(target: Target) -> str:
 
 
 def accepts(target: Target, pipeline: Pipeline) -> bool:
-    """Whether a device has the products, and the kind of ranges, that a pipeline asks for."""
+    """True if a device has the products, and the kind of ranges, that a pipeline asks for."""
     device, settings = target.device, pipeline.settings
     activations, weights = settings.activations.format, settings.weights.format
     if device.integer_only and not settings.integer_only:

@@ -1,4 +1,4 @@
-"""Where tensors lie on the chip: each from the unit that makes it to the last that reads it."""
+"""Buffers: places of tensors on the chip, each from the unit that makes it to the last reader."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Buffer:
         return self.offset + self.bytes
 
     def meets(self, other: Buffer) -> bool:
-        """Whether both are needed at one time."""
+        """True if both are needed at one time."""
         return self.first <= other.last and other.first <= self.last
 
 

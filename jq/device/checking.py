@@ -1,4 +1,4 @@
-"""What a device cannot run of a model: by the plan, and by the proof that no float is left.
+"""Checks what a device cannot run of a model: by the plan, and by the proof that no float is left.
 
 Nothing is decided here: the reasons are those with which planning and the passes decline.
 """
@@ -76,7 +76,7 @@ def _integer_only(found: Planned) -> bool:
 
 
 def _declined(found: Planned) -> Iterator[dict[str, str]]:
-    """What the device would compute on codes, had it such an op, and computes in float."""
+    """Ops that the device would compute on codes, had it such ones, and computes in float."""
     seen = set[Function]()
     for op in found.integer.walk():
         part = function_of(op)

@@ -1,4 +1,4 @@
-"""What a model costs on a device, by the target file's own figures: cycles, bytes and memory.
+"""Cost of a model on a device, by the target file's own figures: cycles, bytes and memory.
 
 A layer is a unit of the integer program (`jq.device.units`), or a product of floats with what leads
 to it. It takes

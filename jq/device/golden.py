@@ -161,7 +161,7 @@ def _made(program: Program, limit: float) -> Iterator[Vectors]:
 
 
 def _recorded(program: Program, found: list[Unit]) -> dict[Any, np.ndarray]:
-    """What every unit reads and gives in a run of the program on random inputs."""
+    """The values that every unit reads and gives in a run of the program on random inputs."""
     values = [unit.result for unit in found]
     # Rounded up, a number of a few bits to a byte; all of them are held at once.
     held = sum(math.prod(shape_of(v)) * dtype_of(v).itemsize for v in values)

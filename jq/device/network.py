@@ -209,7 +209,7 @@ class _Reader:
         )
 
     def _end(self, op: Op, marker: Any) -> Node:
-        """Where floats become codes or codes floats."""
+        """The node where floats become codes or codes floats."""
         value, kind = op.operation.results[0], marker.kind.removeprefix("jq.")
         parts = {k: evaluate(self.program, v) for k, v in marker.parts.items() if k != "codes"}
         scale = np.asarray(parts["scale"], np.float32)

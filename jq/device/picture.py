@@ -18,7 +18,7 @@ _TEXT = 'font-family="sans-serif" font-size="11"'
 
 
 def picture(found: Mapping[str, Any]) -> str:
-    """What `jq.estimate` returns, drawn: layers from left to right in the order in which they run;
+    """Draws the result of `jq.estimate`: layers from left to right in the order in which they run;
     above, a bar of each, below, each buffer from the layer that makes it to the last that reads."""
     high = 2 * (TOP + HIGH) + 20
     parts = [*_layers(found), *_buffers(found, 2 * TOP + HIGH), *_legend(high - 6)]

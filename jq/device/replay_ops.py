@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-incomplete-defs
-"""What each step of golden vectors means, in NumPy: `replay.py` beside it runs them.
+"""Meaning of the steps of golden vectors, in NumPy: `replay.py` beside it runs them.
 
 Each takes the step, which holds what the op says of itself, and its operands; the result is
 converted to the step's type, integers modulo 2^bits.

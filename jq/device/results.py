@@ -1,4 +1,4 @@
-"""What `check`, `estimate` and `export` return: documents that print as a table and a line."""
+"""Results of `check`, `estimate` and `export`: documents that print as a table and a line."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def steps_of(made: Program) -> dict[str, Any]:
 
 
 def step_of(op: Op) -> dict[str, Any]:
-    """What `replay_ops.OPS` needs of an op, without its operands.
+    """The fields of an op that `replay_ops.OPS` needs, without its operands.
 
     Raises:
         ValueError: with the reason why the op cannot be replayed.

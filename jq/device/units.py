@@ -103,7 +103,7 @@ def _leaving(op: Op) -> list[ir.Value]:
 
 
 def _unmoved(value: ir.Value) -> ir.Value:
-    """What moves lead to a value from."""
+    """The value from which moves lead to this one."""
     while (op := maker(value)) is not None and kind_of(op) in MOVES:
         value = op.operation.operands[0]
     return value

@@ -151,7 +151,7 @@ def _replace(path: Path, fill: Any) -> None:
 
 
 def main(text: str) -> NoReturn:
-    """What the other process does, with the JSON that `build` gave it."""
+    """Entry point of the other process, with the JSON that `build` gave it."""
     given = json.loads(text)
     try:
         write(

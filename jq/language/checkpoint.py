@@ -50,7 +50,7 @@ class Kind:
     group: int
 
     def config(self) -> dict[str, Any]:
-        """What `config.json` says of it."""
+        """The quantization in `config.json`."""
         weights: dict[str, Any] = {"num_bits": self.bits, "type": "int", "symmetric": True}
         weights |= {"strategy": "group", "group_size": self.group, "dynamic": False}
         if not self.group:
@@ -72,7 +72,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Written:
-    """What was written, and how many of the shards were there already."""
+    """Totals of what was written, and the number of shards that were there already."""
 
     quantized: int
     kept: int
@@ -163,7 +163,7 @@ def begin(out: Path, options: dict[str, Any]) -> None:
 
 
 def finish(out: Path, config: dict[str, Any], beside: Iterable[Path]) -> None:
-    """What lies beside the weights, and the config last: then the folder is whole."""
+    """Copies what lies beside the weights, and writes the config last: then the folder is whole."""
     copy_files(beside, out)
     write_text(out / "config.json", json.dumps(config, indent=1))
     (out / BEGUN).unlink()

@@ -10,7 +10,7 @@ from jq.language.session import Session
 
 
 class LanguageModelLike(Protocol):
-    """What is asked of a `LanguageModel`."""
+    """The members of a `LanguageModel` that a conversation needs."""
 
     def chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]: ...
 

@@ -44,7 +44,7 @@ Tell = Callable[[str, float | None], None]
 
 @dataclass(frozen=True)
 class Fitted:
-    """How many matrices the folder has that are quantized, and seconds of this run: `network`
+    """Number of matrices in the folder that are quantized, and seconds of this run: `network`
     (reading weights, and moments of what products read), `solve`, `write`."""
 
     quantized: int
@@ -52,7 +52,7 @@ class Fitted:
 
 
 class _Clock:
-    """What goes by outside of `spent` is the network's."""
+    """Seconds by what they are spent on; those outside of `spent` are the network's."""
 
     def __init__(self) -> None:
         self.start = time.perf_counter()
@@ -142,7 +142,7 @@ def _file(layer: int) -> str:
 
 
 def _keep(out: Path, layer: int, x: np.ndarray) -> None:
-    """What comes into a layer, once those before it are written."""
+    """Keeps the input of a layer, once those before it are written."""
     with written_whole(out / _STATES.format(layer)) as path, path.open("wb") as file:
         np.save(file, x)
     (out / _STATES.format(layer - 1)).unlink(missing_ok=True)

@@ -38,7 +38,7 @@ class Times:
 
 
 class DecodingModel(Protocol):
-    """What is asked of a `LanguageModel`."""
+    """The members of a `LanguageModel` that decoding needs."""
 
     options: Options
 
@@ -85,7 +85,7 @@ class Generation(Iterator[int]):
 
     @property
     def text(self) -> str:
-        """What has been generated so far, without the prompt."""
+        """The text that has been generated so far, without the prompt."""
         whole = self.model.tokenizer.decode(self.tokens)
         found = [at for at in map(whole.find, self.stop) if at >= 0]
         return whole[: min(found)] if found else whole
@@ -153,7 +153,7 @@ class Generation(Iterator[int]):
 
 
 def _begun(text: str, stops: Sequence[str]) -> int:
-    """How many characters at the end of `text` begin one of `stops`."""
+    """Number of characters at the end of `text` that begin one of `stops`."""
     longest = max(map(len, stops), default=1) - 1
     for size in range(min(longest, len(text)), 0, -1):
         if any(stop.startswith(text[-size:]) for stop in stops):

@@ -130,7 +130,7 @@ _MOST = 64
 
 
 def _growth(decoder: Any) -> float:
-    """How many times as long the steps of a decoder can make a text."""
+    """Factor by which the steps of a decoder can make a text longer."""
     if isinstance(decoder, list):
         return math.prod(map(_growth, decoder))
     if not isinstance(decoder, dict):

@@ -148,13 +148,13 @@ class LanguageModel:
         return Conversation(self, system)
 
     def perplexity(self, *texts: str | Path, limit: int | None = None) -> Perplexity:
-        """How well the model foresees text files, of which it reads at most `limit` tokens."""
+        """Perplexity on text files, of which at most `limit` tokens are read."""
         return measure(self, [Path(text) for text in texts], limit=limit)
 
     def compare(
         self, other: LanguageModel, *texts: str | Path, limit: int | None = None
     ) -> Perplexity:
-        """How far another model of the same tokens is from this one on text files: `kl` from the
+        """Compares another model of the same tokens with this one on text files: `kl` from the
         distributions of this model, `changed` and `agreement` of the most likely tokens,
         `perplexity` of the other and `other_perplexity` of this one.
 

@@ -1,5 +1,5 @@
-"""How well a model foresees a text, and how far it is from another: perplexity, KL divergence, and
-how many tokens change under greedy decoding."""
+"""Perplexity of a model on a text, and its distance from another: KL divergence, and the number of
+tokens that change under greedy decoding."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PIECE = 16  # tokens whose logits are held at once
 
 
 class MeasuredModel(Protocol):
-    """What is asked of a `LanguageModel`."""
+    """The members of a `LanguageModel` that measuring needs."""
 
     path: Path
     config: Config

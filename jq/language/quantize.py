@@ -29,7 +29,7 @@ _LEAST = "q6_k"  # of the tables: every token reads them
 
 @dataclass(frozen=True)
 class Row:
-    """What became of a tensor."""
+    """A tensor before and after quantization."""
 
     name: str
     shape: tuple[int, ...]

@@ -111,7 +111,7 @@ def is_saved(path: Path) -> bool:
 
 
 def load(folder: Path, keys: Sequence[Path] = ()) -> Saved:
-    """What a folder holds, its signature and its checksums verified.
+    """Loads a folder, its signature and its checksums verified.
 
     Args:
         keys: files of public keys; one of them must have signed it. None are asked for nothing.

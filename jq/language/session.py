@@ -60,7 +60,7 @@ class Programs:
     spare: dict[int, list[Any]] = field(default_factory=dict)
 
     def can(self, shape: Shape) -> bool:
-        """Whether there is a program, or one can be compiled."""
+        """True if there is a program, or one can be compiled."""
         return not self.store.sealed or self.store.described(shape) is not None
 
     def get(self, shape: Shape) -> tuple[Executable, dict[str, Any]]:
@@ -245,7 +245,7 @@ class Session:
         self._keep()
 
     def _length(self, left: int, every: bool) -> int:
-        """How many tokens the next program takes: those that take the least time together. What it
+        """Number of tokens for the next program: those that take the least time together. What it
         writes for sequences that have no more tokens must fit, too."""
         here = self.positions[self.positions < self.options.context]
         room = self.options.context - int(here.max())

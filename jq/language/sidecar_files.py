@@ -1,4 +1,4 @@
-"""What lies beside the weights in a folder of Hugging Face, as tokenizers and templates, and is
+"""Files beside the weights in a folder of Hugging Face, as tokenizers and templates, which are
 copied along.
 
 The folder may come from anybody, and its copy may go to anybody: a link in it must not bring a file

@@ -27,7 +27,7 @@ from jq.language.decoder.safetensors import json_object
 
 @dataclass(frozen=True)
 class Options:
-    """What changes the programs of a model.
+    """Options that change the programs of a model.
 
     Attributes:
         pipeline: a pipeline's name; products of weights in blocks of a file keep those.
@@ -82,7 +82,7 @@ class Store:
         return self.folder / f"{shape.name}.vmfb"
 
     def described(self, shape: Shape) -> dict[str, Any] | None:
-        """What a program takes and gives; None where there is none, or its description is
+        """Description of a program: what it takes and gives; None where there is none, or it is
         damaged."""
         try:
             found = described(self.folder / f"{shape.name}.json")

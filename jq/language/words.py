@@ -1,4 +1,4 @@
-r"""How byte-pair vocabularies cut text into words, by the name that GGUF files give it
+r"""Words into which byte-pair vocabularies cut text, by the name that GGUF files give it
 (`tokenizer.ggml.pre`).
 
 A way to cut is a series of regular expressions (Oniguruma's): each cuts what those before it left,

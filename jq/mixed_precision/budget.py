@@ -50,12 +50,12 @@ class Budget:
         return self.name.removesuffix("_drop")
 
     def holds(self, value: float, limit: float | None = None) -> bool:
-        """Whether a value keeps to the limit (or to another one); NaN never does."""
+        """True if a value keeps to the limit (or to another one); NaN never does."""
         limit = self.limit if limit is None else limit
         return value >= limit if self.at_least else value <= limit
 
     def value(self, comparison: Comparison) -> float:
-        """What a comparison reached.
+        """The figure that a comparison reached.
 
         Raises:
             UserError: it has no such figure.

@@ -1,4 +1,4 @@
-"""Which choice: the cheapest that really holds the budgets, or the most exact within them.
+"""Chooses the cheapest that really holds the budgets, or the most exact within them.
 
 Errors are assumed to add up only to order the choices; whether a choice holds is asked of the
 model itself, as far as one program tells (`Judge`). Where the compiled model is further off than
@@ -39,7 +39,7 @@ class Chooser:
         self.margins: dict[Budget, float] = dict.fromkeys(budgets, 0.0)
 
     def predict(self, budget: Budget, choice: Choice) -> float:
-        """What the choice reaches, without the margin."""
+        """The figure that the choice reaches, without the margin."""
         if budget.is_resource:
             return self.resources[budget.name].of(choice)
         return budget.value(self.judge(choice))
@@ -82,7 +82,7 @@ class Chooser:
         return self.resources[budget.name].share(budget) if budget.is_resource else budget.limit
 
     def meets(self, budget: Budget, value: float) -> bool:
-        """Whether what was reached keeps to a budget (a resource: as a share)."""
+        """True if what was reached keeps to a budget (a resource: as a share)."""
         return budget.holds(value, self._limit(budget))
 
     def _expected(self, budget: Budget, choice: Choice) -> bool:
@@ -100,7 +100,7 @@ class Chooser:
         )
 
     def formats(self, choice: Choice) -> Counter[str]:
-        """How many groups have each candidate."""
+        """Number of groups that have each candidate."""
         return Counter(g.options[i].name for g, i in zip(self.groups, choice, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""What a choice costs: the sum of what its options cost, and of what is not up to choice."""
+"""Cost of a choice: the sum of what its options cost, and of what is not up to choice."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from jq.target.settings import Rule
 
 
 def estimated_latency(problem: Problem) -> Resource:
-    """What each option takes of the milliseconds that the model takes with the base pipeline.
+    """The share of each option in the milliseconds that the model takes with the base pipeline.
 
     Raises:
         UserError: a candidate needs products whose rate the target does not state.

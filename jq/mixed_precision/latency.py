@@ -34,7 +34,7 @@ AS_FLOAT = {"format": FLOAT}
 
 
 def latency_of(problem: Problem, state: State, progress: Progress) -> Resource:
-    """What each option takes of the milliseconds that the model takes with all groups in float."""
+    """The share of each option in the milliseconds of the model with all groups in float."""
     watch = _Watch(problem, state)
     progress("latency of the model", None)
     whole = watch.model()

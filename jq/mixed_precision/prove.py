@@ -30,7 +30,7 @@ class Proof:
     resources: dict[str, float]
 
     def value(self, budget: Budget) -> float | None:
-        """What was reached; None for a resource that is known without measuring."""
+        """The value that was reached; None for a resource that is known without measuring."""
         if budget.is_resource:
             return self.resources.get(budget.name)
         return budget.value(self.comparison)

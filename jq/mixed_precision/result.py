@@ -1,4 +1,4 @@
-"""What a search found: the choice, how it was reached, and the pipeline file that makes it."""
+"""Result of a search: the choice, the way to it, and the pipeline file that makes it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Point:
 
 @dataclass(frozen=True)
 class LayerChoice:
-    """What was chosen for a group of ops, and what each option would have meant.
+    """The choice for a group of ops, and what each option would have meant.
 
     `options`: candidate -> `sqnr_db` at the model's outputs when this group alone takes it,
     and what it takes of each resource.
@@ -86,12 +86,12 @@ class SearchResult:
 
     @property
     def rules(self) -> tuple[Rule, ...]:
-        """What turns the base pipeline into the choice."""
+        """The rules that turn the base pipeline into the choice."""
         return self.file.rules
 
     @property
     def formats(self) -> dict[str, int]:
-        """How many groups of ops have each candidate."""
+        """Number of groups of ops that have each candidate."""
         return dict(Counter(layer.choice for layer in self.layers))
 
     def save(self, path: str | Path) -> Path:

@@ -177,7 +177,7 @@ def _spread(calls: Calls, count: int) -> Calls:
 
 
 def base_of(pipeline: str) -> str:
-    """How a pipeline file elsewhere names this pipeline."""
+    """The name of this pipeline in a pipeline file elsewhere."""
     return str(Path(pipeline).resolve()) if Path(pipeline).suffix == ".toml" else pipeline
 
 

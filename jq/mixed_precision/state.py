@@ -44,7 +44,7 @@ class State:
         return self.values.get(name)
 
     def put(self, name: str, value: float) -> None:
-        """Where the file cannot be written, the search goes on, and says once what is lost."""
+        """Keeps a value; if the file cannot be written, the search goes on and says so once."""
         self.values[name] = value
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -86,7 +86,7 @@ class Schema:
         return slots
 
     def _inner(self, builder: Any, key: str, kind: str, value: Any) -> Any:
-        """What stands in a table's field: the number itself, or the offset of what is outside."""
+        """The value of a table's field: the number itself, or the offset of what is outside."""
         if kind in NUMBERS:
             return value
         if kind == "string":

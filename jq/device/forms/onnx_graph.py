@@ -21,7 +21,7 @@ Order = tuple[int, ...]
 
 @dataclass
 class Held:
-    """Where a tensor of the network is in the graph.
+    """Place of a tensor of the network in the graph.
 
     Attributes:
         names: of its codes, by the order of its axes there.

@@ -1,4 +1,4 @@
-"""What every step of a network needs to become ops between Q and DQ."""
+"""Common base of the steps of a network that become ops between Q and DQ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What moves or selects codes, and sums along axes, between Q and DQ."""
+"""Steps that move or select codes, or sum along axes, between Q and DQ."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ Ends = Literal["int8", "float"]
 
 
 class Writer(Protocol):
-    """What the module of a form offers."""
+    """The interface of a form's module."""
 
     def write(
         self,

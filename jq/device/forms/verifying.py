@@ -1,4 +1,4 @@
-"""What was written, in its form's own reference, against the integer program: bit for bit."""
+"""Verifies what was written, in its form's own reference, against the integer program's bits."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ _PLAIN = ("lm_head.", "model.embed_tokens.", "model.layers.", "model.norm.")
 
 
 def text_of(values: dict[str, Any]) -> dict[str, Any]:
-    """What a config says of the part that makes text, where the model has others (that see or hear)
-    as well."""
+    """Values of a config for the part that makes text, where the model has others (that see or
+    hear) as well."""
     text = values.get(TEXT)
     if not isinstance(text, dict):
         return values

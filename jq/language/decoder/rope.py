@@ -111,12 +111,12 @@ def yarn(
 
 
 def yarn_scale(factor: float, weight: float = 1.0) -> float:
-    """What cosines and sines are multiplied by where frequencies are divided by `factor`."""
+    """Factor of cosines and sines where frequencies are divided by `factor`."""
     return 0.1 * weight * math.log(factor) + 1 if factor > 1 else 1.0
 
 
 def longrope_scale(context: int, original: int) -> float:
-    """What cosines and sines are multiplied by in a context longer than the `original` one."""
+    """Factor of cosines and sines in a context longer than the `original` one."""
     if context <= original:
         return 1.0
     if original < 2:

@@ -109,12 +109,12 @@ def _tensor(data: Any, name: str, entry: Any, start: int, path: Path) -> np.ndar
 
 
 def json_object(path: Path) -> dict[str, Any]:
-    """What a JSON file holds; `UserError` where it is no object."""
+    """Reads the object in a JSON file; `UserError` where it is none."""
     return as_object(read_text(path), path)
 
 
 def as_object(text: str | bytes, path: Path) -> dict[str, Any]:
-    """What the text of a JSON file holds; `UserError` where it is no object."""
+    """Reads the object in the text of a JSON file; `UserError` where it is none."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -56,5 +56,5 @@ def _rows(leaf: Any, rows: slice) -> Any:
 
 
 def _shared(part: np.ndarray) -> bool:
-    """Whether all rows have it in common."""
+    """True if all rows have it in common."""
     return part.ndim == 0 or len(part) == 1

@@ -1,4 +1,4 @@
-"""Which layers see only the last tokens, by a `config.json`: each model type of `transformers` has
+"""Layers that see only the last tokens, by a `config.json`: each model type of `transformers` has
 rules of its own, and ignores keys that others read."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ KINDS = {"sliding_attention": True, "full_attention": False}
 def windows(
     rule: str, every: int, values: Mapping[str, Any], layers: int, default: int | None = DEFAULT
 ) -> tuple[int, ...]:
-    """How many tokens each layer sees, 0 for all.
+    """Number of tokens that each layer sees, 0 for all.
 
     Args:
         rule: "none": no layer has a window; "all": every one; "asked": every one where

@@ -1,1 +1,1 @@
-"""Which format an op gets, where there is a choice: what both `auto` and a search decide with."""
+"""Choice of an op's format, for both `auto` and a search."""

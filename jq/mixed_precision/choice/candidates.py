@@ -1,4 +1,4 @@
-"""What an op may be stored and computed as: a name, and the settings that a rule overrides for it.
+"""Candidates for an op's storage and computation: a name, and the settings that a rule overrides.
 
 float, bfloat16, float16, float32   the op stays float (computes in that type)
 a pipeline's name                   the formats of that pipeline (`int8-dynamic`, ...)

@@ -1,4 +1,4 @@
-"""What the pipeline stores of every weight, under several plans of one program.
+"""Stored forms of every weight, under several plans of one program.
 
 Recovery of weights runs for each plan, which takes most of the time in front of the first
 measurement. Plans that store the same are run once. What they ask of the calibration data is found
@@ -111,7 +111,7 @@ def stored_weights(
     *,
     once: bool = False,
 ) -> list[Mapping[str, Stored]]:
-    """What each plan stores of every weight, in the order of the plans.
+    """The stored forms of every weight under each plan, in the order of the plans.
 
     Args:
         once: recovery runs for the first plan alone, which takes less time; weights that others
@@ -173,7 +173,7 @@ def _with_equal_weights(
 
 
 def _stores_alike(a: QuantPlan, b: QuantPlan) -> bool:
-    """Whether recovery finds the same: it may look at which ops are integer."""
+    """True if recovery finds the same: it may look at which ops are integer."""
     integer = [[op.decision == "integer" for op in plan.ops] for plan in (a, b)]
     return a.weights == b.weights and integer[0] == integer[1]
 

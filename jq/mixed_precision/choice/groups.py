@@ -1,4 +1,4 @@
-"""What is chosen: for every group of ops one of the options in which the candidates differ.
+"""Groups of ops: one of the options in which the candidates differ is chosen for each.
 
 Ops that read the same weight are a group, since it is stored once. Candidates that give a
 group the same plan are one option, known by the first of them.
@@ -25,7 +25,7 @@ from jq.planning.operands import contractions, find_weight
 
 @dataclass(frozen=True)
 class Stored:
-    """What is stored of a weight."""
+    """The stored form of a weight."""
 
     encoding: Encoding
     parts: Mapping[str, np.ndarray]
@@ -79,7 +79,7 @@ class Group:
 
 @dataclass(frozen=True)
 class OpFacts:
-    """What planning does not say of an op: the weights it reads, and how many products it sums."""
+    """Facts of an op that planning does not give: its weights, and how many products it sums."""
 
     name: str
     weights: tuple[str, ...]
@@ -110,7 +110,7 @@ def _products(program: Program, op: Op, rule: Contraction) -> float:
 
 
 def trips(program: Program, op: Op) -> int:
-    """How often an op runs in a call; a loop counts once where nobody knows its iterations."""
+    """Number of times that an op runs in a call; a loop counts once where its trips are unknown."""
     count, block = 1, op.operation.block
     while block != program.body:
         parent: Any = block.owner
@@ -161,7 +161,7 @@ def _connected(facts: Iterable[OpFacts]) -> list[list[str]]:
 
 
 def _same(a: Sequence[OpPlan], b: Sequence[OpPlan]) -> bool:
-    """Whether two sets of decisions compute the same."""
+    """True if two sets of decisions compute the same."""
     decisions = ([(p.decision, p.operands, p.float_type) for p in plans] for plans in (a, b))
     return next(decisions) == next(decisions)
 

@@ -1,4 +1,4 @@
-"""What there is to choose from: the model under every candidate, and what each option costs."""
+"""The problem: the model under every candidate, and what each option costs."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ def _integer_only(job: Job) -> bool:
 
 
 def without(groups: Sequence[Group], *decisions: str) -> list[Group]:
-    """What there is a choice for, without the options that make such a decision about an op that
-    another option does not."""
+    """The groups that leave a choice, without the options that make such a decision about an op
+    that another option does not."""
     kept = [replace(g, options=tuple(_others(g, decisions))) for g in groups]
     return [g for g in kept if len(g.options) > 1]
 

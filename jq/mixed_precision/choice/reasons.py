@@ -49,7 +49,7 @@ def _decibels(error: float) -> str:
 
 
 def summary(chooser: Chooser, choice: Choice) -> str:
-    """How many ops have which format, and what that is worth beside the base pipeline."""
+    """Number of ops of each format, and what that is worth beside the base pipeline."""
     pairs = list(zip(chooser.groups, choice, strict=True))
     counts = Counter(group.options[o].name for group, o in pairs for _ in group.ops)
     named = ", ".join(f"{n} {name}" for name, n in counts.most_common())
@@ -65,7 +65,7 @@ def summary(chooser: Chooser, choice: Choice) -> str:
 
 
 def _warning(chooser: Chooser, choice: Choice, error: float) -> str:
-    """Which op makes most of an error above the floor, and what would help."""
+    """Warns of the op that makes most of an error above the floor, and says what would help."""
     if error <= FLOOR:
         return ""
     worst = max(range(len(choice)), key=lambda g: chooser.error(g, choice[g]))

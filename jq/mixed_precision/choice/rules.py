@@ -48,7 +48,7 @@ def rules_of(job: Job, groups: Sequence[Group], choice: Choice) -> tuple[Rule, .
 
 
 def _aliases(job: Job) -> dict[str, tuple[str, ...]]:
-    """What rules know an op by: its name, scope, type and weights."""
+    """The names by which rules know an op: its name, scope, type and weights."""
     found = {}
     for op, rule in contractions(job.program):
         found[op_name(op)] = (op_name(op), string_attr(op, SCOPE) or "", *_types(job, op, rule))
@@ -61,7 +61,7 @@ def _types(job: Job, op: Op, rule: Contraction) -> list[str]:
 
 
 def _pinned(job: Job, names: tuple[str, ...]) -> bool:
-    """Whether a rule of the pipeline or the user already decides on an op."""
+    """True if a rule of the pipeline or the user already decides on an op."""
     return any(rule.matches(names) for rule in job.pipeline.rules)
 
 
@@ -123,7 +123,7 @@ class MixedPipeline:
 
 
 def pipeline_of(manifest: Manifest) -> MixedPipeline:
-    """What an artifact was compiled by, as a file that can be edited: `auto` with what it chose."""
+    """The pipeline of an artifact, as a file that can be edited: `auto` with what it chose."""
     usual = flat_settings(Settings().model_dump(mode="json"))
     used = flat_settings(manifest.settings)
     settings = {k: v for k, v in used.items() if v is not None and v != usual.get(k)}

@@ -1,4 +1,4 @@
-"""What choices do to a model: the error of one group alone, or the outputs of all together."""
+"""Sensitivity of a model to choices: the error of one group alone, or of all together."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ Choice = tuple[int, ...]  # the number of an option for each group
 
 @dataclass(frozen=True)
 class Reading:
-    """How an op reads an operand: through the codes of a plan; or all, rounded to a float type."""
+    """An op's reading of an operand: through a plan's codes; or all, rounded to a float type."""
 
     op: str
     index: int | None
@@ -67,7 +67,7 @@ class SwitchProgram:
         self._state: list[Option | None] = [None] * len(self.groups)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is pickled: a worker compiles the program itself."""
+        """The pickled state: a worker compiles the program itself."""
         state = {k: v for k, v in self.__dict__.items() if k != "_run"}
         return state | {"_state": [None] * len(self.groups)}
 
@@ -116,7 +116,7 @@ class SwitchProgram:
 
 
 def readings(option: Option) -> list[Reading]:
-    """What an option does to the operands of its ops that are no weights."""
+    """The readings of an option's ops: their operands that are no weights."""
     found = []
     for plan in option.plans:
         for index, p in plan.operands.items():

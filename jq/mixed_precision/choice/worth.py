@@ -124,12 +124,12 @@ class Chooser:
         return self.rest + sum(c[o] for c, o in zip(self.cycles, choice, strict=True))
 
     def loss(self, choice: Choice, error: float) -> tuple[float, float]:
-        """How far an error is above the floor, and then what time and error are worth."""
+        """The distance of an error from the floor, and then what time and error are worth."""
         far = max(0.0, math.log(error / FLOOR)) if error > 0 else 0.0
         return far, math.log(self.time(choice)) + WORTH * math.log(error + NOISE_FLOOR)
 
     def error(self, group: int, option: int) -> float:
-        """What a group alone adds to the noise over signal at the outputs, measured once."""
+        """The noise over signal that a group alone adds at the outputs, measured once."""
         known = self._errors[group][option]
         if known is None:
             known = float(self._measure(Alone(group, option))["noise"])

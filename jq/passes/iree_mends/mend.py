@@ -72,7 +72,7 @@ class Mend(Pass):
         return tuple(told(inspect.getdoc(cls) or "", cls.name))
 
     def finds(self, op: Op) -> object:
-        """Whether an op is one that the compiler gets wrong; true of none that is rewritten."""
+        """True if an op is one that the compiler gets wrong; true of none that is rewritten."""
         return False
 
     def rewritten(self, op: Op) -> Sequence[ir.Value] | None:
@@ -80,7 +80,7 @@ class Mend(Pass):
         raise NotImplementedError
 
     def left(self, program: Program) -> Sequence[object]:
-        """What of a program the compiler would get wrong: nothing, once the pass has run."""
+        """The ops that the compiler would get wrong: none, once the pass has run."""
         return [op for op in program.walk_all() if self.finds(op)]
 
     def run(self, program: Program, cx: PassContext) -> bool:

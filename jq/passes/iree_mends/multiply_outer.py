@@ -29,7 +29,7 @@ class MultiplyOuter(Mend):
     name = "multiply-outer"
 
     def finds(self, op: Op) -> bool:
-        """Whether an op is a product with one term, of another type than an operand."""
+        """True if an op is a product with one term, of another type than an operand."""
         dims = Dims.match(op)
         if dims is None:
             return False

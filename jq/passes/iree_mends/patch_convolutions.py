@@ -73,7 +73,7 @@ def _lower(program: Program, op: Op) -> bool:
 
 
 def _slow(window: Window) -> bool:
-    """Whether IREE has no loop nest for it: neither two dimensions of a window, nor a product."""
+    """True if IREE has no loop nest for it: neither two dimensions of a window, nor a product."""
     if len(window.sizes) != 2:
         return True
     if max(window.sizes) == 1:

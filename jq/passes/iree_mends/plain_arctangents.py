@@ -77,6 +77,6 @@ def _arctangent(y: ir.Value, x: ir.Value) -> ir.Value:
 
 
 def _is_negative(x: ir.Value) -> ir.Value:
-    """Whether a number is negative; -0 is, too."""
+    """True where a number is negative; -0 is, too."""
     zero = OPS.constant(np.asarray(0, np.int32))
     return OPS.compare(OPS.bitcast(x, np.int32), OPS.broadcast(zero, shape_of(x), []), "LT")

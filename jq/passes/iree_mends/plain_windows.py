@@ -110,7 +110,7 @@ def _set_padding(op: Op, pairs: list[tuple[int, int]]) -> None:
 
 
 def _excess(op: Op) -> list[int]:
-    """How many of the last elements a convolution's window never reaches, where that matters."""
+    """Number of last elements that a convolution's window never reaches, where that matters."""
     layout = Layout.of(op)
     count = len(layout.input_spatial)
     x, kernel = shape_of(op.operands[0]), shape_of(op.operands[1])

@@ -81,7 +81,7 @@ def _stable(op: Op, numbers: Iterator[int]) -> list[ir.Value]:
 def _ordered(
     compare: ir.Block, pairs: Sequence[ir.Value], count: int, place: int | None
 ) -> ir.Value:
-    """Whether the first elements come in front of the second ones, given in turns."""
+    """True if the first elements come in front of the second ones, given in turns."""
     mine = pairs[: 2 * count]
     before = _inlined(compare, mine)
     if place is None:

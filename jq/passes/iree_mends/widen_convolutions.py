@@ -48,7 +48,7 @@ class WidenConvolutions(Mend):
 
 
 def multiplies_matrices(target: Target) -> bool:
-    """Whether IREE may use Arm's matrix products of bytes (`i8mm`) for a target."""
+    """True if IREE may use Arm's matrix products of bytes (`i8mm`) for a target."""
     given = dict(flag.partition("=")[::2] for flag in target.flags)
     cpu, here = given.get(f"{LLVM}-cpu", "generic"), this_processor()
     if cpu == "host":
@@ -59,8 +59,8 @@ def multiplies_matrices(target: Target) -> bool:
 
 
 def _may_be_transposed(op: Op) -> bool:
-    """Whether it is a convolution of bytes, and none that IREE takes for a product: a window of
-    one element, at every place of the input."""
+    """True if it is a convolution of bytes, and none that IREE takes for a product: a window of one
+    element, at every place of the input."""
     if (d := Layout.match(op)) is None:
         return False
     shapes = [shape_of(v) for v in (*op.operation.operands, op.operation.results[0])]

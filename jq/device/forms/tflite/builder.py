@@ -164,7 +164,7 @@ class Builder:
             raise self.lacking("a factor that its scales do not give")
 
     def result(self, step: Simple) -> tuple[Tensor, dict[str, int], list[tuple[str, int]]]:
-        """What an operator writes, its fused activation, and the limits that follow it."""
+        """The tensor that an operator writes, its fused activation, and limits that follow it."""
         out, output = step.out, step.output
         assert out is not None
         if (step.numbers["behind"] != 0).any():

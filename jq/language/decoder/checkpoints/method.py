@@ -1,4 +1,4 @@
-"""What a method of quantizing checkpoints is: which tensors a product has, and what they stand for.
+"""Methods of quantizing checkpoints: the tensors that a product has, and what they stand for.
 
 A module such as `model.layers.0.mlp.up_proj` has several tensors, named after a dot
 (`qweight`, `scales`, ...). A method reads them as one stored weight [out, in].

@@ -67,7 +67,7 @@ def settled(encoding: Encoding, bits: int, zero: np.ndarray) -> Encoding:
 def parts_of(
     encoding: Encoding, codes: np.ndarray, scale: np.ndarray, zero: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """What is stored of codes and zero points that are not negative, u8 of [out, in] and
+    """The stored parts of codes and zero points that are not negative: u8 of [out, in] and of
     [out, groups]."""
     fmt = affine_format(encoding.format)
     half = 1 << (fmt.bits - 1)

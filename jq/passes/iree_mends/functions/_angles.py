@@ -87,7 +87,7 @@ def _reduced(x: ir.Value) -> tuple[ir.Value, ir.Value]:
 
 
 def _modulo4(x: ir.Value) -> ir.Value:
-    """What is left of x, in [-2, 2], without the nearest multiple of 4; exact."""
+    """The rest of x, in [-2, 2], without the nearest multiple of 4; exact."""
     quarter, four = _full(x, np.float64(0.25)), _full(x, np.float64(4))
     return OPS.sub(x, OPS.mul(four, OPS.round_even(OPS.mul(x, quarter))))
 

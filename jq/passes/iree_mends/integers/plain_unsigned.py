@@ -67,7 +67,7 @@ class PlainUnsigned(Mend):
 
 
 def is_unsigned(value: ir.Value) -> bool:
-    """Whether a value is a tensor of unsigned integers of whole bytes."""
+    """True if a value is a tensor of unsigned integers of whole bytes."""
     kind = value.type
     if not isinstance(kind, ir.RankedTensorType):
         return False
@@ -80,7 +80,7 @@ def _unsigned(element: ir.IntegerType) -> bool:
 
 
 def _rewrite(op: Op, kept: set[ir.Value]) -> None:
-    """What reads the sign of its operands is written in signed integers; types are valid."""
+    """Writes an op that reads the sign of its operands in signed integers; types are valid."""
     name = op.operation.name
     with at(op):
         if name == "stablehlo.constant":
@@ -122,7 +122,7 @@ def _compare(op: Op) -> None:
 
 
 def _is_wide(op: Op) -> bool:
-    """Whether it converts between floats and 64 bits without a sign: no integer is wider."""
+    """True if it converts between floats and 64 bits without a sign: no integer is wider."""
     kinds = [dtype_of(op.operands[0]), dtype_of(op.results[0])]
     wide = any(kind.kind == "u" and kind.itemsize == 8 for kind in kinds)
     return wide and not all(kind.kind in "iub" for kind in kinds)
@@ -153,7 +153,7 @@ def _cast_readers(value: ir.Value) -> None:
 
 
 def _keep_signature(program: Program) -> set[ir.Value]:
-    """What `@main` takes and gives back keeps its type."""
+    """Keeps the types of what `@main` takes and gives back."""
     kept = {argument for argument in program.body.arguments if is_unsigned(argument)}
     with at(program.body.operations[0]):
         for argument in kept:

@@ -41,7 +41,7 @@ class ShieldBooleans(Shield):
 
 
 def _is_boolean(value: ir.Value) -> bool:
-    """Whether truth values are made numbers, and at most moved from there on."""
+    """True if truth values are made numbers, and at most moved from there on."""
     while (op := maker(value)) is not None:
         source = list(op.operation.operands)[:1]
         if op.operation.name == "stablehlo.convert" and dtype_of(source[0]) == np.bool_:

@@ -1,4 +1,4 @@
-"""What a scatter says, as plain values: where each window begins, and whether it may be written."""
+"""A scatter as plain values: the start of each window, and whether it may be written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which element of each window a `select_and_scatter` selects: all of a window are compared, one
+"""The element of each window that a `select_and_scatter` selects: all of a window are compared, one
 after the other, each a strided slice."""
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def places_of_selected(op: Op, operand: ir.Value, window: tuple[int, ...]) -> ir
 
 
 def _mapped(op: Op, left: ir.Value, right: ir.Value) -> ir.Value:
-    """Whether the left one stays selected."""
+    """True where the left one stays selected."""
     shape = shape_of(left)
     made = ir.Operation.create(
         "stablehlo.map",

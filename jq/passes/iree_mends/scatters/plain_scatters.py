@@ -57,7 +57,7 @@ class PlainScatters(Mend):
     name = "plain-scatters"
 
     def finds(self, op: Op) -> bool:
-        """Whether `op` is a scatter, but not of whole rows of a matrix that are proven to exist."""
+        """True if `op` is a scatter, but not of whole rows of a matrix that are proven to exist."""
         if op.operation.name != "stablehlo.scatter":
             return False
         d, (operands, indices, _) = _scatter.numbers(op), _scatter.parts(op)

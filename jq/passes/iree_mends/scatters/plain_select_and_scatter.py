@@ -1,4 +1,4 @@
-"""What is selected from windows, and scattered to where it was, becomes slices and one scatter.
+"""Turns a `select_and_scatter` into slices and one scatter.
 
     select_and_scatter %x : [4, 6], %source : [2, 3]           // windows of 2 x 2
     ->

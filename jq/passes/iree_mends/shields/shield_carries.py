@@ -1,4 +1,4 @@
-"""What a step of a loop does not read, and what it makes of nothing that it reads, stays carried.
+"""Keeps carried what a step of a loop does not read, and what it makes of nothing that it reads.
 
     while(%a = ..., %b = ...)  cond { return %a }  do { return f(%b), g(%b) }
     ->

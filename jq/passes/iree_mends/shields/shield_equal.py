@@ -1,4 +1,4 @@
-"""What is reduced is hidden from the compiler where it is computed from equal constants alone.
+"""Hides from the compiler what is reduced, where it is computed from equal constants alone.
 
     reduce (convert %w), %w a weight of equal elements
     ->
@@ -44,7 +44,7 @@ class ShieldEqual(Shield):
 
 
 def _computed(value: ir.Value) -> bool:
-    """Whether it is more than a constant, which IREE reduces rightly."""
+    """True if it is more than a constant, which IREE reduces rightly."""
     op = maker(value)
     return op is not None and op.operation.name != "stablehlo.constant"
 
@@ -62,7 +62,7 @@ def _is_one(data: object) -> bool:
 
 
 def _gives_equal(op: Op, equal: set[ir.Value]) -> bool:
-    """Whether all elements of a result are one number, which constants alone decide."""
+    """True if all elements of a result are one number, which constants alone decide."""
     name, operands = op.operation.name, op.operation.operands
     if name == "stablehlo.constant":
         data = op.operation.attributes["value"]

@@ -1,4 +1,4 @@
-"""What is written into a larger tensor is computed first, where that is written into a larger one.
+"""Computes first what is written into a larger tensor, where that is written into a larger one.
 
     pad (pad (add %x, %y), %one), %zero
     ->

@@ -1,4 +1,4 @@
-"""What a loop or a branch reads and an update writes into later is copied for the update.
+"""Copies for an update what it writes into, where a loop or a branch reads that earlier.
 
     %l = while (%x) ...;  dynamic_update_slice %x, %u, %i
     ->

@@ -74,7 +74,7 @@ def paths(value: ir.Value) -> set[Path]:
 def _step(
     use: ir.OpOperand, place: tuple[ir.Value, Path], found: set[Path]
 ) -> Iterator[tuple[ir.Value, Path]]:
-    """Where a use leads; a way that ends with it is added to those found."""
+    """The place that a use leads to; a way that ends with it is added to those found."""
     (value, before), op = place, use.owner
     way = (*before, _form(op))
     if op.operation.name in MOVES:
@@ -91,7 +91,7 @@ def _step(
 
 
 def same(one: Op | None, other: Op | None, depth: int = DEPTH) -> bool:
-    """Whether two ops compute the same, as far back as is looked."""
+    """True if two ops compute the same, as far back as is looked."""
     if one is None or other is None:
         return False
     if one == other or not depth:
@@ -103,7 +103,7 @@ def same(one: Op | None, other: Op | None, depth: int = DEPTH) -> bool:
 
 
 def _form(op: Op) -> str:
-    """What an op does: its name, attributes, types and regions."""
+    """The form of an op: its name, attributes, types and regions."""
     named = attributes_of(op).items()
     attributes = (f"{name}={value}" for name, value in named if not name.startswith("jq."))
     types = (str(v.type) for v in (*op.operation.operands, *op.operation.results))
@@ -112,7 +112,7 @@ def _form(op: Op) -> str:
 
 
 def is_outer(op: Op) -> bool:
-    """Whether an op is a product with one term, which IREE writes as a multiplication."""
+    """True if an op is a product with one term, which IREE writes as a multiplication."""
     dims = Dims.match(op)
     if dims is None:
         return False
@@ -121,7 +121,7 @@ def is_outer(op: Op) -> bool:
 
 
 def is_elementwise(op: Op) -> bool:
-    """Whether an element of the results is computed from the same element of each operand."""
+    """True if an element of the results is computed from the same element of each operand."""
     operation = op.operation
     values = [*operation.operands, *operation.results]
     if not operation.name.startswith("stablehlo.") or len(operation.regions) or not values:

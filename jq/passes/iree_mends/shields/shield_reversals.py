@@ -1,4 +1,4 @@
-"""What a reversal reads is computed first, where it comes from every second element.
+"""Computes first what a reversal reads, where it comes from every second element.
 
     reverse (slice %x [0:7, 0:9:2])  ->  reverse (optimization_barrier (slice ...))
     slice (reverse %x) [0:7, 0:9:2]  ->  slice (optimization_barrier (reverse %x))

@@ -50,7 +50,7 @@ class ShieldSlices(Shield):
 
 
 def _takes_apart(op: Op) -> bool:
-    """Whether neighbours along the last axis of more than one element were none before."""
+    """True if neighbours along the last axis of more than one element were none before."""
     if (whole := _cut(op)) is None:
         return False
     left = shape_of(op.operation.results[0])

@@ -1,4 +1,4 @@
-"""What a loop starts with, and something else reads as well, is computed in front of the loop.
+"""Computes in front of the loop what it starts with, and something else reads as well.
 
     %0 = f(%x);  %1 = while(%a = %0) {...};  g(%1, %0)
     ->
@@ -67,13 +67,13 @@ class ShieldStarts(Shield):
 
 
 def _is_fused(value: ir.Value) -> bool:
-    """Whether the ops around `value` may be one dispatch with it."""
+    """True if the ops around `value` may be one dispatch with it."""
     op = maker(value)
     return op is not None and (is_elementwise(op) or op.operation.name == "stablehlo.reshape")
 
 
 def _beside(start: ir.Value) -> set[Any]:
-    """What else reads the values that `start` is computed from, element by element."""
+    """The other readers of the values that `start` is computed from, element by element."""
     if not _is_fused(start):
         return set()
     chain, found, ahead = {start.owner.operation}, set[Any](), [start]
@@ -88,7 +88,7 @@ def _beside(start: ir.Value) -> set[Any]:
 
 
 def _is_dispatch(op: Any) -> bool:
-    """Whether an op may be one dispatch with others: no control flow, and no end of a block."""
+    """True if an op may be one dispatch with others: no control flow, and no end of a block."""
     return op.name not in _CONTROL
 
 

@@ -1,4 +1,4 @@
-"""What a window of one element steps over is computed first.
+"""Computes first what a window of one element steps over.
 
     reduce_window (abs %y), window = [1], stride = [2]
     ->
@@ -34,7 +34,7 @@ class ShieldStrides(Shield):
 
 
 def _steps_over(op: Op) -> bool:
-    """Whether a window is of one element along an axis, and its next place is not beside it."""
+    """True if a window is of one element along an axis, and its next place is not beside it."""
     if (rule := rule_named(op.operation.name)) is None:
         return False
     found = rule.geometry(op)

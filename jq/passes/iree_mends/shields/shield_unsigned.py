@@ -39,7 +39,7 @@ class ShieldUnsigned(Mend):
 
 
 def _unsigned(value: ir.Value) -> bool:
-    """Whether the value is unsigned, or converted from something unsigned."""
+    """True if the value is unsigned, or converted from something unsigned."""
     if dtype_of(value).kind == "u":
         return True
     converted = maker(value, "stablehlo.convert")

@@ -1,4 +1,4 @@
-"""What is written into a tensor, and is made from that tensor, is computed first.
+"""Computes first what is written into a tensor, and is made from that tensor.
 
     dynamic_update_slice %x, (slice (reverse %x)), 0
     ->
