@@ -82,8 +82,8 @@ class LongTable(Table):
 
     def _folded(self, widths: Sequence[int]) -> Table:
         """The same table with columns of these widths."""
-        found = copy(self)
-        found.columns = [
+        table = copy(self)
+        table.columns = [
             replace(
                 c,
                 width=width,
@@ -92,7 +92,7 @@ class LongTable(Table):
             )
             for c, width in zip(self.columns, widths, strict=True)
         ]
-        return found
+        return table
 
     def _blocks(self, width: int) -> Iterable[Text]:
         """A block of lines for each row, which begins with the first column."""

@@ -180,10 +180,10 @@ def _collect(structure: Structure, value: Any, path: str, leaves: dict[int, Any]
         for key, child in content:
             _collect(child, value[key], f"{path}/{key}", leaves)
     elif kind == "leaves":
-        found = jax.tree.leaves(value)
-        if len(found) != len(content):
-            raise ValueError(f"{path or 'input'} must be {len(content)} arrays, not {len(found)}")
-        leaves.update(zip(content, found, strict=True))
+        arrays = jax.tree.leaves(value)
+        if len(arrays) != len(content):
+            raise ValueError(f"{path or 'input'} must be {len(content)} arrays, not {len(arrays)}")
+        leaves.update(zip(content, arrays, strict=True))
     elif kind in ("list", "tuple"):
         if not isinstance(value, Sequence) or len(value) != len(content):
             raise ValueError(f"{path or 'input'} must be a {kind} of {len(content)}")

@@ -55,14 +55,14 @@ def files(incomplete: str, *endings: str) -> list[str]:
         there = sorted(Path(folder or ("/" if incomplete.startswith("/") else ".")).iterdir())
     except OSError:
         return []
-    found = []
+    names = []
     for path in there:
         if path.name.startswith(start) and not (path.name.startswith(".") and not start):
             if path.is_dir():
-                found.append(f"{incomplete[: len(incomplete) - len(start)]}{path.name}/")
+                names.append(f"{incomplete[: len(incomplete) - len(start)]}{path.name}/")
             elif path.suffix in endings:
-                found.append(f"{incomplete[: len(incomplete) - len(start)]}{path.name}")
-    return found
+                names.append(f"{incomplete[: len(incomplete) - len(start)]}{path.name}")
+    return names
 
 
 def _starting(names: list[str] | tuple[str, ...], incomplete: str) -> list[str]:

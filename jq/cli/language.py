@@ -131,7 +131,7 @@ def compare_language_models(
 
     if not text:
         raise UserError("a language model is compared on text", hint="give files with --text")
-    found = []
+    results = []
     with out.progress() as progress:
 
         def load(path: Path, pipeline: str) -> LanguageModel:
@@ -152,9 +152,9 @@ def compare_language_models(
             result = measure(
                 other, text, exact, limit, lambda share: progress("text", share), window
             )
-            found.append((str(path), other.options.pipeline, result))
+            results.append((str(path), other.options.pipeline, result))
     rows: list[dict[str, Any]] = []
-    for place, name, result in found:
+    for place, name, result in results:
         figures = {
             "perplexity": result.perplexity,
             "perplexity_float": result.other_perplexity,

@@ -57,8 +57,8 @@ class Computed(Element, Protocol):
 
 def whole(element: Element) -> Computed | None:
     """The element, if its numbers are multiples of one in int8."""
-    found = computed(element)
-    return found if found and found.largest <= 127 * found.unit else None
+    integers = computed(element)
+    return integers if integers and integers.largest <= 127 * integers.unit else None
 
 
 def computed(element: Element) -> Computed | None:

@@ -94,8 +94,8 @@ def trip_count(program: Program, op: Op) -> int | None:
 
 
 def _integer(program: Program, value: ir.Value) -> int | None:
-    found = evaluate(program, value)
-    return None if found is None or found.shape else int(found)
+    number = evaluate(program, value)
+    return None if number is None or number.shape else int(number)
 
 
 def _owner(value: ir.Value, kind: str) -> Any:

@@ -76,15 +76,15 @@ def parts_of(
 ) -> dict[str, np.ndarray]:
     """The parts that are stored for a weight, else those of plain rounding."""
     fmt = get_format(enc.format)
-    found = {}
+    parts = {}
     for part, (shape, dtype) in fmt.storage(enc).items():
         array = stored.get(f"{name}:{part}")
         if array is not None and array.dtype == fmt.element_types(enc).get(part):
             array = as_stored(array, enc, part)  # `weights.emit=quant-type`
         if array is None or (array.shape, array.dtype) != (shape, dtype):
             return fmt.encode(weight, enc)
-        found[part] = array
-    return found
+        parts[part] = array
+    return parts
 
 
 @deep

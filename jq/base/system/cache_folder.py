@@ -42,14 +42,14 @@ def _not_ours(root: Path, name: str) -> str:
     """The reason why another user may have written here; empty if none could."""
     for place in (root.parent, root, root / name):
         try:
-            found = place.stat()
+            status = place.stat()
         except OSError:
             return ""
-        shared = found.st_mode & stat.S_IWOTH
-        shared |= found.st_mode & stat.S_IWGRP and found.st_gid != os.getegid()
-        if shared and not (place == root.parent and found.st_mode & stat.S_ISVTX):
+        shared = status.st_mode & stat.S_IWOTH
+        shared |= status.st_mode & stat.S_IWGRP and status.st_gid != os.getegid()
+        if shared and not (place == root.parent and status.st_mode & stat.S_ISVTX):
             return f"others may write to {place}"
-        if place != root.parent and found.st_uid not in (0, os.getuid()):
+        if place != root.parent and status.st_uid not in (0, os.getuid()):
             return f"{place} belongs to another user"
     return ""
 

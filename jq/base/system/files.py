@@ -25,19 +25,19 @@ def check_input(path: Path, limit: int | None = None) -> int:
         UserError: it is not there, no regular file, or too large.
     """
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError as error:
         if isinstance(error, FileNotFoundError):
             raise UserError("no such file", location=str(path)) from error
         raise UserError(f"cannot read: {error.strerror}", location=str(path)) from error
     except ValueError as error:  # a null character in the name
         raise UserError("no such file", location=repr(path)) from error
-    if not stat.S_ISREG(found.st_mode):
-        kind = "a folder" if stat.S_ISDIR(found.st_mode) else "a pipe, a device or a socket"
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a pipe, a device or a socket"
         raise UserError(f"not a file but {kind}", location=str(path))
-    if limit is not None and found.st_size > limit:
-        raise UserError(f"{found.st_size} bytes, at most {limit} are read", location=str(path))
-    return found.st_size
+    if limit is not None and status.st_size > limit:
+        raise UserError(f"{status.st_size} bytes, at most {limit} are read", location=str(path))
+    return status.st_size
 
 
 def read_input(path: Path, limit: int | None = None) -> bytes:

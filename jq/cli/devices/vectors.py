@@ -41,13 +41,13 @@ def vectors(
     if (output is None) == (check is None):
         raise UserError("vectors are written or checked", hint="give -o DIR or --check RUN_DIR")
     if check is not None:
-        found = golden.check_vectors(artifact, check)
-        if different := found["different"]:
+        compared = golden.check_vectors(artifact, check)
+        if different := compared["different"]:
             columns = ("name", "op", "case", "index", "expected", "got", "file")
             out.table("different", columns, different)
             out.code = 1
-        out.line(f"{len(different) or 'none'} of the cases of {found['ops']} ops differ")
-        return found
+        out.line(f"{len(different) or 'none'} of the cases of {compared['ops']} ops differ")
+        return compared
     assert output is not None
     index = golden.vectors(artifact, output, limit=limit)
     if index["left_out"]:

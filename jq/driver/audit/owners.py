@@ -83,23 +83,23 @@ class Owners:
         That is: its parts (kernels pad some), what else was made of its codes, and any copy of
         the whole. Smaller float data under its name is somebody else's.
         """
-        own, found = self.named[name], []
+        own, stored = self.named[name], []
         for part in parts.values():
             dtype, count = mlir_name(part["dtype"]), math.prod(part["shape"])
             match = _closest(own, dtype, count, 2 * count)
             if match is not None:
                 own.remove(match)
-                found.append(match)
+                stored.append(match)
                 continue
             # `NAME:part` is a part of something else.
             lost = [c for c in self.rest if not any(":" in n for n in c.names)]
             if (match := _closest(lost, dtype, count, count)) is not None:
                 self.rest.remove(match)
-                found.append(match)
+                stored.append(match)
         for constant in own:
             whole = math.prod(constant.shape) >= size
-            (found if whole or constant.dtype.startswith("i") else self.rest).append(constant)
-        return found
+            (stored if whole or constant.dtype.startswith("i") else self.rest).append(constant)
+        return stored
 
     def plain(self, name: str, spec: Mapping[str, Any]) -> list[StoredConstant]:
         """The constants of a weight that stays float; none when it was folded into another."""
@@ -108,11 +108,11 @@ class Owners:
         dtype, shape = mlir_name(spec["dtype"]), spec["shape"]
         for pieces in (1, *shape[:1]):  # a stack may be stored slice by slice
             size = math.prod(shape) // max(pieces, 1)
-            found = [c for c in self.rest if c.dtype == dtype and math.prod(c.shape) == size]
-            if len(found) >= pieces > 0:
-                for constant in found[:pieces]:
+            alike = [c for c in self.rest if c.dtype == dtype and math.prod(c.shape) == size]
+            if len(alike) >= pieces > 0:
+                for constant in alike[:pieces]:
                     self.rest.remove(constant)
-                return found[:pieces]
+                return alike[:pieces]
         return []
 
 

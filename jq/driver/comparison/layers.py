@@ -52,14 +52,14 @@ def compare_layers(
     errors = {name: (ErrorSum(), ErrorSum()) for name in names}
     for i, arrays in enumerate(calls):
         progress("compare layers", i / len(calls))
-        found, accumulated = (run(*arrays) for run in programs)
+        results, accumulated = (run(*arrays) for run in programs)
         for k, name in enumerate(names):
-            r, isolated = found[2 * k : 2 * k + 2]
+            r, isolated = results[2 * k : 2 * k + 2]
             errors[name][0].add(r, accumulated[k])
             errors[name][1].add(r, isolated)
         for k, record in enumerate(seen):
             first = 2 * len(names) + k * len(STATISTICS)
-            record.add(found[first : first + len(STATISTICS)])
+            record.add(results[first : first + len(STATISTICS)])
     layers = tuple(_layer(name, kinds[name], *errors[name]) for name in names)
     return Inside(layers, tuple(record.result() for record in seen if record.count))
 

@@ -54,13 +54,13 @@ def accuracy(scores: np.ndarray, labels: Any) -> float:
         UserError: there are not as many labels as samples.
     """
     labels = np.asarray(labels)
-    found = top1(np.asarray(scores))
-    if found.shape != labels.shape:
+    predictions = top1(np.asarray(scores))
+    if predictions.shape != labels.shape:
         raise UserError(
-            f"{labels.shape} labels for {found.shape} predictions",
+            f"{labels.shape} labels for {predictions.shape} predictions",
             hint="give one label per sample of the evaluation set",
         )
-    return float(np.mean(found == labels))
+    return float(np.mean(predictions == labels))
 
 
 def top1_agreement(reference: np.ndarray, quantized: np.ndarray) -> float:

@@ -30,11 +30,11 @@ def is_gguf(path: Path) -> bool:
 def parts_of(path: Path) -> list[Path]:
     """All files of a model that one of them names, the first one first; the file alone where its
     name is no part's."""
-    found = _NAME.fullmatch(path.name)
-    count = int(found[3]) if found else 0
-    if found is None or not 1 <= int(found[2]) <= count <= _MOST:
+    match = _NAME.fullmatch(path.name)
+    count = int(match[3]) if match else 0
+    if match is None or not 1 <= int(match[2]) <= count <= _MOST:
         return [path]
-    before, _, _, after = found.groups()
+    before, _, _, after = match.groups()
     return [path.with_name(f"{before}{i:05}-of-{count:05}{after}") for i in range(1, count + 1)]
 
 

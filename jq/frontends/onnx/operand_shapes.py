@@ -68,14 +68,14 @@ def require_shapes(op: Operator, call: Call, args: Sequence[Any]) -> None:
     names = [name for name, _ in op.positional]
     names += [f"input {i}" for i in range(len(names), len(args))]
     given = {n: x for n, x in zip(names, args, strict=True) if hasattr(x, "shape")}
-    found = {n: tuple(int(size) for size in x.shape) for n, x in given.items()}
+    shapes = {n: tuple(int(size) for size in x.shape) for n, x in given.items()}
     kinds = {n: x.dtype for n, x in given.items()}
-    operands = Operands(found, kinds, call.attributes, call)
+    operands = Operands(shapes, kinds, call.attributes, call)
     patterns = rule(operands) if callable(rule) else rule
     sizes = {k: v for k, v in call.attributes.items() if isinstance(v, int)}
     for name, pattern in patterns.items():
-        if name in found:
-            _require(call, name, names.index(name), found[name], pattern, sizes)
+        if name in shapes:
+            _require(call, name, names.index(name), shapes[name], pattern, sizes)
 
 
 def _require(

@@ -82,9 +82,9 @@ def _from_file(path: Path) -> ModuleType:
         raise UserError("no such file", location=str(path))
     path = path.resolve()  # a link's own file, which may have any suffix
     loader = SourceFileLoader(path.stem, str(path))
-    found = importlib.util.spec_from_file_location(path.stem, path, loader=loader)
-    assert found is not None and found.loader is not None
-    module, run = importlib.util.module_from_spec(found), found.loader.exec_module
+    spec = importlib.util.spec_from_file_location(path.stem, path, loader=loader)
+    assert spec is not None and spec.loader is not None
+    module, run = importlib.util.module_from_spec(spec), spec.loader.exec_module
     sys.modules.setdefault(path.stem, module)  # pickling and dataclasses look it up
     with _importable(path.parent):  # as `python path/to/file.py` does it
         _guard(lambda: run(module), str(path), "cannot import")

@@ -44,17 +44,17 @@ def _overwritten(module: ir.Module) -> bool:
     blocks = {op.name.value: op.entry_block for op in functions if not op.is_external}
     if not any(op.operation.name in WRITES for block in blocks.values() for op in walk(block)):
         return False
-    found: list[ir.Operation] = []
+    overwritten: list[ir.Operation] = []
 
     def seen(op: ir.Operation, known: Origins) -> None:
         if op.name in WRITES and _reads_itself(op, known):
-            found.append(op)
+            overwritten.append(op)
 
     try:
         Walk(blocks, _product, seen, MOST).start(blocks["main"])
     except OverflowError:  # calls of calls: nobody knows
         return True
-    return bool(found)
+    return bool(overwritten)
 
 
 def _entangled(module: ir.Module) -> bool:

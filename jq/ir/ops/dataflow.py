@@ -83,8 +83,8 @@ class Encodings:
 
     def _ways(self, values: Sequence[ir.Value]) -> State:
         """The encoding of a value that is one of several, with parameters that all of them know."""
-        found = common(self.program, [(v, self.of(v)) for v in values], shape_of(values[0]))
-        return FLOAT if isinstance(found, Encoded) and found.scale is None else found
+        state = common(self.program, [(v, self.of(v)) for v in values], shape_of(values[0]))
+        return FLOAT if isinstance(state, Encoded) and state.scale is None else state
 
 
 def _returned(block: ir.Block) -> list[ir.Value]:

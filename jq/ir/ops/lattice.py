@@ -141,18 +141,18 @@ def common(
 ) -> State:
     """The least that holds for a value whose elements are those of all the operands."""
     states = [state for _, state in operands]
-    found = next((s for s in states if isinstance(s, Encoded)), None)
-    if found is None:
+    first = next((s for s in states if isinstance(s, Encoded)), None)
+    if first is None:
         return next((s for s in (CONFLICT, FLOAT) if s in states), UNKNOWN)
-    if not found.whole:
+    if not first.whole:
         return CONFLICT
     for value, state in operands:
         if isinstance(state, Encoded):
-            if not state.alike(found):
+            if not state.alike(first):
                 return CONFLICT
         elif state is not UNKNOWN:
             array = constant_of(program, value)
-            if array is None or not found.holds(array):
+            if array is None or not first.holds(array):
                 return CONFLICT
     rounded = any(isinstance(s, Encoded) and s.rounded for s in states)
-    return replace(found.of_shape(shape), rounded=rounded)
+    return replace(first.of_shape(shape), rounded=rounded)

@@ -75,21 +75,21 @@ def every_axis(
     if ranks != {len(order)} or any(not shape_of(v) for v in results):
         return None
     there, back = attributes_of(op), inverse(order)
-    found: dict[str, ir.Attribute] = {}
+    ordered: dict[str, ir.Attribute] = {}
     for key in (k for k in along if k in there):
         if isinstance(there[key], ir.DenseI64ArrayAttr):
-            found[key] = i64_array(permuted(integers(op, key), order))
+            ordered[key] = i64_array(permuted(integers(op, key), order))
         else:  # pairs
             pairs = np.array(there[key]).reshape(len(order), 2)
-            found[key] = ir.DenseElementsAttr.get(np.ascontiguousarray(pairs[list(order)]))
+            ordered[key] = ir.DenseElementsAttr.get(np.ascontiguousarray(pairs[list(order)]))
     for key in (k for k in naming if k in there):
         if isinstance(there[key], ir.DenseI64ArrayAttr):
-            found[key] = i64_array([back[a] for a in integers(op, key)])
+            ordered[key] = i64_array([back[a] for a in integers(op, key)])
         else:
             axis = ir.IntegerAttr(there[key])
-            found[key] = ir.IntegerAttr.get(axis.type, back[axis.value])
+            ordered[key] = ir.IntegerAttr.get(axis.type, back[axis.value])
     same = tuple(order if shape_of(v) else None for v in operands)
-    return Orders(same, (order,) * len(results), found)
+    return Orders(same, (order,) * len(results), ordered)
 
 
 def with_starts(found: Orders | None, order: Order, first: int) -> Orders | None:

@@ -48,12 +48,12 @@ def combines(op: Op) -> str | None:
 
 def reduction(program: Program, op: Op) -> str | None:
     """`add`, `maximum` or `minimum` for a plain reduce or reduce_window of one tensor."""
-    found = combines(op)
-    start = None if found is None else splat_of(program, op.operands[1])
-    if found is None or start is None:
+    combined = combines(op)
+    start = None if combined is None else splat_of(program, op.operands[1])
+    if combined is None or start is None:
         return None
     neutral = {"add": start == 0, "maximum": start <= LOWEST, "minimum": start >= -LOWEST}
-    return found if neutral.get(found) else None
+    return combined if neutral.get(combined) else None
 
 
 def written(op: Op) -> str | None:

@@ -64,13 +64,13 @@ def kind_of(enc: Encoding, values: Mapping[str, Any]) -> ir.Type:
 def encoding_of_type(kind: ir.Type) -> Encoding | None:
     """The encoding that a tensor of a quantized type has; None where no format is it."""
     shape = tuple(ir.RankedTensorType(kind).shape)
-    found = re.search(r"!quant\.uniform<([iu])(\d+)(?:<(-?\d+):-?\d+>)?:\w+(?::(\d+))?", str(kind))
-    if found is None or found[2] not in ("2", "4", "8", "16"):
+    match = re.search(r"!quant\.uniform<([iu])(\d+)(?:<(-?\d+):-?\d+>)?:\w+(?::(\d+))?", str(kind))
+    if match is None or match[2] not in ("2", "4", "8", "16"):
         return None
     zeros = ":" in str(kind).partition(", ")[2]
-    block = tuple(int(found[4] == str(axis)) for axis in range(len(shape)))
-    name = f"{'uint' if found[1] == 'u' else 'int'}{found[2]}"
-    full = found[3] is None or int(found[3]) == -(1 << (int(found[2]) - 1))
+    block = tuple(int(match[4] == str(axis)) for axis in range(len(shape)))
+    name = f"{'uint' if match[1] == 'u' else 'int'}{match[2]}"
+    full = match[3] is None or int(match[3]) == -(1 << (int(match[2]) - 1))
     if zeros:
         return Encoding(name, shape, block, "asymmetric")
     return Encoding(name, shape, block, options=(("divisor", FULL),) if full else ())
@@ -88,8 +88,8 @@ def per_tensor(kind: ir.Type) -> bool:
 
 def around_zero(kind: ir.Type) -> bool:
     """True if a quantized type has no zero point, and as many codes below zero as above."""
-    found = re.search(r"<i\d+<-(\d+):(\d+)>:[^:>]*>", str(kind))
-    return found is not None and found[1] == found[2]
+    match = re.search(r"<i\d+<-(\d+):(\d+)>:[^:>]*>", str(kind))
+    return match is not None and match[1] == match[2]
 
 
 def element_of(value: ir.Value) -> ir.Type:

@@ -15,13 +15,13 @@ def on_sums(program: Program, op: Op) -> ir.Value | None:
     rule = rule_named(op.operation.name)
     if rule is None or not rule.sums:
         return None
-    found = [sums_of(v) for v in op.operands]
-    kind = next((v.type for v in found if v is not None), None)
+    sums = [sums_of(v) for v in op.operands]
+    kind = next((v.type for v in sums if v is not None), None)
     if kind is None:
         return None
-    pairs = zip(op.operands, found, strict=True)
+    pairs = zip(op.operands, sums, strict=True)
     operands = [v for pair in pairs if (v := in_steps(program, *pair, kind))]
-    if len(operands) < len(found):
+    if len(operands) < len(sums):
         return None
     made = checked(op, kind, operands, **{TYPED: text("sum")})
     return None if made is None else floats(made)

@@ -111,7 +111,7 @@ def _stored_type(buffer: Any, within: frozenset[Any]) -> str:
     """
     if not is_op(buffer, {"memref.alloca"}) or buffer.owner in within:
         return ""
-    found = ""
+    widest = ""
     for use in buffer.uses:
         op = use.owner.operation
         if op.name in _LOADS and use.operand_number == 0:
@@ -119,5 +119,5 @@ def _stored_type(buffer: Any, within: frozenset[Any]) -> str:
         if op.name not in _STORES or use.operand_number != 1:
             return ""
         kind = _origin(op.operands[0], element_type(op.operands[0]), within | {buffer.owner})
-        found = kind if not found or bit_width(kind) > bit_width(found) else found
-    return found
+        widest = kind if not widest or bit_width(kind) > bit_width(widest) else widest
+    return widest

@@ -58,17 +58,17 @@ def sum_rows(gemv: Gemv, operands: Operands) -> list[Operand]:
         loops = b.loop(0, rows, writes=[out]), b.loop(0, gemv.blocks, writes=[out])
         with loops[0] as row, loops[1] as block:
             here = b.offset(first(b, ids), row.index)
-            at, found = b.scaled(block.index, gemv.block), []
+            at, totals = b.scaled(block.index, gemv.block), []
             for digit in digits:
                 place = [here, at] if gemv.digits == 1 else [here, digit, at]
                 read = b.load(codes, place, size, gemv.block)
                 total = b.reduce(dot.dot(b, isa, b.i32(0, isa.lanes), weights, read), b.add)
-                found.append(b.shuffle(total, total, [0]))
+                totals.append(b.shuffle(total, total, [0]))
             if not gemv.corrected:
-                for digit, one in enumerate(found):
+                for digit, one in enumerate(totals):
                     b.store(b.sub(b.i32(0, 1), one), out, [row.index, digit, block.index])
                 return
-            number = joined_number(b, found, 1)
+            number = joined_number(b, totals, 1)
             if gemv.minimum and gemv.per_block:
                 number = b.mul(number, b.load(scale, [here, block.index], vec(1, "f32")))
             b.store(number, out, [row.index, 0, block.index])

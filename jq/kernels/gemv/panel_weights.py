@@ -114,13 +114,13 @@ class PanelWeights:
         """The zero points of a block, by vector: f32."""
         b, lanes = self.b, self.isa.lanes
         first = b.offset(self._record(block), self.layout.zero)
-        found = []
+        zeros = []
         for j in range(self.wide):
             wide = b.extend_unsigned(self._read(chunk, first, j, lanes), "i32")
             high = self._vector(j)[1] > 0
             wide = b.shift_right(wide, 4) if high else b.bit_and(wide, b.i32(15, lanes))
-            found.append(b.to_f32(wide))
-        return found
+            zeros.append(b.to_f32(wide))
+        return zeros
 
     def _numbers(self, chunk: Index, first: Index, j: int, kind: str) -> ir.Value:
         """One vector `j` of numbers by column that begin at byte `first` of a chunk."""

@@ -125,14 +125,14 @@ def greedy(
     if not prompt or n < 1 or len(prompt) + n - 1 > context:
         raise UserError(f"a prompt and {n} new tokens do not fit in 1 to {context} positions")
     caches: tuple[Any, ...] = empty_cache(params, heads)
-    pending, found = list(prompt), []
+    pending, chosen = list(prompt), []
     for position in range(len(prompt) + n - 1):
         token = np.array([pending.pop(0)], np.int32)
         logits, *caches = step_fn(params, token, np.int32(position), *caches)
         if not pending:
-            found.append(int(np.argmax(np.asarray(logits)[-1])))
-            pending.append(found[-1])
-    return found
+            chosen.append(int(np.argmax(np.asarray(logits)[-1])))
+            pending.append(chosen[-1])
+    return chosen
 
 
 def parameters(

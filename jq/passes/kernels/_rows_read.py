@@ -134,14 +134,14 @@ class Reads:
 
     def _multiply(self, op: Op, number: int) -> Read:
         value = op.operands[number]
-        found = self._masked(shape_of(value), op.operands[1 - number])
+        shown = self._masked(shape_of(value), op.operands[1 - number])
         maker = self._maker(value)
-        if found is None or maker is None or dtype_of(value).kind in "biu":
+        if shown is None or maker is None or dtype_of(value).kind in "biu":
             return self._same(op, number)
-        if self.kernels[maker].by_sequences(Sequences(found.length, fill=True)) is None:
+        if self.kernels[maker].by_sequences(Sequences(shown.length, fill=True)) is None:
             return self._same(op, number)
         self.filled.add(maker)
-        return found
+        return shown
 
     def _select(self, op: Op, number: int) -> Read:
         if number == 0 or shape_of(op.operands[0]) != shape_of(op.operands[1]):
@@ -213,18 +213,18 @@ class Reads:
 
 def slice_of(value: ir.Value) -> list[Any] | None:
     """The ops that a value is computed by; None where they are many, or one of them runs others."""
-    found: dict[Any, None] = {}
+    ops: dict[Any, None] = {}
     values = [value]
     while values:
         owner = maker(values.pop())
-        if owner is None or owner.operation in found:
+        if owner is None or owner.operation in ops:
             continue
         op = owner.operation
-        if op.name == "func.call" or op.name in _BRANCHES or len(found) == MASK_OPS:
+        if op.name == "func.call" or op.name in _BRANCHES or len(ops) == MASK_OPS:
             return None
-        found[op] = None
+        ops[op] = None
         values += owner.operands
-    return list(found)
+    return list(ops)
 
 
 _BRANCHES = ("stablehlo.while", "stablehlo.case", "stablehlo.if")  # may read any value

@@ -38,13 +38,13 @@ class KernelFrames(Pass):
 
     def run(self, program: Program, cx: PassContext) -> bool:
         known = declarations(program)
-        found = [p for op in program.walk() if (p := _Padded.of(program, op, known))]
-        for padded in found:
+        framed = [p for op in program.walk() if (p := _Padded.of(program, op, known))]
+        for padded in framed:
             padded.rewrite(program)
-        if found:
+        if framed:
             drop_declarations(program)
             rename_kernels(program)
-        return bool(found)
+        return bool(framed)
 
 
 @dataclass(frozen=True)

@@ -32,25 +32,25 @@ class KernelHiddenRows(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         program.run_passes("func.func(cse)")  # equal masks are one value
         reads = Reads(program)
-        found = list(_found(reads))
-        if not found:
+        partial = list(_found(reads))
+        if not partial:
             return False
-        widest = _widest(rows for _, _, rows in found)
+        widest = _widest(rows for _, _, rows in partial)
         counts: dict[Rows, ir.Value] = {}
-        first = found[0][0]
-        _bring_masks(program, first, [rows for _, _, rows in found])
+        first = partial[0][0]
+        _bring_masks(program, first, [rows for _, _, rows in partial])
         with at(first):
-            for _, _, rows in found:
+            for _, _, rows in partial:
                 if (same := _merged(rows, widest)) not in counts:
                     counts[same] = _count(same)
-        for op, kernel, rows in found:
+        for op, kernel, rows in partial:
             operands = [*op.operands, counts[_merged(rows, widest)]]
             with at(op):
                 results = call_kernel(program, kernel, operands, string_attr(op, NAME) or "")
             for old, new in zip(op.results, results, strict=True):
                 old.replace_all_uses_with(new)
             op.erase()
-        program.tell(f"{len(found)} kernels leave out rows that nothing reads, such as padding")
+        program.tell(f"{len(partial)} kernels leave out rows that nothing reads, such as padding")
         drop_declarations(program)
         rename_kernels(program)
         return True
@@ -102,13 +102,13 @@ def _count(rows: Rows) -> ir.Value:
     none = OPS.constant(np.full(shape, least, np.int32))
     numbers = OPS.constant(np.arange(1, rows.length + 1, dtype=np.int32))
     numbers = OPS.broadcast(numbers, shape, (1,))
-    found = none
+    last = none
     for reason in rows.reasons:
         if not isinstance(reason, First):
             mask = OPS.reshape(reason.mask, shape)
             read = _nonzero(mask, reason) if isinstance(reason, Nonzero) else _shown(mask, reason)
-            found = OPS.maximum(found, OPS.select(read, numbers, none))
-    return OPS.reshape(OPS.reduce_max(found, [1]), (rows.batch,))
+            last = OPS.maximum(last, OPS.select(read, numbers, none))
+    return OPS.reshape(OPS.reduce_max(last, [1]), (rows.batch,))
 
 
 def _nonzero(mask: ir.Value, reason: Nonzero) -> ir.Value:

@@ -33,10 +33,10 @@ class KernelNormalize(Pass):
         for x, owner in _sources(program) if isa else ():
             if owner in erased:
                 continue
-            found = find_normalization(program, x)
-            if found is not None:
-                erased |= {hash(op.operation) for op in found.cut.ops}
-                _lower(program, found, isa or "")
+            normalization = find_normalization(program, x)
+            if normalization is not None:
+                erased |= {hash(op.operation) for op in normalization.cut.ops}
+                _lower(program, normalization, isa or "")
         return bool(erased)
 
 

@@ -42,17 +42,17 @@ class KernelRanges(Pass):
 
 def _found(program: Program) -> dict[ir.Value, dict[str, list[Op]]]:
     """Values that are quantized, and the reductions that are their ends."""
-    found: dict[ir.Value, dict[str, list[Op]]] = {}
+    reductions: dict[ir.Value, dict[str, list[Op]]] = {}
     for op in program.walk():
         marker = match(op, QUANTIZE)
         if marker is not None and not any(marker.encoding.block):
-            found.setdefault(op.operands[0], {})
-    for x, ends in found.items():
+            reductions.setdefault(op.operands[0], {})
+    for x, ends in reductions.items():
         whole = dtype_of(x) == np.float32 and math.prod(shape_of(x)) >= SMALL
         for use in x.uses if whole else ():
             if (how := _end(use.owner, x)) is not None:
                 ends.setdefault(how, []).append(use.owner)
-    return {x: ends for x, ends in found.items() if len(ends) == len(ENDS)}
+    return {x: ends for x, ends in reductions.items() if len(ends) == len(ENDS)}
 
 
 def _end(op: Op, x: ir.Value) -> str | None:

@@ -38,17 +38,17 @@ class ExpandFakeQuant(Pass):
     name = "expand-fake-quant"
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        found = [f for op in program.walk() if (f := match_fake_quant(op))]
-        _store_weights(program, found)
+        fakes = [f for op in program.walk() if (f := match_fake_quant(op))]
+        _store_weights(program, fakes)
         for op in list(program.walk()):
             fake = match_fake_quant(op)
             if fake:
                 with at(op):
                     value = _activation(program, fake)
                 replace_op(op, [value])
-        if found:
+        if fakes:
             program.drop_dead()
-        return bool(found)
+        return bool(fakes)
 
 
 # Weights
@@ -114,14 +114,14 @@ def _encode(
         return get_format(enc.format).encode(x, enc)
     fmt = affine_format(enc.format)
     if given is None:
-        found = fmt.quantize_dynamic(NUMPY, np.asarray(x, np.float32), unpacked(enc))
+        coded = fmt.quantize_dynamic(NUMPY, np.asarray(x, np.float32), unpacked(enc))
     else:
         scale, zero = fmt.parameters(*given, enc)
-        found = {"codes": fmt.quantize(x, scale, zero, unpacked(enc)), "scale": scale}
-        found |= {} if zero is None else {"zero_point": zero}
-    parts = {"codes": fmt.pack(found["codes"], enc), "scale": np.asarray(found["scale"])}
-    if "zero_point" in found:
-        parts["zero_point"] = fmt.pack(found["zero_point"], enc)
+        coded = {"codes": fmt.quantize(x, scale, zero, unpacked(enc)), "scale": scale}
+        coded |= {} if zero is None else {"zero_point": zero}
+    parts = {"codes": fmt.pack(coded["codes"], enc), "scale": np.asarray(coded["scale"])}
+    if "zero_point" in coded:
+        parts["zero_point"] = fmt.pack(coded["zero_point"], enc)
     return parts
 
 

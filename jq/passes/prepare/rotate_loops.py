@@ -25,12 +25,12 @@ class RotateLoops(Pass):
 
     def run(self, program: Program, cx: PassContext) -> bool:
         loops = [op for op in program.walk() if op.operation.name == "stablehlo.while"]
-        found = [loop for loop in reversed(loops) if _reads_floats(loop)]
-        for loop in found:
+        rotated = [loop for loop in reversed(loops) if _reads_floats(loop)]
+        for loop in rotated:
             _rotate(loop)
-        if found:
+        if rotated:
             program.drop_dead()
-        return bool(found)
+        return bool(rotated)
 
 
 def _reads_floats(loop: Op) -> bool:

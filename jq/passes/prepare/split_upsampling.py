@@ -37,18 +37,18 @@ class SplitUpsampling(Pass):
     name = "split-upsampling"
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        constant, found = Constant(program), list[tuple[str, ir.Value]]()
+        constant, kernels = Constant(program), list[tuple[str, ir.Value]]()
         for op in [op for op in program.walk() if Layout.match(op)]:
             if not _shuffles(op, cx.target.device):
                 continue
             names = constant.weights(op.operands[1])
             if names and _fits(program, op):
                 largest = max(sorted(names), key=lambda n: program.weights[n].size)
-                found.append((largest, _Split.of(op).rewrite(program)))
-        if not found:
+                kernels.append((largest, _Split.of(op).rewrite(program)))
+        if not kernels:
             return False
-        arrays, given = evaluate_all(program, [value for _, value in found]), dict[str, str]()
-        for (name, value), array in zip(found, arrays, strict=True):
+        arrays, given = evaluate_all(program, [value for _, value in kernels]), dict[str, str]()
+        for (name, value), array in zip(kernels, arrays, strict=True):
             weight = program.add_weight(name, array)
             value.replace_all_uses_with(weight)
             given[program.weight_name(weight) or name] = name

@@ -94,32 +94,32 @@ def _values(op: Op) -> Iterator[ir.Value]:
 def _stored(program: Program) -> set[ir.Value]:
     """Scales of markers and what they come from: their types are those of a format."""
     todo = [v for op in program.walk() if (m := match(op)) for v in m.parts.values()]
-    found: set[ir.Value] = set()
+    stored: set[ir.Value] = set()
     while todo:
         v = todo.pop()
-        if _other(v) and v not in found:
-            found.add(v)
+        if _other(v) and v not in stored:
+            stored.add(v)
             if maker(v) is not None and match(v.owner) is None:
                 todo.extend(v.owner.operands)
-    return found
+    return stored
 
 
 def _bits(program: Program) -> set[ir.Value]:
     """Converts what bit ops read and make; gives the values between, which keep their types."""
-    found: set[ir.Value] = set()
+    kept: set[ir.Value] = set()
     for op in [op for op in program.walk() if op.operation.name in BITS]:
         for i, v in enumerate(op.operands):
             if _other(v):
                 with at(op):
                     op.operands[i] = _converted(v)
-                found.add(op.operands[i])
+                kept.add(op.operands[i])
         for v in op.results:
             if _other(v):
                 with at(op, after=True):
                     new = _converted(v)
                 v.replace_all_uses_except(new, new.owner.operation)
-                found.add(v)
-    return found
+                kept.add(v)
+    return kept
 
 
 def _converted(value: ir.Value) -> ir.Value:

@@ -28,10 +28,10 @@ class Carrier:
     def run(self, op: Op, index: int) -> bool:
         """Makes an operand of an op a dequantize; False where it is one, or cannot be."""
         value = op.operands[index]
-        found = self._dequantized(value)
-        if found is None or found == value:
+        dequantized = self._dequantized(value)
+        if dequantized is None or dequantized == value:
             return False
-        op.operands[index] = found
+        op.operands[index] = dequantized
         return True
 
     def _dequantized(self, value: ir.Value) -> ir.Value | None:

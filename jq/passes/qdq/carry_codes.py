@@ -66,7 +66,7 @@ def _ways(op: Op, index: int) -> list[ir.Value]:
 
 
 def _codes(program: Program, op: Op, index: int) -> Carried | None:
-    found = []
+    carried = []
     for value in _ways(op, index):
         marker = match(value, DEQUANTIZE)
         known = parameters(program, marker) if marker and not any(marker.encoding.block) else None
@@ -75,8 +75,8 @@ def _codes(program: Program, op: Op, index: int) -> Carried | None:
         codes = marker.parts["codes"]
         if shape_of(codes) != marker.encoding.shape:
             return None
-        found.append(Carried(marker.encoding, *known, dtype_of(codes)))
-    return found[0] if all(c == found[0] for c in found) else None
+        carried.append(Carried(marker.encoding, *known, dtype_of(codes)))
+    return carried[0] if all(c == carried[0] for c in carried) else None
 
 
 def _rebuild(program: Program, op: Op, held: dict[int, Carried]) -> None:
@@ -115,12 +115,12 @@ def _rebuild(program: Program, op: Op, held: dict[int, Carried]) -> None:
 
 
 def _as_codes(values: Sequence[ir.Value], held: dict[int, Carried]) -> list[ir.Value]:
-    found = list(values)
+    codes = list(values)
     for i in held:
-        marker = match(found[i], DEQUANTIZE)
+        marker = match(codes[i], DEQUANTIZE)
         assert marker is not None
-        found[i] = marker.parts["codes"]
-    return found
+        codes[i] = marker.parts["codes"]
+    return codes
 
 
 def _take_codes(program: Program, block: ir.Block, held: dict[int, Carried]) -> None:

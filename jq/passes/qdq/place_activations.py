@@ -46,11 +46,11 @@ class PlaceActivations(Pass):
                 if (edge := match(value, DEQUANTIZE)) and edge.encoding == p.encoding:
                     continue
                 key = (value, p.encoding, p.parameters)
-                found = next((v for b in enclosing(op) if (v := shared.get((b, *key)))), None)
-                if found is None:
-                    found = through_codes(program, op, value, p, f"{op_name(op)}:{index}")
-                    shared[op.operation.block, *key] = found
-                op.operands[index] = found
+                placed = next((v for b in enclosing(op) if (v := shared.get((b, *key)))), None)
+                if placed is None:
+                    placed = through_codes(program, op, value, p, f"{op_name(op)}:{index}")
+                    shared[op.operation.block, *key] = placed
+                op.operands[index] = placed
                 changed = True
         program.drop_dead()
         return changed

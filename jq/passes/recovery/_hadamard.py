@@ -53,12 +53,12 @@ def block_of(width: int, most: int = 0) -> int:
 
 def matrix(width: int, most: int = 0) -> np.ndarray:
     """f64[block, block], entries of 1 and -1: the Kronecker product of `factors_of`."""
-    found = np.ones((1, 1))
+    product = np.ones((1, 1))
     for n in factors_of(width, most):
         factor = hadamard(n)
         assert factor is not None
-        found = np.kron(found, factor)
-    return found
+        product = np.kron(product, factor)
+    return product
 
 
 def _radices(twos: int) -> tuple[int, ...]:

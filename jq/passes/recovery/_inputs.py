@@ -118,13 +118,13 @@ def _axes(op: Op, operand: int) -> tuple[list[int], list[tuple[int, int]], int]:
 
 def uses_in(program: Program) -> list[Use]:
     """Every product with a weight that can be seen as a matrix."""
-    found = []
+    uses = []
     for op, rule in contractions(program):
         for role in rule.roles(op):
             if find_weight(program, op.operands[role.index], role) is not None:
                 with suppress(NotApplicable):
-                    found.append(find_use(program, op, role.index))
-    return found
+                    uses.append(find_use(program, op, role.index))
+    return uses
 
 
 def matrix_encoding(matrix: Matrix, enc: Encoding) -> Encoding:
@@ -159,22 +159,22 @@ def planned_weights(program: Program, cx: PassContext) -> Mapping[str, Encoding]
 
 def uses_of_weights(program: Program, cx: PassContext) -> dict[str, list[Use] | str]:
     """By weight of the plan: the products that read it, or why it cannot be solved for."""
-    found: dict[str, list[Use] | str] = {}
+    uses: dict[str, list[Use] | str] = {}
     plans = {op.name: op for op in cx.plan.ops}
     for op, _ in contractions(program):
         for index, p in plans[op_name(op)].operands.items() if op_name(op) in plans else ():
             if p.weight is None:
                 continue
-            before = found.get(p.weight, [])
+            before = uses.get(p.weight, [])
             try:
                 use = find_use(program, op, index)
                 if isinstance(before, list):
                     if before and before[0].matrix != use.matrix:
                         raise NotApplicable("it is used in two ways")
-                    found[p.weight] = [*before, use]
+                    uses[p.weight] = [*before, use]
             except NotApplicable as reason:
-                found[p.weight] = str(reason)
-    return found
+                uses[p.weight] = str(reason)
+    return uses
 
 
 def moments_of_weights(
@@ -188,7 +188,7 @@ def moments_of_weights(
     samples: Sequence[int] | None = None,
 ) -> dict[str, Moments]:
     """Moments by weight, summed over the products that read it; see `collect`."""
-    wanted = [u.wanted for found in uses.values() if not isinstance(found, str) for u in found]
+    wanted = [u.wanted for reads in uses.values() if not isinstance(reads, str) for u in reads]
     options: dict[str, Any] = {"power": power, "full": full, "shared": shared, "samples": samples}
 
     def collected() -> Mapping[str, Moments]:
@@ -199,8 +199,8 @@ def moments_of_weights(
     known, asked = cx.moments, f"{wanted} {options}"
     seen = known.of(program, asked, cx.gains, collected) if known is not None else collected()
     out: dict[str, Moments] = {}
-    for name, found in uses.items():
-        for use in found if not isinstance(found, str) else ():
+    for name, reads in uses.items():
+        for use in reads if not isinstance(reads, str) else ():
             m = seen[use.wanted.name]
             out[name] = out[name].add(m) if name in out else m
     return out

@@ -43,19 +43,19 @@ class Input:
 
 def find_inputs(program: Program) -> list[Input]:
     """In program order; each product is in one of them."""
-    found: dict[Any, Input] = {}
+    inputs: dict[Any, Input] = {}
     for op, _ in contractions(program):
         for index, axis in _summed(program, op):
             value = op.operands[index]
             reader = _reader(program, op, index, axis, np.arange(shape_of(value)[axis]))
             if reader is None or dtype_of(value).kind not in "fV":
                 continue
-            group = found.setdefault((value, axis), Input(value, axis, [], {}))
+            group = inputs.setdefault((value, axis), Input(value, axis, [], {}))
             if reader[0] not in group.channels:
                 group.readers.append((op, index))
                 group.channels[reader[0]] = reader[1]
             break
-    return list(found.values())
+    return list(inputs.values())
 
 
 def _summed(program: Program, op: Op) -> list[tuple[int, int]]:
@@ -63,15 +63,15 @@ def _summed(program: Program, op: Op) -> list[tuple[int, int]]:
     rule = rule_of(op)
     if isinstance(rule, Convolution):
         return [(0, Layout.of(op).input_feature)]
-    found = []
+    axes = []
     for operand in (0, 1):
         try:
             wanted = find_use(program, op, operand).wanted
         except NotApplicable:
             continue
         if isinstance(rule, DotGeneral) and len(wanted.contracted) == 1:
-            found.append((wanted.operand, wanted.contracted[0]))
-    return found
+            axes.append((wanted.operand, wanted.contracted[0]))
+    return axes
 
 
 def _reader(

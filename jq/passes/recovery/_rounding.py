@@ -92,16 +92,16 @@ class Rounding(Recovery):
     ) -> Solvable:
         """The weights that it chooses codes for; of the others the reason is logged."""
         solvable: Solvable = {}
-        for name, found in uses.items():
+        for name, reads in uses.items():
             if name in program.chosen:
                 continue
             try:
-                if isinstance(found, str):
-                    raise NotApplicable(found)
+                if isinstance(reads, str):
+                    raise NotApplicable(reads)
                 enc = cx.plan.weights[name]
                 if not is_affine(enc.format):
                     raise NotApplicable(f"{enc.format} is not an integer format")
-                solvable[name] = found[0].matrix, matrix_encoding(found[0].matrix, enc)
+                solvable[name] = reads[0].matrix, matrix_encoding(reads[0].matrix, enc)
             except NotApplicable as reason:
                 LOG.info("%s: %s is rounded plainly: %s", self.name, name, reason)
         return solvable

@@ -67,13 +67,13 @@ def solve(
     mean = float(np.trace(gram, dtype=np.float64)) / len(gram)
     h[np.diag_indices_from(h)] += damping * max(mean, 1e-30)
     scale, zero = (np.empty(enc.grid, np.float32) for _ in range(2))
-    found = Solution(np.zeros_like(weight), scale, zero, block_slices(enc), fmt.limits(enc))
+    best = Solution(np.zeros_like(weight), scale, zero, block_slices(enc), fmt.limits(enc))
     rows = np.argsort(-np.diag(h), kind="stable") if order else np.arange(len(h))
     feedback = _feedback(h, rows)
     single_h = h.astype(np.float32, copy=False)
 
     def columns(start: int) -> None:
-        part, own = found.columns(start), np.ascontiguousarray(weight[:, start : start + COLUMNS])
+        part, own = best.columns(start), np.ascontiguousarray(weight[:, start : start + COLUMNS])
         ranges = enc.with_shape(own.shape, enc.block)
         part.scale[:], part.zero[:] = search_ranges(fmt, own, np.diag(h)[:, None], ranges)
         _gptq(part, own, rows, feedback)
@@ -82,8 +82,8 @@ def solve(
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(columns, range(0, weight.shape[1], COLUMNS)))
     if far.any():
-        _take_back(found, far)
-    return found
+        _take_back(best, far)
+    return best
 
 
 def _take_back(found: Solution, far: np.ndarray) -> None:

@@ -93,7 +93,7 @@ class Awq(Recovery):
         encodings = planned_weights(program, cx)
         inputs = [i for i in find_inputs(program) if i.channels.keys() <= encodings.keys()]
         inputs = [i for i in inputs if self.insert or _taken(program, i, np.full(i.width, 2.0))]
-        found: list[tuple[Input, np.ndarray]] = []
+        gaining: list[tuple[Input, np.ndarray]] = []
         fitting = [i for i in inputs if _fits(program, i)]
         sizes = {n: sum(map(gram_bytes, _matrices(program, i))) for n, i in enumerate(fitting)}
         parts = in_parts(sizes)
@@ -106,13 +106,13 @@ class Awq(Recovery):
                 s, gain = self._search(i, layers, [seen[x.use.wanted.name] for x in layers])
                 LOG.info("awq: %s: error / %.2f", ", ".join(i.channels), gain)
                 if gain >= self.gain:
-                    found.append((i, s))
+                    gaining.append((i, s))
             cx.report((number + 1) / len(parts))
-        for i, s in found:
+        for i, s in gaining:
             _apply(program, i, s)
-        if found:
+        if gaining:
             program.drop_dead()
-        return bool(found)
+        return bool(gaining)
 
     def _search(
         self, i: Input, layers: Sequence[Layer], moments: Sequence[Moments]

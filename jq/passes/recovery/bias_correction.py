@@ -62,15 +62,15 @@ class BiasCorrection(Recovery):
         return any(op.decision != "float" for op in cx.plan.ops)
 
     def recover(self, program: Program, cx: PassContext) -> bool:
-        found = shifts(program, cx, self.power)
+        by_op = shifts(program, cx, self.power)
         ops = {op_name(op): op for op, _ in contractions(program)}
-        for name, shift in found.items():
+        for name, shift in by_op.items():
             least = self.share if user_with_bias(program, ops[name]) is None else 0.0
             LOG.info("bias-correction: %s: %.1f %% of the error", name, 100 * shift.share)
             if shift.mean.any() and shift.share >= least:
                 _add(program, ops[name], -shift.mean)
         program.drop_dead()
-        return bool(found)
+        return bool(by_op)
 
 
 def shifts(program: Program, cx: PassContext, power: float) -> dict[str, Shift]:
@@ -110,15 +110,15 @@ def _shift(error: np.ndarray, square: np.ndarray, count: np.ndarray) -> Shift:
 
 
 def _wanted(program: Program, plans: Mapping[str, OpPlan]) -> list[tuple[Any, Wanted]]:
-    found = []
+    wanted_ops = []
     for op, rule in list(contractions(program)):
         plan = plans.get(op_name(op))
         if plan is None or op.operation.block != program.body or len(rule.roles(op)) != 2:
             continue
         weights = [i for i, p in plan.operands.items() if p.kind == "weight"]
         if len(weights) == 1 and dtype_of(op.results[0]).kind in "fV":
-            found.append((op, Wanted(plan.name, 1 - weights[0], ())))
-    return found
+            wanted_ops.append((op, Wanted(plan.name, 1 - weights[0], ())))
+    return wanted_ops
 
 
 @dataclass(frozen=True)

@@ -123,14 +123,14 @@ def _closure(program: Program, value: ir.Value, axis: int) -> Closure | None:
     for size in _sizes(value, width):
         if block_of(size) == 1:
             continue
-        found = Closure(program)
+        closure = Closure(program)
         try:
-            found.grow(value, Rotation(axis, width // size, size))
+            closure.grow(value, Rotation(axis, width // size, size))
         except Blocked as reason:
             LOG.debug("rotate: not by %d: %s", size, reason)
             continue
-        if len(found.weights) > 1:
-            return found
+        if len(closure.weights) > 1:
+            return closure
     return None
 
 

@@ -51,10 +51,10 @@ class Relevance:
     def __call__(self, inputs: Sequence[np.ndarray], seed: int) -> dict[str, Any]:
         if self._gain is None:
             return {}
-        found = {k: (~(g == 0)).astype(np.float32) for k, g in self._gain(inputs, seed, 1).items()}
-        if not any(g.any() for g in found.values()):
-            return {k: np.ones_like(g) for k, g in found.items()}
-        return found
+        moving = {k: (~(g == 0)).astype(np.float32) for k, g in self._gain(inputs, seed, 1).items()}
+        if not any(g.any() for g in moving.values()):
+            return {k: np.ones_like(g) for k, g in moving.items()}
+        return moving
 
 
 def _many(value: ir.Value, axes: Sequence[int]) -> bool:

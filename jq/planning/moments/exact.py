@@ -32,10 +32,10 @@ def gram(ops: StatOps, x: Array) -> Array:
     width = shape[2]
     q, unit = _integers(ops, x, [1], 2, shape[1])
     scale = ops.reshape(unit, (shape[0], width))
-    found = ops.gram(q, q)
+    product = ops.gram(q, q)
     for dims in ([0, 1], [0, 2]):
-        found = ops.mul(found, ops.broadcast(scale, (shape[0], width, width), dims))
-    return found
+        product = ops.mul(product, ops.broadcast(scale, (shape[0], width, width), dims))
+    return product
 
 
 def gram_of_rows(x: np.ndarray) -> np.ndarray:
@@ -43,10 +43,10 @@ def gram_of_rows(x: np.ndarray) -> np.ndarray:
     if not len(x):  # a call may select no row
         return np.zeros((x.shape[1], x.shape[1]), F64)
     q, unit = _integers(NUMPY_STATS, x, [0], 2, len(x))
-    found = np.asarray(q.T @ q)
-    found *= unit.T
-    found *= unit
-    return found
+    product = np.asarray(q.T @ q)
+    product *= unit.T
+    product *= unit
+    return product
 
 
 def total(ops: StatOps, x: Array, axes: Sequence[int]) -> Array:

@@ -53,13 +53,13 @@ def step(db: float) -> int:
 def _heights(graph: Graph, placed: Layout) -> list[float]:
     """The middle of each row; a row of joins alone is low."""
     boxes = {row for node, row in zip(graph.nodes, placed.rows, strict=True) if node.kind != "join"}
-    y, found = TALL / 2 + 6.0, []
+    y, heights = TALL / 2 + 6.0, []
     for row in range(max(placed.rows, default=-1) + 1):
         half = TALL / 2 if row in boxes else RADIUS
         y += half if row else 0.0
-        found.append(y)
+        heights.append(y)
         y += half + 22
-    return found
+    return heights
 
 
 def _edges(placed: Layout, y: Sequence[float]) -> str:

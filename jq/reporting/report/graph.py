@@ -46,14 +46,14 @@ class Graph:
 
 def graph_of(program: Program, layers: Collection[str]) -> Graph:
     """The graph of a program whose ops with these names are layers."""
-    found = _Walk(frozenset(layers))
+    graph = _Walk(frozenset(layers))
     arguments = program.body.arguments
     for spec, argument in zip(program.inputs, arguments, strict=False):
-        found.at[argument] = found.add("input", spec.name)
-    results = found.walk(program.body)
+        graph.at[argument] = graph.add("input", spec.name)
+    results = graph.walk(program.body)
     for spec, source in zip(program.outputs, results, strict=True):
-        found.add("output", spec.name, sources=[source])
-    return _without_ends(found.nodes, found.edges)
+        graph.add("output", spec.name, sources=[source])
+    return _without_ends(graph.nodes, graph.edges)
 
 
 @dataclass

@@ -47,18 +47,18 @@ def changed(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def options_of(manifest: Manifest, pipeline: Pipeline) -> list[str]:
     """Options of `jaxq compile` besides the model: pipeline, target, settings, own rules."""
-    found = ["-p", manifest.pipeline]
+    options = ["-p", manifest.pipeline]
     if manifest.target != DEFAULT_TARGET:
-        found += ["-t", manifest.target]
+        options += ["-t", manifest.target]
     flat = flat_settings(manifest.settings)
     usual = flat_settings(load_pipeline(pipeline.file).settings.model_dump(mode="json"))
     for key in sorted(k for k in pipeline.explicit & flat.keys() if flat[k] != usual.get(k)):
-        found += ["--set", f"{key}={json.dumps(flat[key])}"]
+        options += ["--set", f"{key}={json.dumps(flat[key])}"]
     known = [rule.model_dump() for rule in pipeline.file.rules]
     for rule in manifest.rules:
         if dict(rule) not in known:
-            found += ["--rule", _rule(rule)]
-    return found
+            options += ["--rule", _rule(rule)]
+    return options
 
 
 def _rule(rule: Mapping[str, Any]) -> str:

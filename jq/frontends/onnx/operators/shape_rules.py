@@ -96,10 +96,10 @@ def _product(given: Operands) -> Patterns:
 @shapes("", "QLinearMatMul")
 def quantized_product(given: Operands) -> Patterns:
     a, b = given.shapes["a"], given.shapes["b"]
-    found = dict(_product(given))
-    found |= dict.fromkeys(("a_scale", "a_zero_point"), _rows(a))
-    found |= dict.fromkeys(("b_scale", "b_zero_point"), _columns(b))
-    return found | dict.fromkeys(("y_scale", "y_zero_point"), "")
+    patterns = dict(_product(given))
+    patterns |= dict.fromkeys(("a_scale", "a_zero_point"), _rows(a))
+    patterns |= dict.fromkeys(("b_scale", "b_zero_point"), _columns(b))
+    return patterns | dict.fromkeys(("y_scale", "y_zero_point"), "")
 
 
 @shapes("", "MatMulInteger")

@@ -68,13 +68,13 @@ def _product(half: Op, kind: str) -> tuple[Op, Op] | None:
 
 def _factor(*pairs: tuple[Op, Op]) -> Operand | None:
     """The operand that multiplies all halves, or None where it is not the same."""
-    found = []
+    factors = []
     for product, half in pairs:
         own = half.results[0]
-        found += [(product, i) for i, value in enumerate(product.operands) if value != own]
-    values = [op.operands[i] for op, i in found]
+        factors += [(product, i) for i, value in enumerate(product.operands) if value != own]
+    values = [op.operands[i] for op, i in factors]
     same = len(values) == len(pairs) and all(value == values[0] for value in values)
-    return found[0] if same else None
+    return factors[0] if same else None
 
 
 def _half(op: Op, k: int) -> int | None:

@@ -27,7 +27,7 @@ FEWER = 8  # times, than what they scale
 
 def fold_factors(program: Program) -> None:
     """Evaluates them; those that are constants already stay as they are."""
-    constant, found = Constant(program), dict[Any, None]()
+    constant, factors = Constant(program), dict[Any, None]()
     for op in program.walk():
         if op.operation.name not in SCALED or not constant.weights(op.results[0]):
             continue
@@ -38,9 +38,9 @@ def fold_factors(program: Program) -> None:
             if factor is None or FEWER * math.prod(shape_of(factor)) > size:
                 continue
             if _of_codes(program, factor, constant) and compute(program, factor) is None:
-                found[factor] = None
+                factors[factor] = None
     for factor, array in zip(
-        found, evaluate_all(program, list(found)) if found else (), strict=True
+        factors, evaluate_all(program, list(factors)) if factors else (), strict=True
     ):
         with at(factor.owner, after=True):
             factor.replace_all_uses_with(constant_op(array))

@@ -51,15 +51,15 @@ class Lookup:
 
 def whole_lookups(program: Program) -> list[Lookup]:
     """The lookups of codes; new ops compute the wholes, and look up in them after each value."""
-    found: list[Lookup] = []
+    lookups: list[Lookup] = []
     done, first = dict[Key, _Decoder](), program.body.operations[0]
     for op in list(program.walk()):
         key = key_of(program, op)
         if key is None or dtype_of(op.operands[0]).name in FLOATS:
             continue
         decoder = done.setdefault(key, _Decoder(program, key, op, first))
-        found += decoder.lookups(op.results[0])
-    return found
+        lookups += decoder.lookups(op.results[0])
+    return lookups
 
 
 @dataclass
@@ -151,7 +151,7 @@ class _Decoder:
             if self.key.kind == SLICE:
                 zero = OPS.constant(np.zeros((), dtype_of(self.key.index)))
                 starts = [self.key.index, *[zero] * len(rest)]
-                found = like(self.op, [whole.value, *starts], [1, *rest], dtype, **attrs)
+                read = like(self.op, [whole.value, *starts], [1, *rest], dtype, **attrs)
             else:
                 d = stablehlo.GatherDimensionNumbers(self.op.attributes["dimension_numbers"])
                 result = shape_of(self.op.results[0])
@@ -164,8 +164,8 @@ class _Decoder:
                     start_index_map=[0],
                     index_vector_dim=d.index_vector_dim,
                 )
-                found = like(self.op, [whole.value, operands[1]], [*lead, *rest], dtype, **attrs)
-            return OPS.reshape(found, shape_of(value))
+                read = like(self.op, [whole.value, operands[1]], [*lead, *rest], dtype, **attrs)
+            return OPS.reshape(read, shape_of(value))
 
 
 def _numbers(array: np.ndarray) -> ir.Value:

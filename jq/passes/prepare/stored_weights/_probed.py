@@ -59,15 +59,15 @@ def _given(chain: list[Op]) -> list[ir.Value]:
 
 def _chain(op: Op) -> list[Op]:
     """The ops on single elements that lead to an op, in program order."""
-    found, todo = dict[ir.Operation, Op](), [op]
-    while todo and len(found) < LIMIT:
+    chain, todo = dict[ir.Operation, Op](), [op]
+    while todo and len(chain) < LIMIT:
         each = todo.pop()
-        if each.operation in found or not _is_pointwise(each):
+        if each.operation in chain or not _is_pointwise(each):
             continue
-        found[each.operation] = each
+        chain[each.operation] = each
         makers = (maker(v) for v in each.operands)
         todo += [m for m in makers if m is not None]
-    return [o for o in op.operation.block.operations if o.operation in found]
+    return [o for o in op.operation.block.operations if o.operation in chain]
 
 
 def _is_pointwise(op: Op) -> bool:
@@ -81,11 +81,11 @@ def _codes(op: Op, chain: list[Op], codes_of: Codes) -> tuple[ir.Value, ir.Value
     given = _given(chain)
     turned = [o for o in chain if kind_of(o) == "stablehlo.convert"]
     whole = [v for o in turned if (v := o.operands[0]) in given]
-    found = [(v, v) for v in dict.fromkeys(whole) if dtype_of(v).kind in "iu" and not _is_spread(v)]
-    found += [(v, codes_of[v]) for v in given if v in codes_of]
+    pairs = [(v, v) for v in dict.fromkeys(whole) if dtype_of(v).kind in "iu" and not _is_spread(v)]
+    pairs += [(v, codes_of[v]) for v in given if v in codes_of]
     size = math.prod(shape_of(op.results[0]))
-    found = [(v, codes) for v, codes in found if math.prod(shape_of(v)) == size]
-    return found[0] if len(found) == 1 else None
+    pairs = [(v, codes) for v, codes in pairs if math.prod(shape_of(v)) == size]
+    return pairs[0] if len(pairs) == 1 else None
 
 
 def _is_spread(value: ir.Value) -> bool:

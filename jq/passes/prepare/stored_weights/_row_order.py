@@ -58,7 +58,7 @@ def row_order(shape: tuple[int, ...], parameters: Sequence[np.ndarray]) -> RowOr
 def products(value: ir.Value, axis: int) -> Steps[list[tuple[Op, int, int]] | None]:
     """The contractions that sum over an axis of a value, with the other operand's number and axis;
     None where something else reads it."""
-    found: list[tuple[Op, int, int]] = []
+    readers: list[tuple[Op, int, int]] = []
     for op in users(value):
         if kind_of(op) == "stablehlo.transpose":
             after = yield op.results[0], list(integers(op, "permutation")).index(axis)
@@ -68,8 +68,8 @@ def products(value: ir.Value, axis: int) -> Steps[list[tuple[Op, int, int]] | No
             after = _product(op, value, axis)
         if after is None:
             return None
-        found += after
-    return found
+        readers += after
+    return readers
 
 
 def _product(op: Op, value: ir.Value, axis: int) -> list[tuple[Op, int, int]] | None:

@@ -114,11 +114,11 @@ def _packed(enc: Encoding) -> Encoding:
 def _recognized(program: Program, op: Op, lost: list[str]) -> ir.Value | None:
     """The marker of a product, unless it is only part of what makes a weight that is lost."""
     for steps, factor in (list(op.operands), list(op.operands)[::-1]):
-        found = _codes(program, steps)
-        scale = None if found is None else evaluate(program, factor)
-        if found is None or scale is None or source_of(program, found[0]) in lost:
+        arriving = _codes(program, steps)
+        scale = None if arriving is None else evaluate(program, factor)
+        if arriving is None or scale is None or source_of(program, arriving[0]) in lost:
             continue
-        codes, zero = found
+        codes, zero = arriving
         axes = [a for a in range(scale.ndim) if _varies(scale, a) or _varies(zero, a)]
         block = tuple(int(a in axes) for a in range(scale.ndim))
         scheme = "asymmetric" if zero.any() else "symmetric"

@@ -46,18 +46,18 @@ class RecognizeProducts(Pass):
     name = "recognize-products"
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        changed, found = False, list[tuple[Op, Contraction, list[ir.Value]]]()
+        changed, products = False, list[tuple[Op, Contraction, list[ir.Value]]]()
         for op, rule in list(contractions(program)):
             if len(rule.roles(op)) < 2:
                 continue
             codes = [_codes(v) for v in op.operands]
             known = [v for v in codes if v is not None]
             if len(known) == 2 and dtype_of(op.results[0]) == np.int32:
-                found.append((op, rule, known))
+                products.append((op, rule, known))
             else:
                 changed |= _widen(op)
-        data = _constants(program, [v for *_, known in found for v in known])
-        for op, rule, known in found:
+        data = _constants(program, [v for *_, known in products for v in known])
+        for op, rule, known in products:
             sums = any(v in data and (data[v] == data[v].flat[:1]).all() for v in known)
             if not sums and _fits(op, rule.terms(op), known, data):
                 _replace(program, op, known, data)
@@ -82,15 +82,15 @@ def _widen(op: Op) -> bool:
 
 def _codes(value: ir.Value) -> ir.Value | None:
     """The codes behind an operand and its conversions to wider integers."""
-    found = None
+    codes = None
     while (kind := dtype_of(value)).name.startswith(("int", "uint")):
         if kind.name in ("int2", "int4", "int8", "uint2", "uint4", "uint8"):
-            found = value
+            codes = value
         op = maker(value, "stablehlo.convert")
         if op is None:
             break
         value = op.operands[0]
-    return found
+    return codes
 
 
 def _constants(program: Program, codes: list[ir.Value]) -> dict[ir.Value, np.ndarray]:

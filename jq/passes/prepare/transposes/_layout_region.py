@@ -108,20 +108,20 @@ class Region:
         if orders is None:
             return []
         pairs = zip((*operands, *results), (*orders.operands, *orders.results), strict=True)
-        found: dict[ir.Value, Order] = {}
+        joined: dict[ir.Value, Order] = {}
         for other, order in pairs:
             if self.known(other):
                 continue  # each reader gets it as it wants it
-            there = self.values.get(other, found.get(other))
+            there = self.values.get(other, joined.get(other))
             if order is None:
                 order = tuple(range(len(shape_of(other))))
             if there is None:
-                found[other] = order
+                joined[other] = order
             elif significant(shape_of(other), there) != significant(shape_of(other), order):
                 return []
         self.ops[op] = orders
-        self.values |= found
-        return list(found)
+        self.values |= joined
+        return list(joined)
 
     def transposes(self) -> Iterable[ir.Operation]:
         """Those at its edges that it would make unnecessary."""

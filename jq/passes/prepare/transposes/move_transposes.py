@@ -149,16 +149,16 @@ class _Move:
         op = maker(value)
         orders = None if op is None else orders_of(op, RESULT, order)
         if op is None or orders is None or len(list(op.results)) != 1:
-            found = OPS.transpose(value, list(order))
-            self.region.facts.known.add(found)
-            return found
+            moved = OPS.transpose(value, list(order))
+            self.region.facts.known.add(moved)
+            return moved
         given = [
             v if its is None else self._in_order(v, its)
             for v, its in zip(op.operands, orders.operands, strict=True)
         ]
-        (found,) = compute_in(self.program, op, orders, given)
-        self.region.facts.known.add(found)
-        return found
+        (moved,) = compute_in(self.program, op, orders, given)
+        self.region.facts.known.add(moved)
+        return moved
 
     def _give_back(self, op: ir.Operation) -> None:
         """Those that read a result as it was get a transpose."""

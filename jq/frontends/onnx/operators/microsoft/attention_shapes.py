@@ -45,15 +45,15 @@ def multi_head(given: Operands) -> Patterns:
     ready, packed = len(key) == 4, len(query) == 5
     rows = key[2] if ready else key[1] if len(key) > 1 else query[1] if packed else 0
     keys = rows + (past[2] if len(past) == 4 else 0)
-    found = {"query": "B S W / B S num_heads 3 H", "key": "B L W / B L num_heads 2 H"}
-    found["value"] = "B L V"
+    patterns = {"query": "B S W / B S num_heads 3 H", "key": "B L W / B L num_heads 2 H"}
+    patterns["value"] = "B L V"
     if ready:
-        found |= {"key": "B num_heads L H", "value": "B num_heads L V"}
+        patterns |= {"key": "B num_heads L H", "value": "B num_heads L V"}
     if not packed and len(query) == 3 and not ready and len(given.shapes.get("value", ())) == 3:
-        found["bias"] = str(2 * query[2] + given.shapes["value"][2])
-    found |= {"past_key": "B num_heads P D", "past_value": "B num_heads P E"}
+        patterns["bias"] = str(2 * query[2] + given.shapes["value"][2])
+    patterns |= {"past_key": "B num_heads P D", "past_value": "B num_heads P E"}
     mask = {"key_padding_mask": MASK.replace("T", str(keys))}
-    return found | mask | {"attention_bias": ADDED.replace("T", str(keys))}
+    return patterns | mask | {"attention_bias": ADDED.replace("T", str(keys))}
 
 
 @shapes(MICROSOFT, "GroupQueryAttention")
