@@ -1,6 +1,7 @@
 """Choices as rows: settings, devices, recovery, metrics, ops, passes.
 
-`jaxq list` prints these rows and the page `docs/reference/settings.md` holds them; both are
+`jaxq list` prints these rows and the pages `docs/reference/settings.md` and
+`docs/internals/iree.md` hold them; both are
 generated from what validates a name, so that neither can be out of date.
 """
 
@@ -19,6 +20,7 @@ from jq.driver.comparison.metrics import DESCRIPTIONS
 from jq.ir.ops.base import Contraction, OpRule
 from jq.ir.ops.lookup import contraction_names, known_ops
 from jq.passes.base import Recovery, known_passes
+from jq.passes.iree_mends.elsewhere import defects as all_defects
 from jq.passes.order import LEVELS, steps
 from jq.planning.calibration.observer import observer_names
 from jq.target.device_table import Device, OpLimits
@@ -131,7 +133,22 @@ def passes() -> list[Row]:
     ]
 
 
-KINDS = {f.__name__: f for f in (settings, device, recovery, metrics, ops, passes)}
+def defects() -> list[Row]:
+    """The known defects of IREE and others: what works around each, and the test that tells when
+    it is gone."""
+    return [
+        {
+            "name": f"`{d.by}`" if d.by in known_passes() else d.by,
+            "description": d.what,
+            "seen": d.seen,
+            "report": d.report or "none found",
+            "trap": ", ".join(f"`tests/{t}`" for t in d.traps) or f"none: {d.untrapped}",
+        }
+        for d in all_defects()
+    ]
+
+
+KINDS = {f.__name__: f for f in (settings, device, recovery, metrics, ops, passes, defects)}
 
 
 def rows(kind: str) -> list[Row]:

@@ -12,6 +12,7 @@ from jq.target.target import load_target
 from tests.ir.ops.test_convolution import Window, convolve
 from tests.kernels import emulated
 from tests.support.texts import built_for_iree, load
+from tests.traps.helpers import trap
 
 pytestmark = pytest.mark.skipif(
     not emulated.COMMAND, reason="needs an emulator: scripts/check.py arm"
@@ -45,9 +46,7 @@ def run(stride: int, widen: bool) -> bool:
     return bool((found == want.transpose(0, 2, 3, 1)).all())
 
 
-@pytest.mark.xfail(
-    reason="IREE is right when this passes, and widen-convolutions can go", strict=True
-)
+@trap
 @pytest.mark.parametrize("stride", [1, 2])
 def test_filters_are_transposed(stride: int) -> None:
     assert run(stride, widen=False)

@@ -1,19 +1,22 @@
 """Programs compiled by IREE as they are, and after the pass that we run on them.
 
-A test of a defect is an expected failure (strict): when it passes, IREE has been mended, and the
-pass that its reason names can go.
+A test of a defect, a trap, is an expected failure (strict): when it passes, the tool is mended, and
+what its reason names can go. Each is told by a mend or in `jq.passes.iree_mends.elsewhere`.
 """
 
 from __future__ import annotations
 
-from functools import cache
+import re
+from functools import cache, partial
 from importlib.metadata import version
+from typing import Any
 
 import numpy as np
 import pytest
 
 from jq.ir import Program
 from jq.passes.base import PassContext, make_pass, run_all
+from jq.passes.iree_mends.elsewhere import defects
 from jq.passes.iree_mends.mend import Mend
 from jq.planning.decisions import QuantPlan
 from jq.target.settings import Settings
@@ -51,10 +54,24 @@ def _child() -> Child:
 JAXLIB = tuple(int(part) for part in version("jaxlib").split(".")[:2])
 
 
-def defect(workaround: str, before: tuple[int, int] | None = None) -> pytest.MarkDecorator:
-    """Marks the test of something that IREE 3.13 does wrong, or jaxlib before some version."""
-    return pytest.mark.xfail(
-        before is None or before > JAXLIB,
-        reason=f"IREE is right when this passes, and {workaround} can go",
-        strict=True,
-    )
+DEFECTS = {name: found for found in defects() for name in found.traps}
+
+
+def trap(function: Any = None, *, raises: type[Exception] | None = None) -> Any:
+    """Marks the test of a defect; one that no mend tells of is a `KeyError`."""
+    if function is None:
+        return partial(trap, raises=raises)
+    file = "/".join(function.__module__.split(".")[1:])
+    found = DEFECTS[f"{file}.py::{function.__name__}"]
+    reason = f"{found.by} can go when this passes: {found.what}"
+    there = is_seen(found.seen, JAXLIB)
+    return pytest.mark.xfail(there, reason=reason, strict=True, raises=raises)(function)
+
+
+def is_seen(seen: str, jaxlib: tuple[int, int]) -> bool:
+    """True if a defect was seen in a version of jaxlib: `0.10, 0.11`, or `0.11 on`; IREE is
+    pinned."""
+    if "jaxlib" not in seen:
+        return True
+    versions = [(int(a), int(b)) for a, b in re.findall(r"(\d+)\.(\d+)", seen)]
+    return jaxlib in versions or (seen.endswith(" on") and jaxlib >= versions[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.traps.helpers import defect, mended, raw
+from tests.traps.helpers import mended, raw, trap
 
 PIXELS = np.arange(180, dtype=np.uint8).astype(np.int8).reshape(9, 10, 2) & 127
 CODES = np.arange(256, dtype=np.float32)[::-1].copy()
@@ -66,7 +66,7 @@ def text(cut: str, read: str) -> str:
       return %y : {kind} }}"""
 
 
-@defect("shield-slices")
+@trap
 @pytest.mark.parametrize("read", READS)
 @pytest.mark.parametrize("cut", CUTS)
 def test_what_lies_apart(cut, read):

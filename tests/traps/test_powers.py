@@ -11,6 +11,7 @@ import pytest
 import jq
 from jq.iree.compiler import compile_module
 from jq.iree.runtime import Executable
+from tests.traps.helpers import trap
 
 RNG = np.random.default_rng(0)
 EDGES = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 1e-30, 3e38], np.float32)
@@ -49,7 +50,7 @@ def test_every_octant() -> None:
     assert (np.abs(half.view(np.int16) - exact.view(np.int16)) <= 1).all()
 
 
-@pytest.mark.xfail(reason="IREE's atan2 is off by tens of last places", strict=True)
+@trap
 def test_the_compilers_own() -> None:
     program = compile_module(TEXT.encode())
     assert places(Executable.load(program.vmfb)(Y, X)[0]) <= 4
@@ -85,8 +86,8 @@ def test_complex_powers_are_rounded_as_float32() -> None:
     assert (error <= 2.0**-23 * (4 + 2 * size) * np.abs(exact)).all()
 
 
-@pytest.mark.xfail(reason="IREE's powers of negative numbers are NaN", strict=True)
-def test_the_compilers_own_powers() -> None:
+@trap
+def test_powers_of_negative_numbers() -> None:
     program = compile_module(b"""func.func @main(%x: tensor<f32>, %y: tensor<f32>) -> tensor<f32> {
   %0 = stablehlo.power %x, %y : tensor<f32>
   return %0 : tensor<f32>

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jq
-from tests.traps.helpers import defect, mended, raw
+from tests.traps.helpers import mended, raw, trap
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((7, 9)).astype(np.float32)
@@ -20,7 +20,7 @@ REVERSED = """(%x: tensor<7x9xf32>) -> tensor<7x5xf32> {
   return %z : tensor<7x5xf32> }"""
 
 
-@defect("shield-reversals")
+@trap
 def test_reversal_of_every_second_element(monkeypatch):
     monkeypatch.setattr("jq.iree.compiler._keep", lambda *_: None)
     raw(REVERSED, X)
@@ -50,7 +50,7 @@ SEARCH = """(%x: tensor<5xi8>) -> (tensor<5xi8>, tensor<5xi1>) {
 ITEMS = np.arange(5, dtype=np.int8)
 
 
-@defect("shield-carries")
+@trap
 def test_a_carry_that_only_the_condition_reads(monkeypatch):
     monkeypatch.setattr("jq.iree.compiler._keep", lambda *_: None)
     raw(SEARCH, ITEMS)
@@ -97,7 +97,7 @@ RESHAPED = RESHAPED.replace("(tensor<7x11xf32>, t", "(tensor<1x7x11xf32>, t").re
 )
 
 
-@defect("shield-pads")
+@trap
 @pytest.mark.parametrize("text", [PADDED, RESHAPED], ids=["padded", "reshaped"])
 def test_padding_with_two_values(monkeypatch, text):
     monkeypatch.setattr("jq.iree.compiler._keep", lambda *_: None)
@@ -153,7 +153,7 @@ def pyramid():
 CODES = RNG.integers(-128, 128, (2, 6, 8), np.int8)
 
 
-@defect("shield-pads")
+@trap
 def test_pools_of_pools(monkeypatch):
     monkeypatch.setattr("jq.iree.compiler._keep", lambda *_: None)
     raw(pyramid(), CODES)
@@ -187,7 +187,7 @@ READ_AND_WRITTEN = """(%x: tensor<7x9xf32>) -> (tensor<7x9xf32>, tensor<7x9xf32>
   return %l#1, %u : tensor<7x9xf32>, tensor<7x9xf32> }"""
 
 
-@defect("shield-reads")
+@trap
 def test_an_update_of_what_a_loop_reads():
     np.testing.assert_array_equal(raw(READ_AND_WRITTEN, X)[0], 8 * X)
 
@@ -262,7 +262,7 @@ ROWS = np.arange(120, dtype=np.float32).reshape(40, 3)
 MOVED = np.concatenate([ROWS[:4], ROWS[3:33], ROWS[34:]]) * 2
 
 
-@defect("shield-updates")
+@trap
 def test_a_part_written_to_another_place():
     np.testing.assert_array_equal(raw(SHIFTED, ROWS, np.int32(3))[0], MOVED)
 
@@ -298,7 +298,7 @@ PLANE_MOVED = PLANE.copy()
 PLANE_MOVED[:, :2, 6:23] = PLANE[:, :2, :17]
 
 
-@defect("shield-updates")
+@trap
 @pytest.mark.parametrize("text", [REVERSAL, LARGER], ids=["reverse", "maximum"])
 def test_a_part_written_to_another_place_behind_a_fold(text):
     np.testing.assert_array_equal(raw(text, PLANE)[0], PLANE_MOVED)
@@ -356,7 +356,7 @@ SHARED = """(%x: tensor<4xf32>) -> tensor<4xf32> {
 FOUR = np.array([1, 2, 9, 0], np.float32)
 
 
-@defect("shield-starts")
+@trap
 def test_what_a_loop_starts_with_is_read_behind_it(monkeypatch):
     monkeypatch.setattr("jq.iree.compiler._keep", lambda *_: None)
     raw(SHARED, FOUR)
@@ -376,7 +376,7 @@ BESIDE = (
 )
 
 
-@defect("shield-starts")
+@trap
 def test_what_a_loop_starts_with_is_computed_beside_others(monkeypatch):
     monkeypatch.setattr("jq.iree.compiler._keep", lambda *_: None)
     raw(BESIDE, FOUR)
@@ -397,7 +397,7 @@ APART = (
 )
 
 
-@defect("shield-starts")
+@trap
 def test_what_a_loop_starts_with_is_read_beside_it(monkeypatch):
     monkeypatch.setattr("jq.iree.compiler._keep", lambda *_: None)
     raw(APART, FOUR)

@@ -10,7 +10,7 @@ import jq
 from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.iree_mends.shields.shield_splats import ShieldSplats
 from tests.support.steps import assert_one_code
-from tests.traps.helpers import defect
+from tests.traps.helpers import trap
 
 RNG = np.random.default_rng(0)
 PARAMS = {
@@ -39,7 +39,7 @@ def compiled():
     return jq.compile(model, "int8-static", settings=["recovery=false"], cache=False)
 
 
-@defect("shield-splats")
+@trap
 def test_numbers_of_two_loops(monkeypatch):
     monkeypatch.setattr(ShieldSplats, "run", lambda *_: False)
     monkeypatch.setattr("jq.iree.compiler._keep", lambda *_: None)

@@ -16,7 +16,7 @@ from jq.passes.base import PassContext
 from jq.passes.pipeline import load_pipeline, make_plan, prepare, rewrite
 from jq.target.target import load_target
 from tests.support.texts import load, run_iree
-from tests.traps.helpers import defect, raw
+from tests.traps.helpers import raw, trap
 
 RNG = np.random.default_rng(0)
 
@@ -39,7 +39,7 @@ def stored() -> set[str]:
     return set(re.findall(r"dense(?:_resource)?<[^\n]*?> : (tensor<64x48x\w+>)", program))
 
 
-@defect("the flag in BASE_FLAGS")
+@trap
 def test_small_weights_stay_bytes_by_default(monkeypatch):
     flags = tuple(f for f in compiler.BASE_FLAGS if "const-expr" not in f)
     monkeypatch.setattr(compiler, "BASE_FLAGS", flags)
@@ -64,7 +64,7 @@ def four_bits() -> str:
       return %y : tensor<1x33xi32> }}"""
 
 
-@defect("packing (i4 would do)")
+@trap
 def test_constants_of_four_bits():
     x = RNG.integers(-9, 9, (1, 64)).astype(np.int32)
     try:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jq.base.errors import UserError
-from tests.traps.helpers import defect, mended, raw
+from tests.traps.helpers import mended, raw, trap
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((2, 6, 15)).astype(np.float32)
@@ -47,7 +47,7 @@ def near(got, want):
     np.testing.assert_allclose(got, want, rtol=0, atol=144 * 2.0**-24 * np.abs(want).max())
 
 
-@defect("plain-transforms")
+@trap
 def test_lengths_that_are_no_power_of_two():
     near(raw(TWELVE, Z)[0], np.fft.fft(Z))
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jq.base.errors import CompilerError
-from tests.traps.helpers import defect, mended, raw
+from tests.traps.helpers import mended, raw, trap
 
 # Indices of a gather are not clamped: memory out of bounds is read, and with constant ones the
 # compiler itself crashes. (The first cannot be shown without reading that memory.)
@@ -25,7 +25,7 @@ GIVEN = f"(%i: tensor<3x1xi32>, {WEIGHT}) -> tensor<3x2xf32> " + LOOKUP.replace(
 ROWS = np.array([[-5], [2], [10**9]], np.int32)
 
 
-@defect("clamp-indices")
+@trap
 def test_constant_indices_out_of_range():
     try:
         (got,) = raw(FIXED, t=TABLE)
@@ -60,7 +60,7 @@ POSITIONS = [
 ]
 
 
-@defect("the conversion of positions in clamp-indices")
+@trap
 def test_a_narrow_position():
     cut, _ = raw(SLICED.replace("KIND", "i8"), LINE, np.int8(-61), THREE)
     np.testing.assert_array_equal(cut, LINE[:3])
@@ -112,7 +112,7 @@ def saturated(element: str) -> np.ndarray:
     return np.array([min(max(int(x), info.min), info.max) for x in exact], info.dtype)
 
 
-@defect("saturate-converts")
+@trap
 @pytest.mark.parametrize("element", INTEGERS)
 def test_conversions_out_of_range(element):
     np.testing.assert_array_equal(raw(conversion(element), FLOATS)[0], saturated(element))
@@ -131,7 +131,7 @@ PERMUTING = """(%x: tensor<3x3x3xi32>) -> tensor<3x3x3xi32> {
   return %y : tensor<3x3x3xi32> }"""
 
 
-@defect("order-broadcasts")
+@trap
 def test_permuting_broadcast():
     np.testing.assert_array_equal(raw(PERMUTING, CUBE)[0], CUBE.transpose(2, 0, 1))
 
@@ -153,7 +153,7 @@ CHANNEL = """(%x: tensor<9x10x2xf32>, %i: tensor<3x1xi32>) -> tensor<3x10xf32> {
   return %y : tensor<3x10xf32> }"""
 
 
-@defect("shield-slices")
+@trap
 def test_gather_from_a_channel():
     np.testing.assert_array_equal(raw(CHANNEL, PIXELS, CHOSEN)[0], PIXELS[CHOSEN[:, 0], :, 0])
 
@@ -177,7 +177,7 @@ TURNED = """(%x: tensor<9x10x2xf32>) -> tensor<9x10x1xf32> {
   return %y : tensor<9x10x1xf32> }"""
 
 
-@defect("shield-slices")
+@trap
 @pytest.mark.parametrize("text", [FLIPPED, TURNED])
 def test_reversal_of_a_channel(text):
     np.testing.assert_array_equal(raw(text, PIXELS)[0].ravel(), PIXELS[::-1, ::-1, 1].ravel())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib.metadata import version
 from typing import Any
 
 import jax
@@ -16,21 +15,12 @@ import pytest
 import jq
 from jq.ir.memory.xla_options import DISABLED, NO_LIBRARY, xla_options
 from jq.ir.oracle.xla import XlaExecutable
+from tests.traps.helpers import trap
 
-JAXLIB = tuple(int(part) for part in version("jaxlib").split(".")[:2])
 RNG = np.random.default_rng(0)
 SEVEN = RNG.integers(-8, 9, (3, 1, 2, 2, 8, 8, 8)).astype(np.float32)
 MATRIX, ROWS = (RNG.integers(-8, 9, shape).astype(np.float32) for shape in ((3, 3), (40_000, 3)))
 BASE = RNG.integers(-8, 9, (8, 16)).astype(np.float32)
-
-
-def defect(before: tuple[int, int] | None = None) -> pytest.MarkDecorator:
-    """Marks the test of what XLA does wrong, in versions before this one, or in all."""
-    return pytest.mark.xfail(
-        before is None or before > JAXLIB,
-        reason="XLA is right when this passes, and a part of jq/ir/memory/xla_options.py can go",
-        strict=True,
-    )
 
 
 def seven_axes(a: Any, b: Any) -> Any:
@@ -66,7 +56,7 @@ RIGHT = [
 ]
 
 
-@defect(before=(0, 12))
+@trap
 def test_a_sum_at_seven_axes() -> None:
     """The process ends."""
     code = "import jax, jax.numpy as jnp; x = jnp.ones((3, 1, 2, 2, 8, 8, 8));"
@@ -75,13 +65,13 @@ def test_a_sum_at_seven_axes() -> None:
     assert (found.returncode, found.stdout) == (0, "6144.0\n")
 
 
-@defect(before=(0, 12))
+@trap
 def test_a_sum_of_squares_after_a_product() -> None:
     function, inputs, right = RIGHT[1]
     np.testing.assert_array_equal(usual(function, *inputs), right)
 
 
-@defect()
+@trap
 def test_a_tensor_that_is_written_into_while_it_is_read() -> None:
     function, inputs, right = RIGHT[2]
     np.testing.assert_array_equal(usual(function, *inputs), right)
@@ -137,11 +127,6 @@ jax.jit(chained).lower(np.ones((8, 8), "f4"), np.ones((4, 8), "f4")).compile()
 """
 
 
-@pytest.mark.xfail(
-    JAXLIB >= (0, 12),
-    reason="XLA is fast when this passes, and `_entangled` of jq/ir/memory/xla_options.py can go",
-    strict=True,
-    raises=subprocess.TimeoutExpired,
-)
+@trap(raises=subprocess.TimeoutExpired)
 def test_places_of_many_steps_are_compiled() -> None:
     subprocess.run([sys.executable, "-c", SLOW], check=True, timeout=20)

@@ -11,6 +11,7 @@ import numpy as np
 
 from jq.ir import ir, shape_of, tensor_type
 from jq.ir.arrays import StableHloOps
+from jq.passes.iree_mends.functions._powers import power
 
 OPS = StableHloOps()
 
@@ -20,7 +21,7 @@ def complex_power(x: ir.Value, y: ir.Value) -> ir.Value:
     size = _size(a, b)
     angle = _apply("atan2", b, a)
     log = _apply("log", size)
-    radius = OPS.mul(_apply("power", size, c), _apply("exponential", OPS.mul(_minus(d), angle)))
+    radius = OPS.mul(power(size, c), _apply("exponential", OPS.mul(_minus(d), angle)))
     turn = OPS.add(OPS.mul(c, angle), OPS.mul(d, log))
     result = [OPS.mul(radius, _apply(f, turn)) for f in ("cosine", "sine")]
 

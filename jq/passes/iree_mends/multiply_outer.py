@@ -23,7 +23,7 @@ OPS = StableHloOps()
 class MultiplyOuter(Mend):
     """A product that sums over an axis of size 1 loses its conversion to a wider type if its
     operand has another reader, or the compiler crashes.
-    Trap: iree/test_iree_defects.py::test_product_over_nothing_beside_a_conversion
+    Trap: traps/test_contractions.py::test_outer_product
     """
 
     name = "multiply-outer"

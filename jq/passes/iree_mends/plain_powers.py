@@ -28,13 +28,13 @@ FLOATS = ("float32", "float16", "bfloat16")
 @dataclass(frozen=True)
 class PlainPowers(Mend):
     """A power of a negative number is NaN, whatever the exponent.
-    Trap: traps/test_powers.py::test_the_compilers_own_powers
+    Trap: traps/test_powers.py::test_powers_of_negative_numbers
 
     Powers are off by up to 90 last places of float32.
     Trap: traps/test_functions.py::test_the_compilers_own_powers
 
-    Complex powers are off by 2e-5 of their value.
-    Trap: traps/test_powers.py::test_the_compilers_own_complex_powers
+    Complex powers of 0 are NaN, and others are off by 3e-6 of their value.
+    Trap: traps/test_refused.py::test_complex_powers
     """
 
     name = "plain-powers"

@@ -30,7 +30,7 @@ BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 class RoundToBfloat16(Mend):
     """Conversions of integers to bfloat16 on a processor without AVX512-BF16 call a function of the
     system's library, which a module has not.
-    Trap: traps/test_sorts.py::test_integers_to_bfloat16_without_the_pass
+    Trap: traps/test_refused.py::test_integers_to_bfloat16
     """
 
     name = "round-to-bfloat16"

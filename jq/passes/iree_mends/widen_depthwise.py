@@ -24,7 +24,6 @@ OPS = StableHloOps()
 class WidenDepthwise(Mend):
     """A depthwise convolution with operands narrower than its result is garbage, or refused.
     Trap: traps/test_contractions.py::test_narrow_depthwise
-    Trap: iree/test_iree_defects.py::test_depthwise_convolution_to_a_wider_type
     Report: iree-org/iree#11039
     """
 

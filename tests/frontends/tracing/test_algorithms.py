@@ -14,6 +14,7 @@ import pytest
 import jq
 from jq.frontends.tracing import trace
 from jq.iree.compiler import HOST_FLAGS, compile_module
+from tests.traps.helpers import trap
 
 MANTISSA = {"bf16": 7, "f16": 10, "f32": 23, "f64": 52}
 DTYPES = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32, "f64": np.float64}
@@ -74,9 +75,7 @@ def test_every_preset(tmp_path: Path) -> None:
         assert (np.abs(np.float64(y) - a @ b) <= bound * (np.abs(a) @ np.abs(b))).all(), preset
 
 
-@pytest.mark.xfail(
-    reason="IREE is right when this passes, and `plain_products` can go", strict=True
-)
+@trap
 def test_iree_lowers_products_with_an_algorithm() -> None:
     compile_module(module().encode(), flags=HOST_FLAGS)
 

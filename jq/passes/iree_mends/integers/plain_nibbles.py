@@ -43,7 +43,7 @@ Kind = np.dtype[Any]
 @dataclass(frozen=True)
 class PlainNibbles(Mend):
     """Integers of 4 and 2 bits that do not fill whole bytes are refused, and others are wrong.
-    Trap: traps/test_stored.py::test_integers_of_four_bits
+    Trap: traps/test_refused.py::test_integers_of_four_bits
     Report: iree-org/iree#16250
     """
 

@@ -39,7 +39,7 @@ WIDENED = ("stablehlo.divide", "stablehlo.remainder", "stablehlo.power")
 class PlainUnsigned(Mend):
     """Unsigned integers are refused in reversals, windows, cumulative sums and the carries of
     loops.
-    Trap: traps/test_values.py::test_unsigned_integers
+    Trap: traps/test_refused.py::test_unsigned_integers
     """
 
     name = "plain-unsigned"

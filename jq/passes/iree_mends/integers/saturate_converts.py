@@ -31,7 +31,6 @@ class SaturateConverts(Mend):
     """Conversions from float to integer out of range wrap around or saturate as the processor does
     it, and 1e10 is not the largest integer (StableHLO leaves the result open; XLA saturates).
     Trap: traps/test_values.py::test_conversions_out_of_range
-    Trap: iree/test_iree_defects.py::test_conversion_to_integers_does_not_saturate
     """
 
     name = "saturate-converts"

@@ -26,7 +26,7 @@ from jq.passes.iree_mends.mend import Read, Shield
 class ShieldBooleans(Shield):
     """A product with an operand that is converted from truth values is refused where products are
     packed.
-    Trap: iree/test_iree_defects.py::test_products_of_truth_values_are_not_packed
+    Trap: iree/test_iree_defects.py::test_products_of_truth_values_are_packed
     """
 
     name = "shield-booleans"

@@ -44,14 +44,14 @@ class PlainScatters(Mend):
 
     Scatters with batches, with windows of several rows or of several operands become ops that
     IREE's own rules refuse.
-    Trap: iree/test_compiler.py::test_what_the_compiler_itself_refuses_is_refused
+    Trap: traps/test_refused.py::test_scatters_with_batches
     Report: iree-org/iree#24719
 
     A scatter that adds booleans adds them modulo 2.
-    Trap: traps/test_values.py::test_sums_of_booleans
+    Trap: traps/test_refused.py::test_sums_of_booleans
 
     A dynamic slice of a tensor without axes crashes the compiler.
-    Trap: traps/test_values.py::test_a_slice_of_a_number
+    Trap: traps/test_refused.py::test_a_slice_of_a_number
     """
 
     name = "plain-scatters"

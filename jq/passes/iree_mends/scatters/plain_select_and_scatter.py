@@ -28,8 +28,8 @@ LARGEST = 1024  # elements of a window, each of them a slice
 
 @dataclass(frozen=True)
 class PlainSelectAndScatter(Mend):
-    """`select_and_scatter` is not compiled.
-    Trap: traps/test_values.py::test_select_and_scatter
+    """`select_and_scatter` is refused where windows overlap.
+    Trap: traps/test_refused.py::test_select_and_scatter
     Report: iree-org/iree#10841
     """
 

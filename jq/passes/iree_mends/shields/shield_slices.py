@@ -35,6 +35,7 @@ class ShieldSlices(Shield):
     Trap: traps/test_values.py::test_gather_from_a_channel
     Trap: traps/test_values.py::test_reversal_of_a_channel
     Trap: traps/test_cuts.py::test_what_lies_apart
+    Report: iree-org/iree#23637
     """
 
     name = "shield-slices"

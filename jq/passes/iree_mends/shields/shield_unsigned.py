@@ -23,7 +23,6 @@ OPS = StableHloOps()
 class ShieldUnsigned(Mend):
     """Unsigned operands of a product are taken for signed ones, also after a `convert`.
     Trap: traps/test_contractions.py::test_unsigned_operands
-    Trap: iree/test_iree_defects.py::test_unsigned_products_are_taken_as_signed
     """
 
     name = "shield-unsigned"

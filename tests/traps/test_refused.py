@@ -1,0 +1,149 @@
+"""Single ops that IREE refuses, crashes on, or gets wrong by themselves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from jq.base.errors import CompilerError, UserError
+from jq.iree.compiler import HOST_FLAGS, compile_module
+from tests.traps.helpers import raw, trap
+
+SELECTED = """(%x: tensor<4x4xf32>, %s: tensor<2x3xf32>) -> tensor<4x4xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %y = "stablehlo.select_and_scatter"(%x, %s, %zero) <{
+    window_dimensions = array<i64: 2, 2>, window_strides = array<i64: 2, 1>}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %ge = stablehlo.compare GE, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      stablehlo.return %ge : tensor<i1>
+  }, {
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = stablehlo.add %a, %b : tensor<f32>
+      stablehlo.return %sum : tensor<f32>
+  }) : (tensor<4x4xf32>, tensor<2x3xf32>, tensor<f32>) -> tensor<4x4xf32>
+  return %y : tensor<4x4xf32> }"""
+
+
+@trap(raises=CompilerError)
+def test_select_and_scatter():
+    x = np.arange(16, dtype=np.float32).reshape(4, 4)
+    (got,) = raw(SELECTED, x, np.ones((2, 3), np.float32))
+    np.testing.assert_array_equal(got, np.isin(x, [5, 6, 7, 13, 14, 15]))
+
+
+UNSIGNED = {
+    "reversal": ("%y = stablehlo.reverse %x, dims = [0] : tensor<5xui8>", lambda x: x[::-1]),
+    "window": (
+        """%zero = stablehlo.constant dense<0> : tensor<ui8>
+  %y = "stablehlo.reduce_window"(%x, %zero) <{window_dimensions = array<i64: 5>,
+    padding = dense<[[4, 0]]> : tensor<1x2xi64>}> ({
+    ^bb0(%a: tensor<ui8>, %b: tensor<ui8>):
+      %sum = stablehlo.add %a, %b : tensor<ui8>
+      stablehlo.return %sum : tensor<ui8>
+  }) : (tensor<5xui8>, tensor<ui8>) -> tensor<5xui8>""",
+        lambda x: np.cumsum(x, dtype=np.uint8),
+    ),
+}
+
+
+@trap(raises=CompilerError)
+@pytest.mark.parametrize("kind", UNSIGNED)
+def test_unsigned_integers(kind):
+    op, of = UNSIGNED[kind]
+    x = np.array([1, 2, 200, 4, 5], np.uint8)
+    text = f"(%x: tensor<5xui8>) -> tensor<5xui8> {{\n  {op}\n  return %y : tensor<5xui8> }}"
+    np.testing.assert_array_equal(raw(text, x)[0], of(x))
+
+
+SCATTERED = """(%x: tensor<4x1xi1>, %i: tensor<2x1xi32>, %u: tensor<2x1xi1>) -> tensor<4x1xi1> {
+  %y = "stablehlo.scatter"(%x, %i, %u) <{scatter_dimension_numbers = #stablehlo.scatter<
+    update_window_dims = [1], inserted_window_dims = [0], scatter_dims_to_operand_dims = [0],
+    index_vector_dim = 1>}> ({
+    ^bb0(%a: tensor<i1>, %b: tensor<i1>):
+      %sum = stablehlo.add %a, %b : tensor<i1>
+      stablehlo.return %sum : tensor<i1>
+  }) : (tensor<4x1xi1>, tensor<2x1xi32>, tensor<2x1xi1>) -> tensor<4x1xi1>
+  return %y : tensor<4x1xi1> }"""
+
+
+@trap
+def test_sums_of_booleans():
+    """The sum of two truth values is whether one of them is true."""
+    twice = np.full((2, 1), 2, np.int32), np.ones((2, 1), np.bool_)
+    (got,) = raw(SCATTERED, np.zeros((4, 1), np.bool_), *twice)
+    np.testing.assert_array_equal(got[:, 0], [False, False, True, False])
+
+
+BATCHED = """(%x: tensor<3x6xf32>, %i: tensor<3x1xi32>, %u: tensor<3x2xf32>) -> tensor<3x6xf32> {
+  %y = "stablehlo.scatter"(%x, %i, %u) <{scatter_dimension_numbers = #stablehlo.scatter<
+    update_window_dims = [1], input_batching_dims = [0], scatter_indices_batching_dims = [0],
+    scatter_dims_to_operand_dims = [1], index_vector_dim = 1>}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      stablehlo.return %b : tensor<f32>
+  }) : (tensor<3x6xf32>, tensor<3x1xi32>, tensor<3x2xf32>) -> tensor<3x6xf32>
+  return %y : tensor<3x6xf32> }"""
+
+
+@trap(raises=CompilerError)
+def test_scatters_with_batches():
+    given = np.zeros((3, 6), np.float32), np.ones((3, 1), np.int32), np.ones((3, 2), np.float32)
+    np.testing.assert_array_equal(raw(BATCHED, *given)[0], [[0, 1, 1, 0, 0, 0]] * 3)
+
+
+NUMBER = """(%x: tensor<f32>) -> tensor<f32> {
+  %y = stablehlo.dynamic_slice %x, sizes = [] : (tensor<f32>) -> tensor<f32>
+  return %y : tensor<f32> }"""
+
+
+@trap(raises=CompilerError)
+def test_a_slice_of_a_number():
+    assert raw(NUMBER, np.float32(3))[0] == 3
+
+
+EMPTY = """(%x: tensor<3x0xf32>, %w: tensor<0x8xf32>) -> tensor<3x8xf32> {
+  %y = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+    : (tensor<3x0xf32>, tensor<0x8xf32>) -> tensor<3x8xf32>
+  return %y : tensor<3x8xf32> }"""
+
+
+@trap(raises=CompilerError)
+def test_a_sum_over_nothing():
+    assert not raw(EMPTY, np.zeros((3, 0), np.float32), np.zeros((0, 8), np.float32))[0].any()
+
+
+NIBBLES = """(%x: tensor<3xi8>) -> tensor<3xi8> {
+  %n = stablehlo.convert %x : (tensor<3xi8>) -> tensor<3xi4>
+  %b = stablehlo.optimization_barrier %n : tensor<3xi4>
+  %y = stablehlo.convert %b : (tensor<3xi4>) -> tensor<3xi8>
+  return %y : tensor<3xi8> }"""
+
+
+@trap(raises=CompilerError)
+def test_integers_of_four_bits():
+    x = np.array([-8, 3, 7], np.int8)
+    np.testing.assert_array_equal(raw(NIBBLES, x)[0], x)
+
+
+POWER = """(%x: tensor<4xKIND>, %y: tensor<4xKIND>) -> tensor<4xKIND> {
+  %z = stablehlo.power %x, %y : tensor<4xKIND>
+  return %z : tensor<4xKIND> }"""
+
+
+@trap
+def test_complex_powers():
+    x, y = np.zeros(4, np.complex64), np.full(4, 2 + 1j, np.complex64)
+    np.testing.assert_array_equal(raw(POWER.replace("KIND", "complex<f32>"), x, y)[0], x)
+
+
+ROUNDED = b"""func.func @main(%x: tensor<8xi32>) -> tensor<8xbf16> {
+  %y = stablehlo.convert %x : (tensor<8xi32>) -> tensor<8xbf16>
+  return %y : tensor<8xbf16> }"""
+HASWELL = (
+    "--iree-llvmcpu-target-triple=x86_64-unknown-linux-gnu",
+    "--iree-llvmcpu-target-cpu=haswell",
+)
+
+
+@trap(raises=UserError)
+def test_integers_to_bfloat16():
+    compile_module(ROUNDED, flags=(*HOST_FLAGS[:2], *HASWELL), keep_dump=False)
