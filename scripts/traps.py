@@ -30,7 +30,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from suites.reported import outcomes  # noqa: E402 - found by the line above
 
-from jq.passes.iree_mends.elsewhere import defects  # noqa: E402
+from jq.passes.iree_mends.mend import defects  # noqa: E402
 
 WRONG = {"failed", "crashed", "endless"}
 

@@ -20,7 +20,7 @@ from jq.driver.comparison.metrics import DESCRIPTIONS
 from jq.ir.ops.base import Contraction, OpRule
 from jq.ir.ops.lookup import contraction_names, known_ops
 from jq.passes.base import Recovery, known_passes
-from jq.passes.iree_mends.elsewhere import defects as all_defects
+from jq.passes.iree_mends.mend import defects as all_defects
 from jq.passes.order import LEVELS, steps
 from jq.planning.calibration.observer import observer_names
 from jq.target.device_table import Device, OpLimits

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from jq.passes.base import known_passes
-from jq.passes.iree_mends.elsewhere import defects
-from jq.passes.iree_mends.mend import Mend
+from jq.passes.iree_mends.mend import Mend, defects
 from tests.traps.helpers import is_seen
 
 TESTS = Path(__file__).parents[1]
@@ -33,6 +32,14 @@ def test_every_defect_has_a_trap_or_says_why_not() -> None:
     for found in defects():
         assert found.what and found.by and found.seen
         assert bool(found.traps) != bool(found.untrapped), found.what
+
+
+def test_what_is_reported_nowhere_has_the_text_of_a_report() -> None:
+    page = (TESTS.parent / "docs/internals/iree-reports.md").read_text()
+    sections = [part.partition("\n") for part in page.split("\n## ")[1:]]
+    ours = [d for d in defects() if d.seen.startswith("IREE") and d.traps and not d.report]
+    assert [what for what, _, _ in sections] == [d.what for d in ours], "scripts/check.py reports"
+    assert all("```mlir" in text or "makes the module" in text for _, _, text in sections)
 
 
 def test_no_other_test_is_expected_to_fail() -> None:

@@ -1,7 +1,7 @@
 """Programs compiled by IREE as they are, and after the pass that we run on them.
 
 A test of a defect, a trap, is an expected failure (strict): when it passes, the tool is mended, and
-what its reason names can go. Each is told by a mend or in `jq.passes.iree_mends.elsewhere`.
+what its reason names can go. Each is told by a mend or in `jq/passes/iree_mends/elsewhere.txt`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ import pytest
 
 from jq.ir import Program
 from jq.passes.base import PassContext, make_pass, run_all
-from jq.passes.iree_mends.elsewhere import defects
-from jq.passes.iree_mends.mend import Mend
+from jq.passes.iree_mends.mend import Mend, defects
 from jq.planning.decisions import QuantPlan
 from jq.target.settings import Settings
 from jq.target.target import load_target

@@ -11,11 +11,12 @@ import re
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from jq.ir import Op, Program, at, ir
 from jq.ir.build import barrier, replace
 from jq.ir.values import maker, users
-from jq.passes.base import Pass, PassContext
+from jq.passes.base import Pass, PassContext, known_passes
 
 BARRIER = "stablehlo.optimization_barrier"
 Read = tuple[Op, int]  # an op and the number of one of its operands
@@ -90,6 +91,14 @@ class Mend(Pass):
                 if (values := self.rewritten(op)) is not None:
                     replace(op, values)
         return bool(found)
+
+
+def defects() -> Iterator[Defect]:
+    """All that are known: those of passes by the passes' names, and those of `elsewhere.txt`."""
+    for _, kind in sorted(known_passes().items()):
+        if issubclass(kind, Mend):
+            yield from kind.defects()
+    yield from told(Path(__file__).with_name("elsewhere.txt").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ FLOATS = ("float32", "float16", "bfloat16")
 class PlainPowers(Mend):
     """A power of a negative number is NaN, whatever the exponent.
     Trap: traps/test_powers.py::test_powers_of_negative_numbers
+    Report: iree-org/iree#19996
 
     Powers are off by up to 90 last places of float32.
     Trap: traps/test_functions.py::test_the_compilers_own_powers
