@@ -74,10 +74,10 @@ def given(trap: str) -> Given | None:
     def take(text: Any, *inputs: Any, **more: Any) -> None:
         raise Given(text, *inputs, **{k: v for k, v in more.items() if k != "flags"})
 
-    patched = [n for n in ("raw", "compile_module") if hasattr(module, n)]
+    patched: dict[str, Any] = {n: take for n in ("raw", "compile_module") if hasattr(module, n)}
     if not patched:
         return None
-    with mock.patch.multiple(module, **dict.fromkeys(patched, take)):
+    with mock.patch.multiple(module, **patched):
         try:
             function(**arguments)
         except Given as found:
