@@ -86,9 +86,7 @@ REMOVED = {
 ORDER: dict[Level, tuple[Step, ...]] = {
     "float": (
         Step(
-            "widen-floats",
-            "runs first, so that all later passes meet one float type only",
-            EARLY,
+            "widen-floats", "runs first, so that all later passes meet one float type only", EARLY
         ),
         Step(
             "expand-fake-quant",
@@ -132,10 +130,7 @@ ORDER: dict[Level, tuple[Step, ...]] = {
             "fold-weights",
             "a value that is computed from weights alone is a weight, and can be quantized",
         ),
-        Step(
-            "fold-scales",
-            "a batch normalization or a bias becomes one weight and one constant",
-        ),
+        Step("fold-scales", "a batch normalization or a bias becomes one weight and one constant"),
         Step(
             "split-upsampling",
             "scales of channels are folded; later passes see the convolution that is computed",
@@ -158,11 +153,7 @@ ORDER: dict[Level, tuple[Step, ...]] = {
             "at this point products have the operands that will be quantized",
             WITH_FLOATS,
         ),
-        Step(
-            "smooth",
-            "scales down the outlier channels that rotations have left",
-            WITH_FLOATS,
-        ),
+        Step("smooth", "scales down the outlier channels that rotations have left", WITH_FLOATS),
         Step(
             "equalize",
             "scales the channels that smooth has left, where convolutions or ReLU lie between",
@@ -191,10 +182,7 @@ ORDER: dict[Level, tuple[Step, ...]] = {
         ),
     ),
     "qdq": (
-        Step(
-            "gptq",
-            "runs first: it runs the program of the float level on the calibration data",
-        ),
+        Step("gptq", "runs first: it runs the program of the float level on the calibration data"),
         Step("clip", "clips the weights that gptq does not round: embeddings, weights in loops"),
         Step(
             "tune",
@@ -210,11 +198,7 @@ ORDER: dict[Level, tuple[Step, ...]] = {
             "quantize-cache",
             "reading a cache becomes a dequantize, which later passes move to its place",
         ),
-        Step(
-            "place-edges",
-            "marked tensors are quantized before the operands of products",
-            STATIC,
-        ),
+        Step("place-edges", "marked tensors are quantized before the operands of products", STATIC),
         Step("place-weights", "every later pass works on low-bit data"),
         Step(
             "place-activations",

@@ -51,8 +51,8 @@ if flag := os.environ.get(ADDED):
     compiler.BASE_FLAGS += (flag,)
 
 
-def mended(flag: str) -> tuple[list[str], int]:
-    """Workarounds that can go with a flag, and the number of traps that pass with it."""
+def mended(flag: str) -> tuple[list[str], list[str]]:
+    """Workarounds that can go with a flag, and the names of the traps that pass with it."""
     from suites.reported import outcomes
     from traps import gone
 
@@ -63,7 +63,8 @@ def mended(flag: str) -> tuple[list[str], int]:
     env = os.environ | {ADDED: flag}
     for test, outcome in outcomes([*tests, "-p", "checks.flags"], env, ROOT, 120.0):
         found.setdefault(test.partition("[")[0], set()).add(outcome)
-    return list(gone(found)), sum(kinds == {"mended"} for kinds in found.values())
+    passing = [test for test, kinds in found.items() if kinds == {"mended"}]
+    return list(gone(found)), [test.partition("::test_")[2] for test in passing]
 
 
 def costs(flag: str, network: str, programs: dict[str, Any]) -> tuple[float, float]:
@@ -92,15 +93,17 @@ def costs(flag: str, network: str, programs: dict[str, Any]) -> tuple[float, flo
 
 
 def rows(flags: list[str], networks: list[str]) -> Iterator[str]:
-    head = ["flag", "traps that pass", "can go", *networks]
+    head = ["flag", "can go", "traps that pass", *networks]
     yield f"| {' | '.join(head)} |"
     yield "|---" * len(head) + "|"
     programs: dict[str, Any] = {}
     for flag in flags:
-        names, count = mended(flag)
-        cells = [f"`{flag}`", str(count), ", ".join(f"`{n}`" for n in names) or "none"]
+        both = mended(flag)
+        cells = [f"`{flag}`", *(", ".join(f"`{n}`" for n in names) or "none" for names in both)]
         for network in networks:
-            cells.append("{:.2f}, {:.2f}".format(*costs(flag, network, programs)) if count else "")
+            cells.append(
+                "{:.2f}, {:.2f}".format(*costs(flag, network, programs)) if both[1] else ""
+            )
         yield f"| {' | '.join(cells)} |"
 
 

@@ -10,11 +10,7 @@ from jq.ir import Op, dtype_of, ir, shape_of, stablehlo
 from jq.ir.arrays import StableHloOps
 from jq.ir.index_range import Element, index_range
 from jq.passes.iree_mends.scatters import _scatter
-from jq.passes.iree_mends.scatters._function import (
-    neutral,
-    take_body,
-    zero_of,
-)
+from jq.passes.iree_mends.scatters._function import neutral, take_body, zero_of
 from jq.passes.iree_mends.scatters._scatter import Scatter
 
 OPS = StableHloOps()

@@ -6,11 +6,7 @@ import numpy as np
 
 from jq.ir import Op, at, dtype_of, ir, shape_of, stablehlo
 from jq.ir.arrays import StableHloOps
-from jq.passes.iree_mends.scatters._function import (
-    body_of,
-    last_of,
-    take_body,
-)
+from jq.passes.iree_mends.scatters._function import body_of, last_of, take_body
 from jq.passes.iree_mends.scatters._scatter import Scatter
 
 OPS = StableHloOps()

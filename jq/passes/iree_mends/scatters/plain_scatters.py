@@ -26,11 +26,7 @@ from jq.ir.build import NAME, string_attr
 from jq.ir.index_range import Element, index_range
 from jq.passes.iree_mends.mend import Mend
 from jq.passes.iree_mends.scatters import _scatter
-from jq.passes.iree_mends.scatters._function import (
-    body_of,
-    bool_sums,
-    or_bools,
-)
+from jq.passes.iree_mends.scatters._function import body_of, bool_sums, or_bools
 from jq.passes.iree_mends.scatters._rows import scatter_rows
 from jq.passes.iree_mends.scatters._window import one_by_one, write_window
 
