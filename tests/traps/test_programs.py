@@ -409,7 +409,7 @@ def test_what_a_loop_starts_with_is_shielded_from_what_reads_it():
     np.testing.assert_array_equal(sign, [1, 1, 1, 0])
 
 
-@defect("unroll-rounds")
+@trap
 def test_rounds_of_a_generator_in_a_loop_of_unknown_length(monkeypatch):
     monkeypatch.setattr("jq.iree.compiler._keep", lambda *_: None)
     monkeypatch.setattr("jq.passes.iree_mends.unroll_rounds.UnrollRounds.run", lambda *_: False)
