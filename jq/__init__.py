@@ -33,7 +33,8 @@ if TYPE_CHECKING:  # `as` says to type checkers that the name is public
     from jq.device.estimating import estimate as estimate
     from jq.device.exporting import export as export
     from jq.device.golden import vectors as vectors
-    from jq.driver.compiled import CompiledModel as CompiledModel, load as load
+    from jq.driver.compiled import CompiledModel as CompiledModel
+    from jq.driver.loading import load as load
     from jq.driver.weights.quantize import quantize_weights as quantize_weights
     from jq.frontends.frameworks import (
         from_equinox as from_equinox,
@@ -79,7 +80,7 @@ _HOMES = {
     "export": "jq.device.exporting",
     "fake_quant": "jq.frontends.tracing.fake_quant",
     **dict.fromkeys(_FRAMEWORKS, "jq.frontends.frameworks"),
-    "load": "jq.driver.compiled",
+    "load": "jq.driver.loading",
     "load_gguf": "jq.frontends.gguf",
     "load_onnx": "jq.frontends.onnx",
     "mx_fake_quant": "jq.frontends.tracing.fake_quant",

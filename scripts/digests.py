@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT))
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import jq  # noqa: E402 - found by the lines above
-from jq.artifact.store import versions  # noqa: E402
+from jq.artifact.keys import versions  # noqa: E402
 from jq.base.system.processor import this_processor  # noqa: E402
 
 PACKAGES = ("jaxlib", "iree-base-compiler", "numpy", "scipy")

@@ -20,7 +20,7 @@ from jq.artifact.records import (
     like,
 )
 from jq.base.tree import check_structure
-from jq.target.settings import Rule
+from jq.target.rules import Rule
 
 # The newest that is read: raised when a reader of the old schema would misread the new one. An
 # artifact says the oldest that reads it: 2 where it has several sizes.

@@ -7,18 +7,16 @@ programs of a language model). Once all together exceed `LIMIT`, those not used 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, cached_property
-from importlib.metadata import PackageNotFoundError, version
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,11 +25,12 @@ import numpy as np
 
 from jq.base.errors import UserError
 from jq.base.system.cache_folder import cache_folder, make_private
-from jq.base.system.files import read_input, sha256
+from jq.base.system.files import read_input
 from jq.base.system.processor import this_processor
 
 if TYPE_CHECKING:  # a process that generates text does not load it
-    from jq.ir import Program
+    pass
+from jq.artifact.keys import digest, versions
 
 LIMIT = 24 << 30  # bytes of all entries
 ABANDONED = 3600.0  # seconds after which nobody writes an entry any more
@@ -46,70 +45,9 @@ KINDS = {
 }
 _NAME = re.compile(f"({'|'.join(KINDS)})-[0-9a-f]{{64}}")
 _UNFINISHED = ".part"
-_PACKAGES = (
-    "jax",
-    "jaxlib",
-    "ml_dtypes",
-    "numpy",
-    "scipy",
-    "iree-base-compiler",
-    "iree-base-runtime",
-)
 _PART = 64  # the folder is looked at again when this part of the limit was written
-_TICK = 2.0  # seconds, of the coarsest clock that a file system tells the time of a change by
 _unseen: dict[Path, int] = {}  # bytes written by this process since it looked
 Arrays = Mapping[str, np.ndarray]
-
-
-def digest(*values: Any) -> str:
-    """SHA-256 of None, numbers, texts, bytes, arrays, and sequences, sets and mappings of these:
-    the same for equal values of equal types in equal order, and for no others."""
-    found = hashlib.sha256()
-    _add(found, values)
-    return found.hexdigest()
-
-
-def _add(found: hashlib._Hash, value: Any) -> None:
-    if value is None or isinstance(value, bool | int | float):
-        found.update(f"{type(value).__name__} {value!r};".encode())
-    elif isinstance(value, str | bytes):
-        content = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
-        found.update(f"{type(value).__name__} {len(content)};".encode())
-        found.update(content)
-    elif isinstance(value, Mapping | Set | Sequence):
-        kind, parts = "list", list(value)
-        if isinstance(value, Mapping):
-            kind, parts = "map", [part for item in value.items() for part in item]
-        elif isinstance(value, Set):
-            kind, parts = "set", sorted(map(digest, value))
-        found.update(f"{kind} {len(parts)};".encode())
-        for part in parts:
-            _add(found, part)
-    else:
-        array = np.asarray(value)
-        found.update(f"{array.dtype.name}{array.shape};".encode())
-        found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-
-
-def program_digest(program: Program) -> str:
-    """The digest of a program's text and of its weights: the same wherever it was traced from."""
-    return digest(program.text(whole=True), program.weights)
-
-
-@cache
-def versions() -> list[str]:
-    """The versions of the packages that compute, and a digest of this package's own files."""
-    own = Path(__file__).parents[1]
-    files = [p for p in sorted(own.rglob("*")) if p.is_file() and p.suffix != ".pyc"]
-    code = digest([(str(p.relative_to(own)), p.read_bytes()) for p in files])
-    return [*map(_version, _PACKAGES), code]
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""
 
 
 class Cache:
@@ -252,26 +190,3 @@ def shrink(root: Path, limit: int = LIMIT, spared: Path | None = None) -> None:
             remove(entry)
             excess -= entry.bytes
     _unseen[root] = 0
-
-
-def file_digest(files: Sequence[Path], root: Path | None = None) -> str:
-    """SHA-256 of the names and contents of files, which are kept for as long as the system says
-    that nobody has written to them: the time of a file's last change (`ctime`) can not be set, as
-    its other times can. One that changed a moment ago may change again within the same tick.
-
-    Raises:
-        UserError: one cannot be read.
-    """
-    try:
-        stats = [file.stat() for file in files]
-        facts = [[s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns] for s in stats]
-        known = Cache("file", root=root)
-        key = [[str(file.resolve()) for file in files], facts]
-        if (found := known.get(key)) is not None:
-            return bytes(found["sha256"]).decode()
-        made = digest([(file.name, sha256(file)) for file in files])
-    except OSError as error:
-        raise UserError(f"cannot read: {error.strerror}", location=str(files[0])) from error
-    if time.time() - max((s.st_ctime for s in stats), default=0) > _TICK:
-        known.put(key, {"sha256": np.frombuffer(made.encode(), np.uint8)})
-    return made

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import math
 import tokenize
 import zipfile
 import zlib
@@ -11,12 +9,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 import ml_dtypes
 import numpy as np
 
 from jq.base.errors import UserError
+from jq.base.npy import bytes_of, data, header_of, member_header, member_of
 from jq.base.system.files import check_input, written_whole
 
 
@@ -36,13 +35,9 @@ _UNREADABLE = (
     *(zipfile.BadZipFile, zlib.error, NotImplementedError, RecursionError, OSError),
     tokenize.TokenError,  # NumPy reads headers as Python does
 )
-_KINDS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 # What the arrays of a file may take in memory: so many times its size, and so much besides.
 _TIMES, _BESIDES = 4, 256 << 20
-_PIECE = 1 << 20  # bytes that are read at once
 _LONGEST_NAME = (1 << 16) - 5  # bytes, with .npy after it
-_LONGEST = 1 << 16  # bytes of a header; NumPy refuses more than 10,000
-Header = tuple[tuple[int, ...], bool, "np.dtype[Any]"]  # shape, whether axes are reversed, type
 
 
 def read(path: Path, specs: Sequence[Spec] | None = None) -> dict[str, np.ndarray]:
@@ -51,14 +46,14 @@ def read(path: Path, specs: Sequence[Spec] | None = None) -> dict[str, np.ndarra
     size = check_input(path)
     try:
         with path.open("rb") as stream, zipfile.ZipFile(stream) as members:
-            headers = {m: _member_header(members, m) for m in members.infolist()}
+            headers = {m: member_header(members, m) for m in members.infolist()}
             arrays = {m.filename.removesuffix(".npy"): h for m, h in headers.items()}
             if len(arrays) < len(headers):
                 raise ValueError("a name occurs twice")
-            _check_size(sum(map(_bytes_of, headers.values())), size)
+            _check_size(sum(map(bytes_of, headers.values())), size)
             if specs is not None:
                 _matched({n: _Claim(s, d) for n, (s, _, d) in arrays.items()}, specs, path)
-            return {m.filename.removesuffix(".npy"): _member(members, m) for m in headers}
+            return {m.filename.removesuffix(".npy"): member_of(members, m) for m in headers}
     except _UNREADABLE as error:
         raise _unreadable(error, path, "np.savez") from error
 
@@ -68,9 +63,9 @@ def read_array(path: Path) -> np.ndarray:
     size = check_input(path)
     try:
         with path.open("rb") as stream:
-            header = _header(stream)
-            _check_size(_bytes_of(header), size)
-            return _data(stream, header)
+            header = header_of(stream)
+            _check_size(bytes_of(header), size)
+            return data(stream, header)
     except _UNREADABLE as error:
         raise _unreadable(error, path, "np.save") from error
 
@@ -86,58 +81,6 @@ def _unreadable(error: Exception, path: Path, writer: str) -> UserError:
 def _check_size(claimed: int, size: int) -> None:
     if claimed > _TIMES * size + _BESIDES:
         raise ValueError(f"it claims {claimed} bytes of arrays in a file of {size}")
-
-
-def _member_header(members: zipfile.ZipFile, member: zipfile.ZipInfo) -> Header:
-    if not member.filename.endswith(".npy"):
-        raise ValueError(f"{member.filename!r:.80} is no array")
-    if member.flag_bits & 1:
-        raise ValueError("it is encrypted")
-    if member.compress_type not in _KINDS:
-        raise ValueError(f"{member.filename!r:.80} is compressed in an unknown way")
-    with members.open(member) as stream:
-        return _header(stream)
-
-
-def _member(members: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
-    with members.open(member) as stream:
-        return _data(stream, _header(stream))
-
-
-def _header(stream: IO[bytes]) -> Header:
-    version = np.lib.format.read_magic(stream)
-    if version not in ((1, 0), (2, 0)):
-        raise ValueError(f"arrays of version {version}")
-    reads = np.lib.format.read_array_header_1_0, np.lib.format.read_array_header_2_0
-    length = stream.read(2 * version[0])  # of 16 bits, or of 32
-    if (size := int.from_bytes(length, "little")) > _LONGEST:  # NumPy would read it whole
-        raise ValueError(f"the header of an array has {size} bytes, at most {_LONGEST} are read")
-    header = io.BytesIO(length + stream.read(size))
-    shape, reversed_axes, dtype = reads[version[0] - 1](header)
-    if dtype.hasobject:
-        raise ValueError("it holds Python objects")
-    if not dtype.itemsize:  # of which NumPy makes larger ones, however many there are
-        raise ValueError("its elements have no size")
-    if not all(isinstance(n, int) and n >= 0 for n in shape) or len(shape) > 32:
-        raise ValueError(f"an array has shape {shape!r:.80}")
-    return shape, reversed_axes, dtype
-
-
-def _bytes_of(header: Header) -> int:
-    return math.prod(header[0]) * header[2].itemsize
-
-
-def _data(stream: IO[bytes], header: Header) -> np.ndarray:
-    shape, reversed_axes, dtype = header
-    size = _bytes_of(header)
-    content, filled = bytearray(size), 0
-    with memoryview(content) as view:  # piece by piece, so that nothing is there twice
-        while count := stream.readinto(view[filled : filled + _PIECE]):  # type: ignore[attr-defined]
-            filled += count
-    if filled != size or stream.read(1):
-        raise ValueError(f"an array of {size} bytes has {'more' if filled == size else 'less'}")
-    array = np.frombuffer(content, dtype) if size else np.empty(shape, dtype)
-    return array.reshape(shape[::-1]).T if reversed_axes else array.reshape(shape)
 
 
 @dataclass(frozen=True)

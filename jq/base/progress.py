@@ -95,6 +95,11 @@ class Stages:
     progress: Progress | None = None
     seconds: dict[str, float] = field(default_factory=dict)
 
+    @staticmethod
+    def shown(progress: Progress | None) -> Stages:
+        """With what a call was given, or what it shows without."""
+        return Stages(progress or default())
+
     @contextmanager
     def __call__(self, name: str) -> Iterator[Callable[[float | None], None]]:
         def report(share: float | None) -> None:

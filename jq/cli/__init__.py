@@ -1,4 +1,4 @@
-"""The command line: `jaxq`, or `python -m jq`. One file a command, over `jq.api`."""
+"""The command line: `jaxq`, or `python -m jq`. A file has one command, or two alike."""
 
 from __future__ import annotations
 

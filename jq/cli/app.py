@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -17,14 +17,11 @@ from jq.cli import (
     check,
     compare,
     compile,
-    doctor,
-    estimate,
-    explain,
     generate,
     inspect,
     listing,
+    quantize,
     quickstart,
-    run,
     search,
 )
 from jq.cli import report as page
@@ -39,17 +36,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-PANELS: dict[str, tuple[Any, ...]] = {
-    "Compile and run": (compile, run, explain, inspect, calibrate),
-    "Accuracy and speed": (compare, search, page, bench),
-    "Devices": (check, estimate, export, vectors, embed),
-    "Language models": (generate,),
-    "This installation": (quickstart, doctor),
+PANELS: dict[str, tuple[Callable[[typer.Typer], None], ...]] = {
+    "Compile and run": (compile.register, bench.register_run, inspect.register, calibrate.register),
+    "Accuracy and speed": (compare.register, search.register, page.register, bench.register),
+    "Devices": (check.register, export.register, vectors.register, embed.register),
+    "Language models": (generate.register, quantize.register),
+    "This installation": (quickstart.register,),
 }
-for panel, modules in PANELS.items():
+for panel, registers in PANELS.items():
     before = len(app.registered_commands)
-    for module in modules:
-        module.register(app)
+    for register in registers:
+        register(app)
     for registered in app.registered_commands[before:]:
         registered.rich_help_panel = panel
 for group in (listing.app, cache.app):

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from jq.base.errors import UserError
 from jq.base.tables import size
 from jq.cli import options
 from jq.cli.command import command
@@ -15,6 +16,11 @@ from jq.cli.output import Output
 
 def register(app: typer.Typer) -> None:
     command(app, "bench", example="jaxq bench out/ --threads 1 --against float/")(bench_artifact)
+
+
+def register_run(app: typer.Typer) -> None:
+    example = "jaxq run out/ --inputs in.npz --outputs out.npz"
+    command(app, "run", example=example, writes=True)(run)
 
 
 def bench_artifact(
@@ -88,3 +94,36 @@ def bench_artifact(
     columns = ("median_ms", "p90_ms", "min_ms", "calls_per_second", "runs", "peak memory")
     out.table(f"latency, {threads} thread{'s' * (threads > 1)}", ("artifact", *columns), rows)
     return document
+
+
+def run(
+    out: Output,
+    artifact: options.Artifact,
+    inputs: Annotated[Path, typer.Option(metavar="IN.npz", help="One array per input.")],
+    outputs: Annotated[Path, typer.Option(metavar="OUT.npz", help="One array per output.")],
+    threads: options.Threads = 1,
+    verify: options.Verify = None,
+    trust: options.Trust = "any",
+) -> dict[str, Any]:
+    """Runs an artifact on the arrays of a file."""
+    from jq import api
+    from jq.base import npz
+    from jq.base.system.files import check_file
+
+    check_file(outputs)
+    if outputs.exists() and inputs.exists() and outputs.samefile(inputs):
+        raise UserError("the outputs would take the place of the inputs", location=str(outputs))
+    with out.progress() as progress:
+        progress("load", None)
+        compiled = api.load(artifact, threads=threads, verify=verify, trust=trust)
+        arrays = npz.read_any(inputs, [size.inputs for size in compiled.sizes])
+        progress("run", None)
+        results = compiled.call_flat(arrays)
+    named = {spec.name: array for spec, array in zip(compiled.outputs, results, strict=True)}
+    npz.write(outputs, named)
+    rows = [
+        {"name": name, "dtype": array.dtype.name, "shape": list(array.shape)}
+        for name, array in named.items()
+    ]
+    out.table(str(outputs), ("name", "dtype", "shape"), rows)
+    return {"path": str(outputs), "outputs": rows}

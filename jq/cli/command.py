@@ -7,7 +7,7 @@ A command is a function `f(out, ...)` that returns the document for `--json`. `c
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from typing import Annotated, Any, get_args
 
@@ -18,6 +18,7 @@ from jq.base.guard.limits import Limits, limited, parse_size
 from jq.cli.failure import report
 from jq.cli.output import Output
 
+EMPTY: Mapping[str, tuple[Any, Any]] = {}
 COMMON: dict[str, tuple[tuple[str, ...], str]] = {
     "json": (("--json",), "Print the result as one JSON document."),
     "quiet": (("-q", "--quiet"), "No progress, no notes."),
@@ -62,10 +63,16 @@ _MANY = 12  # options
 
 
 def command(
-    app: typer.Typer, name: str, *, example: str, writes: bool = False
+    app: typer.Typer,
+    name: str,
+    *,
+    example: str,
+    writes: bool = False,
+    asked: Mapping[str, tuple[Any, Any]] = EMPTY,
 ) -> Callable[[Callable[..., Any]], Callable[..., None]]:
     """Adds a function to the command line; `example` is shown at the end of its help. A command
-    that `writes` has written nothing when it is interrupted, and says so."""
+    that `writes` has written nothing when it is interrupted, and says so. Options that are `asked`
+    for by several commands, annotation and default by name, reach the function as its `**asked`."""
 
     def register(function: Callable[..., Any]) -> Callable[..., None]:
         def run(**arguments: Any) -> None:
@@ -83,7 +90,7 @@ def command(
             if out.code:
                 raise typer.Exit(out.code)
 
-        signature = signature_of(function)
+        signature = signature_of(function, asked)
         run.__signature__ = signature  # type: ignore[attr-defined]
         run.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
         run.__doc__ = "\n\n".join(
@@ -95,10 +102,20 @@ def command(
     return register
 
 
-def signature_of(function: Callable[..., Any]) -> inspect.Signature:
-    """The function's own parameters without `out`, then the limits and the common options."""
+def signature_of(
+    function: Callable[..., Any], asked: Mapping[str, tuple[Any, Any]] = EMPTY
+) -> inspect.Signature:
+    """The function's own parameters without `out`, those that are asked for in the place of its
+    `**asked`, then the limits and the common options."""
     _, *own = inspect.signature(function, eval_str=True).parameters.values()
     keyword = inspect.Parameter.KEYWORD_ONLY
+    shared = [
+        inspect.Parameter(name, keyword, default=default, annotation=annotation)
+        for name, (annotation, default) in asked.items()
+    ]
+    given = [p for p in own if p.kind is not p.VAR_KEYWORD]
+    needed = [p for p in given if p.default is p.empty]
+    own = [*needed, *shared, *(p for p in given if p.default is not p.empty)]
     common = [
         inspect.Parameter(
             name,

@@ -36,7 +36,9 @@ class Style(StrEnum):
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "compare", example="jaxq compare my.py:model out/ --inputs samples.npz")(compare)
+    example = "jaxq compare my.py:model out/ --inputs samples.npz"
+    asked = options.asked("ranges", "strict_encodings")
+    command(app, "compare", example=example, asked=asked)(compare)
 
 
 def compare(
@@ -51,8 +53,6 @@ def compare(
             " Of a language model also other files.",
         ),
     ] = None,
-    pipeline: options.Pipeline = options.DEFAULT_PIPELINE,
-    target: options.Target = options.DEFAULT_TARGET,
     inputs: options.Samples = None,
     metric: options.Metrics = None,
     labels: options.Labels = None,
@@ -60,10 +60,6 @@ def compare(
     layers: Annotated[
         bool, typer.Option("--layers", help="Also every layer and what it reads.")
     ] = False,
-    calibration: options.Calibration = None,
-    settings: options.Settings = None,
-    rules: options.Rules = None,
-    allow_dynamic: options.AllowDynamic = False,
     sizes: options.Sizes = None,
     values: options.Values = None,
     bench: Annotated[
@@ -94,6 +90,7 @@ def compare(
     jobs: options.Jobs = 1,
     dask: options.Dask = None,
     ray: options.Ray = None,
+    **asked: Any,
 ) -> dict[str, Any]:
     """Compares an artifact with the float model: SQNR, cosine, largest error, metrics.
 
@@ -108,10 +105,7 @@ def compare(
             "labels": labels,
             "iree-flag": iree_flags,
             "layers": layers,
-            "calibration": calibration,
-            "set": settings,
-            "rule": rules,
-            "allow-dynamic": allow_dynamic,
+            **options.flags(asked, "pipeline", "target"),
             "size": sizes,
             "value": values,
             "bench": bench,
@@ -121,7 +115,8 @@ def compare(
         }
         refuse_other_options(others, "--pipeline, --text, --window, --limit and --threads")
         return compare_language_models(
-            out, Path(model), artifacts or [], pipeline, text or [], window, limit, threads or 1
+            *(out, Path(model), artifacts or [], asked["pipeline"], text or []),
+            *(window, limit, threads or 1),
         )
     refuse_language_options({"text": text, "window": window, "limit": limit, "threads": threads})
     workers = options.workers(jobs, dask, ray)
@@ -141,19 +136,14 @@ def compare(
             latency=bench,
         )
     from jq.api import compare as measure_error
-    from jq.driver.compiled import load
+    from jq.driver.loading import load
 
     with out.progress() as progress:
         comparison = measure_error(
             options.sized(model, sizes, values),
             load(artifacts[0]) if artifacts else None,
             inputs,
-            pipeline=pipeline,
-            target=target,
-            calibration=calibration,
-            settings=settings,
-            rules=rules,
-            allow_dynamic=allow_dynamic,
+            **asked,
             metric=metric or None,
             labels=options.read_labels(labels),
             layers=layers,

@@ -31,6 +31,7 @@ def register(app: typer.Typer) -> None:
         "compile",
         example="jaxq compile my.py:model --pipeline int8-dynamic -o out/",
         writes=True,
+        asked=options.asked(),
     )(compile_model)
 
 
@@ -38,14 +39,6 @@ def compile_model(
     out: Output,
     model: options.Model,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="The artifact.")],
-    pipeline: options.Pipeline = options.DEFAULT_PIPELINE,
-    target: options.Target = options.DEFAULT_TARGET,
-    calibration: options.Calibration = None,
-    ranges: options.RangesFile = None,
-    settings: options.Settings = None,
-    rules: options.Rules = None,
-    allow_dynamic: options.AllowDynamic = False,
-    strict_encodings: options.StrictEncodings = False,
     sizes: options.Sizes = None,
     values: options.Values = None,
     iree_flags: options.IreeFlags = None,
@@ -93,6 +86,7 @@ def compile_model(
         list[Path] | None,
         typer.Option(metavar="FILE", help="Of a language model: fit codes of 4 bits to it (GPTQ)."),
     ] = None,
+    **asked: Any,
 ) -> dict[str, Any]:
     """Compiles a model into a quantized program: an artifact, which is a folder.
 
@@ -101,23 +95,19 @@ def compile_model(
     """
     if is_language_model(model):
         others = {
-            "calibration": calibration,
-            "ranges": ranges,
-            "set": settings,
-            "rule": rules,
-            "allow-dynamic": allow_dynamic,
-            "strict-encodings": strict_encodings,
+            **options.flags(asked, "pipeline", "target"),
             "size": sizes,
             "value": values,
             "iree-flag": iree_flags,
             "emit": emit,
             "stablehlo-version": stablehlo_version,
             "save-pipeline": save_pipeline,
-            "target": target != options.DEFAULT_TARGET,
+            "target": asked["target"] != options.DEFAULT_TARGET,
         }
         refuse_other_options(others)
         return compile_language_model(
-            out, Path(model), output, pipeline, context, kv_cache, text or [], sign, force=force
+            *(out, Path(model), output, asked["pipeline"], context, kv_cache, text or [], sign),
+            force=force,
         )
     refuse_language_options({"context": context, "kv-cache": kv_cache, "text": text})
     from jq import api
@@ -145,14 +135,7 @@ def compile_model(
             simplefilter("ignore", FarFromFloat)
         compiled = api.compile(
             options.sized(model, sizes, values),
-            pipeline=pipeline,
-            target=target,
-            calibration=calibration,
-            ranges=ranges,
-            settings=settings,
-            rules=rules,
-            allow_dynamic=allow_dynamic,
-            strict_encodings=strict_encodings,
+            **asked,
             emit=emit,
             cache=cache,
             iree_flags=iree_flags or (),

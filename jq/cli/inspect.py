@@ -1,4 +1,4 @@
-"""`jaxq inspect`: what an artifact holds, read from the artifact itself."""
+"""`jaxq inspect`, `jaxq explain`: what an artifact holds, and what one would hold."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from typing import Annotated, Any
 import typer
 from rich.console import Group
 
-from jq.base.tables import size
+from jq.base.tables import groups, size
 from jq.cli import options
 from jq.cli.command import command
+from jq.cli.language import is_language_model, own
 from jq.cli.output import Output
 
 
 def register(app: typer.Typer) -> None:
+    example = "jaxq explain my.py:model --pipeline int8-static"
+    command(app, "explain", example=example, asked=options.asked())(explain)
     command(app, "inspect", example="jaxq inspect out/ --json")(inspect)
 
 
@@ -75,3 +78,43 @@ def inspect_onnx(out: Output, path: Path) -> dict[str, Any]:
     open_sizes = ", ".join(found["sizes"]) or "none"
     out.line(f"{found['parameters']} parameters, {size(found['bytes'])}; open sizes: {open_sizes}")
     return found
+
+
+def explain(
+    out: Output,
+    model: options.Model,
+    sizes: options.Sizes = None,
+    values: options.Values = None,
+    **asked: Any,
+) -> dict[str, Any]:
+    """Shows what would be quantized and how, or why not, without compiling.
+
+    Static ranges are calibrated first, which takes most of its time: --ranges FILE, which `jaxq
+    calibrate` writes, or --allow-dynamic without data, skips that.
+    One row for each op: formats, the kernel that computes it or why there is none, and the reason
+    where it stays float. Then the places where integers become floats again, and why.
+    """
+    from jq import api
+    from jq.driver.audit.op_table import COLUMNS
+
+    if is_language_model(model):
+        from jq.passes.pipeline.overrides import as_overrides
+
+        base, first = own(asked["pipeline"])
+        asked["settings"] = base | as_overrides(asked["settings"])
+        asked["rules"] = [*(asked["rules"] or ()), *first]
+    with out.progress() as progress:
+        document = api.explain(options.sized(model, sizes, values), **asked, progress=progress)
+    shown = tuple(c for c in COLUMNS if any(row[c] for row in document["ops"]))
+    out.table("plan", shown, document["ops"])
+    floats = [
+        {"read by": op, "count": len(those), "first": those[0]["tensor"], "reason": reason}
+        for (op, reason), those in groups(document["dequantized"], "op", "reason").items()
+    ]
+    if floats:
+        out.table(
+            "where codes become floats again", ("read by", "count", "first", "reason"), floats
+        )
+    for note in document.notes():
+        out.note(note)
+    return document

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -162,6 +163,32 @@ Ray = Annotated[
 Force = Annotated[bool, typer.Option("--force", help="Replace what an earlier run wrote there.")]
 DEFAULT_PIPELINE = "int8-dynamic"
 DEFAULT_TARGET = "llvm-cpu"
+# What commands ask for as the arguments of `jq.compile`: annotation and default by name.
+ASKED: dict[str, tuple[Any, Any]] = {
+    "pipeline": (Pipeline, DEFAULT_PIPELINE),
+    "target": (Target, DEFAULT_TARGET),
+    "calibration": (Calibration, None),
+    "ranges": (RangesFile, None),
+    "settings": (Settings, None),
+    "rules": (Rules, None),
+    "allow_dynamic": (AllowDynamic, False),
+    "strict_encodings": (StrictEncodings, False),
+}
+
+
+def asked(*left_out: str) -> dict[str, tuple[Any, Any]]:
+    """Those that a command asks for: all but some."""
+    return {name: each for name, each in ASKED.items() if name not in left_out}
+
+
+def flags(given: Mapping[str, Any], *left_out: str) -> dict[str, Any]:
+    """The values of `ASKED` that were given, by the names of the flags."""
+    names = {"settings": "set", "rules": "rule"}
+    return {
+        names.get(name, name.replace("_", "-")): value
+        for name, value in given.items()
+        if name not in left_out
+    }
 
 
 def sized(model: str, sizes: list[str] | None, values: list[str] | None = None) -> Any:
@@ -173,7 +200,7 @@ def sized(model: str, sizes: list[str] | None, values: list[str] | None = None) 
     if not sizes and not values:
         return model
     from jq.frontends.source import trace
-    from jq.target.settings import parse_assignments
+    from jq.target.rules import parse_assignments
 
     known = parse_assignments(sizes or [])
     if not values:

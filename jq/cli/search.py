@@ -14,7 +14,8 @@ from jq.cli.output import Output
 
 def register(app: typer.Typer) -> None:
     example = 'jaxq search my.py:model --budget "cosine>=0.995" -o mixed.toml'
-    command(app, "search", example=example)(search)
+    asked = options.asked("ranges", "allow_dynamic", "strict_encodings")
+    command(app, "search", example=example, asked=asked)(search)
 
 
 def search(
@@ -33,8 +34,6 @@ def search(
         Path | None,
         typer.Option("-o", "--output", metavar="FILE.toml", help="The pipeline file."),
     ] = None,
-    pipeline: options.Pipeline = options.DEFAULT_PIPELINE,
-    target: options.Target = options.DEFAULT_TARGET,
     candidates: Annotated[
         list[str] | None,
         typer.Option(
@@ -46,9 +45,6 @@ def search(
     inputs: options.Samples = None,
     metric: options.Metrics = None,
     labels: options.Labels = None,
-    calibration: options.Calibration = None,
-    settings: options.Settings = None,
-    rules: options.Rules = None,
     iree_flags: options.IreeFlags = None,
     cost: Annotated[
         str | None,
@@ -64,6 +60,7 @@ def search(
     dask: options.Dask = None,
     ray: options.Ray = None,
     force: options.Force = False,
+    **asked: Any,
 ) -> dict[str, Any]:
     """Chooses a format for every layer, within a budget of accuracy, size or latency.
 
@@ -81,15 +78,11 @@ def search(
             found = search_formats(
                 model,
                 budget,
-                pipeline,
-                target,
                 candidates=split(candidates or ()),
                 data=inputs,
                 metric=metric or None,
                 labels=options.read_labels(labels),
-                calibration=calibration,
-                settings=settings,
-                rules=rules,
+                **asked,
                 cost=cost,
                 samples=samples,
                 state=state,

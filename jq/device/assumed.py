@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from jq.base.errors import UserError
 from jq.base.progress import Stages
 from jq.driver.job import Job, prepare_job
+from jq.driver.request import Request
 from jq.driver.stages import plan_job
 from jq.frontends.source import AnyModel
 from jq.ir import Program
@@ -54,16 +55,9 @@ def planned(
 ) -> Planned:
     """The plan and the integer program on assumed ranges, without recovery of accuracy."""
     where = load_target(target)
-    job = prepare_job(
-        model,
-        pipeline or first_pipeline(where),
-        where,
-        settings,
-        rules,
-        ranges=AssumedRanges(),
-        recover=False,
-    )
-    return planned_job(job)
+    chosen = pipeline or first_pipeline(where)
+    request = Request(chosen, where, settings, rules, ranges=AssumedRanges())
+    return planned_job(prepare_job(model, request, recover=False))
 
 
 def planned_job(job: Job) -> Planned:

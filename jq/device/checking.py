@@ -36,7 +36,10 @@ def check(
 
     Args:
         model: see `jq.trace`; its weights and shapes are read, no data is.
+        target: see `jq.compile`.
         pipeline: default is the first that the device accepts.
+        settings: see `jq.compile`.
+        rules: see `jq.compile`.
 
     Returns:
         `{"target", "pipeline", "ops": N, "refused": [{"name", "op", "shape", "reason", "help"}]}`,
@@ -44,6 +47,9 @@ def check(
         computed on quantized values. On a device without floats, there is no float op then between
         the first quantize and the last dequantize, and no op beyond them that the device lacks.
         `ops` is the number of ops of the prepared program that compute something.
+
+    Raises:
+        UserError: the model, a name or a setting is wrong.
 
     Example:
         ```python

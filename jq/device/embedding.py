@@ -14,7 +14,8 @@ import numpy as np
 from jq.base.errors import UserError
 from jq.base.system.files import new_folder
 from jq.device.golden import integer_level
-from jq.driver.compiled import CompiledModel, folder_of
+from jq.driver.compiled import CompiledModel
+from jq.driver.loading import folder_of
 from jq.ir import TensorSpec
 from jq.iree.static_library import compile_static
 

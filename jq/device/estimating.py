@@ -49,6 +49,8 @@ def estimate(
         model: see `jq.trace`; shapes are read, no data is.
         target: one whose file has a table `[hardware]`.
         pipeline: default is the first that the device accepts.
+        settings: see `jq.compile`.
+        rules: see `jq.compile`.
 
     Returns:
         `layers` with `operations` (two for a multiply-add), `bytes` (read and written anywhere),

@@ -9,7 +9,6 @@ from typing import Any, get_args
 
 from jq.base.errors import UserError, known
 from jq.base.progress import Progress, Stages
-from jq.base.progress import default as default_progress
 from jq.base.system.files import check_file, written_whole
 from jq.device.ends import cut, output_names, renamed
 from jq.device.forms.canonical import canonical
@@ -18,7 +17,8 @@ from jq.device.forms.verifying import verified
 from jq.device.network import Network, Tensor, network
 from jq.device.results import Export
 from jq.driver.compiled import CompiledModel
-from jq.driver.job import prepare_job, strict
+from jq.driver.job import prepare_job
+from jq.driver.request import Request
 from jq.driver.stages import plan_job
 from jq.formats.requantize import Rescaling
 from jq.frontends.source import AnyModel, Calls, Data
@@ -70,6 +70,13 @@ def export(
             ends of the types, and count the elements that have the bits of our integer program.
         pipeline: default `int8-static-integer-only`.
         target: default is one that rounds as the form's own reference does.
+        calibration: see `jq.compile`.
+        ranges: see `jq.compile`.
+        settings: see `jq.compile`.
+        rules: see `jq.compile`.
+        allow_dynamic: see `jq.compile`.
+        strict_encodings: see `jq.compile`.
+        progress: see `jq.compile`.
 
     Returns:
         A dictionary that prints as a table: `path`, `form`, `operators` (how many of each kind),
@@ -96,20 +103,16 @@ def export(
             raise UserError("a compiled model has its options already", hint="give the model")
         made = _compiled(model)
     else:
-        stages = Stages(progress or default_progress())
-        where = target or chosen.target
-        asked = strict(settings, strict_encodings)
-        job = prepare_job(
-            model,
+        stages = Stages.shown(progress)
+        request = Request(
             pipeline or PIPELINE,
-            where,
-            asked,
-            rules,
-            calibration,
-            ranges,
-            stages=stages,
+            target or chosen.target,
+            *(settings, rules, calibration, ranges),
             allow_dynamic=allow_dynamic,
+            strict_encodings=strict_encodings,
+            stages=stages,
         )
+        job = prepare_job(model, request)
         plan = plan_job(job, stages)
         with stages("rewrite") as report:
             levels = rewrite(job.program, job.pipeline, job.context(plan, report), "integer")

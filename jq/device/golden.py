@@ -17,7 +17,8 @@ from jq.base.npz import read_array
 from jq.base.system.files import new_folder, read_text
 from jq.device.steps import steps_of
 from jq.device.units import Unit, as_program, units
-from jq.driver.compiled import CompiledModel, folder_of
+from jq.driver.compiled import CompiledModel
+from jq.driver.loading import folder_of
 from jq.frontends.source import trace
 from jq.ir import Program, dtype_of, shape_of
 from jq.ir.oracle.xla import XlaExecutable
@@ -49,6 +50,9 @@ def vectors(
 
     Returns:
         The index: `{"artifact", "limit", "rounding", "ops": [...], "left_out": [...]}`.
+
+    Raises:
+        UserError: the artifact has no integer level, or the folder exists.
 
     Example:
         ```python

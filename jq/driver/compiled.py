@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from jq.artifact.load import Manifest, load_artifact
+from jq.artifact.load import Manifest
 from jq.artifact.parameters import read_checked
 from jq.artifact.programs import DUMP, TargetProgram, check_runs, choose
 from jq.artifact.save import save_artifact
-from jq.artifact.signature import asked_keys
 from jq.base.errors import UserError
 from jq.base.guard.worker import WORKER
 from jq.base.tables import size, to_html
@@ -239,48 +238,4 @@ def _shapes(structure: Structure, inputs: Sequence[Any]) -> list[tuple[int, ...]
         raise UserError(f"inputs do not fit the model: {error}") from error
 
 
-def folder_of(artifact: str | Path | CompiledModel) -> Path:
-    """The folder of an artifact: its path, or that of what `load` gave.
-
-    Raises:
-        UserError: it was compiled and is in no folder yet.
-    """
-    if not isinstance(artifact, CompiledModel):
-        return Path(artifact)
-    if isinstance(artifact.vmfb, Path):
-        return artifact.vmfb.parent
-    raise UserError("this needs an artifact in a folder", hint="save it first: compiled.save(DIR)")
-
-
-def load(
-    directory: str | Path,
-    *,
-    threads: int | None = None,
-    verify: str | Path | Sequence[str | Path] | None = None,
-    trust: str = "any",
-) -> CompiledModel:
-    """Loads a saved artifact, and checks its checksums, version and parameters.
-
-    An artifact is native code, and checksums do not show who wrote it: load only what you trust.
-
-    Args:
-        directory: the folder that `CompiledModel.save` or `jaxq compile` wrote.
-        threads: the number of threads that a call uses, 1 by default.
-        verify: files of public keys; one of them must have signed the artifact.
-        trust: `any`, or `verify`: the artifact must be signed by one of the keys of `verify`. If
-            there are none, by one of those in the user's folder of trusted keys.
-
-    Raises:
-        UserError: the artifact is damaged, of a newer version, or lacks a valid signature.
-
-    Example:
-        ```python
-        compiled = jq.load("out/")
-        outputs = compiled(*model.example_inputs)
-        ```
-    """
-    found = load_artifact(Path(directory), asked_keys(verify, trust))
-    return CompiledModel(found.manifest, found.programs, found.parameters, threads=threads)
-
-
-__all__ = ["CompiledModel", "load"]
+__all__ = ["CompiledModel"]

@@ -3,36 +3,33 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from jq.artifact.programs import best_first
-from jq.artifact.store import Cache, program_digest
+from jq.artifact.keys import program_digest
+from jq.artifact.store import Cache
 from jq.base.data import data_names
 from jq.base.errors import UserError
 from jq.base.progress import Stages
-from jq.frontends.source import AnyModel, Calls, Data, LazyCalls, Source, check_files, trace
+from jq.driver.request import Request
+from jq.frontends.source import AnyModel, Calls, Data, LazyCalls, Source, trace
 from jq.ir import Program
-from jq.iree.compiler import check_flags
 from jq.passes.base import PassContext, Report, unheard
 from jq.passes.pipeline import (
     Pipeline,
-    PipelineFile,
     for_target,
-    load_pipeline,
     make_plan,
     prepare,
     without_ranges,
 )
-from jq.passes.pipeline.overrides import Rules, SettingsLike, as_overrides, as_rules, strict
 from jq.planning.calibration.ranges import Ranges
 from jq.planning.decisions import QuantPlan
-from jq.target.target import Target, is_ours, load_target
+from jq.target.target import Target, is_ours
 
 LOG = logging.getLogger("jq")
 ONE_RECOVERY = "weights are the same at all sizes: what recovers accuracy with data was left out"
@@ -66,10 +63,21 @@ class Job:
     ranges: Ranges | None = None
     observed: bool = False
 
+    @cached_property
+    def first_plan(self) -> QuantPlan:
+        """The plan by the ranges that the model brings itself."""
+        return make_plan(self.program, self.pipeline, self.target)
+
     @property
     def needs_ranges(self) -> bool:
         """True if calibration is needed; a model may bring all its ranges itself."""
-        return bool(make_plan(self.program, self.pipeline, self.target).unranged)
+        return self.ranges is None and bool(self.first_plan.unranged)
+
+    def plan(self, ranges: Ranges | None) -> QuantPlan:
+        """The plan by ranges; each is made once where there are none."""
+        if ranges is None:
+            return self.first_plan
+        return make_plan(self.program, self.pipeline, self.target, ranges)
 
     def context(self, plan: QuantPlan, report: Report = unheard) -> PassContext:
         """The context of the passes after planning."""
@@ -88,39 +96,23 @@ class Job:
 
 
 def prepare_job(
-    model: AnyModel,
-    pipeline: str | PipelineFile,
-    target: str | Target,
-    settings: SettingsLike = None,
-    rules: Rules = None,
-    calibration: Data = None,
-    ranges: Ranges | str | Path | None = None,
-    *,
-    stages: Stages | None = None,
-    recover: bool = True,
-    cache: bool = False,
-    iree_flags: Sequence[str] = (),
-    allow_dynamic: bool = False,
-    several: bool = False,
+    model: AnyModel, request: Request, *, recover: bool = True, several: bool = False
 ) -> Job:
     """Checks every name and setting before any slow work, then traces and cleans up.
 
-    `recover=False` leaves out what takes time and changes values alone (see `PassContext`);
-    `cache` takes what recovery and calibration find from earlier runs, and keeps it;
-    `iree_flags` are added to the target's; `allow_dynamic` finds ranges at run time where
-    calibrated ones are asked for and there is no calibration data, which is an error without it;
-    `several` allows a source of several sizes: the job is that of the first (`at_size`).
+    Args:
+        recover: False leaves out what takes time and changes values alone (see `PassContext`).
+        several: a source may have several sizes: the job is that of the first (`at_size`).
+
+    Raises:
+        UserError: something that was given is wrong, or there is no calibration data where ranges
+            are asked for and may not be found at run time.
     """
-    stages = stages or Stages()
-    first, own_target = tuple(as_rules(rules)), best_first(load_target(target))
-    where = own_target.with_flags(iree_flags)
-    chosen = for_target(load_pipeline(pipeline, as_overrides(settings), first), where)
+    request.check()
+    stages, where, known = request.stages, request.where, request.known
+    chosen, calibration = for_target(request.base, where), request.calibration
     if chosen.open and not where.device.static:
         chosen = without_ranges(chosen, where) or chosen
-    known = Ranges.load(Path(ranges)) if isinstance(ranges, str | Path) else ranges
-    check_files(calibration)
-    if iree_flags:
-        check_flags(where.flags)
     with stages("trace"):
         source = trace(model)
         if source.others and not several:
@@ -128,7 +120,7 @@ def prepare_job(
                 "it is traced at several sizes", hint="give one: only compile takes more"
             )
         if known is not None:
-            check_ranges(known, source.program, ranges)
+            check_ranges(known, source.program, request.ranges)
         own = source.model.calibration if source.model else None
         given = calibration is not None
         data = source.calls(calibration) if given else LazyCalls(partial(source.calls, own))
@@ -136,13 +128,13 @@ def prepare_job(
     # What an open pipeline chooses depends on recovery, also where the plan alone is asked for.
     recovery_asked, recover = recover, (recover or chosen.open) and not source.others
     with stages("prepare") as report:
-        results = Cache("recovery", data) if cache else None
+        results = Cache("recovery", data) if request.cache else None
         cx = _context(chosen, where, data, smoothing, recover, report, results)
         program = prepare(source.program, chosen, where, cx=cx)
         fixed = known is None and not chosen.open
         other = without_ranges(chosen, where) if fixed else None
         if other and not data and make_plan(program, chosen, where).unranged:
-            if not allow_dynamic:
+            if not request.allow_dynamic:
                 raise UserError(NO_DATA, hint=DATA_HINT)
             LOG.warning("%s: %s", chosen.name, RANGES_AT_RUN_TIME)
             chosen, start = other, source.program.clone()
@@ -153,10 +145,10 @@ def prepare_job(
     if source.others and recovery_asked and chosen.settings.recovery and data:
         program.tell(ONE_RECOVERY)
     own_files: dict[str, Mapping[str, Any]] = {}
-    if pipeline not in data_names("pipelines"):
+    if request.pipeline not in data_names("pipelines"):
         own_files["pipeline"] = chosen.file.model_dump()
-    if not (isinstance(target, str) and is_ours(target)):
-        own_files["target"] = own_target.model_dump()
+    if not (isinstance(request.target, str) and is_ours(request.target)):
+        own_files["target"] = request.own_target.model_dump()
     return Job(source, program, chosen, where, data, own_files, cx, known)
 
 
@@ -214,15 +206,11 @@ __all__ = [
     "Calls",
     "Data",
     "Job",
-    "Rules",
-    "SettingsLike",
+    "Request",
     "Source",
     "Stages",
-    "as_overrides",
-    "as_rules",
     "at_size",
     "check_ranges",
     "prepare_job",
-    "strict",
     "trace",
 ]

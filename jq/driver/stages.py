@@ -11,10 +11,10 @@ import numpy as np
 
 from jq.artifact.description import describe_build, with_sizes
 from jq.artifact.jobs import HERE, Workers
+from jq.artifact.keys import program_digest
 from jq.artifact.modules import compile_cached
 from jq.artifact.programs import TargetProgram, kernels_of
 from jq.artifact.shared_weights import SharedWeights
-from jq.artifact.store import program_digest
 from jq.base.errors import CompilerError, UserError
 from jq.base.progress import Stages
 from jq.driver.audit.op_table import op_table
@@ -22,12 +22,11 @@ from jq.driver.compiled import CompiledModel
 from jq.driver.job import Job
 from jq.ir import Program
 from jq.ir.decisions import SMOOTHING, facts_of
-from jq.ir.markers import edge_name
 from jq.ir.ops.work import work_of
+from jq.ir.quantized.edges import edge_name
 from jq.iree.compiler import Compilation, compile_module
 from jq.iree.handover import handover, parameter_key
 from jq.passes.order import Level
-from jq.passes.pipeline import make_plan
 from jq.passes.pipeline import rewrite as rewrite_levels
 from jq.planning.calibration import run as calibration_run
 from jq.planning.calibration.ranges import Ranges, site
@@ -84,10 +83,12 @@ def plan_job(job: Job, stages: Stages) -> QuantPlan:
             hint="give another one here, such as int8-static",
         )
     ranges, given = job.ranges, job.ranges is not None and not job.observed
-    if ranges is None and job.needs_ranges:
+    with stages("plan"):
+        needed = job.needs_ranges
+    if needed:
         ranges = calibrate_job(job, stages)
     with stages("plan"):
-        found = make_plan(job.program, job.pipeline, job.target, ranges)
+        found = job.plan(ranges)
     _check_kept(job, found)
     if given and found.unranged and not found.has_static:
         raise UserError(

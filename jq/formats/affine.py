@@ -19,7 +19,7 @@ from jq.formats import checks
 from jq.formats.affine_math import scale_of_extent, to_codes, zero_point_of_range
 from jq.formats.affine_storage import FULL, HALF, NARROW, StoredIntegers
 from jq.formats.arrays import Array, ArrayOps
-from jq.formats.base import Encoding, Integers, Parts, get_format, unpacked
+from jq.formats.base import Encoding, Integers, Levels, Parts, get_format, unpacked
 from jq.formats.blocks import expand, full, reduce_blocks
 from jq.formats.chunks import block_absmax, block_range, chunks, decode_pieces, per_block
 from jq.formats.numpy_ops import NUMPY
@@ -52,6 +52,20 @@ class Affine(StoredIntegers):
         zero = self.zero_point(ops, parts, enc)
         codes, scale = self.codes(ops, parts, enc), self.scale(ops, parts, enc)
         return Integers(codes, scale, zero, None, enc.block)
+
+    def block_levels(self, parts: Parts, enc: Encoding) -> Levels:
+        if self.bits > 8:
+            raise FormatError(f"no integers in {self.name}")
+        found, half = self.integers(NUMPY, parts, enc), 1 << (self.bits - 1)
+        codes, scale = np.asarray(found.codes), np.asarray(found.scale)
+        if found.zero_point is None:
+            return codes, scale, None, None
+        if self.bits == 8:
+            raise FormatError("no kernel for asymmetric weights of 8 bits in blocks")
+        points = np.asarray(found.zero_point, np.int32) + half
+        if self.bits > 4:
+            return codes + np.int8(half), scale, -scale * points.astype(np.float32), None
+        return codes + np.int8(half), scale, None, points.astype(np.int8)
 
     def limits(self, enc: Encoding) -> tuple[int, int]:
         """Smallest and largest (signed) code."""

@@ -18,8 +18,10 @@ import numpy as np
 
 from jq.base.errors import FormatError, known
 from jq.formats.arrays import Array, ArrayOps
+from jq.formats.numpy_ops import NUMPY
 
 Parts = Mapping[str, Array]
+Levels = tuple[np.ndarray, Any, Any, np.ndarray | None]  # codes, scale, minimum, zero point
 
 
 @dataclass(frozen=True)
@@ -172,6 +174,24 @@ class Format(ABC):
     def integers(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Integers | None:
         """The integers themselves; None where there are none."""
         return None
+
+    def block_levels(self, parts: Parts, enc: Encoding) -> Levels:
+        """A constant weight's integers, as a product by blocks takes them.
+
+        Returns i8 codes of `enc.shape`; scale f32, minimum f32 or None and zero point i8 or None,
+        from 0 on, of the grid of `integers`: `(code - zero) * scale + minimum`. A format may give
+        scale and minimum as pairs of i8 integers and their factors.
+
+        Raises:
+            FormatError: there are no such integers.
+        """
+        found = self.integers(NUMPY, parts, enc)
+        if found is None:
+            raise FormatError(f"the elements of {self.name} are no multiples of one number in int8")
+        if found.zero_point is not None:
+            raise FormatError("no kernel for minima of codes of 8 bits")
+        minimum = None if found.offset is None else np.asarray(found.offset)
+        return np.asarray(found.codes), np.asarray(found.scale), minimum, None
 
     @property
     def has_minimum(self) -> bool:

@@ -1,12 +1,12 @@
-"""4-bit formats that are not MX."""
+"""Floats of 8 and of 4 bits that are not MX."""
 
 from __future__ import annotations
 
 from jq.formats.base import Encoding
 from jq.formats.elements import Table
-from jq.formats.minifloat import E2M1
+from jq.formats.minifloat import E2M1, E4M3FN, E5M2
 from jq.formats.scaled import Scaled, block_along, one_block
-from jq.formats.scales import FLOAT, TWO_LEVEL, Scale
+from jq.formats.scales import FLOAT, POWER_OF_TWO, TWO_LEVEL, Scale
 
 # Quantiles of the normal distribution in [-1, 1]: QLoRA (Dettmers et al., 2023), appendix E.
 NORMAL_QUANTILES = (
@@ -64,3 +64,20 @@ class Nf4(Scaled):
 
     def kind(self, enc: Encoding) -> Scale:
         return FLOAT
+
+
+class Float8(Scaled):
+    """Picks the kind of scale by `enc.scale_type`."""
+
+    def kind(self, enc: Encoding) -> Scale:
+        return POWER_OF_TWO if enc.scale_type == "float8_e8m0fnu" else FLOAT
+
+
+class Float8E4M3FN(Float8):
+    name, element = "float8_e4m3fn", E4M3FN
+    description = "8-bit floats with 4 exponent bits, scaled"
+
+
+class Float8E5M2(Float8):
+    name, element = "float8_e5m2", E5M2
+    description = "8-bit floats with 5 exponent bits, scaled"

@@ -28,8 +28,6 @@ DEQUANTIZE = "jq.dequantize"
 QUANTIZE = "jq.quantize"
 QUANTIZE_DYNAMIC = "jq.quantize_dynamic"
 EDGE = "jq.edge"  # the identity, around a tensor that will be stored in low bits
-
-
 _KINDS = (DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC)
 Body = Callable[[StableHloOps, Sequence[ir.Value]], list[ir.Value]]
 
@@ -101,41 +99,6 @@ def quantize_dynamic(
     attrs = encoding_attributes(enc, names, tensor)
     results = composite(program, QUANTIZE_DYNAMIC, str(enc), attrs, [x], body)
     return dict(zip(names, results, strict=True))
-
-
-def edge(
-    program: Program, x: ir.Value, name: str, *, wide: bool = False, carried: bool = False
-) -> ir.Value:
-    """`x` itself, as the result of an op that says: a tensor between regions, called `name`.
-
-    `wide`: no contraction reads it, so that it may have more bits than contractions take.
-    `carried`: a loop or a branch hands it on, and it has the parameters of what it becomes there.
-    """
-    flags = {"wide": wide, "carried": carried}
-    attrs = {"tensor": ir.StringAttr.get(name)}
-    attrs |= {key: ir.UnitAttr.get() for key, said in flags.items() if said}
-    return composite(program, EDGE, "", ir.DictAttr.get(attrs), [x], lambda ops, args: [*args])[0]
-
-
-def edge_name(op: Op) -> str | None:
-    """The name that `edge` gave, or None for any other op."""
-    if marker_kind(op) != EDGE:
-        return None
-    return ir.StringAttr(_edge_attributes(op)["tensor"]).value
-
-
-def is_wide(op: Op) -> bool:
-    """True if an edge may have more bits than contractions take."""
-    return "wide" in _edge_attributes(op)
-
-
-def is_carried(op: Op) -> bool:
-    """True if a loop or a branch hands an edge on."""
-    return "carried" in _edge_attributes(op)
-
-
-def _edge_attributes(op: Op) -> ir.DictAttr:
-    return ir.DictAttr(op.operation.attributes["composite_attributes"])
 
 
 def marker_kind(op: Op) -> str | None:

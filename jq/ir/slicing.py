@@ -16,14 +16,13 @@ import numpy as np
 from jaxlib.mlir import ir
 
 from jq.base.deep import Steps, deep, every
-from jq.ir.build import integers
 from jq.ir.constants import converted, evaluate
 from jq.ir.hoist import block_of
+from jq.ir.oracle.numpy_ops import Array, broadcast, compare, each, one_by_one, reduce
 from jq.ir.program import Program
 from jq.ir.types import dtype_of, shape_of
 from jq.ir.values import Op, kind_of, maker
 
-Array = np.ndarray
 LIMIT = 64  # ops: more than any function that a kernel has
 
 
@@ -178,59 +177,10 @@ def _belongs(
     return True
 
 
-def _broadcast(arrays: list[Array], op: Op) -> Array:
-    shape, dims = shape_of(op.results[0]), integers(op, "broadcast_dimensions")
-    aligned = [1] * len(shape)
-    for axis, n in zip(dims, arrays[0].shape, strict=True):
-        aligned[axis] = n
-    order = [int(i) for i in np.argsort(dims)]
-    return np.broadcast_to(arrays[0].transpose(order).reshape(aligned), shape)
-
-
-def _reduce(arrays: list[Array], op: Op) -> Array:
-    body = op.regions[0].blocks[0]
-    first = next(iter(body.operations)).operation.name
-    axes = integers(op, "dimensions")
-    if first == "stablehlo.add":
-        return np.asarray(arrays[0].sum(axis=axes, dtype=arrays[0].dtype) + arrays[1])
-    if first == "stablehlo.maximum":
-        return np.maximum(arrays[0].max(axis=axes), arrays[1])
-    return np.full(shape_of(op.results[0]), np.nan, arrays[0].dtype)  # equals no function we know
-
-
-_COMPARE = {
-    "EQ": np.equal,
-    "NE": np.not_equal,
-    "LT": np.less,
-    "LE": np.less_equal,
-    "GT": np.greater,
-    "GE": np.greater_equal,
-}
-
-
-def _compare(arrays: list[Array], op: Op) -> Array:
-    text = str(op.attributes["comparison_direction"])
-    return _COMPARE[text.split()[-1].rstrip(">")](arrays[0], arrays[1])
-
-
-def _each(f: Any) -> Callable[[list[Array], Any], Array]:
-    return lambda arrays, op: np.asarray(f(*arrays)).astype(dtype_of(op.results[0]), copy=False)
-
-
-def one_by_one(f: Callable[[float], float]) -> Callable[[Array], Array]:
-    """As `np.vectorize`, in a fraction of its time."""
-
-    def all_of(x: Array) -> Array:
-        values = map(f, x.ravel().tolist())
-        return np.fromiter(values, np.float64, x.size).reshape(x.shape)
-
-    return all_of
-
-
 _RULES: dict[str, Callable[[list[Array], Any], Array]] = {
     "stablehlo.convert": lambda arrays, op: converted(arrays[0], dtype_of(op.results[0])),
     **{
-        f"stablehlo.{name}": _each(f)
+        f"stablehlo.{name}": each(f)
         for name, f in {
             "abs": np.abs,
             "add": np.add,
@@ -263,11 +213,11 @@ _RULES: dict[str, Callable[[list[Array], Any], Array]] = {
             "tanh": np.tanh,
         }.items()
     },
-    "chlo.erf": _each(one_by_one(math.erf)),
-    "chlo.erfc": _each(one_by_one(math.erfc)),
-    "stablehlo.broadcast_in_dim": _broadcast,
-    "stablehlo.compare": _compare,
-    "stablehlo.reduce": _reduce,
+    "chlo.erf": each(one_by_one(math.erf)),
+    "chlo.erfc": each(one_by_one(math.erfc)),
+    "stablehlo.broadcast_in_dim": broadcast,
+    "stablehlo.compare": compare,
+    "stablehlo.reduce": reduce,
     "stablehlo.reshape": lambda arrays, op: arrays[0].reshape(shape_of(op.results[0])),
 }
 # All others take elements one by one.

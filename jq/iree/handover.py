@@ -175,8 +175,7 @@ def _element(array: np.ndarray) -> ir.Type:
 
 
 def _constant(name: str, array: np.ndarray) -> ir.Value:
-    kind = _element(array)
-    data = _bytes(array)
+    kind, data = _element(array), _bytes(array)
     if array.size == 0:
         value = ir.Attribute.parse(f"dense<> : {kind}")
     elif data.nbytes <= _SMALL:
@@ -192,8 +191,7 @@ def _bytes(array: np.ndarray) -> np.ndarray:
 
 
 def _parameter(module: ir.Module, index: int, key: str, array: np.ndarray, scope: str) -> ir.Value:
-    kind = _element(array)
-    symbol = f"p{index}"
+    kind, symbol = _element(array), f"p{index}"
     with ir.InsertionPoint.at_block_begin(module.body):
         util.GlobalOp(
             symbol,

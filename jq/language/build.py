@@ -19,7 +19,7 @@ from jq.base.errors import JqError, UserError
 from jq.base.system.cache_folder import make_private
 from jq.base.system.child import python_command
 from jq.language.store import Options, Shape, Store, as_json, content_key
-from jq.target.settings import Rule
+from jq.target.rules import Rule
 
 # Activations in blocks, as weights have them: large values spoil no others.
 _SETTINGS = {
@@ -71,7 +71,7 @@ def own_settings(options: Options) -> tuple[dict[str, Any], list[Rule]]:
 def write(model: Path, options: Options, shape: Shape, store: Store) -> None:
     """Compiles a program and writes it, and what weights the store does not have yet."""
     from jq.artifact.parameters import read_index, write_parameters
-    from jq.driver.job import Stages, prepare_job
+    from jq.driver.job import Request, Stages, prepare_job
     from jq.driver.stages import build, plan_job
     from jq.language.decoder import load_decoder
     from jq.language.decoder.network import state_shapes
@@ -90,7 +90,9 @@ def write(model: Path, options: Options, shape: Shape, store: Store) -> None:
     )
     settings, rules = own_settings(options)
     stages = Stages()
-    job = prepare_job(float_model, options.pipeline, "llvm-cpu", settings, rules, stages=stages)
+    job = prepare_job(
+        float_model, Request(options.pipeline, "llvm-cpu", settings, rules, stages=stages)
+    )
     made = build(job, plan_job(job, stages), stages, key_of=content_key)
     known: set[str] = set()
     for archive in store.archives():

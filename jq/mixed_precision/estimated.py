@@ -17,7 +17,7 @@ from jq.driver.job import Job
 from jq.mixed_precision.choice.problem import Problem
 from jq.mixed_precision.choice.rules import with_rules
 from jq.mixed_precision.costs import Resource
-from jq.target.settings import Rule
+from jq.target.rules import Rule
 
 
 def estimated_latency(problem: Problem) -> Resource:

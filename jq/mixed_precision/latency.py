@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.artifact.store import digest
+from jq.artifact.keys import digest
 from jq.base.progress import Progress
 from jq.base.system.processor import this_processor
 from jq.driver.compiled import CompiledModel
@@ -27,7 +27,8 @@ from jq.mixed_precision.single import single
 from jq.mixed_precision.state import State
 from jq.planning.operands import contractions, op_name
 from jq.reporting.benchmark import random_inputs
-from jq.target.settings import FLOAT, Rule
+from jq.target.rules import Rule
+from jq.target.settings import FLOAT
 
 SECONDS, LEAST = 0.2, 10  # measuring time of a program, and calls at least
 AS_FLOAT = {"format": FLOAT}

@@ -15,7 +15,7 @@ from jq.base.tables import plain_table, to_html, to_text
 from jq.driver.comparison.outputs import Comparison
 from jq.driver.compiled import CompiledModel
 from jq.mixed_precision.choice.rules import MixedPipeline
-from jq.target.settings import Rule
+from jq.target.rules import Rule
 
 
 @dataclass(frozen=True)

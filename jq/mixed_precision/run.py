@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,26 +10,15 @@ from typing import Any
 from jq.artifact.jobs import Workers, as_workers, prepare
 from jq.base.errors import UserError
 from jq.base.progress import Progress, silent
-from jq.base.progress import default as default_progress
 from jq.driver.comparison.metrics import Metric
-from jq.driver.job import (
-    AnyModel,
-    Calls,
-    Data,
-    Rules,
-    SettingsLike,
-    Stages,
-    as_overrides,
-    as_rules,
-    prepare_job,
-)
+from jq.driver.job import Calls, Stages, prepare_job
+from jq.driver.request import Request
 from jq.frontends.model import Model
-from jq.frontends.source import check_files, trace
+from jq.frontends.source import AnyModel, Data, check_files, trace
 from jq.frontends.tracing.source import load_function, load_model
-from jq.iree.compiler import check_flags
 from jq.mixed_precision.budget import Budget, check_figures, check_reached, parse_budget
 from jq.mixed_precision.choice.candidates import make_candidates
-from jq.mixed_precision.choice.frontier import Choice, total
+from jq.mixed_precision.choice.frontier import Choice
 from jq.mixed_precision.choice.problem import Problem, make_problem
 from jq.mixed_precision.choice.rules import MixedPipeline, check_rules, rules_of
 from jq.mixed_precision.choice.sensitivity import Choices
@@ -40,14 +28,13 @@ from jq.mixed_precision.estimated import estimated_latency
 from jq.mixed_precision.evaluate import Judge, sensitivities
 from jq.mixed_precision.latency import latency_of
 from jq.mixed_precision.prove import Proof, prove
-from jq.mixed_precision.result import LayerChoice, Point, SearchResult
+from jq.mixed_precision.result import SearchResult
 from jq.mixed_precision.state import state_of
-from jq.passes.pipeline import load_pipeline
+from jq.mixed_precision.summary import result
+from jq.passes.pipeline.overrides import Rules, SettingsLike
 from jq.reporting.measuring.evaluation import Evaluation, check_metrics, evaluation_of
-from jq.target.target import load_target
 
 ATTEMPTS = 4  # compilations until the compiled model holds what the search promised
-SHOWN = 6  # steps of the frontier, besides the choices that were run
 SAMPLES = 16  # calls that sensitivities are measured on
 
 
@@ -74,13 +61,18 @@ def search(
     """Chooses a format for every layer: the cheapest that holds a budget, proved on the result.
 
     Args:
+        model: see `jq.trace`.
         budget: one or several, see `jq.mixed_precision.budget`. Of resources alone: the most exact
             choice within them.
         pipeline: the base: its passes run, its own formats are a candidate.
+        target: see `jq.compile`.
         candidates: see `jq.mixed_precision.choice.candidates`.
-        data: as in `jq.compare`; the budgets are held on it.
-        metric: as in `jq.compare`.
-        labels: as in `jq.compare`.
+        data: see `jq.compare`; the budgets are held on it.
+        metric: see `jq.compare`.
+        labels: see `jq.compare`.
+        calibration: see `jq.compile`.
+        settings: see `jq.compile`.
+        rules: see `jq.compile`.
         cost: what to save: `size`, `work`, `latency` or a sum of these shares; `size+work` by
             default, or the resource that there is a budget for.
         samples: calls that the sensitivity of each layer is measured on.
@@ -90,6 +82,7 @@ def search(
             of them, or a cluster (see `jq.artifact.jobs.as_workers`). The result is the same.
             Latency is measured here, one at a time; that of a target with a table `[hardware]` is
             estimated (`jq.estimate`), as a share of what the base pipeline takes.
+        progress: see `jq.compile`.
 
     Raises:
         UserError: among others when a budget cannot be met; it says what can be reached.
@@ -108,17 +101,21 @@ def search(
     cost = cost or (limited[0] if limited else USUAL)
     check_objective(cost)
     where = as_workers(workers)
-    base = load_pipeline(pipeline, as_overrides(settings), tuple(as_rules(rules)))
+    stages, told = Stages.shown(progress), progress or silent
+    request = Request(
+        *(pipeline, target, settings, rules, calibration),
+        iree_flags=iree_flags,
+        stages=stages,
+    )
+    base = request.base
     if base.open:
         raise UserError(
             f"pipeline {base.name} chooses formats without a budget, within `compile`",
             hint="start from int8-static or int8-dynamic; --candidates says what an op may be",
         )
     make_candidates(candidates, base.settings, base.name)  # their names, before slow work
-    where_it_runs = load_target(target).with_flags(iree_flags)
-    if iree_flags:
-        check_flags(where_it_runs.flags)
-    check_files(data, calibration)
+    request.check()
+    check_files(data)
     functions = tuple(load_function(b.function) for b in budgets if b.function)
     prepare(where, "jq.mixed_precision.choice.encodings", "jq.passes.order")
     if isinstance(model, str | Path):
@@ -126,22 +123,12 @@ def search(
     check_metrics(model, metric, labels)
     own = model.metric if isinstance(model, Model) and metric is None else None
     check_figures(budgets, metric or own)
-    stages, told = Stages(progress or default_progress()), progress or silent
     with stages("trace"):
         model = trace(model)
     evaluation = evaluation_of(model, data, labels, metric)
     evaluation = replace(evaluation, metrics=(*evaluation.metrics, *functions))
     check_reached(budgets, evaluation)
-    job = prepare_job(
-        model,
-        pipeline,
-        target,
-        settings,
-        rules,
-        calibration,
-        stages=stages,
-        iree_flags=iree_flags,
-    )
+    job = prepare_job(model, request)
     chosen = make_candidates(candidates, job.pipeline.settings, job.pipeline.name)
     problem = make_problem(job, chosen, stages, where)
     calls = _spread(evaluation.calls, samples)  # not what recovery steps were fitted to
@@ -165,9 +152,9 @@ def search(
     costs = objective(cost, resources)
     points = [list(zip(*pair, strict=True)) for pair in zip(costs, errors, strict=True)]
     chooser = Chooser(problem.groups, points, resources, budgets, judge)
-    maker = _Maker(problem, base_of(pipeline), as_overrides(settings), budgets)
+    maker = _Maker(problem, base_of(pipeline), request.own_settings, budgets)
     choice, file, proof = _proved(chooser, maker, judge.evaluation, stages, where)
-    return _result(chooser, choice, file, proof, stages)
+    return result(chooser, choice, file, proof, stages)
 
 
 def _spread(calls: Calls, count: int) -> Calls:
@@ -218,57 +205,3 @@ def _proved(
         f"budget {b} cannot be met: compiled, the last of {ATTEMPTS} choices reaches {v:.6g}",
         hint="ask for a little more than you need",
     )
-
-
-def _result(
-    chooser: Chooser, choice: Choice, file: MixedPipeline, proof: Proof, stages: Stages
-) -> SearchResult:
-    resources = {name: r.of(choice) for name, r in chooser.resources.items()} | proof.resources
-    figures = {b.name: b.value(proof.comparison) for b in chooser.figures}
-    path = chooser.path
-    evenly = {path[round(i * (len(path) - 1) / SHOWN)] for i in range(SHOWN + 1)}
-    shown = {*evenly, *(set(path) & chooser.judge.known.keys()), choice}
-    points = sorted((_point(chooser, c, c == choice) for c in shown), key=lambda p: -p.cost)
-    return SearchResult(
-        budgets=tuple(map(str, chooser.margins)),
-        reached=figures | {b.name: resources[b.name] for b in chooser.limited},
-        resources=resources,
-        frontier=tuple(points),
-        layers=tuple(_layers(chooser, choice)),
-        file=file,
-        comparison=proof.comparison,
-        compiled=proof.compiled,
-        seconds=stages.seconds,
-    )
-
-
-def _point(chooser: Chooser, choice: Choice, chosen: bool) -> Point:
-    cost, error = total(chooser.points, choice)
-    known = chooser.judge.known.get(choice)
-    return Point(
-        cost=cost,
-        resources={name: r.of(choice) for name, r in chooser.resources.items()},
-        predicted_db=decibels(error),
-        reached=None if known is None else {b.name: b.value(known) for b in chooser.figures},
-        formats=chooser.formats(choice),
-        chosen=chosen,
-    )
-
-
-def _layers(chooser: Chooser, choice: Choice) -> list[LayerChoice]:
-    rows = []
-    for g, (group, taken) in enumerate(zip(chooser.groups, choice, strict=True)):
-        options = {
-            option.name: {
-                "sqnr_db": decibels(chooser.points[g][i][1]),
-                **{name: r.options[g][i] for name, r in chooser.resources.items()},
-            }
-            for i, option in enumerate(group.options)
-        }
-        rows.append(LayerChoice(group.name, group.ops, group.options[taken].name, options))
-    return rows
-
-
-def decibels(error: float) -> float:
-    """SQNR of an error that is noise power over signal power."""
-    return -10 * math.log10(error) if error > 0 else math.inf

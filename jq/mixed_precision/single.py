@@ -10,8 +10,8 @@ from typing import Any
 
 from jq.base.deep import Steps, deep, every
 from jq.ir import Op, Program, TensorSpec, dtype_of, editing, func, ir, shape_of
-from jq.ir.ops.base import Movement
 from jq.ir.ops.lookup import rule_of
+from jq.ir.ops.moves import Movement
 from jq.ir.values import maker
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from jq.artifact.store import Cache, program_digest
+from jq.artifact.keys import program_digest
+from jq.artifact.store import Cache
 from jq.base.errors import UserError
 from jq.base.system.files import read_text, written_whole
 from jq.driver.job import Job

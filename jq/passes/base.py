@@ -19,14 +19,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jq.artifact.store import Cache, program_digest
+from jq.artifact.keys import program_digest
+from jq.artifact.store import Cache
 from jq.base.errors import FormatError, InternalError, JqError, UserError, known
 from jq.ir import Program
 from jq.planning.decisions import QuantPlan
 from jq.planning.moments.gains import Gains
 from jq.planning.moments.inputs import Wanted
 from jq.planning.moments.moments_cache import MomentsCache
-from jq.target.settings import Rule, Settings
+from jq.target.rules import Rule
+from jq.target.settings import Settings
 from jq.target.target import Target
 
 LOG = logging.getLogger("jq")

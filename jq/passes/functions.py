@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from jq.ir import Program, dtype_of, ir, shape_of
-from jq.ir.slicing import Cut, cuts, functions, one_by_one
+from jq.ir.oracle.numpy_ops import one_by_one
+from jq.ir.slicing import Cut, cuts, functions
 from jq.ir.values import kind_of
 from jq.kernels import Clamp, Gelu, Silu, Step
 

@@ -119,3 +119,13 @@ def run_along(enc: Encoding, contracted: Axes) -> int:
 def encoding(s: TensorSettings, shape: tuple[int, ...], block: tuple[int, ...]) -> Encoding:
     options = tuple(sorted(s.options.items()))
     return Encoding(s.format, shape, block, s.scheme, s.scale_type, options)
+
+
+def run_of(
+    rule: Contraction, plans: dict[int, TensorPlan], uses: dict[int, WeightUse]
+) -> int | None:
+    """Codes of the weight that share a scale; None where activations are not cut into blocks."""
+    if not rule.splits_blocks or len(uses) != 1:
+        return None
+    ((index, use),) = uses.items()
+    return run_along(plans[index].encoding, use.contracted) if len(use.contracted) == 1 else None

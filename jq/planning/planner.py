@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -14,17 +14,17 @@ from jq.ir.build import SCOPE, string_attr
 from jq.ir.ops.base import Contraction
 from jq.ir.ops.lookup import contraction_names
 from jq.ir.types import number_kind
-from jq.planning.agree import agree_on_weights
 from jq.planning.calibration.ranges import Ranges
 from jq.planning.decisions import Declined, OpPlan, QuantPlan, TensorPlan
-from jq.planning.doubts import doubts
 from jq.planning.edges import plan_edges
-from jq.planning.encodings import code_bits, run_along, stored_plan, summed_terms
+from jq.planning.encodings import code_bits, run_of, stored_plan, summed_terms
 from jq.planning.limits import OpShape, refusal
 from jq.planning.operands import WeightUse, contractions, find_weight, op_name
 from jq.planning.overflow import LIMIT, largest_code, largest_sum, worst_case
+from jq.planning.review import agree_on_weights, doubts
 from jq.planning.tensors import TensorPlanner
-from jq.target.settings import FLOAT, Rule, Settings, apply_overrides
+from jq.target.rules import Rule, apply_overrides
+from jq.target.settings import FLOAT, Settings
 from jq.target.target import Target
 
 COMPLEX = "it multiplies complex numbers, which no format holds"
@@ -156,14 +156,15 @@ class _Planner:
         plans |= {
             r.index: p
             for r in rest
-            if (p := self.tensors.given(op, r, settings)) and not _unlike(p, plans)
+            if (p := self.tensors.given(op, r, settings))
+            and not (p.kind == "dynamic" and _no_integers(plans.values()))
         }
         own = len(plans) == len(roles)
         if not weights and not own and settings.activation_products == FLOAT:
             raise Declined(TWO_ACTIVATIONS if len(roles) > 1 else COMPUTED_TABLE, wanted=True)
         rest = [r for r in roles if r.index not in plans]
         if rest and settings.activations.format != FLOAT:
-            run = _run(rule, plans, weights)
+            run = run_of(rule, plans, weights)
             for r in rest:
                 if not self.tensors.kept_float(op, r, settings.activations):
                     plans[r.index] = self.tensors.activation(op, r, settings, run)
@@ -229,14 +230,12 @@ class _Planner:
 
 def _as_floats(plans: dict[int, TensorPlan]) -> bool:
     """True if an activation is rounded to what has no integers, and multiplied as floats."""
-    rounded = [p.encoding for p in plans.values() if p.kind == "dynamic"]
-    return any(get_format(enc.format).integer_bits is None for enc in rounded)
+    return _no_integers(p for p in plans.values() if p.kind == "dynamic")
 
 
-def _unlike(given: TensorPlan, weights: dict[int, TensorPlan]) -> bool:
-    """True if blocks that the model brings meet a weight without integers."""
-    formats = [get_format(p.encoding.format) for p in weights.values()]
-    return given.kind == "dynamic" and any(f.integer_bits is None for f in formats)
+def _no_integers(plans: Iterable[TensorPlan]) -> bool:
+    """True if one of these has a format without integers."""
+    return any(get_format(p.encoding.format).integer_bits is None for p in plans)
 
 
 def _fallback(plan: TensorPlan, settings: Settings) -> str:
@@ -245,11 +244,3 @@ def _fallback(plan: TensorPlan, settings: Settings) -> str:
     if plan.kind != "weight" or plan.stored or enc.format == asked:
         return ""
     return f"{plan.weight} is {enc.format}: {asked} is packed along its last axis, which is 1"
-
-
-def _run(rule: Contraction, plans: dict[int, TensorPlan], uses: dict[int, WeightUse]) -> int | None:
-    """Codes of the weight that share a scale; None where activations are not cut into blocks."""
-    if not rule.splits_blocks or len(uses) != 1:
-        return None
-    ((index, use),) = uses.items()
-    return run_along(plans[index].encoding, use.contracted) if len(use.contracted) == 1 else None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jq.driver.compiled import load
+from jq.driver.loading import load
 from jq.reporting.benchmark import Job, bench
 from peers.build import Built
 from peers.report import table

@@ -27,7 +27,7 @@ import numpy as np
 import jq
 from jq.base.errors import UserError
 from jq.ir.oracle.interpreter import interpret
-from jq.target.settings import parse_rule
+from jq.target.rules import parse_rule
 from jq.target.target import Target, load_target
 from suites.differential.networks import SETTINGS, near, op_by_op
 from suites.outcome import DID_NOT_RUN, FAILED, REFUSED, RIGHT, WRONG, Outcome

@@ -25,7 +25,7 @@ from jq.base.errors import JqError, UserError
 from jq.base.system import folders
 from jq.base.system.files import sha256
 from jq.base.tree import check_depth, check_structure, structure_of, unflatten
-from jq.driver.compiled import load
+from jq.driver.loading import load
 from jq.iree import cpu
 from jq.iree.compiler import HOST_FLAGS, compile_module
 from jq.iree.handover import handover

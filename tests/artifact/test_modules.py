@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from jq.artifact import modules
+from jq.artifact.keys import digest
 from jq.artifact.modules import compile_cached
-from jq.artifact.store import digest, entries
+from jq.artifact.store import entries
 from jq.base.errors import CompilerError
 from jq.frontends.model import Model
 from jq.frontends.tracing import trace

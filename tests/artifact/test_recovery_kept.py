@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 import jq
-from jq.artifact.store import Cache, program_digest
+from jq.artifact.keys import program_digest
+from jq.artifact.store import Cache
 from jq.driver.job import prepare_job
+from jq.driver.request import Request
 from jq.passes.recovery import gptq, smooth
 from jq.planning.calibration import run
 from jq.planning.moments.gains import Gains
@@ -108,7 +110,7 @@ def test_second_compile_solves_nothing(monkeypatch, tmp_path):
 def test_later_passes_know_the_same_gains(tmp_path):
     """Of a pass that ran, and of one that was taken from an earlier run: they round by them."""
     model = jq.Model(lambda p, x: x @ p, np.eye(3, dtype=np.float32), DATA[0])
-    job = prepare_job(model, "float", "llvm-cpu")
+    job = prepare_job(model, Request("float", "llvm-cpu"))
     asked = []
 
     class Rows:

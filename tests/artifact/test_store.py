@@ -12,8 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jq.artifact import file_digest as large
+from jq.artifact import keys as own
 from jq.artifact import store
-from jq.artifact.store import KINDS, Cache, digest, entries, file_digest, shrink
+from jq.artifact.file_digest import file_digest
+from jq.artifact.keys import digest
+from jq.artifact.store import KINDS, Cache, entries, shrink
 from jq.base.errors import UserError
 from jq.cli.app import main
 
@@ -73,15 +77,15 @@ def test_what_a_key_holds(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_change_of_our_code_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "jq" / "artifact").mkdir(parents=True)
     file = tmp_path / "jq" / "pipelines.toml"
-    monkeypatch.setattr(store, "__file__", str(tmp_path / "jq" / "artifact" / "store.py"))
+    monkeypatch.setattr(own, "__file__", str(tmp_path / "jq" / "artifact" / "keys.py"))
     found = set()
     for text in ("a", "b", "a"):
         file.write_text(text)
         os.utime(file, (0, 0))
-        store.versions.cache_clear()
-        found.add(store.versions()[-1])
+        own.versions.cache_clear()
+        found.add(own.versions()[-1])
     monkeypatch.undo()
-    store.versions.cache_clear()
+    own.versions.cache_clear()
     assert len(found) == 2
 
 
@@ -133,8 +137,8 @@ class TestFileDigest:
     def reads(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         """Names of the files that are read as a whole."""
         names: list[str] = []
-        read = store.sha256
-        monkeypatch.setattr(store, "sha256", lambda p: (names.append(p.name), read(p))[1])
+        read = large.sha256
+        monkeypatch.setattr(large, "sha256", lambda p: (names.append(p.name), read(p))[1])
         return names
 
     def test_a_file_that_nobody_wrote_to_is_read_once(
@@ -143,7 +147,7 @@ class TestFileDigest:
         (file := tmp_path / "m.gguf").write_bytes(b"one")
         first = file_digest([file], tmp_path)
         assert file_digest([file], tmp_path) == first and len(reads) == 2  # it is too new
-        monkeypatch.setattr(store, "_TICK", -1.0)
+        monkeypatch.setattr(large, "_TICK", -1.0)
         for _ in range(3):
             assert file_digest([file], tmp_path) == first
         assert len(reads) == 3
@@ -151,7 +155,7 @@ class TestFileDigest:
     def test_size_and_times_that_are_those_of_another_content(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(store, "_TICK", -1.0)
+        monkeypatch.setattr(large, "_TICK", -1.0)
         (file := tmp_path / "m.gguf").write_bytes(b"one")
         os.utime(file, (1, 1))
         first = file_digest([file], tmp_path)
@@ -167,7 +171,7 @@ class TestFileDigest:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Two models whose digests were both cut off would share programs and weights."""
-        monkeypatch.setattr(store, "_TICK", -1.0)
+        monkeypatch.setattr(large, "_TICK", -1.0)
         (file := tmp_path / "m.gguf").write_bytes(b"one")
         first = file_digest([file], tmp_path / "root")
         (memo,) = (tmp_path / "root").iterdir()

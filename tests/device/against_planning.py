@@ -14,6 +14,7 @@ from jq.base.progress import Stages
 from jq.device.assumed import Planned
 from jq.device.checking import _refused
 from jq.driver.job import prepare_job
+from jq.driver.request import Request
 from jq.driver.stages import plan_job
 from jq.passes.base import run_all
 from tests.passes.test_integer_only import COLUMNS, ONE, PARAMS, ROWS, TWO
@@ -121,7 +122,7 @@ def compared(model: jq.Model, target: str, **options: Any) -> tuple[list[Any], l
     data = [tuple(2 * x for x in model.example_inputs), model.example_inputs]
     pipeline = found["pipeline"]
     settings = options.get("settings")
-    job = prepare_job(model, pipeline, target, settings, None, data, recover=False)
+    job = prepare_job(model, Request(pipeline, target, settings, None, data), recover=False)
     plan = plan_job(job, Stages())
     program, passes = job.program.clone(), job.pipeline.passes
     kept = [p for p in (*passes["qdq"], *passes["integer"]) if p.name != "verify-integer"]

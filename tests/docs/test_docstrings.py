@@ -56,6 +56,20 @@ def docstrings() -> list[tuple[Path, int, str]]:
     ]
 
 
+def test_public_functions_say_what_they_take_and_refuse() -> None:
+    refuses_nothing = {"encoding"}
+    lacking = []
+    for name in jq.__all__:
+        if not inspect.isfunction(function := getattr(jq, name)):
+            continue
+        text = inspect.getdoc(function) or ""
+        said = set(re.findall(r"^    (\w+): ", text, re.MULTILINE))
+        lacking += [f"{name}: {p}" for p in inspect.signature(function).parameters if p not in said]
+        if name not in refuses_nothing and "\nRaises:\n    " not in text:
+            lacking.append(f"{name}: Raises")
+    assert not lacking
+
+
 EXAMPLE = re.compile(r"^Example:\n    ```python\n(.*?)\n    ```", re.MULTILINE | re.DOTALL)
 
 

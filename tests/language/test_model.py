@@ -14,6 +14,7 @@ import tokenizers
 import jq
 from jq.base.errors import UserError
 from jq.driver.job import Stages, prepare_job
+from jq.driver.request import Request
 from jq.driver.stages import plan_job, rewrite_job
 from jq.language.build import build, own_settings, write
 from jq.language.decoder import load_decoder
@@ -139,7 +140,7 @@ def test_pieces_do_not_matter(model):
 def test_no_command_of_a_program_waits_for_a_position(file, count):
     stages, (settings, rules) = Stages(), own_settings(Options())
     model = decoder_model(load_decoder(file), count, 16)
-    job = prepare_job(model, "int8-dynamic", "llvm-cpu", settings, rules, stages=stages)
+    job = prepare_job(model, Request("int8-dynamic", "llvm-cpu", settings, rules, stages=stages))
     program = rewrite_job(job, plan_job(job, stages))["target"]
     names = {op.operation.name for op in program.walk()}
     assert not names & {"stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice"}

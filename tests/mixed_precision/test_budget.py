@@ -10,7 +10,7 @@ from jq.driver.comparison.outputs import compare_outputs
 from jq.mixed_precision.budget import parse_budget
 from jq.mixed_precision.choice.candidates import make_candidates, parse_candidate
 from jq.passes.pipeline import load_pipeline
-from jq.target.settings import apply_overrides
+from jq.target.rules import apply_overrides
 
 BASE = load_pipeline("int8-dynamic").settings
 

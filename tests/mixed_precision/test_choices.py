@@ -12,6 +12,7 @@ import pytest
 
 import jq
 from jq.driver.job import Stages, prepare_job
+from jq.driver.request import Request
 from jq.ir.oracle.xla import XlaExecutable
 from jq.mixed_precision.choice.candidates import make_candidates
 from jq.mixed_precision.choice.problem import Problem, make_problem
@@ -75,7 +76,7 @@ def inputs(name: str) -> tuple[np.ndarray]:
 def problem_of(name: str, pipeline: str = "int8-dynamic", *candidates: str) -> Problem:
     fn, params = MODELS[name]
     model = jq.Model(fn, params, inputs(name), calibration=[inputs(name)])
-    job = prepare_job(model, pipeline, "llvm-cpu")
+    job = prepare_job(model, Request(pipeline, "llvm-cpu"))
     usual = make_candidates(candidates, job.pipeline.settings, pipeline)
     return make_problem(job, usual, Stages())
 
@@ -155,7 +156,7 @@ def test_a_name_that_is_another_ops_scope() -> None:
 
     x = (normal(8, 8),)
     model = jq.Model(twice, {"dot_general": normal(8, 8)}, x)
-    job = prepare_job(model, "int8-dynamic", "llvm-cpu")
+    job = prepare_job(model, Request("int8-dynamic", "llvm-cpu"))
     usual = make_candidates((), job.pipeline.settings, "int8-dynamic")
     problem = make_problem(job, usual, Stages())
     assert len(problem.groups) == 2

@@ -12,6 +12,7 @@ import pytest
 import jq
 from jq import api
 from jq.driver.job import prepare_job
+from jq.driver.request import Request
 from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext, make_pass
 from jq.passes.pipeline import load_pipeline, prepare
@@ -24,7 +25,7 @@ CONV = ("NHWC", "HWIO", "NHWC")
 def run(fn, params, *inputs):
     """The prepared program's ops by name, its weights, and both results."""
     model = jq.Model(fn, params, inputs)
-    job = prepare_job(model, "float", "llvm-cpu")
+    job = prepare_job(model, Request("float", "llvm-cpu"))
     before = XlaExecutable(job.source.program)(*inputs)[0]
     after = XlaExecutable(job.program)(*inputs)[0]
     ops = [op.operation.name.removeprefix("stablehlo.") for op in job.program.walk()]
@@ -107,7 +108,7 @@ def test_a_factor_of_another_axis_stays():
 
 def test_resnet_has_no_multiply_left():
     model = import_module("jq.models.zoo.resnet").build(depth=14, width=8, image=32, classes=10)
-    job = prepare_job(model, "float", "llvm-cpu")
+    job = prepare_job(model, Request("float", "llvm-cpu"))
     names = [op.operation.name for op in job.program.walk()]
     assert not {"stablehlo.multiply", "stablehlo.subtract", "stablehlo.rsqrt"} & set(names)
     x = job.data[0] if job.data else [np.ones((1, 32, 32, 3), np.float32)]

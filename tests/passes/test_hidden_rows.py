@@ -13,6 +13,7 @@ import pytest
 
 import jq
 from jq.driver.job import prepare_job
+from jq.driver.request import Request
 from jq.iree.compiler import compile_module
 from jq.iree.handover import handover
 from jq.iree.runtime import Executable
@@ -104,7 +105,7 @@ class Compiled:
 
     def __init__(self, fn: Any, pipeline: str = "int8-static") -> None:
         model = jq.Model(fn, PARAMS, data()[0], calibration=data()[:3])
-        job = prepare_job(model, pipeline, "llvm-cpu", ["recovery=false"])
+        job = prepare_job(model, Request(pipeline, "llvm-cpu", ["recovery=false"]))
         ranges = jq.calibrate(model) if job.needs_ranges else None
         plan = make_plan(job.program, job.pipeline, job.target, ranges)
         steps = job.pipeline.passes["target"]

@@ -11,6 +11,7 @@ import pytest
 
 import jq
 from jq.driver.job import prepare_job
+from jq.driver.request import Request
 from jq.kernels import Attention
 from jq.kernels.attention.description import TILED_QUERIES
 from jq.passes.base import PassContext
@@ -194,7 +195,9 @@ def test_products_are_in_bf16_where_the_processor_has_them(isa: str, precision: 
         return jnp.reshape(y, (B, rows, WIDTH)) @ p["o"]
 
     model = jq.Model(fn, PARAMS, inputs)
-    job = prepare_job(model, "int8-dynamic", "llvm-cpu", {"attention_precision": "bfloat16"})
+    job = prepare_job(
+        model, Request("int8-dynamic", "llvm-cpu", {"attention_precision": "bfloat16"})
+    )
     target = job.target.model_copy(update={"kernels": isa})
     plan = make_plan(job.program, job.pipeline, target, None)
     cx = PassContext(plan, job.pipeline.settings, target, job.data)

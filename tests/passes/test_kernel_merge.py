@@ -9,6 +9,7 @@ import pytest
 
 import jq
 from jq.driver.job import prepare_job
+from jq.driver.request import Request
 from jq.ir.decisions import facts_of
 from jq.passes.base import PassContext
 from jq.passes.pipeline import make_plan, rewrite
@@ -84,7 +85,9 @@ def test_what_elementwise_ops_read_is_cut_there():
     ],
 )
 def test_products_that_stay_apart(fn):
-    job = prepare_job(jq.Model(fn, PARAMS, (X,)), "int8-dynamic", "llvm-cpu", {"recovery": False})
+    job = prepare_job(
+        jq.Model(fn, PARAMS, (X,)), Request("int8-dynamic", "llvm-cpu", {"recovery": False})
+    )
     plan = make_plan(job.program, job.pipeline, job.target, None)
     cx = PassContext(plan, job.pipeline.settings, job.target, job.data)
     target = rewrite(job.program, job.pipeline, cx)["target"]

@@ -13,6 +13,7 @@ import pytest
 import jq
 from jq.base.progress import Stages
 from jq.driver.job import prepare_job
+from jq.driver.request import Request
 from jq.driver.stages import calibrate_job
 from jq.frontends.source import trace
 from jq.ir.decisions import facts_of
@@ -45,7 +46,7 @@ class Both:
     ) -> None:
         """`seen`: inputs to calibrate with, if not those."""
         model = jq.Model(fn, params, inputs, calibration=[inputs if seen is None else seen])
-        job = prepare_job(model, pipeline, target, {"recovery": False} | settings)
+        job = prepare_job(model, Request(pipeline, target, {"recovery": False} | settings))
         ranges = calibrate_job(job, Stages()) if job.needs_ranges else None
         plan = make_plan(job.program, job.pipeline, job.target, ranges)
         self.cx = PassContext(plan, job.pipeline.settings, job.target, job.data)

@@ -9,7 +9,8 @@ from jq.ir import Program
 from jq.passes.base import Pass, PassContext, Recovery, known_passes
 from jq.passes.order import LEVELS, ORDER, passes_for
 from jq.passes.pipeline import load_pipeline
-from jq.target.settings import Settings, apply_overrides
+from jq.target.rules import apply_overrides
+from jq.target.settings import Settings
 
 STEPS = [step for level in LEVELS for step in ORDER[level]]
 

@@ -17,7 +17,7 @@ from jq.passes.iree_mends.mend import Mend
 from jq.passes.levels import check_level
 from jq.passes.pipeline import LEVELS, load_pipeline, make_plan, prepare, rewrite
 from jq.planning.decisions import QuantPlan
-from jq.target.settings import Rule
+from jq.target.rules import Rule
 from jq.target.target import load_target
 from tests.support.texts import inputs_of, load
 

@@ -7,6 +7,7 @@ import pytest
 
 import jq
 from jq.driver.job import prepare_job
+from jq.driver.request import Request
 from jq.formats import Encoding, get_format
 from jq.formats.tensor import QuantizedTensor
 
@@ -22,7 +23,7 @@ def stored(name: str, shape: tuple[int, ...], block: tuple[int, ...]) -> Quantiz
 def test_float_passes_and_plan_leave_them(pipeline, name, block):
     tensor = stored(name, (64, 64), block)
     model = jq.Model(lambda p, x: x @ p["w"], {"w": tensor}, (np.ones((2, 64), np.float32),))
-    job = prepare_job(model, pipeline, "llvm-cpu")
+    job = prepare_job(model, Request(pipeline, "llvm-cpu"))
     parts = {f"w:{part}": array for part, array in tensor.parts.items()}
     assert job.program.weights.keys() == parts.keys()
     assert all(np.array_equal(job.program.weights[n], parts[n]) for n in parts)

@@ -29,7 +29,8 @@ from jq.planning.calibration.range import Range
 from jq.planning.calibration.ranges import Ranges
 from jq.planning.decisions import QuantPlan
 from jq.planning.planner import plan
-from jq.target.settings import Settings, apply_overrides, parse_assignments, parse_rule, parse_value
+from jq.target.rules import apply_overrides, parse_assignments, parse_rule, parse_value
+from jq.target.settings import Settings
 from jq.target.target import load_target
 from tests.support.texts import load
 

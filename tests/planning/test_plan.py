@@ -19,7 +19,7 @@ from jq.planning.calibration.range import Range
 from jq.planning.calibration.ranges import Ranges
 from jq.planning.decisions import OpPlan, QuantPlan
 from jq.planning.kept_float import mostly_float
-from jq.target.settings import parse_rule
+from jq.target.rules import parse_rule
 from jq.target.target import Device, Target
 from tests.support.texts import inputs_of, load
 

@@ -13,7 +13,8 @@ import jq
 from jq.base.errors import UserError, known
 from jq.driver.comparison.metrics import NAMES
 from jq.reporting.reference import KINDS, markdown, rows
-from jq.target.settings import Settings, _keys
+from jq.target.rules import _keys
+from jq.target.settings import Settings
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -5,14 +5,8 @@ from __future__ import annotations
 import pytest
 
 from jq.base.errors import UserError
-from jq.target.settings import (
-    Rule,
-    Settings,
-    apply_overrides,
-    parse_assignments,
-    parse_rule,
-    parse_value,
-)
+from jq.target.rules import Rule, apply_overrides, parse_assignments, parse_rule, parse_value
+from jq.target.settings import Settings
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jq.driver.compiled import load
+from jq.driver.loading import load
 from tests.trust.artifacts import SAVED
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jq.cli.app import main
-from jq.driver.compiled import load
+from jq.driver.loading import load
 from tests.trust.artifacts import copy_of, rehashed
 
 PROGRAMS: dict[str, Callable[[str], str]] = {

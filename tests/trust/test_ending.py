@@ -15,7 +15,7 @@ import pytest
 
 import jq.base.system.folders as folders
 from jq.artifact.save import ABANDONED
-from jq.driver.compiled import load
+from jq.driver.loading import load
 from jq.iree.compiler import compile_module
 from tests.trust.artifacts import SAVED, copy_of
 

@@ -15,7 +15,7 @@ from jq.base.guard import patterns
 from jq.base.guard.limits import Limits, limited
 from jq.cli.calibrate import merged
 from jq.passes.pipeline import load_pipeline
-from jq.target.settings import Rule, parse_rule
+from jq.target.rules import Rule, parse_rule
 
 FOREVER = "re:" + ".*" * 25 + "#"  # which no name matches
 

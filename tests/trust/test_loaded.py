@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from jq.base.errors import UserError
-from jq.driver.compiled import CompiledModel, load
+from jq.driver.compiled import CompiledModel
+from jq.driver.loading import load
 from tests.trust.artifacts import copy_of
 
 X = (np.arange(16) % 5 - 2).astype(np.int8).reshape(2, 8)
@@ -41,7 +42,7 @@ def test_changed_between_loading_and_the_first_call(name: str, tmp_path: Path) -
 def test_changed_or_cut_off_under_a_loaded_model(name: str, tmp_path: Path) -> None:
     code = f"""if True:
         import numpy as np
-        from jq.driver.compiled import load
+        from jq.driver.loading import (load)
         called = lambda m: m.call_flat([np.zeros((2, 8), np.int8)])[0]
         compiled = load({str(copy_of(tmp_path))!r})
         want = called(compiled)
@@ -69,7 +70,7 @@ def test_pickled_before_and_after_a_call(tmp_path: Path) -> None:
 FORKED = """if True:
     import os, sys, warnings
     warnings.simplefilter("ignore")  # JAX's, about forks
-    from jq.driver.compiled import load
+    from jq.driver.loading import (load)
     from jq.base.errors import UserError
     import numpy as np
     called = lambda m: m.call_flat([np.zeros((2, 8), np.int8)])[0]
@@ -106,7 +107,7 @@ def test_a_fork_after_a_call(first: int, then: int, said: str, tmp_path: Path) -
 ENDS = """if True:
     import os, sys, warnings
     warnings.simplefilter("ignore")
-    from jq.driver.compiled import load
+    from jq.driver.loading import (load)
     from jq.base.errors import UserError
     import numpy as np
     called = lambda m: m.call_flat([np.zeros((2, 8), np.int8)])[0]

@@ -15,7 +15,7 @@ from jq.api import compile, rewrite
 from jq.base.errors import UserError
 from jq.base.guard.limits import Limits, Reading, limited, parse_size
 from jq.base.guard.worker import Worker
-from jq.driver.compiled import load
+from jq.driver.loading import load
 from jq.driver.weights.quantize import quantize_weights
 from jq.frontends.tracing.entry import trace
 from jq.ir import context, ir

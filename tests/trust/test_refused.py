@@ -17,7 +17,7 @@ import jq
 from jq.artifact.parameters import read_index, write_parameters
 from jq.base.errors import UserError
 from jq.cli.app import main
-from jq.driver.compiled import load
+from jq.driver.loading import load
 from jq.iree.runtime import Executable
 from tests.trust.artifacts import SAVED, copy_of, rehashed
 

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from jq.base.errors import UserError
 from jq.cli.app import main
-from jq.driver.compiled import load
+from jq.driver.loading import load
 from tests.support.keys import keys
 from tests.trust.artifacts import copy_of, rehashed
 

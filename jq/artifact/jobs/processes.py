@@ -22,7 +22,7 @@ from joblib.externals.loky import process_executor
 from joblib.externals.loky.process_executor import BrokenProcessPool, ProcessPoolExecutor
 
 from jq.artifact.jobs.work import Payload, Result, run_job
-from jq.artifact.store import versions
+from jq.artifact.keys import versions
 from jq.base.errors import CompilerError, JqError
 
 Found = TypeVar("Found")

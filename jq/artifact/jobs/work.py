@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from jq.artifact.store import versions
+from jq.artifact.keys import versions
 from jq.base.errors import UserError
 
 Result = Mapping[str, np.ndarray]

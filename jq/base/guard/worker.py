@@ -218,8 +218,7 @@ def answered(request: dict[str, Any], data: bytes) -> dict[str, Any]:
     """The answer to a request: what a function returns, or its failure."""
     module, _, name = request["function"].partition(":")
     found = importlib.import_module(module)
-    # Of the address space; what is there already does not count.
-    most = _address_space() + request["memory"]
+    most = _address_space() + request["memory"]  # what is there already does not count
     resource.setrlimit(resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
     # What is busy for longer is ended by a signal, also where it never returns to Python.
     busy = math.ceil(time.process_time() + request["busy"])
@@ -227,13 +226,12 @@ def answered(request: dict[str, Any], data: bytes) -> dict[str, Any]:
     try:
         value = getattr(found, name)(data, **request["arguments"])
         if (size := len(json.dumps(value))) > (limit := request["memory"] // ANSWER):
-            reason = f"it makes {size} bytes, at most {limit} are taken"
-            raise UserError(reason, hint=MORE_MEMORY)
+            raise UserError(f"it makes {size} bytes, at most {limit} are taken", hint=MORE_MEMORY)
         return {"value": value}
     except JqError as error:
         parts = {"op": error.op, "location": error.location, "hint": error.hint}
-        message = error.message[:_MESSAGE]
-        return {"error": {"message": message, **{k: v for k, v in parts.items() if v}}}
+        known = {k: v for k, v in parts.items() if v}
+        return {"error": {"message": error.message[:_MESSAGE], **known}}
     except MemoryError:
         return {"fault": {"message": "it takes too much memory", "hint": MORE_MEMORY}}
     except BaseException as error:  # a panic of code in Rust is no Exception

@@ -14,7 +14,8 @@ from jq.cli.output import Output
 
 def register(app: typer.Typer) -> None:
     example = "jaxq export my.py:model -o model.tosa --verify"
-    command(app, "export", example=example, writes=True)(export)
+    asked = options.asked("pipeline", "target")
+    command(app, "export", example=example, writes=True, asked=asked)(export)
 
 
 def export(
@@ -46,15 +47,10 @@ def export(
             "--target", "-t", metavar="NAME", help="By default one that rounds as the form does."
         ),
     ] = None,
-    calibration: options.Calibration = None,
-    ranges: options.RangesFile = None,
-    settings: options.Settings = None,
-    rules: options.Rules = None,
-    allow_dynamic: options.AllowDynamic = False,
-    strict_encodings: options.StrictEncodings = False,
     sizes: options.Sizes = None,
     values: options.Values = None,
     force: options.Force = False,
+    **asked: Any,
 ) -> dict[str, Any]:
     """Writes a model's integer program for NPU compilers and other runtimes.
 
@@ -74,12 +70,7 @@ def export(
             verify=verify,
             pipeline=pipeline,
             target=target,
-            calibration=calibration,
-            ranges=ranges,
-            settings=settings,
-            rules=rules,
-            allow_dynamic=allow_dynamic,
-            strict_encodings=strict_encodings,
+            **asked,
             progress=progress,
         )
     for end in ("inputs", "results"):

@@ -7,7 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from jq.driver.audit.evidence import by_column, code_bits, holds, kept_bits, too_little
+from jq.driver.audit.evidence import (
+    as_good,
+    by_column,
+    code_bits,
+    holds,
+    integer,
+    kept_bits,
+    swapped,
+    too_little,
+    within,
+)
 from jq.driver.audit.owners import Owners, mlir_name, weight_of
 from jq.driver.audit.report import AuditedContraction, FloatUse, StoredWeight
 from jq.iree.dump.reader import Contraction, Dump
@@ -150,7 +160,7 @@ class Claims:
         for c in self.dump.contractions:
             if id(c) not in seen:
                 rows.append(AuditedContraction(c.name, c.op, c.lhs, c.rhs, c.acc))
-                if not _integer((c.lhs, c.rhs, c.acc)):
+                if not integer((c.lhs, c.rhs, c.acc)):
                     self.float_ops.append(FloatUse(c.name, c.op, "not part of the plan"))
         return tuple(rows)
 
@@ -166,15 +176,15 @@ class Claims:
         if shown is None:
             self.false.append(f"{claim['name']}: the program shows no contraction of that name")
             shown = (UNSEEN,) * 3
-        elif claim.get("decision") == "float" and _within(shown, meant):
+        elif claim.get("decision") == "float" and within(shown, meant):
             pass
-        elif not any(_as_good(types, meant) for types in (shown, _swapped(shown))):
+        elif not any(as_good(types, meant) for types in (shown, swapped(shown))):
             says = "claimed {} x {} -> {}".format(*meant)
             self.false.append(f"{claim['name']}: {says}, is " + "{} x {} -> {}".format(*shown))
-            if _integer(meant) and not _integer(shown):
+            if integer(meant) and not integer(shown):
                 reason = f"the compiler's program computes it in {shown[2]}"
                 self.float_ops.append(FloatUse(claim["name"], claim["op"], reason))
-        elif meant in (shown, _swapped(shown)):
+        elif meant in (shown, swapped(shown)):
             shown = meant
         kernel, merged = claim.get("kernel") or None, tuple(claim.get("merged_from") or ())
         return [AuditedContraction(claim["name"], claim["op"], *shown, kernel, merged)]
@@ -194,7 +204,7 @@ class Claims:
             return meant if meant in products else next(iter(products), None)
         if not found:
             return None
-        largest = max(found, key=lambda c: (c.work, not _integer((c.lhs, c.rhs, c.acc))))
+        largest = max(found, key=lambda c: (c.work, not integer((c.lhs, c.rhs, c.acc))))
         return largest.lhs, largest.rhs, largest.acc
 
 
@@ -208,28 +218,3 @@ def _kind(claim: Mapping[str, Any]) -> tuple[Any, ...]:
     """The common properties of equal weights."""
     parts = {part: (p["dtype"], tuple(p["shape"])) for part, p in claim["parts"].items()}
     return claim["format"], tuple(claim["shape"]), tuple(sorted(parts.items()))
-
-
-def _integer(types: tuple[str, str, str]) -> bool:
-    return types[2].startswith("i")
-
-
-def _within(shown: tuple[str, str, str], meant: tuple[str, str, str]) -> bool:
-    """Narrower types than were meant: a conversion fused into the product, a complex number's
-    parts. A wider sum is rounded less often."""
-    operands = zip(shown[:2], meant[:2], strict=True)
-    narrower = bit_width(shown[2]) <= bit_width(meant[2]) or _wider_sum(shown, meant)
-    return narrower and all(bit_width(s) <= bit_width(m) for s, m in operands)
-
-
-def _as_good(shown: tuple[str, str, str], meant: tuple[str, str, str]) -> bool:
-    """The operands that were meant, and their sum, or a wider one."""
-    return shown[:2] == meant[:2] and (shown[2] == meant[2] or _wider_sum(shown, meant))
-
-
-def _wider_sum(shown: tuple[str, str, str], meant: tuple[str, str, str]) -> bool:
-    return _integer(shown) == _integer(meant) and bit_width(shown[2]) >= bit_width(meant[2])
-
-
-def _swapped(types: tuple[str, str, str]) -> tuple[str, str, str]:
-    return types[1], types[0], types[2]

@@ -1,4 +1,4 @@
-"""Number of bits that an encoding is claimed to have, and evidence in the constants."""
+"""Evidence in the constants and types of a dump: bits of an encoding, types of products."""
 
 from __future__ import annotations
 
@@ -46,3 +46,28 @@ def by_column(constant: StoredConstant, parts: Collection[str]) -> bool:
     ends = {(n.rpartition("#")[0] or n).rpartition(":")[2] for n in constant.names if ":" in n}
     vector = sum(n > 1 for n in constant.shape) == 1
     return vector and bool(ends) and not ends & {*parts, "packed"}
+
+
+def integer(types: tuple[str, str, str]) -> bool:
+    return types[2].startswith("i")
+
+
+def within(shown: tuple[str, str, str], meant: tuple[str, str, str]) -> bool:
+    """Narrower types than were meant: a conversion fused into the product, a complex number's
+    parts. A wider sum is rounded less often."""
+    operands = zip(shown[:2], meant[:2], strict=True)
+    narrower = bit_width(shown[2]) <= bit_width(meant[2]) or wider_sum(shown, meant)
+    return narrower and all(bit_width(s) <= bit_width(m) for s, m in operands)
+
+
+def as_good(shown: tuple[str, str, str], meant: tuple[str, str, str]) -> bool:
+    """The operands that were meant, and their sum, or a wider one."""
+    return shown[:2] == meant[:2] and (shown[2] == meant[2] or wider_sum(shown, meant))
+
+
+def wider_sum(shown: tuple[str, str, str], meant: tuple[str, str, str]) -> bool:
+    return integer(shown) == integer(meant) and bit_width(shown[2]) >= bit_width(meant[2])
+
+
+def swapped(types: tuple[str, str, str]) -> tuple[str, str, str]:
+    return types[1], types[0], types[2]

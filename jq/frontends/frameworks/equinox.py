@@ -37,6 +37,9 @@ def from_equinox(
 
     Weights are called by their path (`mlp/layers/0/weight`), those of the state `state/...`.
 
+    Raises:
+        UserError: an argument does not fit, or the module cannot be called so.
+
     Example:
         ```python
         import equinox as eqx

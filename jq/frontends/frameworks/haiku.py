@@ -36,6 +36,9 @@ def from_haiku(
 
     Weights are called by module and name (`mlp/~/linear_0/w`), those of the state `state/...`.
 
+    Raises:
+        UserError: an argument does not fit, or the module cannot be called so.
+
     Example:
         ```python
         import haiku as hk

@@ -28,6 +28,9 @@ def from_keras(
 
     Weights are called by their path: `sequential/dense/kernel`.
 
+    Raises:
+        UserError: an argument does not fit, or the module cannot be called so.
+
     Example:
         ```python
         import keras  # with KERAS_BACKEND=jax

@@ -35,6 +35,9 @@ def from_linen(
 
     Weights are called by their path: `params/head/kernel`.
 
+    Raises:
+        UserError: an argument does not fit, or the module cannot be called so.
+
     Example:
         ```python
         import flax.linen as nn

@@ -33,6 +33,9 @@ def from_nnx(
 
     Weights are called by their path: `blocks/0/kernel`.
 
+    Raises:
+        UserError: an argument does not fit, or the module cannot be called so.
+
     Example:
         ```python
         from flax import nnx

@@ -76,6 +76,9 @@ class GgufFile:
 def load_gguf(path: str | Path) -> GgufFile:
     """Reads a GGUF file (version 2 or 3, little endian) by memory map.
 
+    Args:
+        path: the file.
+
     Raises:
         UserError: the file cannot be read, is damaged (with byte offset and reason, before
             anything is allocated for what it claims), or has a tensor type we do not decode.

@@ -11,7 +11,8 @@ from jq.base.guard.worker import WORKER
 from jq.base.system.files import check_input
 from jq.frontends.model import Model
 from jq.frontends.onnx.describe import describe_onnx
-from jq.frontends.onnx.load import Sizes, load_onnx
+from jq.frontends.onnx.given_inputs import Sizes
+from jq.frontends.onnx.load import load_onnx
 from jq.frontends.tracing.entry import trace
 
 

@@ -22,7 +22,7 @@ from jq.formats import Encoding
 from jq.formats.affine import Affine, affine_format
 from jq.formats.affine_storage import FULL
 from jq.formats.base import unpacked
-from jq.frontends.onnx.conversion import convert, to_float8
+from jq.frontends.onnx.plain_quantized import array, dequantize_plain, quantize_float
 from jq.frontends.onnx.values import (
     Codes,
     Value,
@@ -57,7 +57,7 @@ def quantize(
     """`saturate(round(x / scale) + zero)` in `dtype`, ties to even."""
     x = jnp.asarray(plain(x))
     if not is_integer(dtype):
-        return _quantize_float(x, plain(scale), zero, dtype, axis, block, saturate)
+        return quantize_float(x, plain(scale), zero, dtype, axis, block, saturate)
     enc, parts = _described(x.shape, scale, zero, dtype, axis, block)
     fmt = _affine(enc)
 
@@ -74,9 +74,9 @@ def quantize_shifted(
 ) -> Value:
     """`saturate(round(x / scale + zero))` of 8 bits with one scale, ties to even: other than
     `quantize`, which rounds first, where the zero point is odd and x between two steps."""
-    steps = jnp.asarray(plain(x)) / _array(scale).astype(np.float32).reshape(())
+    steps = jnp.asarray(plain(x)) / array(scale).astype(np.float32).reshape(())
     if zero is not None:
-        steps = steps + _array(zero).astype(np.float32).reshape(())
+        steps = steps + array(zero).astype(np.float32).reshape(())
     least, most = (np.float32(v) for v in (np.iinfo(dtype).min, np.iinfo(dtype).max))
     number = jnp.clip(jnp.round(steps), least, most).astype(np.int32)
     return Codes((number - offset_of(dtype)).astype(np.int8), dtype)
@@ -95,7 +95,7 @@ def dequantize(
     """`(x - zero) * scale`, in `dtype`."""
     kind = np.dtype(x.dtype)
     if not is_integer(kind):
-        return _dequantize_plain(x, scale, zero, axis, block, dtype)
+        return dequantize_plain(x, scale, zero, axis, block, dtype)
     name = x.name if isinstance(x, Weight) else name
     codes = jnp.asarray(to_signed(x))
     enc, parts = _described(codes.shape, scale, zero, kind, axis, block)
@@ -121,7 +121,7 @@ def _described(
 ) -> tuple[Encoding, dict[str, Any]]:
     """The encoding, and scale and signed zero point of its grid."""
     rank = len(shape)
-    factor = _array(scale).astype(np.float32)
+    factor = array(scale).astype(np.float32)
     offset = None if zero is None else _signed_zero(zero, dtype)
     sizes = {int(np.prod(v.shape, dtype=np.int64)) for v in (factor, offset) if v is not None}
     if max(sizes) == 1:
@@ -152,12 +152,6 @@ def _signed_zero(zero: Value, dtype: np.dtype[Any]) -> Any:
     if isinstance(value, Codes):
         return value.signed.astype(np.int32)
     return value.astype(np.int32) - offset_of(dtype)
-
-
-def _array(x: Value) -> Any:
-    """Known data as NumPy: parameters of a format are constants of the program."""
-    data = known(x)
-    return data if data is not None else plain(x)
 
 
 def _on_grid(x: Any, enc: Encoding) -> Any:
@@ -201,53 +195,3 @@ def unpacked_fields(raw: np.ndarray, bits: int) -> np.ndarray:
     """Each byte's numbers along the last axis, the low bits first; uint8."""
     parts = [raw >> (bits * i) & ((1 << bits) - 1) for i in range(8 // bits)]
     return np.stack(parts, -1).reshape(*raw.shape[:-1], -1)
-
-
-# Types without a marker
-
-
-def _spread(v: Any, shape: tuple[int, ...], axis: int, block: int) -> Any:
-    """A scale or zero point in the shape of what it belongs to."""
-    v = jnp.asarray(v)
-    if v.size == 1:
-        return v.reshape(())
-    if block:
-        axis %= len(shape)
-        return lax.slice_in_dim(jnp.repeat(v, block, axis=axis), 0, shape[axis], axis=axis)
-    if v.ndim == len(shape) > 1:
-        return v
-    return v.reshape([-1 if a == axis % len(shape) else 1 for a in range(len(shape))])
-
-
-def _quantize_float(
-    x: Any, scale: Any, zero: Value, dtype: np.dtype[Any], axis: int, block: int, saturate: bool
-) -> Any:
-    y = x.astype(np.float32) / _spread(scale, x.shape, axis, block).astype(np.float32)
-    if zero is not None:
-        y = y + _spread(plain(zero), x.shape, axis, block).astype(np.float32)
-    if dtype.name.startswith("float8"):
-        return to_float8(y, dtype, saturate)
-    return convert(y, dtype)
-
-
-def _dequantize_plain(
-    x: Value, scale: Value, zero: Value, axis: int, block: int, dtype: Any
-) -> Any:
-    codes, factor, offset = (None if v is None else known(v) for v in (x, scale, zero))
-    fixed = factor is not None and (zero is None or offset is not None)
-    if codes is not None and codes.dtype == np.int32 and fixed:
-        with jax.ensure_compile_time_eval():  # a bias is a constant, as it would be in float
-            return np.asarray(_plain_numbers(codes, factor, offset, axis, block, dtype))
-    return _plain_numbers(x, scale, zero, axis, block, dtype)
-
-
-def _plain_numbers(x: Value, scale: Value, zero: Value, axis: int, block: int, dtype: Any) -> Any:
-    x = jnp.asarray(plain(x))
-    wide = np.float64 if x.dtype == np.int32 and dtype == np.float64 else np.float32
-    factor = _spread(_array(scale), x.shape, axis, block).astype(wide)
-    if zero is not None and x.dtype.kind in "iu":
-        x = x - _spread(plain(zero), x.shape, axis, block).astype(x.dtype)
-    y = x.astype(wide)
-    if zero is not None and x.dtype.kind not in "iu":
-        y = y - _spread(plain(zero), x.shape, axis, block).astype(wide)
-    return (y * factor).astype(dtype)

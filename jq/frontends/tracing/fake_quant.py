@@ -51,6 +51,8 @@ def fake_quant(
             several, default the last); `per-token`, a scale for each index of all axes but
             `axis` (default the last); `per-block`, blocks of `block_size` along `axis`
             (default the first) and a scale for each index of the others.
+        axis: see `granularity`.
+        block_size: see `granularity`.
         range: smallest and largest value, numbers or arrays of one number a scale (or one for
             all), constant or learned. None takes them from x: of a weight once and for all, of
             an activation on every call.

@@ -21,23 +21,40 @@ read back is the one that was written, with the numbers that were added as they 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
-from jq.ir import Op, Program, ir
-from jq.ir.mlir_context import at
-from jq.ir.quantized.codes import on_codes
-from jq.ir.quantized.factors import on_factors
-from jq.ir.quantized.kinds import UNIFORM_QUANTIZE
-from jq.ir.quantized.products import on_products
-from jq.ir.quantized.sums import bounded, on_sums
-from jq.ir.quantized.write import WIDE, outside
+import numpy as np
 
-WAYS: tuple[Callable[[Program, Op], ir.Value | None], ...] = (
-    on_products,
-    on_sums,
-    on_factors,
-    on_codes,
+from jq.ir import Op, Program, func, ir, parse_module, run_passes
+from jq.ir.affine import constant_of
+from jq.ir.markers import DEQUANTIZE
+from jq.ir.mlir_context import at
+from jq.ir.ops.lookup import of_one_type, rule_named
+from jq.ir.quantized.kinds import (
+    CAST,
+    UNIFORM_DEQUANTIZE,
+    UNIFORM_QUANTIZE,
+    around_zero,
+    cast,
+    element_of,
+    per_tensor,
+    with_element,
 )
+from jq.ir.quantized.products import on_products
+from jq.ir.quantized.sums import bounded, in_steps, on_sums
+from jq.ir.quantized.write import (
+    TYPED,
+    WIDE,
+    checked,
+    floats,
+    is_constant,
+    outside,
+    sums_of,
+    text,
+    widened,
+)
+from jq.ir.values import kind_of, maker
 
 
 def carry_types(program: Program) -> None:
@@ -52,3 +69,124 @@ def carry_types(program: Program) -> None:
                 op.operation.results[0].replace_all_uses_with(made)
                 op.operation.erase()
     program.drop_dead()
+
+
+def on_codes(program: Program, op: Op) -> ir.Value | None:
+    """An op on integers, cast from one quantized type, in that type; then the integers."""
+    places = of_one_type(op)
+    if not places or len(op.operation.results) != 1:
+        return None
+    operands = list(op.operation.operands)
+    first = maker(operands[places[0]], CAST)
+    if first is None or not _is_same(op, first.operation.operands[0].type):
+        return None
+    element = element_of(first.operation.operands[0])
+    for i in places:
+        codes = _as_codes(program, operands[i], element)
+        if codes is None:
+            return None
+        operands[i] = codes
+    plain = op.operation.results[0].type
+    made = checked(op, with_element(plain, element), operands, **{TYPED: text("codes")})
+    if made is None:
+        return None
+    if not is_computed(made.owner):
+        made.owner.erase()
+        return None
+    return cast(made, plain)
+
+
+def _is_same(op: Op, kind: ir.Type) -> bool:
+    """True if an op on integers is the same op in a quantized type."""
+    rule = rule_named(kind_of(op))
+    fits = rule is None or not rule.around_zero or around_zero(kind)
+    return per_tensor(kind) and fits
+
+
+def _as_codes(program: Program, value: ir.Value, element: ir.Type) -> ir.Value | None:
+    """Integers as codes of a type: what has it, and constants."""
+    source = maker(value, CAST)
+    if source is not None:
+        found = source.operation.operands[0]
+        return found if element_of(found) == element else None
+    if not is_constant(program, value):
+        return None
+    return cast(value, with_element(value.type, element))
+
+
+def on_factors(program: Program, op: Op) -> ir.Value | None:
+    """A product with one positive number, or a quotient by one, in 32 bits; then the floats.
+
+    StableHLO multiplies types with one scale for the whole tensor alone.
+    """
+    rule = rule_named(op.operation.name)
+    found = None if rule is None else rule.factor(program, op)
+    if found is None or found[1].size != 1 or not found[1].reshape(()) > 0:
+        return None
+    index, factor = found
+    value, by = op.operation.operands[index], op.operation.operands[1 - index]
+    number = constant_of(program, by)
+    codes = _in_32_bits(value)
+    if codes is None or number is None or not per_tensor(codes.type):
+        return None
+    scale, zero = re.findall(r", ([^:>]+)(:-?\d+)?>", str(element_of(codes)))[0]
+    product = float(np.float64(scale) * np.float64(factor.reshape(())))
+    kind = ir.Type.parse(f"!quant.uniform<i32:f32, {product!r}{zero}>")
+    one = ir.Type.parse(f"!quant.uniform<i32:f32, {float(number.reshape(()))!r}>")
+    step = in_steps(program, by, None, with_element(by.type, one))
+    if step is None:
+        return None
+    operands = [codes, step] if index == 0 else [step, codes]
+    made = checked(op, with_element(value.type, kind), operands, **{TYPED: text("factor")})
+    if made is None or not is_computed(made.owner):
+        return None
+    return floats(made)
+
+
+def _in_32_bits(value: ir.Value) -> ir.Value | None:
+    """The sums or the codes that a float value is, in 32 bits."""
+    if (sums := sums_of(value)) is not None:
+        return sums
+    codes = maker(value, UNIFORM_DEQUANTIZE)
+    if codes is None or DEQUANTIZE not in codes.operation.attributes:
+        return None
+    source, said = codes.operation.operands[0], codes.operation.attributes[DEQUANTIZE]
+    return widened(source, 32, said, centred=False) if per_tensor(source.type) else None
+
+
+WAYS: tuple[Callable[[Program, Op], ir.Value | None], ...] = (
+    on_products,
+    on_sums,
+    on_factors,
+    on_codes,
+)
+
+
+_KNOWN: dict[str, bool] = {}
+
+
+def is_computed(op: Op) -> bool:
+    """True if StableHLO's own passes write an op of this name as ops on integers."""
+    name = op.operation.name
+    if name not in _KNOWN:
+        _KNOWN[name] = _opens(op)
+    return _KNOWN[name]
+
+
+def _opens(op: Op) -> bool:
+    module = parse_module("module {}")
+    arguments = [v.type for v in op.operation.operands]
+    results = [v.type for v in op.operation.results]
+    with ir.InsertionPoint(module.body):
+        function = func.FuncOp("main", (arguments, results))
+    block = function.add_entry_block()
+    with ir.InsertionPoint(block):
+        copy = op.operation.clone()
+        for i, value in enumerate(block.arguments):
+            copy.operands[i] = value
+        func.ReturnOp(list(copy.results))
+    try:
+        run_passes(module, "func.func(stablehlo-legalize-quant-to-math)")
+    except ir.MLIRError:
+        return False
+    return True

@@ -223,9 +223,7 @@ class VectorOps:
         moved = self.b.bitcast(self.b.shift_right(words, count), x.type)
         return self.b.bit_and(moved, self.b.constant(x.type, 255 >> count))
 
-    def div(self, a: Array, b: Array) -> Array:
-        return Array(arith.divf(a.value, b.value), a.shape, a.dtype)
-
+    div = _binary(arith.divsi, arith.divf)
     maximum = _binary(arith.maxsi, arith.maximumf)
     minimum = _binary(arith.minsi, arith.minimumf)
 

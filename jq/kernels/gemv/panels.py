@@ -115,8 +115,7 @@ class RowPanels(PanelWeights):
         factors: Sequence[Values] = (),
     ) -> list[ir.Value]:
         """The sums after one block of `size` codes along K."""
-        b, gemv, isa = self.b, self.gemv, self.isa
-        group = isa.dot.group
+        b, gemv, isa, group = self.b, self.gemv, self.isa, self.isa.dot.group
         number = b.offset(b.scaled(chunk, self.layout.blocks), block)
         digits = range(gemv.digits)
         acc = dot.Sums(b, isa, len(rows) * gemv.digits * self.wide)
@@ -227,9 +226,8 @@ class RowPanels(PanelWeights):
         return number if scale is None else self.b.mul(number, scale)
 
     def _x_scale(self, row: Index, number: Index) -> ir.Value | None:
-        if not self.gemv.per_block:
-            return None
-        return self.epilogue.scalar(self.row_scale, [row, number], "f32")
+        at = [row, number]
+        return self.epilogue.scalar(self.row_scale, at, "f32") if self.gemv.per_block else None
 
 
 def joined(b: Builder, digits: Values) -> list[ir.Value]:

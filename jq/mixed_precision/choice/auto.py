@@ -24,7 +24,8 @@ from jq.mixed_precision.choice.problem import Problem, find_problem, without
 from jq.mixed_precision.choice.reasons import rules_with_reasons, summary
 from jq.mixed_precision.choice.worth import Chooser
 from jq.passes.pipeline import Pipeline, PipelineFile, flat_settings
-from jq.target.settings import FLOAT, Rule
+from jq.target.rules import Rule
+from jq.target.settings import FLOAT
 
 
 def settle(job: Job, stages: Stages) -> Job:

@@ -17,7 +17,8 @@ from jq.base.errors import UserError, known
 from jq.formats import get_format
 from jq.formats.base import Format
 from jq.passes.pipeline import flat_settings, load_pipeline
-from jq.target.settings import FLOAT, FLOAT_TYPES, Settings, apply_overrides, parse_rule
+from jq.target.rules import apply_overrides, parse_rule
+from jq.target.settings import FLOAT, FLOAT_TYPES, Settings
 
 _TENSORS = ("weights.", "activations.", "activation_products")  # keys that make a format
 

@@ -14,10 +14,9 @@ from jq.mixed_precision.choice.encodings import stored_weights
 from jq.mixed_precision.choice.groups import Group, Option, Stored, make_groups
 from jq.mixed_precision.choice.rules import with_rules
 from jq.mixed_precision.choice.switch import SwitchProgram
-from jq.passes.pipeline import make_plan
 from jq.planning.decisions import QuantPlan
 from jq.planning.moments.moments_cache import MomentsCache
-from jq.target.settings import Rule, apply_overrides
+from jq.target.rules import Rule, apply_overrides
 
 
 @dataclass(frozen=True)
@@ -72,10 +71,10 @@ def find_problem(
     for candidate in candidates:
         _check(job, candidate)
     jobs = {c: with_rules(job, [Rule(pattern="*", override=c.rule)]) for c in candidates}
-    if job.ranges is None and any(j.needs_ranges for j in (job, *jobs.values())):
+    if any(j.needs_ranges for j in (job, *jobs.values())):
         job = replace(job, ranges=calibrate_job(job, stages), observed=True)
-    plans = {c: make_plan(j.program, j.pipeline, j.target, job.ranges) for c, j in jobs.items()}
-    base = make_plan(job.program, job.pipeline, job.target, job.ranges)
+    plans = {c: j.plan(job.ranges) for c, j in jobs.items()}
+    base = job.plan(job.ranges)
     job = replace(job, prepared=replace(job.prepared, moments=MomentsCache()))
     with stages("quantize weights") as report:
         base_stored, *others = stored_weights(

@@ -11,7 +11,7 @@ from jq.mixed_precision.choice.frontier import Choice
 from jq.mixed_precision.choice.problem import Problem
 from jq.mixed_precision.choice.rules import check_rules, rules_of
 from jq.mixed_precision.choice.worth import FLOOR, Chooser
-from jq.target.settings import Rule
+from jq.target.rules import Rule
 
 
 def rules_with_reasons(problem: Problem, chooser: Chooser, choice: Choice) -> list[Rule]:

@@ -22,7 +22,8 @@ from jq.mixed_precision.choice.groups import Group
 from jq.passes.pipeline import flat_settings, make_plan
 from jq.planning.decisions import QuantPlan
 from jq.planning.operands import contractions, find_weight, op_name
-from jq.target.settings import Rule, Settings
+from jq.target.rules import Rule
+from jq.target.settings import Settings
 
 
 def rules_of(job: Job, groups: Sequence[Group], choice: Choice) -> tuple[Rule, ...]:

@@ -22,8 +22,9 @@ from jq.base.errors import JqError
 from jq.driver.audit.op_table import op_table
 from jq.driver.job import Job
 from jq.ir import Op, Program, shape_of
-from jq.ir.ops.base import Contraction, Movement
+from jq.ir.ops.base import Contraction
 from jq.ir.ops.lookup import rule_of
+from jq.ir.ops.moves import Movement
 from jq.kernels import PairConvolution, PairGemm, get_isa
 from jq.mixed_precision.choice.candidates import Candidate
 from jq.mixed_precision.choice.groups import Group, Option, op_facts, trips

@@ -9,12 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from jq.formats import NUMPY, Encoding, get_format
-from jq.formats.affine import affine_format, is_affine
-from jq.formats.ggml import GgmlFormat
-from jq.formats.ggml.k import KQuant
-from jq.formats.imported.minimum import WithMinimum
-from jq.formats.scaled import Scaled
+from jq.base.errors import FormatError
+from jq.formats import Encoding, get_format
 from jq.ir import Program, ir
 from jq.ir.constants import evaluate
 from jq.ir.ops.movement import WHOLE
@@ -22,8 +18,6 @@ from jq.kernels import Gemv
 from jq.kernels.gemv.layout import PLANES
 from jq.kernels.gemv.pack import Scale
 from jq.passes.kernels._kernel import NoKernel
-
-Parts = tuple[np.ndarray, Any, Any, Any]
 
 
 @dataclass(frozen=True)
@@ -65,9 +59,11 @@ class BlockWeight:
         factor = 1.0
         if apart and (tensor := arrays.get(WHOLE)) is not None:
             factor, arrays[WHOLE] = float(tensor.reshape(())), np.ones_like(tensor)
-        codes, scale, minimum, zero = _parts(
-            enc, {name: np.asarray(a) for name, a in arrays.items()}
-        )
+        fmt, stored = get_format(enc.format), {name: np.asarray(a) for name, a in arrays.items()}
+        try:
+            codes, scale, minimum, zero = fmt.block_levels(stored, enc)
+        except FormatError as reason:
+            raise NoKernel(reason.message) from reason
         *lead, axis = contracted
         rows = math.prod(enc.shape[a] for a in lead)
         length = enc.shape[axis]
@@ -90,9 +86,7 @@ class BlockWeight:
         if any(np.shape(first)[a] not in (1, enc.shape[a]) for a in free):
             raise NoKernel("columns of the weight share scales")
         blocks = counts[-1]
-        size = enc.block[axis] or length
-        if isinstance(get_format(enc.format), GgmlFormat):
-            size = length // blocks
+        size = fmt.run_along(enc, [axis]) or length
         if rows > 1 and blocks > 1 and length % size:
             raise NoKernel(f"blocks of {size} do not divide the contracted axis")
         if blocks == 1 and minimum is None and zero is None:
@@ -210,35 +204,3 @@ class BlockWeight:
         column = kernel.pad_columns(np.asarray(self.scale)[0].astype(np.float32))
         packed = program.add_weight(f"{name}:packed", kernel.pack(self.codes))
         return [packed, program.add_weight(f"{name}:column_scale", column)]
-
-
-def _parts(enc: Encoding, parts: dict[str, np.ndarray]) -> Parts:
-    """Codes, scale, minimum and zero point (or None), of the encoding's shape and grid."""
-    fmt = get_format(enc.format)
-    if isinstance(fmt, KQuant):
-        return *fmt.integer_levels(parts, enc), None
-    if isinstance(fmt, GgmlFormat):
-        return *fmt.integer_parts(NUMPY, parts, enc), None
-    if isinstance(fmt, WithMinimum):
-        if fmt.first:
-            raise NoKernel("no kernel for minima of codes of 8 bits")
-        found = fmt.integers(NUMPY, parts, enc)
-        return np.asarray(found.codes), np.asarray(found.scale), np.asarray(found.offset), None
-    if isinstance(fmt, Scaled):
-        multiples = fmt.integers(NUMPY, parts, enc)
-        if multiples is None:
-            raise NoKernel(f"the elements of {fmt.name} are no multiples of one number in int8")
-        return np.asarray(multiples.codes), np.asarray(multiples.scale), None, None
-    if not is_affine(enc.format) or (bits := affine_format(enc.format).bits) > 8:
-        raise NoKernel(f"no integers in {enc.format}")
-    found = affine_format(enc.format).integers(NUMPY, parts, enc)
-    codes, scale, zero = np.asarray(found.codes), np.asarray(found.scale), found.zero_point
-    if zero is None:
-        return codes, scale, None, None
-    if bits == 8:
-        raise NoKernel("no kernel for asymmetric weights of 8 bits in blocks")
-    half = 1 << (bits - 1)
-    codes, points = codes + np.int8(half), np.asarray(zero, np.int32) + half
-    if bits > 4:
-        return codes, scale, -scale * points.astype(np.float32), None
-    return codes, scale, None, points.astype(np.int8)

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from jq.base.errors import UserError
-from jq.target.settings import Rule, Settings, Strict, validate
+from jq.target.rules import Rule, validate
+from jq.target.settings import Settings, Strict
 from jq.target.target import load_toml
 
 

@@ -8,7 +8,8 @@ from functools import cached_property
 from jq.passes.base import Pass
 from jq.passes.order import Level, passes_for
 from jq.passes.pipeline.file import PipelineFile
-from jq.target.settings import Rule, Settings
+from jq.target.rules import Rule
+from jq.target.settings import Settings
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jq.passes.pipeline.file import flat_settings
-from jq.target.settings import Rule, parse_assignments, parse_rule
+from jq.target.rules import Rule, parse_assignments, parse_rule
 
 SettingsLike = Mapping[str, Any] | Sequence[str] | str | None
 Rules = Mapping[str, str] | Sequence[str | Rule] | str | None
@@ -25,8 +25,3 @@ def as_overrides(settings: SettingsLike) -> dict[str, Any]:
     if isinstance(settings, Mapping):
         return flat_settings(dict(settings))
     return parse_assignments([settings] if isinstance(settings, str) else list(settings or ()))
-
-
-def strict(settings: SettingsLike, chosen: bool) -> SettingsLike:
-    """The settings with those that refuse what would be encoded anew, where that is chosen."""
-    return as_overrides(settings) | {"strict_encodings": True} if chosen else settings

@@ -7,7 +7,7 @@ from typing import Any
 
 from jq.ir import Op, Program, at, context, ir
 from jq.ir.build import NAME, string_attr
-from jq.ir.markers import edge, edge_name
+from jq.ir.quantized.edges import edge, edge_name
 from jq.ir.values import kind_of, maker
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from jq.base.errors import UserError
 from jq.ir import Program
 from jq.ir.build import replace
-from jq.ir.markers import edge_name
+from jq.ir.quantized.edges import edge_name
 from jq.passes.base import Pass, PassContext
 from jq.passes.qdq.place_activations import through_codes
 from jq.planning.calibration.ranges import site

@@ -23,8 +23,8 @@ from jq.ir import Op, Program, at, dtype_of
 from jq.ir.build import replace
 from jq.ir.encodings import write_encodings
 from jq.ir.markers import DEQUANTIZE, match
-from jq.ir.ops.base import Movement
 from jq.ir.ops.lookup import rule_of
+from jq.ir.ops.moves import Movement
 from jq.ir.stored import store_weight
 from jq.ir.values import maker
 from jq.passes.base import Pass, PassContext, of_weight

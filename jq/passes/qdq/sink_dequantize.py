@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from jq.ir import Program, at
 from jq.ir.build import replace
 from jq.ir.markers import DEQUANTIZE, marker_kind, match
-from jq.ir.ops.base import Sinking
 from jq.ir.ops.lookup import rule_of
+from jq.ir.ops.moves import Sinking
 from jq.passes.base import Pass, PassContext
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jq.artifact.store import digest
+from jq.artifact.keys import digest
 from jq.formats import Encoding, get_format
 from jq.formats.affine import affine_format, is_affine
 from jq.formats.blocks import sizes

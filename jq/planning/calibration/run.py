@@ -10,16 +10,18 @@ from typing import Any
 import numpy as np
 
 from jq.artifact.jobs import HERE, Result, Work, Workers, in_order, run_jobs
-from jq.artifact.store import Cache, program_digest
+from jq.artifact.keys import program_digest
+from jq.artifact.store import Cache
 from jq.base.errors import UserError
 from jq.base.progress import silent
 from jq.ir import Op, Program, at, dtype_of, enclosing, ir, shape_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.hoist import hoist
-from jq.ir.markers import EDGE, edge_name, marker_kind
+from jq.ir.markers import EDGE, marker_kind
 from jq.ir.ops.base import Contraction
 from jq.ir.ops.lookup import rule_of
 from jq.ir.oracle.xla import XlaExecutable
+from jq.ir.quantized.edges import edge_name
 from jq.planning.calibration.observer import Observer, Stats, get_observer, not_finite
 from jq.planning.calibration.range import Range
 from jq.planning.calibration.ranges import Ranges, site

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from jq.artifact.store import digest
+from jq.artifact.keys import digest
 
 ROUNDS = 1  # random directions of the output per batch
 ROOM = 64 << 20  # bytes; what does not fit is found again

@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from jq.artifact.store import Arrays, digest
+from jq.artifact.keys import digest
+from jq.artifact.store import Arrays
 from jq.ir import Program
 from jq.planning.moments.gains import Gains
-from jq.planning.moments.readers import Moments
+from jq.planning.moments.gram import Moments
 
 ROOM = 1 << 30  # bytes of moments that are kept
 Found = Mapping[str, Moments]

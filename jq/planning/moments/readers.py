@@ -16,47 +16,12 @@ from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.rules.dot_general import DotGeneral
 from jq.planning.calibration.stat_ops import PROGRAM_STATS as OPS
 from jq.planning.moments import exact
+from jq.planning.moments.gram import F32, F64, Moments, gram_alone, shared_weights, shares
 from jq.planning.moments.inputs import Wanted, extent, rows_of
 
-F32, F64, I32 = np.float32, np.float64, np.int32
+I32 = np.int32
 Results = dict[Hashable, ir.Value]  # of the instrumented program, in order
 Values = Mapping[Hashable, np.ndarray]
-
-
-@dataclass
-class Moments:
-    """Moments of the rows of one input of a contraction; channels in the order that was asked for.
-
-    Where the whole gram was asked for, what follows `total` is empty.
-
-    Attributes:
-        gram: [K, K], the sum of weight * x x^T; [K], its diagonal, where that is enough.
-            With several groups (a grouped convolution, a batched product), they are in front.
-        total: sum of the rows' weights.
-        sum: f64[K], the weighted sum of rows.
-        low, high: f32[K], extremes over the rows of weight above zero.
-        rows: f32[n, K], some of the rows, equal ones among them.
-        share: f64[n], the weight that each of them stands for; their sum is `total`.
-    """
-
-    gram: np.ndarray
-    total: float
-    sum: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    rows: np.ndarray
-    share: np.ndarray
-
-    def add(self, other: Moments) -> Moments:
-        return Moments(
-            self.gram + other.gram,
-            self.total + other.total,
-            self.sum + other.sum,
-            np.minimum(self.low, other.low),
-            np.maximum(self.high, other.high),
-            np.concatenate([self.rows, other.rows]),
-            np.concatenate([self.share, other.share]),
-        )
 
 
 @dataclass(frozen=True)
@@ -134,18 +99,18 @@ class FewRows(Reader):
         if self.full:
             if np.isfinite(checked):
                 self._wait(self._with_shared(rows * np.sqrt(own), x, weights))
-            return _gram_alone(checked, weights)  # the gram itself at the end
+            return gram_alone(checked, weights)  # the gram itself at the end
         scaled = rows.astype(F64) * own  # float32 holds no square of 1e20
         self._take((scaled * rows).sum(0))
         low, high = rows.min(0, initial=np.inf), rows.max(0, initial=-np.inf)
-        total, share = _shares(weights, len(drawn))
+        total, share = shares(weights, len(drawn))
         return Moments(checked, total, scaled.sum(0), low, high, x[drawn], share)
 
     def _with_shared(self, rows: np.ndarray, x: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Rows whose gram is that of the rows and of what each sequence has in common."""
         if not self.shared:
             return rows
-        common = x * _shared_weights(weights, self.extent.sequences)[0, :, None]
+        common = x * shared_weights(weights, self.extent.sequences)[0, :, None]
         common = common.reshape(self.extent.sequences, -1, self.extent.width).sum(1)
         parts = rows * F32(np.sqrt(1 - self.shared)), common * F32(np.sqrt(self.shared))
         return np.concatenate(parts)
@@ -217,7 +182,7 @@ class ManyRows(Reader):
         # Of the whole gram each factor has the root of a weight.
         given = {self._weights: np.sqrt(weights) if self.full else weights, self._kept: drawn}
         if self.shared:
-            given[self._shared] = _shared_weights(weights, self.extent.sequences)
+            given[self._shared] = shared_weights(weights, self.extent.sequences)
         return given
 
     def _read(self, values: Values, weights: np.ndarray, drawn: np.ndarray) -> Moments:
@@ -226,28 +191,10 @@ class ManyRows(Reader):
         if self.full:
             if self.shared:
                 gram = (1 - self.shared) * gram + self.shared * others[0]
-            return _gram_alone(gram, weights)
+            return gram_alone(gram, weights)
         (sums, low, high), rows = others, found[4]
-        total, share = _shares(weights, len(rows))
+        total, share = shares(weights, len(rows))
         return Moments(gram, total, sums, low, high, rows, share)
-
-
-def _gram_alone(gram: np.ndarray, weights: np.ndarray) -> Moments:
-    return Moments(gram, _shares(weights, 0)[0], *[np.zeros(0, F32)] * 5)
-
-
-def _shared_weights(weights: np.ndarray, sequences: int) -> np.ndarray:
-    """f32[groups, rows]: summed with these, rows that are all equal have the gram of them all."""
-    runs = weights.reshape(len(weights), sequences, -1)
-    total = runs.sum(-1, keepdims=True)
-    scaled = runs / np.sqrt(np.where(total > 0, total, 1))
-    return scaled.reshape(weights.shape).astype(F32)
-
-
-def _shares(weights: np.ndarray, count: int) -> tuple[float, np.ndarray]:
-    """The sum of the rows' weights, and what each of those kept stands for."""
-    total = float(weights.sum(dtype=F64))
-    return total, np.full(count, total / max(count, 1))
 
 
 __all__ = ["Ask", "Moments", "Reader"]

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from jq.artifact.jobs import Result, Work, Workers, in_order, run_jobs
-from jq.artifact.store import Cache, program_digest
+from jq.artifact.keys import program_digest
+from jq.artifact.store import Cache
 from jq.base.progress import Progress
 from jq.base.system.files import temporary_folder
-from jq.driver.compiled import CompiledModel, load
+from jq.driver.compiled import CompiledModel
+from jq.driver.loading import load
 from jq.ir import Program
 from jq.ir.oracle.xla import XlaExecutable
 from jq.reporting.measuring.evaluation import Evaluation

@@ -14,8 +14,10 @@ from jq.base.progress import Progress, Stages, silent
 from jq.driver.comparison.layers import compare_layers
 from jq.driver.comparison.metrics import Metric
 from jq.driver.comparison.result import NOTHING_INSIDE, Comparison, Inside
-from jq.driver.compiled import CompiledModel, folder_of, load
+from jq.driver.compiled import CompiledModel
 from jq.driver.job import Job, prepare_job
+from jq.driver.loading import folder_of, load
+from jq.driver.request import Request
 from jq.driver.stages import plan_job, rewrite_job
 from jq.frontends.source import Data, Source
 from jq.ir.oracle.xla import XlaExecutable
@@ -27,7 +29,8 @@ from jq.reporting.benchmark import bench as measure_jobs
 from jq.reporting.benchmark import random_inputs
 from jq.reporting.measuring.both import outputs_of_both
 from jq.reporting.measuring.evaluation import Evaluation, evaluation_of
-from jq.target.settings import FLOAT, Rule
+from jq.target.rules import Rule
+from jq.target.settings import FLOAT
 from jq.target.target import Target
 
 
@@ -116,7 +119,7 @@ def plan_again(
     used = flat_settings(manifest.settings)
     given = {key: value for key, value in used.items() if usual.get(key) != value}
     rules = [Rule(**rule) for rule in manifest.rules]
-    job = prepare_job(source, pipeline, target, given, rules, calibration)
+    job = prepare_job(source, Request(pipeline, target, given, rules, calibration))
     return job, plan_job(job, Stages())
 
 
@@ -138,6 +141,7 @@ def bench(
         inputs: a `.npz` file; by default random values of the right types.
         threads: how many threads compute, 1 by default.
         seconds: time to measure, in all.
+        progress: see `jq.compile`.
 
     Returns:
         A dictionary with `median_ms`, `p90_ms` and `min_ms` of one call, `load_ms`, `runs`,

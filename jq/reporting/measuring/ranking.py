@@ -16,7 +16,8 @@ from jq.base.progress import Progress, silent
 from jq.base.tables import plain_table, to_html, to_text
 from jq.driver.comparison.metrics import Metric
 from jq.driver.comparison.outputs import worst
-from jq.driver.compiled import CompiledModel, load
+from jq.driver.compiled import CompiledModel
+from jq.driver.loading import load
 from jq.frontends.source import AnyModel, Data, trace
 from jq.ir.oracle.xla import XlaExecutable
 from jq.reporting.measuring.evaluation import check_metrics, evaluation_of

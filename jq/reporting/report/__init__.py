@@ -9,7 +9,8 @@ from typing import Any
 from jq.base.progress import Progress, silent
 from jq.base.system.files import written_whole
 from jq.driver.comparison.metrics import Metric
-from jq.driver.compiled import CompiledModel, folder_of
+from jq.driver.compiled import CompiledModel
+from jq.driver.loading import folder_of
 from jq.frontends.source import AnyModel, Data
 from jq.reporting.report import explorer
 from jq.reporting.report.document import render
@@ -34,15 +35,18 @@ def report(
     """Writes the page of an artifact: where its error is, what it takes, how it was decided.
 
     Args:
+        model: see `jq.trace`.
         directory: the artifact: its folder, or what `jq.load` made of it.
         path: the file to write; one that exists is replaced.
-        data: as in `jq.compare`.
-        metric: as in `jq.compare`.
-        labels: as in `jq.compare`.
+        data: see `jq.compare`.
+        metric: see `jq.compare`.
+        labels: see `jq.compare`.
+        calibration: see `jq.compile`.
         samples: calls that layers and histograms are measured on.
         seconds: measuring time of the latency, of the artifact and of the float model each.
         model_explorer: a folder for the graph and its errors, as files of Model Explorer.
         command: what the page says that it was made by.
+        progress: see `jq.compile`.
 
     Raises:
         UserError: the artifact is of another model, or the page cannot be written.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
-from jq.reporting.report import sections
+from jq.reporting.report import figures, sections
 from jq.reporting.report.facts import Facts
 
 _FOLDER = Path(__file__).parent
@@ -40,13 +40,13 @@ def render(facts: Facts) -> str:
         "rules": sections.rules(facts),
         "graph": sections.graph(facts),
         "layers": sections.layers(facts),
-        "outputs": sections.outputs(facts),
-        "activations": sections.plots(facts.activations),
-        "weights": sections.plots(facts.weights),
-        "size": sections.sizes(facts),
-        "latency": sections.latency(facts),
-        "plan": sections.plan(facts),
-        "provenance": sections.provenance(facts),
+        "outputs": figures.outputs(facts),
+        "activations": figures.plots(facts.activations),
+        "weights": figures.plots(facts.weights),
+        "size": figures.sizes(facts),
+        "latency": figures.latency(facts),
+        "plan": figures.plan(facts),
+        "provenance": figures.provenance(facts),
     }
     body = "".join(
         f'<section id="{key}"><h2>{SECTIONS[key]}</h2>{text}</section>'

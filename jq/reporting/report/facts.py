@@ -16,8 +16,10 @@ from jq.base.system.files import temporary_folder
 from jq.driver.comparison.layers import compare_layers
 from jq.driver.comparison.metrics import Metric
 from jq.driver.comparison.result import Comparison
-from jq.driver.compiled import CompiledModel, load
+from jq.driver.compiled import CompiledModel
 from jq.driver.job import Job, prepare_job
+from jq.driver.loading import load
+from jq.driver.request import Request
 from jq.driver.stages import build, plan_job, rewrite_job
 from jq.formats import get_format
 from jq.frontends.source import AnyModel, Calls, Data, trace
@@ -155,7 +157,7 @@ def _latencies(
 
 
 def _float_model(job: Job, target: Target | str) -> CompiledModel:
-    beside = prepare_job(job.source, FLOAT, target, cache=True)
+    beside = prepare_job(job.source, Request(FLOAT, target, cache=True))
     return build(beside, plan_job(beside, Stages()), Stages())
 
 

@@ -11,9 +11,10 @@ import numpy as np
 from jq.base.errors import UserError
 from jq.base.progress import Stages
 from jq.driver.job import Job, prepare_job
+from jq.driver.request import Request
 from jq.driver.stages import build, plan_job, rewrite_job
 from jq.ir import Program
-from jq.ir.markers import edge_name
+from jq.ir.quantized.edges import edge_name
 from jq.passes.pipeline import make_plan
 from jq.planning.calibration.range import Range
 from jq.planning.calibration.ranges import Ranges, site
@@ -97,7 +98,9 @@ def evaluated(
 ) -> dict[str, list[list[Arrays]]]:
     """By evaluator: for each set of inputs, the results of each graph."""
     data = [tuple(arrays) for arrays in module.inputs]
-    job = prepare_job(module.program, kind.pipeline, kind.target, kind.settings, None, data)
+    job = prepare_job(
+        module.program, Request(kind.pipeline, kind.target, kind.settings, None, data)
+    )
     job = ranged(job)
     stages = Stages()
     plan = plan_job(job, stages)

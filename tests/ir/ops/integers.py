@@ -23,7 +23,7 @@ from jq.passes.prepare.split_upsampling import SplitUpsampling
 from jq.planning.calibration.range import Range
 from jq.planning.calibration.ranges import Ranges, site
 from jq.planning.decisions import OpPlan, QuantPlan, TensorPlan
-from jq.target.settings import Rule
+from jq.target.rules import Rule
 from jq.target.target import Device, Target
 from tests.support.texts import load, run_iree
 

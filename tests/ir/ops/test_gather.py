@@ -12,7 +12,7 @@ from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext
 from jq.passes.pipeline import load_pipeline, make_plan, prepare, rewrite
 from jq.planning.decisions import QuantPlan
-from jq.target.settings import Rule
+from jq.target.rules import Rule
 from jq.target.target import load_target
 from tests.support.programs import assert_same_bits
 from tests.support.texts import load, run_iree

@@ -12,6 +12,7 @@ import pytest
 import jq
 from jq.base.errors import UserError
 from jq.driver.job import Job, Stages, prepare_job
+from jq.driver.request import Request
 from jq.kernels import ISAS, get_isa
 from jq.mixed_precision.choice.auto import settle
 from jq.mixed_precision.choice.rules import pipeline_of
@@ -58,7 +59,8 @@ PLAIN = ["recovery=false"]
 
 def settled(model: jq.Model, target: str = "llvm-cpu", **options: Any) -> Job:
     stages = Stages()
-    return settle(prepare_job(model, "auto", target, **options, stages=stages), stages)
+    request = Request("auto", target, **options, stages=stages)
+    return settle(prepare_job(model, request), stages)
 
 
 def formats(model: jq.Model, target: str = "avx512_vnni", **options: Any) -> dict[str, str]:

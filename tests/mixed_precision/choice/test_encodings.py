@@ -15,6 +15,7 @@ import pytest
 import jq
 from jq.artifact.jobs import Workers
 from jq.driver.job import Job, prepare_job
+from jq.driver.request import Request
 from jq.mixed_precision.choice.candidates import make_candidates
 from jq.mixed_precision.choice.encodings import Recoveries, stored_weights
 from jq.mixed_precision.choice.gains import RowGains
@@ -26,7 +27,7 @@ from jq.passes.recovery.gptq import Gptq
 from jq.planning.decisions import QuantPlan
 from jq.planning.moments import collect
 from jq.planning.moments.moments_cache import MomentsCache
-from jq.target.settings import Rule
+from jq.target.rules import Rule
 
 RNG = np.random.default_rng(3)
 PARAMS = {
@@ -53,7 +54,7 @@ def job_of(batches: int) -> Job:
         ((RNG.standard_normal((24, 64)) * scale).astype(np.float32),) for _ in range(batches)
     ]
     model = jq.Model(attend, PARAMS, samples[0], calibration=samples)
-    return prepare_job(model, "int8-dynamic", "llvm-cpu")
+    return prepare_job(model, Request("int8-dynamic", "llvm-cpu"))
 
 
 def plans_of(job: Job, names: Sequence[str]) -> list[QuantPlan]:

@@ -12,7 +12,7 @@ from jq.passes.base import PassContext
 from jq.passes.pipeline import load_pipeline, make_plan, prepare, rewrite
 from jq.passes.recovery.awq import Awq
 from jq.planning.decisions import QuantPlan
-from jq.target.settings import parse_rule
+from jq.target.rules import parse_rule
 from tests.passes.recovery.models import TARGET, mlp, normal
 
 RNG = np.random.default_rng(23)

@@ -5,7 +5,7 @@ import pytest
 from jq.base.errors import UserError
 from jq.passes.base import Recovery
 from jq.passes.pipeline import load_pipeline
-from jq.target.settings import parse_assignments
+from jq.target.rules import parse_assignments
 
 
 def running(pipeline, text):

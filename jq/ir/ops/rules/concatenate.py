@@ -14,9 +14,9 @@ from jq.formats.cuts import joined
 from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.build import integer
 from jq.ir.markers import DEQUANTIZE, Marker, dequantize, match
-from jq.ir.ops.base import Sinking
 from jq.ir.ops.integer import OPS
 from jq.ir.ops.lattice import State, common
+from jq.ir.ops.moves import Sinking
 from jq.ir.ops.orders import Order, Orders, every_axis
 from jq.ir.ops.rules.selecting import carry_codes
 

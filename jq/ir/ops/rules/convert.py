@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from jq.ir import Op, Program, dtype_of, ir
 from jq.ir.markers import Marker, dequantize
-from jq.ir.ops.base import Axes, Movement
+from jq.ir.ops.base import Axes
+from jq.ir.ops.moves import Movement
 
 
 class Convert(Movement):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.build import i64_array, integers, like
 from jq.ir.markers import Marker
-from jq.ir.ops.base import Axes, Movement
+from jq.ir.ops.base import Axes
 from jq.ir.ops.movement import plain, rebuilt
+from jq.ir.ops.moves import Movement
 from jq.ir.ops.orders import Order, Orders, every_axis
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from jq.ir import Op, Program, ir, shape_of
 from jq.ir.build import integers
 from jq.ir.markers import Marker
-from jq.ir.ops.base import Axes, Movement
+from jq.ir.ops.base import Axes
 from jq.ir.ops.integer import OPS
 from jq.ir.ops.movement import plain, rebuilt
+from jq.ir.ops.moves import Movement
 
 
 class Transpose(Movement):

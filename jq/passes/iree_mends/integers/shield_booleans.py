@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from jq.ir import Op, Program, dtype_of, ir
-from jq.ir.ops.base import Movement
 from jq.ir.ops.lookup import multiplies, rule_of
+from jq.ir.ops.moves import Movement
 from jq.ir.values import maker
 from jq.passes.iree_mends.mend import Read, Shield
 

@@ -18,9 +18,9 @@ import numpy as np
 
 from jq.ir import Op, Program
 from jq.ir.build import attributes_of
-from jq.ir.ops.base import Movement
 from jq.ir.ops.layout import Layout
 from jq.ir.ops.lookup import rule_named
+from jq.ir.ops.moves import Movement
 from jq.ir.values import maker
 from jq.passes.iree_mends.mend import Read, Shield
 

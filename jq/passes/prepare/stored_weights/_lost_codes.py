@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 
 from jq.ir import Program, dtype_of, ir, shape_of
-from jq.ir.ops.base import Movement
 from jq.ir.ops.lookup import rule_of
+from jq.ir.ops.moves import Movement
 from jq.ir.values import maker
 from jq.passes.prepare.fold_weights import Constant
 from jq.passes.prepare.stored_weights import FLOATS

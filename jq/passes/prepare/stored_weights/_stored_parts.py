@@ -24,8 +24,8 @@ from jq.formats.scaled import Scaled
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import like
-from jq.ir.ops.base import Movement
 from jq.ir.ops.lookup import rule_of
+from jq.ir.ops.moves import Movement
 from jq.ir.slicing import compute
 from jq.ir.values import maker
 from jq.passes.prepare.stored_weights import FLOATS

@@ -1,0 +1,83 @@
+"""`jaxq quantize`: a language model in fewer bits, as a file or a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from jq.base.errors import UserError
+from jq.cli import options
+from jq.cli.command import command
+from jq.cli.output import Output
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "quantize", example="jaxq quantize in.gguf out.gguf --type q4_k")(quantize)
+
+
+def quantize(
+    out: Output,
+    source: Annotated[Path, typer.Argument(metavar="IN.gguf|FOLDER", show_default=False)],
+    target: Annotated[Path, typer.Argument(metavar="OUT.gguf|FOLDER", show_default=False)],
+    kind: Annotated[
+        str,
+        typer.Option("--type", metavar="TYPE", help="q4_k, q8_0, ...; of a folder int4, int8."),
+    ],
+    importance: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="TEXT", help="Text that codes and scales are fitted to."),
+    ] = None,
+    pieces: Annotated[int, typer.Option(metavar="N", help="Of 256 tokens, of the text.")] = 64,
+    group: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Columns that share a scale, of a folder.")
+    ] = 32,
+    force: options.Force = False,
+) -> dict[str, Any]:
+    """Quantizes a language model: a GGUF file to another, or a folder of Hugging Face.
+
+    Matrices of a GGUF file become those of a format of ggml, matrices of a folder become integers.
+    A run that was ended goes on where it was.
+    """
+    from jq.base.system.files import check_new
+    from jq.language.quantize import quantize as write
+
+    if source.is_dir():
+        if force:
+            raise UserError("--force is of GGUF files", location=str(source))
+        if importance:
+            return fitted_folder(out, source, target, kind, group, importance, pieces)
+        return of_folder(out, source, target, kind, group)
+    check_new(target, force=force)
+    with out.progress() as progress:
+        rows = write(source, target, kind, importance or (), pieces, progress)
+    kept = [{"name": r.name, "before": r.before, "after": r.after, "bytes": r.bytes} for r in rows]
+    out.table(str(target), ("name", "before", "after", "bytes"), kept)
+    return {"path": str(target), "tensors": kept}
+
+
+def of_folder(out: Output, source: Path, target: Path, kind: str, group: int) -> dict[str, Any]:
+    """A folder, shard by shard."""
+    from jq.language.checkpoint import quantize_folder
+
+    with out.progress() as progress:
+        found = quantize_folder(source, target, kind, group, progress)
+    resumed = f"; {found.resumed} shards were there already" if found.resumed else ""
+    out.line(
+        f"wrote {target}: {found.quantized} matrices as {kind}, {found.kept} tensors as they were,"
+        f" {found.bytes / 1e9:.2f} of {found.source_bytes / 1e9:.2f} GB{resumed}"
+    )
+    return {"path": str(target), **vars(found)}
+
+
+def fitted_folder(
+    out: Output, source: Path, target: Path, kind: str, group: int, texts: list[Path], pieces: int
+) -> dict[str, Any]:
+    """A folder, layer by layer."""
+    from jq.language.fitted_folder import fit_folder
+
+    with out.progress() as progress:
+        found = fit_folder(source, target, texts, pieces, kind, group, progress)
+    out.line(f"wrote {target}: {found.quantized} matrices as {kind}, fitted to the text")
+    return {"path": str(target), **vars(found)}

@@ -1,0 +1,84 @@
+"""The arguments that all public functions share, as they were given, and checked once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from jq.artifact.programs import best_first
+from jq.base.progress import Stages
+from jq.frontends.source import Data, check_files
+from jq.iree.compiler import check_flags
+from jq.passes.pipeline import Pipeline, PipelineFile, load_pipeline
+from jq.passes.pipeline.overrides import Rules, SettingsLike, as_overrides, as_rules
+from jq.planning.calibration.ranges import Ranges
+from jq.target.rules import Rule
+from jq.target.target import Target, load_target
+
+
+@dataclass(frozen=True)
+class Request:
+    """The arguments of `jq.compile`, as they were given; what they mean is found once.
+
+    Attributes:
+        cache: take what recovery and calibration found from earlier runs, and keep it.
+        stages: takes the time of each stage, and shows how far it is.
+    """
+
+    pipeline: str | PipelineFile = "int8-dynamic"
+    target: str | Target = "llvm-cpu"
+    settings: SettingsLike = None
+    rules: Rules = None
+    calibration: Data = None
+    ranges: Ranges | str | Path | None = None
+    cache: bool = False
+    iree_flags: Sequence[str] = ()
+    allow_dynamic: bool = False
+    strict_encodings: bool = False
+    stages: Stages = field(default_factory=Stages)
+
+    @cached_property
+    def own_rules(self) -> tuple[Rule, ...]:
+        return tuple(as_rules(self.rules))
+
+    @cached_property
+    def own_settings(self) -> dict[str, Any]:
+        own = as_overrides(self.settings)
+        return own | {"strict_encodings": True} if self.strict_encodings else own
+
+    @cached_property
+    def base(self) -> Pipeline:
+        """The pipeline with the settings and rules that were given."""
+        return load_pipeline(self.pipeline, self.own_settings, self.own_rules)
+
+    @cached_property
+    def own_target(self) -> Target:
+        return best_first(load_target(self.target))
+
+    @cached_property
+    def where(self) -> Target:
+        """The target with the flags that were given."""
+        return self.own_target.with_flags(self.iree_flags)
+
+    @cached_property
+    def known(self) -> Ranges | None:
+        """The ranges that were given, read where they are in a file."""
+        given = self.ranges
+        return Ranges.load(Path(given)) if isinstance(given, str | Path) else given
+
+    def check(self) -> None:
+        """Refuses every name, setting, flag and file that is wrong, before any slow work.
+
+        Raises:
+            UserError: one is.
+        """
+        _ = self.base, self.where, self.known
+        check_files(self.calibration)
+        if self.iree_flags:
+            check_flags(self.where.flags)
+
+
+__all__ = ["Request"]
