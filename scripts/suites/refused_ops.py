@@ -104,7 +104,7 @@ OPS: dict[str, Fn] = {
     "divided": lambda p, x: x / (1 + jnp.abs(p["a"])),
     "quotient": lambda p, x: x / (1 + jnp.abs(x[:, ::-1])),
     "gate": lambda p, x: x * jax.nn.sigmoid(x.mean((1, 2)) @ p["q"])[:, None, None],
-    "products": lambda p, x: jnp.einsum("bhwc,bhvc->bhwv", x, x)[..., : x.shape[-1]],
+    "products": lambda p, x: jnp.einsum("bhwc,bhwd->bhcd", x, x),
     "sorted": lambda p, x: jnp.sort(x),
     "largest": lambda p, x: jax.nn.one_hot(jnp.argmax(x, -1), x.shape[-1]),
     "top": lambda p, x: jax.lax.top_k(x, x.shape[-1])[0],

@@ -80,7 +80,9 @@ def causes(program: Program, plan: QuantPlan) -> list[Cause]:
             one = Cause(op, name, reason if declines.help else declines.reason, declines.help)
         elif (said := declined(op)) is not None:
             one = Cause(op, name, *said)
-        elif not isinstance(rule_of(op), Contraction) and not _follows(op, left):
+        elif isinstance(rule_of(op), Contraction):
+            pass  # float because of what it reads, or of what reads it
+        elif string_attr(op, NAME) and not _follows(op, left):  # no product of a rewrite
             one = Cause(op, name, f"{words(op)} has no integer form here", "")
         if one is not None and (name == one.name or f"{one.name} {one.function}" not in found):
             found[f"{one.name} {one.function}"] = one
