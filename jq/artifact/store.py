@@ -18,19 +18,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
+from jq.artifact.keys import digest, versions
 from jq.base.errors import UserError
 from jq.base.system.cache_folder import cache_folder, make_private
 from jq.base.system.files import read_input
 from jq.base.system.processor import this_processor
-
-if TYPE_CHECKING:  # a process that generates text does not load it
-    pass
-from jq.artifact.keys import digest, versions
 
 LIMIT = 24 << 30  # bytes of all entries
 ABANDONED = 3600.0  # seconds after which nobody writes an entry any more

@@ -36,7 +36,7 @@ def test_ranges(model: jq.Model, tmp_path: Path) -> None:
     method = ["calibration.method=mse"]
     whole = jq.calibrate(model, settings=method)
     assert jq.calibrate(model, settings=method, workers=2).text() == whole.text()
-    kept = sorted((tmp_path / "jaxq" / "jobs").iterdir())
+    kept = sorted((tmp_path / "jaxq" / "store").glob("job-*"))
     assert len(kept) == len(SAMPLES)
     kept[0].unlink()
     kept[1].write_bytes(kept[1].read_bytes()[:-1] + b"!")  # damaged: as good as none
