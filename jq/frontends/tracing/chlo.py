@@ -147,9 +147,15 @@ def drop_annotations(module: ir.Module, block: ir.Block) -> list[str]:
     """Removes what JAX says to devices and compilers, and what is printed while debugging, which
     comes back as notes; a custom call that computes is refused."""
     notes: dict[str, None] = {}  # in order, each once
+    gone: set[ir.Operation] = set()  # ops in the regions of those that were erased
     for op in list(walk(block)):
+        if op.operation in gone:
+            continue
         name = op.operation.name
         if (values := alone(module, op)) is not None:
+            gone.update(
+                inner.operation for region in op.regions for b in region for inner in walk(b)
+            )
             for old, new in zip(op.results, values, strict=True):
                 old.replace_all_uses_with(new)
             op.operation.erase()
