@@ -77,9 +77,8 @@ def rescales() -> st.SearchStrategy[tuple[Any, ...]]:
     """Steps from sums to codes, with a residual or without; or in integers alone."""
     flags = st.booleans()
     integers = st.builds(
-        lambda end, **rest: (Rescale(**(end or {}), **rest),),
-        st.sampled_from([None, {"low": -100, "high": 90}, WIDE]),
-        unsigned=flags,
+        lambda end, **rest: (Rescale(**end, **rest),),
+        st.sampled_from([{}, {"unsigned": True}, {"low": -100, "high": 90}, WIDE]),
         rounding=st.sampled_from(["double", "single"]),
         left=flags,
     )

@@ -104,7 +104,7 @@ def generation(tokenizer, tokens, stop=()):
     rows = iter(np.eye(1024, dtype=np.float32)[[*tokens, 1]])
     session = SimpleNamespace(seconds=0.0, position=0)
     session.resume = list
-    session.take = lambda tokens: next(rows)[None]
+    session.take = lambda tokens, every=False: next(rows)[None]
     model = SimpleNamespace(
         options=SimpleNamespace(context=99), tokenizer=tokenizer, session=lambda: session
     )

@@ -35,6 +35,8 @@ class Rescale(ToCodes):
         end = 1 << (self.bits - 1)
         if self.bits not in (8, 16) or not -end <= self.low <= self.high < end:
             raise InternalError(f"codes {self.low}..{self.high} do not fit int{self.bits}")
+        if self.unsigned and self.bits > 8:
+            raise InternalError("codes of 16 bits have one view")
 
     @property
     def result(self) -> str:  # type: ignore[override]
