@@ -159,14 +159,14 @@ def step_operands(
         )
 
     return [
-        _shifts(rng, step, shapes)
+        rescale_operands(rng, step, shapes)
         if isinstance(step, Rescale)
         else [one(how, kind, step) for how, kind in step.operands]
         for step in kernel.epilogue
     ]
 
 
-def _shifts(
+def rescale_operands(
     rng: np.random.Generator, step: Rescale, shapes: dict[str, tuple[int, ...]]
 ) -> list[np.ndarray]:
     """Mantissas of all sizes and signs, shifts that end anywhere, and a zero point."""

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 import jq
 from jq.base.errors import InternalError
-from jq.kernels import Convolution, Depthwise, Dequantize, PairConvolution, Quantize
+from jq.kernels import Convolution, Depthwise, Dequantize, PairConvolution, Quantize, Rescale
 from jq.kernels.epilogue.steps import QuantizedResidual
 from jq.kernels.gemm.pair_weights import PairWeights
 from tests.kernels.harness import Runner
-from tests.kernels.strategies import HERE, codes, epilogues, reads_unsigned
+from tests.kernels.strategies import HERE, codes, epilogues, reads_unsigned, rescale_operands
 from tests.support.drawn import random_example
 
 FLIP = np.int8(-128)
@@ -130,9 +130,12 @@ def run_and_compare(
     steps = []
     for step in kernel.epilogue:
         steps.append([])
+        given = rescale_operands(rng, step, shapes) if isinstance(step, Rescale) else []
         for how, kind in step.operands:
             array = rng.standard_normal(shapes[how]).astype(np.float32)
-            if kind == "i8":
+            if given:
+                array = given.pop(0)
+            elif kind == "i8":
                 array = codes(rng, shapes[how])
             elif kind == "i32":
                 array = rng.choice([0, 3, -128, 127], shapes[how]).astype(np.int32)
