@@ -10,10 +10,12 @@ import numpy as np
 
 from jq.formats import Encoding
 from jq.formats.requantize import INT32, Rescaling
-from jq.ir import Op, at, dtype_of, shape_of
+from jq.ir import Op, Program, at, dtype_of, shape_of
 from jq.ir.build import constant
-from jq.ir.contract import Contract
-from jq.ir.ops.integer_step import IntegerStep, Operand, match_integer
+from jq.ir.contract import CONTRACT, Contract
+from jq.ir.markers import marker_kind
+from jq.ir.ops.integer_step import INTEGER, IntegerStep, Operand, match_integer
+from jq.ir.requantize import REQUANTIZE
 from jq.kernels import Rescale
 from jq.passes.kernels._kernel import NoKernel
 
@@ -62,6 +64,12 @@ class IntegerContraction:
             raise NoKernel("its bias or its rescale is not one a column")
         wide = [n if axis in axes else 1 for axis, n in enumerate(shape)]
         return np.broadcast_to(array, wide).reshape(-1)
+
+
+def contractions(program: Program) -> list[Op]:
+    """The markers of contractions: others may be erased with one that they follow."""
+    kinds = (CONTRACT, REQUANTIZE, INTEGER)
+    return [op for op in program.walk() if marker_kind(op) in kinds]
 
 
 def match_contraction(op: Op) -> IntegerContraction | None:

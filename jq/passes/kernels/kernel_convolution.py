@@ -43,7 +43,7 @@ from jq.kernels import (
 )
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._convolution import Convolved
-from jq.passes.kernels._integer import IntegerContraction, match_contraction
+from jq.passes.kernels._integer import IntegerContraction, contractions, match_contraction
 from jq.passes.kernels._kernel import (
     OPS,
     KernelDecisions,
@@ -65,7 +65,7 @@ class KernelConvolution(Pass):
 
     def run(self, program: Program, cx: PassContext) -> bool:
         isa, decided = isa_of(cx.target), KernelDecisions()
-        for op in list(program.walk()) if isa else ():
+        for op in contractions(program) if isa else ():
             product, codes = match_contract(op), match_requantize(op)
             integers = match_contraction(op)
             owner = codes or integers

@@ -30,7 +30,7 @@ from jq.ir.decisions import facts_of
 from jq.ir.ops.dims import Dims
 from jq.kernels import Batch, Dequantize, Gemm, Streams, get_isa
 from jq.passes.base import Pass, PassContext
-from jq.passes.kernels._integer import IntegerContraction, match_contraction
+from jq.passes.kernels._integer import IntegerContraction, contractions, match_contraction
 from jq.passes.kernels._kernel import (
     OPS,
     KernelDecisions,
@@ -53,7 +53,7 @@ class KernelGemm(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         isa, decided = isa_of(cx.target), KernelDecisions()
         known = facts_of(program, "no_kernel")
-        for op in list(program.walk()) if isa else ():
+        for op in contractions(program) if isa else ():
             integers = match_contraction(op)
             c = integers.contract if integers else match_contract(op)
             if c is None or Dims.of_contract(c) is None or isa is None:
