@@ -233,7 +233,7 @@ def judge(cases: Sequence[Case]) -> list[Outcome | None]:
 def outcome(
     name: tuple[str, str], model: jq.Model, given: dict[str, Any], layers: Sequence[str], iree: bool
 ) -> Outcome:
-    """Refused is only what names one of the layers."""
+    """Refused is only what names one of the layers, or the op (a sum between layers is `add`)."""
     logging.disable(logging.WARNING)
     given = given | {"rules": [parse_rule(rule) for rule in given["rules"]]}
     try:
@@ -241,7 +241,9 @@ def outcome(
         return Outcome(*name, WRONG if said else RIGHT, said)
     except Exception as error:
         said = str(error).partition("\n")[0][:300]
-        refused = isinstance(error, UserError) and any(layer in said for layer in layers)
+        refused = isinstance(error, UserError) and (
+            error.op is not None or any(layer in said for layer in layers)
+        )
         return Outcome(*name, REFUSED if refused and DID_NOT_RUN not in said else FAILED, said)
 
 
