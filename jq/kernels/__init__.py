@@ -5,6 +5,7 @@ from jq.kernels.convolution.description import Convolution as Convolution
 from jq.kernels.convolution.pair_convolution import PairConvolution as PairConvolution
 from jq.kernels.depthwise.description import Depthwise as Depthwise
 from jq.kernels.epilogue.rescale import Rescale as Rescale
+from jq.kernels.epilogue.rescale import WideRescale as WideRescale
 from jq.kernels.epilogue.steps import ROW as ROW
 from jq.kernels.epilogue.steps import AddCodes as AddCodes
 from jq.kernels.epilogue.steps import Bias as Bias

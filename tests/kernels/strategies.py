@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from jq.kernels import (
     Rescale,
     Residual,
     RoundToCodes,
+    WideRescale,
     ZeroPoint,
     available,
     get_isa,
@@ -29,8 +31,6 @@ from tests.kernels import emulated
 
 HERE = list(emulated.ISAS) if emulated.COMMAND else [isa.name for isa in available()]
 EDGES = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33]
-
-WIDE = {"low": -(2**15), "high": 2**15 - 1, "bits": 16}
 
 sizes = st.one_of(st.sampled_from(EDGES), st.integers(1, 130))
 
@@ -77,8 +77,10 @@ def rescales() -> st.SearchStrategy[tuple[Any, ...]]:
     """Steps from sums to codes, with a residual or without; or in integers alone."""
     flags = st.booleans()
     integers = st.builds(
-        lambda end, **rest: (Rescale(**end, **rest),),
-        st.sampled_from([{}, {"unsigned": True}, {"low": -100, "high": 90}, WIDE]),
+        lambda step, **rest: (replace(step, **rest),),
+        st.sampled_from(
+            [Rescale(), Rescale(unsigned=True), Rescale(-100, 90), WideRescale(-(2**15), 2**15 - 1)]
+        ),
         rounding=st.sampled_from(["double", "single"]),
         left=flags,
     )

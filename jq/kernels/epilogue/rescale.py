@@ -8,7 +8,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from jq.base.errors import InternalError
 from jq.formats import NUMPY
 from jq.formats.requantize import Rescaling, Rounding
 from jq.kernels.epilogue.steps import COLUMN, SCALAR, Accesses, ToCodes
@@ -19,8 +18,7 @@ from jq.kernels.tensor import Array
 class Rescale(ToCodes):
     """`saturate(rescale(y) + zero_point)` of int32 sums, as `jq.formats.requantize` defines it.
 
-    Operands: mantissas, left shifts if `left`, right shifts of at most 31, the zero point. Codes of
-    16 `bits` have one view.
+    Operands: mantissas, left shifts if `left`, right shifts of at most 31, the zero point.
     """
 
     kind: ClassVar[str] = "rescale"
@@ -29,24 +27,6 @@ class Rescale(ToCodes):
     long: ClassVar[bool] = True
     rounding: Rounding = "double"
     left: bool = False
-    bits: int = 8
-
-    def __post_init__(self) -> None:
-        end = 1 << (self.bits - 1)
-        if self.bits not in (8, 16) or not -end <= self.low <= self.high < end:
-            raise InternalError(f"codes {self.low}..{self.high} do not fit int{self.bits}")
-        if self.unsigned and self.bits > 8:
-            raise InternalError("codes of 16 bits have one view")
-
-    @property
-    def result(self) -> str:  # type: ignore[override]
-        return f"i{self.bits}"
-
-    def stored(self, rounded: Array) -> Array:
-        """Whole numbers as the codes in memory."""
-        if self.bits == 8:
-            return super().stored(rounded)
-        return np.clip(rounded, self.low, self.high).astype(np.int16)
 
     @property
     def operands(self) -> Accesses:
@@ -57,3 +37,12 @@ class Rescale(ToCodes):
         left = shifts[0] if self.left else None
         steps = Rescaling(self.rounding).rescale(NUMPY, y, mantissa, (left, shifts[-1]))
         return self.stored(steps.astype(np.int64) + zero)
+
+
+@dataclass(frozen=True)
+class WideRescale(Rescale):
+    """`Rescale` to codes of 16 bits."""
+
+    kind: ClassVar[str] = "wide_rescale"
+    result: ClassVar[str] = "i16"
+    bits: ClassVar[int] = 16

@@ -15,10 +15,10 @@ from jq.formats.requantize import INT32
 from jq.kernels.emit.builder import Builder
 from jq.kernels.emit.values import Values, lanes_of, vec
 from jq.kernels.epilogue.emitters import Emitter, emits
-from jq.kernels.epilogue.rescale import Rescale
+from jq.kernels.epilogue.rescale import Rescale, WideRescale
 
 
-@emits(Rescale)
+@emits(Rescale, WideRescale)
 class RescaleEmitter(Emitter[Rescale]):
     def prepare(self, b: Builder, operands: Values) -> Sequence[Any]:
         mantissa, *shifts, zero = operands

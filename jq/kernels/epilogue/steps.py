@@ -216,14 +216,18 @@ class ToCodes(Step):
     """A step that ends in codes in [low, high]; `unsigned` stores `code + 128`."""
 
     result: ClassVar[str] = "i8"
+    bits: ClassVar[int] = 8
     packs: ClassVar[bool] = True
     low: int = -128
     high: int = 127
     unsigned: bool = False
 
     def __post_init__(self) -> None:
-        if not -128 <= self.low <= self.high <= 127:
-            raise InternalError(f"codes {self.low}..{self.high} do not fit int8")
+        end = 1 << (self.bits - 1)
+        if not -end <= self.low <= self.high < end:
+            raise InternalError(f"codes {self.low}..{self.high} do not fit int{self.bits}")
+        if self.unsigned and self.bits > 8:
+            raise InternalError(f"codes of {self.bits} bits have no unsigned view")
 
     @property
     def shift(self) -> int:
@@ -232,7 +236,7 @@ class ToCodes(Step):
 
     def stored(self, rounded: Array) -> Array:
         """Whole numbers as the codes in memory."""
-        codes = np.clip(rounded, self.low, self.high).astype(np.int8)
+        codes = np.clip(rounded, self.low, self.high).astype(f"int{self.bits}")
         return codes ^ np.int8(-128) if self.unsigned else codes
 
 

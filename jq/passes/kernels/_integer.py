@@ -16,7 +16,7 @@ from jq.ir.contract import CONTRACT, Contract
 from jq.ir.markers import marker_kind
 from jq.ir.ops.integer_step import INTEGER, IntegerStep, Operand, match_integer
 from jq.ir.requantize import REQUANTIZE
-from jq.kernels import Rescale
+from jq.kernels import Rescale, WideRescale
 from jq.passes.kernels._kernel import NoKernel
 
 
@@ -50,10 +50,8 @@ class IntegerContraction:
         mantissa, left, right = rescaling.split(factor)
         nothing = right > INT32.bits - 1  # what is left of any int32
         mantissa, right = np.where(nothing, 0, mantissa), np.where(nothing, 0, right)
-        bits = np.iinfo(out.dtype).bits
-        step = Rescale(
-            out.low, out.high, rounding=rescaling.rounding, left=bool(left.any()), bits=bits
-        )
+        kind = Rescale if out.dtype == np.int8 else WideRescale
+        step = kind(out.low, out.high, rounding=rescaling.rounding, left=bool(left.any()))
         columns = [mantissa, *([left] if step.left else []), right]
         return step, bias, [column.astype(np.int32) for column in columns]
 
