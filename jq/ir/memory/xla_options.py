@@ -2,12 +2,12 @@
 
 They go with each compilation; nothing of the process changes, which may be a user's own.
 
-- jaxlib 0.10 and 0.11 fuse sums with what they add up into kernels of YNNPACK that crash at seven
-  axes, and have wrong numbers after a product of matrices (jax-ml/jax 39103, 39257 and 40412).
+- jaxlib 0.10 fuses sums with what they add up into kernels of YNNPACK that crash at seven axes,
+  and have wrong numbers after a product of matrices (jax-ml/jax 39103, 39257 and 40412).
 - What is written into a tensor and read from that same tensor is computed while it is written,
   where a reshape stands between (openxla/xla 49176): such programs are compiled without fusions.
-- jaxlib 0.12 takes a time that doubles with each step of integers that a gather's places are made
-  of, where a step reads the one before twice: such programs are compiled without fusions, too.
+- jaxlib 0.11 and newer take a time that doubles with each step of integers that a gather's places
+  are made of, where a step reads the one before twice: such programs, too.
 
 `tests/traps/test_xla.py` shows all of them.
 """
