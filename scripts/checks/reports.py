@@ -32,7 +32,8 @@ HEAD = """# Reports of IREE's defects, to be posted
 
 This page is for whoever reports defects to IREE. For each defect of [the list](iree.md) that no
 public issue describes it has the text of one: what happens, the smallest module, the right result
-and the wrong one. `scripts/check.py reports` writes it, from the traps. Each was seen in IREE 3.13:
+and the wrong one; `...` stands for more than 32 numbers, which the trap has. `scripts/check.py
+reports` writes it, from the traps. Each was seen in IREE 3.13:
 
 ```text
 iree-compile --iree-hal-target-device=local --iree-hal-local-target-device-backends=llvm-cpu
@@ -122,7 +123,8 @@ def outcomes(found: Given, run: bool) -> Iterator[str]:
         yield f"- IREE {version('iree-base-compiler')}: {shown(raw(text, *found.inputs))}"
     except JqError as error:
         reason = re.sub(r" \[/.*", "", error.message.partition("\n")[0])
-        yield f"- IREE {version('iree-base-compiler')}: {reason}"
+        if found.inputs or reason.startswith("iree-compile"):  # else nothing was called
+            yield f"- IREE {version('iree-base-compiler')}: {reason}"
     except Exception as error:
         yield f"- IREE {version('iree-base-compiler')}: {type(error).__name__}"
 
