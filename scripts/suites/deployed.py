@@ -166,7 +166,7 @@ def loaded(file: BinaryIO) -> dict[str, np.ndarray]:
         _Tensors(file).load()
     reader = _Tensors(file)
     found = reader.load()
-    for key in pickle.load(file):
+    for key in _Tensors(file).load():
         count = int(np.frombuffer(file.read(8), "<i8")[0])
         kept = reader.storages[key]
         kept[:] = np.frombuffer(file.read(count * kept.itemsize), kept.dtype)
