@@ -26,7 +26,7 @@ _PARTS = re.compile(r"[^/]*/+|[^/]+")
 
 
 def printable(text: str) -> str:
-    """Text that a terminal may get, whoever wrote it: what it would obey is escaped (`\x1b`)."""
+    r"""Text that a terminal may get, whoever wrote it: what it would obey is escaped (`\x1b`)."""
     return _OBEYED.sub(lambda m: ascii(m[0])[1:-1], text)
 
 

@@ -54,7 +54,8 @@ def measure(out: Output) -> dict[str, Any]:
 def clear(
     out: Output,
     kind: Annotated[
-        list[str] | None, typer.Option(help="Only entries of this kind; may be repeated.")
+        list[str] | None,
+        typer.Option(metavar="KIND", help="Only entries of this kind; may be repeated."),
     ] = None,
 ) -> dict[str, Any]:
     """Removes what is kept: the next run computes it again."""

@@ -66,7 +66,8 @@ def compare(
         bool, typer.Option("--bench", help="Also the latency of each of the artifacts.")
     ] = False,
     style: Annotated[
-        Style, typer.Option("--format", help="How a ranking is printed.")
+        Style,
+        typer.Option("--format", metavar="table|markdown|csv", help="How a ranking is printed."),
     ] = Style.TABLE,
     text: Annotated[
         list[Path] | None,

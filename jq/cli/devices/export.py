@@ -23,10 +23,16 @@ def export(
     model: options.Model,
     output: Annotated[
         Path,
-        typer.Option("-o", "--output", metavar="FILE", help="Its suffix says which form (.tosa)."),
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="Its suffix says which form (.tosa, .tflite, .onnx).",
+        ),
     ],
     to: Annotated[
-        str | None, typer.Option(metavar="FORM", help="The form, where no suffix says it: tosa.")
+        str | None,
+        typer.Option(metavar="tosa|tflite|onnx", help="The form, where no suffix says it."),
     ] = None,
     ends: Annotated[
         str, typer.Option(metavar="int8|float", help="Inputs and outputs: codes, or floats.")
