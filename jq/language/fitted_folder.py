@@ -34,6 +34,7 @@ from jq.language.decoder.layerwise import quantized_layers
 from jq.language.decoder.names import expanded
 from jq.language.decoder.safetensors import INDEX, json_object, read_file, read_folder
 from jq.language.fitting import pieces_of
+from jq.language.shard import write_arrays
 from jq.language.sidecar_files import files_beside
 from jq.language.tokenizer import tokenizer_of_folder
 from jq.passes.recovery._solve import solve
@@ -184,8 +185,6 @@ def _tensors(stem: str, leaf: QuantizedTensor, kind: Kind) -> dict[str, np.ndarr
 def _write(
     folder: Path, file: str, tensors: Mapping[str, np.ndarray], places: dict[str, str]
 ) -> None:
-    from safetensors.numpy import save_file  # an extra
-
     with written_whole(folder / file) as path:
-        save_file({n: np.ascontiguousarray(t) for n, t in tensors.items()}, path)
+        write_arrays(path, tensors)
     places |= dict.fromkeys(tensors, file)

@@ -15,7 +15,7 @@ from jq.base.errors import UserError
 from jq.base.system.files import read_input, written_whole
 from jq.language.decoder.safetensors import read_file
 from jq.language.saved_files import MANIFEST
-from jq.language.shard import Entry, write_shard
+from jq.language.shard import write_arrays
 from jq.language.store import Store
 
 
@@ -23,12 +23,8 @@ def save(path: Path, store: Store, tokens: list[int], caches: list[np.ndarray]) 
     """Writes the caches of a sequence, whole or not at all."""
     arrays = {"tokens": np.array(tokens, np.int32), "model": _model(store)}
     arrays |= {f"cache.{i}": array for i, array in enumerate(caches)}
-    entries = [
-        Entry(name, array.dtype, array.shape, lambda array=array: iter([array]))  # type: ignore[misc]
-        for name, array in arrays.items()
-    ]
     with written_whole(path) as temporary:
-        write_shard(temporary, entries, lambda share: None)
+        write_arrays(temporary, arrays)
 
 
 def load(path: Path, store: Store, context: int) -> tuple[list[int], list[np.ndarray]]:
@@ -58,6 +54,3 @@ def _model(store: Store) -> np.ndarray:
     sealed = store.folder / MANIFEST
     content = read_input(sealed) if store.sealed else store.folder.name.encode()
     return np.frombuffer(hashlib.sha256(content).digest(), np.uint8)
-
-
-__all__ = ["load", "save"]

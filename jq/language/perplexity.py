@@ -14,6 +14,7 @@ import numpy as np
 from jq.base.errors import UserError
 from jq.base.system.files import read_text
 from jq.language.decoder import Config
+from jq.language.sampling import logprobs
 from jq.language.session import Session
 from jq.language.store import Options
 from jq.language.tokenizer import Tokenizer, check_tokens
@@ -99,7 +100,7 @@ def measure(
         for i in range(0, len(piece) - 1, PIECE):
             part = piece[i : min(i + PIECE, len(piece) - 1)]
             skip = max(0, len(first) - 1 - i)  # nobody foresees the tokens in front
-            rows = [log_softmax(s.take(part, every=True)[0]) for s in sessions]
+            rows = [logprobs(s.take(part, every=True)[0]) for s in sessions]
             own, right = rows[0][skip:], np.array(piece[i + 1 : i + 1 + len(part)])[skip:]
             surprise -= float(own[np.arange(len(right)), right].sum())
             count += len(right)
@@ -136,11 +137,3 @@ def _check_same_tokens(
             f"it has other tokens than {model.path}, which it cannot be compared with",
             location=str(other.path),
         )
-
-
-def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """The logarithm of the softmax over the last axis, in double precision."""
-    wide = logits.astype(np.float64)
-    wide -= wide.max(axis=-1, keepdims=True)
-    found: np.ndarray = wide - np.log(np.exp(wide).sum(axis=-1, keepdims=True))
-    return found

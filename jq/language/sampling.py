@@ -93,9 +93,10 @@ class Sampling:
 
 
 def logprobs(logits: np.ndarray) -> np.ndarray:
-    """Natural logarithms of chances f64[vocabulary]."""
-    shifted = logits.astype(np.float64) - logits.max()
-    found: np.ndarray = shifted - np.log(np.exp(shifted).sum())
+    """Natural logarithms of chances f64[..., vocabulary]."""
+    wide = logits.astype(np.float64)
+    wide -= wide.max(axis=-1, keepdims=True)
+    found: np.ndarray = wide - np.log(np.exp(wide).sum(axis=-1, keepdims=True))
     return found
 
 

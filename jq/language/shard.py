@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,12 @@ class Entry:
         """The format's name of its type."""
         name = self.dtype.name
         return _NAMES.get(name) or f"{self.dtype.kind.upper()}{8 * self.dtype.itemsize}"
+
+
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes arrays by name."""
+    entries = [Entry(n, a.dtype, a.shape, partial(iter, [a])) for n, a in arrays.items()]
+    write_shard(path, entries, lambda share: None)
 
 
 def write_shard(path: Path, entries: Sequence[Entry], told: Callable[[float], None]) -> None:

@@ -32,7 +32,7 @@ import jq
 from jq.language.decoder import load_decoder
 from jq.language.decoder.network import empty, step
 from jq.language.decoder.products import INPUTS
-from jq.language.perplexity import log_softmax
+from jq.language.sampling import logprobs
 
 DRAWS, BLOCK = 16, 32
 
@@ -50,7 +50,7 @@ PROMPTS = (
 
 def divergence(logits: np.ndarray, other: np.ndarray) -> float:
     """Mean KL of rows of logits from those of another."""
-    p, q = log_softmax(logits), log_softmax(other)
+    p, q = logprobs(logits), logprobs(other)
     return float((np.exp(p) * (p - q)).sum(-1).mean())
 
 

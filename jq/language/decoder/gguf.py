@@ -272,6 +272,3 @@ def file_names(config: Config) -> dict[str, str]:
         for e in range(config.experts) if "*" in ours else (0,):
             found[ours.replace("*", str(e))] = theirs
     return found
-
-
-__all__ = ["read_gguf"]

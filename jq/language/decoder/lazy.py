@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 
 class _Lazy:
@@ -14,4 +14,10 @@ class _Lazy:
         return getattr(importlib.import_module(self._name), name)
 
 
-jax, jnp = _Lazy("jax"), _Lazy("jax.numpy")
+if TYPE_CHECKING:
+    import jax as jax
+    import jax.numpy as jnp
+else:
+    jax, jnp = _Lazy("jax"), _Lazy("jax.numpy")
+
+__all__ = ["jax", "jnp"]

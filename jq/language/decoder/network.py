@@ -22,16 +22,7 @@ from jq.language.decoder.config import Config
 from jq.language.decoder.feed_forward import GATES, feed_forward
 from jq.language.decoder.mixers import Mixer
 from jq.language.decoder.mixers._base import rows_of
-from jq.language.decoder.products import (
-    Place,
-    State,
-    behind,
-    capped,
-    cut,
-    dense,
-    f32,
-    normed,
-)
+from jq.language.decoder.products import Place, State, behind, capped, cut, dense, f32, normed
 
 
 def step(

@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jq.language.decoder.config import Config
-
-if TYPE_CHECKING:
-    import jax
-    import jax.numpy as jnp
-else:
-    from jq.language.decoder.lazy import jax, jnp
+from jq.language.decoder.lazy import jax, jnp
 
 # While it is a function, every product multiplies what it gives for the weight, what it would be
 # multiplied by, and the product's name.

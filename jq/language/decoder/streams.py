@@ -5,16 +5,13 @@ product of low rank (LAuReL; Menghani et al. 2024).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import jax
+import jax.numpy as jnp
 
 from jq.language.decoder.config import Config
 from jq.language.decoder.products import dense, normed
-
-if TYPE_CHECKING:
-    import jax
-    import jax.numpy as jnp
-else:
-    from jq.language.decoder.lazy import jax, jnp
 
 _LEAST = 1e-5  # of the mean square of a stream
 

@@ -73,6 +73,3 @@ def _number(values: Mapping[str, Any], key: str, default: int) -> int:
 
 def _wrong(reason: str) -> UserError:
     return UserError(f"the config describes no known model: {reason}")
-
-
-__all__ = ["windows"]

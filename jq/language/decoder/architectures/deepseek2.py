@@ -70,12 +70,12 @@ _DEEPSEEK = Architecture(
     | {
         "attention_scale": Key(
             lambda get: _scaled(
-                _HEAD[0](get),  # type: ignore[operator]
+                _HEAD.read(0, get),
                 0.1 * get("mscale_all_dim", 0.0),
                 get("factor", 1.0),
             ),
             lambda get: _scaled(
-                _HEAD[1](get),  # type: ignore[operator]
+                _HEAD.read(1, get),
                 get("rope.scaling.yarn_log_multiplier", 0.0),
                 get("rope.scaling.factor", 1.0),
             ),

@@ -1,5 +1,8 @@
 """Falcon H1: state-space layers and attention side by side, with a factor for each product."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from jq.language.decoder.architectures._base import (
@@ -12,7 +15,7 @@ from jq.language.decoder.architectures._base import (
 from jq.language.decoder.architectures.granite_hybrid import GGUF_MAMBA, MAMBA, SIZES
 
 
-def _scales(get):  # type: ignore[no-untyped-def]
+def _scales(get: Callable[..., Any]) -> dict[str, Any]:
     """Products are linear: what comes in or goes out multiplied is the result multiplied. GGUF
     files hold weights that were."""
     within, ssm = get("attention_in_multiplier", 1.0), get("ssm_multipliers", [1.0] * 5)

@@ -16,22 +16,15 @@ _STACKS = {
     "layers/{i}/mlp/experts/*/down/weight": "model.layers.{i}.mlp.experts.down_proj",
     "layers/{i}/mlp/experts/*/down/bias": "model.layers.{i}.mlp.experts.down_proj_bias",
 }
-_NAMES = (
-    hugging_face(
-        "mlp/router=mlp.router",
-    )
-    | _STACKS
-)
 Architecture(
     "gpt-oss",
     ("gpt_oss",),
     activation="swiglu_oai",
     gguf=without(GGUF, "attention/norm_after")
-    | gguf(
-        "attention/sinks=attn_sinks mlp/norm=post_attention_norm",
-    ),
+    | gguf("attention/sinks=attn_sinks mlp/norm=post_attention_norm"),
     hugging_face=HUGGING_FACE
-    | _NAMES
+    | _STACKS
+    | hugging_face("mlp/router=mlp.router")
     | {"layers/{i}/attention/sinks/weight": "model.layers.{i}.self_attn.sinks"},
     swapped=tuple(name for name in _STACKS if name.endswith("weight")),
     own={"sinks": True},

@@ -18,9 +18,7 @@ Architecture(
     gguf=without(GGUF, "mlp/norm", "mlp/gate"),
     hugging_face=without(HUGGING_FACE, "mlp/norm", "mlp/gate")
     | _FINAL
-    | hugging_face(
-        "attention/output=self_attn.dense mlp/up=mlp.fc1 mlp/down=mlp.fc2",
-    ),
+    | hugging_face("attention/output=self_attn.dense mlp/up=mlp.fc1 mlp/down=mlp.fc2"),
     norm="layer",
     epsilon=LAYER,
     parallel=True,
@@ -41,9 +39,7 @@ Architecture(
     activation="gelu_tanh",
     gguf=without(GGUF, "mlp/gate"),
     hugging_face=without(HUGGING_FACE, "mlp/gate")
-    | hugging_face(
-        "mlp/up=mlp.c_fc mlp/down=mlp.c_proj",
-    ),
+    | hugging_face("mlp/up=mlp.c_fc mlp/down=mlp.c_proj"),
     norm="layer",
     epsilon=Key("norm_epsilon", "attention.layer_norm_epsilon", 1e-5),
     own={"gated": False},

@@ -1,12 +1,7 @@
 """Llama 4: chunks in three of four layers, and in the fourth queries that grow with the position
 and do not turn; experts, in some layers, of which a token takes one, and one that all take."""
 
-from jq.language.decoder.architectures._base import (
-    HUGGING_FACE,
-    Architecture,
-    Key,
-    hugging_face,
-)
+from jq.language.decoder.architectures._base import HUGGING_FACE, Architecture, Key, hugging_face
 
 _STACKS = {
     "layers/{i}/mlp/experts/*/gate_up/weight": "model.layers.{i}.feed_forward.experts.gate_up_proj",

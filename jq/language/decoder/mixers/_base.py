@@ -5,17 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from jq.base.errors import InternalError, UserError
 from jq.language.decoder.config import Config
+from jq.language.decoder.lazy import jax, jnp
 from jq.language.decoder.products import Place, State, cut, f32
-
-if TYPE_CHECKING:
-    import jax
-    import jax.numpy as jnp
-else:
-    from jq.language.decoder.lazy import jax, jnp
 
 Shape = tuple[int, ...]
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jq.language.decoder.config import Config
+from jq.language.decoder.lazy import jax, jnp
 from jq.language.decoder.mixers._base import Mixer, Shape, convolved
 from jq.language.decoder.products import Place, State, dense
-
-if TYPE_CHECKING:
-    import jax
-    import jax.numpy as jnp
-else:
-    from jq.language.decoder.lazy import jax, jnp
 
 
 def convolution(

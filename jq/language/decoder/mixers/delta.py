@@ -9,17 +9,12 @@ coefficients, which is inverted by halves.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jq.language.decoder.config import Config
+from jq.language.decoder.lazy import jax, jnp
 from jq.language.decoder.mixers._base import Mixer, Shape, begun, convolved, grouped, present, rates
 from jq.language.decoder.products import Place, State, dense, f32, unit
-
-if TYPE_CHECKING:
-    import jax
-    import jax.numpy as jnp
-else:
-    from jq.language.decoder.lazy import jax, jnp
 
 _EPSILON = 1e-6  # of the length of queries and keys
 

@@ -6,18 +6,13 @@ Keys are never made: a query is taken to the short vectors' space, and so is wha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jq.language.decoder.config import Config
+from jq.language.decoder.lazy import jax, jnp
 from jq.language.decoder.mixers._base import Mixer, Shape, updated
 from jq.language.decoder.mixers.attention import rotate, visible
 from jq.language.decoder.products import Place, State, dense, f32, unit
-
-if TYPE_CHECKING:
-    import jax
-    import jax.numpy as jnp
-else:
-    from jq.language.decoder.lazy import jax, jnp
 
 
 def latent(

@@ -8,17 +8,12 @@ Tokens of one call are taken together, each by those before it in a triangle of 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jq.language.decoder.config import Config
+from jq.language.decoder.lazy import jax, jnp
 from jq.language.decoder.mixers._base import Mixer, Shape, begun, convolved, grouped, present, rates
 from jq.language.decoder.products import Place, State, dense, f32, unit
-
-if TYPE_CHECKING:
-    import jax
-    import jax.numpy as jnp
-else:
-    from jq.language.decoder.lazy import jax, jnp
 
 
 def mamba(
