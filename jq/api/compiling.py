@@ -141,16 +141,13 @@ def compare(
 ) -> Comparison:
     """Error of a compiled model (or of one compiled now) against the float model.
 
+    The arguments that are not listed are those of `jq.compile`.
+
     Args:
         model: see `jq.trace`.
         compiled: what `jq.compile` or `jq.load` gave, or the folder of an artifact; by default the
             model is compiled.
         data: batches to compare on; by default the model's evaluation set, else its example.
-        pipeline: see `jq.compile`.
-        target: see `jq.compile`.
-        calibration: see `jq.compile`.
-        settings: see `jq.compile`.
-        rules: see `jq.compile`.
         metric: a name in `jaxq list metrics`, a function `f(outputs, labels)` (see
             `jq.driver.comparison.metrics`), `"file.py:name"` of one, or several of these. By
             default the model's own, or accuracy and agreement where there are labels.
@@ -158,10 +155,7 @@ def compare(
         layers: also the error of every contraction's result (`jq.driver.comparison.layers`). For an
             artifact that was loaded its plan is made again, with its settings, on the model's
             calibration data.
-        iree_flags: see `jq.compile`.
-        allow_dynamic: see `jq.compile`.
         workers: who runs both models, see `jq.artifact.jobs.as_workers`; the figures are the same.
-        progress: see `jq.compile`.
 
     Returns:
         A `Comparison`, which prints as tables. `outputs` has for each output `sqnr_db` (signal over

@@ -37,18 +37,17 @@ def calibrate(
 ) -> Ranges:
     """Observes the activations of the float model on data, and gives the range of each.
 
+    The arguments that are not listed are those of `jq.compile`.
+
     Args:
         model: see `jq.trace`.
         data: batches (tuples of inputs), or a `.npz` file of samples; by default those of the
             model.
-        pipeline: see `jq.compile`.
-        target: see `jq.compile`.
         settings: see `jq.compile`; `calibration.method` says how a range follows from the values
             that were seen.
         shard: `"2/4"` observes the second of four parts of the data alone; `Ranges.merge` puts the
             parts together.
         workers: who observes, see `jq.artifact.jobs.as_workers`; the ranges are the same.
-        progress: see `jq.compile`.
 
     Raises:
         UserError: there are no data, or their shapes or types are not those of the model.
@@ -81,17 +80,10 @@ def plan(
 ) -> QuantPlan:
     """Decides what is quantized and how, without computing anything else.
 
+    The arguments that are not listed are those of `jq.compile`.
+
     Args:
         model: see `jq.trace`.
-        pipeline: see `jq.compile`.
-        target: see `jq.compile`.
-        calibration: see `jq.compile`.
-        ranges: see `jq.compile`.
-        settings: see `jq.compile`.
-        rules: see `jq.compile`.
-        allow_dynamic: see `jq.compile`.
-        strict_encodings: see `jq.compile`.
-        progress: see `jq.compile`.
 
     Returns:
         A `QuantPlan`, which prints as a table: a row for each op with its decision, the formats
@@ -134,21 +126,13 @@ def explain(
     """Shows the plan as `jaxq explain` does: also the kernel of each op, or why it has none, and
     where integers become floats again.
 
-    Recovery passes are left out: they take time, and
-    change values alone. A program that the pipeline refuses has its plan all the same, and
-    `refused` says why.
+    Recovery passes are left out: they take time, and change values alone. A program that the
+    pipeline refuses has its plan all the same, and `refused` says why.
+
+    The arguments that are not listed are those of `jq.compile`.
 
     Args:
         model: see `jq.trace`.
-        pipeline: see `jq.compile`.
-        target: see `jq.compile`.
-        calibration: see `jq.compile`.
-        ranges: see `jq.compile`.
-        settings: see `jq.compile`.
-        rules: see `jq.compile`.
-        allow_dynamic: see `jq.compile`.
-        strict_encodings: see `jq.compile`.
-        progress: see `jq.compile`.
 
     Returns:
         A dictionary that prints as a table: `ops`, `dequantized`, `unused_rules`, `refused` if
@@ -197,15 +181,10 @@ def rewrite(
 ) -> Mapping[str, Program]:
     """Gives the program at every level, without compiling it.
 
+    The arguments that are not listed are those of `jq.compile`.
+
     Args:
         model: see `jq.trace`.
-        pipeline: see `jq.compile`.
-        target: see `jq.compile`.
-        calibration: see `jq.compile`.
-        ranges: see `jq.compile`.
-        settings: see `jq.compile`.
-        rules: see `jq.compile`.
-        allow_dynamic: see `jq.compile`.
 
     Returns:
         A mapping from `float`, `qdq`, `integer` and `target` to a `Program`: a StableHLO module

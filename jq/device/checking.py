@@ -34,12 +34,11 @@ def check(
 ) -> Check:
     """The ops of a model that a device cannot run as the pipeline asks.
 
+    The arguments that are not listed are those of `jq.compile`.
+
     Args:
         model: see `jq.trace`; its weights and shapes are read, no data is.
-        target: see `jq.compile`.
         pipeline: default is the first that the device accepts.
-        settings: see `jq.compile`.
-        rules: see `jq.compile`.
 
     Returns:
         `{"target", "pipeline", "ops": N, "refused": [{"name", "op", "shape", "reason", "help"}]}`,

@@ -60,6 +60,8 @@ def export(
 ) -> Export:
     """Writes a model's integer program in a form that NPU compilers and other runtimes read.
 
+    The arguments that are not listed are those of `jq.compile`.
+
     Args:
         model: see `jq.trace`, or what `jq.compile` gave.
         path: the file; its suffix says which form, unless `form` does.
@@ -70,13 +72,6 @@ def export(
             ends of the types, and count the elements that have the bits of our integer program.
         pipeline: default `int8-static-integer-only`.
         target: default is one that rounds as the form's own reference does.
-        calibration: see `jq.compile`.
-        ranges: see `jq.compile`.
-        settings: see `jq.compile`.
-        rules: see `jq.compile`.
-        allow_dynamic: see `jq.compile`.
-        strict_encodings: see `jq.compile`.
-        progress: see `jq.compile`.
 
     Returns:
         A dictionary that prints as a table: `path`, `form`, `operators` (how many of each kind),

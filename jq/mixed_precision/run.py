@@ -60,29 +60,25 @@ def search(
 ) -> SearchResult:
     """Chooses a format for every layer: the cheapest that holds a budget, proved on the result.
 
+    The arguments that are not listed are those of `jq.compile`.
+
     Args:
         model: see `jq.trace`.
         budget: one or several, see `jq.mixed_precision.budget`. Of resources alone: the most exact
             choice within them.
         pipeline: the base: its passes run, its own formats are a candidate.
-        target: see `jq.compile`.
         candidates: see `jq.mixed_precision.choice.candidates`.
         data: see `jq.compare`; the budgets are held on it.
         metric: see `jq.compare`.
         labels: see `jq.compare`.
-        calibration: see `jq.compile`.
-        settings: see `jq.compile`.
-        rules: see `jq.compile`.
         cost: what to save: `size`, `work`, `latency` or a sum of these shares; `size+work` by
             default, or the resource that there is a budget for.
         samples: calls that the sensitivity of each layer is measured on.
         state: a file to keep measurements in, by default in the user's cache directory.
-        iree_flags: see `jq.compile`.
         workers: who quantizes weights for each candidate and measures errors: this process, more
             of them, or a cluster (see `jq.artifact.jobs.as_workers`). The result is the same.
             Latency is measured here, one at a time; that of a target with a table `[hardware]` is
             estimated (`jq.estimate`), as a share of what the base pipeline takes.
-        progress: see `jq.compile`.
 
     Raises:
         UserError: among others when a budget cannot be met; it says what can be reached.
