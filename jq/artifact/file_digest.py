@@ -5,17 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from jq.base.errors import UserError
-from jq.base.system.files import sha256
-
-if TYPE_CHECKING:  # a process that generates text does not load it
-    pass
 from jq.artifact.keys import digest
 from jq.artifact.store import Cache
+from jq.base.errors import UserError
+from jq.base.system.files import sha256
 
 _TICK = 2.0  # seconds, of the coarsest clock that a file system tells the time of a change by
 

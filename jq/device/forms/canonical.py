@@ -10,7 +10,8 @@ around them; parameters become one number a channel. Every writer reads this and
 | `transposed` | x NHWC, filter OHWI | `stride`, `out_padding` |
 | `matmul` | a [B, M, K], b [B, K, N] | |
 | `max_pool`, `sum_pool` | x NHWC | `window`, `stride`, `padding` |
-| `sum`, `max`, `min` | x | `axis` (kept, of size 1) |
+| `sum` | x | `axes` (kept, of size 1) |
+| `max`, `min` | x | `axis` (kept, of size 1) |
 | `transpose` | x | `permutation` |
 | `reshape` | x | |
 | `pad` | x | `padding`, `value` |
@@ -361,7 +362,7 @@ class _Builder:
         self._onto(node, made, [order.index(a) for a in range(rank)])
 
     def _reduced(self, node: Node) -> None:
-        """Along one axis after the other; all sums but the last are only sums."""
+        """Sums along all axes at once; extremes along one after the other."""
         axes, x = list(integers(Attributes(node.attributes), "dimensions")), node.inputs[0]
         kind = {"sum": "sum", "reduce_maximum": "max", "reduce_minimum": "min"}[node.kind]
         numbers = {k: _flat(v, node) for k, v in node.numbers.items()}

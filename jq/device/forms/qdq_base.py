@@ -10,6 +10,7 @@ import numpy as np
 from jq.base.errors import UserError
 from jq.device.forms.canonical import Simple
 from jq.device.forms.onnx_graph import Graph
+from jq.device.forms.table import method_of
 from jq.device.network import Tensor
 from jq.formats.requantize import Rescaling
 
@@ -43,13 +44,7 @@ class Writer:
 
     def step(self, step: Simple) -> None:
         self.graph.layer = step.name
-        write = getattr(self, f"_{step.kind}", None)
-        if write is None:
-            raise UserError(
-                f"{step.kind.replace('_', ' ')} has no form in ONNX with Q/DQ",
-                op=step.name,
-                hint="cut the model there, or export to another form",
-            )
+        write = method_of(self, step, "ONNX with Q/DQ")
         if "behind" in step.numbers and step.numbers["behind"].any():
             raise UserError("a bias that no accumulator holds has no Q/DQ form", op=step.name)
         write(step)

@@ -7,11 +7,11 @@ and `run(data, inputs) -> outputs`, the form's own reference on arrays of codes 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Literal, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 
@@ -80,3 +80,17 @@ def form_of(path: Path, name: str | None) -> Form:
         f"{path.name}: no form has this suffix",
         hint=f"{known(path.suffix, suffixes)}, or give --to (form=...)",
     )
+
+
+def method_of(writer: object, step: Simple, form: str) -> Callable[[Simple], None]:
+    """The method of a writer that has the name of the step's kind, after an underscore."""
+    method: Any = getattr(writer, f"_{step.kind}", None)
+    if method is None:
+        raise no_form(step.kind.replace("_", " "), form, step.name)
+    return cast("Callable[[Simple], None]", method)
+
+
+def no_form(what: str, form: str, op: str) -> UserError:
+    """The error for a step that a form cannot hold."""
+    hint = "cut the model there, or export to another form"
+    return UserError(f"{what} has no form in {form}", op=op, hint=hint)

@@ -10,9 +10,12 @@ import numpy as np
 
 from jq.base.errors import UserError
 from jq.device.forms.canonical import Simple
+from jq.device.forms.table import method_of, no_form
 from jq.device.forms.tflite.schema import OPERATORS, RELU, TYPES
 from jq.device.network import Tensor
 from jq.formats.requantize import Rescaling
+
+_HERE = "TFLite with the same bits"
 
 
 class Builder:
@@ -33,9 +36,7 @@ class Builder:
 
     def step(self, step: Simple) -> None:
         self.name = step.name
-        write = getattr(self, f"_{step.kind}", None)
-        if write is None:
-            raise self.lacking(step.kind.replace("_", " "))
+        write = method_of(self, step, _HERE)
         types = {t.dtype for t in (*step.inputs, step.output)}
         if step.kind not in ("quantize", "dequantize") and types not in ({"int8"}, {"float32"}):
             raise self.lacking(f"{step.kind.replace('_', ' ')} of {', '.join(sorted(types))}")
@@ -43,11 +44,7 @@ class Builder:
 
     def lacking(self, what: str) -> UserError:
         """The message that TFLite has no such thing."""
-        return UserError(
-            f"{what} has no form in TFLite with the same bits",
-            op=self.name,
-            hint="cut the model there, or export to another form",
-        )
+        return no_form(what, _HERE, self.name)
 
     # Tensors and operators
 

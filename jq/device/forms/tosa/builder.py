@@ -27,7 +27,6 @@ class Builder:
         self.shapes: list[dict[str, Any]] = []
         self.constants: dict[Any, str] = {}
         self.sums: dict[Any, str] = {}  # of products that several rescales read
-        self.name = ""  # of the layer that is written
         self.names: set[str] = set()
         self.name = ""  # of the layer that is written, for messages
 

@@ -14,6 +14,7 @@ import numpy as np
 from jq.base.errors import UserError
 from jq.device.forms.canonical import Simple
 from jq.device.forms.tosa.builder import Builder
+from jq.device.forms.tosa.schema import PROPAGATE
 from jq.device.network import Tensor
 from jq.formats.integer_functions import exponential_bits, exponentials, tabulated
 from jq.formats.numpy_ops import NUMPY
@@ -61,7 +62,7 @@ def gather_rows(b: Builder, step: Simple) -> None:
     flat = b.op("RESHAPE", [b.of(index), b.shape([1, count])], ([1, count], "int32"))
     for kind, end in (("MAXIMUM", 0), ("MINIMUM", n - 1)):
         limit = b.constant([end], "int32", [1, 1])
-        flat = b.op(kind, [flat, limit], ([1, count], "int32"), nan_mode=1)
+        flat = b.op(kind, [flat, limit], ([1, count], "int32"), nan_mode=PROPAGATE)
     flat_rows = (
         b.constant(rows.values, rows.dtype, [1, n, width])
         if rows.data is not None
@@ -82,7 +83,7 @@ def softmax(b: Builder, step: Simple) -> None:
     along, shape = int(axis), x.shape
     row = [1 if i == along else n for i, n in enumerate(shape)]
     k, codes = exponential_bits(shape[along]), 1 << np.iinfo(x.dtype).bits
-    largest = b.op("REDUCE_MAX", [b.of(x)], (row, x.dtype), axis=along, nan_mode=1)
+    largest = b.op("REDUCE_MAX", [b.of(x)], (row, x.dtype), axis=along, nan_mode=PROPAGATE)
     top = b.wide(Tensor(largest, tuple(row), x.dtype, x.scale, x.zero_point))
     below = b.op("SUB", [top, b.wide(x)], (shape, "int32"))
     powers = exponentials(NUMPY, np.arange(codes, dtype=np.int64), unit, shape[along])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partialmethod
 from typing import Any
 
 import numpy as np
 
 from jq.base.errors import UserError
 from jq.device.forms.canonical import Simple
+from jq.device.forms.table import method_of
 from jq.device.forms.tosa import functions
 from jq.device.forms.tosa.builder import Builder
 from jq.device.forms.tosa.schema import PROPAGATE, TYPES
@@ -20,22 +22,9 @@ class Writer(Builder):
 
     def step(self, step: Simple) -> None:
         self.name = step.name
-        write = getattr(self, f"_{step.kind}", None)
-        if write is None:
-            raise UserError(
-                f"{step.kind.replace('_', ' ')} has no form in TOSA's integer profile",
-                op=step.name,
-                hint="cut the model there, or export to another form",
-            )
-        write(step)
+        method_of(self, step, "TOSA's integer profile")(step)
 
     # Products
-
-    def _conv2d(self, step: Simple) -> None:
-        self._window("CONV2D", step)
-
-    def _depthwise(self, step: Simple) -> None:
-        self._window("DEPTHWISE_CONV2D", step)
 
     def _window(self, kind: str, step: Simple) -> None:
         x, w = step.inputs
@@ -60,6 +49,9 @@ class Writer(Builder):
             "acc_type": TYPES["int32"],
         }
         self._products(kind, step, x, w, attributes)
+
+    _conv2d = partialmethod(_window, "CONV2D")
+    _depthwise = partialmethod(_window, "DEPTHWISE_CONV2D")
 
     def _exact(
         self, step: Simple, x: Tensor, axes: list[Any]
@@ -134,12 +126,6 @@ class Writer(Builder):
         bits = int(step.numbers["bits"].reshape(()))
         self.end(self.wide(step.inputs[0], bits), step, step.output.shape)
 
-    def _add(self, step: Simple) -> None:
-        self._sum_of_two("ADD", step)
-
-    def _subtract(self, step: Simple) -> None:
-        self._sum_of_two("SUB", step)
-
     def _sum_of_two(self, kind: str, step: Simple) -> None:
         bits, unit = (float(step.numbers[k].reshape(())) for k in ("bits", "unit"))
         terms = []
@@ -151,6 +137,9 @@ class Writer(Builder):
         shape = step.output.shape
         self.end(self.op(kind, terms, (shape, "int32")), step, shape)
 
+    _add = partialmethod(_sum_of_two, "ADD")
+    _subtract = partialmethod(_sum_of_two, "SUB")
+
     def _multiply(self, step: Simple) -> None:
         bits, shape = int(step.numbers["bits"].reshape(())), step.output.shape
         if bits < 0:
@@ -161,20 +150,17 @@ class Writer(Builder):
             total = self.rescale(total, "int32", shape, np.array([2.0**bits]), (shape, "int32"))
         self.end(total, step, shape)
 
-    def _table(self, step: Simple) -> None:
-        functions.table(self, step)
+    _table, _softmax, _gather_rows = functions.table, functions.softmax, functions.gather_rows
 
-    def _softmax(self, step: Simple) -> None:
-        functions.softmax(self, step)
+    def _extreme(self, kind: str, step: Simple) -> None:
+        """The extreme of two tensors, or along an axis of one."""
+        given = {**step.attributes, "nan_mode": PROPAGATE}
+        self.op(kind, [*map(self.of, step.inputs)], step.output, **given)
 
-    def _gather_rows(self, step: Simple) -> None:
-        functions.gather_rows(self, step)
-
-    def _maximum(self, step: Simple) -> None:
-        self.op("MAXIMUM", [*map(self.of, step.inputs)], step.output, nan_mode=PROPAGATE)
-
-    def _minimum(self, step: Simple) -> None:
-        self.op("MINIMUM", [*map(self.of, step.inputs)], step.output, nan_mode=PROPAGATE)
+    _maximum = partialmethod(_extreme, "MAXIMUM")
+    _minimum = partialmethod(_extreme, "MINIMUM")
+    _max = partialmethod(_extreme, "REDUCE_MAX")
+    _min = partialmethod(_extreme, "REDUCE_MIN")
 
     # Sums and extremes
 
@@ -213,14 +199,6 @@ class Writer(Builder):
             pad=[v for pair in padding for v in pair],
             nan_mode=PROPAGATE,
         )
-
-    def _max(self, step: Simple) -> None:
-        axis = step.attributes["axis"]
-        self.op("REDUCE_MAX", [self.of(step.inputs[0])], step.output, axis=axis, nan_mode=PROPAGATE)
-
-    def _min(self, step: Simple) -> None:
-        axis = step.attributes["axis"]
-        self.op("REDUCE_MIN", [self.of(step.inputs[0])], step.output, axis=axis, nan_mode=PROPAGATE)
 
     # Moves
 
