@@ -1,7 +1,7 @@
 """Traps under flags of IREE's compiler: which defects a flag makes go away, and what it costs.
 
     scripts/check.py flags                                   # all of FLAGS, one after the other
-    scripts/check.py flags --flag=--iree-opt-level=O1 --networks=false
+    scripts/check.py flags --flag=--iree-opt-level=O1 --no-networks
 
 For each flag it prints a row: the workarounds all of whose traps pass with it, and for the built-in
 networks the time of IREE's compiler and of a call, as ratios to those without the flag, taken in
