@@ -129,7 +129,7 @@ def _comment(name: str) -> str:
 
 def _row(spec: TensorSpec) -> str:
     if spec.dtype == "bool":
-        name, bits = "BOOL", 8
+        name, bits = "BOOL_8", 8
     else:
         dtype = np.dtype(spec.dtype) if hasattr(np, spec.dtype) else None
         if dtype is None or dtype.kind not in TYPES:
@@ -137,5 +137,4 @@ def _row(spec: TensorSpec) -> str:
         name, bits = f"{TYPES[dtype.kind]}_{8 * dtype.itemsize}", 8 * dtype.itemsize
     size = int(np.prod(spec.shape)) * bits // 8
     shape = ", ".join(map(str, spec.shape)) or "0"
-    name = f"{name}_{bits}" if name == "BOOL" else name
     return f"{{IREE_HAL_ELEMENT_TYPE_{name}, {size}, {len(spec.shape)}, {{{shape}}}}}"

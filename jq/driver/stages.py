@@ -19,7 +19,7 @@ from jq.base.errors import CompilerError, UserError
 from jq.base.progress import Stages
 from jq.driver.audit.op_table import op_table
 from jq.driver.compiled import CompiledModel
-from jq.driver.job import Job
+from jq.driver.job import NO_DATA, Job
 from jq.ir import Program
 from jq.ir.decisions import SMOOTHING, facts_of
 from jq.ir.ops.work import work_of
@@ -46,7 +46,7 @@ def calibrate_job(
     if not job.data:
         other = ", or use int8-dynamic" if job.target.device.dynamic else ""
         raise UserError(
-            "static activations need calibration data and there is none",
+            NO_DATA,
             hint="give --calibration FILE.npz (calibration=...; `jaxq calibrate` has --data)"
             + other,
         )

@@ -51,16 +51,16 @@ def op_table(plan: QuantPlan, levels: Mapping[Level, Program]) -> list[dict[str,
     integer = levels.get("integer")
     decided = decisions(levels["target"]) if levels else {}
     types = {
-        name: (op.operation.name.removeprefix("stablehlo."), *_types(op))
+        name: _types(op)
         for op in (integer.walk() if integer else ())
         if (name := string_attr(op, NAME)) is not None and is_product(op)
     }
-    types |= {name: ("", *facts["types"]) for name, facts in decided.items() if "types" in facts}
+    types |= {name: facts["types"] for name, facts in decided.items() if "types" in facts}
     rows = []
     for op in plan.ops:
         row, facts = op.to_dict(), decided.get(op.name, {})
         weight = next((p.weight for p in op.operands.values() if p.weight), None)
-        _, lhs, rhs, acc = types.get(op.name, ("", None, None, None))
+        lhs, rhs, acc = types.get(op.name, (None, None, None))
         row |= {"weight": weight, "lhs": lhs, "rhs": rhs, "acc": acc}
         row |= {"kernel": facts.get("kernel"), "no_kernel": facts.get("no_kernel", "")}
         row |= {"merged_from": list(facts.get("merged", ()))}
@@ -69,5 +69,6 @@ def op_table(plan: QuantPlan, levels: Mapping[Level, Program]) -> list[dict[str,
 
 
 def _types(op: Op) -> tuple[str, str, str]:
-    lhs, rhs, acc = op.operands[0], op.operands[1], op.results[0]
-    return tuple(dtype_name(dtype_of(v)) for v in (lhs, rhs, acc))  # type: ignore[return-value]
+    values = op.operands[0], op.operands[1], op.results[0]
+    lhs, rhs, acc = (dtype_name(dtype_of(v)) for v in values)
+    return lhs, rhs, acc

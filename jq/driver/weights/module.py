@@ -78,7 +78,7 @@ class _Module:
         if len(weights) == len(found) > 1:
             raise _Skip("both operands are constant")
         for value, use in weights:
-            if use.stored and match(value, DEQUANTIZE).tensor in self.parts:  # type: ignore[union-attr]
+            if (marker := match(value, DEQUANTIZE)) and marker.tensor in self.parts:
                 continue  # a second use of what was quantized a moment ago
             self._store(value, use, label)
 
