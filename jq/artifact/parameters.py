@@ -196,9 +196,7 @@ def read_checked(path: Path, size: int, digest: str) -> mmap.mmap:
         if whole and hashlib.sha256(memoryview(memory)[:size]).hexdigest() == digest:
             return memory
     raise UserError(
-        "the file changed since the artifact was loaded",
-        location=str(path),
-        hint="load it again",
+        "the file changed since the artifact was loaded", location=str(path), hint="load it again"
     )
 
 

@@ -159,12 +159,7 @@ def _write(work: Path, artifact: _ArtifactLike, stablehlo_version: str | None) -
         for path in sorted(work.iterdir())
     }
     whole = artifact.manifest.model_copy(
-        update={
-            "files": files,
-            "parameters": stored,
-            "programs": programs,
-            "cpu": programs[0].cpu,
-        }
+        update={"files": files, "parameters": stored, "programs": programs, "cpu": programs[0].cpu}
     )
     (work / MANIFEST).write_text(whole.model_dump_json(indent=1) + "\n", encoding="utf-8")
 

@@ -65,8 +65,7 @@ def version(wanted: bool) -> None:
 def root(
     context: typer.Context,
     _version: Annotated[
-        bool,
-        typer.Option("--version", help="Print the version.", is_eager=True, callback=version),
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=version)
     ] = False,
 ) -> None:
     if context.invoked_subcommand is None:

@@ -27,12 +27,10 @@ def bench_artifact(
     out: Output,
     artifact: options.Artifact,
     against: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR2", help="Another artifact, in turns with the first."),
+        Path | None, typer.Option(metavar="DIR2", help="Another artifact, in turns with the first.")
     ] = None,
     inputs: Annotated[
-        Path | None,
-        typer.Option(metavar="IN.npz", help="Inputs; random values by default."),
+        Path | None, typer.Option(metavar="IN.npz", help="Inputs; random values by default.")
     ] = None,
     threads: options.Threads = 1,
     seconds: Annotated[

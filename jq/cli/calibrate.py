@@ -36,8 +36,7 @@ def calibrate(
         Path, typer.Option("-o", "--output", metavar="RANGES.json", help="Where they go.")
     ],
     data: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.npz", help="Samples; the model's own by default."),
+        Path | None, typer.Option(metavar="FILE.npz", help="Samples; the model's own by default.")
     ] = None,
     settings: options.Settings = None,
     sizes: options.Sizes = None,

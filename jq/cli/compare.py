@@ -82,10 +82,7 @@ def compare(
     threads: Annotated[
         int | None,
         typer.Option(
-            min=1,
-            max=MOST_THREADS,
-            metavar="N",
-            help="Of a language model: worker threads.",
+            min=1, max=MOST_THREADS, metavar="N", help="Of a language model: worker threads."
         ),
     ] = None,
     jobs: options.Jobs = 1,

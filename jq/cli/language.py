@@ -49,10 +49,7 @@ def refuse_other_options(given: Mapping[str, object], taken: str = OPTIONS) -> N
     """Raises `UserError` for the first option that a language model does not have."""
     for name, value in given.items():
         if value:
-            raise UserError(
-                f"--{name} is not for language models",
-                hint=f"they take {taken}",
-            )
+            raise UserError(f"--{name} is not for language models", hint=f"they take {taken}")
 
 
 def refuse_language_options(given: Mapping[str, object]) -> None:

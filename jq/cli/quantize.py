@@ -22,8 +22,7 @@ def quantize(
     source: Annotated[Path, typer.Argument(metavar="IN.gguf|FOLDER", show_default=False)],
     target: Annotated[Path, typer.Argument(metavar="OUT.gguf|FOLDER", show_default=False)],
     kind: Annotated[
-        str,
-        typer.Option("--type", metavar="TYPE", help="q4_k, q8_0, ...; of a folder int4, int8."),
+        str, typer.Option("--type", metavar="TYPE", help="q4_k, q8_0, ...; of a folder int4, int8.")
     ],
     importance: Annotated[
         list[Path] | None,

@@ -31,8 +31,7 @@ def search(
         ),
     ],
     output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="FILE.toml", help="The pipeline file."),
+        Path | None, typer.Option("-o", "--output", metavar="FILE.toml", help="The pipeline file.")
     ] = None,
     candidates: Annotated[
         list[str] | None,

@@ -123,10 +123,7 @@ class CompiledModel:
             self.check_processor()
             vmfb, parameters = self._content()
             self._executable = Executable.load(
-                vmfb,
-                parameters,
-                threads=self.threads or 1,
-                dtypes=[o.dtype for o in self.outputs],
+                vmfb, parameters, threads=self.threads or 1, dtypes=[o.dtype for o in self.outputs]
             )
         return self._executable
 

@@ -20,13 +20,7 @@ from jq.driver.request import Request
 from jq.frontends.source import AnyModel, Calls, Data, LazyCalls, Source, trace
 from jq.ir import Program
 from jq.passes.base import PassContext, Report, unheard
-from jq.passes.pipeline import (
-    Pipeline,
-    for_target,
-    make_plan,
-    prepare,
-    without_ranges,
-)
+from jq.passes.pipeline import Pipeline, for_target, make_plan, prepare, without_ranges
 from jq.planning.calibration.ranges import Ranges
 from jq.planning.decisions import QuantPlan
 from jq.target.target import Target, is_ours

@@ -23,10 +23,7 @@ CALLS = 8  # of a job
 
 
 def sensitivities(
-    work: Choices,
-    state: State,
-    progress: Progress,
-    workers: Workers = HERE,
+    work: Choices, state: State, progress: Progress, workers: Workers = HERE
 ) -> list[list[float]]:
     """The error at the model's outputs when one group alone takes an option, for all of them."""
     groups = work.switch.groups
@@ -53,11 +50,7 @@ class Judge:
     """Figures of whole choices on the evaluation set; each choice is run once."""
 
     def __init__(
-        self,
-        evaluation: Evaluation,
-        work: Choices,
-        progress: Progress,
-        workers: Workers = HERE,
+        self, evaluation: Evaluation, work: Choices, progress: Progress, workers: Workers = HERE
     ) -> None:
         self.evaluation, self.progress, self.workers = evaluation, progress, workers
         self.work = work

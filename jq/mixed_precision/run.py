@@ -99,9 +99,7 @@ def search(
     where = as_workers(workers)
     stages, told = Stages.shown(progress), progress or silent
     request = Request(
-        *(pipeline, target, settings, rules, calibration),
-        iree_flags=iree_flags,
-        stages=stages,
+        *(pipeline, target, settings, rules, calibration), iree_flags=iree_flags, stages=stages
     )
     base = request.base
     if base.open:

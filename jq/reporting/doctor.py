@@ -60,7 +60,7 @@ class Defect:
     remedy: str
 
 
-# That of IREE are in docs/internals/iree.md; here is what users meet in JAX itself.
+# Those of IREE are in docs/internals/iree.md; here is what users meet in JAX itself.
 KNOWN = (
     Defect(
         "jaxlib",
@@ -87,9 +87,7 @@ class Check:
     reason: str = ""
 
 
-def examine(
-    progress: Progress = silent,
-) -> dict[str, Any]:
+def examine(progress: Progress = silent) -> dict[str, Any]:
     """Versions, CPU, drivers and the results of the self-test, as a document."""
     checks, same = [], dict[tuple[str, ...], Check]()  # by flags: what is compiled alike
     for name in data_names("targets"):

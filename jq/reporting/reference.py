@@ -1,8 +1,7 @@
 """Choices as rows: settings, devices, recovery, metrics, ops, passes.
 
-`jaxq list` prints these rows and the pages `docs/reference/settings.md` and
-`docs/internals/iree.md` hold them; both are
-generated from what validates a name, so that neither can be out of date.
+`jaxq list` prints these rows, and the pages `docs/reference/settings.md` and
+`docs/internals/iree.md` hold them: all are made from what validates a name.
 """
 
 from __future__ import annotations

@@ -6,9 +6,7 @@ import fnmatch
 import tomllib
 from typing import Any
 
-from pydantic import (
-    ValidationError,
-)
+from pydantic import ValidationError
 
 from jq.base.errors import UserError, known
 from jq.base.guard.patterns import check_pattern, matches_any

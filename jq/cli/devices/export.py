@@ -38,8 +38,7 @@ def export(
         str, typer.Option(metavar="int8|float", help="Inputs and outputs: codes, or floats.")
     ] = "int8",
     verify: Annotated[
-        bool,
-        typer.Option("--verify", help="Run it in the form's own reference and compare bits."),
+        bool, typer.Option("--verify", help="Run it in the form's own reference and compare bits.")
     ] = False,
     pipeline: Annotated[
         str | None,

@@ -114,9 +114,7 @@ def quantized(real: np.ndarray, out: Output) -> np.ndarray:
 
 
 def pair_scales(
-    scales: tuple[F32, F32],
-    tables: Callable[[F32, F32], list[np.ndarray]],
-    wanted: np.ndarray,
+    scales: tuple[F32, F32], tables: Callable[[F32, F32], list[np.ndarray]], wanted: np.ndarray
 ) -> tuple[tuple[F32, F32], int]:
     """Scales of two operands with which all arithmetics of a runtime give the wanted codes.
 

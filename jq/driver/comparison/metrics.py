@@ -28,13 +28,7 @@ Figures = dict[str, dict[str, float]]  # name -> {"float", "quantized"}
 Arrays = Sequence[np.ndarray]
 
 # Of outputs that are equal.
-ERRORS = {
-    "sqnr_db": np.inf,
-    "cosine": 1.0,
-    "cosine_min": 1.0,
-    "max_abs_error": 0.0,
-    "match": 1.0,
-}
+ERRORS = {"sqnr_db": np.inf, "cosine": 1.0, "cosine_min": 1.0, "max_abs_error": 0.0, "match": 1.0}
 ALIASES = {"sqnr": "sqnr_db", "top1": "top1_agreement", "retrieval": "retrieval_agreement"}
 
 

@@ -92,11 +92,7 @@ class WeightOptions:
         if count < self.threshold:
             raise FormatError(f"{count} elements, below the threshold of {self.threshold}")
         settings = TensorSettings.model_validate(
-            {
-                "format": self.dtype,
-                "granularity": self.granularity,
-                "block_size": self.block_size,
-            }
+            {"format": self.dtype, "granularity": self.granularity, "block_size": self.block_size}
         )
         block = weight_block(use, settings)
         if E8M0 in (self.scale_dtype, self._scale_type(dtype)) and self.granularity == "per-block":

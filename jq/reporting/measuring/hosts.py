@@ -135,9 +135,7 @@ def _asked(
         told = errors.read().decode(errors="replace").strip().splitlines()
     if answer is None:
         raise UserError(
-            f"no answer of one line in {seconds:g} s",
-            location=host,
-            hint="--timeout allows more",
+            f"no answer of one line in {seconds:g} s", location=host, hint="--timeout allows more"
         )
     if child.returncode == UNREACHABLE or not answer:
         reason = told[-1] if told else "it gave no answer"

@@ -94,10 +94,7 @@ def check_same_model(source: Source, compiled: CompiledModel, where: str | None 
 
 
 def _inside(
-    given: Evaluation,
-    compiled: CompiledModel,
-    calibration: Data,
-    progress: Progress | None,
+    given: Evaluation, compiled: CompiledModel, calibration: Data, progress: Progress | None
 ) -> Inside:
     levels, quant_plan = compiled.levels, compiled.plan
     if not levels or quant_plan is None:
@@ -159,10 +156,7 @@ def bench(
     paths = [artifact] if against is None else [artifact, against]
     jobs = [_bench_job(folder_of(path), inputs) for path in paths]
     figures = measure_jobs(
-        jobs,
-        threads=threads or 1,
-        seconds=seconds / len(jobs),
-        progress=progress or silent,
+        jobs, threads=threads or 1, seconds=seconds / len(jobs), progress=progress or silent
     )
     document = figures[0].to_dict()
     if against is not None:

@@ -6,13 +6,7 @@ from html import escape
 
 from jq.base.tables import size
 from jq.reporting.report.facts import Facts, Shape
-from jq.reporting.report.parts import (
-    cell,
-    facts_list,
-    histogram,
-    rebinned,
-    table,
-)
+from jq.reporting.report.parts import cell, facts_list, histogram, rebinned, table
 
 
 def outputs(facts: Facts) -> str:

@@ -13,13 +13,7 @@ from jq.driver.comparison.result import LayerError
 from jq.reporting.measuring.verdict import furthest, layer_verdict, noise_warning, outputs_verdict
 from jq.reporting.report.drawing import drawing, legend
 from jq.reporting.report.facts import Facts
-from jq.reporting.report.parts import (
-    bars,
-    cell,
-    number,
-    table,
-    tile,
-)
+from jq.reporting.report.parts import bars, cell, number, table, tile
 
 SPREAD = 15.0  # dB between the worst layer and the outputs, from where on no layer stands out
 PICK = (
@@ -164,10 +158,7 @@ def layers(facts: Facts) -> str:
             cell(layer.name, "name"),
             cell(layer.op),
             bars(*_shares(layer), most),
-            *map(
-                cell,
-                (layer.sqnr_db, layer.isolated_sqnr_db, layer.cosine, layer.max_abs_error),
-            ),
+            *map(cell, (layer.sqnr_db, layer.isolated_sqnr_db, layer.cosine, layer.max_abs_error)),
         )
         for layer in found
     )
