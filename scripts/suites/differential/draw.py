@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -88,8 +87,3 @@ def back(g: Graph, v: Value) -> Value:
         return v
     ties = g.splits and v.step < STEP
     return g.settle(v, offset=0.5 + v.step / STEP / 2 if ties else 0.0)
-
-
-def reaching(v: Value, terms: int) -> Value:
-    """What is known of a sum of so many numbers like these."""
-    return replace(v, most=v.most * terms)
