@@ -9,12 +9,14 @@ import numpy as np
 
 from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.build import integers
+from jq.ir.constants import evaluate
 from jq.ir.markers import marker_kind
 from jq.ir.ops.elementwise import ELEMENTWISE
 from jq.ir.ops.selection import splat_of
 from jq.ir.slicing import Cut
-from jq.ir.values import kind_of, maker
+from jq.ir.values import kind_of, maker, only_user
 
+Bounds = tuple[float, float]
 PRODUCTS_AND_SUMS = ("stablehlo.add", "stablehlo.subtract", "stablehlo.multiply")
 
 
@@ -22,7 +24,7 @@ def is_float(value: ir.Value) -> bool:
     return dtype_of(value) == np.float32
 
 
-def clamp_of(program: Program, op: Op, value: ir.Value) -> tuple[float, float] | None:
+def clamp_of(program: Program, op: Op, value: ir.Value) -> Bounds | None:
     """Bounds when `op` is `min(max(value, low), high)` with numbers for bounds."""
     kind, operands = kind_of(op), list(op.operands)
     if kind == "stablehlo.clamp" and operands[1] == value:
@@ -34,6 +36,22 @@ def clamp_of(program: Program, op: Op, value: ir.Value) -> tuple[float, float] |
     if bound is None or math.isnan(bound):
         return None
     return (bound, math.inf) if kind.endswith("maximum") else (-math.inf, bound)
+
+
+def clamps_behind(
+    program: Program, value: ir.Value, *, alone: bool = False
+) -> tuple[Bounds, ir.Value]:
+    """Bounds of the clamps that end in `value`, and what they clamp. `alone`: only those whose
+    result has one reader."""
+    low, high = -math.inf, math.inf
+    while (op := maker(value)) is not None and (not alone or only_user(value) is not None):
+        found = next(((b, x) for x in op.operands if (b := clamp_of(program, op, x))), None)
+        if found is None or evaluate(program, found[1]) is not None:
+            break
+        (first, last), value = found
+        # An earlier clamp: what it gives is clamped by those that we have.
+        low, high = min(max(first, low), high), max(min(last, high), low)
+    return (low, high), value
 
 
 def is_table(cut: Cut) -> bool:

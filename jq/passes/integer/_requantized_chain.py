@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,14 +13,12 @@ from jq.ir.affine import Affine, backwards
 from jq.ir.markers import QUANTIZE, match
 from jq.ir.ops.lookup import makes_feature_map
 from jq.ir.values import maker, only_user
-from jq.passes.integer._ops import clamp_of
 from jq.passes.integer._sums import IntegerProduct
 from jq.passes.integer._values import Leaf, leaf_of, output_of
 
 LARGEST = 2.0**30  # steps; a conversion to int32 does not overflow
 NEARLY = 2.0**-14  # steps of the result that a bias may be off by rounding, to be a whole number
 INT8 = np.iinfo(np.int8)
-Bounds = tuple[float, float]
 
 
 def rounded_codes(program: Program, value: ir.Value) -> tuple[Output | None, Leaf | None, ir.Value]:
@@ -37,20 +34,6 @@ def rounded_codes(program: Program, value: ir.Value) -> tuple[Output | None, Lea
     if only_user(value) is None or only_user(leaf.codes) is None:
         return None, None, value
     return out, leaf, marker.op.operands[0]
-
-
-def clamps_behind(program: Program, value: ir.Value) -> tuple[Bounds, ir.Value]:
-    """Bounds of the clamps that end in `value`, and what they clamp."""
-    low, high = -math.inf, math.inf
-    while maker(value) is not None and only_user(value) is not None:
-        op = value.owner
-        operands = op.operation.operands
-        found = next(((b, x) for x in operands if (b := clamp_of(program, op, x))), None)
-        if found is None:
-            break
-        (first, last), value = found
-        low, high = min(max(first, low), high), max(min(last, high), low)
-    return (low, high), value
 
 
 def sum_behind(program: Program, value: ir.Value) -> list[tuple[Leaf, ir.Value]] | None:

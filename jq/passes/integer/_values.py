@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from jq.ir.build import constant
 from jq.ir.constants import evaluate
 from jq.ir.markers import DEQUANTIZE, Marker, match
 from jq.ir.ops.integer_step import IntegerStep, Kind, Operand
+from jq.passes.integer._ops import Bounds
 
 OPS = StableHloOps()
 I64 = np.dtype(np.int64)
@@ -114,6 +115,17 @@ def output_of(program: Program, marker: Marker) -> Output | None:
         return None
     known = parameters(program, marker)
     return None if known is None else Output(*known, *limits(marker.encoding))
+
+
+def code_of(out: Output, x: float) -> int:
+    """The code of a real number, which may be infinite, saturated."""
+    return int(np.clip(np.rint(x / out.scale) + out.zero_point, out.low, out.high))
+
+
+def clamped(out: Output, bounds: Bounds) -> Output:
+    """The codes that are left of an output when real values stay within bounds."""
+    low, high = (code_of(out, x) for x in bounds)
+    return replace(out, low=low, high=high)
 
 
 def saturated(steps: ir.Value, out: Output) -> ir.Value:

@@ -15,7 +15,6 @@ floats between products cost nothing, and kernels compute them.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -37,11 +36,13 @@ from jq.ir.slicing import between
 from jq.ir.values import kind_of, maker
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._functions import comparison, normalization, quotient, softmax
-from jq.passes.integer._ops import apply_to_codes, clamp_of, is_elementwise, is_float
+from jq.passes.integer._ops import apply_to_codes, clamps_behind, is_elementwise, is_float
 from jq.passes.integer._sums import sum_of
 from jq.passes.integer._values import (
     Leaf,
     Sum,
+    clamped,
+    code_of,
     leaf_of,
     output_of,
     require_int32,
@@ -217,7 +218,7 @@ def _truth(value: ir.Value, out: Output) -> ir.Value | None:
     condition = op.operation.operands[0]
     if dtype_of(condition) != np.bool_:
         return None
-    low, high = (_code(out, number) for number in (0, 1))
+    low, high = (code_of(out, number) for number in (0, 1))
     shape, dtype = shape_of(value), np.dtype(out.dtype)
     no, yes = (OPS.broadcast(OPS.constant(dtype.type(c)), shape, ()) for c in (low, high))
     return OPS.select(condition, yes, no)
@@ -246,10 +247,10 @@ def _chain(
     program: Program, value: ir.Value, out: Output, name: str, device: Device
 ) -> ir.Value | None:
     """clamp(c * sum + b), as one integer chain."""
-    low, high, value = _clamps(program, value)
-    affine, rescaling = backwards(program, value), device.rescaling
+    bounds, value = clamps_behind(program, value)
+    out, affine, rescaling = clamped(out, bounds), backwards(program, value), device.rescaling
     floats = rescaling.rounding == "float32"
-    if floats and (codes := sum_of_two(program, affine, _clamped(out, low, high))) is not None:
+    if floats and (codes := sum_of_two(program, affine, out)) is not None:
         return codes
     total = sum_of(program, affine.source, rescaling)
     if total is None:
@@ -261,7 +262,6 @@ def _chain(
         return None
     require_int32(total.bound, total.name)
     factor = factor_of(program, total.step, real, out.scale) if floats else real / out.scale
-    out = _clamped(out, low, high)
     bias = np.rint(affine.b / real)
     fits = np.abs(bias).max(initial=0) < 1 << (device.bias_bits - 1)
     if fits and np.max(total.bound + np.abs(bias)) <= INT32.max:
@@ -304,32 +304,3 @@ def _bias_behind(
     x = scaled(program, total.value, wide, total.name, rescaling)
     x = OPS.add(x, spread(program, added, shape_of(x), f"{total.name}:bias"))
     return rescaling.shift(OPS, x, -FRACTION)
-
-
-def _clamps(program: Program, value: ir.Value) -> tuple[float, float, ir.Value]:
-    """Bounds of the clamps that end in `value`, and what they clamp."""
-    low, high = -math.inf, math.inf
-    while (op := maker(value)) is not None:
-        found = next(
-            ((bounds, x) for x in op.operation.operands if (bounds := clamp_of(program, op, x))),
-            None,
-        )
-        if found is None or evaluate(program, found[1]) is not None:
-            break
-        (first, last), value = found
-        # An earlier clamp: what it gives is clamped by those that we have.
-        low, high = min(max(first, low), high), max(min(last, high), low)
-    return low, high, value
-
-
-def _clamped(out: Output, low: float, high: float) -> Output:
-    """The codes that are left when real values stay in [low, high]."""
-
-    def code(x: float, end: int) -> int:
-        return end if math.isinf(x) else _code(out, x)
-
-    return Output(out.scale, out.zero_point, code(low, out.low), code(high, out.high))
-
-
-def _code(out: Output, x: float) -> int:
-    return int(np.clip(np.rint(x / out.scale) + out.zero_point, out.low, out.high))

@@ -38,16 +38,15 @@ from jq.ir.ops.lookup import rule_of
 from jq.ir.requantize import requantize
 from jq.ir.values import users
 from jq.passes.base import Pass, PassContext
+from jq.passes.integer._ops import Bounds, clamps_behind
 from jq.passes.integer._requantized_chain import (
-    Bounds,
     channel_vectors,
-    clamps_behind,
     convolved,
     rounded_codes,
     sum_behind,
 )
 from jq.passes.integer._sums import IntegerProduct
-from jq.passes.integer._values import Leaf, output_of
+from jq.passes.integer._values import Leaf, clamped, output_of
 from jq.passes.qdq.sink_dequantize import erase_dead
 from jq.planning.decisions import OpPlan
 from jq.target.settings import FLOAT
@@ -101,14 +100,14 @@ class _Chain:
 
     @staticmethod
     def of(program: Program, value: ir.Value) -> _Chain | None:
-        outer, value = clamps_behind(program, value)
+        outer, value = clamps_behind(program, value, alone=True)
         found = sum_behind(program, value)
         if found is None:
             affine = convolved(program, value)
             return None if affine is None else _Chain(affine, outer)
         for leaf, other in found:
             rounded, first, other = rounded_codes(program, other)
-            inner, source = clamps_behind(program, other)
+            inner, source = clamps_behind(program, other, alone=True)
             affine = convolved(program, source)
             if affine is not None:
                 return _Chain(affine, outer, inner, leaf, rounded, first)
@@ -166,13 +165,13 @@ def _lower(
 
 
 def _rescale(chain: _Chain, out: Output) -> Rescale | None:
-    out = _bounded(out, chain.outer)
+    out = clamped(out, chain.outer)
     found = Rescale(out.zero_point, out.low, out.high)
     if chain.residual is None:
         return found
     leaf = chain.residual
     if chain.rounded and chain.first:
-        first = replace(_bounded(chain.rounded, chain.inner), scale=chain.first.scale)
+        first = replace(clamped(chain.rounded, chain.inner), scale=chain.first.scale)
         added = Output(leaf.scale, leaf.zero_point, leaf.low, leaf.high)
         between = ResidualScale.between(first, added, out)
         return replace(found, residual=between) if between else None
@@ -180,16 +179,3 @@ def _rescale(chain: _Chain, out: Output) -> Rescale | None:
     unit = out.scale * scale.unit
     bounds = [bound if math.isinf(bound) else float(round(bound / unit)) for bound in chain.inner]
     return replace(found, residual=replace(scale, low=bounds[0], high=bounds[1]))
-
-
-def _bounded(out: Output, bounds: Bounds) -> Output:
-    """With what a clamp in front leaves of the codes."""
-    low, high = (_code(bound, out) for bound in bounds)
-    return replace(out, low=max(low, out.low), high=max(min(high, out.high), out.low))
-
-
-def _code(bound: float, out: Output) -> int:
-    """The code of a bound, saturated."""
-    if math.isinf(bound):
-        return out.high if bound > 0 else out.low
-    return int(np.clip(np.rint(bound / out.scale) + out.zero_point, out.low, out.high))

@@ -11,8 +11,7 @@ from itertools import islice
 
 from jq.ir import Op, Program, ir
 from jq.ir.affine import is_constant
-from jq.ir.ops.base import Contraction
-from jq.ir.ops.lookup import known_ops
+from jq.ir.ops.lookup import multiplies
 from jq.ir.ops.selection import combines
 from jq.ir.values import kind_of, maker
 
@@ -125,24 +124,22 @@ def _attention(program: Program, softmax: Composition) -> Composition | None:
     scores = _first(softmax.source, SCORES, lambda o: _multiplies(program, o))
     if scores is None:
         return None
-    todo = [softmax.result]
-    while todo:
-        for use in todo.pop().uses:
+    reached = [softmax.result]
+    for value in reached:
+        for use in value.uses:
             op: Op = use.owner
             if _multiplies(program, op):
                 first, last = scores.operation.results[0], op.operation.results[0]
                 whole = _between(program, "attention", first, last)
                 return whole and Composition("attention", first, last, (scores, *whole.ops))
             if _name(op) in (*VIEWS, "select", "multiply"):
-                todo.extend(op.operation.results)
+                reached += [v for v in op.operation.results if v not in reached]
     return None
 
 
 def _multiplies(program: Program, op: Op) -> bool:
-    rule = known_ops().get(_name(op))
-    if not isinstance(rule, Contraction) or len(rule.roles(op)) < 2:
-        return False
-    return not any(is_constant(program, op.operands[r.index]) for r in rule.roles(op))
+    """True for a product of two tensors that are both computed."""
+    return multiplies(op) and not any(is_constant(program, v) for v in op.operands)
 
 
 def _between(

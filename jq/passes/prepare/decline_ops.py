@@ -73,12 +73,8 @@ class DeclineOps(Pass):
 
 def _multiplies(program: Program, op: Op, device: Device) -> bool:
     """True for a division by constants, which becomes the factor of a rescale."""
-    divides = kind_of(op) == "stablehlo.divide" and device.ops is not None
-    return (
-        divides
-        and "multiply" in (device.ops or ())
-        and step(program, op, op.operation.operands[0]) is not None
-    )
+    divides = kind_of(op) == "stablehlo.divide" and "multiply" in (device.ops or ())
+    return divides and step(program, op, op.operands[0]) is not None
 
 
 def _no_choice(op: Op, target: Target) -> Refusal | None:

@@ -13,9 +13,6 @@ UPDATE, LOOP = "stablehlo.dynamic_update_slice", "stablehlo.while"
 MOVES = ("stablehlo.dynamic_slice", "stablehlo.reshape", "stablehlo.broadcast_in_dim", UPDATE)
 
 
-# Recognition
-
-
 def cache_web(program: Program, index: int) -> set[Any] | None:
     """All values that hold the content of an input, when it is a cache."""
     start = program.body.arguments[index]

@@ -51,9 +51,6 @@ class QuantizeCache(Pass):
         return True
 
 
-# Rewriting
-
-
 @dataclass
 class _Rewrite:
     """Gives every value of the web its parts; the float values are left to those who compute."""

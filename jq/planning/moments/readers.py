@@ -195,6 +195,3 @@ class ManyRows(Reader):
         (sums, low, high), rows = others, found[4]
         total, share = shares(weights, len(rows))
         return Moments(gram, total, sums, low, high, rows, share)
-
-
-__all__ = ["Ask", "Moments", "Reader"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from jq.ir import ir, shape_of
 from jq.ir.build import integers
@@ -65,11 +66,14 @@ class View:
         return sum(x.moves for x in (self.q, self.k, self.v))
 
     @property
-    def shape(self) -> tuple[int, int, int, int, int, int]:
-        """Samples, queries, keys, heads, heads of k and v, columns of a head."""
+    def fields(self) -> dict[str, Any]:
+        """The fields of a kernel's description that q, k and v decide (see `Heads`)."""
         b, q, k = len(self.batch), self.q.sizes, self.k.sizes
-        heads, shared = math.prod(q[b + 1 : -1]), math.prod(k[b + 1 : -1])
-        return math.prod(q[:b]), q[b], k[b], heads, shared, q[-1]
+        heads, shared, dim = math.prod(q[b + 1 : -1]), math.prod(k[b + 1 : -1]), q[-1]
+        rows = {"batch": math.prod(q[:b]), "queries": q[b], "keys": k[b]}
+        columns = {"heads": heads, "kv_heads": shared, "dim": dim}
+        widths = heads * dim, shared * dim, shared * dim
+        return {**rows, **columns, "widths": widths, "starts": (0, 0, 0)}
 
     def mask(self, mask: Mask | None) -> tuple[str, list[ir.Value]]:
         """The kernel's kind of mask, and the mask: one number a key, or one a query and key."""

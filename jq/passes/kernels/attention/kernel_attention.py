@@ -95,21 +95,13 @@ def _lower(program: Program, f: Found, isa: str, precision: str) -> str:
     values = f.second.operation.operands[1 - f.side]
     dims = Dims.of(f.first), Dims.of(f.second)
     best = view(dims, (left, right), values, f.side, f.between)
-    samples, queries, keys, heads, shared, dim = best.shape
     result = f.second.operation.results[0]
     with at(f.second):
         kind, mask = best.mask(f.between.mask)
         bf16 = precision == "bfloat16" and get_isa(isa).multiplies_bf16
         kernel = Attention(
             isa=isa,
-            batch=samples,
-            queries=queries,
-            keys=keys,
-            heads=heads,
-            kv_heads=shared,
-            dim=dim,
-            widths=(heads * dim, shared * dim, shared * dim),
-            starts=(0, 0, 0),
+            **best.fields,
             scale=f.between.scale,
             mask=kind,
             precision="bf16" if bf16 else "f32",

@@ -140,28 +140,20 @@ def _lower(program: Program, f: Found, isa: str) -> str:
         raise NoKernel("no attention kernel for these types")
     dims = tuple(Dims.read(c.attributes["dot_dimension_numbers"]) for c in (f.first, f.second))
     best = view((dims[0], dims[1]), (left.codes, right.codes), v.codes, f.side, f.between)
-    samples, queries, keys, heads, shared, dim = best.shape
     q, k = (right, left) if best.swapped else (left, right)
     last = [] if f.result is None else [Quantize(low=_low(program, f.result))]
     with at(f.ops[-1]), f.second.op.location:  # the audit looks for both names
         kind, mask = best.mask(f.between.mask)
         kernel = IntegerAttention(
             isa=isa,
-            batch=samples,
-            queries=queries,
-            keys=keys,
-            heads=heads,
-            kv_heads=shared,
-            dim=dim,
-            widths=(heads * dim, shared * dim, shared * dim),
-            starts=(0, 0, 0),
+            **best.fields,
             mask=kind,
             low=scheme.low,
             epilogue=(Dequantize(), *last),
         )
         factor = float(q.scale) * float(k.scale) * f.between.scale
         _check_fill(f.between.mask, kernel, factor)
-        columns = np.full(heads * dim, v.scale * p.scale, np.float32)
+        columns = np.full(kernel.heads * kernel.dim, v.scale * p.scale, np.float32)
         operands = [
             *(x.arranged() for x in (best.q, best.k, best.v)),
             OPS.constant(np.array([q.zero, k.zero, v.zero, p.zero], np.int32)),
