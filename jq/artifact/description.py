@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
 
+from jq.artifact.keys import version_of
 from jq.artifact.manifest import SEVERAL_SIZES, TOOL, Manifest
 from jq.artifact.records import StoredSize, StoredTensor, Tensor
 from jq.base.tree import structure_of
@@ -35,8 +35,8 @@ def describe_build(
     inputs, outputs = _tensors(program.inputs), _tensors(program.outputs)
     weights = float_weights(source)
     return Manifest(
-        tool_version=_version(TOOL),
-        versions={name: _version(name) for name in _PACKAGES},
+        tool_version=version_of(TOOL, "unknown"),
+        versions={name: version_of(name, "unknown") for name in _PACKAGES},
         pipeline=pipeline,
         target=target.name,
         driver=target.driver,
@@ -97,10 +97,3 @@ def _structure(tree: Any, count: int) -> dict[str, Any]:
     if tree is None:
         return {"tuple": [{"leaf": i} for i in range(count)]}
     return dict(structure_of(tree))
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "unknown"

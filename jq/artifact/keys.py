@@ -66,11 +66,12 @@ def versions() -> list[str]:
     own = Path(__file__).parents[1]
     files = [p for p in sorted(own.rglob("*")) if p.is_file() and p.suffix != ".pyc"]
     code = digest([(str(p.relative_to(own)), p.read_bytes()) for p in files])
-    return [*map(_version, _PACKAGES), code]
+    return [*map(version_of, _PACKAGES), code]
 
 
-def _version(package: str) -> str:
+def version_of(package: str, missing: str = "") -> str:
+    """The version of a package; `missing` where it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
-        return ""
+        return missing

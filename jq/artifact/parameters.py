@@ -195,9 +195,13 @@ def read_checked(path: Path, size: int, digest: str) -> mmap.mmap:
             whole = file.readinto(memoryview(memory)[:size]) == size
         if whole and hashlib.sha256(memoryview(memory)[:size]).hexdigest() == digest:
             return memory
-    raise UserError(
-        "the file changed since the artifact was loaded", location=str(path), hint="load it again"
-    )
+    raise changed(path)
+
+
+def changed(path: Path) -> UserError:
+    """The error for a file that is not what the manifest says any more."""
+    reason = "the file changed since the artifact was loaded"
+    return UserError(reason, location=str(path), hint="load it again")
 
 
 def _describe(array: np.ndarray) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 
 from jq.artifact.load import ARCHIVES, MANIFEST, read_manifest
 from jq.artifact.manifest import Manifest
-from jq.artifact.parameters import write_parameters
+from jq.artifact.parameters import changed, write_parameters
 from jq.artifact.programs import TargetProgram, file_names, is_program_file
 from jq.artifact.records import Processor, StoredFile, StoredProgram, StoredTensor
 from jq.artifact.signature import SIGNATURE, sign
@@ -26,7 +26,6 @@ from jq.base.system.folders import replacing
 from jq.ir import Program
 from jq.ir.portable import portable, portable_version
 from jq.ir.quantized.markers import to_quant_types
-from jq.iree import cpu
 
 
 class _ArtifactLike(Protocol):
@@ -171,7 +170,7 @@ def _program(
     module, dump = file_names(index)
     _put(work / module, program.vmfb, known.get(module))
     (work / dump).write_text(program.dump, encoding="utf-8")
-    needed = cpu.needed_by(program.dump)
+    needed = program.needs
     return StoredProgram(
         target=program.target,
         kernels=program.kernels,
@@ -190,11 +189,7 @@ def _put(path: Path, content: bytes | Path, known: StoredFile | None = None) -> 
     if isinstance(content, Path):
         shutil.copyfile(content, path)
         if known is None or sha256(path) != known.sha256:
-            raise UserError(
-                "the file changed since the artifact was loaded",
-                location=str(content),
-                hint="load it again",
-            )
+            raise changed(content)
     else:
         path.write_bytes(content)
 

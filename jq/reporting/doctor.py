@@ -10,12 +10,12 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from jq.artifact.keys import version_of
 from jq.base.data import data_names
 from jq.base.errors import JqError
 from jq.base.progress import Progress, silent
@@ -111,14 +111,8 @@ def examine(progress: Progress = silent) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Version of Python and of every package that results depend on."""
-
-    def of(package: str) -> str:
-        try:
-            return version(package)
-        except PackageNotFoundError:
-            return "not installed"
-
-    return {"python": platform.python_version(), **{name: of(name) for name in PACKAGES}}
+    found = {name: version_of(name, "not installed") for name in PACKAGES}
+    return {"python": platform.python_version(), **found}
 
 
 def known_defects(installed: Mapping[str, str]) -> list[dict[str, str]]:

@@ -82,6 +82,16 @@ class Writer:
         clipped = self.graph.op("Clip", [y, *bounds])
         return self.graph.quantized(clipped, out.scale, out.zero_point, dtype)
 
+    def with_bias(self, y: str, step: Simple, what: str) -> str:
+        """The floats of a result with the step's bias."""
+        bias = step.numbers["bias"]
+        if not bias.any():
+            return y
+        assert step.out is not None
+        self.doubt(step, f"a bias behind {what} is added in float32")
+        real = bias * (step.numbers["factor"] * step.out.scale)
+        return self.graph.op("Add", [y, self.graph.constant(real, F32)])
+
     def order(self, *xs: Tensor) -> tuple[int, ...]:
         """Axes in which an op on all elements alike needs the fewest transposes."""
         computed = [x for x in xs if x.data is None]

@@ -84,7 +84,8 @@ class Moves(Writer):
         terms = math.prod(step.attributes["window"])
         x = self._mean_of(step, terms, CHANNELS_FIRST)
         y = self.graph.op("AveragePool", [x], count_include_pad=1, **_windows(step))
-        self.graph.hold(step.output, self.codes(self._with_bias(y, step), step), CHANNELS_FIRST)
+        y = self.with_bias(y, step, "a sum")
+        self.graph.hold(step.output, self.codes(y, step), CHANNELS_FIRST)
         self.doubt(step, "ONNX Runtime computes averages of windows in float32")
 
     def _sum(self, step: Simple) -> None:
@@ -99,7 +100,7 @@ class Moves(Writer):
             along = self.graph.constant([order.index(a) for a in axes], np.int64)
             y = self.graph.op("ReduceMean", [real, along], keepdims=1)
             self.doubt(step, "ONNX Runtime computes means along axes in float32")
-        self.graph.hold(step.output, self.codes(self._with_bias(y, step), step), order)
+        self.graph.hold(step.output, self.codes(self.with_bias(y, step, "a sum"), step), order)
 
     def _mean_of(self, step: Simple, terms: int, order: Any) -> str:
         """The floats whose mean is the step's result: by the scale of the tensor where it is a
@@ -120,15 +121,6 @@ class Moves(Writer):
         if bad:
             self.doubt(step, "sums are rescaled in float32")
         return self.real(x, order, scales[0])
-
-    def _with_bias(self, y: str, step: Simple) -> str:
-        bias = step.numbers["bias"]
-        if not bias.any():
-            return y
-        assert step.out is not None
-        self.doubt(step, "a bias behind a sum is added in float32")
-        real = bias * (step.numbers["factor"] * step.out.scale)
-        return self.graph.op("Add", [y, self.graph.constant(real, F32)])
 
 
 def _windows(step: Simple) -> dict[str, Any]:

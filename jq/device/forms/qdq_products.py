@@ -105,9 +105,5 @@ class Products(Writer):
         sb, out = scale_of(b), F32(step.out.scale)
         scales = self._scaled(step, lambda s: (s * sb) / out, float(sb), 1)
         y = self.graph.op("MatMul", [self.real(a, scale=scales[0]), self.real(b)])
-        bias = step.numbers["bias"]
-        if bias.any():
-            self.doubt(step, "a bias behind a product of two tensors is added in float32")
-            real = bias * (step.numbers["factor"] * step.out.scale)
-            y = self.graph.op("Add", [y, self.graph.constant(real, F32)])
+        y = self.with_bias(y, step, "a product of two tensors")
         self.graph.hold(step.output, self.codes(y, step))
