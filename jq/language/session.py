@@ -228,8 +228,8 @@ class Session:
             UserError: the file is none, or one of another model, or of other options.
         """
         tokens, arrays = kept.load(Path(path), self.programs.store, self.options.context)
-        self.capacity, *self._larger = [c for c in capacities(self.options) if c >= len(tokens)]
-        run, described = self.programs.get(Shape(1, self.capacity))
+        sizes = [c for c in capacities(self.options) if c >= len(tokens)]
+        run, described = self.programs.get(Shape(1, sizes[0]))
         shapes = described["inputs"][-len(described["outputs"]) + 1 :]
         grows = described.get("grows") or [True] * len(shapes)
         caches = []
@@ -240,6 +240,7 @@ class Session:
                 raise UserError("the caches are of other shapes", location=str(path))
             part[...] = array
             caches.append(run.place(whole))
+        self.capacity, *self._larger = sizes
         self._caches, self._run, self._grows, self._kept = caches, run, grows, {}
         self._taken, self.positions[:] = [tokens], len(tokens)
         self._keep()

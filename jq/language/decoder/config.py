@@ -8,6 +8,8 @@ from typing import Any
 from jq.base.errors import UserError
 from jq.language.decoder.rope import Rope
 
+Shape = tuple[int, ...]
+
 
 @dataclass(frozen=True)
 class Config:

@@ -108,9 +108,6 @@ class _Reader:
         windows = self._windows(known, layers)
         turned = known.turned(windows, None, bool(self.number("rope.scaling.finetuned", 0)))
         dims = own.get("turned") or self.size("rope.dimension_count", head)
-        ropes, rope_of = known.ropes_of(
-            self._ropes(known, dims), windows, turned, self._heat(known)
-        )
         found: dict[str, Any] = {
             "hidden": hidden,
             "inner": inner,
@@ -118,13 +115,9 @@ class _Reader:
             "kv_heads": kv_heads,
             "head": head,
             "context": self.size("context_length"),
-            "epsilon": known.epsilon.read(1, self.number),
             "windows": windows,
-            "activation": known.activation,
-            "norm": known.norm,
-            "parallel": known.parallel,
-            "pairs": known.gguf_pairs,
-            "embedding_scale": math.sqrt(hidden) if known.scaled_embedding else 1.0,
+            "mixers": self._mixers(known, layers),
+            "vocabulary": self._vocabulary(),
             "attention_scale": 1 / math.sqrt(hidden / heads if wide else head),
             "attention_cap": known.caps[0]
             and self.get("attn_logit_softcapping", float, known.caps[0]),
@@ -133,15 +126,8 @@ class _Reader:
             "experts_used": self.size("expert_used_count") if experts else 0,
             "normal_shares": bool(self.number("expert_weights_norm", known.gguf_normal_shares)),
         }
-        return Config(
-            architecture=known.name,
-            vocabulary=self._vocabulary(),
-            ropes=tuple(ropes.items()),
-            rope_of=rope_of,
-            mixers=self._mixers(known, layers),
-            own=tuple(own.items()),
-            **{**found, **fields},
-        )
+        ropes = self._ropes(known, dims)
+        return known.config(1, self.number, ropes, turned, own, **found | fields)
 
     def number(self, key: str, default: Any = None) -> Any:
         """A number or truth."""
@@ -164,12 +150,6 @@ class _Reader:
         if not isinstance(shared, np.ndarray) or len(shared) != layers:
             raise self.wrong("attention.head_count_kv has no number for each layer")
         return tuple(("attention",) if count else others for count in shared)
-
-    def _heat(self, known: Architecture) -> tuple[float, float] | None:
-        if known.heat is None:
-            return None
-        weight, size = (key.read(1, self.number) for key in (known.heat[0], known.heat[1]))
-        return weight, size
 
     def _of_all_layers(self, key: str, default: int | None = None) -> int:
         """One number; files may give one for each layer when all are equal."""

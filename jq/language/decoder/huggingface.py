@@ -169,8 +169,7 @@ class _Reader:
         turned = known.turned(sizes, listed, asked == "rope")
         if len(turned) != layers:
             raise self.wrong(f"no_rope_layers are {len(turned)} of {layers} layers")
-        given = self._ropes(known, own.get("turned") or head, own.get("wide_head") or head)
-        ropes, rope_of = known.ropes_of(given, sizes, turned, self._heat(known))
+        ropes = self._ropes(known, own.get("turned") or head, own.get("wide_head") or head)
         scalar = self.number("query_pre_attn_scalar", head) if known.one_plus else head
         experts, inner = self._experts()
         found: dict[str, Any] = {
@@ -180,13 +179,10 @@ class _Reader:
             "kv_heads": kv_heads,
             "head": head,
             "context": self.size("max_position_embeddings"),
-            "epsilon": known.epsilon.read(0, self.get),
             "windows": sizes,
+            "mixers": known.mixers_of(kinds, own.get("sharing", 0)),
+            "vocabulary": self.size("vocab_size"),
             "activation": self._activation(known),
-            "norm": known.norm,
-            "parallel": known.parallel,
-            "pairs": known.pairs,
-            "embedding_scale": math.sqrt(hidden) if known.scaled_embedding else 1.0,
             "attention_scale": scalar**-0.5,
             "attention_cap": known.caps[0] and self._cap("attn_logit_softcapping", known.caps[0]),
             "logit_cap": self._cap("final_logit_softcapping", known.caps[1]),
@@ -194,15 +190,7 @@ class _Reader:
             "experts_used": self.size("num_experts_per_tok") if experts else 0,
             "normal_shares": bool(self.values.get("norm_topk_prob", known.normal_shares)),
         }
-        return Config(
-            architecture=known.name,
-            vocabulary=self.size("vocab_size"),
-            ropes=tuple(ropes.items()),
-            rope_of=rope_of,
-            mixers=known.mixers_of(kinds, own.get("sharing", 0)),
-            own=tuple(own.items()),
-            **{**found, **fields},
-        )
+        return known.config(0, self.get, ropes, turned, own, **found | fields)
 
     def get(self, key: str, default: Any = None) -> Any:
         """A number, truth or list of numbers, of the whole or of its positions."""
@@ -241,12 +229,6 @@ class _Reader:
         size = self.values.get("sliding_window", self.values.get("attention_chunk_size"))
         more = {} if size is None else {"sliding_window": size}
         return kinds, {**self.values, "layer_types": plain, **more}
-
-    def _heat(self, known: Architecture) -> tuple[float, float] | None:
-        if known.heat is None or self.values.get("attn_temperature_tuning") in (False, 0):
-            return None
-        weight, size = (key.read(0, self.get) for key in (known.heat[0], known.heat[1]))
-        return weight, size
 
     def _experts(self) -> tuple[int, int]:
         """Their count, and the width of each feed-forward layer."""

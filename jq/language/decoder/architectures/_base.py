@@ -7,6 +7,7 @@ which the tests compare names and logits.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, NamedTuple
@@ -239,21 +240,42 @@ class Architecture:
             n: v for n, v in found.items() if n not in names
         }
 
-    def ropes_of(
-        self, ropes: dict[str, Rope], windows: Sequence[int], turned: Sequence[bool], heat: Any
-    ) -> tuple[dict[str, Rope], tuple[str, ...]]:
-        """Positions by name, and the name of each layer's."""
-        if heat is not None and self.heat is not None:
-            weight, size = heat
-            hot = (float(weight), float(size), self.heat[2])
-            if not self.heat[3]:
-                ropes = {name: replace(rope, heat=hot) for name, rope in ropes.items()}
+    def config(
+        self,
+        which: int,
+        get: Callable[..., Any],
+        ropes: dict[str, Rope],
+        turned: Sequence[bool],
+        own: dict[str, Any],
+        **given: Any,
+    ) -> Config:
+        """The config of a file of a form, as `read` numbers them: positions by name, which layers
+        turn, `Config.own`, and what else files say."""
+        weight, size = (float(k.read(which, get)) for k in self.heat[:2]) if self.heat else (0, 1)
+        still = ""
+        if weight and self.heat:
+            hot = (weight, size, self.heat[2])
+            if self.heat[3]:
+                still, ropes = "heat", {**ropes, "heat": Rope((), heat=hot)}
             else:
-                ropes = {**ropes, "heat": Rope((), heat=hot)}
+                ropes = {name: replace(rope, heat=hot) for name, rope in ropes.items()}
         local = "local" if "local" in ropes else "all"
-        still = "heat" if "heat" in ropes else ""
-        names = tuple(
+        rope_of = tuple(
             still if not turns else local if window else "all"
-            for window, turns in zip(windows, turned, strict=True)
+            for window, turns in zip(given["windows"], turned, strict=True)
         )
-        return {name: rope for name, rope in ropes.items() if name in names}, names
+        plain = {
+            "epsilon": self.epsilon.read(which, get),
+            "activation": self.activation,
+            "norm": self.norm,
+            "parallel": self.parallel,
+            "pairs": (self.pairs, self.gguf_pairs)[which],
+            "embedding_scale": math.sqrt(given["hidden"]) if self.scaled_embedding else 1.0,
+        }
+        return Config(
+            architecture=self.name,
+            ropes=tuple((name, rope) for name, rope in ropes.items() if name in rope_of),
+            rope_of=rope_of,
+            own=tuple(own.items()),
+            **plain | given,
+        )

@@ -30,7 +30,10 @@ Architecture(
     global_every=4,
     positions="listed",
     heat=(
-        Key("attn_scale", lambda get: 0.1, 0.1),
+        Key(
+            lambda get: get("attn_scale", 0.1) if get("attn_temperature_tuning", True) else 0.0,
+            lambda get: 0.1,
+        ),
         Key("floor_scale", lambda get: 8192, 8192),
         1.0,
         True,

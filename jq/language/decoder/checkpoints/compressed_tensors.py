@@ -16,12 +16,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-import ml_dtypes
 import numpy as np
 
-from jq.formats.base import Encoding
 from jq.language.decoder.checkpoints.float8 import float8_weight
 from jq.language.decoder.checkpoints.method import Layer, method
+from jq.language.decoder.checkpoints.modelopt import nvfp4_weight
 from jq.language.decoder.checkpoints.words import encoding_of, fields, order_of, parts_of, settled
 from jq.language.decoder.names import Leaf
 
@@ -40,7 +39,10 @@ def read(layer: Layer) -> Mapping[str, Leaf]:
     if sparsity.get("format", "dense") != "dense":
         raise layer.wrong(f"it is sparse ({sparsity['format']!r:.40})")
     if "weight_global_scale" in layer.tensors:
-        return {"weight": _nvfp4(layer)}
+        factor = layer.finite("weight_global_scale", layer.tensors["weight_global_scale"])
+        with np.errstate(divide="ignore", over="ignore"):  # what has no reciprocal is refused
+            factor = np.float32(1) / factor.astype(np.float32)
+        return {"weight": nvfp4_weight(layer, "weight_packed", factor)}
     if "weight_packed" in layer.tensors:
         return _packed(layer)
     weight = layer.get("weight", "iuf", 2)
@@ -89,22 +91,3 @@ def _integers(layer: Layer, shape: tuple[int, ...], bits: int, codes: Codes) -> 
 def _unsigned(codes: np.ndarray, bits: int = 8) -> np.ndarray:
     """Signed codes i8, from 0 on."""
     return codes.view(np.uint8) + np.uint8(1 << (bits - 1))
-
-
-def _nvfp4(layer: Layer) -> Leaf:
-    codes, scale = layer.get("weight_packed", "u", 2), layer.get("weight_scale", "f", 2)
-    factor = layer.finite("weight_global_scale", layer.tensors["weight_global_scale"]).reshape(-1)
-    shape = (len(codes), codes.shape[1] * 2)
-    if codes.dtype != np.uint8 or scale.dtype != ml_dtypes.float8_e4m3fn or factor.size != 1:
-        raise layer.wrong(f"codes are {codes.dtype.name}, scales {scale.dtype.name}")
-    layer.need("weight_scale", (shape[0], math.ceil(shape[1] / 16)))
-    with np.errstate(divide="ignore", over="ignore"):
-        factor = np.float32(1) / factor.astype(np.float32)
-    if not 0 < factor[0] < np.inf:
-        raise layer.wrong("weight_global_scale is no positive number that has a reciprocal")
-    parts: dict[str, np.ndarray] = {
-        "codes": codes.view(np.int8),
-        "scale": layer.finite("weight_scale", scale).view(np.int8),
-        "tensor_scale": factor.reshape(1, 1),
-    }
-    return layer.stored(Encoding("nvfp4", shape, (1, 16)), lambda: parts)

@@ -6,6 +6,7 @@ are multiplied by; `input_scale` is of activations. Source: its export of checkp
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import ml_dtypes
@@ -20,17 +21,22 @@ _BLOCK = 16
 
 @method("modelopt", "weight_scale_2", "weight weight_scale input_scale k_scale v_scale")
 def read(layer: Layer) -> Mapping[str, Leaf]:
-    codes, scale = layer.get("weight", "u", 2), layer.get("weight_scale", "f", 2)
-    whole = layer.finite("weight_scale_2", layer.tensors["weight_scale_2"]).reshape(-1)
-    if codes.dtype != np.uint8 or scale.dtype != ml_dtypes.float8_e4m3fn or whole.size != 1:
+    whole = layer.finite("weight_scale_2", layer.tensors["weight_scale_2"])
+    return {"weight": nvfp4_weight(layer, "weight", whole.astype(np.float32))}
+
+
+def nvfp4_weight(layer: Layer, name: str, factor: np.ndarray) -> Leaf:
+    """The weight whose codes are the tensor `name`; scales are multiplied by `factor`."""
+    codes, scale = layer.get(name, "u", 2), layer.get("weight_scale", "f", 2)
+    if codes.dtype != np.uint8 or scale.dtype != ml_dtypes.float8_e4m3fn or factor.size != 1:
         raise layer.wrong(f"codes are {codes.dtype.name}, scales {scale.dtype.name}")
+    if not 0 < factor.item() < np.inf:
+        raise layer.wrong("the scale of the tensor is no positive number")
     shape = (len(codes), codes.shape[1] * 2)
-    layer.need("weight_scale", (shape[0], shape[1] // _BLOCK))
-    if shape[1] % _BLOCK or not whole[0] > 0:
-        raise layer.wrong("rows are no whole blocks, or weight_scale_2 is not positive")
+    layer.need("weight_scale", (shape[0], math.ceil(shape[1] / _BLOCK)))
     parts: dict[str, np.ndarray] = {
         "codes": codes.view(np.int8),
         "scale": layer.finite("weight_scale", scale).view(np.int8),
-        "tensor_scale": whole.astype(np.float32).reshape(1, 1),
+        "tensor_scale": factor.reshape(1, 1),
     }
-    return {"weight": layer.stored(Encoding("nvfp4", shape, (1, _BLOCK)), lambda: parts)}
+    return layer.stored(Encoding("nvfp4", shape, (1, _BLOCK)), lambda: parts)

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from jq.base.errors import InternalError, UserError
-from jq.language.decoder.config import Config
+from jq.language.decoder.config import Config, Shape
 from jq.language.decoder.lazy import jax, jnp
 from jq.language.decoder.products import Place, State, cut, f32
-
-Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -79,6 +77,19 @@ def rates(config: Config, p: Any) -> jax.Array:
     """Rates at which heads forget, f32[heads], below 0; files of Hugging Face hold logarithms."""
     found = f32(p["decay"]["weight"]).reshape(-1)
     return found if config.get("plain_rates") else -jnp.exp(found)
+
+
+def faded(decay: jax.Array, state: jax.Array) -> tuple[jax.Array, ...]:
+    """Factors by which each token has faded at each later one [batch, heads, n, n], the state at
+    each token, and each token at the end [batch, n, heads, 1], of logarithms f32[batch, n, heads]
+    of one token each; and the state at the end."""
+    total = jnp.cumsum(decay, axis=1).swapaxes(1, 2)
+    gap = total[..., :, None] - total[..., None, :]
+    order = jnp.arange(decay.shape[1])
+    between = jnp.exp(jnp.where(order[:, None] >= order, gap, -jnp.inf))
+    since = jnp.exp(total).swapaxes(1, 2)[..., None]
+    until = jnp.exp(total[..., -1:] - total).swapaxes(1, 2)[..., None]
+    return between, since, until, jnp.exp(total[..., -1])[..., None, None] * state
 
 
 def grouped(heads: int, groups: int) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from jq.language.decoder.config import Config
+from jq.language.decoder.config import Config, Shape
 from jq.language.decoder.lazy import jax, jnp
-from jq.language.decoder.mixers._base import Mixer, Shape, updated
+from jq.language.decoder.mixers._base import Mixer, updated
 from jq.language.decoder.products import Place, State, Turn, capped, dense, f32, normed, unit
 
 

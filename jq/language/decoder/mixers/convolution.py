@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from jq.language.decoder.config import Config
+from jq.language.decoder.config import Config, Shape
 from jq.language.decoder.lazy import jax, jnp
-from jq.language.decoder.mixers._base import Mixer, Shape, convolved
+from jq.language.decoder.mixers._base import Mixer, convolved
 from jq.language.decoder.products import Place, State, dense
 
 

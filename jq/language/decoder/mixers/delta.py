@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from jq.language.decoder.config import Config
+from jq.language.decoder.config import Config, Shape
 from jq.language.decoder.lazy import jax, jnp
-from jq.language.decoder.mixers._base import Mixer, Shape, begun, convolved, grouped, present, rates
+from jq.language.decoder.mixers._base import Mixer, begun, convolved, faded, grouped, present, rates
 from jq.language.decoder.products import Place, State, dense, f32, unit
 
 _EPSILON = 1e-6  # of the length of queries and keys
@@ -71,21 +71,15 @@ def _taken(
     q: jax.Array, k: jax.Array, v: jax.Array, beta: jax.Array, decay: jax.Array, state: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Results of the tokens [batch, n, heads, value] and the matrices after them."""
-    count = q.shape[1]
-    total = jnp.cumsum(decay, axis=1).swapaxes(1, 2)  # [batch, heads, n]
-    gap = total[..., :, None] - total[..., None, :]
-    order = jnp.arange(count)
-    fade = jnp.exp(jnp.where(order[:, None] >= order, gap, -jnp.inf))
+    fade, grown, left, after = faded(decay, state)
+    order = jnp.arange(q.shape[1])
     alike = jnp.einsum("bshd,bthd->bhst", k, k) * fade * beta.swapaxes(1, 2)[..., None]
     triangle = jnp.where(order[:, None] > order, alike, 0.0)
-    grown = jnp.exp(total).swapaxes(1, 2)[..., None]
     fresh = beta[..., None] * (v - grown * jnp.einsum("bshd,bhdv->bshv", k, state))
     learned = jnp.einsum("bhst,bthv->bshv", _inverse(triangle), fresh)
     read = jnp.einsum("bshd,bthd->bhst", q, k) * fade
     y = grown * jnp.einsum("bshd,bhdv->bshv", q, state)
     y = y + jnp.einsum("bhst,bthv->bshv", read, learned)
-    left = jnp.exp(total[..., -1:] - total).swapaxes(1, 2)[..., None]
-    after = jnp.exp(total[..., -1])[..., None, None] * state
     return y, after + jnp.einsum("bthd,bthv->bhdv", k * left, learned)
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from jq.language.decoder.config import Config
+from jq.language.decoder.config import Config, Shape
 from jq.language.decoder.lazy import jax, jnp
-from jq.language.decoder.mixers._base import Mixer, Shape, begun, convolved, grouped, present, rates
+from jq.language.decoder.mixers._base import Mixer, begun, convolved, faded, grouped, present, rates
 from jq.language.decoder.products import Place, State, dense, f32, unit
 
 
@@ -43,16 +43,10 @@ def _taken(
     x: jax.Array, b: jax.Array, c: jax.Array, step: jax.Array, decay: jax.Array, state: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Results of the tokens [batch, n, heads, head] and the matrices after them."""
-    total = jnp.cumsum(decay, axis=1).swapaxes(1, 2)  # [batch, heads, n]
-    order = jnp.arange(x.shape[1])
-    gap = total[..., :, None] - total[..., None, :]
-    fade = jnp.exp(jnp.where(order[:, None] >= order, gap, -jnp.inf))
+    fade, grown, left, after = faded(decay, state)
     x = x * step[..., None]
     y = jnp.einsum("bhst,bthd->bshd", jnp.einsum("bshn,bthn->bhst", c, b) * fade, x)
-    grown = jnp.exp(total).swapaxes(1, 2)[..., None]
     y = y + grown * jnp.einsum("bshn,bhdn->bshd", c, state)
-    left = jnp.exp(total[..., -1:] - total).swapaxes(1, 2)[..., None]
-    after = jnp.exp(total[..., -1])[..., None, None] * state
     return y, after + jnp.einsum("bthd,bthn->bhdn", x, b * left)
 
 
