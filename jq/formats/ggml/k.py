@@ -61,6 +61,9 @@ Level = tuple[Array, Array]  # i8 factors, one a run, and the f16 scale of the s
 
 class KQuant(GgmlFormat):
     block = 256
+    bits: ClassVar[int]
+    factor_bits: ClassVar[int]
+    trials: ClassVar[np.ndarray]  # offsets of the scales that a search tries
 
     @abstractmethod
     def levels(self, ops: ArrayOps, blocks: Array) -> tuple[Array, Level, Level | None]:
@@ -106,10 +109,6 @@ class KQuant(GgmlFormat):
 
 class AffineK(KQuant):
     """d * factor * code - dmin * factor', factors of `factor_bits` bits."""
-
-    bits: ClassVar[int]
-    factor_bits: ClassVar[int]
-    trials: ClassVar[np.ndarray]
 
     @property
     def limits(self) -> tuple[int, int]:

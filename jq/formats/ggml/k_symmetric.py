@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from jq.formats.arrays import Array, ArrayOps
@@ -24,10 +22,6 @@ from jq.formats.ggml.search import fit_symmetric
 
 class SymmetricK(KQuant):
     """d * factor * code, codes and factors signed."""
-
-    bits: ClassVar[int]
-    factor_bits: ClassVar[int]
-    trials: ClassVar[np.ndarray]
 
     @property
     def limits(self) -> tuple[int, int]:
