@@ -10,7 +10,6 @@ import jax
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.frontends.onnx import operators as _  # noqa: F401  (defines them)
 from jq.frontends.onnx.graph import File
 from jq.frontends.onnx.tensors import numpy_type, open_size
 from jq.frontends.tracing.dynamic import no_single_size

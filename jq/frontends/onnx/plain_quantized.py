@@ -10,20 +10,13 @@ import numpy as np
 from jax import lax
 
 from jq.frontends.onnx.conversion import convert, to_float8
-from jq.frontends.onnx.values import (
-    Value,
-    known,
-    plain,
-)
+from jq.frontends.onnx.values import Value, known, plain
 
 
 def array(x: Value) -> Any:
     """Known data as NumPy: parameters of a format are constants of the program."""
     data = known(x)
     return data if data is not None else plain(x)
-
-
-# Types without a marker
 
 
 def _spread(v: Any, shape: tuple[int, ...], axis: int, block: int) -> Any:
