@@ -108,8 +108,7 @@ def _floats(found: Planned, ops: dict[str, Op]) -> Iterator[dict[str, str]]:
 
 
 def _of_plan(op: Op, plan: OpPlan) -> dict[str, str]:
-    reason = plan.reason.removesuffix(f"; {plan.help}") if plan.help else plan.reason
-    return {**_facts(op, plan.name), "reason": reason, "help": plan.help}
+    return {**_facts(op, plan.name), "reason": plan.cause, "help": plan.help}
 
 
 def _facts(op: Op | None, name: str) -> dict[str, str]:

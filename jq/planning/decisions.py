@@ -59,6 +59,11 @@ class OpPlan:
     float_weights: tuple[str, ...] = ()
     float_type: str = ""  # in which an op that stays float computes, where that is not its own
 
+    @property
+    def cause(self) -> str:
+        """The reason without the help that ends it."""
+        return self.reason.removesuffix(f"; {self.help}") if self.help else self.reason
+
     def to_dict(self) -> dict[str, Any]:
         def of(weights: bool) -> str | None:
             kinds = [

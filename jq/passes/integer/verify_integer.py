@@ -76,8 +76,7 @@ def causes(program: Program, plan: QuantPlan) -> list[Cause]:
         if (part := function_of(op)) is not None:
             one = Cause(op, part.name, part.reason, part.help, part.function)
         elif (declines := planned.get(name)) is not None:
-            reason = declines.reason.removesuffix(f"; {declines.help}")
-            one = Cause(op, name, reason if declines.help else declines.reason, declines.help)
+            one = Cause(op, name, declines.cause, declines.help)
         elif (said := declined(op)) is not None:
             one = Cause(op, name, *said)
         elif isinstance(rule_of(op), Contraction):

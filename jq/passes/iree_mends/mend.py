@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import inspect
 import re
-from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from jq.ir import Op, Program, at, ir
 from jq.ir.build import barrier, replace
@@ -72,7 +72,7 @@ class Mend(Pass):
     def defects(cls) -> tuple[Defect, ...]:
         return tuple(told(inspect.getdoc(cls) or "", cls.name))
 
-    def finds(self, op: Op) -> object:
+    def finds(self, op: Op) -> Any:
         """True if an op is one that the compiler gets wrong; true of none that is rewritten."""
         return False
 
@@ -103,11 +103,14 @@ def defects() -> Iterator[Defect]:
 
 @dataclass(frozen=True)
 class Shield(Mend):
-    """A mend that computes values by themselves: each gets a barrier, and nothing else changes."""
+    """A mend that computes values by themselves: each gets a barrier, and nothing else changes.
 
-    @abstractmethod
+    It has `values`, or a `finds` that gives those of one op.
+    """
+
     def values(self, program: Program) -> Iterable[ir.Value | Read]:
         """The values that are shielded from all who read them, and those from one reader alone."""
+        return (value for op in program.walk_all() for value in self.finds(op))
 
     def left(self, program: Program) -> Sequence[ir.Value | Read]:
         return [value for value in dict.fromkeys(self.values(program)) if not _is_shielded(value)]

@@ -10,12 +10,11 @@ IREE takes the conversion into the product. A program that is refused is compile
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from jq.ir import Op, Program, dtype_of, ir
+from jq.ir import Op, dtype_of, ir
 from jq.ir.ops.lookup import multiplies, rule_of
 from jq.ir.ops.moves import Movement
 from jq.ir.values import maker
@@ -35,9 +34,6 @@ class ShieldBooleans(Shield):
         if not multiplies(op):
             return []
         return [(op, i) for i in (0, 1) if _is_boolean(op.operation.operands[i])]
-
-    def values(self, program: Program) -> Iterable[Read]:
-        return (read for op in program.walk() for read in self.finds(op))
 
 
 def _is_boolean(value: ir.Value) -> bool:

@@ -12,13 +12,13 @@ elements as its operand.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
-from jq.ir import Op, Program, ir, shape_of
+from jq.ir import Op, ir, shape_of
 from jq.ir.build import integers
 from jq.ir.values import maker
 from jq.passes.iree_mends.mend import Read, Shield
@@ -45,9 +45,6 @@ class ShieldSlices(Shield):
         operands = op.operation.operands
         read = range(READ.get(op.operation.name, 0))
         return [(op, i) for i in read if any(map(_takes_apart, _behind(operands[i])))]
-
-    def values(self, program: Program) -> Iterable[Read]:
-        return (read for op in program.walk_all() for read in self.finds(op))
 
 
 def _takes_apart(op: Op) -> bool:

@@ -22,11 +22,10 @@ such barriers when it is called ("indirect buffer reference slot 0 is out range"
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from jq.ir import Op, Program, ir
+from jq.ir import Op, ir
 from jq.ir.values import maker, users, walk
 from jq.passes.iree_mends.mend import Shield
 from jq.passes.iree_mends.shields.shield_reductions import is_elementwise
@@ -61,9 +60,6 @@ class ShieldStarts(Shield):
         waiting, needed = _behind(op), _before(op)
         ends = {found for found in waiting if found.name != "func.return"}
         return [v for v in starts if waiting & read[v] or (ends and others[v] - needed)]
-
-    def values(self, program: Program) -> Iterable[ir.Value]:
-        return (value for op in program.walk() for value in self.finds(op))
 
 
 def _is_fused(value: ir.Value) -> bool:
