@@ -137,8 +137,6 @@ class Format(ABC):
 
     def to_numpy(self, parts: Mapping[str, np.ndarray], enc: Encoding) -> np.ndarray:
         """`decode` in NumPy; formats override it to keep temporaries of large tensors small."""
-        from jq.formats.numpy_ops import NUMPY
-
         return np.asarray(self.decode(NUMPY, parts, enc))
 
     def fake_quantize(self, ops: ArrayOps, x: Array, enc: Encoding) -> Array:
