@@ -5,9 +5,8 @@
     dot_general (every second row and column of %x)[196,512], (reshape %w)[512,1024]
 
 With IREE's loop nests for windows of two dimensions a copy of the patches cannot compete. Not in
-groups, not where the patches would take more than `LARGEST` bytes, and
-not where the filter lies in another order and is no weight: it would be turned at every call. The
-sum may have another order.
+groups, not where the patches would take more than `LARGEST` bytes, and not where the filter lies in
+another order and is no weight: it would be turned at every call. The sum may have another order.
 """
 
 from __future__ import annotations

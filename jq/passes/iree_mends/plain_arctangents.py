@@ -5,9 +5,8 @@
     %t = min(|%y|, |%x|) / max(|%y|, |%x|),  %r = %t + %t * %t^2 * P(%t^2)
     %a = %r in the octant that the signs and the larger one of the two name
 
-P is the polynomial of degree 8 with the least largest
-relative error on [0, 1], 3e-9, found by weighted least squares; the result is within 2 last places.
-float64 stays as it is.
+P is the polynomial of degree 8 with the least largest relative error on [0, 1], 3e-9, found by
+weighted least squares; the result is within 2 last places. float64 stays as it is.
 """
 
 from __future__ import annotations

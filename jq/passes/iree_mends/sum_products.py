@@ -4,8 +4,8 @@
     ->
     transpose (reduce_sum (broadcast %q * broadcast %keys) over d)
 
-as a decoder's token meets its caches, where g heads may share one. Float32 alone; the sum
-may have another order.
+as a decoder's token meets its caches, where g heads may share one. Float32 alone; the sum may have
+another order.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Second moments of the inputs of a product, and whose they are."""
+"""Second moments of the inputs of a product, and the weights of their rows."""
 
 from __future__ import annotations
 

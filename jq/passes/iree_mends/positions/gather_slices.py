@@ -4,8 +4,7 @@
     ->
     gather %table, clamp(0, %position, n - 4) + [0, 1, 2, 3]
 
-Fires on inputs and weights, and on single rows of anything,
-outside of loops and branches.
+Fires on inputs and weights, and on single rows of anything, outside of loops and branches.
 """
 
 from __future__ import annotations

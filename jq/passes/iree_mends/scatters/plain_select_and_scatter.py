@@ -6,8 +6,8 @@
                     select (ge %best, %other), (%best, %place), (%other, its place)
     scatter (full %init : [4 * 6 + 1]), %place, %source
 
-The gradient of a pool is one. Padding is never selected, and a window of
-padding alone gives to the one element more, which is cut off again.
+The gradient of a pool is one. Padding is never selected, and a window of padding alone gives to the
+one element more, which is cut off again.
 """
 
 from __future__ import annotations

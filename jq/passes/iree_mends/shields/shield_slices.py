@@ -5,9 +5,8 @@
     gather (optimization_barrier (reshape (slice ...))), %i
 
 The indices of a gather count as well: a table is looked up by codes. IREE reads through the slice,
-also through arithmetic that it folds away (`real (complex %a, %b)`).
-Which ops it folds is not known here, so this pass looks through every op whose result has as many
-elements as its operand.
+also through arithmetic that it folds away (`real (complex %a, %b)`). Which ops it folds is not
+known here, so this pass looks through every op whose result has as many elements as its operand.
 """
 
 from __future__ import annotations
