@@ -22,12 +22,7 @@ from jq.language.saved import load as load_saved
 from jq.language.saved_files import TOKENIZER
 from jq.language.session import Programs, Progress, Session
 from jq.language.store import Options, Store
-from jq.language.tokenizer import (
-    Tokenizer,
-    check_tokens,
-    tokenizer_of_folder,
-    tokenizer_of_gguf,
-)
+from jq.language.tokenizer import Tokenizer, check_tokens, tokenizer_of_folder, tokenizer_of_gguf
 
 CONTEXT, PIPELINE = 4096, "int8-dynamic"
 CACHES = ("float32", "bfloat16", "int8")
@@ -209,15 +204,7 @@ class LanguageModel:
         if lookup < 0 or (logprobs is not None and logprobs < 0):
             raise UserError(f"lookup and logprobs are 0 or more, got {lookup} and {logprobs}")
         return Generation(
-            self,
-            tokens,
-            max_tokens,
-            sampling,
-            checked_seed(seed),
-            stop,
-            session,
-            lookup,
-            logprobs,
+            self, tokens, max_tokens, sampling, checked_seed(seed), stop, session, lookup, logprobs
         )
 
     def generate_batch(

@@ -231,7 +231,7 @@ class Session:
         sizes = [c for c in capacities(self.options) if c >= len(tokens)]
         run, described = self.programs.get(Shape(1, sizes[0]))
         shapes = described["inputs"][-len(described["outputs"]) + 1 :]
-        grows = described.get("grows") or [True] * len(shapes)
+        grows = described["grows"]
         caches = []
         for array, (shape, dtype), each in zip(arrays, shapes, grows, strict=False):
             whole = np.zeros(shape, np.dtype(dtype))
@@ -272,7 +272,7 @@ class Session:
         if self._caches is None:
             shapes = described["inputs"][-len(described["outputs"]) + 1 :]
             self._caches = [run.place(np.zeros(shape, np.dtype(dtype))) for shape, dtype in shapes]
-        self._run, self._grows = run, described.get("grows") or [True] * len(self._caches)
+        self._run, self._grows = run, described["grows"]
         # What is padded here lies after all that is read, and is written over later.
         padded = np.zeros((len(rows), length), np.int32)
         for to, row in zip(padded, rows, strict=True):

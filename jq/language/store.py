@@ -118,8 +118,8 @@ def _own_pipeline(name: str) -> Iterator[str]:
 
 
 def described(path: Path) -> dict[str, Any]:
-    """The description of a program: `inputs` and `outputs` as shape and type, and the `cpu` that it
-    needs, as architecture and features.
+    """The description of a program: `inputs` and `outputs` as shape and type, whether each state
+    `grows`, and the `cpu` that it needs, as architecture and features.
 
     Raises:
         UserError: it cannot be read, or is none.
@@ -129,6 +129,9 @@ def described(path: Path) -> dict[str, Any]:
         architecture, features = found["cpu"]
         sound = all(isinstance(text, str) for text in (architecture, *features))
         sound &= all(map(_is_tensor, (*found["inputs"], *found["outputs"])))
+        states = len(found["outputs"]) - 1
+        grows = found.setdefault("grows", [True] * states)  # of programs from before it was said
+        sound &= [type(each) for each in grows] == [bool] * states
     except (KeyError, TypeError, ValueError):
         sound = False
     if not sound:

@@ -95,6 +95,7 @@ def test_damage_is_refused(folder, monkeypatch):
         needs = json.loads(whole)
         for content, reason in (
             (json.dumps(needs | {"cpu": [needs["cpu"][0], ["tbm"]]}), "another processor"),
+            (json.dumps(needs | {"grows": needs["grows"][1:]}), r"1x32\.json"),
             ("{", r"1x32\.json"),
         ):
             described.write_text(content)

@@ -118,12 +118,9 @@ def check_shapes(
     if "head" in tree:
         _need(tree, "head", (config.vocabulary, config.hidden), where)
     if width := config.get("per_layer"):
-        wide = config.layers * width
-        node = _at(tree, "per_layer", where)
-        rows = config.get("per_layer_vocabulary") or config.vocabulary
-        _need(node, "table", (rows, wide), where)
-        _need(node, "projection", (wide, config.hidden), where)
-        _need(node, "norm", (width,), where)
+        wide, rows = config.layers * width, config.get("per_layer_vocabulary") or config.vocabulary
+        shapes = {"table": (rows, wide), "projection": (wide, config.hidden), "norm": (width,)}
+        _need_all(tree, "per_layer", shapes, where)
     count, square = config.get("streams"), (config.hidden, config.hidden)
     for name in [f"{node}/{i}" for node in ("spread", "gather") for i in range(count - 1)]:
         _need(_at(tree, name.partition("/")[0], where), name.partition("/")[2], square, where)
@@ -132,10 +129,8 @@ def check_shapes(
         if count:
             _check_streams(config, layer, count, where)
         if width:
-            node = _at(layer, "per_layer", where)
-            _need(node, "gate", (width, config.hidden), where)
-            _need(node, "projection", (config.hidden, width), where)
-            _need(node, "norm", (config.hidden,), where)
+            shapes = {"gate": (width, config.hidden), "projection": (config.hidden, width)}
+            _need_all(layer, "per_layer", {**shapes, "norm": (config.hidden,)}, where)
         for block in ("attention", "mlp"):
             node = _at(layer, block, where)
             needed = f"layers/{{i}}/{block}/norm/weight" in names
@@ -156,13 +151,11 @@ def check_shapes(
 
 
 def _check_streams(config: Config, layer: Mapping[str, Any], count: int, where: str) -> None:
-    node, hidden, rank = _at(layer, "streams", where), config.hidden, config.get("rank")
+    hidden, rank = config.hidden, config.get("rank")
     shapes = {"predict": (count**2, count), "correct": (count, count), "router": (count, hidden)}
-    for name, shape in {**shapes, "norm": (hidden,), "scale": (hidden,)}.items():
-        _need(node, name, shape, where)
+    _need_all(layer, "streams", {**shapes, "norm": (hidden,), "scale": (hidden,)}, where)
     beside = {"left": (rank, hidden), "right": (hidden, rank), "norm": (hidden,)}
-    for name, shape in beside.items():
-        _need(_at(layer, "beside", where), name, shape, where)
+    _need_all(layer, "beside", beside, where)
 
 
 def _check_feed_forward(
@@ -203,6 +196,14 @@ def _at(tree: Mapping[str, Any], path: str, where: str) -> Mapping[str, Any]:
             raise UserError(f"the tensors of {path} are missing", location=where)
     found: Mapping[str, Any] = node
     return found
+
+
+def _need_all(
+    tree: Mapping[str, Any], path: str, shapes: Mapping[str, tuple[int, ...]], where: str
+) -> None:
+    node = _at(tree, path, where)
+    for name, shape in shapes.items():
+        _need(node, name, shape, where)
 
 
 def _need(tree: Mapping[str, Any], name: str, shape: tuple[int, ...], where: str) -> None:

@@ -70,9 +70,7 @@ _DEEPSEEK = Architecture(
     | {
         "attention_scale": Key(
             lambda get: _scaled(
-                _HEAD.read(0, get),
-                0.1 * get("mscale_all_dim", 0.0),
-                get("factor", 1.0),
+                _HEAD.read(0, get), 0.1 * get("mscale_all_dim", 0.0), get("factor", 1.0)
             ),
             lambda get: _scaled(
                 _HEAD.read(1, get),
@@ -93,9 +91,7 @@ replace(
     model_types=("deepseek_v3",),
     gguf={},
     hugging_face=_DEEPSEEK.hugging_face
-    | {
-        "layers/{i}/mlp/router/preference": "model.layers.{i}.mlp.gate.e_score_correction_bias",
-    },
+    | {"layers/{i}/mlp/router/preference": "model.layers.{i}.mlp.gate.e_score_correction_bias"},
     normal_shares=True,
     keys=_DEEPSEEK.keys | {"router": Key(lambda get: "sigmoid", lambda get: "sigmoid")},
 )

@@ -6,7 +6,7 @@ from jq.language.decoder.architectures._base import GGUF, HUGGING_FACE, Architec
 from jq.language.decoder.architectures.phi3 import without_gate
 
 _AROUND = hugging_face(
-    "attention/norm_after=post_self_attn_layernorm mlp/norm_after=post_mlp_layernorm",
+    "attention/norm_after=post_self_attn_layernorm mlp/norm_after=post_mlp_layernorm"
 )
 _GLM4 = Architecture(
     "glm4",

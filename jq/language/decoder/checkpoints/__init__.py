@@ -1,15 +1,14 @@
-"""Checkpoints of Hugging Face that are quantized already: their codes become stored weights."""
+"""Checkpoints of Hugging Face that are quantized already: their codes become stored weights. Every
+file in here is imported; a method is known by being defined."""
 
-from jq.language.decoder.checkpoints import (  # noqa: F401 - methods are found by being defined
-    awq,
-    bitsandbytes,
-    compressed_tensors,
-    float8,
-    gptq,
-    mlx,
-    modelopt,
-    mxfp4,
-)
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
 from jq.language.decoder.checkpoints.method import unpacked_tensors
+
+for _module in pkgutil.iter_modules(__path__, f"{__name__}."):
+    importlib.import_module(_module.name)
 
 __all__ = ["unpacked_tensors"]

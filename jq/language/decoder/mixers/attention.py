@@ -55,13 +55,7 @@ def _queries(
 
 
 def _attended(
-    config: Config,
-    i: int,
-    p: Any,
-    q: jax.Array,
-    gate: jax.Array | None,
-    cache: State,
-    place: Place,
+    config: Config, i: int, p: Any, q: jax.Array, gate: jax.Array | None, cache: State, place: Place
 ) -> jax.Array:
     """The last product of what queries [batch, n, heads, head] read of keys and values."""
     batch, count = q.shape[:2]
