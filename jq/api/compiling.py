@@ -4,8 +4,6 @@ Model --trace--> Program --calibrate--> Ranges --plan--> QuantPlan
       --rewrite--> Program at each level --build--> CompiledModel --compare--> Comparison
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The steps of compiling, one by one: what each finds, without those that follow."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Describes a build: the manifest of an artifact before its files are written."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

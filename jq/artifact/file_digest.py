@@ -1,7 +1,5 @@
 """Digests of large files, read as a whole only when somebody wrote to them."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from pathlib import Path

@@ -10,8 +10,6 @@
 `jq.artifact.save` writes it.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Description of an artifact, all but its bytes: `manifest.json`."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator

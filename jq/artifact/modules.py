@@ -1,7 +1,5 @@
 """Modules that IREE compiled, kept between runs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -6,8 +6,6 @@ model.2.vmfb, program.2.mlir     of the second, and so on
 An artifact of several sizes has those of the first size first.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The records that a manifest consists of: tensors, files, programs, sizes, rows of the plan."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, Any, Self
 

@@ -2,8 +2,6 @@
 whole or not at all.
 """
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Mapping, Sequence

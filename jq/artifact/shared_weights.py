@@ -1,7 +1,5 @@
 """Weights that several programs of an artifact read: what has the same bytes is stored once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 import numpy as np

@@ -5,8 +5,6 @@ a signature is of the whole artifact. Ed25519 (RFC 8032), by the package `crypto
 the user's own files, as `ssh-keygen -t ed25519` or `openssl genpkey -algorithm ed25519` write them.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

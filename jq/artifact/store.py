@@ -5,8 +5,6 @@ that compute, the processor, and the inputs. It is a file of arrays by name, or 
 programs of a language model). Once all together exceed `LIMIT`, those not used for longest go.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

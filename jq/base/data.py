@@ -1,7 +1,5 @@
 """The place of the data files that belong to the package."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from jq.base.errors import InternalError, UserError, known

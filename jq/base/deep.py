@@ -14,8 +14,6 @@ arguments of each call and is sent the result. Each call is made once, so that a
 read is not followed twice, and forty additions of a value to itself take forty steps.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Iterable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar

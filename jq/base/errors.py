@@ -1,7 +1,5 @@
 """Every error a user can meet: one line that says what, where and what to do."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path

@@ -6,8 +6,6 @@ words of the paths that it writes into locations. All of these are read here and
 changes (docs/internals/jax.md).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

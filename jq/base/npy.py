@@ -1,7 +1,5 @@
 """The form of one array in a `.npz` file: a header of text, then its bytes."""
 
-from __future__ import annotations
-
 import io
 import math
 import zipfile

@@ -1,7 +1,5 @@
 """Tables for people, as plain text."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Iterable, Mapping, Sequence

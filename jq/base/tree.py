@@ -6,8 +6,6 @@ numbers, `{"leaves": [i, ...]}`: they are given as they are, or as anything with
 and come back as tuples.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

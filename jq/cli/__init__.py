@@ -1,7 +1,5 @@
 """The command line: `jaxq`, or `python -m jq`. A file has one command, or two alike."""
 
-from __future__ import annotations
-
 import atexit
 import gc
 import os

@@ -1,7 +1,5 @@
 """The command line as a whole: the commands in the order of `--help`, and how a run ends."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import sys

@@ -1,7 +1,5 @@
 """`jaxq bench`: how fast an artifact runs here."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """`jaxq cache`: what is kept between runs."""
 
-from __future__ import annotations
-
 import time
 from typing import Annotated, Any
 

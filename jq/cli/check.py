@@ -1,7 +1,5 @@
 """`jaxq check`, `jaxq estimate`: what a device cannot run of a model, and what it costs there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

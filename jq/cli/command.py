@@ -4,8 +4,6 @@ A command is a function `f(out, ...)` that returns the document for `--json`. `c
 `--json`, `-q`, `-v` and `--debug`, hands it an `Output`, and turns errors into exit codes.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy

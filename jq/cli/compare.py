@@ -1,7 +1,5 @@
 """`jaxq compare`: a quantized program against the float model."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any

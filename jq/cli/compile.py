@@ -1,7 +1,5 @@
 """`jaxq compile`: the whole way from a model to an artifact."""
 
-from __future__ import annotations
-
 import shlex
 from collections import Counter
 from collections.abc import Mapping

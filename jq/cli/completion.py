@@ -1,7 +1,5 @@
 """Completion in a shell: names that exist, found without importing a compiler."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from jq.base.data import data_names

@@ -1,7 +1,5 @@
 """The end of a failure: one readable line on standard error, and the exit code."""
 
-from __future__ import annotations
-
 import os
 import sys
 import traceback

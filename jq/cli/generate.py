@@ -1,7 +1,5 @@
 """`jaxq generate` and `jaxq perplexity`: language models from their files."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections import deque

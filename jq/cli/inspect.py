@@ -1,7 +1,5 @@
 """`jaxq inspect`, `jaxq explain`: what an artifact holds, and what one would hold."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

@@ -2,8 +2,6 @@
 `jaxq generate`; `jaxq compare` shows perplexity, KL divergence and changed tokens on text;
 `jaxq generate --chat` converses."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`jaxq list`: everything that there is to choose from, by name."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import typer

@@ -4,8 +4,6 @@ A result goes to standard output: tables for people, or with `--json` one docume
 nothing else. Progress, notes and warnings go to standard error.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import math

@@ -1,7 +1,5 @@
 """`jaxq quantize`: a language model in fewer bits, as a file or a folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

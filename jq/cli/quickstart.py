@@ -1,7 +1,5 @@
 """`jaxq quickstart`: a small model the whole way, to see that everything works here."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """The page `docs/reference/options.md`, as `python -m jq.cli.reference` prints it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`jaxq report`: the error page of an artifact."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """`jaxq search`: a format for every layer, within a budget."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

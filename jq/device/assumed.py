@@ -1,7 +1,5 @@
 """A model prepared and planned for a device without data: ranges are assumed."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from jq.base.errors import UserError

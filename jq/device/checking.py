@@ -3,8 +3,6 @@
 Nothing is decided here: the reasons are those with which planning and the passes decline.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from jq.device.assumed import Planned, planned

@@ -1,7 +1,5 @@
 """An integer program as a C program: IREE's C and object, with a `main` and a CMake file."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Sequence

@@ -2,8 +2,6 @@
 off, and inputs and outputs are codes with their scales.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

@@ -10,8 +10,6 @@ Waterman and Patterson, 2009). Weights come from DRAM once a call; activations l
 for those that the greedy schedule places beyond its memory.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`jaxq export`: the integer program as a file that NPU compilers and other runtimes read."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Golden vectors of an integer program: written, and what a device wrote against them."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

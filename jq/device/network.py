@@ -4,8 +4,6 @@ It is read from the markers of the `integer` level (`jq.ir.ops.integer_step`); t
 forms read nothing else. Codes have a scale and a zero point wherever they stand.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """An estimate drawn as SVG: the cycles of each layer, and where its tensors lie on the chip."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any

@@ -1,7 +1,5 @@
 """Results of `check`, `estimate` and `export`: documents that print as a table and a line."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from typing import Any, ClassVar
 

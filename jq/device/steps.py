@@ -1,7 +1,5 @@
 """The ops of a unit as data: what `replay.py`, or the generator of a kernel, needs of each."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

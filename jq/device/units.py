@@ -5,8 +5,6 @@ an integer leaves for floats, and where the program returns. A convolution with 
 rescale and its clamp is one unit; so is a softmax. What only moves codes belongs to the next unit.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The job of compiling a traced model for a target: what every stage after tracing needs."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Loads an artifact that was saved."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The arguments that all public functions share, as they were given, and checked once."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property

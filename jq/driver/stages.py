@@ -1,7 +1,5 @@
 """The stages of a job: calibrate, plan, rewrite, and build the compiled model."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress

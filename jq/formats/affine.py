@@ -8,8 +8,6 @@ Two levels. Values: `codes` (int8, int16) in the logical shape, `scale` (float32
 `zero_point` (int32) of `enc.grid`. Parts: what is stored, see `storage`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The arithmetic of affine integers, once for NumPy and for programs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

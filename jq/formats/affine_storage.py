@@ -1,7 +1,5 @@
 """Stored form of affine integers: codes, scales and zero points, packed or one in a byte."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, ClassVar
 

@@ -7,8 +7,6 @@ Semantics are StableHLO's, which for every operation below are also NumPy's:
 integer arithmetic wraps, float arithmetic is IEEE in the operand's own type.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Protocol
 

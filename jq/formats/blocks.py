@@ -4,8 +4,6 @@ A tensor of `enc.shape` is cut into blocks of `enc.block`; `enc.grid` counts the
 The last block of an axis may be short; zeros fill it where a full block is needed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Refusals that every format shares."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """NumPy only: quantizing large arrays in pieces that stay in the processor's cache."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Cuts of stored tensors: cutting or joining the parts cuts or joins the tensor."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

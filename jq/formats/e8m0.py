@@ -3,8 +3,6 @@
 Defined by the OCP Microscaling Formats (MX) specification 1.0, sections 5.4.1 and 6.3.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from jq.base.errors import FormatError

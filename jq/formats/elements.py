@@ -1,7 +1,5 @@
 """Element types: what a scaled format stores for every value, beside the scale."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Protocol
 

@@ -1,7 +1,5 @@
 """Floats of 8 and of 4 bits that are not MX."""
 
-from __future__ import annotations
-
 from jq.formats.base import Encoding
 from jq.formats.elements import Table
 from jq.formats.minifloat import E2M1, E4M3FN, E5M2

@@ -3,8 +3,6 @@
 Written against `IntegerOps`: NumPy is the specification. Bounds are in steps of the result.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Normalizations in integers: roots, and rows of unit length."""
 
-from __future__ import annotations
-
 from jq.formats.arrays import Array, IntegerOps
 from jq.formats.requantize import rounding_right_shift, splat
 

@@ -1,7 +1,5 @@
 """Integer formats: `jq.formats.affine` of every width."""
 
-from __future__ import annotations
-
 from jq.formats.affine import Affine
 
 

@@ -4,8 +4,6 @@ Read and written with integer arithmetic, for compilers' own 8-bit float types a
 NaN and overflow, and below 8 bits there are none.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -3,8 +3,6 @@
 Defined by the OCP Microscaling Formats (MX) specification 1.0.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np

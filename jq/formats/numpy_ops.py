@@ -1,7 +1,5 @@
 """NumPy's implementation of `ArrayOps`: the numerical specification."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ fields in three bytes), so a slice along leading axes is the same slice of the b
 A scalar is packed as one row of one field. Fields of 8 bits and more are stored as they are.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -22,8 +22,6 @@ product are rounded to 24 bits each, and the product to an integer, ties to even
 A device without elements of 64 bits computes both from products of 16 by 16 bits: the same numbers.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

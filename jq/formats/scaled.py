@@ -1,7 +1,5 @@
 """Formats of elements times a scale per block: what the float formats share."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """The kinds of scale of a scaled format. Each is rounded as it is chosen, before any code."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 

@@ -1,7 +1,5 @@
 """A tensor in a number format: its encoding and its stored parts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

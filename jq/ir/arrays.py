@@ -5,8 +5,6 @@ so that both are one definition. No unsigned, sub-byte or 8-bit float element ty
 built: compilers are unreliable with them, and formats hold such things as bits of int8.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

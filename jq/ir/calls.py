@@ -1,7 +1,5 @@
 """Calls of functions that get their body only when the module is handed over (kernels)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The value of an expression over weights and constants, where it is only moved around."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import ml_dtypes

@@ -5,8 +5,6 @@
 Its decomposition is the integer arithmetic; a target may put a kernel in its place.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

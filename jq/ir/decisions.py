@@ -18,8 +18,6 @@ A function that the device has may still compute such an op, with others; not so
 is there as well: no op of that shape is computed on codes, in whatever form.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any

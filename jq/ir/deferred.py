@@ -1,7 +1,5 @@
 """Arrays that are made when needed: a weight in another order, written straight to a file."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -11,8 +11,6 @@ wherever its parts move: entries are those of the weights as they are stored, th
 has become of each part.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass

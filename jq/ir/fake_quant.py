@@ -6,8 +6,6 @@
 Without %low and %high the range is that of %x itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

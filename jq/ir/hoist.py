@@ -7,8 +7,6 @@
 A branch that does not compute the value gives the neutral element.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -6,8 +6,6 @@ An op that is not known here, or may wrap, proves nothing but its type's own ran
 is addressed by what has been proven is ours.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

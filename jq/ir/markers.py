@@ -5,8 +5,6 @@
     decomposition = @jq.dequantize.0} : (tensor<64x33xi8>, tensor<1x33xf32>) -> tensor<64x33xf32>
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count

@@ -1,7 +1,5 @@
 """The one MLIR context of the process, and module parsing that reports errors kindly."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

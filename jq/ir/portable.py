@@ -5,8 +5,6 @@ written for them: https://openxla.org/stablehlo/compatibility. What is written h
 the last twelve weeks, or for the version that is asked for.
 """
 
-from __future__ import annotations
-
 import io
 import re
 

@@ -6,8 +6,6 @@
 Its decomposition is the integer arithmetic (`jq.formats.rescale`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

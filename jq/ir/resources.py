@@ -5,8 +5,6 @@ bytecode has them as they are: in a module with a single resource, they end its 
 section. Format: https://mlir.llvm.org/docs/BytecodeFormat/.
 """
 
-from __future__ import annotations
-
 import io
 import math
 

@@ -10,8 +10,6 @@ A branch that does not compute the value gives zeros. Of a loop that runs more t
 times, or nobody knows how often, the first `LIMIT - 1` values and the last are kept.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A float weight that is held as the parts of a number format."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Types of elements and tensors: NumPy (with ml_dtypes) on one side, MLIR on the other."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

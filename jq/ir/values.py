@@ -1,8 +1,6 @@
 """Building blocks of patterns: the kind of an op, the op that makes a value, the ops that read it,
 and walks over the ops of a block."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, MutableSequence, Sequence
 from typing import Any, Protocol
 

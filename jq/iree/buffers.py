@@ -1,7 +1,5 @@
 """Arrays of NumPy as the runtime takes and gives them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import ml_dtypes

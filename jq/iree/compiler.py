@@ -1,7 +1,5 @@
 """IREE's compiler, run as a process of its own: it can crash, hang and be interrupted."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

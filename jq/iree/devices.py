@@ -1,7 +1,5 @@
 """Devices of the runtime: this thread, or the one pool of worker threads of a process."""
 
-from __future__ import annotations
-
 import os
 import threading
 from typing import Any

@@ -9,8 +9,6 @@ through text: small ones are resources inside the bytecode, large ones stay besi
                                     dot_general %x, %w
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

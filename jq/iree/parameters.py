@@ -1,7 +1,5 @@
 """Parameters that a module reads: archives, mapped or in memory, or arrays."""
 
-from __future__ import annotations
-
 import mmap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """IREE's compiler as the maker of a C program: the calls as C, the arithmetic as an object."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from iree.compiler.tools.binaries import find_tool

@@ -1,7 +1,5 @@
 """Errors of the runtime as errors of ours."""
 
-from __future__ import annotations
-
 from jq.base.errors import JqError, UserError
 
 # What the runtime's status codes become in Python.

@@ -1,7 +1,5 @@
 """Gives every kernel declaration of a module its body."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from functools import cache

@@ -1,7 +1,5 @@
 """Shape and element type of a kernel's operand or result."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ Compiling takes memory that generating has no need of: the process that generate
 what this one wrote, and does not import JAX.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

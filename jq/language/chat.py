@@ -1,7 +1,5 @@
 """A conversation as the prompt a model was trained on: its own template, in Jinja's sandbox."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

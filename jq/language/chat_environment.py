@@ -1,7 +1,5 @@
 """Jinja as chat templates expect it: what `transformers` adds to the language, in a sandbox."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime
 from typing import Any

@@ -11,8 +11,6 @@ Per module, pack-quantized (see `jq.language.decoder.checkpoints.compressed_tens
 i64 [2]; `value = scale * code`, codes of [-2^(bits-1), 2^(bits-1) - 1] stored plus 2^(bits-1).
 """
 
-from __future__ import annotations
-
 import json
 import mmap
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """A conversation: questions and answers in turn, of which only what is new is computed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 

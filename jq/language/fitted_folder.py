@@ -8,8 +8,6 @@ What comes into the next layer is kept beside those that are done: a run that wa
 there, to the same bytes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import time

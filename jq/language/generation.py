@@ -1,7 +1,5 @@
 """Tokens as they are generated, and their text as it comes."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ A safetensors file: `tokens` i32[n], `model` u8[32] (a digest of what made the p
 cache, cut to its n tokens.
 """
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Tokenizers of the `tokenizers` library; those of a `tokenizer.json` behind a process."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

@@ -1,8 +1,6 @@
 """Perplexity of a model on a text, and its distance from another: KL divergence, and the number of
 tokens that change under greedy decoding."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """Tokens of sequences, cut into pieces that there are programs for."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A GGUF file in another format: `jaxq quantize IN.gguf OUT.gguf --type q4_k`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial

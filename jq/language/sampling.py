@@ -1,7 +1,5 @@
 """The next token from logits: the most likely one, or one drawn."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -8,8 +8,6 @@
 Nothing of it refers to the file that it was made of, and nothing is compiled when it is loaded.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass

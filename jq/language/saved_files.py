@@ -1,7 +1,5 @@
 """The files of a language model that was compiled ahead, and their checksums."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

@@ -6,8 +6,6 @@ pairs instead, and decides otherwise between two ways to the same piece; its Uni
 best sum of scores, which these vocabularies were not made for.)
 """
 
-from __future__ import annotations
-
 import heapq
 import re
 from collections.abc import Iterator, Sequence

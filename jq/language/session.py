@@ -1,7 +1,5 @@
 """A sequence in the making: programs of several lengths over one cache of keys and values."""
 
-from __future__ import annotations
-
 import math
 import sys
 import time

@@ -4,8 +4,6 @@ Layout: u64 length of a JSON header, the header, the data. Source: the format's 
 https://github.com/huggingface/safetensors.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -6,8 +6,6 @@ of ours along. Links are followed within the folder, and into the `blobs` of Hug
 cache, whose snapshots are links.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Text to tokens and back, by the vocabulary of a GGUF file or by a `tokenizer.json`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from os.path import lexists

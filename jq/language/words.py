@@ -8,8 +8,6 @@ names come from, and llama.cpp's list of names. Where llama.cpp has no class for
 beyond ASCII.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 _ENDINGS = r"'s|'t|'re|'ve|'m|'ll|'d"

@@ -8,8 +8,6 @@ hundred), or a resource:
     latency  milliseconds a call, with a unit (`5ms`); without one, over the float program
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ model itself, as far as one program tells (`Judge`). Where the compiled model is
 that, the difference becomes a margin on each budget.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 

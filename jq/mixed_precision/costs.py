@@ -1,7 +1,5 @@
 """Cost of a choice: the sum of what its options cost, and of what is not up to choice."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

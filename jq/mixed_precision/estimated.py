@@ -5,8 +5,6 @@ that estimate; everything else is fixed. Shares are of what the base pipeline ta
 may have no floats.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The error of a choice: of one group alone on a few samples, and of all on the evaluation set."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from dataclasses import replace

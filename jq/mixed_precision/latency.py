@@ -4,8 +4,6 @@ The latency of a choice is that of the float program, plus what each op saves or
 fusion changes is not seen; the compiled choice is measured in the end.
 """
 
-from __future__ import annotations
-
 import glob
 import time
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The choice as a user gets it: the pipeline file, compiled and compared with float."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from jq.artifact.jobs import HERE, Workers

@@ -1,7 +1,5 @@
 """Result of a search: the choice, the way to it, and the pipeline file that makes it."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The search, step by step: candidates, sensitivities, frontier, choice, proof."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

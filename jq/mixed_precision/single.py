@@ -3,8 +3,6 @@
 What leads from a weight to the op comes along; everything else that the op reads is an input.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The measurements of a search so far, in a file: an interrupted search goes on from there."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The result of a search, from the choice that was made and those beside it."""
 
-from __future__ import annotations
-
 import math
 
 from jq.driver.job import Stages

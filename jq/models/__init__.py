@@ -5,8 +5,6 @@ docstring is its description. `jq.models.build(NAME, **sizes)` gives it in other
 here whose name begins with an underscore are what several models share.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 from pathlib import Path

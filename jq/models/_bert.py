@@ -1,7 +1,5 @@
 """The BERT encoder (Devlin et al. 2019) as pure functions over a nested dict of parameters."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

@@ -5,8 +5,6 @@ it in JAX with given parameters; `Initialise` walks through it in NumPy, draws e
 and measures every batch norm's statistics on the way. All tensors are NHWC, kernels HWIO.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

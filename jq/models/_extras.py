@@ -1,7 +1,5 @@
 """Libraries that only the built-in models need, imported when a model asks for them."""
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

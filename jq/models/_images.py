@@ -1,7 +1,5 @@
 """Random images with the structure of photographs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """English sentences that every machine has: docstrings of Python's standard library."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import re

@@ -1,7 +1,5 @@
 """Supervised training of a small classifier, in plain JAX."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

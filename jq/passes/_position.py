@@ -1,7 +1,5 @@
 """Positions of slices and updates."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from jq.ir import Op, Program, dtype_of, ir, shape_of

@@ -1,7 +1,5 @@
 """Dequantizes of a program with markers: where integers become floats again, and why."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from jq.ir import Op, Program, ir

@@ -3,8 +3,6 @@
 The values of a cut on sample points decide; the samples cover where the functions differ.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -9,8 +9,6 @@
 %z = dot_general %d, %v
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

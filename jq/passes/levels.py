@@ -4,8 +4,6 @@ Checked after the passes of a level have run: a program that the compiler would 
 never handed over.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 

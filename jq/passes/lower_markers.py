@@ -3,8 +3,6 @@
 %d = composite "jq.dequantize" %codes, %scale -> convert, broadcast_in_dim, multiply
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from jq.ir import Op, Program, at, func, ir

@@ -1,7 +1,5 @@
 """Decisions of a plan: per op and per tensor a format, or the reason for declining."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, Literal
 

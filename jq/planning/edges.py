@@ -6,8 +6,6 @@ of all its edges, forwards and backwards. An edge whose step would more than dou
 the group: it keeps its own range, and one integer rescale stands where the parameters change.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce

@@ -1,7 +1,5 @@
 """The encoding that an operand gets, and what its integers imply for a product."""
 
-from __future__ import annotations
-
 from jq.formats import Encoding, get_format
 from jq.formats.affine import affine_format, is_affine
 from jq.ir import Op

@@ -1,7 +1,5 @@
 """A message that tells which parts a plan leaves float, where that is most of a model."""
 
-from __future__ import annotations
-
 from jq.base.tables import size
 from jq.ir import Program
 from jq.ir.types import number_kind

@@ -1,7 +1,5 @@
 """Limits of a device on the shapes of ops, from its target file: shapes alone decide."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Sources of an operand: a weight, codes that the model makes itself, or a computation."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

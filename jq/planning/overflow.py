@@ -1,7 +1,5 @@
 """The largest sum that an int32 accumulator can reach: proved from the codes of a weight."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Deciding on every contraction of a float program."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal

@@ -1,7 +1,5 @@
 """The review of a plan: weights agree on one encoding, and doubtful ranges are named."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import replace

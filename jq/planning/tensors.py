@@ -1,7 +1,5 @@
 """Deciding on one operand: its encoding as the settings ask for it, if the device has it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, field

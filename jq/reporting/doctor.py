@@ -1,7 +1,5 @@
 """Report on this machine: what it has, and whether integer results are right on it."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re

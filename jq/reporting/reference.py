@@ -4,8 +4,6 @@
 `docs/internals/iree.md` hold them: all are made from what validates a name.
 """
 
-from __future__ import annotations
-
 import inspect
 import sys
 from collections.abc import Iterator

@@ -6,8 +6,6 @@ else; the person at the command line may give any other with `--iree-flag`. No f
 has characters that mean something to a shell.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

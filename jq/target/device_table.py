@@ -3,8 +3,6 @@
 Planning and the passes never emit what is not stated here; `jaxq check` reads the same figures.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator

@@ -1,7 +1,5 @@
 """Rules and overrides: settings as they are given for single ops, or by dotted keys."""
 
-from __future__ import annotations
-
 import fnmatch
 import tomllib
 from typing import Any

@@ -1,7 +1,5 @@
 """Settings of a pipeline: what to quantize, how, and by which rule. Validated by pydantic."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator

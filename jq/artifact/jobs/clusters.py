@@ -1,7 +1,5 @@
 """Dask's and Ray's workers, as joblib's backends."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Executors: the places where jobs run, as `run_jobs` knows them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@ A process imports what computes for seconds and keeps the works that it has open
 for the next jobs, until it had none for a while.
 """
 
-from __future__ import annotations
-
 import atexit
 import importlib
 import os

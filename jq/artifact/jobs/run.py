@@ -1,7 +1,5 @@
 """Runs jobs where the user wants them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any

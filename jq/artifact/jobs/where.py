@@ -1,7 +1,5 @@
 """Places where jobs run, as users name them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from jq.base.errors import UserError

@@ -1,7 +1,5 @@
 """Regular expressions that come from files: some take longer on a short text than anybody lives."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

@@ -5,8 +5,6 @@ and its arguments; the answer is what the function returns, or its `UserError`. 
 happens there becomes a `UserError` here: it was the file's doing.
 """
 
-from __future__ import annotations
-
 import atexit
 import importlib
 import json

@@ -6,8 +6,6 @@ threads compute: the first that ends restores what the others still rely on, in 
 silently nothing while another has set a limit, and the last to leave may restore a limit for good.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

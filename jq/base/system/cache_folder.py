@@ -2,8 +2,6 @@
 of what is kept there is native code that we load.
 """
 
-from __future__ import annotations
-
 import atexit
 import logging
 import os

@@ -5,8 +5,6 @@ beside an artifact would run. A child runs this file with `-I` instead: it sees 
 first, then what is installed, then the folder that holds this package, and nothing else.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import sys

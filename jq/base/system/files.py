@@ -1,7 +1,5 @@
 """Files: read when they are files and not larger than they may be; written whole or not at all."""
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import os

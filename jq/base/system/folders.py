@@ -1,7 +1,5 @@
 """A folder that takes the place of another one, whole or not at all."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ To release such an object waits for its threads: when Python clears its modules,
 destructors of libraries, which run after that.
 """
 
-from __future__ import annotations
-
 import atexit
 import ctypes
 import os

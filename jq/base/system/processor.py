@@ -1,7 +1,5 @@
 """This machine's processor and what it can do, as the operating system tells."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform

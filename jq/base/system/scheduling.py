@@ -1,7 +1,5 @@
 """The operating system's scheduling of the calling thread."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

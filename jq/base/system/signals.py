@@ -1,8 +1,6 @@
 """Signals that wait a moment: what was started is known before anything interrupts us, and nothing
 interrupts what cannot bear it."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import threading

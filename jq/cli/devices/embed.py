@@ -1,7 +1,5 @@
 """`jaxq embed`: the integer program as a C program for microcontrollers and other processors."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """`jaxq export`: the integer program in a form that NPU compilers and other runtimes read."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

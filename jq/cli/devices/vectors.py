@@ -1,7 +1,5 @@
 """`jaxq vectors`: golden vectors of the integer program, and what a device wrote against them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

@@ -23,8 +23,6 @@ around them; parameters become one number a channel. Every writer reads this and
 | `add`, `subtract`, `multiply`, `maximum`, `minimum`, `rescale`, `table`, `softmax`, ... | | |
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any

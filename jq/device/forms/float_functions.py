@@ -1,7 +1,5 @@
 """ONNX's functions of one number, found by their values: which one a table of codes is."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial

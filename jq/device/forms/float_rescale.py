@@ -6,8 +6,6 @@ never fall where the sum grows: they are equal where every code begins at the sa
 does not, a weight scale a few float32 steps aside may have all codes begin where they should.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 

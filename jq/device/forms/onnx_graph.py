@@ -4,8 +4,6 @@ A transpose or reshape of the network is not written where it stands: a tensor t
 axes or another shape than it was computed in is transposed or reshaped there, once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any

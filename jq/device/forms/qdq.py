@@ -6,8 +6,6 @@ scales are chosen so that its codes are those of the integer program (`float_res
 none do, the file's metadata says so by layer (`jq.near_ties`).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Common base of the steps of a network that become ops between Q and DQ."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 

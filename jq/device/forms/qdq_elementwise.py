@@ -1,7 +1,5 @@
 """Sums and products of two tensors, functions of single codes and softmax, between Q and DQ."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

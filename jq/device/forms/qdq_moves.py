@@ -1,7 +1,5 @@
 """Steps that move or select codes, or sum along axes, between Q and DQ."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Products between Q and DQ: convolutions and dense layers with their biases, products of two."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -5,8 +5,6 @@ The module of a form has `write(steps, inputs, outputs, rescaling, ends) -> byte
 and `run(data, inputs) -> outputs`, the form's own reference on arrays of codes or floats.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Verifies what was written, in its form's own reference, against the integer program's bits."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

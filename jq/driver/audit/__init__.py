@@ -5,8 +5,6 @@ The dump says what the compiler was left with after its folding, the files how l
 Reported are the latter; where they disagree the audit is not `verified` and says so.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

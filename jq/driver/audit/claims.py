@@ -1,7 +1,5 @@
 """Claims of the manifest, one by one, against what the compiler's program shows."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

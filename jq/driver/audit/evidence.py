@@ -1,7 +1,5 @@
 """Evidence in the constants and types of a dump: bits of an encoding, types of products."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence

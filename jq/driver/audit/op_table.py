@@ -1,7 +1,5 @@
 """The table of ops that an artifact carries: what was decided, and what the integer level holds."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

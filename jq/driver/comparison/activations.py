@@ -1,7 +1,5 @@
 """The values that every op reads, and the share of them beyond the ends of static codes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ sqnr_db = 10 log10(sum r^2 / sum (r - q)^2), inf when equal; cosine: mean over s
 element that is NaN or inf on one side and different on the other makes the error infinite.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

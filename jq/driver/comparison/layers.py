@@ -5,8 +5,6 @@ Both run on XLA. A loop's body computes a result several times; all of them coun
 `jq.ir.stack.LIMIT`). An op in a loop's condition has no row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -12,8 +12,6 @@ function's name, or a mapping of names to numbers:
 result.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

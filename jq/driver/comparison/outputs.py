@@ -12,8 +12,6 @@ An element that is NaN or inf on one side and different on the other counts in `
 makes the error infinite and its sample's cosine 0. Equal infinities (a mask) count as equal.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat

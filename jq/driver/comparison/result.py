@@ -3,8 +3,6 @@
 `jq.driver.comparison.outputs` defines the figures.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

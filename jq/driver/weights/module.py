@@ -10,8 +10,6 @@ The module may have several functions, calls, loops and dynamic dimensions: a we
 constant that a contraction reads, through ops that only move elements, or scale them by constants.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

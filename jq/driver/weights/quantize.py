@@ -1,7 +1,5 @@
 """`quantize_weights`: low-bit weights for a model or any StableHLO module, in one call."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any

@@ -9,8 +9,6 @@ Every type is `value = code * scale + offset` with one scale (and offset) for ea
 Layouts and formulas: `ggml-common.h` and `gguf.quants`, which the tests take as oracle.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Any, ClassVar

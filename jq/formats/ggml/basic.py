@@ -1,7 +1,5 @@
 """ggml types with one scale per block of 32: q8_0, q4_0, q4_1, q5_0, q5_1, mxfp4."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np

@@ -3,8 +3,6 @@
 Bytes travel as i8 bits; a field is masked right after its shift, so signs never matter.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

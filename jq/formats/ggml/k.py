@@ -1,7 +1,5 @@
 """ggml k-quants: super-blocks of 256 values whose sub-block scales are themselves quantized."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Formats Q3_K and Q6_K: super-blocks whose blocks have a scale and no minimum."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from jq.formats.arrays import Array, ArrayOps

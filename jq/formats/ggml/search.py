@@ -7,8 +7,6 @@ weights for the values [run, n], so that they minimize the weighted one.
 Sub-blocks lie along axis 0, [run, n]: sums over it run along contiguous rows.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from jq.formats.ggml import reciprocal

@@ -5,8 +5,6 @@ commas, so that kernels have it as a constant, as they have that of `nf4`. Witho
 are those of the class.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar

@@ -4,8 +4,6 @@ As HQQ, MLX and tinygemm quantize: the number of code 0 is any float, where the 
 affine integer is a code (`affine`). ggml's types of this kind (q4_1) have blocks of their own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 

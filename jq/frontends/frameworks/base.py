@@ -1,7 +1,5 @@
 """Shared parts of the modules of all frameworks: inputs, evaluation mode, keys, and the model."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict

@@ -1,7 +1,5 @@
 """Equinox: modules that are pytrees, of a single sample."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 

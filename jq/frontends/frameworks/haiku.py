@@ -1,7 +1,5 @@
 """Haiku: transformed functions beside their parameters."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping
 from typing import Any, Unpack

@@ -1,7 +1,5 @@
 """Keras 3 on JAX."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Unpack
 

@@ -1,7 +1,5 @@
 """Flax Linen: modules beside their variables."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 

@@ -1,7 +1,5 @@
 """Flax NNX: modules that hold their own state."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 

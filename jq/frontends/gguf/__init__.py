@@ -1,7 +1,5 @@
 """GGUF files as parameters: tensors stay in their blocks, memory-mapped and not copied."""
 
-from __future__ import annotations
-
 import mmap
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Reading values from a buffer that may lie: nothing is read, or allocated, past its end."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable
 from typing import Any, NoReturn

@@ -6,8 +6,6 @@ dimensions (fastest first), u32 type, u64 offset; padding to the alignment; data
 is a u64 length and UTF-8 bytes. Source: ggml's `docs/gguf.md`.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """GGUF files that hold a part of a model each: NAME-00001-of-00003.gguf and those beside it."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -3,8 +3,6 @@
 Source: `enum ggml_type` and the type traits of ggml; the tests compare with `gguf.constants`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A GGUF file with other tensors: its metadata byte for byte, but for what changes."""
 
-from __future__ import annotations
-
 import math
 import struct
 from collections.abc import Callable, Mapping, Sequence

@@ -1,8 +1,6 @@
 """ONNX files from anybody: read in a process of their own first (`jq.base.guard`), the whole way to
 a program. What crashes, never ends or fills the memory there is one error here."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

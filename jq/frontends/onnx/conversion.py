@@ -1,7 +1,5 @@
 """Numbers of one type in another, as `Cast` and `QuantizeLinear` convert them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax.numpy as jnp

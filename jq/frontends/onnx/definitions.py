@@ -1,7 +1,5 @@
 """Operators that the standard itself defines by others: its definition is used as it is."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Description of an ONNX file for `jaxq inspect`, read without tracing anything."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

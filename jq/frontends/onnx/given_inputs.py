@@ -1,7 +1,5 @@
 """Inputs of a graph: their example values, sizes that are given, values that are fixed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

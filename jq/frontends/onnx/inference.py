@@ -4,8 +4,6 @@ A file may have any shapes and attributes. Operators here are written for those 
 allows, and would compute something of others; onnx's inference of shapes refuses most of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

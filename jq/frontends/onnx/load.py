@@ -1,7 +1,5 @@
 """`load_onnx`: a file of another framework's model as a `jq.Model`."""
 
-from __future__ import annotations
-
 import logging
 from collections import OrderedDict
 from collections.abc import Mapping

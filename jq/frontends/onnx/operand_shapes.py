@@ -11,8 +11,6 @@ name, a product `4*H` or a choice `1|B`; `...` are any axes. A name is the attri
 the size where it is met first. Where a pattern has one element, an operand of one element fits.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

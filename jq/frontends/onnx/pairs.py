@@ -13,8 +13,6 @@ found by trying; where none do (sums of which many are half way, with odd zero p
 looks up the table.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any

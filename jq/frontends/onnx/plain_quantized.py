@@ -1,7 +1,5 @@
 """Quantization to floats of few bits, and by tables of numbers: computed as it is written."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -6,8 +6,6 @@ They are those of `jq.ir.markers`, with the parameters that the file gives. Type
 integers of up to 16 bits are computed as the standard says, without a marker.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

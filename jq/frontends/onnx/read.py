@@ -1,7 +1,5 @@
 """Reads an ONNX file: tensors are mapped or read once, and nothing is computed."""
 
-from __future__ import annotations
-
 import mmap
 from pathlib import Path
 from typing import Any

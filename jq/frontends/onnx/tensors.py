@@ -1,7 +1,5 @@
 """Tensors of an ONNX file as NumPy arrays; every claim of the file is checked before memory is."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A loop that a framework wrote for `while i < length` has a condition and no numb
 part of its body that the condition is made from, a counter and a bound, is run by itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 

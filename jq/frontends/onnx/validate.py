@@ -1,7 +1,5 @@
 """The order of an ONNX graph's nodes, and the mistakes in names that are refused."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path

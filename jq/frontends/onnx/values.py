@@ -8,8 +8,6 @@
 - a list: a sequence; None: an optional input that is absent
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

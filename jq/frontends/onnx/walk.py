@@ -1,7 +1,5 @@
 """The walk over a graph: each node calls its operator's function; what is known is folded."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ reading each copies them again. So the message is walked once over the mapped fi
 fields are left out, and an external-data entry with the location `INSIDE` says where they are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

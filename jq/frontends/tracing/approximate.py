@@ -13,8 +13,6 @@ does not lower. Sums are in float32 or float64, and an operand that has more bit
 wants keeps them.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from jq.ir import Op, at, dtype_of, func, ir, shape_of, stablehlo, to_dtype, walk

@@ -4,8 +4,6 @@ Constants are built inside the trace, never closed over: a composite would take 
 for one of its operands.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -7,8 +7,6 @@ composite is replaced by its decomposition, so that nothing a user wrapped hides
 quantization.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Large constants of a module become weights, so that they have a name and can be quantized."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Collection
 

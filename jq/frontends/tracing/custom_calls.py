@@ -3,8 +3,6 @@
 custom_call @lapack_sgeqrf_ffi, in the scope `qr/geqrf`  ->  jnp.linalg.qr
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar

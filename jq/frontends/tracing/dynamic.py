@@ -1,7 +1,5 @@
 """Symbolic dimensions: every program has fixed sizes, so they get their values here."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import math

@@ -11,8 +11,6 @@ Contractions without a single product are zero: IREE 3.13 crashes on them, and o
 without axes at a position of the data. A slice of the whole begins at its start, wherever asked.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

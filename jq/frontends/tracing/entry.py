@@ -1,7 +1,5 @@
 """From a model, or a file of one, to a `Program` at level `float`."""
 
-from __future__ import annotations
-
 import io
 import logging
 import re

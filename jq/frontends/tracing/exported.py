@@ -1,7 +1,5 @@
 """Functions that `jax.export` wrote to a file."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -10,8 +10,6 @@ rounded to the type that they had. What a code of 8 bits stands for is rounded o
 which is what StableHLO's own arithmetic gives; a quotient is rounded to float32 instead.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from typing import Any

@@ -4,8 +4,6 @@ Each call is one composite in the traced program, which the compiler takes for w
 parameters of a weight or of an activation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any

@@ -4,8 +4,6 @@ JAX makes a function of each nested `jit`, of loop bodies and of custom derivati
 ops carry names relative to the function; inlining joins them with the call's name.
 """
 
-from __future__ import annotations
-
 from jq.base.errors import UserError
 from jq.base.from_jax import join, scope
 from jq.ir import editing, func, ir, run_passes, walk

@@ -1,7 +1,5 @@
 """Inputs and batches of them as a user passes them, to the flat arrays that a program takes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Names of the leaves of a pytree, and parameters with some leaves exchanged."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ Once the body reads them where they are defined, an op in the body can be traced
 also where the body first joins several weights, or reads another part of one.
 """
 
-from __future__ import annotations
-
 import math
 
 from jq.ir import Op, at, dtype_of, ir, shape_of, walk

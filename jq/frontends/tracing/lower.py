@@ -1,7 +1,5 @@
 """From a `jq.Model` to a StableHLO module in our context, with its arguments' leaves."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext

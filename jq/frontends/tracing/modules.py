@@ -1,7 +1,5 @@
 """StableHLO modules from files: text, bytecode or portable artifact."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@
 - `jq.scope`: the scope alone (`encoder/layer0/attention/dot_general`), an alias for rules.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 from jq.base.from_jax import clean_scope, scope

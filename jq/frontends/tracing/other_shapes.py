@@ -5,8 +5,6 @@ the weights have. JAX and Flax then speak of a kernel or of broadcasting somewhe
 model is traced with the nearest other shapes, one input at a time: the first that works is named.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

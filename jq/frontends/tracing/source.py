@@ -1,7 +1,5 @@
 """Names of models on the command line: a model in Python, or a file."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import inspect

@@ -4,8 +4,6 @@ The module's attribute `jq.encodings` lists them; each is a `jq.dequantize` of c
 types, shapes and data must be those that are listed, and no weight may decode to NaN or infinity.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from jq.base.errors import UserError

@@ -1,7 +1,5 @@
 """Errors in a model while JAX traces it, explained to the model's author."""
 
-from __future__ import annotations
-
 import inspect
 import traceback
 from pathlib import Path

@@ -6,8 +6,6 @@ jaxlib's arithmetic for quantized types takes the codes of both for signed: an u
 half of its range on would be cut off. Constants are shifted with their zero points.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """Parameter leaves become the named arrays of a program."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Ops that hold blocks of their own, in JAX: loops, branches, sorts, and reductions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -4,8 +4,6 @@ Places (`argmax`, `top_k`, `argsort`) and bits have a gradient of zero. What is 
 JAX cannot differentiate, raises `Unsupported`: whoever wants a gradient must be able to do without.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

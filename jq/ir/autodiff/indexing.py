@@ -1,7 +1,5 @@
 """Gathers and scatters of StableHLO in JAX."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -1,7 +1,5 @@
 """StableHLO ops in JAX, one rule an op: from JAX arrays and the op to its value."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

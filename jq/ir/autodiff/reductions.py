@@ -1,7 +1,5 @@
 """Reductions of StableHLO in JAX: by JAX's own functions where it has one, else by any block."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sensitivity of a program's output to the rows of intermediate results, by differentiation."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Scales of stored weights by gradient descent on the program's output, in JAX."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Origins of values: they tell if two values may share memory that one is written into."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence

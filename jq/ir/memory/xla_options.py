@@ -12,8 +12,6 @@ They go with each compilation; nothing of the process changes, which may be a us
 `tests/traps/test_xla.py` shows all of them.
 """
 
-from __future__ import annotations
-
 from math import prod
 
 from jaxlib.mlir import ir

@@ -5,8 +5,6 @@ until nothing changes. That comes to an end: a carry that is found to be float, 
 stays so, and one encoding becomes no other (`jq.ir.ops.lattice`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from jq.ir import Op, Program, ir, shape_of

@@ -1,7 +1,5 @@
 """Ops whose result has, at each place, a function of the operands' elements there."""
 
-from __future__ import annotations
-
 _ELEMENTWISE = """
     abs add and ceil clamp compare convert cosine divide exponential exponential_minus_one floor
     log log_plus_one logistic maximum minimum multiply negate not or power round_nearest_even

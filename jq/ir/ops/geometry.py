@@ -1,7 +1,5 @@
 """Figures that limits of devices are about: the window, channels, groups and batch of an op."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

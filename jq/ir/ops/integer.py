@@ -1,7 +1,5 @@
 """Arithmetic shared by the contractions: accumulator types, corrections, rescale."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -1,8 +1,6 @@
 """Finds the rule of an op; modules of `jq.ir.ops.rules` are imported when one is first asked
 for."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from functools import cache

@@ -4,8 +4,6 @@ What a kernel for such products needs to know of an op is asked of the op's rule
 (`Contraction.matrices`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ every index has its own scale there (`leading`). Formats whose codes are stored 
 element keep all axes, and scales keep the rank, so any move goes part by part.
 """
 
-from __future__ import annotations
-
 from jq.formats import get_format
 from jq.ir import Program, dtype_of, ir, shape_of
 from jq.ir.markers import Marker, dequantize

@@ -1,7 +1,5 @@
 """Rules of ops that move numbers and compute none."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Sequence
 

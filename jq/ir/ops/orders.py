@@ -8,8 +8,6 @@ as in `transpose`. Most ops compute in any order of axes, once their attributes 
 have a result in another order than their operand, as reductions; what says nothing, stays.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any

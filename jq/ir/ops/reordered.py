@@ -1,7 +1,5 @@
 """Ops on values that are stored in another order of axes (see `jq.ir.ops.orders`)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from jq.ir import Op, Program, dtype_of, ir, shape_of, tensor_type

@@ -6,8 +6,6 @@ exactly, since each element of the result is one of the operands' elements, and 
 keeps the order that a maximum goes by. (NaN, which has the code of 0, is the exception.)
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

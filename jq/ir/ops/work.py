@@ -1,7 +1,5 @@
 """The amount of arithmetic in a program's contractions."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The StableHLO reference interpreter: slow, in process, and the definition of every op."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

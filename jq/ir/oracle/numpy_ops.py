@@ -1,7 +1,5 @@
 """Ops of StableHLO, one by one, as NumPy computes them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """XLA on the CPU: the float reference, the calibration runner, and an oracle for IREE."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Markers of tensors that will be quantized: `jq.edge`."""
 
-from __future__ import annotations
-
 from jq.ir import ir
 from jq.ir.markers import EDGE, composite, marker_kind
 from jq.ir.program import Program

@@ -8,8 +8,6 @@ type; what a program computes becomes one by the ops of `in_elements`, and is st
 of `in_bytes`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import ml_dtypes

@@ -1,7 +1,5 @@
 """Who is quantized, and how: the answer for any value of a program, at any level."""
 
-from __future__ import annotations
-
 import math
 
 from jq.base.deep import Steps, deep

@@ -1,7 +1,5 @@
 """The quantized type that a tensor of an encoding has, and the encoding of a type."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

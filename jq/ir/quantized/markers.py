@@ -18,8 +18,6 @@ rounding error of a tie may get the neighbouring code. An attribute of each op s
 so that `jq/ir/quantized/read.py` finds our own op again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Back from quantized types between ops to casts, dequantizes, and ops on plain numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any

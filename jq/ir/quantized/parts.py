@@ -10,8 +10,6 @@ The body of such a dequantize converts its parts and multiplies. Parts that are 
 as bytes go through composites of their own: `jq.elements` of the bytes, `jq.stored` back to them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 

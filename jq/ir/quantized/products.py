@@ -1,7 +1,5 @@
 """The product of quantized operands, as sums of 32 bits."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from jq.ir import Op, Program, ir

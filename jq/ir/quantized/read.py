@@ -1,7 +1,5 @@
 """The markers of a module in which `jq/ir/quantized/markers.py` has written quantized types."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

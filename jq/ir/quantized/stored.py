@@ -1,7 +1,5 @@
 """Back from parts that have element types of their own to the bytes in which they are stored."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from jq.base.errors import FormatError, UserError

@@ -1,7 +1,5 @@
 """Terms that are added to sums of 32 bits, and bounds of the sums where they become codes."""
 
-from __future__ import annotations
-
 from jq.ir import Op, Program, ir
 from jq.ir.markers import DEQUANTIZE
 from jq.ir.ops.lookup import rule_named

@@ -19,8 +19,6 @@ Every op that is written so says what it was, and `open_values` finds it again: 
 read back is the one that was written, with the numbers that were added as they were.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Ops on quantized types, each of which says what it was."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any

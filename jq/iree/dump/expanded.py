@@ -5,8 +5,6 @@ uses it. The phase `flow` shows dispatches and what they read. What is found is 
 at the end of the dump, one line of JSON each, so that an artifact carries it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """Multiply-accumulate inside ready-made kernels: dot-product instructions, plain vector code."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

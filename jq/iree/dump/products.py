@@ -4,8 +4,6 @@ Types are seen through widening (`extsi`, `extui`, `extf`) and through ops that 
 data, so that an i8 operand counts as `i8` however the compiler chose to feed it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import prod
 from typing import Any

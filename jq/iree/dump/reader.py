@@ -6,8 +6,6 @@ element types. The dump is parsed with IREE's own bindings: large constants are 
 it, but their types remain.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Constants and names in IREE's IR: what is stored, as what, and under which name."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from math import prod

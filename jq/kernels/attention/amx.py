@@ -7,8 +7,6 @@ for 16 rows:
   out / sum, epilogue, store
 """
 
-from __future__ import annotations
-
 import math
 
 from jq.kernels.attention.head import Head

@@ -1,8 +1,6 @@
 """The body of `Attention`: two dispatches, of which the second has a workgroup a block of rows.
 A few rows have a body of their own."""
 
-from __future__ import annotations
-
 from iree.compiler import ir
 from iree.compiler.dialects import flow
 

@@ -15,8 +15,6 @@ probabilities to 8 bits of mantissa and sums in f32; `f32` rounds nothing else. 
 (vectors are whole) have probability 0.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar

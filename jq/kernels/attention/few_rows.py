@@ -14,8 +14,6 @@ Bits are those of `Head`: sums over D and over keys run in the same order, and w
 has the probability 0 there.
 """
 
-from __future__ import annotations
-
 import math
 
 from iree.compiler import ir

@@ -1,7 +1,5 @@
 """The two dispatches of `Attention` of a few rows (`few_rows`)."""
 
-from __future__ import annotations
-
 import math
 
 from iree.compiler import ir

@@ -1,7 +1,5 @@
 """`Attention` in vectors: the work on a block of rows of one head."""
 
-from __future__ import annotations
-
 import math
 from functools import reduce
 

@@ -1,7 +1,5 @@
 """Common base of attentions: heads in the columns of q, k and v, and the cut of their rows."""
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Keys and values of `Attention` as its products read them."""
 
-from __future__ import annotations
-
 import math
 
 from iree.compiler import ir

@@ -1,7 +1,5 @@
 """Scores of an attention: masked sums of products."""
 
-from __future__ import annotations
-
 from iree.compiler import ir
 
 from jq.kernels.attention.description import Attention

@@ -1,7 +1,5 @@
 """Keys that a mask shows: the others have the probability 0, and are not read."""
 
-from __future__ import annotations
-
 from iree.compiler import ir
 
 from jq.kernels.attention.description import Attention

@@ -7,8 +7,6 @@ for tile of rows:
   out = probabilities v                   # `_value_tile`: rows by vectors of D
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Common base of products of windows by panels of filters: runs of codes, and groups."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Common base of products over windows of an image: shapes, constants, and the NumPy reference."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -13,8 +13,6 @@
 2 * pixels * channels * taps operations; a load of an input column serves all taps along W.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cached_property

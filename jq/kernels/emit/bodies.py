@@ -5,8 +5,6 @@ def emit_normalize(kernel: Normalize, operands: Operands) -> list[ir.Value]:
     ...  # dispatches at the current insertion point
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import singledispatch
 

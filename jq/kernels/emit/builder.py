@@ -6,8 +6,6 @@ Output tiles are value-semantics tensors underneath: a `Tile` holds the current 
 writes a tile threads it, so that a body reads like a loop nest over buffers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Puts the body of one workgroup in an executable of the module, and dispatches it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Permutations of lanes across vectors."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """Values of a kernel body: vectors, and indices that know how large they can be."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

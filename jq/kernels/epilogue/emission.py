@@ -1,7 +1,5 @@
 """Emits an epilogue: loads what its steps name, once where it can be, applies them and stores."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any

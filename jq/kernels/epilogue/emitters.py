@@ -4,8 +4,6 @@ One instruction rounds numbers below 2^30 to int32, and where the processor has 
 four vectors become one of bytes in four more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 

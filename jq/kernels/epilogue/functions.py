@@ -1,7 +1,5 @@
 """Float functions inside kernels, each with its bound, and their exact NumPy counterparts."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

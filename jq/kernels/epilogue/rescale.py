@@ -1,7 +1,5 @@
 """From int32 sums to codes without floats, as integer-only devices rescale."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar

@@ -4,8 +4,6 @@ A processor multiplies the even lanes of a register to 64 bits at once; the odd 
 another multiplication, and both halves are shifted so that their results blend.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

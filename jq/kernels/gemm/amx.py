@@ -13,8 +13,6 @@ blocks and tiles, columns into ranges and panels) is cut so that the last part e
 results in two parts are computed twice, with the same bits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from iree.compiler import ir

@@ -1,7 +1,5 @@
 """Common base of products of a matrix by panels of columns: their rows, and their results."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """The body of `PairProduct`: a workgroup is a block of rows by a range of a group's panels."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from iree.compiler import ir

@@ -1,7 +1,5 @@
 """Integer products of matrices with 8-bit weights as bytes: the result is that of `Gemm`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

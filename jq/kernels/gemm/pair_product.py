@@ -13,8 +13,6 @@ A chain is eight codes of a window, two words of four; `pair_order` says why not
 the additions.
 """
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ for tile of rows in block:                         # `_tiles`
   epilogue, store                                  # or later (`pipelined`)
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

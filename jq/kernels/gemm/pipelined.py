@@ -9,8 +9,6 @@ A processor looks ahead too little to begin with a tile's products while the las
 under way, but far enough for a piece of it. Accumulators wait on the stack.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

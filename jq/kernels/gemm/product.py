@@ -1,7 +1,5 @@
 """Common base of integer products: corrections for zero points, and what follows the sums."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass

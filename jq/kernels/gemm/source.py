@@ -1,7 +1,5 @@
 """Input of a product's loop nest: the places of codes and weights, and the part of the product."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 

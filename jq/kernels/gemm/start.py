@@ -1,7 +1,5 @@
 """Starts of the accumulators of integer products."""
 
-from __future__ import annotations
-
 from iree.compiler import ir
 
 from jq.kernels.emit.values import Index, Values

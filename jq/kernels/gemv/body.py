@@ -1,7 +1,5 @@
 """The body of `Gemv`."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -14,8 +14,6 @@ than a few rows, of a panel that stays in the core's cache:
 (K / lanes + log2(lanes) + 1) 2^-24 of the sum of magnitudes, plus that of the decode.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cached_property

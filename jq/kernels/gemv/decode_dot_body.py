@@ -1,7 +1,5 @@
 """The body of `DecodeDot`."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from typing import Any

@@ -13,8 +13,6 @@ A run fits the first cache beside the rows of a tile. Integers that are scales a
 their factor once for all rows. The order in which a number's parts are added is that of few rows.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -35,8 +35,6 @@ products of each digit are exact, so three digits give what float activations gi
 order, one rounding a block: its error is below (K / block + 1) 2^-24 of the sum of magnitudes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

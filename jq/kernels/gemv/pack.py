@@ -1,7 +1,5 @@
 """Packing of `Gemv`'s block-scaled weights, at compile time."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

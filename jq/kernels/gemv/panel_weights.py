@@ -1,7 +1,5 @@
 """The weights of a part of a workgroup's columns, taken out of their planes and records."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from iree.compiler import ir

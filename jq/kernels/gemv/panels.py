@@ -1,7 +1,5 @@
 """A workgroup's share of `Gemv`: a part of its columns."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -13,8 +13,6 @@
 Integers are exact, so a row has the bits that it has on vectors.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`IntegerAttention` in vectors: the body of a head."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """`IntegerAttention`: what is found before its rows: keys and values packed, what a mask shows."""
 
-from __future__ import annotations
-
 import math
 
 from iree.compiler import ir

@@ -4,8 +4,6 @@ A tile is loaded from 1 KiB of packed memory, rows after rows: LLVM turns a load
 feeds a tile into one `tileloadd`. A process must have asked for them (`processor.permit_tiles`).
 """
 
-from __future__ import annotations
-
 import math
 
 from iree.compiler import ir

@@ -7,8 +7,6 @@ kept in their unsigned view (`q + 128`, the same bits as `q ^ 0x80`), and the ac
 `-128 * sum_k weight[k, lane]`, which takes the 128 out again: exact in wrapping 32-bit arithmetic.
 """
 
-from __future__ import annotations
-
 from iree.compiler import ir
 
 from jq.kernels.emit.builder import Builder

@@ -1,7 +1,5 @@
 """Four vectors of numbers become one of bytes by saturating packs, where the processor has them."""
 
-from __future__ import annotations
-
 from iree.compiler import ir
 
 from jq.kernels.emit.builder import Builder

@@ -1,7 +1,5 @@
 """The cut of a product for matrix tiles, and the layout of its weights in them."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

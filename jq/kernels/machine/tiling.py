@@ -18,8 +18,6 @@ last one is moved back to end at the edge: it computes some results a second tim
 bits, and nothing is masked or padded.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import lru_cache

@@ -4,8 +4,6 @@ A thread of IREE takes `CHUNK` workgroups at a time, or one where there are fewe
 thread: 24 workgroups on two threads are 16 and 8, 12 are 6 and 6.
 """
 
-from __future__ import annotations
-
 import math
 
 CHUNK = 8

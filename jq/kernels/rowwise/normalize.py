@@ -12,8 +12,6 @@ joined in a fixed order. With u = 2^-24 the relative error of a sum of squares i
 (K / 64 + 8) u; the error of y is that, times 1 + |mean| / sqrt(variance), and a few u.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """The body of `Normalize`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from iree.compiler import ir

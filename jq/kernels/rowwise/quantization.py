@@ -8,8 +8,6 @@ The range includes 0; a row whose scale would be below 2^-126 has scale 1; NaN b
 0, and a row that holds one has scale NaN.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from jq.base.errors import InternalError

@@ -1,7 +1,5 @@
 """The body of `QuantizeRows`."""
 
-from __future__ import annotations
-
 from iree.compiler import ir
 
 from jq.kernels.emit.bodies import Operands, emit

@@ -1,7 +1,5 @@
 """Emits the range, the parameters and the codes of rows, as `RowQuantization` defines them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Work on some rows of a matrix, by itself or after a product that made them."""
 
-from __future__ import annotations
-
 from functools import singledispatch
 
 from iree.compiler import ir

@@ -9,8 +9,6 @@ own. The bits are those of `Normalize`, of a sum, of `QuantizeRows` and of `Spli
 the other.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from itertools import pairwise

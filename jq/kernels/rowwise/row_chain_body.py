@@ -1,7 +1,5 @@
 """The body of `RowChain`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

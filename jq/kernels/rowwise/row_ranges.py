@@ -7,8 +7,6 @@
 3 operations an element; bound by memory.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """The body of `RowRanges`."""
 
-from __future__ import annotations
-
 import math
 
 from iree.compiler import ir

@@ -15,8 +15,6 @@ zeros.
 About 4 operations an element for the range and 5 a digit; the rows of a few tokens.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar

@@ -7,8 +7,6 @@ IREE would wait on the host for the number, and record every command of a call a
 Memory-bound: it reads and writes the new rows once.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar

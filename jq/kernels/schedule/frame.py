@@ -6,8 +6,6 @@ code p10  p11  p12  code
 code code code code code
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 

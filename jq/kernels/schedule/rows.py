@@ -1,7 +1,5 @@
 """Common parts of kernels over a matrix's rows: blocks of rows, and vectors of a row."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Rows that nobody reads: the last ones of a sequence, as many as an operand says at run time."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

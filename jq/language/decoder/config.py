@@ -1,7 +1,5 @@
 """One decoder-only language model as data: its sizes, and its choices."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

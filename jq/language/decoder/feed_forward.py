@@ -1,7 +1,5 @@
 """The feed-forward layers: with a gate, without, and several that a router chooses from."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from statistics import NormalDist

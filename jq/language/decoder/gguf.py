@@ -1,7 +1,5 @@
 """A decoder from a GGUF file: its metadata as a `Config`, its blocks as the parameters."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path

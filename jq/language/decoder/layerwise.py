@@ -5,8 +5,6 @@ text. What a product is multiplied by is measured with the layers before it quan
 that later layers make up for what earlier ones lost.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any

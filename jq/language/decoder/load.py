@@ -1,7 +1,5 @@
 """A decoder from whatever holds one."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """From the names of a file's tensors to the tree of parameters, whose shapes the config gives."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any

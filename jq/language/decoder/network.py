@@ -9,8 +9,6 @@ them. What a tree has decides: a fused `qkv` or three products, biases, norms of
 after a block, a head or the embedding again. What mixes tokens is in `mixers`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

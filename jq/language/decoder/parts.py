@@ -1,7 +1,5 @@
 """Models of several parts in a folder of Hugging Face, of which one makes text."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

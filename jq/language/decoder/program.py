@@ -1,7 +1,5 @@
 """A decoder as a `jq.Model`: some tokens at once, a cache of some capacity."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax.numpy as jnp

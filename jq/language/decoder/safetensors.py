@@ -5,8 +5,6 @@ Layout: u64 length of a JSON header, the header, the data. Source: the format's 
 https://github.com/huggingface/safetensors.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

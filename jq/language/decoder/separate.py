@@ -1,8 +1,6 @@
 """Queries, keys and values that a file holds as one matrix, as three over the same memory: products
 may then differ in the format of what they read."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

@@ -3,8 +3,6 @@ what it would make of all is predicted before, and corrected behind it. Beside t
 product of low rank (LAuReL; Menghani et al. 2024).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -1,8 +1,6 @@
 """Layers that see only the last tokens, by a `config.json`: each model type of `transformers` has
 rules of its own, and ignores keys that others read."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

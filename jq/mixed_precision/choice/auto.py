@@ -12,8 +12,6 @@ the outputs when
 What is chosen follows from the model, the data, the pipeline and the target: nothing is timed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -6,8 +6,6 @@ FORMAT or FORMAT/BLOCK              these weights, activations as in the base pi
 'NAME: key=value, ...'              any settings, as in a rule
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

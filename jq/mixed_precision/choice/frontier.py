@@ -5,8 +5,6 @@ says which options are worth taking; going down all hulls at once, always where 
 most, gives choices of which none is cheaper with less error (of those on hulls).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import pairwise

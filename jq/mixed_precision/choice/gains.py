@@ -6,8 +6,6 @@ batch is
 independent of the others: a job is some batches.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

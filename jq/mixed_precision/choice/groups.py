@@ -4,8 +4,6 @@ Ops that read the same weight are a group, since it is stored once. Candidates t
 group the same plan are one option, known by the first of them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The problem: the model under every candidate, and what each option costs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """A choice in words: rules that say why they are there, and one sentence for all."""
 
-from __future__ import annotations
-
 import glob
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """A choice as rules, and as a pipeline file that reproduces it."""
 
-from __future__ import annotations
-
 import glob
 import json
 import os

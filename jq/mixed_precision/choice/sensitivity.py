@@ -1,7 +1,5 @@
 """Sensitivity of a model to choices: the error of one group alone, or of all together."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -9,8 +9,6 @@
 So all choices take one compilation, and changing a choice means giving other weights.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -16,8 +16,6 @@ choice has none of them. What is chosen is then measured as a whole beside its n
 frontier, since errors do not quite add up.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

@@ -4,8 +4,6 @@ Three 3x3 convolutions (the second strided), a max pooling and a dense layer. 1,
 train it; the other 544 (30 %) are its evaluation set and take part in nothing else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from typing import Any

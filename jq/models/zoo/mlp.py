@@ -4,8 +4,6 @@ What `jaxq quickstart` compiles. Half of the 64 inputs of the random samples are
 as the others, so that formats differ in how close they stay.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

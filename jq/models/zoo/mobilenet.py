@@ -3,8 +3,6 @@
 Sandler et al. 2018, table 2.
 """
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

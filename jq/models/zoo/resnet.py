@@ -3,8 +3,6 @@
 He et al. 2016, with the stride in the 3x3 convolution of a block (v1.5).
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

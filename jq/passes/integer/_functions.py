@@ -1,7 +1,5 @@
 """Softmax and normalizations of a region, as calls of `jq.formats.integer_functions`."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Float ops that have a form on codes, read from the op itself. Shared by marking and lowering."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

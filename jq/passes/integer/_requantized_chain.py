@@ -1,7 +1,5 @@
 """The parts of a chain from a convolution to its codes, and their numbers for each channel."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

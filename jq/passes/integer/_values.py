@@ -1,7 +1,5 @@
 """Integer values while a region is lowered: codes with known parameters, and exact sums."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -8,8 +8,6 @@ A sum of two tensors has a multiplier of 21 bits for each, and one shift:
 https://github.com/google/XNNPACK (qs8-vadd).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from jq.formats.integer_functions import Output

@@ -9,8 +9,6 @@ parameters stay as they are: float arithmetic rounds them once, and `lower-regio
 integer form for devices without a float unit.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -8,8 +8,6 @@ The op's own rule says how; what it declines stays float, on the dequantized val
 marker holds the whole chain, so that a target can put a kernel in its place.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -13,8 +13,6 @@ has no such form is left as it is; `verify-integer` names it. Only for `placemen
 floats between products cost nothing, and kernels compute them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -6,8 +6,6 @@ but a float product of an input offends in any place, and so does what the devic
 would compute from codes or from a float input.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@
 0 to a power of positive real part is 0, and anything to the power 0 is 1.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from jq.ir import ir, shape_of, tensor_type

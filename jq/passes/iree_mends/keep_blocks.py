@@ -8,8 +8,6 @@
 Fires where plain arithmetic reads the raw blocks of a weight.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from jq.ir import Program, context, ir

@@ -4,8 +4,6 @@ The page of defects, the reasons in the order of passes and the traps (tests tha
 defect is gone) are read from here.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Iterable, Iterator, Sequence

@@ -7,8 +7,6 @@
 IREE does the same itself.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from jq.ir import Op, dtype_of, ir, shape_of

@@ -5,8 +5,6 @@ broadcast_in_dim %x, dims = [1, 2, 0]
 broadcast_in_dim (transpose %x, dims = [2, 0, 1]), dims = [0, 1, 2]
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -9,8 +9,6 @@ groups, not where the patches would take more than `LARGEST` bytes, and not wher
 another order and is no weight: it would be turned at every call. The sum may have another order.
 """
 
-from __future__ import annotations
-
 import math
 from contextlib import suppress
 from dataclasses import dataclass

@@ -9,8 +9,6 @@ P is the polynomial of degree 8 with the least largest relative error on [0, 1],
 weighted least squares; the result is within 2 last places. float64 stays as it is.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -9,8 +9,6 @@ Numbers of 16 bits are computed in float32, as on XLA. Complex powers are
 computed in polar coordinates (`_complex_power`). float64 stays as it is.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -9,8 +9,6 @@ of its numbers: the rows of the matrix are the transforms of unit vectors, by Nu
 precision.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -11,8 +11,6 @@ Of convolutions, and of pools (`reduce_window`):
 - A result of one row, whose window does not end on the last element: what is never read is cut off.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

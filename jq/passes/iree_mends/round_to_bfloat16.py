@@ -8,8 +8,6 @@
 IREE fails likewise where the two conversions are written one after the other.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import ml_dtypes

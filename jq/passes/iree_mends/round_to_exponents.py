@@ -6,8 +6,6 @@ convert %x : f32 -> f8E8M0FNU
 bitcast (select (%x is a normal number) %code, ...) : f8E8M0FNU
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import ml_dtypes

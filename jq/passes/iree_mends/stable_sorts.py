@@ -11,8 +11,6 @@ is therefore a copy that is equal to no other: its bits, turned by a number of i
 which the comparison and whoever reads the result turn back.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

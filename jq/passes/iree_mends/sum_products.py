@@ -8,8 +8,6 @@ as a decoder's token meets its caches, where g heads may share one. Float32 alon
 another order.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -8,8 +8,6 @@ they accept) some are refused, or fail when they are called. Integers have no ro
 change.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -8,8 +8,6 @@ Products read their weights in the other order, and are right. The filter stays 
 without the barrier IREE finds the narrow form again.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

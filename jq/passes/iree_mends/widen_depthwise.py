@@ -7,8 +7,6 @@
 Without the barriers IREE finds the narrow form again.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from jq.ir import Op, dtype_of, shape_of

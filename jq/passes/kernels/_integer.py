@@ -1,7 +1,5 @@
 """Contractions of integer programs as kernels see them: their operands, and their rescale."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Shared parts of the passes that put kernels in place."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

@@ -12,8 +12,6 @@ shape: reshapes leave rows where they are. Rows stop being read where
 and are read again where anything else reads the value.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

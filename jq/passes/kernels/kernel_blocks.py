@@ -16,8 +16,6 @@ one scale a column all of that is in whole numbers that float32 holds, scaled la
 by the rounding of that product.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 

@@ -13,8 +13,6 @@ found at run time. Where every filter reads one channel, and every channel has o
 that read codes as unsigned get them so (`kernel-views`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -9,8 +9,6 @@ rows are read; kernels leave out those after the last one of each sequence. Noth
 where a row is a result of the program, or read by an op that has no rule.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any

@@ -7,8 +7,6 @@
 Recognised by what is computed, however it is written. Float reductions may differ by roundings.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -10,8 +10,6 @@ which weights can be proven. Fires where that saves enough of the multiplication
 rows enough to put their codes in order.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, fields
 from typing import Any

@@ -5,8 +5,6 @@
 Fires on int8, one scale a row of the last axis or a block of it (or one in all, when it is given).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

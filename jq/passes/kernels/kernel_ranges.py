@@ -7,8 +7,6 @@
 Fires on float32 of which both ends are wanted, as dynamic quantization of whole tensors wants them.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

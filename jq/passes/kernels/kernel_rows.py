@@ -8,8 +8,6 @@
 Nothing else may read the product, and its rows must be worth keeping (`GemmRows.fits`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

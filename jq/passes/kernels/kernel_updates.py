@@ -9,8 +9,6 @@ what follows. Fires on an input of the program that nothing else reads, and a si
 which it is updated in part.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -9,8 +9,6 @@ Passes before flip codes where a kernel reads its operand as unsigned (`unsigned
 moves to where the codes are made, through ops that only move data, when every reader has it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A pipeline as a target, or a model without calibration data, can carry it out."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from jq.base.errors import UserError, known

@@ -1,7 +1,5 @@
 """Loads a pipeline by name or path, and checks it before anything slow begins."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A pipeline file: settings and rules, with what it takes from its base."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

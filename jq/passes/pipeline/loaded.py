@@ -1,7 +1,5 @@
 """A pipeline ready to run, and the passes that run under its settings."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import cached_property
 

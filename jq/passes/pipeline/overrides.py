@@ -1,7 +1,5 @@
 """Settings and rules in the forms in which a call may give them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

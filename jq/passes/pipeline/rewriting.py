@@ -1,7 +1,5 @@
 """Runs the passes of a pipeline: from the traced program to every level."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

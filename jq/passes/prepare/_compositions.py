@@ -3,8 +3,6 @@
 Only to name them: whether they have a form on codes is asked elsewhere, by what they compute.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice

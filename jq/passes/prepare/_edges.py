@@ -1,7 +1,5 @@
 """The edges that are marked so far, and their names."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -7,8 +7,6 @@ Where the encodings are alike and no block is cut (`jq.formats.cuts`). A weight 
 itself, too, is stored for that besides.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -11,8 +11,6 @@ Softmax, a normalization or attention that the device cannot compute is refused 
 since that is what was written, not the ops that it consists of.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -8,8 +8,6 @@ index that is summed over goes to %x. A low-rank update (LoRA) costs two small p
 transposed after such a sum or product is transposed before it. A sum of more than 16 terms stays.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

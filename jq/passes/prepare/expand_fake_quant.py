@@ -8,8 +8,6 @@ What is computed from weights alone is stored as its codes, in `scan`, where a l
 quantized, too. After another quantization with the same parameters nothing is left to do.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

@@ -7,8 +7,6 @@
 Models write masks of heads so (`einsum("blhd,h->blhd", x, mask)`), and most have none.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

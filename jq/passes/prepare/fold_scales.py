@@ -11,8 +11,6 @@ the one before and the weight has no other reader; a sum of more than one addend
 in any case. Not where the factor depends on more than the axes that the weight brings.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -11,8 +11,6 @@ weights alone, or has integers alone, a matrix that is computed from constants b
 that came quantized are not computed with, but joined (`_join_stored`).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

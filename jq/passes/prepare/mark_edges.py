@@ -16,8 +16,6 @@ Only for `placement=early`. An edge is *wide* where what reads it is no contract
 sums, normalizations and softmax may take more bits (`activations.residual`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal

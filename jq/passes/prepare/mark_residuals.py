@@ -10,8 +10,6 @@ clamps, pooling and other such sums; the residual sums of a transformer have out
 do not hold. With static ranges and `convolution_sums=codes`; `placement=early` has edges at all.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from jq.ir import Op, Program, at, context, ir

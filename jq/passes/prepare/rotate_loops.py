@@ -9,8 +9,6 @@ What a condition computes can then be observed and quantized like everything els
 `placement=early`; a condition on integers stays where it is.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from jq.ir import Op, Program, at, dtype_of, editing, ir

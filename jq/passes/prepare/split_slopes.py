@@ -9,8 +9,6 @@ quantized values and selects among them, and not where one table computes it: bo
 numbers. Either factor may be a weight.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -11,8 +11,6 @@ names, for they compute one op of the plan. Not for a loop that runs more than `
 branch that is known then (every second layer is another one) takes the place of the choice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

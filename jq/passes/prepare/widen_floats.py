@@ -11,8 +11,6 @@ and their types are the model's choice. What reads bits (`bitcast_convert`, a cu
 the type that it had.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

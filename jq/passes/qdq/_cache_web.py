@@ -1,7 +1,5 @@
 """Values that hold the rows of one cache, from loop to loop."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

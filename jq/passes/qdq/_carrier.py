@@ -6,8 +6,6 @@ What the ops between make of codes is what their rules say (`OpRule.carry`); wha
 a branch gives is quantized again with the same parameters, which gives the codes that it had.
 """
 
-from __future__ import annotations
-
 from jq.ir import Op, Program, at, dtype_of, ir
 from jq.ir.markers import DEQUANTIZE, dequantize, match, quantize
 from jq.ir.ops.dataflow import Encodings

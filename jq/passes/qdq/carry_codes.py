@@ -8,8 +8,6 @@ Fires where all of them have one scale and zero point, known now: the plan gives
 loop or a branch hands on the same ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -11,8 +11,6 @@ of a conditional. An operand that is quantized in this way already is left as it
 quantizes itself, further up, is read as the codes that ops between make of its codes.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -8,8 +8,6 @@
 An edge that only float ops read disappears.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from jq.base.errors import UserError

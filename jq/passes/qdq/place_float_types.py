@@ -5,8 +5,6 @@
 Products are summed in float32. Ops that read the same value share one conversion.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -9,8 +9,6 @@ An op that a rule keeps float reads the float weight, which then is stored besid
 "dense/kernel:float".
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 

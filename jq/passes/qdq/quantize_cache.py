@@ -9,8 +9,6 @@ from there to an output. What comes in is quantized once, with the range of its 
 is there is moved as codes, never quantized again. Whoever computes with it reads a dequantize.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any

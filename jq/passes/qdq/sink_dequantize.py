@@ -6,8 +6,6 @@ Fires for every op with a `Sinking` rule, inside loop bodies too; not where a fo
 stored blocks would be cut.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from jq.ir import Program, at

@@ -1,7 +1,5 @@
 """Trials of factors for the channels of a value: an estimate, and the error at the outputs."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """By how much the channels of an activation are divided, so that its products lose least."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ each code to its best given all others. Neither changes a scale, whose own quant
 have scales of 6 bits) ties it to others.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from jq.passes.recovery._descent import LAZY, SETTLED

@@ -5,8 +5,6 @@ Orthogonal Matrices", 1933), and twice an order (Sylvester). A width of no such 
 equal blocks of the largest order that divides it.
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

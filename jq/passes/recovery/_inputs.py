@@ -1,7 +1,5 @@
 """Weights of the plan as matrices, and the moments of what they are multiplied by."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

@@ -5,8 +5,6 @@ The factors are positive and move up through what is linear, or positively homog
 product, ReLU, a maximum over a window.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any

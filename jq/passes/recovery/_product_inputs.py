@@ -3,8 +3,6 @@
 Whoever reads the channels must be a product that sums over them, each with a weight of its own.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Ranges of a weight's blocks: the ends at which plain rounding has the least error."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 

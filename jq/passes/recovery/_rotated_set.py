@@ -9,8 +9,6 @@ product of two values too, unless one of them is the same all along the axis. An
 linear map ends the attempt (`Blocked`). The vector of a norm moves into the weights that read it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Recovery passes that choose the codes of weights, seen as matrices, by what they multiply."""
 
-from __future__ import annotations
-
 import logging
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence

@@ -9,8 +9,6 @@ column of W is a problem of its own. Three steps, none of which makes it worse:
 3. coordinate descent (`_descent`), until that gains little.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 

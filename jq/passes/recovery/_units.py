@@ -3,8 +3,6 @@
 They are exact, and what recovery looks for (codes, ratios of errors) does not depend on them.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 FAR = 40  # exponents: squares of sums of thousands of such numbers stay in float32

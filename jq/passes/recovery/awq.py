@@ -10,8 +10,6 @@ linear in them, else an op in front of the products does. The float program comp
 for float rounding: s are no powers of two, so fine a choice is the point.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Mapping, Sequence

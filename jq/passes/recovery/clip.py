@@ -7,8 +7,6 @@ weight is multiplied by where there are calibration data, else 1. A few large we
 all others get a finer step. Weights that another recovery pass chose codes for are left alone.
 """
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass
 

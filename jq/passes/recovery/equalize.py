@@ -12,8 +12,6 @@ It loses as often as it helps, so that it is measured: each value is scaled alon
 where the outputs of the calibration data come closer to the float model's.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 See `_solve` for the method, `_rounding` for the weights that it takes.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -14,8 +14,6 @@ What must be rotated together is found by dataflow, see `_rotations`. Where acti
 float, only what makes the rounding of weights better is rotated.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass

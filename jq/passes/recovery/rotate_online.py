@@ -16,8 +16,6 @@ It costs at run time. So it is placed where it pays: products are tried on some 
 calibration data, quantized as they will be.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -11,8 +11,6 @@ that quantize x take the factors along. Those of all products that read the same
 together, see `factors`.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Mapping

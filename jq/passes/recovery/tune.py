@@ -9,8 +9,6 @@ against each other ("end-to-end training of quantization parameters": Chen et al
 there are more scales than calibration data could determine.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

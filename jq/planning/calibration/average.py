@@ -4,8 +4,6 @@ ONNX Runtime calls it a moving average. It is the plain one here: exponential we
 make the range depend on the order of the samples.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from jq.formats.arrays import Array

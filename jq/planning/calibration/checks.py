@@ -1,7 +1,5 @@
 """Checks of ranges before anything is computed from them: a file may hold anything."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

@@ -8,8 +8,6 @@ over the bins that hold anything. The threshold of the smallest divergence wins.
 Asymmetric: that threshold cuts both ends.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from jq.planning.calibration.histogram import Histogram

@@ -4,8 +4,6 @@ Every bin of the histogram is quantized as its middle would be; inside a bin, va
 which adds the same to every range. Asymmetric: one end at a time, until neither moves.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from jq.planning.calibration.histogram import Histogram

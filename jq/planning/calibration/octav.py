@@ -11,8 +11,6 @@ n = 2^B - 1 steps the noise is (high - low)^2 / (12 n^2) and its derivative by `
     high' = (E[x ; x > high] + low * c) / (P(x > high) + c),   c = P(inside) / (12 n^2).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from jq.planning.calibration.histogram import Histogram

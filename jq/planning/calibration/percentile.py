@@ -3,8 +3,6 @@
 Symmetric: the share of |x|. As ONNX Runtime's percentile calibrator.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from jq.planning.calibration.histogram import Histogram

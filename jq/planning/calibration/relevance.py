@@ -3,8 +3,6 @@
 A range need not hold what is thrown away later, and one that does is coarser for the rest.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Mapping, Sequence

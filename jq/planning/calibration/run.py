@@ -1,7 +1,5 @@
 """Calibration: an instrumented copy of the program measures its own activations."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

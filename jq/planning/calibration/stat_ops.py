@@ -3,8 +3,6 @@
 As formats are, a statistic is written once and means the same in NumPy and in a program.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Protocol
 

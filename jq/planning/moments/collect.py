@@ -15,8 +15,6 @@ rows, of some thousand at a time, without those of weight 0. A few rows are kept
 with probability weight(r).
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial

@@ -10,8 +10,6 @@ BLAS and XLA choose the order by the number of their threads, the shapes and the
 that were solved with sums of float32 differed between processes of one machine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

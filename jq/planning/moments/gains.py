@@ -5,8 +5,6 @@ needs the same one. The passes before it leave the function as it is, and produc
 channel by channel.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol

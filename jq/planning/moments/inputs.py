@@ -1,7 +1,5 @@
 """The input of a contraction as rows: each is multiplied by the weight, seen as a matrix [K, N]."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ is asked alone, never on what was asked before: an answer that is kept brings al
 were found on the way, and a solution is found by a digest of all that it was solved with.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Latency and memory of a compiled program, measured in a process of its own."""
 
-from __future__ import annotations
-
 from jq.reporting.benchmark.inputs import random_inputs
 from jq.reporting.benchmark.session import Job, Latency, Session, bench, measure
 

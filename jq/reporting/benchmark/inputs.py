@@ -1,7 +1,5 @@
 """Inputs for a program that has none recorded."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -4,8 +4,6 @@ It answers one line of JSON to each line on its standard input: `{"runs": n}` gi
 milliseconds of n calls. At the end of input it reports the peak memory and leaves.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

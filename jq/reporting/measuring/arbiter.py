@@ -5,8 +5,6 @@ optimizations takes its place for larger programs: no op is fused with another t
 XLA's defects were found.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

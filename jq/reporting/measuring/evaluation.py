@@ -1,7 +1,5 @@
 """Evaluation: the data and metrics that a model is judged by."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ After calibration the float model's outputs of the first call are known: the pro
 compiled is run on it once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

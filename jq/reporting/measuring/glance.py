@@ -1,7 +1,5 @@
 """A compiled model beside its float model on some samples: what `jaxq compile` ends with."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

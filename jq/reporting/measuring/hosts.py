@@ -7,8 +7,6 @@ reads one line of JSON and a tar archive of that many bytes from its standard in
 the connection ends, so does what was started.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """Quality of a compiled model: its error against the float model, and its latency."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import tee
 from pathlib import Path

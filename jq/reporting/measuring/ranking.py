@@ -1,7 +1,5 @@
 """Several artifacts of one model, ranked: size, error against the float model, latency."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Sequence

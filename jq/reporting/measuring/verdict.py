@@ -1,7 +1,5 @@
 """Measurements in words: how close, which layers, how reliable a latency."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

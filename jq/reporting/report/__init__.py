@@ -1,7 +1,5 @@
 """The error page: one HTML file that needs no network."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The page as text: one HTML file, nothing fetched; every name in it is escaped."""
 
-from __future__ import annotations
-
 from html import escape
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The graph of a model as SVG, each layer in the colour of its error."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 from html import escape

@@ -4,8 +4,6 @@
 of the others. Colours are those of the page.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Contents of the page, measured: errors, histograms, sizes, latency, the plan."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The parts of the page that are a table or a plot of measured figures."""
 
-from __future__ import annotations
-
 from html import escape
 
 from jq.base.tables import size

@@ -9,8 +9,6 @@ together (`join`: a residual sum, a mask):
 Bodies of loops and branches are walked once; what a loop carries back is no edge.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal

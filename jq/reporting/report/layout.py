@@ -5,8 +5,6 @@ places that keep to the order and leave edges as straight as they can be. An edg
 goes through a point in each; edges from one node share these points.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

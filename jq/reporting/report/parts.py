@@ -1,7 +1,5 @@
 """Pieces of the page: tables, tiles, and histograms as inline SVG."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence

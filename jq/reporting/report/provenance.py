@@ -3,8 +3,6 @@
 This stands in the page alone: an artifact says nothing of who made it, when or where.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from datetime import datetime

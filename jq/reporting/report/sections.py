@@ -1,7 +1,5 @@
 """The parts of the page, each the text of one section."""
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections.abc import Iterator

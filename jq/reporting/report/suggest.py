@@ -1,7 +1,5 @@
 """Rules to try for the layers that make most noise by themselves."""
 
-from __future__ import annotations
-
 import glob
 import math
 from collections.abc import Collection, Sequence

@@ -9,8 +9,6 @@ Products with weights are CONV_2D whatever they were: FULLY_CONNECTED has other 
 depthwise convolutions by ones: MEAN has an arithmetic of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from importlib import import_module
 

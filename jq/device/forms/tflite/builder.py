@@ -1,7 +1,5 @@
 """Operators, tensors and scales of a TFLite file, as they are put together."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

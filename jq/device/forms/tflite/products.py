@@ -1,7 +1,5 @@
 """Products, and sums, which are products by ones: MEAN has an arithmetic of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

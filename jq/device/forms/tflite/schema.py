@@ -1,7 +1,5 @@
 """The tables of TFLite's flatbuffers, and the numbers of operators and types."""
 
-from __future__ import annotations
-
 from jq.device.forms.flatbuffer import Schema
 
 # Each operator's number, version and options.

@@ -1,7 +1,5 @@
 """The writer: steps on elements alike, moves, extremes and float ends, besides products."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -5,8 +5,6 @@ mantissa and `shift = 31 - exponent`; DOUBLE_ROUND and SINGLE_ROUND are the two 
 `jq.formats.requantize`. Ends are integers: TOSA's integer profile has no floats.
 """
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Sequence
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """Operators, constants and rescales of a TOSA file, as they are put together."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

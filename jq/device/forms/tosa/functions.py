@@ -4,8 +4,6 @@ What depends on one code is looked up: TABLE of 256 codes, else GATHER. The quot
 by 32 bits, is a long division of 31 steps for each row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

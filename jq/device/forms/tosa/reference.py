@@ -1,8 +1,6 @@
 """A file in Arm's reference model of TOSA, as a process of its own: the model prints to standard
 output, and where it fails it ends its process."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The tables of TOSA's flatbuffers, and the numbers of operators, types and modes."""
 
-from __future__ import annotations
-
 from jq.device.forms.flatbuffer import Schema
 
 # Operators by number, from 1 on; the table of each one's attributes has its name.

@@ -1,7 +1,5 @@
 """The operators of each step of a network."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partialmethod
 from typing import Any

@@ -1,7 +1,5 @@
 """The operators, by kind. Every file in here is imported; an operator is there by being defined."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 

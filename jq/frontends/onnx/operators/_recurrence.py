@@ -1,7 +1,5 @@
 """The steps of a recurrent operator, in either direction, for sequences of their own lengths."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Convolutions, and their transposes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

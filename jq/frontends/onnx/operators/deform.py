@@ -1,7 +1,5 @@
 """DeformConv: a convolution whose taps each read the image at a place of their own."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Arithmetic, comparison and logic, element by element."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import reduce
 from typing import Any

@@ -1,7 +1,5 @@
 """Gather, scatter, and what finds places: TopK, OneHot, NonZero."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -8,8 +8,6 @@ Where only floats read the result, it is the product of numbers with scales of 1
 becomes an integer contraction with whatever scales follow.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Normalizations."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax.numpy as jnp

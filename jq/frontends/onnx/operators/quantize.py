@@ -5,8 +5,6 @@ What they compute in integers the compiler finds by the same passes as everywher
 are markers.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax.numpy as jnp

@@ -1,7 +1,5 @@
 """LSTM, GRU and RNN, forward, reverse and bidirectional."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

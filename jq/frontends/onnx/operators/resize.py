@@ -1,7 +1,5 @@
 """Resize: along each axis a product with known weights, or a gather of the nearest elements."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

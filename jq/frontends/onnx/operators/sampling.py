@@ -1,7 +1,5 @@
 """Operators that read an image between its elements: GridSample and RoiAlign."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -1,7 +1,5 @@
 """Sequences and optionals, where their length is known while tracing."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax.numpy as jnp

@@ -4,8 +4,6 @@ See `operand_shapes` for what a pattern means. "" is a scalar. What onnx's own i
 refuses (`inference`) is not repeated.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from jq.frontends.onnx.operand_shapes import RULES, Operands, Patterns, Shape, shapes

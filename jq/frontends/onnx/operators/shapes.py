@@ -1,7 +1,5 @@
 """Shapes, and operators that only move elements."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax.numpy as jnp

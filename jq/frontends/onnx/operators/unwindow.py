@@ -1,7 +1,5 @@
 """Windows put back into an image: MaxUnpool, Col2Im."""
 
-from __future__ import annotations
-
 import math
 from itertools import product
 from typing import Any

@@ -1,7 +1,5 @@
 """Windows over the axes after batch and channels, and pooling."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import product

@@ -6,8 +6,6 @@ A bound between two codes has none: the numbers at it are rounded when they are 
 parameters of the others (`Encoded.rounded`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ Not along an axis that shares a scale, nor where the end of a tensor is not the 
 of a byte of packed codes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

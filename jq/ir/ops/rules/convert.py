@@ -4,8 +4,6 @@ A value of the codes is rounded once, to the type that is wanted in the end: wha
 taken out, also where it is the narrower one (a bfloat16 weight that a float32 product reads).
 """
 
-from __future__ import annotations
-
 from jq.ir import Op, Program, dtype_of, ir
 from jq.ir.markers import Marker, dequantize
 from jq.ir.ops.base import Axes

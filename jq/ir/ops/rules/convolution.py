@@ -8,8 +8,6 @@ convolution are real zeros, whose code is the zero point), so that the correctio
 same at every output position.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

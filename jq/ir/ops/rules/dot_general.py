@@ -7,8 +7,6 @@ Blocks along the contracted axis become a batch dimension, and their scaled prod
 summed in float. With one float operand the codes are converted and scaled after the product.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

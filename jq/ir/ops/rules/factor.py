@@ -7,8 +7,6 @@ product of a scale and a factor is rounded once, as that of a number and the fac
 differ by a rounding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

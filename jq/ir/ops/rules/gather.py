@@ -5,8 +5,6 @@
 One scale a row, and only the rows that are read are dequantized.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from jq.ir import Op, Program, dtype_of, ir, shape_of, stablehlo

@@ -6,8 +6,6 @@
 Those are the values of top_k; its indices stay as they are. NaN has no code of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

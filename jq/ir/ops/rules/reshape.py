@@ -1,7 +1,5 @@
 """A tensor is reshaped as it is stored, if no block is cut."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A tensor is reversed as it is stored, if no block is cut."""
 
-from __future__ import annotations
-
 from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.build import i64_array, integers, like
 from jq.ir.markers import Marker

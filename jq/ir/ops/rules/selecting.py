@@ -5,8 +5,6 @@ reduce_window max (...)     ->  dequantize (reduce_window max %x)
 select %c, (...), (...)     ->  dequantize (select %c, %x, %y)
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -7,8 +7,6 @@
 codes that use -128 have no code for its negative.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -3,8 +3,6 @@
 A dynamic slice along the leading axis is how a layer reads its weight in a `scan`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Addition and subtraction, whose operands may be rounded to the type of the sum."""
 
-from __future__ import annotations
-
 from jq.ir.ops.base import OpRule
 
 

@@ -1,7 +1,5 @@
 """A tensor is transposed as it is stored."""
 
-from __future__ import annotations
-
 from jq.ir import Op, Program, ir, shape_of
 from jq.ir.build import integers
 from jq.ir.markers import Marker

@@ -1,8 +1,6 @@
 """Checkpoints of Hugging Face that are quantized already: their codes become stored weights. Every
 file in here is imported; a method is known by being defined."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 

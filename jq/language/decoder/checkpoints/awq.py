@@ -5,8 +5,6 @@ the order 0 2 4 6 1 3 5 7; `qzeros` i32 [groups, out / 8] likewise; `scales` [gr
 the packing of AutoAWQ's version `gemm`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

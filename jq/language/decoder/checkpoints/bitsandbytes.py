@@ -8,8 +8,6 @@ multiplied by `weight.nested_absmax` for each 256 of them and added to `nested_o
 stands. Sources: `QuantState` of `bitsandbytes/functional.py`; Dettmers et al. 2022 and 2023.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

@@ -11,8 +11,6 @@ column. How activations are to be quantized (`input_scale`, ...) is not taken ov
 compressors of compressed-tensors 0.10.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 

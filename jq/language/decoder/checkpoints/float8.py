@@ -5,8 +5,6 @@ files have for the factor that a code is multiplied by; or `weight_scale`, a num
 [out, 1]. Source: `transformers`, `integrations/finegrained_fp8.py` and `fbgemm_fp8.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import ml_dtypes

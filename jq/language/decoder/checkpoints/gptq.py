@@ -9,8 +9,6 @@ Where columns were quantized in the order of their importance, those of a group 
 side: they are brought together, and the activations come in their order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -4,8 +4,6 @@ A module such as `model.layers.0.mlp.up_proj` has several tensors, named after a
 (`qweight`, `scales`, ...). A method reads them as one stored weight [out, in].
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any

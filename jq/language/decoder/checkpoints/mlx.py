@@ -9,8 +9,6 @@ Scale and bias of a group are those of each 32 of its columns in ggml's q4_1 (q5
 format of ours has more bits beside a bias, nor one of bfloat16 that float16 does not hold.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

@@ -4,8 +4,6 @@
 are multiplied by; `input_scale` is of activations. Source: its export of checkpoints.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

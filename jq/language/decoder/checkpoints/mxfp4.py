@@ -5,8 +5,6 @@
 specification 1.0, and the reading of such tensors in `transformers`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Codes in words of 32 bits, the lowest bits first: what GPTQ, AWQ and compressed-tensors store."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Mixers of a sequence's tokens. Every file in here is imported; one is known by being made."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 

@@ -7,8 +7,6 @@ bits in front of the point. So 2/pi times a power of two is taken modulo 4 befor
 which have 29, are exact in float64, and the last is small.
 """
 
-from __future__ import annotations
-
 import math
 from functools import cache
 from typing import Any

@@ -5,8 +5,6 @@ two is that of the nearest integer times an exponential of what is left. Both ar
 where 1e-11 and 1e-9 of their value remain.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

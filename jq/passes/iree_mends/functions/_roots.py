@@ -6,8 +6,6 @@ Halley's iteration has three times as many right digits after each step. It star
 the bits of x, read as an integer, which is right to a twentieth.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -10,8 +10,6 @@ root of infinity is NaN, and its logistic function of float16 is 0 below -11.
 `scripts/suite.py elementwise` measures what remains. float64 stays as it is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

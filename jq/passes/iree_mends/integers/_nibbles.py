@@ -1,7 +1,5 @@
 """Arithmetic on bytes that hold integers of 4 or 2 bits."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import reduce
 from typing import Any

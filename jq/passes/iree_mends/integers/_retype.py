@@ -1,7 +1,5 @@
 """Values of a program in another element type, in place."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Numbers without a sign, computed in signed integers of the same bits."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -7,8 +7,6 @@ What the program takes and gives back has a byte for each number too, and so hav
 types.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -7,8 +7,6 @@ IREE has integers without a sign. Most ops treat the bits of both alike; those t
 written in signed ones. Inputs and results of the program keep their types.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -8,8 +8,6 @@ a select. Fires on the model's own conversions; those of our formats are clamped
 built.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

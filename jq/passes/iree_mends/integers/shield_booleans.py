@@ -8,8 +8,6 @@ IREE takes the conversion into the product. A program that is refused is compile
 (a product in a quarter of the speed).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

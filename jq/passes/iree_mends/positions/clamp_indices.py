@@ -9,8 +9,6 @@ Positions of slices, which IREE clamps, have a type that holds the largest one:
 dynamic_slice %x, %i : ui32  ->  dynamic_slice %x, convert %i : i64
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

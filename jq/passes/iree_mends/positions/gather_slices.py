@@ -7,8 +7,6 @@
 Fires on inputs and weights, and on single rows of anything, outside of loops and branches.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

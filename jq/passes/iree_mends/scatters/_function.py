@@ -1,7 +1,5 @@
 """The function by which a scatter combines what is there with an update."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

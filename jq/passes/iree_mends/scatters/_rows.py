@@ -1,7 +1,5 @@
 """Many windows: a scatter of rows of a matrix."""
 
-from __future__ import annotations
-
 from math import prod
 
 import numpy as np

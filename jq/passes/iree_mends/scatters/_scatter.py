@@ -1,7 +1,5 @@
 """A scatter as plain values: the start of each window, and whether it may be written."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import reduce
 from math import prod

@@ -1,8 +1,6 @@
 """The element of each window that a `select_and_scatter` selects: all of a window are compared, one
 after the other, each a strided slice."""
 
-from __future__ import annotations
-
 from itertools import product
 from math import prod
 

@@ -1,7 +1,5 @@
 """One window as a slice that is read, changed and written back; of several operands, in a loop."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from jq.ir import Op, at, dtype_of, ir, shape_of, stablehlo

@@ -15,8 +15,6 @@ One window alone is read, changed and written back as a slice. A scatter of seve
 time takes one window after the other in a loop.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from jq.base.errors import UserError

@@ -10,8 +10,6 @@ The gradient of a pool is one. Padding is never selected, and a window of paddin
 one element more, which is cut off again.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import prod
 

@@ -8,8 +8,6 @@ IREE moves the condition after the body, where it reads what the body has made. 
 carries that no step needs, but not their last values. `%always` is true, behind a barrier.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

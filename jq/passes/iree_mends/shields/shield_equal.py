@@ -7,8 +7,6 @@
 IREE writes the one number into the sum: that of [[127, 127, 127]] in int8 was 127.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -9,8 +9,6 @@ elements between them do not matter. Pools count where others of the program beg
 tensor of initial values.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 

@@ -9,8 +9,6 @@ are the same, so that what is computed counts as read where a tensor of its kind
 is known to be true is behind a barrier, for the copy to be made.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -9,8 +9,6 @@ rows were wrong. Elementwise ops in between do not matter, and two reductions th
 become one there.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterator

@@ -6,8 +6,6 @@
 They are one loop nest for IREE, whatever lies between that it computes with them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

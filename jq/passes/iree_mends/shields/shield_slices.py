@@ -9,8 +9,6 @@ also through arithmetic that it folds away (`real (complex %a, %b)`). Which ops 
 known here, so this pass looks through every op whose result has as many elements as its operand.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod

@@ -10,8 +10,6 @@ IREE makes a constant of equal elements anew where it is used, and may put one t
 and after loops nowhere.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -20,8 +20,6 @@ Where no op waits for the loop nothing is done: in nested loops the runtime refu
 such barriers when it is called ("indirect buffer reference slot 0 is out range").
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -8,8 +8,6 @@ The pool, or a convolution, and what else is computed from %y are one loop nest 
 over the elements that the window meets.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

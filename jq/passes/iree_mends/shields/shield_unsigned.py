@@ -3,8 +3,6 @@
 dot_general(%x : ui8, %w) -> dot_general(barrier(convert %x : i32), ...)
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -9,8 +9,6 @@ folds to say: a reversal of one element, `maximum(x, x)`, `1 * x` and two negati
 shares an input with the tensor that is written into counts as made from it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ for every head, and give [B, queries, heads, D]. Which dimensions of a model's p
 a matter of view: the one that moves least is taken.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

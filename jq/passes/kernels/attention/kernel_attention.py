@@ -11,8 +11,6 @@ the same for every head, and softmax over the keys. Narrower floats are computed
 program in which nothing is quantized is left as it is: it is what others are compared with.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

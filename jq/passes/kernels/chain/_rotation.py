@@ -3,8 +3,6 @@
 concatenate(low * cos - high * sin, high * cos + low * sin)
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -10,8 +10,6 @@ codes and digits of its rows, and rows that something else reads, are results. W
 besides must be there in front of the first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -6,8 +6,6 @@ roundings of its type. What is added to such a weight, or scales it besides, sta
 (`distribute-products`); what does not fit any format is noted, and becomes a float weight.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

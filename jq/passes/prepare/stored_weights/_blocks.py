@@ -1,7 +1,5 @@
 """Blocks of elements that share their parameters, and one number for each."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -9,8 +9,6 @@ DoRA has them: the length of each column of a weight with its update. As numbers
 product's result (`distribute-products`), and the codes stay.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

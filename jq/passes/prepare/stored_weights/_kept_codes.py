@@ -1,7 +1,5 @@
 """The format that holds codes as they came, and gives the numbers that the model computes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

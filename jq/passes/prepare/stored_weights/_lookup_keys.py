@@ -1,7 +1,5 @@
 """Lookups of whole layers or rows of a weight: one index picks a layer, or many pick rows."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from jq.ir import Op, Program, ir, shape_of, stablehlo

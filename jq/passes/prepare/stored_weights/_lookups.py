@@ -10,8 +10,6 @@ Every op in between works on each element or moves them within a layer or row, s
 to all of them at once: in front of a new axis instead of those that come from the indices.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 

@@ -6,8 +6,6 @@ by `gather` or by one-hot rows (compared with all indices). What positions and m
 from is none of it: no other comparisons are followed, nor what picks from larger tables.
 """
 
-from __future__ import annotations
-
 import math
 
 from jq.ir import Program, dtype_of, ir, shape_of

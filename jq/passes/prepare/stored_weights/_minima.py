@@ -1,7 +1,5 @@
 """Codes of which the first stands for any float: a scale and a minimum for each block."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from jq.formats import NUMPY, Encoding, get_format

@@ -8,8 +8,6 @@ scale is added: the chain is computed once more for each. Whether it is so is se
 as of every form.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

@@ -8,8 +8,6 @@ Rows that share their parameters come next to each other, and what is summed wit
 order: the products are those of before, added up in another order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

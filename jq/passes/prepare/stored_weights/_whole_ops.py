@@ -8,8 +8,6 @@ The axes that come from the indices become one, the first. Each function gives N
 something else to different layers or rows.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

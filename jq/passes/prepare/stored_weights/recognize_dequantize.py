@@ -11,8 +11,6 @@ and stays as it is, so that nothing changes its value; codes of a weight are sto
 So are those that a marker of the model itself reads, as imported models have them.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass

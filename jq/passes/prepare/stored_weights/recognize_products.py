@@ -12,8 +12,6 @@ A product with one number everywhere is a sum, and left alone. Operands that are
 those of the result's type, which holds them all.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The cheapest way to divide things in two, where some are on one side and pairs cost something."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field

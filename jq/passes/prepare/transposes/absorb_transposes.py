@@ -7,8 +7,6 @@
 Fires where the order of the free axes stays as it is, since that order is the result's.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from jq.ir import Op, Program, context

@@ -12,8 +12,6 @@ bytes. It fires where they become fewer, and transposes not more. Floats are the
 which may be taken in another order.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from jq.ir import Op, Program, at, context, ir, shape_of

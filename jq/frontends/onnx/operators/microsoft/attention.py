@@ -6,8 +6,6 @@
 A mask is added, `mask_filter_value` where a key is not to be seen.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Shapes of the operands of ONNX Runtime's attention and recurrent operators."""
 
-from __future__ import annotations
-
 from jq.frontends.onnx.operand_shapes import Operands, Patterns, shapes
 from jq.frontends.onnx.registry import MICROSOFT
 

@@ -1,7 +1,5 @@
 """Operators of ONNX Runtime (`com.microsoft`) on weights of few bits, stored in blocks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax.numpy as jnp

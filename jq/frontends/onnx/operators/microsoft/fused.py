@@ -3,8 +3,6 @@
 Defaults are those of ONNX Runtime's schemas, which the `onnx` package does not have.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

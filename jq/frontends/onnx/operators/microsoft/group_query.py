@@ -1,7 +1,5 @@
 """Rotary positions and attention with a cache, of ONNX Runtime (`com.microsoft`)."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Quantized operators of ONNX Runtime (`com.microsoft`) that dequantize, compute and quantize."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

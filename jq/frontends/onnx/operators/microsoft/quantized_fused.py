@@ -1,7 +1,5 @@
 """Quantized operators of ONNX Runtime with several products: LSTM, attention, embeddings."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax.numpy as jnp

@@ -1,7 +1,5 @@
 """Matrix products of ONNX Runtime (`com.microsoft`) whose operands are codes, or become codes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax.numpy as jnp
