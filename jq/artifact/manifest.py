@@ -19,6 +19,7 @@ from jq.artifact.records import (
 )
 from jq.base.tree import check_structure
 from jq.target.rules import Rule
+from jq.target.target import Target, load_target
 
 # The newest that is read: raised when a reader of the old schema would misread the new one. An
 # artifact says the oldest that reads it: 2 where it has several sizes.
@@ -75,6 +76,11 @@ class Manifest(Part):
     programs: tuple[StoredProgram, ...] = ()
     files: dict[str, StoredFile] = Field(default_factory=dict)
     parameters: dict[str, StoredTensor] = Field(default_factory=dict)
+
+    def own_target(self) -> Target:
+        """The target that it was compiled for, which may be the user's own."""
+        own = self.own_files.get("target")
+        return Target(**own) if own else load_target(self.target)
 
     @model_validator(mode="after")
     def _whole(self) -> Self:

@@ -24,7 +24,7 @@ from jq.ir import Program
 from jq.passes.pipeline import rewrite
 from jq.passes.pipeline.overrides import Rules, SettingsLike
 from jq.planning.calibration.ranges import Ranges
-from jq.target.target import Target, load_target
+from jq.target.target import Target
 
 PIPELINE = "int8-static-integer-only"
 
@@ -120,11 +120,8 @@ def _compiled(model: CompiledModel) -> _Made:
             "the integer program of this artifact is not there",
             hint="export the model, or what jq.compile gave in this process",
         )
-    manifest = model.manifest
-    own = manifest.own_files.get("target")
-    target = Target(**own) if own else load_target(manifest.target)
-    levels = model.levels
-    return _Made(levels["integer"], levels["marked"], target.each()[0].device.rescaling)
+    target, levels = model.manifest.own_target().each()[0], model.levels
+    return _Made(levels["integer"], levels["marked"], target.device.rescaling)
 
 
 def _write(made: _Made, path: Path, form: Form, ends: Ends, verify: bool) -> Export:

@@ -13,9 +13,8 @@ from jq.artifact.keys import program_digest
 from jq.artifact.store import Cache
 from jq.base.data import data_names
 from jq.base.errors import UserError
-from jq.base.progress import Stages
 from jq.driver.request import Request
-from jq.frontends.source import AnyModel, Calls, Data, LazyCalls, Source, trace
+from jq.frontends.source import AnyModel, Calls, LazyCalls, Source, trace
 from jq.ir import Program
 from jq.passes.base import PassContext, Report, unheard
 from jq.passes.pipeline import Pipeline, for_target, make_plan, prepare, without_ranges
@@ -191,18 +190,3 @@ def _context(
         report=report,
         results=results,
     )
-
-
-__all__ = [
-    "AnyModel",
-    "Calls",
-    "Data",
-    "Job",
-    "Request",
-    "Source",
-    "Stages",
-    "at_size",
-    "check_ranges",
-    "prepare_job",
-    "trace",
-]

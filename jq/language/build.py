@@ -69,7 +69,9 @@ def own_settings(options: Options) -> tuple[dict[str, Any], list[Rule]]:
 def write(model: Path, options: Options, shape: Shape, store: Store) -> None:
     """Compiles a program and writes it, and what weights the store does not have yet."""
     from jq.artifact.parameters import read_index, write_parameters
-    from jq.driver.job import Request, Stages, prepare_job
+    from jq.base.progress import Stages
+    from jq.driver.job import prepare_job
+    from jq.driver.request import Request
     from jq.driver.stages import build, plan_job
     from jq.language.decoder import load_decoder
     from jq.language.decoder.network import state_shapes

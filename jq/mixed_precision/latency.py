@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from jq.artifact.keys import digest
-from jq.base.progress import Progress
+from jq.base.progress import Progress, Stages
 from jq.base.system.processor import this_processor
 from jq.driver.compiled import CompiledModel
-from jq.driver.job import Job, Source, Stages
+from jq.driver.job import Job
 from jq.driver.stages import build, plan_job
+from jq.frontends.source import Source
 from jq.mixed_precision.choice.groups import Group, trips
 from jq.mixed_precision.choice.problem import Problem
 from jq.mixed_precision.choice.rules import with_rules

@@ -3,10 +3,10 @@
 from dataclasses import dataclass, replace
 
 from jq.artifact.jobs import HERE, Workers
+from jq.base.progress import Stages
 from jq.base.system.files import temporary_folder
 from jq.driver.comparison.outputs import Comparison
 from jq.driver.compiled import CompiledModel
-from jq.driver.job import Stages
 from jq.driver.stages import build, plan_job
 from jq.mixed_precision.budget import Budget
 from jq.mixed_precision.choice.problem import Problem

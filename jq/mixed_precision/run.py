@@ -7,12 +7,12 @@ from typing import Any
 
 from jq.artifact.jobs import Workers, as_workers, prepare
 from jq.base.errors import UserError
-from jq.base.progress import Progress, silent
+from jq.base.progress import Progress, Stages, silent
 from jq.driver.comparison.metrics import Metric
-from jq.driver.job import Calls, Stages, prepare_job
+from jq.driver.job import prepare_job
 from jq.driver.request import Request
 from jq.frontends.model import Model
-from jq.frontends.source import AnyModel, Data, check_files, trace
+from jq.frontends.source import AnyModel, Calls, Data, check_files, trace
 from jq.frontends.tracing.source import load_function, load_model
 from jq.mixed_precision.budget import Budget, check_figures, check_reached, parse_budget
 from jq.mixed_precision.choice.candidates import make_candidates

@@ -2,7 +2,7 @@
 
 import math
 
-from jq.driver.job import Stages
+from jq.base.progress import Stages
 from jq.mixed_precision.choice.frontier import Choice, total
 from jq.mixed_precision.choice.rules import MixedPipeline
 from jq.mixed_precision.choose import Chooser

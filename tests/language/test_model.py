@@ -13,7 +13,8 @@ import tokenizers
 
 import jq
 from jq.base.errors import UserError
-from jq.driver.job import Stages, prepare_job
+from jq.base.progress import Stages
+from jq.driver.job import prepare_job
 from jq.driver.request import Request
 from jq.driver.stages import plan_job, rewrite_job
 from jq.language.build import build, own_settings, write

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import jq
-from jq.driver.job import Stages, prepare_job
+from jq.base.progress import Stages
+from jq.driver.job import prepare_job
 from jq.driver.request import Request
 from jq.ir.oracle.xla import XlaExecutable
 from jq.mixed_precision.choice.candidates import make_candidates

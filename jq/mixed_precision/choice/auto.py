@@ -4,8 +4,7 @@
    in the base pipeline are rounded plainly, the others as they will be. What an op takes with each
    candidate is estimated (`jq.mixed_precision.choice.speed`).
 2. One program computes every choice (`jq.mixed_precision.choice.switch`). It measures the error at
-the outputs when
-   one group of ops alone takes an option, and then that of whole choices
+   the outputs when one group of ops alone takes an option, and then that of whole choices
    (`jq.mixed_precision.choice.worth`).
 3. The best becomes rules with their reasons, as if the user had written them.
 
@@ -16,7 +15,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from jq.base.errors import UserError
-from jq.driver.job import Job, Stages
+from jq.base.progress import Stages
+from jq.driver.job import Job
 from jq.mixed_precision.choice.candidates import Candidate, make_candidates
 from jq.mixed_precision.choice.problem import Problem, find_problem, without
 from jq.mixed_precision.choice.reasons import rules_with_reasons, summary

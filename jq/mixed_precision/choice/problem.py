@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 
 from jq.artifact.jobs import HERE, Workers
 from jq.base.errors import UserError
-from jq.driver.job import Job, Stages
+from jq.base.progress import Stages
+from jq.driver.job import Job
 from jq.driver.stages import calibrate_job
 from jq.mixed_precision.choice.candidates import Candidate
 from jq.mixed_precision.choice.encodings import stored_weights
@@ -79,7 +80,7 @@ def find_problem(
             job, [base, *plans.values()], workers, report, once=once
         )
     groups = make_groups(job.program, plans, dict(zip(plans, others, strict=True)))
-    if _integer_only(job) or not job.target.device.float_products:
+    if job.pipeline.settings.integer_only or not job.target.device.float_products:
         groups = without(groups, "float", "weight-only")
     return Problem(job, base, base_stored, groups, plans)
 
@@ -87,10 +88,6 @@ def find_problem(
 def _check(job: Job, candidate: Candidate) -> None:
     """Refuses a candidate whose settings do not go together with those of the pipeline."""
     apply_overrides(job.pipeline.settings, candidate.rule, where=f"candidate {candidate.name!r}")
-
-
-def _integer_only(job: Job) -> bool:
-    return job.pipeline.settings.integer_only
 
 
 def without(groups: Sequence[Group], *decisions: str) -> list[Group]:

@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from jq.driver.comparison.error_sum import FLOOR_DB
-from jq.driver.job import Calls
+from jq.frontends.source import Calls
 from jq.ir.oracle.xla import XlaExecutable
 from jq.mixed_precision.choice.candidates import Candidate
 from jq.mixed_precision.choice.frontier import Choice, frontier, total

@@ -13,7 +13,6 @@ from jq.formats import Encoding, get_format
 from jq.planning.decisions import OpPlan, QuantPlan
 from jq.reporting.measuring.verdict import furthest
 from jq.target.settings import FLOAT
-from jq.target.target import Target, load_target
 
 MOST = 3  # rules
 ENOUGH = 40.0  # dB: a layer that makes no more noise than this needs no rule
@@ -56,8 +55,7 @@ def warning(comparison: Comparison, compiled: CompiledModel) -> str:
     if not db < FLOOR_DB:
         return ""
     text = f"at {db:.1f} dB {_named(comparison)} far from the float model's"
-    own = manifest.own_files.get("target")
-    target = Target(**own) if own else load_target(manifest.target)
+    target = manifest.own_target()
     integer_only = bool(manifest.settings["integer_only"]) or target.device.integer_only
     products, found = target.device.products, []
     if plan is not None:

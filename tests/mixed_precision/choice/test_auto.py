@@ -11,7 +11,8 @@ import pytest
 
 import jq
 from jq.base.errors import UserError
-from jq.driver.job import Job, Stages, prepare_job
+from jq.base.progress import Stages
+from jq.driver.job import Job, prepare_job
 from jq.driver.request import Request
 from jq.kernels import ISAS, get_isa
 from jq.mixed_precision.choice.auto import settle
