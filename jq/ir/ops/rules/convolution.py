@@ -172,8 +172,6 @@ def _accumulate(
 
 def _shifted_sum(w: QuantizedOperand, contracted: Axes, acc: ir.Value) -> ir.Value:
     """sum(w - zero_point) per output channel, for the correction by the input's zero point."""
-    from jq.ir.ops.integer import block_sums
-
     assert w.zero_point is not None
     dtype = dtype_of(acc)
     sums = block_sums(w, contracted, dtype)
