@@ -345,6 +345,7 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
     slow = folder / "slow.py"
     slow.write_text(
         "import sys, time, threading, os, signal\n"
+        "import jq.base.guard.worker  # names subprocess.Popen in annotations\n"
         "from jq.iree import compiler\n"
         "from jq.cli.app import main\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"

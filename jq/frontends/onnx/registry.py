@@ -15,7 +15,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import numpy as np
 import onnx
@@ -117,7 +117,7 @@ def _described(function: Callable[..., Any], moves: bool, fold: bool, codes: boo
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     return Operator(
         function,
-        tuple((p.name, "Known" in str(p.annotation)) for p in positional),
+        tuple((p.name, Known in (p.annotation, *get_args(p.annotation))) for p in positional),
         sum(p.default is p.empty for p in positional),
         any(p.kind is kinds.VAR_POSITIONAL for p in parameters),
         tuple(p.name for p in parameters if p.kind is kinds.KEYWORD_ONLY),
