@@ -74,7 +74,7 @@ FORMULAS: dict[str, Function] = {
     "sigmoid": (jax.nn.sigmoid, sp.expit),
     "silu": (jax.nn.silu, lambda x: x * sp.expit(x)),
     "softplus": (jax.nn.softplus, lambda x: np.logaddexp(x, 0)),
-    "elu": (jax.nn.elu, lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0)))),
+    "elu": (jax.nn.elu, lambda x: np.maximum(x, 0) + np.expm1(np.minimum(x, 0))),
     "gelu": (lambda x: jax.nn.gelu(x, approximate=False), lambda x: x * sp.ndtr(x)),
     "digamma": (lax.digamma, sp.digamma),
     "gamma": (js.gamma, sp.gamma),

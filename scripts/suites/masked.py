@@ -129,7 +129,7 @@ def run(
     wrong, least = [], np.inf
     for name, *_ in cases(spellings):
         for sample, y, want in zip(SAMPLES, found[name], expected[name], strict=True):
-            y, want = np.float64(y), np.float64(want)
+            y, want = np.asarray(y, np.float64), np.asarray(want, np.float64)
             finite = np.isfinite(want)
             noise = np.square(y - want)[finite].sum()
             db = 10 * np.log10(np.square(want)[finite].sum() / noise) if noise > 0 else np.inf
