@@ -17,7 +17,7 @@ import jq
 from jq.base.errors import UserError
 from jq.base.tree import describe, flatten, unflatten
 from jq.passes.pipeline import load_pipeline
-from jq.passes.pipeline.overrides import as_overrides, as_rules
+from jq.passes.pipeline.file import as_overrides, as_rules
 
 X = np.ones((2, 8), np.float32)
 W = np.eye(8, dtype=np.float32)

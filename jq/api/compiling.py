@@ -23,7 +23,7 @@ from jq.driver.stages import build, calibrate_job, plan_job
 from jq.frontends.source import AnyModel, Data, check_files, trace
 from jq.mixed_precision.choice.auto import settle
 from jq.passes.order import LEVELS
-from jq.passes.pipeline.overrides import Rules, SettingsLike
+from jq.passes.pipeline.file import Rules, SettingsLike
 from jq.planning.calibration.ranges import Ranges
 from jq.reporting.measuring.evaluation import check_metrics
 from jq.reporting.measuring.floor import after_calibration, after_comparing

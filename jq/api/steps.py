@@ -16,7 +16,7 @@ from jq.ir import Program
 from jq.mixed_precision.choice.auto import settle
 from jq.passes.pipeline import Levels
 from jq.passes.pipeline import rewrite as rewrite_levels
-from jq.passes.pipeline.overrides import Rules, SettingsLike
+from jq.passes.pipeline.file import Rules, SettingsLike
 from jq.planning.calibration.ranges import Ranges
 from jq.planning.calibration.shards import NO_SHARDS, Shards
 from jq.planning.decisions import QuantPlan

@@ -96,7 +96,7 @@ def explain(
     from jq.driver.audit.op_table import COLUMNS
 
     if is_language_model(model):
-        from jq.passes.pipeline.overrides import as_overrides
+        from jq.passes.pipeline.file import as_overrides
 
         base, first = own(asked["pipeline"])
         asked["settings"] = base | as_overrides(asked["settings"])

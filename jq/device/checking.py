@@ -14,7 +14,7 @@ from jq.ir.decisions import Function, declined, function_of
 from jq.ir.markers import marker_kind
 from jq.ir.values import kind_of
 from jq.passes.integer.verify_integer import FORMS_HELP, INTEGER_HELP, causes, name_of
-from jq.passes.pipeline.overrides import Rules, SettingsLike
+from jq.passes.pipeline.file import Rules, SettingsLike
 from jq.planning.decisions import OpPlan
 from jq.planning.operands import contractions, op_name
 from jq.target.target import Target

@@ -26,7 +26,7 @@ from jq.ir.values import kind_of
 from jq.passes.base import run_all
 from jq.passes.integer.verify_integer import name_of
 from jq.passes.lower_markers import LowerMarkers
-from jq.passes.pipeline.overrides import Rules, SettingsLike
+from jq.passes.pipeline.file import Rules, SettingsLike
 from jq.target.device_table import Hardware
 from jq.target.target import Target
 

@@ -22,7 +22,7 @@ from jq.formats.requantize import Rescaling
 from jq.frontends.source import AnyModel, Calls, Data
 from jq.ir import Program
 from jq.passes.pipeline import rewrite
-from jq.passes.pipeline.overrides import Rules, SettingsLike
+from jq.passes.pipeline.file import Rules, SettingsLike
 from jq.planning.calibration.ranges import Ranges
 from jq.target.target import Target
 

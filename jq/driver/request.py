@@ -11,7 +11,7 @@ from jq.base.progress import Stages
 from jq.frontends.source import Data, check_files
 from jq.iree.compiler import check_flags
 from jq.passes.pipeline import Pipeline, PipelineFile, load_pipeline
-from jq.passes.pipeline.overrides import Rules, SettingsLike, as_overrides, as_rules
+from jq.passes.pipeline.file import Rules, SettingsLike, as_overrides, as_rules
 from jq.planning.calibration.ranges import Ranges
 from jq.target.rules import Rule
 from jq.target.target import Target, load_target

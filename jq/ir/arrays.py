@@ -162,6 +162,9 @@ class StableHloOps:
         return self.reshape(op.result, sizes)
 
 
+OPS = StableHloOps()  # it has no state
+
+
 def _identity(combine: str, kind: np.dtype[Any]) -> np.ndarray:
     """The value that leaves any other operand unchanged."""
     if combine == "add":

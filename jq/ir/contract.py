@@ -13,7 +13,7 @@ import numpy as np
 from jaxlib.mlir import ir
 
 from jq.formats import Encoding
-from jq.ir.arrays import StableHloOps
+from jq.ir.arrays import OPS, StableHloOps
 from jq.ir.build import NAME, attributes_of, string_attr
 from jq.ir.markers import Marker, composite, encoding_attributes, encoding_of, marker_kind
 from jq.ir.program import Program
@@ -21,7 +21,6 @@ from jq.ir.types import dtype_of, shape_of
 from jq.ir.values import Op
 
 CONTRACT = "jq.contract"
-OPS = StableHloOps()
 Side = tuple[Encoding, dict[str, Any]] | Any  # encoding and parts, or a float value
 Lower = Callable[[Any, list[Marker | None]], ir.Value | None]
 

@@ -13,7 +13,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from jq.formats.rescale import Rescale, ResidualScale
-from jq.ir.arrays import StableHloOps
+from jq.ir.arrays import OPS, StableHloOps
 from jq.ir.contract import Contract, inside, operands_of, read_contract, sides_attributes
 from jq.ir.markers import Marker, composite, marker_kind
 from jq.ir.program import Program
@@ -21,7 +21,6 @@ from jq.ir.types import shape_of
 from jq.ir.values import Op
 
 REQUANTIZE = "jq.requantize"
-OPS = StableHloOps()
 _WHOLE, _REALS = ("zero_point", "factor", "gain"), ("unit", "low", "high")  # of `ResidualScale`
 Accumulate = Callable[[Any, list[Marker | None]], ir.Value]
 

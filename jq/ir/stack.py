@@ -19,7 +19,7 @@ from jaxlib.mlir.dialects import stablehlo
 
 from jq.base.errors import InternalError
 from jq.formats.blocks import full
-from jq.ir.arrays import StableHloOps
+from jq.ir.arrays import OPS
 from jq.ir.build import constant
 from jq.ir.constants import evaluate
 from jq.ir.hoist import anchored, block_of, carried, through_branch
@@ -29,7 +29,6 @@ from jq.ir.types import dtype_of, shape_of
 from jq.ir.values import Op, maker
 
 LIMIT = 64
-OPS = StableHloOps()
 
 
 def stacked(program: Program, value: ir.Value) -> ir.Value:

@@ -29,7 +29,7 @@ from jq.mixed_precision.prove import Proof, prove
 from jq.mixed_precision.result import SearchResult
 from jq.mixed_precision.state import state_of
 from jq.mixed_precision.summary import result
-from jq.passes.pipeline.overrides import Rules, SettingsLike
+from jq.passes.pipeline.file import Rules, SettingsLike
 from jq.reporting.measuring.evaluation import Evaluation, check_metrics, evaluation_of
 
 ATTEMPTS = 4  # compilations until the compiled model holds what the search promised

@@ -3,8 +3,8 @@
 import numpy as np
 
 from jq.ir import Op, Program, dtype_of, ir, shape_of
+from jq.ir.arrays import OPS
 from jq.ir.constants import evaluate
-from jq.passes.kernels._kernel import OPS
 
 SLICE, UPDATE = "stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice"
 

@@ -8,8 +8,8 @@ import pytest
 
 import jq
 from jq.ir import ir, shape_of
+from jq.ir.arrays import OPS
 from jq.ir.ops.base import Contraction, Role, codes_of
-from jq.ir.ops.integer import OPS
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((16, 32)).astype(np.float32)

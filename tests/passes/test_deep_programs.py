@@ -14,7 +14,7 @@ import jq
 from jq.base.deep import Steps, deep
 from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext
-from jq.passes.iree_mends.shields.shield_equal import ShieldEqual
+from jq.passes.iree_mends.shields.sums import ShieldEqual
 from jq.planning.decisions import QuantPlan
 from jq.target.settings import Settings
 from jq.target.target import load_target

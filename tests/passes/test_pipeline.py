@@ -14,8 +14,8 @@ from jq.ir.markers import marker_kind
 from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.base import Pass, PassContext, known_passes, run_all
 from jq.passes.iree_mends.mend import Mend
-from jq.passes.levels import check_level
 from jq.passes.pipeline import LEVELS, load_pipeline, make_plan, prepare, rewrite
+from jq.passes.pipeline.rewriting import check_level
 from jq.planning.decisions import QuantPlan
 from jq.target.rules import Rule
 from jq.target.target import load_target

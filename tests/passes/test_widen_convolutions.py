@@ -8,7 +8,7 @@ import pytest
 from jq.base.system.processor import Processor
 from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext, make_pass, run_all
-from jq.passes.iree_mends import widen_convolutions
+from jq.passes.iree_mends import convolutions
 from jq.planning.decisions import QuantPlan
 from jq.target.settings import Settings
 from jq.target.target import Target, load_target
@@ -68,5 +68,5 @@ def test_which_targets_multiply_matrices(
     monkeypatch: pytest.MonkeyPatch, machine: str, flags: tuple[str, ...], may: bool
 ) -> None:
     here = Processor(machine, frozenset({"asimddp", "i8mm"}))
-    monkeypatch.setattr(widen_convolutions, "this_processor", lambda: here)
-    assert widen_convolutions.multiplies_matrices(Target(name="t", flags=flags)) == may
+    monkeypatch.setattr(convolutions, "this_processor", lambda: here)
+    assert convolutions.multiplies_matrices(Target(name="t", flags=flags)) == may

@@ -76,7 +76,7 @@ def test_a_wrong_pass_is_seen(child: Child) -> None:
 def wrong() -> list[str]:
     """What is said of a pass that also reverses the results."""
     from jq.ir import at, stablehlo
-    from jq.passes.prepare.transposes.absorb_transposes import AbsorbTransposes
+    from jq.passes.prepare.transposes.move_transposes import AbsorbTransposes
 
     run = AbsorbTransposes.run
 

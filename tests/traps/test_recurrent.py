@@ -8,7 +8,7 @@ import numpy as np
 
 import jq
 from jq.ir.oracle.xla import XlaExecutable
-from jq.passes.iree_mends.shields.shield_splats import ShieldSplats
+from jq.passes.iree_mends.shields.writes import ShieldSplats
 from tests.support.steps import assert_one_code
 from tests.traps.helpers import trap
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from jq.ir import Op, dtype_of, ir, shape_of, stablehlo, tensor_type
+from jq.ir.arrays import OPS
 from jq.ir.build import like
 from jq.ir.contract import Contract
 from jq.ir.ops.base import Axes
-from jq.ir.ops.integer import OPS, Spread
+from jq.ir.ops.integer import Spread
 
 DOT_GENERAL = "dot_general"
 

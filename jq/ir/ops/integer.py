@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 
 from jq.ir import Program, dtype_of, ir, shape_of
-from jq.ir.arrays import StableHloOps
+from jq.ir.arrays import OPS
 from jq.ir.build import reduce_sum
 from jq.ir.constants import evaluate
 from jq.ir.ops.base import Axes, QuantizedOperand
 
-OPS = StableHloOps()
 Spread = Callable[[ir.Value], ir.Value]  # a grid of one operand -> the shape of the result
 
 

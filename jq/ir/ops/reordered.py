@@ -3,15 +3,13 @@
 from collections.abc import Sequence
 
 from jq.ir import Op, Program, dtype_of, ir, shape_of, tensor_type
-from jq.ir.arrays import StableHloOps
+from jq.ir.arrays import OPS
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, Marker, dequantize, match, quantize
 from jq.ir.ops.elementwise import POINTWISE
 from jq.ir.ops.lookup import known_ops
 from jq.ir.ops.movement import plain
 from jq.ir.ops.orders import Order, Orders, every_axis, permuted
 from jq.ir.values import kind_of
-
-OPS = StableHloOps()
 
 
 def orders_of(op: Op, index: int, order: Order) -> Orders | None:

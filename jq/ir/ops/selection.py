@@ -12,12 +12,11 @@ import numpy as np
 
 from jq.ir import Op, Program, dtype_of, ir, shape_of, tensor_type
 from jq.ir.affine import constant_of
-from jq.ir.arrays import StableHloOps
+from jq.ir.arrays import OPS
 from jq.ir.build import attributes_of, like
 from jq.ir.ops.lookup import rule_of
 from jq.ir.values import kind_of
 
-OPS = StableHloOps()
 SCATTER = "stablehlo.scatter"
 EXTREMES = ("maximum", "minimum")
 LOWEST = float(np.finfo(np.float32).min)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from jq.ir import dtype_of, ir, shape_of
+from jq.ir.arrays import OPS
 from jq.ir.build import Attributes, integers, strided_slice
-from jq.ir.ops.integer import OPS
 from jq.ir.ops.layout import Layout, groups_of, pad, padding_of
 from jq.ir.ops.matrices import NotMatrices
 

@@ -17,10 +17,9 @@ from jq.formats import NUMPY, Array, ArrayOps, Encoding, get_format
 from jq.formats.blocks import full
 from jq.formats.packing import pack, unpack
 from jq.ir import dtype_of, ir, shape_of, tensor_type
-from jq.ir.arrays import StableHloOps
+from jq.ir.arrays import OPS
 from jq.ir.constants import FLOAT4
 
-OPS = StableHloOps()
 I8 = np.dtype(np.int8)
 ELEMENT_TYPES = frozenset(
     np.dtype(name)

@@ -26,7 +26,7 @@ import numpy as np
 from jq.base.errors import UserError
 from jq.formats.affine import affine_format, is_affine
 from jq.ir import Program, dtype_of, ir, tensor_type
-from jq.ir.arrays import StableHloOps
+from jq.ir.arrays import OPS
 from jq.ir.build import constant_of, replace
 from jq.ir.constants import evaluate
 from jq.ir.encodings import write_encodings
@@ -44,7 +44,6 @@ from jq.ir.quantized.parts import TypedParts
 from jq.ir.quantized.values import carry_types
 from jq.ir.values import maker
 
-OPS = StableHloOps()
 KINDS = {QUANTIZE: UNIFORM_QUANTIZE, DEQUANTIZE: UNIFORM_DEQUANTIZE}
 
 

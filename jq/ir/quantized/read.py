@@ -7,7 +7,7 @@ import numpy as np
 from jq.base.errors import UserError
 from jq.formats import Encoding
 from jq.ir import Op, Program, ir
-from jq.ir.arrays import StableHloOps
+from jq.ir.arrays import OPS
 from jq.ir.constants import evaluate
 from jq.ir.markers import QUANTIZE, dequantize, encoding_of, quantize
 from jq.ir.mlir_context import at
@@ -17,8 +17,6 @@ from jq.ir.quantized.opened import open_values
 from jq.ir.quantized.stored import StoredParts, has_typed_parts
 from jq.ir.types import to_dtype
 from jq.ir.values import walk
-
-OPS = StableHloOps()
 
 
 def from_quant_types(module: ir.Module) -> None:

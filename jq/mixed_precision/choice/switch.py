@@ -18,18 +18,16 @@ import numpy as np
 
 from jq.formats import get_format
 from jq.ir import Op, Program, at, dtype_of, ir, stablehlo
-from jq.ir.arrays import StableHloOps
+from jq.ir.arrays import OPS
 from jq.ir.ops.base import Contraction
 from jq.ir.oracle.xla import XlaExecutable
 from jq.mixed_precision.choice.groups import Group, Option
 from jq.passes.base import PassContext
 from jq.passes.pipeline import Pipeline
-from jq.passes.qdq.place_activations import through_codes
-from jq.passes.qdq.place_edges import PlaceEdges
+from jq.passes.qdq.place_activations import PlaceEdges, through_codes
 from jq.planning.decisions import TensorPlan
 from jq.planning.operands import contractions, op_name
 
-OPS = StableHloOps()
 Choice = tuple[int, ...]  # the number of an option for each group
 
 

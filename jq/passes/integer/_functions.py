@@ -10,7 +10,7 @@ from jq.formats.integer_functions import softmax as integer_softmax
 from jq.formats.integer_norms import unit_rows
 from jq.formats.requantize import LARGEST, Rescaling, clip, splat
 from jq.ir import Op, Program, ir, shape_of
-from jq.ir.arrays import StableHloOps
+from jq.ir.arrays import OPS
 from jq.ir.build import NAME, string_attr
 from jq.ir.ops.integer_step import integer_step
 from jq.ir.ops.selection import splat_of
@@ -29,7 +29,6 @@ from jq.passes.integer._values import (
     step_of,
 )
 
-OPS = StableHloOps()
 FINEST = 2.0**-17  # steps of what softmax takes: an error of 2^-18 of an exponential
 WIDE = 1 << 30  # a sum in front of softmax saturates here: no difference leaves int32
 

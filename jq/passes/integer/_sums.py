@@ -11,7 +11,7 @@ import numpy as np
 
 from jq.formats.requantize import DOUBLE, INT32, Rescaling, rounding_right_shift, splat
 from jq.ir import Op, Program, dtype_of, ir, shape_of
-from jq.ir.arrays import StableHloOps
+from jq.ir.arrays import OPS
 from jq.ir.build import NAME, string_attr
 from jq.ir.constants import evaluate
 from jq.ir.markers import DEQUANTIZE, match
@@ -30,7 +30,6 @@ from jq.passes.integer._values import (
     step_of,
 )
 
-OPS = StableHloOps()
 # So many fractional bits a sum of two tensors keeps, one tensor alone, and a product; fewer where
 # wide codes would leave int32.
 SUM_BITS, LEAF_BITS, PRODUCT_BITS = 20, 16, 8

@@ -13,14 +13,13 @@ from jq.formats.affine import affine_format, is_affine
 from jq.formats.integer_functions import Output
 from jq.formats.requantize import INT32, Rescaling, splat
 from jq.ir import Op, Program, ir, shape_of
-from jq.ir.arrays import StableHloOps
+from jq.ir.arrays import OPS
 from jq.ir.build import constant
 from jq.ir.constants import evaluate
 from jq.ir.markers import DEQUANTIZE, Marker, match
 from jq.ir.ops.integer_step import IntegerStep, Kind, Operand
 from jq.passes.integer._ops import Bounds
 
-OPS = StableHloOps()
 I64 = np.dtype(np.int64)
 
 

@@ -14,14 +14,13 @@ from jq.formats.integer_functions import Output
 from jq.formats.requantize import splat
 from jq.ir import Program, ir
 from jq.ir.affine import Affine
-from jq.ir.arrays import StableHloOps
+from jq.ir.arrays import OPS
 from jq.ir.build import NAME, string_attr
 from jq.ir.constants import evaluate
 from jq.ir.ops.integer_step import IntegerStep, integer_step
 from jq.ir.values import kind_of, maker
 from jq.passes.integer._values import centered, leaf_of, saturated, step_of
 
-OPS = StableHloOps()
 F32 = np.float32
 BITS = 20  # of the larger multiplier, below its first
 LEAST, MOST = 2.0**-10, 2.0**8  # ratios of scales that XNNPACK takes

@@ -24,7 +24,7 @@ from jq.formats.integer_functions import FRACTION, Output, tabulated
 from jq.formats.requantize import INT32, LARGEST, Rescaling, splat
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.affine import backwards
-from jq.ir.arrays import StableHloOps
+from jq.ir.arrays import OPS
 from jq.ir.build import NAME, replace, string_attr
 from jq.ir.constants import evaluate
 from jq.ir.decisions import decline, declined, declined_by_shape
@@ -53,7 +53,6 @@ from jq.passes.integer.float_sums import factor_of, sum_of_two
 from jq.target.device_table import Device, Function
 from jq.target.target import Target
 
-OPS = StableHloOps()
 HELP = "write it with ops that the docs' page on integer-only programs lists"
 
 

@@ -47,7 +47,7 @@ from jq.passes.integer._requantized_chain import (
 )
 from jq.passes.integer._sums import IntegerProduct
 from jq.passes.integer._values import Leaf, clamped, output_of
-from jq.passes.qdq.sink_dequantize import erase_dead
+from jq.passes.qdq.hoist_quantize import erase_dead
 from jq.planning.decisions import OpPlan
 from jq.target.settings import FLOAT
 

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from jq.ir import Op, dtype_of, ir, shape_of
-from jq.ir.arrays import StableHloOps
+from jq.ir.arrays import OPS
 from jq.passes.iree_mends.mend import Mend
 
-OPS = StableHloOps()
 # (atan(t) / t - 1) / t^2 as a polynomial of t^2, from its constant term on.
 COEFFICIENTS: tuple[float, ...] = (
     *(-0.3333329908, 0.1999854805, -0.1426423918, 0.1095217265, -0.0840341197),

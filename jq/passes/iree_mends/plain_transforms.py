@@ -16,13 +16,12 @@ import numpy as np
 
 from jq.base.errors import UserError
 from jq.ir import Op, dtype_of, ir, shape_of
-from jq.ir.arrays import StableHloOps
+from jq.ir.arrays import OPS
 from jq.ir.build import NAME, i64_array, integers, string_attr
 from jq.ir.ops.dims import by_matrix
 from jq.ir.types import tensor_type
 from jq.passes.iree_mends.mend import Mend
 
-OPS = StableHloOps()
 LARGEST = 1024 * 1024  # length of what goes in times what comes out: 16 MiB of matrix
 Kind = str  # FFT, IFFT, RFFT or IRFFT, as StableHLO calls them
 _NUMPY: dict[Kind, Any] = {

@@ -17,12 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from jq.ir import Op, dtype_of, ir, shape_of
-from jq.ir.arrays import StableHloOps
+from jq.ir.arrays import OPS
 from jq.ir.build import attributes_of, i64_array, integers
 from jq.ir.ops.layout import Layout, pad, padding_of
 from jq.passes.iree_mends.mend import Mend
-
-OPS = StableHloOps()
 
 
 @dataclass(frozen=True)

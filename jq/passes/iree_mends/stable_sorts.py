@@ -19,13 +19,11 @@ from typing import Any
 import numpy as np
 
 from jq.ir import Op, Program, at, constant_of, dtype_of, ir, shape_of, stablehlo, tensor_type
-from jq.ir.arrays import StableHloOps
+from jq.ir.arrays import OPS
 from jq.ir.build import attributes_of, barrier, integer, replace
 from jq.ir.values import maker
 from jq.passes.base import PassContext
 from jq.passes.iree_mends.mend import BARRIER, Mend
-
-OPS = StableHloOps()
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from jq.ir.ops.elementwise import POINTWISE
 from jq.ir.stack import trip_count
 from jq.passes.base import PassContext
 from jq.passes.iree_mends.mend import Mend
-from jq.passes.prepare.unroll_loops import unroll
+from jq.passes.prepare.loops import unroll
 
 MOVES = {f"stablehlo.{kind}" for kind in ("constant", "slice", "reshape", "broadcast_in_dim")}
 KINDS = POINTWISE | MOVES | {"stablehlo.return"}

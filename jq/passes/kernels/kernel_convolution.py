@@ -51,7 +51,7 @@ from jq.passes.kernels._kernel import (
     unsigned_view,
 )
 from jq.passes.kernels._tail import Tail
-from jq.passes.qdq.sink_dequantize import erase_dead
+from jq.passes.qdq.hoist_quantize import erase_dead
 
 _Kernel = Convolution | Depthwise | Gemm
 MAX_EDGES = 4  # tiles of a row that have code of their own

@@ -40,7 +40,7 @@ from jq.passes.kernels._kernel import (
     unsigned_view,
 )
 from jq.passes.kernels._tail import Tail
-from jq.passes.qdq.sink_dequantize import erase_dead
+from jq.passes.qdq.hoist_quantize import erase_dead
 
 # Weights of a row or two that are read from memory: bytes from which on, and columns at least.
 LARGE, STREAMED, STREAMS = 1 << 20, 256, 4

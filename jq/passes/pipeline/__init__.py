@@ -4,10 +4,8 @@ Which passes run follows from the settings: `jq.passes.order` has all of them in
 """
 
 from jq.passes.order import LEVELS
-from jq.passes.pipeline.adaptation import for_target, without_ranges
-from jq.passes.pipeline.checks import load_pipeline
-from jq.passes.pipeline.file import PipelineFile, flat_settings
-from jq.passes.pipeline.loaded import Pipeline
+from jq.passes.pipeline.checks import for_target, load_pipeline, without_ranges
+from jq.passes.pipeline.file import Pipeline, PipelineFile, flat_settings
 from jq.passes.pipeline.rewriting import Levels, make_plan, prepare, rewrite
 
 __all__ = [

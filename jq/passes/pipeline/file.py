@@ -1,10 +1,15 @@
 """A pipeline file: settings and rules, with what it takes from its base."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from jq.base.errors import UserError
-from jq.target.rules import Rule, validate
+from jq.passes.base import Pass
+from jq.passes.order import Level, passes_for
+from jq.target.rules import Rule, parse_assignments, parse_rule, validate
 from jq.target.settings import Settings, Strict
 from jq.target.target import load_toml
 
@@ -71,3 +76,47 @@ def flat_settings(node: dict[str, Any], prefix: str = "") -> dict[str, Any]:
             else {prefix + key: value}
         )
     return out
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A pipeline ready to run.
+
+    `explicit` are the settings that the user gave by name; `file` is what it was made from.
+    """
+
+    name: str
+    description: str
+    settings: Settings
+    rules: tuple[Rule, ...]
+    explicit: frozenset[str] = frozenset()
+    file: PipelineFile = field(default_factory=PipelineFile)
+
+    @property
+    def open(self) -> bool:
+        """True if it leaves the formats of ops to be chosen."""
+        return bool(self.file.candidates)
+
+    @cached_property
+    def passes(self) -> dict[Level, tuple[Pass, ...]]:
+        """The passes that run under the pipeline's settings."""
+        return passes_for(self.settings)
+
+
+SettingsLike = Mapping[str, Any] | Sequence[str] | str | None
+Rules = Mapping[str, str] | Sequence[str | Rule] | str | None
+
+
+def as_rules(rules: Rules) -> list[Rule]:
+    """Rules in their order: of texts `"head/*: float"`, or of `{"head/*": "float"}`."""
+    if isinstance(rules, Mapping):
+        rules = [f"{pattern}: {settings}" for pattern, settings in rules.items()]
+    given = [rules] if isinstance(rules, str) else rules or ()
+    return [rule if isinstance(rule, Rule) else parse_rule(rule) for rule in given]
+
+
+def as_overrides(settings: SettingsLike) -> dict[str, Any]:
+    """Settings by dotted key: `{"weights.format": "int4"}`."""
+    if isinstance(settings, Mapping):
+        return flat_settings(dict(settings))
+    return parse_assignments([settings] if isinstance(settings, str) else list(settings or ()))

@@ -14,15 +14,14 @@ import numpy as np
 
 from jq.formats import Encoding
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of
-from jq.ir.arrays import StableHloOps
+from jq.ir.arrays import OPS
 from jq.ir.build import integer, integers, replace
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.ops.rules.concatenate import join_parts
 from jq.ir.stored import drop_unused_encodings, store
 from jq.ir.values import maker
-from jq.passes.qdq.sink_dequantize import erase_dead
+from jq.passes.qdq.hoist_quantize import erase_dead
 
-OPS = StableHloOps()
 Order = tuple[int, ...]
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from jq.base.deep import Steps, deep
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.affine import constant_of
-from jq.ir.arrays import StableHloOps
+from jq.ir.arrays import OPS
 from jq.ir.build import NAME, like, replace
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.ops.base import Contraction
@@ -29,7 +29,6 @@ from jq.ir.values import maker
 from jq.passes.base import Pass, PassContext
 from jq.planning.operands import contractions, is_stored, op_name
 
-OPS = StableHloOps()
 ADD, SUBTRACT = "stablehlo.add", "stablehlo.subtract"
 MULTIPLY, DIVIDE = "stablehlo.multiply", "stablehlo.divide"
 TERMS = (ADD, SUBTRACT, MULTIPLY, DIVIDE)

@@ -17,7 +17,7 @@ from jq.formats import NUMPY, Encoding, get_format
 from jq.formats.affine import affine_format, is_affine
 from jq.formats.base import unpacked
 from jq.ir import Program, at, dtype_of, ir, shape_of
-from jq.ir.arrays import StableHloOps
+from jq.ir.arrays import OPS
 from jq.ir.build import NAME, like, string_attr
 from jq.ir.build import replace as replace_op
 from jq.ir.constants import evaluate
@@ -27,8 +27,6 @@ from jq.ir.stored import store
 from jq.ir.values import maker
 from jq.passes.base import Pass, PassContext
 from jq.passes.prepare.fold_weights import Constant, evaluate_all
-
-OPS = StableHloOps()
 
 
 @dataclass(frozen=True)

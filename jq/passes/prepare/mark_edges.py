@@ -38,7 +38,7 @@ from jq.passes.integer._ops import (
     is_float,
     is_table,
 )
-from jq.passes.prepare._edges import Edges
+from jq.passes.prepare.mark_residuals import Edges
 from jq.planning.operands import find_weight
 
 # open: affine steps and clamps may follow. clamped: clamps may. closed: nothing may; a quantize

@@ -15,14 +15,13 @@ import numpy as np
 
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.affine import compact, step
-from jq.ir.arrays import StableHloOps
+from jq.ir.arrays import OPS
 from jq.ir.build import replace
 from jq.ir.ops.selection import splat_of
 from jq.ir.values import kind_of, maker
 from jq.passes.base import Pass, PassContext
 from jq.target.device_table import Device
 
-OPS = StableHloOps()
 POSITIVE, NEGATIVE = ("GT", "GE"), ("LT", "LE")
 NEEDED = {"add", "maximum", "minimum", "multiply"}
 

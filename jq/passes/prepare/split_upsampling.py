@@ -24,8 +24,8 @@ import numpy as np
 
 from jq.ir import Op, Program, at, dtype_name, dtype_of, ir, shape_of, stablehlo
 from jq.ir.affine import forwards
+from jq.ir.arrays import OPS
 from jq.ir.build import NAME, i64_array, integers, like, string_attr
-from jq.ir.ops.integer import OPS
 from jq.ir.ops.layout import CONVOLUTION, Layout, is_plain, padding_of
 from jq.passes.base import Pass, PassContext
 from jq.passes.prepare.fold_weights import Constant, evaluate_all

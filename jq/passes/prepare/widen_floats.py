@@ -31,7 +31,7 @@ from jq.ir import (
     tensor_type,
     walk,
 )
-from jq.ir.arrays import StableHloOps
+from jq.ir.arrays import OPS
 from jq.ir.build import replace
 from jq.ir.constants import evaluate
 from jq.ir.deferred import Deferred
@@ -47,7 +47,6 @@ from jq.ir.markers import (
 from jq.ir.values import maker
 from jq.passes.base import Pass, PassContext
 
-OPS = StableHloOps()
 SINGLE = np.dtype(np.float32)
 OTHER = {np.dtype(t) for t in (np.float16, ml_dtypes.bfloat16, np.float64)}
 BITS = ("stablehlo.bitcast_convert", "stablehlo.custom_call")

@@ -25,17 +25,52 @@ from jq.formats.affine import affine_format
 from jq.formats.integer_functions import Output
 from jq.ir import Op, Program, at, ir, shape_of
 from jq.ir.affine import compact
-from jq.ir.arrays import StableHloOps
-from jq.ir.markers import QUANTIZE, Marker, match, quantize
+from jq.ir.arrays import OPS
+from jq.ir.build import replace
+from jq.ir.markers import DEQUANTIZE, QUANTIZE, Marker, marker_kind, match, quantize
+from jq.ir.ops.lookup import rule_of
+from jq.ir.ops.moves import Sinking
 from jq.ir.ops.selection import elements, select_codes
 from jq.ir.slicing import compute
 from jq.ir.values import kind_of, maker
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._ops import is_float
 from jq.passes.integer._values import output_of, static_parameters
-from jq.passes.qdq.sink_dequantize import erase_dead
 
-OPS = StableHloOps()
+
+# A dequantize moves down through ops that only move elements, to the op that computes.
+#
+#     transpose(dequantize(codes, scale)) -> dequantize(transpose(codes), transpose(scale))
+#
+# Fires for every op with a `Sinking` rule, inside loop bodies too; not where a format's
+# stored blocks would be cut.
+@dataclass(frozen=True)
+class SinkDequantize(Pass):
+    name = "sink-dequantize"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        changed = False
+        for op in program.walk():  # program order: a chain sinks in one sweep
+            rule = rule_of(op)
+            if not isinstance(rule, Sinking):
+                continue
+            marker = match(op.operands[0], DEQUANTIZE)
+            if marker is None:
+                continue
+            with at(op):
+                value = rule.sink(program, op, marker)
+            if value is not None:
+                replace(op, [value])
+                changed = True
+        erase_dead(program)
+        return changed
+
+
+def erase_dead(program: Program) -> None:
+    """Erases markers that nobody reads (an op without users, from the end backwards)."""
+    for op in reversed(list(program.walk())):
+        if marker_kind(op) and not any(True for r in op.operation.results for _ in r.uses):
+            op.operation.erase()
 
 
 @dataclass(frozen=True)

@@ -1,28 +1,96 @@
-"""Activations of the plan are quantized in front of the op that needs them.
-
-    %y = dot_general %x, %w
-    ->
-    %q:3 = composite "jq.quantize_dynamic" %x       // or jq.quantize with calibrated parameters
-    %d = composite "jq.dequantize" %q#0, %q#1, %q#2
-    %y = dot_general %d, %w
-
-Ops that read the same value with the same encoding share one quantize, but not across the branches
-of a conditional. An operand that is quantized in this way already is left as it is; what the model
-quantizes itself, further up, is read as the codes that ops between make of its codes.
-"""
+"""Quantizes, dequantizes and converts around ops, as the plan says."""
 
 from dataclasses import dataclass
 from typing import Any
 
-from jq.ir import Op, Program, at, dtype_of, enclosing, ir
+import numpy as np
+
+from jq.base.errors import UserError
+from jq.ir import Op, Program, at, dtype_of, enclosing, ir, shape_of
+from jq.ir.arrays import OPS
+from jq.ir.build import like, replace
 from jq.ir.markers import DEQUANTIZE, dequantize, match, quantize, quantize_dynamic
+from jq.ir.ops.dataflow import Encodings
+from jq.ir.ops.lattice import Encoded
+from jq.ir.ops.lookup import rule_of
+from jq.ir.quantized.edges import edge_name
+from jq.ir.values import maker
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._values import static_parameters
-from jq.passes.qdq._carrier import Carrier
+from jq.planning.calibration.ranges import site
 from jq.planning.decisions import TensorPlan
 from jq.planning.operands import contractions, op_name
 
 
+# Operands that the model quantizes itself become dequantizes of the codes that are computed.
+#
+#     pool (dequantize %q)   ->   dequantize (pool %q)         right after the pool
+#
+# What the ops between make of codes is what their rules say (`OpRule.carry`); what a loop carries
+# or a branch gives is quantized again with the same parameters, which gives the codes that it had.
+class Carrier:
+    """Computes codes of values whose encoding is known, each once."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.encodings = Encodings(program)
+        self.known: dict[ir.Value, ir.Value | None] = {}
+
+    def run(self, op: Op, index: int) -> bool:
+        """Makes an operand of an op a dequantize; False where it is one, or cannot be."""
+        value = op.operands[index]
+        dequantized = self._dequantized(value)
+        if dequantized is None or dequantized == value:
+            return False
+        op.operands[index] = dequantized
+        return True
+
+    def _dequantized(self, value: ir.Value) -> ir.Value | None:
+        if match(value, DEQUANTIZE):
+            return value
+        if value not in self.known:
+            state = self.encodings.of(value)
+            self.known[value] = self._computed(value, state) if isinstance(state, Encoded) else None
+        return self.known[value]
+
+    def _computed(self, value: ir.Value, state: Encoded) -> ir.Value | None:
+        op = maker(value)
+        if op is None:
+            with at(value.owner.operations[0]):
+                return self._again(value, state)
+        rule = rule_of(op)
+        if rule is None:  # a loop or a branch
+            with at(op, after=True):
+                return self._again(value, state)
+        floats = [self._dequantized(v) for v in op.operands]
+        markers = [None if v is None else match(v, DEQUANTIZE) for v in floats]
+        if all(m is None for m in markers):
+            return None
+        with at(op, after=True):
+            return rule.carry(self.program, op, markers)
+
+    def _again(self, value: ir.Value, state: Encoded) -> ir.Value | None:
+        if state.scale is None:
+            return None
+        enc = state.encoding
+        given = static_parameters(
+            enc, state.scale, state.zero_point if enc.scheme == "asymmetric" else None
+        )
+        parts = quantize(self.program, value, enc, given, tensor="carried")
+        return dequantize(self.program, enc, parts, dtype_of(value), tensor="carried")
+
+
+# Activations of the plan are quantized in front of the op that needs them.
+#
+#     %y = dot_general %x, %w
+#     ->
+#     %q:3 = composite "jq.quantize_dynamic" %x       // or jq.quantize with calibrated parameters
+#     %d = composite "jq.dequantize" %q#0, %q#1, %q#2
+#     %y = dot_general %d, %w
+#
+# Ops that read the same value with the same encoding share one quantize, but not across the
+# branches of a conditional. An operand that is quantized in this way already is left as it is; what
+# the model quantizes itself, further up, is read as the codes that ops between make of its codes.
 @dataclass(frozen=True)
 class PlaceActivations(Pass):
     name = "place-activations"
@@ -64,3 +132,65 @@ def through_codes(program: Program, op: Op, value: ir.Value, p: TensorPlan, name
             given = static_parameters(p.encoding, *p.parameters)
             parts = quantize(program, value, p.encoding, given, tensor=name)
         return dequantize(program, p.encoding, parts, dtype_of(value), tensor=name)
+
+
+# Every edge becomes a quantize and a dequantize with the calibrated parameters.
+#
+# %e = composite "jq.edge" %x
+# ->
+# %q = composite "jq.quantize" %x, %scale, %zero_point
+# %e = composite "jq.dequantize" %q, %scale, %zero_point
+#
+# An edge that only float ops read disappears.
+@dataclass(frozen=True)
+class PlaceEdges(Pass):
+    name = "place-edges"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        edges = [(op, name) for op in program.walk() if (name := edge_name(op))]
+        for op, name in edges:
+            if site(name, 0) in cx.plan.unranged:
+                raise UserError(
+                    "no calibrated range: the calibration data did not reach this tensor",
+                    op=name,
+                    hint="give data that does, or use pipeline int8-dynamic",
+                )
+            value = op.operands[0]
+            if name in cx.plan.edges:
+                value = through_codes(program, op, value, cx.plan.edges[name], name)
+            replace(op, [value])
+        return bool(edges)
+
+
+# A contraction that stays float is computed in the float type that a rule gives it.
+#
+#     dot_general %x, %w : f32  ->  dot_general (convert %x), (convert %w) : bf16 x bf16 -> f32
+#
+# Products are summed in float32. Ops that read the same value share one conversion.
+@dataclass(frozen=True)
+class PlaceFloatTypes(Pass):
+    name = "place-float-types"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        wanted = {op.name: np.dtype(op.float_type) for op in cx.plan.ops if op.float_type}
+        shared: dict[Any, ir.Value] = {}
+        changed = False
+        for op, rule in list(contractions(program)):
+            dtype = wanted.get(op_name(op))
+            if dtype is None:
+                continue
+            operands = list(op.operands)
+            with at(op):
+                for role in rule.roles(op):
+                    value = operands[role.index]
+                    key = (value, dtype, op.operation.block)
+                    if key not in shared:
+                        shared[key] = OPS.convert(value, dtype)
+                    operands[role.index] = shared[key]
+                result = op.results[0]
+                total = dtype if len(rule.roles(op)) == 1 else np.dtype(np.float32)
+                new = like(op, operands, shape_of(result), total)
+                new = OPS.convert(new, dtype_of(result))
+            replace(op, [new])
+            changed = True
+        return changed

@@ -9,7 +9,7 @@ import pytest
 from jax import lax
 
 import jq
-from jq.passes.iree_mends.integers.plain_nibbles import PlainNibbles
+from jq.passes.iree_mends.nibbles import PlainNibbles
 from tests.support.texts import load, run_iree
 
 RNG = np.random.default_rng(0)

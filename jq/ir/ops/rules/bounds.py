@@ -13,9 +13,9 @@ import numpy as np
 
 from jq.formats.blocks import expand
 from jq.ir import Op, Program, dtype_of, ir, shape_of
+from jq.ir.arrays import OPS
 from jq.ir.markers import DEQUANTIZE, Marker, match
 from jq.ir.ops.base import OpRule
-from jq.ir.ops.integer import OPS
 from jq.ir.ops.lattice import CONFLICT, FLOAT, Encoded, State
 from jq.ir.ops.movement import rebuilt
 from jq.ir.ops.rules.selecting import Selecting, constant_codes

@@ -10,9 +10,9 @@ from typing import Any
 from jq.formats import Encoding
 from jq.formats.cuts import joined
 from jq.ir import Op, Program, dtype_of, ir, shape_of
+from jq.ir.arrays import OPS
 from jq.ir.build import integer
 from jq.ir.markers import DEQUANTIZE, Marker, dequantize, match
-from jq.ir.ops.integer import OPS
 from jq.ir.ops.lattice import State, common
 from jq.ir.ops.moves import Sinking
 from jq.ir.ops.orders import Order, Orders, every_axis

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from jq.ir import Op, Program, dtype_of, ir, shape_of
+from jq.ir.arrays import OPS
 from jq.ir.build import (
     NAME,
     attributes_of,
@@ -27,7 +28,7 @@ from jq.ir.build import (
 from jq.ir.markers import Marker
 from jq.ir.ops.base import Axes, Contraction, QuantizedOperand, Role, codes_of
 from jq.ir.ops.geometry import Geometry, along
-from jq.ir.ops.integer import OPS, Spread, accumulator, block_sums, correct, rescale
+from jq.ir.ops.integer import Spread, accumulator, block_sums, correct, rescale
 from jq.ir.ops.layout import CONVOLUTION, Layout, groups_of, is_plain, pad, padding_of
 from jq.ir.ops.matrices import Matrices, NotMatrices, WeightProduct
 from jq.ir.ops.window import Window

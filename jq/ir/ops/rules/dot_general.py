@@ -15,12 +15,13 @@ import numpy as np
 
 from jq.formats import Encoding
 from jq.ir import Op, Program, dtype_of, ir, shape_of
+from jq.ir.arrays import OPS
 from jq.ir.build import NAME, reduce_sum, string_attr
 from jq.ir.markers import Marker
 from jq.ir.ops.base import Contraction, QuantizedOperand, Role, codes_of
 from jq.ir.ops.dims import DOT_GENERAL, Dims, dot
 from jq.ir.ops.geometry import Geometry
-from jq.ir.ops.integer import OPS, Spread, accumulator, correct, real_sums, rescale
+from jq.ir.ops.integer import Spread, accumulator, correct, real_sums, rescale
 from jq.ir.ops.matrices import Matrices, NotMatrices, WeightProduct
 
 PLAIN = "jq.plain"  # attribute of a product that is none of the model's: it stays as it is

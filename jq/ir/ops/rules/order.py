@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from jq.ir import Op, Program, dtype_of, ir, shape_of, tensor_type
+from jq.ir.arrays import OPS
 from jq.ir.build import integer
 from jq.ir.constants import dense_array
 from jq.ir.markers import Marker
 from jq.ir.ops.base import OpRule
-from jq.ir.ops.integer import OPS
 from jq.ir.ops.lattice import FLOAT, Encoded, State
 from jq.ir.ops.movement import rebuilt
 from jq.ir.values import maker

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from jq.ir import Op, Program, ir, shape_of
+from jq.ir.arrays import OPS
 from jq.ir.markers import Marker
 from jq.ir.ops.base import Axes
-from jq.ir.ops.integer import OPS
 from jq.ir.ops.lattice import FLOAT, Encoded, State
 from jq.ir.ops.movement import leading, plain, rebuilt
 from jq.ir.ops.moves import Movement

@@ -11,10 +11,10 @@ import numpy as np
 
 from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.affine import constant_of
+from jq.ir.arrays import OPS
 from jq.ir.build import i64_array, integers
 from jq.ir.markers import Marker
 from jq.ir.ops.base import OpRule
-from jq.ir.ops.integer import OPS
 from jq.ir.ops.lattice import FLOAT, Encoded, State, common, of_marker
 from jq.ir.ops.movement import rebuilt
 from jq.ir.ops.orders import RESULT, Order, Orders, every_axis, inverse, with_starts

@@ -15,10 +15,10 @@ import numpy as np
 
 from jq.formats.affine import affine_format
 from jq.ir import Op, Program, dtype_of, ir, shape_of
+from jq.ir.arrays import OPS
 from jq.ir.constants import evaluate
 from jq.ir.markers import Marker
 from jq.ir.ops.base import OpRule
-from jq.ir.ops.integer import OPS
 from jq.ir.ops.lattice import FLOAT, Encoded, State
 from jq.ir.ops.movement import rebuilt
 

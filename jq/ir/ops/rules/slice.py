@@ -10,10 +10,10 @@ import numpy as np
 
 from jq.formats.cuts import cut_axes, cut_range
 from jq.ir import Op, Program, dtype_of, ir, shape_of
+from jq.ir.arrays import OPS
 from jq.ir.build import i64_array, integers, like
 from jq.ir.markers import Marker
 from jq.ir.ops.base import Axes
-from jq.ir.ops.integer import OPS
 from jq.ir.ops.movement import rebuilt
 from jq.ir.ops.moves import Movement
 from jq.ir.ops.orders import Order, Orders, every_axis, with_starts

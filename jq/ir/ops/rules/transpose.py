@@ -1,10 +1,10 @@
 """A tensor is transposed as it is stored."""
 
 from jq.ir import Op, Program, ir, shape_of
+from jq.ir.arrays import OPS
 from jq.ir.build import integers
 from jq.ir.markers import Marker
 from jq.ir.ops.base import Axes
-from jq.ir.ops.integer import OPS
 from jq.ir.ops.movement import plain, rebuilt
 from jq.ir.ops.moves import Movement
 

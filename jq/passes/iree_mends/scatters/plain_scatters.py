@@ -19,16 +19,12 @@ from dataclasses import dataclass
 
 from jq.base.errors import UserError
 from jq.ir import Op, dtype_of, ir, shape_of
-from jq.ir.arrays import StableHloOps
 from jq.ir.build import NAME, string_attr
 from jq.ir.index_range import Element, index_range
 from jq.passes.iree_mends.mend import Mend
 from jq.passes.iree_mends.scatters import _scatter
-from jq.passes.iree_mends.scatters._function import body_of, bool_sums, or_bools
-from jq.passes.iree_mends.scatters._rows import scatter_rows
-from jq.passes.iree_mends.scatters._window import one_by_one, write_window
-
-OPS = StableHloOps()
+from jq.passes.iree_mends.scatters._scatter import body_of, bool_sums, or_bools
+from jq.passes.iree_mends.scatters._window import one_by_one, scatter_rows, write_window
 
 
 @dataclass(frozen=True)

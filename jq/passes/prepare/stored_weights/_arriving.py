@@ -22,7 +22,6 @@ from jq.ir.stored import store
 from jq.ir.values import maker
 from jq.passes.prepare.fold_weights import Constant, evaluate_all
 from jq.passes.prepare.stored_weights import FLOATS
-from jq.passes.prepare.stored_weights._column_factors import fold_factors
 from jq.passes.prepare.stored_weights._kept_codes import (
     Arrays,
     Parts,
@@ -32,7 +31,7 @@ from jq.passes.prepare.stored_weights._kept_codes import (
     without_zero_scales,
 )
 from jq.passes.prepare.stored_weights._lookups import whole_lookups
-from jq.passes.prepare.stored_weights._lost_codes import lost_codes, unmoved
+from jq.passes.prepare.stored_weights._lost_codes import fold_factors, lost_codes, unmoved
 from jq.passes.prepare.stored_weights._row_order import RowOrder, products, reorder, row_order
 from jq.passes.prepare.stored_weights._stored_parts import Arriving, arriving
 from jq.planning.operands import contractions

@@ -12,8 +12,12 @@ from jq.formats.affine import affine_format
 from jq.formats.imported.codebook import TABLE, Codebook
 from jq.ir.types import number_kind
 from jq.passes.prepare.stored_weights import FLOATS
-from jq.passes.prepare.stored_weights._blocks import in_blocks, scale_type
-from jq.passes.prepare.stored_weights._minima import rounded_sizes, with_minimum
+from jq.passes.prepare.stored_weights._blocks import (
+    in_blocks,
+    rounded_sizes,
+    scale_type,
+    with_minimum,
+)
 from jq.passes.prepare.stored_weights._stored_parts import Arriving
 
 F32 = np.dtype(np.float32)

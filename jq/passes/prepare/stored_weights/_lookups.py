@@ -16,22 +16,23 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of, stablehlo, tensor_type
-from jq.ir.arrays import StableHloOps
+from jq.ir.arrays import OPS
 from jq.ir.build import NAME, constant, i64_array, like, string_attr
 from jq.ir.constants import evaluate
 from jq.ir.values import maker
 from jq.passes.prepare.stored_weights import FLOATS
-from jq.passes.prepare.stored_weights._lookup_keys import GATHER, SLICE, Key, key_of
 from jq.passes.prepare.stored_weights._whole_ops import (
     EACH,
+    GATHER,
     MOVED,
+    SLICE,
+    Key,
     Whole,
     concatenated,
     from_table,
+    key_of,
     of_each,
 )
-
-OPS = StableHloOps()
 
 
 @dataclass(frozen=True)

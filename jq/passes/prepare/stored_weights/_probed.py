@@ -14,12 +14,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from jq.ir import Op, dtype_of, ir, shape_of
-from jq.ir.arrays import StableHloOps
+from jq.ir.arrays import OPS
 from jq.ir.ops.elementwise import POINTWISE
 from jq.ir.values import kind_of, maker
 from jq.passes.prepare.stored_weights import FLOATS
 
-OPS = StableHloOps()
 Codes = Mapping[ir.Value, ir.Value]
 CHAIN = POINTWISE | {"stablehlo.bitcast_convert"}
 LIMIT = 200  # ops of a chain

@@ -22,7 +22,7 @@ from jq.formats.fp4 import Fp4E2M1, Nf4
 from jq.formats.imported.codebook import Codebook, Codebook2, Codebook4
 from jq.formats.scaled import Scaled
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of
-from jq.ir.arrays import StableHloOps
+from jq.ir.arrays import OPS
 from jq.ir.build import like
 from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.moves import Movement
@@ -31,7 +31,6 @@ from jq.ir.values import maker
 from jq.passes.prepare.stored_weights import FLOATS
 from jq.passes.prepare.stored_weights._probed import float_sources, probed
 
-OPS = StableHloOps()
 ELEMENTS = np.arange(16, dtype=np.int8)
 LOOKED_UP: tuple[type[Scaled], ...] = (Nf4, Fp4E2M1)
 TABLES = {f.name: np.asarray(f.element.decode(NUMPY, ELEMENTS)) for f in LOOKED_UP}

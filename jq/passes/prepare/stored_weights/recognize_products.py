@@ -20,7 +20,7 @@ import numpy as np
 from jq.formats import Encoding
 from jq.formats.affine_storage import FULL
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of
-from jq.ir.arrays import StableHloOps
+from jq.ir.arrays import OPS
 from jq.ir.build import constant, like
 from jq.ir.constants import evaluate
 from jq.ir.markers import dequantize
@@ -31,10 +31,9 @@ from jq.passes.base import Pass, PassContext
 from jq.passes.prepare.fold_weights import Constant, evaluate_all
 from jq.passes.prepare.stored_weights._arriving import pays, source_of
 from jq.passes.prepare.stored_weights._kept_codes import as_stored
-from jq.passes.prepare.stored_weights._lookup_keys import is_looked_up
+from jq.passes.prepare.stored_weights._whole_ops import is_looked_up
 from jq.planning.operands import contractions, op_name
 
-OPS = StableHloOps()
 F32 = np.dtype(np.float32)
 EXACT = 2**24  # up to it float32 has all integers
 

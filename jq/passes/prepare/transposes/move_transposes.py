@@ -15,15 +15,14 @@ which may be taken in another order.
 from dataclasses import dataclass, field
 
 from jq.ir import Op, Program, at, context, ir, shape_of
-from jq.ir.arrays import StableHloOps
+from jq.ir.arrays import OPS
 from jq.ir.build import integers
+from jq.ir.ops.dims import Dims
 from jq.ir.ops.orders import RESULT, Order, inverse, is_moved, permuted
 from jq.ir.ops.reordered import compute_in, orders_of
 from jq.ir.values import kind_of, maker
 from jq.passes.base import Pass, PassContext
 from jq.passes.prepare.transposes._layout_region import TRANSPOSE, Facts, Region, cost, is_turn
-
-OPS = StableHloOps()
 
 
 @dataclass(frozen=True)
@@ -172,3 +171,43 @@ class _Move:
                 value = plain if moved else OPS.reshape(new, shape_of(result))
             for use in readers:
                 use.owner.operands[use.operand_number] = value
+
+
+# A transpose in front of a dot_general becomes other dimension numbers.
+#
+#     dot_general %x, (transpose %w, [1, 0]), contracting [1] x [0]
+#     ->
+#     dot_general %x, %w, contracting [1] x [1]
+#
+# Fires where the order of the free axes stays as it is, since that order is the result's.
+@dataclass(frozen=True)
+class AbsorbTransposes(Pass):
+    name = "absorb-transposes"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        changed = False
+        for op in program.walk():
+            if Dims.match(op):
+                for side in (0, 1):
+                    while _absorb(op, side):  # each of several
+                        changed = True
+        if changed:
+            program.drop_dead()
+        return changed
+
+
+def _absorb(op: Op, side: int) -> bool:
+    owner = maker(op.operands[side], "stablehlo.transpose")
+    if owner is None:
+        return False
+    order = integers(owner, "permutation")  # axis i of the result is axis order[i] of the source
+    dims, rank = Dims.of(op), len(order)
+    before = dims.free(side, rank)
+    moved = dims.map_side(side, order)
+    if moved.free(side, rank) != [order[a] for a in before]:
+        return False
+    source = owner.operands[0]
+    with context():
+        op.attributes["dot_dimension_numbers"] = moved.attribute()
+    op.operands[side] = source
+    return True

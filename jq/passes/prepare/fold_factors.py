@@ -1,15 +1,4 @@
-"""A factor of every output channel goes into the weight, what is added becomes one constant.
-
-    %y = convolution %x, %w
-    %n = add (multiply (subtract %y, %mean), %factor), %beta
-    ->
-    %y = convolution %x, %w'            // %w * factor, the same name
-    %n = add %y, %bias                  // one new weight: beta - mean * factor
-
-This is how batch norms of inference disappear. Fires where each step is the only reader of
-the one before and the weight has no other reader; a sum of more than one addend becomes one
-in any case. Not where the factor depends on more than the axes that the weight brings.
-"""
+"""Factors that go: ones, and those that a weight takes."""
 
 from dataclasses import dataclass
 
@@ -17,15 +6,66 @@ import numpy as np
 
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.affine import Affine, forwards
-from jq.ir.arrays import StableHloOps
-from jq.ir.build import NAME, string_attr
+from jq.ir.arrays import OPS
+from jq.ir.build import NAME, replace, string_attr
+from jq.ir.constants import evaluate
 from jq.ir.ops.base import Contraction
+from jq.ir.ops.dims import Dims
 from jq.ir.ops.lookup import rule_of
 from jq.passes.base import Pass, PassContext
 
-OPS = StableHloOps()
+
+# A product with ones that sums over nothing is its other operand.
+#
+#     dot_general %x : [B, L, H, D], dense<1.0> : [H], batching_dims = [2] x [0]  ->  [H, B, L, D]
+#     ->
+#     transpose %x, dims = [2, 0, 1, 3]
+#
+# Models write masks of heads so (`einsum("blhd,h->blhd", x, mask)`), and most have none.
+@dataclass(frozen=True)
+class FoldOnes(Pass):
+    name = "fold-ones"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        changed = False
+        for op in program.walk():
+            if (dims := Dims.match(op)) and not dims.contract:
+                ones = [i for i in (0, 1) if _is_ones(program, op.operands[i])]
+                if ones:
+                    with at(op):
+                        replace(op, [_other(op, ones[-1])])
+                    changed = True
+        if changed:
+            program.drop_dead()
+        return changed
 
 
+def _is_ones(program: Program, value: ir.Value) -> bool:
+    array = evaluate(program, value)
+    return array is not None and bool((array == np.ones((), array.dtype)).all())
+
+
+def _other(op: Op, ones: int) -> ir.Value:
+    """The operand that is not ones, its axes where the product has them."""
+    operands, result = op.operands, op.results[0]
+    axes = Dims.of(op).result_axes(1 - ones, *(shape_of(v) for v in operands))
+    order = sorted(axes, key=axes.__getitem__)
+    x = OPS.transpose(operands[1 - ones], order)
+    x = OPS.broadcast(x, shape_of(result), [axes[a] for a in order])
+    return OPS.convert(x, dtype_of(result))
+
+
+# A factor of every output channel goes into the weight, what is added becomes one constant.
+#
+#     %y = convolution %x, %w
+#     %n = add (multiply (subtract %y, %mean), %factor), %beta
+#     ->
+#     %y = convolution %x, %w'            // %w * factor, the same name
+#     %n = add %y, %bias                  // one new weight: beta - mean * factor
+#
+# This is how batch norms of inference disappear. Fires where each step is the only reader of
+# the one before and the weight has no other reader; a sum of more than one addend becomes one
+# in any case. Not where the factor depends on more than the axes that the weight brings.
 @dataclass(frozen=True)
 class FoldScales(Pass):
     name = "fold-scales"

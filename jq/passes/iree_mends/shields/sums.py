@@ -1,24 +1,29 @@
-"""A reduction that is read along different axes is computed by itself.
-
-    %s = reduce %x;  %a = broadcast %s, dims = [0];  %b = broadcast %s, dims = [1];  add %a, %b
-    ->
-    %s = optimization_barrier (reduce %x);  ...
-
-IREE computes the sums where they are read, once a row of the result: distances between all pairs of
-rows were wrong. Elementwise ops in between do not matter, and two reductions that are the same
-become one there.
-"""
+"""Shields of sums and products: what they read, or give, is computed by itself."""
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from jq.ir import Op, Program, ir, shape_of
-from jq.ir.build import attributes_of
+import numpy as np
+
+from jq.ir import Op, Program, dtype_of, ir, shape_of
+from jq.ir.arrays import OPS
+from jq.ir.build import attributes_of, barrier
 from jq.ir.ops.dims import Dims
+from jq.ir.ops.lookup import is_product
 from jq.ir.values import maker
-from jq.passes.iree_mends.mend import Shield
+from jq.passes.iree_mends.mend import Mend, Read, Shield
+
+# A reduction that is read along different axes is computed by itself.
+#
+#     %s = reduce %x;  %a = broadcast %s, dims = [0];  %b = broadcast %s, dims = [1];  add %a, %b
+#     ->
+#     %s = optimization_barrier (reduce %x);  ...
+#
+# IREE computes the sums where they are read, once a row of the result: distances between all pairs
+# of rows were wrong. Elementwise ops in between do not matter, and two reductions that are the same
+# become one there.
 
 Path = tuple[str, ...]
 MOVES = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transpose")
@@ -127,3 +132,96 @@ def is_elementwise(op: Op) -> bool:
     return all(isinstance(v.type, ir.RankedTensorType) for v in values) and (
         len({shape_of(v) for v in values if shape_of(v)}) == 1
     )
+
+
+# Hides from the compiler what is reduced, where it is computed from equal constants alone.
+#
+#     reduce (convert %w), %w a weight of equal elements
+#     ->
+#     reduce (optimization_barrier (convert %w))
+#
+# IREE writes the one number into the sum: that of [[127, 127, 127]] in int8 was 127.
+
+REDUCTIONS = ("stablehlo.reduce", "stablehlo.reduce_window")
+
+
+@dataclass(frozen=True)
+class ShieldEqual(Shield):
+    """A sum, or a window, over what is computed from equal constants alone (`jnp.full((2, 3), 7,
+    jnp.int8).astype(jnp.int32).sum(1)`, or a weight of equal elements) adds the number once for
+    each vector instead of once for each element.
+    Trap: traps/test_contractions.py::test_sums_of_equal_numbers
+    """
+
+    name = "shield-equal"
+
+    def values(self, program: Program) -> Iterable[Read]:
+        equal = _weights(program)
+        for op in program.walk():
+            if _gives_equal(op, equal):
+                equal.update(op.operation.results)
+            if op.operation.name in REDUCTIONS:
+                read = list(op.operation.operands)[: len(op.operation.operands) // 2]
+                yield from ((op, i) for i, v in enumerate(read) if v in equal and _computed(v))
+
+
+def _computed(value: ir.Value) -> bool:
+    """True if it is more than a constant, which IREE reduces rightly."""
+    op = maker(value)
+    return op is not None and op.operation.name != "stablehlo.constant"
+
+
+def _weights(program: Program) -> set[ir.Value]:
+    """Those whose elements are one number."""
+    return {program.weight(name) for name, data in program.weights.items() if _is_one(data)}
+
+
+def _is_one(data: object) -> bool:
+    if not isinstance(data, np.ndarray) or not data.size:
+        return False
+    first = data.flat[0]
+    return bool(first == data.flat[-1] and (data == first).all())  # the last is read first: cheap
+
+
+def _gives_equal(op: Op, equal: set[ir.Value]) -> bool:
+    """True if all elements of a result are one number, which constants alone decide."""
+    name, operands = op.operation.name, op.operation.operands
+    if name == "stablehlo.constant":
+        data = op.operation.attributes["value"]
+        return isinstance(data, ir.DenseElementsAttr) and data.is_splat
+    if name == "stablehlo.optimization_barrier" or len(op.operation.results) != 1:
+        return False
+    if not len(operands) or any(operand not in equal for operand in operands):
+        return False
+    return name in MOVES or is_elementwise(op) or not shape_of(op.operation.results[0])
+
+
+# Contractions of unsigned integers are computed on signed ones behind a barrier.
+#
+# dot_general(%x : ui8, %w) -> dot_general(barrier(convert %x : i32), ...)
+
+
+@dataclass(frozen=True)
+class ShieldUnsigned(Mend):
+    """Unsigned operands of a product are taken for signed ones, also after a `convert`.
+    Trap: traps/test_contractions.py::test_unsigned_operands
+    """
+
+    name = "shield-unsigned"
+
+    def finds(self, op: Op) -> bool:
+        return is_product(op) and any(_unsigned(v) for v in op.operands)
+
+    def rewritten(self, op: Op) -> None:
+        result = dtype_of(op.results[0])
+        wide = result if result.kind != "u" else np.dtype(f"i{result.itemsize}")
+        for i, value in enumerate(op.operands):
+            op.operation.operands[i] = barrier(OPS.convert(value, wide))
+
+
+def _unsigned(value: ir.Value) -> bool:
+    """True if the value is unsigned, or converted from something unsigned."""
+    if dtype_of(value).kind == "u":
+        return True
+    converted = maker(value, "stablehlo.convert")
+    return converted is not None and dtype_of(converted.operands[0]).kind == "u"

@@ -1,15 +1,4 @@
-"""A loop that runs a known number of times becomes its iterations, one after the other.
-
-    while (%i < 3) { %w = dynamic_slice %stack, %i; %x = dot_general %x, %w; ... }
-    ->
-    %w0 = slice %stack [0:1]; %x1 = dot_general %x, %w0; %w1 = slice %stack [1:2]; ...
-
-With `placement=early` each layer of a `scan` has ranges, tables and multipliers of its own, all of
-them constants of the program; the copy of an op for iteration k is called NAME[k]. At the `target`
-level (`stacks`) each layer has weights that are constants, which kernels pack; copies keep their
-names, for they compute one op of the plan. Not for a loop that runs more than `limit` times. A
-branch that is known then (every second layer is another one) takes the place of the choice.
-"""
+"""Loops: their iterations written out, and conditions that need no floats."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from jq.base.deep import Steps, deep
-from jq.ir import Op, Program, at, ir, shape_of, walk
-from jq.ir.arrays import StableHloOps
-from jq.ir.build import NAME, string_attr
+from jq.ir import Op, Program, at, dtype_of, editing, ir, shape_of, walk
+from jq.ir.arrays import OPS
+from jq.ir.build import NAME, attributes_of, string_attr
 from jq.ir.build import replace as replace_op
 from jq.ir.constants import evaluate
 from jq.ir.contract import match_contract
@@ -31,7 +20,18 @@ from jq.ir.values import maker
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import isa_of
 
-OPS = StableHloOps()
+# A loop that runs a known number of times becomes its iterations, one after the other.
+#
+#     while (%i < 3) { %w = dynamic_slice %stack, %i; %x = dot_general %x, %w; ... }
+#     ->
+#     %w0 = slice %stack [0:1]; %x1 = dot_general %x, %w0; %w1 = slice %stack [1:2]; ...
+#
+# With `placement=early` each layer of a `scan` has ranges, tables and multipliers of its own, all
+# of them constants of the program; the copy of an op for iteration k is called NAME[k]. At the
+# `target` level (`stacks`) each layer has weights that are constants, which kernels pack; copies
+# keep their names, for they compute one op of the plan. Not for a loop that runs more than `limit`
+# times. A branch that is known then (every second layer is another one) takes the place of the
+# choice.
 MOVES = {f"stablehlo.{kind}" for kind in ("reshape", "transpose", "convert", "broadcast_in_dim")}
 
 
@@ -171,3 +171,61 @@ def _fix_indices(program: Program, op: Op) -> None:
     with at(op):
         value = OPS.slice(source, begin, [b + s for b, s in zip(begin, sizes, strict=True)])
     replace_op(op, [value])
+
+
+# A loop's condition on floats is computed in front of the loop, and at the end of its body.
+#
+#     while(%x = %a) cond { %p = (abs %x < 1); return %p } do { ...; return %y }
+#     ->
+#     %q = (abs %a < 1)
+#     while(%x = %a, %p = %q) cond { return %p } do { ...; %r = (abs %y < 1); return %y, %r }
+#
+# What a condition computes can then be observed and quantized like everything else. Only for
+# `placement=early`; a condition on integers stays where it is.
+@dataclass(frozen=True)
+class RotateLoops(Pass):
+    name = "rotate-loops"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        loops = [op for op in program.walk() if op.operation.name == "stablehlo.while"]
+        rotated = [loop for loop in reversed(loops) if _reads_floats(loop)]
+        for loop in rotated:
+            _rotate(loop)
+        if rotated:
+            program.drop_dead()
+        return bool(rotated)
+
+
+def _reads_floats(loop: Op) -> bool:
+    operations = loop.regions[0].blocks[0].operations
+    return any(dtype_of(v).kind in "fV" for op in operations for v in op.operands)
+
+
+def _rotate(loop: Op) -> None:
+    old = loop.operation
+    condition, body = (region.blocks[0] for region in old.regions)
+    last = body.operations[len(body.operations) - 1].operation
+    with at(old):
+        (first,) = copied(condition, old.operands, "[first]")
+    with at(last):
+        (again,) = copied(condition, last.operands, "")
+        ir.Operation.create("stablehlo.return", operands=[*last.operands, again])
+    last.erase()
+    with at(old):
+        new = ir.Operation.create(
+            old.name,
+            results=[*(r.type for r in old.results), first.type],
+            operands=[*old.operands, first],
+            attributes=attributes_of(old),
+            regions=2,
+        )
+        with editing():
+            body.add_argument(first.type, old.location)
+        types = [v.type for v in new.operands]
+        test = new.regions[0].blocks.append(*types)
+        with ir.InsertionPoint(test):
+            ir.Operation.create("stablehlo.return", operands=[test.arguments[len(types) - 1]])
+    body.append_to(new.regions[1])
+    for before, after in zip(old.results, new.results, strict=False):
+        before.replace_all_uses_with(after)
+    old.erase()

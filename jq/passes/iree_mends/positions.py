@@ -1,25 +1,27 @@
-"""Indices of a gather are clamped into the operand, as StableHLO defines.
-
-gather %table, %i  ->  gather %table, clamp(0, %i, size - slice)
-
-Not where the ops that make the indices prove that they are inside (`jq.ir.index_range`).
-
-Positions of slices, which IREE clamps, have a type that holds the largest one:
-
-dynamic_slice %x, %i : ui32  ->  dynamic_slice %x, convert %i : i64
-"""
+"""Slices, gathers and updates at positions that are found at run time."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from jq.ir import Op, dtype_of, ir, shape_of, stablehlo
-from jq.ir.arrays import StableHloOps
-from jq.ir.build import integers
+from jq.ir import Op, Program, at, dtype_of, ir, shape_of, stablehlo
+from jq.ir.arrays import OPS
+from jq.ir.build import integers, replace
 from jq.ir.index_range import Element, index_range
+from jq.ir.values import maker
+from jq.passes._position import SLICE, along, held
+from jq.passes.base import PassContext
 from jq.passes.iree_mends.mend import Mend
 
-OPS = StableHloOps()
+# Indices of a gather are clamped into the operand, as StableHLO defines.
+#
+# gather %table, %i  ->  gather %table, clamp(0, %i, size - slice)
+#
+# Not where the ops that make the indices prove that they are inside (`jq.ir.index_range`).
+#
+# Positions of slices, which IREE clamps, have a type that holds the largest one:
+#
+# dynamic_slice %x, %i : ui32  ->  dynamic_slice %x, convert %i : i64
 POSITIONS = {"stablehlo.dynamic_slice": 1, "stablehlo.dynamic_update_slice": 2}  # where they begin
 
 
@@ -89,3 +91,45 @@ def _clamped(op: Op) -> ir.Value:
         high = OPS.broadcast(OPS.constant(largest), whole, [d.index_vector_dim])
     low = OPS.broadcast(OPS.constant(np.zeros((), dtype)), whole, [])
     return OPS.minimum(OPS.maximum(index, low), high)
+
+
+# Rows from a position on that is found at run time are gathered.
+#
+#     dynamic_slice %table, %position, 0, sizes = [4, 128]
+#     ->
+#     gather %table, clamp(0, %position, n - 4) + [0, 1, 2, 3]
+#
+# Fires on inputs and weights, and on single rows of anything, outside of loops and branches.
+@dataclass(frozen=True)
+class GatherSlices(Mend):
+    """Slow: where a slice lies at a position that is found at run time, the host waits for it, and
+    records every command of the call anew.
+    No trap: slow, not wrong
+    """
+
+    name = "gather-slices"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        changed = False
+        for op in list(program.main.entry_block.operations):
+            axis = along(program, op) if op.operation.name == SLICE else None
+            if axis is None:
+                continue
+            count = shape_of(op.results[0])[axis]
+            if maker(op.operands[0]) is None or count == 1:
+                with at(op):
+                    replace(op, [_gathered(op, axis, count)])
+                changed = True
+        return changed
+
+
+def _gathered(op: Op, axis: int, count: int) -> ir.Value:
+    table, position = op.operands[0], op.operands[1 + axis]
+    shape = shape_of(table)
+    first = OPS.broadcast(held(position, shape[axis] - count), [count, 1], ())
+    index = OPS.add(first, OPS.constant(np.arange(count, dtype=np.int32)[:, None]))
+    others = [a for a in range(len(shape)) if a != axis]
+    numbers = stablehlo.GatherDimensionNumbers.get(others, [axis], [], [], [axis], 1)
+    return stablehlo.gather(
+        table, index, numbers, [1 if a == axis else n for a, n in enumerate(shape)]
+    )

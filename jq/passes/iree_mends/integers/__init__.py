@@ -1,1 +1,0 @@
-"""Integers that IREE has not, or gets wrong, as bytes and words with a sign."""

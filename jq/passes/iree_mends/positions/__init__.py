@@ -1,1 +1,0 @@
-"""Slices and updates at positions that are found at run time."""

@@ -1,0 +1,184 @@
+"""Powers of any base, to the last places of float32: those of numbers >= 0 are `2^(y log2 x)`,
+rounded once from float64.
+
+The logarithm of 2^e m, with m next to 1, is `e + 2 atanh((m - 1) / (m + 1)) / log 2`; the power of
+two is that of the nearest integer times an exponential of what is left. Both are Taylor series, cut
+where 1e-11 and 1e-9 of their value remain.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jq.ir import Op, dtype_of, ir, shape_of, tensor_type
+from jq.ir.arrays import OPS
+from jq.passes.iree_mends.mend import Mend
+
+FRACTION = 52  # bits of a float64 behind its exponent
+BIAS = 1023
+ATANH = [2 / ((2 * k + 1) * math.log(2)) for k in range(7)]  # of s^2, for |s| <= 0.172
+EXP = [math.log(2) ** k / math.factorial(k) for k in range(9)]  # for |f| <= 1/2
+BEYOND = 300.0  # exponents that no float32 has
+
+
+def power(x: ir.Value, y: ir.Value) -> ir.Value:
+    """`x^y` of float32 tensors of one shape, where x >= 0; 1^inf and 0^0 are NaN."""
+    return _exp2(OPS.mul(OPS.convert(y, np.float64), _log2(OPS.convert(x, np.float64))))
+
+
+def _log2(x: ir.Value) -> ir.Value:
+    bits = OPS.bitcast(x, np.int64)
+    # The exponent for which the fraction is between sqrt(1/2) and sqrt(2).
+    root = int(np.float64(math.sqrt(0.5)).view(np.int64))
+    exponent = OPS.shift_right_signed(
+        OPS.sub(bits, _full(x, np.int64(root))), _full(x, np.int64(FRACTION))
+    )
+    fraction = OPS.sub(bits, OPS.shift_left(exponent, _full(x, np.int64(FRACTION))))
+    m, one = OPS.bitcast(fraction, np.float64), _full(x, np.float64(1))
+    s = OPS.quotient(OPS.sub(m, one), OPS.add(m, one))
+    series = OPS.mul(s, _polynomial(ATANH, OPS.mul(s, s)))
+    log = OPS.add(OPS.convert(exponent, np.float64), series)
+    infinity = _full(x, np.float64(np.inf))
+    finite = OPS.compare(x, infinity, "LT")
+    log = OPS.select(OPS.equal(x, _full(x, np.float64(0))), _full(x, np.float64(-np.inf)), log)
+    return OPS.select(finite, log, x)  # of infinity, and NaN
+
+
+def _exp2(x: ir.Value) -> ir.Value:
+    x = OPS.minimum(OPS.maximum(x, _full(x, np.float64(-BEYOND))), _full(x, np.float64(BEYOND)))
+    whole = OPS.round_even(x)
+    series = _polynomial(EXP, OPS.sub(x, whole))
+    number = OPS.equal(x, x)
+    exponent = OPS.convert(OPS.select(number, whole, _full(x, np.float64(0))), np.int64)
+    bits = OPS.shift_left(OPS.add(exponent, _full(x, np.int64(BIAS))), _full(x, np.int64(FRACTION)))
+    return OPS.convert(OPS.mul(series, OPS.bitcast(bits, np.float64)), np.float32)
+
+
+def _polynomial(coefficients: Sequence[float], x: ir.Value) -> ir.Value:
+    series = _full(x, np.float64(coefficients[-1]))
+    for c in reversed(coefficients[:-1]):
+        series = OPS.add(OPS.mul(series, x), _full(x, np.float64(c)))
+    return series
+
+
+def _full(like: ir.Value, value: Any) -> ir.Value:
+    return OPS.broadcast(OPS.constant(np.asarray(value)), shape_of(like), [])
+
+
+# Powers of complex64 numbers in polar coordinates, as XLA takes them.
+#
+#     x^(c + di) = |x|^c exp(-d arg x) (cos q + i sin q)   with q = c arg x + d log |x|
+#
+# 0 to a power of positive real part is 0, and anything to the power 0 is 1.
+def complex_power(x: ir.Value, y: ir.Value) -> ir.Value:
+    (a, b), (c, d) = _parts(x), _parts(y)
+    size = _size(a, b)
+    angle = _apply("atan2", b, a)
+    log = _apply("log", size)
+    radius = OPS.mul(power(size, c), _apply("exponential", OPS.mul(_minus(d), angle)))
+    turn = OPS.add(OPS.mul(c, angle), OPS.mul(d, log))
+    result = [OPS.mul(radius, _apply(f, turn)) for f in ("cosine", "sine")]
+
+    zero, one = _single(a, 0), _single(a, 1)
+    vanishes = OPS.bit_and(OPS.equal(size, zero), OPS.compare(c, zero, "GT"))
+    nothing = OPS.bit_and(OPS.equal(c, zero), OPS.equal(d, zero))
+    real, imaginary = (OPS.select(vanishes, zero, v) for v in result)
+    both = [OPS.select(nothing, one, real), OPS.select(nothing, zero, imaginary)]
+    kind = tensor_type(shape_of(x), np.complex64)
+    return ir.Operation.create("stablehlo.complex", results=[kind], operands=both).result
+
+
+def _size(a: ir.Value, b: ir.Value) -> ir.Value:
+    """|a + bi|, also where the squares would overflow or vanish."""
+    a, b = OPS.abs(a), OPS.abs(b)
+    long, short = OPS.maximum(a, b), OPS.minimum(a, b)
+    zero, one = _single(a, 0), _single(a, 1)
+    ratio = OPS.div(short, OPS.select(OPS.equal(long, zero), one, long))
+    return OPS.mul(long, _apply("sqrt", OPS.add(one, OPS.mul(ratio, ratio))))
+
+
+def _parts(x: ir.Value) -> list[ir.Value]:
+    kind = tensor_type(shape_of(x), np.float32)
+    return [
+        ir.Operation.create(f"stablehlo.{part}", results=[kind], operands=[x]).result
+        for part in ("real", "imag")
+    ]
+
+
+def _apply(name: str, *operands: ir.Value) -> ir.Value:
+    kind = operands[0].type
+    return ir.Operation.create(f"stablehlo.{name}", results=[kind], operands=operands).result
+
+
+def _minus(x: ir.Value) -> ir.Value:
+    return _apply("negate", x)
+
+
+def _single(like: ir.Value, value: float) -> ir.Value:
+    return OPS.broadcast(OPS.constant(np.asarray(value, np.float32)), shape_of(like), [])
+
+
+#     power %x, %y
+#     ->
+#     %p = 2^(%y log2 |%x|), in float64
+#     %p, where %x is positive or %y is even;  -%p, where %y is odd;  NaN, where it is no integer
+#
+# Numbers of 16 bits are computed in float32, as on XLA. float64 stays as it is.
+FLOATS = ("float32", "float16", "bfloat16")
+
+
+@dataclass(frozen=True)
+class PlainPowers(Mend):
+    """A power of a negative number is NaN, whatever the exponent.
+    Trap: traps/test_powers.py::test_powers_of_negative_numbers
+    Report: iree-org/iree#19996
+
+    Powers are off by up to 90 last places of float32.
+    Trap: traps/test_functions.py::test_the_compilers_own_powers
+
+    Complex powers of 0 are NaN, and others are off by 3e-6 of their value.
+    Trap: traps/test_refused.py::test_complex_powers
+    """
+
+    name = "plain-powers"
+
+    def finds(self, op: Op) -> bool:
+        if op.operation.name != "stablehlo.power":
+            return False
+        return dtype_of(op.operation.results[0]).name in (*FLOATS, "complex64")
+
+    def rewritten(self, op: Op) -> list[ir.Value]:
+        return [_power(op)]
+
+
+def _power(op: Op) -> ir.Value:
+    dtype = dtype_of(op.operation.results[0])
+    if dtype.kind == "c":
+        return complex_power(*op.operation.operands)
+    x, y = (OPS.convert(v, np.float32) for v in op.operation.operands)
+    return OPS.convert(_signed(power(OPS.abs(x), y), x, y), dtype)
+
+
+def _signed(result: ir.Value, x: ir.Value, y: ir.Value) -> ir.Value:
+    """The power of x, from that of |x|; -0 counts as negative."""
+    shape = shape_of(x)
+
+    def full(value: float) -> ir.Value:
+        return OPS.broadcast(OPS.constant(np.asarray(value, np.float32)), shape, [])
+
+    def whole(v: ir.Value) -> ir.Value:  # infinity, and all from 2^23 on, are
+        return OPS.equal(OPS.round_even(v), v)
+
+    zero = OPS.constant(np.asarray(0, np.int32))
+    negative = OPS.compare(OPS.bitcast(x, np.int32), OPS.broadcast(zero, shape, []), "LT")
+    one = full(1.0)  # of 1 by anything, and of anything by 0
+    result = OPS.select(OPS.equal(OPS.abs(x), one), one, result)
+    result = OPS.select(OPS.equal(y, full(0.0)), one, result)
+    odd = OPS.select(whole(OPS.mul(y, full(0.5))), result, OPS.mul(result, full(-1.0)))
+    # Zero and infinity have powers of every exponent, and what is 0 has no last place to lose.
+    special = OPS.equal(OPS.abs(x), OPS.add(OPS.abs(x), OPS.abs(x)))
+    broken = OPS.select(special, result, full(np.nan))
+    return OPS.select(negative, OPS.select(whole(y), odd, broken), result)

@@ -1,0 +1,194 @@
+"""Products and broadcasts in the forms that IREE computes rightly."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from jq.ir import Op, Program, at, dtype_of, ir, shape_of
+from jq.ir.arrays import OPS
+from jq.ir.build import i64_array, integers, reduce_sum, replace
+from jq.ir.constants import evaluate
+from jq.ir.ops.dims import Dims
+from jq.ir.ops.lookup import multiplies, rule_of
+from jq.ir.ops.moves import Movement
+from jq.ir.values import maker
+from jq.passes.base import PassContext
+from jq.passes.iree_mends.mend import Mend, Read, Shield
+
+# Products that sum over nothing and widen are written as multiplications.
+#
+#     dot_general(%x : 3x5x1xi8, %w : 1x8xi8) -> 3x5x8xi32, contracting a dimension of size 1
+#     ->
+#     multiply(broadcast (convert %x), broadcast (convert %w))
+#
+# IREE does the same itself.
+
+
+@dataclass(frozen=True)
+class MultiplyOuter(Mend):
+    """A product that sums over an axis of size 1 loses its conversion to a wider type if its
+    operand has another reader, or the compiler crashes.
+    Trap: traps/test_contractions.py::test_outer_product
+    """
+
+    name = "multiply-outer"
+
+    def finds(self, op: Op) -> bool:
+        """True if an op is a product with one term, of another type than an operand."""
+        dims = Dims.match(op)
+        if dims is None:
+            return False
+        shape = shape_of(op.operation.operands[0])
+        types = {dtype_of(v) for v in (*op.operation.operands, op.operation.results[0])}
+        return len(types) > 1 and all(shape[a] == 1 for a in dims.contracted(0))
+
+    def rewritten(self, op: Op) -> list[ir.Value]:
+        dims, result = Dims.of(op), op.operation.results[0]
+        operands = list(op.operation.operands)
+        shapes = [shape_of(v) for v in operands]
+        wide = [OPS.convert(v, dtype_of(result)) for v in operands]
+        return [OPS.mul(*(dims.spread(side, *shapes)(v) for side, v in enumerate(wide)))]
+
+
+# Products of a few rows with a tensor that lies in another order are written as sums of products.
+#
+#     dot_general %q[h,g,d], %keys[t,h,d], batching_dims = [0] x [1], contracting_dims = [2] x [2]
+#     ->
+#     transpose (reduce_sum (broadcast %q * broadcast %keys) over d)
+#
+# as a decoder's token meets its caches, where g heads may share one. Float32 alone; the sum may
+# have another order.
+SMALLEST = 1 << 12  # elements that are worth it
+ROWS = 8  # more are cheaper as a product, the copy included
+
+
+@dataclass(frozen=True)
+class SumProducts(Mend):
+    """Slow: in front of a batched product of a few rows the other operand is copied into another
+    order; a sum reads it as it lies.
+    No trap: slow, not wrong
+    """
+
+    name = "sum-products"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        changed = False
+        for op in list(program.walk()):
+            dims = Dims.match(op)
+            side = _large_side(program, op, dims) if dims else None
+            if dims is None or side is None:
+                continue
+            with at(op):
+                value = _sum(op, dims, side)
+            replace(op, [value])
+            changed = True
+        return changed
+
+
+def _large_side(program: Program, op: Op, dims: Dims) -> int | None:
+    """The operand that a copy would be made of; the other one has few rows for each batch."""
+    values = list(op.operation.operands)
+    float32 = all(dtype_of(v) == np.float32 for v in (*values, op.operation.results[0]))
+    if not float32 or not dims.batch or not dims.contract:
+        return None
+    for side, large in enumerate(values):
+        shape, other = shape_of(large), shape_of(values[1 - side])
+        rows = math.prod(other[a] for a in dims.free(1 - side, len(other)))
+        leading = sorted(pair[side] for pair in dims.batch) == list(range(len(dims.batch)))
+        if rows <= ROWS and not leading and math.prod(shape) >= SMALLEST:
+            return None if evaluate(program, large) is not None else side
+    return None
+
+
+def _sum(op: Op, dims: Dims, side: int) -> ir.Value:
+    """With the rows as one axis right after the last axis of the batch."""
+    large, row = op.operation.operands[side], op.operation.operands[1 - side]
+    shape, small = shape_of(large), shape_of(row)
+    free = dims.free(1 - side, len(small))
+    at_rows = max(pair[side] for pair in dims.batch) + 1
+    wide = [*shape[:at_rows], math.prod(small[a] for a in free), *shape[at_rows:]]
+
+    def place(axis: int) -> int:
+        return axis + (axis >= at_rows)
+
+    of = {pair[1 - side]: place(pair[side]) for pair in (*dims.batch, *dims.contract)}
+    order = sorted(of, key=lambda a: of[a])
+    behind = [a for a in order if of[a] > at_rows]
+    moved = [*(a for a in order if of[a] < at_rows), *free, *behind]
+    flat = OPS.reshape(
+        OPS.transpose(row, moved),
+        [*(small[a] for a in order if of[a] < at_rows), wide[at_rows], *(small[a] for a in behind)],
+    )
+    x = OPS.broadcast(flat, wide, sorted([*of.values(), at_rows]))
+    y = OPS.broadcast(large, wide, [place(a) for a in range(len(shape))])
+    contracted = sorted(place(a) for a in dims.contracted(side))
+    total = reduce_sum(OPS.mul(y, x), contracted)
+    left = [a for a in range(len(wide)) if a not in contracted]
+    others = [place(a) for a in dims.free(side, len(shape))]
+    inner = [at_rows, *others] if side == 1 else [*others, at_rows]
+    wanted = [*(place(pair[side]) for pair in dims.batch), *inner]
+    total = OPS.transpose(total, [left.index(a) for a in wanted])
+    return OPS.reshape(total, shape_of(op.operation.results[0]))
+
+
+# A broadcast that permutes becomes a transpose and a broadcast that keeps the order.
+#
+# broadcast_in_dim %x, dims = [1, 2, 0]
+# ->
+# broadcast_in_dim (transpose %x, dims = [2, 0, 1]), dims = [0, 1, 2]
+DIMS = "broadcast_dimensions"
+
+
+@dataclass(frozen=True)
+class OrderBroadcasts(Mend):
+    """A broadcast that permutes axes, and adds no elements, becomes the inverse permutation.
+    Trap: traps/test_values.py::test_permuting_broadcast
+    """
+
+    name = "order-broadcasts"
+
+    def finds(self, op: Op) -> bool:
+        dims = integers(op, DIMS)
+        return op.operation.name == "stablehlo.broadcast_in_dim" and list(dims) != sorted(dims)
+
+    def rewritten(self, op: Op) -> None:
+        dims = integers(op, DIMS)
+        order = [int(i) for i in np.argsort(dims)]
+        op.operation.operands[0] = OPS.transpose(op.operands[0], order)
+        op.operation.attributes[DIMS] = i64_array(sorted(dims))
+
+
+# Truth values that a float product reads as numbers are written down as numbers.
+#
+#     dot_general (convert %one_hot), %w               // from i1
+#     ->
+#     dot_general (optimization_barrier (convert ...)), %w
+#
+# IREE takes the conversion into the product. A program that is refused is compiled without packing
+# (a product in a quarter of the speed).
+@dataclass(frozen=True)
+class ShieldBooleans(Shield):
+    """A product with an operand that is converted from truth values is refused where products are
+    packed.
+    Trap: iree/test_iree_defects.py::test_products_of_truth_values_are_packed
+    """
+
+    name = "shield-booleans"
+
+    def finds(self, op: Op) -> list[Read]:
+        if not multiplies(op):
+            return []
+        return [(op, i) for i in (0, 1) if _is_boolean(op.operation.operands[i])]
+
+
+def _is_boolean(value: ir.Value) -> bool:
+    """True if truth values are made numbers, and at most moved from there on."""
+    while (op := maker(value)) is not None:
+        source = list(op.operation.operands)[:1]
+        if op.operation.name == "stablehlo.convert" and dtype_of(source[0]) == np.bool_:
+            return True
+        if not isinstance(rule_of(op), Movement):
+            return False
+        value = source[0]
+    return False

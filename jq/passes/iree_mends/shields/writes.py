@@ -1,0 +1,227 @@
+"""Shields of tensors that are written into, or shared, while they are read."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jq.ir import Op, Program, at, dtype_of, ir, shape_of
+from jq.ir.arrays import OPS
+from jq.ir.build import barrier, constant
+from jq.ir.memory.origins import origins
+from jq.ir.values import maker
+from jq.passes.base import PassContext
+from jq.passes.iree_mends.mend import Mend, Read, Shield
+
+# Copies for an update what it writes into, where a loop or a branch reads that earlier.
+#
+#     %l = while (%x) ...;  dynamic_update_slice %x, %u, %i
+#     ->
+#     %l = while (%x) ...;  dynamic_update_slice (select %true, %x, 0), %u, %i
+#
+# IREE writes into %x itself: both results are wrong. IREE also makes one of two computations that
+# are the same, so that what is computed counts as read where a tensor of its kind and size is. What
+# is known to be true is behind a barrier, for the copy to be made.
+
+REGIONS = ("stablehlo.while", "stablehlo.case", "stablehlo.if")
+UPDATES = ("stablehlo.dynamic_update_slice", "stablehlo.scatter")
+VIEWS = (  # of which the result may lie where the operand does
+    "stablehlo.reshape",
+    "stablehlo.slice",
+    "stablehlo.bitcast_convert",
+    "stablehlo.optimization_barrier",
+)
+
+
+@dataclass(frozen=True)
+class ShieldReads(Mend):
+    """A tensor that a loop or a branch reads, and that a scatter or an update of a slice writes
+    into later, is written before it is read.
+    Trap: traps/test_programs.py::test_an_update_of_what_a_loop_reads
+    """
+
+    name = "shield-reads"
+
+    def left(self, program: Program) -> list[Op]:
+        return [op for block in _blocks(program) for op in _written_early(block)]
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        found = self.left(program)
+        for op in found:
+            with at(op):
+                op.operation.operands[0] = _copy(op.operation.operands[0])
+        return bool(found)
+
+
+def _blocks(program: Program) -> Iterator[ir.Block]:
+    yield program.body
+    for op in program.walk():
+        if op.operation.name in REGIONS:
+            for region in op.operation.regions:
+                yield from region.blocks
+
+
+def _written_early(block: ir.Block) -> Iterator[Op]:
+    read = set[ir.Value]()
+    for op in block.operations:
+        if op.operation.name in REGIONS:
+            read |= {_source(v) for v in _reads(op)}
+        elif op.operation.name in UPDATES and _may_be_read(_source(op.operands[0]), read):
+            yield op
+
+
+def _may_be_read(source: ir.Value, read: set[ir.Value]) -> bool:
+    if source in read:
+        return True
+    op = maker(source)
+    if op is None or op.operation.name in REGIONS or _is_copy(op):
+        return False
+    kind, size = dtype_of(source), math.prod(shape_of(source))
+    same = (v for v in read if maker(v) and isinstance(v.type, ir.RankedTensorType))
+    return any(dtype_of(v) == kind and math.prod(shape_of(v)) == size for v in same)
+
+
+def _reads(op: Op) -> Iterator[ir.Value]:
+    """The operands of an op and of all that its regions hold."""
+    yield from op.operation.operands
+    for region in op.operation.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                yield from _reads(inner)
+
+
+def _source(value: ir.Value) -> ir.Value:
+    while (view := maker(value, *VIEWS)) is not None:
+        value = view.operation.operands[0]
+    return value
+
+
+def _is_copy(op: Op) -> bool:
+    return op.operation.name == "stablehlo.select" and (
+        maker(op.operation.operands[0], "stablehlo.optimization_barrier") is not None
+    )
+
+
+def _copy(value: ir.Value) -> ir.Value:
+    always = barrier(constant(np.array(True)))
+    other = OPS.broadcast(constant(np.zeros((), dtype_of(value))), shape_of(value), [])
+    return ir.Operation.create(
+        "stablehlo.select", results=[value.type], operands=[always, value, other]
+    ).result
+
+
+# Computes first what is written into a tensor, and is made from that tensor.
+#
+#     dynamic_update_slice %x, (slice (reverse %x)), 0
+#     ->
+#     dynamic_update_slice %x, (optimization_barrier (slice (reverse %x))), 0
+#
+# IREE writes into the tensor that it reads from. Which ops leave a tensor where it is, is for its
+# folds to say: a reversal of one element, `maximum(x, x)`, `1 * x` and two negations do. Whatever
+# shares an input with the tensor that is written into counts as made from it.
+
+UPDATE = "stablehlo.dynamic_update_slice"
+
+
+@dataclass(frozen=True)
+class ShieldUpdates(Shield):
+    """A part of a tensor that is written to another place of the same tensor (a sliding window) is
+    wrong, or refused when called, also after ops that IREE folds away (a reversal of one element,
+    `maximum(x, x)`, `1 * x`).
+    Trap: traps/test_programs.py::test_a_part_written_to_another_place
+    Trap: traps/test_programs.py::test_a_part_written_to_another_place_behind_a_fold
+    """
+
+    name = "shield-updates"
+
+    def values(self, program: Program) -> Iterable[Read]:
+        known = origins(program.body)
+        for op in program.walk():
+            if op.operation.name == UPDATE:
+                operand, update = list(op.operation.operands)[:2]
+                if known[operand] & known[update]:
+                    yield op, 1
+
+
+# Numbers that kernels read inside a loop and outside of it are hidden from the compiler.
+#
+#     %c = constant dense<0.5> : tensor<1xf32>
+#     call @jq_quantize_rows(%x, %c)            // and in a loop, too
+#     ->
+#     %b = optimization_barrier (constant dense<0.5> : tensor<1xf32>)
+#     call @jq_quantize_rows(%x, %b)
+#
+# IREE makes a constant of equal elements anew where it is used, and may put one that stands between
+# and after loops nowhere.
+
+LOOP = "stablehlo.while"
+
+
+@dataclass(frozen=True)
+class ShieldSplats(Mend):
+    """A constant that kernels read both in a loop and outside it may be left undefined; a weight
+    whose elements are all equal becomes such a constant.
+    Trap: traps/test_recurrent.py::test_numbers_of_two_loops
+    """
+
+    name = "shield-splats"
+
+    def left(self, program: Program) -> list[list[Any]]:
+        found = _read_by_kernels(program).values()
+        return [uses for uses in found if len({_in_loop(use.owner) for use in uses}) > 1]
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        found = self.left(program)
+        for uses in found:
+            shared = _shielded(program, uses[0].owner.operation.operands[uses[0].operand_number])
+            for use in uses:
+                use.owner.operation.operands[use.operand_number] = shared
+        return program.drop_unused_weights() or bool(found)
+
+
+def _shielded(program: Program, value: Any) -> Any:
+    with at(program.body.operations[0]):
+        if program.weight_name(value) is None:
+            value = value.owner.operation.clone().result
+        return barrier(value)
+
+
+def _read_by_kernels(program: Program) -> dict[Any, list[Any]]:
+    """Uses of numbers that are all equal by calls; equal constants, and weights, are one."""
+    found = defaultdict(list)
+    for value, data in _constants(program):
+        calls = [u for u in value.uses if u.owner.name == "func.call"]
+        if calls and (number := _element(data)) is not None:
+            found[str(value.type), number].extend(calls)
+    return found
+
+
+def _constants(program: Program) -> Iterator[tuple[Any, Any]]:
+    """Weights and constants with their data."""
+    for name, array in program.weights.items():
+        yield program.weight(name), array
+    for op in program.walk():
+        if op.operation.name == "stablehlo.constant":
+            yield op.operation.results[0], op.operation.attributes["value"]
+
+
+def _element(data: Any) -> Any:
+    """The number that all elements are; None where they differ."""
+    if isinstance(data, np.ndarray):
+        same = data.size and (data == data.flat[0]).all()
+        return data.flat[0].item() if same else None
+    if isinstance(data, ir.DenseElementsAttr) and data.is_splat:
+        return data.get_splat_value().value
+    return None
+
+
+def _in_loop(op: Op) -> bool:
+    parent = op.operation.parent
+    while parent is not None and parent.name != "func.func":
+        if parent.name == LOOP:
+            return True
+        parent = parent.parent
+    return False
