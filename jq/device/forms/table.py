@@ -2,7 +2,8 @@
 
 The module of a form has `write(steps, inputs, outputs, rescaling, ends) -> bytes` of the steps of
 `jq.device.forms.canonical` (with `quantize` and `dequantize` among them where `ends` is `float`),
-and `run(data, inputs) -> outputs`, the form's own reference on arrays of codes or floats.
+and `run(data, inputs) -> outputs`, the form's own reference on arrays of codes or floats; or
+`READERS`, several such functions by their names, of which the first has to give the same bits.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from jq.device.network import Tensor
 from jq.formats.requantize import Rescaling
 
 Ends = Literal["int8", "float"]
+Run = Callable[[bytes, Sequence[np.ndarray]], list[np.ndarray]]
 
 
 class Writer(Protocol):
@@ -51,6 +53,11 @@ class Form:
     @property
     def writer(self) -> Writer:
         return cast("Writer", import_module(self.module))
+
+    @property
+    def readers(self) -> dict[str, Run]:
+        """The form's references, by name."""
+        return getattr(self.writer, "READERS", {"reference": self.writer.run})
 
 
 FORMS = {

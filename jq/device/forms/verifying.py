@@ -24,6 +24,9 @@ class Count:
     outputs: int
     same: int
 
+    def plus(self, outputs: int, same: int) -> "Count":
+        return Count(self.outputs + outputs, self.same + same)
+
 
 def verified(
     integer: Program,
@@ -32,29 +35,35 @@ def verified(
     form: Form,
     data: bytes,
     recorded: Calls | None,
-) -> Count:
-    """Runs a file and the program that it was written of on the same codes: recorded samples,
-    random codes over the whole range, and the ends of the types.
+) -> dict[str, Count]:
+    """Counts, by the name of each reference, which runs a file; XLA runs the program that it was
+    written of, on the same codes: recorded samples, random codes over the whole range, and the ends
+    of the types.
 
     Args:
         integer: the plain integer program, with its float ends.
         whole: its network; `written` is what the file holds of it.
     """
-    run, outputs, same = XlaExecutable(integer), 0, 0
+    run, counts = XlaExecutable(integer), dict.fromkeys(form.readers, Count(0, 0))
     for inputs in _inputs(integer, whole, recorded):
-        want = run(*inputs)
+        want = [
+            _codes(w, tensor) if tensor.dtype != w.dtype.name else w
+            for w, tensor in zip(run(*inputs), written.outputs, strict=True)
+        ]
         given = [
             _codes(x, t) if t.dtype != x.dtype.name else x
             for x, t in zip(inputs, written.inputs, strict=True)
         ]
-        got = form.writer.run(data, given)
-        if len(got) != len(want):
-            raise CompilerError(f"the reference gives {len(got)} outputs of {len(want)}")
-        for g, w, tensor in zip(got, want, written.outputs, strict=True):
-            expected = _codes(w, tensor) if tensor.dtype != w.dtype.name else w
-            outputs += w.size
-            same += int((np.asarray(g).reshape(w.shape) == expected).sum())
-    return Count(outputs, same)
+        for name, read in form.readers.items():
+            got = read(data, given)
+            if len(got) != len(want):
+                raise CompilerError(f"the reference gives {len(got)} outputs of {len(want)}")
+            same = sum(
+                int((np.asarray(g).reshape(w.shape) == w).sum())
+                for g, w in zip(got, want, strict=True)
+            )
+            counts[name] = counts[name].plus(sum(w.size for w in want), same)
+    return counts
 
 
 def _inputs(program: Program, whole: Network, recorded: Calls | None) -> Iterator[list[np.ndarray]]:
