@@ -21,7 +21,7 @@ from jq.artifact.signature import SIGNATURE, sign
 from jq.base.errors import UserError
 from jq.base.system.files import beside_prefix, check_parent, sha256
 from jq.base.system.folders import replacing
-from jq.ir import Program
+from jq.ir import Program, ir
 from jq.ir.portable import portable, portable_version
 from jq.ir.quantized.markers import to_quant_types
 
@@ -43,7 +43,9 @@ _LEVELS = ("float", "qdq", "integer", "target")
 ABANDONED = 3600.0  # seconds after which nobody writes a folder any more
 # What an artifact may hold, whatever its manifest lists: nothing else is ever deleted.
 _OURS = {MANIFEST, SIGNATURE, *ARCHIVES}
+MARKED = "integer.marked.mlirbc"  # with the steps that `jaxq export` writes
 _OURS |= {f"{level}.{kind}" for level in _LEVELS for kind in ("mlir", "mlirbc", "portable.mlirbc")}
+_OURS |= {MARKED}
 
 
 def check_output(directory: Path, *, force: bool = False, how: str = "--force") -> None:
@@ -147,10 +149,11 @@ def _write(work: Path, artifact: _ArtifactLike, stablehlo_version: str | None) -
         if level == "target":  # that one has functions for IREE to fill in
             continue
         module = program.materialize()
-        with (work / f"{level}.mlirbc").open("wb") as file:
-            module.operation.write_bytecode(file)
-        if level == "integer":  # for tools of other versions
+        _put_module(work / f"{level}.mlirbc", module)
+        if level == "integer":
+            # for tools of other versions
             (work / f"{level}.portable.mlirbc").write_bytes(portable(module, stablehlo_version)[0])
+            _put_module(work / MARKED, artifact.levels["marked"].materialize())
     files = {
         path.name: StoredFile(bytes=path.stat().st_size, sha256=sha256(path))
         for path in sorted(work.iterdir())
@@ -181,6 +184,11 @@ def _program(
         ),
         variant=program.variant,
     )
+
+
+def _put_module(path: Path, module: ir.Module) -> None:
+    with path.open("wb") as file:
+        module.operation.write_bytecode(file)
 
 
 def _put(path: Path, content: bytes | Path, known: StoredFile | None = None) -> None:

@@ -1,26 +1,32 @@
 """`jaxq export`: the integer program as a file that NPU compilers and other runtimes read."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
+from jq.artifact.load import MANIFEST
+from jq.artifact.save import MARKED
 from jq.base.errors import UserError, known
+from jq.base.guard.worker import WORKER
 from jq.base.progress import Progress, Stages
-from jq.base.system.files import check_file, written_whole
+from jq.base.system.files import check_file, read_input, written_whole
 from jq.device.ends import cut, output_names, renamed
 from jq.device.forms.canonical import canonical
 from jq.device.forms.table import Ends, Form, form_of
 from jq.device.forms.verifying import verified
+from jq.device.golden import integer_level
 from jq.device.network import Network, Tensor, network
 from jq.device.results import Export
 from jq.driver.compiled import CompiledModel
 from jq.driver.job import prepare_job
+from jq.driver.loading import folder_of, load
 from jq.driver.request import Request
 from jq.driver.stages import plan_job
 from jq.formats.requantize import Rescaling
 from jq.frontends.source import AnyModel, Calls, Data
-from jq.ir import Program
+from jq.frontends.tracing.modules import import_module, parse_stablehlo
+from jq.ir import Program, shape_of
 from jq.passes.pipeline import rewrite
 from jq.passes.pipeline.file import Rules, SettingsLike
 from jq.planning.calibration.ranges import Ranges
@@ -61,7 +67,8 @@ def export(
     The arguments that are not listed are those of `jq.compile`.
 
     Args:
-        model: see `jq.trace`, or what `jq.compile` gave.
+        model: see `jq.trace`; or what `jq.compile` gave, or the folder of an artifact that was
+            compiled with `emit="integer"`.
         path: the file; its suffix says which form, unless `form` does.
         form: `tosa` and others; see `jaxq export --help`.
         ends: `int8` leaves out the quantization of inputs and the dequantization of outputs, which
@@ -74,7 +81,7 @@ def export(
     Returns:
         A dictionary that prints as a table: `path`, `form`, `operators` (how many of each kind),
         `inputs` and `results` (type, shape, scale and zero point), and with `verify` the number of
-        elements that were compared (`outputs`), of those with the same bits (`same`), and the two by
+        elements that were compared (`outputs`), of those with the same bits (`same`), and both by
         the name of each reference (`readers`: the same, all): of Q/DQ files, ONNX Runtime also
         computes the floats as they are written, whose sums are rounded.
 
@@ -92,10 +99,12 @@ def export(
     if ends not in get_args(Ends):
         raise UserError(f"unknown ends {ends!r}", hint=known(ends, get_args(Ends)))
     check_file(path)
+    if isinstance(model, str | Path) and (Path(model) / MANIFEST).is_file():
+        model = load(model)
     if isinstance(model, CompiledModel):
         given = (pipeline, target, calibration, ranges, settings, rules)
         if any(x is not None for x in given):
-            raise UserError("a compiled model has its options already", hint="give the model")
+            raise UserError("an artifact has its options already", hint="give the model")
         made = _compiled(model)
     else:
         stages = Stages.shown(progress)
@@ -117,13 +126,31 @@ def export(
 
 
 def _compiled(model: CompiledModel) -> _Made:
-    if "marked" not in model.levels:
-        raise UserError(
-            "the integer program of this artifact is not there",
-            hint="export the model, or what jq.compile gave in this process",
-        )
-    target, levels = model.manifest.own_target().each()[0], model.levels
-    return _Made(levels["integer"], levels["marked"], target.device.rescaling)
+    if model.manifest.sizes:
+        raise UserError("a model of several sizes", hint="export it at one: --size NAME=N")
+    target, marked = model.manifest.own_target().each()[0], model.levels.get("marked")
+    if marked is not None:
+        return _Made(model.levels["integer"], marked, target.device.rescaling)
+    folder = folder_of(model)
+    integer = replace(integer_level(folder), inputs=model.inputs, outputs=model.outputs)
+    return _Made(integer, _marked(folder, integer), target.device.rescaling)
+
+
+def _marked(folder: Path, integer: Program) -> Program:
+    """The integer program of an artifact, with its markers and without names of weights."""
+    path = folder / MARKED
+    if not path.is_file():
+        hint = "compile it with --emit integer, or export the model"
+        raise UserError(f"{folder} holds no program that can be exported", hint=hint)
+    data = read_input(path)
+    WORKER.ask("jq.frontends.tracing.modules:try_module", data, str(path))
+    module = import_module(parse_stablehlo(data, str(path)), str(path), None).module
+    program = Program(module, {}, integer.inputs, integer.outputs)
+    returned = program.body.operations[len(program.body.operations) - 1].operation.operands
+    for specs, values in ((program.inputs, program.body.arguments), (program.outputs, returned)):
+        if [s.shape for s in specs] != [shape_of(v) for v in values]:
+            raise UserError("this is not the program of the artifact", location=str(path))
+    return program
 
 
 def _write(made: _Made, path: Path, form: Form, ends: Ends, verify: bool) -> Export:

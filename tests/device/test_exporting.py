@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -54,6 +55,27 @@ def test_a_compiled_model_has_the_same_bits(compiled: jq.CompiledModel, tmp_path
     assert (x["name"], x["dtype"], x["shape"]) == ("arg0", "int8", [1, 8, 8, 3])
     assert x["scale"] > 0
     assert (y["name"], y["shape"]) == ("scores", [1, 10])
+
+
+@pytest.mark.usefixtures("reference")
+def test_an_artifact_gives_the_same_file(compiled: jq.CompiledModel, tmp_path: Path) -> None:
+    folder = replace(compiled, emit=("integer",)).save(tmp_path / "out")
+    files = [tmp_path / "of_the_model.tosa", tmp_path / "of_the_artifact.tosa"]
+    jq.export(compiled, files[0])
+    arguments = ["export", str(folder), "-o", str(files[1])]
+    assert main([*arguments, "--target", "ethos-u55", "-q"]) == 2
+    assert main([*arguments, "--verify", "-q"]) == 0
+    assert files[0].read_bytes() == files[1].read_bytes()
+    (folder / "integer.marked.mlirbc").write_bytes(b"ML")
+    with pytest.raises(jq.UserError, match="damaged|changed"):
+        jq.export(folder, tmp_path / "m.tosa")
+
+
+def test_an_artifact_without_its_integers(compiled: jq.CompiledModel, tmp_path: Path) -> None:
+    folder = compiled.save(tmp_path / "out")
+    with pytest.raises(jq.UserError, match="holds no") as error:
+        jq.export(folder, tmp_path / "m.tosa")
+    assert "--emit integer" in str(error.value)
 
 
 @pytest.mark.usefixtures("reference")

@@ -57,7 +57,7 @@ def export(
 ) -> dict[str, Any]:
     """Writes a model's integer program for NPU compilers and other runtimes.
 
-    MODEL is a model, not an artifact. Inputs and outputs are codes,
+    MODEL may be an artifact that was compiled with --emit integer. Inputs and outputs are codes,
     whose scales are printed. Exit code 1: with --verify, an output has other bits.
     """
     from jq.base.system.files import check_new
