@@ -51,7 +51,7 @@ if TYPE_CHECKING:  # `as` says to type checkers that the name is public
         fake_quant as fake_quant,
         mx_fake_quant as mx_fake_quant,
     )
-    from jq.ir.quantized.encoding import encoding as encoding
+    from jq.ir.quantized.elements import encoding as encoding
     from jq.language.model import LanguageModel as LanguageModel
     from jq.mixed_precision.run import search as search
     from jq.planning.calibration.ranges import Ranges as Ranges
@@ -73,7 +73,7 @@ _HOMES = {
     "check": "jq.device.checking",
     "compare": "jq.api",
     "compile": "jq.api",
-    "encoding": "jq.ir.quantized.encoding",
+    "encoding": "jq.ir.quantized.elements",
     "estimate": "jq.device.estimating",
     "embed": "jq.device.embedding",
     "explain": "jq.api",

@@ -29,8 +29,7 @@ from rich.table import Table
 from jq import api
 from jq.api import compare
 from jq.base.errors import JqError
-from jq.base.system.memory import peak_rss_bytes
-from jq.base.system.processor import this_processor
+from jq.base.system.processor import peak_rss_bytes, this_processor
 from jq.driver.comparison.outputs import samples_of
 from jq.frontends.model import Batch, Model, batches
 from jq.reporting import doctor

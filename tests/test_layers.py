@@ -24,7 +24,7 @@ ENTRIES = 18  # of the package, besides `__init__.py`, `__main__.py` and `py.typ
 # Who may import what from outside. Everything else goes through these. A name stands for a module,
 # or for the modules of a folder but not of its folders; with `.*` for all that lies in it.
 OUTSIDE = {
-    "jaxlib": ("ir", "ir.memory", "base.from_jax"),
+    "jaxlib": ("ir", "base.from_jax"),
     "iree": ("iree.*", "kernels.*", "artifact.parameters"),
     "jax": (
         "base.tree",

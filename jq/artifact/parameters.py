@@ -21,7 +21,7 @@ from iree import runtime as rt
 
 from jq.base.errors import UserError
 from jq.base.system.files import check_input
-from jq.ir.deferred import Deferred
+from jq.ir.resources import Deferred
 
 _ALIGN = 64  # of the data; an aligned tensor of a mapped file is used in place
 _METADATA = "TENSORv0:"

@@ -23,8 +23,8 @@ import numpy as np
 
 from jq.artifact.keys import digest, versions
 from jq.base.errors import UserError
-from jq.base.system.cache_folder import cache_folder, make_private
 from jq.base.system.files import read_input
+from jq.base.system.folders import cache_folder, make_private
 from jq.base.system.processor import this_processor
 
 LIMIT = 24 << 30  # bytes of all entries

@@ -40,7 +40,7 @@ def contents(out: Output) -> dict[str, Any]:
 def measure(out: Output) -> dict[str, Any]:
     """Measures what is kept; beyond the limit, entries that were not used for longest go."""
     from jq.artifact.store import LIMIT, entries
-    from jq.base.system.cache_folder import cache_folder
+    from jq.base.system.folders import cache_folder
     from jq.base.tables import size
 
     folder, every = cache_folder("store"), list(entries())

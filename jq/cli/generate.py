@@ -93,7 +93,7 @@ def generate(
     trust: options.Trust = "any",
 ) -> dict[str, Any]:
     """Continues a text with a language model, token by token; with --chat, answers in its chat."""
-    from jq.base.system.memory import peak_rss_bytes
+    from jq.base.system.processor import peak_rss_bytes
     from jq.language.model import LanguageModel
     from jq.language.sampling import Sampling
 

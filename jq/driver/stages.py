@@ -20,7 +20,7 @@ from jq.driver.compiled import CompiledModel
 from jq.driver.job import NO_DATA, Job
 from jq.ir import Program
 from jq.ir.decisions import SMOOTHING, facts_of
-from jq.ir.ops.work import work_of
+from jq.ir.ops.dims import work_of
 from jq.ir.quantized.edges import edge_name
 from jq.iree.compiler import Compilation, compile_module
 from jq.iree.handover import handover, parameter_key

@@ -1,14 +1,10 @@
-"""The module attribute `jq.encodings`: how each stored weight is encoded.
+"""Encodings as attributes: the marker of fake quantization, and `jq.encodings` of a module.
 
-    module attributes {jq.encodings = {"dense/kernel" = {format = "int8",
-        shape = array<i64: 64, 33>, block = array<i64: 0, 1>, scheme = "symmetric",
-        scale_type = "float32", options = {}, parts = ["codes", "scale"],
-        tensor = "dense/kernel", sha256 = "2c26b46b..."}}}
+A call of `jq.fake_quant` is one composite in a traced model. Without %low and %high the range is
+that of %x itself.
 
-Written from what the program holds; `sha256` of the parts where the module holds them itself (as
-constants, not as arguments), so that whoever reads it can compare. A tensor keeps its entry
-wherever its parts move: entries are those of the weights as they are stored, the markers say what
-has become of each part.
+    %y = stablehlo.composite "jq.fake_quant" %x, %low, %high {composite_attributes = {
+        format = "int8", scheme = "asymmetric", block = "0,0"}, decomposition = ...}
 """
 
 import hashlib
@@ -20,10 +16,61 @@ import numpy as np
 from jaxlib.mlir import ir
 
 from jq.formats import Encoding
-from jq.ir.markers import encoding_attributes, encoding_of
+from jq.ir.markers import encoding_attributes, encoding_of, marker_kind
 from jq.ir.mlir_context import editing
 from jq.ir.program import Program
+from jq.ir.types import shape_of
+from jq.ir.values import Op
 
+# The marker of fake quantization in a traced model: one composite a call of `jq.fake_quant`.
+#
+# %y = stablehlo.composite "jq.fake_quant" %x, %low, %high {composite_attributes = {
+#     format = "int8", scheme = "asymmetric", block = "0,0"}, decomposition = ...}
+#
+# Without %low and %high the range is that of %x itself.
+FAKE_QUANT = "jq.fake_quant"
+
+
+@dataclass(frozen=True)
+class FakeQuant:
+    """A marker read back; `low` and `high` have the shape of the encoding's grid."""
+
+    op: Op
+    x: ir.Value
+    low: ir.Value | None
+    high: ir.Value | None
+    encoding: Encoding
+
+
+def attributes_of(enc: Encoding) -> Mapping[str, str]:
+    """The marker's attributes for an encoding; the shape is that of its operand."""
+    block = ",".join(map(str, enc.block))
+    return {"format": enc.format, "scheme": enc.scheme, "block": block}
+
+
+def match_fake_quant(op: Op) -> FakeQuant | None:
+    """The marker that an op is, or None for any other op."""
+    if marker_kind(op) != FAKE_QUANT:
+        return None
+    attrs = ir.DictAttr(op.attributes["composite_attributes"])
+    said = {key: ir.StringAttr(attrs[key]).value for key in ("format", "scheme", "block")}
+    x, *rest = op.operands
+    low, high = rest or (None, None)
+    block = tuple(int(b) for b in said["block"].split(",") if b)
+    return FakeQuant(op, x, low, high, Encoding(said["format"], shape_of(x), block, said["scheme"]))
+
+
+# The module attribute `jq.encodings`: how each stored weight is encoded.
+#
+#     module attributes {jq.encodings = {"dense/kernel" = {format = "int8",
+#         shape = array<i64: 64, 33>, block = array<i64: 0, 1>, scheme = "symmetric",
+#         scale_type = "float32", options = {}, parts = ["codes", "scale"],
+#         tensor = "dense/kernel", sha256 = "2c26b46b..."}}}
+#
+# Written from what the program holds; `sha256` of the parts where the module holds them itself (as
+# constants, not as arguments), so that whoever reads it can compare. A tensor keeps its entry
+# wherever its parts move: entries are those of the weights as they are stored, the markers say what
+# has become of each part.
 ATTRIBUTE = "jq.encodings"
 DIGEST = "sha256"
 Arrays = Mapping[str, np.ndarray]

@@ -20,8 +20,8 @@ from jaxlib.mlir.dialects import func
 
 from jq.base.errors import InternalError
 from jq.ir.build import constant_of
-from jq.ir.deferred import Deferred
 from jq.ir.mlir_context import at, context, editing, parse_module, run_passes
+from jq.ir.resources import Deferred
 from jq.ir.types import TensorSpec, dtype_of, shape_of, signature, tensor_type
 from jq.ir.values import maker, walk
 

@@ -15,13 +15,11 @@ import numpy as np
 from iree import runtime as rt
 
 from jq.base.errors import UserError
-from jq.base.system.forks import never_released
 from jq.base.system.processor import permit_tiles
-from jq.base.system.scheduling import patient
+from jq.base.system.threads import never_released, patient
 from jq.iree.buffers import BYTES, array_of, as_type, element_type
 from jq.iree.devices import device_of, given
-from jq.iree.parameters import SCOPE, Archive, ParameterFiles, index_of
-from jq.iree.status import RUNTIME_ERRORS, readable
+from jq.iree.parameters import RUNTIME_ERRORS, SCOPE, Archive, ParameterFiles, index_of, readable
 
 _ALIVE: weakref.WeakSet[Executable] = weakref.WeakSet()
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from jq.base.errors import JqError, UserError
-from jq.base.system.cache_folder import make_private
 from jq.base.system.child import python_command
+from jq.base.system.folders import make_private
 from jq.language.store import Options, Shape, Store, as_json, content_key
 from jq.target.rules import Rule
 

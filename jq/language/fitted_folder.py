@@ -21,8 +21,8 @@ import numpy as np
 
 from jq.base.errors import UserError
 from jq.base.npz import read_array
-from jq.base.system.blas import one_thread
 from jq.base.system.files import write_text, written_whole
+from jq.base.system.threads import one_thread
 from jq.formats.affine import affine_format
 from jq.formats.tensor import QuantizedTensor
 from jq.language.checkpoint import BITS, Kind, begin, finish

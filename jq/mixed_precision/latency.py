@@ -6,28 +6,163 @@ fusion changes is not seen; the compiled choice is measured in the end.
 
 import glob
 import time
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from jq.artifact.keys import digest
+from jq.base.deep import Steps, deep, every
 from jq.base.progress import Progress, Stages
 from jq.base.system.processor import this_processor
+from jq.device.assumed import planned_job
+from jq.device.estimating import estimated
 from jq.driver.compiled import CompiledModel
 from jq.driver.job import Job
 from jq.driver.stages import build, plan_job
 from jq.frontends.source import Source
+from jq.ir import Op, Program, TensorSpec, dtype_of, editing, func, ir, shape_of
+from jq.ir.ops.lookup import rule_of
+from jq.ir.ops.moves import Movement
+from jq.ir.values import maker
 from jq.mixed_precision.choice.groups import Group, trips
 from jq.mixed_precision.choice.problem import Problem
 from jq.mixed_precision.choice.rules import with_rules
 from jq.mixed_precision.costs import Resource
-from jq.mixed_precision.single import single
-from jq.mixed_precision.state import State
+from jq.mixed_precision.evaluate import State
 from jq.planning.operands import contractions, op_name
 from jq.reporting.benchmark import random_inputs
 from jq.target.rules import Rule
 from jq.target.settings import FLOAT
+
+
+# Latency of each option on a device that is not at hand, by `jq.estimate`.
+#
+# Every candidate is planned for the whole model once, and what its ops take is read from the rows
+# of that estimate; everything else is fixed. Shares are of what the base pipeline takes, for the
+# device may have no floats.
+def estimated_latency(problem: Problem) -> Resource:
+    """The share of each option in the milliseconds that the model takes with the base pipeline.
+
+    Raises:
+        UserError: a candidate needs products whose rate the target does not state.
+    """
+    whole, base = _milliseconds(problem.job)
+    found = {
+        o.candidate.name: _milliseconds(
+            with_rules(problem.job, [Rule(pattern="*", override=o.candidate.rule)])
+        )[1]
+        for group in problem.groups
+        for o in group.options
+    }
+    options = [
+        [_of(found[o.candidate.name], group.ops) / whole for o in group.options]
+        for group in problem.groups
+    ]
+    ours = sum(_of(base, group.ops) for group in problem.groups)
+    return Resource("latency", options, (whole - ours) / whole, whole)
+
+
+def estimated_ms(job: Job) -> float:
+    """The time of the whole model as a job plans it."""
+    return _milliseconds(job)[0]
+
+
+def _milliseconds(job: Job) -> tuple[float, Counter[str]]:
+    """The time of the model, and those of its layers by the name of their op."""
+    prepared = replace(job.prepared, recover=False)  # the same ops, with other codes
+    document, layers = estimated(planned_job(replace(job, prepared=prepared))), Counter[str]()
+    ms = document["total_ms"] / (document["total_cycles"] or 1)
+    for row in document["layers"]:
+        layers[row["name"].partition("#")[0]] += row["cycles"] * ms
+    return document["total_ms"], layers
+
+
+def _of(layers: Counter[str], ops: Sequence[str]) -> float:
+    return sum(layers[name] for name in ops)
+
+
+# One op of a program as a program of its own, to be measured alone.
+#
+# What leads from a weight to the op comes along; everything else that the op reads is an input.
+def single(program: Program, op: Op) -> Program:
+    """The program of one op, with the weights of `program` that it reads."""
+    operands = list(op.operation.operands)
+    inputs = list(dict.fromkeys(v for x in operands for v in _inputs(program, x)))
+    specs = tuple(
+        TensorSpec(f"arg{i}", shape_of(v), dtype_of(v).name) for i, v in enumerate(inputs)
+    )
+    result = op.results[0]
+    output = TensorSpec("out0", shape_of(result), dtype_of(result).name)
+    with editing():
+        module = ir.Module.create()
+        with ir.InsertionPoint(module.body):
+            main = func.FuncOp("main", ([v.type for v in inputs], []))
+        block = main.add_entry_block()
+        with ir.InsertionPoint(block):
+            func.ReturnOp([])
+    made = Program(module, {}, specs, (output,))
+    copies = _Copies(program, made, dict(zip(inputs, block.arguments, strict=True)))
+    values = [copies.of(value) for value in operands]
+    made.return_values([_clone(made, op, values).results[0]])
+    made.verify()
+    return made
+
+
+@deep
+def _inputs(program: Program, value: ir.Value) -> Steps[list[ir.Value]]:
+    """The values that an operand needs from outside."""
+    op, found = _movement(program, value), list[ir.Value]()
+    if op is not None:
+        for operand in op.operation.operands:
+            found += yield program, operand
+    elif program.weight_name(value) is None:
+        found.append(value)
+    return found
+
+
+def _movement(program: Program, value: ir.Value) -> Any:
+    """The op that moves a weight to `value`; None for a weight itself and for anything else."""
+    start, first = value, None
+    while program.weight_name(value) is None:
+        op = maker(value)
+        if op is None or not isinstance(rule_of(op), Movement):
+            return None
+        first = first or op
+        value = op.operation.operands[0]
+    return None if value == start else first
+
+
+@dataclass(eq=False)
+class _Copies:
+    """Values of `program` in `made`."""
+
+    program: Program
+    made: Program
+    known: dict[ir.Value, ir.Value]
+
+    @deep
+    def of(self, value: ir.Value) -> Steps[ir.Value]:
+        if value not in self.known:
+            name, op = self.program.weight_name(value), _movement(self.program, value)
+            if name is not None:
+                self.known[value] = self.made.add_weight(name, self.program.weights[name])
+            else:
+                operands = yield from every((self, v) for v in op.operation.operands)
+                self.known[value] = _clone(self.made, op, operands or []).results[0]
+        return self.known[value]
+
+
+def _clone(made: Program, op: Op, operands: list[ir.Value]) -> ir.Operation:
+    last = made.body.operations[len(made.body.operations) - 1]
+    with editing(), ir.InsertionPoint(last):
+        copy: ir.Operation = op.operation.clone()
+    for i, value in enumerate(operands):
+        copy.operands[i] = value
+    return copy
+
 
 SECONDS, LEAST = 0.2, 10  # measuring time of a program, and calls at least
 AS_FLOAT = {"format": FLOAT}

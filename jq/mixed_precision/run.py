@@ -16,19 +16,14 @@ from jq.frontends.source import AnyModel, Calls, Data, check_files, trace
 from jq.frontends.tracing.source import load_function, load_model
 from jq.mixed_precision.budget import Budget, check_figures, check_reached, parse_budget
 from jq.mixed_precision.choice.candidates import make_candidates
-from jq.mixed_precision.choice.frontier import Choice
 from jq.mixed_precision.choice.problem import Problem, make_problem
 from jq.mixed_precision.choice.rules import MixedPipeline, check_rules, rules_of
-from jq.mixed_precision.choice.sensitivity import Choices
-from jq.mixed_precision.choose import Chooser
-from jq.mixed_precision.costs import USUAL, check_objective, objective, size_of, work_in
-from jq.mixed_precision.estimated import estimated_latency
-from jq.mixed_precision.evaluate import Judge, sensitivities
-from jq.mixed_precision.latency import latency_of
-from jq.mixed_precision.prove import Proof, prove
-from jq.mixed_precision.result import SearchResult
-from jq.mixed_precision.state import state_of
-from jq.mixed_precision.summary import result
+from jq.mixed_precision.choice.switch import Choices
+from jq.mixed_precision.choose import Chooser, Proof, prove
+from jq.mixed_precision.costs import USUAL, Choice, check_objective, objective, size_of, work_in
+from jq.mixed_precision.evaluate import Judge, sensitivities, state_of
+from jq.mixed_precision.latency import estimated_latency, latency_of
+from jq.mixed_precision.result import SearchResult, result
 from jq.passes.pipeline.file import Rules, SettingsLike
 from jq.reporting.measuring.evaluation import Evaluation, check_metrics, evaluation_of
 

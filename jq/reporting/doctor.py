@@ -17,9 +17,8 @@ from jq.artifact.keys import version_of
 from jq.base.data import data_names
 from jq.base.errors import JqError
 from jq.base.progress import Progress, silent
-from jq.base.system.cache_folder import cache_root
-from jq.base.system.memory import physical_bytes
-from jq.base.system.processor import Processor, this_processor
+from jq.base.system.folders import cache_root
+from jq.base.system.processor import Processor, physical_bytes, this_processor
 from jq.iree.compiler import compile_module
 from jq.iree.devices import drivers
 from jq.iree.runtime import Executable

@@ -24,7 +24,7 @@ SEQUENCE, HIDDEN, LAYERS, VOCABULARY = 64, 128, 4, 1000
 def work(method: str, samples: int, pipe: Any) -> None:
     """In the child: sends seconds and the peak of resident memory."""
     import jq
-    from jq.base.system.memory import peak_rss_bytes
+    from jq.base.system.processor import peak_rss_bytes
     from jq.models.zoo.minilm import build_random
 
     rng = np.random.default_rng(0)

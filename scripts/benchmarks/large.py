@@ -58,7 +58,7 @@ def work(layers: int, pipeline: str, scan: bool, pipe: Any) -> None:
     import jax.numpy as jnp
 
     import jq
-    from jq.base.system.memory import peak_rss_bytes
+    from jq.base.system.processor import peak_rss_bytes
 
     def step(x: Any, layer: Any) -> Any:
         return jnp.maximum(x @ layer["kernel"] + layer["bias"], 0)

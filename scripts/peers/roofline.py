@@ -20,7 +20,7 @@ import jax
 from jq import api
 from jq.frontends.model import Model
 from jq.frontends.tracing.naming import weight_of
-from jq.ir.ops.work import CONVOLUTION, DOT, work_of
+from jq.ir.ops.dims import CONVOLUTION, DOT, work_of
 from peers import peaks
 from peers.build import Built
 from peers.case import FLOAT, WEIGHTS4, Contender

@@ -16,7 +16,7 @@ from typing import Any
 
 import ml_dtypes  # noqa: F401 (gives NumPy the names of its types)
 
-from jq.base.system.memory import peak_rss_bytes
+from jq.base.system.processor import peak_rss_bytes
 from jq.reporting.benchmark.worker import read_arrays
 from peers.programs import RUNTIMES
 

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jq
-from jq.models import _images
+from jq.models._convnet import batches
 
 Array = Any
 NHWC = ("NHWC", "HWIO", "NHWC")
@@ -125,7 +125,7 @@ def _drawn(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _model(apply: Callable[..., Array], params: Any, image: int) -> jq.Model:
-    data = _images.batches(8, 1, image, 1)
+    data = batches(8, 1, image, 1)
     example = (jax.ShapeDtypeStruct((1, image, image, 3), np.float32),)
     return jq.Model(apply, params, example, calibration=data, input_names=("images",))
 

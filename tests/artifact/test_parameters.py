@@ -19,7 +19,7 @@ from jq.artifact.parameters import (
 )
 from jq.base.errors import UserError
 from jq.base.system.files import sha256
-from jq.ir.deferred import Deferred
+from jq.ir.resources import Deferred
 
 RNG = np.random.default_rng(4)
 ARRAYS = {

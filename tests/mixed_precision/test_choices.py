@@ -18,7 +18,7 @@ from jq.ir.oracle.xla import XlaExecutable
 from jq.mixed_precision.choice.candidates import make_candidates
 from jq.mixed_precision.choice.problem import Problem, make_problem
 from jq.mixed_precision.choice.rules import check_rules, rules_of, with_rules
-from jq.mixed_precision.single import single
+from jq.mixed_precision.latency import single
 from jq.passes.pipeline import make_plan, rewrite
 from jq.planning.operands import contractions, op_name
 

@@ -13,7 +13,7 @@ import pytest
 import jq
 from jq.cli.app import main
 from jq.cli.search import split
-from jq.mixed_precision.choice import sensitivity
+from jq.mixed_precision.choice import switch
 from jq.mixed_precision.evaluate import Judge
 
 Captured = pytest.CaptureFixture[str]
@@ -140,7 +140,7 @@ def test_an_interrupted_search_goes_on(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = tmp_path / "state.json"
-    measured, noise = [], sensitivity.noise
+    measured, noise = [], switch.noise
 
     def counted(*arguments: Any) -> float:
         if len(measured) == 5:
@@ -148,7 +148,7 @@ def test_an_interrupted_search_goes_on(
         measured.append(noise(*arguments))
         return measured[-1]
 
-    monkeypatch.setattr(sensitivity, "noise", counted)
+    monkeypatch.setattr(switch, "noise", counted)
     options = {"state": state, "candidates": ["float", "int8-dynamic", "int4"]}
     with pytest.raises(KeyboardInterrupt):
         jq.search(f"{source}:model", "sqnr_db>=20", **options)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jq.base.errors import UserError
-from jq.models import _convnet, _images
+from jq.models import _convnet
 from jq.models._tree import flatten
 from jq.models.zoo.mobilenet import build as build_mobilenet
 from jq.models.zoo.mobilenet import channels
@@ -24,7 +24,7 @@ SMALL = {
 @pytest.mark.parametrize("name", SMALL)
 def test_jax_agrees_with_numpy(name):
     """`Initialise` computes the network in NumPy on its way: an independent forward pass."""
-    images = _images.images(4, 64, seed=5)
+    images = _convnet.images(4, 64, seed=5)
     net = _convnet.Initialise(seed=1)
     expected = SMALL[name](net, images)
     fn = jax.jit(partial(_convnet.apply, network=SMALL[name]))
@@ -57,7 +57,7 @@ def test_published_parameter_counts():
     counts = {}
     for name, network in full.items():
         net = _convnet.Initialise(0)
-        network(net, _images.images(2, 32, seed=0))
+        network(net, _convnet.images(2, 32, seed=0))
         counts[name] = sum(a.size for k, a in net.flat.items() if k[-4:] not in ("mean", "/var"))
     assert counts == {"resnet": 25_557_032, "mobilenet": 3_504_872}
 
@@ -112,7 +112,7 @@ def test_channels_round_to_eight():
 
 
 def test_images_have_structure():
-    x = _images.images(8, 64, seed=0)
+    x = _convnet.images(8, 64, seed=0)
     assert x.dtype == np.float32
     assert np.abs(x.mean(axis=(1, 2, 3))).max() < 1e-5
     assert x.std(axis=(1, 2, 3)).max() <= 1 + 1e-5

@@ -12,8 +12,7 @@ import pytest
 import jq
 from jq.base.errors import UserError
 from jq.ir.oracle.xla import XlaExecutable
-from jq.models._train import train_classifier
-from jq.models.zoo.digits_cnn import splits
+from jq.models.zoo.digits_cnn import splits, train_classifier
 
 RNG = np.random.default_rng(0)
 W = RNG.standard_normal((64, 48)).astype(np.float32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import jq
-from jq.ir.memory.origins import origins
+from jq.ir.memory import origins
 from jq.ir.oracle.xla import XlaExecutable
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import jq
-from jq.ir.memory.xla_options import DISABLED, NO_LIBRARY, xla_options
+from jq.ir.memory import DISABLED, NO_LIBRARY, xla_options
 from jq.ir.oracle.xla import XlaExecutable
 from tests.traps.helpers import trap
 

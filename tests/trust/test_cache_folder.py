@@ -11,7 +11,7 @@ import pytest
 
 import jq
 from jq.artifact.store import entries
-from jq.base.system.cache_folder import _of_this_process, cache_folder, make_private
+from jq.base.system.folders import _of_this_process, cache_folder, make_private
 
 
 @pytest.fixture

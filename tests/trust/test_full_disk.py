@@ -13,7 +13,7 @@ import pytest
 from jq.base.system.files import temporary_folder
 from jq.cli.app import main
 from jq.iree.compiler import compile_module
-from jq.mixed_precision.state import State
+from jq.mixed_precision.evaluate import State
 from tests.trust.artifacts import SAVED
 
 MODULE = b"""func.func public @main(%x: tensor<64x64xf32>) -> tensor<64x64xf32> {

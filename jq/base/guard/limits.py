@@ -6,7 +6,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 from jq.base.errors import UserError
-from jq.base.system.memory import physical_bytes
+from jq.base.system.processor import physical_bytes
 from jq.base.tables import size as in_words
 
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}

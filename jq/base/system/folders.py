@@ -1,10 +1,18 @@
-"""A folder that takes the place of another one, whole or not at all."""
+"""Folders that take the place of others, and those of results that are kept between runs, which
+nobody else may have written to: some of what is kept there is native code that we load."""
 
+import atexit
+import logging
+import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+
+import platformdirs
 
 from jq.base.system.files import beside_prefix, exchange, settle, umask
 
@@ -34,3 +42,59 @@ def replacing(directory: Path) -> Iterator[Path]:
             old.rename(place)
         shutil.rmtree(work, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
+
+
+LOG = logging.getLogger("jq")
+
+
+def cache_root() -> Path:
+    return Path(platformdirs.user_cache_dir("jaxq"))
+
+
+def cache_folder(name: str) -> Path:
+    """The folder `name` of the user's cache directory; an empty one of this process alone, with a
+    warning, where others may have written there."""
+    root = cache_root()
+    if reason := _not_ours(root, name):
+        return _of_this_process(str(root), reason) / name
+    return root / name
+
+
+def make_private(folder: Path) -> None:
+    """Makes a folder, and those above it, whatever is made now without rights for others."""
+    missing = [p for p in (folder, *folder.parents) if not p.exists()]
+    for each in reversed(missing):
+        each.mkdir(mode=0o700, exist_ok=True)
+
+
+def _not_ours(root: Path, name: str) -> str:
+    """The reason why another user may have written here; empty if none could."""
+    for place in (root.parent, root, root / name):
+        try:
+            status = place.stat()
+        except OSError:
+            return ""
+        shared = status.st_mode & stat.S_IWOTH
+        shared |= status.st_mode & stat.S_IWGRP and status.st_gid != os.getegid()
+        if shared and not (place == root.parent and status.st_mode & stat.S_ISVTX):
+            return f"others may write to {place}"
+        if place != root.parent and status.st_uid not in (0, os.getuid()):
+            return f"{place} belongs to another user"
+    return ""
+
+
+@cache
+def _of_this_process(root: str, reason: str) -> Path:
+    LOG.warning("the cache directory %s is not used: %s", root, reason)
+    folder = Path(tempfile.mkdtemp(prefix="jaxq-cache-"))
+    owner = os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == owner:  # not a fork
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+    return folder
+
+
+__all__ = ["cache_folder", "cache_root", "make_private"]

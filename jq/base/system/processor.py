@@ -3,6 +3,7 @@
 import ctypes
 import os
 import platform
+import resource
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -91,3 +92,23 @@ def permit_tiles() -> bool:
     if sys.platform != "linux" or machine_name(platform.machine()) != "x86_64":
         return False
     return bool(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST, _TILE_DATA) == 0)
+
+
+def peak_rss_bytes() -> int:
+    """The most memory this process has held so far.
+
+    Linux hands `ru_maxrss` on to a child, which then reports its parent's peak: /proc does not.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(
+            x for x in status.read_text(encoding="utf-8").splitlines() if x.startswith("VmHWM")
+        )
+        return int(line.split()[1]) * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def physical_bytes() -> int:
+    """Bytes of memory that the machine has."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

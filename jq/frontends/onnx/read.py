@@ -10,7 +10,15 @@ from google.protobuf.message import DecodeError
 from onnx import AttributeProto, helper
 
 from jq.base.errors import UserError
-from jq.frontends.onnx.graph import STANDARD, File, Function, Graph, Node, Reference
+from jq.frontends.onnx.graph import (
+    STANDARD,
+    File,
+    Function,
+    Graph,
+    Node,
+    Reference,
+    without_tensors,
+)
 from jq.frontends.onnx.tensors import Files
 from jq.frontends.onnx.validate import (
     refuse_recursion,
@@ -19,7 +27,6 @@ from jq.frontends.onnx.validate import (
     require_text,
     sorted_nodes,
 )
-from jq.frontends.onnx.wire import without_tensors
 
 
 def read_file(path: Path) -> File:

@@ -11,7 +11,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from jq.base.errors import UserError
-from jq.frontends.onnx.wire import INSIDE
+from jq.frontends.onnx.graph import INSIDE
 
 _NIBBLES = {TensorProto.INT4: 4, TensorProto.UINT4: 4, TensorProto.FLOAT4E2M1: 4}
 _QUARTERS = {getattr(TensorProto, n): 2 for n in ("INT2", "UINT2") if hasattr(TensorProto, n)}

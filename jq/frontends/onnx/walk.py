@@ -7,9 +7,8 @@ import jax
 import numpy as np
 
 from jq.base.errors import JqError, UserError
-from jq.frontends.onnx.definitions import definition
 from jq.frontends.onnx.graph import File, Function, Graph, Node, Reference
-from jq.frontends.onnx.inference import require_sound
+from jq.frontends.onnx.inference import definition, require_sound
 from jq.frontends.onnx.operand_shapes import require_shapes
 from jq.frontends.onnx.registry import OPERATORS, Call, Operator, bind, defaults_of, schema_of
 from jq.frontends.onnx.values import Codes, Value, known, plain, signed_type, to_signed, traced

@@ -19,7 +19,7 @@ from jq.frontends.tracing.expressed_types import to_float32
 from jq.frontends.tracing.unsigned_types import to_signed
 from jq.ir import Op, at, dtype_of, editing, func, ir, run_passes, shape_of, walk
 from jq.ir.arrays import StableHloOps
-from jq.ir.fake_quant import FAKE_QUANT, match_fake_quant
+from jq.ir.encodings import FAKE_QUANT, match_fake_quant
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC, match
 
 OPS = StableHloOps()

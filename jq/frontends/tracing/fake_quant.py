@@ -19,7 +19,7 @@ from jq.formats.affine import affine_format, is_affine
 from jq.formats.blocks import expand
 from jq.formats.mx import Mx
 from jq.frontends.tracing.arrays import JaxOps
-from jq.ir.fake_quant import FAKE_QUANT, attributes_of
+from jq.ir.encodings import FAKE_QUANT, attributes_of
 
 OPS = JaxOps()
 Axis = int | Sequence[int] | None

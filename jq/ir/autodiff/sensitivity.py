@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jq.ir import Program, dtype_of, ir, shape_of
-from jq.ir.autodiff.blocks import reverse_mode
-from jq.ir.autodiff.evaluate import compiled, run
+from jq.ir.autodiff.evaluate import compiled, reverse_mode, run
 
 MOST = 2.0**60  # a squared gradient: rows that count are multiplied by it, and squared
 

@@ -11,8 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jq.ir import Program
-from jq.ir.autodiff.blocks import reverse_mode
-from jq.ir.autodiff.evaluate import Unsupported, compiled, run
+from jq.ir.autodiff.evaluate import Unsupported, compiled, reverse_mode, run
 
 Factors = dict[str, Any]  # f32 of a weight's scales, by name: 1 + factor multiplies them
 Inputs = Sequence[np.ndarray]

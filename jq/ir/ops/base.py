@@ -20,10 +20,9 @@ from jq.formats import get_format
 from jq.ir import Op, Program, ir
 from jq.ir.arrays import StableHloOps
 from jq.ir.markers import Marker
-from jq.ir.ops.geometry import Geometry, of_window
+from jq.ir.ops.geometry import Geometry, Matrices, NotMatrices, WeightProduct, of_window
 from jq.ir.ops.lattice import FLOAT, State
-from jq.ir.ops.matrices import Matrices, NotMatrices, WeightProduct
-from jq.ir.ops.orders import Order, Orders
+from jq.ir.ops.movement import Order, Orders
 
 Axes = frozenset[int]
 
@@ -109,7 +108,7 @@ class OpRule(ABC):  # noqa: B024 - what is abstract differs between the two kind
 
     def orders(self, op: Op, index: int, order: Order) -> Orders | None:
         """The orders of axes that it can compute in where operand `index` has one, or its results
-        (`jq.ir.ops.orders.RESULT`); None where its values are read and made as they are."""
+        (`jq.ir.ops.movement.RESULT`); None where its values are read and made as they are."""
         return None
 
     def factor(self, program: Program, op: Op) -> tuple[int, np.ndarray] | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jq.ir import Op, dtype_of, ir, shape_of, stablehlo, tensor_type
+from jq.ir import Op, Program, dtype_of, ir, shape_of, stablehlo, tensor_type
 from jq.ir.arrays import OPS
 from jq.ir.build import like
 from jq.ir.contract import Contract
@@ -136,3 +137,38 @@ def by_matrix(x: ir.Value, matrix: ir.Value) -> ir.Value:
     kind = tensor_type([*rows, shape_of(matrix)[1]], dtype_of(x))
     numbers = Dims((), ((len(rows), 0),)).attribute()
     return stablehlo.dot_general(kind, x, matrix, numbers)
+
+
+DOT, CONVOLUTION = "stablehlo.dot_general", "stablehlo.convolution"
+
+
+@dataclass(frozen=True)
+class Work:
+    """Operations of one call, two for a multiply-add; a loop's body counts once."""
+
+    products: int
+    convolutions: int
+
+    @property
+    def total(self) -> int:
+        return self.products + self.convolutions
+
+
+def work_of(program: Program) -> Work:
+    """The operations of all products and convolutions of one call; a loop's body counts once."""
+    totals = {DOT: 0, CONVOLUTION: 0}
+    for op in program.walk():
+        if op.operation.name in totals:
+            totals[op.operation.name] += operations(op)
+    return Work(totals[DOT], totals[CONVOLUTION])
+
+
+def operations(op: Op) -> int:
+    """Those of one product, two for a multiply-add."""
+    lhs, rhs = (shape_of(v) for v in list(op.operands)[:2])
+    if op.operation.name == DOT:
+        depth = math.prod(lhs[a] for a, _ in Dims.of(op).contract)
+    else:
+        numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+        depth = math.prod(rhs) // max(1, rhs[numbers.kernel_output_feature_dimension])
+    return 2 * math.prod(shape_of(op.results[0])) * depth

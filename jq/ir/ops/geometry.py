@@ -1,10 +1,12 @@
 """Figures that limits of devices are about: the window, channels, groups and batch of an op."""
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from jq.ir import Op
+from jq.formats import Encoding
+from jq.ir import Op, ir
 from jq.ir.build import attributes_of, integers
 
 
@@ -49,3 +51,42 @@ def of_window(op: Op) -> Geometry:
         interior=along(op, "base_dilations", window),
         padding=tuple((low, high) for low, high in pairs),
     )
+
+
+# A contraction with a stored weight, seen as one product of matrices.
+#
+# What a kernel for such products needs to know of an op is asked of the op's rule
+# (`Contraction.matrices`).
+class NotMatrices(Exception):
+    """Reason why a contraction is no product of matrices; the message goes to the user."""
+
+
+@dataclass(frozen=True)
+class WeightProduct:
+    """A contraction of a float value `x` and a weight, which is operand `side`.
+
+    `attributes` are those of the op, `shape` is that of its result.
+    """
+
+    attributes: Mapping[str, ir.Attribute]
+    side: int
+    x: ir.Value
+    weight: Encoding
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """The product as f32[M, K] x [N, K] -> [M, N].
+
+    Attributes:
+        free: the weight's axes that are N, in order.
+        contracted: those that are K, in order.
+        rows: f32[M, K] of the other operand.
+        result: makes the op's result, in the type of its argument, of [M, N].
+    """
+
+    free: Sequence[int]
+    contracted: Sequence[int]
+    rows: ir.Value
+    result: Callable[[ir.Value], ir.Value]

@@ -1,4 +1,4 @@
-"""Ops on values that are stored in another order of axes (see `jq.ir.ops.orders`)."""
+"""Ops on values that are stored in another order of axes (see `jq.ir.ops.movement`)."""
 
 from collections.abc import Sequence
 
@@ -7,8 +7,7 @@ from jq.ir.arrays import OPS
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, Marker, dequantize, match, quantize
 from jq.ir.ops.elementwise import POINTWISE
 from jq.ir.ops.lookup import known_ops
-from jq.ir.ops.movement import plain
-from jq.ir.ops.orders import Order, Orders, every_axis, permuted
+from jq.ir.ops.movement import Order, Orders, every_axis, permuted, plain
 from jq.ir.values import kind_of
 
 

@@ -10,7 +10,7 @@ from jq.base.errors import CompilerError, UserError
 from jq.base.from_jax import load_by_xla
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of, stablehlo, tensor_type
 from jq.ir.build import attributes_of
-from jq.ir.memory.xla_options import DISABLED, xla_options
+from jq.ir.memory import DISABLED, xla_options
 
 # By default XLA may keep bfloat16 intermediates in float32, and loses a NaN on the right of a
 # maximum.

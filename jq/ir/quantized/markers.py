@@ -11,7 +11,7 @@ integers, of 2 or 4 bits where the codes are. The types hold one scale (and zero
 tensor or for each index of one axis. Scales are exact: a float32 is a float64, in which the type
 keeps it, and MLIR prints all of its digits. What the types cannot say stays a composite: parameters
 that are computed at run time, blocks, other formats than affine integers. Its parts have their
-element types (`jq/ir/quantized/parts.py`).
+element types (`jq/ir/quantized/stored.py`).
 
 StableHLO adds the zero point before it rounds, our formats after: a number within a float32
 rounding error of a tie may get the neighbouring code. An attribute of each op says what it was,
@@ -32,7 +32,9 @@ from jq.ir.constants import evaluate
 from jq.ir.encodings import write_encodings
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC, Marker, match
 from jq.ir.mlir_context import at
-from jq.ir.quantized.kinds import (
+from jq.ir.quantized.stored import TypedParts
+from jq.ir.quantized.values import carry_types
+from jq.ir.quantized.write import (
     CAST,
     UNIFORM_DEQUANTIZE,
     UNIFORM_QUANTIZE,
@@ -40,8 +42,6 @@ from jq.ir.quantized.kinds import (
     cast,
     kind_of,
 )
-from jq.ir.quantized.parts import TypedParts
-from jq.ir.quantized.values import carry_types
 from jq.ir.values import maker
 
 KINDS = {QUANTIZE: UNIFORM_QUANTIZE, DEQUANTIZE: UNIFORM_DEQUANTIZE}

@@ -1,27 +1,156 @@
 """Back from parts that have element types of their own to the bytes in which they are stored."""
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jq.base.errors import FormatError, UserError
 from jq.formats import Encoding, get_format
 from jq.ir import Op, Program, at, dtype_of, ir
+from jq.ir.arrays import StableHloOps
 from jq.ir.build import constant_of
 from jq.ir.constants import dense_array
 from jq.ir.markers import (
     DEQUANTIZE,
+    QUANTIZE,
     QUANTIZE_DYNAMIC,
+    Body,
     Marker,
+    composite,
     dequantize,
+    encoding_attributes,
     match,
     quantize_dynamic,
 )
-from jq.ir.quantized.elements import as_stored
-from jq.ir.quantized.parts import ELEMENTS, STORED
+from jq.ir.quantized.elements import as_elements, as_stored, in_bytes, in_elements, type_of
 from jq.ir.values import kind_of, maker, users
+
+# Markers whose parts have their element types, where no quantized type says how a tensor is held.
+#
+#     %d = composite "jq.dequantize" %codes, %scale
+#         : (tensor<64x20xi8>, tensor<2x40xi8>) -> tensor<64x40xf32>
+#     ->
+#     %d = composite "jq.dequantize" %codes, %scale
+#         : (tensor<64x40xf4E2M1FN>, tensor<2x40xf8E8M0FNU>) -> tensor<64x40xf32>
+#
+# The body of such a dequantize converts its parts and multiplies. Parts that are computed and moved
+# as bytes go through composites of their own: `jq.elements` of the bytes, `jq.stored` back to them.
+ELEMENTS, STORED = "jq.elements", "jq.stored"
+
+
+@dataclass
+class TypedParts:
+    """Gives parts of a program's markers their element types, at the current insertion point.
+
+    Attributes:
+        names: of the weights that have been added, by that of the stored one, encoding and part.
+    """
+
+    program: Program
+    names: dict[tuple[str, Encoding, str], str] = field(default_factory=dict)
+
+    def needed(self, marker: Marker) -> bool:
+        """True if a part of the marker has an element type."""
+        types = get_format(marker.encoding.format).element_types(marker.encoding)
+        return bool(types.keys() & marker.parts.keys()) and marker.kind != QUANTIZE
+
+    def rewritten(self, marker: Marker) -> list[ir.Value]:
+        """The results of the marker, with parts of their element types."""
+        types = get_format(marker.encoding.format).element_types(marker.encoding)
+        if marker.kind == QUANTIZE_DYNAMIC:
+            made = zip(marker.parts, quantize_typed(self.program, marker), strict=True)
+            return [self.stored(v, marker, k) if k in types else v for k, v in made]
+        parts = {k: self.typed(v, marker, k) if k in types else v for k, v in marker.parts.items()}
+        return dequantize_typed(self.program, marker, parts)
+
+    def typed(self, value: ir.Value, marker: Marker, part: str) -> ir.Value:
+        """A stored part in its element type."""
+        enc = marker.encoding
+        back = maker(value, STORED)
+        if back is not None and dtype_of(back.operands[0]) == type_of(enc, part):
+            return back.operands[0]
+        name = self.program.weight_name(value)
+        if name is not None:
+            return self._weight(name, enc, part)
+        return self._composite(ELEMENTS, marker, part, value, lambda v: in_elements(v, enc, part))
+
+    def stored(self, value: ir.Value, marker: Marker, part: str) -> ir.Value:
+        """A part that has its element type, in bytes."""
+        return self._composite(STORED, marker, part, value, in_bytes)
+
+    def _weight(self, name: str, enc: Encoding, part: str) -> ir.Value:
+        key = name, enc, part
+        if key not in self.names:
+            array = as_elements(self.program.weights[name], enc, part)
+            value = self.program.add_weight(name, array)
+            self.names[key] = list(self.program.weights)[-1]
+            return value
+        return self.program.weight(self.names[key])
+
+    def _composite(
+        self,
+        kind: str,
+        marker: Marker,
+        part: str,
+        value: ir.Value,
+        made: Callable[[ir.Value], ir.Value],
+    ) -> ir.Value:
+        enc, names = marker.encoding, [part]
+        attributes = encoding_attributes(enc, names, marker.tensor)
+        key = f"{enc} {part}"
+        body = lambda ops, args: [made(args[0])]  # noqa: E731
+        return composite(self.program, kind, key, attributes, [value], body)[0]
+
+    def settle(self) -> None:
+        """Drops bytes that nothing reads, and what no composite stands for any more; weights get
+        the names of those that they have taken the place of."""
+        for op in list(self.program.walk()):
+            if kind_of(op) == STORED and not users(op.results[0]):
+                op.erase()
+        self.program.run_passes("symbol-dce")
+        self.program.rename_weights({new: key[0] for key, new in self.names.items()})
+
+
+def quantize_typed(program: Program, marker: Marker) -> list[ir.Value]:
+    """A dynamic quantize whose results have their element types."""
+    enc = marker.encoding
+    fmt = get_format(enc.format)
+    types = fmt.element_types(enc)
+
+    def body(ops: StableHloOps, args: Sequence[ir.Value]) -> list[ir.Value]:
+        parts = fmt.quantize_dynamic(ops, args[0], enc)
+        return [
+            in_elements(parts[name], enc, name) if name in types else parts[name]
+            for name in marker.parts
+        ]
+
+    return _again(program, marker, list(marker.op.operands), body)
+
+
+def dequantize_typed(
+    program: Program, marker: Marker, parts: Mapping[str, ir.Value]
+) -> list[ir.Value]:
+    """A dequantize of parts that have their element types."""
+    fmt, dtype = get_format(marker.encoding.format), dtype_of(marker.op.results[0])
+
+    def body(ops: StableHloOps, args: Sequence[ir.Value]) -> list[ir.Value]:
+        given = dict(zip(parts, args, strict=True))
+        return [ops.convert(fmt.decode_elements(ops, given, marker.encoding), dtype)]
+
+    return _again(program, marker, list(parts.values()), body)
+
+
+def _again(
+    program: Program, marker: Marker, operands: list[ir.Value], body: Body
+) -> list[ir.Value]:
+    """The marker with another body."""
+    own = ir.DictAttr(marker.op.attributes["composite_attributes"])
+    results = [str(v.type) for v in marker.op.results]
+    key = f"{marker.encoding} {list(marker.parts)} {results} elements"
+    return composite(program, marker.kind, key, own, operands, body)
 
 
 def has_typed_parts(op: Op) -> bool:
-    """True if `jq/ir/quantized/parts.py` may have written an op."""
+    """True if `jq/ir/quantized/stored.py` may have written an op."""
     return kind_of(op) in (DEQUANTIZE, QUANTIZE_DYNAMIC, ELEMENTS, STORED)
 
 

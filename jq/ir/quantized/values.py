@@ -29,28 +29,25 @@ from jq.ir.affine import constant_of
 from jq.ir.markers import DEQUANTIZE
 from jq.ir.mlir_context import at
 from jq.ir.ops.lookup import of_one_type, rule_named
-from jq.ir.quantized.kinds import (
+from jq.ir.quantized.sums import bounded, in_steps, on_products, on_sums
+from jq.ir.quantized.write import (
     CAST,
+    TYPED,
     UNIFORM_DEQUANTIZE,
     UNIFORM_QUANTIZE,
+    WIDE,
     around_zero,
     cast,
-    element_of,
-    per_tensor,
-    with_element,
-)
-from jq.ir.quantized.products import on_products
-from jq.ir.quantized.sums import bounded, in_steps, on_sums
-from jq.ir.quantized.write import (
-    TYPED,
-    WIDE,
     checked,
+    element_of,
     floats,
     is_constant,
     outside,
+    per_tensor,
     sums_of,
     text,
     widened,
+    with_element,
 )
 from jq.ir.values import kind_of, maker
 

@@ -16,9 +16,14 @@ from iree.compiler import ir
 
 from jq.base.errors import UserError
 from jq.ir import Op
-from jq.iree.dump import expanded
-from jq.iree.dump.expanded import Expanded
-from jq.iree.dump.instructions import kernel_products
+from jq.iree.dump.instructions import (
+    PHASE,
+    Expanded,
+    as_comments,
+    find_expanded,
+    from_comments,
+    kernel_products,
+)
 from jq.iree.dump.products import MultiplyAdd, contraction_of, float_math
 from jq.iree.dump.stored import (
     CONSTANT_OPS,
@@ -45,9 +50,9 @@ def read_phases(directory: Path) -> str:
     """The text of `DUMP_PHASE` among the files that `dump_flags` produced, and what a later phase
     shows of constants that are decoded to memory, as comments after it."""
     program = next(directory.glob(f"*.{DUMP_PHASE}.mlir")).read_text(encoding="utf-8")
-    later = next(directory.glob(f"*.{expanded.PHASE}.mlir")).read_text(encoding="utf-8")
+    later = next(directory.glob(f"*.{PHASE}.mlir")).read_text(encoding="utf-8")
     end = "" if program.endswith("\n") else "\n"
-    return program + end + expanded.as_comments(expanded.find_expanded(later))
+    return program + end + as_comments(find_expanded(later))
 
 
 def all_valid(directory: Path) -> bool:
@@ -130,7 +135,7 @@ def read_dump(text: str) -> Dump:
         except ir.MLIRError as error:
             first = str(error).splitlines()[0]
             raise UserError(f"program.mlir cannot be read: {first}") from None
-        return replace(_read(module), expanded=expanded.from_comments(text))
+        return replace(_read(module), expanded=from_comments(text))
 
 
 def try_dump(data: bytes) -> None:

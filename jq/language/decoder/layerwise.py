@@ -15,7 +15,7 @@ import numpy as np
 
 from jq.base.errors import UserError
 from jq.base.from_jax import leaf_name
-from jq.ir.memory.xla_options import NO_LIBRARY
+from jq.ir.memory import NO_LIBRARY
 from jq.language.decoder.config import Config
 from jq.language.decoder.load import Decoder
 from jq.language.decoder.names import Leaf

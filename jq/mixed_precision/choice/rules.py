@@ -15,8 +15,8 @@ from jq.driver.job import Job
 from jq.ir import Op
 from jq.ir.build import SCOPE, string_attr
 from jq.ir.ops.base import Contraction
-from jq.mixed_precision.choice.frontier import Choice
 from jq.mixed_precision.choice.groups import Group
+from jq.mixed_precision.costs import Choice
 from jq.passes.pipeline import flat_settings, make_plan
 from jq.planning.decisions import QuantPlan
 from jq.planning.operands import contractions, find_weight, op_name

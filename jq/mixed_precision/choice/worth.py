@@ -23,11 +23,11 @@ from jq.driver.comparison.error_sum import FLOOR_DB
 from jq.frontends.source import Calls
 from jq.ir.oracle.xla import XlaExecutable
 from jq.mixed_precision.choice.candidates import Candidate
-from jq.mixed_precision.choice.frontier import Choice, frontier, total
 from jq.mixed_precision.choice.groups import Option
 from jq.mixed_precision.choice.problem import Problem
-from jq.mixed_precision.choice.sensitivity import Alone, Choices, Outputs, noise
 from jq.mixed_precision.choice.speed import Speed
+from jq.mixed_precision.choice.switch import Alone, Choices, Outputs, noise
+from jq.mixed_precision.costs import Choice, frontier, total
 
 BIT_WORTH = 0.1  # the share of the time that a bit more of precision is worth
 NOISE_FLOOR = 1e-4  # noise over signal (40 dB): to be closer than that is worth little

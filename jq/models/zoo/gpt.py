@@ -15,7 +15,7 @@ import numpy as np
 
 from jq.base.errors import UserError
 from jq.frontends.model import Batch, Model
-from jq.ir.memory.xla_options import NO_LIBRARY
+from jq.ir.memory import NO_LIBRARY
 from jq.models._tree import nest, spec
 
 EPSILON = 1e-6  # of the norms

@@ -18,8 +18,8 @@ import numpy as np
 from jq.base.errors import UserError
 from jq.frontends.model import Batch, Model
 from jq.models import _bert as bert
+from jq.models._bert import sentences
 from jq.models._extras import need
-from jq.models._text import sentences
 from jq.models._tree import nest, spec
 
 LAYERS, HEADS, POSITIONS = 6, 12, 512

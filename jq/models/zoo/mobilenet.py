@@ -10,8 +10,7 @@ import numpy as np
 
 from jq.base.errors import UserError
 from jq.frontends.model import Model
-from jq.models import _images
-from jq.models._convnet import Net, Tensor, apply, initialise
+from jq.models._convnet import Net, Tensor, apply, batches, initialise
 from jq.models._tree import spec
 
 # expansion, channels, blocks, stride of the first block
@@ -92,8 +91,8 @@ def build(
         fn=partial(apply, network=layers),
         params=initialise(layers, image, seed),
         example_inputs=(spec((batch, image, image, 3), np.float32),),
-        calibration=_images.batches(16, batch, image, seed + 1),
-        evaluation=_images.batches(32, batch, image, seed + 2),
+        calibration=batches(16, batch, image, seed + 1),
+        evaluation=batches(32, batch, image, seed + 2),
         name="mobilenet",
         input_names=("images",),
     )

@@ -9,8 +9,7 @@ import numpy as np
 
 from jq.base.errors import UserError
 from jq.frontends.model import Model
-from jq.models import _images
-from jq.models._convnet import Net, Tensor, apply, initialise
+from jq.models._convnet import Net, Tensor, apply, batches, initialise
 from jq.models._tree import spec
 
 BLOCKS = {14: (1, 1, 1, 1), 26: (2, 2, 2, 2), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
@@ -75,8 +74,8 @@ def build(
         fn=partial(apply, network=layers),
         params=initialise(layers, image, seed),
         example_inputs=(spec((batch, image, image, 3), np.float32),),
-        calibration=_images.batches(16, batch, image, seed + 1),
-        evaluation=_images.batches(32, batch, image, seed + 2),
+        calibration=batches(16, batch, image, seed + 1),
+        evaluation=batches(32, batch, image, seed + 2),
         name="resnet",
         input_names=("images",),
     )

@@ -11,9 +11,8 @@ from jq.ir import Op, Program, at, dtype_name, dtype_of, editing, ir, shape_of
 from jq.ir.arrays import OPS
 from jq.ir.build import NAME, attributes_of, barrier, replace
 from jq.ir.ops.dims import by_matrix
-from jq.ir.ops.layout import Layout, groups_of
-from jq.ir.ops.matrices import NotMatrices
-from jq.ir.ops.window import Window
+from jq.ir.ops.geometry import NotMatrices
+from jq.ir.ops.layout import Layout, Window, groups_of
 from jq.passes.base import PassContext
 from jq.passes.iree_mends.mend import Mend
 from jq.target.target import Target

@@ -34,7 +34,6 @@ from jq.ir import (
 from jq.ir.arrays import OPS
 from jq.ir.build import replace
 from jq.ir.constants import evaluate
-from jq.ir.deferred import Deferred
 from jq.ir.markers import (
     DEQUANTIZE,
     QUANTIZE,
@@ -44,6 +43,7 @@ from jq.ir.markers import (
     quantize,
     quantize_dynamic,
 )
+from jq.ir.resources import Deferred
 from jq.ir.values import maker
 from jq.passes.base import Pass, PassContext
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jq.base.system.blas import one_thread
+from jq.base.system.threads import one_thread
 from jq.formats import Encoding
 from jq.passes.recovery._descent import Solution
 from jq.passes.recovery._rounding import Rounding

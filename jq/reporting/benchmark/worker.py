@@ -14,7 +14,7 @@ from typing import Any
 import ml_dtypes  # noqa: F401 (gives NumPy the names of its types)
 import numpy as np
 
-from jq.base.system.memory import peak_rss_bytes
+from jq.base.system.processor import peak_rss_bytes
 
 
 def main(path: str) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from jq.driver.comparison.error_sum import ErrorSum
 from jq.ir import Program, shape_of
-from jq.ir.ops.work import work_of
+from jq.ir.ops.dims import work_of
 from jq.ir.oracle.interpreter import interpret
 from jq.ir.oracle.xla import XlaExecutable
 

@@ -14,7 +14,7 @@ from jq.driver.comparison.outputs import Outputs, worst
 from jq.driver.comparison.result import Comparison, Inside
 from jq.driver.compiled import CompiledModel
 from jq.ir import Program
-from jq.ir.ops.work import work_of
+from jq.ir.ops.dims import work_of
 from jq.ir.oracle.xla import XlaExecutable
 from jq.planning.decisions import QuantPlan
 from jq.reporting.measuring.arbiter import AGREE, agreement, ruling, third

@@ -10,7 +10,7 @@ import pytest
 from iree import runtime as rt
 
 from jq.base.errors import JqError
-from jq.base.system.scheduling import patient
+from jq.base.system.threads import patient
 from jq.iree.runtime import Executable
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux's policies")

@@ -16,7 +16,7 @@ ALLOWED = {
     "jq/target/device_table.py": "the key `depthwise` of a target file falls back to `convolution`",
     "jq/ir/oracle/interpreter.py": "a defect of the interpreter in convolutions alone",
     "jq/ir/oracle/xla.py": "what XLA refuses of products alone",
-    "jq/ir/memory/xla_options.py": "which ops XLA computes in memory of their own",
+    "jq/ir/memory.py": "which ops XLA computes in memory of their own",
     "jq/language/decoder/mixers/convolution.py": "the name of a kind of layer",
     "jq/language/decoder/architectures/lfm2.py": "the name of a kind of layer",
     "jq/target/settings.py": "the default of the setting `op_types`",

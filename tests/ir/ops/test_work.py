@@ -8,7 +8,7 @@ import pytest
 from jq import api
 from jq.driver import stages
 from jq.frontends.model import Model
-from jq.ir.ops.work import Work, work_of
+from jq.ir.ops.dims import Work, work_of
 from jq.target.target import load_target
 
 

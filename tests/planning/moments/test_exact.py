@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from jq.base.system.blas import one_thread
+from jq.base.system.threads import one_thread
 from jq.formats import Encoding
 from jq.passes.recovery.gptq import Gptq
 from jq.planning.calibration.stat_ops import NUMPY_STATS

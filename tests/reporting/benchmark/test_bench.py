@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from jq.base.errors import JqError, UserError
-from jq.base.system.memory import peak_rss_bytes
+from jq.base.system.processor import peak_rss_bytes
 from jq.ir import TensorSpec
 from jq.iree.compiler import compile_module
 from jq.reporting.benchmark import Job, Latency, Session, bench, measure, random_inputs

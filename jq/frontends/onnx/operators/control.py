@@ -11,7 +11,7 @@ from jax import lax
 from jq.base.errors import UserError
 from jq.base.from_jax import as_function
 from jq.frontends.onnx.registry import Array, Call, operator
-from jq.frontends.onnx.trips import trip_count
+from jq.frontends.onnx.validate import trip_count
 from jq.frontends.onnx.values import as_jax, is_float, known
 
 _UNROLLED, _FEW = 1024, 64  # trips that are unrolled where they have to be, and in any case

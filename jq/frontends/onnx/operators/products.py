@@ -1,12 +1,18 @@
 """Matrix products."""
 
+import math
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jq.frontends.onnx.registry import MICROSOFT, Array, operator
+from jq.frontends.onnx.operators.convolutions import convolve
+from jq.frontends.onnx.operators.windows import padding
+from jq.frontends.onnx.quantized import unit
+from jq.frontends.onnx.registry import MICROSOFT, Array, Call, operator
+from jq.frontends.onnx.values import Sums, known, offset_of, to_signed
 
 
 @operator("MatMul")
@@ -70,3 +76,118 @@ def _turned(x: Any, transpose: int, batch: int) -> Any:
     if batch:
         x = jnp.moveaxis(x, 0, -2)
     return jnp.swapaxes(x, -1, -2) if transpose else x
+
+
+# Products of integers whose result has 32 bits: MatMulInteger and ConvInteger.
+#
+# They are products of signed codes and corrections for the zero points:
+#
+#     sum (a - za) (b - zb) = sum a b - za sum b - zb sum (a - za)
+#
+# Where only floats read the result, it is the product of numbers with scales of 1 instead, which
+# becomes an integer contraction with whatever scales follow.
+@operator("MatMulInteger", codes=True)
+def matmul_integer(
+    a: Array, b: Array, a_zero_point: Array = None, b_zero_point: Array = None, *, node: Call
+) -> Any:
+    """Zero points are numbers, or one a row of `a` and one a column of `b`."""
+    name = node.node.where
+
+    def integers() -> Any:
+        left, right = jnp.asarray(to_signed(a)), jnp.asarray(to_signed(b))
+        rows, columns = _zero(a, a_zero_point, -2), _zero(b, b_zero_point, -1)
+        y = jnp.matmul(left, right, preferred_element_type=np.int32)
+        y = y - rows * jnp.sum(right, -2, dtype=np.int32, keepdims=True)
+        sums = jnp.sum(left, -1, dtype=np.int32, keepdims=True)
+        return y - (sums - np.int32(a.shape[-1]) * rows) * columns
+
+    def floats() -> Any:
+        left = unit(a, a_zero_point, axis=len(a.shape) - 2, name=name)
+        return matmul(left, unit(b, b_zero_point, axis=len(b.shape) - 1, name=name))
+
+    if min(len(a.shape), len(b.shape)) < 2:
+        pair = ((a, a_zero_point), (b, b_zero_point))
+        wide = [jnp.asarray(to_signed(x)).astype(np.int32) - _zero(x, z, 0) for x, z in pair]
+        return jnp.matmul(*wide)
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    return Sums(integers, floats, (*batch, a.shape[-2], b.shape[-1]))
+
+
+def _zero(x: Any, zero: Any, axis: int) -> Any:
+    """The zero point of `x`'s signed codes, int32, one for all or one an index of `axis`."""
+    if zero is None:
+        return np.int32(-offset_of(np.dtype(x.dtype)))
+    point = to_signed(zero if known(zero) is None else known(zero)).astype(np.int32)
+    if point.size == 1:
+        return point.reshape(())
+    rank = len(x.shape)
+    return (
+        point
+        if point.ndim > 1
+        else point.reshape([-1 if i == axis % rank else 1 for i in range(rank)])
+    )
+
+
+@operator("ConvInteger", codes=True)
+def conv_integer(
+    x: Array,
+    w: Array,
+    x_zero_point: Array = None,
+    w_zero_point: Array = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Any = None,
+    group: int = 1,
+    pads: Any = None,
+    strides: Any = None,
+    kernel_shape: Any = None,
+    node: Call,
+) -> Any:
+    options: dict[str, Any] = {
+        "auto_pad": auto_pad,
+        "dilations": dilations,
+        "group": group,
+        "pads": pads,
+        "strides": strides,
+    }
+    name = node.node.where
+
+    def floats() -> Any:
+        left = unit(x, x_zero_point, name=name)
+        return convolve(left, unit(w, w_zero_point, axis=0, name=name), **options)
+
+    def integers() -> Any:
+        return _convolved(x, w, _zero(x, x_zero_point, 1), _zero(w, w_zero_point, 0), options)
+
+    return Sums(integers, floats, _shape(x, w, options))
+
+
+def _convolved(x: Any, w: Any, zero: Any, w_zero: Any, options: dict[str, Any]) -> Any:
+    """Sums of (x - zero) * (w - w_zero) in int32, from products of signed codes.
+
+    The padding is `zero`, so that it counts as nothing.
+    """
+    rank = len(x.shape) - 2
+    strides, dilations = options["strides"] or [1] * rank, options["dilations"] or [1] * rank
+    sizes = x.shape[2:], w.shape[2:], strides, dilations
+    pairs = padding(options["auto_pad"], options["pads"], *sizes)
+    left, right = jnp.asarray(to_signed(x)), jnp.asarray(to_signed(w))
+    edge = jnp.asarray(zero).astype(left.dtype)
+    left = lax.pad(left, edge, [(0, 0, 0)] * 2 + [(low, high, 0) for low, high in pairs])
+    given = options | {"auto_pad": "VALID", "pads": None, "dtype": np.int32}
+    y = convolve(left, right, **given)
+    columns = (1, -1, *[1] * rank)
+    sums = jnp.sum(right, tuple(range(1, rank + 2)), dtype=np.int32).reshape(columns)
+    y = y - zero * sums
+    if isinstance(w_zero, np.ndarray | np.generic) and not np.any(w_zero):
+        return y
+    group = options["group"]
+    ones = jnp.ones((group, *right.shape[1:]), right.dtype)
+    windows = convolve(left, ones, **given) - np.int32(math.prod(right.shape[1:])) * zero
+    spread = jnp.repeat(windows, w.shape[0] // group, axis=1)
+    return y - spread * w_zero.reshape(columns if w_zero.size > 1 else ())
+
+
+def _shape(x: Any, w: Any, options: dict[str, Any]) -> tuple[int, ...]:
+    spec = [jax.ShapeDtypeStruct(v.shape, np.float32) for v in (x, w)]
+    return tuple(jax.eval_shape(lambda a, b: convolve(a, b, **options), *spec).shape)

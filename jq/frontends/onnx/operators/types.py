@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jq.frontends.onnx.conversion import convert
+from jq.frontends.onnx.plain_quantized import convert
 from jq.frontends.onnx.registry import MICROSOFT, Array, Call, operator
 from jq.frontends.onnx.tensors import numpy_type
 from jq.frontends.onnx.values import Sums, plain

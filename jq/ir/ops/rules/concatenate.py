@@ -14,8 +14,8 @@ from jq.ir.arrays import OPS
 from jq.ir.build import integer
 from jq.ir.markers import DEQUANTIZE, Marker, dequantize, match
 from jq.ir.ops.lattice import State, common
+from jq.ir.ops.movement import Order, Orders, every_axis
 from jq.ir.ops.moves import Sinking
-from jq.ir.ops.orders import Order, Orders, every_axis
 from jq.ir.ops.rules.selecting import carry_codes
 
 Join = Callable[[Sequence[Any], int], Any]

@@ -27,11 +27,9 @@ from jq.ir.build import (
 )
 from jq.ir.markers import Marker
 from jq.ir.ops.base import Axes, Contraction, QuantizedOperand, Role, codes_of
-from jq.ir.ops.geometry import Geometry, along
+from jq.ir.ops.geometry import Geometry, Matrices, NotMatrices, WeightProduct, along
 from jq.ir.ops.integer import Spread, accumulator, block_sums, correct, rescale
-from jq.ir.ops.layout import CONVOLUTION, Layout, groups_of, is_plain, pad, padding_of
-from jq.ir.ops.matrices import Matrices, NotMatrices, WeightProduct
-from jq.ir.ops.window import Window
+from jq.ir.ops.layout import CONVOLUTION, Layout, Window, groups_of, is_plain, pad, padding_of
 
 
 class Convolution(Contraction):

@@ -20,9 +20,8 @@ from jq.ir.build import NAME, reduce_sum, string_attr
 from jq.ir.markers import Marker
 from jq.ir.ops.base import Contraction, QuantizedOperand, Role, codes_of
 from jq.ir.ops.dims import DOT_GENERAL, Dims, dot
-from jq.ir.ops.geometry import Geometry
+from jq.ir.ops.geometry import Geometry, Matrices, NotMatrices, WeightProduct
 from jq.ir.ops.integer import Spread, accumulator, correct, real_sums, rescale
-from jq.ir.ops.matrices import Matrices, NotMatrices, WeightProduct
 
 PLAIN = "jq.plain"  # attribute of a product that is none of the model's: it stays as it is
 

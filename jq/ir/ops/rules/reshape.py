@@ -9,9 +9,8 @@ from jq.ir.arrays import OPS
 from jq.ir.markers import Marker
 from jq.ir.ops.base import Axes
 from jq.ir.ops.lattice import FLOAT, Encoded, State
-from jq.ir.ops.movement import leading, plain, rebuilt
+from jq.ir.ops.movement import RESULT, Order, Orders, leading, plain, rebuilt, significant
 from jq.ir.ops.moves import Movement
-from jq.ir.ops.orders import RESULT, Order, Orders, significant
 
 Group = tuple[tuple[int, ...], tuple[int, ...]]  # axes before, axes after, of equal size
 

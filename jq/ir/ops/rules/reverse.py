@@ -4,9 +4,8 @@ from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.build import i64_array, integers, like
 from jq.ir.markers import Marker
 from jq.ir.ops.base import Axes
-from jq.ir.ops.movement import plain, rebuilt
+from jq.ir.ops.movement import Order, Orders, every_axis, plain, rebuilt
 from jq.ir.ops.moves import Movement
-from jq.ir.ops.orders import Order, Orders, every_axis
 
 
 class Reverse(Movement):

@@ -16,8 +16,7 @@ from jq.ir.build import i64_array, integers
 from jq.ir.markers import Marker
 from jq.ir.ops.base import OpRule
 from jq.ir.ops.lattice import FLOAT, Encoded, State, common, of_marker
-from jq.ir.ops.movement import rebuilt
-from jq.ir.ops.orders import RESULT, Order, Orders, every_axis, inverse, with_starts
+from jq.ir.ops.movement import RESULT, Order, Orders, every_axis, inverse, rebuilt, with_starts
 from jq.ir.ops.selection import EXTREMES, combines, reduction, select_codes, written
 
 _WINDOW = (

@@ -14,9 +14,8 @@ from jq.ir.arrays import OPS
 from jq.ir.build import i64_array, integers, like
 from jq.ir.markers import Marker
 from jq.ir.ops.base import Axes
-from jq.ir.ops.movement import rebuilt
+from jq.ir.ops.movement import Order, Orders, every_axis, rebuilt, with_starts
 from jq.ir.ops.moves import Movement
-from jq.ir.ops.orders import Order, Orders, every_axis, with_starts
 
 
 class Slice(Movement):

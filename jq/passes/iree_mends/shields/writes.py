@@ -11,7 +11,7 @@ import numpy as np
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import OPS
 from jq.ir.build import barrier, constant
-from jq.ir.memory.origins import origins
+from jq.ir.memory import origins
 from jq.ir.values import maker
 from jq.passes.base import PassContext
 from jq.passes.iree_mends.mend import Mend, Read, Shield

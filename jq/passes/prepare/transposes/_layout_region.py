@@ -1,6 +1,6 @@
 """The part of a block that could compute in another order of axes, and which of it had better.
 
-A region grows from one transpose through every op that can follow its order (`jq.ir.ops.orders`).
+A region grows from one transpose through every op that can follow its order (`jq.ir.ops.movement`).
 What each of its values would be stored as is then known; each op is to take it on or not. A
 transpose
 stands wherever that changes along a value, and one that is there already goes where it does not:
@@ -17,7 +17,7 @@ from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.build import integers
 from jq.ir.hoist import block_of
 from jq.ir.ops.lookup import takes_any_order
-from jq.ir.ops.orders import RESULT, Order, Orders, inverse, is_moved, significant
+from jq.ir.ops.movement import RESULT, Order, Orders, inverse, is_moved, significant
 from jq.ir.ops.reordered import orders_of
 from jq.ir.values import kind_of, maker
 from jq.passes.prepare.transposes._cut import Cut

@@ -18,7 +18,7 @@ from jq.ir import Op, Program, at, context, ir, shape_of
 from jq.ir.arrays import OPS
 from jq.ir.build import integers
 from jq.ir.ops.dims import Dims
-from jq.ir.ops.orders import RESULT, Order, inverse, is_moved, permuted
+from jq.ir.ops.movement import RESULT, Order, inverse, is_moved, permuted
 from jq.ir.ops.reordered import compute_in, orders_of
 from jq.ir.values import kind_of, maker
 from jq.passes.base import Pass, PassContext

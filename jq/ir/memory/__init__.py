@@ -1,1 +1,0 @@
-"""Sharing of memory between values, and the options by which compilers are told of it."""
