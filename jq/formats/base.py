@@ -96,6 +96,7 @@ class Format(ABC):
     name: ClassVar[str] = ""
     description: ClassVar[str] = ""
     schemes: ClassVar[tuple[str, ...]] = ("symmetric",)  # that can be chosen
+    in_registers: ClassVar[bool] = True  # decoded without tables of more than 16 entries
     registry: ClassVar[dict[str, Format]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -103,6 +103,8 @@ def fitted(kind: str, weight: np.ndarray, gram: np.ndarray) -> QuantizedTensor:
     assert isinstance(fmt, GgmlFormat)
     enc = Encoding(kind, weight.shape, fmt.default_block(weight.shape, -1))
     parts = fmt.encode(weight, enc, np.diag(gram))
+    if not fmt.any_codes:  # rounding one after the other would aim between those that there are
+        return QuantizedTensor(enc, parts)
     _, scale, offset = (
         None if a is None else np.asarray(a) for a in fmt.integer_parts(NUMPY, parts, enc)
     )

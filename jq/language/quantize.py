@@ -19,8 +19,11 @@ from jq.language.fitting import Fitted
 # A type that can be asked for, and its number as `general.file_type` (all layers in one type).
 FILE_TYPES = {"q4_0": 2, "q4_1": 3, "q8_0": 7, "q5_0": 8, "q5_1": 9}
 FILE_TYPES |= {"q2_k": 10, "q3_k": 11, "q4_k": 14, "q5_k": 16, "q6_k": 18}
+FILE_TYPES |= {"iq2_xxs": 19, "iq2_xs": 20, "iq3_xxs": 23, "iq1_s": 24, "iq4_nl": 25, "iq3_s": 26}
+FILE_TYPES |= {"iq2_s": 28, "iq4_xs": 30, "iq1_m": 31, "tq1_0": 36, "tq2_0": 37}
 # What a row takes that 256 does not divide: the next better type in blocks of 32.
-_SHORTER = {"q2_k": "q4_0", "q3_k": "q4_0", "q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0"}
+_SHORTER = dict.fromkeys(FILE_TYPES, "iq4_nl") | {"q2_k": "q4_0", "q3_k": "q4_0", "q4_k": "q5_0"}
+_SHORTER |= {"q5_k": "q5_1", "q6_k": "q8_0"}
 _TABLES = ("token_embd.weight", "output.weight")
 _LEAST = "q6_k"  # of the tables: every token reads them
 

@@ -11,7 +11,7 @@ from jq.formats import NUMPY, Encoding, Format, get_format
 from jq.formats.ggml import GgmlFormat
 
 TYPES = sorted(n for n, f in Format.registry.items() if isinstance(f, GgmlFormat))
-ENCODED_BY_GGUF = ["q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "ggml_mxfp4"]
+ENCODED_BY_GGUF = ["q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "ggml_mxfp4", "tq1_0", "tq2_0"]
 # Shape in blocks along the blocked axis, and that axis.
 LAYOUTS = [((1,), 0), ((1, 1), 1), ((2, 3), 0), ((7, 2), 1), ((3, 2, 5), 1), ((3, 2, 5), 0)]
 
@@ -89,6 +89,7 @@ def test_ties_and_extremes_are_those_of_gguf(name: str) -> None:
             np.arange(32) / 4,
         ]
     ).astype(np.float32)
+    values = np.tile(values, Format.registry[name].block // 32)
     enc = encoding(name, (7, 1), 1)
     with np.errstate(all="ignore"):
         want = quants.quantize(values, ggml_type(name))
@@ -172,6 +173,56 @@ def test_refuses_other_encodings(name: str) -> None:
     ]:
         with pytest.raises(FormatError, match=reason):
             f.check(enc)
+
+
+@pytest.mark.parametrize("name", [n for n in TYPES if n[:2] in ("iq", "tq")])
+def test_scales_at_the_ends_of_float16(name: str) -> None:
+    """The least, the largest, negative, infinite and denormal scales, with every byte besides."""
+    rng, fmt = np.random.default_rng(4), Format.registry[name]
+    enc = encoding(name, (40, 8), 1)
+    blocks = random_blocks(enc, 5).view(np.uint8)
+    ends = np.array([0, 0x8000, 1, 0x8001, 0x3FF, 0x400, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00], "<u2")
+    bits = rng.choice(ends, blocks.shape[:-1])
+    if name == "iq1_m":  # its scale is in four parts
+        word = blocks[..., 48:].reshape(*bits.shape, 4, 2).view("<u2")[..., 0] & 0xFFF
+        word |= (bits[..., None] >> np.array([0, 4, 8, 12], "<u2") & 15) << 12
+        blocks[..., 48:] = word.astype("<u2")[..., None].view(np.uint8).reshape(*bits.shape, 8)
+    else:
+        at = fmt.bytes - 2 if name.startswith("tq") else 0
+        blocks[..., at : at + 2] = bits[..., None].astype("<u2").view(np.uint8)
+    blocks = blocks.view(np.int8)
+    with np.errstate(all="ignore"):
+        got, want = decode(enc, blocks), reference(enc, blocks, 1)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+    finite = ~np.isnan(want)
+    np.testing.assert_array_equal(got[finite].view(np.int32), want[finite].view(np.int32))
+
+
+GRIDS = ["iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "iq1_s", "iq1_m"]
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_what_a_grid_holds_is_found_back(name: str) -> None:
+    """Codes of a stored tensor are put back to the same bytes, whatever lay there."""
+    fmt, enc = Format.registry[name], encoding(name, (3, 4), 1)
+    parts = fmt.encode(normal(enc), enc)
+    codes, *_ = fmt.integer_parts(NUMPY, parts, enc)
+    other = fmt.with_codes(parts, np.full_like(codes, fmt.limits[1]), enc)
+    assert not np.array_equal(other["blocks"], parts["blocks"])
+    np.testing.assert_array_equal(fmt.with_codes(other, codes, enc)["blocks"], parts["blocks"])
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_importance_moves_the_error(name: str) -> None:
+    enc = encoding(name, (16, 2), 1)
+    x, weights = normal(enc), np.ones(enc.shape[1], np.float32)
+    weights[::5] = 50
+    fmt = Format.registry[name]
+
+    def error(parts: dict[str, np.ndarray]) -> float:
+        return float((np.square(fmt.to_numpy(parts, enc) - x) * weights).sum())
+
+    assert error(fmt.encode(x, enc, weights)) < 0.95 * error(fmt.encode(x, enc))
 
 
 # dB on standard normal weights, to within 0.3 below (uniform noise theory and published figures).

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from jq.base.errors import FormatError
 from jq.formats import NUMPY, Encoding, Format, get_format
 from jq.formats.affine import Affine
+from jq.formats.ggml import GgmlFormat
 from jq.ir.layout import MatrixForm
 
 RNG = np.random.default_rng(0)
@@ -48,7 +49,7 @@ def cases(draw):
     own = get_format(name).default_block((64,) * rank, contracted[-1])
     if own is not None:
         size = own[contracted[-1]]
-        ragged = 0 if name[0] in "qg" else draw(st.sampled_from([0, 8]))
+        ragged = 0 if isinstance(get_format(name), GgmlFormat) else draw(st.sampled_from([0, 8]))
         shape[contracted[-1]] = size * draw(st.integers(1, 2)) + ragged
         enc = Encoding(name, tuple(shape), own)
     else:

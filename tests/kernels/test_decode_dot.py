@@ -18,6 +18,8 @@ CASES = [  # format, block, scheme, scale type, M, K, N
     ("int4", (1, 16), "asymmetric", "float32", 4, 40, 3),
     ("uint4", (1, 0), "asymmetric", "float32", 6, 33, 4),
     ("int2", (1, 8), "symmetric", "bfloat16", 3, 37, 6),
+    ("int3", (1, 32), "asymmetric", "float16", 2, 100, 9),
+    ("int3", (1, 64), "symmetric", "float32", 6, 130, 5),
     ("int16", (1, 0), "symmetric", "float32", 5, 48, 4),
     ("float8_e4m3fn", (1, 0), "symmetric", "float32", 9, 65, 5),
     ("float8_e5m2", (1, 48), "symmetric", "float8_e8m0fnu", 2, 96, 5),
@@ -35,6 +37,10 @@ CASES = [  # format, block, scheme, scale type, M, K, N
     ("q4_k", (1, 256), "symmetric", "float32", 5, 512, 9),
     ("q6_k", (1, 256), "symmetric", "float32", 1, 256, 4),
     ("ggml_mxfp4", (1, 32), "symmetric", "float32", 6, 64, 6),
+    ("iq4_nl", (1, 32), "symmetric", "float32", 2, 96, 5),
+    ("iq4_xs", (1, 256), "symmetric", "float32", 6, 512, 4),
+    ("tq1_0", (1, 256), "symmetric", "float32", 1, 512, 7),
+    ("tq2_0", (1, 256), "symmetric", "float32", 5, 256, 4),
 ]
 
 

@@ -46,6 +46,7 @@ class GgmlFormat(Format):
     bytes: ClassVar[int]
     run: ClassVar[int] = 32
     half_scales: ClassVar[bool] = True  # in float16
+    any_codes: ClassVar[bool] = True  # all integers within `limits` are codes, and independent
 
     def check(self, enc: Encoding) -> None:
         check_not_empty(enc)

@@ -120,7 +120,7 @@ class GgmlMxfp4(GgmlFormat):
     name = "ggml_mxfp4"
     description = "ggml MXFP4: 4-bit floats, a power-of-two scale per 32 values"
     bytes = 17
-    half_scales = False
+    half_scales = any_codes = False
 
     def unpack(self, ops: ArrayOps, blocks: Array) -> Triple:
         nibbles = fields(ops, cut(ops, blocks, 1, 17), 16, 4)

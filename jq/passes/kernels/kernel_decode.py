@@ -21,7 +21,7 @@ import math
 from contextlib import suppress
 from dataclasses import dataclass
 
-from jq.formats import Encoding
+from jq.formats import Encoding, get_format
 from jq.ir import Op, Program, at, dtype_name, dtype_of, ir, shape_of
 from jq.ir.build import NAME, attributes_of, string_attr
 from jq.ir.build import replace as replace_op
@@ -129,6 +129,8 @@ def _lower(program: Program, p: StoredProduct, isa: str, matrices: Matrices, pac
         if packs and shape_of(view.rows)[0] <= SPLIT_ROWS and _one_reader(p.stored):
             with suppress(NoKernel):
                 return _split(program, p, isa, view)
+        if not get_format(p.stored.encoding.format).in_registers:
+            raise NoKernel(f"the table of {p.stored.encoding.format} does not fit registers")
         enc, parts = matrices.get(p.stored, view.free, view.contracted)
         kernel = _kernel(isa, shape_of(view.rows)[0], enc)
         operands = [view.rows, *(parts[name] for name in kernel.storage)]

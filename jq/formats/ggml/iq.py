@@ -1,0 +1,325 @@
+"""ggml's IQ types of a grid: groups of 8 or 4 values are points of a set (`grids`), with signs.
+
+    value = f16 scale * (2 * factor + 1) * unit * code
+
+A point is an index into the set. Codes are its magnitudes with signs (IQ2, IQ3), or eight times its
+numbers -1, 0, 1 with a shift of one up or down (IQ1). All products are exact in float32.
+"""
+
+from abc import abstractmethod
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from jq.formats.arrays import Array, ArrayOps
+from jq.formats.ggml import GgmlFormat, Triple, reciprocal
+from jq.formats.ggml.bits import cut, fields, full, half, half_bytes, mask, round_to_half
+from jq.formats.ggml.grids import grid, words
+from jq.formats.ggml.k import scaled
+
+# The eighth sign of a group makes the number of negative ones even.
+SIGNS = np.array([i | (i.bit_count() & 1) << 7 for i in range(128)], np.uint8)
+_TRIALS = np.array([0.75, 0.9, 1.05], np.float32)  # of what a largest magnitude is taken for
+_DISTANCES = 1 << 18  # computed at a time: they stay in the cache
+
+
+def spread(ops: ArrayOps, x: Array, shifts: tuple[int, ...], bits: int) -> Array:
+    """The fields of integers at these bits: [..., n] -> [..., n * len(shifts)]."""
+    shape, kind = ops.shape(x), ops.dtype(x)
+    wide = (*shape, len(shifts))
+    moved = ops.shift_right(
+        ops.broadcast(x, wide, range(len(shape))),
+        ops.broadcast(ops.constant(np.asarray(shifts, kind)), wide, [len(shape)]),
+    )
+    return ops.reshape(mask(ops, moved, (1 << bits) - 1), (*shape[:-1], shape[-1] * len(shifts)))
+
+
+def numbers(ops: ArrayOps, x: Array, count: int, dtype: Any) -> Array:
+    """Little-endian numbers of `count` bytes each: i8 [..., n] -> [..., n / count]."""
+    *lead, n = ops.shape(x)
+    wide = mask(ops, ops.convert(ops.reshape(x, [*lead, n // count, count]), dtype), 0xFF)
+    found = cut(ops, wide, 0, 1)
+    for i in range(1, count):
+        byte = cut(ops, wide, i, i + 1)
+        found = ops.bit_or(found, ops.shift_left(byte, full(ops, byte, 8 * i)))
+    return ops.reshape(found, [*lead, n // count])
+
+
+def joined(ops: ArrayOps, low: Array, high: Array) -> Array:
+    """Indices i16 of low bytes i8 and of the bits above them."""
+    high = ops.convert(high, np.int16)
+    low = mask(ops, ops.convert(low, np.int16), 0xFF)
+    return ops.bit_or(low, ops.shift_left(high, full(ops, high, 8)))
+
+
+class GridFormat(GgmlFormat):
+    """Attributes:
+    grid: name of the set.
+    values: what the levels of a point stand for.
+    unit: what scales are multiplied by besides.
+    factor_bits: of a factor.
+    """
+
+    block, in_registers, any_codes = 256, False, False
+    grid: ClassVar[str]
+    values: ClassVar[np.ndarray]
+    unit: ClassVar[float]
+    factor_bits: ClassVar[int] = 4
+
+    @abstractmethod
+    def read(self, ops: ArrayOps, blocks: Array) -> tuple[Array, Array, Array, Array]:
+        """Indices i16 [..., 256 / size]; bits of the codes' signs or shifts, integers [..., 256];
+        factors i8 [..., 256 / run]; scale f32 [..., 1]."""
+
+    @abstractmethod
+    def write_points(self, index: np.ndarray, bits: np.ndarray, out: np.ndarray) -> None:
+        """Writes indices u16 [n, groups] and the bits u8 [n, 256] of codes; scales stay."""
+
+    @abstractmethod
+    def write_scales(self, d: np.ndarray, factors: np.ndarray, out: np.ndarray) -> None:
+        """Writes f32 [n, 1] and factors u8 [n, runs] into bytes that are zero there."""
+
+    @property
+    def size(self) -> int:
+        """Values of a group."""
+        return int(grid(self.grid).shape[1])
+
+    def unpack(self, ops: ArrayOps, blocks: Array) -> Triple:
+        index, bits, factors, d = self.read(ops, blocks)
+        width = 16 // self.size
+        shifts = tuple(range(0, 16, width))
+        points = ops.take(words(self.grid), ops.convert(index, np.int32))
+        levels = ops.convert(spread(ops, points, shifts, width), np.int32)
+        codes = self.coded(ops, ops.take(self.values, levels), ops.convert(bits, np.int8))
+        odd = ops.add(ops.add(factors, factors), full(ops, factors, 1))
+        return codes, scaled(ops, ops.mul(d, full(ops, d, self.unit)), odd), None
+
+    def coded(self, ops: ArrayOps, values: Array, bits: Array) -> Array:
+        """Values negated where a bit is set, i8."""
+        return ops.mul(values, ops.sub(full(ops, bits, 1), ops.add(bits, bits)))
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        most = int(self.values.max())
+        return -most, most
+
+    @cached_property
+    def points(self) -> np.ndarray:
+        """f32 [points, size]."""
+        return self.values.astype(np.float32)[grid(self.grid)]
+
+    def write(self, x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
+        """Of some scales for each run, the one whose nearest points lose least."""
+        scale = self._search(x, importance).reshape(len(x), -1)
+        most = np.float32((2 << self.factor_bits) - 1)
+        d = round_to_half(scale.max(axis=1, keepdims=True) / (most * np.float32(self.unit)))
+        factors = np.rint((scale * reciprocal(d * np.float32(self.unit)) - 1) / 2)
+        factors = np.clip(factors, 0, (1 << self.factor_bits) - 1)
+        scale = d * np.float32(self.unit) * (2 * factors + 1)
+        out[:] = 0
+        self.write_scales(d, factors.astype(np.uint8), out)
+        wanted = x.reshape(len(x), -1, self.run) * reciprocal(scale)[..., None]
+        index, bits, _ = self.nearest(wanted.reshape(x.shape), importance)
+        self.write_points(index, bits, out)
+
+    def _search(self, x: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+        """Scales f32 [n * 256 / run] >= 0, by least squares for the codes of each trial."""
+        runs = x.reshape(-1, self.run)
+        w = np.float32(1) if weights is None else weights.reshape(runs.shape)
+        largest = np.abs(runs).max(axis=1)
+        scale, best = np.zeros_like(largest), np.zeros_like(largest)
+        most = np.float32(self.limits[1])
+        alike = most / max(self.values.min(), 1)  # all magnitudes the least, where they are equal
+        for trial in (*_TRIALS, alike) if self.values.min() > 0 else _TRIALS:
+            inverse = reciprocal(largest * trial / most)
+            *_, codes = self.nearest((runs * inverse[:, None]).reshape(x.shape), weights)
+            codes = codes.reshape(runs.shape)
+            product = (codes * runs * w).sum(axis=1)
+            s = product * reciprocal((codes * codes * w).sum(axis=1))
+            better = s * product > best
+            scale, best = np.where(better, s, scale), np.where(better, s * product, best)
+        return scale
+
+    def nearest(
+        self, wanted: np.ndarray, weights: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Indices u16 [n, groups], bits u8 [n, 256] and the codes f32 [n, 256] of the nearest
+        points to f32 [n, 256]."""
+        negative = self.signs(wanted)
+        sign = np.float32(1) - 2 * negative
+        index, _ = _nearest(self.points, wanted * sign, weights)
+        codes = self.points[index].reshape(wanted.shape) * sign
+        return index.reshape(len(wanted), -1), negative.astype(np.uint8), codes
+
+    def signs(self, wanted: np.ndarray) -> np.ndarray:
+        """Bool [n, 256], true where a code is negative."""
+        return np.signbit(wanted)
+
+    def put(self, codes: np.ndarray, out: np.ndarray) -> None:
+        """Groups of codes that are no point become the nearest one."""
+        wanted = codes.astype(np.float32) + np.float32(self.limits[0])
+        index, bits, _ = self.nearest(wanted, None)
+        self.write_points(index, bits, out)
+
+
+def _nearest(
+    points: np.ndarray, wanted: np.ndarray, weights: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Index u16 and weighted squared distance (less what all points share) f32, [groups] both."""
+    groups, squares = wanted.reshape(-1, points.shape[1]), np.square(points).T
+    index, least = np.empty(len(groups), np.uint16), np.empty(len(groups), np.float32)
+    fixed, step = squares.sum(axis=0), max(1, _DISTANCES // len(points))
+    for i in range(0, len(groups), step):
+        part = groups[i : i + step]
+        if weights is not None:
+            w = weights.reshape(groups.shape)[i : i + step]
+            part, fixed = w * part, w @ squares
+        loss = part @ (-2 * points.T)
+        loss += fixed
+        index[i : i + step] = found = loss.argmin(axis=1)
+        least[i : i + step] = np.take_along_axis(loss, found[:, None], 1)[:, 0]
+    return index, least
+
+
+class EvenSigns(GridFormat):
+    """Seven signs are stored for a group of 8, in 7 bits."""
+
+    def signs(self, wanted: np.ndarray) -> np.ndarray:
+        groups = wanted.reshape(-1, 8)
+        negative = np.signbit(groups)
+        odd = np.flatnonzero(negative.sum(axis=1) & 1)
+        negative[odd, np.abs(groups[odd]).argmin(axis=1)] ^= True
+        return negative.reshape(wanted.shape)
+
+    def expanded(self, ops: ArrayOps, index: Array) -> Array:
+        """[..., groups] in 0..127 -> the signs of each of their values [..., 8 * groups]."""
+        found = ops.take(SIGNS.view(np.int8), ops.convert(index, np.int32))
+        return spread(ops, found, tuple(range(8)), 1)
+
+
+def seven(bits: np.ndarray) -> np.ndarray:
+    """u8 [n, 256] -> the first seven of each 8 as numbers u32 [n, 32]."""
+    weights = np.uint32(1) << np.arange(7, dtype=np.uint32)
+    found: np.ndarray = (bits.reshape(len(bits), 32, 8)[..., :7] * weights).sum(axis=-1)
+    return found.astype(np.uint32)
+
+
+class Words(EvenSigns):
+    """The signs of four groups of 8 and a factor in a number of 32 bits."""
+
+    def of_words(self, ops: ArrayOps, x: Array) -> tuple[Array, Array]:
+        """Signs [..., 256] and factors i8 of the bytes of 8 numbers."""
+        found = numbers(ops, x, 4, np.int32)
+        signs = self.expanded(ops, spread(ops, found, (0, 7, 14, 21), 7))
+        return signs, ops.convert(spread(ops, found, (28,), 4), np.int8)
+
+    def put_words(self, bits: np.ndarray, kept: np.ndarray) -> np.ndarray:
+        """The bytes u8 [n, 8, 4] of the numbers with these signs, and the factors of `kept`."""
+        each = seven(bits).reshape(-1, 8, 4) << (7 * np.arange(4, dtype=np.uint32))
+        factor = kept[..., 3:].astype(np.uint32) >> 4 << 28
+        word = each.sum(axis=-1, keepdims=True, dtype=np.uint32) | factor
+        return np.ascontiguousarray(word.astype("<u4")).view(np.uint8)
+
+
+_IQ2 = np.array([8, 25, 43], np.int8)
+
+
+class IQ2_XXS(Words):
+    name = "iq2_xxs"
+    description = "ggml IQ2_XXS: points of 8 values out of 256, a 4-bit scale per 32"
+    grid, values, unit, bytes, run = "iq2_xxs", _IQ2, 0.125, 66, 32
+
+    def read(self, ops: ArrayOps, blocks: Array) -> tuple[Array, Array, Array, Array]:
+        lead = ops.shape(blocks)[:-1]
+        pairs = ops.reshape(cut(ops, blocks, 2, 66), (*lead, 8, 8))
+        index = ops.reshape(cut(ops, pairs, 0, 4), (*lead, 32))
+        signs, factors = self.of_words(ops, ops.reshape(cut(ops, pairs, 4, 8), (*lead, 32)))
+        index = mask(ops, ops.convert(index, np.int16), 0xFF)
+        return index, signs, factors, half(ops, cut(ops, blocks, 0, 2))
+
+    def write_points(self, index: np.ndarray, bits: np.ndarray, out: np.ndarray) -> None:
+        pairs = out[:, 2:].reshape(-1, 8, 8)
+        made = np.concatenate([index.reshape(-1, 8, 4), self.put_words(bits, pairs[..., 4:])], -1)
+        out[:, 2:] = made.astype(np.uint8).reshape(len(out), -1)
+
+    def write_scales(self, d: np.ndarray, factors: np.ndarray, out: np.ndarray) -> None:
+        out[:, :2], out[:, 9::8] = half_bytes(d), factors << 4
+
+
+class IQ3_XXS(Words):
+    name = "iq3_xxs"
+    description = "ggml IQ3_XXS: points of 4 values out of 256, a 4-bit scale per 32"
+    values = np.array([4, 12, 20, 28, 36, 44, 52, 62], np.int8)
+    grid, unit, bytes, run = "iq3_xxs", 0.25, 98, 32
+
+    def read(self, ops: ArrayOps, blocks: Array) -> tuple[Array, Array, Array, Array]:
+        signs, factors = self.of_words(ops, cut(ops, blocks, 66, 98))
+        index = mask(ops, ops.convert(cut(ops, blocks, 2, 66), np.int16), 0xFF)
+        return index, signs, factors, half(ops, cut(ops, blocks, 0, 2))
+
+    def write_points(self, index: np.ndarray, bits: np.ndarray, out: np.ndarray) -> None:
+        out[:, 2:66] = index
+        out[:, 66:] = self.put_words(bits, out[:, 66:].reshape(-1, 8, 4)).reshape(len(out), -1)
+
+    def write_scales(self, d: np.ndarray, factors: np.ndarray, out: np.ndarray) -> None:
+        out[:, :2], out[:, 69::4] = half_bytes(d), factors << 4
+
+
+class IQ2_XS(EvenSigns):
+    name = "iq2_xs"
+    description = "ggml IQ2_XS: points of 8 values out of 512, a 4-bit scale per 16"
+    grid, values, unit, bytes, run = "iq2_xs", _IQ2, 0.125, 74, 16
+
+    def read(self, ops: ArrayOps, blocks: Array) -> tuple[Array, Array, Array, Array]:
+        found = numbers(ops, cut(ops, blocks, 2, 66), 2, np.int16)
+        signs = self.expanded(ops, spread(ops, found, (9,), 7))
+        factors = fields(ops, cut(ops, blocks, 66, 74), 1, 4)
+        return mask(ops, found, 511), signs, factors, half(ops, cut(ops, blocks, 0, 2))
+
+    def write_points(self, index: np.ndarray, bits: np.ndarray, out: np.ndarray) -> None:
+        out[:, 2:66] = (index | seven(bits) << 9).astype("<u2").view(np.uint8)
+
+    def write_scales(self, d: np.ndarray, factors: np.ndarray, out: np.ndarray) -> None:
+        out[:, :2], out[:, 66:] = half_bytes(d), factors[:, ::2] | factors[:, 1::2] << 4
+
+
+class IQ2_S(GridFormat):
+    name = "iq2_s"
+    description = "ggml IQ2_S: points of 8 values out of 1024, a 4-bit scale per 16"
+    grid, values, unit, bytes, run = "iq2_s", _IQ2, 0.125, 82, 16
+    high_bits, signs_at = 2, 34  # of an index beyond 8 bits; where signs begin
+
+    def read(self, ops: ArrayOps, blocks: Array) -> tuple[Array, Array, Array, Array]:
+        first, signs = self._places()
+        high = spread(ops, cut(ops, blocks, *first), tuple(range(0, 8, self.high_bits)), 2)
+        high = mask(ops, high, (1 << self.high_bits) - 1)
+        index = joined(ops, cut(ops, blocks, 2, 2 + 256 // self.size), high)
+        bits = fields(ops, cut(ops, blocks, signs, signs + 32), 1, 1)
+        factors = fields(ops, cut(ops, blocks, self.bytes - 128 // self.run, self.bytes), 1, 4)
+        return index, bits, factors, half(ops, cut(ops, blocks, 0, 2))
+
+    def _places(self) -> tuple[tuple[int, int], int]:
+        """Of the indices' high bits, and where signs begin: one follows the other."""
+        high = self.signs_at + 32 if self.signs_at == 34 else 66
+        return (high, high + 8), self.signs_at
+
+    def write_points(self, index: np.ndarray, bits: np.ndarray, out: np.ndarray) -> None:
+        (high, end), signs = self._places()
+        shifts = np.arange(0, 8, self.high_bits, dtype=np.uint16)
+        top = (index >> 8).reshape(len(out), 8, -1) << shifts
+        out[:, 2 : 2 + 256 // self.size] = index & 255
+        out[:, high:end] = top.sum(axis=-1)
+        out[:, signs : signs + 32] = np.packbits(bits, axis=1, bitorder="little")
+
+    def write_scales(self, d: np.ndarray, factors: np.ndarray, out: np.ndarray) -> None:
+        out[:, :2] = half_bytes(d)
+        out[:, -128 // self.run :] = factors[:, ::2] | factors[:, 1::2] << 4
+
+
+class IQ3_S(IQ2_S):
+    name = "iq3_s"
+    description = "ggml IQ3_S: points of 4 values out of 512, a 4-bit scale per 32"
+    values = np.arange(1, 16, 2, dtype=np.int8)
+    grid, unit, bytes, run = "iq3_s", 1.0, 110, 32
+    high_bits, signs_at = 1, 74
