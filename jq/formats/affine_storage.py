@@ -33,9 +33,8 @@ class StoredIntegers(Format):
         return self.bits
 
     def stored_bits(self, enc: Encoding) -> int:
-        """Bits of a stored code: with the option `packing` = `none`, and where codes do not fill a
-        byte evenly, those of `code_type`."""
-        packed = enc.option("packing", "bits") == "bits" and 8 % self.bits == 0
+        """Bits of a stored code: with the option `packing` = `none` those of `code_type`."""
+        packed = enc.option("packing", "bits") == "bits" and self.bits < 8
         return self.bits if packed else self.code_type.itemsize * 8
 
     def storage(self, enc: Encoding) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:

@@ -8,6 +8,11 @@ class Int2(Affine):
     description = "2-bit integers, four per byte"
 
 
+class Int3(Affine):
+    name, bits = "int3", 3
+    description = "3-bit integers, eight in three bytes"
+
+
 class Int4(Affine):
     name, bits = "int4", 4
     description = "4-bit integers, two per byte"

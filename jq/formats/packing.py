@@ -1,7 +1,7 @@
-"""Fields of 2, 4 or 6 bits, packed into int8 bytes along the last axis, lowest bits first.
+"""Fields of 2, 3, 4 or 6 bits, packed into int8 bytes along the last axis, lowest bits first.
 
-Every row of the last axis is filled to whole bytes (6-bit fields: to whole groups of four
-fields in three bytes), so a slice along leading axes is the same slice of the bytes.
+Every row of the last axis is filled to whole bytes (3-bit and 6-bit fields: to whole groups of
+eight or four fields in three bytes), so a slice along leading axes is the same slice of the bytes.
 A scalar is packed as one row of one field. Fields of 8 bits and more are stored as they are.
 """
 
@@ -16,7 +16,7 @@ from jq.formats.blocks import crop, full
 
 def _group(bits: int) -> tuple[int, int]:
     """Fields and bytes that are packed together."""
-    return (4, 3) if bits == 6 else (8 // bits, 1)
+    return (24 // bits, 3) if bits in (3, 6) else (8 // bits, 1)
 
 
 def packed_shape(shape: tuple[int, ...], bits: int) -> tuple[int, ...]:
@@ -24,7 +24,7 @@ def packed_shape(shape: tuple[int, ...], bits: int) -> tuple[int, ...]:
 
     Args:
         shape: of the fields, which are packed along the last axis; a scalar is a row of one field.
-        bits: of a field, 1, 2, 4 or 6; one of 8 or more is stored as it is.
+        bits: of a field, 1, 2, 3, 4 or 6; one of 8 or more is stored as it is.
     """
     if bits >= 8:
         return shape
@@ -55,8 +55,10 @@ def pack(fields: np.ndarray, bits: int, fill: int = 0) -> np.ndarray:
         for i in range(2, per):
             out |= words >> np.uint8((8 - bits) * i)
         return out.astype(np.uint8).view(np.int8)
-    a, b, c, d = (fields[..., i::per] for i in range(per))
-    out = np.stack([a | b << 6, b >> 2 | c << 4, c >> 4 | d << 2], axis=-1)
+    word = np.zeros((*fields.shape[:-1], fields.shape[-1] // per), np.uint32)
+    for i in range(per):
+        word |= fields[..., i::per].astype(np.uint32) << np.uint32(bits * i)
+    out = np.stack([word >> np.uint32(8 * i) for i in range(3)], axis=-1).astype(np.uint8)
     return out.reshape(*fields.shape[:-1], -1).view(np.int8)
 
 

@@ -40,7 +40,7 @@ Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 # The element types of operands that are multiplied, as `[hardware]` names them.
 MULTIPLIED = (
-    *("int2", "int4", "int8", "int16", "int32", "uint2", "uint4", "uint8"),
+    *("int2", "int3", "int4", "int8", "int16", "int32", "uint2", "uint4", "uint8"),
     *("float8_e4m3fn", "float8_e5m2", "float16", "bfloat16", "float32", "float64"),
 )
 

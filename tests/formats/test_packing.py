@@ -10,7 +10,7 @@ from jq.formats.packing import pack, packed_shape, unpack
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (4,), (5,), (1, 1), (64, 33), (7, 257), (2, 3, 6)])
-@pytest.mark.parametrize("bits", [2, 4, 6, 8])
+@pytest.mark.parametrize("bits", [2, 3, 4, 6, 8])
 def test_round_trip(bits: int, shape: tuple[int, ...]) -> None:
     fields = np.random.default_rng(0).integers(0, 2 ** min(bits, 7), shape).astype(np.int8)
     packed = pack(fields, bits)
@@ -26,9 +26,12 @@ def test_lowest_bits_first() -> None:
     word = sum(int(v) << (6 * i) for i, v in enumerate([63, 1, 2, 33]))
     six = pack(np.array([63, 1, 2, 33], np.int8), 6).view(np.uint8)
     assert int.from_bytes(six.tobytes(), "little") == word
+    word = sum(v << (3 * i) for i, v in enumerate([7, 0, 1, 6, 5, 2, 4, 3]))
+    three = pack(np.array([7, 0, 1, 6, 5, 2, 4, 3], np.int8), 3).view(np.uint8)
+    assert int.from_bytes(three.tobytes(), "little") == word
 
 
-@pytest.mark.parametrize("bits", [2, 4, 6])
+@pytest.mark.parametrize("bits", [2, 3, 4, 6])
 def test_rows_are_whole_bytes(bits: int) -> None:
     fields = np.random.default_rng(0).integers(0, 2**bits, (3, 5, 7)).astype(np.int8)
     packed = pack(fields, bits)

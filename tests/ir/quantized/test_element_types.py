@@ -209,7 +209,8 @@ def test_element_types_hold_what_is_stored(name: str) -> None:
 
 
 def test_which_formats_have_element_types() -> None:
-    """All of less than a byte and all floats, but for 6 bits, ggml blocks, and places of 2 bits."""
+    """All of less than a byte and all floats, but for 3 and 6 bits, ggml blocks, and places of 2
+    bits."""
     typed = {
         name
         for name, fmt in Format.registry.items()
