@@ -56,6 +56,8 @@ class StoredIntegers(Format):
 
     def decode_elements(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
         typed = self.element_types(enc)
+        if not typed:
+            return self.decode(ops, parts, enc)
         plain = {k: ops.convert(v, np.int8) if k in typed else v for k, v in parts.items()}
         return self.decode(ops, plain, unpacked(enc))
 
