@@ -110,7 +110,7 @@ class GridFormat(GgmlFormat):
         return self.values.astype(np.float32)[grid(self.grid)]
 
     def write(self, x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
-        """Of some scales for each run, the one whose nearest points lose least."""
+        """Tries some scales for each run: the one whose nearest points lose least."""
         scale = self._search(x, importance).reshape(len(x), -1)
         most = np.float32((2 << self.factor_bits) - 1)
         d = round_to_half(scale.max(axis=1, keepdims=True) / (most * np.float32(self.unit)))
