@@ -300,7 +300,7 @@ class IQ2_S(GridFormat):
         return index, bits, factors, half(ops, cut(ops, blocks, 0, 2))
 
     def _places(self) -> tuple[tuple[int, int], int]:
-        """Of the indices' high bits, and where signs begin: one follows the other."""
+        """The bytes of high bits of indices, from and to, and where signs begin."""
         high = self.signs_at + 32 if self.signs_at == 34 else 66
         return (high, high + 8), self.signs_at
 
