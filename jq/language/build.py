@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from jq.base.errors import JqError, UserError
-from jq.base.system.child import python_command
+from jq.base.system.child import death, python_command
 from jq.base.system.folders import make_private
 from jq.language.store import Options, Shape, Store, as_json, content_key
 from jq.target.rules import Rule
@@ -29,7 +29,7 @@ _SETTINGS = {
 # token of a prompt and otherwise waits for memory, and keys and values, which have few columns.
 _TWO_DIGITS = {"activations.format": "int16", "activations.options.divisor": "absmax/63"}
 _FINE = ("head/*", "layers/*/attention/key/*", "layers/*/attention/value/*")
-_USER = 2
+_USER, _OURS = 2, 3  # exit codes: the last line is a message for people
 
 
 def build(model: Path, options: Options, shape: Shape, store: Store) -> None:
@@ -48,8 +48,19 @@ def build(model: Path, options: Options, shape: Shape, store: Store) -> None:
     command = python_command("jq.language.build", json.dumps(given))
     done = subprocess.run(command, capture_output=True, encoding="utf-8")
     if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"]
-        raise (UserError if done.returncode == _USER else JqError)(lines[-1])
+        raise _failure(done.returncode, done.stderr)
+
+
+def _failure(code: int, log: str) -> JqError:
+    """The failure of the other process, of which it has said the last line itself unless it died."""
+    who = "the process that compiles a program of the language model"
+    if code < 0:
+        how, hint = death(code)
+        return JqError(f"{who} {how}", hint=hint)
+    lines = log.strip().splitlines()
+    if code in (_USER, _OURS) and lines:
+        return (UserError if code == _USER else JqError)(lines[-1])
+    return JqError(f"{who} failed{f': {lines[-1]}' if lines else f' (exit code {code})'}")
 
 
 def own_settings(options: Options) -> tuple[dict[str, Any], list[Rule]]:
@@ -162,7 +173,7 @@ def main(text: str) -> NoReturn:
             Shape(**given["shape"]),
             Store(Path(given["folder"]), given["sealed"]),
         )
-    except UserError as error:
-        print(error, file=sys.stderr)
-        sys.exit(_USER)
+    except JqError as error:
+        print(" ".join(str(error).split()), file=sys.stderr)
+        sys.exit(_USER if isinstance(error, UserError) else _OURS)
     sys.exit(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 
 import gguf
@@ -12,7 +13,7 @@ import pytest
 import tokenizers
 
 import jq
-from jq.base.errors import UserError
+from jq.base.errors import JqError, UserError
 from jq.base.progress import Stages
 from jq.driver.job import prepare_job
 from jq.driver.request import Request
@@ -22,7 +23,7 @@ from jq.language.decoder import load_decoder
 from jq.language.decoder.network import empty, step
 from jq.language.decoder.program import decoder_model
 from jq.language.pieces import cheapest
-from jq.language.store import Options
+from jq.language.store import Options, Shape, Store
 from tests.support.checkpoints import write_checkpoint
 from tests.support.decoders import weights, write_folder, write_gguf
 
@@ -47,6 +48,27 @@ def cheap_programs():
         patch.setattr("jq.language.session.LONG_COST", 2.5)
         patch.setattr("jq.language.session.build", write)
         yield
+
+
+@pytest.mark.parametrize(
+    ("ends", "message"),
+    [
+        ("os.kill(os.getpid(), 11)", "died of SIGSEGV; run it once more; if it dies again"),
+        ("os.kill(os.getpid(), 9)", "died of SIGKILL; the system ends so what takes too much"),
+        ("os.kill(os.getpid(), 40)", "died of signal 40; run it once more"),
+        ("sys.exit(2)", "I0000 a line of a log"),  # as ours are that `main` prints
+        ("sys.exit(1)", "failed: I0000 a line of a log"),
+    ],
+)
+def test_a_child_that_dies_is_told_so(tmp_path, monkeypatch, ends, message):
+    """Not by the last line of its log."""
+    code = f"import os, sys; print('I0000 a line of a log', file=sys.stderr, flush=True); {ends}"
+    command = [sys.executable, "-c", code]
+    monkeypatch.setattr("jq.language.build.python_command", lambda *_: command)
+    with pytest.raises(JqError) as caught:
+        build(tmp_path, Options(), Shape(1, 32), Store(tmp_path))
+    assert message in str(caught.value)
+    assert ("I0000" in str(caught.value)) == ("exit" in ends)
 
 
 @pytest.fixture(scope="module")

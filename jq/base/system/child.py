@@ -7,15 +7,31 @@ first, then what is installed, then the folder that holds this package, and noth
 
 import importlib
 import json
+import signal
 import sys
 from pathlib import Path
 
+_AGAIN = "run it once more; if it dies again, please report it: jaxq, or a compiler, has a defect"
+_HINTS = {
+    "SIGKILL": "the system ends so what takes too much memory: free some, or do with a smaller model",
+    "SIGTERM": "somebody has ended it: run it again",
+    "SIGINT": "somebody has interrupted it: run it again",
+    "SIGXCPU": "it has used up the processor time that it may take (`ulimit -t`)",
+    "SIGXFSZ": "it has written a larger file than it may (`ulimit -f`)",
+    "SIGBUS": "there may be no room left for its files (/tmp, /dev/shm), or the memory is broken",
+}
 _INSTALLED = ("site-packages", "dist-packages")
 
 
 def python_command(module: str, *arguments: str) -> list[str]:
     """The command of a process that calls `main(*arguments)` of a module of ours."""
     return [sys.executable, "-I", __file__, json.dumps(_folders()), module, *arguments]
+
+
+def death(code: int) -> tuple[str, str]:
+    """How a process with this negative return code has died, and what to do."""
+    name = next((s.name for s in signal.Signals if s == -code), f"signal {-code}")
+    return f"died of {name}", _HINTS.get(name, _AGAIN)
 
 
 def _folders() -> list[str]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from jq.base.errors import JqError, UserError
 from jq.base.progress import Progress, silent
-from jq.base.system.child import python_command
+from jq.base.system.child import death, python_command
 from jq.base.system.files import temporary_folder
 from jq.reporting.benchmark.worker import write_arrays
 
@@ -137,7 +137,10 @@ class Session:
         code = self._process.wait()
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
-        return JqError(f"the measured process ended ({code}): {lines[-1] if lines else ''}")
+        if code < 0:
+            how, hint = death(code)
+            return JqError(f"the measured process {how}", hint=hint)
+        return JqError(f"the measured process failed: {lines[-1] if lines else code}")
 
 
 def measure(

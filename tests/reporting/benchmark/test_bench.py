@@ -103,7 +103,7 @@ def test_failures_are_one_line(job: Job, tmp_path: Path) -> None:
         bench([Job(job.module, None, [])])
     foreign = tmp_path / "foreign.vmfb"
     foreign.write_bytes(b"nothing of ours")
-    with pytest.raises(JqError, match="measured process ended"):
+    with pytest.raises(JqError, match="measured process failed"):
         bench([Job(foreign, None, [])])
     with pytest.raises(UserError, match="threads"):
         bench([job], threads=0)
