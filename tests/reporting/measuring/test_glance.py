@@ -110,6 +110,7 @@ def test_a_wrong_reference_is_said(
         outputs, inside = function(*given)
         return [[0.9 * np.asarray(y) for y in call] for call in outputs], inside
 
+    assert not at_a_glance(compiled).ruling  # what is quantized is no judge
     floating = jq.compile(compiled.source, "float")
     assert not at_a_glance(floating).ruling
     monkeypatch.setattr(glance, "call_apart", wrong)
