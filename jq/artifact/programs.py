@@ -22,9 +22,15 @@ MODULE, DUMP = "model.vmfb", "program.mlir"
 _NUMBERED = re.compile(r"model\.\d+\.vmfb|program\.\d+\.mlir")
 
 _TILES = re.compile(r"llvm\.x86\.t(?:ile|dp)")
-_PERMISSION = (
-    "needs matrix tiles (AMX), which a process has to ask Linux for: `jaxq` does; IREE's own tools"
-    " do not, and end without a message: for them compile with --target avx512_vnni"
+_ASKS = "movl $$0x1023"  # what `jq.kernels.machine.amx` asks Linux for tiles with
+_TILED = "uses matrix tiles (AMX), which a process has to ask Linux for (arch_prctl): "
+_ITSELF = (
+    "it does so itself, also under IREE's own tools; where a sandbox forbids that, compile with"
+    " --target avx512_vnni"
+)
+_NOT_ITSELF = (
+    "`jaxq` does, IREE's own tools end without a message: compile it again for them, with this"
+    " version of jaxq"
 )
 
 
@@ -54,13 +60,19 @@ class TargetProgram:
         """Its kernels use matrix tiles, which belong to a process that has asked for them."""
         return _TILES.search(self.dump) is not None
 
-    def requirements(self) -> tuple[str, ...]:
-        """Requirements of running it without `jaxq`, in sentences without their full stop."""
+    def requirements(self, alone: bool = True) -> tuple[str, ...]:
+        """Requirements of running it without `jaxq`, in sentences without their full stop; `alone`:
+        the artifact has no program for another processor."""
         needs = self.needs
         like = needs.name if needs.name not in ("", "generic") else ""
         where = f"{needs.architecture} processors" + (f" with all that {like} has" if like else "")
-        found = [f"runs on {where}"] if needs.architecture else []
-        return (*found, *([_PERMISSION] if self.on_tiles else []))
+        poorer = (
+            alone and needs.architecture == "x86_64" and needs.features and self.kernels in ISAS
+        )
+        hint = "; for any x86-64, compile with --target llvm-cpu-portable" if poorer else ""
+        found = [f"runs on {where}{hint}"] if needs.architecture else []
+        asks = _ITSELF if _ASKS in self.dump else _NOT_ITSELF
+        return (*found, *([_TILED + asks] if self.on_tiles else []))
 
     @property
     def size(self) -> int:

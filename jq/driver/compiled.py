@@ -181,7 +181,7 @@ class CompiledModel:
             (s.label, sum(p.size for p in self.programs if p.variant == i))
             for i, s in enumerate(self.manifest.sizes)
         )
-        needed = program.requirements()
+        needed = program.requirements(alone=len(programs) == 1)
         return replace(found, programs=programs, sizes=sizes, requirements=needed)
 
     def _sizes(self) -> tuple[int, int]:

@@ -24,6 +24,7 @@ class Arithmetic:
     def __init__(self, entry: ir.Block) -> None:
         self._entry = entry
         self._constants: dict[tuple[str, str], ir.Value] = {}
+        self._assembly: set[str] = set()
 
     # Constants: one op for each type and value, at the start of the body
 
@@ -206,6 +207,13 @@ class Arithmetic:
     def intrinsic(self, name: str, result: ir.Type, args: Values) -> ir.Value:
         """A call of an LLVM intrinsic; the target must have it (the compiler aborts otherwise)."""
         return llvm.CallIntrinsicOp(result, name, list(args), [], []).results[0]
+
+    def at_start(self, assembly: str, clobbers: str) -> None:
+        """Assembly that the body begins with, once, whoever needs it."""
+        if assembly not in self._assembly:
+            self._assembly.add(assembly)
+            with ir.InsertionPoint.at_block_begin(self._entry):
+                llvm.inline_asm(None, [], assembly, clobbers, has_side_effects=True)
 
     def touch(self, a: ir.Value) -> None:
         """Keeps a load of one lane that nothing uses: its cache line is on its way from here on."""

@@ -1,7 +1,9 @@
 """Matrix tiles (x86 AMX): registers of 16 rows x 64 bytes, and the product of two of them.
 
 A tile is loaded from 1 KiB of packed memory, rows after rows: LLVM turns a load of 256 words that
-feeds a tile into one `tileloadd`. A process must have asked for them (`processor.permit_tiles`).
+feeds a tile into one `tileloadd`. A process must have asked Linux for them: `jaxq` does before it
+loads a program (`processor.permit_tiles`), and a kernel does before its first tile, since IREE's own
+tools do not.
 """
 
 import math
@@ -13,6 +15,24 @@ from jq.base.errors import InternalError
 from jq.kernels.emit.builder import Builder
 from jq.kernels.emit.values import Index, high, vec
 from jq.kernels.machine.tile_cut import ROWS, WORDS
+
+
+# arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) at a kernel's first call in a process, which
+# the byte remembers: a call of the system takes longer than a small workgroup may.
+_REQUEST = """
+cmpb $$0, 1f(%rip)
+jne 2f
+movl $$158, %eax
+movl $$0x1023, %edi
+movl $$18, %esi
+syscall
+movb $$1, 1f(%rip)
+2:
+.pushsection .data
+1: .byte 0
+.popsection
+"""
+_CLOBBERS = ",".join(f"~{{{r}}}" for r in ("rax", "rcx", "rdi", "rsi", "r11", "memory", "flags"))
 
 
 def _i16(b: Builder, value: int) -> ir.Value:
@@ -28,7 +48,8 @@ def _tile() -> ir.Type:
 
 
 def zero(b: Builder) -> ir.Value:
-    """A tile of zeros."""
+    """A tile of zeros, as which every sum of products begins."""
+    b.at_start(_REQUEST, _CLOBBERS)
     return b.intrinsic("llvm.x86.tilezero.internal", _tile(), _shape(b))
 
 
