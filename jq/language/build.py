@@ -52,7 +52,7 @@ def build(model: Path, options: Options, shape: Shape, store: Store) -> None:
 
 
 def _failure(code: int, log: str) -> JqError:
-    """The failure of the other process, of which it has said the last line itself unless it died."""
+    """The failure of the other process, of whose output the last line is ours unless it died."""
     who = "the process that compiles a program of the language model"
     if code < 0:
         how, hint = death(code)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 _AGAIN = "run it once more; if it dies again, please report it: jaxq, or a compiler, has a defect"
 _HINTS = {
-    "SIGKILL": "the system ends so what takes too much memory: free some, or do with a smaller model",
+    "SIGKILL": "the system ends so what takes too much memory: free some, or take a smaller model",
     "SIGTERM": "somebody has ended it: run it again",
     "SIGINT": "somebody has interrupted it: run it again",
     "SIGXCPU": "it has used up the processor time that it may take (`ulimit -t`)",

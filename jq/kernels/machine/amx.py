@@ -2,8 +2,8 @@
 
 A tile is loaded from 1 KiB of packed memory, rows after rows: LLVM turns a load of 256 words that
 feeds a tile into one `tileloadd`. A process must have asked Linux for them: `jaxq` does before it
-loads a program (`processor.permit_tiles`), and a kernel does before its first tile, since IREE's own
-tools do not.
+loads a program (`processor.permit_tiles`), and a kernel does before its first tile, since IREE's
+own tools do not.
 """
 
 import math
@@ -15,7 +15,6 @@ from jq.base.errors import InternalError
 from jq.kernels.emit.builder import Builder
 from jq.kernels.emit.values import Index, high, vec
 from jq.kernels.machine.tile_cut import ROWS, WORDS
-
 
 # arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) at a kernel's first call in a process, which
 # the byte remembers: a call of the system takes longer than a small workgroup may.
