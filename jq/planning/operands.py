@@ -102,6 +102,23 @@ def blocks_behind(value: ir.Value) -> Steps[Encoding | None]:
     return inner.with_shape(shape, tuple(block))
 
 
+@deep
+def made_of(program: Program, value: ir.Value) -> Steps[frozenset[str] | None]:
+    """The weights that a value is computed from, if from nothing but them and constants."""
+    name, marker, owner = program.weight_name(value), match(value, DEQUANTIZE), maker(value)
+    if name is not None or (marker is not None and is_stored(program, marker)):
+        return frozenset({name or (marker.tensor if marker else "")})
+    if owner is None or len(owner.operation.regions):
+        return None
+    found: frozenset[str] = frozenset()
+    for operand in owner.operation.operands:
+        inner = yield program, operand
+        if inner is None:
+            return None
+        found |= inner
+    return found
+
+
 def scaled_operand(program: Program, op: Op) -> ir.Value | None:
     """The operand of a multiply or divide that a constant of fewer numbers scales."""
     if op.operation.name not in ("stablehlo.multiply", "stablehlo.divide"):

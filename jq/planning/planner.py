@@ -12,12 +12,13 @@ from jq.ir.build import SCOPE, string_attr
 from jq.ir.ops.base import Contraction
 from jq.ir.ops.lookup import contraction_names
 from jq.ir.types import number_kind
+from jq.ir.values import kind_of
 from jq.planning.calibration.ranges import Ranges
 from jq.planning.decisions import Declined, OpPlan, QuantPlan, TensorPlan
 from jq.planning.edges import plan_edges
 from jq.planning.encodings import code_bits, run_of, stored_plan, summed_terms
 from jq.planning.limits import OpShape, refusal
-from jq.planning.operands import WeightUse, contractions, find_weight, op_name
+from jq.planning.operands import WeightUse, contractions, find_weight, made_of, op_name
 from jq.planning.overflow import LIMIT, largest_code, largest_sum, worst_case
 from jq.planning.review import agree_on_weights, doubts
 from jq.planning.tensors import TensorPlanner
@@ -159,7 +160,8 @@ class _Planner:
         }
         own = len(plans) == len(roles)
         if not weights and not own and settings.activation_products == FLOAT:
-            raise Declined(TWO_ACTIVATIONS if len(roles) > 1 else COMPUTED_TABLE, wanted=True)
+            reason = TWO_ACTIVATIONS if len(roles) > 1 else COMPUTED_TABLE
+            raise Declined(self._made_of_weights(op, rule) or reason, wanted=True)
         rest = [r for r in roles if r.index not in plans]
         if rest and settings.activations.format != FLOAT:
             run = run_of(rule, plans, weights)
@@ -175,6 +177,20 @@ class _Planner:
             kept = "; ".join(filter(None, reasons))
             raise Declined(kept or "activations stay float in this pipeline", wanted=True)
         return plans
+
+    def _made_of_weights(self, op: Op, rule: Contraction) -> str:
+        """Says that an operand is no activation, but computed from weights or constants."""
+        for role in rule.roles(op):
+            value = op.operands[role.index]
+            names = made_of(self.program, value)
+            if names is not None:
+                kind = kind_of(value.owner).removeprefix("stablehlo.")
+                source = f"the weights {', '.join(sorted(names))}" if names else "constants"
+                return (
+                    f"an operand is computed from {source} ({kind}) and has no codes of its own:"
+                    " it stays float (activation_products=float)"
+                )
+        return ""
 
     def _comes_quantized(self, op: Op, rule: Contraction) -> bool:
         """True if the model itself says how every operand is quantized: then that is kept."""

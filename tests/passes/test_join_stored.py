@@ -97,6 +97,48 @@ def short(p, x):
     return jnp.concatenate([x[:, :240], x[:, :240], x], 1) @ jnp.concatenate(list(p.values()), 1).T
 
 
+SLICES = {  # of a weight [64, 256], in either library
+    "rows": lambda w, np: np.concatenate([w, w[:2]]),
+    "strided rows": lambda w, np: np.concatenate([w[1:60:7], w]),
+    "slices of slices": lambda w, np: np.concatenate([w[8:][:32:2], w.T[:, 5:9].T]),
+    "stack": lambda w, np: np.stack([w[:32], w[32:]])[1],
+    "transposed": lambda w, np: np.concatenate([w.T[:, 3:20], w.T], 1).T,
+}
+
+
+@pytest.mark.parametrize("name", ["q4_k", "int4", "int8"])
+@pytest.mark.parametrize("cut", SLICES)
+def test_slices_of_a_weight_keep_its_codes(cut, name):
+    w = FORMATS[name]["a"]
+    model = jq.Model(lambda p, x: x @ SLICES[cut](p["w"], jnp).T, {"w": w}, (X,))
+    (op,) = jq.plan(model, pipeline="int8-dynamic").ops
+    assert op.decision == "integer" and f"{name} " in op.to_dict()["weights"]
+    program, (marker,) = joined(model.fn, {"w": w})
+    parts = {k: program.weights[program.weight_name(v)] for k, v in marker.parts.items()}
+    found = QuantizedTensor(marker.encoding, parts).decode()
+    want = SLICES[cut](w.decode(), np)
+    assert np.array_equal(found, want) or np.array_equal(found[1], want)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda p, x: jnp.concatenate([x, x[:, :9]], 1) @ jnp.concatenate([p, p[:, :9]], 1).T,
+        lambda p, x: x @ jnp.concatenate([p, p, p]).T,  # three times what is stored
+        lambda p, x: x @ jnp.sin(p).T,
+    ],
+    ids=["within a block", "too much", "computed"],
+)
+def test_what_weights_are_computed_into_is_told(fn):
+    """Not as a product of two activations."""
+    model = jq.Model(fn, FORMATS["q4_k"]["a"], (X,))
+    (op,) = jq.plan(model, pipeline="int8-dynamic").ops
+    assert op.decision == "float"
+    assert op.reason.startswith("an operand is computed from the weights params0 (")
+    both = jq.Model(lambda _, x: x @ x.T, {}, (X,))
+    assert "two activations" in jq.plan(both, pipeline="int8-dynamic").ops[0].reason
+
+
 @pytest.mark.parametrize("name", ["int4", "q4_k"])
 def test_results(name):
     params = FORMATS[name]

@@ -2,17 +2,20 @@
 
     concatenate (dequantize %a.blocks), (dequantize %b.blocks)  ->  dequantize %a+b.blocks
 
-Also after transposes, conversions and new leading axes (a stack) that are the same for all.
-Where the encodings are alike and no block is cut (`jq.formats.cuts`). A weight that is read by
-itself, too, is stored for that besides.
+Also after transposes, conversions and new leading axes (a stack) that are the same for all, and of
+slices of stored weights, which are stored besides where that is at most as much again. Where the
+encodings are alike and no block is cut (`jq.formats.cuts`). A weight that is read by itself, too,
+is stored for that besides.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from jq.formats import Encoding
+from jq.formats.cuts import cut_axes, cut_range
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import OPS
 from jq.ir.build import integer, integers, replace
@@ -23,6 +26,8 @@ from jq.ir.values import maker
 from jq.passes.qdq.hoist_quantize import erase_dead
 
 Order = tuple[int, ...]
+Cut = tuple[tuple[int, int, int], ...]  # start, end and stride of each axis
+GROWS = 2  # times the elements of its weights that a joined one may have
 
 
 def join_stored(program: Program) -> bool:
@@ -51,12 +56,16 @@ class _Source:
     arrays: dict[str, np.ndarray]
     dtype: Any
     moves: tuple[Order | np.dtype[Any], ...]
+    whole: int
 
 
 def _join(program: Program, op: Op) -> bool:
     found = [_source(program, v) for v in op.operands]
     sources = [s for s in found if s is not None]
     if len(sources) < max(len(found), 2):
+        return False
+    whole = {s.tensor: s.whole for s in sources}
+    if math.prod(shape_of(op.results[0])) > GROWS * sum(whole.values()):
         return False
     first, axis = sources[0], integer(op, "dimension")
     if any((s.moves, s.dtype) != (first.moves, first.dtype) for s in sources):
@@ -86,6 +95,7 @@ def _name(names: list[str]) -> str:
 def _source(program: Program, value: ir.Value) -> _Source | None:
     """None for a value that is computed."""
     moves: list[Order | np.dtype[Any]] = []
+    cuts: list[Cut] = []  # on the axes of the value
     ones = 0  # leading axes
     while (op := maker(value)) is not None:
         if marker := match(value, DEQUANTIZE):
@@ -93,21 +103,65 @@ def _source(program: Program, value: ir.Value) -> _Source | None:
             arrays = {k: program.weights[n] for k, n in names.items() if n is not None}
             if len(arrays) < len(names):
                 return None
-            lead, enc = (1,) * ones, marker.encoding
+            lead, enc, whole = (1,) * ones, marker.encoding, math.prod(marker.encoding.shape)
+            for bounds in reversed(cuts):
+                if (kept := _cut(enc, arrays, bounds)) is None:
+                    return None
+                enc, arrays = kept
             arrays = {k: a.reshape(lead + a.shape) for k, a in arrays.items()}
             enc = enc.with_shape(lead + enc.shape, lead + enc.block)
-            return _Source(marker.tensor, enc, arrays, dtype_of(value), tuple(moves))
+            return _Source(marker.tensor, enc, arrays, dtype_of(value), tuple(moves), whole)
         if op.operation.name == "stablehlo.transpose":
             order = integers(op, "permutation")
-            moves.insert(0, (*range(ones), *(ones + a for a in order)))
+            _put_first(moves, (*range(ones), *(ones + a for a in order)))
+            cuts = [tuple(c[order.index(a)] for a in range(len(order))) for c in cuts]
         elif op.operation.name == "stablehlo.convert":
             moves.insert(0, dtype_of(value))
         elif (count := _leading_ones(op)) is not None:
             ones += count
+            cuts = [c[count:] for c in cuts]
+        elif op.operation.name == "stablehlo.slice":
+            bounds = (integers(op, k) for k in ("start_indices", "limit_indices", "strides"))
+            cuts.append(tuple(zip(*bounds, strict=True)))
         else:
             return None
         value = op.operands[0]
     return None
+
+
+def _put_first(moves: list[Order | np.dtype[Any]], order: Order) -> None:
+    """Adds a transpose before the moves; with one after it, it is one or none."""
+    if moves and isinstance(moves[0], tuple):
+        order = tuple(order[a] for a in moves.pop(0))
+    if order != tuple(range(len(order))):
+        moves.insert(0, order)
+
+
+def _cut(
+    enc: Encoding, arrays: dict[str, np.ndarray], bounds: Cut
+) -> tuple[Encoding, dict[str, np.ndarray]] | None:
+    """A slice of a stored tensor; None where it cuts a block, or a byte of codes."""
+    for axis, (low, high, stride) in enumerate(bounds):
+        if (low, high, stride) == (0, enc.shape[axis], 1):
+            continue
+        if stride == 1:
+            ranges = cut_range(enc, axis, low, high)
+        else:
+            axes = cut_axes(enc, axis, 1)  # every index by itself
+            ranges = axes and {k: (a, low, high) for k, a in axes.items() if a is not None}
+        if ranges is None:
+            return None
+        arrays = {k: _sliced(a, ranges.get(k), stride) for k, a in arrays.items()}
+        size = -(-(high - low) // stride)
+        enc = enc.with_shape((*enc.shape[:axis], size, *enc.shape[axis + 1 :]), enc.block)
+    return enc, arrays
+
+
+def _sliced(array: np.ndarray, where: tuple[int, int, int] | None, stride: int) -> np.ndarray:
+    if where is None:
+        return array
+    axis, low, high = where
+    return array[(*[slice(None)] * axis, slice(low, high, stride))]
 
 
 def _leading_ones(op: Op) -> int | None:
