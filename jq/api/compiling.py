@@ -26,7 +26,7 @@ from jq.passes.order import LEVELS
 from jq.passes.pipeline.file import Rules, SettingsLike
 from jq.planning.calibration.ranges import Ranges
 from jq.reporting.measuring.evaluation import check_metrics
-from jq.reporting.measuring.floor import after_calibration, after_comparing
+from jq.reporting.measuring.floor import after_comparing, after_compiling
 from jq.reporting.measuring.measure import compare_artifact
 
 
@@ -44,6 +44,7 @@ def compile(
     iree_flags: Sequence[str] = (),
     allow_dynamic: bool = False,
     strict_encodings: bool = False,
+    measure: bool = True,
     progress: Progress | None = None,
 ) -> CompiledModel:
     """Compiles a model into a quantized program that IREE runs.
@@ -70,6 +71,8 @@ def compile(
         allow_dynamic: find ranges at run time where the pipeline asks for calibrated ones and there
             is no calibration data; an error otherwise.
         strict_encodings: refuse a model whose own codes cannot be kept; a warning otherwise.
+        measure: run the result on one call beside the float model, for the warning below; a model
+            of more than 200 million multiplications is run if it was calibrated.
         progress: called with the stage's name and the share done (or None); by default a bar in a
             terminal or a notebook, `jq.base.progress.silent` shows nothing.
 
@@ -78,8 +81,9 @@ def compile(
         CompilerError: IREE's compiler failed; the message says where its input is kept.
 
     Warns:
-        jq.base.errors.FarFromFloat: after calibration an output is below 15 dB of signal over noise
-            on the first call of the data; which op makes it, and what would help.
+        jq.base.errors.FarFromFloat: an output is below 15 dB of signal over noise on the first call
+            of the calibration data, or on the example inputs; which op makes it, and what would
+            help.
 
     Example:
         ```python
@@ -114,7 +118,7 @@ def compile(
     sizes = [at_size(job, other, job.ranges) for other in job.source.others]
     others = [(other, plan_job(other, stages)) for other in sizes]
     compiled = build(job, quant_plan, stages, emit, cache=cache, others=others)
-    if said := after_calibration(compiled, job.data):
+    if measure and (said := after_compiling(compiled, job.data)):
         warnings.warn(said, FarFromFloat, stacklevel=2)
     return compiled
 

@@ -5,12 +5,11 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
-from warnings import catch_warnings, simplefilter
 
 import typer
 from rich.console import Group
 
-from jq.base.errors import FarFromFloat, UserError
+from jq.base.errors import UserError
 from jq.base.tables import groups, size
 from jq.cli import completion, options
 from jq.cli.command import command
@@ -128,15 +127,14 @@ def compile_model(
     measuring = measure and not out.quiet
     if measuring:
         warm(1, ["jq.reporting.measuring.glance"])  # XLA's process imports what it needs meanwhile
-    with out.progress() as progress, catch_warnings():
-        if measuring:  # what is measured below says it
-            simplefilter("ignore", FarFromFloat)
+    with out.progress() as progress:
         compiled = api.compile(
             options.sized(model, sizes, values),
             **asked,
             emit=emit,
             cache=cache,
             iree_flags=iree_flags or (),
+            measure=measure and not measuring,  # what is measured below says it
             progress=progress,
         )
         progress("save", None)

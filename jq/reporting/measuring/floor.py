@@ -1,7 +1,7 @@
 """Warnings on outputs that are far from the float model's, with what makes it and what would help.
 
-After calibration the float model's outputs of the first call are known: the program that was
-compiled is run on it once.
+After calibration the float model's outputs of the first call are known, of others XLA computes
+them: the program that was compiled is run on that call once.
 """
 
 from collections.abc import Sequence
@@ -20,26 +20,59 @@ from jq.driver.comparison.result import Comparison
 from jq.driver.compiled import CompiledModel
 from jq.driver.stages import rewrite_job
 from jq.frontends.source import Data, Source
+from jq.ir import Program
+from jq.ir.ops.work import work_of
+from jq.ir.oracle.xla import XlaExecutable
+from jq.planning.decisions import QuantPlan
 from jq.reporting.measuring.evaluation import evaluation_of
 from jq.reporting.measuring.measure import plan_again
 from jq.reporting.report.suggest import warning
 
 FEW = 4  # calls by which the op is found
+WORK = 400_000_000  # operations of a call that XLA may take without optimizations: a second
+TRIPS = 1000  # of a loop, of which nobody knows how many there are
+LARGEST = 256 << 20  # bytes of weights, which are copied
 
 
-def after_calibration(compiled: CompiledModel, data: Sequence[Sequence[Any]] | None) -> str:
-    """On the first of the calls that a model was calibrated with; empty where there is nothing to
-    say, or nothing that runs here."""
-    plan = compiled.plan
-    if plan is None or not plan.reference or not data or choose(compiled.programs) is None:
+def after_compiling(compiled: CompiledModel, data: Sequence[Sequence[Any]] | None) -> str:
+    """On the first of the calls that a model was calibrated with, else on its example inputs; empty
+    where there is nothing to say, nothing that runs here, or no float model that runs quickly."""
+    plan, source = compiled.plan, compiled.source
+    if plan is None or choose(compiled.programs) is None or _is_float(plan):
         return ""
-    inputs, names = tuple(map(np.asarray, data[0])), [o.name for o in compiled.outputs]
+    names = [o.name for o in compiled.outputs]
     try:
+        if plan.reference and data:
+            inputs, reference = tuple(map(np.asarray, data[0])), plan.reference
+        else:
+            inputs = _example(source)
+            reference = () if inputs is None else _reference(source.program, inputs)
+        if inputs is None or not reference:
+            return ""
         outputs = compiled.call_flat(inputs)
-        found = compare_outputs([plan.reference], [outputs], names=names)
+        found = compare_outputs([reference], [outputs], names=names)
         return _told(found, compiled, [inputs])
     except JqError:  # what does not run says so when it is called
         return ""
+
+
+def _example(source: Source) -> tuple[np.ndarray, ...] | None:
+    """The example inputs of a model, flat; None where there are none."""
+    owner = source.model
+    calls = source.calls([owner.example_inputs]) if owner and owner.example_inputs else None
+    return tuple(calls[0]) if calls else None
+
+
+def _reference(program: Program, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+    """The outputs of the float model, op by op; none of a model that takes long, or fails."""
+    loops = any(op.operation.name == "stablehlo.while" for op in program.walk())
+    work, size = work_of(program).total, sum(w.nbytes for w in program.weights.values())
+    if work * (TRIPS if loops else 1) > WORK or size > LARGEST:
+        return ()
+    try:
+        return XlaExecutable(program, optimized=False)(*inputs)
+    except Exception:  # XLA's failure is none of the artifact
+        return ()
 
 
 def after_comparing(
@@ -63,9 +96,13 @@ def _is_far(found: Comparison) -> bool:
     return worst(found.outputs)["sqnr_db"] < FLOOR_DB
 
 
+def _is_float(plan: QuantPlan) -> bool:
+    return all(op.decision == "float" for op in plan.ops)
+
+
 def _told(found: Comparison, compiled: CompiledModel, calls: Calls) -> str:
     plan, levels = compiled.plan, compiled.levels
-    if plan is None or not _is_far(found) or all(op.decision == "float" for op in plan.ops):
+    if plan is None or not _is_far(found) or _is_float(plan):
         return ""
     if not found.layers:
         inside = call_apart(compare_layers, levels["float"], levels["qdq"], plan, calls)

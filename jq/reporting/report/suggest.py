@@ -94,7 +94,8 @@ def _change(op: OpPlan, products: Collection[str]) -> str:
     weights = [p.encoding for p in op.operands.values() if p.kind == "weight"]
     if any(map(_few_bits, weights)):
         return "weights.format=int8, weights.granularity=per-channel"
-    read = [p for p in op.operands.values() if p.kind == "static" and p.encoding.format == "int8"]
+    found = ("static", "dynamic")
+    read = [p for p in op.operands.values() if p.kind in found and p.encoding.format == "int8"]
     if read and weights and all(f"int16 x {enc.format}" in products for enc in weights):
         return "activations.format=int16"
     return FLOAT

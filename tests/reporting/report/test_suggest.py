@@ -14,6 +14,7 @@ import pytest
 import jq
 from jq.base.errors import FarFromFloat
 from jq.driver.comparison.result import LayerError
+from jq.reporting.measuring import floor
 from jq.reporting.measuring.glance import at_a_glance
 from jq.reporting.report.suggest import suggestions, warning
 
@@ -71,6 +72,36 @@ def test_python_warns_too(tmp_path: Path) -> None:
         jq.compare(pair(0), jq.compile(pair(0), "int8-static"))
 
 
+def _ruined(x: np.ndarray, w: np.ndarray, pipeline: str) -> list[str]:
+    model = jq.Model(lambda p, x: x @ p["w"], {"w": w}, (x,))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        jq.compile(model, pipeline)
+        jq.compile(model, pipeline, measure=False)
+    return [str(each.message) for each in told if each.category is FarFromFloat]
+
+
+def test_python_warns_of_what_is_not_calibrated() -> None:
+    """Dynamic and weight-only pipelines, on the example inputs."""
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((4, 64)).astype(np.float32)
+    w = rng.standard_normal((64, 32)).astype(np.float32)
+    spread = np.logspace(-4, 4, 64, dtype=np.float32)
+    for pipeline in ("int8-dynamic", "int8-weight-only"):
+        assert not _ruined(x, w, pipeline)
+    (said,) = _ruined(x * spread, w / spread[:, None], "int8-dynamic")
+    assert "dot_general" in said or "w makes most of the noise" in said
+    assert "--rule 'w: float'" in said
+    (said,) = _ruined(x * spread, w / spread[:, None], "int8-weight-only")
+    assert "w makes most of the noise" in said
+
+
+def test_what_takes_long_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(floor, "WORK", 1)
+    x, w = np.ones((4, 64), np.float32), np.logspace(-4, 4, 64, dtype=np.float32)
+    assert not _ruined(x / w, np.outer(w, x[0]), "int8-weight-only")
+
+
 def test_outputs_below_the_floor_are_named() -> None:
     """One output of two is good, and the other one is not."""
     far, near = pair(4), pair(0)
@@ -95,10 +126,11 @@ def test_outputs_below_the_floor_are_named() -> None:
         (45.0, PRODUCTS, False, []),
     ],
 )
+@pytest.mark.parametrize("pipeline", ["int8-static", "int8-dynamic"])
 def test_16_bits_where_they_help(
-    db: float, products: tuple[str, ...], integer_only: bool, rules: list[str]
+    pipeline: str, db: float, products: tuple[str, ...], integer_only: bool, rules: list[str]
 ) -> None:
-    plan = jq.plan(pair(0), pipeline="int8-static")
+    plan = jq.plan(pair(0), pipeline=pipeline)
     layer = LayerError("w", "convolution", db, 1.0, 0.0, db, 1.0, 0.0)
     layers = [layer, replace(layer, name="d", isolated_sqnr_db=50.0)]
     assert [s.rule for s in suggestions(layers, plan, integer_only, products)] == rules
