@@ -17,7 +17,7 @@ from jq.mixed_precision.choice.auto import settle
 from jq.passes.pipeline import Levels
 from jq.passes.pipeline import rewrite as rewrite_levels
 from jq.passes.pipeline.file import Rules, SettingsLike
-from jq.planning.calibration.ranges import Ranges
+from jq.planning.calibration.ranges import Ranges, assumed
 from jq.planning.calibration.shards import NO_SHARDS, Shards
 from jq.planning.decisions import QuantPlan
 
@@ -119,6 +119,7 @@ def explain(
     rules: Rules = None,
     allow_dynamic: bool = False,
     strict_encodings: bool = False,
+    calibrate: bool = True,
     progress: Progress | None = None,
 ) -> Explanation:
     """Shows the plan as `jaxq explain` does: also the kernel of each op, or why it has none, and
@@ -131,10 +132,13 @@ def explain(
 
     Args:
         model: see `jq.trace`.
+        calibrate: False leaves out the calibration of static ranges, which takes most of the time:
+            formats and reasons are those of ranges that are merely assumed.
 
     Returns:
         A dictionary that prints as a table: `ops`, `dequantized`, `unused_rules`, `refused` if
-        compiling would be refused, and `doubts`, if the calibration data are of no use.
+        compiling would be refused, `doubts`, if the calibration data are of no use, and
+        `calibrated`, if there was calibration: calls and seconds.
 
     Raises:
         UserError: the model, a name or a setting is wrong.
@@ -146,12 +150,19 @@ def explain(
         ```
     """
     stages = Stages.shown(progress)
+    if ranges is None and not calibrate:
+        ranges = assumed()
     request = Request(
         *(pipeline, target, settings, rules, calibration, ranges),
         allow_dynamic=allow_dynamic,
         strict_encodings=strict_encodings,
         stages=stages,
     )
+    if request.base.open and not calibrate:
+        hint = "leave calibration in, or give another pipeline"
+        raise UserError(
+            f"pipeline {request.base.name} chooses formats by what it measures", hint=hint
+        )
     job = settle(prepare_job(model, request, recover=False), stages)
     quant_plan = plan_job(job, stages)
     with stages("rewrite") as report:
@@ -163,6 +174,8 @@ def explain(
     rows, unused = op_table(quant_plan, levels), list(quant_plan.unused_rules)
     found = {"ops": rows, "dequantized": levels.dequantized, "unused_rules": unused, **refused}
     doubts = {"doubts": list(quant_plan.doubts)} if quant_plan.doubts else {}
+    if seconds := stages.seconds.get("calibrate"):
+        doubts |= {"calibrated": {"calls": len(job.data or ()), "seconds": round(seconds, 1)}}
     return Explanation(found | doubts)
 
 

@@ -53,11 +53,10 @@ PANELS = {
         *("allow_dynamic", "strict_encodings"),
     ),
     "Inputs of the model": ("sizes", "values"),
-    "Compiling": ("target", "iree_flags", "cache", "measure"),
+    "Compiling": ("target", "iree_flags", "calibrate", "cache", "measure"),
     "Language models": ("context", "kv_cache", "text"),
     "Every command": (*LIMITS, *COMMON),
 }
-_MANY = 12  # options
 
 
 def command(
@@ -128,7 +127,7 @@ def signature_of(
         for name, annotation in LIMITS.items()
     ]
     parameters = [*(p.replace(kind=keyword) for p in own), *limits, *common]
-    return inspect.Signature(_grouped(parameters) if len(own) > _MANY else parameters)
+    return inspect.Signature(_grouped(parameters))
 
 
 def _grouped(parameters: Sequence[inspect.Parameter]) -> list[inspect.Parameter]:
@@ -136,8 +135,8 @@ def _grouped(parameters: Sequence[inspect.Parameter]) -> list[inspect.Parameter]
     panels = {name: panel for panel, names in PANELS.items() for name in names}
     found = []
     for parameter in parameters:
-        kind, *rest = get_args(parameter.annotation)
-        if isinstance(rest[0], OptionInfo) and parameter.name in panels:
+        kind, *rest = get_args(parameter.annotation) or [parameter.annotation]
+        if parameter.name in panels and isinstance(next(iter(rest), None), OptionInfo):
             option = copy(rest[0])
             option.rich_help_panel = panels[parameter.name]
             parameter = parameter.replace(annotation=Annotated[kind, option])

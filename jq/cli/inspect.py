@@ -83,12 +83,16 @@ def explain(
     model: options.Model,
     sizes: options.Sizes = None,
     values: options.Values = None,
+    calibrate: Annotated[
+        bool,
+        typer.Option(help="Calibrate static ranges first; without, ranges are assumed."),
+    ] = True,
     **asked: Any,
 ) -> dict[str, Any]:
     """Shows what would be quantized and how, or why not, without compiling.
 
-    Static ranges are calibrated first, which takes most of its time: --ranges FILE, which `jaxq
-    calibrate` writes, or --allow-dynamic without data, skips that.
+    Static ranges are calibrated first, which takes most of its time and is kept for `compile`:
+    --no-calibrate leaves that out, and so does --ranges FILE, which `jaxq calibrate` writes.
     One row for each op: formats, the kernel that computes it or why there is none, and the reason
     where it stays float. Then the places where integers become floats again, and why.
     """
@@ -102,7 +106,9 @@ def explain(
         asked["settings"] = base | as_overrides(asked["settings"])
         asked["rules"] = [*(asked["rules"] or ()), *first]
     with out.progress() as progress:
-        document = api.explain(options.sized(model, sizes, values), **asked, progress=progress)
+        document = api.explain(
+            options.sized(model, sizes, values), **asked, calibrate=calibrate, progress=progress
+        )
     shown = tuple(c for c in COLUMNS if any(row[c] for row in document["ops"]))
     out.table("plan", shown, document["ops"])
     floats = [
@@ -111,7 +117,7 @@ def explain(
     ]
     if floats:
         out.table(
-            "where codes become floats again", ("read by", "count", "first", "reason"), floats
+            "where integers become floats again", ("read by", "count", "first", "reason"), floats
         )
     for note in document.notes():
         out.note(note)

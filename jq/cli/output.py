@@ -71,12 +71,12 @@ class Output:
     def line(self, text: str) -> None:
         """A line of the result."""
         if not (self.json and self.quiet):
-            self.tables.print(text, highlight=False, soft_wrap=True)
+            _print(self.tables, text)
 
     def note(self, text: str) -> None:
         """A line beside the result, which `-q` leaves out."""
         if not self.quiet:
-            self.errors.print(text, highlight=False, soft_wrap=True)
+            _print(self.errors, text)
 
     def show(self, result: RenderableType) -> None:
         """A result that knows how to print itself."""
@@ -119,6 +119,13 @@ class Output:
                 self.note(f"{stage} ...")
 
         return update
+
+
+def _print(to: Console, text: str) -> None:
+    """In a terminal, sentences are broken between words; commands, which stand further in, never:
+    they are to be copied."""
+    for line in text.split("\n"):
+        to.print(line, highlight=False, soft_wrap=not to.is_terminal or line.startswith("  "))
 
 
 class _Lines(logging.Handler):

@@ -87,20 +87,22 @@ def _floats(program: Program) -> Iterator[tuple[ir.Value, str]]:
         if marker is not None and not is_stored(program, marker):
             yield op.results[0], marker.tensor
         elif product is not None and all(isinstance(side, tuple) for side in product.sides):
-            yield op.results[0], product.name
+            yield op.results[0], f"result of {product.name}"
 
 
 def _reason(program: Program, cx: PassContext, reader: Op) -> str:
     kind, name = kind_of(reader), string_attr(reader, NAME)
     if kind == "func.return":
-        return "the program returns it"
+        return "it is an output, which is float as in the model"
     if isinstance(rule_of(reader), Contraction):
         return next((op.reason for op in cx.plan.ops if op.name == name and op.reason), "")
     short = kind.removeprefix("stablehlo.")
     known = kind in ELEMENTWISE or kind in SUMS or elements(program, reader)
     if not known:
-        return f"{short} has no integer form"
+        return f"there is no {short} of integers: it computes in float"
     if cx.settings.placement == "early":
-        return f"{short} has no integer form here"
-    placement = cx.settings.placement
-    return f"placement={placement} computes it in float; placement=early computes it in integers"
+        return f"there is no {short} of integers with these operands: it computes in float"
+    return (
+        "what stands between products is computed in float here; in integers with"
+        " --set placement=early"
+    )

@@ -33,13 +33,26 @@ def test_every_command_has_help_with_an_example(name: str, capsys: Captured) -> 
     assert "<bool>" not in shown
 
 
-@pytest.mark.parametrize("name", ["compile", "compare", "search", "explain", "generate", "export"])
+def _commands() -> list[str]:
+    """Every command, those of groups (`list formats`) with theirs."""
+    found = []
+    for name, each in get_command(app).commands.items():
+        inner = getattr(each, "commands", {})
+        found += [f"{name} {other}" for other in inner] or [name]
+    return found
+
+
+@pytest.mark.parametrize("name", _commands())
 def test_no_option_is_cut_at_80_columns(name: str, monkeypatch, capsys: Captured) -> None:
     monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 80)
-    assert main([name, "--help"]) == 0
+    assert main([*name.split(), "--help"]) == 0
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= 80
-    for option in get_command(app).commands[name].params:
+    assert "─ Every command ─" in shown  # options in groups
+    command = get_command(app)
+    for part in name.split():
+        command = command.commands[part]
+    for option in command.params:
         for flag in (*option.opts, *option.secondary_opts):
             assert not flag.startswith("-") or re.search(rf"{flag}(?![\w-])", shown), flag
 

@@ -288,6 +288,19 @@ def test_explain_gives_a_row_an_op(source: Path, capsys: Captured) -> None:
     assert plan["unused_rules"] == ["third"]
 
 
+def test_explain_calibrates_unless_it_is_told_not_to(source: Path, capsys: Captured) -> None:
+    static = ("--pipeline", "int8-static")
+    plan = document(capsys, "explain", f"{source}:model", *static)
+    assert plan["calibrated"].keys() == {"calls", "seconds"} and plan["calibrated"]["calls"] == 4
+    for name in ("model", "bare"):  # also without data
+        quick = document(capsys, "explain", f"{source}:{name}", *static, "--no-calibrate")
+        assert "calibrated" not in quick and quick["ops"] == plan["ops"]
+    assert main(["explain", f"{source}:model", *static]) == 0
+    assert "calibrated on 4 calls in " in capsys.readouterr().err
+    said = refused(capsys, "explain", f"{source}:model", "--pipeline", "auto", "--no-calibrate")
+    assert "chooses formats by what it measures" in said
+
+
 def test_calibrate_then_compile_with_its_ranges(
     source: Path, tmp_path: Path, capsys: Captured
 ) -> None:

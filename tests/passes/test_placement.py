@@ -201,4 +201,4 @@ def test_explain_says_why_floats_are_read(placement):
         assert readers == {"func.return"}
     else:
         assert {"add", "maximum"} <= readers
-        assert f"placement={placement} computes it in float" in rows[0]["reason"]
+        assert "in integers with --set placement=early" in rows[0]["reason"]

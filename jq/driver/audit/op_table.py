@@ -28,9 +28,14 @@ class Explanation(dict[str, Any]):
         return table
 
     def notes(self) -> list[str]:
-        """Faults of the explained plan."""
+        """Faults of the explained plan, and what it took."""
         refused = [f"compiling is refused: {self['refused']}"] if "refused" in self else []
         refused += [f"warning: {text}" for text in self.get("doubts", ())]
+        if seen := self.get("calibrated"):
+            refused.append(
+                f"calibrated on {seen['calls']} calls in {seen['seconds']} s, for the ranges of"
+                " activations; --no-calibrate (calibrate=False) leaves that out"
+            )
         return refused + [f"rule {rule!r} matches nothing" for rule in self["unused_rules"]]
 
     def __str__(self) -> str:

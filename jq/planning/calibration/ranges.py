@@ -178,6 +178,18 @@ class Ranges:
         return found
 
 
+class _Everywhere(dict[str, Range]):
+    """The same range at every site."""
+
+    def get(self, name: str, default: Any = None) -> Range:
+        return Range(-1.0, 1.0)
+
+
+def assumed() -> Ranges:
+    """Ranges that nobody observed, for a plan of which nobody looks at the scales."""
+    return Ranges(_Everywhere())
+
+
 def _equal(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> bool:
     return a.keys() == b.keys() and all(np.array_equal(a[k], b[k]) for k in a)
 
