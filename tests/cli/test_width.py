@@ -3,7 +3,7 @@
 import io
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ Shown = dict[int, list[str]]
 
 
 @pytest.fixture
-def shown(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shown]:
+def shown(monkeypatch: pytest.MonkeyPatch) -> Shown:
     """All that is printed, at each width: each thing is printed once for each."""
     found: Shown = {width: [] for width in (WIDE, *WIDTHS)}
 
@@ -38,14 +38,28 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shown]:
         Recording(file=stream, width=80) if stream is sys.stdout else SafeConsole(file=stream)
     )
     monkeypatch.setattr(output, "console", made)
-    yield found
+    return found
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     work = tmp_path_factory.mktemp("w")
     (work / "m.py").write_text(SOURCE)
-    assert main(["compile", f"{work}/m.py:model", "-p", "int8-static", "-o", f"{work}/out"]) == 0
+    assert (
+        main(
+            [
+                "compile",
+                f"{work}/m.py:model",
+                "-p",
+                "int8-static",
+                "--emit",
+                "integer",
+                "-o",
+                f"{work}/out",
+            ]
+        )
+        == 0
+    )
     rng = np.random.default_rng(0)
     np.savez(work / "in.npz", arg0=rng.standard_normal((4, 32), np.float32), arg1=np.ones(1, "f4"))
     return work
@@ -59,11 +73,11 @@ COMMANDS = (
     "inspect {d}/out",
     "compare {m} {d}/out --layers",
     "run {d}/out --inputs {d}/in.npz --outputs {d}/result.npz",
-    "bench {d}/out --seconds 0.05",
-    "calibrate {m} -o {d}/ranges.json --force",
+    "bench {d}/out --seconds 0.1",
+    "calibrate {m} -o {d}/ranges.json",
     "check {m} --target ethos-u-like",
     "estimate {m} --target tflite-int8-like",
-    "vectors {d}/out -o {d}/vectors --force",
+    "vectors {d}/out -o {d}/vectors",
     "cache list",
     *(f"list {kind}" for kind in ("formats", "pipelines", "targets", "models", "settings")),
     *(f"list {kind}" for kind in ("recovery", "metrics", "ops", "architectures")),
@@ -75,7 +89,8 @@ def test_nothing_is_broken(command: str, folder: Path, shown: Shown) -> None:
     model = f"{folder}/m.py:model"
     parts = [p.strip("'") for p in re.findall(r"'[^']*'|\S+", command)]
     main([p.format(m=model, d=folder) for p in parts])
-    assert (whole := words("".join(shown[WIDE])))
+    whole = words("".join(shown[WIDE]))
+    assert whole
     for width in WIDTHS:
         text = "".join(shown[width])
         broken = {w for w in words(text) - whole if w.rstrip(":") not in whole}
