@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from jq.artifact.jobs import Workers, as_workers
 from jq.base.errors import UserError
@@ -173,7 +174,7 @@ def explain(
             refused = {"refused": str(error)}
     rows, unused = op_table(quant_plan, levels), list(quant_plan.unused_rules)
     found = {"ops": rows, "dequantized": levels.dequantized, "unused_rules": unused, **refused}
-    doubts = {"doubts": list(quant_plan.doubts)} if quant_plan.doubts else {}
+    doubts: dict[str, Any] = {"doubts": list(quant_plan.doubts)} if quant_plan.doubts else {}
     if seconds := stages.seconds.get("calibrate"):
         doubts |= {"calibrated": {"calls": len(job.data or ()), "seconds": round(seconds, 1)}}
     return Explanation(found | doubts)

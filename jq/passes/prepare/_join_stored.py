@@ -114,7 +114,7 @@ def _source(program: Program, value: ir.Value) -> _Source | None:
         if op.operation.name == "stablehlo.transpose":
             order = integers(op, "permutation")
             _put_first(moves, (*range(ones), *(ones + a for a in order)))
-            cuts = [tuple(c[order.index(a)] for a in range(len(order))) for c in cuts]
+            cuts = [tuple([c[order.index(a)] for a in range(len(order))]) for c in cuts]
         elif op.operation.name == "stablehlo.convert":
             moves.insert(0, dtype_of(value))
         elif (count := _leading_ones(op)) is not None:
@@ -131,8 +131,9 @@ def _source(program: Program, value: ir.Value) -> _Source | None:
 
 def _put_first(moves: list[Order | np.dtype[Any]], order: Order) -> None:
     """Adds a transpose before the moves; with one after it, it is one or none."""
-    if moves and isinstance(moves[0], tuple):
-        order = tuple(order[a] for a in moves.pop(0))
+    if moves and isinstance(then := moves[0], tuple):
+        moves.pop(0)
+        order = tuple(order[a] for a in then)
     if order != tuple(range(len(order))):
         moves.insert(0, order)
 
@@ -144,11 +145,11 @@ def _cut(
     for axis, (low, high, stride) in enumerate(bounds):
         if (low, high, stride) == (0, enc.shape[axis], 1):
             continue
-        if stride == 1:
-            ranges = cut_range(enc, axis, low, high)
-        else:
+        ranges = cut_range(enc, axis, low, high)
+        if stride > 1:
             axes = cut_axes(enc, axis, 1)  # every index by itself
-            ranges = axes and {k: (a, low, high) for k, a in axes.items() if a is not None}
+            every = {k: (a, low, high) for k, a in (axes or {}).items() if a is not None}
+            ranges = every if axes else None
         if ranges is None:
             return None
         arrays = {k: _sliced(a, ranges.get(k), stride) for k, a in arrays.items()}

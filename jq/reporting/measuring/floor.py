@@ -42,12 +42,10 @@ def after_compiling(compiled: CompiledModel, data: Sequence[Sequence[Any]] | Non
         return ""
     names = [o.name for o in compiled.outputs]
     try:
-        if plan.reference and data:
-            inputs, reference = tuple(map(np.asarray, data[0])), plan.reference
-        else:
-            inputs = _example(source)
-            reference = () if inputs is None else _reference(source.program, inputs)
-        if inputs is None or not reference:
+        calibrated = bool(plan.reference and data)
+        inputs = tuple(map(np.asarray, data[0])) if calibrated and data else _example(source)
+        reference = plan.reference if calibrated else _reference(source.program, inputs)
+        if not reference:
             return ""
         outputs = compiled.call_flat(inputs)
         found = compare_outputs([reference], [outputs], names=names)
@@ -56,21 +54,21 @@ def after_compiling(compiled: CompiledModel, data: Sequence[Sequence[Any]] | Non
         return ""
 
 
-def _example(source: Source) -> tuple[np.ndarray, ...] | None:
-    """The example inputs of a model, flat; None where there are none."""
+def _example(source: Source) -> tuple[np.ndarray, ...]:
+    """The example inputs of a model, flat; empty where there are none."""
     owner = source.model
     calls = source.calls([owner.example_inputs]) if owner and owner.example_inputs else None
-    return tuple(calls[0]) if calls else None
+    return tuple(calls[0]) if calls else ()
 
 
-def _reference(program: Program, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+def _reference(program: Program, inputs: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
     """The outputs of the float model, op by op; none of a model that takes long, or fails."""
     loops = any(op.operation.name == "stablehlo.while" for op in program.walk())
     work, size = work_of(program).total, sum(w.nbytes for w in program.weights.values())
-    if work * (TRIPS if loops else 1) > WORK or size > LARGEST:
+    if not inputs or work * (TRIPS if loops else 1) > WORK or size > LARGEST:
         return ()
     try:
-        return XlaExecutable(program, optimized=False)(*inputs)
+        return tuple(XlaExecutable(program, optimized=False)(*inputs))
     except Exception:  # XLA's failure is none of the artifact
         return ()
 
