@@ -104,8 +104,8 @@ def _source(program: Program, value: ir.Value) -> _Source | None:
             if len(arrays) < len(names):
                 return None
             lead, enc, whole = (1,) * ones, marker.encoding, math.prod(marker.encoding.shape)
-            for bounds in reversed(cuts):
-                if (kept := _cut(enc, arrays, bounds)) is None:
+            for cut in reversed(cuts):
+                if (kept := _cut(enc, arrays, cut)) is None:
                     return None
                 enc, arrays = kept
             arrays = {k: a.reshape(lead + a.shape) for k, a in arrays.items()}
