@@ -29,7 +29,7 @@ def python_command(module: str, *arguments: str) -> list[str]:
 
 
 def death(code: int) -> tuple[str, str]:
-    """How a process with this negative return code has died, and what to do."""
+    """The death of a process with this negative return code, in words, and what to do."""
     name = next((s.name for s in signal.Signals if s == -code), f"signal {-code}")
     return f"died of {name}", _HINTS.get(name, _AGAIN)
 
