@@ -21,7 +21,7 @@ from jq.driver.compiled import CompiledModel
 from jq.driver.stages import rewrite_job
 from jq.frontends.source import Data, Source
 from jq.ir import Program
-from jq.ir.ops.work import work_of
+from jq.ir.ops.dims import work_of
 from jq.ir.oracle.xla import XlaExecutable
 from jq.planning.decisions import QuantPlan
 from jq.reporting.measuring.evaluation import evaluation_of
