@@ -1,5 +1,6 @@
 """Every error a user can meet: one line that says what, where and what to do."""
 
+import signal
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -82,6 +83,23 @@ class CompilerError(JqError):
     def __init__(self, message: str, *, ir_path: Path | None = None, hint: str | None = None):
         super().__init__(message, location=str(ir_path) if ir_path else None, hint=hint)
         self.ir_path = ir_path
+
+
+class XlaCrashed(CompilerError):
+    """The process in which XLA runs the float model has ended by itself."""
+
+    exit_code = 2
+
+    def __init__(self, code: int) -> None:
+        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        super().__init__(
+            f"XLA, which runs the float model, has crashed ({how})",
+            hint="another version of jaxlib may not (`jaxq doctor`); or was there enough memory?",
+        )
+        self.code = code
+
+    def __reduce__(self) -> tuple[type, tuple[int]]:
+        return type(self), (self.code,)
 
 
 class FarFromFloat(UserWarning):

@@ -12,7 +12,6 @@ import queue
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
@@ -21,7 +20,8 @@ from joblib.externals.loky.process_executor import BrokenProcessPool, ProcessPoo
 
 from jq.artifact.jobs.work import Payload, Result, run_job
 from jq.artifact.keys import versions
-from jq.base.errors import CompilerError, JqError
+from jq.base.errors import CompilerError, JqError, UserError
+from jq.base.system.signals import end_with_parent
 
 Found = TypeVar("Found")
 TRIES = 3  # of a job whose process ends
@@ -57,7 +57,11 @@ class Processes:
         finally:
             self._slots.put(slot)
         reason = f"its process ended {TRIES} times"
-        raise JqError(f"job {number} cannot be done: {reason}", hint="is there enough memory?")
+        raise UserError(
+            f"job {number} cannot be done: {reason}",
+            hint="is there enough memory? Where XLA crashes, one job at a time computes without its"
+            " optimizations",
+        )
 
     def keep(self) -> None:
         """All jobs are done: the processes wait for the next."""
@@ -107,6 +111,7 @@ class _Slot:
         # The current folder is no place for modules (see `jq.base.system.child`).
         self.environment = {
             "PYTHONSAFEPATH": "1",
+            "JAXQ_XLA": "here",  # where it crashes, another process takes its place
             **_MEMORY,
             **dict.fromkeys(_THREADS, str(threads)),
         }
@@ -168,10 +173,4 @@ def _begin(parent: int) -> None:
     if hasattr(process_executor, LEAK):  # loky ends who grew since its first job, and says so
         setattr(process_executor, LEAK, sys.maxsize)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-
-
-def _end_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(0.2)
-    os._exit(1)
+    end_with_parent(parent)

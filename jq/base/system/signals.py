@@ -1,6 +1,7 @@
 """Signals that wait a moment: what was started is known before anything interrupts us, and nothing
 interrupts what cannot bear it."""
 
+import os
 import signal
 import sys
 import threading
@@ -38,6 +39,17 @@ def held_back() -> Iterator[None]:
             signal.signal(one, handler)
         for what, frame in arrived:
             handlers[what](what, frame)
+
+
+def end_with_parent(parent: int) -> None:
+    """From now on this process ends when that one does, which may have no time to end it."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.2)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 PATIENCE = 5.0  # seconds until a signal interrupts whatever runs

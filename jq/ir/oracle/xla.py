@@ -1,16 +1,15 @@
 """XLA on the CPU: the float reference, the calibration runner, and an oracle for IREE."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-import jax
 import numpy as np
 
-from jq.base.errors import CompilerError, UserError
-from jq.base.from_jax import load_by_xla
+from jq.base.errors import UserError
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of, stablehlo, tensor_type
 from jq.ir.build import attributes_of
 from jq.ir.memory import DISABLED, xla_options
+from jq.ir.oracle.loaded import load
 
 # By default XLA may keep bfloat16 intermediates in float32, and loses a NaN on the right of a
 # maximum.
@@ -42,19 +41,18 @@ class XlaExecutable:
         if "arg_attrs" in copy.main.attributes:
             del copy.main.attributes["arg_attrs"]  # donation and sharding are not for us
         widen_narrow_products(copy)
-        device = jax.local_devices(backend="cpu")[0]
         chosen = _EMITTERS if strict else ({} if optimized else _PLAIN,)
-        options = [xla_options(copy.module, **o) for o in chosen]
-        self._executable = _compiled(copy.bytecode(), device, options)
-        self._device = device
+        options, plain = (
+            [_OPTIONS | xla_options(copy.module, **o) for o in each] for each in (chosen, (_PLAIN,))
+        )
+        weights = list(program.weights.values())
+        self._loaded = load(copy.bytecode(), options, weights, plain)
         self._inputs = program.inputs
         self._names = {name: i for i, name in enumerate(program.weights)}
-        self._weights = self._put(list(program.weights.values()))
 
     def bind(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Gives weights other values, for the calls that follow."""
-        for name, array in zip(arrays, self._put(list(arrays.values())), strict=True):
-            self._weights[self._names[name]] = array
+        self._loaded.bind({self._names[name]: array for name, array in arrays.items()})
 
     def __call__(self, *inputs: Any) -> list[np.ndarray]:
         """Results as fresh arrays. Shapes and types must be the program's: `UserError` if not."""
@@ -70,26 +68,7 @@ class XlaExecutable:
                     op=spec.name,
                 )
             arrays.append(array)
-        results = self._executable.execute_sharded([*self._put(arrays), *self._weights])
-        parts = results.disassemble_into_single_device_arrays()
-        return [np.array(shards[0]) for shards in parts]
-
-    def _put(self, arrays: Sequence[np.ndarray]) -> list[Any]:
-        with jax.enable_x64(True):  # JAX would narrow 64-bit arrays
-            given: list[Any] = jax.device_put([np.asarray(a) for a in arrays], self._device)
-        return given
-
-
-def _compiled(module: bytes, device: Any, options: Sequence[Mapping[str, str]]) -> Any:
-    """By the first of the options with which XLA can compile it."""
-    for i, chosen in enumerate(options):
-        try:
-            return load_by_xla(module, device, {**_OPTIONS, **chosen})
-        except jax.errors.JaxRuntimeError as error:
-            if i == len(options) - 1:
-                reason = str(error).strip().splitlines()[0]
-                raise CompilerError(f"XLA cannot compile the program: {reason}") from error
-    raise AssertionError("no options")
+        return self._loaded.run(arrays)
 
 
 PRODUCTS = ("stablehlo.dot_general", "stablehlo.convolution")

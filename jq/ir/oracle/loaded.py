@@ -1,0 +1,246 @@
+"""What XLA compiled: in this process, or in one of its own, which may crash.
+
+The second is for processes that have `JAXQ_XLA=apart` in their environment, as all commands of
+`jaxq` have. Where XLA crashes there, the module is compiled once more,
+without optimizations, in which XLA's defects are; where that crashes too, an error says so.
+"""
+
+import atexit
+import os
+import pickle
+import resource
+import signal
+import socket
+import subprocess
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import Any
+
+import jax
+import numpy as np
+
+from jq.base.errors import CompilerError, JqError, XlaCrashed
+from jq.base.from_jax import load_by_xla
+from jq.base.system.child import python_command
+from jq.base.system.signals import end_with_parent, held_back
+
+Options = Sequence[Mapping[str, str]]
+Arrays = Sequence[np.ndarray]
+
+
+class Here:
+    """In this process: MLIR bytecode, the options of XLA of which the first are taken with which it
+    can compile that, and the last arguments."""
+
+    def __init__(self, module: bytes, options: Options, weights: Arrays) -> None:
+        self._device = jax.local_devices(backend="cpu")[0]
+        self._executable = _compiled(module, self._device, options)
+        self._weights = self._put(weights)
+
+    def bind(self, arrays: Mapping[int, np.ndarray]) -> None:
+        """Gives weights other values, by their number."""
+        for i, array in zip(arrays, self._put(list(arrays.values())), strict=True):
+            self._weights[i] = array
+
+    def run(self, inputs: Arrays) -> list[np.ndarray]:
+        """Results as fresh arrays."""
+        try:
+            results = self._executable.execute_sharded([*self._put(inputs), *self._weights])
+        except jax.errors.JaxRuntimeError as error:
+            raise _refused("run", error) from error
+        parts = results.disassemble_into_single_device_arrays()
+        return [np.array(shards[0]) for shards in parts]
+
+    def _put(self, arrays: Arrays) -> list[Any]:
+        with jax.enable_x64(True):  # JAX would narrow 64-bit arrays
+            given: list[Any] = jax.device_put([np.asarray(a) for a in arrays], self._device)
+        return given
+
+
+def _compiled(module: bytes, device: Any, options: Options) -> Any:
+    for i, chosen in enumerate(options):
+        try:
+            return load_by_xla(module, device, chosen)
+        except jax.errors.JaxRuntimeError as error:
+            if i == len(options) - 1:
+                raise _refused("compile", error) from error
+    raise AssertionError("no options")
+
+
+def _refused(what: str, error: Exception) -> CompilerError:
+    return CompilerError(f"XLA cannot {what} the program: {str(error).strip().splitlines()[0]}")
+
+
+class Apart:
+    """The same in the process of XLA. Whenever that is another one, it is given everything again,
+    and after a crash of ours with `plain` options, without optimizations."""
+
+    def __init__(self, module: bytes, options: Options, weights: Arrays, plain: Options) -> None:
+        self._module, self._options, self._plain = module, options, plain
+        self._weights = list(map(np.asarray, weights))
+        self._known: tuple[int, int] | None = None  # the process, and our number there
+        self._safely(self._opened)
+
+    def bind(self, arrays: Mapping[int, np.ndarray]) -> None:
+        for i, array in arrays.items():
+            self._weights[i] = np.asarray(array)
+        self._safely(lambda: _PROCESS.ask("bind", self._opened(), dict(arrays)))
+
+    def run(self, inputs: Arrays) -> list[np.ndarray]:
+        found: list[np.ndarray] = self._safely(
+            lambda: _PROCESS.ask("run", self._opened(), [np.asarray(x) for x in inputs])
+        )
+        return found
+
+    def _opened(self) -> int:
+        """Our number in the process that there is now."""
+        if self._known is None or self._known[0] != _PROCESS.pid:
+            number = _PROCESS.ask("open", 0, self._module, self._options, self._weights)
+            self._known = _PROCESS.pid, number
+            weakref.finalize(self, _PROCESS.forget, *self._known).atexit = False
+        return self._known[1]
+
+    def _safely(self, ask: Callable[[], Any]) -> Any:
+        try:
+            return ask()
+        except XlaCrashed as error:
+            if self._options == self._plain:
+                raise
+            self._options = self._plain
+            warnings.warn(
+                f"{error.message}: from now on it computes this without optimizations", stacklevel=2
+            )
+            return ask()
+
+
+class _Process:
+    """The process of XLA, started when it is first needed."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner, self._lock = 0, threading.RLock()
+        self._forgotten: list[int] = []  # numbers that nobody has any more
+
+    @property
+    def pid(self) -> int:
+        """0 where it does not run."""
+        return self._process.pid if self._process and self._owner == os.getpid() else 0
+
+    def forget(self, pid: int, number: int) -> None:
+        if pid == self.pid:
+            self._forgotten.append(number)
+
+    def ask(self, what: str, number: int, *arguments: Any) -> Any:
+        """An answer of `_answer`.
+
+        Raises:
+            XlaCrashed: the process has ended.
+        """
+        with self._lock:
+            self.start()
+            forgotten, self._forgotten = self._forgotten, []
+            try:
+                _send(self._pipe, (what, number, arguments, forgotten))
+                answer = _received(self._pipe)
+            except (EOFError, OSError) as error:
+                raise XlaCrashed(self.stop()) from error
+            except BaseException:  # interrupted: its answer would be taken for that of the next
+                self.stop()
+                raise
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def start(self) -> None:
+        with self._lock:
+            if self.pid:
+                return
+            ours, theirs = socket.socketpair()
+            with held_back(), theirs:
+                self._process = subprocess.Popen(
+                    python_command(__name__, str(theirs.fileno()), str(os.getpid())),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                    env=os.environ | {"JAX_PLATFORMS": "cpu", VARIABLE: "here"},
+                    start_new_session=True,
+                )
+            self._pipe, self._forgotten = Connection(ours.detach()), []
+            if self._owner != os.getpid():
+                self._owner = os.getpid()
+                atexit.register(self.stop)
+
+    def stop(self) -> int:
+        """Ends the process, if it is ours; its exit code, negative for a signal."""
+        process, self._process = self._process, None
+        if process is None or self._owner != os.getpid():
+            return 0
+        process.kill()  # nothing to one that has crashed
+        self._pipe.close()
+        return process.wait()
+
+
+_PROCESS = _Process()
+VARIABLE = "JAXQ_XLA"
+
+
+def load(module: bytes, options: Options, weights: Arrays, plain: Options) -> Here | Apart:
+    """Where the environment says."""
+    if os.environ.get(VARIABLE) == "apart":
+        return Apart(module, options, weights, plain)
+    return Here(module, options, weights)
+
+
+def _send(pipe: Connection, message: Any) -> None:
+    """The buffers of arrays go beside what is pickled, as they are."""
+    buffers: list[pickle.PickleBuffer] = []
+    head = pickle.dumps(message, 5, buffer_callback=buffers.append)
+    parts = [buffer.raw() for buffer in buffers]
+    pipe.send((head, [part.nbytes for part in parts]))
+    for part in parts:
+        pipe.send_bytes(part)
+
+
+def _received(pipe: Connection) -> Any:
+    head, sizes = pipe.recv()
+    buffers = [bytearray(size) for size in sizes]
+    for buffer in buffers:
+        pipe.recv_bytes_into(buffer)
+    return pickle.loads(head, buffers=buffers)
+
+
+# What follows runs in the process.
+
+
+def main(handle: str, parent: str) -> None:
+    """Answers requests until nobody asks any more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    end_with_parent(int(parent))
+    pipe, loaded = Connection(int(handle)), dict[int, Here]()
+    with suppress(EOFError, OSError):
+        while True:
+            what, number, arguments, forgotten = _received(pipe)
+            for each in forgotten:
+                loaded.pop(each, None)
+            _send(pipe, _answer(loaded, what, number, arguments))
+    os._exit(0)
+
+
+def _answer(loaded: dict[int, Here], what: str, number: int, arguments: Sequence[Any]) -> Any:
+    """The number of what was opened, results, or the error."""
+    try:
+        if what != "open":
+            return getattr(loaded[number], what)(*arguments)
+        number = max(loaded, default=0) + 1
+        loaded[number] = Here(*arguments)
+        return number
+    except (JqError, MemoryError) as error:
+        return error
+    except Exception as error:
+        return CompilerError(f"XLA's process failed: {type(error).__name__}: {error}")
