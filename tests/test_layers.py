@@ -34,7 +34,7 @@ OUTSIDE = {
         "frontends.frameworks",
         "models.*",
         "language.decoder.*",
-        "ir.oracle.xla",
+        "ir.oracle.loaded",
         "ir.autodiff",
     ),
 }
