@@ -190,7 +190,7 @@ VARIABLE = "JAXQ_XLA"
 
 
 def load(module: bytes, options: Options, weights: Arrays, plain: Options) -> Here | Apart:
-    """Where the environment says."""
+    """Loaded in the process that the environment names."""
     if os.environ.get(VARIABLE) == "apart":
         return Apart(module, options, weights, plain)
     return Here(module, options, weights)
