@@ -1,4 +1,4 @@
-"""What XLA compiled: in this process, or in one of its own, which may crash.
+"""Modules that XLA compiled: in this process, or in one of its own, which may crash.
 
 The second is for processes that have `JAXQ_XLA=apart` in their environment, as all commands of
 `jaxq` have. Where XLA crashes there, the module is compiled once more,
