@@ -65,7 +65,7 @@ def _refused(found: Planned) -> Iterator[dict[str, str]]:
     ops = {op_name(op): op for op, _ in contractions(found.job.program)}
     declines = {p.name: p for p in found.plan.ops if p.decision != "integer" and p.reason}
     if error := found.refused:
-        op = ops.get(error.op or "")
+        op = next((o for o in found.job.program.walk() if op_name(o) == error.op), None)
         yield {**_facts(op, error.op or ""), "reason": error.message, "help": error.hint or ""}
     elif _integer_only(found):
         yield from _floats(found, ops)

@@ -13,6 +13,7 @@ has no such form is left as it is; `verify-integer` names it. Only for `placemen
 floats between products cost nothing, and kernels compute them.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -91,7 +92,8 @@ def _quantized(program: Program, target: Target) -> bool:
 def _too_far(program: Program, marker: Marker, out: Output, error: FormatError) -> UserError:
     """For values whose steps are too far from those of their result for one rescale."""
     owner = maker(marker.op.operands[0])
-    name = marker.tensor or (string_attr(owner, NAME) if owner is not None else None)
+    named = string_attr(owner, NAME) if owner is not None else None
+    name = named or re.sub(r" result(#\d+)?$", "", marker.tensor or "")  # that of its edge
     return UserError(
         f"its operands cannot be brought to steps of {out.scale:.3g}, those of its result"
         f" ({error.message})",
