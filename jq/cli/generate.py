@@ -74,6 +74,12 @@ def generate(
     lookup: Annotated[
         int, typer.Option(metavar="N", help="Try N tokens that followed the same ones before.")
     ] = 0,
+    schema: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Answer with JSON of this JSON schema.")
+    ] = None,
+    regex: Annotated[
+        str | None, typer.Option(metavar="REGEX", help="Answer with a text that it matches.")
+    ] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Of what is drawn.")] = 0,
     stop: Annotated[
         list[str] | None, typer.Option(metavar="TEXT", help="End before this text; repeatable.")
@@ -102,7 +108,7 @@ def generate(
     drawn = Sampling(temperature, top_k, top_p, min_p, *penalties)
     given: Any = _prompt(out, prompt, prompt_file, chat=chat, system=system)
     choices = {**vars(drawn), "seed": seed, "stop": stop or (), "max_tokens": max_tokens}
-    choices |= {"lookup": lookup}
+    choices |= {"lookup": lookup, "schema": schema, "regex": regex}
     with out.progress() as progress:
         loaded = LanguageModel(
             model,

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
+from jq.language.grammar import Grammar
 from jq.language.sampling import RECENT, Sampling, likeliest, logprobs, looked_up
 from jq.language.session import Session
 from jq.language.store import Options
@@ -59,7 +60,9 @@ class Generation(Iterator[int]):
     next one, and kept as far as they are what is chosen.
 
     `logprobs`: where it is no None, `chances` has for each token the logarithm of its chance before
-    penalties and temperature, and so many of the likeliest tokens with theirs."""
+    penalties and temperature, and so many of the likeliest tokens with theirs.
+
+    `grammar`: the form that the text is held to; whole where it ended with "end"."""
 
     model: DecodingModel
     prompt: Sequence[int]
@@ -70,6 +73,7 @@ class Generation(Iterator[int]):
     session: Session | None = None
     lookup: int = 0
     logprobs: int | None = None
+    grammar: Grammar | None = None
     chances: list[tuple[float, dict[int, float]]] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     times: Times = field(default_factory=Times)
@@ -111,10 +115,16 @@ class Generation(Iterator[int]):
         self.times.prefill = session.seconds - before
         while True:
             said = [*self.prompt[-RECENT:], *self.tokens[-RECENT:]]
-            token = self.sampling.choose(rows[0], rng, said)
+            held = self.grammar
+            if held and held.done:
+                self.ended = "end"
+                return
+            token = self.sampling.choose(held.masked(rows[0]) if held else rows[0], rng, said)
             if token in self.model.tokenizer.ends:
                 self.ended = "end"
                 return
+            if held:
+                held.take(token)
             self.tokens.append(token)
             self._note(rows[0], token)
             yield token

@@ -19,6 +19,10 @@ class Library:
     special: Any
     plain: Any
 
+    @property
+    def library(self) -> Any:
+        return self.special
+
     def encode(self, text: str, special: bool = False) -> list[int]:
         chosen = self.special if special else self.plain
         try:
@@ -64,14 +68,14 @@ class Guarded:
 
     content: bytes = field(repr=False)
     path: str
-    decoding: Any
+    library: Any
     letter: tuple[int, ...]
 
     def encode(self, text: str, special: bool = False) -> list[int]:
         return _encoded_there(self.content, self.path, text, special)
 
     def decode(self, tokens: Sequence[int], begins: bool = False) -> str:
-        return decoded(self.decoding, tokens, () if begins else self.letter)
+        return decoded(self.library, tokens, () if begins else self.letter)
 
 
 def guarded_library(content: bytes, path: str) -> tuple[Guarded, list[int], list[int]]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from jq.language.chat import chat_prompt
 from jq.language.conversation import Conversation
 from jq.language.decoder import Decoder, load_decoder
 from jq.language.generation import Generation, Times
+from jq.language.grammar import Grammar, Schema, grammar, vocabulary
 from jq.language.perplexity import Perplexity, measure
 from jq.language.sampling import Sampling, checked_seed
 from jq.language.saved import is_saved
@@ -183,6 +185,8 @@ class LanguageModel:
         session: Session | None = None,
         lookup: int = 0,
         logprobs: int | None = None,
+        schema: Schema | None = None,
+        regex: str | None = None,
     ) -> Generation:
         """The tokens that follow a prompt (text, or tokens), as an iterator.
 
@@ -190,6 +194,9 @@ class LanguageModel:
         when the context is full. Without a `temperature` each token is the most likely one;
         `Sampling` says how others are drawn. A `session` that is given goes on from where its
         tokens and the prompt part. `lookup` and `logprobs` are those of `Generation`.
+
+        Text that ends with "end" is JSON of a `schema` (what it says, or a file of it), or is
+        matched by a `regex` as a whole, where one of them is given.
         """
         if self.options.batch != 1:
             raise UserError(
@@ -204,8 +211,25 @@ class LanguageModel:
         if lookup < 0 or (logprobs is not None and logprobs < 0):
             raise UserError(f"lookup and logprobs are 0 or more, got {lookup} and {logprobs}")
         return Generation(
-            self, tokens, max_tokens, sampling, checked_seed(seed), stop, session, lookup, logprobs
+            self,
+            tokens,
+            max_tokens,
+            sampling,
+            checked_seed(seed),
+            stop,
+            session,
+            lookup,
+            logprobs,
+            self._grammar(schema, regex),
         )
+
+    def _grammar(self, schema: Schema | None, regex: str | None) -> Grammar | None:
+        none = schema is None and regex is None
+        return None if none else grammar(self._vocabulary, schema, regex)
+
+    @cached_property
+    def _vocabulary(self) -> Any:
+        return vocabulary(self.tokenizer)
 
     def generate_batch(
         self,

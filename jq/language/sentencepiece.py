@@ -120,10 +120,10 @@ class SentencePiece:
         """The text of tokens; control tokens have none, nor have rows of the model's table beyond
         the vocabulary, which a model may choose too. A text that `begins` is without the space
         that `encode` puts in front of it."""
-        text = b"".join(map(self._text, tokens)).decode("utf-8", "replace")
+        text = b"".join(map(self.text_of, tokens)).decode("utf-8", "replace")
         return text.removeprefix(" ") if begins and self.prefix else text
 
-    def _text(self, token: int) -> bytes:
+    def text_of(self, token: int) -> bytes:
         if token >= len(self.tokens):
             return b""
         kind, name = self.types[token], self.tokens[token]

@@ -269,7 +269,7 @@ def tokenizer_of_folder(folder: Path) -> Tokenizer:
         if lexists(folder / name):  # a link to nowhere is refused
             settings |= json_object(folder / name)
     given = settings.get("eos_token_id")
-    number = codec.decoding.token_to_id
+    number = codec.library.token_to_id
     names = {key: text for key in _SPECIAL if (text := _name(settings.get(key)))}
     ends = _ends(number, given if isinstance(given, list) else [given])
     # A text ends with these, and a prompt goes on.
