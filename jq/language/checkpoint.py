@@ -29,9 +29,8 @@ from jq.formats.affine import affine_format
 from jq.formats.affine_storage import FULL
 from jq.formats.base import Encoding
 from jq.language.decoder.huggingface import read_config
-from jq.language.decoder.safetensors import INDEX, json_object, read_shards
-from jq.language.shard import Entry, write_shard
-from jq.language.sidecar_files import copy_files, files_beside
+from jq.language.decoder.safetensors import INDEX, Entry, json_object, read_shards, write_shard
+from jq.language.saved_files import copy_files, files_beside
 
 BITS = {"int4": 4, "int8": 8}
 PIECE = 1 << 24  # elements that are rounded at a time

@@ -13,16 +13,16 @@ import numpy as np
 from jq.artifact.signature import asked_keys
 from jq.base.errors import UserError
 from jq.language.chat import chat_prompt
-from jq.language.conversation import Conversation
 from jq.language.decoder import Decoder, load_decoder
 from jq.language.generation import Generation, Times
 from jq.language.grammar import Grammar, Schema, grammar, vocabulary
 from jq.language.perplexity import Perplexity, measure
+from jq.language.programs import Programs, Progress
 from jq.language.sampling import Sampling, checked_seed
 from jq.language.saved import is_saved
 from jq.language.saved import load as load_saved
 from jq.language.saved_files import TOKENIZER
-from jq.language.session import Programs, Progress, Session
+from jq.language.session import Session
 from jq.language.store import Options, Store
 from jq.language.tokenizer import Tokenizer, check_tokens, tokenizer_of_folder, tokenizer_of_gguf
 
@@ -286,6 +286,41 @@ class LanguageModel:
                 hint="give a larger context, or a shorter prompt",
             )
         return tokens
+
+
+class Conversation:
+    """The turns so far are `messages`, the one of a `system` first where it is given.
+
+    Example:
+        ```python
+        talk = jq.LanguageModel("model.gguf", context=64).conversation()
+        print("".join(talk.ask("hello", max_tokens=4).pieces()))
+        print("".join(talk.ask("and then?", max_tokens=4).pieces()))
+        ```
+    """
+
+    def __init__(self, model: LanguageModel, system: str | None = None) -> None:
+        self.model, self._session = model, model.session()
+        self.messages: list[dict[str, str]] = []
+        if system is not None:
+            self.messages.append({"role": "system", "content": system})
+        self._answer: Generation | None = None
+
+    def ask(self, text: str, **options: Any) -> Generation:
+        """The answer to a question, with what was said before in front of it; options are those of
+        `LanguageModel.generate`. It becomes a message when the next question comes.
+
+        Raises:
+            UserError: the model has no chat template, it refuses the messages, or they do not fit
+                into the context; nothing has been added to them then.
+        """
+        said = list(self.messages)
+        if self._answer is not None:
+            said.append({"role": "assistant", "content": self._answer.text})
+        said.append({"role": "user", "content": text})
+        answer = self.model.generate(self.model.chat(said), session=self._session, **options)
+        self.messages, self._answer = said, answer
+        return answer
 
 
 __all__ = ["Conversation", "Generation", "LanguageModel", "Times"]

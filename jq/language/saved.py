@@ -25,17 +25,18 @@ from jq.language.build import build
 from jq.language.decoder import Config, Decoder
 from jq.language.decoder.rope import Rope
 from jq.language.decoder.safetensors import as_object
+from jq.language.programs import COSTS, LONG, capacities
 from jq.language.saved_files import (
     HEADER,
     MANIFEST,
     OF_TOKENIZERS,
     TOKENIZER,
     check_files,
+    check_inside,
     check_replaceable,
     checksums,
+    copy_files,
 )
-from jq.language.session import COSTS, LONG, capacities
-from jq.language.sidecar_files import check_inside, copy_files
 from jq.language.store import Options, Shape, Store, as_json, described
 
 VERSION = 2

@@ -1,10 +1,8 @@
 """A sequence in the making: programs of several lengths over one cache of keys and values."""
 
-import math
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,83 +10,22 @@ import ml_dtypes  # noqa: F401 - gives NumPy names such as bfloat16
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.iree.runtime import Executable, ParameterFiles
-from jq.kernels.machine.isa import CHAINS
-from jq.language import kept
-from jq.language.build import build
-from jq.language.pieces import cheapest, rows_of
-from jq.language.store import Options, Shape, Store
+from jq.iree.runtime import Executable
+from jq.language.programs import (
+    COSTS,
+    LONG,
+    LONG_COST,
+    LONG_EVERY,
+    Programs,
+    capacities,
+    cheapest,
+    load_prompt,
+    rows_of,
+    save_prompt,
+)
+from jq.language.store import Shape
 
-LONG = 128  # tokens that a program takes in at once, beside the one for a single token
-LONG_EVERY = 16  # likewise, where the logits of every token are held
-# What programs take, in single tokens: a mean of models whose time is the head's and the layers'.
-COSTS, LONG_COST = {1: 1.0, 4: 1.7, 16: 3.35}, 22.0
 KEPT = 4  # states that a session can go back to
-SMALLEST = 512  # tokens that a narrow cache holds at first; it doubles when it is full
-
-Progress = Callable[[str], None]
-
-
-def capacities(options: Options) -> list[int]:
-    """The sizes in tokens that caches of keys and values have one after the other, ascending."""
-    # float32 is read only as far as it is filled; others are converted as a whole.
-    room = math.ceil(options.context / CHAINS) * CHAINS
-    found = [room if options.cache == "float32" else min(SMALLEST, room)]
-    while found[-1] < room:
-        found.append(min(2 * found[-1], room))
-    return found
-
-
-@dataclass
-class Programs:
-    """The compiled programs of a model; one that is missing is compiled when it is asked for.
-
-    `spare` holds caches that no session has any more, by capacity: new ones take as long as a few
-    tokens, for all their memory is written.
-    """
-
-    model: Path
-    options: Options
-    threads: int
-    store: Store
-    progress: Progress | None = None
-    _loaded: dict[Shape, tuple[Executable, dict[str, Any]]] = field(default_factory=dict)
-    _files: ParameterFiles | None = None
-    _known: list[Path] = field(default_factory=list)
-    spare: dict[int, list[Any]] = field(default_factory=dict)
-
-    def can(self, shape: Shape) -> bool:
-        """True if there is a program, or one can be compiled."""
-        return not self.store.sealed or self.store.described(shape) is not None
-
-    def get(self, shape: Shape) -> tuple[Executable, dict[str, Any]]:
-        if shape not in self._loaded:
-            described = self.store.described(shape)
-            if described is None and self.store.sealed:
-                raise UserError(
-                    f"the model was compiled without a program for {shape.name}",
-                    location=str(self.store.folder),
-                    hint="give the file that it was compiled from",
-                )
-            if described is None:
-                if self.progress:
-                    self.progress(f"compile for {shape.name}")
-                build(self.model, self.options, shape, self.store)
-                described = self.store.described(shape)
-                if described is None:
-                    raise UserError(
-                        "the cache directory does not keep what is written",
-                        location=str(self.store.folder),
-                    )
-            archives = self.store.archives()
-            if archives != self._known:
-                self._files, self._known = ParameterFiles(archives), archives
-            dtypes = [dtype for _, dtype in described["outputs"]]
-            run = Executable.load(
-                self.store.program(shape), self._files, threads=self.threads, dtypes=dtypes
-            )
-            self._loaded[shape] = run, described
-        return self._loaded[shape]
 
 
 class Session:
@@ -212,7 +149,7 @@ class Session:
         if not taken:
             raise UserError("there is no token to keep")
         pairs = zip(self.caches(), self._grows, strict=True)
-        kept.save(
+        save_prompt(
             Path(path),
             self.programs.store,
             taken,
@@ -225,7 +162,7 @@ class Session:
         Raises:
             UserError: the file is none, or one of another model, or of other options.
         """
-        tokens, arrays = kept.load(Path(path), self.programs.store, self.options.context)
+        tokens, arrays = load_prompt(Path(path), self.programs.store, self.options.context)
         sizes = [c for c in capacities(self.options) if c >= len(tokens)]
         run, described = self.programs.get(Shape(1, sizes[0]))
         shapes = described["inputs"][-len(described["outputs"]) + 1 :]

@@ -29,8 +29,7 @@ import ml_dtypes
 import numpy as np
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from jq.language.decoder.safetensors import read_file
-from jq.language.shard import Entry, write_shard
+from jq.language.decoder.safetensors import Entry, read_file, write_shard
 
 HIDDEN, INNER, HEADS, VOCABULARY = 4096, 11008, 32, 32000
 PIECES, LENGTH = 32, 128  # of the text for --fit

@@ -54,7 +54,7 @@ def small() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jq.models, "get", get)
         patch.setattr("jq.language.session.LONG", 16)
-        patch.setattr("jq.language.session.build", write)
+        patch.setattr("jq.language.programs.build", write)
         yield
 
 

@@ -22,7 +22,7 @@ from jq.language.build import build, own_settings, write
 from jq.language.decoder import load_decoder
 from jq.language.decoder.network import empty, step
 from jq.language.decoder.program import decoder_model
-from jq.language.pieces import cheapest
+from jq.language.programs import cheapest
 from jq.language.store import Options, Shape, Store
 from tests.support.checkpoints import write_checkpoint
 from tests.support.decoders import weights, write_folder, write_gguf
@@ -46,7 +46,7 @@ def cheap_programs():
         patch.setattr("jq.language.session.LONG", 16)
         patch.setattr("jq.language.session.COSTS", {1: 1.0})
         patch.setattr("jq.language.session.LONG_COST", 2.5)
-        patch.setattr("jq.language.session.build", write)
+        patch.setattr("jq.language.programs.build", write)
         yield
 
 
@@ -171,7 +171,7 @@ def test_no_command_of_a_program_waits_for_a_position(file, count):
 
 def test_a_token_needs_no_program_of_its_own(file, tmp_path, monkeypatch):
     """What generates takes it in; another process compiles it."""
-    monkeypatch.setattr("jq.language.session.build", build)
+    monkeypatch.setattr("jq.language.programs.build", build)
     model = jq.LanguageModel(file, context=CONTEXT, cache_dir=tmp_path)
     assert len(list(model.generate(TOKENS[:1], 2))) == 2
     assert [path.stem for path in model.programs.store.folder.glob("*.vmfb")] == ["1x48"]
@@ -308,7 +308,7 @@ def test_tokens_that_are_looked_up_take_fewer_steps(model, monkeypatch):
 
 
 def test_a_second_model_compiles_nothing(file, cache_dir, monkeypatch):
-    monkeypatch.setattr("jq.language.session.build", None)
+    monkeypatch.setattr("jq.language.programs.build", None)
     again = jq.LanguageModel(file, context=CONTEXT, cache_dir=cache_dir)
     assert len(list(again.generate(TOKENS[:4], 2))) <= 2
 
@@ -337,7 +337,7 @@ def test_a_cache_that_grows_changes_nothing(file, cache_dir, monkeypatch, cache)
     whole = model.session()
     rows = whole.take(TOKENS[:40], every=True)[0]
     assert whole.capacity == CONTEXT
-    monkeypatch.setattr("jq.language.session.SMALLEST", 24)
+    monkeypatch.setattr("jq.language.programs.SMALLEST", 24)
     grows = model.session()
     assert grows.capacity == 24
     parts = [grows.take(TOKENS[:16], every=True)[0], grows.take(TOKENS[16:40], every=True)[0]]

@@ -14,9 +14,9 @@ from jq.cli.app import main
 from jq.language.build import write
 from jq.language.decoder import load_decoder
 from jq.language.model import options_for
+from jq.language.programs import capacities
 from jq.language.saved import is_saved, load, save
 from jq.language.saved_files import MANIFEST, checksums
-from jq.language.session import capacities
 from jq.language.store import Options
 from tests.support.decoders import write_gguf
 from tests.support.keys import keys
@@ -52,7 +52,7 @@ def test_it_needs_nothing_but_its_folder(file, folder, tmp_path, monkeypatch):
     want = given.generate(prompt, 6)
     assert list(want)
     together = given.session().take(given.encode(prompt), every=True)
-    monkeypatch.setattr("jq.language.session.build", None)
+    monkeypatch.setattr("jq.language.programs.build", None)
     monkeypatch.setattr("jq.language.model.load_decoder", None)
     moved = folder.rename(folder.parent / "moved")
     try:

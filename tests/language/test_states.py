@@ -51,7 +51,7 @@ def model(tmp_path_factory):
         patch.setattr("jq.language.session.LONG", 16)
         patch.setattr("jq.language.session.COSTS", {1: 1.0})
         patch.setattr("jq.language.session.LONG_COST", 2.5)
-        patch.setattr("jq.language.session.build", write)
+        patch.setattr("jq.language.programs.build", write)
         path = write_folder("lfm2", tmp_path_factory.mktemp("model") / "lfm2")
         cache = tmp_path_factory.mktemp("cache")
         yield jq.LanguageModel(path, pipeline="float", context=32, cache_dir=cache)

@@ -17,9 +17,15 @@ from jq.language.decoder.architectures import Architecture
 from jq.language.decoder.checkpoints import unpacked_tensors
 from jq.language.decoder.config import Config
 from jq.language.decoder.names import Leaf, add_scales, check_shapes, stacked, tensor_tree
-from jq.language.decoder.parts import TEXT, tensors_of_text, text_of, with_wide_heads
 from jq.language.decoder.safetensors import json_object, read_folder
-from jq.language.decoder.windows import KINDS, windows
+from jq.language.decoder.windows import (
+    KINDS,
+    TEXT,
+    tensors_of_text,
+    text_of,
+    windows,
+    with_wide_heads,
+)
 
 _COMPUTED = "rotary_emb.inv_freq"  # which old checkpoints hold and the config gives
 _ACTIVATIONS = {

@@ -3,7 +3,18 @@
 from dataclasses import replace
 from math import sqrt
 
-from jq.language.decoder.architectures._base import HUGGING_FACE, Architecture, Key, hugging_face
+from jq.language.decoder.architectures._base import (
+    EXPERTS,
+    GGUF,
+    HUGGING_FACE,
+    NORMS_AROUND,
+    SHARED_EXPERT,
+    Architecture,
+    Key,
+    gguf,
+    hugging_face,
+    without,
+)
 
 _LLAMA = Architecture(
     "llama",
@@ -66,4 +77,152 @@ replace(
             lambda get: 1 / get("logit_scale", 1.0),
         ),
     },
+)
+
+
+# Biases or norms of queries and keys are there where the file has them.
+Architecture("qwen2", ("qwen2",), windows={"qwen2": ("from", 4096)})
+Architecture(
+    "qwen3",
+    ("qwen3",),
+    windows={"qwen3": ("from", 4096)},
+    defaults={"rms_norm_eps": 1e-6, "head_dim": 128},
+)
+Architecture(
+    "qwen2moe",
+    ("qwen2_moe",),
+    hugging_face=HUGGING_FACE | EXPERTS | SHARED_EXPERT,
+    normal_shares=False,
+    gguf_normal_shares=False,
+    windows={"qwen2_moe": ("asked", 4096)},
+)
+Architecture(
+    "qwen3moe",
+    ("qwen3_moe",),
+    hugging_face=HUGGING_FACE | EXPERTS,
+    normal_shares=False,
+    windows={"qwen3_moe": ("asked", 4096)},
+)
+
+
+# OLMo 2 and 3: norms behind each block alone, and one norm over all heads of queries or keys.
+NO_NORMS = ("attention/norm", "mlp/norm")
+BEHIND = without(HUGGING_FACE | NORMS_AROUND, *NO_NORMS)
+Architecture(
+    "olmo2",
+    ("olmo2", "olmo3"),
+    gguf=without(GGUF, *NO_NORMS),
+    hugging_face=BEHIND,
+    own={"norms_of_all_heads": True},
+    windows={"olmo3": ("types", 4096)},
+    global_every=4,
+    plain_windows=True,
+    defaults={"rms_norm_eps": 1e-5},
+)
+
+
+# Norms behind each block alone; layers without a window do not turn.
+Architecture(
+    "exaone4",
+    ("exaone4",),
+    gguf=without(GGUF, *NO_NORMS),
+    hugging_face=BEHIND,
+    windows={"exaone4": ("types", None)},
+    global_every=4,
+    positions="windows",
+    defaults={"rms_norm_eps": 1e-5},
+)
+
+
+def without_gate(names: dict[str, str]) -> dict[str, str]:
+    """Gate and up are one tensor, under the name of the second."""
+    gated = ("layers/{i}/mlp/gate/weight", "layers/{i}/mlp/up/weight")
+    kept = {ours: theirs for ours, theirs in names.items() if ours not in gated}
+    return kept | {"layers/{i}/mlp/gate_up/weight": names["layers/{i}/mlp/up/weight"]}
+
+
+Architecture("phi3", ("phi3",), gguf=without_gate(GGUF), windows={"phi3": ("all", None)})
+
+
+# Norms around each block, half of each head turned, neighbours together.
+_AROUND = hugging_face(
+    "attention/norm_after=post_self_attn_layernorm mlp/norm_after=post_mlp_layernorm"
+)
+_GLM4 = Architecture(
+    "glm4",
+    ("glm4",),
+    gguf=without_gate(GGUF),
+    hugging_face=HUGGING_FACE | _AROUND,
+    gguf_pairs="neighbours",
+    pairs="neighbours",
+    defaults={"rms_norm_eps": 1.5625e-07, "head_dim": 128, "partial_rotary_factor": 0.5},
+)
+replace(_GLM4, name="glm", model_types=("glm",), gguf={}, hugging_face=HUGGING_FACE)
+
+
+# Chunks in three of four layers, and in the fourth queries that grow with the position and do not
+# turn; experts, in some layers, of which a token takes one, and one that all take.
+_LLAMA4_STACKS = {
+    "layers/{i}/mlp/experts/*/gate_up/weight": "model.layers.{i}.feed_forward.experts.gate_up_proj",
+    "layers/{i}/mlp/experts/*/down/weight": "model.layers.{i}.feed_forward.experts.down_proj",
+}
+_LLAMA4 = hugging_face(
+    "mlp/router=feed_forward.router mlp/gate=feed_forward.gate_proj",
+    "mlp/up=feed_forward.up_proj mlp/down=feed_forward.down_proj",
+    "mlp/shared/gate=feed_forward.shared_expert.gate_proj",
+    "mlp/shared/up=feed_forward.shared_expert.up_proj",
+    "mlp/shared/down=feed_forward.shared_expert.down_proj",
+)
+Architecture(
+    "llama4",
+    ("llama4_text",),
+    hugging_face=HUGGING_FACE | _LLAMA4 | _LLAMA4_STACKS,
+    swapped=tuple(_LLAMA4_STACKS),
+    gguf_pairs="neighbours",
+    pairs="neighbours",
+    normal_shares=False,
+    gguf_normal_shares=False,
+    own={"router": "sigmoid", "shares_go_in": True, "chunks": True},
+    keys={"unit_heads": Key("use_qk_norm", lambda get: True, True)},
+    windows={"llama4_text": ("types", 8192)},
+    window=8192,
+    global_every=4,
+    positions="listed",
+    heat=(
+        Key(
+            lambda get: get("attn_scale", 0.1) if get("attn_temperature_tuning", True) else 0.0,
+            lambda get: 0.1,
+        ),
+        Key("floor_scale", lambda get: 8192, 8192),
+        1.0,
+        True,
+    ),
+    defaults={"rms_norm_eps": 1e-5, "head_dim": 128, "rope_theta": 500000.0},
+)
+
+
+# gpt-oss: heads with sinks, experts with biases and a gate of their own.
+_OSS = {
+    "layers/{i}/mlp/experts/*/gate_up/weight": "model.layers.{i}.mlp.experts.gate_up_proj",
+    "layers/{i}/mlp/experts/*/gate_up/bias": "model.layers.{i}.mlp.experts.gate_up_proj_bias",
+    "layers/{i}/mlp/experts/*/down/weight": "model.layers.{i}.mlp.experts.down_proj",
+    "layers/{i}/mlp/experts/*/down/bias": "model.layers.{i}.mlp.experts.down_proj_bias",
+}
+Architecture(
+    "gpt-oss",
+    ("gpt_oss",),
+    activation="swiglu_oai",
+    gguf=without(GGUF, "attention/norm_after")
+    | gguf("attention/sinks=attn_sinks mlp/norm=post_attention_norm"),
+    hugging_face=HUGGING_FACE
+    | _OSS
+    | hugging_face("mlp/router=mlp.router")
+    | {"layers/{i}/attention/sinks/weight": "model.layers.{i}.self_attn.sinks"},
+    swapped=tuple(name for name in _OSS if name.endswith("weight")),
+    own={"sinks": True},
+    keys={"gates_alternate": Key(lambda get: True, lambda get: False)},
+    global_every=2,
+    windows={"gpt_oss": ("types", 128)},
+    truncates=False,
+    defaults={"rms_norm_eps": 1e-5, "head_dim": 64},
 )

@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from jq.language.decoder.checkpoints.float4 import nvfp4_weight
 from jq.language.decoder.checkpoints.float8 import float8_weight
 from jq.language.decoder.checkpoints.method import Layer, method
-from jq.language.decoder.checkpoints.modelopt import nvfp4_weight
 from jq.language.decoder.checkpoints.words import encoding_of, fields, order_of, parts_of, settled
 from jq.language.decoder.names import Leaf
 

@@ -1,7 +1,9 @@
-"""TensorRT Model Optimizer: NVFP4, two e2m1 numbers a byte with a scale f8 for each 16 of a row.
+"""4-bit floats: two e2m1 numbers a byte, the first in the low bits, and a scale for each block.
 
-`weight` u8 [out, in / 2], `weight_scale` f8 [out, in / 16], and `weight_scale_2` f32 [] that scales
-are multiplied by; `input_scale` is of activations. Source: its export of checkpoints.
+NVFP4, as TensorRT Model Optimizer exports it: `weight` u8 [out, in / 2], `weight_scale` f8
+[out, in / 16], and `weight_scale_2` f32 [] that scales are multiplied by; `input_scale` is of
+activations. MXFP4, gpt-oss's experts: `NAME_blocks` u8 [experts, out, in / 32, 16], `NAME_scales`
+u8 [experts, out, in / 32] exponents with a bias of 127 (OCP Microscaling specification 1.0).
 """
 
 import math
@@ -14,7 +16,8 @@ from jq.formats.base import Encoding
 from jq.language.decoder.checkpoints.method import Layer, method
 from jq.language.decoder.names import Leaf
 
-_BLOCK = 16
+_BLOCK = 16  # of NVFP4
+_LONG, _NAN = 32, 255  # of MXFP4; an exponent
 
 
 @method("modelopt", "weight_scale_2", "weight weight_scale input_scale k_scale v_scale")
@@ -38,3 +41,17 @@ def nvfp4_weight(layer: Layer, name: str, factor: np.ndarray) -> Leaf:
         "tensor_scale": factor.reshape(1, 1),
     }
     return layer.stored(Encoding("nvfp4", shape, (1, _BLOCK)), lambda: parts)
+
+
+@method("mxfp4", "blocks scales", "", joint="_")
+def read_stack(layer: Layer) -> Mapping[str, Leaf]:
+    blocks, scales = layer.get("blocks", "u", 4), layer.get("scales", "u", 3)
+    if blocks.dtype != np.uint8 or scales.dtype != np.uint8:
+        raise layer.wrong(f"blocks are {blocks.dtype.name}, scales {scales.dtype.name}")
+    experts, out, groups = scales.shape
+    layer.need("blocks", (experts, out, groups, _LONG // 2))
+    if (scales == _NAN).any():
+        raise layer.wrong("scales hold NaN")
+    shape = (experts, out, groups * _LONG)
+    parts = {"codes": blocks.reshape(experts, out, -1).view(np.int8), "scale": scales.view(np.int8)}
+    return {"": layer.stored(Encoding("mxfp4", shape, (1, 1, _LONG)), lambda: parts)}

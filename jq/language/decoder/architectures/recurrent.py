@@ -1,0 +1,178 @@
+"""Models whose layers, or some of them, keep a state that does not grow: state-space layers, short
+convolutions and the gated delta rule."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from jq.language.decoder.architectures._base import (
+    EXPERTS,
+    GGUF,
+    HUGGING_FACE,
+    SHARED_EXPERT,
+    Architecture,
+    Key,
+    gguf,
+    hugging_face,
+    without,
+)
+from jq.language.decoder.architectures.llama import STACKS
+
+MAMBA = hugging_face(
+    "mamba/input=mamba.in_proj mamba/filter=mamba.conv1d mamba/inner_norm=mamba.norm",
+    "mamba/output=mamba.out_proj",
+) | {
+    "layers/{i}/mamba/decay/weight": "model.layers.{i}.mamba.A_log",
+    "layers/{i}/mamba/skip/weight": "model.layers.{i}.mamba.D",
+    "layers/{i}/mamba/step/bias": "model.layers.{i}.mamba.dt_bias",
+}
+GGUF_MAMBA = gguf(
+    "mamba/input=ssm_in mamba/filter=ssm_conv1d mamba/inner_norm=ssm_norm",
+    "mamba/output=ssm_out mamba/step=ssm_dt",
+) | {
+    "layers/{i}/mamba/decay/weight": "blk.{i}.ssm_a",
+    "layers/{i}/mamba/skip/weight": "blk.{i}.ssm_d",
+}
+SIZES = {
+    "mamba_heads": Key("mamba_n_heads", "ssm.time_step_rank", 128),
+    "mamba_head": Key(
+        lambda get: (
+            get("mamba_d_head", 0)
+            or int(get("mamba_expand", 2) * get("hidden_size")) // get("mamba_n_heads", 128)
+        ),
+        lambda get: get("ssm.inner_size") // max(get("ssm.time_step_rank"), 1),
+    ),
+    "mamba_groups": Key("mamba_n_groups", "ssm.group_count", 1),
+    "mamba_size": Key("mamba_d_state", "ssm.state_size", 256),
+    "width": Key("mamba_d_conv", "ssm.conv_kernel", 4),
+    "inner_norm": Key("mamba_rms_norm", lambda get: False, True),
+    "plain_rates": Key(lambda get: False, lambda get: True),
+}
+replace(
+    Architecture.registry["granite"],
+    name="granitehybrid",
+    model_types=("granitemoehybrid",),
+    gguf=GGUF | GGUF_MAMBA,
+    hugging_face=HUGGING_FACE | STACKS | MAMBA,
+    keys=Architecture.registry["granite"].keys | SIZES,
+    mixers={"linear_attention": ("mamba",), "mamba": ("mamba",)},
+    positions="asked",
+)
+
+
+# Falcon H1: state-space layers and attention side by side, with a factor for each product.
+def _falcon_scales(get: Callable[..., Any]) -> dict[str, Any]:
+    """Products are linear: what comes in or goes out multiplied is the result multiplied. GGUF
+    files hold weights that were."""
+    within, ssm = get("attention_in_multiplier", 1.0), get("ssm_multipliers", [1.0] * 5)
+    gate, down = get("mlp_multipliers", [1.0, 1.0])
+    heads, groups = get("mamba_n_heads", 128), get("mamba_n_groups", 1)
+    wide = get("mamba_d_ssm", 0) or int(get("mamba_expand", 2) * get("hidden_size"))
+    counts = [wide, wide, *[groups * get("mamba_d_state", 256)] * 2, heads]
+    return {
+        "layers/{i}/attention/query": within,
+        "layers/{i}/attention/key": within * get("key_multiplier", 1.0),
+        "layers/{i}/attention/value": within,
+        "layers/{i}/attention/output": get("attention_out_multiplier", 1.0),
+        "layers/{i}/mamba/input": np.repeat(ssm, counts) * get("ssm_in_multiplier", 1.0),
+        "layers/{i}/mamba/output": get("ssm_out_multiplier", 1.0),
+        "layers/{i}/mlp/gate": gate,
+        "layers/{i}/mlp/down": down,
+    }
+
+
+_FALCON = hugging_face(
+    "mlp/norm=pre_ff_layernorm mlp/gate=feed_forward.gate_proj mlp/up=feed_forward.up_proj",
+    "mlp/down=feed_forward.down_proj",
+)
+Architecture(
+    "falcon-h1",
+    ("falcon_h1",),
+    # llama.cpp names this one without a suffix.
+    gguf=GGUF | GGUF_MAMBA | {"layers/{i}/mlp/norm/weight": "blk.{i}.ffn_norm"},
+    hugging_face=HUGGING_FACE | MAMBA | _FALCON | {"norm/weight": "model.final_layernorm.weight"},
+    mixers={"": ("mamba", "attention")},
+    keys=SIZES
+    | {
+        "embedding_scale": Key("embedding_multiplier", lambda get: 1.0, 1.0),
+        "logit_scale": Key("lm_head_multiplier", lambda get: 1.0, 1.0),
+        "inner_norm": Key("mamba_rms_norm", lambda get: False, False),
+        "norm_before_gate": Key("mamba_norm_before_gate", lambda get: False, True),
+    },
+    scales=_falcon_scales,
+)
+
+
+# LFM 2: short convolutions, and attention in some layers.
+_LFM2 = hugging_face(
+    "attention/norm=operator_norm attention/output=self_attn.out_proj",
+    "attention/query_norm=self_attn.q_layernorm attention/key_norm=self_attn.k_layernorm",
+    "convolution/input=conv.in_proj convolution/filter=conv.conv",
+    "convolution/output=conv.out_proj mlp/norm=ffn_norm mlp/gate=feed_forward.w1",
+    "mlp/up=feed_forward.w3 mlp/down=feed_forward.w2",
+)
+_LFM2_GGUF = gguf(
+    "convolution/input=shortconv.in_proj convolution/filter=shortconv.conv",
+    "convolution/output=shortconv.out_proj",
+)
+Architecture(
+    "lfm2",
+    ("lfm2",),
+    gguf=GGUF | _LFM2_GGUF | {"norm/weight": "token_embd_norm.weight"},
+    hugging_face=HUGGING_FACE | _LFM2 | {"norm/weight": "model.embedding_norm.weight"},
+    epsilon=Key("norm_eps", "attention.layer_norm_rms_epsilon", 1e-5),
+    mixers={"conv": ("convolution",)},
+    keys={"width": Key("conv_L_cache", "shortconv.l_cache", 3)},
+    defaults={"norm_eps": 1e-5, "rope_theta": 1e6},
+)
+
+
+# Qwen 3 Next and 3.5: the gated delta rule, and attention with a gate in each 4th layer.
+_DELTA = hugging_face(
+    "delta/qkvz=linear_attn.in_proj_qkvz delta/rates=linear_attn.in_proj_ba",
+    "delta/qkv=linear_attn.in_proj_qkv delta/gate=linear_attn.in_proj_z",
+    "delta/beta=linear_attn.in_proj_b delta/rate=linear_attn.in_proj_a",
+    "delta/filter=linear_attn.conv1d delta/inner_norm=linear_attn.norm",
+    "delta/output=linear_attn.out_proj",
+) | {
+    "layers/{i}/delta/decay/weight": "model.layers.{i}.linear_attn.A_log",
+    "layers/{i}/delta/step/bias": "model.layers.{i}.linear_attn.dt_bias",
+}
+_NEXT_GGUF = gguf(
+    "mlp/norm=post_attention_norm delta/qkvz=ssm_in delta/rates=ssm_ba delta/step=ssm_dt",
+    "delta/qkv=attn_qkv delta/gate=attn_gate delta/filter=ssm_conv1d",
+    "delta/inner_norm=ssm_norm delta/output=ssm_out",
+) | {"layers/{i}/delta/decay/weight": "blk.{i}.ssm_a"}
+_NEXT = Architecture(
+    "qwen3next",
+    ("qwen3_next",),
+    hugging_face=HUGGING_FACE | EXPERTS | SHARED_EXPERT | _DELTA,
+    gguf=without(GGUF, "attention/norm_after", "attention/qkv") | _NEXT_GGUF,
+    one_plus=True,
+    tied=False,
+    mixers={"linear_attention": ("delta",)},
+    recurrent_but=4,
+    own={"gated_heads": True},
+    keys={
+        "delta_groups": Key("linear_num_key_heads", "ssm.group_count", 16),
+        "delta_heads": Key("linear_num_value_heads", "ssm.time_step_rank", 32),
+        "delta_key": Key("linear_key_head_dim", "ssm.state_size", 128),
+        "delta_value": Key(
+            "linear_value_head_dim",
+            lambda get: get("ssm.inner_size") // max(get("ssm.time_step_rank"), 1),
+            128,
+        ),
+        "plain_rates": Key(lambda get: False, lambda get: True),
+        "width": Key("linear_conv_kernel_dim", "ssm.conv_kernel", 4),
+    },
+    defaults={"rms_norm_eps": 1e-6, "head_dim": 256, "partial_rotary_factor": 0.25},
+)
+replace(
+    _NEXT,
+    name="qwen35",
+    model_types=("qwen3_5_text", "qwen3_5_moe_text"),
+    gguf={},  # where heads stand in an order of their own
+    normal_shares=True,
+)
