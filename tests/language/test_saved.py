@@ -27,9 +27,9 @@ CONTEXT = 24
 @pytest.fixture(scope="module", autouse=True)
 def cheap_programs():
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("session", "saved"):
+        for module, builder in (("session", "programs"), ("saved", "saved")):
             patch.setattr(f"jq.language.{module}.LONG", 16)
-            patch.setattr(f"jq.language.{module}.build", write)
+            patch.setattr(f"jq.language.{builder}.build", write)
         yield
 
 
