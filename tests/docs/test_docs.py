@@ -184,6 +184,27 @@ def test_the_table_of_formats_by_op_is_true(monkeypatch: pytest.MonkeyPatch) -> 
         assert table.row(name) in text, "write it again: scripts/support_table.py"
 
 
+def test_the_pictures_are_of_these_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(ROOT / "scripts"), *sys.path])
+    importlib.import_module("benchmarks.pictures").main(tmp_path)
+    for drawn in tmp_path.iterdir():
+        there = DOCS / "images" / drawn.name
+        assert drawn.read_text() == there.read_text(), (
+            "draw it again: scripts/benchmark.py pictures"
+        )
+
+
+def test_tutorials_write_into_folders_of_their_own() -> None:
+    """All of them can be followed in one folder: `scripts/check.py tour`."""
+    taken: dict[str, str] = {}
+    for page, found in BLOCKS.items():
+        text = "\n".join(b.text for b in found if b.language == "sh").replace("\\\n", " ")
+        if page.startswith("docs/tutorials/"):
+            for folder in re.findall(r"^jaxq compile .* -o (\S+)$", text, re.MULTILINE):
+                assert folder not in taken, f"{page}: {folder} is of {taken[folder]}"
+                taken[folder] = page
+
+
 READ_BY_OTHERS = {"environment.sh", "minilm_subset.py"}
 
 
