@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jq.base.errors import UserError
 from tests.frontends.onnx.against_ort import both, one_node
 
 RNG = np.random.default_rng(20)
@@ -189,6 +190,25 @@ def test_rotary_embedding(form: str, interleaved: int) -> None:
         given |= {"num_heads": N, "rotary_embedding_dim": 8}
     half = 4 if form == "partial" else H // 2
     check("RotaryEmbedding", {"x": x, "ids": ids, **angles(9, half)}, **given)
+
+
+@pytest.mark.parametrize("ids", [[8], [5], [-1], [[9, 0, 0, 0, 0]], [[0, 0, -1, 0, 0]]])
+def test_constant_positions_are_rows_of_the_tables(ids: list[Any]) -> None:
+    given = {"x": real(1, S, W), "ids": np.asarray(ids, np.int64), **angles(9, H // 2)}
+    with pytest.raises(UserError, match=r"positions are .* tables have shape \[9, \d+\]"):
+        check("RotaryEmbedding", given, constants=("ids",))
+
+
+@pytest.mark.parametrize("rows", [4, 3])
+def test_tables_have_a_row_for_every_position(rows: int) -> None:
+    given = {"x": real(1, S, W), "ids": np.asarray([0], np.int64), **angles(rows, H // 2)}
+    with pytest.raises(UserError, match=f"each of {S} positions"):
+        check("RotaryEmbedding", given)
+    cached = group_query(S, 0, S, FORMS[0][2], True)
+    cached |= {name: cached[name][:rows] for name in ("cos", "sin")}
+    known = {"constants": ("total",), "outputs": 3, "do_rotary": 1}
+    with pytest.raises(UserError, match=f"each of {S} positions"):
+        check("GroupQueryAttention", cached, **known, num_heads=N, kv_num_heads=2)
 
 
 GROUPS: dict[str, dict[str, Any]] = {

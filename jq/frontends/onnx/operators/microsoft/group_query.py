@@ -34,16 +34,27 @@ def rotary_embedding(
     width = x.shape[-1] if x.ndim == 3 else x.shape[1] * x.shape[-1]
     count = num_heads or (x.shape[1] if x.ndim == 4 else width // (2 * cos_cache.shape[1]))
     split = heads(x, count)
-    ids = jnp.asarray(position_ids)
+    ids = position_ids
     if ids.ndim < 2:
         ids = ids.reshape(1, 1) + np.arange(split.shape[2], dtype=ids.dtype)
-    y = rotated(split, ids, cos_cache, sin_cache, bool(interleaved))
+        _require_rows(split.shape[2], cos_cache, node)
+    y = rotated(split, ids, cos_cache, sin_cache, bool(interleaved), node)
     return y if x.ndim == 4 else merged(y)
 
 
-def rotated(x: Any, ids: Any, cos: Any, sin: Any, interleaved: bool) -> Any:
+def _require_rows(count: int, table: Any, node: Call) -> None:
+    if count > len(table):
+        shape = list(table.shape)
+        raise node.refuse(f"its tables have shape {shape}, a row for each of {count} positions")
+
+
+def rotated(x: Any, ids: Any, cos: Any, sin: Any, interleaved: bool, node: Call) -> Any:
     """[batch, heads, length, size] turned by the angles of its positions [batch, length]; what is
-    after twice the width of the tables stays."""
+    after twice the width of the tables stays. A position that is known only when the program runs
+    takes the nearest row that there is."""
+    if isinstance(ids, np.ndarray) and ids.size and not 0 <= ids.min() <= ids.max() < len(cos):
+        said = f"its positions are {ids.min()} to {ids.max()}"
+        raise node.refuse(f"{said}, and its tables have shape {list(cos.shape)}")
     cos, sin = (jnp.take(table, ids, axis=0, mode="clip")[:, None] for table in (cos, sin))
     half = cos.shape[-1]
     turned, rest = x[..., : 2 * half], x[..., 2 * half :]
@@ -111,13 +122,15 @@ def group_query_attention(
         k = _rms(k, k_norm_weight, k_norm_epsilon or qk_norm_epsilon)
     total, length = int(total_sequence_length.reshape(-1)[0]), q.shape[2]
     # Keys before the new ones, [batch].
-    before = jnp.asarray(seqlens_k).reshape(-1) + 1 - length
+    before = seqlens_k.reshape(-1) + 1 - length
     if total == length:
-        before = jnp.zeros_like(before)
+        before = 0 * before
     places = before[:, None] + np.arange(length, dtype=np.int32)
     if do_rotary:
         ids = places if position_ids is None else position_ids
-        q, k = (rotated(x, ids, cos_cache, sin_cache, bool(rotary_interleaved)) for x in (q, k))
+        _require_rows(total, cos_cache, node)
+        tables = cos_cache, sin_cache, bool(rotary_interleaved), node
+        q, k = (rotated(x, ids, *tables) for x in (q, k))
     present = [_extended(p, x, before, total) for p, x in ((past_key, k), (past_value, v))]
     keys, values = (x[:, :, :total] for x in present)
     seen = _seen(places, total, local_window_size) if causal else _there(seqlens_k, total)
