@@ -205,6 +205,7 @@ ORDER: dict[Level, tuple[Step, ...]] = {
             "finds operands by the name of their op, before other passes move them",
         ),
         Step("sink-dequantize", "brings each dequantize next to the op that computes"),
+        Step("fit-biases", "scales of weights and of activations are known", INTEGER_ONLY),
         Step(
             "carry-codes",
             "loops and branches carry quantized values, so that hoist-quantize can pass them",

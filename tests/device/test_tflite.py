@@ -38,8 +38,9 @@ def mixed(p: Any, x: jax.Array) -> jax.Array:
 
 
 def moved(p: Any, x: jax.Array) -> jax.Array:
-    """Tables, a transposed convolution, pools and moves; no sum of two tensors."""
-    x = jax.nn.sigmoid(convolved(x, p["first"], 1, "SAME"))
+    """Tables, a transposed convolution, pools and moves; no sum of two tensors. Half of the
+    channels have negative factors."""
+    x = jax.nn.sigmoid(convolved(x, p["first"], 1, "SAME") * jnp.float32([1, -0.5] * 4))
     up = jax.lax.conv_transpose(x, p["up"], (2, 2), "SAME", dimension_numbers=DIMENSIONS)
     up = jax.lax.reduce_window(
         up, -np.inf, jax.lax.max, (1, 3, 3, 1), (1, 2, 2, 1), ((0, 0), (1, 0), (1, 0), (0, 0))
@@ -99,3 +100,21 @@ def test_what_has_no_form_is_named(tmp_path: Path) -> None:
         )
     assert "reduce_sum" in str(error.value)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("target", ["litert-reference", "litert"])
+def test_next_to_dead_channels_keep_their_biases(target: str, tmp_path: Path) -> None:
+    """Their biases are beyond 32 bits in steps of weights that BatchNorm left almost nothing of."""
+    rng = np.random.default_rng(2)
+    w, v, b = (rng.standard_normal(s, np.float32) for s in ((8, 3, 3, 3), (8, 4), 8))
+    w[2] *= 1e-10
+    v[:, 3] *= 1e-12
+
+    def apply(p: Any, x: jax.Array) -> jax.Array:
+        w = p["w"].transpose(2, 3, 1, 0)  # as PyTorch stores it
+        return jax.nn.relu(convolved(x, w, 1, "SAME") + p["b"]) @ p["v"] + p["b"][:4]
+
+    samples = [(rng.standard_normal((1, 6, 6, 3), np.float32),) for _ in range(2)]
+    given = jq.Model(apply, {"w": w, "v": v, "b": b}, samples[0], calibration=samples)
+    found = jq.export(given, tmp_path / "m.tflite", target=target, verify=True)
+    assert found["same"] == found["outputs"] > 0

@@ -92,16 +92,26 @@ NETWORKS: dict[str, tuple[Callable[..., Any], dict[str, np.ndarray], tuple[int, 
 }
 
 
-def exported(apply: Any, params: Any, shape: tuple[int, ...], path: Path, target: str) -> Any:
+def exported(
+    apply: Any, params: Any, shape: tuple[int, ...], path: Path, target: str, file: str = "m.tosa"
+) -> Any:
     samples = [(RNG.standard_normal(shape, np.float32),) for _ in range(3)]
     model = jq.Model(apply, params, samples[0], calibration=samples)
-    return jq.export(model, path / "m.tosa", verify=True, target=target)
+    return jq.export(model, path / file, verify=True, target=target)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_output_has_the_same_bits(name: str, tmp_path: Path) -> None:
     found = exported(*NETWORKS[name], tmp_path, "npu-int8")
     assert found["same"] == found["outputs"] > 0
+
+
+@pytest.mark.parametrize("name", ["signs", "functions"])
+def test_iree_reads_the_text(name: str, tmp_path: Path) -> None:
+    found = exported(*NETWORKS[name], tmp_path, "ethos-u55", "m.tosa.mlir")
+    assert found["form"] == "tosa-mlir"
+    assert found["readers"] == {"IREE": [found["outputs"]] * 2}
+    assert found["same"] > 0
 
 
 def test_what_tosa_does_not_have_is_named(tmp_path: Path) -> None:

@@ -96,6 +96,9 @@ class _Builder:
         numbers: dict[str, np.ndarray] | None = None,
     ) -> Tensor:
         out = node.out if numbers is not None else None
+        if kind in ("conv2d", "depthwise", "transposed") and numbers is not None:
+            (x, w), numbers = inputs, dict(numbers)
+            inputs = x, _positive(w, numbers, kind)
         step = Simple(kind, node.name, tuple(inputs), output, attributes or {}, numbers or {}, out)
         self.steps.append(step)
         return output
@@ -449,6 +452,21 @@ class _Builder:
         x = self.reshaped(node, x, kept)
         repeats = [n // k for n, k in zip(shape, kept, strict=True)]
         self._put("tile", node, [x], node.output, {"repeats": repeats})
+
+
+def _positive(w: Tensor, numbers: dict[str, np.ndarray], kind: str) -> Tensor:
+    """Filters with the signs of their factors, which become positive, as the bias does: the sums
+    change their signs. Forms have no negative factors."""
+    factor, data = numbers["factor"], w.values
+    if (factor >= 0).all() or data.min(initial=0) == np.iinfo(w.dtype).min:
+        return w
+    sign = np.where(factor.reshape(-1) < 0, -1, 1)
+    numbers |= {"factor": np.abs(factor), "bias": numbers["bias"] * sign}
+    if kind == "depthwise":
+        data = (data.reshape(*w.shape[:2], -1) * sign).reshape(w.shape)
+    else:
+        data = data * sign.reshape(-1, 1, 1, 1)
+    return replace(w, name=f"{w.name} signed", data=data.astype(w.dtype))
 
 
 def _flat(value: np.ndarray, node: Node) -> np.ndarray:

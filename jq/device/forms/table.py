@@ -64,6 +64,7 @@ FORMS = {
     form.name: form
     for form in (
         Form("tosa", "jq.device.forms.tosa", (".tosa",), "npu-int8"),
+        Form("tosa-mlir", "jq.device.forms.tosa.text", (".tosa.mlir",), "npu-int8"),
         Form("tflite", "jq.device.forms.tflite", (".tflite",), "litert"),
         Form("onnx", "jq.device.forms.qdq", (".onnx",), "onnx-qdq"),
         # one line a form

@@ -9,7 +9,7 @@ An op that a rule keeps float reads the float weight, which then is stored besid
 "dense/kernel:float".
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -108,6 +108,12 @@ def weights_with_zero_points_opposite(plan: QuantPlan) -> set[str]:
     }
 
 
+def sums_of(parts: Mapping[str, np.ndarray], enc: Encoding) -> np.ndarray:
+    """The sums of the codes of each block."""
+    codes = np.asarray(affine_format(enc.format).codes(NUMPY, parts, enc), np.int32)
+    return np.asarray(reduce_blocks(NUMPY, _sum, codes, enc))
+
+
 def _sum(x: np.ndarray, axes: list[int]) -> np.ndarray:
     return x.sum(axis=tuple(axes), keepdims=True, dtype=np.int32)
 
@@ -125,6 +131,5 @@ def place(
     with of_weight(name):
         arrays = dict(chosen or fmt.encode(program.weights[name], enc))
     if sums and is_affine(enc.format):
-        codes = np.asarray(affine_format(enc.format).codes(NUMPY, arrays, enc), np.int32)
-        arrays["sum"] = reduce_blocks(NUMPY, _sum, codes, enc)
+        arrays["sum"] = sums_of(arrays, enc)
     store_weight(program, name, enc, arrays)

@@ -34,16 +34,7 @@ def write(
     Raises:
         UserError: a step that TOSA's integer profile does not have, by the name of its layer.
     """
-    if ends != "int8":
-        raise UserError("TOSA's integer profile has no floats", hint="give --ends int8")
-    if rescaling.rounding == "float32":
-        hint = "choose a target that rounds once or twice: `jaxq list targets`"
-        raise UserError("TOSA has no rescale by a float32 number", hint=hint)
-    writer = Writer(rescaling)
-    for tensor in inputs:
-        writer.tensor(tensor.name, tensor.shape, tensor.dtype)
-    for step in steps:
-        writer.step(step)
+    writer = written(steps, inputs, rescaling, ends)
     block = {
         "name": "main",
         "operators": writer.operators,
@@ -55,6 +46,23 @@ def write(
     version = {"major": 1, "minor": 0, "patch": 0, "draft": False}
     graph = {"version": version, "regions": [{"name": "main", "blocks": [block]}]}
     return SCHEMA.encode("Graph", graph)
+
+
+def written(
+    steps: Sequence[Simple], inputs: Sequence[Tensor], rescaling: Rescaling, ends: Ends
+) -> Writer:
+    """The operators, tensors and shapes of all steps, in order."""
+    if ends != "int8":
+        raise UserError("TOSA's integer profile has no floats", hint="give --ends int8")
+    if rescaling.rounding == "float32":
+        hint = "choose a target that rounds once or twice: `jaxq list targets`"
+        raise UserError("TOSA has no rescale by a float32 number", hint=hint)
+    writer = Writer(rescaling)
+    for tensor in inputs:
+        writer.tensor(tensor.name, tensor.shape, tensor.dtype)
+    for step in steps:
+        writer.step(step)
+    return writer
 
 
 def run(data: bytes, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:

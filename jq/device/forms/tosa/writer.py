@@ -1,6 +1,5 @@
 """The operators of each step of a network."""
 
-from dataclasses import replace
 from functools import partialmethod
 from typing import Any
 
@@ -93,10 +92,6 @@ class Writer(Builder):
                 op=step.name,
             )
         bias, factor = step.numbers["bias"], step.numbers["factor"]
-        negative = factor.reshape(-1) < 0
-        if w.data is not None and negative.any() and w.values.min() > np.iinfo(w.dtype).min:
-            sign = np.where(negative, -1, 1)  # of the weights and the bias: their sum changes it
-            w, bias, factor = _signed(w, sign, kind), bias * sign, np.abs(factor)
         operands = [
             self.of(x),
             self.of(w),
@@ -229,13 +224,3 @@ class Writer(Builder):
     def _tile(self, step: Simple) -> None:
         repeats = self.shape(step.attributes["repeats"])
         self.op("TILE", [self.of(step.inputs[0]), repeats], step.output)
-
-
-def _signed(w: Tensor, sign: np.ndarray, kind: str) -> Tensor:
-    """Filters times the sign of each output channel."""
-    if kind == "DEPTHWISE_CONV2D":
-        flat = w.values.reshape(*w.shape[:2], -1) * sign
-        data = flat.reshape(w.shape)
-    else:
-        data = w.values * sign.reshape(-1, 1, 1, 1)
-    return replace(w, name=f"{w.name} signed", data=data.astype(w.dtype))
