@@ -12,9 +12,9 @@ from jq.cli import (
     bench,
     cache,
     calibrate,
-    check,
     compare,
     compile,
+    devices,
     generate,
     inspect,
     listing,
@@ -23,7 +23,6 @@ from jq.cli import (
     search,
 )
 from jq.cli import report as page
-from jq.cli.devices import embed, export, vectors
 from jq.cli.failure import report
 
 HELP = ["-h", "--help"]
@@ -37,7 +36,7 @@ app = typer.Typer(
 PANELS: dict[str, tuple[Callable[[typer.Typer], None], ...]] = {
     "Compile and run": (compile.register, bench.register_run, inspect.register, calibrate.register),
     "Accuracy and speed": (compare.register, search.register, page.register, bench.register),
-    "Devices": (check.register, export.register, vectors.register, embed.register),
+    "Devices": (devices.register,),
     "Language models": (generate.register, quantize.register),
     "This installation": (quickstart.register,),
 }

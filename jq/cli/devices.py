@@ -1,0 +1,222 @@
+"""Commands about devices: `jaxq check`, `estimate`, `export`, `vectors` and `embed`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from jq.base.errors import UserError
+from jq.cli import options
+from jq.cli.command import command
+from jq.cli.output import Output
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "check", example="jaxq check my.py:model --target npu-int8")(check)
+    command(app, "estimate", example="jaxq estimate my.py:model --target ethos-u-like")(estimate)
+    example = "jaxq export my.py:model -o model.tosa --verify"
+    asked = options.asked("pipeline", "target")
+    command(app, "export", example=example, writes=True, asked=asked)(export)
+    command(app, "vectors", example="jaxq vectors out/ -o vectors/", writes=True)(vectors)
+    example = "jaxq embed out/ -o program/ --triple riscv64-unknown-linux-gnu"
+    command(app, "embed", example=example, writes=True)(embed)
+
+
+FirstPipeline = Annotated[
+    str | None,
+    typer.Option(
+        "--pipeline",
+        "-p",
+        metavar="NAME",
+        help="A name, or a path to a .toml file; the first that the target accepts by default.",
+    ),
+]
+
+
+def check(
+    out: Output,
+    model: options.Model,
+    target: options.Target = options.DEFAULT_TARGET,
+    pipeline: FirstPipeline = None,
+    settings: options.Settings = None,
+    rules: options.Rules = None,
+    sizes: options.Sizes = None,
+    values: options.Values = None,
+) -> dict[str, Any]:
+    """Shows every op that the target's device cannot run, why, and what would help.
+
+    No data is needed. Exit code 1: there are such ops.
+    """
+    from jq.device.checking import check as find
+
+    source = options.sized(model, sizes, values)
+    document = find(source, target, pipeline=pipeline, settings=settings, rules=rules)
+    if refused := document["refused"]:
+        out.table(document.rows, document.columns, refused)
+        out.code = 1
+    out.line(document.summary())
+    return document
+
+
+def estimate(
+    out: Output,
+    model: options.Model,
+    target: options.Target,
+    pipeline: FirstPipeline = None,
+    settings: options.Settings = None,
+    rules: options.Rules = None,
+    sizes: options.Sizes = None,
+    values: options.Values = None,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE.svg", help="Draw layers and buffers over time.")
+    ] = None,
+    force: options.Force = False,
+) -> dict[str, Any]:
+    """Estimates cycles, bytes and memory of every layer on the target's device.
+
+    It shows what bounds each layer, the peak of on-chip memory, the latency of all and the
+    utilization, by the table [hardware] of the target's file. No data is needed.
+    """
+    from jq.base.system.files import check_new, written_whole
+    from jq.device.estimating import estimate as find
+    from jq.device.picture import picture as draw
+
+    if picture is not None:
+        check_new(picture, force=force)
+    source = options.sized(model, sizes, values)
+    found = find(source, target, pipeline=pipeline, settings=settings, rules=rules)
+    out.table(found.rows, found.columns, found[found.rows])
+    out.line(found.summary())
+    if picture is not None:
+        with written_whole(picture) as path:
+            path.write_text(draw(found), encoding="utf-8")
+    return found
+
+
+def export(
+    out: Output,
+    model: options.Model,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="Its suffix says which form (.tosa, .tflite, .onnx).",
+        ),
+    ],
+    to: Annotated[
+        str | None,
+        typer.Option(metavar="tosa|tflite|onnx", help="The form, where no suffix says it."),
+    ] = None,
+    ends: Annotated[
+        str, typer.Option(metavar="int8|float", help="Inputs and outputs: codes, or floats.")
+    ] = "int8",
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Run it in the form's own reference and compare bits.")
+    ] = False,
+    pipeline: Annotated[
+        str | None,
+        typer.Option(
+            "--pipeline", "-p", metavar="NAME", help="By default int8-static-integer-only."
+        ),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--target", "-t", metavar="NAME", help="By default one that rounds as the form does."
+        ),
+    ] = None,
+    sizes: options.Sizes = None,
+    values: options.Values = None,
+    force: options.Force = False,
+    **asked: Any,
+) -> dict[str, Any]:
+    """Writes a model's integer program for NPU compilers and other runtimes.
+
+    MODEL may be an artifact that was compiled with --emit integer. Inputs and outputs are codes,
+    whose scales are printed. Exit code 1: with --verify, an output has other bits.
+    """
+    from jq.base.system.files import check_new
+    from jq.device.exporting import export as write
+
+    check_new(output, force=force)
+    with out.progress() as progress:
+        found = write(
+            options.sized(model, sizes, values),
+            output,
+            to,
+            ends,  # type: ignore[arg-type]  # checked there
+            verify=verify,
+            pipeline=pipeline,
+            target=target,
+            **asked,
+            progress=progress,
+        )
+    for end in ("inputs", "results"):
+        out.table(end, found.columns, found[end])
+    out.line(found.summary())
+    if found["same"] != found["outputs"]:
+        out.code = 1
+    return found
+
+
+def vectors(
+    out: Output,
+    artifact: options.Artifact,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="DIR", help="A new folder.")
+    ] = None,
+    check: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN_DIR", help="Compare what a device wrote in the same layout."),
+    ] = None,
+    limit: Annotated[
+        float, typer.Option(min=0, metavar="MIB", help="Leave out ops with larger cases.")
+    ] = 16,
+) -> dict[str, Any]:
+    """Writes golden vectors: inputs, parameters and outputs of every op of the integer program.
+
+    They are .npy files with one JSON index. `--check` compares a folder of a device's outputs with
+    them. The artifact must have been compiled with --emit integer. Exit code 1: an output differs.
+    """
+    from jq.device import golden
+
+    if (output is None) == (check is None):
+        raise UserError("vectors are written or checked", hint="give -o DIR or --check RUN_DIR")
+    if check is not None:
+        compared = golden.check_vectors(artifact, check)
+        if different := compared["different"]:
+            columns = ("name", "op", "case", "index", "expected", "got", "file")
+            out.table("different", columns, different)
+            out.code = 1
+        out.line(f"{len(different) or 'none'} of the cases of {compared['ops']} ops differ")
+        return compared
+    assert output is not None
+    index = golden.vectors(artifact, output, limit=limit)
+    if index["left_out"]:
+        out.table("left out", ("name", "op", "reason"), index["left_out"])
+    out.line(f"wrote {len(index['ops'])} ops to {output}, {len(index['left_out'])} left out")
+    rows = [{"name": op["name"], "op": op["op"]} for op in index["ops"]]
+    return {"path": str(output), "ops": rows, "left_out": index["left_out"]}
+
+
+def embed(
+    out: Output,
+    artifact: options.Artifact,
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="A new folder.")],
+    triple: Annotated[
+        str, typer.Option(metavar="TRIPLE", help="LLVM's name of the processor it is for.")
+    ] = "x86_64-unknown-linux-gnu",
+    iree_flags: options.IreeFlags = None,
+) -> dict[str, Any]:
+    """Writes the integer program as C and an object file, for firmware.
+
+    A main and a CMake file are beside them, to be linked with IREE's runtime sources. The artifact
+    must have been compiled with --emit integer.
+    """
+    from jq.device.embedding import embed as write
+
+    found = write(artifact, output, triple=triple, iree_flags=iree_flags or ())
+    out.table(str(output), ("name", "bytes"), found["files"])
+    return found

@@ -1,1 +1,0 @@
-"""The commands for devices, one file each, that write files."""
