@@ -127,5 +127,6 @@ def validate(kind: type[Model], data: dict[str, Any], *, where: str) -> Model:
             hint = known(key, sorted(kind.model_fields))
             raise UserError(f"unknown key {key!r} in {where}", hint=hint) from error
         reason, given = first["msg"].removeprefix("Value error, "), f"{first['input']!r:.200}"
+        reason = reason.replace("Input should be", "it has to be")
         got = "" if given in reason else f", got {given}"
         raise UserError(f"{where}: {key}: {reason}{got}") from error

@@ -197,7 +197,7 @@ def test_deep_toml(name: str, load: Callable[[str], object], tmp_path: Path) -> 
 
 
 def test_a_block_of_a_billion() -> None:
-    with pytest.raises(UserError, match="block_size: Input should be less than or equal to 65536"):
+    with pytest.raises(UserError, match="block_size: it has to be less than or equal to 65536"):
         load_pipeline("int8-weight-only", {"weights.block_size": 1_000_000_007})
 
 

@@ -98,6 +98,7 @@ DESCRIPTIONS = {
     "retrieval_agreement": "share of embeddings whose nearest other embedding is the same one",
 }
 NAMES = (*ERRORS, "accuracy", *AGREEMENTS)
+BETWEEN = {*ERRORS, *AGREEMENTS}  # figures of the one model against the other, with no float beside
 
 
 @dataclass(frozen=True)

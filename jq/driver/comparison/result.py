@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jq.base.tables import plain_table, to_html, to_text
+from jq.driver.comparison.metrics import AGREEMENTS, BETWEEN
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,9 @@ class Comparison:
             table.add_row(o.name, shape, f"{o.sqnr_db:.2f}", *cosines, error)
         for name, both in self.metrics.items():
             values = ", ".join(f"{kind} {value:.4f}" for kind, value in both.items())
+            if name in BETWEEN:
+                share = " of the samples" if name in AGREEMENTS else ""
+                values = f"{both['quantized']:.4f}{share}"
             table.add_row(Text(name, style="bold"), values)
         return table
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from html import escape
 
 from jq.base.tables import size
+from jq.driver.comparison.metrics import AGREEMENTS, BETWEEN, DESCRIPTIONS
 from jq.driver.comparison.outputs import worst
 from jq.driver.comparison.result import LayerError
 from jq.reporting.measuring.verdict import furthest, layer_verdict, noise_warning, outputs_verdict
@@ -45,16 +46,16 @@ def tiles(facts: Facts) -> Iterator[str]:
             f"{facts.float_latency['median_ms']:.3g} ms", "the float model's, compiled alike"
         )
     for name, both in facts.comparison.metrics.items():
-        yield tile(
-            number(both["quantized"]), f"{name.replace('_', ' ')} (float {number(both['float'])})"
-        )
+        beside = "" if name in BETWEEN else f" (float {number(both['float'])})"
+        yield tile(number(both["quantized"]), f"{name.replace('_', ' ')}{beside}")
 
 
 def _beside_float(name: str, reference: str, quantized: str) -> str:
-    """A metric of both models; an agreement is one of the two already."""
-    if name.endswith("agreement"):
-        return f"{name} with the float model is {quantized}"
-    return f"{name} is {quantized} ({reference} with floats)"
+    """A metric of both models, or of the one against the other."""
+    if name in AGREEMENTS:
+        return f"the {DESCRIPTIONS[name]} is {quantized}"
+    beside = "" if name in BETWEEN else f" ({reference} with floats)"
+    return f"{name.replace('_', ' ')} is {quantized}{beside}"
 
 
 def verdict(facts: Facts) -> str:
@@ -63,7 +64,7 @@ def verdict(facts: Facts) -> str:
     sentences = [outputs_verdict(compared)]
     for name, both in compared.metrics.items():
         values = number(both["float"]), number(both["quantized"])
-        sentences.append(_beside_float(name.replace("_", " "), *values))
+        sentences.append(_beside_float(name, *values))
     stored, floats = (
         audit["module_bytes"] + audit["parameter_bytes"],
         audit["float_parameter_bytes"],

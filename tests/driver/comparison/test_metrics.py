@@ -12,6 +12,8 @@ import jq
 from jq.base.errors import UserError
 from jq.driver.comparison.metrics import check, retrieval_agreement, top1_agreement
 from jq.driver.comparison.outputs import compare_outputs
+from jq.driver.comparison.result import Comparison
+from jq.reporting.report.sections import _beside_float
 
 REFERENCE = [[np.array([[3.0, 1.0], [0.0, 1.0]])], [np.array([[1.0, 2.0], [2.0, 1.0]])]]
 QUANTIZED = [[np.array([[3.0, 1.0], [1.0, 0.0]])], [np.array([[1.0, 2.0], [2.0, 1.0]])]]
@@ -38,6 +40,20 @@ def test_errors_by_name_are_those_of_the_worst_float_output() -> None:
     assert got["sqnr_db"] == {"float": np.inf, "quantized": pytest.approx(10 * np.log10(25 / 16))}
     assert got["cosine"] == got["cosine_min"] == {"float": 1.0, "quantized": pytest.approx(0.6)}
     assert got["max_abs_error"] == {"float": 0.0, "quantized": 4.0}
+
+
+def test_an_agreement_is_not_beside_itself() -> None:
+    """It compares both models already: the float model's own says nothing."""
+    both = {"accuracy": {"float": 0.9, "quantized": 0.8}}
+    both |= {"top1_agreement": {"float": 1.0, "quantized": 0.998}}
+    both |= {"sqnr_db": {"float": np.inf, "quantized": 31.5}}
+    shown = str(Comparison((), metrics=both, samples=4))
+    assert "float 0.9000, quantized 0.8000" in shown
+    assert "0.9980 of the samples" in shown and "1.0000" not in shown
+    assert "31.5000" in shown and "inf" not in shown
+    assert "both models choose the same class is 0.998" in _beside_float(
+        "top1_agreement", "1", "0.998"
+    )
 
 
 def test_agreements() -> None:
