@@ -102,12 +102,14 @@ def export(
             "-o",
             "--output",
             metavar="FILE",
-            help="Its suffix says which form (.tosa, .tflite, .onnx).",
+            help="Its suffix says which form (.tosa, .tosa.mlir, .tflite, .onnx).",
         ),
     ],
     to: Annotated[
         str | None,
-        typer.Option(metavar="tosa|tflite|onnx", help="The form, where no suffix says it."),
+        typer.Option(
+            metavar="tosa|tosa-mlir|tflite|onnx", help="The form, where no suffix says it."
+        ),
     ] = None,
     ends: Annotated[
         str, typer.Option(metavar="int8|float", help="Inputs and outputs: codes, or floats.")
