@@ -36,10 +36,7 @@ def call(
         "func.call",
         results=kinds,
         operands=list(operands),
-        attributes={
-            "callee": ir.FlatSymbolRefAttr.get(symbol),
-            NAME: ir.StringAttr.get(name),
-        },
+        attributes={"callee": ir.FlatSymbolRefAttr.get(symbol), NAME: ir.StringAttr.get(name)},
     )
     return list(op.results)
 

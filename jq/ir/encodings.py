@@ -146,8 +146,7 @@ def read_encodings(module: ir.Module) -> dict[str, Listed]:
     entries = {a.name: ir.DictAttr(a.attr) for a in ir.DictAttr(attributes[ATTRIBUTE])}
     return {
         name: Listed(
-            encoding_of(entry),
-            ir.StringAttr(entry[DIGEST]).value if DIGEST in entry else None,
+            encoding_of(entry), ir.StringAttr(entry[DIGEST]).value if DIGEST in entry else None
         )
         for name, entry in entries.items()
     }

@@ -146,11 +146,7 @@ def as_normalization(
             if gamma is not None:
                 ones = np.array_equal(gamma, np.ones_like(gamma))
                 return Normalization(
-                    cut,
-                    center,
-                    epsilon,
-                    None if ones else gamma,
-                    offset if offset.any() else None,
+                    cut, center, epsilon, None if ones else gamma, offset if offset.any() else None
                 )
     return None
 

@@ -79,9 +79,7 @@ def mends(names: str) -> Iterator[Step]:
 
 
 # Recovery passes that lost to others at everything that was measured, and what to use.
-REMOVED = {
-    "adaround": "use gptq, which is closer and takes less time",
-}
+REMOVED = {"adaround": "use gptq, which is closer and takes less time"}
 
 ORDER: dict[Level, tuple[Step, ...]] = {
     "float": (
@@ -315,10 +313,7 @@ ORDER: dict[Level, tuple[Step, ...]] = {
             " is less than a dispatch for each step",
             WITH_FLOATS,
         ),
-        Step(
-            "kernel-frames",
-            "the kernel that computes an image stores it with its padding",
-        ),
+        Step("kernel-frames", "the kernel that computes an image stores it with its padding"),
         Step(
             "kernel-pairs",
             "runs after the forms of products are fixed: it replaces kernels by faster"

@@ -93,11 +93,7 @@ class Operator:
 
 
 def operator(
-    *names: str,
-    domain: str = "",
-    moves: bool = False,
-    fold: bool = True,
-    codes: bool = False,
+    *names: str, domain: str = "", moves: bool = False, fold: bool = True, codes: bool = False
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Registers a function for operators of these names; `codes`: it takes `Codes` as they are."""
 

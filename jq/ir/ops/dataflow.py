@@ -9,15 +9,7 @@ from collections.abc import Sequence
 
 from jq.ir import Op, Program, ir, shape_of
 from jq.ir.markers import DEQUANTIZE, match
-from jq.ir.ops.lattice import (
-    CONFLICT,
-    FLOAT,
-    UNKNOWN,
-    Encoded,
-    State,
-    common,
-    of_marker,
-)
+from jq.ir.ops.lattice import CONFLICT, FLOAT, UNKNOWN, Encoded, State, common, of_marker
 from jq.ir.ops.lookup import rule_of
 
 LOOP, BRANCHES = "stablehlo.while", ("stablehlo.case", "stablehlo.if")

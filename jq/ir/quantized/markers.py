@@ -34,14 +34,7 @@ from jq.ir.markers import DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC, Marker, match
 from jq.ir.mlir_context import at
 from jq.ir.quantized.stored import TypedParts
 from jq.ir.quantized.values import carry_types
-from jq.ir.quantized.write import (
-    CAST,
-    UNIFORM_DEQUANTIZE,
-    UNIFORM_QUANTIZE,
-    axes_of,
-    cast,
-    kind_of,
-)
+from jq.ir.quantized.write import CAST, UNIFORM_DEQUANTIZE, UNIFORM_QUANTIZE, axes_of, cast, kind_of
 from jq.ir.values import maker
 
 KINDS = {QUANTIZE: UNIFORM_QUANTIZE, DEQUANTIZE: UNIFORM_DEQUANTIZE}

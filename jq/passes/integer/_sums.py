@@ -20,15 +20,7 @@ from jq.ir.ops.integer_step import IntegerStep, Operand
 from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.selection import reduce_like, reduction
 from jq.ir.values import kind_of, maker
-from jq.passes.integer._values import (
-    I64,
-    Leaf,
-    Sum,
-    centered,
-    leaf_of,
-    require_int32,
-    step_of,
-)
+from jq.passes.integer._values import I64, Leaf, Sum, centered, leaf_of, require_int32, step_of
 
 # So many fractional bits a sum of two tensors keeps, one tensor alone, and a product; fewer where
 # wide codes would leave int32.

@@ -115,12 +115,7 @@ class _Chain:
 
 
 def _lower(
-    program: Program,
-    chain: _Chain,
-    out: Output,
-    at_op: Any,
-    plans: dict[str, OpPlan],
-    whole: bool,
+    program: Program, chain: _Chain, out: Output, at_op: Any, plans: dict[str, OpPlan], whole: bool
 ) -> ir.Value | None:
     """The codes; `whole`: the bias has to be a whole number of steps of the sum."""
     op = chain.affine.source.owner

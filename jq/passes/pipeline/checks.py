@@ -49,8 +49,7 @@ def _check_recovery(pipeline: Pipeline) -> None:
             raise UserError(f"the recovery pass {name!r} is gone", hint=REMOVED[name])
         if name not in there:
             raise UserError(
-                f"pipeline {pipeline.name} has no recovery pass {name!r}",
-                hint=known(name, there),
+                f"pipeline {pipeline.name} has no recovery pass {name!r}", hint=known(name, there)
             )
 
 

@@ -31,13 +31,7 @@ from jq.ir.values import kind_of, only_user
 from jq.passes.base import Pass, PassContext
 from jq.passes.functions import as_normalization
 from jq.passes.integer._functions import terms_of
-from jq.passes.integer._ops import (
-    PRODUCTS_AND_SUMS,
-    as_softmax,
-    clamp_of,
-    is_float,
-    is_table,
-)
+from jq.passes.integer._ops import PRODUCTS_AND_SUMS, as_softmax, clamp_of, is_float, is_table
 from jq.passes.prepare.mark_residuals import Edges
 from jq.planning.operands import find_weight
 

@@ -17,14 +17,7 @@ import numpy as np
 
 from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.arrays import OPS
-from jq.ir.build import (
-    NAME,
-    attributes_of,
-    i64_array,
-    integers,
-    like,
-    string_attr,
-)
+from jq.ir.build import NAME, attributes_of, i64_array, integers, like, string_attr
 from jq.ir.markers import Marker
 from jq.ir.ops.base import Axes, Contraction, QuantizedOperand, Role, codes_of
 from jq.ir.ops.geometry import Geometry, Matrices, NotMatrices, WeightProduct, along

@@ -19,13 +19,7 @@ from jq.ir.ops.lattice import FLOAT, Encoded, State, common, of_marker
 from jq.ir.ops.movement import RESULT, Order, Orders, every_axis, inverse, rebuilt, with_starts
 from jq.ir.ops.selection import EXTREMES, combines, reduction, select_codes, written
 
-_WINDOW = (
-    "window_dimensions",
-    "window_strides",
-    "base_dilations",
-    "window_dilations",
-    "padding",
-)
+_WINDOW = ("window_dimensions", "window_strides", "base_dilations", "window_dilations", "padding")
 
 
 class Selecting(OpRule):

@@ -128,12 +128,7 @@ def _recognized(program: Program, op: Op, lost: list[str]) -> ir.Value | None:
 
 
 def _marker(
-    program: Program,
-    op: Op,
-    enc: Encoding,
-    codes: ir.Value,
-    scale: np.ndarray,
-    zero: np.ndarray,
+    program: Program, op: Op, enc: Encoding, codes: ir.Value, scale: np.ndarray, zero: np.ndarray
 ) -> ir.Value:
     parts = {"scale": np.asarray(scale, np.float32)}
     if enc.scheme == "asymmetric":

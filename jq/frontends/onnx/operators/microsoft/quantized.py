@@ -11,11 +11,7 @@ from jq.frontends.onnx import pairs
 from jq.frontends.onnx.operators.quantize import qlinear_conv
 from jq.frontends.onnx.operators.windows import Window, average_in_order
 from jq.frontends.onnx.pairs import Scaled
-from jq.frontends.onnx.quantized import (
-    dequantize,
-    quantize,
-    quantize_shifted,
-)
+from jq.frontends.onnx.quantized import dequantize, quantize, quantize_shifted
 from jq.frontends.onnx.registry import MICROSOFT, Array, Call, operator
 from jq.frontends.onnx.values import Codes, best_known, bits_of, known, plain, to_signed
 
