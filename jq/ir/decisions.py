@@ -37,7 +37,7 @@ Facts = Mapping[str, Fact]
 
 def decisions(program: Program) -> dict[str, dict[str, Any]]:
     """The decisions by the op's name: texts, tuples of texts, and arrays of whole numbers."""
-    attributes = program.main.operation.attributes
+    attributes = program.main.attributes
     if DECISIONS not in attributes:
         return {}
     return {
@@ -57,7 +57,7 @@ def decide(program: Program, found: Mapping[str, Facts]) -> None:
             op: ir.DictAttr.get({key: _write(fact) for key, fact in facts.items()})
             for op, facts in known.items()
         }
-        program.main.operation.attributes[DECISIONS] = ir.DictAttr.get(every)
+        program.main.attributes[DECISIONS] = ir.DictAttr.get(every)
 
 
 def facts_of(program: Program, key: str) -> dict[str, Any]:
@@ -92,20 +92,20 @@ def decline(op: Op, reason: str, help: str = "", *, by_shape: bool = False) -> N
         }
         if by_shape:
             said["by_shape"] = ir.UnitAttr.get()
-        op.operation.attributes[DECLINED] = ir.DictAttr.get(said)
+        op.attributes[DECLINED] = ir.DictAttr.get(said)
 
 
 def declined(op: Op) -> tuple[str, str] | None:
     """The reason and what would help, or None."""
-    if DECLINED not in op.operation.attributes:
+    if DECLINED not in op.attributes:
         return None
-    said = op.operation.attributes[DECLINED]
+    said = op.attributes[DECLINED]
     return ir.StringAttr(said["reason"]).value, ir.StringAttr(said["help"]).value
 
 
 def declined_by_shape(op: Op) -> bool:
     """True if the device computes nothing of this op's shape on codes, in whatever form."""
-    attributes = op.operation.attributes
+    attributes = op.attributes
     return DECLINED in attributes and "by_shape" in attributes[DECLINED]
 
 
@@ -125,14 +125,14 @@ def mark_function(ops: Iterable[Op], function: Function) -> None:
     with editing():
         said = {key: ir.StringAttr.get(text) for key, text in vars(function).items()}
         for op in ops:
-            op.operation.attributes[PART_OF] = ir.DictAttr.get(said)
+            op.attributes[PART_OF] = ir.DictAttr.get(said)
 
 
 def function_of(op: Op) -> Function | None:
     """The function that an op is a part of, where that is refused as a whole."""
-    if PART_OF not in op.operation.attributes:
+    if PART_OF not in op.attributes:
         return None
-    said = op.operation.attributes[PART_OF]
+    said = op.attributes[PART_OF]
     return Function(
         **{field.name: ir.StringAttr(said[field.name]).value for field in fields(Function)}
     )

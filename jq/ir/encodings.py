@@ -90,7 +90,7 @@ def write_encodings(program: Program, data: Mapping[str, Arrays] | None = None) 
     Args:
         data: name -> parts of the tensors that the module itself holds.
     """
-    attributes = program.module.operation.attributes
+    attributes = program.module.attributes
     with editing():
         entries = {}
         for name, entry in program.encodings.items():
@@ -120,7 +120,7 @@ def _items(attributes: ir.DictAttr) -> dict[str, ir.Attribute]:
 
 def drop_encodings(program: Program) -> None:
     """Takes the attribute away: no dequantize is left that it could be compared with."""
-    attributes = program.module.operation.attributes
+    attributes = program.module.attributes
     if ATTRIBUTE in attributes:
         with editing():
             del attributes[ATTRIBUTE]
@@ -140,7 +140,7 @@ def encoding_in(entry: Mapping[str, Any]) -> Encoding:
 
 def read_encodings(module: ir.Module) -> dict[str, Listed]:
     """Reads the module's attribute; empty when there is none."""
-    attributes = module.operation.attributes
+    attributes = module.attributes
     if ATTRIBUTE not in attributes:
         return {}
     entries = {a.name: ir.DictAttr(a.attr) for a in ir.DictAttr(attributes[ATTRIBUTE])}

@@ -103,7 +103,7 @@ def marker_kind(op: Op) -> str | None:
     """The kind of marker that an op is; None for any other op."""
     if op.operation.name != "stablehlo.composite":
         return None
-    kind = ir.StringAttr(op.operation.attributes["name"]).value
+    kind = ir.StringAttr(op.attributes["name"]).value
     return kind if kind.startswith("jq.") else None
 
 

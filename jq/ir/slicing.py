@@ -39,9 +39,9 @@ class Cut:
         """The function in NumPy, float32 as the program has it."""
         known: dict[Any, Array] = {self.source: x, **self.constants}
         for op in self.ops:
-            arrays = [known[v] for v in op.operation.operands]
+            arrays = [known[v] for v in op.operands]
             with np.errstate(all="ignore"):
-                known[op.operation.results[0]] = _RULES[kind_of(op)](arrays, op.operation)
+                known[op.results[0]] = _RULES[kind_of(op)](arrays, op.operation)
         return known[self.result]
 
     def of_elements(self) -> Cut | None:
@@ -69,13 +69,13 @@ def cuts(program: Program, source: ir.Value) -> Iterator[Cut]:
         if not _belongs(program, op, inside, constants):
             continue
         ops.append(op)
-        inside[op.operation.results[0]] = None
-        readers |= _readers(op.operation.results[0])
+        inside[op.results[0]] = None
+        readers |= _readers(op.results[0])
         if len(ops) > LIMIT:
             return
         members = {o.operation for o in ops}
         live = [v for v in inside if any(use.owner.operation not in members for use in v.uses)]
-        if len(live) == 1 and live[0] == op.operation.results[0]:
+        if len(live) == 1 and live[0] == op.results[0]:
             yield Cut(source, live[0], tuple(ops), dict(constants))
 
 
@@ -86,9 +86,9 @@ def compute(program: Program, value: ir.Value) -> Steps[Array | None]:
     if found is not None or maker(value) is None:
         return found
     op: Op = value.owner
-    if kind_of(op) not in _RULES or len(op.operation.results) != 1:
+    if kind_of(op) not in _RULES or len(op.results) != 1:
         return None
-    arrays = yield from every((program, v) for v in op.operation.operands)
+    arrays = yield from every((program, v) for v in op.operands)
     if arrays is None:
         return None
     with np.errstate(all="ignore"):
@@ -113,7 +113,7 @@ def between(program: Program, source: ir.Value, result: ir.Value) -> Cut | None:
             return None
         if op.operation not in inside:
             inside[op.operation] = op
-            todo.extend(op.operation.operands)
+            todo.extend(op.operands)
         if len(inside) > LIMIT:
             return None
     if not inside:
@@ -126,22 +126,22 @@ def between(program: Program, source: ir.Value, result: ir.Value) -> Cut | None:
 def functions(program: Program, source: ir.Value, first: Op) -> Iterator[Cut]:
     """Functions of `source` that the op `first` takes part in and whose inner values nobody else
     reads, from the smallest; other ops may read `source`."""
-    reached: dict[Any, None] = {first.operation.results[0]: None}
+    reached: dict[Any, None] = {first.results[0]: None}
     started = False
     for op in first.operation.block.operations:
         started = started or op.operation == first.operation
-        if not started or len(op.operation.results) != 1:
+        if not started or len(op.results) != 1:
             continue
-        if op.operation != first.operation and not any(v in reached for v in op.operation.operands):
+        if op.operation != first.operation and not any(v in reached for v in op.operands):
             continue
-        cut = between(program, source, op.operation.results[0])
+        cut = between(program, source, op.results[0])
         if cut is None:
             continue
         reached[cut.result] = None
         if len(reached) > LIMIT:
             return
         members = {o.operation for o in cut.ops}
-        inner = [o.operation.results[0] for o in cut.ops if o.operation.results[0] != cut.result]
+        inner = [o.results[0] for o in cut.ops if o.results[0] != cut.result]
         if all(use.owner.operation in members for v in inner for use in v.uses):
             yield cut
 
@@ -164,8 +164,8 @@ def _after(source: ir.Value) -> Iterator[Any]:
 def _belongs(
     program: Program, op: Op, inside: dict[Any, None], constants: dict[Any, Array]
 ) -> bool:
-    operands = list(op.operation.operands)
-    if kind_of(op) not in _RULES or len(op.operation.results) != 1:
+    operands = list(op.operands)
+    if kind_of(op) not in _RULES or len(op.results) != 1:
         return False
     for v in operands:
         if v in inside or v in constants:

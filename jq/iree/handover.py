@@ -137,12 +137,12 @@ def _name_locations(module: ir.Module, nowhere: ir.Location) -> None:
     """
     named = [(op, _names(op)) for op in _walk(module.body)]
     PassManager.parse("builtin.module(strip-debuginfo)").run(module.operation)
-    module.operation.location = nowhere
+    module.location = nowhere
     for op, names in named:
         location = nowhere
         for name in reversed(names):
             location = ir.Location.name(name, location)
-        op.operation.location = location
+        op.location = location
 
 
 def _names(op: Op) -> tuple[str, ...]:

@@ -89,7 +89,7 @@ def _of(layers: Counter[str], ops: Sequence[str]) -> float:
 # What leads from a weight to the op comes along; everything else that the op reads is an input.
 def single(program: Program, op: Op) -> Program:
     """The program of one op, with the weights of `program` that it reads."""
-    operands = list(op.operation.operands)
+    operands = list(op.operands)
     inputs = list(dict.fromkeys(v for x in operands for v in _inputs(program, x)))
     specs = tuple(
         TensorSpec(f"arg{i}", shape_of(v), dtype_of(v).name) for i, v in enumerate(inputs)
@@ -116,7 +116,7 @@ def _inputs(program: Program, value: ir.Value) -> Steps[list[ir.Value]]:
     """The values that an operand needs from outside."""
     op, found = _movement(program, value), list[ir.Value]()
     if op is not None:
-        for operand in op.operation.operands:
+        for operand in op.operands:
             found += yield program, operand
     elif program.weight_name(value) is None:
         found.append(value)
@@ -131,7 +131,7 @@ def _movement(program: Program, value: ir.Value) -> Any:
         if op is None or not isinstance(rule_of(op), Movement):
             return None
         first = first or op
-        value = op.operation.operands[0]
+        value = op.operands[0]
     return None if value == start else first
 
 
@@ -150,7 +150,7 @@ class _Copies:
             if name is not None:
                 self.known[value] = self.made.add_weight(name, self.program.weights[name])
             else:
-                operands = yield from every((self, v) for v in op.operation.operands)
+                operands = yield from every((self, v) for v in op.operands)
                 self.known[value] = _clone(self.made, op, operands or []).results[0]
         return self.known[value]
 

@@ -112,9 +112,7 @@ def _row_functions(program: Program, source: ir.Value) -> Iterator[Cut]:
         return
     for use in source.uses:
         op = use.owner
-        squared = kind_of(op) == "stablehlo.multiply" and all(
-            v == source for v in op.operation.operands
-        )
+        squared = kind_of(op) == "stablehlo.multiply" and all(v == source for v in op.operands)
         if kind_of(op) == "stablehlo.reduce" or (squared and use.operand_number == 0):
             yield from functions(program, source, op)
 

@@ -38,7 +38,7 @@ class Movement(Sinking):
             return state
         if max(state.encoding.block, default=0) > 1:
             return FLOAT  # blocks of a stored weight move with it (`sink`)
-        shape = shape_of(op.operation.results[0])
+        shape = shape_of(op.results[0])
         scaled = {a for a, n in enumerate(state.encoding.grid) if n > 1}
         return state.of_shape(
             shape, [a for a in range(len(shape)) if self.back(op, frozenset({a})) & scaled]

@@ -79,7 +79,7 @@ def widen_narrow_products(program: Program) -> None:
     """All operands become int32 or float32 first, in which every product of theirs is exact, and
     what is asked for in fewer bits is made of the sum."""
     for op in list(program.walk()):
-        if op.operation.name in PRODUCTS and any(_narrow(v) for v in op.operation.operands):
+        if op.operation.name in PRODUCTS and any(_narrow(v) for v in op.operands):
             _widen(op)
 
 

@@ -38,4 +38,4 @@ def is_carried(op: Op) -> bool:
 
 
 def _edge_attributes(op: Op) -> ir.DictAttr:
-    return ir.DictAttr(op.operation.attributes["composite_attributes"])
+    return ir.DictAttr(op.attributes["composite_attributes"])

@@ -57,11 +57,11 @@ def carry_types(program: Program) -> None:
     for op in outside(program.walk()):
         with at(op):
             if op.operation.name == UNIFORM_QUANTIZE:
-                made = None if WIDE in op.operation.attributes else bounded(program, op)
+                made = None if WIDE in op.attributes else bounded(program, op)
             else:
                 made = next((found for way in WAYS if (found := way(program, op))), None)
             if made:
-                op.operation.results[0].replace_all_uses_with(made)
+                op.results[0].replace_all_uses_with(made)
                 op.operation.erase()
     program.drop_dead()
 
@@ -69,19 +69,19 @@ def carry_types(program: Program) -> None:
 def on_codes(program: Program, op: Op) -> ir.Value | None:
     """An op on integers, cast from one quantized type, in that type; then the integers."""
     places = of_one_type(op)
-    if not places or len(op.operation.results) != 1:
+    if not places or len(op.results) != 1:
         return None
-    operands = list(op.operation.operands)
+    operands = list(op.operands)
     first = maker(operands[places[0]], CAST)
-    if first is None or not _is_same(op, first.operation.operands[0].type):
+    if first is None or not _is_same(op, first.operands[0].type):
         return None
-    element = element_of(first.operation.operands[0])
+    element = element_of(first.operands[0])
     for i in places:
         codes = _as_codes(program, operands[i], element)
         if codes is None:
             return None
         operands[i] = codes
-    plain = op.operation.results[0].type
+    plain = op.results[0].type
     made = checked(op, with_element(plain, element), operands, **{TYPED: text("codes")})
     if made is None:
         return None
@@ -102,7 +102,7 @@ def _as_codes(program: Program, value: ir.Value, element: ir.Type) -> ir.Value |
     """Integers as codes of a type: what has it, and constants."""
     source = maker(value, CAST)
     if source is not None:
-        found = source.operation.operands[0]
+        found = source.operands[0]
         return found if element_of(found) == element else None
     if not is_constant(program, value):
         return None
@@ -119,7 +119,7 @@ def on_factors(program: Program, op: Op) -> ir.Value | None:
     if found is None or found[1].size != 1 or not found[1].reshape(()) > 0:
         return None
     index, factor = found
-    value, by = op.operation.operands[index], op.operation.operands[1 - index]
+    value, by = op.operands[index], op.operands[1 - index]
     number = constant_of(program, by)
     codes = _in_32_bits(value)
     if codes is None or number is None or not per_tensor(codes.type):
@@ -143,9 +143,9 @@ def _in_32_bits(value: ir.Value) -> ir.Value | None:
     if (sums := sums_of(value)) is not None:
         return sums
     codes = maker(value, UNIFORM_DEQUANTIZE)
-    if codes is None or DEQUANTIZE not in codes.operation.attributes:
+    if codes is None or DEQUANTIZE not in codes.attributes:
         return None
-    source, said = codes.operation.operands[0], codes.operation.attributes[DEQUANTIZE]
+    source, said = codes.operands[0], codes.attributes[DEQUANTIZE]
     return widened(source, 32, said, centred=False) if per_tensor(source.type) else None
 
 
@@ -170,8 +170,8 @@ def is_computed(op: Op) -> bool:
 
 def _opens(op: Op) -> bool:
     module = parse_module("module {}")
-    arguments = [v.type for v in op.operation.operands]
-    results = [v.type for v in op.operation.results]
+    arguments = [v.type for v in op.operands]
+    results = [v.type for v in op.results]
     with ir.InsertionPoint(module.body):
         function = func.FuncOp("main", (arguments, results))
     block = function.add_entry_block()

@@ -163,7 +163,7 @@ def _globals(module: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
     for op in module.body.operations:
         if op.operation.name != "util.global":
             continue
-        names = location_names(op.operation.location)
+        names = location_names(op.location)
         constant = constant_of(op.operation, names)
         symbol = ir.StringAttr(op.attributes["sym_name"]).value
         yield symbol, (constant.names or (constant.name,)) if constant else names

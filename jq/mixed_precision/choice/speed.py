@@ -126,7 +126,7 @@ class Speed:
         found = 0.0
         for op in program.walk():
             if _computes(op):
-                sizes = (math.prod(shape_of(v)) for v in op.operation.results)
+                sizes = (math.prod(shape_of(v)) for v in op.results)
                 found += REST * sum(sizes) * trips(program, op)
         return found
 
@@ -167,4 +167,4 @@ def _pair(plan: OpPlan) -> str:
 
 def _computes(op: Op) -> bool:
     rule = rule_of(op)
-    return bool(op.operation.results) and not isinstance(rule, Contraction | Movement)
+    return bool(op.results) and not isinstance(rule, Contraction | Movement)

@@ -136,7 +136,7 @@ def _switch(program: Program, op: Op, rule: Contraction, reading: Reading, name:
             if reading.plan is None:
                 rounded = OPS.convert(value, np.dtype(reading.float_type))
                 other = OPS.convert(rounded, dtype_of(value))
-            op.operation.operands[index] = stablehlo.select(flag, other, value)
+            op.operands[index] = stablehlo.select(flag, other, value)
 
 
 # Sensitivity of a model to choices: the error of one group alone, or of all together.

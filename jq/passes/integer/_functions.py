@@ -66,7 +66,7 @@ def terms_of(program: Program, source: ir.Value) -> Steps[list[ir.Value]]:
     """
     if maker(source) is None:
         return [source]
-    operands = list(source.owner.operation.operands)
+    operands = list(source.owner.operands)
     parts = {"stablehlo.add": operands, "stablehlo.select": operands[1:]}.get(kind_of(source.owner))
     if parts is None:
         return [source]
@@ -92,7 +92,7 @@ def _in_steps(
     if constant is not None:
         steps = np.clip(np.rint(constant / step), -WIDE, WIDE)
         return OPS.broadcast(OPS.constant(np.array(steps, I64)), shape_of(source), ())
-    operands = list(source.owner.operation.operands)
+    operands = list(source.owner.operands)
     first = yield program, operands[-2], step, rescaling
     second = yield program, operands[-1], step, rescaling
     if kind_of(source.owner) == "stablehlo.add":
@@ -106,7 +106,7 @@ def quotient(
     """One leaf divided by another, with as many fractional bits as `out` leaves room for."""
     if maker(value, "stablehlo.divide") is None:
         return None
-    a, b = (leaf_of(program, v) for v in value.owner.operation.operands)
+    a, b = (leaf_of(program, v) for v in value.owner.operands)
     if a is None or b is None:
         return None
     unit = a.scale / b.scale
@@ -125,8 +125,8 @@ _MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE"}
 
 def comparison(program: Program, op: Op) -> ir.Value | None:
     """A leaf compared with a number, exactly; with another leaf, scales right to 2^-31."""
-    a, b = op.operation.operands
-    direction = str(op.operation.attributes["comparison_direction"]).split()[-1].rstrip(">")
+    a, b = op.operands
+    direction = str(op.attributes["comparison_direction"]).split()[-1].rstrip(">")
     left, right = leaf_of(program, a), leaf_of(program, b)
     if left is None and right is not None and splat_of(program, a) is not None:
         left, right, b, direction = right, None, a, _MIRRORED.get(direction, direction)

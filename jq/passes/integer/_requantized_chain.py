@@ -38,7 +38,7 @@ def sum_behind(program: Program, value: ir.Value) -> list[tuple[Leaf, ir.Value]]
     """The two ways to see a sum as codes and something else; None for what is no such sum."""
     if maker(value, "stablehlo.add") is None:
         return None
-    a, b = value.owner.operation.operands
+    a, b = value.owner.operands
     pairs = [(leaf_of(program, x), y) for x, y in ((a, b), (b, a))]
     known = [(leaf, y) for leaf, y in pairs if leaf is not None and leaf.high <= INT8.max]
     return known if known and only_user(value) is not None else None
@@ -47,7 +47,7 @@ def sum_behind(program: Program, value: ir.Value) -> list[tuple[Leaf, ir.Value]]
 def convolved(program: Program, value: ir.Value) -> Affine | None:
     """The affine steps after a convolution."""
     affine = backwards(program, value)
-    steps = [affine.source, *(op.operation.results[0] for op in affine.ops)]
+    steps = [affine.source, *(op.results[0] for op in affine.ops)]
     source = maker(affine.source)
     if source is None or not makes_feature_map(source):
         return None

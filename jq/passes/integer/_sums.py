@@ -39,7 +39,7 @@ def sum_of(program: Program, value: ir.Value, rescaling: Rescaling) -> Sum | Non
     kind, name = kind_of(op), string_attr(op, NAME) or kind_of(op)
     if isinstance(rule := rule_of(op), Contraction):
         return _contraction(program, op, rule, name)
-    leaves = [leaf_of(program, v) for v in op.operation.operands]
+    leaves = [leaf_of(program, v) for v in op.operands]
     known = [leaf for leaf in leaves if leaf is not None]
     if kind in ("stablehlo.add", "stablehlo.subtract") and len(known) == 2:
         return _sum(op, known, name, rescaling)
@@ -100,10 +100,10 @@ def _halved(x: ir.Value, bits: int) -> ir.Value:
 
 
 def _reduced(op: Op, leaf: Leaf, name: str) -> Sum:
-    before, after = shape_of(op.operation.operands[0]), shape_of(op.operation.results[0])
+    before, after = shape_of(op.operands[0]), shape_of(op.results[0])
     terms = math.prod(before) // max(1, math.prod(after))
     if kind_of(op) == "stablehlo.reduce_window":
-        terms = math.prod(ir.DenseI64ArrayAttr(op.operation.attributes["window_dimensions"]))
+        terms = math.prod(ir.DenseI64ArrayAttr(op.attributes["window_dimensions"]))
     bound = np.array(float(terms * leaf.largest))
     require_int32(bound, name)
     total = reduce_like(op, centered(leaf), "stablehlo.add", 0)
@@ -140,7 +140,7 @@ class IntegerProduct:
 def _contraction(program: Program, op: Op, rule: Contraction, name: str) -> Sum | None:
     product = IntegerProduct.of(program, op, rule)
     value = None if product is None else rule.accumulate(op, *product.sides)
-    if product is None or value is None or shape_of(value) != shape_of(op.operation.results[0]):
+    if product is None or value is None or shape_of(value) != shape_of(op.results[0]):
         return None
     factor, bound = product.factor, product.bound
     operands = [_operand(program, side) for side in product.sides]
@@ -182,7 +182,7 @@ def _along(op: Op, rule: Contraction, index: int, grid: np.ndarray) -> np.ndarra
     axes = rule.result_axes(op, index)
     if any(n > 1 for a, n in enumerate(grid.shape) if a not in axes):
         return None
-    sizes = [1] * len(shape_of(op.operation.results[0]))
+    sizes = [1] * len(shape_of(op.results[0]))
     order = sorted(axes, key=lambda a: axes[a])
     for a in order:
         sizes[axes[a]] = grid.shape[a]

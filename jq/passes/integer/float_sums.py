@@ -47,7 +47,7 @@ def sum_of_two(program: Program, affine: Affine, out: Output) -> ir.Value | None
     kind = "" if op is None else kind_of(op).removeprefix("stablehlo.")
     if op is None or kind not in ("add", "subtract") or affine.c.size != 1 or affine.b.any():
         return None
-    leaves = [leaf_of(program, v) for v in op.operation.operands]
+    leaves = [leaf_of(program, v) for v in op.operands]
     known = [leaf for leaf in leaves if leaf is not None and leaf.largest <= CODES]
     if len(known) != 2:
         return None

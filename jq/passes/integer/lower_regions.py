@@ -107,7 +107,7 @@ def _compared(program: Program) -> bool:
     changed = False
     for op in [op for op in program.walk() if kind_of(op) == "stablehlo.compare"]:
         with at(op):
-            value = comparison(program, op) or _condition(program, op.operation.results[0])
+            value = comparison(program, op) or _condition(program, op.results[0])
         if value is not None:
             replace(op, [value])
             changed = True
@@ -117,8 +117,8 @@ def _compared(program: Program) -> bool:
 def _erase_unread(program: Program) -> None:
     """Erases what the regions were; composites have to be erased by hand."""
     for op in reversed(list(program.walk())):
-        read = any(True for r in op.operation.results for _ in r.uses)
-        if op.operation.results and not read and op.operation.name != "stablehlo.custom_call":
+        read = any(True for r in op.results for _ in r.uses)
+        if op.results and not read and op.operation.name != "stablehlo.custom_call":
             op.operation.erase()
 
 
@@ -214,7 +214,7 @@ def _truth(value: ir.Value, out: Output) -> ir.Value | None:
     op = maker(value, "stablehlo.convert")
     if op is None:
         return None
-    condition = op.operation.operands[0]
+    condition = op.operands[0]
     if dtype_of(condition) != np.bool_:
         return None
     low, high = (code_of(out, number) for number in (0, 1))
@@ -238,7 +238,7 @@ def _only_leaf(program: Program, value: ir.Value) -> ir.Value | None:
         elif maker(v) is not None:
             if match(v.owner):
                 return None
-            todo.extend(v.owner.operation.operands)
+            todo.extend(v.owner.operands)
     return leaves.pop() if len(leaves) == 1 else None
 
 

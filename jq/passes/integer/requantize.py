@@ -61,7 +61,7 @@ class Requantize(Pass):
         own = activations.mode == "static" and activations.format != FLOAT
         plans = {op.name: op for op in cx.plan.ops}
         for op in reversed(list(program.walk())):  # a sum before what it adds
-            read = any(users(result) for result in op.operation.results)
+            read = any(users(result) for result in op.results)
             marker = match(op, QUANTIZE) if read else None
             out = output_of(program, marker) if marker else None
             if marker is None or out is None or out.dtype != np.int8:

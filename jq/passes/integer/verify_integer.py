@@ -91,9 +91,9 @@ def causes(program: Program, plan: QuantPlan) -> list[Cause]:
 
 def _follows(op: Op, left: list[Any]) -> bool:
     """True where it is float because of another one: of what it reads, or chooses for."""
-    if any(maker(v) in left for v in op.operation.operands):
+    if any(maker(v) in left for v in op.operands):
         return True
-    readers = [use.owner for v in op.operation.results for use in v.uses]
+    readers = [use.owner for v in op.results for use in v.uses]
     return kind_of(op) == "stablehlo.compare" and any(declined(reader) for reader in readers)
 
 
@@ -129,14 +129,14 @@ def offenders(program: Program) -> list[Any]:
         refused = declined(op) is not None and kind_of(op) != CONVERT
         if refused and any(v in on_device for v in _read(op)):
             return True
-        if any(v in to_codes for v in op.operation.results) and any(
+        if any(v in to_codes for v in op.results) and any(
             _float(v) and v in from_codes for v in _read(op)
         ):
             return True
         return any(
             _float(v)
             and ((v in from_codes and v in to_codes) or (product and v in from_codes | from_inputs))
-            for v in op.operation.results
+            for v in op.results
         )
 
     return [op for op in flow.ops if match(op) is None and offends(op)]
@@ -148,12 +148,12 @@ def _float(value: ir.Value) -> bool:
 
 def _read(op: Op) -> list[ir.Value]:
     """The values that an op computes with; a loop and a branch only hand on."""
-    return [] if op.operation.name in (LOOP, *BRANCHES) else list(op.operation.operands)
+    return [] if op.operation.name in (LOOP, *BRANCHES) else list(op.operands)
 
 
 def _codes(program: Program) -> list[ir.Value]:
     """The results of what makes or reads codes of activations."""
-    return [v for op in _markers(program) for v in op.operation.results]
+    return [v for op in _markers(program) for v in op.results]
 
 
 def _markers(program: Program) -> list[Any]:
@@ -162,7 +162,7 @@ def _markers(program: Program) -> list[Any]:
 
 
 def _of_weights(program: Program, op: Op) -> bool:
-    return all(program.weight_name(v) is not None or _constant(v) for v in op.operation.operands)
+    return all(program.weight_name(v) is not None or _constant(v) for v in op.operands)
 
 
 def _constant(value: ir.Value) -> bool:
@@ -181,21 +181,21 @@ class _Flow:
     def _block(self, block: ir.Block) -> None:
         for op in block.operations:
             self.ops.append(op)
-            results = list(op.operation.results)
+            results = list(op.results)
             if op.operation.name not in (LOOP, *BRANCHES):
-                for v in op.operation.operands:
+                for v in op.operands:
                     self._depend(results, v)
                 continue
-            for i, v in enumerate(op.operation.operands if op.operation.name == LOOP else ()):
+            for i, v in enumerate(op.operands if op.operation.name == LOOP else ()):
                 self._depend([results[i]], v)
-            for region in op.operation.regions:
+            for region in op.regions:
                 self._region(op, region.blocks[0], results)
 
     def _region(self, op: Op, block: ir.Block, results: list[ir.Value]) -> None:
         self._block(block)
-        yielded = list(block.operations[len(block.operations) - 1].operation.operands)
+        yielded = list(block.operations[len(block.operations) - 1].operands)
         for i, argument in enumerate(block.arguments):
-            self._depend([argument], op.operation.operands[i])
+            self._depend([argument], op.operands[i])
             if len(yielded) == len(results):
                 self._depend([argument], yielded[i])
         if len(yielded) == len(results):

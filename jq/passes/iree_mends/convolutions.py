@@ -49,9 +49,9 @@ class PatchConvolutions(Mend):
 
 
 def _lower(program: Program, op: Op) -> bool:
-    x, w = op.operation.operands
-    result, attributes = op.operation.results[0], attributes_of(op)
-    shape, types = shape_of(result), {dtype_name(dtype_of(v)) for v in op.operation.operands}
+    x, w = op.operands
+    result, attributes = op.results[0], attributes_of(op)
+    shape, types = shape_of(result), {dtype_name(dtype_of(v)) for v in op.operands}
     if types | {dtype_name(dtype_of(result))} not in ({"f32"}, {"bf16"}, {"f16"}):
         return False
     with at(op), suppress(NotMatrices):
@@ -119,8 +119,8 @@ class WidenConvolutions(Mend):
         found = [op for op in program.walk() if _may_be_transposed(op)]
         for op in found:
             with at(op):
-                x, w = (OPS.convert(v, np.dtype(np.int16)) for v in op.operation.operands)
-                op.operation.operands[0], op.operation.operands[1] = barrier(x), w
+                x, w = (OPS.convert(v, np.dtype(np.int16)) for v in op.operands)
+                op.operands[0], op.operands[1] = barrier(x), w
         return bool(found)
 
 
@@ -140,9 +140,9 @@ def _may_be_transposed(op: Op) -> bool:
     element, at every place of the input."""
     if (d := Layout.match(op)) is None:
         return False
-    shapes = [shape_of(v) for v in (*op.operation.operands, op.operation.results[0])]
+    shapes = [shape_of(v) for v in (*op.operands, op.results[0])]
     x, w, y = ([shape[a] for a in axes] for shape, axes in zip(shapes, _spatial(d), strict=True))
-    kind, wide = dtype_of(op.operands[0]), dtype_of(op.operation.results[0])
+    kind, wide = dtype_of(op.operands[0]), dtype_of(op.results[0])
     of_bytes = kind.kind in "iu" and kind.itemsize == 1 < wide.itemsize
     return of_bytes and (max(w, default=1) > 1 or x != y)
 
@@ -178,4 +178,4 @@ class WidenDepthwise(Mend):
     def rewritten(self, op: Op) -> None:
         for i in (0, 1):
             wide = OPS.convert(op.operands[i], dtype_of(op.results[0]))
-            op.operation.operands[i] = barrier(wide)
+            op.operands[i] = barrier(wide)

@@ -214,11 +214,11 @@ class PlainFunctions(Mend):
         name = op.operation.name
         if name not in REWRITTEN and name not in WIDENED:
             return False
-        kind = dtype_of(op.operation.results[0]).name
+        kind = dtype_of(op.results[0]).name
         return kind in NARROW or (kind == "float32" and name in REWRITTEN)
 
     def rewritten(self, op: Op) -> list[ir.Value]:
-        x = OPS.convert(op.operation.operands[0], np.float32)
+        x = OPS.convert(op.operands[0], np.float32)
         build = REWRITTEN.get(op.operation.name)
         result = like(op, [x], shape_of(x), np.float32) if build is None else build(x)
-        return [OPS.convert(result, dtype_of(op.operation.results[0]))]
+        return [OPS.convert(result, dtype_of(op.results[0]))]

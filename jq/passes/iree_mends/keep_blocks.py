@@ -39,7 +39,7 @@ class KeepBlocks(Mend):
             with context(), ir.Location.name(name), ir.InsertionPoint.at_block_begin(program.body):
                 kept = barrier(program.weight(f"{name}:blocks"))
             for use in uses:
-                use.owner.operation.operands[use.operand_number] = kept
+                use.owner.operands[use.operand_number] = kept
         return bool(found)
 
 

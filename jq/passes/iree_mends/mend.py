@@ -123,7 +123,7 @@ class Shield(Mend):
 def _is_shielded(value: ir.Value | Read) -> bool:
     if isinstance(value, tuple):
         op, i = value
-        return maker(op.operation.operands[i], BARRIER) is not None
+        return maker(op.operands[i], BARRIER) is not None
     return all(user.operation.name == BARRIER for user in users(value))
 
 
@@ -131,7 +131,7 @@ def _shield(value: ir.Value | Read) -> None:
     if isinstance(value, tuple):
         op, i = value
         with at(op):
-            op.operation.operands[i] = barrier(op.operation.operands[i])
+            op.operands[i] = barrier(op.operands[i])
     else:
         with at(value.owner, after=True):
             hidden = barrier(value)

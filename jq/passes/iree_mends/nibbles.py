@@ -134,12 +134,12 @@ class _Use:
 
 
 def _values_at(op: Op) -> tuple[ir.Value, ...]:
-    return (*op.operation.operands, *op.operation.results)
+    return (*op.operands, *op.results)
 
 
 def _use_of(op: Op, kinds: dict[ir.Value, Kind]) -> _Use:
-    first = next(iter(op.operation.operands), None)
-    return _Use(op.operation, kinds.get(first), tuple(kinds.get(v) for v in op.operation.results))
+    first = next(iter(op.operands), None)
+    return _Use(op.operation, kinds.get(first), tuple(kinds.get(v) for v in op.results))
 
 
 def _store_bytes(constant: Any) -> None:

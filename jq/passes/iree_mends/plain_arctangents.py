@@ -38,11 +38,11 @@ class PlainArctangents(Mend):
     def finds(self, op: Op) -> bool:
         if op.operation.name != "stablehlo.atan2":
             return False
-        return dtype_of(op.operation.results[0]).name in ("float32", "float16", "bfloat16")
+        return dtype_of(op.results[0]).name in ("float32", "float16", "bfloat16")
 
     def rewritten(self, op: Op) -> list[ir.Value]:
-        y, x = (OPS.convert(v, np.float32) for v in op.operation.operands)
-        return [OPS.convert(_arctangent(y, x), dtype_of(op.operation.results[0]))]
+        y, x = (OPS.convert(v, np.float32) for v in op.operands)
+        return [OPS.convert(_arctangent(y, x), dtype_of(op.results[0]))]
 
 
 def _arctangent(y: ir.Value, x: ir.Value) -> ir.Value:

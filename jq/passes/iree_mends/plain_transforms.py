@@ -53,7 +53,7 @@ class PlainTransforms(Mend):
 
 
 def _kind(op: Op) -> Kind:
-    text = str(op.operation.attributes["fft_type"])  # #stablehlo<fft_type RFFT>
+    text = str(op.attributes["fft_type"])  # #stablehlo<fft_type RFFT>
     return text.rstrip(">").split()[-1]
 
 

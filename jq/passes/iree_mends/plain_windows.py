@@ -72,13 +72,13 @@ def _reversed_axes(op: Op) -> list[int]:
 def _reverse(op: Op) -> None:
     if axes := _reversed_axes(op):
         kernel = op.operands[1]
-        op.operation.operands[1] = ir.Operation.create(
+        op.operands[1] = ir.Operation.create(
             "stablehlo.reverse",
             results=[kernel.type],
             operands=[kernel],
             attributes={"dimensions": i64_array(axes)},
         ).result
-        del op.operation.attributes["window_reversal"]
+        del op.attributes["window_reversal"]
 
 
 def _pad(op: Op) -> None:
@@ -95,14 +95,14 @@ def _pad(op: Op) -> None:
     for axis, pair, d in zip(axes, padding, dilation, strict=True):
         (low[axis], high[axis]), interior[axis] = pair, d - 1
     zero = OPS.constant(np.zeros((), dtype_of(x)))
-    op.operation.operands[0] = pad(x, zero, low, high, interior)
+    op.operands[0] = pad(x, zero, low, high, interior)
     _set_padding(op, [(0, 0)] * len(axes))
-    op.operation.attributes["lhs_dilation"] = i64_array([1] * len(axes))
+    op.attributes["lhs_dilation"] = i64_array([1] * len(axes))
 
 
 def _set_padding(op: Op, pairs: list[tuple[int, int]]) -> None:
     array = np.array(pairs, np.int64).reshape(len(pairs), 2)
-    op.operation.attributes["padding"] = ir.DenseElementsAttr.get(array)
+    op.attributes["padding"] = ir.DenseElementsAttr.get(array)
 
 
 def _excess(op: Op) -> list[int]:
@@ -117,7 +117,7 @@ def _excess(op: Op) -> list[int]:
         padding_of(op),
         integers(op, "lhs_dilation") or (1,) * count,
         integers(op, "rhs_dilation") or (1,) * count,
-        everywhere=ir.IntegerAttr(op.operation.attributes["feature_group_count"]).value > 1,
+        everywhere=ir.IntegerAttr(op.attributes["feature_group_count"]).value > 1,
     )
 
 
@@ -167,9 +167,9 @@ def _pad_pool(op: Op) -> None:
     rank = len(excess)
     low, high = [a for a, _ in padding], [b - e for (_, b), e in zip(padding, excess, strict=True)]
     interior = [n - 1 for n in integers(op, "base_dilations") or (1,) * rank]
-    count = len(op.operation.operands) // 2
+    count = len(op.operands) // 2
     for i in range(count):
-        x, init = op.operation.operands[i], op.operation.operands[count + i]
-        op.operation.operands[i] = pad(x, init, low, high, interior)
+        x, init = op.operands[i], op.operands[count + i]
+        op.operands[i] = pad(x, init, low, high, interior)
     _set_padding(op, [(0, 0)] * rank)
-    op.operation.attributes["base_dilations"] = i64_array([1] * rank)
+    op.attributes["base_dilations"] = i64_array([1] * rank)

@@ -43,7 +43,7 @@ class ClampIndices(Mend):
 
     def rewritten(self, op: Op) -> None:
         if op.operation.name == "stablehlo.gather":
-            op.operation.operands[1] = _clamped(op)
+            op.operands[1] = _clamped(op)
         else:
             _widen(op)
 
@@ -52,7 +52,7 @@ def _may_be_outside(op: Op) -> bool:
     """True if `op` is a gather that nothing keeps inside its operand."""
     if op.operation.name != "stablehlo.gather":
         return False
-    d = stablehlo.GatherDimensionNumbers(op.operation.attributes["dimension_numbers"])
+    d = stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
     table, index = op.operands[0], op.operands[1]
     whole = d.index_vector_dim < len(shape_of(index))
     for k, axis in enumerate(d.start_index_map):
@@ -65,19 +65,19 @@ def _may_be_outside(op: Op) -> bool:
 def _is_odd_position(op: Op) -> bool:
     """True if `op` is a slice at a position that is neither i32 nor i64."""
     first = POSITIONS.get(op.operation.name)
-    positions = list(op.operation.operands)[first:] if first else []
+    positions = list(op.operands)[first:] if first else []
     return bool(positions) and dtype_of(positions[0]).name not in ("int32", "int64")
 
 
 def _widen(op: Op) -> None:
     first = POSITIONS[op.operation.name]
-    for i, position in enumerate(list(op.operation.operands)[first:], first):
+    for i, position in enumerate(list(op.operands)[first:], first):
         kind = np.int32 if dtype_of(position).itemsize < 4 else np.int64
-        op.operation.operands[i] = OPS.convert(position, kind)
+        op.operands[i] = OPS.convert(position, kind)
 
 
 def _clamped(op: Op) -> ir.Value:
-    d = stablehlo.GatherDimensionNumbers(op.operation.attributes["dimension_numbers"])
+    d = stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
     table, index = op.operands[0], op.operands[1]
     if dtype_of(index).kind == "u":  # all of them but half of ui64's, which no tensor reaches
         index = OPS.convert(index, np.int64)

@@ -148,17 +148,17 @@ class PlainPowers(Mend):
     def finds(self, op: Op) -> bool:
         if op.operation.name != "stablehlo.power":
             return False
-        return dtype_of(op.operation.results[0]).name in (*FLOATS, "complex64")
+        return dtype_of(op.results[0]).name in (*FLOATS, "complex64")
 
     def rewritten(self, op: Op) -> list[ir.Value]:
         return [_power(op)]
 
 
 def _power(op: Op) -> ir.Value:
-    dtype = dtype_of(op.operation.results[0])
+    dtype = dtype_of(op.results[0])
     if dtype.kind == "c":
-        return complex_power(*op.operation.operands)
-    x, y = (OPS.convert(v, np.float32) for v in op.operation.operands)
+        return complex_power(*op.operands)
+    x, y = (OPS.convert(v, np.float32) for v in op.operands)
     return OPS.convert(_signed(power(OPS.abs(x), y), x, y), dtype)
 
 

@@ -39,13 +39,13 @@ class MultiplyOuter(Mend):
         dims = Dims.match(op)
         if dims is None:
             return False
-        shape = shape_of(op.operation.operands[0])
-        types = {dtype_of(v) for v in (*op.operation.operands, op.operation.results[0])}
+        shape = shape_of(op.operands[0])
+        types = {dtype_of(v) for v in (*op.operands, op.results[0])}
         return len(types) > 1 and all(shape[a] == 1 for a in dims.contracted(0))
 
     def rewritten(self, op: Op) -> list[ir.Value]:
-        dims, result = Dims.of(op), op.operation.results[0]
-        operands = list(op.operation.operands)
+        dims, result = Dims.of(op), op.results[0]
+        operands = list(op.operands)
         shapes = [shape_of(v) for v in operands]
         wide = [OPS.convert(v, dtype_of(result)) for v in operands]
         return [OPS.mul(*(dims.spread(side, *shapes)(v) for side, v in enumerate(wide)))]
@@ -88,8 +88,8 @@ class SumProducts(Mend):
 
 def _large_side(program: Program, op: Op, dims: Dims) -> int | None:
     """The operand that a copy would be made of; the other one has few rows for each batch."""
-    values = list(op.operation.operands)
-    float32 = all(dtype_of(v) == np.float32 for v in (*values, op.operation.results[0]))
+    values = list(op.operands)
+    float32 = all(dtype_of(v) == np.float32 for v in (*values, op.results[0]))
     if not float32 or not dims.batch or not dims.contract:
         return None
     for side, large in enumerate(values):
@@ -103,7 +103,7 @@ def _large_side(program: Program, op: Op, dims: Dims) -> int | None:
 
 def _sum(op: Op, dims: Dims, side: int) -> ir.Value:
     """With the rows as one axis right after the last axis of the batch."""
-    large, row = op.operation.operands[side], op.operation.operands[1 - side]
+    large, row = op.operands[side], op.operands[1 - side]
     shape, small = shape_of(large), shape_of(row)
     free = dims.free(1 - side, len(small))
     at_rows = max(pair[side] for pair in dims.batch) + 1
@@ -129,7 +129,7 @@ def _sum(op: Op, dims: Dims, side: int) -> ir.Value:
     inner = [at_rows, *others] if side == 1 else [*others, at_rows]
     wanted = [*(place(pair[side]) for pair in dims.batch), *inner]
     total = OPS.transpose(total, [left.index(a) for a in wanted])
-    return OPS.reshape(total, shape_of(op.operation.results[0]))
+    return OPS.reshape(total, shape_of(op.results[0]))
 
 
 # A broadcast that permutes becomes a transpose and a broadcast that keeps the order.
@@ -155,8 +155,8 @@ class OrderBroadcasts(Mend):
     def rewritten(self, op: Op) -> None:
         dims = integers(op, DIMS)
         order = [int(i) for i in np.argsort(dims)]
-        op.operation.operands[0] = OPS.transpose(op.operands[0], order)
-        op.operation.attributes[DIMS] = i64_array(sorted(dims))
+        op.operands[0] = OPS.transpose(op.operands[0], order)
+        op.attributes[DIMS] = i64_array(sorted(dims))
 
 
 # Truth values that a float product reads as numbers are written down as numbers.
@@ -179,13 +179,13 @@ class ShieldBooleans(Shield):
     def finds(self, op: Op) -> list[Read]:
         if not multiplies(op):
             return []
-        return [(op, i) for i in (0, 1) if _is_boolean(op.operation.operands[i])]
+        return [(op, i) for i in (0, 1) if _is_boolean(op.operands[i])]
 
 
 def _is_boolean(value: ir.Value) -> bool:
     """True if truth values are made numbers, and at most moved from there on."""
     while (op := maker(value)) is not None:
-        source = list(op.operation.operands)[:1]
+        source = list(op.operands)[:1]
         if op.operation.name == "stablehlo.convert" and dtype_of(source[0]) == np.bool_:
             return True
         if not isinstance(rule_of(op), Movement):

@@ -36,19 +36,19 @@ class RoundToBfloat16(Mend):
 
     def finds(self, op: Op) -> bool:
         name = op.operation.name
-        if name != "stablehlo.convert" or dtype_of(op.operation.results[0]) != BFLOAT16:
+        if name != "stablehlo.convert" or dtype_of(op.results[0]) != BFLOAT16:
             return False
-        return dtype_of(op.operation.operands[0]).kind in "iub"
+        return dtype_of(op.operands[0]).kind in "iub"
 
     def rewritten(self, op: Op) -> list[ir.Value]:
         known = _constant(op)
-        wide = OPS.convert(op.operation.operands[0], np.float32)
+        wide = OPS.convert(op.operands[0], np.float32)
         return [_to_bfloat16(wide) if known is None else constant_of(known)]
 
 
 def _constant(op: Op) -> np.ndarray | None:
     """The result for a constant: IREE fails on what would compute it before padding (`jnp.pad`)."""
-    operand = op.operation.operands[0]
+    operand = op.operands[0]
     value = dense_array(operand) if maker(operand, "stablehlo.constant") else None
     return None if value is None else value.astype(np.float32).astype(BFLOAT16)
 
@@ -89,11 +89,11 @@ class RoundToExponents(Mend):
     def finds(self, op: Op) -> bool:
         if op.operation.name != "stablehlo.convert":
             return False
-        (operand,), (result,) = op.operation.operands, op.operation.results
+        (operand,), (result,) = op.operands, op.results
         return (dtype_of(operand) == EXPONENTS) != (dtype_of(result) == EXPONENTS)
 
     def rewritten(self, op: Op) -> list[ir.Value]:
-        (x,), kind = op.operation.operands, dtype_of(op.operation.results[0])
+        (x,), kind = op.operands, dtype_of(op.results[0])
         if kind == EXPONENTS:
             return [_to_exponents(OPS.convert(x, np.float32))]
         return [OPS.convert(_read(x), kind)]
@@ -180,7 +180,7 @@ def _saturate(op: Op) -> None:
             return OPS.broadcast(OPS.constant(np.asarray(value, dtype)), shape, [])
 
         number = OPS.select(OPS.equal(wide, wide), wide, full(0))
-        op.operation.operands[0] = OPS.minimum(OPS.maximum(number, full(low)), full(inside))
+        op.operands[0] = OPS.minimum(OPS.maximum(number, full(low)), full(inside))
     if inside == high:
         return
     with at(op, after=True):

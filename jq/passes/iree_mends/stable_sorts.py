@@ -35,7 +35,7 @@ class StableSorts(Mend):
     name = "stable-sorts"
 
     def finds(self, op: Op) -> bool:
-        given = op.operation.operands
+        given = op.operands
         return op.operation.name == "stablehlo.sort" and not all(maker(v, BARRIER) for v in given)
 
     def run(self, program: Program, cx: PassContext) -> bool:
@@ -48,7 +48,7 @@ class StableSorts(Mend):
 
 
 def _stable(op: Op, numbers: Iterator[int]) -> list[ir.Value]:
-    given, compare = list(op.operation.operands), op.operation.regions[0].blocks[0]
+    given, compare = list(op.operands), op.regions[0].blocks[0]
     axis = integer(op, "dimension")
     own = next((i for i, v in enumerate(given) if _is_place(v, axis)), None)
     place: int | None = len(given) if own is None else own
@@ -137,10 +137,10 @@ def _inlined(block: ir.Block, values: Sequence[ir.Value]) -> ir.Value:
     known: dict[Any, ir.Value] = dict(zip(block.arguments, values, strict=True))
     for op in block.operations:
         if op.operation.name == "stablehlo.return":
-            result = op.operation.operands[0]
+            result = op.operands[0]
             return known.get(result, result)
         copy = op.operation.clone()
-        for i, operand in enumerate(op.operation.operands):
+        for i, operand in enumerate(op.operands):
             copy.operands[i] = known.get(operand, operand)
-        known.update(zip(op.operation.results, copy.results, strict=True))
+        known.update(zip(op.results, copy.results, strict=True))
     raise AssertionError("a comparison returns")

@@ -50,11 +50,11 @@ class UnrollRounds(Mend):
         """The number of times that a short loop runs; None for others."""
         if op.operation.name != "stablehlo.while":
             return None
-        trips, body = trip_count(program, op), list(walk(op.operation.regions[1].blocks[0]))
+        trips, body = trip_count(program, op), list(walk(op.regions[1].blocks[0]))
         short = trips is not None and trips <= self.limit and trips * len(body) <= self.ops
         return trips if short and all(map(_on_integers, body)) else None
 
 
 def _on_integers(op: Op) -> bool:
-    values = [*op.operation.operands, *op.operation.results]
+    values = [*op.operands, *op.results]
     return op.operation.name in KINDS and all(dtype_of(v).kind in "iub" for v in values)

@@ -100,7 +100,7 @@ class PlainUnsigned(Mend):
     name = "plain-unsigned"
 
     def finds(self, op: Op) -> bool:
-        return op.operation.name in REFUSED and any(map(is_unsigned, op.operation.results))
+        return op.operation.name in REFUSED and any(map(is_unsigned, op.results))
 
     def run(self, program: Program, cx: PassContext) -> bool:
         bodies = [f.entry_block for f in program.functions()]
@@ -139,7 +139,7 @@ def _rewrite(op: Op, kept: set[ir.Value]) -> None:
     name = op.operation.name
     with at(op):
         if name == "stablehlo.constant":
-            array = np.array(op.operation.attributes["value"])
+            array = np.array(op.attributes["value"])
             whole = np.broadcast_to(array, shape_of(op.results[0]))
             replace(op, [cast(OPS.constant(bits_of(whole)), dtype_of(op.results[0]))])
         elif name == "stablehlo.compare":
@@ -189,7 +189,7 @@ def _left_alone(op: Op) -> list[ir.Value]:
     for i, value in enumerate(op.operands):
         if is_unsigned(value):
             kept.append(_again(value))
-            op.operation.operands[i] = kept[-1]
+            op.operands[i] = kept[-1]
     with at(op, after=True):
         for value in op.results:
             if is_unsigned(value):

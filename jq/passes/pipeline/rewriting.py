@@ -29,12 +29,12 @@ UNKNOWN = "the pass {} does not know how to rewrite it"
 
 
 def _quantized(op: Op) -> bool:
-    values = (*op.operation.operands, *op.operation.results)
+    values = (*op.operands, *op.results)
     return any("!quant." in str(v.type) for v in values)
 
 
 def _of_4_bits(op: Op) -> bool:
-    values = (*op.operation.operands, *op.operation.results)
+    values = (*op.operands, *op.results)
     return any("xf4E2M1FN>" in str(v.type) or "<f4E2M1FN>" in str(v.type) for v in values)
 
 

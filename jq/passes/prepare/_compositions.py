@@ -56,7 +56,7 @@ def _back(value: ir.Value, through: tuple[str, ...]) -> Iterator[ir.Value]:
         yield v
         op = maker(v)
         if op is not None and _name(op) in through:
-            todo.extend(op.operation.operands)
+            todo.extend(op.operands)
 
 
 def _first(value: ir.Value, through: tuple[str, ...], wanted: Callable[[Op], bool]) -> Op | None:
@@ -73,13 +73,13 @@ def _softmax(program: Program, op: Op) -> Composition | None:
     """exp(x - max(x)) by its sum."""
     if _name(op) != "divide":
         return None
-    above, below = op.operation.operands
+    above, below = op.operands
     power = _first(above, VIEWS, lambda o: _name(o) == "exponential")
     total = _first(below, VIEWS, _reduces("add"))
-    if power is None or total is None or power not in _makers(total.operation.operands[0]):
+    if power is None or total is None or power not in _makers(total.operands[0]):
         return None
-    source = _shifted(power.operation.operands[0], "maximum")
-    return _between(program, "softmax", source, op.operation.results[0])
+    source = _shifted(power.operands[0], "maximum")
+    return _between(program, "softmax", source, op.results[0])
 
 
 def _shifted(x: ir.Value, by: str) -> ir.Value:
@@ -87,7 +87,7 @@ def _shifted(x: ir.Value, by: str) -> ir.Value:
     difference = _first(x, VIEWS, lambda o: _name(o) == "subtract")
     if difference is None:
         return x
-    own, reduced = difference.operation.operands
+    own, reduced = difference.operands
     row = _first(reduced, (*VIEWS, "divide", "maximum", "multiply", "select"), _reduces(by))
     return own if row is not None else x
 
@@ -101,19 +101,19 @@ def _normalization(program: Program, op: Op) -> Composition | None:
     if _name(op) not in ("divide", "multiply"):
         return None
     root_kind = "sqrt" if _name(op) == "divide" else "rsqrt"
-    first, second = op.operation.operands
+    first, second = op.operands
     for top, below in ((first, second), (second, first)):
         root = _first(below, (*VIEWS, "multiply", "maximum"), lambda o: _name(o) == root_kind)
-        total = _first(root.operation.operands[0], SCORES, _reduces("add")) if root else None
-        square = _first(total.operation.operands[0], VIEWS, _squares) if total else None
+        total = _first(root.operands[0], SCORES, _reduces("add")) if root else None
+        square = _first(total.operands[0], VIEWS, _squares) if total else None
         if square is not None and not is_constant(program, top):
-            source = _shifted(square.operation.operands[0], "add")
-            return _between(program, "normalization", source, op.operation.results[0])
+            source = _shifted(square.operands[0], "add")
+            return _between(program, "normalization", source, op.results[0])
     return None
 
 
 def _squares(op: Op) -> bool:
-    operands = op.operation.operands
+    operands = op.operands
     return _name(op) == "power" or (_name(op) == "multiply" and operands[0] == operands[1])
 
 
@@ -127,11 +127,11 @@ def _attention(program: Program, softmax: Composition) -> Composition | None:
         for use in value.uses:
             op: Op = use.owner
             if _multiplies(program, op):
-                first, last = scores.operation.results[0], op.operation.results[0]
+                first, last = scores.results[0], op.results[0]
                 whole = _between(program, "attention", first, last)
                 return whole and Composition("attention", first, last, (scores, *whole.ops))
             if _name(op) in (*VIEWS, "select", "multiply"):
-                reached += [v for v in op.operation.results if v not in reached]
+                reached += [v for v in op.results if v not in reached]
     return None
 
 
@@ -147,12 +147,12 @@ def _between(
     block = result.owner.operation.block
     reached, ops = {source}, list[Op]()
     for op in block.operations:
-        if any(v in reached for v in op.operation.operands):
-            reached.update(op.operation.results)
+        if any(v in reached for v in op.operands):
+            reached.update(op.results)
             ops.append(op)
     needed, kept = {result}, list[Op]()
     for op in reversed(ops):
-        if any(v in needed for v in op.operation.results):
-            needed.update(op.operation.operands)
+        if any(v in needed for v in op.results):
+            needed.update(op.operands)
             kept.append(op)
     return Composition(function, source, result, tuple(reversed(kept))) if kept else None

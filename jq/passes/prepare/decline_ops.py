@@ -48,9 +48,9 @@ class DeclineOps(Pass):
         changed = False
         computed = set[ir.Value](list(program.body.arguments)[: len(program.inputs)])
         for op in program.walk():
-            results = list(op.operation.results)
+            results = list(op.results)
             inside = op.operation.parent.name != "func.func"
-            if not inside and not any(v in computed for v in op.operation.operands):
+            if not inside and not any(v in computed for v in op.operands):
                 continue
             computed.update(results)
             if isinstance(rule_of(op), Contraction) or not _one_float(results):
@@ -79,8 +79,8 @@ def _no_choice(op: Op, target: Target) -> Refusal | None:
     """A choice by a comparison of floats, for a device that compares no codes."""
     if "compare" in target.device.functions or kind_of(op) != "stablehlo.select":
         return None
-    condition = maker(op.operation.operands[0], "stablehlo.compare")
-    if condition is None or not is_float(condition.operation.operands[0]):
+    condition = maker(op.operands[0], "stablehlo.compare")
+    if condition is None or not is_float(condition.operands[0]):
         return None
     reason = f"target {target.name} cannot choose elements by a comparison of quantized values"
     return Refusal(reason, "write it with maximum and minimum")
@@ -120,7 +120,7 @@ def _is_whole(program: Program, one: Composition) -> bool:
 def _divides(program: Program, one: Composition, device: Device) -> bool:
     """True where it divides two tensors, which the device cannot."""
     divides = [op for op in one.ops if kind_of(op) == "stablehlo.divide"]
-    computed = [op for op in divides if not is_constant(program, op.operation.operands[1])]
+    computed = [op for op in divides if not is_constant(program, op.operands[1])]
     return bool(computed) and "quotient" not in device.functions
 
 

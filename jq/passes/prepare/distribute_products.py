@@ -46,7 +46,7 @@ class DistributeProducts(Pass):
         for op, rule in list(contractions(program)):
             sides = rule.roles(op) if len(rule.roles(op)) == 2 else ()
             for role in sides:
-                value = op.operation.operands[role.index]
+                value = op.operands[role.index]
                 if _kind(_untransposed(value)) not in TERMS:
                     continue
                 if _has_stored(program, value) and _pays(program, value):
@@ -68,7 +68,7 @@ def _kind(value: ir.Value) -> str:
 
 def _untransposed(value: ir.Value) -> ir.Value:
     while _kind(value) == TRANSPOSE:
-        value = value.owner.operation.operands[0]
+        value = value.owner.operands[0]
     return value
 
 
@@ -80,7 +80,7 @@ def _has_stored(program: Program, value: ir.Value) -> Steps[bool]:
     op = maker(value)
     if op is None:
         return False
-    operands = list(op.operation.operands)
+    operands = list(op.operands)
     if _kind(value) in TERMS:
         for operand in operands:
             if (yield program, operand):
@@ -96,7 +96,7 @@ def _extent(program: Program, value: ir.Value) -> Steps[tuple[int, int]]:
     if _kind(value) not in (*TERMS, TRANSPOSE):
         return 1, 0
     count, length = 0, 0
-    for operand in value.owner.operation.operands:
+    for operand in value.owner.operands:
         ways, longest = yield program, operand
         count = count + ways if _kind(value) in (ADD, SUBTRACT) else max(count, ways)
         length = max(length, longest)
@@ -110,11 +110,11 @@ def _pays(program: Program, value: ir.Value) -> bool:
 
 def _transposed_before(value: ir.Value) -> ir.Value:
     """A transpose of a sum or product, as that of transposes."""
-    op, inner = value.owner, value.owner.operation.operands[0]
+    op, inner = value.owner, value.owner.operands[0]
     if _kind(inner) == TRANSPOSE:
         inner = _transposed_before(inner)
     shape, terms = shape_of(value), inner.owner
-    operands = [like(op, [v], shape, dtype_of(v)) for v in terms.operation.operands]
+    operands = [like(op, [v], shape, dtype_of(v)) for v in terms.operands]
     return like(terms, operands, shape, dtype_of(value))
 
 
@@ -131,7 +131,7 @@ class _Product:
     def of(self, value: ir.Value) -> ir.Value:
         if _kind(value) == TRANSPOSE and _kind(_untransposed(value)) in TERMS:
             value = _transposed_before(value)
-        operands = [] if not _kind(value) else list(value.owner.operation.operands)
+        operands = [] if not _kind(value) else list(value.owner.operands)
         if _kind(value) in (ADD, SUBTRACT):
             terms = [self.of(v) for v in operands]
             return OPS.add(*terms) if _kind(value) == ADD else OPS.sub(*terms)
@@ -150,7 +150,7 @@ class _Product:
         return self._plain(value)
 
     def _plain(self, value: ir.Value) -> ir.Value:
-        operands, result = list(self.op.operation.operands), self.op.operation.results[0]
+        operands, result = list(self.op.operands), self.op.results[0]
         operands[self.index] = value
         return like(self.op, operands, shape_of(result), dtype_of(result), **self._name())
 
@@ -172,12 +172,12 @@ class _Product:
             pairs = {p[self.index]: p[1 - self.index] for p in Dims.of(self.op).contract}
             if set(axes) <= set(pairs):
                 other = 1 - self.index
-                x = self.op.operation.operands[other]
+                x = self.op.operands[other]
                 order = sorted(axes, key=lambda a: pairs[a])
                 spread = self._spread(factor, order, [pairs[a] for a in order], x)
-                self.op.operation.operands[other] = OPS.mul(x, spread)
+                self.op.operands[other] = OPS.mul(x, spread)
                 found = self.of(value)
-                self.op.operation.operands[other] = x
+                self.op.operands[other] = x
                 return found
         return None
 
@@ -194,12 +194,12 @@ class _Product:
         if self.index != 1 or not isinstance(self.rule, DotGeneral):
             return None
         outer, dims = Dims.of(self.op), Dims.of(inner)
-        a, b = inner.operation.operands
+        a, b = inner.operands
         free = [dims.free(s, len(shape_of(v))) for s, v in enumerate((a, b))]
         summed = [w for _, w in outer.contract]
         if outer.batch or dims.batch or sorted(summed) != list(range(len(free[0]))):
             return None
-        x, dtype = self.op.operation.operands[0], dtype_of(self.op.operation.results[0])
+        x, dtype = self.op.operands[0], dtype_of(self.op.results[0])
         first = Dims((), tuple((i, free[0][w]) for i, w in outer.contract))
         lead = len(first.free(0, len(shape_of(x))))
         rest = sorted(i for i, _ in dims.contract)  # what is left of `a`, in order
@@ -210,5 +210,5 @@ class _Product:
     def _named(self, value: ir.Value) -> ir.Value:
         if self.count == 0:
             self.count = 1  # the op's own name is that of the stored weight
-        value.owner.operation.attributes[NAME] = self._name()[NAME]
+        value.owner.attributes[NAME] = self._name()[NAME]
         return value

@@ -64,10 +64,10 @@ class FoldWeights(Pass):
 
 def _results(op: Op) -> list[ir.Value]:
     """The values that are evaluated if weights alone make them."""
-    rule, results = rule_of(op), list(op.operation.results)
+    rule, results = rule_of(op), list(op.results)
     if isinstance(rule, Contraction):
         roles = rule.roles(op)
-        read = [_source(op.operation.operands[role.index]) for role in roles]
+        read = [_source(op.operands[role.index]) for role in roles]
         return [*read, *(results if len(roles) > 1 else ())]
     integers = (
         op.operation.name == REDUCE and len(results) == 1 and dtype_of(results[0]).kind == "i"
@@ -78,7 +78,7 @@ def _results(op: Op) -> list[ir.Value]:
 def _source(value: ir.Value) -> ir.Value:
     """The value behind the ops that only move elements."""
     while maker(value) is not None and isinstance(rule_of(value.owner), Movement):
-        value = value.owner.operation.operands[0]
+        value = value.owner.operands[0]
     return value
 
 
@@ -118,10 +118,10 @@ class Constant:
             return None
         if match(owner, DEQUANTIZE) and not self.stored:
             return None
-        if len(owner.operation.regions) and owner.operation.name != REDUCE:
+        if len(owner.regions) and owner.operation.name != REDUCE:
             return None
         found: set[str] = set()
-        for operand in owner.operation.operands:
+        for operand in owner.operands:
             inner = yield self, operand
             if inner is None:
                 return None
@@ -136,14 +136,14 @@ def evaluate_all(program: Program, values: list[ir.Value]) -> list[Any]:
     for i, value in enumerate(values):
         with at(value.owner):
             index = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), i)
-            value.owner.operation.attributes[TAG] = index
+            value.owner.attributes[TAG] = index
     copy = program.clone()
     wanted: dict[int, ir.Value] = {}
     for op in copy.walk():
-        if TAG in op.operation.attributes:
-            wanted[ir.IntegerAttr(op.operation.attributes[TAG]).value] = op.operation.results[0]
+        if TAG in op.attributes:
+            wanted[ir.IntegerAttr(op.attributes[TAG]).value] = op.results[0]
     for value in values:
-        del value.owner.operation.attributes[TAG]
+        del value.owner.attributes[TAG]
     last = copy.body.operations[len(copy.body.operations) - 1]
     with at(last):
         func.ReturnOp([wanted[i] for i in range(len(values))])

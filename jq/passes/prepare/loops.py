@@ -73,9 +73,9 @@ class UnrollLoops(Pass):
 def _reads_stack(program: Program, loop: Op, *, codes: bool) -> bool:
     """True if a product in the body (with `codes`: one of codes on both sides) reads a part of a
     weight that the iteration chooses."""
-    ops = walk(loop.operation.regions[1].blocks[0])
+    ops = walk(loop.regions[1].blocks[0])
     products = (op for op in ops if (match_contract(op) if codes else _is_product(op)))
-    return any(_is_slice(program, v) for op in products for v in op.operation.operands)
+    return any(_is_slice(program, v) for op in products for v in op.operands)
 
 
 def _is_product(op: Op) -> bool:
@@ -89,22 +89,22 @@ def _is_slice(program: Program, value: ir.Value) -> Steps[bool]:
     if op is None:
         return False
     if op.operation.name == "stablehlo.dynamic_slice":
-        return evaluate(program, op.operation.operands[0]) is not None
+        return evaluate(program, op.operands[0]) is not None
     if op.operation.name not in MOVES and not match(op, DEQUANTIZE):
         return False
-    for operand in op.operation.operands:
+    for operand in op.operands:
         if (yield program, operand):
             return True
     return False
 
 
 def unroll(loop: Op, trips: int, numbered: bool) -> None:
-    values = list(loop.operation.operands)
+    values = list(loop.operands)
     for k in range(trips):
         with at(loop):
             suffix = f"[{k}]" if numbered else ""
-            values = copied(loop.operation.regions[1].blocks[0], values, suffix)
-    for result, value in zip(loop.operation.results, values, strict=True):
+            values = copied(loop.regions[1].blocks[0], values, suffix)
+    for result, value in zip(loop.results, values, strict=True):
         result.replace_all_uses_with(value)
     loop.operation.erase()
 
@@ -123,8 +123,8 @@ def copied(block: ir.Block, arguments: Sequence[ir.Value], suffix: str) -> list[
                 inner.operands[index] = values.get(value, value)
             if (name := string_attr(inner, NAME)) is not None:
                 inner.attributes[NAME] = ir.StringAttr.get(name + suffix)
-        values.update(zip(op.operation.results, copy.results, strict=True))
-    return [values.get(v, v) for v in last.operation.operands]
+        values.update(zip(op.results, copy.results, strict=True))
+    return [values.get(v, v) for v in last.operands]
 
 
 def _inside(op: Op) -> list[ir.Operation]:
@@ -138,16 +138,16 @@ def _choose(program: Program) -> bool:
     for op in program.walk():
         if op.operation.name not in ("stablehlo.case", "stablehlo.if"):
             continue
-        known = compute(program, op.operation.operands[0])
+        known = compute(program, op.operands[0])
         if known is None:
             continue
-        index, last = int(known.reshape(())), len(op.operation.regions) - 1
+        index, last = int(known.reshape(())), len(op.regions) - 1
         if op.operation.name == "stablehlo.if":
             index = 1 - index
         elif not 0 <= index <= last:
             index = last
         with at(op):
-            values = copied(op.operation.regions[index].blocks[0], [], "")
+            values = copied(op.regions[index].blocks[0], [], "")
         replace_op(op, values)
         changed = True
         break  # what was walked is gone
@@ -158,11 +158,11 @@ def _fix_indices(program: Program, op: Op) -> None:
     """A dynamic_slice at a place that is known becomes a slice."""
     if op.operation.name != "stablehlo.dynamic_slice":
         return
-    source, *starts = op.operation.operands
+    source, *starts = op.operands
     found = [compute(program, v) for v in starts]
     if any(a is None for a in found):
         return
-    whole, sizes = shape_of(source), shape_of(op.operation.results[0])
+    whole, sizes = shape_of(source), shape_of(op.results[0])
     begin = [
         int(np.clip(a, 0, n - s))
         for a, n, s in zip(found, whole, sizes, strict=True)

@@ -67,7 +67,7 @@ class _Marking:
         self.closed(inputs)
         for x in inputs:  # of another float type: as float32, see `widen-floats`
             if dtype_of(x).kind in "fV":
-                self.closed(v for use in x.uses for v in use.owner.operation.results)
+                self.closed(v for use in x.uses for v in use.owner.results)
         self.block(body)
 
     def block(self, block: ir.Block) -> None:
@@ -76,30 +76,30 @@ class _Marking:
                 continue
             if op.operation.name == "func.return":
                 self.need_all(op, wide=True)
-            elif any(v in self.state for v in op.operation.operands) or _reads(op, self.state):
+            elif any(v in self.state for v in op.operands) or _reads(op, self.state):
                 self.visit(op)
-            elif isinstance(rule_of(op), Contraction) and len(op.operation.results) == 1:
+            elif isinstance(rule_of(op), Contraction) and len(op.results) == 1:
                 self.contraction(op)
 
     def visit(self, op: Op) -> None:
         """Finds the state of the op's results."""
         known = self.nested(op) or (kind_of(op) == COMPARE and self.table(op))
         known = known or (
-            len(op.operation.results) == 1
-            and is_float(op.operation.results[0])
+            len(op.results) == 1
+            and is_float(op.results[0])
             and not declined_by_shape(op)
             and (
                 self.function(op)
                 or self.contraction(op)
                 or (
-                    not any(self.state.get(v) == "float" for v in op.operation.operands)
+                    not any(self.state.get(v) == "float" for v in op.operands)
                     and (self.table(op) if declined(op) else self.single(op))
                 )
             )
         )
         if not known:
             self.need_all(op, wide=True)
-            for result in op.operation.results:
+            for result in op.results:
                 self.state[result] = "float"
 
     # Each returns whether the op is of its kind; then the result has a state.
@@ -121,24 +121,24 @@ class _Marking:
             return False
         self.hand_on(op)
         if op.operation.name == LOOP:
-            self.closed(op.operation.regions[1].blocks[0].arguments)
-        for region in list(op.operation.regions)[int(op.operation.name == LOOP) :]:
+            self.closed(op.regions[1].blocks[0].arguments)
+        for region in list(op.regions)[int(op.operation.name == LOOP) :]:
             self.block(region.blocks[0])
             self.hand_on(region.blocks[0].operations[len(region.blocks[0].operations) - 1])
-        self.closed(op.operation.results)
+        self.closed(op.results)
         return True
 
     def closed(self, values: Iterable[ir.Value]) -> None:
         self.state |= {v: "closed" for v in values if is_float(v)}
 
     def hand_on(self, op: Op) -> None:
-        for i, v in enumerate(op.operation.operands):
+        for i, v in enumerate(op.operands):
             if is_float(v):
                 self.edges.need(op, i, wide=True, carried=True)
 
     def function(self, op: Op) -> bool:
         """Softmax or a normalization of an operand begins here."""
-        for x in op.operation.operands:
+        for x in op.operands:
             if self.state.get(x) in (None, "float") or not _summed(op, x):
                 continue
             for cut in _on_codes(functions(self.program, x, op)):
@@ -165,7 +165,7 @@ class _Marking:
         todo = [x]
         while todo:
             op = todo.pop().owner
-            for i, v in enumerate(op.operation.operands):
+            for i, v in enumerate(op.operands):
                 if v in terms and is_float(v):
                     self.edges.need(op, i, wide=True)
                 elif is_float(v) and splat_of(self.program, v) is None:
@@ -187,33 +187,33 @@ class _Marking:
             return False
         for i in free:
             self.edges.need(op, i)
-        self.state[op.operation.results[0]] = "open"
+        self.state[op.results[0]] = "open"
         return True
 
     def selection(self, op: Op) -> bool:
         """An op that quantization goes through: the edge is put after it."""
         places = elements(self.program, op)
-        if not any(op.operation.operands[i] in self.state for i in places):
+        if not any(op.operands[i] in self.state for i in places):
             return False
-        self.state[op.operation.results[0]] = "closed"
+        self.state[op.results[0]] = "closed"
         return True
 
     def continued(self, op: Op) -> bool:
         """A step of the region that the operand belongs to."""
-        for x in op.operation.operands:
+        for x in op.operands:
             state = self.state.get(x)
             if only_user(x) is None or state not in ("open", "clamped"):
                 continue
             if state == "open" and step(self.program, op, x) is not None:
-                self.state[op.operation.results[0]] = "open"
+                self.state[op.results[0]] = "open"
                 return True
             if clamp_of(self.program, op, x) is not None:
-                self.state[op.operation.results[0]] = "clamped"
+                self.state[op.results[0]] = "clamped"
                 return True
         return False
 
     def table(self, op: Op) -> bool:
-        sources = [v for v in op.operation.operands if v in self.state]
+        sources = [v for v in op.operands if v in self.state]
         if len(set(sources)) != 1:
             return False
         x = sources[0]
@@ -225,10 +225,10 @@ class _Marking:
         return True
 
     def affine(self, op: Op) -> bool:
-        for i, x in enumerate(op.operation.operands):
+        for i, x in enumerate(op.operands):
             if x in self.state and step(self.program, op, x) is not None:
                 self.edges.need(op, i, wide=True)
-                self.state[op.operation.results[0]] = "open"
+                self.state[op.results[0]] = "open"
                 return True
         return False
 
@@ -236,23 +236,23 @@ class _Marking:
         divides = kind_of(op) == "stablehlo.divide"
         if kind_of(op) not in PRODUCTS_AND_SUMS and not divides:
             return False
-        if any(is_constant(self.program, v) for v in op.operation.operands):
+        if any(is_constant(self.program, v) for v in op.operands):
             return False
         self.need_all(op, prefix=True, wide=True)
-        self.state[op.operation.results[0]] = "closed" if divides else "open"
+        self.state[op.results[0]] = "closed" if divides else "open"
         return True
 
     def reduced(self, op: Op) -> bool:
         if reduction(self.program, op) != "add":
             return False
         self.edges.need(op, 0, wide=True)
-        self.state[op.operation.results[0]] = "open"
+        self.state[op.results[0]] = "open"
         return True
 
     # Edges
 
     def need_all(self, op: Op, *, prefix: bool = False, wide: bool = False) -> None:
-        for i, v in enumerate(op.operation.operands):
+        for i, v in enumerate(op.operands):
             wanted = v in self.state or prefix
             if wanted and is_float(v) and self.state.get(v) != "float":
                 self.edges.need(op, i, wide=wide)
@@ -260,14 +260,14 @@ class _Marking:
     def need_source(self, cut: Cut, *, wide: bool = False) -> None:
         """The ops of a recognised function read an edge in the place of its source."""
         for op in cut.ops:
-            for i, v in enumerate(op.operation.operands):
+            for i, v in enumerate(op.operands):
                 if v == cut.source:
                     self.edges.need(op, i, wide=wide)
 
 
 def _summed(op: Op, x: ir.Value) -> bool:
     """True if softmax or a normalization can begin with `op`: it reduces `x` or squares it."""
-    kind, operands = op.operation.name, list(op.operation.operands)
+    kind, operands = op.operation.name, list(op.operands)
     return kind == "stablehlo.reduce" or (kind == "stablehlo.multiply" and operands == [x, x])
 
 
@@ -294,8 +294,8 @@ def _reads(op: Op, state: dict[Any, State]) -> bool:
     """True if an op's regions (a loop, a branch) read a value from outside that has a state."""
     return any(
         v in state
-        for region in op.operation.regions
+        for region in op.regions
         for block in region.blocks
         for inner in walk(block)
-        for v in inner.operation.operands
+        for v in inner.operands
     )

@@ -57,10 +57,10 @@ class _Maps:
 
     def visit(self, op: Op) -> ir.Value | None:
         """Learns of the op's result; the term that is to be stored when the op is a sum."""
-        results = list(op.operation.results)
+        results = list(op.results)
         if len(results) != 1 or not is_float(results[0]):
             return None
-        (result,), operands = results, list(op.operation.operands)
+        (result,), operands = results, list(op.operands)
         if makes_feature_map(op):
             self._learn(result)
             self.ends.add(result)
@@ -79,7 +79,7 @@ class _Maps:
         return step(self.program, op, x) is not None or clamp_of(self.program, op, x) is not None
 
     def _sum(self, op: Op, result: ir.Value) -> ir.Value | None:
-        a, b = op.operation.operands
+        a, b = op.operands
         if a == b or a not in self.known or b not in self.known:
             return None
         self._learn(result)
@@ -111,7 +111,7 @@ class Edges:
 
     def need(self, op: Op, index: int, *, wide: bool = False, carried: bool = False) -> None:
         """The op reads an edge after its operand, one for all that want the same."""
-        value = op.operation.operands[index]
+        value = op.operands[index]
         if (made := maker(value)) and edge_name(made):
             return
         key = value, wide, carried
@@ -119,7 +119,7 @@ class Edges:
             with context(), self._behind(value):
                 name = self._name(value)
                 self.made[key] = edge(self.program, value, name, wide=wide, carried=carried)
-        op.operation.operands[index] = self.made[key]
+        op.operands[index] = self.made[key]
 
     def _behind(self, value: ir.Value) -> Any:
         if maker(value) is None:
@@ -128,7 +128,7 @@ class Edges:
 
     def _name(self, value: ir.Value) -> str:
         if maker(value, "stablehlo.convert") is not None:
-            x = value.owner.operation.operands[0]
+            x = value.owner.operands[0]
             value = x if x in list(self.program.body.arguments) else value
         if maker(value) is None:
             number = ir.BlockArgument(value).arg_number

@@ -58,12 +58,12 @@ def _one_number(*slopes: np.ndarray) -> bool:
 def _slopes(program: Program, op: Op) -> tuple[ir.Value, np.ndarray, np.ndarray] | None:
     """The value that is multiplied, and its factors where it is positive and negative; both have
     size 1 along the axes on which they do not depend."""
-    condition, yes, no = op.operation.operands
+    condition, yes, no = op.operands
     compare = maker(condition, "stablehlo.compare")
     if compare is None or dtype_of(yes) != np.float32 or shape_of(condition) != shape_of(yes):
         return None
-    x, bound = compare.operation.operands
-    direction = str(compare.operation.attributes["comparison_direction"]).split()[-1].rstrip(">")
+    x, bound = compare.operands
+    direction = str(compare.attributes["comparison_direction"]).split()[-1].rstrip(">")
     if splat_of(program, x) == 0:
         x, yes, no = bound, no, yes
     elif splat_of(program, bound) != 0:
@@ -81,7 +81,7 @@ def _factor(program: Program, value: ir.Value, x: ir.Value) -> np.ndarray | None
     c = np.ones(())
     while value != x:
         op = maker(value)
-        found = ((v, step(program, op, v)) for v in op.operation.operands) if op else ()
+        found = ((v, step(program, op, v)) for v in op.operands) if op else ()
         value, by = next(((v, by) for v, by in found if by is not None), (x, None))
         if by is None or by[1].any():
             return None

@@ -28,9 +28,9 @@ def cache_web(program: Program, index: int) -> set[Any] | None:
             returned |= name == "func.return"
             if name in MOVES and _keeps_rows(op, use.operand_number):
                 updated |= name == UPDATE and use.operand_number == 0
-                pending.append(op.operation.results[0])
+                pending.append(op.results[0])
                 if name == UPDATE:
-                    pending += _carry_of(op.operation.operands[0])
+                    pending += _carry_of(op.operands[0])
             elif name == LOOP:
                 pending += _carry(op, use.operand_number)
             elif name == "stablehlo.return" and (loop := _loop_of(op)) is not None:
@@ -55,14 +55,14 @@ def _loop_of(op: Op) -> Any | None:
     """The loop whose body an op ends."""
     owner = op.operation.block.owner
     name = owner.operation.name
-    body = name == LOOP and owner.operation.regions[1].blocks[0] == op.operation.block
+    body = name == LOOP and owner.regions[1].blocks[0] == op.operation.block
     return owner if body else None
 
 
 def _carry(loop: Op, index: int) -> list[Any]:
     """The values of one carry of a loop: its arguments and its result."""
-    regions = loop.operation.regions
-    return [r.blocks[0].arguments[index] for r in regions] + [loop.operation.results[index]]
+    regions = loop.regions
+    return [r.blocks[0].arguments[index] for r in regions] + [loop.results[index]]
 
 
 def _carry_of(value: ir.Value) -> list[Any]:

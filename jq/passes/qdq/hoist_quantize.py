@@ -69,7 +69,7 @@ class SinkDequantize(Pass):
 def erase_dead(program: Program) -> None:
     """Erases markers that nobody reads (an op without users, from the end backwards)."""
     for op in reversed(list(program.walk())):
-        if marker_kind(op) and not any(True for r in op.operation.results for _ in r.uses):
+        if marker_kind(op) and not any(True for r in op.results for _ in r.uses):
             op.operation.erase()
 
 

@@ -63,12 +63,12 @@ def keep_floats(program: Program, plan: QuantPlan) -> set[str]:
 
 def _read_own(program: Program, op: Op, index: int, names: Collection[str]) -> None:
     """Operand `index`, where it is one of the weights, becomes the same moves of a copy of it."""
-    moves, value = [], op.operation.operands[index]
+    moves, value = [], op.operands[index]
     while (name := program.weight_name(value)) is None:
         if maker(value) is None or not isinstance(rule_of(value.owner), Movement):
             return
         moves.append(value.owner)
-        value = value.owner.operation.operands[0]
+        value = value.owner.operands[0]
     if name not in names:
         return
     own = program.add_weight(f"{name}{FLOAT}", program.weights[name])
@@ -77,7 +77,7 @@ def _read_own(program: Program, op: Op, index: int, names: Collection[str]) -> N
             copy = move.operation.clone()
             copy.operands[0] = own
             own = copy.results[0]
-    op.operation.operands[index] = own
+    op.operands[index] = own
 
 
 def store_decoded(program: Program) -> None:
@@ -86,7 +86,7 @@ def store_decoded(program: Program) -> None:
         marker = match(op, DEQUANTIZE)
         if marker is None or marker.tensor not in program.encodings:
             continue
-        enc, dtype = marker.encoding, dtype_of(op.operation.results[0])
+        enc, dtype = marker.encoding, dtype_of(op.results[0])
         arrays = {k: program.weights[program.weight_name(v) or ""] for k, v in marker.parts.items()}
         decoded = np.asarray(get_format(enc.format).decode(NUMPY, arrays, enc)).astype(dtype)
         value = program.add_weight(f"{marker.tensor}:decoded", decoded)

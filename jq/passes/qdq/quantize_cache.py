@@ -102,7 +102,7 @@ class _Rewrite:
     def _block(self, block: ir.Block) -> None:
         ops = list(block.operations)
         for op, following in zip(ops, [*ops[1:], None], strict=True):
-            results = [r for r in op.operation.results if r in self.web]
+            results = [r for r in op.results if r in self.web]
             if op.operation.name == LOOP:
                 self._loop(op, [r.result_number for r in map(ir.OpResult, results)])
             elif results:
@@ -112,9 +112,9 @@ class _Rewrite:
 
     def _moved(self, op: Op) -> Iterator[ir.Value]:
         tensors = 2 if op.operation.name == UPDATE else 1
-        given = [self._parts_of(v) for v in list(op.operation.operands)[:tensors]]
-        rest = list(op.operation.operands)[tensors:]
-        result = shape_of(op.operation.results[0])
+        given = [self._parts_of(v) for v in list(op.operands)[:tensors]]
+        rest = list(op.operands)[tensors:]
+        result = shape_of(op.results[0])
         for part in PARTS:
             sources = [g[part] for g in given]
             shape = (*result[:-1], shape_of(sources[0])[-1])

@@ -47,11 +47,11 @@ class Concatenate(Sinking):
         return self.of_one_type(op)
 
     def of_one_type(self, op: Op) -> tuple[int, ...]:
-        return tuple(range(len(op.operation.operands)))
+        return tuple(range(len(op.operands)))
 
     def encoded(self, program: Program, op: Op, states: Sequence[State]) -> State:
-        operands = list(op.operation.operands)
-        shape = shape_of(op.operation.results[0])
+        operands = list(op.operands)
+        shape = shape_of(op.results[0])
         return common(program, list(zip(operands, states, strict=True)), shape)
 
     def carry(self, program: Program, op: Op, markers: Sequence[Marker | None]) -> ir.Value | None:

@@ -43,7 +43,7 @@ class Reshape(Movement):
 
     def orders(self, op: Op, index: int, order: Order) -> Orders | None:
         """Runs of axes that merge or split move as one; axes of size 1 stay at their places."""
-        shapes = [shape_of(v) for v in (op.operation.operands[0], op.operation.results[0])]
+        shapes = [shape_of(v) for v in (op.operands[0], op.results[0])]
         if 0 in shapes[0]:
             return None
         here, there = shapes if index != RESULT else shapes[::-1]
@@ -71,7 +71,7 @@ class Reshape(Movement):
         return frozenset(found)
 
     def encoded(self, program: Program, op: Op, states: Sequence[State]) -> State:
-        state, after = states[0], shape_of(op.operation.results[0])
+        state, after = states[0], shape_of(op.results[0])
         if not isinstance(state, Encoded):
             return state
         if state.whole:

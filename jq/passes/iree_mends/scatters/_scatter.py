@@ -72,12 +72,12 @@ def read(op: Op) -> Scatter:
 
 
 def numbers(op: Op) -> Any:
-    return stablehlo.ScatterDimensionNumbers(op.operation.attributes["scatter_dimension_numbers"])
+    return stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
 
 
 def parts(op: Op) -> tuple[list[ir.Value], ir.Value, list[ir.Value]]:
     """Operands, indices, updates."""
-    values = list(op.operation.operands)
+    values = list(op.operands)
     n = len(values) // 2
     return values[:n], values[n], values[n + 1 :]
 
@@ -113,7 +113,7 @@ def _full(value: int, like: ir.Value) -> ir.Value:
 
 
 def body_of(op: Op) -> ir.Block:
-    return op.operation.regions[0].blocks[0]
+    return op.regions[0].blocks[0]
 
 
 def last_of(block: ir.Block) -> Any:
@@ -136,7 +136,7 @@ def _binary(op: Op) -> str | None:
         return None
     made = ops[0].operation
     both = len(made.operands) == 2 and set(made.operands) == set(block.arguments)
-    whole = both and list(ops[1].operation.operands) == list(made.results)
+    whole = both and list(ops[1].operands) == list(made.results)
     return made.name.removeprefix("stablehlo.") if whole else None
 
 

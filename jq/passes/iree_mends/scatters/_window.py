@@ -190,7 +190,7 @@ def _canonical(op: Op, x: ir.Value, i: ir.Value, u: ir.Value, proven: bool) -> i
         scattered_dims_to_operand_dims=[0],
         index_vector_dim=1,
     )
-    said = op.operation.attributes
+    said = op.attributes
     # Rows that take the place of those outside may well occur twice.
     unique = proven and "unique_indices" in said and ir.BoolAttr(said["unique_indices"]).value
     made = ir.Operation.create(

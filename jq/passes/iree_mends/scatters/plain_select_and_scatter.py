@@ -37,7 +37,7 @@ from jq.passes.iree_mends.mend import Mend
 def places_of_selected(op: Op, operand: ir.Value, window: tuple[int, ...]) -> ir.Value:
     """The number of the element that each window selects; one beyond the last of padding alone."""
     low, high = _padding(op, shape_of(operand))
-    shape, result = shape_of(operand), shape_of(op.operation.operands[1])
+    shape, result = shape_of(operand), shape_of(op.operands[1])
     strides = integers(op, "window_strides") or (1,) * len(shape)
     zero = constant_of(np.zeros((), dtype_of(operand)))
     padded = OPS.pad(operand, zero, low, high)
@@ -111,7 +111,7 @@ class PlainSelectAndScatter(Mend):
 
 
 def _lowered(op: Op) -> ir.Value:
-    operand, source, init = op.operation.operands
+    operand, source, init = op.operands
     shape, rank = shape_of(operand), len(shape_of(operand))
     if 0 in shape_of(source):
         return stablehlo.broadcast_in_dim(operand.type, init, [])

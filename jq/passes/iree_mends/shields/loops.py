@@ -35,10 +35,10 @@ class ShieldCarries(Mend):
         """Carries that are needed after a step, but not in it or not made of any other."""
         if op.operation.name != "stablehlo.while":
             return []
-        condition, body = (region.blocks[0] for region in op.operation.regions)
+        condition, body = (region.blocks[0] for region in op.regions)
         made_of = _made_of(body)
         carries = range(len(made_of))
-        needed = {i for i in carries if _is_read(op.operation.results[i])}
+        needed = {i for i in carries if _is_read(op.results[i])}
         asked = {i for i in carries if _is_read(condition.arguments[i])}
         read: set[int] = set()
         while more := {j for i in needed | asked | read for j in made_of[i]} - read:
@@ -47,7 +47,7 @@ class ShieldCarries(Mend):
 
     def rewritten(self, op: Op) -> None:
         always = barrier(constant(np.array(True)))
-        body = op.operation.regions[1].blocks[0]
+        body = op.regions[1].blocks[0]
         back = _last(body)
         for i in self.finds(op):
             with at(back):
@@ -116,7 +116,7 @@ class ShieldStarts(Shield):
         ops that wait for the loop."""
         if op.operation.name != "stablehlo.while":
             return []
-        starts = [v for v in op.operation.operands if _is_computed(v)]
+        starts = [v for v in op.operands if _is_computed(v)]
         read = {v: {u.operation for u in users(v)} for v in starts}
         others = {v: _beside(v) | {r for r in read[v] if _is_dispatch(r)} for v in starts}
         if not any(others.values()) and all(len(readers) == 1 for readers in read.values()):
@@ -138,7 +138,7 @@ def _beside(start: ir.Value) -> set[Any]:
         return set()
     chain, found, ahead = {start.owner.operation}, set[Any](), [start]
     while ahead:
-        for value in ahead.pop().owner.operation.operands:
+        for value in ahead.pop().owner.operands:
             if _is_fused(value):
                 found |= {u.operation for u in users(value)}
                 if value.owner.operation not in chain:

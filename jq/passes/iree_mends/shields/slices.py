@@ -44,7 +44,7 @@ class ShieldSlices(Shield):
 
     def finds(self, op: Op) -> list[Read]:
         """The operands of a gather or a reversal that are cut out, so that they lie apart."""
-        operands = op.operation.operands
+        operands = op.operands
         read = range(READ.get(op.operation.name, 0))
         return [(op, i) for i in read if any(map(_takes_apart, _behind(operands[i])))]
 
@@ -53,7 +53,7 @@ def _takes_apart(op: Op) -> bool:
     """True if neighbours along the last axis of more than one element were none before."""
     if (whole := _cut(op)) is None:
         return False
-    left = shape_of(op.operation.results[0])
+    left = shape_of(op.results[0])
     last = max((axis for axis, n in enumerate(left) if n > 1), default=None)
     if last is None:
         return False
@@ -64,12 +64,12 @@ def _takes_apart(op: Op) -> bool:
 def _cut(op: Op) -> tuple[int, ...] | None:
     """The shape of what `op` cuts its result out of: a pad cuts where it pads by less than 0."""
     if op.operation.name in _SLICES:
-        return shape_of(op.operation.operands[0])
+        return shape_of(op.operands[0])
     if op.operation.name != _PAD:
         return None
     low, high = (np.array(integers(op, f"edge_padding_{end}")) for end in ("low", "high"))
     cut = np.minimum(low, 0) + np.minimum(high, 0)
-    return tuple(shape_of(op.operation.results[0]) - cut) if cut.any() else None
+    return tuple(shape_of(op.results[0]) - cut) if cut.any() else None
 
 
 def _behind(value: ir.Value) -> Iterator[Op]:
@@ -83,7 +83,7 @@ def _behind(value: ir.Value) -> Iterator[Op]:
             continue
         yield op
         count, cut = prod(shape_of(value)), _cut(op) is not None
-        for i, operand in enumerate(op.operation.operands):
+        for i, operand in enumerate(op.operands):
             same = prod(shape_of(operand)) == count or (cut and i == 0)
             if operand not in seen and same:
                 seen.add(operand)
@@ -109,7 +109,7 @@ class ShieldReversals(Shield):
         if {"reverse", "strided"} <= {kind for _, kind in ops}:
             for op in (op for op, kind in ops if kind == "reverse"):
                 yield op, 0
-                yield op.operation.results[0]
+                yield op.results[0]
 
 
 def _kind(op: Op) -> str:
@@ -139,7 +139,7 @@ class ShieldStrides(Shield):
     def values(self, program: Program) -> Iterable[Read]:
         for op in program.walk_all():
             if _steps_over(op):  # operands in the second half: a filter, or starts
-                yield from ((op, i) for i in range(len(op.operation.operands) // 2))
+                yield from ((op, i) for i in range(len(op.operands) // 2))
 
 
 def _steps_over(op: Op) -> bool:
@@ -185,9 +185,9 @@ def _written_twice(op: Op) -> Iterator[int]:
     """The operands that `op` writes into a larger tensor, and that are such tensors themselves, or
     pools."""
     for i in _written(op):
-        value = op.operation.operands[i]
+        value = op.operands[i]
         while (mover := maker(value)) and _moves(mover):
-            value = mover.operation.operands[0]
+            value = mover.operands[0]
         if maker(value, _PAD, _UPDATE, _POOL):
             yield i
 
@@ -198,7 +198,7 @@ def _moves(op: Op) -> bool:
 
 def _written(op: Op) -> range:
     """The operands that `op` writes into a larger tensor."""
-    name, count = op.operation.name, len(op.operation.operands)
+    name, count = op.operation.name, len(op.operands)
     if name == _UPDATE:
         return range(1, 2)
     if name == _POOL and _pads(op):

@@ -51,9 +51,9 @@ def _shared_reductions(program: Program) -> Iterator[ir.Value]:
             groups = alike[_form(op)]
             group = next((g for g in groups if same(maker(g[0]), op)), None)
             if group is None:
-                groups.append(list(op.operation.results))
+                groups.append(list(op.results))
             else:
-                group += op.operation.results
+                group += op.results
     for groups in alike.values():
         for group in groups:
             if len({path for value in group for path in paths(value)}) > 1:
@@ -81,7 +81,7 @@ def _step(
     (value, before), op = place, use.owner
     way = (*before, _form(op))
     if op.operation.name in MOVES:
-        (result,) = op.operation.results
+        (result,) = op.results
         larger = math.prod(shape_of(result)) > math.prod(shape_of(value))
         if larger or op.operation.name == "stablehlo.transpose":
             found.add(way)
@@ -90,7 +90,7 @@ def _step(
     elif is_outer(op):
         found.add((*way, str(use.operand_number)))
     elif is_elementwise(op):
-        yield from ((result, before) for result in op.operation.results)
+        yield from ((result, before) for result in op.results)
 
 
 def same(one: Op | None, other: Op | None, depth: int = DEPTH) -> bool:
@@ -101,7 +101,7 @@ def same(one: Op | None, other: Op | None, depth: int = DEPTH) -> bool:
         return True
     return _form(one) == _form(other) and all(
         a == b or same(maker(a), maker(b), depth - 1)
-        for a, b in zip(one.operation.operands, other.operation.operands, strict=True)
+        for a, b in zip(one.operands, other.operands, strict=True)
     )
 
 
@@ -109,8 +109,8 @@ def _form(op: Op) -> str:
     """The form of an op: its name, attributes, types and regions."""
     named = attributes_of(op).items()
     attributes = (f"{name}={value}" for name, value in named if not name.startswith("jq."))
-    types = (str(v.type) for v in (*op.operation.operands, *op.operation.results))
-    inside = (each.operation.name for r in op.operation.regions for b in r.blocks for each in b)
+    types = (str(v.type) for v in (*op.operands, *op.results))
+    inside = (each.operation.name for r in op.regions for b in r.blocks for each in b)
     return " ".join((op.operation.name, *attributes, *types, *inside))
 
 
@@ -119,7 +119,7 @@ def is_outer(op: Op) -> bool:
     dims = Dims.match(op)
     if dims is None:
         return False
-    shape = shape_of(op.operation.operands[0])
+    shape = shape_of(op.operands[0])
     return all(shape[a] == 1 for a in dims.contracted(0))
 
 
@@ -159,9 +159,9 @@ class ShieldEqual(Shield):
         equal = _weights(program)
         for op in program.walk():
             if _gives_equal(op, equal):
-                equal.update(op.operation.results)
+                equal.update(op.results)
             if op.operation.name in REDUCTIONS:
-                read = list(op.operation.operands)[: len(op.operation.operands) // 2]
+                read = list(op.operands)[: len(op.operands) // 2]
                 yield from ((op, i) for i, v in enumerate(read) if v in equal and _computed(v))
 
 
@@ -185,15 +185,15 @@ def _is_one(data: object) -> bool:
 
 def _gives_equal(op: Op, equal: set[ir.Value]) -> bool:
     """True if all elements of a result are one number, which constants alone decide."""
-    name, operands = op.operation.name, op.operation.operands
+    name, operands = op.operation.name, op.operands
     if name == "stablehlo.constant":
-        data = op.operation.attributes["value"]
+        data = op.attributes["value"]
         return isinstance(data, ir.DenseElementsAttr) and data.is_splat
-    if name == "stablehlo.optimization_barrier" or len(op.operation.results) != 1:
+    if name == "stablehlo.optimization_barrier" or len(op.results) != 1:
         return False
     if not len(operands) or any(operand not in equal for operand in operands):
         return False
-    return name in MOVES or is_elementwise(op) or not shape_of(op.operation.results[0])
+    return name in MOVES or is_elementwise(op) or not shape_of(op.results[0])
 
 
 # Contractions of unsigned integers are computed on signed ones behind a barrier.
@@ -216,7 +216,7 @@ class ShieldUnsigned(Mend):
         result = dtype_of(op.results[0])
         wide = result if result.kind != "u" else np.dtype(f"i{result.itemsize}")
         for i, value in enumerate(op.operands):
-            op.operation.operands[i] = barrier(OPS.convert(value, wide))
+            op.operands[i] = barrier(OPS.convert(value, wide))
 
 
 def _unsigned(value: ir.Value) -> bool:

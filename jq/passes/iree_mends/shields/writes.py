@@ -52,7 +52,7 @@ class ShieldReads(Mend):
         found = self.left(program)
         for op in found:
             with at(op):
-                op.operation.operands[0] = _copy(op.operation.operands[0])
+                op.operands[0] = _copy(op.operands[0])
         return bool(found)
 
 
@@ -60,7 +60,7 @@ def _blocks(program: Program) -> Iterator[ir.Block]:
     yield program.body
     for op in program.walk():
         if op.operation.name in REGIONS:
-            for region in op.operation.regions:
+            for region in op.regions:
                 yield from region.blocks
 
 
@@ -86,8 +86,8 @@ def _may_be_read(source: ir.Value, read: set[ir.Value]) -> bool:
 
 def _reads(op: Op) -> Iterator[ir.Value]:
     """The operands of an op and of all that its regions hold."""
-    yield from op.operation.operands
-    for region in op.operation.regions:
+    yield from op.operands
+    for region in op.regions:
         for block in region.blocks:
             for inner in block.operations:
                 yield from _reads(inner)
@@ -95,13 +95,13 @@ def _reads(op: Op) -> Iterator[ir.Value]:
 
 def _source(value: ir.Value) -> ir.Value:
     while (view := maker(value, *VIEWS)) is not None:
-        value = view.operation.operands[0]
+        value = view.operands[0]
     return value
 
 
 def _is_copy(op: Op) -> bool:
     return op.operation.name == "stablehlo.select" and (
-        maker(op.operation.operands[0], "stablehlo.optimization_barrier") is not None
+        maker(op.operands[0], "stablehlo.optimization_barrier") is not None
     )
 
 
@@ -141,7 +141,7 @@ class ShieldUpdates(Shield):
         known = origins(program.body)
         for op in program.walk():
             if op.operation.name == UPDATE:
-                operand, update = list(op.operation.operands)[:2]
+                operand, update = list(op.operands)[:2]
                 if known[operand] & known[update]:
                     yield op, 1
 
@@ -176,9 +176,9 @@ class ShieldSplats(Mend):
     def run(self, program: Program, cx: PassContext) -> bool:
         found = self.left(program)
         for uses in found:
-            shared = _shielded(program, uses[0].owner.operation.operands[uses[0].operand_number])
+            shared = _shielded(program, uses[0].owner.operands[uses[0].operand_number])
             for use in uses:
-                use.owner.operation.operands[use.operand_number] = shared
+                use.owner.operands[use.operand_number] = shared
         return program.drop_unused_weights() or bool(found)
 
 
@@ -205,7 +205,7 @@ def _constants(program: Program) -> Iterator[tuple[Any, Any]]:
         yield program.weight(name), array
     for op in program.walk():
         if op.operation.name == "stablehlo.constant":
-            yield op.operation.results[0], op.operation.attributes["value"]
+            yield op.results[0], op.attributes["value"]
 
 
 def _element(data: Any) -> Any:

@@ -114,7 +114,7 @@ class Stored:
 def _unreshaped(value: ir.Value) -> Op:
     op = maker(value)
     assert op is not None
-    inner = maker(op.operation.operands[0]) if op.operation.name == "stablehlo.reshape" else None
+    inner = maker(op.operands[0]) if op.operation.name == "stablehlo.reshape" else None
     return inner or op
 
 
@@ -151,7 +151,7 @@ def _terms(program: Program, value: ir.Value) -> list[ir.Value]:
     op = maker(value, *SUMS, *FACTORS)
     if op is None:
         return []
-    operands = list(op.operation.operands)
+    operands = list(op.operands)
     if op.operation.name in SUMS:
         makers = [maker(unmoved(v)) for v in operands]
         apart = all(m is not None and m.operation.name not in WHOLE for m in makers)
@@ -202,13 +202,13 @@ def _candidates(program: Program) -> Iterator[ir.Value]:
     """The values behind what contractions read, further up than a stored tensor moves."""
     for op, rule in list(contractions(program)):
         for role in rule.roles(op):
-            value = op.operation.operands[role.index]
+            value = op.operands[role.index]
             while (
                 (mover := maker(value, "stablehlo.transpose", "stablehlo.convert"))
                 and rule_of(mover) is not None
-                and dtype_of(mover.operation.operands[0]).name in FLOATS
+                and dtype_of(mover.operands[0]).name in FLOATS
             ):
-                value = mover.operation.operands[0]
+                value = mover.operands[0]
             if dtype_of(value).name in FLOATS:
                 yield value
 
@@ -235,6 +235,6 @@ def source_of(program: Program, value: ir.Value) -> str | None:
         if name is not None:
             return name
         owner = maker(value)
-        if owner is None or not list(owner.operation.operands):
+        if owner is None or not list(owner.operands):
             return None
-        value = owner.operation.operands[0]
+        value = owner.operands[0]

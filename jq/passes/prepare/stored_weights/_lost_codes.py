@@ -31,12 +31,12 @@ def lost_codes(program: Program, value: ir.Value, constant: Constant) -> str | N
             continue
         seen.add(at)
         if _one_hot(at):
-            waiting += [(_spread(v), size) for v in at.owner.operation.operands]
+            waiting += [(_spread(v), size) for v in at.owner.operands]
         elif dtype_of(at).name not in FLOATS:
             if (name := _codes(program, at, constant, size)) is not None:
                 return name
         elif (op := maker(at)) is not None:
-            operands = list(op.operation.operands)
+            operands = list(op.operands)
             looked_up = op.operation.name == GATHER
             if looked_up and math.prod(shape_of(operands[0])) < size:
                 index = math.prod(shape_of(operands[1]))
@@ -49,23 +49,23 @@ def lost_codes(program: Program, value: ir.Value, constant: Constant) -> str | N
 def _one_hot(value: ir.Value) -> bool:
     """True if it says for which index each integer is equal."""
     op = maker(value, COMPARE)
-    if op is None or "EQ" not in str(op.operation.attributes["comparison_direction"]):
+    if op is None or "EQ" not in str(op.attributes["comparison_direction"]):
         return False
-    kinds = [maker(_spread(v)) for v in op.operation.operands]
+    kinds = [maker(_spread(v)) for v in op.operands]
     return any(kind is not None and kind.operation.name == "stablehlo.iota" for kind in kinds)
 
 
 def _spread(value: ir.Value) -> ir.Value:
     """The value that is repeated, or only moved."""
     while (op := maker(unmoved(value))) is not None and op.operation.name == BROADCAST:
-        value = op.operation.operands[0]
+        value = op.operands[0]
     return unmoved(value)
 
 
 def unmoved(value: ir.Value) -> ir.Value:
     """The value in front of ops that only move elements."""
     while (op := maker(value)) is not None and isinstance(rule_of(op), Movement):
-        value = op.operation.operands[0]
+        value = op.operands[0]
     return value
 
 

@@ -63,8 +63,8 @@ class Arriving:
 
     def moved(self, op: Op) -> Arriving:
         """Every part as a movement moves the value."""
-        shape = shape_of(op.operation.results[0])
-        rest = list(op.operation.operands)[1:]
+        shape = shape_of(op.results[0])
+        rest = list(op.operands)[1:]
 
         def move(part: ir.Value | None) -> ir.Value | None:
             return None if part is None else like(op, [part, *rest], shape, dtype_of(part))
@@ -96,18 +96,18 @@ def _integers(value: ir.Value) -> Arriving:
     op = maker(value, "stablehlo.subtract")
     if op is None:
         return Arriving(value)
-    codes, zero = op.operation.operands
+    codes, zero = op.operands
     while (wide := maker(codes, "stablehlo.convert")) is not None:
-        if dtype_of(wide.operation.operands[0]).kind == "b":
+        if dtype_of(wide.operands[0]).kind == "b":
             break
-        codes = wide.operation.operands[0]
+        codes = wide.operands[0]
     with at(op, after=True):
         point = OPS.convert(zero, np.float32)
         return Arriving(codes, zero=point, difference=value, minimum=_negative(point))
 
 
 def _through(program: Program, op: Op) -> Steps[Arriving | None]:
-    operands, name = list(op.operation.operands), op.operation.name
+    operands, name = list(op.operands), op.operation.name
     if name == "stablehlo.gather":
         return _looked_up(program, op)
     if name in WORK:
@@ -168,8 +168,8 @@ def _negative(x: ir.Value) -> ir.Value:
 
 def _looked_up(program: Program, op: Op) -> Arriving | None:
     """Numbers of a format's table, one for each index."""
-    table, indices = op.operation.operands
-    numbers, shape = compute(program, table), shape_of(op.operation.results[0])
+    table, indices = op.operands
+    numbers, shape = compute(program, table), shape_of(op.results[0])
     if numbers is None or math.prod(shape) != math.prod(shape_of(indices)):
         return None
     for name, elements in TABLES.items():
