@@ -4,7 +4,10 @@ import os
 import threading
 from typing import Any
 
+import ml_dtypes
+import numpy as np
 from iree import runtime as rt
+from iree.runtime import HalElementType
 
 from jq.base.errors import UserError
 from jq.base.system.processor import MOST_THREADS
@@ -75,3 +78,67 @@ def device_of(driver: str, threads: int | None) -> Any:
 def given() -> list[Any]:
     """The drivers and devices of this process, and of the one that it was forked from."""
     return [part for pair in _given.values() for part in pair]
+
+
+# Arrays of NumPy as the runtime takes and gives them.
+_ELEMENTS: dict[np.dtype[Any], Any] = {
+    np.dtype(dtype): element
+    for dtype, element in (
+        (np.bool_, HalElementType.BOOL_8),
+        (np.int8, HalElementType.INT_8),
+        (np.int16, HalElementType.INT_16),
+        (np.int32, HalElementType.INT_32),
+        (np.int64, HalElementType.INT_64),
+        (np.float16, HalElementType.FLOAT_16),
+        (np.float32, HalElementType.FLOAT_32),
+        (np.float64, HalElementType.FLOAT_64),
+        (np.complex64, HalElementType.COMPLEX_64),
+        (np.complex128, HalElementType.COMPLEX_128),
+        (ml_dtypes.bfloat16, HalElementType.BFLOAT_16),
+        (ml_dtypes.float8_e4m3fn, HalElementType.FLOAT_8_E4M3_FN),
+        (ml_dtypes.float8_e5m2, HalElementType.FLOAT_8_E5M2),
+        (ml_dtypes.float8_e8m0fnu, HalElementType.FLOAT_8_E8M0_FNU),
+    )
+}
+_DTYPES = {int(element): dtype for dtype, element in _ELEMENTS.items()} | {
+    int(getattr(HalElementType, f"{sign}INT_{8 * n}")): np.dtype(f"{kind}{n}")
+    for sign, kind in (("S", "i"), ("U", "u"))
+    for n in (1, 2, 4, 8)
+}
+# Compiled functions take integers without a sign: an unsigned argument is passed as its bits.
+_SIGNLESS = {np.dtype(f"u{n}"): np.dtype(f"i{n}") for n in (1, 2, 4, 8)}
+
+# Integers of less than a byte have a byte each.
+BYTES = {np.dtype(getattr(ml_dtypes, f"{sign}int{n}")) for sign in ("", "u") for n in (2, 4)}
+
+
+def element_type(dtype: np.dtype[Any]) -> Any:
+    """The runtime's name of a type, as a compiled function takes it: integers have no sign."""
+    element = _ELEMENTS.get(_SIGNLESS.get(dtype, dtype))
+    if element is None:
+        raise UserError(f"IREE's runtime takes no arrays of {dtype}")
+    return element
+
+
+def array_of(view: Any, copy: bool = True) -> np.ndarray:
+    """A result as an array: a copy, or the runtime's own memory, which stays as long as the array
+    does. A result that a later call writes in place is only of use as a copy."""
+    dtype = _DTYPES[int(view.element_type)]
+    shape = tuple(view.shape)
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    if size == 0:
+        return np.empty(shape, dtype)
+    data = view.map().asarray([size], np.dtype(np.uint8))
+    return (data.copy() if copy else data).view(dtype).reshape(shape)
+
+
+def as_type(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """A result under the type that it stands for: the module forgets signs, and stores types that
+    IREE has none of as integers of their width. Other bits are never taken for what they are not.
+    """
+    if array.dtype == dtype:
+        return array
+    forgotten = dtype.kind in "iu" or dtype not in _ELEMENTS
+    if array.dtype.kind not in "iu" or array.itemsize != dtype.itemsize or not forgotten:
+        raise UserError(f"the module gives {array.dtype}, and not {dtype} as is said of it")
+    return array.astype(dtype) if dtype in BYTES else array.view(dtype)

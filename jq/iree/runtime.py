@@ -17,8 +17,7 @@ from iree import runtime as rt
 from jq.base.errors import UserError
 from jq.base.system.processor import permit_tiles
 from jq.base.system.threads import never_released, patient
-from jq.iree.buffers import BYTES, array_of, as_type, element_type
-from jq.iree.devices import device_of, given
+from jq.iree.devices import BYTES, array_of, as_type, device_of, element_type, given
 from jq.iree.parameters import RUNTIME_ERRORS, SCOPE, Archive, ParameterFiles, index_of, readable
 
 _ALIVE: weakref.WeakSet[Executable] = weakref.WeakSet()

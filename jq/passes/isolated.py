@@ -17,8 +17,8 @@ from jq.base.deep import Steps, deep
 from jq.formats import Encoding, get_format
 from jq.ir import Op, Program, at, dtype_of, ir
 from jq.ir.build import NAME
+from jq.ir.encodings import store
 from jq.ir.quantized.elements import as_stored
-from jq.ir.stored import store
 from jq.passes.qdq.place_activations import through_codes
 from jq.planning.decisions import OpPlan, TensorPlan
 from jq.planning.operands import op_name

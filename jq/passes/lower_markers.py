@@ -12,8 +12,7 @@ from jq.ir.contract import match_contract
 from jq.ir.encodings import drop_encodings
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, marker_kind, match
 from jq.ir.ops.base import Contraction
-from jq.ir.ops.elementwise import ELEMENTWISE
-from jq.ir.ops.lookup import rule_of
+from jq.ir.ops.lookup import ELEMENTWISE, rule_of
 from jq.ir.ops.selection import elements
 from jq.ir.values import kind_of
 from jq.passes.base import Pass, PassContext

@@ -13,7 +13,7 @@ import iree.runtime as rt
 import numpy as np
 
 from jq.base.system.processor import permit_tiles
-from jq.iree.buffers import element_type
+from jq.iree.devices import element_type
 from jq.iree.parameters import SCOPE
 from suites.memory import Built, StrayAccess, read
 from tests.kernels.guard import ALIGNED, Guarded

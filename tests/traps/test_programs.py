@@ -412,6 +412,6 @@ def test_what_a_loop_starts_with_is_shielded_from_what_reads_it():
 @trap
 def test_rounds_of_a_generator_in_a_loop_of_unknown_length(monkeypatch):
     monkeypatch.setattr("jq.iree.compiler._keep", lambda *_: None)
-    monkeypatch.setattr("jq.passes.iree_mends.unroll_rounds.UnrollRounds.run", lambda *_: False)
+    monkeypatch.setattr("jq.passes.iree_mends.shields.loops.UnrollRounds.run", lambda *_: False)
     key = np.uint32([0, 1])
     jq.compile(jq.Model(lambda _, k: jax.random.poisson(k, 2.0, (3,)), {}, (key,)), "float")

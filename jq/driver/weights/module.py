@@ -21,12 +21,11 @@ from jq.driver.weights.options import WeightOptions, skipped
 from jq.formats import get_format
 from jq.frontends.tracing.constants import constant_array
 from jq.ir import Op, Program, at, constant_of, dtype_of, func, ir, shape_of, walk
-from jq.ir.encodings import write_encodings
+from jq.ir.encodings import describe, write_encodings
 from jq.ir.markers import DEQUANTIZE, dequantize, match
 from jq.ir.ops.base import Contraction, Role
 from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.moves import Movement
-from jq.ir.stored import describe
 from jq.ir.values import maker
 from jq.planning.operands import WeightUse, scaled_operand
 

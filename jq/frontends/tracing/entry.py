@@ -41,9 +41,8 @@ from jq.ir import (
     run_passes,
     shape_of,
 )
-from jq.ir.encodings import read_encodings
+from jq.ir.encodings import read_encodings, store_weight
 from jq.ir.quantized.read import from_quant_types
-from jq.ir.stored import store_weight
 
 log = logging.getLogger("jq")
 

@@ -11,9 +11,8 @@ from jq.formats import Encoding, get_format
 from jq.frontends.tracing.constants import constant_array
 from jq.ir import Program, at, dtype_of, ir
 from jq.ir.build import replace
-from jq.ir.encodings import Arrays, Listed, digest_of, write_encodings
+from jq.ir.encodings import Arrays, Listed, describe, digest_of, write_encodings
 from jq.ir.markers import DEQUANTIZE, Marker, dequantize, match
-from jq.ir.stored import describe
 from jq.ir.values import maker
 
 

@@ -9,7 +9,7 @@ from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.build import integers
 from jq.ir.constants import evaluate
 from jq.ir.markers import marker_kind
-from jq.ir.ops.elementwise import ELEMENTWISE
+from jq.ir.ops.lookup import ELEMENTWISE
 from jq.ir.ops.selection import splat_of
 from jq.ir.slicing import Cut
 from jq.ir.values import kind_of, maker, only_user

@@ -18,9 +18,9 @@ from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.build import i64_array, like
 from jq.ir.build import replace as replace_op
 from jq.ir.constants import evaluate
+from jq.ir.encodings import describe_parts
 from jq.ir.layout import MatrixForm
 from jq.ir.markers import DEQUANTIZE, dequantize, match
-from jq.ir.stored import describe_parts
 from jq.ir.values import maker
 from jq.passes.kernels._kernel import OPS, NoKernel
 

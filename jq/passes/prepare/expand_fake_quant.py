@@ -21,9 +21,8 @@ from jq.ir.arrays import OPS
 from jq.ir.build import NAME, like, string_attr
 from jq.ir.build import replace as replace_op
 from jq.ir.constants import evaluate
-from jq.ir.encodings import FakeQuant, match_fake_quant
+from jq.ir.encodings import FakeQuant, match_fake_quant, store
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, dequantize, match, quantize, quantize_dynamic
-from jq.ir.stored import store
 from jq.ir.values import maker
 from jq.passes.base import Pass, PassContext
 from jq.passes.prepare.fold_weights import Constant, evaluate_all

@@ -19,11 +19,10 @@ from jq.formats.affine import affine_format, is_affine
 from jq.formats.blocks import reduce_blocks
 from jq.ir import Op, Program, at, dtype_of
 from jq.ir.build import replace
-from jq.ir.encodings import write_encodings
+from jq.ir.encodings import store_weight, write_encodings
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.moves import Movement
-from jq.ir.stored import store_weight
 from jq.ir.values import maker
 from jq.passes.base import Pass, PassContext, of_weight
 from jq.planning.decisions import QuantPlan

@@ -21,11 +21,73 @@ from jq.formats import Encoding
 from jq.ir import Op, Program, TensorSpec, at, context, dtype_of, editing, ir, shape_of, tensor_type
 from jq.ir.build import attributes_of, i64_array, like
 from jq.ir.markers import dequantize, quantize_dynamic
+from jq.ir.values import maker
 from jq.passes.base import Pass, PassContext
-from jq.passes.qdq._cache_web import LOOP, UPDATE, cache_web
 from jq.target.settings import FLOAT
 
+UPDATE, LOOP = "stablehlo.dynamic_update_slice", "stablehlo.while"
+MOVES = ("stablehlo.dynamic_slice", "stablehlo.reshape", "stablehlo.broadcast_in_dim", UPDATE)
 PARTS = ("codes", "scale")
+
+
+def cache_web(program: Program, index: int) -> set[Any] | None:
+    """All values that hold the content of an input, when it is a cache."""
+    start = program.body.arguments[index]
+    if len(shape_of(start)) < 2 or dtype_of(start).kind not in "fV":
+        return None
+    web: set[Any] = set()
+    pending, updated, returned = [start], False, False
+    while pending:
+        value = pending.pop()
+        if value in web:
+            continue
+        web.add(value)
+        for use in value.uses:
+            op, name = use.owner, use.owner.operation.name
+            returned |= name == "func.return"
+            if name in MOVES and _keeps_rows(op, use.operand_number):
+                updated |= name == UPDATE and use.operand_number == 0
+                pending.append(op.results[0])
+                if name == UPDATE:
+                    pending += _carry_of(op.operands[0])
+            elif name == LOOP:
+                pending += _carry(op, use.operand_number)
+            elif name == "stablehlo.return" and (loop := _loop_of(op)) is not None:
+                pending += _carry(loop, use.operand_number)
+    return web if updated and returned else None
+
+
+def _keeps_rows(op: Op, operand: int) -> bool:
+    """True if the op moves whole rows (indices of the last axis) of this operand."""
+    op = op.operation
+    before, after = shape_of(op.operands[operand]), shape_of(op.results[0])
+    if operand > 1 or (operand == 1 and op.name != UPDATE) or before[-1:] != after[-1:]:
+        return False
+    if op.name == "stablehlo.broadcast_in_dim":
+        dims = list(ir.DenseI64ArrayAttr(op.attributes["broadcast_dimensions"]))
+        ordered = dims == sorted(dims) and dims[-1] == len(after) - 1
+        return ordered and np.prod(before) == np.prod(after)
+    return True
+
+
+def _loop_of(op: Op) -> Any | None:
+    """The loop whose body an op ends."""
+    owner = op.operation.block.owner
+    name = owner.operation.name
+    body = name == LOOP and owner.regions[1].blocks[0] == op.operation.block
+    return owner if body else None
+
+
+def _carry(loop: Op, index: int) -> list[Any]:
+    """The values of one carry of a loop: its arguments and its result."""
+    return [*(r.blocks[0].arguments[index] for r in loop.regions), loop.results[index]]
+
+
+def _carry_of(value: ir.Value) -> list[Any]:
+    """The carry that a value is the argument of."""
+    if maker(value) is not None or value.owner.owner.operation.name != LOOP:
+        return []
+    return _carry(value.owner.owner, ir.BlockArgument(value).arg_number)
 
 
 @dataclass(frozen=True)
@@ -77,7 +139,7 @@ class _Rewrite:
                 types = _types(arg) if i in indices else [arg.type]
                 new = [body.add_argument(t, arg.location) for t in types]
             if i in indices:
-                self._holds(arg, dict(zip(PARTS, new, strict=True)), body.operations[0])
+                self._holds(arg, dict(zip(PARTS, new, strict=True)), at(body.operations[0]))
             else:
                 arg.replace_all_uses_with(new[0])
         for i in reversed(range(len(old))):
@@ -86,9 +148,9 @@ class _Rewrite:
         program.inputs = tuple(_specs(program.inputs, indices))
         program.refresh()
 
-    def _holds(self, value: ir.Value, parts: dict[str, ir.Value], before: Any) -> None:
-        """`value` is `parts` from here on; who reads it reads a dequantize."""
-        with at(before):
+    def _holds(self, value: ir.Value, parts: dict[str, ir.Value], place: Any) -> None:
+        """`value` is `parts` from `place` on (see `at`); who reads it reads a dequantize."""
+        with place:
             read = dequantize(self.program, _encoding(value), parts, dtype_of(value))
         value.replace_all_uses_with(read)
         self.web.discard(value)
@@ -108,7 +170,7 @@ class _Rewrite:
             elif results:
                 with at(op):
                     parts = dict(zip(PARTS, self._moved(op), strict=True))
-                self._holds(results[0], parts, following)
+                self._holds(results[0], parts, at(following))
 
     def _moved(self, op: Op) -> Iterator[ir.Value]:
         tensors = 2 if op.operation.name == UPDATE else 1
@@ -155,7 +217,7 @@ class _Rewrite:
             added = [block.add_argument(v.type, v.location) for v in extra]
         for n, i in enumerate(held):
             parts = dict(zip(PARTS, added[2 * n : 2 * n + 2], strict=True))
-            self._holds(block.arguments[i], parts, block.operations[0])
+            self._holds(block.arguments[i], parts, at(block.operations[0]))
 
     def _results(
         self, old: ir.Operation, new: ir.Operation, kept: list[int], held: list[int]
@@ -165,11 +227,7 @@ class _Rewrite:
         for n, i in enumerate(held):
             first = len(kept) + 2 * n
             parts = dict(zip(PARTS, list(new.results)[first : first + 2], strict=True))
-            with at(new, after=True):
-                value = old.results[i]
-                read = dequantize(self.program, _encoding(value), parts, dtype_of(value))
-            value.replace_all_uses_with(read)
-            self.parts[read] = parts
+            self._holds(old.results[i], parts, at(new, after=True))
         old.erase()
 
 
@@ -185,9 +243,9 @@ def _types(value: ir.Value) -> list[ir.Type]:
 
 def _specs(specs: tuple[TensorSpec, ...], held: list[int]) -> Iterator[TensorSpec]:
     for i, spec in enumerate(specs):
-        if i not in held:
+        if i in held:
+            scale = (*spec.shape[:-1], 1)
+            yield replace(spec, name=f"{spec.name}:codes", dtype="int8")
+            yield replace(spec, name=f"{spec.name}:scale", shape=scale, dtype="float32")
+        else:
             yield spec
-            continue
-        yield replace(spec, name=f"{spec.name}:codes", dtype="int8")
-        scale = (*spec.shape[:-1], 1)
-        yield replace(spec, name=f"{spec.name}:scale", shape=scale, dtype="float32")

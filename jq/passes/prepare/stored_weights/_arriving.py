@@ -16,12 +16,13 @@ import numpy as np
 from jq.formats import Encoding
 from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.affine import constant_of
+from jq.ir.encodings import store
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.ops.lookup import rule_of
-from jq.ir.stored import store
 from jq.ir.values import maker
 from jq.passes.prepare.fold_weights import Constant, evaluate_all
 from jq.passes.prepare.stored_weights import FLOATS
+from jq.passes.prepare.stored_weights._blocks import RowOrder, products, reorder, row_order
 from jq.passes.prepare.stored_weights._kept_codes import (
     Arrays,
     Parts,
@@ -32,7 +33,6 @@ from jq.passes.prepare.stored_weights._kept_codes import (
 )
 from jq.passes.prepare.stored_weights._lookups import whole_lookups
 from jq.passes.prepare.stored_weights._lost_codes import fold_factors, lost_codes, unmoved
-from jq.passes.prepare.stored_weights._row_order import RowOrder, products, reorder, row_order
 from jq.passes.prepare.stored_weights._stored_parts import Arriving, arriving
 from jq.planning.operands import contractions
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from jq.ir import Op, dtype_of, ir, shape_of
 from jq.ir.arrays import OPS
-from jq.ir.ops.elementwise import POINTWISE
+from jq.ir.ops.lookup import POINTWISE
 from jq.ir.values import kind_of, maker
 from jq.passes.prepare.stored_weights import FLOATS
 

@@ -23,8 +23,8 @@ from jq.formats.affine import affine_format, is_affine
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.build import NAME, constant, replace, string_attr
 from jq.ir.constants import evaluate
+from jq.ir.encodings import store
 from jq.ir.markers import DEQUANTIZE, Marker, dequantize, match
-from jq.ir.stored import store
 from jq.ir.values import maker
 from jq.passes.base import LOG, Pass, PassContext
 from jq.passes.prepare.fold_weights import Constant, evaluate_all

@@ -23,9 +23,9 @@ from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import OPS
 from jq.ir.build import constant, like
 from jq.ir.constants import evaluate
+from jq.ir.encodings import store
 from jq.ir.markers import dequantize
 from jq.ir.ops.base import Contraction
-from jq.ir.stored import store
 from jq.ir.values import maker
 from jq.passes.base import Pass, PassContext
 from jq.passes.prepare.fold_weights import Constant, evaluate_all
