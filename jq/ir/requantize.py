@@ -97,10 +97,6 @@ def _integer(value: int) -> ir.Attribute:
     return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
 
 
-def _float(value: float) -> ir.Attribute:
-    return ir.FloatAttr.get(ir.F64Type.get(), value)
-
-
 def _value(attr: ir.Attribute) -> int:
     return ir.IntegerAttr(attr).value
 
@@ -109,7 +105,7 @@ def _described(r: Rescale) -> dict[str, ir.Attribute]:
     found = {name: _integer(getattr(r, name)) for name in ("zero_point", "low", "high")}
     if (s := r.residual) is not None:
         whole = {name: _integer(getattr(s, name)) for name in _WHOLE}
-        reals = {name: _float(getattr(s, name)) for name in _REALS}
+        reals = {name: ir.FloatAttr.get(ir.F64Type.get(), getattr(s, name)) for name in _REALS}
         found["residual"] = ir.DictAttr.get(whole | reals)
     return found
 

@@ -39,13 +39,9 @@ def sorted_nodes(nodes: list[Node], path: Path) -> tuple[Node, ...]:
         raise UserError("the graph has a cycle", op=stuck.where, location=str(path))
     return (
         tuple(nodes[i] for i in sorted(order))
-        if _in_order(needs)
+        if all(max(sources, default=-1) < i for i, sources in enumerate(needs))
         else tuple(nodes[i] for i in order)
     )
-
-
-def _in_order(needs: list[set[int]]) -> bool:
-    return all(max(sources, default=-1) < i for i, sources in enumerate(needs))
 
 
 def reads(node: Node) -> Iterator[str]:

@@ -117,7 +117,7 @@ def name_of(op: Op) -> str:
 def offenders(program: Program) -> list[Any]:
     """Every float op between codes, in program order."""
     flow = _Flow(program)
-    from_codes = flow.forwards(_codes(program))
+    from_codes = flow.forwards([v for op in _markers(program) for v in op.results])
     from_inputs = flow.forwards(list(program.body.arguments)[: len(program.inputs)])
     floats = [v for v in list(program.body.arguments)[: len(program.inputs)] if _float(v)]
     on_device = from_codes | flow.forwards(floats)
@@ -149,11 +149,6 @@ def _float(value: ir.Value) -> bool:
 def _read(op: Op) -> list[ir.Value]:
     """The values that an op computes with; a loop and a branch only hand on."""
     return [] if op.operation.name in (LOOP, *BRANCHES) else list(op.operands)
-
-
-def _codes(program: Program) -> list[ir.Value]:
-    """The results of what makes or reads codes of activations."""
-    return [v for op in _markers(program) for v in op.results]
 
 
 def _markers(program: Program) -> list[Any]:

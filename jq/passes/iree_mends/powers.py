@@ -78,7 +78,7 @@ def complex_power(x: ir.Value, y: ir.Value) -> ir.Value:
     size = _size(a, b)
     angle = _apply("atan2", b, a)
     log = _apply("log", size)
-    radius = OPS.mul(power(size, c), _apply("exponential", OPS.mul(_minus(d), angle)))
+    radius = OPS.mul(power(size, c), _apply("exponential", OPS.mul(_apply("negate", d), angle)))
     turn = OPS.add(OPS.mul(c, angle), OPS.mul(d, log))
     result = [OPS.mul(radius, _apply(f, turn)) for f in ("cosine", "sine")]
 
@@ -111,10 +111,6 @@ def _parts(x: ir.Value) -> list[ir.Value]:
 def _apply(name: str, *operands: ir.Value) -> ir.Value:
     kind = operands[0].type
     return ir.Operation.create(f"stablehlo.{name}", results=[kind], operands=operands).result
-
-
-def _minus(x: ir.Value) -> ir.Value:
-    return _apply("negate", x)
 
 
 def _single(like: ir.Value, value: float) -> ir.Value:

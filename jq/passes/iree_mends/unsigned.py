@@ -188,7 +188,7 @@ def _left_alone(op: Op) -> list[ir.Value]:
     kept = []
     for i, value in enumerate(op.operands):
         if is_unsigned(value):
-            kept.append(_again(value))
+            kept.append(cast(cast(value, signed(dtype_of(value))), dtype_of(value)))
             op.operands[i] = kept[-1]
     with at(op, after=True):
         for value in op.results:
@@ -196,10 +196,6 @@ def _left_alone(op: Op) -> list[ir.Value]:
                 _cast_readers(value)
                 kept.append(value)
     return kept
-
-
-def _again(value: ir.Value) -> ir.Value:
-    return cast(cast(value, signed(dtype_of(value))), dtype_of(value))
 
 
 def _cast_readers(value: ir.Value) -> None:

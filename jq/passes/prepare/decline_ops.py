@@ -12,7 +12,6 @@ since that is what was written, not the ops that it consists of.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from jq.ir import Op, Program, ir, shape_of
 from jq.ir.affine import is_constant, step
@@ -53,7 +52,9 @@ class DeclineOps(Pass):
             if not inside and not any(v in computed for v in op.operands):
                 continue
             computed.update(results)
-            if isinstance(rule_of(op), Contraction) or not _one_float(results):
+            if isinstance(rule_of(op), Contraction) or not (
+                len(results) == 1 and is_float(results[0])
+            ):
                 continue
             if _multiplies(program, op, cx.target.device):
                 continue
@@ -122,7 +123,3 @@ def _divides(program: Program, one: Composition, device: Device) -> bool:
     divides = [op for op in one.ops if kind_of(op) == "stablehlo.divide"]
     computed = [op for op in divides if not is_constant(program, op.operands[1])]
     return bool(computed) and "quotient" not in device.functions
-
-
-def _one_float(results: list[Any]) -> bool:
-    return len(results) == 1 and is_float(results[0])

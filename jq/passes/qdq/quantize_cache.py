@@ -158,8 +158,7 @@ class _Rewrite:
 
     def _parts_of(self, value: ir.Value) -> dict[str, ir.Value]:
         """Parts of a value at the current insertion point, quantized when it is a float one."""
-        known = self.parts.get(value)
-        return known or quantize_dynamic(self.program, value, _encoding(value))
+        return self.parts.get(value) or quantize_dynamic(self.program, value, _encoding(value))
 
     def _block(self, block: ir.Block) -> None:
         ops = list(block.operations)

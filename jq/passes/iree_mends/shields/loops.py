@@ -123,7 +123,7 @@ class ShieldStarts(Shield):
             return []
         starts = [v for v in op.operands if _is_computed(v)]
         read = {v: {u.operation for u in users(v)} for v in starts}
-        others = {v: _beside(v) | {r for r in read[v] if _is_dispatch(r)} for v in starts}
+        others = {v: _beside(v) | {r for r in read[v] if (r.name not in _CONTROL)} for v in starts}
         if not any(others.values()) and all(len(readers) == 1 for readers in read.values()):
             return []
         waiting, needed = _behind(op), _before(op)
@@ -150,11 +150,6 @@ def _beside(start: ir.Value) -> set[Any]:
                     chain.add(value.owner.operation)
                     ahead.append(value)
     return {u for u in found - chain if u.name != "func.return"}
-
-
-def _is_dispatch(op: Any) -> bool:
-    """True if an op may be one dispatch with others: no control flow, and no end of a block."""
-    return op.name not in _CONTROL
 
 
 def _before(op: Op) -> set[Any]:

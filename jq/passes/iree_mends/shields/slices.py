@@ -186,14 +186,10 @@ def _written_twice(op: Op) -> Iterator[int]:
     pools."""
     for i in _written(op):
         value = op.operands[i]
-        while (mover := maker(value)) and _moves(mover):
+        while (mover := maker(value)) and isinstance(rule_named(mover.operation.name), Movement):
             value = mover.operands[0]
         if maker(value, _PAD, _UPDATE, _POOL):
             yield i
-
-
-def _moves(op: Op) -> bool:
-    return isinstance(rule_named(op.operation.name), Movement)
 
 
 def _written(op: Op) -> range:

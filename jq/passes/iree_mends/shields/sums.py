@@ -156,7 +156,7 @@ class ShieldEqual(Shield):
     name = "shield-equal"
 
     def values(self, program: Program) -> Iterable[Read]:
-        equal = _weights(program)
+        equal = {program.weight(name) for name, data in program.weights.items() if _is_one(data)}
         for op in program.walk():
             if _gives_equal(op, equal):
                 equal.update(op.results)
@@ -169,11 +169,6 @@ def _computed(value: ir.Value) -> bool:
     """True if it is more than a constant, which IREE reduces rightly."""
     op = maker(value)
     return op is not None and op.operation.name != "stablehlo.constant"
-
-
-def _weights(program: Program) -> set[ir.Value]:
-    """Those whose elements are one number."""
-    return {program.weight(name) for name, data in program.weights.items() if _is_one(data)}
 
 
 def _is_one(data: object) -> bool:
