@@ -188,7 +188,7 @@ def require_operators(file: File) -> None:
         return
     rows = [
         f"{domain or 'ai.onnx'}.{name} (opset {opset}, {len(nodes)} nodes, "
-        f"first {nodes[0].where!r}{(', how many results it has depends on the data' if (domain, name) in _COUNTED else '')})"
+        f"first {nodes[0].where!r}{_because(domain, name)})"
         for (domain, name, opset), nodes in sorted(missing.items())
     ]
     hint = "rewrite these parts of the model, or export it with other operators"
@@ -206,6 +206,10 @@ def require_operators(file: File) -> None:
         location=str(file.path),
         hint=hint,
     )
+
+
+def _because(domain: str, name: str) -> str:
+    return ", how many results it has depends on the data" if (domain, name) in _COUNTED else ""
 
 
 def _missing(file: File) -> list[tuple[tuple[str, str, int], Node]]:
