@@ -22,12 +22,6 @@ from jq.ir.program import Program
 from jq.ir.types import dtype_of, shape_of
 from jq.ir.values import Op
 
-# The marker of fake quantization in a traced model: one composite a call of `jq.fake_quant`.
-#
-# %y = stablehlo.composite "jq.fake_quant" %x, %low, %high {composite_attributes = {
-#     format = "int8", scheme = "asymmetric", block = "0,0"}, decomposition = ...}
-#
-# Without %low and %high the range is that of %x itself.
 FAKE_QUANT = "jq.fake_quant"
 
 
@@ -90,7 +84,7 @@ def write_encodings(program: Program, data: Mapping[str, Arrays] | None = None) 
     Args:
         data: name -> parts of the tensors that the module itself holds.
     """
-    attributes = program.module.attributes
+    attributes = program.module.operation.attributes
     with editing():
         entries = {}
         for name, entry in program.encodings.items():
@@ -120,7 +114,7 @@ def _items(attributes: ir.DictAttr) -> dict[str, ir.Attribute]:
 
 def drop_encodings(program: Program) -> None:
     """Takes the attribute away: no dequantize is left that it could be compared with."""
-    attributes = program.module.attributes
+    attributes = program.module.operation.attributes
     if ATTRIBUTE in attributes:
         with editing():
             del attributes[ATTRIBUTE]
@@ -140,7 +134,7 @@ def encoding_in(entry: Mapping[str, Any]) -> Encoding:
 
 def read_encodings(module: ir.Module) -> dict[str, Listed]:
     """Reads the module's attribute; empty when there is none."""
-    attributes = module.attributes
+    attributes = module.operation.attributes
     if ATTRIBUTE not in attributes:
         return {}
     entries = {a.name: ir.DictAttr(a.attr) for a in ir.DictAttr(attributes[ATTRIBUTE])}

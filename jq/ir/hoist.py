@@ -16,7 +16,7 @@ from jaxlib.mlir import ir
 from jq.base.errors import InternalError
 from jq.ir.build import attributes_of, constant
 from jq.ir.mlir_context import at, context
-from jq.ir.values import Op, maker
+from jq.ir.values import Op, last_of, maker
 
 Combine = Callable[[ir.Value, ir.Value], ir.Value]
 
@@ -70,7 +70,7 @@ def _move(block: ir.Block, region: ir.Region) -> ir.Block:
 
 def return_also(block: ir.Block, value: ir.Value) -> None:
     """Adds an operand to the block's terminator."""
-    old = block.operations[len(block.operations) - 1]
+    old = last_of(block)
     with at(old):
         ir.Operation.create(old.operation.name, operands=[*old.operands, value])
     old.erase()
@@ -101,7 +101,7 @@ def carried(op: Op, start: ir.Value, update: Callable[[ir.Value], ir.Value]) -> 
         for region in op.regions:
             argument = region.blocks[0].add_argument(start.type, op.location)
     block = op.regions[1].blocks[0]
-    with at(block.operations[len(block.operations) - 1]):
+    with at(last_of(block)):
         value = update(argument)
     return_also(block, value)
     return with_result(op, [*op.operands, start], start.type)
@@ -126,7 +126,7 @@ def through_branch(
         branch = region.blocks[0]
         result = value
         if branch != block:
-            with at(branch.operations[len(branch.operations) - 1]):
+            with at(last_of(branch)):
                 result = neutral()
         return_also(branch, result)
     new = with_result(op, list(op.operands), value.type)

@@ -23,7 +23,7 @@ from jq.ir.build import constant_of
 from jq.ir.mlir_context import at, context, editing, parse_module, run_passes
 from jq.ir.resources import Deferred
 from jq.ir.types import TensorSpec, dtype_of, shape_of, signature, tensor_type
-from jq.ir.values import maker, walk
+from jq.ir.values import is_read, last_of, maker, walk
 
 WEIGHT = "jq.weight"  # argument attribute: the weight's name
 
@@ -53,9 +53,7 @@ class Program:
     in_tree: Any = None
     out_tree: Any = None
     notes: tuple[str, ...] = ()
-    decompositions: dict[str, str] = field(
-        default_factory=dict
-    )  # key -> function, so equal ones are shared
+    decompositions: dict[str, str] = field(default_factory=dict)  # by key: equal ones are shared
 
     def __repr__(self) -> str:
         return f"<Program of {len(self.weights)} weights: {signature(self.inputs, self.outputs)}>"
@@ -75,14 +73,8 @@ class Program:
         """An independent copy of the IR; the arrays are shared."""
         with editing():
             module = parse_module(self.bytecode())
-        return replace(
-            self,
-            module=module,
-            weights=dict(self.weights),
-            encodings=dict(self.encodings),
-            chosen=dict(self.chosen),
-            decompositions=dict(self.decompositions),
-        )
+        own = ("weights", "encodings", "chosen", "decompositions")
+        return replace(self, module=module, **{name: dict(getattr(self, name)) for name in own})
 
     def __getstate__(self) -> dict[str, Any]:
         """The pickled state: the module as bytecode, all weights made. JAX's structure of inputs
@@ -109,13 +101,10 @@ class Program:
             return None
         arg = ir.BlockArgument(value)
         index = arg.arg_number - len(self.inputs)
-        if index < 0 or arg.owner != self.body:
-            return None
-        return list(self.weights)[index]
+        return None if index < 0 or arg.owner != self.body else list(self.weights)[index]
 
     def weight(self, name: str) -> ir.Value:
-        index = list(self.weights).index(name)
-        return self.body.arguments[len(self.inputs) + index]
+        return self.body.arguments[len(self.inputs) + list(self.weights).index(name)]
 
     def add_weight(self, name: str, array: np.ndarray | Deferred) -> ir.Value:
         """Appends a weight, which may be `Deferred`; a name in use gets `#2`, `#3`, ..."""
@@ -126,20 +115,15 @@ class Program:
             n += 1
             unique = f"{name}#{n}"
         with editing():
-            value = self.body.add_argument(
-                tensor_type(array.shape, array.dtype), ir.Location.name(unique)
-            )
+            kind = tensor_type(array.shape, array.dtype)
+            value = self.body.add_argument(kind, ir.Location.name(unique))
         if not isinstance(array, Deferred):
             array = np.ascontiguousarray(array).reshape(array.shape)
         self.weights[unique] = array
         return value
 
     def rename_weights(self, names: Mapping[str, str]) -> None:
-        """Gives weights the names that are wanted for them, in their order, where those are free.
-
-        Args:
-            names: the wanted name of a weight, by the name that it has.
-        """
+        """Gives weights other names (`names`, by those that they have), where those are free."""
         renamed = dict[str, np.ndarray | Deferred]()
         for name, array in self.weights.items():
             wanted = names.get(name, name)
@@ -150,16 +134,12 @@ class Program:
 
     def drop_unused_weights(self) -> bool:
         """Removes weights that no op reads; True when there were any."""
-        names = list(self.weights)
-        first = len(self.inputs)
-        unused = [
-            i
-            for i in range(len(names))
-            if not any(True for _ in self.body.arguments[first + i].uses)
-        ]
-        for i in reversed(unused):
-            self.body.erase_argument(first + i)
-            del self.weights[names[i]]
+        body, first = self.body, len(self.inputs)
+        numbers = enumerate(self.weights, first)
+        unused = [(i, name) for i, name in numbers if not is_read(body.arguments[i])]
+        for i, name in reversed(unused):
+            body.erase_argument(i)
+            del self.weights[name]
         if unused:
             self.refresh()
         return bool(unused)
@@ -177,11 +157,11 @@ class Program:
     @property
     def returned(self) -> list[ir.Value]:
         """The values that `@main` returns."""
-        return list(self.body.operations[len(self.body.operations) - 1].operands)
+        return list(last_of(self.body).operands)
 
     def return_values(self, values: Sequence[ir.Value]) -> None:
         """Makes `@main` return these instead; `outputs` still describes the model's own."""
-        old = self.body.operations[len(self.body.operations) - 1]
+        old = last_of(self.body)
         with at(old):
             func.ReturnOp(list(values))
         old.erase()
@@ -192,14 +172,11 @@ class Program:
         main, args = self.main, self.body.arguments
         with editing():
             names = [None] * len(self.inputs) + list(self.weights)
-            terminator = self.body.operations[len(self.body.operations) - 1]
-            results = [v.type for v in terminator.operands]
-            main.attributes["function_type"] = ir.TypeAttr.get(
-                ir.FunctionType.get([a.type for a in args], results)
-            )
-            main.attributes["arg_attrs"] = ir.ArrayAttr.get(
-                [_argument_attributes(n) for n in names]
-            )
+            results = [v.type for v in self.returned]
+            kind = ir.FunctionType.get([a.type for a in args], results)
+            main.attributes["function_type"] = ir.TypeAttr.get(kind)
+            named = [_argument_attributes(n) for n in names]
+            main.attributes["arg_attrs"] = ir.ArrayAttr.get(named)
 
     def _settle(self) -> None:
         """Weights are added by hundreds: the function is told of all of them at once."""
@@ -241,10 +218,8 @@ class Program:
         """Readable MLIR: weights are arguments with their names, large constants elided unless
         `whole`."""
         self._settle()
-        limit = None if whole else 16
-        return str(
-            self.module.operation.get_asm(enable_debug_info=locations, large_elements_limit=limit)
-        )
+        whole_module, limit = self.module.operation, None if whole else 16
+        return str(whole_module.get_asm(enable_debug_info=locations, large_elements_limit=limit))
 
     def bytecode(self) -> bytes:
         self._settle()
@@ -255,12 +230,10 @@ class Program:
     def materialize(self) -> ir.Module:
         """A module of its own: the weights are constants, at locations named after them."""
         copy = self.clone()
-        block, first = copy.body, len(self.inputs)
-        with context(), ir.InsertionPoint.at_block_begin(block):
-            for name in reversed(list(copy.weights)):
-                arg = block.arguments[first + list(copy.weights).index(name)]
+        with context(), ir.InsertionPoint.at_block_begin(copy.body):
+            for name in reversed(copy.weights):
                 with ir.Location.name(name):
-                    arg.replace_all_uses_with(constant_of(copy.weights[name]))
+                    copy.weight(name).replace_all_uses_with(constant_of(copy.weights[name]))
         copy.drop_unused_weights()
         return copy.module
 
@@ -269,7 +242,6 @@ class Program:
 def _argument_attributes(weight: str | None) -> ir.DictAttr:
     """The attributes of one argument of `@main`.
 
-    They are made once for each argument: passes add weights, and then all arguments are named
-    again.
+    Made once for each: passes add weights, and then all arguments are named again.
     """
     return ir.DictAttr.get({} if weight is None else {WEIGHT: ir.StringAttr.get(weight)})

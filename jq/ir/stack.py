@@ -26,7 +26,7 @@ from jq.ir.hoist import anchored, block_of, carried, through_branch
 from jq.ir.mlir_context import at
 from jq.ir.program import Program
 from jq.ir.types import dtype_of, shape_of
-from jq.ir.values import Op, maker
+from jq.ir.values import Op, last_of, maker
 
 LIMIT = 64
 
@@ -73,14 +73,14 @@ def _through_loop(program: Program, op: Op, value: ir.Value) -> ir.Value:
 def trip_count(program: Program, op: Op) -> int | None:
     """Number of trips of `for (i = start; i < end; i += step)`, where all three are constants."""
     cond, body = (region.blocks[0] for region in op.regions)
-    test = _owner(_last(cond).operands[0], "stablehlo.compare")
+    test = _owner(last_of(cond).operands[0], "stablehlo.compare")
     if test is None or "LT" not in str(test.attributes["comparison_direction"]):
         return None
     counter, end = test.operands
     if maker(counter) is not None or counter.owner != cond:
         return None
     index = ir.BlockArgument(counter).arg_number
-    add = _owner(_last(body).operands[index], "stablehlo.add")
+    add = _owner(last_of(body).operands[index], "stablehlo.add")
     if add is None or add.operands[0] != body.arguments[index]:
         return None
     values = op.operands[index], end, add.operands[1]
@@ -99,7 +99,3 @@ def _owner(value: ir.Value, kind: str) -> Any:
     """The op of that kind which computes `value`, or None."""
     op = maker(value, kind)
     return op and op.operation
-
-
-def _last(block: ir.Block) -> Any:
-    return block.operations[len(block.operations) - 1].operation

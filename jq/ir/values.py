@@ -63,6 +63,15 @@ def only_user(value: ir.Value, *kinds: str) -> Op | None:
     return readers[0]
 
 
+def is_read(*values: ir.Value) -> bool:
+    return any(True for value in values for _ in value.uses)
+
+
+def last_of(block: ir.Block) -> Op:
+    """The op that ends a block: its operands are what the block gives."""
+    return block.operations[len(block.operations) - 1]
+
+
 def walk(block: ir.Block) -> Iterator[ir.OpView]:
     """Ops of a block and of all regions inside, parents before children.
 

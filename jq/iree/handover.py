@@ -137,7 +137,7 @@ def _name_locations(module: ir.Module, nowhere: ir.Location) -> None:
     """
     named = [(op, _names(op)) for op in _walk(module.body)]
     PassManager.parse("builtin.module(strip-debuginfo)").run(module.operation)
-    module.location = nowhere
+    module.operation.location = nowhere
     for op, names in named:
         location = nowhere
         for name in reversed(names):

@@ -26,7 +26,7 @@ from jq.frontends.source import Source
 from jq.ir import Op, Program, TensorSpec, dtype_of, editing, func, ir, shape_of
 from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.moves import Movement
-from jq.ir.values import maker
+from jq.ir.values import last_of, maker
 from jq.mixed_precision.choice.groups import Group, trips
 from jq.mixed_precision.choice.problem import Problem
 from jq.mixed_precision.choice.rules import with_rules
@@ -156,7 +156,7 @@ class _Copies:
 
 
 def _clone(made: Program, op: Op, operands: list[ir.Value]) -> ir.Operation:
-    last = made.body.operations[len(made.body.operations) - 1]
+    last = last_of(made.body)
     with editing(), ir.InsertionPoint(last):
         copy: ir.Operation = op.operation.clone()
     for i, value in enumerate(operands):

@@ -19,6 +19,7 @@ from jq.ir.build import integer, integers
 from jq.ir.constants import evaluate as constant_value
 from jq.ir.memory import xla_options
 from jq.ir.stack import trip_count
+from jq.ir.values import is_read
 
 # Gathers and scatters of StableHLO in JAX.
 lax: Any = jax.lax  # its annotations are too narrow for what it takes
@@ -127,7 +128,7 @@ def _sort(args: list[Any], op: Op, program: Program, inside: Inside) -> Any:
     compared = [o for o in block.operations if o.operation.name == "stablehlo.compare"]
     if not compared or "direction LT" not in str(compared[-1].attributes["comparison_direction"]):
         raise Unsupported("a sort in an order of its own has no gradient here")
-    read = [i // 2 for i, a in enumerate(block.arguments) if any(True for _ in a.uses)]
+    read = [i // 2 for i, a in enumerate(block.arguments) if is_read(a)]
     return lax.sort(args, dimension=integer(op, "dimension"), num_keys=max(read) + 1)
 
 

@@ -11,7 +11,7 @@ from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.autodiff.jax_ops import ELEMENTWISE, Unsupported, padding
 from jq.ir.build import integers
 from jq.ir.constants import dense_array
-from jq.ir.values import maker
+from jq.ir.values import is_read, maker
 
 lax: Any = jax.lax  # its annotations are too narrow for what it takes
 Inside = Callable[[ir.Block, Sequence[Any]], list[Any]]  # what a block gives for its arguments
@@ -48,7 +48,7 @@ def reduce(args: list[Any], op: Op, program: Program, inside: Inside) -> Any:
 
 def _reads_floats(op: Op) -> bool:
     floats = [r for r in op.results if dtype_of(r).kind not in "iub"]
-    return any(True for r in floats for _ in r.uses)
+    return is_read(*floats)
 
 
 def reduce_window(args: list[Any], op: Op, program: Program, inside: Inside) -> Any:

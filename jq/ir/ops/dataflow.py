@@ -11,6 +11,7 @@ from jq.ir import Op, Program, ir, shape_of
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.ops.lattice import CONFLICT, FLOAT, UNKNOWN, Encoded, State, common, of_marker
 from jq.ir.ops.lookup import rule_of
+from jq.ir.values import last_of
 
 LOOP, BRANCHES = "stablehlo.while", ("stablehlo.case", "stablehlo.if")
 
@@ -78,4 +79,4 @@ class Encodings:
 
 
 def _returned(block: ir.Block) -> list[ir.Value]:
-    return list(block.operations[len(block.operations) - 1].operands)
+    return list(last_of(block).operands)

@@ -33,7 +33,7 @@ from jq.ir.quantized.write import (
     with_element,
 )
 from jq.ir.types import to_dtype
-from jq.ir.values import maker, walk
+from jq.ir.values import is_read, maker, walk
 
 
 # Back from quantized types between ops to casts, dequantizes, and ops on plain numbers.
@@ -151,7 +151,7 @@ def from_quant_types(module: ir.Module) -> None:
     parts, plain = StoredParts(program), dict[ir.Value, ir.Value]()
     done = [op for op in ops if parts.back(op) or _back(program, op, plain, parts)]
     for op in reversed(done):
-        if not any(True for v in op.results for _ in v.uses):
+        if not is_read(*op.results):
             op.erase()
     parts.drop_constants()
 

@@ -21,37 +21,28 @@ from typing import Any
 import numpy as np
 
 from jq.base.errors import FormatError, UserError
-from jq.formats.integer_functions import FRACTION, Output, tabulated
-from jq.formats.requantize import INT32, LARGEST, Rescaling, splat
+from jq.formats.integer_functions import Output, tabulated
+from jq.formats.requantize import splat
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of
-from jq.ir.affine import backwards
 from jq.ir.arrays import OPS
 from jq.ir.build import NAME, replace, string_attr
-from jq.ir.constants import evaluate
 from jq.ir.decisions import decline, declined, declined_by_shape
 from jq.ir.markers import QUANTIZE, Marker, match
-from jq.ir.ops.integer_step import IntegerStep, integer_step
+from jq.ir.ops.integer_step import integer_step
 from jq.ir.slicing import between
-from jq.ir.values import kind_of, maker
+from jq.ir.values import is_read, kind_of, maker
 from jq.passes.base import Pass, PassContext
+from jq.passes.integer._chain import chain
 from jq.passes.integer._functions import comparison, normalization, quotient, softmax
-from jq.passes.integer._ops import apply_to_codes, clamps_behind, is_elementwise, is_float
-from jq.passes.integer._sums import sum_of
+from jq.passes.integer._ops import apply_to_codes, is_elementwise, is_float
 from jq.passes.integer._values import (
     Leaf,
-    Sum,
-    clamped,
     code_of,
     leaf_of,
     output_of,
-    require_int32,
-    saturated,
-    scaled,
-    spread,
     step_of,
 )
-from jq.passes.integer.float_sums import factor_of, sum_of_two
-from jq.target.device_table import Device, Function
+from jq.target.device_table import Function
 from jq.target.target import Target
 
 HELP = "write it with ops that the docs' page on integer-only programs lists"
@@ -117,7 +108,7 @@ def _compared(program: Program) -> bool:
 def _erase_unread(program: Program) -> None:
     """Erases what the regions were; composites have to be erased by hand."""
     for op in reversed(list(program.walk())):
-        read = any(True for r in op.results for _ in r.uses)
+        read = is_read(*op.results)
         if op.results and not read and op.operation.name != "stablehlo.custom_call":
             op.operation.erase()
 
@@ -146,7 +137,7 @@ def _lower(
         if codes is not None:  # it stays unread, and is erased
             lacking.append(name)
     if not any(map(declined, between)):
-        codes = _truth(value, out) or _chain(program, value, out, marker.tensor, device)
+        codes = _truth(value, out) or chain(program, value, out, marker.tensor, device)
         if codes is None and lacking:
             decline(value.owner, f"target {target.name} has no {lacking[0]} on codes", HELP)
         return codes
@@ -240,66 +231,3 @@ def _only_leaf(program: Program, value: ir.Value) -> ir.Value | None:
                 return None
             todo.extend(v.owner.operands)
     return leaves.pop() if len(leaves) == 1 else None
-
-
-def _chain(
-    program: Program, value: ir.Value, out: Output, name: str, device: Device
-) -> ir.Value | None:
-    """clamp(c * sum + b), as one integer chain."""
-    bounds, value = clamps_behind(program, value)
-    out, affine, rescaling = clamped(out, bounds), backwards(program, value), device.rescaling
-    floats = rescaling.rounding == "float32"
-    if floats and (codes := sum_of_two(program, affine, out)) is not None:
-        return codes
-    total = sum_of(program, affine.source, rescaling)
-    if total is None:
-        return None
-    real = affine.c * total.factor  # of one step of the sum
-    if device.factors == "scales":
-        real = _of_scales(program, total.step, real)
-    if not np.isfinite(real).all() or (real == 0).any():
-        return None
-    require_int32(total.bound, total.name)
-    factor = factor_of(program, total.step, real, out.scale) if floats else real / out.scale
-    bias = np.rint(affine.b / real)
-    fits = np.abs(bias).max(initial=0) < 1 << (device.bias_bits - 1)
-    if fits and np.max(total.bound + np.abs(bias)) <= INT32.max:
-        # Beyond int32 every sum but 0 saturates.
-        factor = np.clip(factor, -LARGEST, LARGEST)
-        x = _with_bias(program, total, bias)
-        steps, behind = scaled(program, x, factor, name, rescaling), np.zeros(())
-    else:
-        bias, behind = np.zeros(()), affine.b / out.scale
-        steps = _bias_behind(program, total, factor, behind, rescaling)
-    step = total.step.giving(out).knowing(bias=bias.astype(np.int64), factor=factor, behind=behind)
-    return integer_step(program, saturated(steps, out), step)
-
-
-def _of_scales(program: Program, step: IntegerStep, real: np.ndarray) -> np.ndarray:
-    """The nearest that is the scale of the one tensor that a step reads times a float32 number."""
-    varying = [o for o in step.operands if evaluate(program, o.codes) is None]
-    if step.kind in ("add", "subtract", "multiply") or [o.scale.size for o in varying] != [1]:
-        return real
-    scale = varying[0].scale.astype(np.float64).reshape(())
-    return np.asarray(scale * (real / scale).astype(np.float32).astype(np.float64))
-
-
-def _with_bias(program: Program, total: Sum, bias: np.ndarray) -> ir.Value:
-    """The sum and its bias, which joins the accumulator in int32."""
-    if not bias.any():
-        return total.value
-    return OPS.add(total.value, spread(program, bias, shape_of(total.value), f"{total.name}:bias"))
-
-
-def _bias_behind(
-    program: Program, total: Sum, factor: np.ndarray, bias: np.ndarray, rescaling: Rescaling
-) -> ir.Value:
-    """`factor * sum + bias` in whole steps, where the bias is too large for the accumulator.
-
-    Both terms have some fractional bits. A sum that would leave int32 is refused.
-    """
-    wide, added = factor * (1 << FRACTION), np.rint(bias * (1 << FRACTION))
-    require_int32(total.bound * np.maximum(np.abs(wide), 1) + np.abs(added), total.name)
-    x = scaled(program, total.value, wide, total.name, rescaling)
-    x = OPS.add(x, spread(program, added, shape_of(x), f"{total.name}:bias"))
-    return rescaling.shift(OPS, x, -FRACTION)

@@ -19,7 +19,7 @@ from jq.ir.markers import match
 from jq.ir.ops.base import Contraction
 from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.selection import combines
-from jq.ir.values import kind_of, maker
+from jq.ir.values import kind_of, last_of, maker
 from jq.passes.base import Pass, PassContext
 from jq.passes.qdq.carry_codes import BRANCHES, LOOP
 from jq.planning.decisions import QuantPlan
@@ -188,7 +188,7 @@ class _Flow:
 
     def _region(self, op: Op, block: ir.Block, results: list[ir.Value]) -> None:
         self._block(block)
-        yielded = list(block.operations[len(block.operations) - 1].operands)
+        yielded = list(last_of(block).operands)
         for i, argument in enumerate(block.arguments):
             self._depend([argument], op.operands[i])
             if len(yielded) == len(results):

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from jq.ir import Program, editing, func, ir, shape_of, tensor_type, walk
+from jq.ir.values import last_of
 
 
 def values_of(block: ir.Block) -> Iterator[ir.Value]:
@@ -31,7 +32,7 @@ def retype_functions(program: Program) -> None:
 
 def _retype_function(f: func.FuncOp) -> None:
     block = f.entry_block
-    back = block.operations[len(block.operations) - 1]
+    back = last_of(block)
     with editing():
         kind = ir.FunctionType.get(
             [a.type for a in block.arguments], [v.type for v in back.operands]

@@ -15,6 +15,7 @@ import numpy as np
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of, tensor_type, walk
 from jq.ir.arrays import OPS
 from jq.ir.build import like, replace
+from jq.ir.values import last_of
 from jq.passes.base import PassContext
 from jq.passes.iree_mends._retype import retype, retype_functions, values_of
 from jq.passes.iree_mends.mend import Mend
@@ -209,7 +210,7 @@ def _keep_signature(program: Program) -> set[ir.Value]:
     with at(program.body.operations[0]):
         for argument in kept:
             _cast_readers(argument)
-    back = program.body.operations[len(program.body.operations) - 1]
+    back = last_of(program.body)
     with at(back):
         kept.update(_left_alone(back))
     return kept

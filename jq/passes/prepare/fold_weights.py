@@ -25,7 +25,7 @@ from jq.ir.ops.base import Contraction
 from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.moves import Movement
 from jq.ir.oracle.xla import XlaExecutable
-from jq.ir.values import maker
+from jq.ir.values import last_of, maker
 from jq.passes.base import Pass, PassContext
 from jq.passes.prepare._join_stored import join_stored
 
@@ -144,7 +144,7 @@ def evaluate_all(program: Program, values: list[ir.Value]) -> list[Any]:
             wanted[ir.IntegerAttr(op.attributes[TAG]).value] = op.results[0]
     for value in values:
         del value.owner.attributes[TAG]
-    last = copy.body.operations[len(copy.body.operations) - 1]
+    last = last_of(copy.body)
     with at(last):
         func.ReturnOp([wanted[i] for i in range(len(values))])
     last.operation.erase()

@@ -16,7 +16,7 @@ from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.ops.lookup import is_product
 from jq.ir.slicing import compute
 from jq.ir.stack import trip_count
-from jq.ir.values import maker
+from jq.ir.values import last_of, maker
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import isa_of
 
@@ -204,7 +204,7 @@ def _reads_floats(loop: Op) -> bool:
 def _rotate(loop: Op) -> None:
     old = loop.operation
     condition, body = (region.blocks[0] for region in old.regions)
-    last = body.operations[len(body.operations) - 1].operation
+    last = last_of(body).operation
     with at(old):
         (first,) = copied(condition, old.operands, "[first]")
     with at(last):

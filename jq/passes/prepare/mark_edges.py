@@ -27,7 +27,7 @@ from jq.ir.ops.base import Contraction
 from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.selection import elements, reduction, splat_of
 from jq.ir.slicing import Cut, functions
-from jq.ir.values import kind_of, only_user
+from jq.ir.values import kind_of, last_of, only_user
 from jq.passes.base import Pass, PassContext
 from jq.passes.functions import as_normalization
 from jq.passes.integer._functions import terms_of
@@ -124,7 +124,7 @@ class _Marking:
             self.closed(op.regions[1].blocks[0].arguments)
         for region in list(op.regions)[int(op.operation.name == LOOP) :]:
             self.block(region.blocks[0])
-            self.hand_on(region.blocks[0].operations[len(region.blocks[0].operations) - 1])
+            self.hand_on(last_of(region.blocks[0]))
         self.closed(op.results)
         return True
 

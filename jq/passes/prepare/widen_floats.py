@@ -44,7 +44,7 @@ from jq.ir.markers import (
     quantize_dynamic,
 )
 from jq.ir.resources import Deferred
-from jq.ir.values import maker
+from jq.ir.values import is_read, last_of, maker
 from jq.passes.base import Pass, PassContext
 
 SINGLE = np.dtype(np.float32)
@@ -153,7 +153,7 @@ def _function(program: Program, fn: func.FuncOp, kept: set[ir.Value]) -> None:
         _weights(program, kept) if main else _retype(block.arguments, kept)
         for op in list(walk(block)):
             _op(program, op, kept)
-        last = block.operations[len(block.operations) - 1]
+        last = last_of(block)
         if main:
             _ends(program, block, last)
             program.refresh()
@@ -186,7 +186,7 @@ def _single(array: Any) -> Any:
 def _ends(program: Program, block: ir.Block, last: Op) -> None:
     """Conversions of the inputs in front, of the outputs after."""
     for value in list(block.arguments)[: len(program.inputs)]:
-        if _other(value) and any(True for _ in value.uses):
+        if _other(value) and is_read(value):
             with at(block.operations[0]):
                 single = OPS.convert(value, SINGLE)
             value.replace_all_uses_except(single, single.owner.operation)

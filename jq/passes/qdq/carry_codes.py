@@ -16,6 +16,7 @@ from jq.formats import Encoding
 from jq.ir import Op, Program, at, dtype_of, editing, ir, shape_of, tensor_type
 from jq.ir.build import attributes_of
 from jq.ir.markers import DEQUANTIZE, dequantize, match
+from jq.ir.values import last_of
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._values import parameters, static_parameters
 
@@ -58,7 +59,7 @@ def _ways(op: Op, index: int) -> list[ir.Value]:
     """The values that result `index` can come from."""
     regions = list(op.regions)
     blocks = [r.blocks[0] for r in (regions[1:] if op.operation.name == LOOP else regions)]
-    lasts = [b.operations[len(b.operations) - 1] for b in blocks]
+    lasts = [last_of(b) for b in blocks]
     start = [op.operands[index]] if op.operation.name == LOOP else []
     return [*start, *(last.operands[index] for last in lasts)]
 
@@ -96,7 +97,7 @@ def _rebuild(program: Program, op: Op, held: dict[int, Carried]) -> None:
         )
     for source, target in zip(old.regions, new.regions, strict=True):
         block = source.blocks[0]
-        last = block.operations[len(block.operations) - 1]
+        last = last_of(block)
         if last.operands and len(last.operands) == len(types):
             for i, v in enumerate(_as_codes(list(last.operands), held)):
                 last.operands[i] = v

@@ -32,7 +32,7 @@ from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.moves import Sinking
 from jq.ir.ops.selection import elements, select_codes
 from jq.ir.slicing import compute
-from jq.ir.values import kind_of, maker
+from jq.ir.values import is_read, kind_of, maker
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._ops import is_float
 from jq.passes.integer._values import output_of, static_parameters
@@ -69,7 +69,7 @@ class SinkDequantize(Pass):
 def erase_dead(program: Program) -> None:
     """Erases markers that nobody reads (an op without users, from the end backwards)."""
     for op in reversed(list(program.walk())):
-        if marker_kind(op) and not any(True for r in op.results for _ in r.uses):
+        if marker_kind(op) and not is_read(*op.results):
             op.operation.erase()
 
 

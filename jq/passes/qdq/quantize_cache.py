@@ -21,7 +21,7 @@ from jq.formats import Encoding
 from jq.ir import Op, Program, TensorSpec, at, context, dtype_of, editing, ir, shape_of, tensor_type
 from jq.ir.build import attributes_of, i64_array, like
 from jq.ir.markers import dequantize, quantize_dynamic
-from jq.ir.values import maker
+from jq.ir.values import last_of, maker
 from jq.passes.base import Pass, PassContext
 from jq.target.settings import FLOAT
 
@@ -200,7 +200,7 @@ class _Rewrite:
             self._carried(target.blocks[0], held, extra)
         body = new.regions[1].blocks[0]
         self._block(body)
-        last = body.operations[len(body.operations) - 1]
+        last = last_of(body)
         with at(last):
             yielded = list(last.operands)
             values = [v for i in held for v in self._parts_of(yielded[i]).values()]

@@ -116,10 +116,6 @@ def body_of(op: Op) -> ir.Block:
     return op.regions[0].blocks[0]
 
 
-def last_of(block: ir.Block) -> Any:
-    return block.operations[len(block.operations) - 1].operation
-
-
 def take_body(op: Op, to: ir.Operation) -> None:
     """Gives `to` a copy of the scatter's function."""
     copy = op.operation.clone()

@@ -11,7 +11,7 @@ from jq.ir.arrays import OPS
 from jq.ir.build import barrier, constant
 from jq.ir.ops.lookup import POINTWISE
 from jq.ir.stack import trip_count
-from jq.ir.values import maker, users, walk
+from jq.ir.values import is_read, last_of, maker, users, walk
 from jq.passes.base import PassContext
 from jq.passes.iree_mends.mend import Mend, Shield
 from jq.passes.iree_mends.shields.sums import is_elementwise
@@ -43,8 +43,8 @@ class ShieldCarries(Mend):
         condition, body = (region.blocks[0] for region in op.regions)
         made_of = _made_of(body)
         carries = range(len(made_of))
-        needed = {i for i in carries if _is_read(op.results[i])}
-        asked = {i for i in carries if _is_read(condition.arguments[i])}
+        needed = {i for i in carries if is_read(op.results[i])}
+        asked = {i for i in carries if is_read(condition.arguments[i])}
         read: set[int] = set()
         while more := {j for i in needed | asked | read for j in made_of[i]} - read:
             read |= more
@@ -53,7 +53,7 @@ class ShieldCarries(Mend):
     def rewritten(self, op: Op) -> None:
         always = barrier(constant(np.array(True)))
         body = op.regions[1].blocks[0]
-        back = _last(body)
+        back = last_of(body)
         for i in self.finds(op):
             with at(back):
                 back.operands[i] = OPS.select(always, back.operands[i], body.arguments[i])
@@ -67,15 +67,7 @@ def _made_of(body: ir.Block) -> list[set[int]]:
         operands = [v for o in (op, *inner) for v in o.operands if v in sources]
         found = set().union(*(sources[v] for v in operands))
         sources.update((result, found) for result in op.results)
-    return [sources.get(v, set()) for v in _last(body).operands]
-
-
-def _last(block: ir.Block) -> Any:
-    return block.operations[len(block.operations) - 1].operation
-
-
-def _is_read(value: ir.Value) -> bool:
-    return any(True for _ in value.uses)
+    return [sources.get(v, set()) for v in last_of(body).operands]
 
 
 # Computes in front of the loop what it starts with, and something else reads as well.

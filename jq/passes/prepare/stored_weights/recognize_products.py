@@ -26,7 +26,7 @@ from jq.ir.constants import evaluate
 from jq.ir.encodings import store
 from jq.ir.markers import dequantize
 from jq.ir.ops.base import Contraction
-from jq.ir.values import maker
+from jq.ir.values import is_read, maker
 from jq.passes.base import Pass, PassContext
 from jq.passes.prepare.fold_weights import Constant, evaluate_all
 from jq.passes.prepare.stored_weights._arriving import pays, source_of
@@ -135,7 +135,7 @@ def _replace(
             old = reader.results[0]
             old.replace_all_uses_with(OPS.convert(product, dtype_of(old)))
             reader.erase()
-        if any(True for _ in result.uses):
+        if is_read(result):
             result.replace_all_uses_with(OPS.convert(product, np.int32))
     op.erase()
 
