@@ -11,51 +11,36 @@ from jax import lax
 
 from jq.frontends.onnx.registry import Array, Known, operator
 
+# Those that NumPy calls by the same word, or by another.
+_ALIKE = "Abs Ceil Cos Cosh Exp Floor IsNaN Log Sign Sin Sinh Sqrt Tan Tanh"
+_INVERSE = "cos cosh sin sinh tan tanh"
 _UNARY: dict[str, Callable[[Any], Any]] = {
-    "Abs": jnp.abs,
-    "Acos": jnp.arccos,
-    "Acosh": jnp.arccosh,
-    "Asin": jnp.arcsin,
-    "Asinh": jnp.arcsinh,
-    "Atan": jnp.arctan,
-    "Atanh": jnp.arctanh,
+    **{name: getattr(jnp, name.lower()) for name in _ALIKE.split()},
+    **{f"A{name}": getattr(jnp, f"arc{name}") for name in _INVERSE.split()},
     "BitwiseNot": jnp.bitwise_not,
-    "Ceil": jnp.ceil,
-    "Cos": jnp.cos,
-    "Cosh": jnp.cosh,
-    "Exp": jnp.exp,
-    "Floor": jnp.floor,
-    "IsNaN": jnp.isnan,
-    "Log": jnp.log,
+    "Erf": lax.erf,
     "Neg": jnp.negative,
     "Not": jnp.logical_not,
+    "Reciprocal": lambda x: jnp.ones((), x.dtype) / x,
     "Relu": lambda x: jnp.maximum(x, jnp.zeros((), x.dtype)),
+    "Round": lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
     "Sigmoid": lambda x: jax.nn.sigmoid(x),
-    "Sign": jnp.sign,
-    "Sin": jnp.sin,
-    "Sinh": jnp.sinh,
     "Softplus": lambda x: jnp.logaddexp(x, jnp.zeros((), x.dtype)),
     "Softsign": lambda x: x / (1 + jnp.abs(x)),
-    "Sqrt": jnp.sqrt,
-    "Tan": jnp.tan,
-    "Tanh": jnp.tanh,
 }
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    **{name: getattr(jnp, f"logical_{name.lower()}") for name in ("And", "Or", "Xor")},
+    **{f"Bitwise{n}": getattr(jnp, f"bitwise_{n.lower()}") for n in ("And", "Or", "Xor")},
     "Add": jnp.add,
-    "And": jnp.logical_and,
-    "BitwiseAnd": jnp.bitwise_and,
-    "BitwiseOr": jnp.bitwise_or,
-    "BitwiseXor": jnp.bitwise_xor,
     "Equal": jnp.equal,
     "Greater": jnp.greater,
     "GreaterOrEqual": jnp.greater_equal,
     "Less": jnp.less,
     "LessOrEqual": jnp.less_equal,
     "Mul": jnp.multiply,
-    "Or": jnp.logical_or,
     "Sub": jnp.subtract,
-    "Xor": jnp.logical_xor,
 }
+_OF_MANY = {"Sum": jnp.add, "Max": jnp.maximum, "Min": jnp.minimum}
 
 
 def _unary(name: str, function: Callable[[Any], Any]) -> None:
@@ -70,25 +55,18 @@ def _binary(name: str, function: Callable[[Any, Any], Any]) -> None:
         return function(jnp.asarray(a), jnp.asarray(b))
 
 
+def _of_many(name: str, function: Callable[[Any, Any], Any]) -> None:
+    @operator(name)
+    def apply(*xs: Array) -> Array:
+        return reduce(function, map(jnp.asarray, xs))
+
+
 for _name, _function in _UNARY.items():
     _unary(_name, _function)
 for _name, _pair in _BINARY.items():
     _binary(_name, _pair)
-
-
-@operator("Reciprocal")
-def reciprocal(x: Array) -> Array:
-    return jnp.ones((), x.dtype) / x
-
-
-@operator("Erf")
-def erf(x: Array) -> Array:
-    return lax.erf(jnp.asarray(x))
-
-
-@operator("Round")
-def round_even(x: Array) -> Array:
-    return lax.round(jnp.asarray(x), lax.RoundingMethod.TO_NEAREST_EVEN)
+for _name, _pair in _OF_MANY.items():
+    _of_many(_name, _pair)
 
 
 @operator("Div")
@@ -140,24 +118,9 @@ def is_inf(x: Array, *, detect_negative: int, detect_positive: int) -> Array:
     return infinite & (((x > 0) & bool(detect_positive)) | ((x < 0) & bool(detect_negative)))
 
 
-@operator("Sum")
-def sum_of(*xs: Array) -> Array:
-    return reduce(jnp.add, map(jnp.asarray, xs))
-
-
 @operator("Mean")
 def mean_of(*xs: Array) -> Array:
     return reduce(jnp.add, map(jnp.asarray, xs)) / np.asarray(len(xs), xs[0].dtype)
-
-
-@operator("Max")
-def max_of(*xs: Array) -> Array:
-    return reduce(jnp.maximum, map(jnp.asarray, xs))
-
-
-@operator("Min")
-def min_of(*xs: Array) -> Array:
-    return reduce(jnp.minimum, map(jnp.asarray, xs))
 
 
 @operator("Clip")
@@ -192,11 +155,7 @@ def _cumulative(x: Any, axis: Any, run: Any, first: int, exclusive: int, reverse
     if exclusive:
         shape = tuple(1 if i == at else n for i, n in enumerate(x.shape))
         edge = jnp.full(shape, first, x.dtype)
-        n = x.shape[at]
-        inner = (
-            lax.slice_in_dim(x, 1, n, axis=at)
-            if reverse
-            else lax.slice_in_dim(x, 0, n - 1, axis=at)
-        )
+        first_kept = int(bool(reverse))
+        inner = lax.slice_in_dim(x, first_kept, x.shape[at] - 1 + first_kept, axis=at)
         x = jnp.concatenate([inner, edge] if reverse else [edge, inner], axis=at)
     return run(x, axis=at, reverse=bool(reverse))
