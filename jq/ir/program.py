@@ -73,8 +73,9 @@ class Program:
         """An independent copy of the IR; the arrays are shared."""
         with editing():
             module = parse_module(self.bytecode())
-        own = ("weights", "encodings", "chosen", "decompositions")
-        return replace(self, module=module, **{name: dict(getattr(self, name)) for name in own})
+        names = ("weights", "encodings", "chosen", "decompositions")
+        own: dict[str, Any] = {name: dict(getattr(self, name)) for name in names}
+        return replace(self, module=module, **own)
 
     def __getstate__(self) -> dict[str, Any]:
         """The pickled state: the module as bytecode, all weights made. JAX's structure of inputs
