@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import Annotated, Any, get_args
 
@@ -68,6 +68,11 @@ class Call:
         )
 
 
+class Attributes:
+    """Attributes that several operators have: a frozen dataclass below this one. An operator takes
+    them together, as one keyword of that type."""
+
+
 @dataclass(frozen=True)
 class Operator:
     """A function with what its signature says.
@@ -76,6 +81,7 @@ class Operator:
         positional: name of each input, and whether it has to be known.
         variadic: whether further inputs are taken.
         keywords: attributes that it takes.
+        groups: keywords that take several, and their types.
         moves: its results are elements of its inputs, in the order of their values: quantized
             tensors pass through as the codes that they are.
             fold: computed at once when all inputs are known.
@@ -87,6 +93,7 @@ class Operator:
     required: int
     variadic: bool
     keywords: tuple[str, ...]
+    groups: tuple[tuple[str, type[Any]], ...]
     moves: bool
     fold: bool
     codes: bool
@@ -111,12 +118,16 @@ def _described(function: Callable[..., Any], moves: bool, fold: bool, codes: boo
     parameters = inspect.signature(function).parameters.values()
     kinds = inspect.Parameter
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    keywords = [p for p in parameters if p.kind is kinds.KEYWORD_ONLY]
+    groups = [p for p in keywords if isinstance(p.annotation, type)]
+    groups = [p for p in groups if issubclass(p.annotation, Attributes)]
     return Operator(
         function,
         tuple((p.name, Known in (p.annotation, *get_args(p.annotation))) for p in positional),
         sum(p.default is p.empty for p in positional),
         any(p.kind is kinds.VAR_POSITIONAL for p in parameters),
-        tuple(p.name for p in parameters if p.kind is kinds.KEYWORD_ONLY),
+        tuple(p.name for p in keywords if p not in groups),
+        tuple((p.name, p.annotation) for p in groups),
         moves,
         fold,
         codes,
@@ -165,7 +176,10 @@ def bind(operator: Operator, call: Call, inputs: Sequence[Any]) -> tuple[list[An
             args[i] = np.asarray(call.attributes[name])
         if args[i] is None and i < operator.required:
             raise call.refuse(f"its input {name!r} is missing")
-    keywords = {}
+    keywords: dict[str, Any] = {}
+    for key, kind in operator.groups:
+        names = {f.name for f in fields(kind)} & call.attributes.keys()
+        keywords[key] = kind(**{name: call.attributes[name] for name in names})
     for key in operator.keywords:
         if key == "node":
             keywords[key] = call

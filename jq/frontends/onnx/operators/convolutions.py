@@ -1,32 +1,21 @@
 """Convolutions, and what undoes windows: ConvTranspose, MaxUnpool, Col2Im."""
 
 import math
-from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
 
-from jq.frontends.onnx.operators.windows import padding
+from jq.frontends.onnx.operators.windows import Windowing
 from jq.frontends.onnx.registry import Array, Known, operator
 
 
-def convolve(
-    x: Any,
-    w: Any,
-    *,
-    strides: Sequence[int] | None,
-    dilations: Sequence[int] | None,
-    pads: Sequence[int] | None,
-    auto_pad: str,
-    group: int,
-    dtype: Any = None,
-) -> Any:
+def convolve(x: Any, w: Any, window: Windowing, group: int, dtype: Any = None) -> Any:
     """NCHW by OIHW. Computed in NHWC by HWIO, which is what integer kernels take."""
     rank = x.ndim - 2
-    s, d = strides or [1] * rank, dilations or [1] * rank
-    pairs = padding(auto_pad, pads, x.shape[2:], w.shape[2:], s, d)
+    s, d = window.steps(rank)
+    pairs = window.padding(x.shape[2:], w.shape[2:])
     letters = "DHW"[-rank:] if rank <= 3 else "".join(map(chr, range(97, 97 + rank)))
     numbers = (f"N{letters}C", f"{letters}IO", f"N{letters}C")
     back = tuple(range(2, 2 + rank))
@@ -44,20 +33,8 @@ def convolve(
 
 
 @operator("Conv")
-def conv(
-    x: Array,
-    w: Array,
-    b: Array = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Any = None,
-    group: int = 1,
-    pads: Any = None,
-    strides: Any = None,
-) -> Array:
-    y = convolve(
-        x, w, strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad, group=group
-    )
+def conv(x: Array, w: Array, b: Array = None, *, window: Windowing, group: int = 1) -> Array:
+    y = convolve(x, w, window, group)
     return y if b is None else y + b.reshape(-1, *[1] * (x.ndim - 2))
 
 
@@ -67,20 +44,16 @@ def conv_transpose(
     w: Array,
     b: Array = None,
     *,
-    auto_pad: str = "NOTSET",
-    dilations: Any = None,
+    window: Windowing,
     group: int = 1,
-    kernel_shape: Any = None,
     output_padding: Any = None,
     output_shape: Any = None,
-    pads: Any = None,
-    strides: Any = None,
 ) -> Array:
     """Weights are [C_in, C_out / group, ...]; computed as a convolution of the spread input."""
-    rank, window = x.ndim - 2, w.shape[2:]
-    s, d = strides or [1] * rank, dilations or [1] * rank
+    rank, sizes = x.ndim - 2, w.shape[2:]
+    (s, d), auto_pad, pads = window.steps(rank), window.auto_pad, window.pads
     extra = output_padding or [0] * rank
-    reach = [(k - 1) * g + 1 for k, g in zip(window, d, strict=True)]
+    reach = [(k - 1) * g + 1 for k, g in zip(sizes, d, strict=True)]
     pairs = []
     for i, (n, k) in enumerate(zip(x.shape[2:], reach, strict=True)):
         full = s[i] * (n - 1) + extra[i] + k
@@ -96,8 +69,8 @@ def conv_transpose(
     c_in, c_out = w.shape[:2]
     # Turned round, and [C_in, C_out / g] of each group as [C_out, C_in / g].
     kernel = jnp.flip(jnp.asarray(w), tuple(range(2, 2 + rank)))
-    kernel = kernel.reshape(group, c_in // group, c_out, *window).swapaxes(1, 2)
-    kernel = kernel.reshape(group * c_out, c_in // group, *window)
+    kernel = kernel.reshape(group, c_in // group, c_out, *sizes).swapaxes(1, 2)
+    kernel = kernel.reshape(group * c_out, c_in // group, *sizes)
     back = tuple(range(2, 2 + rank))
     letters = "".join(map(chr, range(97, 97 + rank)))
     y = lax.conv_general_dilated(
@@ -115,20 +88,10 @@ def conv_transpose(
 
 
 @operator("MaxUnpool")
-def max_unpool(
-    x: Array,
-    indices: Array,
-    output_shape: Known = None,
-    *,
-    kernel_shape: list[int],
-    pads: Any = None,
-    strides: Any = None,
-) -> Array:
-    rank = x.ndim - 2
-    s, p = strides or [1] * rank, pads or [0] * 2 * rank
-    sizes = [
-        (n - 1) * s[i] - p[i] - p[i + rank] + kernel_shape[i] for i, n in enumerate(x.shape[2:])
-    ]
+def max_unpool(x: Array, indices: Array, output_shape: Known = None, *, window: Windowing) -> Array:
+    rank, kernel = x.ndim - 2, window.kernel_shape
+    s, p = window.steps(rank)[0], window.pads or [0] * 2 * rank
+    sizes = [(n - 1) * s[i] - p[i] - p[i + rank] + kernel[i] for i, n in enumerate(x.shape[2:])]
     natural = (*x.shape[:2], *sizes)
     shape = natural if output_shape is None else tuple(int(n) for n in output_shape)
     # The indices are those of the tensor that was pooled.
@@ -137,19 +100,11 @@ def max_unpool(
 
 
 @operator("Col2Im")
-def col2im(
-    x: Array,
-    image_shape: Known,
-    block_shape: Known,
-    *,
-    dilations: Any = None,
-    pads: Any = None,
-    strides: Any = None,
-) -> Array:
+def col2im(x: Array, image_shape: Known, block_shape: Known, *, window: Windowing) -> Array:
     """Blocks, one a column, are added up where they lie in the image."""
     sizes, block = [int(n) for n in image_shape], [int(n) for n in block_shape]
     rank = len(sizes)
-    s, d, p = strides or [1] * rank, dilations or [1] * rank, pads or [0] * 2 * rank
+    (s, d), p = window.steps(rank), window.pads or [0] * 2 * rank
     padded = [n + p[i] + p[i + rank] for i, n in enumerate(sizes)]
     counts = [(n - d[i] * (block[i] - 1) - 1) // s[i] + 1 for i, n in enumerate(padded)]
     n, c = x.shape[0], x.shape[1] // math.prod(block)

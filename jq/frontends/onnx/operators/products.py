@@ -1,6 +1,7 @@
 """Matrix products."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -9,7 +10,7 @@ import numpy as np
 from jax import lax
 
 from jq.frontends.onnx.operators.convolutions import convolve
-from jq.frontends.onnx.operators.windows import padding
+from jq.frontends.onnx.operators.windows import Windowing
 from jq.frontends.onnx.quantized import unit
 from jq.frontends.onnx.registry import MICROSOFT, Array, Call, operator
 from jq.frontends.onnx.values import Sums, known, offset_of, to_signed
@@ -135,59 +136,47 @@ def conv_integer(
     x_zero_point: Array = None,
     w_zero_point: Array = None,
     *,
-    auto_pad: str = "NOTSET",
-    dilations: Any = None,
+    window: Windowing,
     group: int = 1,
-    pads: Any = None,
-    strides: Any = None,
-    kernel_shape: Any = None,
     node: Call,
 ) -> Any:
-    options: dict[str, Any] = {
-        "auto_pad": auto_pad,
-        "dilations": dilations,
-        "group": group,
-        "pads": pads,
-        "strides": strides,
-    }
     name = node.node.where
 
     def floats() -> Any:
         left = unit(x, x_zero_point, name=name)
-        return convolve(left, unit(w, w_zero_point, axis=0, name=name), **options)
+        return convolve(left, unit(w, w_zero_point, axis=0, name=name), window, group)
 
     def integers() -> Any:
-        return _convolved(x, w, _zero(x, x_zero_point, 1), _zero(w, w_zero_point, 0), options)
+        return _convolved(x, w, _zero(x, x_zero_point, 1), _zero(w, w_zero_point, 0), window, group)
 
-    return Sums(integers, floats, _shape(x, w, options))
+    return Sums(integers, floats, _shape(x, w, window, group))
 
 
-def _convolved(x: Any, w: Any, zero: Any, w_zero: Any, options: dict[str, Any]) -> Any:
+def _convolved(x: Any, w: Any, zero: Any, w_zero: Any, window: Windowing, group: int) -> Any:
     """Sums of (x - zero) * (w - w_zero) in int32, from products of signed codes.
 
     The padding is `zero`, so that it counts as nothing.
     """
     rank = len(x.shape) - 2
-    strides, dilations = options["strides"] or [1] * rank, options["dilations"] or [1] * rank
-    sizes = x.shape[2:], w.shape[2:], strides, dilations
-    pairs = padding(options["auto_pad"], options["pads"], *sizes)
+    pairs = window.padding(x.shape[2:], w.shape[2:])
     left, right = jnp.asarray(to_signed(x)), jnp.asarray(to_signed(w))
     edge = jnp.asarray(zero).astype(left.dtype)
     left = lax.pad(left, edge, [(0, 0, 0)] * 2 + [(low, high, 0) for low, high in pairs])
-    given = options | {"auto_pad": "VALID", "pads": None, "dtype": np.int32}
-    y = convolve(left, right, **given)
+    within = replace(window, auto_pad="VALID", pads=None)
+    y = convolve(left, right, within, group, np.int32)
     columns = (1, -1, *[1] * rank)
     sums = jnp.sum(right, tuple(range(1, rank + 2)), dtype=np.int32).reshape(columns)
     y = y - zero * sums
     if isinstance(w_zero, np.ndarray | np.generic) and not np.any(w_zero):
         return y
-    group = options["group"]
     ones = jnp.ones((group, *right.shape[1:]), right.dtype)
-    windows = convolve(left, ones, **given) - np.int32(math.prod(right.shape[1:])) * zero
+    windows = (
+        convolve(left, ones, within, group, np.int32) - np.int32(math.prod(right.shape[1:])) * zero
+    )
     spread = jnp.repeat(windows, w.shape[0] // group, axis=1)
     return y - spread * w_zero.reshape(columns if w_zero.size > 1 else ())
 
 
-def _shape(x: Any, w: Any, options: dict[str, Any]) -> tuple[int, ...]:
+def _shape(x: Any, w: Any, window: Windowing, group: int) -> tuple[int, ...]:
     spec = [jax.ShapeDtypeStruct(v.shape, np.float32) for v in (x, w)]
-    return tuple(jax.eval_shape(lambda a, b: convolve(a, b, **options), *spec).shape)
+    return tuple(jax.eval_shape(lambda a, b: convolve(a, b, window, group), *spec).shape)

@@ -13,6 +13,7 @@ from jax import lax
 
 from jq.frontends.onnx.operators.convolutions import convolve
 from jq.frontends.onnx.operators.products import matmul
+from jq.frontends.onnx.operators.windows import Windowing
 from jq.frontends.onnx.quantized import dequantize, quantize, unit
 from jq.frontends.onnx.registry import Array, Call, operator
 from jq.frontends.onnx.tensors import numpy_type
@@ -122,20 +123,14 @@ def qlinear_conv(
     y_zero_point: Array,
     b: Array = None,
     *,
-    auto_pad: str = "NOTSET",
-    dilations: Any = None,
+    window: Windowing,
     group: int = 1,
-    pads: Any = None,
-    strides: Any = None,
-    kernel_shape: Any = None,
     node: Call,
 ) -> Any:
     """The bias is int32, in steps of both scales together."""
     name = node.node.where
     left, right = unit(x, x_zero_point, name=name), unit(w, w_zero_point, axis=0, name=name)
-    y = convolve(
-        left, right, auto_pad=auto_pad, dilations=dilations, group=group, pads=pads, strides=strides
-    )
+    y = convolve(left, right, window, group)
     channels = (-1, *[1] * (y.ndim - 2))
     if b is not None:
         y = y + jnp.asarray(plain(b)).astype(np.float32).reshape(channels)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -9,54 +10,51 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jq.frontends.onnx.registry import MICROSOFT, Array, Call, operator
+from jq.frontends.onnx.registry import MICROSOFT, Array, Attributes, Call, operator
 from jq.frontends.onnx.values import is_float
 
 Pairs = list[tuple[int, int]]
 
 
-def padding(
-    auto_pad: str,
-    pads: Sequence[int] | None,
-    sizes: Sequence[int],
-    window: Sequence[int],
-    strides: Sequence[int],
-    dilations: Sequence[int],
-) -> Pairs:
-    """Elements before and after each axis."""
-    rank = len(window)
-    if auto_pad in ("NOTSET", ""):
-        flat = list(pads or [0] * 2 * rank)
-        return list(zip(flat[:rank], flat[rank:], strict=True))
-    if auto_pad == "VALID":
-        return [(0, 0)] * rank
-    pairs = []
-    for n, k, s, d in zip(sizes, window, strides, dilations, strict=True):
-        total = max(0, (-(-n // s) - 1) * s + (k - 1) * d + 1 - n)
-        small, large = total // 2, total - total // 2
-        pairs.append((small, large) if auto_pad == "SAME_UPPER" else (large, small))
-    return pairs
+@dataclass(frozen=True)
+class Windowing(Attributes):
+    """The attributes of a window; what is not given is 1 along every axis, and no padding."""
+
+    auto_pad: str = "NOTSET"
+    dilations: Any = None
+    kernel_shape: Any = None
+    pads: Any = None
+    strides: Any = None
+
+    def steps(self, rank: int) -> tuple[list[int], list[int]]:
+        """Strides and dilations."""
+        return list(self.strides or [1] * rank), list(self.dilations or [1] * rank)
+
+    def padding(self, sizes: Sequence[int], window: Sequence[int]) -> Pairs:
+        """Elements before and after each axis."""
+        rank = len(window)
+        if self.auto_pad in ("NOTSET", ""):
+            flat = list(self.pads or [0] * 2 * rank)
+            return list(zip(flat[:rank], flat[rank:], strict=True))
+        if self.auto_pad == "VALID":
+            return [(0, 0)] * rank
+        pairs = []
+        for n, k, s, d in zip(sizes, window, *self.steps(rank), strict=True):
+            total = max(0, (-(-n // s) - 1) * s + (k - 1) * d + 1 - n)
+            small, large = total // 2, total - total // 2
+            pairs.append((small, large) if self.auto_pad == "SAME_UPPER" else (large, small))
+        return pairs
 
 
 class Window:
     """Places of a pooling window, with those that `ceil_mode` adds at the end."""
 
-    def __init__(
-        self,
-        shape: Sequence[int],
-        kernel: Sequence[int],
-        strides: Any,
-        dilations: Any,
-        pads: Any,
-        auto_pad: str,
-        ceil: int,
-    ) -> None:
-        rank = len(kernel)
-        self.kernel = list(kernel)
-        self.strides = list(strides or [1] * rank)
-        self.dilations = list(dilations or [1] * rank)
+    def __init__(self, shape: Sequence[int], given: Windowing, ceil: int) -> None:
+        self.kernel = list(given.kernel_shape)
+        rank = len(self.kernel)
+        self.strides, self.dilations = given.steps(rank)
         sizes = list(shape[2:])
-        self.pads = padding(auto_pad, pads, sizes, self.kernel, self.strides, self.dilations)
+        self.pads = given.padding(sizes, self.kernel)
         self.extra = [0] * rank
         for i, (n, (a, b)) in enumerate(zip(sizes, self.pads, strict=True)):
             reach = (self.kernel[i] - 1) * self.dilations[i] + 1
@@ -86,40 +84,20 @@ class Window:
 
 @operator("MaxPool", moves=True)
 def max_pool(
-    x: Array,
-    *,
-    kernel_shape: list[int],
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: Any = None,
-    pads: Any = None,
-    storage_order: int = 0,
-    strides: Any = None,
-    node: Call,
+    x: Array, *, window: Windowing, ceil_mode: int = 0, storage_order: int = 0, node: Call
 ) -> Any:
     x = jnp.asarray(x)
-    window = Window(x.shape, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    places = Window(x.shape, window, ceil_mode)
     least = np.asarray(-np.inf if is_float(x.dtype) else jnp.iinfo(x.dtype).min, x.dtype)
     if not node.asks_for(1):
-        return window.reduce(x, least, lax.max)
-    return _with_places(x, window, least, storage_order)
+        return places.reduce(x, least, lax.max)
+    return _with_places(x, places, least, storage_order)
 
 
 @operator("NhwcMaxPool", domain=MICROSOFT, moves=True)
-def max_pool_channels_last(
-    x: Array,
-    *,
-    kernel_shape: list[int],
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: Any = None,
-    pads: Any = None,
-    strides: Any = None,
-    node: Call,
-) -> Any:
-    options = {"auto_pad": auto_pad, "ceil_mode": ceil_mode, "dilations": dilations}
-    options |= {"kernel_shape": kernel_shape, "pads": pads, "strides": strides}
-    y = max_pool(jnp.moveaxis(jnp.asarray(x), -1, 1), **options, node=node)
+def max_pool_channels_last(x: Array, *, window: Windowing, ceil_mode: int = 0, node: Call) -> Any:
+    front = jnp.moveaxis(jnp.asarray(x), -1, 1)
+    y = max_pool(front, window=window, ceil_mode=ceil_mode, node=node)
     return jnp.moveaxis(y, 1, -1)
 
 
@@ -158,20 +136,11 @@ def _views(x: Any, window: Window, fill: Any) -> Any:
 
 @operator("AveragePool")
 def average_pool(
-    x: Array,
-    *,
-    kernel_shape: list[int],
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    count_include_pad: int = 0,
-    dilations: Any = None,
-    pads: Any = None,
-    strides: Any = None,
+    x: Array, *, window: Windowing, ceil_mode: int = 0, count_include_pad: int = 0
 ) -> Array:
-    window = Window(x.shape, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
-    zero = np.zeros((), x.dtype)
-    total = window.reduce(x, zero, lax.add)
-    counts = window_counts(window, x.shape[2:], bool(count_include_pad))
+    places = Window(x.shape, window, ceil_mode)
+    total = places.reduce(x, np.zeros((), x.dtype), lax.add)
+    counts = window_counts(places, x.shape[2:], bool(count_include_pad))
     if counts.min(initial=1) == counts.max(initial=1):
         return total / np.asarray(counts.flat[0], x.dtype)
     return total / counts.astype(x.dtype)
@@ -201,17 +170,7 @@ def window_counts(window: Window, sizes: Sequence[int], padded: bool) -> np.ndar
 
 
 @operator("LpPool")
-def lp_pool(
-    x: Array,
-    *,
-    kernel_shape: list[int],
-    p: int = 2,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: Any = None,
-    pads: Any = None,
-    strides: Any = None,
-) -> Array:
-    window = Window(x.shape, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
-    total = window.reduce(jnp.abs(x) ** p, np.zeros((), x.dtype), lax.add)
+def lp_pool(x: Array, *, window: Windowing, p: int = 2, ceil_mode: int = 0) -> Array:
+    places = Window(x.shape, window, ceil_mode)
+    total = places.reduce(jnp.abs(x) ** p, np.zeros((), x.dtype), lax.add)
     return (total ** (1 / p)).astype(x.dtype)

@@ -14,6 +14,7 @@ from jq.frontends.onnx.operators.convolutions import conv
 from jq.frontends.onnx.operators.indexing import from_front
 from jq.frontends.onnx.operators.products import gemm
 from jq.frontends.onnx.operators.recurrent import activation as activation_of
+from jq.frontends.onnx.operators.windows import Windowing
 from jq.frontends.onnx.registry import MICROSOFT, Array, operator
 
 _EPSILON = 1e-12
@@ -113,16 +114,11 @@ def fused_conv(
     *,
     activation: str = "",
     activation_params: Any = (),
-    auto_pad: str = "NOTSET",
-    dilations: Any = None,
+    window: Windowing,
     group: int = 1,
-    pads: Any = None,
-    strides: Any = None,
 ) -> Array:
     """A convolution, `z` added to it, and an activation after that."""
-    y = conv(
-        x, w, b, auto_pad=auto_pad, dilations=dilations, group=group, pads=pads, strides=strides
-    )
+    y = conv(x, w, b, window=window, group=group)
     y = y if z is None else y + z
     if activation == "Clip":
         return jnp.clip(y, *activation_params)

@@ -1,6 +1,7 @@
 """Quantized operators of ONNX Runtime (`com.microsoft`) that dequantize, compute and quantize."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -9,7 +10,7 @@ import numpy as np
 
 from jq.frontends.onnx import pairs
 from jq.frontends.onnx.operators.quantize import qlinear_conv
-from jq.frontends.onnx.operators.windows import Window, average_in_order
+from jq.frontends.onnx.operators.windows import Window, Windowing, average_in_order
 from jq.frontends.onnx.pairs import Scaled
 from jq.frontends.onnx.quantized import dequantize, quantize, quantize_shifted
 from jq.frontends.onnx.registry import MICROSOFT, Array, Call, operator
@@ -30,17 +31,17 @@ def qlinear_conv_microsoft(
     y_zero_point: Array,
     b: Array = None,
     *,
+    window: Windowing,
+    group: int = 1,
     channels_last: int = 0,
     node: Call,
 ) -> Any:
     """That of the standard, also with the channels of `x` and of the result on the last axis."""
     rest = x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_zero_point, b
-    names = ("auto_pad", "dilations", "group", "pads", "strides")
-    options = {k: v for k, v in node.attributes.items() if k in names}
     if not channels_last:
-        return qlinear_conv(x, *rest, **options, node=node)
+        return qlinear_conv(x, *rest, window=window, group=group, node=node)
     front = Codes(jnp.moveaxis(jnp.asarray(to_signed(x)), -1, 1), np.dtype(x.dtype))
-    y = qlinear_conv(front, *rest, **options, node=node)
+    y = qlinear_conv(front, *rest, window=window, group=group, node=node)
     return Codes(jnp.moveaxis(y.signed, 1, -1), y.dtype)
 
 
@@ -138,10 +139,7 @@ def qlinear_average_pool(
     y_scale: Array,
     y_zero: Array = None,
     *,
-    kernel_shape: list[int],
-    strides: Any = None,
-    pads: Any = None,
-    auto_pad: str = "NOTSET",
+    window: Windowing,
     ceil_mode: int = 0,
     count_include_pad: int = 0,
     channels_last: int = 0,
@@ -151,8 +149,8 @@ def qlinear_average_pool(
     where = node.node.where
     front = dequantize(x, x_scale, x_zero, name=where)
     front = jnp.moveaxis(front, -1, 1) if channels_last else front
-    window = Window(front.shape, kernel_shape, strides, None, pads, auto_pad, ceil_mode)
-    y = average_in_order(front, window, bool(count_include_pad))
+    places = Window(front.shape, replace(window, dilations=None), ceil_mode)
+    y = average_in_order(front, places, bool(count_include_pad))
     y = jnp.moveaxis(y, 1, -1) if channels_last else y
     return quantize_shifted(y, y_scale, y_zero, _kind(y_zero, x), name=where)
 
