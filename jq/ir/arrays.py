@@ -45,6 +45,11 @@ class StableHloOps:
         kind = tensor_type(value.shape, _checked(value.dtype))
         return stablehlo.constant(ir.DenseElementsAttr.get(value, type=kind))
 
+    def full(self, like: ir.Value, value: Any) -> ir.Value:
+        """One number in the shape of `like`: of its own type, or else of that of `like`."""
+        dtype = value.dtype if isinstance(value, np.generic) else dtype_of(like)
+        return self.broadcast(self.constant(np.asarray(value, dtype)), shape_of(like), [])
+
     def shape(self, x: ir.Value) -> tuple[int, ...]:
         return shape_of(x)
 

@@ -13,8 +13,7 @@ root of infinity is NaN, and its logistic function of float16 is 0 below -11.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
+from functools import cache, partial
 
 import numpy as np
 
@@ -34,9 +33,7 @@ BIAS = 127 << 23  # the bits of 1.0
 
 
 def cube_root(x: ir.Value) -> ir.Value:
-    def full(value: Any) -> ir.Value:
-        return OPS.broadcast(OPS.constant(np.asarray(value)), shape_of(x), [])
-
+    full = partial(OPS.full, x)
     size = OPS.abs(x)
     third = OPS.quotient(OPS.bitcast(size, np.int32), full(np.int32(3)))
     start = OPS.add(third, full(np.int32(2 * BIAS // 3)))
@@ -94,7 +91,7 @@ def tangent(x: ir.Value) -> ir.Value:
 
 def _kept(x: ir.Value, result: ir.Value) -> ir.Value:
     """Next to zero both functions are x itself, the sign of a zero with it."""
-    return OPS.select(OPS.compare(OPS.abs(x), _full(x, np.float32(2**-13)), "LT"), x, result)
+    return OPS.select(OPS.compare(OPS.abs(x), OPS.full(x, np.float32(2**-13)), "LT"), x, result)
 
 
 def _octant(x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
@@ -102,14 +99,14 @@ def _octant(x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
     quadrant, rest = _reduced(x)
     square = OPS.mul(rest, rest)
     sin = OPS.add(rest, OPS.mul(rest, OPS.mul(square, _polynomial(SINE, square))))
-    half = OPS.sub(_full(x, np.float32(1)), OPS.mul(square, _full(x, np.float32(0.5))))
+    half = OPS.sub(OPS.full(x, np.float32(1)), OPS.mul(square, OPS.full(x, np.float32(0.5))))
     cos = OPS.add(half, OPS.mul(OPS.mul(square, square), _polynomial(COSINE, square)))
     return quadrant, sin, cos
 
 
 def _turned(quadrant: ir.Value, sin: ir.Value, cos: ir.Value, turn: int) -> ir.Value:
     """The sine of `turn` quadrants more: sin, cos, -sin or -cos."""
-    quadrant = OPS.add(quadrant, _full(quadrant, np.int32(turn)))
+    quadrant = OPS.add(quadrant, OPS.full(quadrant, np.int32(turn)))
     found = OPS.select(_has_bit(quadrant, 1), cos, sin)
     return OPS.select(_has_bit(quadrant, 2), _minus(found), found)
 
@@ -123,29 +120,29 @@ def _reduced(x: ir.Value) -> tuple[ir.Value, ir.Value]:
     high, middle = _modulo4(high), _modulo4(middle)
     turns = OPS.round_even(OPS.add(OPS.add(high, middle), low))
     rest = OPS.add(OPS.add(OPS.add(OPS.sub(high, turns), middle), low), last)
-    rest = OPS.convert(OPS.mul(rest, _full(rest, np.float64(np.pi / 2))), np.float32)
-    near = OPS.compare(size, _full(size, np.float32(np.pi / 4)), "LT")
+    rest = OPS.convert(OPS.mul(rest, OPS.full(rest, np.float64(np.pi / 2))), np.float32)
+    near = OPS.compare(size, OPS.full(size, np.float32(np.pi / 4)), "LT")
     # No integer is defined for what is not finite, whose rest is NaN.
     finite = OPS.equal(turns, turns)
-    turns = OPS.select(finite, turns, _full(turns, np.float64(0)))
+    turns = OPS.select(finite, turns, OPS.full(turns, np.float64(0)))
     quadrant = OPS.convert(turns, np.int32)
-    return OPS.select(near, _full(quadrant, np.int32(0)), quadrant), OPS.select(near, x, rest)
+    return OPS.select(near, OPS.full(quadrant, np.int32(0)), quadrant), OPS.select(near, x, rest)
 
 
 def _modulo4(x: ir.Value) -> ir.Value:
     """The rest of x, in [-2, 2], without the nearest multiple of 4; exact."""
-    quarter, four = _full(x, np.float64(0.25)), _full(x, np.float64(4))
+    quarter, four = OPS.full(x, np.float64(0.25)), OPS.full(x, np.float64(4))
     return OPS.sub(x, OPS.mul(four, OPS.round_even(OPS.mul(x, quarter))))
 
 
 def _factors(size: ir.Value) -> list[ir.Value]:
     """The numbers of its group for each number: a power of two, and four parts of 2/pi."""
     groups = [_group(WIDTH * i) for i in range(4)]
-    found = [_full(size, np.float64(v)) for v in groups[0]]
+    found = [OPS.full(size, np.float64(v)) for v in groups[0]]
     for i, group in enumerate(groups[1:], 1):
-        large = OPS.compare(size, _full(size, np.float32(2.0 ** (WIDTH * i))), "GE")
+        large = OPS.compare(size, OPS.full(size, np.float32(2.0 ** (WIDTH * i))), "GE")
         found = [
-            OPS.select(large, _full(size, np.float64(v)), old)
+            OPS.select(large, OPS.full(size, np.float64(v)), old)
             for v, old in zip(group, found, strict=True)
         ]
     return found
@@ -169,23 +166,19 @@ def _group(start: int) -> tuple[float, ...]:
 
 
 def _polynomial(coefficients: tuple[float, ...], x: ir.Value) -> ir.Value:
-    series = _full(x, np.float32(coefficients[-1]))
+    series = OPS.full(x, np.float32(coefficients[-1]))
     for c in reversed(coefficients[:-1]):
-        series = OPS.add(OPS.mul(series, x), _full(x, np.float32(c)))
+        series = OPS.add(OPS.mul(series, x), OPS.full(x, np.float32(c)))
     return series
 
 
 def _has_bit(x: ir.Value, bit: int) -> ir.Value:
-    mask = _full(x, np.int32(bit))
+    mask = OPS.full(x, np.int32(bit))
     return OPS.equal(OPS.bit_and(x, mask), mask)
 
 
 def _minus(x: ir.Value) -> ir.Value:
-    return OPS.mul(x, _full(x, np.float32(-1)))
-
-
-def _full(like: ir.Value, value: Any) -> ir.Value:
-    return OPS.broadcast(OPS.constant(np.asarray(value)), shape_of(like), [])
+    return OPS.mul(x, OPS.full(x, np.float32(-1)))
 
 
 REWRITTEN: dict[str, Callable[[ir.Value], ir.Value]] = {

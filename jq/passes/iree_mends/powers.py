@@ -9,7 +9,6 @@ where 1e-11 and 1e-9 of their value remain.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -34,38 +33,40 @@ def _log2(x: ir.Value) -> ir.Value:
     # The exponent for which the fraction is between sqrt(1/2) and sqrt(2).
     root = int(np.float64(math.sqrt(0.5)).view(np.int64))
     exponent = OPS.shift_right_signed(
-        OPS.sub(bits, _full(x, np.int64(root))), _full(x, np.int64(FRACTION))
+        OPS.sub(bits, OPS.full(x, np.int64(root))), OPS.full(x, np.int64(FRACTION))
     )
-    fraction = OPS.sub(bits, OPS.shift_left(exponent, _full(x, np.int64(FRACTION))))
-    m, one = OPS.bitcast(fraction, np.float64), _full(x, np.float64(1))
+    fraction = OPS.sub(bits, OPS.shift_left(exponent, OPS.full(x, np.int64(FRACTION))))
+    m, one = OPS.bitcast(fraction, np.float64), OPS.full(x, np.float64(1))
     s = OPS.quotient(OPS.sub(m, one), OPS.add(m, one))
     series = OPS.mul(s, _polynomial(ATANH, OPS.mul(s, s)))
     log = OPS.add(OPS.convert(exponent, np.float64), series)
-    infinity = _full(x, np.float64(np.inf))
+    infinity = OPS.full(x, np.float64(np.inf))
     finite = OPS.compare(x, infinity, "LT")
-    log = OPS.select(OPS.equal(x, _full(x, np.float64(0))), _full(x, np.float64(-np.inf)), log)
+    log = OPS.select(
+        OPS.equal(x, OPS.full(x, np.float64(0))), OPS.full(x, np.float64(-np.inf)), log
+    )
     return OPS.select(finite, log, x)  # of infinity, and NaN
 
 
 def _exp2(x: ir.Value) -> ir.Value:
-    x = OPS.minimum(OPS.maximum(x, _full(x, np.float64(-BEYOND))), _full(x, np.float64(BEYOND)))
+    x = OPS.minimum(
+        OPS.maximum(x, OPS.full(x, np.float64(-BEYOND))), OPS.full(x, np.float64(BEYOND))
+    )
     whole = OPS.round_even(x)
     series = _polynomial(EXP, OPS.sub(x, whole))
     number = OPS.equal(x, x)
-    exponent = OPS.convert(OPS.select(number, whole, _full(x, np.float64(0))), np.int64)
-    bits = OPS.shift_left(OPS.add(exponent, _full(x, np.int64(BIAS))), _full(x, np.int64(FRACTION)))
+    exponent = OPS.convert(OPS.select(number, whole, OPS.full(x, np.float64(0))), np.int64)
+    bits = OPS.shift_left(
+        OPS.add(exponent, OPS.full(x, np.int64(BIAS))), OPS.full(x, np.int64(FRACTION))
+    )
     return OPS.convert(OPS.mul(series, OPS.bitcast(bits, np.float64)), np.float32)
 
 
 def _polynomial(coefficients: Sequence[float], x: ir.Value) -> ir.Value:
-    series = _full(x, np.float64(coefficients[-1]))
+    series = OPS.full(x, np.float64(coefficients[-1]))
     for c in reversed(coefficients[:-1]):
-        series = OPS.add(OPS.mul(series, x), _full(x, np.float64(c)))
+        series = OPS.add(OPS.mul(series, x), OPS.full(x, np.float64(c)))
     return series
-
-
-def _full(like: ir.Value, value: Any) -> ir.Value:
-    return OPS.broadcast(OPS.constant(np.asarray(value)), shape_of(like), [])
 
 
 # Powers of complex64 numbers in polar coordinates, as XLA takes them.
@@ -82,7 +83,7 @@ def complex_power(x: ir.Value, y: ir.Value) -> ir.Value:
     turn = OPS.add(OPS.mul(c, angle), OPS.mul(d, log))
     result = [OPS.mul(radius, _apply(f, turn)) for f in ("cosine", "sine")]
 
-    zero, one = _single(a, 0), _single(a, 1)
+    zero, one = OPS.full(a, 0), OPS.full(a, 1)
     vanishes = OPS.bit_and(OPS.equal(size, zero), OPS.compare(c, zero, "GT"))
     nothing = OPS.bit_and(OPS.equal(c, zero), OPS.equal(d, zero))
     real, imaginary = (OPS.select(vanishes, zero, v) for v in result)
@@ -95,7 +96,7 @@ def _size(a: ir.Value, b: ir.Value) -> ir.Value:
     """|a + bi|, also where the squares would overflow or vanish."""
     a, b = OPS.abs(a), OPS.abs(b)
     long, short = OPS.maximum(a, b), OPS.minimum(a, b)
-    zero, one = _single(a, 0), _single(a, 1)
+    zero, one = OPS.full(a, 0), OPS.full(a, 1)
     ratio = OPS.div(short, OPS.select(OPS.equal(long, zero), one, long))
     return OPS.mul(long, _apply("sqrt", OPS.add(one, OPS.mul(ratio, ratio))))
 
@@ -111,10 +112,6 @@ def _parts(x: ir.Value) -> list[ir.Value]:
 def _apply(name: str, *operands: ir.Value) -> ir.Value:
     kind = operands[0].type
     return ir.Operation.create(f"stablehlo.{name}", results=[kind], operands=operands).result
-
-
-def _single(like: ir.Value, value: float) -> ir.Value:
-    return OPS.broadcast(OPS.constant(np.asarray(value, np.float32)), shape_of(like), [])
 
 
 #     power %x, %y

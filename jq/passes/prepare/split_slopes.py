@@ -90,7 +90,7 @@ def _factor(program: Program, value: ir.Value, x: ir.Value) -> np.ndarray | None
 
 
 def _sum(x: ir.Value, up: np.ndarray, down: np.ndarray) -> ir.Value:
-    zero = OPS.broadcast(OPS.constant(np.zeros((), np.float32)), shape_of(x), ())
+    zero = OPS.full(x, np.float32(0))
     above, below = OPS.maximum(x, zero), OPS.minimum(x, zero)
     return OPS.add(_scaled(above, up), _scaled(below, down))
 

@@ -38,7 +38,7 @@ def probed(op: Op, codes_of: Codes) -> tuple[ir.Value, ir.Value, ir.Value] | Non
         return None
     source, codes = found
     low, one = (_computed(chain, source, n) for n in (0, 1))
-    minus = OPS.broadcast(OPS.constant(np.array(-1, np.float32)), shape_of(low), [])
+    minus = OPS.full(low, np.float32(-1))
     return codes, OPS.add(one, OPS.mul(low, minus)), low
 
 
@@ -91,7 +91,7 @@ def _is_spread(value: ir.Value) -> bool:
 
 def _computed(chain: list[Op], source: ir.Value, number: int) -> ir.Value:
     """The last value of a chain, with a number in the place of all codes."""
-    plain = OPS.broadcast(OPS.constant(np.array(number, np.int8)), shape_of(source), [])
+    plain = OPS.full(source, np.int8(number))
     known = {source: OPS.convert(plain, dtype_of(source))}
     for op in chain:
         copy = op.operation.clone()
