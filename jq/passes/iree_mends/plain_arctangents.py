@@ -10,6 +10,7 @@ weighted least squares; the result is within 2 last places. float64 stays as it 
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -46,10 +47,7 @@ class PlainArctangents(Mend):
 
 
 def _arctangent(y: ir.Value, x: ir.Value) -> ir.Value:
-    shape = shape_of(y)
-
-    def full(value: float) -> ir.Value:
-        return OPS.broadcast(OPS.constant(np.asarray(value, np.float32)), shape, [])
+    full = partial(OPS.full, y)
 
     def beyond(angle: tuple[float, float], a: ir.Value) -> ir.Value:
         """`angle - a`: the larger parts first, whose difference rounds once."""

@@ -1,7 +1,7 @@
 """Conversions that IREE rounds, or saturates, in another way."""
 
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import ml_dtypes
 import numpy as np
@@ -55,11 +55,8 @@ def _constant(op: Op) -> np.ndarray | None:
 
 def _to_bfloat16(x: ir.Value) -> ir.Value:
     """The bfloat16 nearest to a finite float32, ties to even."""
-    bits, shape = OPS.bitcast(x, np.int32), shape_of(x)
-
-    def full(value: int) -> ir.Value:
-        return OPS.broadcast(OPS.constant(np.asarray(value, np.int32)), shape, [])
-
+    bits = OPS.bitcast(x, np.int32)
+    full = partial(OPS.full, bits)
     odd = OPS.bit_and(OPS.shift_right(bits, full(16)), full(1))
     up = OPS.add(OPS.add(bits, full(0x7FFF)), odd)
     return OPS.bitcast(OPS.convert(OPS.shift_right(up, full(16)), np.int16), BFLOAT16)
@@ -99,23 +96,20 @@ class RoundToExponents(Mend):
         return [OPS.convert(_read(x), kind)]
 
 
-def _full(value: int, like: ir.Value) -> ir.Value:
-    return OPS.broadcast(OPS.constant(np.asarray(value, np.int32)), shape_of(like), [])
-
-
 def _to_exponents(x: ir.Value) -> ir.Value:
     """The power of two nearest to a float32, the larger one of two; NaN for what has none."""
     bits = OPS.bitcast(x, np.int32)
+    full = partial(OPS.full, bits)
 
     def choose(bound: int, direction: str, then: ir.Value, other: ir.Value) -> ir.Value:
-        return OPS.select(OPS.compare(bits, _full(bound, x), direction), then, other)
+        return OPS.select(OPS.compare(bits, full(bound), direction), then, other)
 
-    code = OPS.shift_right(OPS.add(bits, _full(0x400000, x)), _full(23, x))
+    code = OPS.shift_right(OPS.add(bits, full(0x400000)), full(23))
     # What is not normal becomes 2**-126 (code 1) if it is larger than 2**-127 (code 0), as on XLA.
-    code = choose(0x800000, "LT", _full(1, x), code)
-    code = choose(0x400000, "LE", _full(0, x), code)
-    code = choose(0x7F400000, "GE", _full(NAN, x), code)
-    code = choose(0, "LE", _full(NAN, x), code)
+    code = choose(0x800000, "LT", full(1), code)
+    code = choose(0x400000, "LE", full(0), code)
+    code = choose(0x7F400000, "GE", full(NAN), code)
+    code = choose(0, "LE", full(NAN), code)
     return stablehlo.bitcast_convert(
         tensor_type(shape_of(x), EXPONENTS), OPS.convert(code, np.int8)
     )
@@ -124,10 +118,12 @@ def _to_exponents(x: ir.Value) -> ir.Value:
 def _read(x: ir.Value) -> ir.Value:
     """The float32 that an exponent stands for."""
     signed = stablehlo.bitcast_convert(tensor_type(shape_of(x), np.dtype(np.int8)), x)
-    code = OPS.bit_and(OPS.convert(signed, np.int32), _full(0xFF, x))
-    bits = OPS.shift_left(code, _full(23, x))
-    bits = OPS.select(OPS.equal(code, _full(0, x)), _full(0x400000, x), bits)
-    bits = OPS.select(OPS.equal(code, _full(NAN, x)), _full(0x7FC00000, x), bits)
+    wide = OPS.convert(signed, np.int32)
+    full = partial(OPS.full, wide)
+    code = OPS.bit_and(wide, full(0xFF))
+    bits = OPS.shift_left(code, full(23))
+    bits = OPS.select(OPS.equal(code, full(0)), full(0x400000), bits)
+    bits = OPS.select(OPS.equal(code, full(NAN)), full(0x7FC00000), bits)
     return OPS.bitcast(bits, np.float32)
 
 
@@ -175,10 +171,7 @@ def _saturate(op: Op) -> None:
         info = ml_dtypes.iinfo(target)
         low, high = dtype.type(info.min), dtype.type(info.max)
         inside = high if int(high) == info.max else np.nextafter(high, dtype.type(0))
-
-        def full(value: Any) -> ir.Value:
-            return OPS.broadcast(OPS.constant(np.asarray(value, dtype)), shape, [])
-
+        full = partial(OPS.full, wide)
         number = OPS.select(OPS.equal(wide, wide), wide, full(0))
         op.operands[0] = OPS.minimum(OPS.maximum(number, full(low)), full(inside))
     if inside == high:
