@@ -1,12 +1,31 @@
 """The steps of a recurrent operator, in either direction, for sequences of their own lengths."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+
+from jq.frontends.onnx.registry import Attributes
+
+
+@dataclass(frozen=True)
+class Cells(Attributes):
+    """The attributes that all recurrent operators have."""
+
+    hidden_size: int
+    direction: str = "forward"
+    layout: int = 0
+    activations: Any = None
+    activation_alpha: Any = None
+    activation_beta: Any = None
+    clip: float | None = None
+
+    def clipped(self, x: Any) -> Any:
+        return jnp.clip(x, -self.clip, self.clip) if self.clip else x
 
 
 def product(x: Any, weights: Any, d: int) -> Any:
@@ -21,19 +40,17 @@ def run(
     w: Any,
     lengths: Any,
     initial: Sequence[Any],
-    hidden: int,
-    direction: str,
-    layout: int,
+    cells: Cells,
     prepare: Callable[[int], Any],
 ) -> tuple[Any, ...]:
     """Y [steps, directions, batch, hidden] and the last state of each, in the chosen layout.
 
     What the input contributes is one product for all steps, in front of the loop.
     """
-    x = jnp.asarray(x)
+    x, layout, hidden = jnp.asarray(x), cells.layout, cells.hidden_size
     x = jnp.swapaxes(x, 0, 1) if layout else x
     steps, batch = x.shape[:2]
-    ways = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]
+    ways = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[cells.direction]
     outputs, finals = [], []
     for d, reverse in enumerate(ways):
         state = tuple(_first(h, d, batch, hidden, x.dtype, layout) for h in initial)

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jq.frontends.onnx.operators._recurrence import product, run
+from jq.frontends.onnx.operators._recurrence import Cells, product, run
 from jq.frontends.onnx.registry import Array, operator
 
 Function = Callable[[Any], Any]
@@ -45,16 +45,10 @@ def lstm(
     initial_c: Array = None,
     p: Array = None,
     *,
-    hidden_size: int,
-    direction: str = "forward",
-    layout: int = 0,
-    activations: Any = None,
-    activation_alpha: Any = None,
-    activation_beta: Any = None,
-    clip: float | None = None,
+    cells: Cells,
     input_forget: int = 0,
 ) -> Any:
-    functions = _functions("LSTM", activations, activation_alpha, activation_beta, direction)
+    functions = _functions("LSTM", cells)
 
     def cell(d: int, weights: Any) -> Any:
         f, g, h_of = functions[d]
@@ -65,22 +59,21 @@ def lstm(
             gates = gates + product(h, r, d) + bias
             i, o, forget, new = jnp.split(gates, 4, axis=-1)
             pi, po, pf = peep
-            i = f(_clipped(i + pi * c, clip))
-            forget = 1 - i if input_forget else f(_clipped(forget + pf * c, clip))
-            c = forget * c + i * g(_clipped(new, clip))
-            o = f(_clipped(o + po * c, clip))
+            i = f(cells.clipped(i + pi * c))
+            forget = 1 - i if input_forget else f(cells.clipped(forget + pf * c))
+            c = forget * c + i * g(cells.clipped(new))
+            o = f(cells.clipped(o + po * c))
             return o * h_of(c), c
 
         return step
 
     def prepare(d: int) -> Any:
-        size = 4 * hidden_size
+        size = 4 * cells.hidden_size
         bias = 0 if b is None else b[d][:size] + b[d][size:]
         peep = (0, 0, 0) if p is None else jnp.split(jnp.asarray(p[d]), 3)
         return cell(d, (bias, peep))
 
-    initial = [initial_h, initial_c]
-    return run(x, w, sequence_lens, initial, hidden_size, direction, layout, prepare)
+    return run(x, w, sequence_lens, [initial_h, initial_c], cells, prepare)
 
 
 @operator("GRU")
@@ -92,17 +85,11 @@ def gru(
     sequence_lens: Array = None,
     initial_h: Array = None,
     *,
-    hidden_size: int,
-    direction: str = "forward",
-    layout: int = 0,
-    activations: Any = None,
-    activation_alpha: Any = None,
-    activation_beta: Any = None,
-    clip: float | None = None,
+    cells: Cells,
     linear_before_reset: int = 0,
 ) -> Any:
-    functions = _functions("GRU", activations, activation_alpha, activation_beta, direction)
-    n = hidden_size
+    functions = _functions("GRU", cells)
+    n = cells.hidden_size
 
     def prepare(d: int) -> Any:
         f, g = functions[d]
@@ -113,17 +100,17 @@ def gru(
         def step(state: Any, gates: Any) -> Any:
             (h,) = state
             both = gates[..., : 2 * n] + h @ zr.T + wb[: 2 * n] + rb[: 2 * n]
-            z, reset = jnp.split(f(_clipped(both, clip)), 2, axis=-1)
+            z, reset = jnp.split(f(cells.clipped(both)), 2, axis=-1)
             if linear_before_reset:
                 inner = reset * (h @ new.T + rb[2 * n :])
             else:
                 inner = (reset * h) @ new.T + rb[2 * n :]
-            candidate = g(_clipped(gates[..., 2 * n :] + inner + wb[2 * n :], clip))
+            candidate = g(cells.clipped(gates[..., 2 * n :] + inner + wb[2 * n :]))
             return ((1 - z) * candidate + z * h,)
 
         return step
 
-    return run(x, w, sequence_lens, [initial_h], n, direction, layout, prepare)
+    return run(x, w, sequence_lens, [initial_h], cells, prepare)
 
 
 @operator("RNN")
@@ -135,36 +122,28 @@ def rnn(
     sequence_lens: Array = None,
     initial_h: Array = None,
     *,
-    hidden_size: int,
-    direction: str = "forward",
-    layout: int = 0,
-    activations: Any = None,
-    activation_alpha: Any = None,
-    activation_beta: Any = None,
-    clip: float | None = None,
+    cells: Cells,
 ) -> Any:
-    functions = _functions("RNN", activations, activation_alpha, activation_beta, direction)
+    functions = _functions("RNN", cells)
 
     def prepare(d: int) -> Any:
         (f,) = functions[d]
-        bias = 0 if b is None else b[d][:hidden_size] + b[d][hidden_size:]
+        bias = 0 if b is None else b[d][: cells.hidden_size] + b[d][cells.hidden_size :]
 
         def step(state: Any, gates: Any) -> Any:
-            return (f(_clipped(gates + state[0] @ r[d].T + bias, clip)),)
+            return (f(cells.clipped(gates + state[0] @ r[d].T + bias)),)
 
         return step
 
-    return run(x, w, sequence_lens, [initial_h], hidden_size, direction, layout, prepare)
+    return run(x, w, sequence_lens, [initial_h], cells, prepare)
 
 
-def _functions(
-    kind: str, names: Any, alphas: Any, betas: Any, direction: str
-) -> list[list[Function]]:
+def _functions(kind: str, cells: Cells) -> list[list[Function]]:
     """The activation functions of each direction; those that take parameters get them in order."""
     default = _DEFAULTS[kind]
-    count = 2 if direction == "bidirectional" else 1
-    chosen = list(names or default * count)
-    alpha, beta = list(alphas or ()), list(betas or ())
+    count = 2 if cells.direction == "bidirectional" else 1
+    chosen = list(cells.activations or default * count)
+    alpha, beta = list(cells.activation_alpha or ()), list(cells.activation_beta or ())
     with_alpha = {"Affine", "LeakyRelu", "ThresholdedRelu", "ScaledTanh", "HardSigmoid", "Elu"}
     with_beta = {"Affine", "ScaledTanh", "HardSigmoid"}
     functions = []
@@ -174,7 +153,3 @@ def _functions(
         functions.append(activation(name, a, b))
     size = len(default)
     return [functions[i * size : (i + 1) * size] for i in range(count)]
-
-
-def _clipped(x: Any, limit: float | None) -> Any:
-    return x if not limit else jnp.clip(x, -limit, limit)

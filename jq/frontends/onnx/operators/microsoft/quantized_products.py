@@ -5,6 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from jq.frontends.onnx.operators._recurrence import Cells
 from jq.frontends.onnx.operators.microsoft.attention import attended, heads
 from jq.frontends.onnx.operators.microsoft.fused import embed_layer_normalization
 from jq.frontends.onnx.operators.products import matmul
@@ -94,12 +95,7 @@ def dynamic_quantize_lstm(
     r_scale: Array = None,
     r_zero: Array = None,
     *,
-    hidden_size: int,
-    direction: str = "forward",
-    activations: Any = None,
-    activation_alpha: Any = None,
-    activation_beta: Any = None,
-    clip: float | None = None,
+    cells: Cells,
     input_forget: int = 0,
     node: Call,
 ) -> Any:
@@ -116,12 +112,7 @@ def dynamic_quantize_lstm(
         _by(w, w_scale, w_zero, node),
         _by(r, r_scale, r_zero, node),
         *rest,
-        hidden_size=hidden_size,
-        direction=direction,
-        activations=activations,
-        activation_alpha=activation_alpha,
-        activation_beta=activation_beta,
-        clip=clip,
+        cells=cells,
         input_forget=input_forget,
     )
 
