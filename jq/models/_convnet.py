@@ -8,14 +8,15 @@ and measures every batch norm's statistics on the way. All tensors are NHWC, ker
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jq.frontends.model import Batch
-from jq.models._tree import nest
+from jq.frontends.model import Batch, Model
+from jq.models._tree import nest, spec
 
 
 # Random images with the structure of photographs.
@@ -218,3 +219,16 @@ def initialise(network: Network, image: int, seed: int) -> dict[str, Any]:
     count = min(64, max(4, 4 * 224**2 // image**2))
     network(net, images(count, image, seed))
     return nest(net.flat)
+
+
+def classifier(name: str, network: Network, image: int, batch: int, seed: int) -> Model:
+    """A model of images [batch, image, image, 3]; calibration is 16 of them, evaluation 32."""
+    return Model(
+        fn=partial(apply, network=network),
+        params=initialise(network, image, seed),
+        example_inputs=(spec((batch, image, image, 3), np.float32),),
+        calibration=batches(16, batch, image, seed + 1),
+        evaluation=batches(32, batch, image, seed + 2),
+        name=name,
+        input_names=("images",),
+    )

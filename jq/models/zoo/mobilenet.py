@@ -6,12 +6,9 @@ Sandler et al. 2018, table 2.
 import math
 from functools import partial
 
-import numpy as np
-
 from jq.base.errors import UserError
 from jq.frontends.model import Model
-from jq.models._convnet import Net, Tensor, apply, batches, initialise
-from jq.models._tree import spec
+from jq.models._convnet import Net, Tensor, classifier
 
 # expansion, channels, blocks, stride of the first block
 STAGES = (
@@ -87,12 +84,4 @@ def build(
     if image < 32 or image % 32 or min(batch, classes) < 1 or depth <= 0 or width <= 0:
         raise UserError("mobilenet takes images of a multiple of 32, positive depth, width, batch")
     layers = partial(network, depth=depth, width=width, classes=classes)
-    return Model(
-        fn=partial(apply, network=layers),
-        params=initialise(layers, image, seed),
-        example_inputs=(spec((batch, image, image, 3), np.float32),),
-        calibration=batches(16, batch, image, seed + 1),
-        evaluation=batches(32, batch, image, seed + 2),
-        name="mobilenet",
-        input_names=("images",),
-    )
+    return classifier("mobilenet", layers, image, batch, seed)

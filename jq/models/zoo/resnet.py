@@ -5,12 +5,9 @@ He et al. 2016, with the stride in the 3x3 convolution of a block (v1.5).
 
 from functools import partial
 
-import numpy as np
-
 from jq.base.errors import UserError
 from jq.frontends.model import Model
-from jq.models._convnet import Net, Tensor, apply, batches, initialise
-from jq.models._tree import spec
+from jq.models._convnet import Net, Tensor, classifier
 
 BLOCKS = {14: (1, 1, 1, 1), 26: (2, 2, 2, 2), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
 EXPANSION = 4
@@ -70,12 +67,4 @@ def build(
     if image < 32 or image % 32 or min(width, batch, classes) < 1:
         raise UserError("resnet takes images of a multiple of 32, positive width, batch, classes")
     layers = partial(network, depth=depth, width=width, classes=classes)
-    return Model(
-        fn=partial(apply, network=layers),
-        params=initialise(layers, image, seed),
-        example_inputs=(spec((batch, image, image, 3), np.float32),),
-        calibration=batches(16, batch, image, seed + 1),
-        evaluation=batches(32, batch, image, seed + 2),
-        name="resnet",
-        input_names=("images",),
-    )
+    return classifier("resnet", layers, image, batch, seed)
