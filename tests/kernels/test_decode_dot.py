@@ -19,6 +19,7 @@ CASES = [  # format, block, scheme, scale type, M, K, N
     ("uint4", (1, 0), "asymmetric", "float32", 6, 33, 4),
     ("int2", (1, 8), "symmetric", "bfloat16", 3, 37, 6),
     ("int3", (1, 32), "asymmetric", "float16", 2, 100, 9),
+    ("int3", (1, 32), "asymmetric", "float16", 6, 384, 5),  # zero points of 4 blocks: half a group
     ("int3", (1, 64), "symmetric", "float32", 6, 130, 5),
     ("int16", (1, 0), "symmetric", "float32", 5, 48, 4),
     ("float8_e4m3fn", (1, 0), "symmetric", "float32", 9, 65, 5),

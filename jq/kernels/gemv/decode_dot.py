@@ -84,12 +84,13 @@ class DecodeDot(MatrixProduct):
         return step if step <= self.k else self.k
 
     def _divides(self, step: int) -> bool:
-        """True if two steps take twice the room of one, in every part with an entry a block."""
-        one, two = (
+        """True if eight steps take eight times the room of one, in every part with an entry a block:
+        eight fields fill whole bytes."""
+        one, eight = (
             get_format(self.format).storage(self._of((1, n), (self.block[0], self.block[1])))
-            for n in (step, 2 * step)
+            for n in (step, 8 * step)
         )
-        return all(two[p][0][1] == 2 * one[p][0][1] for p in one if p not in ("tensor_scale",))
+        return all(eight[p][0][1] == 8 * one[p][0][1] for p in one if p not in ("tensor_scale",))
 
     @cached_property
     def storage(self) -> dict[str, tuple[tuple[int, ...], Any]]:
