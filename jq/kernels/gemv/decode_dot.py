@@ -84,7 +84,7 @@ class DecodeDot(MatrixProduct):
         return step if step <= self.k else self.k
 
     def _divides(self, step: int) -> bool:
-        """True if eight steps take eight times the room of one, in every part with an entry a block:
+        """True if eight steps take eight times the room of one, in parts with an entry a block:
         eight fields fill whole bytes."""
         one, eight = (
             get_format(self.format).storage(self._of((1, n), (self.block[0], self.block[1])))
