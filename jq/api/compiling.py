@@ -45,6 +45,7 @@ def compile(
     allow_dynamic: bool = False,
     strict_encodings: bool = False,
     measure: bool = True,
+    minutes: float = 0.0,
     progress: Progress | None = None,
 ) -> CompiledModel:
     """Compiles a model into a quantized program that IREE runs.
@@ -73,6 +74,9 @@ def compile(
         strict_encodings: refuse a model whose own codes cannot be kept; a warning otherwise.
         measure: run the result on one call beside the float model, for the warning below; a model
             of more than 200 million multiplications is run if it was calibrated.
+        minutes: for which codes and scales of weights of less than 8 bits are learned with the
+            calibration data (the setting `minutes`). With `cache` a run that was stopped goes on
+            where it was, and so does a later one with more minutes.
         progress: called with the stage's name and the share done (or None); by default a bar in a
             terminal or a notebook, `jq.base.progress.silent` shows nothing.
 
@@ -99,7 +103,7 @@ def compile(
     stages = Stages.shown(progress)
     request = Request(
         *(pipeline, target, settings, rules, calibration, ranges, cache, iree_flags),
-        *(allow_dynamic, strict_encodings, stages),
+        *(allow_dynamic, strict_encodings, stages, minutes),
     )
     job = settle(prepare_job(model, request, several=True), stages)
     if job.source.others and job.needs_ranges:

@@ -57,6 +57,15 @@ def compile_model(
     cache: Annotated[
         bool, typer.Option(help="Take IREE's result from an earlier, equal compile.")
     ] = True,
+    minutes: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            metavar="N",
+            help="Learn codes and scales of weights of less than 8 bits for so long; goes on where "
+            "an earlier run was.",
+        ),
+    ] = 0.0,
     measure: Annotated[
         bool,
         typer.Option(
@@ -99,6 +108,7 @@ def compile_model(
             "emit": emit,
             "stablehlo-version": stablehlo_version,
             "save-pipeline": save_pipeline,
+            "minutes": minutes,
             "target": asked["target"] != options.DEFAULT_TARGET,
         }
         refuse_other_options(others)
@@ -135,6 +145,7 @@ def compile_model(
             cache=cache,
             iree_flags=iree_flags or (),
             measure=measure and not measuring,  # what is measured below says it
+            minutes=minutes,
             progress=progress,
         )
         progress("save", None)

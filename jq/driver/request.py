@@ -37,6 +37,7 @@ class Request:
     allow_dynamic: bool = False
     strict_encodings: bool = False
     stages: Stages = field(default_factory=Stages)
+    minutes: float = 0.0
 
     @cached_property
     def own_rules(self) -> tuple[Rule, ...]:
@@ -45,6 +46,7 @@ class Request:
     @cached_property
     def own_settings(self) -> dict[str, Any]:
         own = as_overrides(self.settings)
+        own |= {"minutes": self.minutes} if self.minutes else {}
         return own | {"strict_encodings": True} if self.strict_encodings else own
 
     @cached_property

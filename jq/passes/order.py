@@ -120,6 +120,8 @@ mark-residuals [static later maps stored-sums floats]: runs last, for the same r
 gptq: runs first: it runs the program of the float level on the calibration data
 clip: clips the weights that gptq does not round: embeddings, weights in loops
 tune [floats]: the integers of all weights are chosen; it corrects the error of all layers together
+learn [floats]: the integers of all weights are chosen; it moves them, for as long as `minutes`
+    says
 bias-correction: the integers of all weights are chosen; it measures their error
 place-float-types: ops that stay float get their type before other passes move values around them
 quantize-cache: reading a cache becomes a dequantize, which later passes move to its place

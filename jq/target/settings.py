@@ -141,6 +141,9 @@ class Settings(Strict):
     recovery: bool | tuple[str, ...] = True
     """The recovery passes that run: `true`, those that are on by default; `false`, none; or those
     that are named."""
+    minutes: float = Field(0.0, ge=0)
+    """Minutes for which codes and scales of weights of less than 8 bits are learned with the
+    calibration data, after the other recovery passes; a later run with more goes on."""
     float_type: Literal["own", "float32", "bfloat16", "float16"] = "own"
     """The type in which products that stay float are computed; `own` is the model's own type."""
     placement: Literal["early", "hybrid", "late"] = "hybrid"

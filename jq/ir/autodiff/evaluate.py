@@ -4,7 +4,7 @@ Places (`argmax`, `top_k`, `argsort`) and bits have a gradient of zero. What is 
 JAX cannot differentiate, raises `Unsupported`: whoever wants a gradient must be able to do without.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -160,11 +160,23 @@ def run(program: Program, inputs: Sequence[Any], weights: Sequence[Any], edit: E
     Args:
         edit: is given every result of an op with its value, and gives the value to use.
     """
-    functions = {
-        op.name.value: op for op in program.module.body.operations if isinstance(op, func.FuncOp)
-    }
     known: dict[Any, Any] = dict(zip(program.body.arguments, [*inputs, *weights], strict=True))
-    return _block(program, program.body, known, functions, edit)
+    return _block(program, program.body, known, _functions(program), edit)
+
+
+def run_ops(program: Program, ops: Iterable[Op], known: dict[Any, Any]) -> None:
+    """Adds to `known`, which has the JAX array of each value that ops read from outside, their
+    results."""
+    functions = _functions(program)
+    for op in ops:
+        args = [known[v] for v in op.operation.operands]
+        results = _results(program, op, args, functions, known)
+        known.update(zip(op.operation.results, results, strict=True))
+
+
+def _functions(program: Program) -> dict[str, Any]:
+    every = program.module.body.operations
+    return {op.name.value: op for op in every if isinstance(op, func.FuncOp)}
 
 
 def _block(
@@ -221,4 +233,4 @@ def _results(
     return list(BLOCKS[name](args, op, program, inside))
 
 
-__all__ = ["Edit", "Unsupported", "run"]
+__all__ = ["Edit", "Unsupported", "run", "run_ops"]

@@ -16,7 +16,7 @@ from jq.ir.autodiff.evaluate import Unsupported, compiled, reverse_mode, run
 Factors = dict[str, Any]  # f32 of a weight's scales, by name: 1 + factor multiplies them
 Inputs = Sequence[np.ndarray]
 ROOM = 256 << 20  # bytes of outputs that are kept; beyond, they are computed again
-DECAY, SQUARE_DECAY, TINY = 0.9, 0.999, 1e-12  # Adam's
+TINY = 1e-12  # Adam's
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,15 @@ class Blocks:
     block: tuple[int, ...]
 
     def real(self, steps: Any, scale: Any) -> Any:
-        for axis, (size, count) in enumerate(zip(self.block, self.steps.shape, strict=True)):
-            wide = scale if size == 1 else jnp.repeat(scale, size, axis)
-            scale = jax.lax.slice_in_dim(wide, 0, count, axis=axis)
-        return steps.astype(jnp.float32) * scale
+        return steps.astype(jnp.float32) * spread(scale, self.block, self.steps.shape)
+
+
+def spread(grid: Any, block: Sequence[int], shape: Sequence[int]) -> Any:
+    """A number for each block, given to each element of an array of `shape`."""
+    for axis, (size, count) in enumerate(zip(block, shape, strict=True)):
+        wide = grid if size == 1 else jnp.repeat(grid, size, axis)
+        grid = jax.lax.slice_in_dim(wide, 0, count, axis=axis)
+    return grid
 
 
 class Tuning:
@@ -88,19 +93,23 @@ class Tuning:
         report: Callable[[float], None] = lambda share: None,
     ) -> Factors:
         """Factors after Adam with a step for every `batch` samples, `rate` falling to 0."""
+        import optax
+
         reference, factors = self._references(data), self.zero()
-        state = factors, factors, factors
         order = np.random.default_rng(0)
         calls = [int(i) for _ in range(epochs) for i in order.permutation(len(data))]
         batches = [calls[i : i + batch] for i in range(0, len(calls), batch)]
+        adam = optax.adam(optax.linear_schedule(rate, 0, len(batches)), eps=TINY)
+        state, move = adam.init(factors), jax.jit(adam.update)
         for done, numbers in enumerate(batches):
             slopes = [
-                self._slope(state[0], _own(data[i]), reference(i), *self._given) for i in numbers
+                self._slope(factors, _own(data[i]), reference(i), *self._given) for i in numbers
             ]
             slope = jax.tree.map(lambda *g: sum(g) / len(g), *slopes)
-            state = _adam(state, slope, rate * (1 - done / len(batches)), done + 1.0)
+            changes, state = move(slope, state)
+            factors = optax.apply_updates(factors, changes)
             report((done + 1) / len(batches))
-        return state[0]
+        return factors
 
     def _references(self, data: Sequence[Inputs]) -> Callable[[int], Any]:
         """The program's own outputs by number of the sample, kept where there is room."""
@@ -124,7 +133,7 @@ class Tuning:
             changed[name] = real.astype(changed[name].dtype)
         outputs = self._forward(inputs, list(changed.values()))
         errors = [
-            _relative(y, r)
+            relative(y, r)
             for y, r in zip(outputs, references, strict=True)
             if jnp.issubdtype(r.dtype, jnp.floating)
         ]
@@ -133,22 +142,11 @@ class Tuning:
         return sum(errors) / len(errors)
 
 
-def _relative(y: Any, reference: Any) -> Any:
+def relative(y: Any, reference: Any, gain: Any = 1.0) -> Any:
+    """|y - reference|^2 / |reference|^2, in float32; `gain` weighs elements."""
     y, reference = y.astype(jnp.float32), reference.astype(jnp.float32)
-    return jnp.square(y - reference).sum() / jnp.maximum(jnp.square(reference).sum(), 1e-30)
-
-
-@jax.jit
-def _adam(state: Any, slope: Any, rate: Any, t: Any) -> Any:
-    """One step of Adam (Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015)."""
-    values, mean, square = state
-    mean = jax.tree.map(lambda m, g: DECAY * m + (1 - DECAY) * g, mean, slope)
-    square = jax.tree.map(lambda s, g: SQUARE_DECAY * s + (1 - SQUARE_DECAY) * g * g, square, slope)
-
-    def moved(v: Any, m: Any, s: Any) -> Any:
-        return v - rate * (m / (1 - DECAY**t)) / (jnp.sqrt(s / (1 - SQUARE_DECAY**t)) + TINY)
-
-    return jax.tree.map(moved, values, mean, square), mean, square
+    whole = (gain * jnp.square(reference)).sum()
+    return (gain * jnp.square(y - reference)).sum() / jnp.maximum(whole, 1e-30)
 
 
 def _like(shape: Sequence[int], dtype: Any) -> Any:
@@ -159,4 +157,4 @@ def _own(inputs: Inputs) -> list[Any]:
     return [jnp.asarray(x) for x in inputs]
 
 
-__all__ = ["Blocks", "Tuning", "Unsupported"]
+__all__ = ["Blocks", "Tuning", "Unsupported", "relative", "spread"]

@@ -47,6 +47,8 @@ def _check_recovery(pipeline: Pipeline) -> None:
             raise UserError(f"the recovery pass {name!r} is listed twice", hint="it runs once")
         if name in REMOVED:
             raise UserError(f"the recovery pass {name!r} is gone", hint=REMOVED[name])
+        if name == "learn" and not pipeline.settings.minutes:
+            raise UserError("learn takes no time with minutes=0", hint="--minutes N (minutes=N)")
         if name not in there:
             raise UserError(
                 f"pipeline {pipeline.name} has no recovery pass {name!r}", hint=known(name, there)

@@ -1,0 +1,292 @@
+"""Codes and scales of weights are learned with the calibration data, for as long as minutes allow.
+
+    minimise over codes and scales  E |y(x; W') - y(x; W)|^2 / |y(x; W)|^2
+
+The codes that GPTQ chose are where it starts. A unit of work is a region of the program, such as
+half a layer, and some steps of gradient descent (`jq.ir.autodiff.rounding`): its inputs are those
+that the quantized regions in front of it give, its outputs are to be those of the float program,
+each row weighed by how far it moves the program's output. After all regions comes a unit that
+moves all scales, and what stays float (biases, norms), by the error of the output itself. What a
+unit found is kept if that error is smaller on calibration data that no step sees; else its next
+turn takes smaller steps. The state is stored after each unit: a run that was killed goes on from
+there, and so does a later one with more minutes. Units are the same whenever they run; time only
+says which is the last.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from jq.artifact.keys import digest, program_digest
+from jq.formats import get_format
+from jq.formats.affine import affine_format, is_affine
+from jq.formats.blocks import sizes
+from jq.formats.numpy_ops import NUMPY
+from jq.ir import Program
+from jq.ir.autodiff.evaluate import Unsupported
+from jq.ir.autodiff.regions import regions, whole
+from jq.ir.autodiff.rounding import Codes, Floats, Learned, Sample, Stored
+from jq.ir.autodiff.walk import Rows, Walk, relative_error
+from jq.passes.base import PassContext, Recovery, of_weight
+from jq.passes.recovery._inputs import spread
+from jq.passes.recovery._rounding import stored as stored_parts
+from jq.target.settings import Settings
+
+LOG = logging.getLogger("jq")
+SMALL = 1 << 16  # elements of what stays float and is learned
+Parts = dict[str, dict[str, np.ndarray]]
+
+
+@dataclass
+class State:
+    """What is found so far.
+
+    Attributes:
+        error: relative squared error of the output, on held-out data; `curve` has it by seconds.
+        rates: of each unit's next turn.
+        misses: turns of each unit, in a row, that found nothing better.
+        units: that have run, in all.
+    """
+
+    parts: Parts
+    error: float
+    rates: list[float]
+    misses: list[int]
+    units: int = 0
+    seconds: float = 0.0
+    curve: list[tuple[float, float]] = field(default_factory=list)
+
+    def open(self, patience: int) -> bool:
+        """True if a unit may find something yet."""
+        return min(self.misses) < patience
+
+    def packed(self) -> dict[str, np.ndarray]:
+        about = {k: v for k, v in vars(self).items() if k != "parts"}
+        arrays = {f"{n}:{part}": a for n, parts in self.parts.items() for part, a in parts.items()}
+        return {"about": np.frombuffer(json.dumps(about).encode(), np.uint8), **arrays}
+
+    @staticmethod
+    def of(arrays: Mapping[str, np.ndarray]) -> "State":
+        parts: Parts = {}
+        for key, array in arrays.items():
+            name, _, part = key.rpartition(":")
+            if name:
+                parts.setdefault(name, {})[part] = array
+        about = json.loads(bytes(arrays["about"]))
+        about["curve"] = [(float(a), float(b)) for a, b in about["curve"]]
+        return State(parts, **about)
+
+
+@dataclass(frozen=True)
+class Learn(Recovery):
+    """Runs where the setting `minutes` is not 0. Only weights whose codes another pass chose, of
+    fewer than 8 bits; a program whose gradient cannot be had is left alone, with a warning.
+
+    Options:
+
+    steps: of a unit.
+    batch: samples to a step.
+    rate: by what part of a code a step moves it, at first; units that find nothing halve it.
+    scale_rate: by what share a step of Adam moves a scale.
+    held: samples that the error is measured on, an eighth of the data at most.
+    memory: bytes of a region.
+    patience: turns of a unit that find nothing better, in a row, before it gets none.
+    """
+
+    name = "learn"
+    steps: int = 32
+    batch: int = 8
+    rate: float = 0.01
+    scale_rate: float = 1e-3
+    held: int = 32
+    memory: int = 2 << 30
+    patience: int = 2
+
+    def chosen(self, settings: Settings) -> bool:
+        return settings.minutes > 0
+
+    def recover(self, program: Program, cx: PassContext) -> bool:
+        if not learnable(program, cx):
+            self.skip(program, "no weight is stored in integers of less than 8 bits")
+            return False
+        try:
+            run = _Run(self, program, cx)
+            state = run.until(60 * cx.settings.minutes)
+        except Unsupported as reason:
+            self.skip(program, str(reason))
+            return False
+        take_over(program, state.parts)
+        shown = [f"{s / 60:.1f}: {e:.3g}" for s, e in thinned(state.curve)]
+        program.tell(f"learn: error of the output on held-out data by minutes {', '.join(shown)}")
+        return state.units > 0
+
+
+def take_over(program: Program, found: Parts) -> None:
+    """Gives the program what was found: stored parts, and values that stay float."""
+    for name, parts in found.items():
+        if "value" in parts:
+            program.weights[name] = parts["value"]
+        else:
+            program.chosen[name] = parts
+
+
+def thinned(curve: Sequence[tuple[float, float]], most: int = 12) -> list[tuple[float, float]]:
+    """The first point, the last, and some between, evenly."""
+    return [curve[i] for i in sorted({*spread(len(curve), most - 1), len(curve) - 1})]
+
+
+def learnable(program: Program, cx: PassContext) -> Parts:
+    """The stored parts of weights in integers of few bits: those that another pass chose, else by
+    plain rounding."""
+    found: Parts = {}
+    for name, enc in cx.plan.weights.items():
+        if is_affine(enc.format) and affine_format(enc.format).bits < 8:
+            chosen = program.chosen.get(name)
+            with of_weight(name):
+                found[name] = chosen or get_format(enc.format).encode(
+                    np.asarray(program.weights[name]).astype(np.float32), enc
+                )
+    return found
+
+
+class _Run:
+    """The units of a program, one after the other."""
+
+    def __init__(self, how: Learn, program: Program, cx: PassContext) -> None:
+        self.how, self.program, self.cx = how, program, cx
+        self.data = [list(x) for x in cx.data or ()]
+        count = min(how.held, max(1, len(self.data) // 8))
+        held = [i * len(self.data) // count for i in range(count)]
+        train = sorted(set(range(len(self.data))) - {*held}) or held
+        self.first = learnable(program, cx)
+        self.names = list(self.first)
+        weights = {n: np.asarray(w) for n, w in program.weights.items()}
+        floats = {n: {"value": w} for n, w in weights.items() if self._stays(n, w)}
+        self.first |= floats
+        codes = self._codes(self.first)
+        every = whole(program, self.first)
+        self.parts = [Learned(r, weights, codes) for r in regions(program, self.names, how.memory)]
+        fits = every.bytes <= how.memory
+        self.end = Learned(every, weights, codes)
+        self.units = [*self.parts, *([self.end] if fits else [])]
+        self.held, self.train = (Walk(self.parts, [self.data[i] for i in n]) for n in (held, train))
+        self.gains = Rows(program, [p.region for p in self.parts], [self.data[i] for i in train])
+        self.key = [program_digest(program), f"{how!r}", digest(self.first), "learn"]
+
+    def _stays(self, name: str, weight: np.ndarray) -> bool:
+        """True for a bias and the like, which stays float."""
+        small = weight.size <= SMALL and weight.dtype == np.float32
+        return small and name not in self.cx.plan.weights and self.program.chosen.get(name) is None
+
+    def until(self, seconds: float) -> State:
+        """The state after the last unit that began before so many seconds."""
+        state, store = self._begin(), self.cx.results
+        start = time.monotonic() - state.seconds
+        while state.open(self.how.patience) and time.monotonic() - start < seconds:
+            number = state.units % len(self.units)
+            if state.misses[number] < self.how.patience:
+                self._unit(state, number)
+                state.seconds = time.monotonic() - start
+                state.curve.append((state.seconds, state.error))
+                LOG.info("learn: %.1f min, error %.4g", state.seconds / 60, state.error)
+            state.units += 1
+            self.cx.report(min(1.0, (time.monotonic() - start) / seconds))
+            if store is not None:
+                store.put(self.key, state.packed())
+        return state
+
+    def _begin(self) -> State:
+        """The state of an earlier run, or that of the codes that were chosen."""
+        found = self.cx.results.get(self.key) if self.cx.results is not None else None
+        if found is not None:
+            return State.of(found)
+        count = len(self.units)
+        state = State(self.first, self._error(self.first), [self.how.rate] * count, [0] * count)
+        state.curve.append((0.0, state.error))
+        return state
+
+    def _unit(self, state: State, unit: int) -> None:
+        """One unit, whose result is taken over where it is better."""
+        learned, codes = self.units[unit], self._codes(state.parts)
+        if not learned.region.weights:
+            state.misses[unit] = self.how.patience
+            return
+        learned.restart(codes)
+        last = learned is self.end
+        number = self.parts.index(learned) if not last else -1
+        if not last:
+            self.train.go(number, codes)
+        share = state.rates[unit] / self.how.rate
+        found = learned.descend(
+            self._whole if last else partial(self._inner, number),
+            self._batches(state.units),
+            rate=0.0 if last else state.rates[unit],
+            scale_rate=self.how.scale_rate * share,
+        )
+        parts = state.parts | {n: self._stored(n, v, codes[n]) for n, v in found.items()}
+        error = self._error(parts)
+        if error < state.error:
+            state.parts, state.error, state.misses[unit] = parts, error, 0
+        else:
+            state.rates[unit] /= 2
+            state.misses[unit] += 1
+
+    def _inner(self, number: int, i: int) -> Sample:
+        """Sample `i` of a region: what quantized regions give it, and what float ones do."""
+        learned, (ours, theirs) = self.parts[number], self.train.at(i)
+        wanted = learned.outputs(learned.own, theirs)
+        return ours, wanted, self.gains.of(i, number)
+
+    def _whole(self, i: int) -> Sample:
+        inputs = self.train.data[i]
+        wanted = self.end.outputs(self.end.own, inputs)
+        return inputs, wanted, [np.float32(1)] * len(wanted)
+
+    def _batches(self, unit: int) -> list[list[int]]:
+        """Samples to train with, drawn anew for each unit."""
+        count, rng = len(self.train.data), np.random.default_rng(unit)
+        size = min(self.how.batch, count)
+        rounds = -(-self.how.steps * size // count)
+        order = np.concatenate([rng.permutation(count) for _ in range(rounds)])
+        return order[: self.how.steps * size].reshape(-1, size).tolist()
+
+    def _codes(self, parts: Parts) -> Stored:
+        found: dict[str, Codes | Floats] = {}
+        for name in self.first:
+            if "value" in parts[name]:
+                found[name] = Floats(parts[name]["value"])
+                continue
+            enc, own = self.cx.plan.weights[name], parts[name]
+            fmt = affine_format(enc.format)
+            zero = fmt.zero_point(NUMPY, own, enc)
+            found[name] = Codes(
+                np.asarray(fmt.codes(NUMPY, own, enc), np.float32),
+                np.asarray(fmt.scale(NUMPY, own, enc)),
+                np.zeros(enc.grid, np.float32) if zero is None else np.asarray(zero, np.float32),
+                sizes(enc),
+                fmt.limits(enc),
+            )
+        return found
+
+    def _stored(
+        self, name: str, found: dict[str, np.ndarray], before: Codes | Floats
+    ) -> dict[str, np.ndarray]:
+        """As it is stored; a scale that its type does not hold stays as it was."""
+        if isinstance(before, Floats):
+            return found
+        enc = self.cx.plan.weights[name]
+        with np.errstate(over="ignore"):
+            new = found["scale"].astype(enc.scale_type).astype(np.float32)
+        kept = np.where(np.isfinite(new) & (new > 0), new, before.scale)
+        return stored_parts(found["codes"], kept, before.zero, enc)
+
+    def _error(self, parts: Parts) -> float:
+        """The relative squared error of the program's outputs on held-out data."""
+        codes = self._codes(parts)
+        self.held.go(len(self.parts), codes)
+        return relative_error([self.held.at(i) for i in range(len(self.held.data))])

@@ -1,0 +1,162 @@
+"""Learned codes: what regions compute, that codes are found back, and that a run can be resumed."""
+
+import logging
+from dataclasses import replace
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jq.artifact.store import Cache
+from jq.frontends.model import Model
+from jq.frontends.tracing.entry import trace
+from jq.ir.autodiff.regions import regions, whole
+from jq.ir.autodiff.rounding import Codes, Learned
+from jq.ir.oracle.xla import XlaExecutable
+from jq.passes.recovery import learn
+from jq.passes.recovery.gptq import Gptq
+from jq.passes.recovery.learn import Learn
+from tests.passes.recovery.models import context, mlp, normal
+from tests.passes.recovery.test_gptq import after, outputs
+
+RNG = np.random.default_rng(3)
+INT3 = {
+    "weights.format": "int3",
+    "weights.scheme": "asymmetric",
+    "weights.granularity": "per-block",
+    "weights.block_size": 16,
+    "weights.scale_type": "float16",
+    "minutes": 1,
+}
+LONG = 1e6  # seconds: patience ends it, not time
+
+
+def stack(layers=4, width=16):
+    """Residual layers with a mask that all of them read."""
+
+    def f(p, x, mask):
+        for i in range(layers):
+            x = x + jnp.tanh(x * mask @ p[f"up{i}"]) @ p[f"down{i}"]
+        return x.sum(0), x
+
+    params = {f"{k}{i}": normal(width, width) for i in range(layers) for k in ("up", "down")}
+    data = RNG.standard_normal((5, width)).astype(np.float32), np.ones((5, 1), np.float32)
+    return trace(Model(f, params, data)), data, list(params)
+
+
+@pytest.mark.parametrize("most", [1 << 30, 8000, 1])
+def test_regions_one_after_the_other_are_the_program(most):
+    program, data, names = stack()
+    found = regions(program, names, most)
+    weights = {n: jnp.asarray(w) for n, w in program.weights.items()}
+    known = dict(zip(program.body.arguments, data, strict=False))
+    for region in found:
+        known |= zip(
+            region.outputs, region(weights, [known[v] for v in region.inputs]), strict=True
+        )
+    for got, want in zip(program.returned, XlaExecutable(program)(*data), strict=True):
+        np.testing.assert_allclose(known[got], want, rtol=1e-5, atol=1e-5)
+    assert sorted(n for region in found for n in region.weights) == sorted(names)
+    assert len(found) >= 4  # a layer each at least
+    assert len(whole(program, names).weights) == len(names)
+
+
+def test_a_loop_is_in_one_region():
+    def f(p, x):
+        y = jax.lax.fori_loop(0, 3, lambda i, y: jnp.tanh(y @ p["a"]) + x.sum(), x)
+        return y @ p["b"]
+
+    x = RNG.standard_normal((3, 8)).astype(np.float32)
+    program = trace(Model(f, {"a": normal(8, 8), "b": normal(8, 4)}, (x,)))
+    weights = {n: jnp.asarray(w) for n, w in program.weights.items()}
+    known = dict(zip(program.body.arguments, [x], strict=False))
+    for region in regions(program, ["a", "b"], 1):
+        known |= zip(
+            region.outputs, region(weights, [known[v] for v in region.inputs]), strict=True
+        )
+    (want,) = XlaExecutable(program)(x)
+    np.testing.assert_allclose(known[program.returned[0]], want, rtol=1e-5)
+
+
+def test_codes_that_are_off_by_one_are_found_back():
+    """Of a weight that codes can express, with blocks that do not divide its axis."""
+    steps, scale = RNG.integers(-3, 4, (10, 6)).astype(np.float32), np.float32(0.1)
+    zero = np.array([[1.0], [-1.0], [0.0]], np.float32) * np.ones((1, 6), np.float32)
+    wide = np.repeat(zero, 4, axis=0)[:10]
+    weight = (steps - wide) * scale
+    x = RNG.standard_normal((64, 10)).astype(np.float32)
+    program = trace(Model(lambda p, x: x @ p["w"], {"w": weight}, (x,)))
+    off = np.clip(steps + (RNG.random(steps.shape) < 0.2), -4, 3).astype(np.float32)
+    given = Codes(off, np.full((3, 6), scale), zero, (4, 1), (-4, 3))
+    (region,) = regions(program, ["w"], 1 << 30)
+    learned = Learned(region, dict(program.weights), {"w": given})
+    assert not np.array_equal(learned.values()["w"], weight)
+    found = learned.descend(
+        lambda i: ([x], [x @ weight], [np.float32(1)]), [[0]] * 60, rate=0.02, scale_rate=0
+    )
+    np.testing.assert_array_equal(found["w"]["codes"], steps)
+    np.testing.assert_array_equal(found["w"]["scale"], given.scale)
+
+
+@cache
+def chosen():
+    model, data = mlp()
+    program, cx = context(model, "int8-weight-only", data * 4, INT3)
+    Gptq().run(program, cx)
+    return program, data, cx
+
+
+def test_the_output_is_closer():
+    given, data, cx = chosen()
+    program = given.clone()
+    run = learn._Run(Learn(batch=4, held=3), program, cx)
+    state = run.until(LONG)
+    curve = [error for _, error in state.curve]
+    assert curve == sorted(curve, reverse=True)
+    assert state.error < 0.9 * curve[0]
+    learn.take_over(program, state.parts)
+    reference = outputs(given, data)
+    before, now = (((outputs(after(p, cx), data) - reference) ** 2).sum() for p in (given, program))
+    assert now < before
+    stored = program.chosen["down"]
+    assert stored["scale"].dtype == np.float16
+    assert stored["codes"].shape == given.chosen["down"]["codes"].shape  # packed
+
+
+class Killed(Exception):
+    pass
+
+
+def test_what_was_killed_goes_on_to_the_same_end(tmp_path):
+    given, _, cx = chosen()
+    how = Learn(batch=4, held=3, patience=1)
+
+    def run(results, report=lambda share: None):
+        return learn._Run(how, given, replace(cx, results=results, report=report)).until(LONG)
+
+    def kill(share):
+        reports.append(share)
+        if len(reports) == 3:
+            raise Killed
+
+    reports, store = [], Cache("recovery", root=tmp_path)
+    with pytest.raises(Killed):
+        run(store, kill)
+    resumed, straight = run(store), run(None)
+    assert resumed.units == straight.units > 3
+    assert [e for _, e in resumed.curve] == [e for _, e in straight.curve]
+    for name, parts in straight.parts.items():
+        for part, array in parts.items():
+            np.testing.assert_array_equal(resumed.parts[name][part], array)
+
+
+def test_without_minutes_it_does_not_run_and_says_where_there_is_nothing(caplog):
+    model, data = mlp()
+    assert not Learn().chosen(context(model, "int8-weight-only", data)[1].settings)
+    program, cx = context(model, "int8-weight-only", data, {"minutes": 1})
+    assert Learn().chosen(cx.settings)
+    with caplog.at_level(logging.WARNING, "jq"):
+        assert not Learn().run(program, cx)
+    assert "learn was skipped: no weight is stored in integers of less than 8 bits" in caplog.text
