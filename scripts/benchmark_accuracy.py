@@ -31,7 +31,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from peers import ort, ours, ovino, timed
 from peers.build import Built, build_all
-from peers.case import DYNAMIC, FLOAT, STATIC, WEIGHTS4, WEIGHTS8, Case, Contender, Skipped, Source
+from peers.case import (
+    DYNAMIC,
+    FEWER,
+    FLOAT,
+    STATIC,
+    WEIGHTS4,
+    WEIGHTS8,
+    Case,
+    Contender,
+    Skipped,
+    Source,
+)
 from peers.installed import machine
 from peers.report import table
 
@@ -183,7 +194,7 @@ def markdown(document: dict[str, Any]) -> str:
 
 def sections(rows: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """Rows by title."""
-    titles = {**TITLES, FLOAT: "float", WEIGHTS8: "int8 weights"}
+    titles = {**TITLES, FLOAT: "float", WEIGHTS8: "int8 weights", FEWER: "weights in 2 or 3 bits"}
     found: dict[str, list[dict[str, Any]]] = {}
     for r in sorted(rows, key=lambda r: -r["cosine"]):
         found.setdefault(f"{r['case']}: {titles[r['kind']]}", []).append(r)

@@ -19,6 +19,7 @@ from jq.frontends.model import Batch, Model, batches
 Arrays = list[np.ndarray]
 FLOAT, BFLOAT16 = "float", "bfloat16"  # kinds: what is quantized
 DYNAMIC, STATIC, WEIGHTS8, WEIGHTS4 = "dynamic", "static", "weights8", "weights4"
+FEWER = "fewer"  # bits of weights than 4
 SAMPLES = 32  # inputs that an error is measured on
 
 

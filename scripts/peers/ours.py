@@ -15,7 +15,7 @@ from iree.compiler.tools.binaries import find_tool
 import jq
 from jq import api
 from jq.iree.compiler import HOST_FLAGS
-from peers.case import DYNAMIC, FLOAT, STATIC, WEIGHTS4, WEIGHTS8, Case, Contender, Source
+from peers.case import DYNAMIC, FEWER, FLOAT, STATIC, WEIGHTS4, WEIGHTS8, Case, Contender, Source
 
 # Kinds of the pipelines; a pipeline of another name is compared with static peers.
 KINDS = {
@@ -25,6 +25,8 @@ KINDS = {
     "int8-weight-only": WEIGHTS8,
     "int4-weight-only": WEIGHTS4,
     "int4-dynamic": WEIGHTS4,
+    "int3-weight-only": FEWER,
+    "int2-weight-only": FEWER,
 }
 # Without the limit IREE refuses norms and reductions of real models.
 PLAIN_FLAGS = ("--iree-input-type=auto", "--iree-llvmcpu-stack-allocation-limit=262144")

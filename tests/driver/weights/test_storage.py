@@ -27,6 +27,9 @@ LIMITS = [
     ("int8-weight-only", {}, (100, 36), 1.3),
     ("int4-weight-only", {"weights.scheme": "symmetric"}, (1024, 1024), 0.57),
     ("int4-weight-only", {}, (1024, 1024), 0.585),
+    ("int3-weight-only", {"weights.block_size": 64}, (1024, 1024), 0.415),
+    ("int3-weight-only", {}, (1024, 1024), 0.455),
+    ("int2-weight-only", {"weights.block_size": 128}, (1024, 1024), 0.27),
     ("mxfp4-weight-only", {}, (1024, 1024), 0.54),
     ("mxint8-weight-only", {}, (1024, 1024), 1.04),
     ("fp8-weight-only", {}, (1024, 1024), 1.01),
@@ -41,7 +44,8 @@ def test_pipelines(pipeline, settings, shape, limit):
 
 
 @pytest.mark.parametrize(
-    ("name", "exact"), [("q4_k", 0.5625), ("q6_k", 0.8203125), ("q8_0", 1.0625)]
+    ("name", "exact"),
+    [("q4_k", 0.5625), ("q6_k", 0.8203125), ("q8_0", 1.0625), ("iq2_xs", 0.2890625)],
 )
 def test_ggml(name, exact):
     shape = (1024, 1024)
