@@ -125,8 +125,8 @@ class _Cuts:
         return self.sizes[stop] - self.sizes[start]
 
     def _weights_by_op(self) -> list[tuple[str, ...]]:
-        """Of the weights to be learned, those that each op with varying results reads, also by way
-        of ops whose results do not vary."""
+        """The weights to be learned that each op with varying results reads, also by way of ops
+        whose results do not vary."""
         behind: dict[Any, tuple[str, ...]] = {v: (n,) for v, n in self.learned.items()}
         found: list[tuple[str, ...]] = []
         for i, op in enumerate(self.ops):
