@@ -173,7 +173,7 @@ class _Cuts:
 
 
 def _reads(op: Op) -> Iterator[ir.Value]:
-    """What an op and the ops inside of it read from outside of it."""
+    """The values that an op, and the ops inside of it, read from outside of it."""
     own = op.operation
     yield from own.operands
     inner, defined = list[Any](), set[Any]()

@@ -170,7 +170,7 @@ class Learned:
         scale_rate: float,
         report: Callable[[float], None] = lambda share: None,
     ) -> dict[str, dict[str, np.ndarray]]:
-        """What is stored after a step for each batch of samples, both rates falling to 0.
+        """The values to store after a step for each batch of samples, both rates falling to 0.
 
         Args:
             sample: by number: inputs of the region, outputs that are wanted, and what weighs the

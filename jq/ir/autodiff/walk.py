@@ -17,8 +17,8 @@ Values = dict[Any, Any]
 
 
 class Walk:
-    """What lies in front of one region, of all samples: the memory that it takes does not grow with
-    the number of regions."""
+    """The values in front of one region, of all samples: the memory that they take does not grow
+    with the number of regions."""
 
     def __init__(self, parts: Sequence[Learned], data: Sequence[Sequence[Any]]) -> None:
         """Args:
@@ -80,8 +80,8 @@ def relative_error(pairs: Iterable[tuple[Sequence[Any], Sequence[Any]]]) -> floa
 
 
 class Rows:
-    """How far each row of the regions' outputs moves the program's output, by sample; alike where
-    there is no gradient."""
+    """The weight of each row of the regions' outputs, by sample: how far it moves the program's
+    output."""
 
     def __init__(
         self, program: Program, regions: Sequence[Region], data: Sequence[Sequence[Any]]

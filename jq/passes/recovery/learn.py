@@ -44,7 +44,7 @@ Parts = dict[str, dict[str, np.ndarray]]
 
 @dataclass
 class State:
-    """What is found so far.
+    """The best that is found so far.
 
     Attributes:
         error: relative squared error of the output, on held-out data; `curve` has it by seconds.
