@@ -38,6 +38,11 @@ class LazyCalls(Sequence[Sequence[np.ndarray]]):
     def __init__(self, make: Callable[[], Calls | None]) -> None:
         self._make = make
 
+    @property
+    def made(self) -> bool:
+        """True if somebody has looked."""
+        return "_calls" in self.__dict__
+
     @cached_property
     def _calls(self) -> Calls:
         return self._make() or ()

@@ -19,7 +19,7 @@ from jq.driver.comparison.outputs import compare_outputs, worst
 from jq.driver.comparison.result import Comparison
 from jq.driver.compiled import CompiledModel
 from jq.driver.stages import rewrite_job
-from jq.frontends.source import Data, Source
+from jq.frontends.source import Data, LazyCalls, Source
 from jq.ir import Program
 from jq.ir.ops.dims import work_of
 from jq.ir.oracle.xla import XlaExecutable
@@ -35,16 +35,18 @@ LARGEST = 256 << 20  # bytes of weights, which are copied
 
 
 def after_compiling(compiled: CompiledModel, data: Sequence[Sequence[Any]] | None) -> str:
-    """On the first of the calls that a model was calibrated with, else on its example inputs; empty
-    where there is nothing to say, nothing that runs here, or no float model that runs quickly."""
+    """On the first of the calls of the data that it was compiled with, if these are there already,
+    else on its example inputs; empty where there is nothing to say, nothing that runs here, or no
+    float model that runs quickly."""
     plan, source = compiled.plan, compiled.source
     if plan is None or choose(compiled.programs) is None or _is_float(plan):
         return ""
     names = [o.name for o in compiled.outputs]
     try:
-        calibrated = bool(plan.reference and data)
-        inputs = tuple(map(np.asarray, data[0])) if calibrated and data else _example(source)
-        reference = plan.reference if calibrated else _reference(source.program, inputs)
+        there = data is not None and (not isinstance(data, LazyCalls) or data.made)
+        inputs = tuple(map(np.asarray, data[0])) if there and data else _example(source)
+        known = plan.reference if there and data else ()
+        reference = known or _reference(source.program, inputs)
         if not reference:
             return ""
         outputs = compiled.call_flat(inputs)

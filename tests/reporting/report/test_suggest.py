@@ -96,6 +96,17 @@ def test_python_warns_of_what_is_not_calibrated() -> None:
     assert "w makes most of the noise" in said
 
 
+def test_data_that_were_used_are_what_is_measured() -> None:
+    """Example inputs may be zeros, of which nothing is lost."""
+    spread = np.logspace(-4, 4, 64, dtype=np.float32)
+    x = np.random.default_rng(1).standard_normal((4, 64)).astype(np.float32) * spread
+    w = np.random.default_rng(2).standard_normal((64, 32)).astype(np.float32) / spread[:, None]
+
+    model = jq.Model(lambda p, x: x @ p["w"], {"w": w}, (0 * x,), calibration=[(x,)])
+    with pytest.warns(FarFromFloat, match="most of the noise"):
+        jq.compile(model, "int8-dynamic", settings={"recovery": "gptq"})
+
+
 def test_what_takes_long_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(floor, "WORK", 1)
     x, w = np.ones((4, 64), np.float32), np.logspace(-4, 4, 64, dtype=np.float32)
