@@ -14,6 +14,7 @@ from jq.kernels.epilogue.steps import ColumnScale as ColumnScale
 from jq.kernels.epilogue.steps import Dequantize as Dequantize
 from jq.kernels.epilogue.steps import FakeQuantize as FakeQuantize
 from jq.kernels.epilogue.steps import Gelu as Gelu
+from jq.kernels.epilogue.steps import JoinDigits as JoinDigits
 from jq.kernels.epilogue.steps import Quantize as Quantize
 from jq.kernels.epilogue.steps import QuantizedResidual as QuantizedResidual
 from jq.kernels.epilogue.steps import Residual as Residual
@@ -28,6 +29,7 @@ from jq.kernels.gemm.description import RegisterTile as RegisterTile
 from jq.kernels.gemm.description import Streams as Streams
 from jq.kernels.gemm.gemm_rows import GemmRows as GemmRows
 from jq.kernels.gemm.matrix_panels import Batch as Batch
+from jq.kernels.gemm.pack_values import PackValues as PackValues
 from jq.kernels.gemm.pair_gemm import PairGemm as PairGemm
 from jq.kernels.gemv.decode_dot import DecodeDot as DecodeDot
 from jq.kernels.gemv.description import Gemv as Gemv
@@ -49,6 +51,9 @@ from jq.kernels.rowwise.row_chain import Normalized as Normalized
 from jq.kernels.rowwise.row_chain import Rotated as Rotated
 from jq.kernels.rowwise.row_chain import RowChain as RowChain
 from jq.kernels.rowwise.row_chain import Updated as Updated
+from jq.kernels.rowwise.row_program import Line as Line
+from jq.kernels.rowwise.row_program import RowProgram as RowProgram
+from jq.kernels.rowwise.row_program import Source as Source
 from jq.kernels.rowwise.row_ranges import RowRanges as RowRanges
 from jq.kernels.rowwise.split_rows import SplitRows as SplitRows
 from jq.kernels.rowwise.update_rows import UpdateRows as UpdateRows

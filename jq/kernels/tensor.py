@@ -12,7 +12,7 @@ from jq.base.errors import InternalError
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _NAMES = {"bool": "i1", "float16": "f16", "float32": "f32", "bfloat16": "bf16"}
-_NAMES |= {f"int{n}": f"i{n}" for n in (8, 16, 32)}
+_NAMES |= {f"int{n}": f"i{n}" for n in (8, 16, 32, 64)}
 _DTYPES = {name: np.dtype(getattr(ml_dtypes, numpy, numpy)) for numpy, name in _NAMES.items()}
 
 

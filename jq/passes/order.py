@@ -151,6 +151,8 @@ kernel-integer-attention [floats]: runs before single products are taken: the pr
     the caches
 kernel-blocks [floats]: takes products whose weights have blocks or less than 8 bits; the next
     passes take the others
+kernel-activations [integer-only]: runs before products with weights are taken, which say why others
+    have no kernel
 kernel-gemm: int8 matrix products become kernels
 kernel-convolution: int8 convolutions become kernels
 kernel-attention [floats]: float attention becomes one kernel: scores and probabilities stay in the
@@ -177,6 +179,7 @@ kernel-decode [floats]: products of quantized weights and float activations dequ
 sum-products [floats]: rewrites float products without a kernel
 patch-convolutions [floats]: rewrites float convolutions without a kernel
 lower-markers: markers without a kernel become plain arithmetic
+kernel-integer-rows [integer-only]: all other kernels are chosen: the arithmetic between them is whole
 unroll-rounds plain-nibbles keep-blocks multiply-outer widen-depthwise widen-convolutions
 shield-unsigned order-broadcasts plain-windows plain-transforms
 plain-select-and-scatter: makes a scatter, which the next pass rewrites

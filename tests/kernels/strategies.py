@@ -17,6 +17,7 @@ from jq.kernels import (
     Dequantize,
     FakeQuantize,
     Gemm,
+    JoinDigits,
     Quantize,
     QuantizedResidual,
     Rescale,
@@ -65,7 +66,8 @@ def epilogues() -> st.SearchStrategy[tuple[Any, ...]]:
         ]
     )
     build = st.builds(
-        lambda per_row, steps, end: (Dequantize(per_row), *steps, *([end] if end else [])),
+        lambda first, per_row, steps, end: (first(per_row), *steps, *([end] if end else [])),
+        st.sampled_from([Dequantize, Dequantize, JoinDigits]),
         st.booleans(),
         middle,
         last,
@@ -138,6 +140,8 @@ def step_operands(
         shape = shapes[how]
         if kind == "i8":
             return codes(rng, shape)
+        if kind == "i32" and how == "element":
+            return rng.integers(-(2**23), 2**23, shape).astype(np.int32)  # sums of upper digits
         if kind == "i32":
             return rng.choice([0, 3, -128, 127], (shape[0], 1, shape[2])).astype(np.int32)
         if isinstance(step, Quantize) and how == "column":

@@ -21,8 +21,10 @@ from jq.kernels import (
     Gemv,
     IntegerAttention,
     Kernel,
+    Line,
     Normalize,
     Normalized,
+    PackValues,
     PairConvolution,
     PairGemm,
     Quantize,
@@ -31,8 +33,10 @@ from jq.kernels import (
     Residual,
     Rotated,
     RowChain,
+    RowProgram,
     RowQuantization,
     RowRanges,
+    Source,
     SplitRows,
     Updated,
     UpdateRows,
@@ -43,6 +47,19 @@ from jq.kernels import (
 from jq.kernels.linking import link
 from tests.kernels.harness import compile_text, linked
 from tests.kernels.strategies import HERE
+
+ROW_SOURCES = (Source("i16", 3, 37), Source("i8", 1, 99), Source("i64", 1, 1))
+ROW_LINES = (
+    Line("source", element="i16", number=0),
+    Line("convert", (0,), "i64"),
+    Line("number", element="i64", number=0),
+    Line("multiply", (1, 2), "i64"),
+    Line("reduce_maximum", (3,), "i64"),
+    Line("subtract", (4, 3), "i64"),
+    Line("divide", (5, 2), "i64"),
+    Line("count_leading_zeros", (6,), "i64"),
+    Line("take", (7,), "i8", 1),
+)
 
 
 def every_family(isa: str) -> list[Kernel]:
@@ -62,6 +79,7 @@ def every_family(isa: str) -> list[Kernel]:
         if get_isa(isa).pairs
         else []
     )
+    packed = Gemm(isa=isa, m=17, k=70, n=49)
     return [
         *pairs,
         GemmRows(
@@ -78,6 +96,9 @@ def every_family(isa: str) -> list[Kernel]:
         RowChain(isa=isa, m=3, k=48, steps=(Normalized(), Added(), Coded(16), Digits(32, 2))),
         RowChain(isa=isa, m=2, k=48, steps=(Normalized(), Rotated(1, 2), Updated(5))),
         RowRanges(isa=isa, m=3, k=37),
+        PackValues(isa=isa, gemm=packed, outer=1, inner=1),
+        PackValues(isa=isa, gemm=packed, outer=1, inner=1, transposed=True),
+        RowProgram(isa=isa, m=3, k=37, sources=ROW_SOURCES, lines=ROW_LINES),
         SplitRows(isa=isa, m=3, k=70),
         UpdateRows(isa=isa, batch=2, rows=9, count=2, width=70),
         Normalize(isa=isa, m=3, k=37, scheme=RowQuantization("asymmetric")),

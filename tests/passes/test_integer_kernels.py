@@ -11,8 +11,9 @@ import jq
 from jq import api
 from jq.ir.build import string_attr
 from jq.ir.decisions import facts_of
+from jq.ir.oracle.interpreter import interpret
 from jq.ir.oracle.xla import XlaExecutable
-from jq.kernels import ATTRIBUTE, Kernel, Rescale
+from jq.kernels import ATTRIBUTE, Kernel, Rescale, RowProgram
 from jq.passes.kernels._kernel import declarations
 from tests.support.programs import assert_same_bits, run_iree
 
@@ -64,9 +65,83 @@ def test_every_form_has_a_kernel_with_the_bits_of_the_integer_level(rounding, tm
     assert len(facts_of(program, "kernel")) == kernels
     assert len(facts_of(program, "no_kernel")) == 7 - kernels
     for op in declarations(program).values():
-        (step,) = Kernel.from_json(string_attr(op, ATTRIBUTE) or "").epilogue
+        kernel = Kernel.from_json(string_attr(op, ATTRIBUTE) or "")
+        if isinstance(kernel, RowProgram):
+            continue  # its lines are the ops of the level
+        (step,) = kernel.epilogue
         assert isinstance(step, Rescale) and step.rounding == rounding
     for (x,) in batches:
         (want,) = XlaExecutable(levels["integer"])(x)
         (got,) = run_iree(program, [x])
         assert_same_bits(got, want, "a network")
+
+
+ATTENTION = {
+    **{name: normal(32, 32) / 5 for name in ("q", "k", "v", "out")},
+    "up": normal(32, 70) / 5,
+    "down": normal(70, 32) / 5,
+    "gamma": 1 + normal(32) / 9,
+}
+
+
+def encoder(p, x, mask):
+    """Attention, a residual sum, a normalization and functions, as transformers have them."""
+
+    def heads(name):
+        return (x @ p[name]).reshape(2, 9, 4, 8)
+
+    scores = jnp.einsum("bqhd,bkhd->bhqk", heads("q"), heads("k")) / 3 + mask[:, None, None]
+    mixed = jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), heads("v"))
+    x = x + mixed.reshape(2, 9, 32) @ p["out"]
+    centered = x - x.mean(-1, keepdims=True)
+    x = p["gamma"] * centered * jax.lax.rsqrt((centered**2).mean(-1, keepdims=True) + 1e-6)
+    return x + jax.nn.gelu(x @ p["up"]) @ p["down"]
+
+
+@pytest.mark.parametrize(("kernels", "rounding"), [("host", "double"), ("avx2", "single")])
+def test_an_encoder_is_kernels_with_the_bits_of_the_integer_level(kernels, rounding, tmp_path):
+    """Products of two activations, softmax with a mask, sums, normalization, tables of 16 bits."""
+    target = tmp_path / "target.toml"
+    target.write_text(f'kernels = "{kernels}"\n[device]\nrounding = "{rounding}"\n')
+    mask = np.where(np.arange(9) < 7, 0, -1e4).astype(np.float32)[None].repeat(2, 0)
+    batches = [(normal(2, 9, 32), mask) for _ in range(3)]
+    model = jq.Model(encoder, ATTENTION, batches[0], calibration=batches)
+    levels = api.rewrite(model, pipeline="int8-static-integer-only", target=str(target))
+    program = levels["target"]
+    assert len(facts_of(program, "kernel")) == 8 and not facts_of(program, "no_kernel")
+    found = [
+        Kernel.from_json(string_attr(op, ATTRIBUTE) or "").family
+        for op in declarations(program).values()
+    ]
+    assert found.count("pack_values") == 2 and found.count("row_program") >= 4
+    for given in batches:
+        (want,) = interpret(levels["integer"], *given)  # XLA rounds its first codes otherwise
+        (got,) = run_iree(program, list(given))
+        assert_same_bits(got, want, "an encoder")
+
+
+def wide(p, x):
+    """All forms of contractions, with sums that do not fit into 32 bits."""
+    x = jax.nn.relu(conv(x, p["conv"], stride=2) + p["bias"])
+    x = jax.nn.relu(conv(x, p["deep"], groups=16))
+    x = conv(x, p["point"]).reshape(1, 25, 24)
+    x = jnp.einsum("bqd,dnh->bqnh", x, p["heads"])
+    x = jnp.einsum("bqnh,nhd->bqd", x, p["join"])
+    return (p["rows"] @ x[0]) @ p["deepest"]
+
+
+@pytest.mark.parametrize("kernels", ["host", "avx2"])
+def test_codes_of_16_bits_are_multiplied_as_two_digits(kernels, tmp_path) -> None:
+    target = tmp_path / "target.toml"
+    target.write_text(f'kernels = "{kernels}"\n[device]\nproducts = ["int16 x int8"]\n')
+    params = PARAMS | {"deepest": np.sign(normal(20, 9)) + normal(20, 9) / 50}
+    batches = [(normal(1, 10, 10, 3),) for _ in range(2)]
+    model = jq.Model(wide, params, batches[0], calibration=batches)
+    levels = api.rewrite(
+        model, pipeline="int8x16-static", target=str(target), settings=["recovery=false"]
+    )
+    assert len(facts_of(levels["target"], "kernel")) == 7
+    for (x,) in [*batches, (np.sign(normal(1, 10, 10, 3)) * 9,)]:
+        (want,) = interpret(levels["integer"], x)
+        (got,) = run_iree(levels["target"], [x])
+        assert_same_bits(got, want, "digits")

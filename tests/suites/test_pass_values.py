@@ -19,6 +19,7 @@ ELSEWHERE = {
         "kernel-frames",
         "kernel-gemm",
         "kernel-hidden-rows",
+        "kernel-integer-rows",
         "kernel-merge",
         "kernel-quantize",
     ),

@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from iree.compiler import ir
+from iree.compiler.dialects import arith
 
 from jq.base.errors import InternalError
 from jq.kernels.emit.builder import Builder
-from jq.kernels.emit.values import Values, lanes_of
+from jq.kernels.emit.values import Values, lanes_of, vec
 from jq.kernels.epilogue.functions import (
     Divisor,
     divisor,
@@ -30,6 +31,7 @@ from jq.kernels.epilogue.steps import (
     Dequantize,
     FakeQuantize,
     Gelu,
+    JoinDigits,
     Quantize,
     QuantizedResidual,
     Residual,
@@ -108,6 +110,17 @@ class DequantizeEmitter(Emitter[Dequantize]):
     def apply(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
         scale = b.mul(operands[1], operands[0]) if self.step.per_row else operands[0]
         return b.mul(b.to_f32(y), scale)
+
+
+@emits(JoinDigits)
+class JoinDigitsEmitter(Emitter[JoinDigits]):
+    def apply(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
+        *scales, high = operands
+        wide = vec(lanes_of(y), "f64")  # which holds the sum as it is
+        low, upper = (arith.sitofp(wide, x) for x in (y, high))
+        total = b.add(b.mul(upper, b.constant(wide, 256.0)), low)
+        scale = b.mul(scales[1], scales[0]) if self.step.per_row else scales[0]
+        return b.mul(b.truncate(total, "f32"), scale)
 
 
 @emits(ColumnScale)

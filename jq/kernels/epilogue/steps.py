@@ -75,6 +75,22 @@ class Dequantize(Step):
 
 
 @dataclass(frozen=True)
+class JoinDigits(Dequantize):
+    """`Dequantize` of `256 * high[row, column] + acc`, where `high` are the sums of the upper
+    digits of 16-bit codes: the sum of 40 bits and less is rounded once."""
+
+    kind: ClassVar[str] = "join_digits"
+
+    @property
+    def operands(self) -> Accesses:
+        return (*super().operands, (ELEMENT, "i32"))
+
+    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
+        *scales, high = operands
+        return super().reference(256 * high.astype(np.int64) + y, scales)
+
+
+@dataclass(frozen=True)
 class ColumnScale(Step):
     """`y * factor[column]`."""
 

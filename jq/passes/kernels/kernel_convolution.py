@@ -35,12 +35,14 @@ from jq.kernels import (
     Depthwise,
     Dequantize,
     Gemm,
+    JoinDigits,
     RoundToCodes,
     Step,
     get_isa,
 )
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._convolution import Convolved
+from jq.passes.kernels._digits import digits, upper_sums
 from jq.passes.kernels._integer import IntegerContraction, contractions, match_contraction
 from jq.passes.kernels._kernel import (
     OPS,
@@ -71,11 +73,13 @@ class KernelConvolution(Pass):
             if c is None or c.op_type != CONVOLUTION or isa is None:
                 continue
             try:
-                lower = _Lower(program, Convolved.of(program, c), isa)
+                pair = digits(c) if product else None
+                lower = _Lower(program, Convolved.of(program, pair[1] if pair else c), isa)
                 if integers:
                     kernel = lower.integers(integers, cx.target.device.rescaling)
                 else:
-                    kernel = lower.codes(codes) if codes else lower.floats()
+                    upper = Convolved.of(program, pair[0]) if pair else None
+                    kernel = lower.codes(codes) if codes else lower.floats(upper)
                 decided.kernel(kernel, c.name)
             except NoKernel as reason:
                 decided.none(str(reason), c.name)
@@ -95,13 +99,11 @@ class _Lower:
     def unsigned(self) -> bool:
         return get_isa(self.isa).dot.lhs_unsigned
 
-    def floats(self) -> str:
-        """A `jq.contract`."""
+    def floats(self, upper: Convolved | None) -> str:
+        """A `jq.contract`; of lower digits, where `upper` is that of the upper ones."""
         conv, c = self.conv, self.conv.contract
-        dtype = dtype_of(c.op.results[0])
-        plain = dtype == np.float32 and conv.channels_last
-        tail = Tail((), (), (c.op,))
-        if plain:
+        dtype, tail = dtype_of(c.op.results[0]), Tail((), (), (c.op,))
+        if dtype == np.float32 and conv.channels_last:
             tail = Tail.behind(self.program, c.op, conv.filters, self.unsigned)
         _, parts = c.sides[0]
         row_scale = evaluate(self.program, parts["scale"])
@@ -111,11 +113,14 @@ class _Lower:
             assert row_scale is not None
             scale = (row_scale.reshape(-1)[0] * scale).astype(np.float32)
         with at(tail.last):
-            steps = (Dequantize(per_row=not static), *tail.steps)
-            kernel, operands = self._kernel(steps, [scale])
+            first = (JoinDigits if upper else Dequantize)(per_row=not static)
+            kernel, operands = self._kernel((first, *tail.steps), [scale])
             if not static:
                 per_sample = OPS.reshape(parts["scale"], [math.prod(shape_of(parts["scale"]))])
                 operands.append(OPS.broadcast(per_sample, [conv.batch], [0]))
+            if upper is not None:
+                sums, given = _Lower(self.program, upper, self.isa)._kernel((), [])
+                operands += upper_sums(self.program, sums, given, operands[1], f"{c.name}/upper")
             operands += tail.values(self.program, c.name, kernel.pad_columns)
             value = self._call(kernel, operands, tail.shape)
             tail.replace(value if tail.steps else OPS.convert(value, dtype))
@@ -170,7 +175,7 @@ class _Lower:
         kernel: _Kernel
         if conv.depthwise:
             kernel, weight = self._depthwise(steps), conv.weight[:, :, 0]
-        elif conv.pointwise and all(how != ROW for how, _ in steps[0].operands):
+        elif conv.pointwise and all(how != ROW for s in steps[:1] for how, _ in s.operands):
             kernel, weight = self._pointwise(steps), conv.weight[0, 0]
         else:
             described = self._described(steps, padded=True)

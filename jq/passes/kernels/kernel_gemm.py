@@ -28,8 +28,9 @@ from jq.ir.constants import evaluate
 from jq.ir.contract import Contract, match_contract
 from jq.ir.decisions import facts_of
 from jq.ir.ops.dims import Dims
-from jq.kernels import Batch, Dequantize, Gemm, Streams, get_isa
+from jq.kernels import Batch, Dequantize, Gemm, JoinDigits, Streams, get_isa
 from jq.passes.base import Pass, PassContext
+from jq.passes.kernels._digits import digits, upper_sums
 from jq.passes.kernels._integer import IntegerContraction, contractions, match_contraction
 from jq.passes.kernels._kernel import (
     OPS,
@@ -59,12 +60,14 @@ class KernelGemm(Pass):
             if c is None or Dims.of_contract(c) is None or isa is None:
                 continue
             try:
-                product = MatrixProduct.of(program, c)
+                pair = None if integers else digits(c)
+                product = MatrixProduct.of(program, pair[1] if pair else c)
                 if integers:
                     rescaling = cx.target.device.rescaling
                     kernel = _lower_integers(program, product, integers, isa, rescaling)
                 else:
-                    kernel = _lower(program, product, isa)
+                    upper = MatrixProduct.of(program, pair[0]) if pair else None
+                    kernel = _lower(program, product, isa, upper)
                 decided.kernel(kernel, c.name)
             except NoKernel as reason:
                 if c.name not in known:  # why it has none of its own says more
@@ -174,8 +177,9 @@ def _row_parameters(program: Program, enc: Encoding, parts: dict[str, ir.Value])
     return parts["scale"], parts.get("zero_point")
 
 
-def _lower(program: Program, p: MatrixProduct, isa: str) -> str:
-    """Replaces the contraction and what follows it by a call; the kernel's name."""
+def _lower(program: Program, p: MatrixProduct, isa: str, upper: MatrixProduct | None) -> str:
+    """Replaces the contraction and what follows it by a call; the kernel's name. `upper`: the
+    product of the upper digits, where `p` is one of the lower."""
     c = p.contract
     k, n = p.weight.shape[-2:]
     if 0 in (*c.shapes[0], *c.shapes[1]):
@@ -186,7 +190,7 @@ def _lower(program: Program, p: MatrixProduct, isa: str) -> str:
     whole = dtype == np.float32 and p.batch == 1 and p.side == 1
     unsigned = get_isa(isa).dot.lhs_unsigned and p.zero is None
     tail = Tail.behind(program, c.op, n, unsigned) if whole else Tail((), (), (c.op,))
-    steps = (Dequantize(per_row=dynamic), *tail.steps)
+    first = JoinDigits(per_row=dynamic) if upper else Dequantize(per_row=dynamic)
     kernel = Gemm(
         isa=isa,
         m=p.m,
@@ -195,7 +199,7 @@ def _lower(program: Program, p: MatrixProduct, isa: str) -> str:
         rows=Batch(p.batch) if p.batch > 1 else None,
         row_zero=by_row,
         column_zero=p.zero is not None,
-        epilogue=steps,
+        epilogue=(first, *tail.steps),
     )
     if p.m <= 2 and k * n >= LARGE and n >= STREAMED and get_isa(isa).dot.group == 4:
         kernel = replace(kernel, cut=Streams(STREAMS))
@@ -205,6 +209,10 @@ def _lower(program: Program, p: MatrixProduct, isa: str) -> str:
         operands = _operands(program, p, kernel, [scale])
         if isinstance(p.row_scale, ir.Value):
             operands.append(_by_row(p, p.row_scale))
+        if upper is not None:
+            sums = replace(kernel, row_zero=False, epilogue=())
+            given = _operands(program, upper, sums, [])
+            operands += upper_sums(program, sums, given, operands[1], upper.contract.name)
         operands += tail.values(program, c.name, kernel.pad_columns)
         (result,) = call_kernel(program, kernel, operands, c.name)
         value = _result(p, result, tail.shape)

@@ -1,0 +1,136 @@
+"""Integer arithmetic on rows, as a program says it: one dispatch from codes to codes.
+
+    for block of rows in workgroups:
+      for row in block:
+        for each stage: a sweep along the row, in vectors, which ends in sums and maxima
+                        numbers of the row that follow from them, as scalars
+        a last sweep, which stores the codes
+
+Tables, rescales, softmax, normalizations and sums of two tensors of integer-only programs are all
+this: the lines are the ops of the integer level, so the bits are the same.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+from jq.base.errors import InternalError
+from jq.kernels.kernel import Kernel
+from jq.kernels.tensor import TensorType
+
+SOURCE, CONSTANT, NUMBER, TAKE = "source", "constant", "number", "take"
+CONVERT, SELECT = "convert", "select"
+REDUCTIONS = ("reduce_add", "reduce_maximum", "reduce_minimum")
+SHIFTS = ("shift_left", "shift_right_logical", "shift_right_arithmetic")
+MOST = 2048  # elements of a row that is kept while later sweeps read it
+CHEAP = 6  # lines that are computed again instead of kept
+NAMES = """
+add subtract multiply divide maximum minimum abs negate and or xor not count_leading_zeros
+select convert compare_EQ compare_NE compare_LT compare_LE compare_GT compare_GE
+"""
+OPS = frozenset((*NAMES.split(), *REDUCTIONS, *SHIFTS))
+
+
+@dataclass(frozen=True)
+class Source:
+    """An operand [rows, columns]: row r of the kernel reads row `r // every % rows` of it; one
+    column stands for all. A table is [1, entries]."""
+
+    element: str
+    rows: int
+    columns: int
+    every: int = 1
+
+
+@dataclass(frozen=True)
+class Line:
+    """An op of StableHLO, without its prefix, on the results of earlier lines.
+
+    Attributes:
+        op: or `source`, `constant`, `number` (a column of the last source, which is [1, n] i64),
+            `take` (of a table, an index that is clamped), `compare_LT`, `reduce_add`.
+        of: numbers of the lines that it reads.
+        element: of its result: `i1` to `i64`.
+        number: of a constant, the source, the column, or a take's table; 1 of a shift whose amount
+            is known to be within the element.
+    """
+
+    op: str
+    of: tuple[int, ...] = ()
+    element: str = "i32"
+    number: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowProgram(Kernel):
+    """Codes [M, K] of the last line, of the sources.
+
+    Lines have one number an element of a row, or one a row: those that depend on no other.
+    """
+
+    family: ClassVar[str] = "row_program"
+
+    m: int
+    k: int
+    sources: tuple[Source, ...]
+    lines: tuple[Line, ...]
+
+    def __post_init__(self) -> None:
+        if min(self.m, self.k) < 1 or not self.wide[-1]:
+            raise InternalError(f"{self.label} has no rows")
+        if self.kept and self.k > MOST:
+            raise InternalError(f"rows of {self.label} are too long to be kept")
+
+    @property
+    def label(self) -> str:
+        return f"{self.m}x{self.k}"
+
+    @property
+    def operands(self) -> tuple[TensorType, ...]:
+        return tuple(TensorType((s.rows, s.columns), s.element) for s in self.sources)
+
+    @property
+    def results(self) -> tuple[TensorType, ...]:
+        return (TensorType((self.m, self.k), self.lines[-1].element),)
+
+    @cached_property
+    def wide(self) -> tuple[bool, ...]:
+        """For each line, whether it has a number for every element of a row."""
+        found: list[bool] = []
+        for line in self.lines:
+            if line.op == SOURCE:
+                found.append(self.sources[line.number].columns > 1 or self.k == 1)
+            else:
+                found.append(line.op not in REDUCTIONS and any(found[i] for i in line.of))
+        return tuple(found)
+
+    @cached_property
+    def stages(self) -> tuple[int, ...]:
+        """For each line, the number of sweeps that end before it is known."""
+        found: list[int] = []
+        for line in self.lines:
+            stage = max((found[i] for i in line.of), default=0)
+            found.append(stage + (line.op in REDUCTIONS))
+        return tuple(found)
+
+    @cached_property
+    def kept(self) -> frozenset[int]:
+        """Lines that are stored by the sweep that computes them, since later ones read them."""
+        kept: set[int] = set()
+        for i, line in enumerate(self.lines):
+            for j in line.of:
+                ends = self.stages[i] - (line.op in REDUCTIONS)
+                if self.wide[j] and self.stages[j] < ends and self._cost(j) > CHEAP:
+                    kept.add(j)
+        return frozenset(kept)
+
+    def _cost(self, number: int) -> int:
+        """Lines of its own stage that a line needs."""
+        seen, todo = set[int](), [number]
+        while todo:
+            i = todo.pop()
+            if i in seen or not self.wide[i] or self.lines[i].op == SOURCE:
+                continue
+            seen.add(i)
+            todo += self.lines[i].of
+        return len(seen)

@@ -1,0 +1,241 @@
+"""The body of `RowProgram`: lines as vectors of a sweep, or as scalars of a row."""
+
+from collections.abc import Callable
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, math, vector
+
+from jq.kernels.emit.bodies import Operands, emit
+from jq.kernels.emit.builder import Builder, Tile, Tiles
+from jq.kernels.emit.dispatch import Output, dispatch
+from jq.kernels.emit.values import Index, Indices, Values, lanes_of, vec
+from jq.kernels.machine.workgroups import row_block
+from jq.kernels.rowwise.row_program import (
+    CONSTANT,
+    CONVERT,
+    NUMBER,
+    REDUCTIONS,
+    SHIFTS,
+    SOURCE,
+    TAKE,
+    Line,
+    RowProgram,
+)
+from jq.kernels.rowwise.row_program_ops import (
+    COMPARED,
+    KINDS,
+    OPS,
+    byte,
+    converted,
+    divided,
+    gathered,
+    shifted,
+    start,
+    stored,
+)
+from jq.kernels.schedule.ragged_rows import Blocks
+
+
+class _Row:
+    """The row that is computed: `known` are its numbers so far, `rows` memory for what later
+    sweeps read, `tables` that of the tables, by source."""
+
+    def __init__(self, kernel: RowProgram, b: Builder, tensors: Values) -> None:
+        self.kernel, self.b, self.tensors = kernel, b, tensors
+        self.at: Index = 0
+        self.known: dict[int, ir.Value] = {}
+        self.rows = {
+            i: Tile(b.scratch((1, kernel.k), stored(kernel.lines[i].element)), (1, kernel.k))
+            for i in sorted(kernel.kept)
+        }
+        numbers = sorted({line.number for line in kernel.lines if line.op == TAKE})
+        self.tables = {i: self._table(i) for i in numbers}
+
+    def _table(self, number: int) -> ir.Value:
+        """A copy in 32 bits, which vectors of indices read."""
+        b, source, lanes = self.b, self.kernel.sources[number], self.kernel.target.lanes
+        table = b.scratch((1, source.columns), "i32")
+        tile = Tile(table, (1, source.columns))
+
+        def copy(column: Index, size: int) -> None:
+            kind, some = vec(lanes, source.element), None if size == lanes else size
+            entries = b.load(self.tensors[number], [0, column], kind, some)
+            b.store(converted(entries, vec(lanes, "i32")), tile, [0, column], some)
+
+        b.sweep(source.columns, lanes, copy)
+        return table
+
+    def compute(self, at: Index, tile: Tile, local: Index) -> None:
+        """One row, to a line of the tile."""
+        stages = self.kernel.stages
+        self.at, self.known = at, {}
+        for stage in range(stages[-1] + 1):
+            self.settle(stage)
+            self.sweep(stage, tile if stage == stages[-1] else None, local)
+            self.known |= {i: self.rows[i].value for i in self.rows if stages[i] == stage}
+
+    def sweep(self, stage: int, tile: Tile | None, local: Index) -> None:
+        """Everything of a stage that is one number an element; its sums, and what follows them."""
+        kernel, b, lines = self.kernel, self.b, self.kernel.lines
+        ends = [i for i, line in enumerate(lines) if self._ends(line, stage)]
+        kept = [i for i in self.rows if kernel.stages[i] == stage]
+        lanes = kernel.target.lanes
+
+        def body(carried: Values, column: Index, valid: int) -> list[ir.Value]:
+            some = None if valid == lanes else valid
+            part = _Part(self, column, some)
+            for i in kept:
+                b.store(byte(part.value(i)), self.rows[i], [0, column], some)
+            if tile is not None:
+                b.store(part.value(len(lines) - 1), tile, [local, column], some)
+            return [
+                OPS[lines[i].op.removeprefix("reduce_")](
+                    old, b.keep(part.value(*lines[i].of), some, start(lines[i]))
+                )
+                for old, i in zip(carried, ends, strict=True)
+            ]
+
+        begin = [b.constant(vec(lanes, lines[i].element), start(lines[i])) for i in ends]
+        writes = [tile] if tile is not None else []
+        sums = b.fold(kernel.k, lanes, body, begin, writes=writes)
+        for i, total in zip(ends, sums, strict=True):
+            kind, width = getattr(vector.CombiningKind, KINDS[lines[i].op]), total.type
+            number = vector.ReductionOp(ir.VectorType(width).element_type, kind, total).result
+            self.known[i] = b.broadcast(number, 1)
+
+    def _ends(self, line: Line, stage: int) -> bool:
+        return line.op in REDUCTIONS and self.kernel.stages[line.of[0]] == stage
+
+    def settle(self, stage: int) -> None:
+        """The numbers of the row that follow from the sweeps before this stage."""
+        kernel = self.kernel
+        for i, line in enumerate(kernel.lines):
+            if kernel.wide[i] or kernel.stages[i] > stage or i in self.known:
+                continue
+            if line.op not in (CONSTANT, *REDUCTIONS):
+                self.known[i] = self._computed(line, lambda j: self.number(j, 1), 0, 1, None)
+
+    def number(self, i: int, lanes: int) -> ir.Value:
+        """A number of the row in every lane."""
+        line = self.kernel.lines[i]
+        if line.op == CONSTANT:
+            return self.b.constant(vec(lanes, line.element), line.number)
+        return self.known[i] if lanes == 1 else self.b.broadcast(self.known[i], lanes)
+
+    def source(self, line: Line, column: Index, lanes: int, valid: int | None) -> ir.Value:
+        b, source = self.b, self.kernel.sources[line.number]
+        row = b.modulo(b.divided(self.at, source.every), source.rows)
+        kind = vec(lanes, source.element)
+        return b.load(self.tensors[line.number], [row, column], kind, valid)
+
+    def _computed(
+        self,
+        line: Line,
+        value: Callable[[int], ir.Value],
+        column: Index,
+        lanes: int,
+        valid: int | None,
+    ) -> ir.Value:
+        """A line of values with so many lanes."""
+        if line.op == SOURCE:
+            return self.source(line, column, lanes, valid)
+        if line.op == NUMBER:
+            one = self.b.load(self.tensors[-1], [0, line.number], vec(1, "i64"))
+            return converted(one, vec(lanes, line.element))
+        of = [value(i) for i in line.of]
+        if line.op == TAKE:
+            return self._taken(line, of[0])
+        if line.op == CONVERT:
+            return converted(of[0], vec(lanes, line.element))
+        if line.op in SHIFTS and not line.number:
+            return shifted(self.b, line.op, *of)
+        if line.op == "divide":
+            return divided(self.b, *of)
+        if line.op == "multiply" and lanes > 1:
+            of = [self._half(i, v) for i, v in zip(line.of, of, strict=True)]
+        if line.op in ("negate", "not"):
+            fill = 0 if line.op == "negate" else -1
+            op = arith.subi if line.op == "negate" else arith.xori
+            return op(self.b.constant(of[0].type, fill), of[0])
+        if line.op == "count_leading_zeros":
+            return math.ctlz(of[0])
+        if line.op.startswith("compare_"):
+            return arith.cmpi(COMPARED[line.op.removeprefix("compare_")], *of)
+        return OPS[line.op](*of)
+
+    def _half(self, i: int, factor: ir.Value) -> ir.Value:
+        """A factor of 64 bits; if it came from 32, so that this is seen beside the product: one
+        instruction multiplies such."""
+        line, lines = self.kernel.lines[i], self.kernel.lines
+        narrow = line.op == CONVERT and lines[line.of[0]].element != "i64"
+        if line.element != "i64" or not narrow or self.kernel.wide[i]:
+            return factor
+        return self.b.shift_right_signed(self.b.shift_left(factor, 32), 32)
+
+    def _taken(self, line: Line, index: ir.Value) -> ir.Value:
+        """Entries of a table; an index beyond it counts as its first or last."""
+        b, source, lanes = self.b, self.kernel.sources[line.number], lanes_of(index)
+        wide = converted(index, vec(lanes, "i32"))
+        wide = b.min_int(b.max_int(wide, b.i32(0, lanes)), b.i32(source.columns - 1, lanes))
+        return converted(gathered(b, self.tables[line.number], wide), vec(lanes, source.element))
+
+
+class _Part:
+    """A vector of a row: each line is emitted once."""
+
+    def __init__(self, row: _Row, column: Index, valid: int | None) -> None:
+        self.row, self.column, self.valid = row, column, valid
+        self.made: dict[int, ir.Value] = {}
+
+    def value(self, number: int) -> ir.Value:
+        """A line and, before it, those that it needs."""
+        for i in self._needed(number):
+            if i not in self.made:
+                self.made[i] = self._value(i)
+        return self.made[number]
+
+    def _needed(self, number: int) -> list[int]:
+        found, todo = set[int](), [number]
+        while todo:
+            i = todo.pop()
+            if i in found:
+                continue
+            found.add(i)
+            if self.row.kernel.wide[i] and not self._read(i):
+                todo += self.row.kernel.lines[i].of
+        return sorted(found)
+
+    def _read(self, i: int) -> bool:
+        """It was stored by a sweep before."""
+        return i in self.row.rows and i in self.row.known
+
+    def _value(self, i: int) -> ir.Value:
+        row, kernel = self.row, self.row.kernel
+        line, lanes = kernel.lines[i], kernel.target.lanes
+        if not kernel.wide[i]:
+            return row.number(i, lanes)
+        if self._read(i):
+            return self._loaded(i, line, lanes)
+        return row._computed(line, self.made.__getitem__, self.column, lanes, self.valid)
+
+    def _loaded(self, i: int, line: Line, lanes: int) -> ir.Value:
+        kind = vec(lanes, stored(line.element))
+        read = self.row.b.load(self.row.rows[i].value, [0, self.column], kind, self.valid)
+        if line.element != "i1":
+            return read
+        return arith.trunci(vec(lanes, "i1"), read)
+
+
+@emit.register
+def emit_row_program(kernel: RowProgram, operands: Operands) -> list[ir.Value]:
+    """Sweep after sweep of each row."""
+    blocks = Blocks.of(kernel.m, row_block(kernel.m, kernel.k), None)
+
+    def workgroup(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
+        row, first = _Row(kernel, b, tensors), blocks.first(b, ids[0])
+        with b.loop(0, blocks.block, writes=tiles) as loop:
+            row.compute(b.offset(first, loop.index), tiles[0], loop.index)
+
+    (kind,) = kernel.results
+    output = Output(kind, (blocks.block, kernel.k), lambda b, ids: [blocks.first(b, ids[0]), 0])
+    return dispatch(operands, [output], [blocks.count], workgroup)

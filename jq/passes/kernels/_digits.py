@@ -1,0 +1,64 @@
+"""Codes of 16 bits as two digits of 8, each of which a kernel multiplies."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from jq.formats import Encoding
+from jq.ir import Program, at, ir, shape_of
+from jq.ir.build import constant
+from jq.ir.constants import evaluate
+from jq.ir.contract import Contract
+from jq.kernels import Kernel
+from jq.passes.kernels._kernel import OPS, call_kernel
+
+
+def digits(c: Contract) -> tuple[Contract, Contract] | None:
+    """The contractions of the upper and of the lower digits of the one operand that has 16 bits.
+
+    `code = 256 * upper + lower + 128`, both in [-128, 127]: the lower digits have the zero point
+    -128. None where no operand, or both, are symmetric codes of 16 bits.
+    """
+    wide = [i for i, side in enumerate(c.sides) if isinstance(side, tuple) and _is_wide(side)]
+    if len(wide) != 1 or len(c.sides) != 2:
+        return None
+    (index,) = wide
+    encoding, parts = c.sides[index]
+    with at(c.op):
+        codes, byte = parts["codes"], np.int8
+        shape = shape_of(codes)
+
+        def every(number: int) -> ir.Value:
+            return OPS.broadcast(OPS.constant(np.array(number, np.int16)), shape, ())
+
+        upper = OPS.convert(OPS.shift_right_signed(codes, every(8)), byte)
+        low = OPS.sub(OPS.bit_and(codes, every(255)), every(128))
+        zero = constant(np.full(encoding.grid, -128, np.int32))
+        first = (replace(encoding, format="int8"), {**parts, "codes": upper})
+        second = (
+            replace(encoding, format="int8", scheme="asymmetric"),
+            {**parts, "codes": OPS.convert(low, byte), "zero_point": zero},
+        )
+
+    def taking(side: object) -> Contract:
+        sides = [side if i == index else other for i, other in enumerate(c.sides)]
+        return replace(c, sides=tuple(sides))
+
+    return replace(taking(first), name=f"{c.name}/upper"), taking(second)
+
+
+def _is_wide(side: tuple[Encoding, dict[str, Any]]) -> bool:
+    return side[0].format == "int16" and "zero_point" not in side[1]
+
+
+def upper_sums(
+    program: Program, kernel: Kernel, given: Sequence[ir.Value], packed: ir.Value, name: str
+) -> list[ir.Value]:
+    """The sums of the upper digits; weights that lie as `packed` does are not stored again."""
+    codes, weights, *rest = given
+    arrays = [evaluate(program, v) for v in (weights, packed)]
+    if np.array_equal(*arrays):  # type: ignore[arg-type]
+        weights = packed
+    return call_kernel(program, kernel, [codes, weights, *rest], name)
