@@ -2,14 +2,18 @@
 
     scripts/benchmark.py pipelines [MODEL ...] [--pipelines mxfp8] [--seconds 2] [-o DIR]
 
-Artifacts are kept in DIR and are not made again. Each runs on one thread, in a process of its own;
-all are alive at once and take turns. The table has the best and the median of the calls, and of
-both the ratios to `float` and to `int8-static`. A pipeline that refuses a network says why.
+Artifacts are kept in DIR and are not made again. All are loaded in one process and take turns, one
+call each. A time is the processor's, of all threads, which other processes on the machine hardly
+change; the table has the best and the median of the calls, the best by the clock, and the ratios
+to `float` and to `int8-static`. A pipeline that refuses a network says why.
 """
 
 import json
 import os
+import time
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import Annotated, Any
 
 import typer
@@ -18,14 +22,17 @@ from jq import api
 from jq.base.data import data_names
 from jq.base.errors import JqError
 from jq.base.system.processor import this_processor
+from jq.driver.compiled import CompiledModel
 from jq.driver.loading import load
 from jq.frontends.source import AnyModel
 from jq.frontends.tracing.source import load_model
 from jq.models import build
-from jq.reporting.benchmark import Job, Latency, bench, random_inputs
+from jq.reporting.benchmark import random_inputs
 
 MODELS = ["minilm-full", "resnet", "mobilenet", "digits_cnn", "mlp"]
 PEERS = ("float", "int8-static")
+LEAST = 10  # calls
+Times = dict[str, list[float]]  # milliseconds of each call
 
 
 def _model(name: str) -> AnyModel:
@@ -34,66 +41,85 @@ def _model(name: str) -> AnyModel:
     return load_model(name if ":" in name else f"jq.models:{name}")
 
 
-def _job(artifact: Path, model: AnyModel) -> Job:
-    compiled = load(artifact)
+def _inputs(model: AnyModel, compiled: CompiledModel) -> Sequence[Any]:
     batches = model.evaluation() if callable(model.evaluation) else model.evaluation
-    inputs = next(iter(batches)) if batches else random_inputs(compiled.inputs)
-    parameters = compiled.parameters if isinstance(compiled.parameters, Path) else None
-    assert isinstance(compiled.vmfb, Path)
-    return Job(compiled.vmfb, parameters, inputs)
+    return next(iter(batches)) if batches else random_inputs(compiled.inputs)
 
 
-def measure(name: str, pipelines: list[str], seconds: float, folder: Path) -> dict[str, Any]:
-    """Latencies of a network by pipeline, and the reasons of those that refuse it."""
-    model = _model(name)
-    jobs, refused = {}, {}
+def compiled(
+    name: str, pipelines: list[str], more: list[str], folder: Path
+) -> tuple[dict[str, CompiledModel], dict[str, str], AnyModel]:
+    """The artifacts of a network by pipeline, and the reasons of pipelines that refuse it."""
+    model, refused = _model(name), {}
+    found: dict[str, CompiledModel] = {}
     for pipeline in pipelines:
-        kept = folder / name.replace(":", "-") / pipeline.replace(" ", "-")
+        kept = folder / name.replace(":", "-") / "-".join([pipeline, *more]).replace("/", "-")
         try:
             if not kept.exists():
                 kept.parent.mkdir(parents=True, exist_ok=True)
-                plain, *settings = pipeline.split()
-                api.compile(model, plain, settings=settings).save(kept)
-            jobs[pipeline] = _job(kept, model)
+                api.compile(model, pipeline, settings=more).save(kept)
+            found[pipeline] = load(kept)
         except JqError as error:
             refused[pipeline] = str(error).splitlines()[0]
-    found = dict(zip(jobs, bench(list(jobs.values()), seconds=seconds), strict=True))
-    return {"model": name, "found": found, "refused": refused}
+    return found, refused, model
 
 
-def table(row: dict[str, Any]) -> list[str]:
+def measure(found: dict[str, CompiledModel], model: AnyModel, seconds: float) -> dict[str, Times]:
+    """Processor and clock time of every call, one of each program in turn."""
+    inputs = {name: _inputs(model, program) for name, program in found.items()}
+    times: dict[str, Times] = {name: {"processor": [], "clock": []} for name in found}
+    for name, program in found.items():
+        program(*inputs[name])
+    start, calls = time.perf_counter(), 0
+    while calls < LEAST or time.perf_counter() - start < seconds * len(found):
+        for name, program in found.items():
+            clock, processor = time.perf_counter(), time.process_time()
+            program(*inputs[name])
+            times[name]["processor"].append(1e3 * (time.process_time() - processor))
+            times[name]["clock"].append(1e3 * (time.perf_counter() - clock))
+        calls += 1
+    return times
+
+
+def table(name: str, times: dict[str, Times], refused: dict[str, str]) -> list[str]:
     """The fastest first."""
-    found: dict[str, Latency] = row["found"]
-    titles = [f"to {peer} ({of})" for peer in PEERS if peer in found for of in ("best", "median")]
+    peers = [peer for peer in PEERS if peer in times]
+    titles = [f"to {peer} ({of})" for peer in peers for of in ("best", "median")]
+    columns = ["pipeline", "best ms", "median ms", "best by the clock", *titles]
     lines = [
-        f"### {row['model']}",
+        f"### {name}",
         "",
-        f"| pipeline | best ms | median ms | {' | '.join(titles)} |",
+        f"| {' | '.join(columns)} |",
+        "|---|" + "---:|" * (len(columns) - 1),
     ]
-    lines.append("|---|" + "---:|" * (2 + len(titles)))
-    for name, one in sorted(found.items(), key=lambda pair: pair[1].min_ms):
-        cells = [f"{one.min_ms:.3f}", f"{one.median_ms:.3f}"]
-        for other in (found[peer] for peer in PEERS if peer in found):
-            cells += [f"{one.min_ms / other.min_ms:.2f}", f"{one.median_ms / other.median_ms:.2f}"]
-        lines.append(f"| `{name}` | {' | '.join(cells)} |")
-    return [*lines, "", *(f"- `{name}`: {why}" for name, why in row["refused"].items())]
+    for pipeline, one in sorted(times.items(), key=lambda pair: min(pair[1]["processor"])):
+        mine = one["processor"]
+        cells = [f"{v:.3f}" for v in (min(mine), median(mine), min(one["clock"]))]
+        for other in (times[peer]["processor"] for peer in peers):
+            cells += [f"{of(mine) / of(other):.2f}" for of in (min, median)]
+        lines.append(f"| `{pipeline}` | {' | '.join(cells)} |")
+    return [*lines, "", *(f"- `{pipeline}`: {why}" for pipeline, why in refused.items())]
 
 
 def main(
     models: Annotated[list[str], typer.Argument(help="Built-in, or as the commands take them.")] = (
         MODELS  # type: ignore[assignment]
     ),
-    pipelines: Annotated[str, typer.Option(help="By comma, with settings: `float a.b=c`.")] = "",
+    pipelines: Annotated[str, typer.Option(help="By comma; all of them without it.")] = "",
+    settings: Annotated[str, typer.Option(help="Of all, by comma: `recovery=false`.")] = "",
     seconds: Annotated[float, typer.Option(help="Measuring time of each program.")] = 2.0,
     output: Annotated[Path, typer.Option("-o", help="Directory.")] = Path("build/pipelines"),
 ) -> None:
-    asked = [p.strip() for p in pipelines.split(",")] if pipelines else data_names("pipelines")
-    names = [*PEERS, *(p for p in asked if p not in PEERS)]
-    print(f"{this_processor().model}, {os.cpu_count()} cores, one thread\n", flush=True)
+    asked = pipelines.split(",") if pipelines else data_names("pipelines")
+    names, more = (
+        [*PEERS, *(p for p in asked if p not in PEERS)],
+        [s for s in settings.split(",") if s],
+    )
+    print(f"{this_processor().model}, {os.cpu_count()} cores\n", flush=True)
     document = {}
     for name in models:
-        row = measure(name, names, seconds, output)
-        print("\n".join(table(row)), flush=True)
-        times = {p: one.to_dict() for p, one in row["found"].items()}
-        document[name] = {"times": times, "refused": row["refused"]}
-        (output / "pipelines.json").write_text(json.dumps(document, indent=1) + "\n")
+        found, refused, model = compiled(name, names, more, output)
+        times = measure(found, model, seconds)
+        print("\n".join(table(name, times, refused)), flush=True)
+        document[name] = {"milliseconds": times, "refused": refused}
+        (output / "pipelines.json").write_text(json.dumps(document) + "\n")
