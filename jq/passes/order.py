@@ -179,7 +179,7 @@ kernel-decode [floats]: products of quantized weights and float activations dequ
 sum-products [floats]: rewrites float products without a kernel
 patch-convolutions [floats]: rewrites float convolutions without a kernel
 lower-markers: markers without a kernel become plain arithmetic
-kernel-integer-rows [integer-only]: all other kernels are chosen: the arithmetic between them is whole
+kernel-integer-rows [integer-only]: all other kernels are chosen: what is between them is whole
 unroll-rounds plain-nibbles keep-blocks multiply-outer widen-depthwise widen-convolutions
 shield-unsigned order-broadcasts plain-windows plain-transforms
 plain-select-and-scatter: makes a scatter, which the next pass rewrites
