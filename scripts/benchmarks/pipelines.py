@@ -42,7 +42,8 @@ def _model(name: str) -> AnyModel:
 
 
 def _inputs(model: AnyModel, compiled: CompiledModel) -> Sequence[Any]:
-    batches = model.evaluation() if callable(model.evaluation) else model.evaluation
+    batches = getattr(model, "evaluation", None)
+    batches = batches() if callable(batches) else batches
     return next(iter(batches)) if batches else random_inputs(compiled.inputs)
 
 
