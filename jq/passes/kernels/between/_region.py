@@ -14,7 +14,8 @@ from jq.ir.ops.selection import combines
 from jq.ir.values import maker
 from jq.kernels import Line, RowProgram, Source
 from jq.kernels.rowwise.row_program import MOST, NUMBER, OPS, SHIFTS
-from jq.passes.kernels._integer_ops import (
+from jq.passes.kernels._kernel import OPS as PROGRAM
+from jq.passes.kernels.between._ops import (
     along_rows,
     cut,
     element_of,
@@ -24,7 +25,6 @@ from jq.passes.kernels._integer_ops import (
     short_kind,
     structural,
 )
-from jq.passes.kernels._kernel import OPS as PROGRAM
 
 LEAST = 3  # ops that are worth a kernel
 DEEP = 400  # ops of a region

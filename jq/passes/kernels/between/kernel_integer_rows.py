@@ -18,10 +18,10 @@ from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.values import users
 from jq.passes.base import Pass, PassContext
-from jq.passes.kernels._integer_ops import as_integer, fuses, short_kind
-from jq.passes.kernels._integer_region import Region
 from jq.passes.kernels._kernel import OPS as PROGRAM
 from jq.passes.kernels._kernel import call_kernel, isa_of
+from jq.passes.kernels.between._ops import as_integer, fuses, short_kind
+from jq.passes.kernels.between._region import Region
 
 CODES = (np.int8, np.int16)
 

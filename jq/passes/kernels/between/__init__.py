@@ -1,0 +1,1 @@
+"""The arithmetic between the kernels of integer-only programs."""
