@@ -11,7 +11,7 @@ import numpy as np
 from jq.base.errors import UserError
 from jq.base.system.files import read_input, read_text
 from jq.language.library import Library, guarded_library
-from jq.language.sentencepiece import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, SentencePiece
+from jq.language.sentencepiece import CONTROL, NORMAL, SPACE, UNKNOWN, USER_DEFINED, SentencePiece
 from jq.language.words import WORDS, Words
 from jq.models._extras import need
 
@@ -151,11 +151,14 @@ def tokenizer_of_gguf(metadata: Mapping[str, Any], where: str) -> Tokenizer:
             bool(metadata.get(f"{_KEY}add_space_prefix", True)),
             _swallow(metadata, tokens, types),
         )
-    elif kind == "gpt2":
-        words = _words(metadata.get(f"{_KEY}pre", "default"), where)
+    elif kind in ("gpt2", "gemma4"):
+        named = metadata.get(f"{_KEY}pre", "default") if kind == "gpt2" else kind
+        words = _words(named, where)
         codec = _byte_pairs(metadata, tokens, types, words, where)
     else:
-        raise UserError(f"the tokenizer {kind!r} is not known", location=where, hint="llama, gpt2")
+        raise UserError(
+            f"the tokenizer {kind!r} is not known", location=where, hint="llama, gpt2, gemma4"
+        )
     template = metadata.get("tokenizer.chat_template")
     with_bos = metadata.get(f"{_KEY}add_bos_token", words is None or words.first)
     others = [key.removeprefix(_NAMED) for key in metadata if key.startswith(_NAMED)]
@@ -231,14 +234,25 @@ def _byte_pairs(
 
     def made() -> Any:
         try:
-            model = library.models.BPE(vocabulary, pairs, ignore_merges=words.whole)
+            model = library.models.BPE(
+                vocabulary, pairs, ignore_merges=words.whole, byte_fallback=words.characters
+            )
         except Exception as error:  # the library knows one class of exceptions
             raise UserError(f"{_KEY}merges: {error}", location=where) from error
         tokenizer = library.Tokenizer(model)
         splits = [cuts.Split(library.Regex(pattern), "isolated") for pattern in words.patterns]
-        bytes_of = cuts.ByteLevel(add_prefix_space=False, use_regex=False)
-        tokenizer.pre_tokenizer = cuts.Sequence([*splits, bytes_of])
-        tokenizer.decoder = library.decoders.ByteLevel()
+        decoders, letters = (
+            library.decoders,
+            cuts.ByteLevel(add_prefix_space=False, use_regex=False),
+        )
+        if words.characters:
+            tokenizer.normalizer = library.normalizers.Replace(" ", SPACE)
+            tokenizer.pre_tokenizer = cuts.Sequence(splits)
+            parts = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
+            tokenizer.decoder = decoders.Sequence(parts)
+        else:
+            tokenizer.pre_tokenizer = cuts.Sequence([*splits, letters])
+            tokenizer.decoder = decoders.ByteLevel()
         for kind, is_special in ((CONTROL, True), (UNKNOWN, True), (USER_DEFINED, False)):
             tokenizer.add_tokens(
                 [

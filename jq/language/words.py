@@ -18,6 +18,7 @@ _REST = rf" ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_SPACES}"
 _GPT2 = rf"{_ENDINGS}| ?\p{{L}}+| ?\p{{N}}+| ?[^\s\p{{L}}\p{{N}}]+|\s+(?!\S)|\s+"
 _SIGNS = r"[\p{P}\$\+<=>\^~\|]+"
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_EAST_ASIAN = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
 _BY_SENTENCE_SIGNS = r" ?[^(\s|.,!?…。，、।۔،)]+"
 
 
@@ -34,11 +35,13 @@ class Words:
     patterns: that cut, one after the other.
     whole: a word that is a token is that one, whatever merges would make of it.
     first: the token for a beginning goes in front of a prompt where the file does not say.
+    characters: pieces are characters, with U+2581 for a space, not letters that stand for bytes.
     """
 
     patterns: tuple[str, ...]
     whole: bool = False
     first: bool = False
+    characters: bool = False
 
 
 _LLAMA3 = (rf"{_ANY_ENDINGS}|{_WORD}|\p{{N}}{{1,3}}|{_REST}",)
@@ -65,15 +68,18 @@ _NAMES = {
     "seed-coder": Words((rf"{_ANY_ENDINGS}|{_WORD}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|{_SPACES}",)),
     "tekken": Words((_by_case("", r"\p{N}"),), whole=True, first=True),
     "gpt-4o llama4 kanana2": Words((_by_case(f"{_ANY_ENDINGS}?", r"\p{N}{1,3}"),)),
-    "deepseek-coder": Words(
+    "deepseek-coder": Words((r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _EAST_ASIAN, r"\p{N}")),
+    "deepseek-llm": Words(
         (
             r"[\r\n]",
-            r"\s?\p{L}+",
-            r"\s?\p{P}+",
-            "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+",
-            r"\p{N}",
+            r"\s?[\p{Lu}\p{Ll}\p{Lt}]+",
+            "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+",
+            r"\s+$",
+            _EAST_ASIAN,
+            r"\p{N}+",
         )
     ),
+    "gemma4": Words((r"[^\n]+|\n+",), first=True, characters=True),
     "poro-chat bloom gpt3-finnish": Words((_BY_SENTENCE_SIGNS,)),
     "viking": Words((_BY_SENTENCE_SIGNS, r"\p{N}")),
 }
