@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import jq
+from jq.formats import Encoding, get_format
 from jq.frontends.gguf import load_gguf
 
 TYPES = {
@@ -90,6 +91,41 @@ def test_other_pipelines_keep_the_blocks(made, pipeline):
     assert cosine(compiled(IDS), want) > 0.999
     decisions = {op["decision"] for op in compiled.manifest.ops if op["op"] == "dot_general"}
     assert decisions == {"integer" if pipeline == "int8-dynamic" else "weight-only"}
+
+
+FEW = ["IQ4_XS", "IQ2_XXS", "IQ1_M", "TQ1_0"]
+
+
+@pytest.mark.parametrize("pipeline", ["float", "int8-dynamic"])
+def test_types_of_few_bits_run(pipeline, tmp_path):
+    """Products side by side; with float activations the bytes of the file stay as they are."""
+    rng, path = np.random.default_rng(2), tmp_path / "few.gguf"
+    w = (0.05 * rng.standard_normal((48, 256))).astype(np.float32)
+    x = rng.standard_normal((3, 256)).astype(np.float32)
+    writer, decoded, stored = gguf.GGUFWriter(path, "test"), [], []
+    for name in FEW:
+        fmt, kind = get_format(name), gguf.GGMLQuantizationType[name]
+        enc = Encoding(fmt.name, w.shape, fmt.default_block(w.shape, -1))
+        raw = fmt.encode(w, enc)["blocks"].view(np.uint8).reshape(len(w), -1)
+        writer.add_tensor(f"{name}.weight", raw, raw_dtype=kind)
+        decoded.append(gguf.dequantize(raw, kind))
+        stored.append(raw.tobytes())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+    def fn(p, x):
+        return [x @ p[name]["weight"].T for name in FEW]
+
+    compiled = jq.compile(jq.Model(fn, load_gguf(path).params, (x,)), pipeline)
+    for got, weight in zip(compiled(x), decoded, strict=True):
+        want = x.astype(np.float64) @ weight.T.astype(np.float64)
+        if pipeline == "float":
+            assert np.abs(got - want).max() <= 1e-5 * np.abs(want).max()
+        assert cosine(got, want) > 0.999
+    if pipeline == "float":
+        assert all(data in compiled.vmfb for data in stored)
 
 
 def test_large_models_keep_them_beside_the_module(made, tmp_path):
