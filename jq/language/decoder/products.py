@@ -1,5 +1,7 @@
 """Products, norms, and the place of tokens in a sequence: all layers are made of these."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field

@@ -1,5 +1,7 @@
 """Causal attention: queries to keys and values of all tokens so far, or of those in a window."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Short convolutions between two gates (Liquid AI 2025): c * convolved(b * x)."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from jq.language.decoder.config import Config, Shape

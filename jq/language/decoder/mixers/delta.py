@@ -7,6 +7,8 @@ Tokens of one call are taken together: what each learns depends on those before 
 coefficients, which is inverted by halves.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 from jq.language.decoder.config import Config, Shape

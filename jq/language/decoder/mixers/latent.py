@@ -4,6 +4,8 @@ the keys and values of all heads are made of, and one key that is turned.
 Keys are never made: a query is taken to the short vectors' space, and so is what it reads of them.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 from jq.language.decoder.config import Config, Shape

@@ -6,6 +6,8 @@ a token sets, and takes in the token.
 Tokens of one call are taken together, each by those before it in a triangle of coefficients.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 from jq.language.decoder.config import Config, Shape
