@@ -31,6 +31,7 @@ from jq.passes.integer._values import (
 
 FINEST = 2.0**-17  # steps of what softmax takes: an error of 2^-18 of an exponential
 WIDE = 1 << 30  # a sum in front of softmax saturates here: no difference leaves int32
+HIDDEN = 4 * WIDE  # of a mask that lies beyond: a score that is added to it does not matter
 
 
 def softmax(
@@ -86,11 +87,15 @@ def _in_steps(
     """The int64 value of a tree of `terms_of` in units of `step`."""
     leaf = leaf_of(program, source)
     if leaf is not None:  # of a mask as large as floats are, one step is beyond all sums
-        by = min(leaf.scale / step, LARGEST)
-        return OPS.convert(rescaling.by(OPS, centered(leaf), by), I64)
+        by, codes = min(leaf.scale / step, LARGEST), centered(leaf)
+        if by * leaf.largest < WIDE:
+            return OPS.convert(rescaling.by(OPS, codes, by), I64)
+        wide = OPS.convert(rescaling.by(OPS, codes, by / 4), I64)  # may saturate from 2^30 on
+        return OPS.mul(wide, splat(OPS, 4, wide))
     constant = splat_of(program, source)
     if constant is not None:
-        steps = np.clip(np.rint(constant / step), -WIDE, WIDE)
+        steps = np.rint(constant / step)
+        steps = steps if abs(steps) <= WIDE else np.copysign(HIDDEN, steps)
         return OPS.broadcast(OPS.constant(np.array(steps, I64)), shape_of(source), ())
     operands = list(source.owner.operands)
     first = yield program, operands[-2], step, rescaling

@@ -32,6 +32,7 @@ from jq.passes.base import Pass, PassContext
 from jq.passes.functions import as_normalization
 from jq.passes.integer._functions import terms_of
 from jq.passes.integer._ops import PRODUCTS_AND_SUMS, as_softmax, clamp_of, is_float, is_table
+from jq.passes.prepare._choices import with_choices
 from jq.passes.prepare.mark_residuals import Edges
 from jq.planning.operands import find_weight
 
@@ -47,6 +48,7 @@ class MarkEdges(Pass):
     name = "mark-edges"
 
     def run(self, program: Program, cx: PassContext) -> bool:
+        with_choices(program)
         marking = _Marking(program)
         marking.run()
         return bool(marking.edges.names)
@@ -238,9 +240,27 @@ class _Marking:
             return False
         if any(is_constant(self.program, v) for v in op.operands):
             return False
-        self.need_all(op, prefix=True, wide=True)
+        if not self.masked(op):  # else softmax takes its terms
+            self.need_all(op, prefix=True, wide=True)
         self.state[op.results[0]] = "closed" if divides else "open"
         return True
+
+    def masked(self, op: Op) -> bool:
+        """True for a sum in front of softmax of which a term is a choice of two numbers."""
+        reader, chosen = op, False
+        while kind_of(reader) in ("stablehlo.add", "stablehlo.select"):
+            x = reader.results[0]
+            operands = [v for v in reader.operands if is_float(v)]
+            chosen |= any(not terms_of(self.program, v) for v in operands)
+            firsts = [use.owner for use in x.uses if _summed(use.owner, x)]
+            cuts = (c for first in firsts for c in functions(self.program, x, first))
+            if softmax := next((c for c in _on_codes(cuts) if as_softmax(c)), None):
+                inside = {o.operation for o in softmax.ops}
+                return chosen and all(use.owner.operation in inside for use in x.uses)
+            if (following := only_user(x)) is None:
+                return False
+            reader = following
+        return False
 
     def reduced(self, op: Op) -> bool:
         if reduction(self.program, op) != "add":

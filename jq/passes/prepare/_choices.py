@@ -1,0 +1,77 @@
+"""Masks as choices between two numbers: `select(keep, 0, -inf)`, right where softmax reads them.
+
+Softmax takes such a choice as it is, without a range of its own (`terms_of`). So an op that moves
+elements of one, or gives them another float type, moves its predicate instead, and a constant of
+two numbers, of which one hides what it is added to, becomes a choice.
+"""
+
+import numpy as np
+
+from jq.ir import Op, Program, at, dtype_of, ir, shape_of, stablehlo
+from jq.ir.affine import constant_of
+from jq.ir.arrays import OPS
+from jq.ir.build import constant, like, replace
+from jq.ir.ops.selection import splat_of
+from jq.ir.values import kind_of, maker
+from jq.passes.integer._ops import is_float
+
+MOVES = ("broadcast_in_dim", "reshape", "transpose", "slice", "convert")
+HIDES = -1e8  # in float32 nothing is left of a score beside it
+
+
+def with_choices(program: Program) -> None:
+    """Rewrites the masks of a program."""
+    for op in list(program.walk()):
+        kind = kind_of(op).removeprefix("stablehlo.")
+        if kind in MOVES and is_float(op.operands[0]) and is_float(op.results[0]):
+            _move(program, op)
+        elif kind == "add":
+            _choose(program, op)
+
+
+def _move(program: Program, op: Op) -> None:
+    x = op.operands[0]
+    nothing = kind_of(op) == "stablehlo.convert" and x.type == op.results[0].type
+    moved = x if nothing else _moved(program, op, x)
+    if moved is not None:
+        replace(op, [moved])
+
+
+def _moved(program: Program, op: Op, value: ir.Value) -> ir.Value | None:
+    """`op` of a choice of two numbers, or of a sum of such; None for any other value."""
+    made = maker(value, "stablehlo.select", "stablehlo.add")
+    if made is None:
+        return None
+    if kind_of(made) == "stablehlo.add":
+        terms = [_moved(program, op, v) for v in made.operation.operands]
+        with at(op):
+            return None if None in terms else stablehlo.add(*terms)
+    keep, *numbers = made.operation.operands
+    splats = [splat_of(program, v) for v in numbers]
+    if None in splats or shape_of(keep) != shape_of(value):
+        return None
+    result = op.results[0]
+    with at(op):
+        if kind_of(op) != "stablehlo.convert":
+            keep = like(op, [keep], shape_of(result), np.bool_)
+        return stablehlo.select(keep, *(_splat(x, result) for x in splats))
+
+
+def _splat(number: float | None, x: ir.Value) -> ir.Value:
+    return OPS.broadcast(constant(np.asarray(number, dtype_of(x))), shape_of(x), [])
+
+
+def _choose(program: Program, op: Op) -> None:
+    """Of a sum with a constant mask."""
+    for i, v in enumerate(op.operands):
+        found = constant_of(program, v) if is_float(v) else None
+        if found is None or found.size < 2 or found.min() > HIDES:
+            continue
+        numbers = np.unique(found)
+        if len(numbers) != 2:
+            continue
+        with at(op):
+            kept = constant(np.ascontiguousarray(found == numbers[1]))
+            keep = OPS.broadcast(kept, shape_of(v), range(found.ndim))
+            low, high = (_splat(x, v) for x in numbers)
+            op.operands[i] = stablehlo.select(keep, high, low)
