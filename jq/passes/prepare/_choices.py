@@ -62,7 +62,7 @@ def _splat(number: float | None, x: ir.Value) -> ir.Value:
 
 
 def _choose(program: Program, op: Op) -> None:
-    """Of a sum with a constant mask."""
+    """Makes a choice of the constant mask of a sum."""
     for i, v in enumerate(op.operands):
         found = constant_of(program, v) if is_float(v) else None
         if found is None or found.size < 2 or found.min() > HIDES:
