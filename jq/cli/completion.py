@@ -5,7 +5,7 @@ from pathlib import Path
 from jq.base.data import data_names
 
 MODELS = "jq.models:"
-FILES = (".py", ".mlir", ".mlirbc", ".jaxexport", ".onnx", ".gguf")
+FILES = (".py", ".mlir", ".mlirbc", ".jaxexport", ".onnx", ".tflite", ".gguf")
 LEVELS = ("float", "qdq", "integer", "target")
 
 

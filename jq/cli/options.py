@@ -19,8 +19,8 @@ Model = Annotated[
         show_default=False,
         autocompletion=completion.models,
         help="`package.module:name` or `file.py:name` (a jq.Model, or a function of no arguments "
-        "that returns one), a .mlir, .mlirbc, .jaxexport or .onnx file, or a language model: a "
-        ".gguf file or a folder of Hugging Face.",
+        "that returns one), a .mlir, .mlirbc, .jaxexport, .onnx or .tflite file, or a language "
+        "model: a .gguf file or a folder of Hugging Face.",
     ),
 ]
 Artifact = Annotated[
@@ -203,7 +203,7 @@ def sized(model: str, sizes: list[str] | None, values: list[str] | None = None) 
     known = parse_assignments(sizes or [])
     if not values:
         return trace(model, sizes=known)
-    if Path(model).suffix != ".onnx":
+    if Path(model).suffix not in (".onnx", ".tflite"):
         raise UserError("--value fixes inputs of ONNX files", location=model)
     from jq.frontends.onnx import load_checked
     from jq.frontends.source import each_size_of

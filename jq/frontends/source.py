@@ -138,7 +138,7 @@ def trace(model: AnyModel, *, sizes: Sizes | None = None) -> Source:
 def each_size_of(model: Any, sizes: Sizes | None) -> list[dict[str, Any]]:
     """`each_size`; of an ONNX file an input may have its whole shape there."""
     lists = any(isinstance(size, list | tuple) for size in (sizes or {}).values())
-    if not lists or not (isinstance(model, Path) and model.suffix == ".onnx"):
+    if not lists or not (isinstance(model, Path) and model.suffix in (".onnx", ".tflite")):
         return each_size(sizes)
     from jq.frontends.onnx.checked import describe_checked
 
@@ -147,7 +147,7 @@ def each_size_of(model: Any, sizes: Sizes | None) -> list[dict[str, Any]]:
 
 def _traced(model: Model | Program | str | Path, sizes: Mapping[str, int]) -> Source:
     given: Mapping[str, int] | None = sizes or None
-    if isinstance(model, Path) and model.suffix == ".onnx":
+    if isinstance(model, Path) and model.suffix in (".onnx", ".tflite"):
         from jq.frontends.onnx import load_checked
 
         model, given = load_checked(model, given), None

@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError
 from onnx import AttributeProto, helper
 
 from jq.base.errors import UserError
+from jq.base.system.files import read_input
 from jq.frontends.onnx.graph import (
     STANDARD,
     File,
@@ -30,11 +31,16 @@ from jq.frontends.onnx.validate import (
 
 
 def read_file(path: Path) -> File:
-    """Reads a model; tensors are mapped or read once, and nothing is computed.
+    """Reads a model; tensors are mapped or read once, and nothing is computed. A `.tflite` file is
+    read as the ONNX model with Q/DQ that computes the same.
 
     Raises:
         UserError: it cannot be read, is damaged, or refers to files outside of its folder.
     """
+    if path.suffix == ".tflite":
+        from jq.frontends.tflite.operators import as_onnx
+
+        return from_proto(as_onnx(read_input(path), path), path)
     return from_proto(_parse(path), path)
 
 

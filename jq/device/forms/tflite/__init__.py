@@ -17,10 +17,10 @@ import numpy as np
 from jq.base.errors import UserError
 from jq.device.forms.canonical import Simple
 from jq.device.forms.table import Ends
-from jq.device.forms.tflite.schema import OPERATORS, SCHEMA
 from jq.device.forms.tflite.writer import Writer
 from jq.device.network import Tensor
 from jq.formats.requantize import Rescaling
+from jq.frontends.tflite.schema import OPERATORS, SCHEMA
 
 DESCRIPTION = {r: f"int8, a rescale rounds: {r}" for r in ("double", "float32")}
 

@@ -9,9 +9,9 @@ import numpy as np
 from jq.base.errors import UserError
 from jq.device.forms.canonical import Simple
 from jq.device.forms.table import method_of, no_form
-from jq.device.forms.tflite.schema import OPERATORS, RELU, TYPES
 from jq.device.network import Tensor
 from jq.formats.requantize import Rescaling
+from jq.frontends.tflite.schema import OPERATORS, RELU, TYPES
 
 _HERE = "TFLite with the same bits"
 

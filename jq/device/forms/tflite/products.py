@@ -8,8 +8,8 @@ import numpy as np
 
 from jq.device.forms.canonical import Simple
 from jq.device.forms.tflite.builder import Builder
-from jq.device.forms.tflite.schema import VALID
 from jq.device.network import Tensor
+from jq.frontends.tflite.schema import VALID
 
 
 class Products(Builder):

@@ -6,7 +6,7 @@ import numpy as np
 
 from jq.device.forms.canonical import Simple
 from jq.device.forms.tflite.products import Products
-from jq.device.forms.tflite.schema import VALID
+from jq.frontends.tflite.schema import VALID
 from jq.passes.integer.float_sums import multipliers
 
 

@@ -1,6 +1,6 @@
 """The tables of TOSA's flatbuffers, and the numbers of operators, types and modes."""
 
-from jq.device.forms.flatbuffer import Schema
+from jq.frontends.flatbuffer import Schema
 
 # Operators by number, from 1 on; the table of each one's attributes has its name.
 _OPERATORS = """

@@ -1,6 +1,6 @@
 """The tables of TFLite's flatbuffers, and the numbers of operators and types."""
 
-from jq.device.forms.flatbuffer import Schema
+from jq.frontends.flatbuffer import Schema
 
 # Each operator's number, version and options.
 _STRIDES = "padding i8, stride_w i32, stride_h i32"
@@ -29,6 +29,36 @@ OPERATORS = {
     "TRANSPOSE": (39, 2, "TransposeOptions"),
     "TRANSPOSE_CONV": (67, 3, "TransposeConvOptions"),
 }
+# Those that are read besides.
+READ = {number: name for name, (number, *_) in OPERATORS.items()} | {
+    1: "AVERAGE_POOL_2D",
+    9: "FULLY_CONNECTED",
+    14: "LOGISTIC",
+    19: "RELU",
+    20: "RELU_N1_TO_1",
+    21: "RELU6",
+    23: "RESIZE_BILINEAR",
+    25: "SOFTMAX",
+    28: "TANH",
+    34: "PAD",
+    40: "MEAN",
+    42: "DIV",
+    43: "SQUEEZE",
+    45: "STRIDED_SLICE",
+    47: "EXP",
+    49: "SPLIT",
+    54: "PRELU",
+    59: "NEG",
+    70: "EXPAND_DIMS",
+    74: "SUM",
+    75: "SQRT",
+    97: "RESIZE_NEAREST_NEIGHBOR",
+    98: "LEAKY_RELU",
+    101: "ABS",
+    111: "ELU",
+    117: "HARD_SWISH",
+    150: "GELU",
+}
 _OPTIONS = {
     "Conv2DOptions": (
         1,
@@ -39,6 +69,21 @@ _OPTIONS = {
         f"{_STRIDES}, depth_multiplier i32, activation i8, dilation_w i32, dilation_h i32",
     ),
     "Pool2DOptions": (5, f"{_STRIDES}, filter_width i32, filter_height i32, activation i8"),
+    "FullyConnectedOptions": (8, "activation i8, weights_format i8, keep_num_dims bool"),
+    "SoftmaxOptions": (9, "beta f32"),
+    "ResizeBilinearOptions": (
+        15,
+        "new_height i32, new_width i32, align_corners bool, half_pixel_centers bool",
+    ),
+    "DivOptions": (29, "activation i8"),
+    "StridedSliceOptions": (
+        32,
+        "begin_mask i32, end_mask i32, ellipsis_mask i32, new_axis_mask i32, shrink_axis_mask i32",
+    ),
+    "SplitOptions": (35, "num_splits i32"),
+    "ResizeNearestNeighborOptions": (74, "align_corners bool, half_pixel_centers bool"),
+    "LeakyReluOptions": (75, "alpha f32"),
+    "GeluOptions": (113, "approximate bool"),
     "ConcatenationOptions": (10, "axis i32, activation i8"),
     "AddOptions": (11, "activation i8, pot_scale_int16 bool"),
     "ReshapeOptions": (17, "new_shape [i32]"),

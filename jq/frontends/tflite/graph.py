@@ -1,0 +1,199 @@
+"""The graph of a TFLite file as it becomes ONNX: tensors are codes, ops stand between Q and DQ."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+from jq.base.errors import UserError
+from jq.frontends.tflite.schema import READ, SCHEMA
+
+OPSET, IR_VERSION = 21, 10
+_DTYPES = {0: "float32", 1: "float16", 2: "int32", 3: "uint8", 4: "int64", 6: "bool", 7: "int16"}
+_DTYPES |= {9: "int8", 10: "float64"}
+
+
+class Graph:
+    """Tensors by their number, and the ONNX nodes that compute them."""
+
+    def __init__(self, data: bytes, path: Path) -> None:
+        self.path = path
+        self.model = self._parsed(data)
+        try:
+            self.main = self.model["subgraphs"][0]
+            self.tensors, self.buffers = self.main["tensors"], self.model["buffers"]
+        except (KeyError, IndexError) as error:
+            raise self.damaged("there is no graph in it") from error
+        self.nodes: list[Any] = []
+        self.initializers: dict[str, Any] = {}
+        self.names = [self._name(i, t.get("name", "")) for i, t in enumerate(self.tensors)]
+        self.floats: dict[int, str] = {}
+        self.op = ""  # that is read, for messages
+
+    def _parsed(self, data: bytes) -> dict[str, Any]:
+        try:
+            return SCHEMA.decode("Model", data)
+        except UserError as error:
+            raise self.damaged(error.message) from error
+
+    def damaged(self, why: str) -> UserError:
+        return UserError(f"no TFLite model, or a damaged one: {why}", location=str(self.path))
+
+    def lacking(self, what: str) -> UserError:
+        return UserError(f"{what} is not read of TFLite files", op=self.op, location=str(self.path))
+
+    def _name(self, i: int, given: str) -> str:
+        others = [t.get("name", "") for t in self.tensors]
+        return given if given and others.count(given) == 1 else f"{given or 'tensor'}#{i}"
+
+    def operators(self) -> list[tuple[str, Mapping[str, Any]]]:
+        """The name of each operator, with its fields."""
+        codes, found = self.model.get("operator_codes", []), []
+        for fields in self.main.get("operators", []):
+            at = fields.get("opcode_index", 0)
+            if at >= len(codes):
+                raise self.damaged("an operator has no code")
+            code = codes[at]
+            number = max(code.get("builtin_code", 0), code.get("deprecated_builtin_code", 0))
+            custom = code.get("custom_code", number)
+            found.append((READ.get(number, f"operator {custom}"), fields))
+        return found
+
+    # Tensors
+
+    def tensor(self, i: int) -> Mapping[str, Any]:
+        if not 0 <= i < len(self.tensors):
+            raise self.damaged(f"there is no tensor {i}")
+        return dict(self.tensors[i])
+
+    def shape(self, i: int) -> list[int]:
+        shape = [int(n) for n in self.tensor(i).get("shape", ())]
+        if min(shape, default=1) < 0:
+            raise self.lacking("a tensor of unknown size")
+        return shape
+
+    def dtype(self, i: int) -> np.dtype[Any]:
+        kind = self.tensor(i).get("type", 0)
+        if kind not in _DTYPES:
+            raise self.lacking(f"a tensor of type {kind}")
+        return np.dtype(_DTYPES[kind])
+
+    def scales(self, i: int) -> tuple[np.ndarray, np.ndarray, int] | None:
+        """Scales, zero points and their axis; None for what is not quantized."""
+        found = self.tensor(i).get("quantization", {})
+        scale = np.asarray(found.get("scale", ()), np.float32)
+        if not scale.size or self.dtype(i).kind == "f":
+            return None
+        zero = np.asarray(found.get("zero_point", np.zeros(scale.size)), np.int64)
+        axis, shape = found.get("axis", 0), self.shape(i)
+        one = scale.size == 1
+        if zero.size not in (1, scale.size) or not (one or shape[axis : axis + 1] == [scale.size]):
+            raise self.damaged(f"the scales of {self.names[i]} are not those of its shape")
+        return scale, np.broadcast_to(zero, scale.shape), axis
+
+    def array(self, i: int) -> np.ndarray | None:
+        """The elements of a constant."""
+        at = self.tensor(i).get("buffer", 0)
+        if not 0 <= at < len(self.buffers):
+            raise self.damaged(f"there is no buffer {at}")
+        data = self.buffers[at].get("data")
+        if data is None or not data.size:
+            return None
+        shape, dtype = self.shape(i), self.dtype(i)
+        if data.size != int(np.prod(shape, dtype=object)) * dtype.itemsize:
+            raise self.damaged(f"{self.names[i]} has {data.size} bytes, not those of its shape")
+        return data.view(dtype).reshape(shape) if data.size else None
+
+    def known(self, i: int) -> np.ndarray:
+        found = self.array(i)
+        if found is None:
+            raise self.lacking("a parameter that is computed")
+        return found
+
+    # ONNX
+
+    def add(self, kind: str, inputs: Sequence[str], count: int = 1, **attributes: Any) -> Any:
+        """A node; the names of its results, of one the name."""
+        outputs = [f"{self.op}/{kind}_{len(self.nodes)}_{n}" for n in range(count)]
+        name = f"{self.op}/{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, list(inputs), outputs, name=name, **attributes))
+        return outputs[0] if count == 1 else outputs
+
+    def constant(self, values: Any, dtype: Any, name: str = "") -> str:
+        name = name or f"constant_{len(self.initializers)}"
+        array = np.ascontiguousarray(np.asarray(values).astype(dtype))
+        self.initializers[name] = numpy_helper.from_array(array.reshape(np.shape(values)), name)
+        return name
+
+    def raw(self, i: int) -> str:
+        """The name of a tensor as it is stored."""
+        name = self.names[i] if 0 <= i < len(self.names) else str(self.tensor(i))
+        if name not in self.initializers and (data := self.array(i)) is not None:
+            self.constant(data, data.dtype, name)
+        return name
+
+    def real(self, i: int, order: Sequence[int] | None = None) -> str:
+        """The numbers of a tensor, float32; its axes in another order."""
+        data = self.array(i)
+        if order is None or data is None:
+            if i not in self.floats:
+                self.floats[i] = self._dequantized(self.raw(i), i, None)
+            found = self.floats[i]
+            return found if order is None else self.add("Transpose", [found], perm=list(order))
+        name = f"{self.names[i]}:{len(self.initializers)}"
+        return self._dequantized(self.constant(data.transpose(order), data.dtype, name), i, order)
+
+    def _dequantized(self, name: str, i: int, order: Sequence[int] | None) -> str:
+        found = self.scales(i)
+        if found is None:
+            return name if self.dtype(i) != np.float16 else self.add("Cast", [name], to=1)
+        scale, zero, axis = found
+        given = [name, *self._parameters(scale, zero, self.dtype(i))]
+        if scale.size == 1:
+            return str(self.add("DequantizeLinear", given))
+        where = axis if order is None else list(order).index(axis)
+        return str(self.add("DequantizeLinear", given, axis=where))
+
+    def _parameters(self, scale: np.ndarray, zero: np.ndarray, dtype: Any) -> list[str]:
+        shape = () if scale.size == 1 else scale.shape
+        ends = np.iinfo(dtype)
+        if (zero < ends.min).any() or (zero > ends.max).any():
+            raise self.damaged("a zero point is no code")
+        return [self.constant(v.reshape(shape), d) for v, d in ((scale, "f4"), (zero, dtype))]
+
+    def put(self, i: int, value: str) -> None:
+        """Says that a tensor is these numbers, or their codes."""
+        found = self.scales(i)
+        if found is None:
+            kind = "Identity" if self.dtype(i) != np.float16 else "Cast"
+            how = {} if kind == "Identity" else {"to": int(TensorProto.FLOAT16)}
+            self.store(i, self.add(kind, [value], **how))
+        elif found[0].size > 1:
+            raise self.lacking("an activation with several scales")
+        else:
+            given = [value, *self._parameters(*found[:2], self.dtype(i))]
+            self.store(i, self.add("QuantizeLinear", given))
+
+    def store(self, i: int, value: str) -> None:
+        """Calls the result of the last node by the name of a tensor."""
+        if self.nodes[-1].output[0] != value:
+            self.add("Identity", [value])
+        self.nodes[-1].output[0] = self.names[i]
+
+    def proto(self) -> ModelProto:
+        """The ONNX model."""
+        ends = []
+        for key in ("inputs", "outputs"):
+            infos = [
+                helper.make_tensor_value_info(
+                    self.raw(i), helper.np_dtype_to_tensor_dtype(self.dtype(i)), self.shape(i)
+                )
+                for i in map(int, self.main.get(key, ()))
+            ]
+            ends.append(infos)
+        name, constants = self.path.stem, list(self.initializers.values())
+        graph = helper.make_graph(self.nodes, name, *ends, initializer=constants)
+        opsets = [helper.make_opsetid("", OPSET)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)

@@ -1,0 +1,276 @@
+"""TFLite's operators as ONNX's: images are NHWC there, filters OHWI, and shapes are known."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, TensorProto
+
+from jq.base.errors import UserError, known
+from jq.frontends.tflite.graph import Graph
+from jq.frontends.tflite.schema import READ
+
+NCHW, NHWC = [0, 3, 1, 2], [0, 2, 3, 1]
+_ACTIVATIONS = {1: (0.0, None), 2: (-1.0, 1.0), 3: (0.0, 6.0)}
+_ONE = {"LOGISTIC": "Sigmoid", "TANH": "Tanh", "RELU": "Relu", "HARD_SWISH": "HardSwish"}
+_ONE |= {"ABS": "Abs", "NEG": "Neg", "EXP": "Exp", "SQRT": "Sqrt", "ELU": "Elu"}
+_TWO = {"ADD": "Add", "SUB": "Sub", "MUL": "Mul", "DIV": "Div", "MAXIMUM": "Max", "MINIMUM": "Min"}
+_TWO |= {"PRELU": "PRelu"}
+_REDUCE = {"MEAN": "ReduceMean", "SUM": "ReduceSum"}
+_REDUCE |= {"REDUCE_MAX": "ReduceMax", "REDUCE_MIN": "ReduceMin"}
+Call = Callable[[Graph, list[int], int, Mapping[str, Any]], str]
+
+
+def as_onnx(data: bytes, path: Path) -> ModelProto:
+    """The ONNX model with Q/DQ of a TFLite file.
+
+    Raises:
+        UserError: it is damaged, or has operators that are not read (all are named at once).
+    """
+    g = Graph(data, path)
+    operators = g.operators()
+    if unknown := sorted({kind for kind, _ in operators} - _CALLS.keys()):
+        more = known(unknown[0], READ.values())
+        raise UserError(f"{', '.join(unknown)}: not read", location=str(path), hint=more)
+    for kind, fields in operators:
+        inputs, outputs = ([int(v) for v in fields.get(k, ())] for k in ("inputs", "outputs"))
+        if not outputs or not inputs:
+            raise g.damaged(f"{kind} has no operands")
+        g.op = g.names[outputs[0]] if 0 <= outputs[0] < len(g.names) else kind
+        options = fields.get("builtin_options", (None, {}))[1]
+        try:
+            if kind == "SPLIT":
+                _split(g, inputs, outputs)
+            elif kind == "CAST":
+                g.store(outputs[0], _cast(g, inputs, outputs[0]))
+            else:
+                g.put(outputs[0], _active(g, _CALLS[kind](g, inputs, outputs[0], options), options))
+        except (IndexError, ValueError) as error:
+            raise g.damaged(f"the operands of {kind} at {g.op} do not fit: {error}") from error
+    return g.proto()
+
+
+def _active(g: Graph, value: str, options: Mapping[str, Any]) -> str:
+    """The fused activation of an operator."""
+    kind = options.get("activation", 0)
+    if kind == 0:
+        return value
+    if kind not in _ACTIVATIONS:
+        raise g.lacking(f"activation {kind}")
+    limits = (g.constant(v, "f4") if v is not None else "" for v in _ACTIVATIONS[kind])
+    return str(g.add("Clip", [value, *limits]))
+
+
+def _one(name: str) -> Call:
+    return lambda g, x, y, o: g.add(_ONE[name], [g.real(x[0])])
+
+
+def _two(name: str) -> Call:
+    return lambda g, x, y, o: g.add(_TWO[name], [g.real(x[0]), g.real(x[1])])
+
+
+def _reduce(name: str) -> Call:
+    def call(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+        axes = g.constant(g.known(x[1]).reshape(-1), "i8")
+        made = g.add(_REDUCE[name], [g.real(x[0]), axes], keepdims=int(o.get("keep_dims", False)))
+        return _shaped(g, made, y)
+
+    return call
+
+
+def _shaped(g: Graph, value: str, y: int) -> str:
+    return str(g.add("Reshape", [value, g.constant(g.shape(y), "i8")]))
+
+
+def _reshape(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    return _shaped(g, g.real(x[0]), y)
+
+
+def _image(g: Graph, value: str) -> str:
+    return str(g.add("Transpose", [value], perm=NHWC))
+
+
+def _window(o: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {"strides": [o.get("stride_h", 1), o.get("stride_w", 1)]}
+    return found | {"auto_pad": "VALID" if o.get("padding", 0) else "SAME_UPPER"}
+
+
+def _conv(order: list[int]) -> Call:
+    """A convolution by filters whose axes are brought to OIHW by `order`."""
+
+    def call(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+        groups = g.shape(x[0])[3] // max(1, g.shape(x[1])[order[1]])
+        given = [g.real(x[0], NCHW), g.real(x[1], order), *(g.real(i) for i in x[2:3] if i >= 0)]
+        spread = [o.get("dilation_h", 1), o.get("dilation_w", 1)]
+        return _image(g, g.add("Conv", given, group=groups, dilations=spread, **_window(o)))
+
+    return call
+
+
+def _transposed(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    stride = [o.get("stride_h", 1), o.get("stride_w", 1)]
+    sizes = zip(g.shape(x[2])[1:3], stride, g.shape(x[1])[1:3], g.shape(y)[1:3], strict=True)
+    extra = [(n - 1) * s + k - out for n, s, k, out in sizes]
+    total = [max(0, e) for e in extra]
+    pads = [t // 2 for t in total] + [t - t // 2 for t in total]
+    given = [g.real(x[2], NCHW), g.real(x[1], [3, 0, 1, 2]), *(g.real(i) for i in x[3:4] if i >= 0)]
+    more = [max(0, -e) for e in extra]
+    made = g.add("ConvTranspose", given, strides=stride, pads=pads, output_padding=more)
+    return _image(g, made)
+
+
+def _dense(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    if o.get("weights_format", 0):
+        raise g.lacking("a shuffled weight")
+    rows = g.constant([-1, g.shape(x[1])[1]], "i8")
+    flat = g.add("Reshape", [g.real(x[0]), rows])
+    made = g.add("MatMul", [flat, g.real(x[1], [1, 0])])
+    if len(x) > 2 and x[2] >= 0:
+        made = g.add("Add", [made, g.real(x[2])])
+    return _shaped(g, made, y)
+
+
+def _product(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    given = []
+    for i, key in zip(x, ("adj_x", "adj_y"), strict=False):
+        axes = list(range(len(g.shape(i))))
+        swapped = [*axes[:-2], axes[-1], axes[-2]]
+        given.append(g.real(i, swapped) if o.get(key) else g.real(i))
+    return str(g.add("MatMul", given))
+
+
+def _pool(kind: str) -> Call:
+    def call(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+        window = [o.get("filter_height", 1), o.get("filter_width", 1)]
+        return _image(g, g.add(kind, [g.real(x[0], NCHW)], kernel_shape=window, **_window(o)))
+
+    return call
+
+
+def _resize(mode: str, round_: str) -> Call:
+    def call(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+        n, h, w, c = g.shape(y)
+        half, corners = o.get("half_pixel_centers"), o.get("align_corners")
+        at = "align_corners" if corners else "half_pixel" if half else "asymmetric"
+        how: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": at}
+        if mode == "nearest":
+            how["nearest_mode"] = round_ if half or corners else "floor"
+        given = [g.real(x[0], NCHW), "", "", g.constant([n, c, h, w], "i8")]
+        return _image(g, g.add("Resize", given, **how))
+
+    return call
+
+
+def _pad(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    pads = g.constant(g.known(x[1]).reshape(-1, 2).T.reshape(-1), "i8")
+    return str(g.add("Pad", [g.real(x[0]), pads, *(g.real(i) for i in x[2:3])]))
+
+
+def _slice(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    start, size = (g.known(i).reshape(-1).astype(int) for i in x[1:3])
+    whole = np.array(g.shape(x[0]))
+    stop = np.where(size < 0, whole, start + size)
+    return str(g.add("Slice", [g.real(x[0]), g.constant(start, "i8"), g.constant(stop, "i8")]))
+
+
+def _strided(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    if o.get("ellipsis_mask") or o.get("new_axis_mask"):
+        raise g.lacking("a slice with new axes")
+    start, stop, step = (g.known(i).reshape(-1).astype(int).tolist() for i in x[1:4])
+    for a, n in enumerate(g.shape(x[0])[: len(start)]):
+        bit, back = 1 << a, step[a] < 0
+        if o.get("begin_mask", 0) & bit:
+            start[a] = n - 1 if back else 0
+        if o.get("end_mask", 0) & bit:
+            stop[a] = -n - 1 if back else n
+        if o.get("shrink_axis_mask", 0) & bit:
+            stop[a], step[a] = start[a] + 1 or n, 1
+    axes = list(range(len(start)))
+    given = [g.constant(v, "i8") for v in (start, stop, axes, step)]
+    return _shaped(g, g.add("Slice", [g.real(x[0]), *given]), y)
+
+
+def _reverse(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    axes = g.known(x[1]).reshape(-1).tolist()
+    ends = [g.constant([v] * len(axes), "i8") for v in (-1, -(1 << 40))]
+    steps = g.constant([-1] * len(axes), "i8")
+    return str(g.add("Slice", [g.real(x[0]), *ends, g.constant(axes, "i8"), steps]))
+
+
+def _concatenation(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    return str(g.add("Concat", [g.real(i) for i in x], axis=o.get("axis", 0)))
+
+
+def _softmax(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    beta = o.get("beta", 0.0)
+    value = g.real(x[0])
+    if beta != 1:
+        value = g.add("Mul", [value, g.constant(beta, "f4")])
+    return str(g.add("Softmax", [value], axis=-1))
+
+
+def _gather(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    if o.get("batch_dims"):
+        raise g.lacking("a gather with batches")
+    return str(g.add("Gather", [g.real(x[0]), g.raw(x[1])], axis=o.get("axis", 0)))
+
+
+def _cast(g: Graph, x: list[int], y: int) -> str:
+    kinds = {"f4": TensorProto.FLOAT, "i4": TensorProto.INT32, "i8": TensorProto.INT64}
+    kind = kinds.get(g.dtype(y).str[1:])
+    if kind is None:
+        raise g.lacking(f"a conversion to {g.dtype(y)}")
+    return str(g.add("Cast", [g.raw(x[0])], to=int(kind)))
+
+
+def _split(g: Graph, x: list[int], outputs: list[int]) -> None:
+    axis = int(g.known(x[0]).reshape(()))
+    parts = g.add("Split", [g.real(x[1])], len(outputs), axis=axis, num_outputs=len(outputs))
+    for i, part in zip(outputs, [parts] if len(outputs) == 1 else parts, strict=True):
+        g.put(i, g.add("Identity", [part]))
+
+
+def _relu6(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    return _active(g, g.real(x[0]), {"activation": 3})
+
+
+def _relu1(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    return _active(g, g.real(x[0]), {"activation": 2})
+
+
+def _same(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    return str(g.add("Identity", [g.real(x[0])]))
+
+
+_CALLS: dict[str, Call] = {name: _one(name) for name in _ONE}
+_CALLS |= {name: _two(name) for name in _TWO} | {name: _reduce(name) for name in _REDUCE}
+_CALLS |= dict.fromkeys(("RESHAPE", "SQUEEZE", "EXPAND_DIMS"), _reshape)
+_CALLS |= dict.fromkeys(("PAD", "PADV2"), _pad) | dict.fromkeys(("QUANTIZE", "DEQUANTIZE"), _same)
+_CALLS |= {
+    "CONV_2D": _conv(NCHW),
+    "DEPTHWISE_CONV_2D": _conv([3, 0, 1, 2]),
+    "TRANSPOSE_CONV": _transposed,
+    "FULLY_CONNECTED": _dense,
+    "BATCH_MATMUL": _product,
+    "MAX_POOL_2D": _pool("MaxPool"),
+    "AVERAGE_POOL_2D": _pool("AveragePool"),
+    "RESIZE_BILINEAR": _resize("linear", ""),
+    "RESIZE_NEAREST_NEIGHBOR": _resize("nearest", "round_prefer_ceil"),
+    "SLICE": _slice,
+    "STRIDED_SLICE": _strided,
+    "REVERSE_V2": _reverse,
+    "CONCATENATION": _concatenation,
+    "SOFTMAX": _softmax,
+    "GATHER": _gather,
+    "RELU6": _relu6,
+    "RELU_N1_TO_1": _relu1,
+    "CAST": _same,
+    "SPLIT": _same,
+    "TRANSPOSE": lambda g, x, y, o: g.real(x[0], g.known(x[1]).reshape(-1).tolist()),
+    "TILE": lambda g, x, y, o: g.add("Tile", [g.real(x[0]), g.constant(g.known(x[1]), "i8")]),
+    "LEAKY_RELU": lambda g, x, y, o: g.add("LeakyRelu", [g.real(x[0])], alpha=o.get("alpha", 0.0)),
+    "GELU": lambda g, x, y, o: g.add(
+        "Gelu", [g.real(x[0])], approximate="tanh" if o.get("approximate") else "none"
+    ),
+}

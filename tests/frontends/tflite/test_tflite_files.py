@@ -1,0 +1,194 @@
+"""`.tflite` files as models: every operator against LiteRT's own kernels, and damaged files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import jq
+from jq.frontends.tflite.operators import as_onnx
+from jq.frontends.tflite.schema import OPERATORS, READ, SCHEMA
+from jq.ir.oracle.xla import XlaExecutable
+
+litert = pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT is not installed")
+ort = pytest.importorskip("onnxruntime")
+
+X = (1, 5, 6, 4)
+RNG = np.random.default_rng(0)
+NUMBERS = {name: number for number, name in READ.items()}
+SAME, VALID = 0, 1
+
+
+def w(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape, np.float32)
+
+
+def ints(*values: Any) -> np.ndarray:
+    return np.array(values, np.int32)
+
+
+STRIDES = {"stride_h": 2, "stride_w": 1}
+# Operator, its operands behind (or, of some, in front of) an input of shape X, options, result.
+CASES: list[tuple[str, list[np.ndarray], tuple[str, dict[str, Any]] | None, tuple[int, ...]]] = [
+    (
+        "CONV_2D",
+        [w(3, 3, 2, 4), w(3)],
+        ("Conv2DOptions", {**STRIDES, "padding": SAME, "dilation_h": 1, "dilation_w": 1}),
+        (1, 3, 6, 3),
+    ),
+    (
+        "CONV_2D",
+        [w(3, 2, 2, 4), w(3)],
+        ("Conv2DOptions", {**STRIDES, "padding": VALID, "activation": 3, "dilation_h": 2}),
+        (1, 2, 5, 3),
+    ),
+    (
+        "DEPTHWISE_CONV_2D",
+        [w(1, 3, 3, 8), w(8)],
+        (
+            "DepthwiseConv2DOptions",
+            {"stride_h": 1, "stride_w": 1, "depth_multiplier": 2, "activation": 1},
+        ),
+        (1, 5, 6, 8),
+    ),
+    ("FULLY_CONNECTED", [w(3, 4), w(3)], ("FullyConnectedOptions", {}), (30, 3)),
+    ("ADD", [w(4)], ("AddOptions", {"activation": 2}), X),
+    ("SUB", [w(1, 5, 6, 4)], ("SubOptions", {}), X),
+    ("MEAN", [ints(1, 2)], ("ReducerOptions", {"keep_dims": False}), (1, 4)),
+    ("REDUCE_MAX", [ints(3)], ("ReducerOptions", {"keep_dims": True}), (1, 5, 6, 1)),
+    (
+        "AVERAGE_POOL_2D",
+        [],
+        ("Pool2DOptions", {**STRIDES, "padding": SAME, "filter_height": 3, "filter_width": 2}),
+        (1, 3, 6, 4),
+    ),
+    (
+        "MAX_POOL_2D",
+        [],
+        ("Pool2DOptions", {**STRIDES, "padding": VALID, "filter_height": 2, "filter_width": 2}),
+        (1, 2, 5, 4),
+    ),
+    ("SOFTMAX", [], ("SoftmaxOptions", {"beta": 0.5}), X),
+    ("LOGISTIC", [], None, X),
+    ("RELU6", [], None, X),
+    ("HARD_SWISH", [], None, X),
+    ("LEAKY_RELU", [], ("LeakyReluOptions", {"alpha": 0.3}), X),
+    ("PAD", [ints((0, 0), (1, 0), (0, 2), (0, 0))], None, (1, 6, 8, 4)),
+    (
+        "STRIDED_SLICE",
+        [ints(0, 1, 9, 2), ints(0, 9, 0, 0), ints(1, 2, -1, 1)],
+        ("StridedSliceOptions", {"begin_mask": 1, "end_mask": 5, "shrink_axis_mask": 8}),
+        (1, 2, 6),
+    ),
+    ("TRANSPOSE", [ints(0, 3, 1, 2)], ("TransposeOptions", {}), (1, 4, 5, 6)),
+    ("SLICE", [ints(0, 1, 0, 1), ints(1, 2, -1, 3)], ("SliceOptions", {}), (1, 2, 6, 3)),
+    ("REVERSE_V2", [ints(2)], ("ReverseV2Options", {}), X),
+    ("GATHER", [ints(3, 0, 3)], ("GatherOptions", {"axis": 3}), (1, 5, 6, 3)),
+    (
+        "RESIZE_BILINEAR",
+        [ints(10, 9)],
+        ("ResizeBilinearOptions", {"half_pixel_centers": True}),
+        (1, 10, 9, 4),
+    ),
+    (
+        "RESIZE_NEAREST_NEIGHBOR",
+        [ints(10, 9)],
+        ("ResizeNearestNeighborOptions", {"half_pixel_centers": True}),
+        (1, 10, 9, 4),
+    ),
+    ("BATCH_MATMUL", [w(1, 5, 3, 4)], ("BatchMatMulOptions", {"adj_y": True}), (1, 5, 6, 3)),
+]
+
+
+def file_of(kind: str, operands: list[np.ndarray], options: Any, shape: tuple[int, ...]) -> bytes:
+    arrays = [None, *operands, None]
+    shapes = [X, *(a.shape for a in operands), shape]
+    tensors = [
+        {
+            "shape": list(s),
+            "type": 2 if a is not None and a.dtype == np.int32 else 0,
+            "buffer": i,
+            "name": f"t{i}",
+        }
+        for i, (a, s) in enumerate(zip(arrays, shapes, strict=True))
+    ]
+    buffers = [{} if a is None else {"data": np.frombuffer(a.tobytes(), np.uint8)} for a in arrays]
+    last = len(tensors) - 1
+    op: dict[str, Any] = {"opcode_index": 0, "inputs": list(range(last)), "outputs": [last]}
+    if options is not None:
+        op["builtin_options"] = options
+    number = NUMBERS[kind]
+    version = OPERATORS.get(kind, (0, 1))[1]
+    code = {"deprecated_builtin_code": min(number, 127), "version": version}
+    graph = {"tensors": tensors, "inputs": [0], "outputs": [last], "operators": [op]}
+    codes = [{**code, "builtin_code": number}]
+    model = {"version": 3, "operator_codes": codes, "subgraphs": [graph], "buffers": buffers}
+    return SCHEMA.encode("Model", model)
+
+
+@pytest.mark.parametrize("case", CASES, ids=[c[0].lower() for c in CASES])
+def test_operators_are_those_of_litert(case: Any) -> None:
+    data = file_of(*case)
+    kernels = litert.OpResolverType.BUILTIN_REF
+    peer = litert.Interpreter(model_content=data, experimental_op_resolver_type=kernels)
+    peer.allocate_tensors()
+    x = 3 * w(*X)
+    peer.set_tensor(peer.get_input_details()[0]["index"], x)
+    peer.invoke()
+    want = peer.get_tensor(peer.get_output_details()[0]["index"])
+    session = ort.InferenceSession(as_onnx(data, Path("m.tflite")).SerializeToString())
+    (got,) = session.run(None, {"t0": x})
+    assert got.shape == want.shape
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)  # sums of float32
+
+
+def test_damaged_files_are_refused() -> None:
+    """Bytes changed, and cut off: a model or one line, nothing else."""
+    data, rng = file_of(*CASES[0]), np.random.default_rng(1)
+    said: list[str] = []
+    for _ in range(400):
+        bad = bytearray(data)
+        for at in rng.integers(len(data), size=3):
+            bad[at] = rng.choice([0, 1, 0x7F, 0x80, 0xFF, rng.integers(256)])
+        cut = bytes(bad[: rng.integers(len(data))]) if rng.random() < 0.3 else bytes(bad)
+        try:
+            as_onnx(cut, Path("m.tflite"))
+        except jq.UserError as error:
+            said.append(error.message)
+    assert len(said) > 100
+    assert not [text for text in said if "\n" in text]
+
+
+def test_operators_that_are_not_read_are_named() -> None:
+    data = file_of("RELU6", [], None, X)
+    code = NUMBERS["RELU6"].to_bytes(4, "little")
+    assert data.count(code) >= 1
+    with pytest.raises(jq.UserError, match="operator 127: not read"):
+        as_onnx(data.replace(code, (127).to_bytes(4, "little")), Path("m.tflite"))
+
+
+@pytest.mark.usefixtures("quick_xla")
+def test_codes_are_those_of_litert(tmp_path: Path) -> None:
+    """An int8 file as a model: but for ties, which are rounded once or twice."""
+
+    def apply(p: Any, x: jax.Array) -> jax.Array:
+        dims = ("NHWC", "HWIO", "NHWC")
+        x = jax.lax.conv_general_dilated(x, p["a"], (1, 1), "SAME", dimension_numbers=dims)
+        return jax.nn.relu(x).mean((1, 2)) @ p["b"]
+
+    params = {"a": w(3, 3, 4, 8) / 5, "b": w(8, 5) / 3}
+    samples = [(w(2, 6, 6, 4),) for _ in range(2)]
+    path = tmp_path / "m.tflite"
+    model = jq.Model(apply, params, samples[0], calibration=samples)
+    jq.export(model, path, target="litert-reference")
+    program = jq.trace(str(path)).program
+    assert [(s.dtype, s.shape) for s in program.inputs] == [("int8", (2, 6, 6, 4))]
+    from jq.device.forms.tflite import run
+
+    x = RNG.integers(-128, 128, (2, 6, 6, 4)).astype(np.int8)
+    (want,), (got,) = run(path.read_bytes(), [x]), XlaExecutable(program)(x)
+    assert np.abs(np.int32(got) - np.int32(want)).max() <= 1
