@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from onnx import ModelProto, TensorProto
 
 from jq.base.errors import UserError, known
+from jq.frontends.tflite import moves
 from jq.frontends.tflite.graph import Graph
 from jq.frontends.tflite.schema import READ
 
@@ -74,17 +74,9 @@ def _reduce(name: str) -> Call:
     def call(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
         axes = g.constant(g.known(x[1]).reshape(-1), "i8")
         made = g.add(_REDUCE[name], [g.real(x[0]), axes], keepdims=int(o.get("keep_dims", False)))
-        return _shaped(g, made, y)
+        return moves.shaped(g, made, y)
 
     return call
-
-
-def _shaped(g: Graph, value: str, y: int) -> str:
-    return str(g.add("Reshape", [value, g.constant(g.shape(y), "i8")]))
-
-
-def _reshape(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
-    return _shaped(g, g.real(x[0]), y)
 
 
 def _image(g: Graph, value: str) -> str:
@@ -128,7 +120,7 @@ def _dense(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     made = g.add("MatMul", [flat, g.real(x[1], [1, 0])])
     if len(x) > 2 and x[2] >= 0:
         made = g.add("Add", [made, g.real(x[2])])
-    return _shaped(g, made, y)
+    return moves.shaped(g, made, y)
 
 
 def _product(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
@@ -162,58 +154,12 @@ def _resize(mode: str, round_: str) -> Call:
     return call
 
 
-def _pad(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
-    pads = g.constant(g.known(x[1]).reshape(-1, 2).T.reshape(-1), "i8")
-    return str(g.add("Pad", [g.real(x[0]), pads, *(g.real(i) for i in x[2:3])]))
-
-
-def _slice(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
-    start, size = (g.known(i).reshape(-1).astype(int) for i in x[1:3])
-    whole = np.array(g.shape(x[0]))
-    stop = np.where(size < 0, whole, start + size)
-    return str(g.add("Slice", [g.real(x[0]), g.constant(start, "i8"), g.constant(stop, "i8")]))
-
-
-def _strided(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
-    if o.get("ellipsis_mask") or o.get("new_axis_mask"):
-        raise g.lacking("a slice with new axes")
-    start, stop, step = (g.known(i).reshape(-1).astype(int).tolist() for i in x[1:4])
-    for a, n in enumerate(g.shape(x[0])[: len(start)]):
-        bit, back = 1 << a, step[a] < 0
-        if o.get("begin_mask", 0) & bit:
-            start[a] = n - 1 if back else 0
-        if o.get("end_mask", 0) & bit:
-            stop[a] = -n - 1 if back else n
-        if o.get("shrink_axis_mask", 0) & bit:
-            stop[a], step[a] = start[a] + 1 or n, 1
-    axes = list(range(len(start)))
-    given = [g.constant(v, "i8") for v in (start, stop, axes, step)]
-    return _shaped(g, g.add("Slice", [g.real(x[0]), *given]), y)
-
-
-def _reverse(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
-    axes = g.known(x[1]).reshape(-1).tolist()
-    ends = [g.constant([v] * len(axes), "i8") for v in (-1, -(1 << 40))]
-    steps = g.constant([-1] * len(axes), "i8")
-    return str(g.add("Slice", [g.real(x[0]), *ends, g.constant(axes, "i8"), steps]))
-
-
-def _concatenation(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
-    return str(g.add("Concat", [g.real(i) for i in x], axis=o.get("axis", 0)))
-
-
 def _softmax(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     beta = o.get("beta", 0.0)
     value = g.real(x[0])
     if beta != 1:
         value = g.add("Mul", [value, g.constant(beta, "f4")])
     return str(g.add("Softmax", [value], axis=-1))
-
-
-def _gather(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
-    if o.get("batch_dims"):
-        raise g.lacking("a gather with batches")
-    return str(g.add("Gather", [g.real(x[0]), g.raw(x[1])], axis=o.get("axis", 0)))
 
 
 def _cast(g: Graph, x: list[int], y: int) -> str:
@@ -245,8 +191,10 @@ def _same(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
 
 _CALLS: dict[str, Call] = {name: _one(name) for name in _ONE}
 _CALLS |= {name: _two(name) for name in _TWO} | {name: _reduce(name) for name in _REDUCE}
-_CALLS |= dict.fromkeys(("RESHAPE", "SQUEEZE", "EXPAND_DIMS"), _reshape)
-_CALLS |= dict.fromkeys(("PAD", "PADV2"), _pad) | dict.fromkeys(("QUANTIZE", "DEQUANTIZE"), _same)
+_CALLS |= dict.fromkeys(("RESHAPE", "SQUEEZE", "EXPAND_DIMS"), moves.reshape)
+_CALLS |= dict.fromkeys(("PAD", "PADV2"), moves.pad) | dict.fromkeys(
+    ("QUANTIZE", "DEQUANTIZE"), _same
+)
 _CALLS |= {
     "CONV_2D": _conv(NCHW),
     "DEPTHWISE_CONV_2D": _conv([3, 0, 1, 2]),
@@ -257,12 +205,12 @@ _CALLS |= {
     "AVERAGE_POOL_2D": _pool("AveragePool"),
     "RESIZE_BILINEAR": _resize("linear", ""),
     "RESIZE_NEAREST_NEIGHBOR": _resize("nearest", "round_prefer_ceil"),
-    "SLICE": _slice,
-    "STRIDED_SLICE": _strided,
-    "REVERSE_V2": _reverse,
-    "CONCATENATION": _concatenation,
+    "SLICE": moves.part,
+    "STRIDED_SLICE": moves.strided,
+    "REVERSE_V2": moves.reverse,
+    "CONCATENATION": moves.concatenation,
     "SOFTMAX": _softmax,
-    "GATHER": _gather,
+    "GATHER": moves.gather,
     "RELU6": _relu6,
     "RELU_N1_TO_1": _relu1,
     "CAST": _same,

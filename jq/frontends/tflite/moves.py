@@ -1,0 +1,70 @@
+"""TFLite's operators that move elements, as ONNX's."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from jq.frontends.tflite.graph import Graph
+
+
+def shaped(g: Graph, value: str, y: int) -> str:
+    """A value in the shape of a tensor."""
+    return str(g.add("Reshape", [value, g.constant(g.shape(y), "i8")]))
+
+
+def reshape(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    """RESHAPE and what is one."""
+    return shaped(g, g.real(x[0]), y)
+
+
+def pad(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    """PAD, PADV2."""
+    pads = g.constant(g.known(x[1]).reshape(-1, 2).T.reshape(-1), "i8")
+    return str(g.add("Pad", [g.real(x[0]), pads, *(g.real(i) for i in x[2:3])]))
+
+
+def part(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    """SLICE."""
+    start, size = (g.known(i).reshape(-1).astype(int) for i in x[1:3])
+    whole = np.array(g.shape(x[0]))
+    stop = np.where(size < 0, whole, start + size)
+    return str(g.add("Slice", [g.real(x[0]), g.constant(start, "i8"), g.constant(stop, "i8")]))
+
+
+def strided(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    """STRIDED_SLICE."""
+    if o.get("ellipsis_mask") or o.get("new_axis_mask"):
+        raise g.lacking("a slice with new axes")
+    start, stop, step = (g.known(i).reshape(-1).astype(int).tolist() for i in x[1:4])
+    for a, n in enumerate(g.shape(x[0])[: len(start)]):
+        bit, back = 1 << a, step[a] < 0
+        if o.get("begin_mask", 0) & bit:
+            start[a] = n - 1 if back else 0
+        if o.get("end_mask", 0) & bit:
+            stop[a] = -n - 1 if back else n
+        if o.get("shrink_axis_mask", 0) & bit:
+            stop[a], step[a] = start[a] + 1 or n, 1
+    axes = list(range(len(start)))
+    given = [g.constant(v, "i8") for v in (start, stop, axes, step)]
+    return shaped(g, g.add("Slice", [g.real(x[0]), *given]), y)
+
+
+def reverse(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    """REVERSE_V2."""
+    axes = g.known(x[1]).reshape(-1).tolist()
+    ends = [g.constant([v] * len(axes), "i8") for v in (-1, -(1 << 40))]
+    steps = g.constant([-1] * len(axes), "i8")
+    return str(g.add("Slice", [g.real(x[0]), *ends, g.constant(axes, "i8"), steps]))
+
+
+def concatenation(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    """CONCATENATION."""
+    return str(g.add("Concat", [g.real(i) for i in x], axis=o.get("axis", 0)))
+
+
+def gather(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    """GATHER."""
+    if o.get("batch_dims"):
+        raise g.lacking("a gather with batches")
+    return str(g.add("Gather", [g.real(x[0]), g.raw(x[1])], axis=o.get("axis", 0)))
