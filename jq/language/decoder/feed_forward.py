@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jq.language.decoder.config import Config
-from jq.language.decoder.products import behind, dense, normed
+from jq.language.decoder.products import INPUTS, behind, dense, normed
 
 
 def _gelu(x: jax.Array) -> jax.Array:
@@ -64,16 +64,25 @@ def _routed(config: Config, p: Any, x: jax.Array) -> jax.Array:
         best, chosen = jax.lax.top_k(chance, config.experts_used)
     share = best / best.sum(axis=-1, keepdims=True) if config.normal_shares else best
     share = share * config.get("share_scale", 1.0)
-    total = jnp.zeros_like(x)
+    one, total = x.shape[0] * x.shape[1] == 1, jnp.zeros_like(x)
+    taken = (chosen.reshape(-1, 1) == jnp.arange(config.experts)).any(axis=0)
     for i in range(config.experts):
         weight = jnp.where(chosen == i, share, 0.0).sum(axis=-1, keepdims=True)
-        with jax.named_scope(f"experts/{i}"):
-            expert = p["experts"][str(i)]
-            if config.get("shares_go_in"):
-                total = total + gated(config, expert, x * weight)
-            else:
-                total = total + weight * gated(config, expert, x)
+        add, given = partial(_with_expert, config, p["experts"], i), (total, x, weight)
+        if one and INPUTS.get() is None:  # one that is not chosen is not computed, nor read
+            total = jax.lax.cond(taken[i], add, lambda total, *_: total, *given)
+        else:
+            total = add(*given)
     return total
+
+
+def _with_expert(
+    config: Config, experts: Any, i: int, total: jax.Array, x: jax.Array, weight: jax.Array
+) -> jax.Array:
+    with jax.named_scope(f"experts/{i}"):
+        if config.get("shares_go_in"):
+            return total + gated(config, experts[str(i)], x * weight)
+        return total + weight * gated(config, experts[str(i)], x)
 
 
 def gated(config: Config, p: Any, x: jax.Array, cut: float | None = None) -> jax.Array:

@@ -1,0 +1,117 @@
+"""Tokens of a mixture of experts against those of a dense model that reads the same bytes.
+
+    scripts/benchmark.py experts [--experts 64 --used 8 --hidden 1024 --inner 1024 --layers 1]
+
+Both are drawn, and compiled to int8 (minutes, for each expert has weights of its own). A dense
+model's feed-forward layer is as wide as the experts that a token takes. Calls alternate; shown are
+the best and the median of a token, and of a prompt of 128.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import jq
+from jq.language.decoder.safetensors import write_arrays
+
+VOCABULARY, PROMPT, ROUNDS, TOKENS = 1024, 128, 5, 40
+
+
+def write(folder: Path, args: argparse.Namespace, experts: bool) -> Path:
+    """A folder of Hugging Face: Qwen 3, or its mixture."""
+    rng, hidden, head = np.random.default_rng(0), args.hidden, 64
+    inner = args.inner if experts else args.inner * args.used
+    config: dict[str, Any] = {"model_type": "qwen3_moe" if experts else "qwen3"}
+    config |= {"vocab_size": VOCABULARY, "tie_word_embeddings": False}
+    config |= {"hidden_size": hidden, "intermediate_size": inner, "head_dim": head}
+    config |= {"num_hidden_layers": args.layers, "num_attention_heads": 4, "hidden_act": "silu"}
+    config |= {"num_key_value_heads": 2, "max_position_embeddings": 1024, "rms_norm_eps": 1e-6}
+    config |= {"norm_topk_prob": True}
+    if experts:
+        config |= {"num_experts": args.experts, "num_experts_per_tok": args.used}
+        config |= {"moe_intermediate_size": inner}
+    tensors = {"model.norm.weight": np.ones(hidden, np.float32)}
+
+    def matrix(name: str, *shape: int) -> None:
+        values = rng.standard_normal(shape, np.float32) * 0.03
+        tensors[f"{name}.weight"] = values.astype(ml_dtypes.bfloat16)
+
+    for name in ("model.embed_tokens", "lm_head"):
+        matrix(name, VOCABULARY, hidden)
+    for i in range(args.layers):
+        stem = f"model.layers.{i}"
+        for name, size in (("input_layernorm", hidden), ("post_attention_layernorm", hidden)):
+            tensors[f"{stem}.{name}.weight"] = np.ones(size, np.float32)
+        for name in ("q_norm", "k_norm"):
+            tensors[f"{stem}.self_attn.{name}.weight"] = np.ones(head, np.float32)
+        for name, out in (("q_proj", 4), ("k_proj", 2), ("v_proj", 2)):
+            matrix(f"{stem}.self_attn.{name}", out * head, hidden)
+        matrix(f"{stem}.self_attn.o_proj", hidden, 4 * head)
+        if experts:
+            matrix(f"{stem}.mlp.gate", args.experts, hidden)
+        each = [f"{stem}.mlp.experts.{e}" for e in range(args.experts)]
+        for node in each if experts else [f"{stem}.mlp"]:
+            matrix(f"{node}.gate_proj", inner, hidden)
+            matrix(f"{node}.up_proj", inner, hidden)
+            matrix(f"{node}.down_proj", hidden, inner)
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    write_arrays(folder / "model.safetensors", tensors)
+    return folder
+
+
+def measure(models: dict[str, jq.LanguageModel]) -> dict[str, list[list[float]]]:
+    """Seconds of prompts and of tokens by model; the first round, which compiles, is left out."""
+    found: dict[str, list[list[float]]] = {name: [[], []] for name in models}
+    tokens = [(7919 * t) % (VOCABULARY - 24) for t in range(PROMPT + TOKENS)]
+    for i in range(ROUNDS + 1):
+        for name, model in models.items():
+            session = model.session()
+            for which, part in enumerate(([tokens[:PROMPT]], [[t] for t in tokens[PROMPT:]])):
+                for some in part:
+                    start = time.perf_counter()
+                    session.take(some)
+                    if i:
+                        found[name][which].append(time.perf_counter() - start)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    sizes = {"experts": 64, "used": 8, "hidden": 1024, "inner": 1024, "layers": 1, "threads": 1}
+    for name, size in sizes.items():
+        parser.add_argument(f"--{name}", type=int, default=size)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as work:
+        models = {
+            name: jq.LanguageModel(
+                write(Path(work) / name, args, name == "experts"),
+                context=256,
+                threads=args.threads,
+                cache_dir=Path(work) / "cache",
+            )
+            for name in ("dense", "experts")
+        }
+        found = measure(models)
+    for which, what in enumerate((f"prompt of {PROMPT}", "token")):
+        dense, experts = (
+            (1e3 * min(times[which]), 1e3 * statistics.median(times[which]))
+            for times in found.values()
+        )
+        print(
+            f"{what}: dense {dense[0]:.2f} ms (median {dense[1]:.2f}), experts {experts[0]:.2f}"
+            f" ({experts[1]:.2f}), ratio {experts[0] / dense[0]:.2f} ({experts[1] / dense[1]:.2f})"
+        )
+
+
+if __name__ == "__main__":
+    main()
