@@ -45,7 +45,7 @@ def test_pipelines(pipeline, settings, shape, limit):
 
 @pytest.mark.parametrize(
     ("name", "exact"),
-    [("q4_k", 0.5625), ("q6_k", 0.8203125), ("q8_0", 1.0625), ("iq2_xs", 0.2890625)],
+    [("q4_k", 0.5625), ("q6_k", 0.8203125), ("q8_0", 1.0625), ("iq4_xs", 0.53125)],
 )
 def test_ggml(name, exact):
     shape = (1024, 1024)
