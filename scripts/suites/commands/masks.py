@@ -23,6 +23,8 @@ PIPELINES = sorted(path.stem for path in (ROOT / "pipelines").glob("*.toml"))
 def main(
     pipelines: Annotated[list[str] | None, typer.Argument(help="All of them by default.")] = None,
 ) -> None:
+    if unknown := set(pipelines or ()) - set(PIPELINES):
+        raise typer.BadParameter(f"no pipelines: {', '.join(sorted(unknown))}")
     wrong = 0
     for pipeline in pipelines or PIPELINES:
         for dtype in (jnp.float32, jnp.bfloat16):
