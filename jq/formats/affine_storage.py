@@ -9,7 +9,7 @@ import numpy as np
 from jq.formats.arrays import Array, ArrayOps
 from jq.formats.base import Encoding, Format, Parts, unpacked
 from jq.formats.blocks import full
-from jq.formats.packing import pack, packed_shape, unpack
+from jq.formats.packing import PACKED, pack, packed_shape, unpack
 
 F32 = np.float32
 NARROW, FULL, HALF = "absmax/127", "absmax/127.5", "absmax/63"  # values of the option `divisor`
@@ -33,8 +33,9 @@ class StoredIntegers(Format):
         return self.bits
 
     def stored_bits(self, enc: Encoding) -> int:
-        """Bits of a stored code: with the option `packing` = `none` those of `code_type`."""
-        packed = enc.option("packing", "bits") == "bits" and self.bits < 8
+        """Bits of a stored code: with the option `packing` = `none`, and where no group of codes
+        fills bytes, those of `code_type`."""
+        packed = enc.option("packing", "bits") == "bits" and self.bits in PACKED
         return self.bits if packed else self.code_type.itemsize * 8
 
     def storage(self, enc: Encoding) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:

@@ -13,6 +13,8 @@ from jq.base.errors import FormatError
 from jq.formats.arrays import Array, ArrayOps
 from jq.formats.blocks import crop, full
 
+PACKED = frozenset({1, 2, 3, 4, 6})  # bits of fields that fill bytes in groups; others take a byte
+
 
 def _group(bits: int) -> tuple[int, int]:
     """Fields and bytes that are packed together."""

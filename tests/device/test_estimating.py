@@ -62,7 +62,7 @@ def test_a_rate_of_no_types_is_refused(tmp_path, pair: str, said: str) -> None:
     with pytest.raises(UserError, match=said) as refused:
         load_target(str(path))
     assert f"hardware.macs_per_cycle.{pair}: " in str(refused.value)
-    assert "int2, int4, int8, int16" in str(refused.value)
+    assert "int2, int3, int4, int8, int16" in str(refused.value)
 
 
 def test_it_prints_as_a_table(tmp_path) -> None:

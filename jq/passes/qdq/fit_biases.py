@@ -4,8 +4,8 @@
     // channel i: bias[i] / (scale of %x * scale of %w[i]) is 2^31 or more
 
 Such a channel is next to dead, as BatchNorm leaves them behind: its weights are so small that their
-products are lost beside the bias, and more so their rounding to the larger scale. Devices keep
-biases in 32 bits. Fires for weights of one scale a channel that one product reads.
+products are lost beside the bias, and more so their rounding to the larger scale. Fires for weights
+of one scale a channel that one product reads.
 """
 
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class FitBiases(Pass):
     name = "fit-biases"
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        bits, changed = cx.target.device.bias_bits, False
+        changed = False
         for op, rule in list(contractions(program)):
             markers = [_marker(v) for v in op.operation.operands]
             weights = [i for i, m in enumerate(markers) if m and m.tensor in program.encodings]
@@ -45,7 +45,7 @@ class FitBiases(Pass):
             assert weight is not None and other is not None
             scale = evaluate(program, other.parts["scale"])
             if scale is not None and scale.size == 1:
-                changed |= _fitted(program, op, rule, index, weight, float(scale.item()), bits)
+                changed |= _fitted(program, op, rule, index, weight, float(scale.item()))
         return changed
 
 
@@ -55,7 +55,7 @@ def _marker(value: ir.Value) -> Marker | None:
 
 
 def _fitted(
-    program: Program, op: Op, rule: Contraction, index: int, weight: Marker, given: float, bits: int
+    program: Program, op: Op, rule: Contraction, index: int, weight: Marker, given: float
 ) -> bool:
     """Stores the codes of some channels with a larger scale, if they need one."""
     parts = {k: _Part.of(program, v) for k, v in weight.parts.items()}
@@ -74,7 +74,7 @@ def _fitted(
         return False
     rest = tuple(a for a in range(codes.ndim) if a != axes[0])
     sums = LARGEST * np.abs(codes.astype(np.int64)).sum(rest).max(initial=0)
-    room = min((1 << (bits - 1)) - 1, int(INT32.max) - sums) - 1
+    room = int(INT32.max) - sums - 1  # fewer bits of a device: the bias is added behind
     if room <= 0 or (unit == 0).any():
         return False
     least = np.abs(bias / unit) / room
