@@ -13,7 +13,8 @@ def cut_axes(enc: Encoding, axis: int, at: int) -> Axes | None:
 
     None unless a block, and a byte of packed codes, ends there in every part.
     """
-    many = 8 * max(enc.block[axis], 1)  # of such pieces: their parts must be as many times
+    # Of such pieces their parts must be as many times; more than codes that fill bytes together.
+    many = 24 * max(enc.block[axis], 1)
     one, all_ = (_shapes(enc, axis, n) for n in (at, at * many))
     axes: Axes = {}
     for name, shape in one.items():

@@ -218,9 +218,9 @@ def test_stored_bytes(name: str) -> None:
     fmt = get_format(name)
     for enc in encodings(name):
         parts = fmt.encode(values(enc.shape), enc)
-        assert parts["codes"].nbytes == enc.shape[0] * int(
-            np.prod(enc.shape[1:-1]) * np.ceil(enc.shape[-1] * fmt.bits / 8)
-        )
+        together = 3 if fmt.bits == 3 else 1  # bytes that codes fill evenly
+        row = np.ceil(enc.shape[-1] * fmt.bits / 8 / together) * together
+        assert parts["codes"].nbytes == enc.shape[0] * int(np.prod(enc.shape[1:-1]) * row)
     if name == "int4":
         for scheme, most in (("symmetric", 0.57), ("asymmetric", 0.585)):
             enc = Encoding(name, (4096, 4096), (32, 1), scheme, "float16")

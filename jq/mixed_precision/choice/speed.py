@@ -21,6 +21,7 @@ from jq.artifact.programs import kernels_of
 from jq.base.errors import JqError
 from jq.driver.audit.op_table import op_table
 from jq.driver.job import Job
+from jq.formats import get_format
 from jq.ir import Op, Program, shape_of
 from jq.ir.ops.base import Contraction
 from jq.ir.ops.lookup import rule_of
@@ -39,6 +40,7 @@ TILES = 4.0  # times the products of vectors that matrix tiles reach
 # Cycles for an element of an activation: in a product of matrices, in a convolution.
 STATIC, DYNAMIC, FLOATS = (0.1, 0.2), (0.4, 3.0), (0.3, 2.0)
 BY_PAIRS = tuple(f"{kind.family}_" for kind in (PairGemm, PairConvolution))
+DIGITS = 2  # of 8 bits in a code of 16, each of which is multiplied by itself
 REST = 0.1  # cycles for an element of a result of anything else
 
 
@@ -81,7 +83,8 @@ class Rates:
             return self.floats
         if kernel is None:
             return self.plain
-        return self.pairs if kernel.startswith(BY_PAIRS) else self.kernel
+        found = self.pairs if kernel.startswith(BY_PAIRS) else self.kernel
+        return found / (DIGITS if _wide(plan) else 1)
 
 
 @dataclass(frozen=True)
@@ -154,7 +157,13 @@ def _cycles(plan: OpPlan) -> tuple[float, float]:
     kinds = {p.kind for p in plan.operands.values()} - {"weight"}
     if not kinds:
         return FLOATS
-    return DYNAMIC if "dynamic" in kinds else STATIC
+    return DYNAMIC if "dynamic" in kinds or _wide(plan) else STATIC
+
+
+def _wide(plan: OpPlan) -> bool:
+    """Activations have codes of 16 bits, which no kernel quantizes and cuts into digits."""
+    moving = (p for p in plan.operands.values() if p.kind != "weight")
+    return any((get_format(p.encoding.format).integer_bits or 0) > 8 for p in moving)
 
 
 def _pair(plan: OpPlan) -> str:

@@ -56,7 +56,7 @@ METHODS = {str(row["name"]) for row in recovery()}
 def test_all_methods_work(pipeline):
     """All that a pipeline has, one after the other; `awq` is of the second."""
     methods = sorted(METHODS - {"awq"} if pipeline == "int8-static" else {"awq"})
-    settings = {"recovery": methods, "min_elements": 1}
+    settings = {"recovery": methods, "min_elements": 1, "minutes": 0.01}
     program = jq.rewrite(MODEL, pipeline=pipeline, settings=settings)["qdq"]
     (got,), want = XlaExecutable(program)(X), network(PARAMS, X)
     error = np.linalg.norm(got - want) / np.linalg.norm(want)
