@@ -135,7 +135,7 @@ def test_what_was_killed_goes_on_to_the_same_end(tmp_path):
     model = Model(lambda p, x: jnp.tanh(x @ p["w"]), {"w": normal(32, 8)}, tuple(data[0]))
     given, cx = context(model, "int8-weight-only", data, INT3)
     assert not given.chosen
-    how = Learn(steps=4, batch=4, patience=1)
+    how = Learn(steps=4, batch=4, patience=2)  # so that two units are more than two turns
 
     def run(results, report=lambda share: None):
         return learn._Run(how, given, replace(cx, results=results, report=report)).until(LONG)
