@@ -145,37 +145,42 @@ def drop_annotations(module: ir.Module, block: ir.Block) -> list[str]:
     """Removes what JAX says to devices and compilers, and what is printed while debugging, which
     comes back as notes; a custom call that computes is refused."""
     notes: dict[str, None] = {}  # in order, each once
-    gone: set[ir.Operation] = set()  # ops in the regions of those that were erased
-    for op in list(walk(block)):
-        if op.operation in gone:
-            continue
-        name = op.operation.name
-        if (values := alone(module, op)) is not None:
-            gone.update(
-                inner.operation for region in op.regions for b in region for inner in walk(b)
-            )
-            for old, new in zip(op.results, values, strict=True):
-                old.replace_all_uses_with(new)
-            op.operation.erase()
-            continue
-        refuse_op(name, scope(op.location))
-        for key in [k for k in op.attributes if k.startswith(("mhlo.", "sdy.", "jax."))]:
-            del op.attributes[key]
-        if name == "stablehlo.custom_call":
-            target = ir.StringAttr(op.attributes["call_target_name"]).value
-            if note := left_out(target, op):
-                notes[note] = None
-                op.operation.erase()
-                continue
-            if target not in _ANNOTATIONS:
-                raise refusal(target, scope(op.location))
-        elif name not in ("sdy.sharding_constraint", "stablehlo.optimization_barrier"):
-            continue
-        for old, new in zip(op.results, op.operands, strict=True):
-            old.replace_all_uses_with(new)
-        op.operation.erase()
+    _drop_inside(module, block, notes)
     _drop_meshes(module)
     return list(notes)
+
+
+def _drop_inside(module: ir.Module, block: ir.Block, notes: dict[str, None]) -> None:
+    """Block by block, so that what lies in an op that is erased is never looked at."""
+    for op in list(block.operations):
+        values = alone(module, op)
+        if values is None:
+            values = _of_annotation(op, notes)
+        if values is None:
+            for inner in [b for region in op.regions for b in region.blocks]:
+                _drop_inside(module, inner, notes)
+            continue
+        for old, new in zip(op.results, values, strict=True):
+            old.replace_all_uses_with(new)
+        op.operation.erase()
+
+
+def _of_annotation(op: Op, notes: dict[str, None]) -> list[ir.Value] | None:
+    """Values in the place of an op's results, if it computes nothing; None for others."""
+    name = op.operation.name
+    refuse_op(name, scope(op.location))
+    for key in [k for k in op.attributes if k.startswith(("mhlo.", "sdy.", "jax."))]:
+        del op.attributes[key]
+    if name == "stablehlo.custom_call":
+        target = ir.StringAttr(op.attributes["call_target_name"]).value
+        if note := left_out(target, op):
+            notes[note] = None
+            return []
+        if target not in _ANNOTATIONS:
+            raise refusal(target, scope(op.location))
+    elif name not in ("sdy.sharding_constraint", "stablehlo.optimization_barrier"):
+        return None
+    return list(op.operands)
 
 
 def _drop_meshes(module: ir.Module) -> None:

@@ -98,7 +98,7 @@ def test_digits_and_back(tmp_path: Path) -> None:
     assert found["readers"]["optimized"] == [320 * 8] * 2
     same, outputs = found["readers"]["as written"]
     assert outputs == 320 * 8
-    assert outputs > same > 0.99 * outputs  # sums of floats are rounded
+    assert outputs >= same > 0.99 * outputs  # sums of floats may be rounded
     file = onnx.load(path)
     assert file.graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT
     written = [n.op_type for n in file.graph.node]
