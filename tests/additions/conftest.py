@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import jq
+import jq.frontends.onnx.operators  # all are there before one is added
 from jq.formats import Format
 from jq.frontends.onnx.registry import OPERATORS
 from jq.frontends.tracing.source import READERS
