@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.device.forms.canonical import Simple
+from jq.device.forms.canonical.base import Simple
 from jq.device.network import Tensor
 from jq.formats.requantize import Rescaling
 

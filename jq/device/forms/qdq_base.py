@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.device.forms.canonical import Simple
+from jq.device.forms.canonical.base import Simple
 from jq.device.forms.onnx_graph import Graph
 from jq.device.forms.table import method_of
 from jq.device.network import Tensor

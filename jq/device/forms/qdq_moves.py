@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from jq.device.forms import float_rescale as fr
-from jq.device.forms.canonical import Simple
+from jq.device.forms.canonical.base import Simple
 from jq.device.forms.qdq_base import CHANNELS_FIRST, F32, Writer, scale_of
 
 CLOSE = 1e-4  # of a factor to that of a mean

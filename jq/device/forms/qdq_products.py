@@ -7,7 +7,7 @@ import numpy as np
 
 from jq.base.errors import UserError
 from jq.device.forms import float_rescale as fr
-from jq.device.forms.canonical import Simple
+from jq.device.forms.canonical.base import Simple
 from jq.device.forms.qdq_base import CHANNELS_FIRST, F32, Writer, scale_of
 from jq.device.network import Tensor
 

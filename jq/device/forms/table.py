@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol, cast
 import numpy as np
 
 from jq.base.errors import UserError, known
-from jq.device.forms.canonical import Simple
+from jq.device.forms.canonical.base import Simple
 from jq.device.network import Tensor
 from jq.formats.requantize import Rescaling
 

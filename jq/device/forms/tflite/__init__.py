@@ -15,7 +15,7 @@ from importlib import import_module
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.device.forms.canonical import Simple
+from jq.device.forms.canonical.base import Simple
 from jq.device.forms.table import Ends
 from jq.device.forms.tflite.writer import Writer
 from jq.device.network import Tensor

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.device.forms.canonical import Simple
+from jq.device.forms.canonical.base import Simple
 from jq.device.forms.table import method_of, no_form
 from jq.device.network import Tensor
 from jq.formats.requantize import Rescaling

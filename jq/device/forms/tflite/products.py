@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.device.forms.canonical import Simple
+from jq.device.forms.canonical.base import Simple
 from jq.device.forms.tflite.builder import Builder
 from jq.device.network import Tensor
 from jq.frontends.tflite.schema import VALID

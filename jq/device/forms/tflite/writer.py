@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from jq.device.forms.canonical import Simple
+from jq.device.forms.canonical.base import Simple
 from jq.device.forms.tflite.products import Products
 from jq.frontends.tflite.schema import VALID
 from jq.passes.integer.float_sums import multipliers

@@ -14,7 +14,7 @@ import numpy as np
 from jq.base.errors import CompilerError, UserError
 from jq.base.system.child import python_command
 from jq.base.system.files import temporary_folder
-from jq.device.forms.canonical import Simple
+from jq.device.forms.canonical.base import Simple
 from jq.device.forms.table import Ends
 from jq.device.forms.tosa.schema import SCHEMA
 from jq.device.forms.tosa.writer import Writer

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.device.forms.canonical import Simple
+from jq.device.forms.canonical.base import Simple
 from jq.device.forms.tosa.schema import OPERATORS, PROPAGATE, ROUNDINGS, TYPES
 from jq.device.network import Tensor
 from jq.formats.integer_functions import FRACTION

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.device.forms.canonical import Simple
+from jq.device.forms.canonical.base import Simple
 from jq.device.forms.tosa.builder import Builder
 from jq.device.forms.tosa.schema import PROPAGATE
 from jq.device.network import Tensor

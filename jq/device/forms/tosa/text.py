@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.device.forms.canonical import Simple
+from jq.device.forms.canonical.base import Simple
 from jq.device.forms.table import Ends
 from jq.device.forms.tosa import written
 from jq.device.forms.tosa.schema import PROPAGATE, ROUNDINGS, TYPES

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.device.forms.canonical import Simple
+from jq.device.forms.canonical.base import Simple
 from jq.device.forms.table import method_of
 from jq.device.forms.tosa import functions
 from jq.device.forms.tosa.builder import Builder

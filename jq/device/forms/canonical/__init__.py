@@ -1,0 +1,199 @@
+"""A network in the few shapes that other forms know: NHWC windows, OHWI filters, batched products.
+
+Convolutions and products of any dimension numbers become one of these, with transposes and reshapes
+around them; parameters become one number a channel. Every writer reads this and nothing else.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from jq.base.errors import UserError
+from jq.device.forms.canonical.base import Simple, along, flat, short
+from jq.device.forms.canonical.windows import Windows
+from jq.device.network import Network, Node, Tensor
+from jq.ir import ir, stablehlo
+from jq.ir.build import Attributes, integers
+from jq.ir.ops.layout import CONVOLUTION
+
+
+def canonical(network: Network) -> list[Simple]:
+    """The steps of a network, in order.
+
+    Raises:
+        UserError: an op has none of these shapes, by its name.
+    """
+    builder = _Builder()
+    for node in network.nodes:
+        builder.add(node)
+    return builder.steps
+
+
+class _Builder(Windows):
+    """Adds the steps of a node by its kind."""
+
+    def add(self, node: Node) -> None:
+        if node.kind == "contraction":
+            (self._convolution if node.op.endswith(CONVOLUTION) else self._product)(node)
+        elif node.op.endswith("reduce_window"):
+            self._pool(node)
+        elif node.op.endswith("stablehlo.reduce"):
+            self._reduced(node)
+        elif (move := getattr(self, f"_{node.kind}", None)) is not None:
+            move(node)
+        else:
+            self._same(node)
+
+    def _same(self, node: Node) -> None:
+        numbers = {k: flat(v, node) for k, v in node.numbers.items()}
+        self.put(node.kind, node, node.inputs, node.output, {}, numbers)
+
+    # Products
+
+    def _product(self, node: Node) -> None:
+        d = stablehlo.DotDimensionNumbers(node.attributes["dot_dimension_numbers"])
+        batch = list(d.lhs_batching_dimensions), list(d.rhs_batching_dimensions)
+        summed = list(d.lhs_contracting_dimensions), list(d.rhs_contracting_dimensions)
+        free = [
+            [a for a in range(len(x.shape)) if a not in (*b, *s)]
+            for x, b, s in zip(node.inputs, batch, summed, strict=True)
+        ]
+        weights = [x.data is not None for x in node.inputs]
+        if any(weights) and not batch[0]:
+            self._dense(node, weights.index(True), free, summed)
+            return
+        a, b = node.inputs
+        a = self.transposed(node, a, [*batch[0], *free[0], *summed[0]])
+        b = self.transposed(node, b, [*batch[1], *summed[1], *free[1]])
+        shared = [node.inputs[0].shape[i] for i in batch[0]]
+        m, n = ([x.shape[i] for i in f] for x, f in zip(node.inputs, free, strict=True))
+        k = int(np.prod([node.inputs[0].shape[i] for i in summed[0]]))
+        sizes = int(np.prod(shared)), int(np.prod(m)), int(np.prod(n))
+        a = self.reshaped(node, a, (sizes[0], sizes[1], k))
+        b = self.reshaped(node, b, (sizes[0], k, sizes[2]))
+        made = self.fresh(node.output, sizes)
+        numbers = {key: flat(v, node) for key, v in node.numbers.items()}
+        self.put("matmul", node, [a, b], made, {}, numbers)
+        self.onto(node, made, range(len(node.output.shape)))
+
+    def _dense(self, node: Node, side: int, free: list[list[int]], summed: Any) -> None:
+        """A product with a weight is a 1x1 convolution over rows: it has a bias, and devices
+        have it wherever they have convolutions."""
+        x, w = node.inputs[1 - side], node.inputs[side]
+        rows, columns = ([t.shape[i] for i in free[s]] for t, s in ((x, 1 - side), (w, side)))
+        k = int(np.prod([x.shape[i] for i in summed[1 - side]]))
+        r, n = int(np.prod(rows)), int(np.prod(columns))
+        x = self.transposed(node, x, [*free[1 - side], *summed[1 - side]])
+        x = self.reshaped(node, x, (1, r, 1, k))
+        w = self.transposed(node, w, [*free[side], *summed[side]])
+        scale = None if w.scale is None else np.broadcast_to(w.scale, w.shape)[_firsts(w, columns)]
+        w = replace(self.reshaped(node, w, (n, 1, 1, k)), scale=short(scale))
+        made = self.fresh(node.output, (1, r, 1, n))
+        at = len(rows) if side == 1 else 0
+        axes = list(range(at, at + len(columns)))
+        numbers = {key: along(v, node, axes, columns) for key, v in node.numbers.items()}
+        geometry = {"stride": [1, 1], "padding": [(0, 0), (0, 0)], "dilation": [1, 1]}
+        self.put("conv2d", node, [x, w], made, geometry, numbers)
+        if side == 0:  # the weight's axes come first
+            made = self.reshaped(node, made, (*rows, *columns))
+            order = [*range(len(rows), len(rows) + len(columns)), *range(len(rows))]
+            self.onto(node, made, order)
+        else:
+            self.onto(node, made, range(len(node.output.shape)))
+
+    def _reduced(self, node: Node) -> None:
+        """Sums along all axes at once; extremes along one after the other."""
+        axes, x = list(integers(Attributes(node.attributes), "dimensions")), node.inputs[0]
+        kind = {"sum": "sum", "reduce_maximum": "max", "reduce_minimum": "min"}[node.kind]
+        numbers = {k: flat(v, node) for k, v in node.numbers.items()}
+        shape = list(x.shape)
+        if kind == "sum":
+            for axis in axes:
+                shape[axis] = 1
+            made = self.fresh(node.output, shape)
+            self.put("sum", node, [x], made, {"axes": axes}, numbers)
+        for axis in axes if kind != "sum" else ():
+            shape[axis] = 1
+            made = self.fresh(node.output, shape)
+            x = self.put(kind, node, [x], made, {"axis": axis})
+        self.onto(node, made, range(len(node.output.shape)))
+
+    # Moves
+
+    def _reshape(self, node: Node) -> None:
+        self.put("reshape", node, node.inputs[:1], node.output)
+
+    def _transpose(self, node: Node) -> None:
+        order = list(integers(Attributes(node.attributes), "permutation"))
+        self.put("transpose", node, node.inputs[:1], node.output, {"permutation": order})
+
+    def _reverse(self, node: Node) -> None:
+        (x,), axes = node.inputs, integers(Attributes(node.attributes), "dimensions")
+        for i, axis in enumerate(axes):
+            made = node.output if i == len(axes) - 1 else self.fresh(node.output, x.shape)
+            x = self.put("reverse", node, [x], made, {"axis": axis})
+
+    def _concatenate(self, node: Node) -> None:
+        axis = ir.IntegerAttr(node.attributes["dimension"]).value
+        self.put("concatenate", node, node.inputs, node.output, {"axis": axis})
+
+    def _slice(self, node: Node) -> None:
+        attrs = Attributes(node.attributes)
+        start, limit = (list(integers(attrs, k)) for k in ("start_indices", "limit_indices"))
+        stride = list(integers(attrs, "strides"))
+        if max(stride, default=1) > 1:
+            raise UserError("a slice of every second element has no form here", op=node.name)
+        size = [b - a for a, b in zip(start, limit, strict=True)]
+        self.put("slice", node, node.inputs, node.output, {"start": start, "size": size})
+
+    def _pad(self, node: Node) -> None:
+        attrs, (x, value) = Attributes(node.attributes), node.inputs
+        low, high, inner = (
+            list(integers(attrs, f"{k}_padding" if k == "interior" else f"edge_padding_{k}"))
+            for k in ("low", "high", "interior")
+        )
+        if max(inner, default=0) > 0 or value.data is None:
+            raise UserError("padding between elements has no form here", op=node.name)
+        if min([*low, *high], default=0) < 0:
+            start = [max(0, -v) for v in low]
+            size = [n - s - max(0, -v) for n, s, v in zip(x.shape, start, high, strict=True)]
+            x = self.put("slice", node, [x], self.fresh(x, size), {"start": start, "size": size})
+        pairs = [(max(0, a), max(0, b)) for a, b in zip(low, high, strict=True)]
+        number = int(value.data.reshape(()))
+        self.put("pad", node, [x], node.output, {"padding": pairs, "value": number})
+
+    def _gather(self, node: Node) -> None:
+        """Rows along the first axis, as of an embedding."""
+        x, index = node.inputs
+        d = stablehlo.GatherDimensionNumbers(node.attributes["dimension_numbers"])
+        sizes = list(integers(Attributes(node.attributes), "slice_sizes"))
+        last, rank = d.index_vector_dim, len(node.output.shape)
+        shape = [n for a, n in enumerate(index.shape) if a != last]
+        trailing = list(range(len(shape), rank))
+        if (
+            (list(d.collapsed_slice_dims), list(d.start_index_map)) != ([0], [0])
+            or sizes != [1, *x.shape[1:]]
+            or list(d.offset_dims) != trailing
+            or list(d.operand_batching_dims)
+        ):
+            raise UserError("a gather of anything but rows has no form here", op=node.name)
+        index = self.reshaped(node, index, shape)
+        self.put("gather_rows", node, [x, index], node.output)
+
+    def _broadcast_in_dim(self, node: Node) -> None:
+        (x,), shape = node.inputs, node.output.shape
+        axes = list(integers(Attributes(node.attributes), "broadcast_dimensions"))
+        order = sorted(range(len(axes)), key=axes.__getitem__)
+        x = self.transposed(node, x, order)
+        kept = [1] * len(shape)
+        for at, source in enumerate(order):
+            kept[axes[source]] = x.shape[at]
+        x = self.reshaped(node, x, kept)
+        repeats = [n // k for n, k in zip(shape, kept, strict=True)]
+        self.put("tile", node, [x], node.output, {"repeats": repeats})
+
+
+def _firsts(w: Tensor, columns: Sequence[int]) -> tuple[Any, ...]:
+    return (*(slice(None) for _ in columns), *(0 for _ in w.shape[len(columns) :]))

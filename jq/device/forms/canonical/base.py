@@ -1,0 +1,152 @@
+"""The steps that a network becomes, and how they are put one after another.
+
+| kind | inputs | attributes |
+|---|---|---|
+| `conv2d` | x NHWC, filter OHWI | `stride`, `padding` ((top, bottom), (left, right)), `dilation` |
+| `depthwise` | x NHWC, filter HWCM | the same |
+| `transposed` | x NHWC, filter OHWI | `stride`, `out_padding` |
+| `matmul` | a [B, M, K], b [B, K, N] | |
+| `max_pool`, `sum_pool` | x NHWC | `window`, `stride`, `padding` |
+| `sum` | x | `axes` (kept, of size 1) |
+| `max`, `min` | x | `axis` (kept, of size 1) |
+| `transpose` | x | `permutation` |
+| `reshape` | x | |
+| `pad` | x | `padding`, `value` |
+| `slice` | x | `start`, `size` |
+| `concatenate` | xs | `axis` |
+| `reverse` | x | `axis` |
+| `tile` | x | `repeats` |
+| `gather_rows` | x, indices of its first axis of any shape | |
+| `add`, `subtract`, `multiply`, `maximum`, `minimum`, `rescale`, `table`, `softmax`, ... | | |
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from jq.base.errors import UserError
+from jq.device.network import Node, Tensor
+from jq.formats.integer_functions import Output
+
+
+@dataclass(frozen=True)
+class Simple:
+    """One step of the table above; `bias`, `factor` and `behind` are of one number or one a channel
+    of the last axis (see `jq.ir.ops.integer_step.IntegerStep`)."""
+
+    kind: str
+    name: str
+    inputs: tuple[Tensor, ...]
+    output: Tensor
+    attributes: dict[str, Any] = field(default_factory=dict)
+    numbers: dict[str, np.ndarray] = field(default_factory=dict)
+    out: Output | None = None
+
+
+class Steps:
+    """Adds steps, and names what lies between them."""
+
+    def __init__(self) -> None:
+        self.steps: list[Simple] = []
+        self.count = 0
+
+    def put(
+        self,
+        kind: str,
+        node: Node,
+        inputs: Sequence[Tensor],
+        output: Tensor,
+        attributes: dict[str, Any] | None = None,
+        numbers: dict[str, np.ndarray] | None = None,
+    ) -> Tensor:
+        out = node.out if numbers is not None else None
+        if kind in ("conv2d", "depthwise", "transposed") and numbers is not None:
+            (x, w), numbers = inputs, dict(numbers)
+            inputs = x, _positive(w, numbers, kind)
+        step = Simple(kind, node.name, tuple(inputs), output, attributes or {}, numbers or {}, out)
+        self.steps.append(step)
+        return output
+
+    def fresh(self, like: Tensor, shape: Sequence[int]) -> Tensor:
+        self.count += 1
+        return replace(like, name=f"{like.name}/{self.count}", shape=tuple(shape), data=None)
+
+    def transposed(self, node: Node, x: Tensor, order: Sequence[int]) -> Tensor:
+        """`x` with its axes in another order; of a constant, a constant."""
+        if list(order) == list(range(len(x.shape))):
+            return x
+        shape = [x.shape[a] for a in order]
+        made = self.fresh(x, shape)
+        made = replace(made, scale=_moved(x.scale, order), zero_point=_moved(x.zero_point, order))
+        if x.data is not None:
+            return replace(made, data=np.ascontiguousarray(x.data.transpose(order)))
+        return self.put("transpose", node, [x], made, {"permutation": list(order)})
+
+    def reshaped(self, node: Node, x: Tensor, shape: Sequence[int]) -> Tensor:
+        """`x` in another shape."""
+        if tuple(shape) == x.shape:
+            return x
+        made = self.fresh(x, shape)
+        if x.data is not None:
+            return replace(made, data=x.data.reshape(shape))
+        return self.put("reshape", node, [x], made)
+
+    def onto(self, node: Node, made: Tensor, order: Sequence[int]) -> None:
+        """Names a value as the node's result, with its axes in the node's order."""
+        if list(order) != list(range(len(order))):
+            self.put("transpose", node, [made], node.output, {"permutation": list(order)})
+        elif made.shape != node.output.shape:
+            self.put("reshape", node, [made], node.output)
+        else:  # the last step made it: it takes the name
+            last = self.steps.pop()
+            self.steps.append(replace(last, output=node.output))
+
+
+def _positive(w: Tensor, numbers: dict[str, np.ndarray], kind: str) -> Tensor:
+    """Filters with the signs of their factors, which become positive, as the bias does: the sums
+    change their signs. Forms have no negative factors."""
+    factor, data = numbers["factor"], w.values
+    if (factor >= 0).all() or data.min(initial=0) == np.iinfo(w.dtype).min:
+        return w
+    sign = np.where(factor.reshape(-1) < 0, -1, 1)
+    numbers |= {"factor": np.abs(factor), "bias": numbers["bias"] * sign}
+    if kind == "depthwise":
+        data = (data.reshape(*w.shape[:2], -1) * sign).reshape(w.shape)
+    else:
+        data = data * sign.reshape(-1, 1, 1, 1)
+    return replace(w, name=f"{w.name} signed", data=data.astype(w.dtype))
+
+
+def flat(value: np.ndarray, node: Node) -> np.ndarray:
+    """Numbers of a whole tensor, or one for each element of the last axis."""
+    if value.size == 1 or value.ndim == 0:
+        return value.reshape(-1)
+    if value.ndim == len(node.output.shape) and value.size == value.shape[-1]:
+        return value.reshape(-1)
+    return value
+
+
+def along(value: np.ndarray, node: Node, axes: list[int], sizes: list[int]) -> np.ndarray:
+    """Numbers that depend on some axes of the result alone, as one vector."""
+    if value.size == 1:
+        return value.reshape(-1)
+    others = [a for a in range(value.ndim) if a not in axes]
+    if any(value.shape[a] > 1 for a in others):
+        raise UserError("its parameters differ along more than the channels", op=node.name)
+    moved = value.transpose([*axes, *others]).reshape([value.shape[a] for a in axes])
+    return np.broadcast_to(moved, sizes).reshape(-1)
+
+
+def _moved(grid: np.ndarray | None, order: Sequence[int]) -> np.ndarray | None:
+    """A grid of parameters with the axes of a tensor that was transposed."""
+    return grid if grid is None or grid.ndim != len(order) else grid.transpose(order)
+
+
+def short(scale: np.ndarray | None) -> np.ndarray | None:
+    """One number, or one a channel."""
+    if scale is None:
+        return None
+    flat = np.ascontiguousarray(scale).reshape(-1)
+    return flat[:1] if (flat == flat[0]).all() else flat
