@@ -172,7 +172,7 @@ class _Reader:
         return fields
 
     def union(self, key: str, number: int, at: int) -> tuple[str | None, dict[str, Any]]:
-        which, names = int(self.number(self.data, "u8", number)), self.schema.unions[key]
+        which, names = int(self.number(self.data, "u8", number)), self.schema.unions.get(key, ())
         name = names[which - 1] if 0 < which <= len(names) else ""
         return (name, self.table(name, self.there(at))) if name else (None, {})
 

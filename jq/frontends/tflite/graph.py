@@ -1,5 +1,6 @@
 """The graph of a TFLite file as it becomes ONNX: tensors are codes, ops stand between Q and DQ."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ class Graph:
             raise self.damaged("there is no graph in it") from error
         self.nodes: list[Any] = []
         self.initializers: dict[str, Any] = {}
-        self.names = [self._name(i, t.get("name", "")) for i, t in enumerate(self.tensors)]
+        self.names = _apart([t.get("name", "") for t in self.tensors])
         self.floats: dict[int, str] = {}
         self.op = ""  # that is read, for messages
 
@@ -44,10 +45,6 @@ class Graph:
     def lacking(self, what: str) -> UserError:
         return UserError(f"{what} is not read of TFLite files", op=self.op, location=str(self.path))
 
-    def _name(self, i: int, given: str) -> str:
-        others = [t.get("name", "") for t in self.tensors]
-        return given if given and others.count(given) == 1 else f"{given or 'tensor'}#{i}"
-
     def operators(self) -> list[tuple[str, Mapping[str, Any]]]:
         """The name of each operator, with its fields."""
         codes, found = self.model.get("operator_codes", []), []
@@ -58,7 +55,7 @@ class Graph:
             code = codes[at]
             number = max(code.get("builtin_code", 0), code.get("deprecated_builtin_code", 0))
             custom = code.get("custom_code", number)
-            found.append((READ.get(number, f"operator {custom}"), fields))
+            found.append((READ.get(number, f"operator {custom!r:.60}"), fields))
         return found
 
     # Tensors
@@ -83,6 +80,8 @@ class Graph:
     def scales(self, i: int) -> tuple[np.ndarray, np.ndarray, int] | None:
         """Scales, zero points and their axis; None for what is not quantized."""
         found = self.tensor(i).get("quantization", {})
+        if "details" in found:
+            raise self.lacking("a quantization of other parameters than scales")
         scale = np.asarray(found.get("scale", ()), np.float32)
         if not scale.size or self.dtype(i).kind == "f":
             return None
@@ -104,25 +103,28 @@ class Graph:
         shape, dtype = self.shape(i), self.dtype(i)
         if data.size != int(np.prod(shape, dtype=object)) * dtype.itemsize:
             raise self.damaged(f"{self.names[i]} has {data.size} bytes, not those of its shape")
-        return data.view(dtype).reshape(shape) if data.size else None
+        return data.view(dtype).reshape(shape)
 
     def known(self, i: int) -> np.ndarray:
+        """The elements of a constant of integers: sizes, axes and the like."""
         found = self.array(i)
         if found is None:
             raise self.lacking("a parameter that is computed")
+        if found.dtype.kind != "i":
+            raise self.damaged(f"{self.names[i]} is no integers")
         return found
 
     # ONNX
 
     def add(self, kind: str, inputs: Sequence[str], count: int = 1, **attributes: Any) -> Any:
         """A node; the names of its results, of one the name."""
-        outputs = [f"{self.op}/{kind}_{len(self.nodes)}_{n}" for n in range(count)]
+        outputs = [f"{self.op}#{kind}_{len(self.nodes)}_{n}" for n in range(count)]
         name = f"{self.op}/{len(self.nodes)}"
         self.nodes.append(helper.make_node(kind, list(inputs), outputs, name=name, **attributes))
         return outputs[0] if count == 1 else outputs
 
     def constant(self, values: Any, dtype: Any, name: str = "") -> str:
-        name = name or f"constant_{len(self.initializers)}"
+        name = name or f"#{len(self.initializers)}"
         array = np.ascontiguousarray(np.asarray(values).astype(dtype))
         self.initializers[name] = numpy_helper.from_array(array.reshape(np.shape(values)), name)
         return name
@@ -142,7 +144,7 @@ class Graph:
                 self.floats[i] = self._dequantized(self.raw(i), i, None)
             found = self.floats[i]
             return found if order is None else self.add("Transpose", [found], perm=list(order))
-        name = f"{self.names[i]}:{len(self.initializers)}"
+        name = f"{self.names[i]}#moved_{len(self.initializers)}"
         return self._dequantized(self.constant(data.transpose(order), data.dtype, name), i, order)
 
     def _dequantized(self, name: str, i: int, order: Sequence[int] | None) -> str:
@@ -197,3 +199,12 @@ class Graph:
         graph = helper.make_graph(self.nodes, name, *ends, initializer=constants)
         opsets = [helper.make_opsetid("", OPSET)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
+
+
+def _apart(given: Sequence[str]) -> list[str]:
+    """Names of tensors that differ from one another, and from what `Graph` names with a `#`."""
+    times = Counter(given)
+    return [
+        name if name and times[name] == 1 and "#" not in name else f"{name or 'tensor'}#{i}"
+        for i, name in enumerate(given)
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +170,29 @@ def test_operators_that_are_not_read_are_named() -> None:
     assert data.count(code) >= 1
     with pytest.raises(jq.UserError, match="operator 127: not read"):
         as_onnx(data.replace(code, (127).to_bytes(4, "little")), Path("m.tflite"))
+
+
+def test_scales_of_another_kind_are_refused() -> None:
+    """By blocks, for one: what a union holds whose tables are not known."""
+    model = SCHEMA.decode("Model", file_of("RELU6", [], None, X))
+    (x, _) = model["subgraphs"][0]["tensors"]
+    x |= {"type": 9, "quantization": {"details": ("AddOptions", {})}}
+    writer = replace(SCHEMA, unions=SCHEMA.unions | {"details": ["", "AddOptions"]})
+    with pytest.raises(jq.UserError, match="not read of TFLite files"):
+        as_onnx(writer.encode("Model", model), Path("m.tflite"))
+
+
+def test_a_tensor_may_have_any_name() -> None:
+    """Also those that constants and results have, where the graph becomes ONNX."""
+    data = file_of("RELU6", [], None, X)
+    model = as_onnx(data, Path("m.tflite"))
+    ours = [t.name for t in model.graph.initializer] + [model.graph.node[0].output[0]]
+    for name in ours:
+        fields = SCHEMA.decode("Model", data)
+        fields["subgraphs"][0]["tensors"][0]["name"] = name
+        graph = as_onnx(SCHEMA.encode("Model", fields), Path("m.tflite")).graph
+        made = [t.name for t in graph.initializer] + [n.output[0] for n in graph.node]
+        assert graph.input[0].name not in made
 
 
 @pytest.mark.usefixtures("quick_xla")
