@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -185,6 +186,41 @@ def _onnx(folder: Path) -> list[bytes]:
     return [found]
 
 
+def _tflite(_: Path) -> list[bytes]:
+    """A convolution of int8, a softmax and a mean."""
+    from jq.frontends.tflite.schema import OPERATORS, SCHEMA
+
+    def tensor(name: str, shape: list[int], dtype: int, buffer: int = 0) -> dict[str, Any]:
+        grid = {"quantization": {"scale": [0.5], "zero_point": [1 if name == "x" else 0]}}
+        found = {"shape": shape, "type": dtype, "buffer": buffer, "name": name}
+        return found | (grid if dtype == 9 else {})
+
+    tensors = [
+        tensor("x", [1, 4, 4, 2], 9),
+        tensor("w", [3, 2, 2, 2], 9, 1),
+        tensor("y", [1, 4, 4, 3], 9),
+        tensor("z", [1, 4, 4, 3], 9),
+        tensor("axes", [2], 2, 2),
+        tensor("mean", [1, 3], 9),
+    ]
+    window = {"stride_h": 1, "stride_w": 1, "dilation_h": 1, "dilation_w": 1}
+    calls = [
+        ([0, 1], 2, ("Conv2DOptions", window)),
+        ([2], 3, ("SoftmaxOptions", {"beta": 1.0})),
+        ([3, 4], 5, ("ReducerOptions", {"keep_dims": False})),
+    ]
+    operators = [
+        {"opcode_index": i, "inputs": inputs, "outputs": [output], "builtin_options": options}
+        for i, (inputs, output, options) in enumerate(calls)
+    ]
+    codes = [{"builtin_code": n} for n in (OPERATORS["CONV_2D"][0], 25, 40)]
+    data = [np.arange(24, dtype=np.uint8), np.array([1, 2], np.int32).view(np.uint8)]
+    graph = {"tensors": tensors, "inputs": [0], "outputs": [5], "operators": operators}
+    buffers = [{}, *({"data": each} for each in data)]
+    model = {"version": 3, "operator_codes": codes, "subgraphs": [graph], "buffers": buffers}
+    return [SCHEMA.encode("Model", model)]
+
+
 def _bytecode(_: Path) -> list[bytes]:
     from jq.ir import parse_module
 
@@ -251,10 +287,12 @@ READERS: dict[str, Reader] = {
     "program": Reader("1x4.json", described, _program, json=True),
     "signature": Reader(SIGNATURE, _signature, _signed, json=True),
     "onnx": Reader("m.onnx", describe_onnx, _onnx),
+    "tflite": Reader("m.tflite", describe_onnx, _tflite),
     "mlir": Reader("m.mlir", trace, lambda _: [MODULE.encode()], guarded=True),
     "mlirbc": Reader("m.mlirbc", trace, _bytecode, guarded=True),
     "jaxexport": Reader("m.jaxexport", trace, _exported, guarded=True),
     "onnx-whole": Reader("m.onnx", lambda path: load_checked(path, {"n": 2}), _onnx, guarded=True),
+    "tflite-whole": Reader("m.tflite", load_checked, _tflite, guarded=True),
     "tokenizer": Reader(
         "tokenizer.json",
         lambda path: tokenizer_of_folder(path.parent),
