@@ -148,7 +148,7 @@ class GridFormat(GgmlFormat):
         points to f32 [n, 256]."""
         negative = self.signs(wanted)
         sign = np.float32(1) - 2 * negative
-        index, _ = _nearest(self.points, wanted * sign, weights)
+        index, _ = nearest(self.points, wanted * sign, weights)
         codes = self.points[index].reshape(wanted.shape) * sign
         return index.reshape(len(wanted), -1), negative.astype(np.uint8), codes
 
@@ -163,7 +163,7 @@ class GridFormat(GgmlFormat):
         self.write_points(index, bits, out)
 
 
-def _nearest(
+def nearest(
     points: np.ndarray, wanted: np.ndarray, weights: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Index u16 and weighted squared distance (less what all points share) f32, [groups] both."""

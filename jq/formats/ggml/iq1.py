@@ -6,7 +6,7 @@ import numpy as np
 
 from jq.formats.arrays import Array, ArrayOps
 from jq.formats.ggml.bits import cut, fields, full, half, half_bytes, mask, shift_right
-from jq.formats.ggml.iq import GridFormat, _nearest, joined, numbers, spread
+from jq.formats.ggml.iq import GridFormat, joined, nearest, numbers, spread
 
 
 class ShiftedGrid(GridFormat):
@@ -25,7 +25,7 @@ class ShiftedGrid(GridFormat):
     def nearest(
         self, wanted: np.ndarray, weights: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        tried = [_nearest(self.points + np.float32(s), wanted, weights) for s in (1, -1)]
+        tried = [nearest(self.points + np.float32(s), wanted, weights) for s in (1, -1)]
         up, down = (loss.reshape(-1, self.shared // 8).sum(axis=1) for _, loss in tried)
         lower = np.repeat(down < up, self.shared // 8)
         index = np.where(lower, tried[1][0], tried[0][0])

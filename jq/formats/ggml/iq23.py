@@ -100,26 +100,19 @@ class IQ2_S(GridFormat):
     high_bits, signs_at = 2, 34  # of an index beyond 8 bits; where signs begin
 
     def read(self, ops: ArrayOps, blocks: Array) -> tuple[Array, Array, Array, Array]:
-        first, signs = self._places()
-        high = spread(ops, cut(ops, blocks, *first), tuple(range(0, 8, self.high_bits)), 2)
-        high = mask(ops, high, (1 << self.high_bits) - 1)
+        shifts, signs = tuple(range(0, 8, self.high_bits)), self.signs_at
+        high = spread(ops, cut(ops, blocks, 66, 74), shifts, self.high_bits)
         index = joined(ops, cut(ops, blocks, 2, 2 + 256 // self.size), high)
         bits = fields(ops, cut(ops, blocks, signs, signs + 32), 1, 1)
         factors = fields(ops, cut(ops, blocks, self.bytes - 128 // self.run, self.bytes), 1, 4)
         return index, bits, factors, half(ops, cut(ops, blocks, 0, 2))
 
-    def _places(self) -> tuple[tuple[int, int], int]:
-        """The bytes of high bits of indices, from and to, and where signs begin."""
-        high = self.signs_at + 32 if self.signs_at == 34 else 66
-        return (high, high + 8), self.signs_at
-
     def write_points(self, index: np.ndarray, bits: np.ndarray, out: np.ndarray) -> None:
-        (high, end), signs = self._places()
         shifts = np.arange(0, 8, self.high_bits, dtype=np.uint16)
         top = (index >> 8).reshape(len(out), 8, -1) << shifts
         out[:, 2 : 2 + 256 // self.size] = index & 255
-        out[:, high:end] = top.sum(axis=-1)
-        out[:, signs : signs + 32] = np.packbits(bits, axis=1, bitorder="little")
+        out[:, 66:74] = top.sum(axis=-1)
+        out[:, self.signs_at : self.signs_at + 32] = np.packbits(bits, axis=1, bitorder="little")
 
     def write_scales(self, d: np.ndarray, factors: np.ndarray, out: np.ndarray) -> None:
         out[:, :2] = half_bytes(d)

@@ -104,6 +104,14 @@ class KQuant(GgmlFormat):
         spread = 2 * np.square(x).mean(axis=1, keepdims=True)
         return self.runs(importance * np.sqrt(spread + np.square(x)))
 
+    def signed_factors(self, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Scales f32 [n, runs] as f16 d times integers, both f32; the one of largest magnitude is
+        the least integer."""
+        most = 1 << (self.factor_bits - 1)
+        largest = np.take_along_axis(scale, np.abs(scale).argmax(axis=1)[:, None], axis=1)
+        d = round_to_half(largest / np.float32(-most))
+        return d, np.clip(np.rint(scale * reciprocal(d)), -most, most - 1)
+
 
 class AffineK(KQuant):
     """d * factor * code - dmin * factor', factors of `factor_bits` bits."""

@@ -11,7 +11,6 @@ from jq.formats.ggml.bits import (
     half,
     half_bytes,
     pack,
-    round_to_half,
     shift_left,
 )
 from jq.formats.ggml.k import KQuant, Level
@@ -30,12 +29,9 @@ class SymmetricK(KQuant):
         self, x: np.ndarray, importance: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Codes u8 [n, 256] and factors i8 [n, runs], d f32 [n, 1]; codes from 0 upwards."""
-        half, most = 1 << (self.bits - 1), 1 << (self.factor_bits - 1)
+        half = 1 << (self.bits - 1)
         scale = fit_symmetric(self.runs(x), half, self.trials, self.weights(x, importance))
-        scale = scale.reshape(len(x), -1)
-        largest = np.take_along_axis(scale, np.abs(scale).argmax(axis=1)[:, None], axis=1)
-        d = round_to_half(largest / np.float32(-most))
-        factors = np.clip(np.rint(scale * reciprocal(d)), -most, most - 1)
+        d, factors = self.signed_factors(scale.reshape(len(x), -1))
         codes = x.reshape(len(x), -1, self.run) * reciprocal(d * factors)[..., None]
         codes = np.clip(np.rint(codes), -half, half - 1) + np.float32(half)
         return codes.astype(np.uint8).reshape(x.shape), factors.astype(np.int8), d

@@ -50,63 +50,62 @@ def _fitted(x: np.ndarray, trials: np.ndarray, weights: np.ndarray | None) -> np
 _TRIALS = np.array([-127, -121, -115, -109, -104, 113, 108, 103, 98, 93], np.float32)
 
 
-class IQ4_NL(GgmlFormat):
-    name = "iq4_nl"
-    description = "ggml IQ4_NL: 16 numbers of unequal steps, an f16 scale per 32 values"
-    bytes, any_codes = 18, False
+class _Unequal(GgmlFormat):
+    """Codes are `_NUMBERS`, by their places in the last half of a byte for each value."""
 
-    def unpack(self, ops: ArrayOps, blocks: Array) -> Triple:
-        nibbles = fields(ops, cut(ops, blocks, 2, 18), 16, 4)
-        codes = ops.take(_NUMBERS, ops.convert(nibbles, np.int32))
-        return codes, half(ops, cut(ops, blocks, 0, 2)), None
+    any_codes = False
+
+    def codes(self, ops: ArrayOps, blocks: Array) -> Array:
+        nibbles = fields(ops, cut(ops, blocks, self.bytes - self.block // 2, self.bytes), 16, 4)
+        return ops.take(_NUMBERS, ops.convert(nibbles, np.int32))
 
     @property
     def limits(self) -> tuple[int, int]:
         return -127, 113
+
+    def put(self, codes: np.ndarray, out: np.ndarray) -> None:
+        """Codes that are none of the numbers become the nearest one."""
+        self.put_nearest(codes.astype(np.float32) - 127, out)
+
+    def put_nearest(self, wanted: np.ndarray, out: np.ndarray) -> None:
+        out[:, -self.block // 2 :] = pack(places(wanted), 16, 4)
+
+
+class IQ4_NL(_Unequal):
+    name = "iq4_nl"
+    description = "ggml IQ4_NL: 16 numbers of unequal steps, an f16 scale per 32 values"
+    bytes = 18
+
+    def unpack(self, ops: ArrayOps, blocks: Array) -> Triple:
+        return self.codes(ops, blocks), half(ops, cut(ops, blocks, 0, 2)), None
 
     def write(self, x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
         d = round_to_half(_fitted(x, _TRIALS, importance)[:, None])
         out[:, :2] = half_bytes(d)
-        out[:, 2:] = pack(places(x * reciprocal(d)), 16, 4)
-
-    def put(self, codes: np.ndarray, out: np.ndarray) -> None:
-        """Codes that are none of the numbers become the nearest one."""
-        out[:, 2:] = pack(places(codes.astype(np.float32) - 127), 16, 4)
+        self.put_nearest(x * reciprocal(d), out)
 
 
-class IQ4_XS(KQuant):
+class IQ4_XS(_Unequal, KQuant):
     name = "iq4_xs"
     description = "ggml IQ4_XS: 16 numbers of unequal steps, a 6-bit scale per 32 values"
-    bytes, run, bits, factor_bits, trials, any_codes = 136, 32, 4, 6, _TRIALS, False
+    bytes, run, bits, factor_bits, trials = 136, 32, 4, 6, _TRIALS
 
     def levels(self, ops: ArrayOps, blocks: Array) -> tuple[Array, Level, Level | None]:
         high = fields(ops, cut(ops, blocks, 2, 4), 1, 2)
         factors = ops.bit_or(fields(ops, cut(ops, blocks, 4, 8), 1, 4), shift_left(ops, high, 4))
-        nibbles = fields(ops, cut(ops, blocks, 8, 136), 16, 4)
-        codes = ops.take(_NUMBERS, ops.convert(nibbles, np.int32))
         scale = ops.sub(factors, full(ops, factors, 32)), half(ops, cut(ops, blocks, 0, 2))
-        return codes, scale, None
-
-    @property
-    def limits(self) -> tuple[int, int]:
-        return -127, 113
+        return self.codes(ops, blocks), scale, None
 
     def write(self, x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
         weights = self.weights(x, importance)
         weights = None if weights is None else weights.T
         scale = _fitted(x.reshape(-1, 32), self.trials, weights).reshape(len(x), 8)
-        largest = np.take_along_axis(scale, np.abs(scale).argmax(axis=1)[:, None], axis=1)
-        d = round_to_half(largest / np.float32(-32))
-        factors = np.clip(np.rint(scale * reciprocal(d)), -32, 31)
+        d, factors = self.signed_factors(scale)
         stored = (factors + 32).astype(np.uint8)
         out[:, :2], out[:, 2:4] = half_bytes(d), pack(stored >> 4, 1, 2)
         out[:, 4:8] = pack(stored & 15, 1, 4)
         wanted = x.reshape(len(x), 8, 32) * reciprocal(d * factors)[..., None]
-        out[:, 8:] = pack(places(wanted.reshape(x.shape)), 16, 4)
-
-    def put(self, codes: np.ndarray, out: np.ndarray) -> None:
-        """Codes that are none of the numbers become the nearest one."""
-        out[:, 8:] = pack(places(codes.astype(np.float32) - 127), 16, 4)
+        self.put_nearest(wanted.reshape(x.shape), out)
 
 
 class _Ternary(GgmlFormat):
