@@ -21,7 +21,6 @@ from jq.ir.memory import xla_options
 from jq.ir.stack import trip_count
 from jq.ir.values import is_read
 
-# Gathers and scatters of StableHLO in JAX.
 lax: Any = jax.lax  # its annotations are too narrow for what it takes
 
 
@@ -78,9 +77,6 @@ def _vectors_last(indices: Any, axis: int) -> Any:
 
 def _without(axes: Any, vectors: int) -> tuple[int, ...]:
     return tuple(axis - (axis > vectors) for axis in axes)
-
-
-INDEXING = {"gather": gather, "scatter": scatter}
 
 
 # Ops that hold blocks of their own, in JAX: loops, branches, sorts, and reductions.
@@ -143,7 +139,7 @@ BLOCKS: dict[str, Callable[[list[Any], Any, Program, Inside], Any]] = {
 }
 
 
-RULES = {**OPS, **INDEXING}
+RULES = OPS | {"gather": gather, "scatter": scatter}
 Edit = Callable[[ir.Value, Any], Any]  # (a result, its value) -> the value to go on with
 
 

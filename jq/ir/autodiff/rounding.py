@@ -17,9 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jq.ir.autodiff.evaluate import Unsupported, compiled, reverse_mode
+from jq.ir.autodiff.evaluate import compiled, reverse_mode
 from jq.ir.autodiff.regions import Region
-from jq.ir.autodiff.tuning import relative, spread
+from jq.ir.autodiff.tuning import mean_error, spread
 
 NEAR = 0.4  # from its code, a latent number is at most at first: no single step changes a code
 Sample = tuple[Sequence[Any], Sequence[Any], Sequence[Any]]
@@ -155,11 +155,7 @@ class Learned:
         return self.region({**weights, **real}, inputs)
 
     def _error(self, real: Any, weights: Any, inputs: Any, wanted: Any, gains: Any) -> Any:
-        made = zip(self._run(real, weights, inputs), wanted, gains, strict=True)
-        errors = [relative(y, r, g) for y, r, g in made if jnp.issubdtype(r.dtype, jnp.floating)]
-        if not errors:
-            raise Unsupported("a region without float outputs")
-        return sum(errors) / len(errors)
+        return mean_error(self._run(real, weights, inputs), wanted, gains)
 
     def descend(
         self,

@@ -131,18 +131,25 @@ class Tuning:
         for name, blocks in self.stored.items():
             real = blocks.real(steps[name], scales[name] * (1 + factors[name]))
             changed[name] = real.astype(changed[name].dtype)
-        outputs = self._forward(inputs, list(changed.values()))
-        errors = [
-            relative(y, r)
-            for y, r in zip(outputs, references, strict=True)
-            if jnp.issubdtype(r.dtype, jnp.floating)
-        ]
-        if not errors:
-            raise Unsupported("the program has no float output")
-        return sum(errors) / len(errors)
+        return mean_error(self._forward(inputs, list(changed.values())), references)
 
 
-def relative(y: Any, reference: Any, gain: Any = 1.0) -> Any:
+def mean_error(
+    outputs: Sequence[Any], references: Sequence[Any], gains: Sequence[Any] | None = None
+) -> Any:
+    """The mean of `_relative` over float outputs.
+
+    Raises:
+        Unsupported: there is none.
+    """
+    made = zip(outputs, references, gains or [1.0] * len(outputs), strict=True)
+    errors = [_relative(y, r, g) for y, r, g in made if jnp.issubdtype(r.dtype, jnp.floating)]
+    if not errors:
+        raise Unsupported("there is no float output")
+    return sum(errors) / len(errors)
+
+
+def _relative(y: Any, reference: Any, gain: Any) -> Any:
     """|y - reference|^2 / |reference|^2, in float32; `gain` weighs elements."""
     y, reference = y.astype(jnp.float32), reference.astype(jnp.float32)
     whole = (gain * jnp.square(reference)).sum()
@@ -157,4 +164,4 @@ def _own(inputs: Inputs) -> list[Any]:
     return [jnp.asarray(x) for x in inputs]
 
 
-__all__ = ["Blocks", "Tuning", "Unsupported", "relative", "spread"]
+__all__ = ["Blocks", "Tuning", "Unsupported", "mean_error", "spread"]

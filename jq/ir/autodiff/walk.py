@@ -7,11 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jq.ir import Program, dtype_of, shape_of
-from jq.ir.autodiff.evaluate import Unsupported
 from jq.ir.autodiff.regions import Region
 from jq.ir.autodiff.rounding import Learned, Stored
 from jq.ir.autodiff.sensitivity import Sensitivity
-from jq.ir.autodiff.tuning import relative
+from jq.ir.autodiff.tuning import mean_error
 
 Values = dict[Any, Any]
 
@@ -63,20 +62,8 @@ class Walk:
 
 
 def relative_error(pairs: Iterable[tuple[Sequence[Any], Sequence[Any]]]) -> float:
-    """The mean of |y - r|^2 / |r|^2 over all float outputs y, and r, of all samples.
-
-    Raises:
-        Unsupported: there is none.
-    """
-    found = [
-        float(relative(y, r))
-        for ours, theirs in pairs
-        for y, r in zip(ours, theirs, strict=True)
-        if jnp.issubdtype(r.dtype, jnp.floating)
-    ]
-    if not found:
-        raise Unsupported("the program has no float output")
-    return float(np.mean(found))
+    """The mean of `mean_error` over the outputs of all samples, with codes and of floats."""
+    return float(np.mean([mean_error(ours, theirs) for ours, theirs in pairs]))
 
 
 class Rows:
