@@ -84,8 +84,10 @@ def environment() -> Any:
     """Jinja's sandbox with blocks that stand alone on a line leaving no line behind, `break` and
     `continue`, `{% generation %}`, and `tojson` and `namespace` as `transformers` has them."""
     jinja, sandbox, more = need("jinja2"), need("jinja2.sandbox"), need("jinja2.ext")
+    extension: Any = more.Extension
+    plain: Any = jinja.utils.Namespace
 
-    class Generation(more.Extension):  # type: ignore[name-defined]
+    class Generation(extension):
         """Marks what an assistant said, for training; the text is that of the block's body."""
 
         tags = {"generation"}
@@ -98,11 +100,11 @@ def environment() -> Any:
         def body(self, caller: Any) -> Any:
             return caller()
 
-    class Namespace(jinja.utils.Namespace):  # type: ignore[name-defined]
+    class Namespace(plain):
         """Without names of Python's own."""
 
         def __init__(*given: Any, **values: Any) -> None:
-            jinja.utils.Namespace.__init__(*given)
+            plain.__init__(*given)
             for name, value in {**dict(*given[1:]), **values}.items():
                 given[0][name] = value
 

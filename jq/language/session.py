@@ -167,12 +167,15 @@ class Session:
         run, described = self.programs.get(Shape(1, sizes[0]))
         shapes = described["inputs"][-len(described["outputs"]) + 1 :]
         grows = described["grows"]
+        wrong = UserError("the caches are of other shapes", location=str(path))
+        if len(arrays) != len(shapes):
+            raise wrong
         caches = []
-        for array, (shape, dtype), each in zip(arrays, shapes, grows, strict=False):
+        for array, (shape, dtype), each in zip(arrays, shapes, grows, strict=True):
             whole = np.zeros(shape, np.dtype(dtype))
             part = whole[:, : len(tokens)] if each else whole
-            if len(arrays) != len(shapes) or (array.dtype, array.shape) != (part.dtype, part.shape):
-                raise UserError("the caches are of other shapes", location=str(path))
+            if (array.dtype, array.shape) != (part.dtype, part.shape):
+                raise wrong
             part[...] = array
             caches.append(run.place(whole))
         self.capacity, *self._larger = sizes

@@ -241,16 +241,14 @@ def _byte_pairs(
             raise UserError(f"{_KEY}merges: {error}", location=where) from error
         tokenizer = library.Tokenizer(model)
         splits = [cuts.Split(library.Regex(pattern), "isolated") for pattern in words.patterns]
-        decoders, letters = (
-            library.decoders,
-            cuts.ByteLevel(add_prefix_space=False, use_regex=False),
-        )
+        decoders = library.decoders
         if words.characters:
             tokenizer.normalizer = library.normalizers.Replace(" ", SPACE)
             tokenizer.pre_tokenizer = cuts.Sequence(splits)
             parts = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
             tokenizer.decoder = decoders.Sequence(parts)
         else:
+            letters = cuts.ByteLevel(add_prefix_space=False, use_regex=False)
             tokenizer.pre_tokenizer = cuts.Sequence([*splits, letters])
             tokenizer.decoder = decoders.ByteLevel()
         for kind, is_special in ((CONTROL, True), (UNKNOWN, True), (USER_DEFINED, False)):

@@ -103,22 +103,20 @@ def table(name: str, times: dict[str, Times], refused: dict[str, str]) -> list[s
 
 
 def main(
-    models: Annotated[list[str], typer.Argument(help="Built-in, or as the commands take them.")] = (
-        MODELS  # type: ignore[assignment]
-    ),
+    models: Annotated[
+        list[str] | None, typer.Argument(help="Built-in, or as the commands take them.")
+    ] = None,
     pipelines: Annotated[str, typer.Option(help="By comma; all of them without it.")] = "",
     settings: Annotated[str, typer.Option(help="Of all, by comma: `recovery=false`.")] = "",
     seconds: Annotated[float, typer.Option(help="Measuring time of each program.")] = 2.0,
     output: Annotated[Path, typer.Option("-o", help="Directory.")] = Path("build/pipelines"),
 ) -> None:
     asked = pipelines.split(",") if pipelines else data_names("pipelines")
-    names, more = (
-        [*PEERS, *(p for p in asked if p not in PEERS)],
-        [s for s in settings.split(",") if s],
-    )
+    names = [*PEERS, *(p for p in asked if p not in PEERS)]
+    more = [s for s in settings.split(",") if s]
     print(f"{this_processor().model}, {os.cpu_count()} cores\n", flush=True)
     document = {}
-    for name in models:
+    for name in models or MODELS:
         found, refused, model = compiled(name, names, more, output)
         times = measure(found, model, seconds)
         print("\n".join(table(name, times, refused)), flush=True)

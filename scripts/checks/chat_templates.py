@@ -39,8 +39,8 @@ def says(role: str, content: Any, **more: Any) -> dict[str, Any]:
     return {"role": role, "content": content, **more}
 
 
-CALL = {"type": "function", "id": "123456789"}
-CALL |= {"function": {"name": "f", "arguments": {"a": 1, "b": "\u00e9<"}}}  # type: ignore[dict-item]
+CALL: dict[str, Any] = {"type": "function", "id": "123456789"}
+CALL |= {"function": {"name": "f", "arguments": {"a": 1, "b": "\u00e9<"}}}
 ANSWER = {"tool_call_id": "123456789", "name": "f"}
 CHATS = [
     [says("user", "a <b> & '\u00e9' \u65e5\u672c \U0001f642")],

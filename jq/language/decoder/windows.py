@@ -1,5 +1,6 @@
-"""Layers that see only the last tokens, by a `config.json`: each model type of `transformers` has
-rules of its own, and ignores keys that others read."""
+"""What a `config.json` says of the part that makes text, and which layers see only the last tokens:
+each model type of `transformers` has rules of its own for these, and ignores keys that others read.
+"""
 
 from collections.abc import Mapping
 from typing import Any
