@@ -216,11 +216,7 @@ class Session:
         for to, row in zip(padded, rows, strict=True):
             to[: len(row)] = row
         last = np.maximum(counts - 1, 0)
-        given = [
-            self.positions,
-            *([] if all(self._grows) else [counts]),
-            *([] if every else [last]),
-        ]
+        given = [self.positions, *[counts] * (not all(self._grows)), *[last] * (not every)]
         scalars = [x if apart else x[0] for x in given]
         start = time.perf_counter()
         inputs = [run.place(padded), *(run.place(np.asarray(s)) for s in scalars)]
