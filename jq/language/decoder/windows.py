@@ -1,6 +1,6 @@
-"""What a `config.json` says of the part that makes text, and which layers see only the last tokens:
-each model type of `transformers` has rules of its own for these, and ignores keys that others read.
-"""
+"""The part of a model that makes text, and its layers that see only the last tokens, by a
+`config.json`: each model type of `transformers` has rules of its own for these layers, and ignores
+keys that others read."""
 
 from collections.abc import Mapping
 from typing import Any
