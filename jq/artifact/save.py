@@ -42,10 +42,9 @@ class _ArtifactLike(Protocol):
 _LEVELS = ("float", "qdq", "integer", "target")
 ABANDONED = 3600.0  # seconds after which nobody writes a folder any more
 # What an artifact may hold, whatever its manifest lists: nothing else is ever deleted.
-_OURS = {MANIFEST, SIGNATURE, *ARCHIVES}
 MARKED = "integer.marked.mlirbc"  # with the steps that `jaxq export` writes
+_OURS = {MANIFEST, SIGNATURE, *ARCHIVES, MARKED}
 _OURS |= {f"{level}.{kind}" for level in _LEVELS for kind in ("mlir", "mlirbc", "portable.mlirbc")}
-_OURS |= {MARKED}
 
 
 def check_output(directory: Path, *, force: bool = False, how: str = "--force") -> None:
@@ -150,8 +149,7 @@ def _write(work: Path, artifact: _ArtifactLike, stablehlo_version: str | None) -
             continue
         module = program.materialize()
         _put_module(work / f"{level}.mlirbc", module)
-        if level == "integer":
-            # for tools of other versions
+        if level == "integer":  # the first for tools of other versions
             (work / f"{level}.portable.mlirbc").write_bytes(portable(module, stablehlo_version)[0])
             _put_module(work / MARKED, artifact.levels["marked"].materialize())
     files = {

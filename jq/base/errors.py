@@ -1,9 +1,10 @@
 """Every error a user can meet: one line that says what, where and what to do."""
 
-import signal
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
+
+from jq.base.system.child import signal_name
 
 # What functions of the user's may raise: `sys.exit` in a model ends that model, not its compiler.
 OF_USERS = (Exception, SystemExit)
@@ -91,10 +92,10 @@ class XlaCrashed(CompilerError):
     exit_code = 2
 
     def __init__(self, code: int) -> None:
-        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        how = signal_name(code) if code < 0 else f"exit code {code}"
         super().__init__(
             f"XLA, which runs the float model, has crashed ({how})",
-            hint="another version of jaxlib may not (`jaxq doctor`); or was there enough memory?",
+            hint="try another version of jaxlib (`jaxq doctor`); or was there enough memory?",
         )
         self.code = code
 

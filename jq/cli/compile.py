@@ -144,7 +144,7 @@ def compile_model(
             emit=emit,
             cache=cache,
             iree_flags=iree_flags or (),
-            measure=measure and not measuring,  # what is measured below says it
+            measure=measure and out.quiet,  # else what is measured below says it
             minutes=minutes,
             progress=progress,
         )

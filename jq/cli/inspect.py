@@ -84,8 +84,7 @@ def explain(
     sizes: options.Sizes = None,
     values: options.Values = None,
     calibrate: Annotated[
-        bool,
-        typer.Option(help="Calibrate static ranges first; without, ranges are assumed."),
+        bool, typer.Option(help="Calibrate static ranges first; without, ranges are assumed.")
     ] = True,
     **asked: Any,
 ) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from iree.compiler.tools.binaries import find_tool
 
 from jq.base.errors import CompilerError, JqError, UserError
 from jq.base.guard.limits import limits
+from jq.base.system.child import signal_name
 from jq.base.system.files import check_room, temporary_folder
 from jq.base.system.signals import held_back
 from jq.iree.cpu import HOST, believed_flags
@@ -203,7 +204,7 @@ def _failure(
     if code is None:
         message = f"iree-compile did not finish within {timeout:g} s"
     elif code < 0:
-        message = f"iree-compile crashed ({signal.Signals(-code).name})"
+        message = f"iree-compile crashed ({signal_name(code)})"
     else:
         message = "iree-compile failed"
     if reason := first_error(log):

@@ -105,6 +105,11 @@ class QuantPlan:
         operands = (p for op in self.ops for p in op.operands.values())
         return bool(self.edges) or any(p.kind == "static" for p in operands)
 
+    @property
+    def is_float(self) -> bool:
+        """True if no op is quantized."""
+        return all(op.decision == "float" for op in self.ops)
+
     def __getitem__(self, name: str) -> OpPlan:
         return next(op for op in self.ops if op.name == name)
 

@@ -3,9 +3,8 @@
 import io
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 import pytest
@@ -34,9 +33,11 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> Shown:
                 to.print(*things, **{**options, "soft_wrap": soft})
                 texts.append(text.getvalue())
 
-    made: Callable[..., Any] = lambda stream: (  # noqa: E731
-        Recording(file=stream, width=80) if stream is sys.stdout else SafeConsole(file=stream)
-    )
+    def made(stream: TextIO) -> SafeConsole:
+        if stream is sys.stdout:
+            return Recording(file=stream, width=80)
+        return SafeConsole(file=stream)
+
     monkeypatch.setattr(output, "console", made)
     return found
 
@@ -45,21 +46,8 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> Shown:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     work = tmp_path_factory.mktemp("w")
     (work / "m.py").write_text(SOURCE)
-    assert (
-        main(
-            [
-                "compile",
-                f"{work}/m.py:model",
-                "-p",
-                "int8-static",
-                "--emit",
-                "integer",
-                "-o",
-                f"{work}/out",
-            ]
-        )
-        == 0
-    )
+    command = f"compile {work}/m.py:model -p int8-static --emit integer -o {work}/out"
+    assert main(command.split()) == 0
     rng = np.random.default_rng(0)
     np.savez(work / "in.npz", arg0=rng.standard_normal((4, 32), np.float32), arg1=np.ones(1, "f4"))
     return work

@@ -22,7 +22,7 @@ from typing import Any
 
 from jq.base.errors import JqError, UserError
 from jq.base.guard.limits import Reading, limits
-from jq.base.system.child import python_command
+from jq.base.system.child import python_command, signal_name
 
 REQUESTS = 500  # after which a new process is started: MLIR never forgets a type
 MORE_TIME = "--timeout allows more (jq.base.guard.limits.limited)"
@@ -177,8 +177,7 @@ def _late(seconds: float, what: str) -> UserError:
 
 def _reason(code: int) -> str:
     if code < 0:
-        name = signal.Signals(-code).name
-        return f"its reader crashed ({name}), for it is damaged or nested too deeply"
+        return f"its reader crashed ({signal_name(code)}), for it is damaged or nested too deeply"
     return "its reader ended, for it is damaged or takes too much memory"
 
 

@@ -30,8 +30,13 @@ def python_command(module: str, *arguments: str) -> list[str]:
 
 def death(code: int) -> tuple[str, str]:
     """The death of a process with this negative return code, in words, and what to do."""
-    name = next((s.name for s in signal.Signals if s == -code), f"signal {-code}")
+    name = signal_name(code)
     return f"died of {name}", _HINTS.get(name, _AGAIN)
+
+
+def signal_name(code: int) -> str:
+    """The signal of a negative return code; those for real time have a number alone."""
+    return next((s.name for s in signal.Signals if s == -code), f"signal {-code}")
 
 
 def _folders() -> list[str]:

@@ -95,6 +95,3 @@ def _of_this_process(root: str, reason: str) -> Path:
 
     atexit.register(remove)
     return folder
-
-
-__all__ = ["cache_folder", "cache_root", "make_private"]

@@ -2,6 +2,7 @@
 
 import atexit
 import ctypes
+import importlib
 import os
 import sys
 import threading
@@ -91,9 +92,9 @@ def one_thread() -> Iterator[int]:
 
 
 def _libraries() -> Sequence[Any]:
-    import scipy.linalg.lapack  # noqa: F401 - what is loaded later would not be limited
     from threadpoolctl import ThreadpoolController
 
+    importlib.import_module("scipy.linalg.lapack")  # what is loaded later would not be limited
     found: Sequence[Any] = ThreadpoolController().select(user_api="blas").lib_controllers
     return found
 

@@ -58,7 +58,7 @@ def upper_sums(
 ) -> list[ir.Value]:
     """The sums of the upper digits; weights that lie as `packed` does are not stored again."""
     codes, weights, *rest = given
-    arrays = [evaluate(program, v) for v in (weights, packed)]
-    if np.array_equal(*arrays):  # type: ignore[arg-type]
+    one, other = (evaluate(program, v) for v in (weights, packed))
+    if one is not None and other is not None and np.array_equal(one, other):
         weights = packed
     return call_kernel(program, kernel, [codes, weights, *rest], name)

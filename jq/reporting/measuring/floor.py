@@ -23,7 +23,6 @@ from jq.frontends.source import Data, LazyCalls, Source
 from jq.ir import Program
 from jq.ir.ops.dims import work_of
 from jq.ir.oracle.xla import XlaExecutable
-from jq.planning.decisions import QuantPlan
 from jq.reporting.measuring.evaluation import evaluation_of
 from jq.reporting.measuring.measure import plan_again
 from jq.reporting.report.suggest import warning
@@ -39,7 +38,7 @@ def after_compiling(compiled: CompiledModel, data: Sequence[Sequence[Any]] | Non
     else on its example inputs; empty where there is nothing to say, nothing that runs here, or no
     float model that runs quickly."""
     plan, source = compiled.plan, compiled.source
-    if plan is None or choose(compiled.programs) is None or _is_float(plan):
+    if plan is None or choose(compiled.programs) is None or plan.is_float:
         return ""
     names = [o.name for o in compiled.outputs]
     try:
@@ -96,13 +95,9 @@ def _is_far(found: Comparison) -> bool:
     return worst(found.outputs)["sqnr_db"] < FLOOR_DB
 
 
-def _is_float(plan: QuantPlan) -> bool:
-    return all(op.decision == "float" for op in plan.ops)
-
-
 def _told(found: Comparison, compiled: CompiledModel, calls: Calls) -> str:
     plan, levels = compiled.plan, compiled.levels
-    if plan is None or not _is_far(found) or _is_float(plan):
+    if plan is None or not _is_far(found) or plan.is_float:
         return ""
     if not found.layers:
         inside = call_apart(compare_layers, levels["float"], levels["qdq"], plan, calls)

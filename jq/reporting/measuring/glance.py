@@ -66,7 +66,7 @@ def at_a_glance(compiled: CompiledModel, progress: Progress = silent) -> Glance:
         outputs = [compiled.call_flat(call) for call in some.tracked(progress, "compare")]
         found = some.compare(reference, outputs, inside)
         said = ""
-        floats = all(op.decision == "float" for op in plan.ops) and not program.encodings
+        floats = plan.is_float and not program.encodings  # of codes no other program is a judge
         if floats and agreement(reference[0], outputs[0]) < AGREE:
             said = ruling(reference[0], outputs[0], *call_apart(third, program, some.calls[0]))
         return Glance(found, len(some.calls) == len(given.calls), ruling=said)
