@@ -233,6 +233,3 @@ def _shapes(structure: Structure, inputs: Sequence[Any]) -> list[tuple[int, ...]
         return [np.shape(x) for x in flatten(structure, tuple(inputs))]
     except ValueError as error:
         raise UserError(f"inputs do not fit the model: {error}") from error
-
-
-__all__ = ["CompiledModel"]

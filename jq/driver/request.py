@@ -79,6 +79,3 @@ class Request:
         check_files(self.calibration)
         if self.iree_flags:
             check_flags(self.where.flags)
-
-
-__all__ = ["Request"]

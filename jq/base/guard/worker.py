@@ -242,6 +242,3 @@ def answered(request: dict[str, Any], data: bytes) -> dict[str, Any]:
 def _address_space() -> int:
     with open("/proc/self/statm", "rb") as file:
         return int(file.read().split()[0]) * resource.getpagesize()
-
-
-__all__ = ["WORKER", "Worker", "answered", "exchange", "main", "taken"]

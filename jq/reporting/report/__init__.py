@@ -74,6 +74,3 @@ def report(
         errors = {layer.name: layer for layer in facts.comparison.layers}
         explorer.write(Path(model_explorer), facts.graph, errors, rows)
     return Path(path)
-
-
-__all__ = ["report"]

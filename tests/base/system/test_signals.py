@@ -15,6 +15,8 @@ BEGIN = """
 import signal, sys, time
 sys.path.insert(0, {root!r})
 from jq.base.errors import Terminated
+from jq.base.errors import XlaCrashed
+from jq.base.system.child import death
 from jq.base.system import signals
 signal.signal(signal.SIGTERM, signal.SIG_DFL)
 signals.ended_by(Terminated)
@@ -88,3 +90,10 @@ def test_a_library_is_imported_whole(text: str, patience: float, tmp_path: Path)
     assert a_library.whole
 """
     assert ended(body, place) == f"ended by {signal.SIGTERM.value}\n"
+
+
+def test_a_signal_that_has_no_name_is_told_by_its_number() -> None:
+    number = signal.SIGRTMIN + 1
+    assert death(-number)[0] == f"died of signal {number}"
+    assert f"(signal {number})" in str(XlaCrashed(-number))
+    assert "(SIGSEGV)" in str(XlaCrashed(-signal.SIGSEGV))
