@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from jq.base.errors import XlaCrashed
+from jq.base.system.child import death
 from tests.support.jobs import ROOT
 
 BEGIN = """
 import signal, sys, time
 sys.path.insert(0, {root!r})
 from jq.base.errors import Terminated
-from jq.base.errors import XlaCrashed
-from jq.base.system.child import death
 from jq.base.system import signals
 signal.signal(signal.SIGTERM, signal.SIG_DFL)
 signals.ended_by(Terminated)
