@@ -8,6 +8,7 @@ products are lost beside the bias, and more so their rounding to the larger scal
 of one scale a channel that one product reads.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,10 +24,10 @@ from jq.ir.ops.base import Contraction
 from jq.ir.values import kind_of, maker, users
 from jq.passes.base import Pass, PassContext
 from jq.passes.qdq.place_weights import sums_of
+from jq.planning.encodings import code_bits
 from jq.planning.operands import contractions
 
 Array = np.ndarray
-LARGEST = 255  # steps of an activation of 8 bits from its zero point
 
 
 @dataclass(frozen=True)
@@ -35,29 +36,25 @@ class FitBiases(Pass):
 
     def run(self, program: Program, cx: PassContext) -> bool:
         changed = False
-        for op, rule in list(contractions(program)):
-            markers = [_marker(v) for v in op.operation.operands]
-            weights = [i for i, m in enumerate(markers) if m and m.tensor in program.encodings]
-            if len(markers) != 2 or len(weights) != 1 or None in markers:
+        for op, rule in contractions(program):
+            markers = [m for v in op.operands if (m := match(v, DEQUANTIZE))]
+            weights = [i for i, m in enumerate(markers) if m.tensor in program.encodings]
+            if len(op.operands) != 2 or len(markers) != 2 or len(weights) != 1:
                 continue
-            index = weights[0]
-            weight, other = markers[index], markers[1 - index]
-            assert weight is not None and other is not None
-            scale = evaluate(program, other.parts["scale"])
-            if scale is not None and scale.size == 1:
-                changed |= _fitted(program, op, rule, index, weight, float(scale.item()))
+            (index,) = weights
+            if len(users(op.operands[index])) == 1:
+                changed |= _fitted(program, op, rule, index, markers)
         return changed
 
 
-def _marker(value: ir.Value) -> Marker | None:
-    op = maker(value)
-    return match(op, DEQUANTIZE) if op is not None and len(users(value)) == 1 else None
-
-
 def _fitted(
-    program: Program, op: Op, rule: Contraction, index: int, weight: Marker, given: float
+    program: Program, op: Op, rule: Contraction, index: int, markers: Sequence[Marker]
 ) -> bool:
     """Stores the codes of some channels with a larger scale, if they need one."""
+    weight, other = markers[index], markers[1 - index]
+    given = evaluate(program, other.parts["scale"])
+    if given is None or given.size != 1:
+        return False
     parts = {k: _Part.of(program, v) for k, v in weight.parts.items()}
     known = {k: part for k, part in parts.items() if part is not None}
     if not is_affine(weight.encoding.format) or known.keys() != parts.keys():
@@ -69,11 +66,12 @@ def _fitted(
     if at is None or not whole or codes.shape[axes[0]] != scale.size or "zero_point" in parts:
         return False
     chain = forwards(program, op.results[0])
-    unit, bias = (_vector(v, at, scale.size) for v in (chain.c * given, chain.b))
+    unit, bias = (_vector(v, at, scale.size) for v in (chain.c * given.item(), chain.b))
     if unit is None or bias is None:
         return False
     rest = tuple(a for a in range(codes.ndim) if a != axes[0])
-    sums = LARGEST * np.abs(codes.astype(np.int64)).sum(rest).max(initial=0)
+    steps = 2 ** code_bits(other.encoding) - 1  # of an activation from its zero point
+    sums = steps * np.abs(codes.astype(np.int64)).sum(rest).max(initial=0)
     room = int(INT32.max) - sums - 1  # fewer bits of a device: the bias is added behind
     if room <= 0 or (unit == 0).any():
         return False
