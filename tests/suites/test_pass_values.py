@@ -14,6 +14,7 @@ from tests.support.texts import inputs_of, load
 # What the interpreter cannot run before and after: kernels, Fourier transforms, other types.
 ELSEWHERE = {
     *(
+        "kernel-activations",
         "kernel-chain",
         "kernel-convolution",
         "kernel-frames",
