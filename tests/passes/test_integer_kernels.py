@@ -15,6 +15,8 @@ from jq.ir.oracle.interpreter import interpret
 from jq.ir.oracle.xla import XlaExecutable
 from jq.kernels import ATTRIBUTE, Kernel, Rescale, RowProgram
 from jq.passes.kernels._kernel import declarations
+from jq.passes.kernels.between import _region
+from tests.passes.test_text import FOLDER, output
 from tests.support.programs import assert_same_bits, run_iree
 
 RNG = np.random.default_rng(0)
@@ -145,3 +147,9 @@ def test_codes_of_16_bits_are_multiplied_as_two_digits(kernels, tmp_path) -> Non
         (want,) = interpret(levels["integer"], x)
         (got,) = run_iree(levels["target"], [x])
         assert_same_bits(got, want, "digits")
+
+
+def test_a_region_that_is_too_deep_reads_what_is_before_it(monkeypatch):
+    monkeypatch.setattr(_region, "DEEP", 8)
+    made = output((FOLDER / "kernel_integer_rows.mlir").read_text())
+    assert "call @jq_row_program" in made and "stablehlo.gather" in made

@@ -104,7 +104,7 @@ class Region:
             if value in self.known:
                 continue
             inner = self._inner(value) if value == root or value not in self.roots else None
-            if inner is None or len(self.lines) > DEEP:
+            if inner is None or (len(self.lines) > DEEP and value != root):
                 self.known[value] = self._source(value)
             elif ready or not inner:
                 self.known[value] = self._line(value.owner, inner)
