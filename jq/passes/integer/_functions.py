@@ -96,7 +96,7 @@ def _in_steps(
     if constant is not None:
         steps = np.rint(constant / step)
         steps = steps if abs(steps) <= WIDE else np.copysign(HIDDEN, steps)
-        return OPS.broadcast(OPS.constant(np.array(steps, I64)), shape_of(source), ())
+        return OPS.full(source, np.int64(steps))
     operands = list(source.owner.operands)
     first = yield program, operands[-2], step, rescaling
     second = yield program, operands[-1], step, rescaling

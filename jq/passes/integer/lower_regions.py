@@ -23,7 +23,7 @@ import numpy as np
 from jq.base.errors import FormatError, UserError
 from jq.formats.integer_functions import Output, tabulated
 from jq.formats.requantize import splat
-from jq.ir import Op, Program, at, dtype_of, ir, shape_of
+from jq.ir import Op, Program, at, dtype_of, ir
 from jq.ir.arrays import OPS
 from jq.ir.build import NAME, replace, string_attr
 from jq.ir.decisions import decline, declined, declined_by_shape
@@ -209,8 +209,7 @@ def _truth(value: ir.Value, out: Output) -> ir.Value | None:
     if dtype_of(condition) != np.bool_:
         return None
     low, high = (code_of(out, number) for number in (0, 1))
-    shape, dtype = shape_of(value), np.dtype(out.dtype)
-    no, yes = (OPS.broadcast(OPS.constant(dtype.type(c)), shape, ()) for c in (low, high))
+    no, yes = (OPS.full(value, np.dtype(out.dtype).type(c)) for c in (low, high))
     return OPS.select(condition, yes, no)
 
 

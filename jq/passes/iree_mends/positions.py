@@ -89,8 +89,7 @@ def _clamped(op: Op) -> ir.Value:
         high = OPS.broadcast(OPS.constant(largest.reshape(())), whole, [])
     else:
         high = OPS.broadcast(OPS.constant(largest), whole, [d.index_vector_dim])
-    low = OPS.broadcast(OPS.constant(np.zeros((), dtype)), whole, [])
-    return OPS.minimum(OPS.maximum(index, low), high)
+    return OPS.minimum(OPS.maximum(index, OPS.full(index, 0)), high)
 
 
 # Rows from a position on that is found at run time are gathered.

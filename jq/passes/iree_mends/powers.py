@@ -163,16 +163,12 @@ def _power(op: Op) -> ir.Value:
 
 def _signed(result: ir.Value, x: ir.Value, y: ir.Value) -> ir.Value:
     """The power of x, from that of |x|; -0 counts as negative."""
-    shape = shape_of(x)
-
-    def full(value: float) -> ir.Value:
-        return OPS.broadcast(OPS.constant(np.asarray(value, np.float32)), shape, [])
+    full = partial(OPS.full, x)
 
     def whole(v: ir.Value) -> ir.Value:  # infinity, and all from 2^23 on, are
         return OPS.equal(OPS.round_even(v), v)
 
-    zero = OPS.constant(np.asarray(0, np.int32))
-    negative = OPS.compare(OPS.bitcast(x, np.int32), OPS.broadcast(zero, shape, []), "LT")
+    negative = OPS.compare(OPS.bitcast(x, np.int32), full(np.int32(0)), "LT")
     one = full(1.0)  # of 1 by anything, and of anything by 0
     result = OPS.select(OPS.equal(OPS.abs(x), one), one, result)
     result = OPS.select(OPS.equal(y, full(0.0)), one, result)

@@ -54,8 +54,7 @@ def widened(x: ir.Value, wide: np.dtype[Any]) -> ir.Value:
     """The same number as a wider signed integer."""
     source = dtype_of(x)
     bits = OPS.convert(cast(x, signed(source)), wide)
-    mask = OPS.constant(np.array(np.iinfo(source).max, wide))
-    return OPS.bit_and(bits, OPS.broadcast(mask, shape_of(x), ()))
+    return OPS.bit_and(bits, OPS.full(bits, np.iinfo(source).max))
 
 
 def shifted(x: ir.Value) -> ir.Value:
@@ -64,8 +63,7 @@ def shifted(x: ir.Value) -> ir.Value:
 
 def flipped(x: ir.Value) -> ir.Value:
     """The highest bit changed."""
-    kind = dtype_of(x)
-    high = OPS.broadcast(OPS.constant(np.array(np.iinfo(kind).min, kind)), shape_of(x), ())
+    high = OPS.full(x, np.iinfo(dtype_of(x)).min)
     return ir.Operation.create("stablehlo.xor", results=[x.type], operands=[x, high]).result
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from jq.formats import Encoding
-from jq.ir import Program, at, ir, shape_of
+from jq.ir import Program, at, ir
 from jq.ir.build import constant
 from jq.ir.constants import evaluate
 from jq.ir.contract import Contract
@@ -28,13 +28,9 @@ def digits(c: Contract) -> tuple[Contract, Contract] | None:
     encoding, parts = c.sides[index]
     with at(c.op):
         codes, byte = parts["codes"], np.int8
-        shape = shape_of(codes)
-
-        def every(number: int) -> ir.Value:
-            return OPS.broadcast(OPS.constant(np.array(number, np.int16)), shape, ())
-
-        upper = OPS.convert(OPS.shift_right_signed(codes, every(8)), byte)
-        low = OPS.sub(OPS.bit_and(codes, every(255)), every(128))
+        eight, mask, half = (OPS.full(codes, number) for number in (8, 255, 128))
+        upper = OPS.convert(OPS.shift_right_signed(codes, eight), byte)
+        low = OPS.sub(OPS.bit_and(codes, mask), half)
         zero = constant(np.full(encoding.grid, -128, np.int32))
         first = (replace(encoding, format="int8"), {**parts, "codes": upper})
         second = (

@@ -72,8 +72,7 @@ def unsigned_view(codes: ir.Value) -> ir.Value:
 
     The pass `kernel-views` brings this to where the codes are made.
     """
-    mask = OPS.broadcast(OPS.constant(np.asarray(FLIP)), shape_of(codes), ())
-    return stablehlo.xor(codes, mask)
+    return stablehlo.xor(codes, OPS.full(codes, FLIP))
 
 
 def column_factors(program: Program, value: ir.Value) -> tuple[ir.Value, np.ndarray] | None:

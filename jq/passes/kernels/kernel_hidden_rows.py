@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Op, Program, at, dtype_of, ir
+from jq.ir import Op, Program, at, ir
 from jq.ir.build import NAME, string_attr
 from jq.kernels import Sequences
 from jq.passes.base import Pass, PassContext
@@ -110,8 +110,7 @@ def _count(rows: Rows) -> ir.Value:
 
 
 def _nonzero(mask: ir.Value, reason: Nonzero) -> ir.Value:
-    zero = OPS.broadcast(OPS.constant(np.zeros((), dtype_of(mask))), OPS.shape(mask), ())
-    return OPS.compare(mask, zero, "EQ" if reason.negated else "NE")
+    return OPS.compare(mask, OPS.full(mask, 0), "EQ" if reason.negated else "NE")
 
 
 def _shown(mask: ir.Value, reason: Shown) -> ir.Value:

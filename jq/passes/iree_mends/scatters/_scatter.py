@@ -107,9 +107,7 @@ def iota(shape: tuple[int, ...], dim: int, kind: Any) -> ir.Value:
 
 
 def _full(value: int, like: ir.Value) -> ir.Value:
-    kind = dtype_of(like)
-    within = min(value, int(np.iinfo(kind).max))
-    return OPS.broadcast(OPS.constant(np.array(within, kind)), shape_of(like), [])
+    return OPS.full(like, min(value, int(np.iinfo(dtype_of(like)).max)))
 
 
 def body_of(op: Op) -> ir.Block:

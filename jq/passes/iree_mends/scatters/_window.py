@@ -157,8 +157,8 @@ def _row_numbers(s: Scatter, lead: int) -> ir.Value:
         if within[axis] > 1:
             parts.append((_scatter.iota((within[axis],), 0, kind), [rank + axis]))
         for part, dims in parts:
-            by = OPS.broadcast(OPS.constant(np.array(stride, kind)), shape_of(part), [])
-            step = OPS.broadcast(OPS.mul(part, by), shape_of(total), dims)
+            step = OPS.mul(part, OPS.full(part, kind.type(stride)))
+            step = OPS.broadcast(step, shape_of(total), dims)
             total = OPS.add(total, step)
     return OPS.reshape(total, (prod(shape_of(total)),))
 
@@ -168,10 +168,7 @@ def _within(index: ir.Value, last: int) -> ir.Value:
     low, high = index_range(index, Element(1, 0))
     if low >= 0 and high <= last:
         return index
-    least, most = (
-        OPS.broadcast(OPS.constant(np.array(v, dtype_of(index))), shape_of(index), [])
-        for v in (0, last)
-    )
+    least, most = (OPS.full(index, v) for v in (0, last))
     return OPS.minimum(OPS.maximum(index, least), most)
 
 
