@@ -29,10 +29,7 @@ class Decoder:
 
     def parameters(self, count: int, context: int | None = None) -> dict[str, Any]:
         """All that `network.step` reads in the first `count` positions of a `context`."""
-        tables = {}
-        for name, rope in self.config.ropes:
-            if name in self.config.rope_of:
-                tables[name] = rope.tables(count, context or count)
+        tables = {n: rope.tables(count, context or count) for n, rope in self.config.ropes}
         return {**self.params, "rope": tables}
 
 
