@@ -13,7 +13,7 @@ from jq.base.progress import Progress, Stages
 from jq.base.system.files import check_file, read_input, written_whole
 from jq.device.ends import cut, output_names, renamed
 from jq.device.forms.canonical import canonical
-from jq.device.forms.table import Ends, Form, form_of
+from jq.device.forms.table import Content, Ends, Form, form_of
 from jq.device.forms.verifying import verified
 from jq.device.golden import integer_level
 from jq.device.network import Network, Tensor, network
@@ -158,7 +158,8 @@ def _write(made: _Made, path: Path, form: Form, ends: Ends, verify: bool) -> Exp
     inner = cut(whole) if ends == "int8" else whole
     inner = _named(inner, made.integer)
     steps = canonical(inner)
-    data = form.writer.write(steps, inner.inputs, inner.outputs, made.rescaling, ends)
+    content = Content(steps, inner.inputs, inner.outputs, made.rescaling, ends)
+    data = form.writer.write(content)
     found: dict[str, Any] = {"path": str(path), "form": form.name}
     found |= dict.fromkeys(("outputs", "same", "readers"))
     if verify:

@@ -13,9 +13,7 @@ from functools import partial
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.device.forms.canonical.base import Simple
-from jq.device.network import Tensor
-from jq.formats.requantize import Rescaling
+from jq.device.forms.table import Content
 
 try:
     from onnx import helper
@@ -38,26 +36,17 @@ class _Writer(Products, Elementwise, Moves):
     """The ONNX ops of each kind of step."""
 
 
-def write(
-    steps: Sequence[Simple],
-    inputs: Sequence[Tensor],
-    outputs: Sequence[Tensor],
-    rescaling: Rescaling,
-    ends: str = "int8",
-) -> bytes:
+def write(content: Content) -> bytes:
     """The file.
-
-    Args:
-        ends: inputs and outputs have the types of their tensors: codes, or with `float` floats
-            that steps quantize and dequantize.
 
     Raises:
         UserError: a step that has no ONNX op, by the name of its layer.
     """
-    writer = _Writer(rescaling)
+    inputs, outputs = content.inputs, content.outputs
+    writer = _Writer(content.rescaling)
     for tensor in inputs:
         writer.graph.hold(tensor, tensor.name)
-    for step in steps:
+    for step in content.steps:
         writer.step(step)
     for tensor in outputs:
         writer.finish(tensor)

@@ -1,9 +1,8 @@
 """The forms that there are: one line each.
 
-The module of a form has `write(steps, inputs, outputs, rescaling, ends) -> bytes` of the steps of
-`jq.device.forms.canonical` (with `quantize` and `dequantize` among them where `ends` is `float`),
-and `run(data, inputs) -> outputs`, the form's own reference on arrays of codes or floats; or
-`READERS`, several such functions by their names, of which the first has to give the same bits.
+The module of a form has `write(content) -> bytes`, and `run(data, inputs) -> outputs`, the form's
+own reference on arrays of codes or floats; or `READERS`, several such functions by their names, of
+which the first has to give the same bits.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,17 +22,21 @@ Ends = Literal["int8", "float"]
 Run = Callable[[bytes, Sequence[np.ndarray]], list[np.ndarray]]
 
 
+@dataclass(frozen=True)
+class Content:
+    """The contents of a file. With `float` ends, `quantize` and `dequantize` are steps too."""
+
+    steps: Sequence[Simple]
+    inputs: Sequence[Tensor]
+    outputs: Sequence[Tensor]
+    rescaling: Rescaling
+    ends: Ends = "int8"
+
+
 class Writer(Protocol):
     """The interface of a form's module."""
 
-    def write(
-        self,
-        steps: Sequence[Simple],
-        inputs: Sequence[Tensor],
-        outputs: Sequence[Tensor],
-        rescaling: Rescaling,
-        ends: Ends,
-    ) -> bytes:
+    def write(self, content: Content) -> bytes:
         """The file. `UserError` names the layer of a step that the form does not have."""
 
     def run(self, data: bytes, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:

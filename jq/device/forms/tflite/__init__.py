@@ -15,36 +15,28 @@ from importlib import import_module
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.device.forms.canonical.base import Simple
-from jq.device.forms.table import Ends
+from jq.device.forms.table import Content
 from jq.device.forms.tflite.writer import Writer
-from jq.device.network import Tensor
-from jq.formats.requantize import Rescaling
 from jq.frontends.tflite.schema import OPERATORS, SCHEMA
 
 DESCRIPTION = {r: f"int8, a rescale rounds: {r}" for r in ("double", "float32")}
 
 
-def write(
-    steps: Sequence[Simple],
-    inputs: Sequence[Tensor],
-    outputs: Sequence[Tensor],
-    rescaling: Rescaling,
-    ends: Ends = "int8",
-) -> bytes:
+def write(content: Content) -> bytes:
     """The file; float ends are QUANTIZE and DEQUANTIZE.
 
     Raises:
         UserError: a step that TFLite does not have with these bits, by the name of its layer.
     """
+    rescaling, steps = content.rescaling, content.steps
     if rescaling.rounding not in DESCRIPTION:
         hint = "give the target litert or litert-reference"
         raise UserError(f"TFLite has no kernels that round {rescaling.rounding}", hint=hint)
     writer = Writer(rescaling, {t.name for s in steps for t in (*s.inputs, s.output)})
-    first = [writer.place(t) for t in inputs]
+    first = [writer.place(t) for t in content.inputs]
     for step in steps:
         writer.step(step)
-    last = [writer.place(t) for t in outputs]
+    last = [writer.place(t) for t in content.outputs]
     graph = {
         "tensors": writer.tensors,
         "inputs": first,

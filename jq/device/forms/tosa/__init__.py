@@ -14,33 +14,24 @@ import numpy as np
 from jq.base.errors import CompilerError, UserError
 from jq.base.system.child import python_command
 from jq.base.system.files import temporary_folder
-from jq.device.forms.canonical.base import Simple
-from jq.device.forms.table import Ends
+from jq.device.forms.table import Content
 from jq.device.forms.tosa.schema import SCHEMA
 from jq.device.forms.tosa.writer import Writer
-from jq.device.network import Tensor
-from jq.formats.requantize import Rescaling
 
 
-def write(
-    steps: Sequence[Simple],
-    inputs: Sequence[Tensor],
-    outputs: Sequence[Tensor],
-    rescaling: Rescaling,
-    ends: Ends = "int8",
-) -> bytes:
+def write(content: Content) -> bytes:
     """The file.
 
     Raises:
         UserError: a step that TOSA's integer profile does not have, by the name of its layer.
     """
-    writer = written(steps, inputs, rescaling, ends)
+    writer = written(content)
     block = {
         "name": "main",
         "operators": writer.operators,
         "tensors": writer.tensors,
-        "inputs": [t.name for t in inputs],
-        "outputs": [t.name for t in outputs],
+        "inputs": [t.name for t in content.inputs],
+        "outputs": [t.name for t in content.outputs],
         "shapes": writer.shapes,
     }
     version = {"major": 1, "minor": 0, "patch": 0, "draft": False}
@@ -48,19 +39,17 @@ def write(
     return SCHEMA.encode("Graph", graph)
 
 
-def written(
-    steps: Sequence[Simple], inputs: Sequence[Tensor], rescaling: Rescaling, ends: Ends
-) -> Writer:
+def written(content: Content) -> Writer:
     """The operators, tensors and shapes of all steps, in order."""
-    if ends != "int8":
+    if content.ends != "int8":
         raise UserError("TOSA's integer profile has no floats", hint="give --ends int8")
-    if rescaling.rounding == "float32":
+    if content.rescaling.rounding == "float32":
         hint = "choose a target that rounds once or twice: `jaxq list targets`"
         raise UserError("TOSA has no rescale by a float32 number", hint=hint)
-    writer = Writer(rescaling)
-    for tensor in inputs:
+    writer = Writer(content.rescaling)
+    for tensor in content.inputs:
         writer.tensor(tensor.name, tensor.shape, tensor.dtype)
-    for step in steps:
+    for step in content.steps:
         writer.step(step)
     return writer
 

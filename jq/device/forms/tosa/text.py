@@ -9,13 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from jq.device.forms.canonical.base import Simple
-from jq.device.forms.table import Ends
+from jq.device.forms.table import Content
 from jq.device.forms.tosa import written
 from jq.device.forms.tosa.schema import PROPAGATE, ROUNDINGS, TYPES
 from jq.device.forms.tosa.writer import Writer
-from jq.device.network import Tensor
-from jq.formats.requantize import Rescaling
 from jq.iree.compiler import HOST_FLAGS, compile_module
 from jq.iree.runtime import Executable
 
@@ -25,15 +22,9 @@ _ROUNDINGS = {n: f"{name.upper()}_ROUND" for name, n in ROUNDINGS.items()}
 _NARROW = {"perms": "i32"}  # vectors of attributes are of 64 bits but these
 
 
-def write(
-    steps: Sequence[Simple],
-    inputs: Sequence[Tensor],
-    outputs: Sequence[Tensor],
-    rescaling: Rescaling,
-    ends: Ends = "int8",
-) -> bytes:
+def write(content: Content) -> bytes:
     """The text. Raises as `jq.device.forms.tosa.write`."""
-    writer = written(steps, inputs, rescaling, ends)
+    inputs, outputs, writer = content.inputs, content.outputs, written(content)
     printer = _Printer(writer, [t.name for t in inputs])
     taken = ", ".join(f"{printer.values[t.name]}: {printer.kinds[t.name]}" for t in inputs)
     lines = [printer.line(op) for op in writer.operators]
