@@ -104,7 +104,7 @@ Values = Annotated[
     typer.Option(
         "--value",
         metavar="NAME=V",
-        help="Fixes an input of an ONNX model (`sr=16000`); may be given several times.",
+        help="Fixes an input of an ONNX or TFLite model (`sr=16000`); may be given several times.",
     ),
 ]
 Threads = Annotated[int, typer.Option(min=1, max=MOST_THREADS, metavar="N", help="Worker threads.")]
@@ -204,7 +204,7 @@ def sized(model: str, sizes: list[str] | None, values: list[str] | None = None) 
     if not values:
         return trace(model, sizes=known)
     if Path(model).suffix not in (".onnx", ".tflite"):
-        raise UserError("--value fixes inputs of ONNX files", location=model)
+        raise UserError("--value fixes inputs of ONNX and TFLite files", location=model)
     from jq.frontends.onnx import load_checked
     from jq.frontends.source import each_size_of
 

@@ -29,13 +29,12 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> Shown:
             for width, texts in found.items():
                 text = io.StringIO()
                 to = SafeConsole(file=text, width=width, force_terminal=True, color_system=None)
-                soft = options.get("soft_wrap") and str(things[0]).startswith("  ")
-                to.print(*things, **{**options, "soft_wrap": soft})
+                to.print(*things, **options)
                 texts.append(text.getvalue())
 
     def made(stream: TextIO) -> SafeConsole:
         if stream is sys.stdout:
-            return Recording(file=stream, width=80)
+            return Recording(file=stream, force_terminal=True)
         return SafeConsole(file=stream)
 
     monkeypatch.setattr(output, "console", made)
