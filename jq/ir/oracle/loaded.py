@@ -1,8 +1,8 @@
-"""Modules that XLA compiled: in this process, or in one of its own, which may crash.
+"""Modules compiled by XLA, run in this process or in a child process, which may crash.
 
-The second is for processes that have `JAXQ_XLA=apart` in their environment, as all commands of
-`jaxq` have. Where XLA crashes there, the module is compiled once more,
-without optimizations, in which XLA's defects are; where that crashes too, an error says so.
+A child process is used where the environment has `JAXQ_XLA=apart`, as in all commands of `jaxq`.
+Where XLA crashes there, the module is compiled once more without optimizations, since XLA's
+defects are in these; where that crashes too, an error says so.
 """
 
 import atexit
@@ -33,8 +33,13 @@ Arrays = Sequence[np.ndarray]
 
 
 class Here:
-    """In this process: MLIR bytecode, the options of XLA of which the first are taken with which it
-    can compile that, and the last arguments."""
+    """A module in this process.
+
+    Args:
+        module: MLIR bytecode.
+        options: of XLA; the first with which it can compile the module are taken.
+        weights: the arguments behind the inputs.
+    """
 
     def __init__(self, module: bytes, options: Options, weights: Arrays) -> None:
         self._device = jax.local_devices(backend="cpu")[0]
@@ -76,8 +81,11 @@ def _refused(what: str, error: Exception) -> CompilerError:
 
 
 class Apart:
-    """The same in the process of XLA. Whenever that is another one, it is given everything again,
-    and after a crash of ours with `plain` options, without optimizations."""
+    """A module in the child process.
+
+    A new child process is given everything again. After a crash, the module is compiled with the
+    options `plain`, without optimizations.
+    """
 
     def __init__(self, module: bytes, options: Options, weights: Arrays, plain: Options) -> None:
         self._module, self._options, self._plain = module, options, plain
@@ -105,16 +113,16 @@ class Apart:
         return self._known[1]
 
     def _safely(self, ask: Callable[[], Any]) -> Any:
-        try:
-            return ask()
-        except XlaCrashed as error:
-            if self._options == self._plain:
-                raise
-            self._options = self._plain
-            warnings.warn(
-                f"{error.message}: from now on it computes this without optimizations", stacklevel=2
-            )
-            return ask()
+        with _PROCESS.lock:  # numbers are those of one process: no other thread may start the next
+            try:
+                return ask()
+            except XlaCrashed as error:
+                if self._options == self._plain:
+                    raise
+                self._options = self._plain
+                said = f"{error.message}: from now on it computes this without optimizations"
+                warnings.warn(said, stacklevel=2)
+                return ask()
 
 
 class _Process:
@@ -122,7 +130,7 @@ class _Process:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
-        self._owner, self._lock = 0, threading.RLock()
+        self._owner, self.lock = 0, threading.RLock()
         self._forgotten: list[int] = []  # numbers that nobody has any more
 
     @property
@@ -140,8 +148,9 @@ class _Process:
         Raises:
             XlaCrashed: the process has ended.
         """
-        with self._lock:
-            self.start()
+        with self.lock:
+            if not self.pid:
+                self._start()
             forgotten, self._forgotten = self._forgotten, []
             try:
                 _send(self._pipe, (what, number, arguments, forgotten))
@@ -155,25 +164,22 @@ class _Process:
             raise answer
         return answer
 
-    def start(self) -> None:
-        with self._lock:
-            if self.pid:
-                return
-            ours, theirs = socket.socketpair()
-            with held_back(), theirs:
-                self._process = subprocess.Popen(
-                    python_command(__name__, str(theirs.fileno()), str(os.getpid())),
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    pass_fds=[theirs.fileno()],
-                    env=os.environ | {"JAX_PLATFORMS": "cpu", VARIABLE: "here"},
-                    start_new_session=True,
-                )
-            self._pipe, self._forgotten = Connection(ours.detach()), []
-            if self._owner != os.getpid():
-                self._owner = os.getpid()
-                atexit.register(self.stop)
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        with held_back(), theirs:
+            self._process = subprocess.Popen(
+                python_command(__name__, str(theirs.fileno()), str(os.getpid())),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env=os.environ | {"JAX_PLATFORMS": "cpu", VARIABLE: "here"},
+                start_new_session=True,
+            )
+        self._pipe, self._forgotten = Connection(ours.detach()), []
+        if self._owner != os.getpid():
+            self._owner = os.getpid()
+            atexit.register(self.stop)
 
     def stop(self) -> int:
         """Ends the process, if it is ours; its exit code, negative for a signal."""

@@ -42,11 +42,12 @@ class XlaExecutable:
             del copy.main.attributes["arg_attrs"]  # donation and sharding are not for us
         widen_narrow_products(copy)
         chosen = _EMITTERS if strict else ({} if optimized else _PLAIN,)
-        options, plain = (
-            [_OPTIONS | xla_options(copy.module, **o) for o in each] for each in (chosen, (_PLAIN,))
+        plain = {**_PLAIN, DISABLED: "fusion,algsimp"} if strict else _PLAIN  # after a crash
+        options, again = (
+            [_OPTIONS | xla_options(copy.module, **o) for o in each] for each in (chosen, (plain,))
         )
         weights = list(program.weights.values())
-        self._loaded = load(copy.bytecode(), options, weights, plain)
+        self._loaded = load(copy.bytecode(), options, weights, again)
         self._inputs = program.inputs
         self._names = {name: i for i, name in enumerate(program.weights)}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,34 @@ def test_a_crash_is_tried_again_without_optimizations(monkeypatch: pytest.Monkey
         np.testing.assert_array_equal(run(X)[0], X + 1)
     assert loaded._PROCESS.pid != before
     np.testing.assert_array_equal(run(X)[0], X + 1)
+
+
+def test_after_a_crash_divisions_are_computed_as_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """func.func public @main(%x: tensor<4096xf32>) -> tensor<4096xf32> {
+      %c = stablehlo.constant dense<3.0> : tensor<4096xf32>
+      %0 = stablehlo.divide %x, %c : tensor<4096xf32>
+      return %0 : tensor<4096xf32>
+    }"""
+    run, x = XlaExecutable(make_program(text), strict=True), np.arange(4096, dtype=np.float32)
+    crashing(monkeypatch, 1)
+    with pytest.warns(UserWarning, match="without optimizations"):
+        np.testing.assert_array_equal(run(x)[0], x / np.float32(3))
+
+
+def test_no_other_thread_starts_a_process_between_a_number_and_what_asks_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run, opened, free = added(), loaded.Apart._opened, list[bool]()
+
+    def number(apart: loaded.Apart) -> int:
+        tries = lambda: free.append(loaded._PROCESS.lock.acquire(blocking=False))  # noqa: E731
+        (thread := threading.Thread(target=tries)).start()
+        thread.join()
+        return opened(apart)
+
+    monkeypatch.setattr(loaded.Apart, "_opened", number)
+    np.testing.assert_array_equal(run(X)[0], X + 1)
+    assert free == [False]
 
 
 def test_a_crash_that_comes_again_is_an_error_and_the_next_program_runs(
