@@ -15,6 +15,7 @@ from jq.base.deep import Steps, deep
 from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext
 from jq.passes.iree_mends.shields.sums import ShieldEqual
+from jq.passes.prepare._choices import with_choices
 from jq.planning.decisions import QuantPlan
 from jq.target.settings import Settings
 from jq.target.target import load_target
@@ -116,6 +117,21 @@ def test_long_arithmetic_on_equal_constants() -> None:
     cx = PassContext(QuantPlan((), {}), Settings(), load_target("llvm-cpu"))
     assert ShieldEqual().run(program, cx)
     assert "optimization_barrier %1999" in str(program.module)
+
+
+def test_a_mask_added_to_itself() -> None:
+    ops = "\n".join(f"%c{i + 1} = stablehlo.add %c{i}, %c{i} : tensor<4xf32>" for i in range(40))
+    text = f"""(%keep: tensor<4xi1>) -> tensor<2x2xf32> {{
+      %z = stablehlo.constant dense<0.0> : tensor<4xf32>
+      %low = stablehlo.constant dense<-1.0e9> : tensor<4xf32>
+      %c0 = stablehlo.select %keep, %z, %low : tensor<4xi1>, tensor<4xf32>
+      {ops}
+      %y = stablehlo.reshape %c40 : (tensor<4xf32>) -> tensor<2x2xf32>
+      return %y : tensor<2x2xf32> }}"""
+    program = load(text)
+    with_choices(program)
+    program.verify()
+    assert "reshape %keep" in program.text().replace("%arg0", "%keep")
 
 
 def test_each_call_is_made_once() -> None:

@@ -7,7 +7,8 @@ two numbers, of which one hides what it is added to, becomes a choice.
 
 import numpy as np
 
-from jq.ir import Op, Program, at, dtype_of, ir, shape_of, stablehlo
+from jq.base.deep import Steps, deep, every
+from jq.ir import Op, Program, at, ir, shape_of, stablehlo
 from jq.ir.affine import constant_of
 from jq.ir.arrays import OPS
 from jq.ir.build import constant, like, replace
@@ -37,16 +38,17 @@ def _move(program: Program, op: Op) -> None:
         replace(op, [moved])
 
 
-def _moved(program: Program, op: Op, value: ir.Value) -> ir.Value | None:
+@deep
+def _moved(program: Program, op: Op, value: ir.Value) -> Steps[ir.Value | None]:
     """`op` of a choice of two numbers, or of a sum of such; None for any other value."""
     made = maker(value, "stablehlo.select", "stablehlo.add")
     if made is None:
         return None
     if kind_of(made) == "stablehlo.add":
-        terms = [_moved(program, op, v) for v in made.operation.operands]
+        terms = yield from every((program, op, v) for v in made.operands)
         with at(op):
-            return None if None in terms else stablehlo.add(*terms)
-    keep, *numbers = made.operation.operands
+            return None if terms is None else OPS.add(*terms)
+    keep, *numbers = made.operands
     splats = [splat_of(program, v) for v in numbers]
     if None in splats or shape_of(keep) != shape_of(value):
         return None
@@ -54,11 +56,7 @@ def _moved(program: Program, op: Op, value: ir.Value) -> ir.Value | None:
     with at(op):
         if kind_of(op) != "stablehlo.convert":
             keep = like(op, [keep], shape_of(result), np.bool_)
-        return stablehlo.select(keep, *(_splat(x, result) for x in splats))
-
-
-def _splat(number: float | None, x: ir.Value) -> ir.Value:
-    return OPS.broadcast(constant(np.asarray(number, dtype_of(x))), shape_of(x), [])
+        return stablehlo.select(keep, *(OPS.full(result, x) for x in splats))
 
 
 def _choose(program: Program, op: Op) -> None:
@@ -73,5 +71,5 @@ def _choose(program: Program, op: Op) -> None:
         with at(op):
             kept = constant(np.ascontiguousarray(found == numbers[1]))
             keep = OPS.broadcast(kept, shape_of(v), range(found.ndim))
-            low, high = (_splat(x, v) for x in numbers)
+            low, high = (OPS.full(v, float(x)) for x in numbers)
             op.operands[i] = stablehlo.select(keep, high, low)
