@@ -1,9 +1,12 @@
 """Markers of tensors that will be quantized: `jq.edge`."""
 
-from jq.ir import ir
+from dataclasses import dataclass, field
+from typing import Any
+
+from jq.ir import Op, Program, at, context, ir
+from jq.ir.build import NAME, string_attr
 from jq.ir.markers import EDGE, composite, marker_kind
-from jq.ir.program import Program
-from jq.ir.values import Op
+from jq.ir.values import kind_of, maker
 
 
 def edge(
@@ -39,3 +42,55 @@ def is_carried(op: Op) -> bool:
 
 def _edge_attributes(op: Op) -> ir.DictAttr:
     return ir.DictAttr(op.attributes["composite_attributes"])
+
+
+@dataclass
+class Edges:
+    """The edges that are marked so far.
+
+    Attributes:
+        made: by the value, whether it is wide, and whether a loop or a branch hands it on.
+        names: theirs, each once: calibration observes edges by name.
+    """
+
+    program: Program
+    made: dict[tuple[ir.Value, bool, bool], ir.Value] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
+
+    def need(self, op: Op, index: int, *, wide: bool = False, carried: bool = False) -> None:
+        """The op reads an edge after its operand, one for all that want the same."""
+        value = op.operands[index]
+        if (made := maker(value)) and edge_name(made):
+            return
+        key = value, wide, carried
+        if key not in self.made:
+            with context(), self._behind(value):
+                name = self._name(value)
+                self.made[key] = edge(self.program, value, name, wide=wide, carried=carried)
+        op.operands[index] = self.made[key]
+
+    def _behind(self, value: ir.Value) -> Any:
+        if maker(value) is None:
+            return at(value.owner.operations[0])
+        return at(value.owner, after=True)
+
+    def _name(self, value: ir.Value) -> str:
+        if maker(value, "stablehlo.convert") is not None:
+            x = value.owner.operands[0]
+            value = x if x in list(self.program.body.arguments) else value
+        if maker(value) is None:
+            number = ir.BlockArgument(value).arg_number
+            if weight := self.program.weight_name(value):
+                base = f"weight {weight}"
+            elif value.owner == self.program.body:
+                base = f"input {self.program.inputs[number].name}"
+            else:
+                base = f"{string_attr(value.owner.owner, NAME) or 'loop'} carry {number}"
+        else:
+            base = f"{string_attr(value.owner, NAME) or kind_of(value.owner)} result"
+        name, n = base, 1
+        while name in self.names:
+            n += 1
+            name = f"{base}#{n}"
+        self.names.add(name)
+        return name

@@ -26,6 +26,7 @@ from jq.ir.decisions import declined, declined_by_shape
 from jq.ir.ops.base import Contraction
 from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.selection import elements, reduction, splat_of
+from jq.ir.quantized.edges import Edges
 from jq.ir.slicing import Cut, functions
 from jq.ir.values import kind_of, last_of, only_user
 from jq.passes.base import Pass, PassContext
@@ -33,7 +34,6 @@ from jq.passes.functions import as_normalization
 from jq.passes.integer._functions import terms_of
 from jq.passes.integer._ops import PRODUCTS_AND_SUMS, as_softmax, clamp_of, is_float, is_table
 from jq.passes.prepare._choices import with_choices
-from jq.passes.prepare.mark_residuals import Edges
 from jq.planning.operands import find_weight
 
 # open: affine steps and clamps may follow. clamped: clamps may. closed: nothing may; a quantize

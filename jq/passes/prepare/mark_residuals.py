@@ -11,7 +11,6 @@ do not hold. With static ranges and `convolution_sums=codes`; `placement=early` 
 """
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from jq.ir import Op, Program, at, context, ir
 from jq.ir.affine import step
@@ -19,8 +18,8 @@ from jq.ir.build import NAME, string_attr
 from jq.ir.ops.base import Contraction
 from jq.ir.ops.lookup import makes_feature_map, rule_of
 from jq.ir.ops.selection import elements
-from jq.ir.quantized.edges import edge, edge_name
-from jq.ir.values import kind_of, maker, only_user
+from jq.ir.quantized.edges import edge
+from jq.ir.values import kind_of, only_user
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._ops import clamp_of, is_float
 
@@ -96,53 +95,3 @@ def _edge(program: Program, value: ir.Value, number: int) -> ir.Value:
     name = string_attr(value.owner, NAME) or f"{kind_of(value.owner)} {number}"
     with context(), at(value.owner, after=True):
         return edge(program, value, f"{name} residual")
-
-
-@dataclass
-class Edges:
-    """Attributes:
-    made: by the value, whether it is wide, and whether a loop or a branch hands it on.
-    names: theirs, each once: calibration observes edges by name.
-    """
-
-    program: Program
-    made: dict[tuple[ir.Value, bool, bool], ir.Value] = field(default_factory=dict)
-    names: set[str] = field(default_factory=set)
-
-    def need(self, op: Op, index: int, *, wide: bool = False, carried: bool = False) -> None:
-        """The op reads an edge after its operand, one for all that want the same."""
-        value = op.operands[index]
-        if (made := maker(value)) and edge_name(made):
-            return
-        key = value, wide, carried
-        if key not in self.made:
-            with context(), self._behind(value):
-                name = self._name(value)
-                self.made[key] = edge(self.program, value, name, wide=wide, carried=carried)
-        op.operands[index] = self.made[key]
-
-    def _behind(self, value: ir.Value) -> Any:
-        if maker(value) is None:
-            return at(value.owner.operations[0])
-        return at(value.owner, after=True)
-
-    def _name(self, value: ir.Value) -> str:
-        if maker(value, "stablehlo.convert") is not None:
-            x = value.owner.operands[0]
-            value = x if x in list(self.program.body.arguments) else value
-        if maker(value) is None:
-            number = ir.BlockArgument(value).arg_number
-            if weight := self.program.weight_name(value):
-                base = f"weight {weight}"
-            elif value.owner == self.program.body:
-                base = f"input {self.program.inputs[number].name}"
-            else:
-                base = f"{string_attr(value.owner.owner, NAME) or 'loop'} carry {number}"
-        else:
-            base = f"{string_attr(value.owner, NAME) or kind_of(value.owner)} result"
-        name, n = base, 1
-        while name in self.names:
-            n += 1
-            name = f"{base}#{n}"
-        self.names.add(name)
-        return name
