@@ -67,13 +67,13 @@ class Here:
 
 
 def _compiled(module: bytes, device: Any, options: Options) -> Any:
-    for i, chosen in enumerate(options):
-        try:
+    for chosen in options[:-1]:
+        with suppress(jax.errors.JaxRuntimeError):
             return load_by_xla(module, device, chosen)
-        except jax.errors.JaxRuntimeError as error:
-            if i == len(options) - 1:
-                raise _refused("compile", error) from error
-    raise AssertionError("no options")
+    try:
+        return load_by_xla(module, device, options[-1])
+    except jax.errors.JaxRuntimeError as error:
+        raise _refused("compile", error) from error
 
 
 def _refused(what: str, error: Exception) -> CompilerError:
@@ -81,10 +81,9 @@ def _refused(what: str, error: Exception) -> CompilerError:
 
 
 class Apart:
-    """A module in the child process.
+    """A module in the child process, of which a new one is given everything again.
 
-    A new child process is given everything again. After a crash, the module is compiled with the
-    options `plain`, without optimizations.
+    After a crash, the module is compiled with the options `plain`, without optimizations.
     """
 
     def __init__(self, module: bytes, options: Options, weights: Arrays, plain: Options) -> None:
