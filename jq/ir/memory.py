@@ -1,4 +1,5 @@
-"""Origins of values: they tell if two values may share memory that one is written into."""
+"""Memory that values share: their origins, which tell if two may share what one is written into,
+and the options with which XLA does not get it wrong."""
 
 import math
 from collections import defaultdict

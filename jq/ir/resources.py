@@ -1,8 +1,9 @@
-"""The bytes of a `dense_resource` attribute, which the bindings write but do not read.
+"""Large arrays: those of `dense_resource` attributes, and those that are made when needed.
 
-The StableHLO interpreter reads them wrongly without a word, and XLA not at all. MLIR's
-bytecode has them as they are: in a module with a single resource, they end its resource
-section. Format: https://mlir.llvm.org/docs/BytecodeFormat/.
+The bindings write the bytes of such an attribute but do not read them. The StableHLO interpreter
+reads them wrongly without a word, and XLA not at all. MLIR's bytecode has them as they are: in a
+module with a single resource, they end its resource section. Format:
+https://mlir.llvm.org/docs/BytecodeFormat/.
 """
 
 import io
@@ -64,12 +65,12 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
     return raw >> (extra + 1), at + extra + 1
 
 
-# Arrays that are made when needed: a weight in another order, written straight to a file.
 @dataclass(frozen=True, eq=False)
 class Deferred:
     """An array of known shape and type; `np.asarray` makes it, anew each time.
 
-    `pieces` gives it in parts, one after the other in memory.
+    So a weight in another order is written straight to a file. `pieces` gives it in parts, one
+    after the other in memory.
     """
 
     shape: tuple[int, ...]

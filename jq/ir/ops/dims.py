@@ -1,4 +1,4 @@
-"""The dimension numbers of a dot_general, and products by them."""
+"""The dimension numbers of a dot_general, products by them, and the operations that they take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Figures that limits of devices are about: the window, channels, groups and batch of an op."""
+"""Figures that limits of devices are about (the window, channels, groups and batch of an op), and
+contractions with a stored weight, seen as one product of matrices."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -53,12 +54,12 @@ def of_window(op: Op) -> Geometry:
     )
 
 
-# A contraction with a stored weight, seen as one product of matrices.
-#
-# What a kernel for such products needs to know of an op is asked of the op's rule
-# (`Contraction.matrices`).
 class NotMatrices(Exception):
-    """Reason why a contraction is no product of matrices; the message goes to the user."""
+    """Reason why a contraction is no product of matrices; the message goes to the user.
+
+    What a kernel for such products needs to know of an op is asked of the op's rule
+    (`Contraction.matrices`).
+    """
 
 
 @dataclass(frozen=True)

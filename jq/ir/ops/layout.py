@@ -1,4 +1,5 @@
-"""The layout of a convolution: which axis is which, its groups, and what is around its input."""
+"""The layout of a convolution: which axis is which, its groups, what is around its input, and what
+its window sees."""
 
 from __future__ import annotations
 
@@ -94,14 +95,14 @@ def pad(
     ).result
 
 
-# A convolution as a product: what its window sees, one row for each output position.
-#
-# convolution %x, %w  ->  dot_general (patches of %x) [B, positions, taps * C], (%w as a matrix)
 @dataclass(frozen=True)
 class Window:
-    """The attributes of a convolution, for any number of spatial dimensions.
+    """A convolution as a product: what its window sees, one row for each output position.
 
-    `sizes` are those of the filter.
+        convolution %x, %w  ->  dot_general (patches of %x) [B, positions, taps * C], %w as a matrix
+
+    Its attributes are those of the convolution, for any number of spatial dimensions; `sizes` are
+    those of the filter.
     """
 
     layout: Layout

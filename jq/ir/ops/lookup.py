@@ -1,5 +1,5 @@
-"""Finds the rule of an op; modules of `jq.ir.ops.rules` are imported when one is first asked
-for."""
+"""The rule of an op, and which ops are elementwise; modules of `jq.ir.ops.rules` are imported when
+a rule is first asked for."""
 
 import importlib
 import pkgutil

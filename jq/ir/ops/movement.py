@@ -1,4 +1,4 @@
-"""Shared by the ops that only move elements: applying a move to the parts of a tensor.
+"""Shared by the ops that only move elements: moves of the parts of a tensor, and orders of axes.
 
 Every format keeps the leading axes of the tensor as leading axes of each part, as far as
 every index has its own scale there (`leading`). Formats whose codes are stored one to an

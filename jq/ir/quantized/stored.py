@@ -1,4 +1,4 @@
-"""Back from parts that have element types of their own to the bytes in which they are stored."""
+"""Parts of markers in element types of their own, and back in the bytes that are stored."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Terms that are added to sums of 32 bits, and bounds of the sums where they become codes."""
+"""Sums of 32 bits: of products, with terms that are added, and bounded where they become codes."""
 
 import numpy as np
 
@@ -115,9 +115,8 @@ def _bound(program: Program, op: Op, index: int, codes: ir.Value) -> ir.Value | 
     return checked(op, codes.type, known, **{TYPED: text("bound")})
 
 
-# The product of quantized operands, as sums of 32 bits.
 def on_products(program: Program, op: Op) -> ir.Value | None:
-    """The floats that the sums of a product are."""
+    """The floats that the sums of 32 bits of a product of quantized operands are."""
     rule = contraction(op.operation.name)
     if rule is None or not rule.sums_products:
         return None

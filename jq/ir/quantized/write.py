@@ -1,4 +1,4 @@
-"""Ops on quantized types, each of which says what it was."""
+"""Quantized types and the encodings that they stand for; ops on them, which say what they were."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -15,15 +15,17 @@ from jq.ir.ops.lookup import rule_of
 from jq.passes.base import Pass, PassContext
 
 
-# A product with ones that sums over nothing is its other operand.
-#
-#     dot_general %x : [B, L, H, D], dense<1.0> : [H], batching_dims = [2] x [0]  ->  [H, B, L, D]
-#     ->
-#     transpose %x, dims = [2, 0, 1, 3]
-#
-# Models write masks of heads so (`einsum("blhd,h->blhd", x, mask)`), and most have none.
 @dataclass(frozen=True)
 class FoldOnes(Pass):
+    """A product with ones that sums over nothing is its other operand.
+
+        dot_general %x : [B, L, H, D], dense<1.0> : [H], batching_dims = [2] x [0]  ->  [H, B, L, D]
+        ->
+        transpose %x, dims = [2, 0, 1, 3]
+
+    Models write masks of heads so (`einsum("blhd,h->blhd", x, mask)`), and most have none.
+    """
+
     name = "fold-ones"
 
     def run(self, program: Program, cx: PassContext) -> bool:
@@ -55,19 +57,21 @@ def _other(op: Op, ones: int) -> ir.Value:
     return OPS.convert(x, dtype_of(result))
 
 
-# A factor of every output channel goes into the weight, what is added becomes one constant.
-#
-#     %y = convolution %x, %w
-#     %n = add (multiply (subtract %y, %mean), %factor), %beta
-#     ->
-#     %y = convolution %x, %w'            // %w * factor, the same name
-#     %n = add %y, %bias                  // one new weight: beta - mean * factor
-#
-# This is how batch norms of inference disappear. Fires where each step is the only reader of
-# the one before and the weight has no other reader; a sum of more than one addend becomes one
-# in any case. Not where the factor depends on more than the axes that the weight brings.
 @dataclass(frozen=True)
 class FoldScales(Pass):
+    """A factor of every output channel goes into the weight, what is added becomes one constant.
+
+        %y = convolution %x, %w
+        %n = add (multiply (subtract %y, %mean), %factor), %beta
+        ->
+        %y = convolution %x, %w'            // %w * factor, the same name
+        %n = add %y, %bias                  // one new weight: beta - mean * factor
+
+    This is how batch norms of inference disappear. Fires where each step is the only reader of
+    the one before and the weight has no other reader; a sum of more than one addend becomes one
+    in any case. Not where the factor depends on more than the axes that the weight brings.
+    """
+
     name = "fold-scales"
 
     def run(self, program: Program, cx: PassContext) -> bool:

@@ -20,28 +20,27 @@ from jq.ir.values import last_of, maker
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import isa_of
 
-# A loop that runs a known number of times becomes its iterations, one after the other.
-#
-#     while (%i < 3) { %w = dynamic_slice %stack, %i; %x = dot_general %x, %w; ... }
-#     ->
-#     %w0 = slice %stack [0:1]; %x1 = dot_general %x, %w0; %w1 = slice %stack [1:2]; ...
-#
-# With `placement=early` each layer of a `scan` has ranges, tables and multipliers of its own, all
-# of them constants of the program; the copy of an op for iteration k is called NAME[k]. At the
-# `target` level (`stacks`) each layer has weights that are constants, which kernels pack; copies
-# keep their names, for they compute one op of the plan. Not for a loop that runs more than `limit`
-# times. A branch that is known then (every second layer is another one) takes the place of the
-# choice.
 MOVES = {f"stablehlo.{kind}" for kind in ("reshape", "transpose", "convert", "broadcast_in_dim")}
 
 
 @dataclass(frozen=True)
 class UnrollLoops(Pass):
-    """Options:
+    """A loop that runs a known number of times becomes its iterations, one after the other.
 
-    limit: a loop that runs more often stays a loop.
-    stacks: loops whose products read slices of weights, and no others; where nothing is quantized
-        by the settings, those whose products are of codes that the model brings.
+        while (%i < 3) { %w = dynamic_slice %stack, %i; %x = dot_general %x, %w; ... }
+        ->
+        %w0 = slice %stack [0:1]; %x1 = dot_general %x, %w0; %w1 = slice %stack [1:2]; ...
+
+    With `placement=early` each layer of a `scan` has ranges, tables and multipliers of its own, all
+    of them constants of the program; the copy of an op for iteration k is called NAME[k]. At the
+    `target` level (`stacks`) each layer has weights that are constants, which kernels pack; copies
+    keep their names, for they compute one op of the plan. A branch that is known then (every second
+    layer is another one) takes the place of the choice.
+
+    Options:
+        limit: a loop that runs more often stays a loop.
+        stacks: loops whose products read slices of weights, and no others; where the settings
+            quantize nothing, those whose products are of codes that the model brings.
     """
 
     name = "unroll-loops"
@@ -173,17 +172,19 @@ def _fix_indices(program: Program, op: Op) -> None:
     replace_op(op, [value])
 
 
-# A loop's condition on floats is computed in front of the loop, and at the end of its body.
-#
-#     while(%x = %a) cond { %p = (abs %x < 1); return %p } do { ...; return %y }
-#     ->
-#     %q = (abs %a < 1)
-#     while(%x = %a, %p = %q) cond { return %p } do { ...; %r = (abs %y < 1); return %y, %r }
-#
-# What a condition computes can then be observed and quantized like everything else. Only for
-# `placement=early`; a condition on integers stays where it is.
 @dataclass(frozen=True)
 class RotateLoops(Pass):
+    """A loop's condition on floats is computed in front of the loop, and at the end of its body.
+
+        while(%x = %a) cond { %p = (abs %x < 1); return %p } do { ...; return %y }
+        ->
+        %q = (abs %a < 1)
+        while(%x = %a, %p = %q) cond { return %p } do { ...; %r = (abs %y < 1); return %y, %r }
+
+    What a condition computes can then be observed and quantized like everything else. Only for
+    `placement=early`; a condition on integers stays where it is.
+    """
+
     name = "rotate-loops"
 
     def run(self, program: Program, cx: PassContext) -> bool:

@@ -173,15 +173,17 @@ class _Move:
                 use.owner.operands[use.operand_number] = value
 
 
-# A transpose in front of a dot_general becomes other dimension numbers.
-#
-#     dot_general %x, (transpose %w, [1, 0]), contracting [1] x [0]
-#     ->
-#     dot_general %x, %w, contracting [1] x [1]
-#
-# Fires where the order of the free axes stays as it is, since that order is the result's.
 @dataclass(frozen=True)
 class AbsorbTransposes(Pass):
+    """A transpose in front of a dot_general becomes other dimension numbers.
+
+        dot_general %x, (transpose %w, [1, 0]), contracting [1] x [0]
+        ->
+        dot_general %x, %w, contracting [1] x [1]
+
+    Fires where the order of the free axes stays as it is, since that order is the result's.
+    """
+
     name = "absorb-transposes"
 
     def run(self, program: Program, cx: PassContext) -> bool:
