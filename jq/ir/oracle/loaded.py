@@ -98,9 +98,7 @@ class Apart:
         self._safely(lambda: _PROCESS.ask("bind", self._opened(), dict(arrays)))
 
     def run(self, inputs: Arrays) -> list[np.ndarray]:
-        found: list[np.ndarray] = self._safely(
-            lambda: _PROCESS.ask("run", self._opened(), [np.asarray(x) for x in inputs])
-        )
+        found: list[np.ndarray] = self._safely(lambda: _PROCESS.ask("run", self._opened(), inputs))
         return found
 
     def _opened(self) -> int:
