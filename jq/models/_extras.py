@@ -1,4 +1,4 @@
-"""Libraries that only the built-in models need, imported when a model asks for them."""
+"""Libraries of extras, imported when something asks for them."""
 
 import importlib
 from typing import Any
@@ -12,6 +12,6 @@ def need(module: str, extra: str = "examples") -> Any:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise UserError(
-            f"this model needs the Python package {(error.name or module).partition('.')[0]}",
+            f"this needs the Python package {(error.name or module).partition('.')[0]}",
             hint=f'pip install "jaxq[{extra}]"',
         ) from error
