@@ -127,7 +127,8 @@ def export(
 
 def _compiled(model: CompiledModel) -> _Made:
     if model.manifest.sizes:
-        raise UserError("a model of several sizes", hint="export it at one: --size NAME=N")
+        hint = "give the model, and one size: --size NAME=N"
+        raise UserError("an artifact of several sizes is not exported", hint=hint)
     target, marked = model.manifest.own_target().each()[0], model.levels.get("marked")
     if marked is not None:
         return _Made(model.levels["integer"], marked, target.device.rescaling)
