@@ -148,8 +148,10 @@ def test_what_was_killed_goes_on_to_the_same_end(tmp_path):
     reports, store = [], Cache("recovery", root=tmp_path)
     with pytest.raises(Killed):
         run(store, kill)
-    resumed, straight = run(store), run(None)
+    again = []
+    resumed, straight = run(store, again.append), run(None)
     assert resumed.units == straight.units > 2
+    assert len(again) == straight.units - 1  # the first one is not run again
     assert [e for _, e in resumed.curve] == [e for _, e in straight.curve]
     for name, parts in straight.parts.items():
         for part, array in parts.items():
