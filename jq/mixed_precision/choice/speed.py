@@ -30,7 +30,7 @@ from jq.kernels import PairConvolution, PairGemm, get_isa
 from jq.mixed_precision.choice.candidates import Candidate
 from jq.mixed_precision.choice.groups import Group, Option, op_facts, trips
 from jq.passes.pipeline import rewrite
-from jq.planning.decisions import OpPlan, QuantPlan
+from jq.planning.decisions import OpPlan, QuantPlan, TensorPlan
 from jq.planning.operands import contractions, find_weight, op_name
 from jq.target.settings import FLOAT
 from jq.target.target import Target
@@ -40,7 +40,7 @@ TILES = 4.0  # times the products of vectors that matrix tiles reach
 # Cycles for an element of an activation: in a product of matrices, in a convolution.
 STATIC, DYNAMIC, FLOATS = (0.1, 0.2), (0.4, 3.0), (0.3, 2.0)
 BY_PAIRS = tuple(f"{kind.family}_" for kind in (PairGemm, PairConvolution))
-DIGITS = 2  # of 8 bits in a code of 16, each of which is multiplied by itself
+DIGITS = 2  # products of a kernel, where an operand has codes of 16 bits: one a digit of 8
 REST = 0.1  # cycles for an element of a result of anything else
 
 
@@ -84,7 +84,7 @@ class Rates:
         if kernel is None:
             return self.plain
         found = self.pairs if kernel.startswith(BY_PAIRS) else self.kernel
-        return found / (DIGITS if _wide(plan) else 1)
+        return found / (DIGITS if any(map(_wide, plan.operands.values())) else 1)
 
 
 @dataclass(frozen=True)
@@ -154,16 +154,15 @@ def _facts(program: Program, op: Op, rule: Contraction) -> _Facts:
 
 
 def _cycles(plan: OpPlan) -> tuple[float, float]:
-    kinds = {p.kind for p in plan.operands.values()} - {"weight"}
-    if not kinds:
+    moving = [p for p in plan.operands.values() if p.kind != "weight"]
+    if not moving:
         return FLOATS
-    return DYNAMIC if "dynamic" in kinds or _wide(plan) else STATIC
+    # No kernel quantizes to 16 bits, or cuts such codes into digits.
+    return DYNAMIC if any(p.kind == "dynamic" or _wide(p) for p in moving) else STATIC
 
 
-def _wide(plan: OpPlan) -> bool:
-    """Activations have codes of 16 bits, which no kernel quantizes and cuts into digits."""
-    moving = (p for p in plan.operands.values() if p.kind != "weight")
-    return any((get_format(p.encoding.format).integer_bits or 0) > 8 for p in moving)
+def _wide(p: TensorPlan) -> bool:
+    return (get_format(p.encoding.format).integer_bits or 0) > 8
 
 
 def _pair(plan: OpPlan) -> str:

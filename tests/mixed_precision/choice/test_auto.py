@@ -208,6 +208,17 @@ def test_pairs_have_a_rate_of_their_own() -> None:
     assert isa.macs == 32 and get_isa("avx512_vnni").pair_macs == 0
 
 
+def test_codes_of_16_bits_take_two_products() -> None:
+    rates, model = Rates.of(load_target("avx512_vnni")), drawn(0, None)
+    plans = [
+        jq.plan(model, pipeline=name, settings=PLAIN).ops[0]
+        for name in ("int8-static", "int8x16-static")
+    ]
+    assert [plan.decision for plan in plans] == ["integer", "integer"]
+    eight, sixteen = (rates.rate(plan, "gemm_64x48x48") for plan in plans)
+    assert sixteen == eight / 2
+
+
 @pytest.mark.parametrize(("cycles", "chosen"), [(98.0, (0, 1)), (99.5, (0, 0))])
 def test_a_choice_op_by_op_is_worth_a_hundredth_of_the_time(
     cycles: float, chosen: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
