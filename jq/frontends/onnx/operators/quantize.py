@@ -71,22 +71,20 @@ def dequantize_linear(
 @operator("DynamicQuantizeLinear", codes=True)
 def dynamic_quantize_linear(x: Array, *, node: Call) -> Any:
     """Gives uint8 codes with the range of the tensor itself, 0 included."""
-    codes, scale, zero = dynamic(as_jax(x), node.node.where)
-    return codes, scale, Codes(zero, np.dtype(np.uint8))
+    return dynamic(as_jax(x), node.node.where)
 
 
-def dynamic(x: Any, name: str) -> tuple[Codes, Any, Any]:
-    """Codes, scale and signed zero point (i8)."""
+def dynamic(x: Any, name: str) -> tuple[Codes, Any, Codes]:
+    """Codes, scale and zero point, of uint8."""
     zero = jnp.zeros((), x.dtype)
     low, high = jnp.minimum(x.min(), zero), jnp.maximum(x.max(), zero)
     # A range that depends on data: XLA turns a division by a constant into a product.
     scale = (high - low) / lax.optimization_barrier(jnp.asarray(255, x.dtype))
     scale = jnp.where(high == low, jnp.ones((), x.dtype), scale)
     point = jnp.round(jnp.clip(-low / scale, 0, 255))
-    signed = (point.astype(np.int32) - 128).astype(np.int8)
     kind = np.dtype(np.uint8)
-    codes = quantize(x, scale, Codes(signed, kind), kind, name=name)
-    return codes, scale, signed
+    offset = Codes((point.astype(np.int32) - 128).astype(np.int8), kind)
+    return quantize(x, scale, offset, kind, name=name), scale, offset
 
 
 @operator("QLinearMatMul", codes=True)

@@ -15,8 +15,6 @@ from jq.frontends.onnx.quantized import dequantize, unit
 from jq.frontends.onnx.registry import MICROSOFT, Array, Call, operator
 from jq.frontends.onnx.values import Codes, as_jax, best_known, offset_of, plain, to_signed
 
-UINT8 = np.dtype(np.uint8)
-
 
 @operator("QGemm", domain=MICROSOFT, codes=True)
 def qgemm(
@@ -72,8 +70,7 @@ def dynamic_quantize_matmul(
     a: Array, b: Array, b_scale: Array, b_zero: Array = None, bias: Array = None, *, node: Call
 ) -> Array:
     where = node.node.where
-    codes, scale, zero = dynamic(as_jax(a), where)
-    left = dequantize(codes, scale, Codes(zero, UINT8), name=where)
+    left = dequantize(*dynamic(as_jax(a), where), name=where)
     right = dequantize(b, b_scale, b_zero, axis=len(b.shape) - 1, name=where)
     y = matmul(left, right)
     return y if bias is None else y + plain(bias)
@@ -123,8 +120,7 @@ def _by(weights: Any, scale: Any, zero: Any, node: Call) -> Any:
     step_of, zero_of = best_known(scale), None if zero is None else to_signed(best_known(zero))
 
     def product(x: Any, d: int) -> Any:
-        codes, step, point = dynamic(x, where)
-        left = dequantize(codes, step, Codes(point, np.dtype(np.uint8)), name=where)
+        left = dequantize(*dynamic(x, where), name=where)
         right = Codes(jnp.asarray(to_signed(weights))[d], kind)
         offset = None if zero_of is None else zero_of[d].astype(np.int32) + offset_of(kind)
         return matmul(left, dequantize(right, step_of[d], offset, axis=1, name=where))
