@@ -19,7 +19,7 @@ from jq.kernels.kernel import Kernel
 from jq.kernels.tensor import TensorType
 
 SOURCE, CONSTANT, NUMBER, TAKE = "source", "constant", "number", "take"
-CONVERT, SELECT = "convert", "select"
+CONVERT = "convert"
 REDUCTIONS = ("reduce_add", "reduce_maximum", "reduce_minimum")
 SHIFTS = ("shift_left", "shift_right_logical", "shift_right_arithmetic")
 MOST = 2048  # elements of a row that is kept while later sweeps read it

@@ -8,7 +8,7 @@ from iree.compiler.dialects import arith, llvm, math, memref
 
 from jq.kernels.emit.builder import Builder
 from jq.kernels.emit.values import lanes_of, vec
-from jq.kernels.rowwise.row_program import SELECT, Line
+from jq.kernels.rowwise.row_program import Line
 
 
 def shifted(b: Builder, op: str, x: ir.Value, by: ir.Value) -> ir.Value:
@@ -16,9 +16,9 @@ def shifted(b: Builder, op: str, x: ir.Value, by: ir.Value) -> ir.Value:
     bits = ir.VectorType(x.type).element_type.width
     last = b.constant(x.type, bits - 1)
     inside = arith.cmpi(arith.CmpIPredicate.ule, by, last)
-    if op == "shift_right_arithmetic":
-        return arith.shrsi(x, arith.select(inside, by, last))
     shifted = OPS[op](x, arith.select(inside, by, last))
+    if op == "shift_right_arithmetic":
+        return shifted
     return arith.select(inside, shifted, b.constant(x.type, 0))
 
 
@@ -100,5 +100,5 @@ OPS: dict[str, Callable[..., ir.Value]] = {
     "shift_left": arith.shli,
     "shift_right_logical": arith.shrui,
     "shift_right_arithmetic": arith.shrsi,
-    SELECT: arith.select,
+    "select": arith.select,
 }
