@@ -1,7 +1,7 @@
 """Passes: their base class, and how they are found and run.
 
-A pass is a frozen dataclass in a file of its own; its fields are its options in a pipeline
-file. It edits a program in place, leaves it valid, and says whether it changed anything.
+The fields of a pass are its options in a pipeline file. It edits a program in place, leaves it
+valid, and says whether it changed anything.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import dataclasses
 import importlib
 import logging
 import pkgutil
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 import numpy as np
 
@@ -33,6 +34,7 @@ from jq.target.target import Target
 
 LOG = logging.getLogger("jq")
 NO_DATA = "it needs calibration data"
+P = TypeVar("P")
 Report = Callable[[float | None], None]  # told the share that is done; None: not known
 
 
@@ -112,9 +114,17 @@ def _part(joined: Mapping[str, np.ndarray], kind: str) -> dict[str, np.ndarray]:
     return {k.partition(" ")[2]: a for k, a in joined.items() if k.partition(" ")[0] == kind}
 
 
+def _as_dataclass(kind: type[P]) -> type[P]:
+    """A class with its fields as the arguments of a call; its author may have said so himself."""
+    said = "__dataclass_fields__" in vars(kind)
+    return kind if said else dataclass(frozen=True)(kind)
+
+
+@dataclass_transform(frozen_default=True)
 @dataclass(frozen=True)
 class Pass(ABC):
-    """One rewrite. Subclasses define `name` and register themselves.
+    """One rewrite. A subclass is a frozen dataclass, and registers itself, unless it is `shared` by
+    several passes; `FoldWeights` has the name `fold-weights`.
 
     The passes of this package stand in `jq.passes.order`. One from outside names in `after` the
     pass that it follows, and its docstring says why.
@@ -124,13 +134,19 @@ class Pass(ABC):
     after: ClassVar[str | None] = None
     registry: ClassVar[dict[str, type[Pass]]] = {}
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, shared: bool = False, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if not cls.name:
+        if shared:
+            _as_dataclass(cls)
             return
+        if "name" not in vars(cls):
+            cls.name = re.sub(r"(?<!^)(?=[A-Z])", "-", cls.__name__).lower()
         if cls.name in Pass.registry:
             raise InternalError(f"two passes are called {cls.name!r}")
         Pass.registry[cls.name] = cls
+
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        return super().__new__(_as_dataclass(cls))
 
     @abstractmethod
     def run(self, program: Program, cx: PassContext) -> bool:
@@ -150,8 +166,7 @@ class Pass(ABC):
         return  # most ask nothing
 
 
-@dataclass(frozen=True)
-class Recovery(Pass):
+class Recovery(Pass, shared=True):
     """A pass that keeps accuracy.
 
     One that needs calibration data is skipped where there are none. `optional`: in the order, it
@@ -218,7 +233,7 @@ def make_pass(name: str, options: dict[str, Any]) -> Pass:
     if name not in there:
         raise UserError(f"unknown pass {name!r}", hint=known(name, sorted(there)))
     kind = there[name]
-    options_of = {f.name for f in dataclasses.fields(kind)}
+    options_of = {f.name for f in dataclasses.fields(_as_dataclass(kind))}
     if extra := sorted(set(options) - options_of):
         raise UserError(f"pass {name!r} has no option {extra[0]!r}")
     return kind(**options)

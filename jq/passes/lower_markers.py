@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from jq.ir import Op, Program, at, func, ir
 from jq.ir.build import NAME, replace, string_attr
@@ -20,10 +19,7 @@ from jq.passes.integer._ops import PRODUCTS_AND_SUMS
 from jq.planning.operands import is_stored
 
 
-@dataclass(frozen=True)
 class LowerMarkers(Pass):
-    name = "lower-markers"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         functions = {
             op.name.value: op

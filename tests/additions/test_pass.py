@@ -10,7 +10,7 @@ def test_a_pass(dense):
     class Witness(Pass):
         """Counts the ops once weights are folded."""
 
-        name, after = "witness", "fold-weights"
+        after = "fold-weights"
 
         def run(self, program, cx):
             seen.append(len(list(program.walk())))

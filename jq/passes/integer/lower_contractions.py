@@ -8,7 +8,6 @@ The op's own rule says how; what it declines stays float, on the dequantized val
 marker holds the whole chain, so that a target can put a kernel in its place.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,10 +31,7 @@ from jq.planning.operands import contractions, op_name
 from jq.planning.overflow import LIMIT, largest_code, largest_sum, worst_case
 
 
-@dataclass(frozen=True)
 class LowerContractions(Pass):
-    name = "lower-contractions"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         changed, plans = False, {op.name: op for op in cx.plan.ops}
         for op, rule in list(contractions(program)):
@@ -104,10 +100,7 @@ def _prove(program: Program, op: Op, rule: Contraction, plan: OpPlan) -> None:
 # where the format leaves what it has rounded as it is. Codes that change their parameters stay as
 # they are: float arithmetic rounds them once, and `lower-regions` has the integer form for devices
 # without a float unit.
-@dataclass(frozen=True)
 class FoldQuantize(Pass):
-    name = "fold-quantize"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         changed = False
         for op in program.walk():

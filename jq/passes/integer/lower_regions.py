@@ -15,7 +15,6 @@ floats between products cost nothing, and kernels compute them.
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -48,10 +47,7 @@ from jq.target.target import Target
 HELP = "write it with ops that the docs' page on integer-only programs lists"
 
 
-@dataclass(frozen=True)
 class LowerRegions(Pass):
-    name = "lower-regions"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         changed = _quantized(program, cx.target)
         _erase_unread(program)

@@ -52,10 +52,7 @@ from jq.planning.decisions import OpPlan
 from jq.target.settings import FLOAT
 
 
-@dataclass(frozen=True)
 class Requantize(Pass):
-    name = "requantize"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         activations, changed = cx.settings.activations, False
         own = activations.mode == "static" and activations.format != FLOAT

@@ -29,10 +29,7 @@ INTEGER_HELP = "change the model there, or cut it: compute this outside of the d
 CONVERT = "stablehlo.convert"  # between float types: of what the user hands over, or is handed
 
 
-@dataclass(frozen=True)
 class VerifyInteger(Pass):
-    name = "verify-integer"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         found = causes(program, cx.plan)
         if found:

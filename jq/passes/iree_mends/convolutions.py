@@ -2,7 +2,6 @@
 
 import math
 from contextlib import suppress
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,15 +29,12 @@ from jq.target.target import Target
 LARGEST = 64 << 20
 
 
-@dataclass(frozen=True)
 class PatchConvolutions(Mend):
     """Slow: float convolutions of one or three dimensions, or with a stride and a window of one
     element, take many times as long as the product that they are.
     No trap: slow, not wrong
     Report: iree-org/iree#22674
     """
-
-    name = "patch-convolutions"
 
     def run(self, program: Program, cx: PassContext) -> bool:
         found = [op for op in program.walk() if Layout.match(op)]
@@ -104,14 +100,11 @@ def _matrix(program: Program, w: ir.Value, window: Window, depth: int) -> ir.Val
 LLVM = "--iree-llvmcpu-target"
 
 
-@dataclass(frozen=True)
 class WidenConvolutions(Mend):
     """A convolution of bytes for a processor with Arm's matrix products of bytes (`i8mm`): a square
     tile [inputs, outputs] of the filter is taken for [outputs, inputs], and multiplied transposed.
     Trap: kernels/test_arm_convolutions.py::test_filters_are_transposed
     """
-
-    name = "widen-convolutions"
 
     def run(self, program: Program, cx: PassContext) -> bool:
         if not multiplies_matrices(cx.target):
@@ -158,14 +151,11 @@ def _spatial(d: Layout) -> tuple[tuple[int, ...], ...]:
 #     convolution(barrier(convert %x : i32), barrier(convert %w : i32)) -> i32
 #
 # Without the barriers IREE finds the narrow form again.
-@dataclass(frozen=True)
 class WidenDepthwise(Mend):
     """A depthwise convolution with operands narrower than its result is garbage, or refused.
     Trap: traps/test_contractions.py::test_narrow_depthwise
     Report: iree-org/iree#11039
     """
-
-    name = "widen-depthwise"
 
     def finds(self, op: Op) -> bool:
         """One input channel a group, one filter each, and a result wider than the filter."""

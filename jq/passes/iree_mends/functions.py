@@ -12,7 +12,6 @@ root of infinity is NaN, and its logistic function of float16 is 0 below -11.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache, partial
 
 import numpy as np
@@ -191,7 +190,6 @@ WIDENED = ("stablehlo.logistic",)
 NARROW = ("float16", "bfloat16")
 
 
-@dataclass(frozen=True)
 class PlainFunctions(Mend):
     """Sines, cosines and tangents lose digits from 1,000 on, are without any from 1e6 on, and
     infinite at 1e20; next to zero they have an absolute error.
@@ -200,8 +198,6 @@ class PlainFunctions(Mend):
     The cube root of infinity is NaN.
     Trap: traps/test_functions.py::test_the_compilers_own_cube_root
     """
-
-    name = "plain-functions"
 
     def finds(self, op: Op) -> bool:
         name = op.operation.name

@@ -8,15 +8,12 @@
 Fires where plain arithmetic reads the raw blocks of a weight.
 """
 
-from dataclasses import dataclass
-
 from jq.ir import Program, context, ir
 from jq.ir.build import barrier
 from jq.passes.base import PassContext
 from jq.passes.iree_mends.mend import BARRIER, Mend
 
 
-@dataclass(frozen=True)
 class KeepBlocks(Mend):
     """Values that are computed from constants are evaluated at compile time where they are no
     larger than those: GGUF blocks are stored as codes and scales.
@@ -24,8 +21,6 @@ class KeepBlocks(Mend):
     wrong
     Until: a flag that keeps single constants as they are
     """
-
-    name = "keep-blocks"
 
     def left(self, program: Program) -> list[tuple[str, list[ir.OpOperand]]]:
         """Names of weights, and where arithmetic reads their blocks."""

@@ -58,8 +58,7 @@ def told(text: str, by: str = "") -> Iterator[Defect]:
         yield Defect(" ".join(what.split()).rstrip("."), traps, **{"by": by, **given})
 
 
-@dataclass(frozen=True)
-class Mend(Pass):
+class Mend(Pass, shared=True):
     """A pass that is there because of the defects that its docstring tells (see `told`).
 
     It goes when all their traps are mended. Most mends find ops one by one, and rewrite each:
@@ -99,8 +98,7 @@ def defects() -> Iterator[Defect]:
     yield from told(Path(__file__).with_name("elsewhere.txt").read_text(encoding="utf-8"))
 
 
-@dataclass(frozen=True)
-class Shield(Mend):
+class Shield(Mend, shared=True):
     """A mend that computes values by themselves: each gets a barrier, and nothing else changes.
 
     It has `values`, or a `finds` that gives those of one op.

@@ -89,14 +89,11 @@ OF_BITS = ("stablehlo.popcnt", LEADING, "stablehlo.shift_right_logical")  # read
 Kind = np.dtype[Any]
 
 
-@dataclass(frozen=True)
 class PlainNibbles(Mend):
     """Integers of 4 and 2 bits that do not fill whole bytes are refused, and others are wrong.
     Trap: traps/test_refused.py::test_integers_of_four_bits
     Report: iree-org/iree#16250
     """
-
-    name = "plain-nibbles"
 
     def left(self, program: Program) -> list[ir.Value]:
         blocks = [f.entry_block for f in program.functions()]

@@ -9,7 +9,6 @@ of its numbers: the rows of the matrix are the transforms of unit vectors, by Nu
 precision.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,15 +31,12 @@ _NUMPY: dict[Kind, Any] = {
 }
 
 
-@dataclass(frozen=True)
 class PlainTransforms(Mend):
     """Fourier transforms are refused if the length is no power of two, if there are several axes,
     or if they are inverse real ones.
     Trap: traps/test_transforms.py::test_lengths_that_are_no_power_of_two
     Report: iree-org/iree#12263
     """
-
-    name = "plain-transforms"
 
     def finds(self, op: Op) -> bool:
         if op.operation.name != "stablehlo.fft":

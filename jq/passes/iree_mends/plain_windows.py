@@ -12,7 +12,6 @@ Of convolutions, and of pools (`reduce_window`):
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,7 +22,6 @@ from jq.ir.ops.layout import Layout, pad, padding_of
 from jq.passes.iree_mends.mend import Mend
 
 
-@dataclass(frozen=True)
 class PlainWindows(Mend):
     """A reversed window is ignored where each group has one channel.
     Trap: traps/test_contractions.py::test_reversed_window
@@ -37,8 +35,6 @@ class PlainWindows(Mend):
     Trap: traps/test_contractions.py::test_convolution_that_ends_early
     Trap: traps/test_contractions.py::test_pool_that_ends_early
     """
-
-    name = "plain-windows"
 
     def finds(self, op: Op) -> bool:
         if op.operation.name == "stablehlo.reduce_window":

@@ -1,7 +1,5 @@
 """Slices, gathers and updates at positions that are found at run time."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of, stablehlo
@@ -25,7 +23,6 @@ from jq.passes.iree_mends.mend import Mend
 POSITIONS = {"stablehlo.dynamic_slice": 1, "stablehlo.dynamic_update_slice": 2}  # where they begin
 
 
-@dataclass(frozen=True)
 class ClampIndices(Mend):
     """Indices of a gather are not clamped: memory out of bounds is read.
     Trap: traps/test_values.py::test_constant_indices_out_of_range
@@ -35,8 +32,6 @@ class ClampIndices(Mend):
     and 4e9 of ui32 is negative.
     Trap: traps/test_values.py::test_a_narrow_position
     """
-
-    name = "clamp-indices"
 
     def finds(self, op: Op) -> bool:
         return _may_be_outside(op) or _is_odd_position(op)
@@ -99,14 +94,11 @@ def _clamped(op: Op) -> ir.Value:
 #     gather %table, clamp(0, %position, n - 4) + [0, 1, 2, 3]
 #
 # Fires on inputs and weights, and on single rows of anything, outside of loops and branches.
-@dataclass(frozen=True)
 class GatherSlices(Mend):
     """Slow: where a slice lies at a position that is found at run time, the host waits for it, and
     records every command of the call anew.
     No trap: slow, not wrong
     """
-
-    name = "gather-slices"
 
     def run(self, program: Program, cx: PassContext) -> bool:
         changed = False

@@ -7,7 +7,6 @@ integer times an exponential of what is left: Taylor series, cut where 1e-11 and
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -129,7 +128,6 @@ def _apply(name: str, *operands: ir.Value) -> ir.Value:
 FLOATS = ("float32", "float16", "bfloat16")
 
 
-@dataclass(frozen=True)
 class PlainPowers(Mend):
     """A power of a negative number is NaN, whatever the exponent.
     Trap: traps/test_powers.py::test_powers_of_negative_numbers
@@ -141,8 +139,6 @@ class PlainPowers(Mend):
     Complex powers of 0 are NaN, and others are off by 3e-6 of their value.
     Trap: traps/test_refused.py::test_complex_powers
     """
-
-    name = "plain-powers"
 
     def finds(self, op: Op) -> bool:
         if op.operation.name != "stablehlo.power":
@@ -198,13 +194,10 @@ PI = (3.1415927410125732, -8.742277657347586e-08)
 HALF_PI = (1.5707963705062866, -4.371138828673793e-08)
 
 
-@dataclass(frozen=True)
 class PlainArctangents(Mend):
     """`atan2` is off by up to 30 last places of float32.
     Trap: traps/test_powers.py::test_the_compilers_own
     """
-
-    name = "plain-arctangents"
 
     def finds(self, op: Op) -> bool:
         if op.operation.name != "stablehlo.atan2":

@@ -1,7 +1,6 @@
 """Products and broadcasts in the forms that IREE computes rightly."""
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,14 +24,11 @@ from jq.passes.iree_mends.mend import Mend, Read, Shield
 # IREE does the same itself.
 
 
-@dataclass(frozen=True)
 class MultiplyOuter(Mend):
     """A product that sums over an axis of size 1 loses its conversion to a wider type if its
     operand has another reader, or the compiler crashes.
     Trap: traps/test_contractions.py::test_outer_product
     """
-
-    name = "multiply-outer"
 
     def finds(self, op: Op) -> bool:
         """True if an op is a product with one term, of another type than an operand."""
@@ -63,14 +59,11 @@ SMALLEST = 1 << 12  # elements that are worth it
 ROWS = 8  # more are cheaper as a product, the copy included
 
 
-@dataclass(frozen=True)
 class SumProducts(Mend):
     """Slow: in front of a batched product of a few rows the other operand is copied into another
     order; a sum reads it as it lies.
     No trap: slow, not wrong
     """
-
-    name = "sum-products"
 
     def run(self, program: Program, cx: PassContext) -> bool:
         changed = False
@@ -140,13 +133,10 @@ def _sum(op: Op, dims: Dims, side: int) -> ir.Value:
 DIMS = "broadcast_dimensions"
 
 
-@dataclass(frozen=True)
 class OrderBroadcasts(Mend):
     """A broadcast that permutes axes, and adds no elements, becomes the inverse permutation.
     Trap: traps/test_values.py::test_permuting_broadcast
     """
-
-    name = "order-broadcasts"
 
     def finds(self, op: Op) -> bool:
         dims = integers(op, DIMS)
@@ -167,14 +157,11 @@ class OrderBroadcasts(Mend):
 #
 # IREE takes the conversion into the product. A program that is refused is compiled without packing
 # (a product in a quarter of the speed).
-@dataclass(frozen=True)
 class ShieldBooleans(Shield):
     """A product with an operand that is converted from truth values is refused where products are
     packed.
     Trap: iree/test_iree_defects.py::test_products_of_truth_values_are_packed
     """
-
-    name = "shield-booleans"
 
     def finds(self, op: Op) -> list[Read]:
         if not multiplies(op):

@@ -1,6 +1,5 @@
 """Conversions that IREE rounds, or saturates, in another way."""
 
-from dataclasses import dataclass
 from functools import partial
 
 import ml_dtypes
@@ -25,14 +24,11 @@ from jq.passes.iree_mends.mend import Mend
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 
-@dataclass(frozen=True)
 class RoundToBfloat16(Mend):
     """Conversions of integers to bfloat16 on a processor without AVX512-BF16 call a function of the
     system's library, which a module has not.
     Trap: traps/test_refused.py::test_integers_to_bfloat16
     """
-
-    name = "round-to-bfloat16"
 
     def finds(self, op: Op) -> bool:
         name = op.operation.name
@@ -72,7 +68,6 @@ EXPONENTS = np.dtype(ml_dtypes.float8_e8m0fnu)
 NAN = 0xFF
 
 
-@dataclass(frozen=True)
 class RoundToExponents(Mend):
     """Conversions to `float8_e8m0fnu` (scales of blocks, computed at run time) are rounded down
     instead of to the nearest power of two, zero and negative numbers become numbers, and the
@@ -80,8 +75,6 @@ class RoundToExponents(Mend):
     Trap: traps/test_exponents.py::test_floats_to_exponents_without_the_pass
     Trap: traps/test_exponents.py::test_the_smallest_exponent_without_the_pass
     """
-
-    name = "round-to-exponents"
 
     def finds(self, op: Op) -> bool:
         if op.operation.name != "stablehlo.convert":
@@ -135,14 +128,11 @@ def _read(x: ir.Value) -> ir.Value:
 # The largest integer of 32 bits is no float32: what is beyond the largest float below it gets it by
 # a select. Fires on the model's own conversions; those of our formats are clamped where they are
 # built.
-@dataclass(frozen=True)
 class SaturateConverts(Mend):
     """Conversions from float to integer out of range wrap around or saturate as the processor does
     it, and 1e10 is not the largest integer (StableHLO leaves the result open; XLA saturates).
     Trap: traps/test_values.py::test_conversions_out_of_range
     """
-
-    name = "saturate-converts"
 
     def left(self, program: Program) -> list[Op]:
         ops = [op for op in program.walk() if _is_float_to_integer(op)]

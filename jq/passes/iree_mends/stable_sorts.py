@@ -13,7 +13,6 @@ which the comparison and whoever reads the result turn back.
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,13 +25,10 @@ from jq.passes.base import PassContext
 from jq.passes.iree_mends.mend import BARRIER, Mend
 
 
-@dataclass(frozen=True)
 class StableSorts(Mend):
     """Sorts exchange equal elements, and write into tensors that other operations read.
     Trap: traps/test_sorts.py::test_order_of_equal_elements
     """
-
-    name = "stable-sorts"
 
     def finds(self, op: Op) -> bool:
         given = op.operands

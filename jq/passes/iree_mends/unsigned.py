@@ -7,7 +7,6 @@ IREE has integers without a sign. Most ops treat the bits of both alike; those t
 written in signed ones. Inputs and results of the program keep their types.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -89,14 +88,11 @@ REFUSED = ("stablehlo.reverse", "stablehlo.reduce_window", "stablehlo.while")
 WIDENED = ("stablehlo.divide", "stablehlo.remainder", "stablehlo.power")
 
 
-@dataclass(frozen=True)
 class PlainUnsigned(Mend):
     """Unsigned integers are refused in reversals, windows, cumulative sums and the carries of
     loops.
     Trap: traps/test_refused.py::test_unsigned_integers
     """
-
-    name = "plain-unsigned"
 
     def finds(self, op: Op) -> bool:
         return op.operation.name in REFUSED and any(map(is_unsigned, op.results))

@@ -39,10 +39,7 @@ from jq.passes.kernels._tail import Tail
 _LARGEST = {bits: 2 * 128 << (bits - 1) for bits in range(2, 9)}
 
 
-@dataclass(frozen=True)
 class KernelBlocks(Pass):
-    name = "kernel-blocks"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         isa, decided, splits = isa_of(cx.target), KernelDecisions(), Splits({})
         for op in [op for op in program.walk() if match_contract(op)] if isa else []:

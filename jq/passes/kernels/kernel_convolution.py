@@ -59,10 +59,7 @@ _Kernel = Convolution | Depthwise | Gemm
 MAX_EDGES = 4  # tiles of a row that have code of their own
 
 
-@dataclass(frozen=True)
 class KernelConvolution(Pass):
-    name = "kernel-convolution"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         isa, decided = isa_of(cx.target), KernelDecisions()
         for op in contractions(program) if isa else ():

@@ -45,10 +45,7 @@ GROWTH = 1.01  # of a weight by being packed, at most
 BLOCK, LARGEST_BLOCK = 32, 64  # of activations with a scale, where the weight has none, or longer
 
 
-@dataclass(frozen=True)
 class KernelDecode(Pass):
-    name = "kernel-decode"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         isa, decided = isa_of(cx.target), KernelDecisions()
         matrices = Matrices(program)

@@ -32,10 +32,7 @@ from jq.passes.kernels._kernel import (
 )
 
 
-@dataclass(frozen=True)
 class KernelFrames(Pass):
-    name = "kernel-frames"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         known = declarations(program)
         framed = [p for op in program.walk() if (p := _Padded.of(program, op, known))]

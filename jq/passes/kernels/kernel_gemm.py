@@ -47,10 +47,7 @@ from jq.passes.qdq.hoist_quantize import erase_dead
 LARGE, STREAMED, STREAMS = 1 << 20, 256, 4
 
 
-@dataclass(frozen=True)
 class KernelGemm(Pass):
-    name = "kernel-gemm"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         isa, decided = isa_of(cx.target), KernelDecisions()
         known = facts_of(program, "no_kernel")

@@ -10,7 +10,6 @@ where a row is a result of the program, or read by an op that has no rule.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,10 +22,7 @@ from jq.passes.kernels._kernel import OPS, call_kernel, drop_declarations, renam
 from jq.passes.kernels._rows_read import NOTHING, First, Nonzero, Reads, Rows, Shown, slice_of
 
 
-@dataclass(frozen=True)
 class KernelHiddenRows(Pass):
-    name = "kernel-hidden-rows"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         program.run_passes("func.func(cse)")  # equal masks are one value
         reads = Reads(program)

@@ -38,10 +38,7 @@ from jq.passes.kernels._kernel import (
 _VIEWS = ("reshape", "broadcast_in_dim", "transpose", "xor", "constant")
 
 
-@dataclass(frozen=True)
 class KernelMerge(Pass):
-    name = "kernel-merge"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         groups: dict[Any, list[_GemmCall]] = {}
         for op in program.walk():

@@ -21,10 +21,7 @@ from jq.passes.kernels._kernel import OPS, call_kernel, column_factors, isa_of, 
 from jq.passes.kernels.kernel_quantize import row_scheme, static_parameters
 
 
-@dataclass(frozen=True)
 class KernelNormalize(Pass):
-    name = "kernel-normalize"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         isa = isa_of(cx.target)
         erased: set[int] = set()  # a LayerNorm holds an RMSNorm of the centred rows

@@ -11,7 +11,7 @@ rows enough to put their codes in order.
 """
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -32,10 +32,7 @@ ROWS = 16  # at least
 MANY_ROWS = 6
 
 
-@dataclass(frozen=True)
 class KernelPairs(Pass):
-    name = "kernel-pairs"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         calls = [op for op in program.walk() if op.operation.name == "func.call"]
         known: dict[Any, PairWeights] = {}

@@ -6,7 +6,6 @@ Fires on int8, one scale a row of the last axis or a block of it (or one in all,
 """
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -31,10 +30,7 @@ ROWS = 16  # of a tensor that has one scale: what threads share
 VECTORS = 64  # rows of a multiple of this need no partial vectors
 
 
-@dataclass(frozen=True)
 class KernelQuantize(Pass):
-    name = "kernel-quantize"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         isa, changed = isa_of(cx.target), False
         for op in program.walk() if isa else ():

@@ -8,7 +8,6 @@ Fires on float32 of which both ends are wanted, as dynamic quantization of whole
 """
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,10 +25,7 @@ ENDS = ("stablehlo.minimum", "stablehlo.maximum")
 SMALL = 1 << 10  # elements: less is nothing
 
 
-@dataclass(frozen=True)
 class KernelRanges(Pass):
-    name = "kernel-ranges"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         isa = isa_of(cx.target)
         found = list(_found(program).items()) if isa else []

@@ -8,7 +8,6 @@
 Nothing else may read the product, and its rows must be worth keeping (`GemmRows.fits`).
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 from jq.ir import Op, Program, at, ir
@@ -20,10 +19,7 @@ from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import call_kernel, described, drop_declarations
 
 
-@dataclass(frozen=True)
 class KernelRows(Pass):
-    name = "kernel-rows"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         calls = [op for op in program.walk() if op.operation.name == "func.call"]
         found = [_fuse(program, op) for op in calls]

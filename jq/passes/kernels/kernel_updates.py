@@ -10,7 +10,6 @@ which it is updated in part.
 """
 
 import math
-from dataclasses import dataclass
 
 from jq.ir import Op, Program, at, ir, shape_of
 from jq.ir.build import NAME, replace, string_attr
@@ -22,10 +21,7 @@ from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import OPS, call_kernel, isa_of
 
 
-@dataclass(frozen=True)
 class KernelUpdates(Pass):
-    name = "kernel-updates"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         isa, changed = isa_of(cx.target), False
         firsts: dict[tuple[ir.Value, int], ir.Value] = {}

@@ -9,7 +9,7 @@ Passes before flip codes where a kernel reads its operand as unsigned (`unsigned
 moves to where the codes are made, through ops that only move data, when every reader has it.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,10 +35,7 @@ _MOVE = {
 }
 
 
-@dataclass(frozen=True)
 class KernelViews(Pass):
-    name = "kernel-views"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         declared, changed = declarations(program), False
         for op in reversed(list(program.walk())):  # readers first

@@ -11,8 +11,6 @@ Softmax, a normalization or attention that the device cannot compute is refused 
 since that is what was written, not the ops that it consists of.
 """
 
-from dataclasses import dataclass
-
 from jq.ir import Op, Program, ir, shape_of
 from jq.ir.affine import is_constant, step
 from jq.ir.decisions import (
@@ -39,10 +37,7 @@ from jq.target.target import Target
 OUTSIDE = "end the model in front of it, and compute it and what follows outside of the device"
 
 
-@dataclass(frozen=True)
 class DeclineOps(Pass):
-    name = "decline-ops"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         changed = False
         computed = set[ir.Value](list(program.body.arguments)[: len(program.inputs)])

@@ -37,10 +37,7 @@ MOST = 16  # products of one; updates of a weight are few
 LONGEST = 64  # ops between a product and a term
 
 
-@dataclass(frozen=True)
 class DistributeProducts(Pass):
-    name = "distribute-products"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         changed = False
         for op, rule in list(contractions(program)):

@@ -8,7 +8,7 @@ What is computed from weights alone is stored as its codes, in `scan`, where a l
 quantized, too. After another quantization with the same parameters nothing is left to do.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,10 +28,7 @@ from jq.passes.base import Pass, PassContext
 from jq.passes.prepare.fold_weights import Constant, evaluate_all
 
 
-@dataclass(frozen=True)
 class ExpandFakeQuant(Pass):
-    name = "expand-fake-quant"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         fakes = [f for op in program.walk() if (f := match_fake_quant(op))]
         _store_weights(program, fakes)

@@ -1,7 +1,5 @@
 """Factors that go: ones, and those that a weight takes."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of
@@ -15,7 +13,6 @@ from jq.ir.ops.lookup import rule_of
 from jq.passes.base import Pass, PassContext
 
 
-@dataclass(frozen=True)
 class FoldOnes(Pass):
     """A product with ones that sums over nothing is its other operand.
 
@@ -25,8 +22,6 @@ class FoldOnes(Pass):
 
     Models write masks of heads so (`einsum("blhd,h->blhd", x, mask)`), and most have none.
     """
-
-    name = "fold-ones"
 
     def run(self, program: Program, cx: PassContext) -> bool:
         changed = False
@@ -57,7 +52,6 @@ def _other(op: Op, ones: int) -> ir.Value:
     return OPS.convert(x, dtype_of(result))
 
 
-@dataclass(frozen=True)
 class FoldScales(Pass):
     """A factor of every output channel goes into the weight, what is added becomes one constant.
 
@@ -71,8 +65,6 @@ class FoldScales(Pass):
     the one before and the weight has no other reader; a sum of more than one addend becomes one
     in any case. Not where the factor depends on more than the axes that the weight brings.
     """
-
-    name = "fold-scales"
 
     def run(self, program: Program, cx: PassContext) -> bool:
         changed = False

@@ -12,7 +12,6 @@ that came quantized are not computed with, but joined (`_join_stored`).
 """
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,10 +33,7 @@ REDUCE = "stablehlo.reduce"
 LARGEST = 1 << 20  # elements of a matrix that the model computes from nothing
 
 
-@dataclass(frozen=True)
 class FoldWeights(Pass):
-    name = "fold-weights"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         joined, constant = join_stored(program), Constant(program)
         found: dict[Any, str] = {}

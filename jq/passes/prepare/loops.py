@@ -1,7 +1,6 @@
 """Loops: their iterations written out, and conditions that need no floats."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,7 +22,6 @@ from jq.passes.kernels._kernel import isa_of
 MOVES = {f"stablehlo.{kind}" for kind in ("reshape", "transpose", "convert", "broadcast_in_dim")}
 
 
-@dataclass(frozen=True)
 class UnrollLoops(Pass):
     """A loop that runs a known number of times becomes its iterations, one after the other.
 
@@ -43,7 +41,6 @@ class UnrollLoops(Pass):
             quantize nothing, those whose products are of codes that the model brings.
     """
 
-    name = "unroll-loops"
     limit: int = 64
     stacks: bool = False
 
@@ -172,7 +169,6 @@ def _fix_indices(program: Program, op: Op) -> None:
     replace_op(op, [value])
 
 
-@dataclass(frozen=True)
 class RotateLoops(Pass):
     """A loop's condition on floats is computed in front of the loop, and at the end of its body.
 
@@ -184,8 +180,6 @@ class RotateLoops(Pass):
     What a condition computes can then be observed and quantized like everything else. Only for
     `placement=early`; a condition on integers stays where it is.
     """
-
-    name = "rotate-loops"
 
     def run(self, program: Program, cx: PassContext) -> bool:
         loops = [op for op in program.walk() if op.operation.name == "stablehlo.while"]

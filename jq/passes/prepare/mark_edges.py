@@ -43,10 +43,7 @@ COMPARE = "stablehlo.compare"  # a table may begin with it: where(x > 0, x, f(x)
 State = Literal["open", "clamped", "closed", "float"]
 
 
-@dataclass(frozen=True)
 class MarkEdges(Pass):
-    name = "mark-edges"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         with_choices(program)
         marking = _Marking(program)

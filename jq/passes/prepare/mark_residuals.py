@@ -24,10 +24,7 @@ from jq.passes.base import Pass, PassContext
 from jq.passes.integer._ops import clamp_of, is_float
 
 
-@dataclass(frozen=True)
 class MarkResiduals(Pass):
-    name = "mark-residuals"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         maps = _Maps(program)
         sums = [(op, value) for op in program.walk() if (value := maps.visit(op)) is not None]

@@ -9,8 +9,6 @@ quantized values and selects among them, and not where one table computes it: bo
 numbers. Either factor may be a weight.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of
@@ -26,10 +24,7 @@ POSITIVE, NEGATIVE = ("GT", "GE"), ("LT", "LE")
 NEEDED = {"add", "maximum", "minimum", "multiply"}
 
 
-@dataclass(frozen=True)
 class SplitSlopes(Pass):
-    name = "split-slopes"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         device, changed = cx.target.device, False
         if not _lacks_choices(device):

@@ -32,10 +32,7 @@ from jq.passes.prepare.fold_weights import Constant, evaluate_all
 from jq.target.device_table import Device
 
 
-@dataclass(frozen=True)
 class SplitUpsampling(Pass):
-    name = "split-upsampling"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         constant, kernels = Constant(program), list[tuple[str, ir.Value]]()
         for op in [op for op in program.walk() if Layout.match(op)]:

@@ -12,7 +12,6 @@ the type that it had.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
@@ -52,10 +51,7 @@ OTHER = {np.dtype(t) for t in (np.float16, ml_dtypes.bfloat16, np.float64)}
 BITS = ("stablehlo.bitcast_convert", "stablehlo.custom_call")
 
 
-@dataclass(frozen=True)
 class WidenFloats(Pass):
-    name = "widen-floats"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         kept = _stored(program)
         values = [*program.body.arguments, *(v for op in program.walk() for v in _values(op))]

@@ -39,10 +39,7 @@ class Carried:
         return dequantize(program, self.encoding, {"codes": codes, **given}, like, tensor=name)
 
 
-@dataclass(frozen=True)
 class CarryCodes(Pass):
-    name = "carry-codes"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         changed = False
         for op in reversed(list(program.walk())):  # inner ones first

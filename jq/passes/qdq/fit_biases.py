@@ -30,10 +30,7 @@ from jq.planning.operands import contractions
 Array = np.ndarray
 
 
-@dataclass(frozen=True)
 class FitBiases(Pass):
-    name = "fit-biases"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         changed = False
         for op, rule in contractions(program):

@@ -44,10 +44,7 @@ from jq.passes.integer._values import output_of, static_parameters
 #
 # Fires for every op with a `Sinking` rule, inside loop bodies too; not where a format's
 # stored blocks would be cut.
-@dataclass(frozen=True)
 class SinkDequantize(Pass):
-    name = "sink-dequantize"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         changed = False
         for op in program.walk():  # program order: a chain sinks in one sweep
@@ -73,10 +70,7 @@ def erase_dead(program: Program) -> None:
             op.operation.erase()
 
 
-@dataclass(frozen=True)
 class HoistQuantize(Pass):
-    name = "hoist-quantize"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         if cx.settings.placement == "late":
             return False

@@ -1,6 +1,5 @@
 """Quantizes, dequantizes and converts around ops, as the plan says."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -91,10 +90,7 @@ class Carrier:
 # Ops that read the same value with the same encoding share one quantize, but not across the
 # branches of a conditional. An operand that is quantized in this way already is left as it is; what
 # the model quantizes itself, further up, is read as the codes that ops between make of its codes.
-@dataclass(frozen=True)
 class PlaceActivations(Pass):
-    name = "place-activations"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         plans = {op.name: op for op in cx.plan.ops}
         shared: dict[Any, ir.Value] = {}
@@ -142,10 +138,7 @@ def through_codes(program: Program, op: Op, value: ir.Value, p: TensorPlan, name
 # %e = composite "jq.dequantize" %q, %scale, %zero_point
 #
 # An edge that only float ops read disappears.
-@dataclass(frozen=True)
 class PlaceEdges(Pass):
-    name = "place-edges"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         edges = [(op, name) for op in program.walk() if (name := edge_name(op))]
         for op, name in edges:
@@ -167,10 +160,7 @@ class PlaceEdges(Pass):
 #     dot_general %x, %w : f32  ->  dot_general (convert %x), (convert %w) : bf16 x bf16 -> f32
 #
 # Products are summed in float32. Ops that read the same value share one conversion.
-@dataclass(frozen=True)
 class PlaceFloatTypes(Pass):
-    name = "place-float-types"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         wanted = {op.name: np.dtype(op.float_type) for op in cx.plan.ops if op.float_type}
         shared: dict[Any, ir.Value] = {}

@@ -10,7 +10,6 @@ An op that a rule keeps float reads the float weight, which then is stored besid
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -31,10 +30,7 @@ from jq.planning.operands import contractions, op_name
 FLOAT = ":float"  # after the name of a weight that is stored as it is, besides its parts
 
 
-@dataclass(frozen=True)
 class PlaceWeights(Pass):
-    name = "place-weights"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         floats = keep_floats(program, cx.plan)
         need_sums = weights_with_zero_points_opposite(cx.plan)

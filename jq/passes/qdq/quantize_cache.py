@@ -90,10 +90,7 @@ def _carry_of(value: ir.Value) -> list[Any]:
     return _carry(value.owner.owner, ir.BlockArgument(value).arg_number)
 
 
-@dataclass(frozen=True)
 class QuantizeCache(Pass):
-    name = "quantize-cache"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         wanted = cx.settings.kv_cache.format
         if wanted == FLOAT:

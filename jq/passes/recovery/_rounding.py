@@ -3,7 +3,6 @@
 import logging
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -33,8 +32,7 @@ LOG = logging.getLogger("jq")
 Solvable = dict[str, tuple[Matrix, Encoding]]  # by weight: as a matrix, and how that is encoded
 
 
-@dataclass(frozen=True)
-class Rounding(Recovery):
+class Rounding(Recovery, shared=True):
     """Fills `PassContext.encoded`; the program stays as it is.
 
     A weight that is read by anything but matrix products and convolutions, or not stored as

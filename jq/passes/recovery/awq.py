@@ -62,7 +62,6 @@ class Layer:
         return float((parts * (gram.reshape(groups, len(d), len(d)) @ parts)).sum())
 
 
-@dataclass(frozen=True)
 class Awq(Recovery):
     """Options:
 
@@ -72,7 +71,6 @@ class Awq(Recovery):
     power: see `jq.planning.moments.collect.collect`.
     """
 
-    name = "awq"
     steps: int = 20
     gain: float = 1.02
     insert: bool = True

@@ -46,7 +46,6 @@ class Shift:
     share: float
 
 
-@dataclass(frozen=True)
 class BiasCorrection(Recovery):
     """Options:
 
@@ -54,7 +53,6 @@ class BiasCorrection(Recovery):
     power: of the mean squared gradient of a row, which is its weight; 0: all rows alike.
     """
 
-    name = "bias-correction"
     share: float = 0.02
     power: float = 0.5
 

@@ -8,7 +8,6 @@ all others get a finer step. Weights that another recovery pass chose codes for 
 """
 
 import logging
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,7 +24,6 @@ LOG = logging.getLogger("jq")
 F32 = np.float32
 
 
-@dataclass(frozen=True)
 class Clip(Recovery):
     """Options:
 
@@ -34,7 +32,6 @@ class Clip(Recovery):
     power: of the mean squared gradient of a row of the input, which is its weight.
     """
 
-    name = "clip"
     needs_data = False
     least: float = 0.4
     steps: int = 25

@@ -14,7 +14,6 @@ where the outputs of the calibration data come closer to the float model's.
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -33,7 +32,6 @@ from jq.target.settings import FLOAT
 LOG = logging.getLogger("jq")
 
 
-@dataclass(frozen=True)
 class Equalize(Recovery):
     """Options:
 
@@ -43,7 +41,6 @@ class Equalize(Recovery):
     samples: batches that are looked at.
     """
 
-    name = "equalize"
     strengths: tuple[float, ...] = (0.5, 0.75, 1.0)
     promise: float = 1.5
     gain: float = 1.02

@@ -3,8 +3,6 @@
 See `_solve` for the method, `_rounding` for the weights that it takes.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from jq.base.system.threads import one_thread
@@ -14,11 +12,9 @@ from jq.passes.recovery._rounding import Rounding
 from jq.passes.recovery._solve import solve
 
 
-@dataclass(frozen=True)
 class Gptq(Rounding):
     """Options: see `_solve.solve`."""
 
-    name = "gptq"
     optional = False
     damping: float = 0.1
     order: bool = True

@@ -82,7 +82,6 @@ class State:
         return State(parts, **about)
 
 
-@dataclass(frozen=True)
 class Learn(Recovery):
     """Runs where the setting `minutes` is not 0. Only weights whose codes another pass chose, of
     fewer than 8 bits; a program whose gradient cannot be had is left alone, with a warning.
@@ -98,7 +97,6 @@ class Learn(Recovery):
     patience: turns of a unit that find nothing better, in a row, before it gets none.
     """
 
-    name = "learn"
     steps: int = 32
     batch: int = 8
     rate: float = 0.01

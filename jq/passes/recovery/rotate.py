@@ -16,7 +16,6 @@ float, only what makes the rounding of weights better is rotated.
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -38,11 +37,9 @@ OPS = StableHloOps()
 DEPTH = 4  # movements in front of a product that are looked through for the size of heads
 
 
-@dataclass(frozen=True)
 class Rotate(Recovery):
     """Option `seed` of the random signs."""
 
-    name = "rotate"
     needs_data = False
     seed: int = 0
 

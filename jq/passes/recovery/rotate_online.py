@@ -18,7 +18,6 @@ calibration data, quantized as they will be.
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -40,11 +39,9 @@ OPS = StableHloOps()
 ROWS = 256  # of each input that are looked at
 
 
-@dataclass(frozen=True)
 class RotateOnline(Recovery):
     """Options: `gain`, how many times smaller the error on the calibration data must be."""
 
-    name = "rotate-online"
     gain: float = 1.3
     power: float = 0.5
 

@@ -58,7 +58,6 @@ class Group:
         return shape_of(self.value)[self.axis]
 
 
-@dataclass(frozen=True)
 class Smooth(Recovery):
     """Options:
 
@@ -66,7 +65,6 @@ class Smooth(Recovery):
     rounding: see `factors`.
     """
 
-    name = "smooth"
     optional = False
     gain: float = 1.2
     rounding: float = 1.0

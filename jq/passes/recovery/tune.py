@@ -11,7 +11,6 @@ there are more scales than calibration data could determine.
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,7 +26,6 @@ from jq.passes.recovery._inputs import spread
 LOG = logging.getLogger("jq")
 
 
-@dataclass(frozen=True)
 class Tune(Recovery):
     """Tunes scales; they stay as they are where the error on calibration data gets no smaller.
 
@@ -42,7 +40,6 @@ class Tune(Recovery):
     checks: samples that the error is compared on.
     """
 
-    name = "tune"
     rate: float = 1e-3
     epochs: int = 4
     batch: int = 8

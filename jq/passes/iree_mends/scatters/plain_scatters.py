@@ -15,8 +15,6 @@ One window alone is read, changed and written back as a slice. A scatter of seve
 time takes one window after the other in a loop.
 """
 
-from dataclasses import dataclass
-
 from jq.base.errors import UserError
 from jq.ir import Op, dtype_of, ir, shape_of
 from jq.ir.build import NAME, string_attr
@@ -27,7 +25,6 @@ from jq.passes.iree_mends.scatters._scatter import body_of, bool_sums, or_bools
 from jq.passes.iree_mends.scatters._window import one_by_one, scatter_rows, write_window
 
 
-@dataclass(frozen=True)
 class PlainScatters(Mend):
     """Indices of a scatter are not checked: memory out of bounds is written.
     No trap: the write may hit anything: no test can look for it
@@ -43,8 +40,6 @@ class PlainScatters(Mend):
     A dynamic slice of a tensor without axes crashes the compiler.
     Trap: traps/test_refused.py::test_a_slice_of_a_number
     """
-
-    name = "plain-scatters"
 
     def finds(self, op: Op) -> bool:
         """True if `op` is a scatter, but not of whole rows of a matrix that are proven to exist."""

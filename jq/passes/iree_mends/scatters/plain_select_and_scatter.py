@@ -10,7 +10,6 @@ The gradient of a pool is one. Padding is never selected, and a window of paddin
 one element more, which is cut off again.
 """
 
-from dataclasses import dataclass
 from itertools import product
 from math import prod
 
@@ -94,14 +93,11 @@ def take_region(op: Op, region: int, to: ir.Operation) -> None:
 LARGEST = 1024  # elements of a window, each of them a slice
 
 
-@dataclass(frozen=True)
 class PlainSelectAndScatter(Mend):
     """`select_and_scatter` is refused where windows overlap.
     Trap: traps/test_refused.py::test_select_and_scatter
     Report: iree-org/iree#10841
     """
-
-    name = "plain-select-and-scatter"
 
     def finds(self, op: Op) -> bool:
         return op.operation.name == "stablehlo.select_and_scatter"

@@ -1,7 +1,6 @@
 """Mends of loops: of what they start with and carry, and of how often they run."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,14 +26,11 @@ from jq.passes.prepare.loops import unroll
 # carries that no step needs, but not their last values. `%always` is true, behind a barrier.
 
 
-@dataclass(frozen=True)
 class ShieldCarries(Mend):
     """A loop with a carry that no step reads, or that does not depend on any carry, crashes the
     compiler.
     Trap: traps/test_programs.py::test_a_carry_that_only_the_condition_reads
     """
-
-    name = "shield-carries"
 
     def finds(self, op: Op) -> list[int]:
         """Carries that are needed after a step, but not in it or not made of any other."""
@@ -95,7 +91,6 @@ _CONTROL = {"func.return", *(f"stablehlo.{kind}" for kind in ("return", "while",
 MADE = ("stablehlo.constant", "stablehlo.optimization_barrier")
 
 
-@dataclass(frozen=True)
 class ShieldStarts(Shield):
     """An initial value of a loop that is read after the loop, too, waits for the loop while the
     loop waits for it, and is refused; so is one that is computed from a value that something else
@@ -105,8 +100,6 @@ class ShieldStarts(Shield):
     Trap: traps/test_programs.py::test_what_a_loop_starts_with_is_computed_beside_others
     Trap: traps/test_programs.py::test_what_a_loop_starts_with_is_read_beside_it
     """
-
-    name = "shield-starts"
 
     def finds(self, op: Op) -> list[ir.Value]:
         """Computed values that a loop starts with, and that are read, or computed, together with
@@ -192,7 +185,6 @@ MOVES = {f"stablehlo.{kind}" for kind in ("constant", "slice", "reshape", "broad
 KINDS = POINTWISE | MOVES | {"stablehlo.return"}
 
 
-@dataclass(frozen=True)
 class UnrollRounds(Mend):
     """A loop of unknown length with loops of a few integer operations inside, as those of
     `jax.random`'s samplers, is refused ("maximum iteration count exceeded"), or refused when called
@@ -200,7 +192,6 @@ class UnrollRounds(Mend):
     Trap: traps/test_programs.py::test_rounds_of_a_generator_in_a_loop_of_unknown_length
     """
 
-    name = "unroll-rounds"
     limit: int = 8  # a loop that runs more often stays a loop
     ops: int = 512  # so does one whose iterations have more ops together
 

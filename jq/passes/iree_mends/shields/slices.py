@@ -1,7 +1,6 @@
 """Shields of ops that read, or write, a part of a tensor."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -29,7 +28,6 @@ _SLICES = ("stablehlo.slice", "stablehlo.dynamic_slice")
 _PAD = "stablehlo.pad"
 
 
-@dataclass(frozen=True)
 class ShieldSlices(Shield):
     """A gather from, or a reversal of, elements that are cut out and not contiguous (one channel of
     every pixel, every third column, also by a negative pad or a dynamic slice) fails, and so does a
@@ -39,8 +37,6 @@ class ShieldSlices(Shield):
     Trap: traps/test_cuts.py::test_what_lies_apart
     Report: iree-org/iree#23637
     """
-
-    name = "shield-slices"
 
     def finds(self, op: Op) -> list[Read]:
         """The operands of a gather or a reversal that are cut out, so that they lie apart."""
@@ -96,13 +92,10 @@ def _behind(value: ir.Value) -> Iterator[Op]:
 #     slice (reverse %x) [0:7, 0:9:2]  ->  slice (optimization_barrier (reverse %x))
 #
 # They are one loop nest for IREE, whatever lies between that it computes with them.
-@dataclass(frozen=True)
 class ShieldReversals(Shield):
     """Reversing every second element (`x[::-2]`) is refused.
     Trap: traps/test_programs.py::test_reversal_of_every_second_element
     """
-
-    name = "shield-reversals"
 
     def values(self, program: Program) -> Iterable[ir.Value | Read]:
         ops = [(op, _kind(op)) for op in program.walk_all()]
@@ -127,14 +120,11 @@ def _kind(op: Op) -> str:
 #
 # The pool, or a convolution, and what else is computed from %y are one loop nest for IREE, which
 # runs over the elements that the window meets.
-@dataclass(frozen=True)
 class ShieldStrides(Shield):
     """Elements that a window of one element steps over (a pool or convolution with a stride) are
     zero for other readers, too.
     Trap: traps/test_contractions.py::test_what_a_window_of_one_element_steps_over
     """
-
-    name = "shield-strides"
 
     def values(self, program: Program) -> Iterable[Read]:
         for op in program.walk_all():
@@ -164,7 +154,6 @@ _UPDATE = "stablehlo.dynamic_update_slice"
 _POOL = "stablehlo.reduce_window"
 
 
-@dataclass(frozen=True)
 class ShieldPads(Shield):
     """A tensor that is padded twice with different values, or written into two larger tensors, is
     refused.
@@ -174,8 +163,6 @@ class ShieldPads(Shield):
     refused.
     Trap: traps/test_programs.py::test_pools_of_pools
     """
-
-    name = "shield-pads"
 
     def values(self, program: Program) -> Iterable[Read]:
         return ((op, i) for op in program.walk_all() for i in _written_twice(op))

@@ -3,7 +3,6 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,14 +29,11 @@ MOVES = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transpose
 DEPTH = 6  # computations that are the same so far back count as the same
 
 
-@dataclass(frozen=True)
 class ShieldReductions(Shield):
     """A reduction that is broadcast along two different axes (`s[:, None] + s[None, :]`): the
     values of the rows are taken for those of the columns.
     Trap: traps/test_contractions.py::test_outer_product_of_a_reduction_with_itself
     """
-
-    name = "shield-reductions"
 
     def values(self, program: Program) -> Iterator[ir.Value]:
         return _shared_reductions(program)
@@ -145,15 +141,12 @@ def is_elementwise(op: Op) -> bool:
 REDUCTIONS = ("stablehlo.reduce", "stablehlo.reduce_window")
 
 
-@dataclass(frozen=True)
 class ShieldEqual(Shield):
     """A sum, or a window, over what is computed from equal constants alone (`jnp.full((2, 3), 7,
     jnp.int8).astype(jnp.int32).sum(1)`, or a weight of equal elements) adds the number once for
     each vector instead of once for each element.
     Trap: traps/test_contractions.py::test_sums_of_equal_numbers
     """
-
-    name = "shield-equal"
 
     def values(self, program: Program) -> Iterable[Read]:
         equal = {program.weight(name) for name, data in program.weights.items() if _is_one(data)}
@@ -196,13 +189,10 @@ def _gives_equal(op: Op, equal: set[ir.Value]) -> bool:
 # dot_general(%x : ui8, %w) -> dot_general(barrier(convert %x : i32), ...)
 
 
-@dataclass(frozen=True)
 class ShieldUnsigned(Mend):
     """Unsigned operands of a product are taken for signed ones, also after a `convert`.
     Trap: traps/test_contractions.py::test_unsigned_operands
     """
-
-    name = "shield-unsigned"
 
     def finds(self, op: Op) -> bool:
         return is_product(op) and any(_unsigned(v) for v in op.operands)

@@ -3,7 +3,6 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,14 +35,11 @@ VIEWS = (  # of which the result may lie where the operand does
 )
 
 
-@dataclass(frozen=True)
 class ShieldReads(Mend):
     """A tensor that a loop or a branch reads, and that a scatter or an update of a slice writes
     into later, is written before it is read.
     Trap: traps/test_programs.py::test_an_update_of_what_a_loop_reads
     """
-
-    name = "shield-reads"
 
     def left(self, program: Program) -> list[Op]:
         return [op for block in _blocks(program) for op in _written_early(block)]
@@ -126,7 +122,6 @@ def _copy(value: ir.Value) -> ir.Value:
 UPDATE = "stablehlo.dynamic_update_slice"
 
 
-@dataclass(frozen=True)
 class ShieldUpdates(Shield):
     """A part of a tensor that is written to another place of the same tensor (a sliding window) is
     wrong, or refused when called, also after ops that IREE folds away (a reversal of one element,
@@ -134,8 +129,6 @@ class ShieldUpdates(Shield):
     Trap: traps/test_programs.py::test_a_part_written_to_another_place
     Trap: traps/test_programs.py::test_a_part_written_to_another_place_behind_a_fold
     """
-
-    name = "shield-updates"
 
     def values(self, program: Program) -> Iterable[Read]:
         known = origins(program.body)
@@ -160,14 +153,11 @@ class ShieldUpdates(Shield):
 LOOP = "stablehlo.while"
 
 
-@dataclass(frozen=True)
 class ShieldSplats(Mend):
     """A constant that kernels read both in a loop and outside it may be left undefined; a weight
     whose elements are all equal becomes such a constant.
     Trap: traps/test_recurrent.py::test_numbers_of_two_loops
     """
-
-    name = "shield-splats"
 
     def left(self, program: Program) -> list[list[Any]]:
         found = _read_by_kernels(program).values()

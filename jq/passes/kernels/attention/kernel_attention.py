@@ -29,10 +29,7 @@ from jq.passes.kernels.attention._attention import Between, find_softmax, to_ker
 from jq.passes.kernels.attention._attention_view import view
 
 
-@dataclass(frozen=True)
 class KernelAttention(Pass):
-    name = "kernel-attention"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         isa = isa_of(cx.target)
         if isa is None or not (cx.settings.op_types or _is_quantized(program)):

@@ -32,10 +32,7 @@ from jq.passes.kernels.attention._attention_view import view
 from jq.passes.kernels.kernel_quantize import row_scheme, static_parameters
 
 
-@dataclass(frozen=True)
 class KernelIntegerAttention(Pass):
-    name = "kernel-integer-attention"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         isa = isa_of(cx.target)
         if isa is None:

@@ -27,10 +27,7 @@ from jq.passes.kernels._kernel import OPS, KernelDecisions, NoKernel, call_kerne
 MOST = 2048  # columns that are packed
 
 
-@dataclass(frozen=True)
 class KernelActivations(Pass):
-    name = "kernel-activations"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         isa, decided = isa_of(cx.target), KernelDecisions()
         for op in contractions(program) if isa else ():

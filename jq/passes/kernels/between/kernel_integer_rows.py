@@ -10,8 +10,6 @@ along the last axis: rescales, sums of tensors, softmax, normalizations. What a 
 to layer are one operand, so that layers share a kernel.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from jq.ir import Program, at, dtype_of, ir, shape_of
@@ -26,10 +24,7 @@ from jq.passes.kernels.between._region import Region
 CODES = (np.int8, np.int16)
 
 
-@dataclass(frozen=True)
 class KernelIntegerRows(Pass):
-    name = "kernel-integer-rows"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         isa, changed = isa_of(cx.target), False
         roots = _roots(program) if isa else {}

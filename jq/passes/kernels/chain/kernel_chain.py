@@ -44,10 +44,7 @@ from jq.passes.kernels._kernel import (
 from jq.passes.kernels.chain._rotation import Operand, Rotation, find_rotation
 
 
-@dataclass(frozen=True)
 class KernelChain(Pass):
-    name = "kernel-chain"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         known, chains, taken = declarations(program), list[_Chain](), set[Any]()
         for op in program.walk() if isa_of(cx.target) else []:

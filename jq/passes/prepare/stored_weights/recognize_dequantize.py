@@ -13,7 +13,6 @@ So are those that a marker of the model itself reads, as imported models have th
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -34,10 +33,7 @@ from jq.passes.qdq.hoist_quantize import erase_dead
 CODES = {"int8": "int8", "int16": "int16"}  # NumPy type -> format
 
 
-@dataclass(frozen=True)
 class RecognizeDequantize(Pass):
-    name = "recognize-dequantize"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         changed, lost = store_arriving(program)
         for name in lost:

@@ -13,7 +13,6 @@ those of the result's type, which holds them all.
 """
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -38,10 +37,7 @@ F32 = np.dtype(np.float32)
 EXACT = 2**24  # up to it float32 has all integers
 
 
-@dataclass(frozen=True)
 class RecognizeProducts(Pass):
-    name = "recognize-products"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         changed, products = False, list[tuple[Op, Contraction, list[ir.Value]]]()
         for op, rule in list(contractions(program)):

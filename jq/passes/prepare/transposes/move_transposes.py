@@ -25,10 +25,7 @@ from jq.passes.base import Pass, PassContext
 from jq.passes.prepare.transposes._layout_region import TRANSPOSE, Facts, Region, cost, is_turn
 
 
-@dataclass(frozen=True)
 class MoveTransposes(Pass):
-    name = "move-transposes"
-
     def run(self, program: Program, cx: PassContext) -> bool:
         changed = False
         with context():
@@ -173,7 +170,6 @@ class _Move:
                 use.owner.operands[use.operand_number] = value
 
 
-@dataclass(frozen=True)
 class AbsorbTransposes(Pass):
     """A transpose in front of a dot_general becomes other dimension numbers.
 
@@ -183,8 +179,6 @@ class AbsorbTransposes(Pass):
 
     Fires where the order of the free axes stays as it is, since that order is the result's.
     """
-
-    name = "absorb-transposes"
 
     def run(self, program: Program, cx: PassContext) -> bool:
         changed = False
