@@ -23,7 +23,7 @@ def chain(
     bounds, value = clamps_behind(program, value)
     out, affine, rescaling = clamped(out, bounds), backwards(program, value), device.rescaling
     floats = rescaling.rounding == "float32"
-    if floats and (codes := sum_of_two(program, affine, out)) is not None:
+    if floats and device.xnnpack_sums and (codes := sum_of_two(program, affine, out)) is not None:
         return codes
     total = sum_of(program, affine.source, rescaling)
     if total is None:

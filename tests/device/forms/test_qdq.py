@@ -161,3 +161,15 @@ def test_functions_by_their_values() -> None:
     assert named_function(numbers, np.array([0, 0, 20]), tie) is None
     numbers[1] = 0.024
     assert named_function(numbers, np.array([0, 0, 20]), tie) == ("Relu", {})
+
+
+def test_no_channel_is_next_to_a_tie(tmp_path: Path) -> None:
+    """The target rescales as ONNX Runtime does: no scale is looked for, and none is missed."""
+    rng = np.random.default_rng(1)
+    params = {"w": rng.standard_normal((1, 1, 64, 256), np.float32), "b": rng.standard_normal(256)}
+    params["b"] = params["b"].astype(np.float32)
+    found, _, metadata = _exported(
+        lambda p, x: _conv(x, p["w"]) + p["b"], params, (1, 16, 16, 64), tmp_path / "m.onnx"
+    )
+    assert found["same"] == found["outputs"] > 0
+    assert metadata["jq.near_ties"] == {}
