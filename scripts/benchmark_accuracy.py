@@ -46,7 +46,7 @@ from peers.case import (
 from peers.installed import machine
 from peers.report import table
 
-from jq.base.data import data_names
+from jq.base.system.folders import data_names
 from jq.models.zoo.digits_cnn import TEST
 from jq.models.zoo.digits_cnn import build as build_digits
 from jq.models.zoo.minilm import build as build_minilm

@@ -21,7 +21,7 @@ from jq.driver.loading import load
 from jq.driver.request import Request
 from jq.driver.stages import build, calibrate_job, plan_job
 from jq.frontends.source import AnyModel, Data, check_files, trace
-from jq.mixed_precision.choice.auto import settle
+from jq.mixed_precision.auto import settle
 from jq.passes.order import LEVELS
 from jq.passes.pipeline.file import Rules, SettingsLike
 from jq.planning.calibration.ranges import Ranges

@@ -14,7 +14,7 @@ from jq.driver.request import Request
 from jq.driver.stages import calibrate_job, plan_job, rewrite_job
 from jq.frontends.source import AnyModel, Data
 from jq.ir import Program
-from jq.mixed_precision.choice.auto import settle
+from jq.mixed_precision.auto import settle
 from jq.passes.pipeline import Levels
 from jq.passes.pipeline import rewrite as rewrite_levels
 from jq.passes.pipeline.file import Rules, SettingsLike

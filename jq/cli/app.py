@@ -3,26 +3,16 @@
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
 from typing import Annotated, Any
 
 import typer
 
-from jq.cli import (
-    bench,
-    cache,
-    calibrate,
-    compare,
-    compile,
-    devices,
-    generate,
-    inspect,
-    listing,
-    quantize,
-    quickstart,
-    search,
-)
-from jq.cli import report as page
+from jq.cli import cache, listing
+from jq.cli.command import COMMANDS
 from jq.cli.failure import report
 
 HELP = ["-h", "--help"]
@@ -33,21 +23,26 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-PANELS: dict[str, tuple[Callable[[typer.Typer], None], ...]] = {
-    "Compile and run": (compile.register, bench.register_run, inspect.register, calibrate.register),
-    "Accuracy and speed": (compare.register, search.register, page.register, bench.register),
-    "Devices": (devices.register,),
-    "Language models": (generate.register, quantize.register),
-    "This installation": (quickstart.register,),
+PANELS = {
+    "Compile and run": "compile run explain inspect calibrate",
+    "Accuracy and speed": "compare search report bench",
+    "Devices": "check estimate export vectors embed",
+    "Language models": "generate perplexity quantize",
+    "This installation": "quickstart doctor",
 }
-for panel, registers in PANELS.items():
-    before = len(app.registered_commands)
-    for register in registers:
-        register(app)
-    for registered in app.registered_commands[before:]:
-        registered.rich_help_panel = panel
+for module in iter_modules([str(Path(__file__).parent)]):  # a command is found because it is there
+    if module.name not in ("app", "reference"):
+        import_module(f"jq.cli.{module.name}")
+for panel, names in PANELS.items():
+    for name in names.split():
+        run, epilog = COMMANDS[name]
+        app.command(name, epilog=epilog, rich_help_panel=panel)(run)
 for group in (listing.app, cache.app):
     app.add_typer(group, rich_help_panel="This installation")
+for path, (run, epilog) in COMMANDS.items():
+    of, _, name = path.rpartition(" ")
+    if of:
+        {"list": listing.app, "cache": cache.app}[of].command(name, epilog=epilog)(run)
 
 
 def version(wanted: bool) -> None:

@@ -1,9 +1,7 @@
 """`jaxq bench`: how fast an artifact runs here."""
 
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from jq.base.errors import UserError
 from jq.base.tables import size
@@ -12,42 +10,29 @@ from jq.cli.command import command
 from jq.cli.output import Output
 
 
-def register(app: typer.Typer) -> None:
-    command(app, "bench", example="jaxq bench out/ --threads 1 --against float/")(bench_artifact)
-
-
-def register_run(app: typer.Typer) -> None:
-    example = "jaxq run out/ --inputs in.npz --outputs out.npz"
-    command(app, "run", example=example, writes=True)(run)
-
-
+@command("bench", example="jaxq bench out/ --threads 1 --against float/")
 def bench_artifact(
     out: Output,
     artifact: options.Artifact,
-    against: Annotated[
-        Path | None, typer.Option(metavar="DIR2", help="Another artifact, in turns with the first.")
-    ] = None,
-    inputs: Annotated[
-        Path | None, typer.Option(metavar="IN.npz", help="Inputs; random values by default.")
-    ] = None,
+    against: Path | None = None,
+    inputs: Path | None = None,
     threads: options.Threads = 1,
-    seconds: Annotated[
-        float, typer.Option(min=0.1, max=1e6, help="How long to measure in all.")
-    ] = 5.0,
-    on: Annotated[
-        list[str] | None,
-        typer.Option(metavar="HOST,...", help="Measure there, over ssh; jaxq is installed there."),
-    ] = None,
-    ssh: Annotated[
-        str, typer.Option(metavar="COMMAND", help="How to connect, with options.")
-    ] = "ssh",
-    python: Annotated[
-        str, typer.Option(metavar="PATH", help="The interpreter there that has jaxq.")
-    ] = "python3",
+    seconds: float = 5.0,
+    on: list[str] | None = None,
+    ssh: str = "ssh",
+    python: str = "python3",
 ) -> dict[str, Any]:
     """Measures latency (median, 90th percentile), throughput and peak memory of an artifact.
 
     It is run in a process of its own, here or by `--on` on other machines.
+
+    Args:
+        against (DIR2): Another artifact, in turns with the first.
+        inputs (IN.npz): Inputs; random values by default.
+        seconds (0.1..1e6): How long to measure in all.
+        on (HOST,...): Measure there, over ssh; jaxq is installed there.
+        ssh (COMMAND): How to connect, with options.
+        python (PATH): The interpreter there that has jaxq.
     """
     from jq.reporting.measuring.hosts import bench_on
     from jq.reporting.measuring.measure import bench
@@ -92,16 +77,22 @@ def bench_artifact(
     return document
 
 
+@command("run", example="jaxq run out/ --inputs in.npz --outputs out.npz", writes=True)
 def run(
     out: Output,
     artifact: options.Artifact,
-    inputs: Annotated[Path, typer.Option(metavar="IN.npz", help="One array per input.")],
-    outputs: Annotated[Path, typer.Option(metavar="OUT.npz", help="One array per output.")],
+    inputs: Path,
+    outputs: Path,
     threads: options.Threads = 1,
     verify: options.Verify = None,
     trust: options.Trust = "any",
 ) -> dict[str, Any]:
-    """Runs an artifact on the arrays of a file."""
+    """Runs an artifact on the arrays of a file.
+
+    Args:
+        inputs (IN.npz): One array per input.
+        outputs (OUT.npz): One array per output.
+    """
     from jq import api
     from jq.base import npz
     from jq.base.system.files import check_file

@@ -1,7 +1,7 @@
 """`jaxq cache`: what is kept between runs."""
 
 import time
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -51,12 +51,13 @@ def measure(out: Output) -> dict[str, Any]:
 
 def clear(
     out: Output,
-    kind: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KIND", help="Only entries of this kind; may be repeated."),
-    ] = None,
+    kind: list[str] | None = None,
 ) -> dict[str, Any]:
-    """Removes what is kept: the next run computes it again."""
+    """Removes what is kept: the next run computes it again.
+
+    Args:
+        kind (KIND): Only entries of this kind; may be repeated.
+    """
     from jq.artifact.store import remove
     from jq.base.errors import UserError, known
     from jq.base.tables import size
@@ -81,4 +82,4 @@ def _by_kind() -> dict[str, list[Any]]:
 
 
 for name, function in (("list", contents), ("size", measure), ("clear", clear)):
-    command(app, name, example=f"jaxq cache {name}")(function)
+    command(f"cache {name}", example=f"jaxq cache {name}")(function)

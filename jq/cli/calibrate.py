@@ -16,11 +16,9 @@ if TYPE_CHECKING:
     from jq.planning.calibration.ranges import Ranges
 
 
-def register(app: typer.Typer) -> None:
-    example = "jaxq calibrate my.py:model --data samples.npz -o ranges.json"
-    command(app, "calibrate", example=example, writes=True)(calibrate)
-
-
+@command(
+    "calibrate", example="jaxq calibrate my.py:model --data samples.npz -o ranges.json", writes=True
+)
 def calibrate(
     out: Output,
     given: Annotated[
@@ -32,27 +30,25 @@ def calibrate(
             help="As for `jaxq compile`; with --merge the files of ranges to put together.",
         ),
     ],
-    output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="RANGES.json", help="Where they go.")
-    ],
-    data: Annotated[
-        Path | None, typer.Option(metavar="FILE.npz", help="Samples; the model's own by default.")
-    ] = None,
+    output: Path,
+    data: Path | None = None,
     settings: options.Settings = None,
     sizes: options.Sizes = None,
     values: options.Values = None,
-    shard: Annotated[
-        str | None,
-        typer.Option(metavar="I/N", help="Only part I of N of the data: 1/4 is the first of four."),
-    ] = None,
-    merge: Annotated[
-        bool, typer.Option("--merge", help="Put together the ranges of all shards.")
-    ] = False,
+    shard: str | None = None,
+    merge: bool = False,
     jobs: options.Jobs = 1,
     dask: options.Dask = None,
     ray: options.Ray = None,
 ) -> dict[str, Any]:
-    """Observes the activations of the float model on samples and saves their ranges."""
+    """Observes the activations of the float model on samples and saves their ranges.
+
+    Args:
+        output (-o RANGES.json): Where they go.
+        data (FILE.npz): Samples; the model's own by default.
+        shard (I/N): Only part I of N of the data: 1/4 is the first of four.
+        merge: Put together the ranges of all shards.
+    """
     from jq import api
     from jq.base.system.files import check_file
 

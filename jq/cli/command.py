@@ -1,21 +1,28 @@
 """Common parts of commands: their options, their example, and how they end.
 
 A command is a function `f(out, ...)` that returns the document for `--json`. `command` gives it
-`--json`, `-q`, `-v` and `--debug`, hands it an `Output`, and turns errors into exit codes.
+`--json`, `-q`, `-v` and `--debug`, hands it an `Output`, and turns errors into exit codes. The
+`Args` of its docstring are the help of its options:
+
+    name (-n METAVAR 1..9): help         an option, its short name, its least and largest value
+    name (<METAVAR>): help               an argument
 """
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
 import typer
 from typer.models import OptionInfo
 
 from jq.base.guard.limits import Limits, limited, parse_size
 from jq.cli.failure import report
+from jq.cli.options import option
 from jq.cli.output import Output
 
+Command = TypeVar("Command", bound=Callable[..., Any])
 EMPTY: Mapping[str, tuple[Any, Any]] = {}
 COMMON: dict[str, tuple[tuple[str, ...], str]] = {
     "json": (("--json",), "Print the result as one JSON document."),
@@ -28,23 +35,21 @@ COMMON: dict[str, tuple[tuple[str, ...], str]] = {
 LIMITS: dict[str, Any] = {
     "timeout": Annotated[
         float | None,
-        typer.Option(
-            metavar="SECONDS",
-            help="The longest that the compiler, or reading a file, may take; by default an hour,"
-            " or a minute and what the file's size adds.",
+        option(
+            "SECONDS",
+            "The longest that the compiler, or reading a file, may take; by default an hour, or a"
+            " minute and what the file's size adds.",
         ),
     ],
     "max_memory": Annotated[
         str | None,
-        typer.Option(
-            metavar="SIZE",
-            help="The most memory that either may take, as 4G; by default all that there is, or"
-            " 2 GiB and 16 times the file.",
+        option(
+            "SIZE",
+            "The most memory that either may take, as 4G; by default all that there is, or 2 GiB"
+            " and 16 times the file.",
         ),
     ],
 }
-
-
 # The groups of options in the help of a command that has many.
 PANELS = {
     "Output": ("output", "emit", "stablehlo_version", "save_pipeline", "sign", "force"),
@@ -59,19 +64,22 @@ PANELS = {
 }
 
 
+COMMANDS: dict[str, tuple[Callable[..., None], str]] = {}  # functions and epilogs, by name
+
+
 def command(
-    app: typer.Typer,
     name: str,
     *,
     example: str,
     writes: bool = False,
     asked: Mapping[str, tuple[Any, Any]] = EMPTY,
-) -> Callable[[Callable[..., Any]], Callable[..., None]]:
-    """Adds a function to the command line; `example` is shown at the end of its help. A command
-    that `writes` has written nothing when it is interrupted, and says so. Options that are `asked`
-    for by several commands, annotation and default by name, reach the function as its `**asked`."""
+) -> Callable[[Command], Command]:
+    """Makes a function a command of the command line, `list formats` one of a group; `example` is
+    shown at the end of its help. A command that `writes` has written nothing when it is
+    interrupted, and says so. Options that are `asked` for by several commands, annotation and
+    default by name, reach the function as its `**asked`."""
 
-    def register(function: Callable[..., Any]) -> Callable[..., None]:
+    def register(function: Command) -> Command:
         def run(**arguments: Any) -> None:
             out = Output(**{option: arguments.pop(option) for option in COMMON})
             seconds, memory = (arguments.pop(option) for option in LIMITS)
@@ -90,11 +98,10 @@ def command(
         signature = signature_of(function, asked)
         run.__signature__ = signature  # type: ignore[attr-defined]
         run.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
-        run.__doc__ = "\n\n".join(
-            " ".join(paragraph.split()) for paragraph in (function.__doc__ or "").split("\n\n")
-        )  # the first one is what `jaxq --help` shows
-        app.command(name, epilog=f"Example: [bold]{example}[/bold]")(run)
-        return run
+        text, _ = told(function)
+        run.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+        COMMANDS[name] = run, f"Example: [bold]{example}[/bold]"
+        return function
 
     return register
 
@@ -104,7 +111,11 @@ def signature_of(
 ) -> inspect.Signature:
     """The function's own parameters without `out`, those that are asked for in the place of its
     `**asked`, then the limits and the common options."""
-    _, *own = inspect.signature(function, eval_str=True).parameters.values()
+    (_, *own), (_, usage) = (
+        inspect.signature(function, eval_str=True).parameters.values(),
+        told(function),
+    )
+    own = [option_of(p, *usage[p.name]) if p.name in usage else p for p in own]
     keyword = inspect.Parameter.KEYWORD_ONLY
     shared = [
         inspect.Parameter(name, keyword, default=default, annotation=annotation)
@@ -128,6 +139,26 @@ def signature_of(
     ]
     parameters = [*(p.replace(kind=keyword) for p in own), *limits, *common]
     return inspect.Signature(_grouped(parameters))
+
+
+def told(function: Callable[..., Any]) -> tuple[str, dict[str, tuple[str, str]]]:
+    """The text of a docstring, whose first paragraph `jaxq --help` shows, and its `Args`: what is
+    in parentheses, and the help."""
+    text, _, args = (inspect.getdoc(function) or "").partition("\n\nArgs:\n")
+    entries = re.findall(r"^    (\w+)(?: \((.*?)\))?:((?:.|\n {8})*)", args, re.MULTILINE)
+    return text, {name: (usage, " ".join(help.split())) for name, usage, help in entries}
+
+
+def option_of(parameter: inspect.Parameter, usage: str, help: str) -> inspect.Parameter:
+    """A parameter as the option or argument that its docstring tells."""
+    if usage.startswith("<"):
+        found = typer.Argument(metavar=usage[1:-1], show_default=False, help=help)
+    else:
+        flags = re.findall(r"(?<!\S)-\S+", usage)
+        if parameter.default is False or (flags and not flags[-1].startswith("--")):
+            usage += f" --{parameter.name.replace('_', '-')}"
+        found = option(usage, help)
+    return parameter.replace(annotation=Annotated[parameter.annotation, found])
 
 
 def _grouped(parameters: Sequence[inspect.Parameter]) -> list[inspect.Parameter]:

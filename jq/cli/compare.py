@@ -2,12 +2,9 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from jq.base.errors import UserError
-from jq.base.system.processor import MOST_THREADS
 from jq.cli import options
 from jq.cli.command import command
 from jq.cli.language import (
@@ -33,56 +30,28 @@ class Style(StrEnum):
     CSV = "csv"
 
 
-def register(app: typer.Typer) -> None:
-    example = "jaxq compare my.py:model out/ --inputs samples.npz"
-    asked = options.asked("ranges", "strict_encodings")
-    command(app, "compare", example=example, asked=asked)(compare)
-
-
+@command(
+    "compare",
+    example="jaxq compare my.py:model out/ --inputs samples.npz",
+    asked=options.asked("ranges", "strict_encodings"),
+)
 def compare(
     out: Output,
     model: options.Model,
-    artifacts: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="DIR",
-            show_default=False,
-            help="Artifacts; several are ranked. Without any the model is compiled."
-            " Of a language model also other files.",
-        ),
-    ] = None,
+    artifacts: list[Path] | None = None,
     inputs: options.Samples = None,
     metric: options.Metrics = None,
     labels: options.Labels = None,
     iree_flags: options.IreeFlags = None,
-    layers: Annotated[
-        bool, typer.Option("--layers", help="Also every layer and what it reads.")
-    ] = False,
+    layers: bool = False,
     sizes: options.Sizes = None,
     values: options.Values = None,
-    bench: Annotated[
-        bool, typer.Option("--bench", help="Also the latency of each of the artifacts.")
-    ] = False,
-    style: Annotated[
-        Style,
-        typer.Option("--format", metavar="table|markdown|csv", help="How a ranking is printed."),
-    ] = Style.TABLE,
-    text: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="TEXT", help="Of a language model: text files, UTF-8."),
-    ] = None,
-    window: Annotated[
-        int | None, typer.Option(metavar="N", help="Of a language model: tokens of a piece.")
-    ] = None,
-    limit: Annotated[
-        int | None, typer.Option(metavar="N", help="Of a language model: tokens in all.")
-    ] = None,
-    threads: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=MOST_THREADS, metavar="N", help="Of a language model: worker threads."
-        ),
-    ] = None,
+    bench: bool = False,
+    style: Style = Style.TABLE,
+    text: list[Path] | None = None,
+    window: int | None = None,
+    limit: int | None = None,
+    threads: int | None = None,
     jobs: options.Jobs = 1,
     dask: options.Dask = None,
     ray: options.Ray = None,
@@ -93,6 +62,17 @@ def compare(
     Several artifacts become one table, the most exact first; without any the model is compiled.
     `--layers` also measures every layer. A language model is compared on text (`--text`):
     perplexity, KL divergence, and how often both find the same token most likely.
+
+    Args:
+        artifacts (<DIR>): Artifacts; several are ranked. Without any the model is compiled. Of a
+            language model also other files.
+        layers: Also every layer and what it reads.
+        bench: Also the latency of each of the artifacts.
+        style (--format table|markdown|csv): How a ranking is printed.
+        text (TEXT): Of a language model: text files, UTF-8.
+        window (N): Of a language model: tokens of a piece.
+        limit (N): Of a language model: tokens in all.
+        threads (N 1..1024): Of a language model: worker threads.
     """
     if is_language_model(model):
         others = {

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.console import Group
 
 from jq.base.errors import UserError
@@ -22,82 +21,57 @@ from jq.cli.language import (
 from jq.cli.output import Output
 
 
-def register(app: typer.Typer) -> None:
-    command(
-        app,
-        "compile",
-        example="jaxq compile my.py:model --pipeline int8-dynamic -o out/",
-        writes=True,
-        asked=options.asked(),
-    )(compile_model)
-
-
+@command(
+    "compile",
+    example="jaxq compile my.py:model --pipeline int8-dynamic -o out/",
+    writes=True,
+    asked=options.asked(),
+)
 def compile_model(
     out: Output,
     model: options.Model,
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="The artifact.")],
+    output: Path,
     sizes: options.Sizes = None,
     values: options.Values = None,
     iree_flags: options.IreeFlags = None,
     emit: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="LEVEL",
-            help="Also write the module at this level: float, qdq, integer, target.",
-            autocompletion=completion.levels,
+        options.option(
+            "LEVEL",
+            "Also write the module at this level: float, qdq, integer, target.",
+            completion.levels,
         ),
     ] = None,
-    stablehlo_version: Annotated[
-        str | None,
-        typer.Option(
-            metavar="X.Y.Z",
-            help="Of integer.portable.mlirbc, for a tool that reads no later StableHLO.",
-        ),
-    ] = None,
-    cache: Annotated[
-        bool, typer.Option(help="Take IREE's result from an earlier, equal compile.")
-    ] = True,
-    minutes: Annotated[
-        float,
-        typer.Option(
-            min=0.0,
-            metavar="N",
-            help="Learn codes and scales of weights of less than 8 bits for so long; goes on where "
-            "an earlier run was.",
-        ),
-    ] = 0.0,
-    measure: Annotated[
-        bool,
-        typer.Option(
-            help="Run the result beside the float model, for a few seconds (not with -q)."
-        ),
-    ] = True,
-    save_pipeline: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.toml",
-            help="Also write the pipeline as a file: settings, and rules as `auto` chose them.",
-        ),
-    ] = None,
+    stablehlo_version: str | None = None,
+    cache: bool = True,
+    minutes: float = 0.0,
+    measure: bool = True,
+    save_pipeline: Path | None = None,
     sign: options.Sign = None,
     force: options.Force = False,
-    context: Annotated[
-        int | None, typer.Option(metavar="N", help="Of a language model: tokens at most.")
-    ] = None,
-    kv_cache: Annotated[
-        str | None,
-        typer.Option(metavar="TYPE", help="Of a language model: float32, bfloat16 or int8."),
-    ] = None,
-    text: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="Of a language model: fit codes of 4 bits to it (GPTQ)."),
-    ] = None,
+    context: int | None = None,
+    kv_cache: str | None = None,
+    text: list[Path] | None = None,
     **asked: Any,
 ) -> dict[str, Any]:
     """Compiles a model into a quantized program: an artifact, which is a folder.
 
     Then it says what was quantized and what was not, and how close the outputs of a few samples are
     to the float model's. A language model becomes one folder of programs, weights and tokenizer.
+
+    Args:
+        output (-o DIR): The artifact.
+        stablehlo_version (X.Y.Z): Of integer.portable.mlirbc, for a tool that reads no later
+            StableHLO.
+        cache: Take IREE's result from an earlier, equal compile.
+        minutes (N 0..): Learn codes and scales of weights of less than 8 bits for so long; goes
+            on where an earlier run was.
+        measure: Run the result beside the float model, for a few seconds (not with -q).
+        save_pipeline (FILE.toml): Also write the pipeline as a file: settings, and rules as `auto`
+            chose them.
+        context (N): Of a language model: tokens at most.
+        kv_cache (TYPE): Of a language model: float32, bfloat16 or int8.
+        text (FILE): Of a language model: fit codes of 4 bits to it (GPTQ).
     """
     if is_language_model(model):
         others = {
@@ -122,7 +96,7 @@ def compile_model(
     from jq.artifact.save import check_output, check_version
     from jq.artifact.signature import check_key
     from jq.base.system.files import check_new
-    from jq.mixed_precision.choice.rules import pipeline_of
+    from jq.mixed_precision.problem import pipeline_of
     from jq.reporting.measuring.glance import Glance, at_a_glance, verdict
     from jq.reporting.measuring.glance import document as measured
     from jq.reporting.report.suggest import warning

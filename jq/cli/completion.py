@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from jq.base.data import data_names
+from jq.base.system.folders import data_names
 
 MODELS = "jq.models:"
 FILES = (".py", ".mlir", ".mlirbc", ".jaxexport", ".onnx", ".tflite", ".gguf")

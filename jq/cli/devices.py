@@ -3,36 +3,21 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from jq.base.errors import UserError
 from jq.cli import options
 from jq.cli.command import command
 from jq.cli.output import Output
 
-
-def register(app: typer.Typer) -> None:
-    command(app, "check", example="jaxq check my.py:model --target npu-int8")(check)
-    command(app, "estimate", example="jaxq estimate my.py:model --target ethos-u-like")(estimate)
-    example = "jaxq export my.py:model -o model.tosa --verify"
-    asked = options.asked("pipeline", "target")
-    command(app, "export", example=example, writes=True, asked=asked)(export)
-    command(app, "vectors", example="jaxq vectors out/ -o vectors/", writes=True)(vectors)
-    example = "jaxq embed out/ -o program/ --triple riscv64-unknown-linux-gnu"
-    command(app, "embed", example=example, writes=True)(embed)
-
-
 FirstPipeline = Annotated[
     str | None,
-    typer.Option(
-        "--pipeline",
-        "-p",
-        metavar="NAME",
-        help="A name, or a path to a .toml file; the first that the target accepts by default.",
+    options.option(
+        "--pipeline -p NAME",
+        "A name, or a path to a .toml file; the first that the target accepts by default.",
     ),
 ]
 
 
+@command("check", example="jaxq check my.py:model --target npu-int8")
 def check(
     out: Output,
     model: options.Model,
@@ -58,6 +43,7 @@ def check(
     return document
 
 
+@command("estimate", example="jaxq estimate my.py:model --target ethos-u-like")
 def estimate(
     out: Output,
     model: options.Model,
@@ -67,15 +53,16 @@ def estimate(
     rules: options.Rules = None,
     sizes: options.Sizes = None,
     values: options.Values = None,
-    picture: Annotated[
-        Path | None, typer.Option(metavar="FILE.svg", help="Draw layers and buffers over time.")
-    ] = None,
+    picture: Path | None = None,
     force: options.Force = False,
 ) -> dict[str, Any]:
     """Estimates cycles, bytes and memory of every layer on the target's device.
 
     It shows what bounds each layer, the peak of on-chip memory, the latency of all and the
     utilization, by the table [hardware] of the target's file. No data is needed.
+
+    Args:
+        picture (FILE.svg): Draw layers and buffers over time.
     """
     from jq.base.system.files import check_new, written_whole
     from jq.device.estimating import estimate as find
@@ -93,42 +80,21 @@ def estimate(
     return found
 
 
+@command(
+    "export",
+    example="jaxq export my.py:model -o model.tosa --verify",
+    writes=True,
+    asked=options.asked("pipeline", "target"),
+)
 def export(
     out: Output,
     model: options.Model,
-    output: Annotated[
-        Path,
-        typer.Option(
-            "-o",
-            "--output",
-            metavar="FILE",
-            help="Its suffix says which form (.tosa, .tosa.mlir, .tflite, .onnx).",
-        ),
-    ],
-    to: Annotated[
-        str | None,
-        typer.Option(
-            metavar="tosa|tosa-mlir|tflite|onnx", help="The form, where no suffix says it."
-        ),
-    ] = None,
-    ends: Annotated[
-        str, typer.Option(metavar="int8|float", help="Inputs and outputs: codes, or floats.")
-    ] = "int8",
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Run it in the form's own reference and compare bits.")
-    ] = False,
-    pipeline: Annotated[
-        str | None,
-        typer.Option(
-            "--pipeline", "-p", metavar="NAME", help="By default int8-static-integer-only."
-        ),
-    ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option(
-            "--target", "-t", metavar="NAME", help="By default one that rounds as the form does."
-        ),
-    ] = None,
+    output: Path,
+    to: str | None = None,
+    ends: str = "int8",
+    verify: bool = False,
+    pipeline: str | None = None,
+    target: str | None = None,
     sizes: options.Sizes = None,
     values: options.Values = None,
     force: options.Force = False,
@@ -138,6 +104,14 @@ def export(
 
     MODEL may be an artifact that was compiled with --emit integer. Inputs and outputs are codes,
     whose scales are printed. Exit code 1: with --verify, an output has other bits.
+
+    Args:
+        output (-o FILE): Its suffix says which form (.tosa, .tosa.mlir, .tflite, .onnx).
+        to (tosa|tosa-mlir|tflite|onnx): The form, where no suffix says it.
+        ends (int8|float): Inputs and outputs: codes, or floats.
+        verify: Run it in the form's own reference and compare bits.
+        pipeline (-p NAME): By default int8-static-integer-only.
+        target (-t NAME): By default one that rounds as the form does.
     """
     from jq.base.system.files import check_new
     from jq.device.exporting import export as write
@@ -163,24 +137,23 @@ def export(
     return found
 
 
+@command("vectors", example="jaxq vectors out/ -o vectors/", writes=True)
 def vectors(
     out: Output,
     artifact: options.Artifact,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="DIR", help="A new folder.")
-    ] = None,
-    check: Annotated[
-        Path | None,
-        typer.Option(metavar="RUN_DIR", help="Compare what a device wrote in the same layout."),
-    ] = None,
-    limit: Annotated[
-        float, typer.Option(min=0, metavar="MIB", help="Leave out ops with larger cases.")
-    ] = 16,
+    output: Path | None = None,
+    check: Path | None = None,
+    limit: float = 16,
 ) -> dict[str, Any]:
     """Writes golden vectors: inputs, parameters and outputs of every op of the integer program.
 
     They are .npy files with one JSON index. `--check` compares a folder of a device's outputs with
     them. The artifact must have been compiled with --emit integer. Exit code 1: an output differs.
+
+    Args:
+        output (-o DIR): A new folder.
+        check (RUN_DIR): Compare what a device wrote in the same layout.
+        limit (MIB 0..): Leave out ops with larger cases.
     """
     from jq.device import golden
 
@@ -203,19 +176,24 @@ def vectors(
     return {"path": str(output), "ops": rows, "left_out": index["left_out"]}
 
 
+@command(
+    "embed", example="jaxq embed out/ -o program/ --triple riscv64-unknown-linux-gnu", writes=True
+)
 def embed(
     out: Output,
     artifact: options.Artifact,
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="A new folder.")],
-    triple: Annotated[
-        str, typer.Option(metavar="TRIPLE", help="LLVM's name of the processor it is for.")
-    ] = "x86_64-unknown-linux-gnu",
+    output: Path,
+    triple: str = "x86_64-unknown-linux-gnu",
     iree_flags: options.IreeFlags = None,
 ) -> dict[str, Any]:
     """Writes the integer program as C and an object file, for firmware.
 
     A main and a CMake file are beside them, to be linked with IREE's runtime sources. The artifact
     must have been compiled with --emit integer.
+
+    Args:
+        output (-o DIR): A new folder.
+        triple (TRIPLE): LLVM's name of the processor it is for.
     """
     from jq.device.embedding import embed as write
 

@@ -25,72 +25,35 @@ Model = Annotated[
     ),
 ]
 Pipeline = Annotated[
-    str | None,
-    typer.Option(
-        "--pipeline", "-p", metavar="NAME", help="int8-dynamic keeps the file's own blocks."
-    ),
+    str | None, options.option("--pipeline -p NAME", "int8-dynamic keeps the file's own blocks.")
 ]
 Cache = Annotated[
-    str | None, typer.Option(metavar="TYPE", help="Of keys and values: float32, bfloat16 or int8.")
+    str | None, options.option("TYPE", "Of keys and values: float32, bfloat16 or int8.")
 ]
-Context = Annotated[
-    int | None, typer.Option(metavar="N", help="At most so many tokens, prompt included.")
-]
+Context = Annotated[int | None, options.option("N", "At most so many tokens, prompt included.")]
 
 
-def register(app: typer.Typer) -> None:
-    command(app, "generate", example='jaxq generate model.gguf --prompt "Once upon a time"')(
-        generate
-    )
-    command(app, "perplexity", example="jaxq perplexity model.gguf text.txt")(perplexity)
-
-
+@command("generate", example='jaxq generate model.gguf --prompt "Once upon a time"')
 def generate(
     out: Output,
     model: Model,
-    prompt: Annotated[
-        str | None,
-        typer.Option(metavar="TEXT", help="What to continue, or answer; - is standard input."),
-    ] = None,
-    prompt_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="What to continue, from a file of UTF-8.")
-    ] = None,
-    max_tokens: Annotated[int, typer.Option(metavar="N", help="At most so many tokens.")] = 128,
-    temperature: Annotated[float, typer.Option(metavar="T", help="0: the most likely.")] = 0.0,
-    top_k: Annotated[int, typer.Option(metavar="K", help="Draw from the K likeliest.")] = 0,
-    top_p: Annotated[float, typer.Option(metavar="P", help="Draw from the fewest with P.")] = 1.0,
-    min_p: Annotated[
-        float, typer.Option(metavar="P", help="Not what is less likely than P of the likeliest.")
-    ] = 0.0,
-    repeat_penalty: Annotated[
-        float, typer.Option(metavar="X", help="Above 1: less of what was said a moment ago.")
-    ] = 1.0,
-    presence_penalty: Annotated[
-        float, typer.Option(metavar="X", help="Taken from logits of what was said a moment ago.")
-    ] = 0.0,
-    frequency_penalty: Annotated[
-        float, typer.Option(metavar="X", help="Likewise, for each time that it was said.")
-    ] = 0.0,
-    lookup: Annotated[
-        int, typer.Option(metavar="N", help="Try N tokens that followed the same ones before.")
-    ] = 0,
-    schema: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Answer with JSON of this JSON schema.")
-    ] = None,
-    regex: Annotated[
-        str | None, typer.Option(metavar="REGEX", help="Answer with a text that it matches.")
-    ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="Of what is drawn.")] = 0,
-    stop: Annotated[
-        list[str] | None, typer.Option(metavar="TEXT", help="End before this text; repeatable.")
-    ] = None,
-    chat: Annotated[
-        bool,
-        typer.Option("--chat", help="As a turn in the model's chat; of several without a prompt."),
-    ] = False,
-    system: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="What the chat begins with, as its system.")
-    ] = None,
+    prompt: str | None = None,
+    prompt_file: Path | None = None,
+    max_tokens: int = 128,
+    temperature: float = 0.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+    repeat_penalty: float = 1.0,
+    presence_penalty: float = 0.0,
+    frequency_penalty: float = 0.0,
+    lookup: int = 0,
+    schema: Path | None = None,
+    regex: str | None = None,
+    seed: int = 0,
+    stop: list[str] | None = None,
+    chat: bool = False,
+    system: str | None = None,
     context: Context = None,
     cache: Cache = None,
     pipeline: Pipeline = None,
@@ -98,7 +61,27 @@ def generate(
     verify: options.Verify = None,
     trust: options.Trust = "any",
 ) -> dict[str, Any]:
-    """Continues a text with a language model, token by token; with --chat, answers in its chat."""
+    """Continues a text with a language model, token by token; with --chat, answers in its chat.
+
+    Args:
+        prompt (TEXT): What to continue, or answer; - is standard input.
+        prompt_file (FILE): What to continue, from a file of UTF-8.
+        max_tokens (N): At most so many tokens.
+        temperature (T): 0: the most likely.
+        top_k (K): Draw from the K likeliest.
+        top_p (P): Draw from the fewest with P.
+        min_p (P): Not what is less likely than P of the likeliest.
+        repeat_penalty (X): Above 1: less of what was said a moment ago.
+        presence_penalty (X): Taken from logits of what was said a moment ago.
+        frequency_penalty (X): Likewise, for each time that it was said.
+        lookup (N): Try N tokens that followed the same ones before.
+        schema (FILE): Answer with JSON of this JSON schema.
+        regex (REGEX): Answer with a text that it matches.
+        seed (N): Of what is drawn.
+        stop (TEXT): End before this text; repeatable.
+        chat: As a turn in the model's chat; of several without a prompt.
+        system (TEXT): What the chat begins with, as its system.
+    """
     from jq.base.system.processor import peak_rss_bytes
     from jq.language.model import LanguageModel
     from jq.language.sampling import Sampling
@@ -172,21 +155,26 @@ def _prompt(
     return text
 
 
+@command("perplexity", example="jaxq perplexity model.gguf text.txt")
 def perplexity(
     out: Output,
     model: Model,
-    text: Annotated[list[Path], typer.Argument(metavar="TEXT...", help="Text files, UTF-8.")],
-    against: Annotated[
-        str | None,
-        typer.Option(metavar="PIPELINE", help="Compare with it too, token by token, as `float`."),
-    ] = None,
-    window: Annotated[int, typer.Option(metavar="N", help="Tokens of a piece of text.")] = 512,
-    limit: Annotated[int | None, typer.Option(metavar="N", help="Tokens in all.")] = None,
+    text: list[Path],
+    against: str | None = None,
+    window: int = 512,
+    limit: int | None = None,
     cache: Cache = None,
     pipeline: Pipeline = None,
     threads: options.Threads = 1,
 ) -> dict[str, Any]:
-    """Measures the perplexity of a language model on a text."""
+    """Measures the perplexity of a language model on a text.
+
+    Args:
+        text (<TEXT...>): Text files, UTF-8.
+        against (PIPELINE): Compare with it too, token by token, as `float`.
+        window (N): Tokens of a piece of text.
+        limit (N): Tokens in all.
+    """
     from jq.language.model import LanguageModel
     from jq.language.perplexity import measure
     from jq.language.saved import is_saved

@@ -1,9 +1,8 @@
 """`jaxq inspect`, `jaxq explain`: what an artifact holds, and what one would hold."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Group
 
 from jq.base.tables import groups, size
@@ -13,20 +12,10 @@ from jq.cli.language import is_language_model, own
 from jq.cli.output import Output
 
 
-def register(app: typer.Typer) -> None:
-    example = "jaxq explain my.py:model --pipeline int8-static"
-    command(app, "explain", example=example, asked=options.asked())(explain)
-    command(app, "inspect", example="jaxq inspect out/ --json")(inspect)
-
-
+@command("inspect", example="jaxq inspect out/ --json")
 def inspect(
     out: Output,
-    artifact: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DIR", show_default=False, help="An artifact, or a .gguf or .onnx file."
-        ),
-    ],
+    artifact: Path,
     verify: options.Verify = None,
     trust: options.Trust = "any",
 ) -> dict[str, Any]:
@@ -34,6 +23,9 @@ def inspect(
 
     What stayed float is listed with the reason. All is read from the compiler's own program in the
     artifact. Exit code 1: it does not show what the manifest claims.
+
+    Args:
+        artifact (<DIR>): An artifact, or a .gguf or .onnx file.
     """
     from jq.frontends.gguf.split import is_gguf
 
@@ -78,14 +70,15 @@ def inspect_onnx(out: Output, path: Path) -> dict[str, Any]:
     return found
 
 
+@command(
+    "explain", example="jaxq explain my.py:model --pipeline int8-static", asked=options.asked()
+)
 def explain(
     out: Output,
     model: options.Model,
     sizes: options.Sizes = None,
     values: options.Values = None,
-    calibrate: Annotated[
-        bool, typer.Option(help="Calibrate static ranges first; without, ranges are assumed.")
-    ] = True,
+    calibrate: bool = True,
     **asked: Any,
 ) -> dict[str, Any]:
     """Shows what would be quantized and how, or why not, without compiling.
@@ -94,6 +87,9 @@ def explain(
     --no-calibrate leaves that out, and so does --ranges FILE, which `jaxq calibrate` writes.
     One row for each op: formats, the kernel that computes it or why there is none, and the reason
     where it stays float. Then the places where integers become floats again, and why.
+
+    Args:
+        calibrate: Calibrate static ranges first; without, ranges are assumed.
     """
     from jq import api
     from jq.driver.audit.op_table import COLUMNS

@@ -110,14 +110,14 @@ KINDS = (
 )
 for function in KINDS:
     name = function.__name__
-    command(app, name, example=f"jaxq list {name}")(function)
+    command(f"list {name}", example=f"jaxq list {name}")(function)
 
 
 def toml_files(kind: str) -> list[dict[str, Any]]:
     """Name and description of each of our data files."""
     import tomllib
 
-    from jq.base.data import data_file, data_names
+    from jq.base.system.folders import data_file, data_names
 
     return [
         {"name": name, "description": tomllib.loads(text).get("description", "")}

@@ -1,6 +1,7 @@
 """Arguments and options that several commands share."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +12,26 @@ from jq.base.errors import UserError
 from jq.base.system.processor import MOST_THREADS
 from jq.cli import completion
 from jq.cli.language import is_language_model, one_token, refuse_other_options
+
+Completion = Callable[[str], list[str]]
+
+
+def option(usage: str, help: str, complete: Completion | None = None) -> Any:
+    """An option by its usage: `-n --name METAVAR 1..9` with its names (where they are not that of
+    the parameter), what stands for its value, and the least and largest one."""
+    words = usage.split(" ")
+    flags = [word for word in words if word.startswith("-")]
+    bounds = [word for word in words if re.fullmatch(r"[\d.]*\.\.[\d.e]*", word)]
+    least, most = [*map(_number, bounds[0].rsplit("..", 1))] if bounds else (None, None)
+    metavar = " ".join(word for word in words if word not in (*flags, *bounds)) or None
+    return typer.Option(
+        *flags, metavar=metavar, help=help, min=least, max=most, autocompletion=complete
+    )
+
+
+def _number(text: str) -> float | None:
+    return (int(text) if text.isdigit() else float(text)) if text else None
+
 
 Model = Annotated[
     str,
@@ -26,139 +47,90 @@ Model = Annotated[
 Artifact = Annotated[
     Path, typer.Argument(metavar="DIR", show_default=False, help="What `jaxq compile` wrote.")
 ]
-Pipeline = Annotated[
-    str,
-    typer.Option(
-        "--pipeline",
-        "-p",
-        metavar="NAME",
-        help="A name, or a path to a .toml file.",
-        autocompletion=completion.pipelines,
-    ),
-]
-Target = Annotated[
-    str,
-    typer.Option(
-        "--target",
-        "-t",
-        metavar="NAME",
-        help="A name, or a path to a .toml file.",
-        autocompletion=completion.targets,
-    ),
-]
+_TOML = "A name, or a path to a .toml file."
+Pipeline = Annotated[str, option("--pipeline -p NAME", _TOML, completion.pipelines)]
+Target = Annotated[str, option("--target -t NAME", _TOML, completion.targets)]
 Settings = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="A setting; may be given several times.",
-        autocompletion=completion.settings,
-    ),
+    option("--set KEY=VALUE", "A setting; may be given several times.", completion.settings),
 ]
 Rules = Annotated[
     list[str] | None,
-    typer.Option(
-        "--rule",
-        metavar="'PATTERN: KEY=VALUE'",
-        help="Settings for the ops whose name matches; the first match wins. "
-        "May be given several times.",
+    option(
+        "--rule 'PATTERN: KEY=VALUE'",
+        "Settings for the ops whose name matches; the first match wins. May be given several"
+        " times.",
     ),
 ]
 Calibration = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE.npz", help="Calibration samples; the model's own by default."),
+    Path | None, option("FILE.npz", "Calibration samples; the model's own by default.")
 ]
 RangesFile = Annotated[
-    Path | None,
-    typer.Option("--ranges", metavar="FILE.json", help="Ranges that `jaxq calibrate` wrote."),
+    Path | None, option("--ranges FILE.json", "Ranges that `jaxq calibrate` wrote.")
 ]
 Samples = Annotated[
-    Path | None,
-    typer.Option(metavar="IN.npz", help="Samples; the model's own evaluation set by default."),
+    Path | None, option("IN.npz", "Samples; the model's own evaluation set by default.")
 ]
 Metrics = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="NAME",
-        help="accuracy, top1_agreement, retrieval_agreement, cosine, cosine_min, sqnr_db, "
-        "max_abs_error, or `file.py:name` of a function (outputs, labels). "
-        "May be given several times.",
-        autocompletion=completion.metrics,
+    option(
+        "NAME",
+        "accuracy, top1_agreement, retrieval_agreement, cosine, cosine_min, sqnr_db, max_abs_error,"
+        " or `file.py:name` of a function (outputs, labels). May be given several times.",
+        completion.metrics,
     ),
 ]
 Labels = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE.npy", help="Labels of the samples; the model's own by default."),
+    Path | None, option("FILE.npy", "Labels of the samples; the model's own by default.")
 ]
 Sizes = Annotated[
     list[str] | None,
-    typer.Option(
-        "--size",
-        metavar="NAME=N",
-        help="Value of a symbolic dimension (`b`, or `arg0[0]`); may be given several times. "
-        "`compile` takes several values (NAME=1,8): one artifact, which chooses by its inputs.",
+    option(
+        "--size NAME=N",
+        "Value of a symbolic dimension (`b`, or `arg0[0]`); may be given several times. `compile`"
+        " takes several values (NAME=1,8): one artifact, which chooses by its inputs.",
     ),
 ]
 Values = Annotated[
     list[str] | None,
-    typer.Option(
-        "--value",
-        metavar="NAME=V",
-        help="Fixes an input of an ONNX or TFLite model (`sr=16000`); may be given several times.",
+    option(
+        "--value NAME=V",
+        "Fixes an input of an ONNX or TFLite model (`sr=16000`); may be given several times.",
     ),
 ]
-Threads = Annotated[int, typer.Option(min=1, max=MOST_THREADS, metavar="N", help="Worker threads.")]
-Sign = Annotated[
-    Path | None,
-    typer.Option(metavar="KEY", help="Sign the artifact with this Ed25519 private key."),
-]
+Threads = Annotated[int, option(f"N 1..{MOST_THREADS}", "Worker threads.")]
+Sign = Annotated[Path | None, option("KEY", "Sign the artifact with this Ed25519 private key.")]
 Verify = Annotated[
     list[Path] | None,
-    typer.Option(
-        metavar="PUBKEY",
-        help="The artifact must be signed with this key. May be given several times.",
-    ),
+    option("PUBKEY", "The artifact must be signed with this key. May be given several times."),
 ]
-Trust = Annotated[
-    str,
-    typer.Option(metavar="any|verify", help="Must a key that you trust have signed the artifact?"),
-]
+Trust = Annotated[str, option("any|verify", "Must a key that you trust have signed the artifact?")]
 IreeFlags = Annotated[
     list[str] | None,
-    typer.Option(
-        "--iree-flag",
-        metavar="FLAG",
-        help="One more flag of IREE's compiler, `--iree-flag=--name=value`; some start programs or "
-        "write files. May be given several times.",
+    option(
+        "--iree-flag FLAG",
+        "One more flag of IREE's compiler, `--iree-flag=--name=value`; some start programs or write"
+        " files. May be given several times.",
     ),
 ]
 AllowDynamic = Annotated[
     bool,
-    typer.Option(
+    option(
         "--allow-dynamic",
-        help="Find ranges at run time where calibrated ones are asked for and there are no data.",
+        "Find ranges at run time where calibrated ones are asked for and there are no data.",
     ),
 ]
 StrictEncodings = Annotated[
     bool,
-    typer.Option(
+    option(
         "--strict-encodings",
-        help="Refuse a model that comes quantized in a way that cannot be kept (else a warning).",
+        "Refuse a model that comes quantized in a way that cannot be kept (else a warning).",
     ),
 ]
-Jobs = Annotated[
-    int,
-    typer.Option("--jobs", "-j", min=1, metavar="N", help="Processes here that share the work."),
-]
-Dask = Annotated[
-    str | None,
-    typer.Option(metavar="tcp://HOST:PORT", help="Workers of a Dask scheduler share it."),
-]
-Ray = Annotated[
-    str | None,
-    typer.Option(metavar="auto|ray://HOST:PORT", help="Workers of a Ray cluster share it."),
-]
-Force = Annotated[bool, typer.Option("--force", help="Replace what an earlier run wrote there.")]
+Jobs = Annotated[int, option("--jobs -j N 1..", "Processes here that share the work.")]
+Dask = Annotated[str | None, option("tcp://HOST:PORT", "Workers of a Dask scheduler share it.")]
+Ray = Annotated[str | None, option("auto|ray://HOST:PORT", "Workers of a Ray cluster share it.")]
+Force = Annotated[bool, option("--force", "Replace what an earlier run wrote there.")]
 DEFAULT_PIPELINE = "int8-dynamic"
 DEFAULT_TARGET = "llvm-cpu"
 # What commands ask for as the arguments of `jq.compile`: annotation and default by name.

@@ -1,9 +1,7 @@
 """`jaxq quantize`: a language model in fewer bits, as a file or a folder."""
 
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from jq.base.errors import UserError
 from jq.cli import options
@@ -11,31 +9,29 @@ from jq.cli.command import command
 from jq.cli.output import Output
 
 
-def register(app: typer.Typer) -> None:
-    command(app, "quantize", example="jaxq quantize in.gguf out.gguf --type q4_k")(quantize)
-
-
+@command("quantize", example="jaxq quantize in.gguf out.gguf --type q4_k")
 def quantize(
     out: Output,
-    source: Annotated[Path, typer.Argument(metavar="IN.gguf|FOLDER", show_default=False)],
-    target: Annotated[Path, typer.Argument(metavar="OUT.gguf|FOLDER", show_default=False)],
-    kind: Annotated[
-        str, typer.Option("--type", metavar="TYPE", help="q4_k, q8_0, ...; of a folder int4, int8.")
-    ],
-    importance: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="TEXT", help="Text that codes and scales are fitted to."),
-    ] = None,
-    pieces: Annotated[int, typer.Option(metavar="N", help="Of 256 tokens, of the text.")] = 64,
-    group: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Columns that share a scale, of a folder.")
-    ] = 32,
+    source: Path,
+    target: Path,
+    kind: str,
+    importance: list[Path] | None = None,
+    pieces: int = 64,
+    group: int = 32,
     force: options.Force = False,
 ) -> dict[str, Any]:
     """Quantizes a language model: a GGUF file to another, or a folder of Hugging Face.
 
     Matrices of a GGUF file become those of a format of ggml, matrices of a folder become integers.
     A run that was ended goes on where it was.
+
+    Args:
+        source (<IN.gguf|FOLDER>): The model.
+        target (<OUT.gguf|FOLDER>): Where it goes.
+        kind (--type TYPE): q4_k, q8_0, ...; of a folder int4, int8.
+        importance (TEXT): Text that codes and scales are fitted to.
+        pieces (N): Of 256 tokens, of the text.
+        group (N 0..): Columns that share a scale, of a folder.
     """
     from jq.base.system.files import check_new
     from jq.language.quantize import quantize as write

@@ -1,9 +1,7 @@
 """`jaxq quickstart`: a small model the whole way, to see that everything works here."""
 
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from jq.base.tables import size
 from jq.cli import options
@@ -14,23 +12,19 @@ MODEL = "jq.models:mlp"
 PIPELINES = ("float", "int8-static")
 
 
-def register(app: typer.Typer) -> None:
-    command(app, "quickstart", example="jaxq quickstart")(quickstart)
-    command(app, "doctor", example="jaxq doctor --json")(doctor)
-
-
+@command("quickstart", example="jaxq quickstart")
 def quickstart(
     out: Output,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="DIR", help="Where the artifacts are kept."),
-    ] = None,
+    output: Path | None = None,
     force: options.Force = False,
 ) -> dict[str, Any]:
     """Compiles and runs a small built-in model, to see that everything works here.
 
     The float program and an int8 one are ranked by how close they stay to the float model. It needs
     no data and takes seconds.
+
+    Args:
+        output (-o DIR): Where the artifacts are kept.
     """
     from jq import api
     from jq.artifact.save import check_output
@@ -63,6 +57,7 @@ def quickstart(
     return {"model": MODEL, "path": str(output) if output else None, "artifacts": rows}
 
 
+@command("doctor", example="jaxq doctor --json")
 def doctor(out: Output) -> dict[str, Any]:
     """Tests integer results on this machine, and shows versions and processor features.
 

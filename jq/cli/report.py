@@ -1,7 +1,7 @@
 """`jaxq report`: the error page of an artifact."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -10,32 +10,20 @@ from jq.cli.command import command
 from jq.cli.output import Output
 
 
-def register(app: typer.Typer) -> None:
-    command(app, "report", example="jaxq report my.py:model out/ -o report.html", writes=True)(
-        report
-    )
-
-
+@command("report", example="jaxq report my.py:model out/ -o report.html", writes=True)
 def report(
     out: Output,
     context: typer.Context,
     model: options.Model,
     artifact: options.Artifact,
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE.html", help="The page.")],
+    output: Path,
     inputs: options.Samples = None,
     metric: options.Metrics = None,
     labels: options.Labels = None,
     calibration: options.Calibration = None,
-    samples: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Samples for layers and histograms.")
-    ] = 16,
-    seconds: Annotated[
-        float, typer.Option(min=0.01, max=1e6, help="Measuring time of each latency.")
-    ] = 2.0,
-    model_explorer: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Also the graph and its errors for Model Explorer."),
-    ] = None,
+    samples: int = 16,
+    seconds: float = 2.0,
+    model_explorer: Path | None = None,
     force: options.Force = False,
 ) -> dict[str, Any]:
     """Writes one HTML page on the error of an artifact.
@@ -43,6 +31,12 @@ def report(
     It needs no network, and shows a verdict, rules to try, the model's graph coloured by error, the
     error of every layer, histograms, sizes, the latency beside the float model's, and the plan with
     its reasons.
+
+    Args:
+        output (-o FILE.html): The page.
+        samples (N 1..): Samples for layers and histograms.
+        seconds (0.01..1e6): Measuring time of each latency.
+        model_explorer (FOLDER): Also the graph and its errors for Model Explorer.
     """
     from jq.base.system.files import check_folder, check_new
     from jq.reporting.report import report as write_page

@@ -1,58 +1,31 @@
 """`jaxq search`: a format for every layer, within a budget."""
 
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from jq.cli import options
 from jq.cli.command import command
 from jq.cli.output import Output
 
 
-def register(app: typer.Typer) -> None:
-    example = 'jaxq search my.py:model --budget "cosine>=0.995" -o mixed.toml'
-    asked = options.asked("ranges", "allow_dynamic", "strict_encodings")
-    command(app, "search", example=example, asked=asked)(search)
-
-
+@command(
+    "search",
+    example='jaxq search my.py:model --budget "cosine>=0.995" -o mixed.toml',
+    asked=options.asked("ranges", "allow_dynamic", "strict_encodings"),
+)
 def search(
     out: Output,
     model: options.Model,
-    budget: Annotated[
-        list[str],
-        typer.Option(
-            metavar="CONDITION",
-            help="`sqnr_db>=35`, `cosine>=0.995`, `accuracy_drop<=0.5` (points), "
-            "`file.py:function>=0.9`, `size<=0.3`, `work<=0.1`, `latency<=5ms`. "
-            "May be given several times.",
-        ),
-    ],
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE.toml", help="The pipeline file.")
-    ] = None,
-    candidates: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME,...",
-            help="What an op may be: `float`, a pipeline's name, FORMAT or FORMAT/BLOCK, or "
-            "'NAME: KEY=VALUE, ...'. May be given several times.",
-        ),
-    ] = None,
+    budget: list[str],
+    output: Path | None = None,
+    candidates: list[str] | None = None,
     inputs: options.Samples = None,
     metric: options.Metrics = None,
     labels: options.Labels = None,
     iree_flags: options.IreeFlags = None,
-    cost: Annotated[
-        str | None,
-        typer.Option(metavar="WHAT", help="What to save: size, work, latency, or a sum of these."),
-    ] = None,
-    samples: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Samples that single layers are measured on.")
-    ] = 16,
-    state: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where measurements are kept.")
-    ] = None,
+    cost: str | None = None,
+    samples: int = 16,
+    state: Path | None = None,
     jobs: options.Jobs = 1,
     dask: options.Dask = None,
     ray: options.Ray = None,
@@ -64,6 +37,17 @@ def search(
     Of a budget for accuracy it finds the cheapest formats, of one for cost the most exact. The
     result is compiled and measured, so that it is known to hold the budget. The same command goes
     on where an interrupted search was.
+
+    Args:
+        budget (CONDITION): `sqnr_db>=35`, `cosine>=0.995`, `accuracy_drop<=0.5` (points),
+            `file.py:function>=0.9`, `size<=0.3`, `work<=0.1`, `latency<=5ms`. May be given several
+            times.
+        output (-o FILE.toml): The pipeline file.
+        candidates (NAME,...): What an op may be: `float`, a pipeline's name, FORMAT or
+            FORMAT/BLOCK, or 'NAME: KEY=VALUE, ...'. May be given several times.
+        cost (WHAT): What to save: size, work, latency, or a sum of these.
+        samples (N 1..): Samples that single layers are measured on.
+        state (FILE): Where measurements are kept.
     """
     from jq.base.system.files import check_new
     from jq.mixed_precision.run import search as search_formats

@@ -12,7 +12,7 @@ from jq.ir import Program
 from jq.passes.base import run_all
 from jq.passes.pipeline import Pipeline, load_pipeline
 from jq.passes.pipeline.file import Rules, SettingsLike
-from jq.planning.calibration.range import Range
+from jq.planning.calibration.observer import Range
 from jq.planning.calibration.ranges import Ranges
 from jq.planning.decisions import QuantPlan
 from jq.target.settings import FLOAT

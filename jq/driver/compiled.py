@@ -23,8 +23,7 @@ from jq.frontends.tracing.inputs import flat_inputs
 from jq.ir import Program, TensorSpec
 from jq.ir.types import signature
 from jq.iree.dump.reader import read_dump
-from jq.iree.parameters import Archive
-from jq.iree.runtime import Executable
+from jq.iree.runtime import Archive, Executable
 from jq.planning.decisions import QuantPlan
 
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from jq.artifact.keys import program_digest
 from jq.artifact.store import Cache
-from jq.base.data import data_names
 from jq.base.errors import UserError
+from jq.base.system.folders import data_names
 from jq.driver.request import Request
 from jq.frontends.source import AnyModel, Calls, LazyCalls, Source, trace
 from jq.ir import Program

@@ -30,7 +30,7 @@ from jq.planning.calibration import run as calibration_run
 from jq.planning.calibration.ranges import Ranges, site
 from jq.planning.calibration.shards import NO_SHARDS, Shards
 from jq.planning.decisions import QuantPlan
-from jq.planning.kept_float import mostly_float
+from jq.planning.review import mostly_float
 from jq.target.target import Target
 
 LOG = logging.getLogger("jq")

@@ -8,9 +8,8 @@ from pkgutil import walk_packages
 
 import ml_dtypes  # noqa: F401 - makes `bfloat16` and others names that NumPy knows
 
-from jq.formats.arrays import Array, ArrayOps
+from jq.formats.arrays import NUMPY, Array, ArrayOps, NumpyOps
 from jq.formats.base import Encoding, Format, Parts, get_format
-from jq.formats.numpy_ops import NUMPY, NumpyOps
 
 for _module in walk_packages(__path__, f"{__name__}."):
     import_module(_module.name)

@@ -14,13 +14,19 @@ import numpy as np
 
 from jq.base.errors import FormatError
 from jq.formats import checks
-from jq.formats.affine_math import scale_of_extent, to_codes, zero_point_of_range
-from jq.formats.affine_storage import FULL, HALF, NARROW, StoredIntegers
-from jq.formats.arrays import Array, ArrayOps
+from jq.formats.affine_math import (
+    FULL,
+    HALF,
+    NARROW,
+    StoredIntegers,
+    scale_of_extent,
+    to_codes,
+    zero_point_of_range,
+)
+from jq.formats.arrays import NUMPY, Array, ArrayOps
 from jq.formats.base import Encoding, Integers, Levels, Parts, get_format, unpacked
 from jq.formats.blocks import expand, full, reduce_blocks
 from jq.formats.chunks import block_absmax, block_range, chunks, decode_pieces, per_block
-from jq.formats.numpy_ops import NUMPY
 from jq.formats.packing import packed_shape
 
 F32 = np.float32

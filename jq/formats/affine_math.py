@@ -1,13 +1,16 @@
 """The arithmetic of affine integers, once for NumPy and for programs."""
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
 
+import ml_dtypes
 import numpy as np
 
 from jq.formats import checks
 from jq.formats.arrays import Array, ArrayOps
-from jq.formats.base import Encoding
+from jq.formats.base import Encoding, Format, Parts, unpacked
 from jq.formats.blocks import expand, full
+from jq.formats.packing import PACKED, pack, packed_shape, unpack
 
 F32 = np.float32
 
@@ -64,3 +67,104 @@ def to_codes(
     if zero_point is not None:
         q = ops.add(ops.convert(q, np.int32), expand(ops, zero_point, enc))
     return ops.convert(q, code_type)
+
+
+NARROW, FULL, HALF = "absmax/127", "absmax/127.5", "absmax/63"  # values of the option `divisor`
+_ELEMENTS = {2: ml_dtypes.int2, 4: ml_dtypes.int4}  # by their bits
+
+
+class StoredIntegers(Format):
+    """The parts of a tensor of affine integers (`Affine`) of `bits` bits, and values from them."""
+
+    schemes: ClassVar[tuple[str, ...]] = ("symmetric", "asymmetric")
+    bits: ClassVar[int] = 8
+    unsigned: ClassVar[bool] = False
+
+    @property
+    def code_type(self) -> np.dtype[Any]:
+        """Type of unpacked codes."""
+        return np.dtype(np.int16 if self.bits > 8 else np.int8)
+
+    @property
+    def integer_bits(self) -> int:
+        return self.bits
+
+    def stored_bits(self, enc: Encoding) -> int:
+        """Bits of a stored code: with the option `packing` = `none`, and where no group of codes
+        fills bytes, those of `code_type`."""
+        packed = enc.option("packing", "bits") == "bits" and self.bits in PACKED
+        return self.bits if packed else self.code_type.itemsize * 8
+
+    def storage(self, enc: Encoding) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+        """`codes` (packed), `scale`, and in the asymmetric scheme `zero_point` (packed alike)."""
+        parts = {
+            "codes": (packed_shape(enc.shape, self.stored_bits(enc)), self.code_type),
+            "scale": (enc.grid, np.dtype(enc.scale_type)),
+        }
+        if enc.scheme == "asymmetric":
+            parts["zero_point"] = (packed_shape(enc.grid, self.stored_bits(enc)), self.code_type)
+        return parts
+
+    def element_types(self, enc: Encoding) -> dict[str, np.dtype[Any]]:
+        """Signed codes and zero points of less than a byte."""
+        if self.bits not in _ELEMENTS:
+            return {}
+        parts = self.storage(enc).keys() - {"scale"}
+        return {name: np.dtype(_ELEMENTS[self.bits]) for name in parts}
+
+    def decode_elements(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
+        typed = self.element_types(enc)
+        if not typed:
+            return self.decode(ops, parts, enc)
+        plain = {k: ops.convert(v, np.int8) if k in typed else v for k, v in parts.items()}
+        return self.decode(ops, plain, unpacked(enc))
+
+    def of_codes(
+        self, codes: np.ndarray, zero: np.ndarray, enc: Encoding
+    ) -> tuple[Encoding, dict[str, np.ndarray]] | None:
+        half = 1 << (self.bits - 1)
+        shift = half if self.unsigned else 0
+        zero = zero - shift
+        if not ((zero == np.rint(zero)) & (-half <= zero) & (zero < half)).all():
+            return None
+        full = (("divisor", FULL),)  # every code may occur
+        enc = replace(enc, scheme="asymmetric") if zero.any() else replace(enc, options=full)
+        parts = {"codes": self.pack(codes.astype(np.int64) - shift, enc)}
+        return enc, parts | ({"zero_point": self.pack(zero, enc)} if zero.any() else {})
+
+    def pack(self, codes: np.ndarray, enc: Encoding) -> np.ndarray:
+        """Stored form of signed codes (of `enc.shape`) or signed zero points (of `enc.grid`)."""
+        codes = np.asarray(codes, self.code_type)
+        if self.stored_bits(enc) >= 8:
+            return codes
+        return pack(codes + np.int8(self.filler), self.bits, self.filler)
+
+    def unpack(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
+        """Same as `codes`."""
+        return self.codes(ops, parts, enc)
+
+    def codes(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
+        """Signed codes, i8 or i16 of `enc.shape`."""
+        return self._unpack(ops, parts["codes"], enc.shape, enc)
+
+    @property
+    def filler(self) -> int:
+        """Below 8 bits a number is stored as `code + 2^(bits-1)`: no sign to extend."""
+        return 1 << (self.bits - 1)
+
+    def _unpack(self, ops: ArrayOps, packed: Array, shape: tuple[int, ...], enc: Encoding) -> Array:
+        bits = self.stored_bits(enc)
+        fields = unpack(ops, packed, shape, bits)
+        if bits >= 8:
+            return fields
+        return ops.sub(fields, full(ops, self.filler, shape, np.int8))
+
+    def scale(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
+        """Scales, f32 of `enc.grid`."""
+        return ops.convert(parts["scale"], F32)
+
+    def zero_point(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array | None:
+        """Signed zero points, i32 of `enc.grid`; None in the symmetric scheme."""
+        if enc.scheme == "symmetric":
+            return None
+        return ops.convert(self._unpack(ops, parts["zero_point"], enc.grid, enc), np.int32)

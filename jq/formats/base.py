@@ -17,8 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jq.base.errors import FormatError, known
-from jq.formats.arrays import Array, ArrayOps
-from jq.formats.numpy_ops import NUMPY
+from jq.formats.arrays import NUMPY, Array, ArrayOps
 
 Parts = Mapping[str, Array]
 Levels = tuple[np.ndarray, Any, Any, np.ndarray | None]  # codes, scale, minimum, zero point

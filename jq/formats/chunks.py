@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from jq.formats import checks
+from jq.formats.arrays import NUMPY
 from jq.formats.base import Encoding, Parts
 from jq.formats.blocks import expand, reduce_blocks, sizes
-from jq.formats.numpy_ops import NUMPY
 
 F32 = np.float32
 CHUNK = 1 << 15  # values; a few float32 temporaries of this size fit a second-level cache

@@ -6,11 +6,10 @@ Defined by the OCP Microscaling Formats (MX) specification 1.0, sections 5.4.1 a
 import numpy as np
 
 from jq.base.errors import FormatError
-from jq.formats.arrays import Array, ArrayOps
+from jq.formats.arrays import NUMPY, Array, ArrayOps
 from jq.formats.blocks import full
 from jq.formats.elements import Element
 from jq.formats.minifloat import QUIET_NAN
-from jq.formats.numpy_ops import NUMPY
 
 I32 = np.int32
 SCALE_ROUNDINGS = ("floor", "ceil", "rceil", "even")

@@ -10,9 +10,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from jq.formats.arrays import Array, ArrayOps
+from jq.formats.arrays import NUMPY, Array, ArrayOps
 from jq.formats.blocks import full
-from jq.formats.numpy_ops import NUMPY
 
 F32, I8, I16, I32 = np.float32, np.int8, np.int16, np.int32
 EXPONENT = I32(0x7F800000)  # field of a float32

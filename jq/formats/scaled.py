@@ -9,12 +9,11 @@ import numpy as np
 from jq.base.errors import FormatError
 from jq.formats import checks
 from jq.formats.affine_math import zero_if_nan
-from jq.formats.arrays import Array, ArrayOps
+from jq.formats.arrays import NUMPY, Array, ArrayOps
 from jq.formats.base import Encoding, Format, Integers, Parts, unpacked
 from jq.formats.blocks import expand, full, reduce_blocks
 from jq.formats.chunks import block_absmax, chunks, decode_pieces, per_block
 from jq.formats.elements import Element, computed, whole
-from jq.formats.numpy_ops import NUMPY
 from jq.formats.packing import pack, packed_shape, unpack
 from jq.formats.scales import Scale
 

@@ -26,7 +26,7 @@ from jq.ir import Op, Program, dtype_name
 from jq.ir.decisions import DECISIONS
 from jq.ir.portable import newest_version
 from jq.iree.dump.stored import location_names
-from jq.iree.parameters import SCOPE
+from jq.iree.runtime import SCOPE
 from jq.kernels import linking
 
 INLINE_LIMIT = 32 << 20  # bytes of weights that may live inside the module

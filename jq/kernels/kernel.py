@@ -2,7 +2,7 @@
 
 A program calls a kernel through a private function declaration that carries the description as
 JSON (`jq.kernel`); `link` gives every such declaration the body that is registered for the
-description's type (`jq.kernels.emit.bodies`) when the module is handed over. A description can
+description's type (`jq.kernels.emit.dispatch`) when the module is handed over. A description can
 be read, packed for and checked against its NumPy reference without a compiler.
 """
 
@@ -19,8 +19,7 @@ from typing import Any, ClassVar, get_args, get_type_hints
 
 from jq.base.errors import InternalError, UserError
 from jq.kernels.machine.isa import Isa, get_isa
-from jq.kernels.schedule.frame import Frame
-from jq.kernels.schedule.sequences import Sequences
+from jq.kernels.schedule.layout import Frame, Sequences
 from jq.kernels.tensor import TensorType, pad_last
 
 ATTRIBUTE = "jq.kernel"

@@ -9,7 +9,7 @@ from iree.compiler.dialects import func
 
 import jq.kernels
 from jq.base.errors import InternalError
-from jq.kernels.emit.bodies import emit
+from jq.kernels.emit.dispatch import emit
 from jq.kernels.emit.values import mlir_type
 from jq.kernels.kernel import ATTRIBUTE, Kernel
 

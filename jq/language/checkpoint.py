@@ -26,7 +26,7 @@ from jq.base.errors import UserError
 from jq.base.progress import Progress, silent
 from jq.base.system.files import check_folder, read_text, write_text, written_whole
 from jq.formats.affine import affine_format
-from jq.formats.affine_storage import FULL
+from jq.formats.affine_math import FULL
 from jq.formats.base import Encoding
 from jq.language.decoder.huggingface import read_config
 from jq.language.decoder.safetensors import INDEX, Entry, json_object, read_shards, write_shard

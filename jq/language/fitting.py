@@ -11,9 +11,9 @@ import numpy as np
 
 from jq.base.errors import UserError
 from jq.base.system.files import read_text
+from jq.formats.arrays import NUMPY
 from jq.formats.base import Encoding, get_format
 from jq.formats.ggml import GgmlFormat
-from jq.formats.numpy_ops import NUMPY
 from jq.formats.tensor import QuantizedTensor
 from jq.language.decoder import Config, load_decoder
 from jq.language.decoder.gguf import file_names

@@ -9,7 +9,7 @@ from typing import Any
 
 from jq.base.errors import UserError
 from jq.base.guard.worker import WORKER
-from jq.models._extras import need
+from jq.models._tree import need
 
 
 @dataclass(frozen=True)

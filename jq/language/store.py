@@ -18,9 +18,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from jq.artifact.file_digest import file_digest
 from jq.artifact.keys import digest
-from jq.artifact.store import Cache, shrink
+from jq.artifact.store import Cache, file_digest, shrink
 from jq.base.errors import UserError
 from jq.base.system.files import read_text
 from jq.frontends.gguf.split import parts_of

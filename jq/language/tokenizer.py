@@ -13,7 +13,7 @@ from jq.base.system.files import read_input, read_text
 from jq.language.library import Library, guarded_library
 from jq.language.sentencepiece import CONTROL, NORMAL, SPACE, UNKNOWN, USER_DEFINED, SentencePiece
 from jq.language.words import WORDS, Words
-from jq.models._extras import need
+from jq.models._tree import need
 
 _KEY, _NAMED = "tokenizer.ggml.", "tokenizer.chat_template."
 _OWN_ENDS = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")  # by the names of keys

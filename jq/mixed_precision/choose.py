@@ -5,7 +5,6 @@ model itself, as far as one program tells (`Judge`). Where the compiled model is
 that, the difference becomes a margin on each budget.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,12 +16,20 @@ from jq.driver.comparison.outputs import Comparison
 from jq.driver.compiled import CompiledModel
 from jq.driver.stages import build, plan_job
 from jq.mixed_precision.budget import Budget
-from jq.mixed_precision.choice.groups import Group
-from jq.mixed_precision.choice.problem import Problem
-from jq.mixed_precision.choice.rules import MixedPipeline
-from jq.mixed_precision.costs import Choice, Points, Resource, frontier, hull, price, within
+from jq.mixed_precision.costs import (
+    Choice,
+    Chooser,
+    Points,
+    Resource,
+    frontier,
+    hull,
+    price,
+    within,
+)
 from jq.mixed_precision.evaluate import Judge
+from jq.mixed_precision.groups import Group
 from jq.mixed_precision.latency import estimated_ms, median_ms
+from jq.mixed_precision.problem import MixedPipeline, Problem
 from jq.passes.pipeline import for_target, load_pipeline
 from jq.reporting.measuring.evaluation import Evaluation
 from jq.reporting.measuring.measure import compare_compiled
@@ -31,7 +38,7 @@ Holds = Callable[[Choice], bool]
 TRIES = 4  # of going further than the frontier does
 
 
-class Chooser:
+class BudgetChooser(Chooser):
     """Chooses, again and again, while it learns what the compiled model reaches."""
 
     def __init__(
@@ -108,10 +115,6 @@ class Chooser:
             f" ({'; '.join([*others, formats])})",
             hint="change the budget, or give other --candidates",
         )
-
-    def formats(self, choice: Choice) -> Counter[str]:
-        """Number of groups that have each candidate."""
-        return Counter(g.options[i].name for g, i in zip(self.groups, choice, strict=True))
 
 
 def cheapest(path: Sequence[Choice], holds: Holds) -> int | None:

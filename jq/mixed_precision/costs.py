@@ -1,9 +1,12 @@
 """Cost of a choice: the sum of what its options cost, and of what is not up to choice."""
 
 import math
+from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 
@@ -11,7 +14,7 @@ from jq.artifact.description import float_weights
 from jq.base.errors import UserError, known
 from jq.driver.job import Job
 from jq.mixed_precision.budget import RESOURCES, Budget
-from jq.mixed_precision.choice.groups import Group, Stored, bit_operations, op_facts
+from jq.mixed_precision.groups import Group, Stored, bit_operations, op_facts
 from jq.planning.decisions import QuantPlan
 
 # Choices from the most exact to the cheapest, under the assumption that errors add up.
@@ -21,6 +24,7 @@ from jq.planning.decisions import QuantPlan
 # most, gives choices of which none is cheaper with less error (of those on hulls).
 Points = Sequence[tuple[float, float]]  # (cost, error) of each option of a group
 Choice = tuple[int, ...]  # an option for each group
+T = TypeVar("T")
 
 
 def hull(points: Points) -> list[int]:
@@ -91,6 +95,12 @@ def within(groups: Sequence[Points], limit: float) -> Choice | None:
         current[g] = i
 
 
+def spread(calls: Sequence[T], count: int) -> list[T]:
+    """At most `count` calls, one at least where there are any, evenly from all."""
+    step, count = max(1.0, len(calls) / max(count, 1)), max(count, 1)
+    return [calls[int(i * step)] for i in range(min(count, len(calls)))]
+
+
 USUAL = "size+work"
 
 
@@ -116,6 +126,24 @@ class Resource:
     def of(self, choice: Choice) -> float:
         pairs = zip(self.options, choice, strict=True)
         return self.fixed + sum(options[i] for options, i in pairs)
+
+
+class Chooser(ABC):
+    """Chooses an option for every group: `auto` what is worth most, a search within budgets."""
+
+    groups: Sequence[Group]
+
+    @abstractmethod
+    def choose(self) -> Choice: ...
+
+    def formats(self, choice: Choice) -> Counter[str]:
+        """Number of groups that have each candidate."""
+        return Counter(g.options[i].name for g, i in zip(self.groups, choice, strict=True))
+
+
+def decibels(error: float) -> float:
+    """SQNR of an error that is noise power over signal power."""
+    return -10 * math.log10(error) if error > 0 else math.inf
 
 
 def size_of(job: Job, groups: Sequence[Group], stored: Mapping[str, Stored]) -> Resource:

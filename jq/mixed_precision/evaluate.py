@@ -19,9 +19,9 @@ from jq.driver.comparison.metrics import NAMES, Figures
 from jq.driver.comparison.outputs import Comparison
 from jq.driver.job import Job
 from jq.mixed_precision.budget import RESOURCES, figures
-from jq.mixed_precision.choice.groups import Group, Option
-from jq.mixed_precision.choice.switch import Alone, Choices, Together
 from jq.mixed_precision.costs import Choice
+from jq.mixed_precision.groups import Group, Option
+from jq.mixed_precision.switch import Alone, Choices, Together
 from jq.reporting.measuring.evaluation import Evaluation, Outputs
 
 # The measurements of a search so far, in a file: an interrupted search goes on from there.

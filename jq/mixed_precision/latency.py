@@ -27,11 +27,10 @@ from jq.ir import Op, Program, TensorSpec, dtype_of, editing, func, ir, shape_of
 from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.moves import Movement
 from jq.ir.values import last_of, maker
-from jq.mixed_precision.choice.groups import Group, trips
-from jq.mixed_precision.choice.problem import Problem
-from jq.mixed_precision.choice.rules import with_rules
 from jq.mixed_precision.costs import Resource
 from jq.mixed_precision.evaluate import State
+from jq.mixed_precision.groups import Group, trips
+from jq.mixed_precision.problem import Problem, with_rules
 from jq.planning.operands import contractions, op_name
 from jq.reporting.benchmark import random_inputs
 from jq.target.rules import Rule

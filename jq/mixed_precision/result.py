@@ -13,9 +13,9 @@ from jq.base.progress import Stages
 from jq.base.tables import plain_table, to_html, to_text
 from jq.driver.comparison.outputs import Comparison
 from jq.driver.compiled import CompiledModel
-from jq.mixed_precision.choice.rules import MixedPipeline
-from jq.mixed_precision.choose import Chooser, Proof
-from jq.mixed_precision.costs import Choice, total
+from jq.mixed_precision.choose import BudgetChooser, Proof
+from jq.mixed_precision.costs import Choice, decibels, total
+from jq.mixed_precision.problem import MixedPipeline
 from jq.target.rules import Rule
 
 
@@ -150,7 +150,7 @@ SHOWN = 6  # steps of the frontier, besides the choices that were run
 
 
 def result(
-    chooser: Chooser, choice: Choice, file: MixedPipeline, proof: Proof, stages: Stages
+    chooser: BudgetChooser, choice: Choice, file: MixedPipeline, proof: Proof, stages: Stages
 ) -> SearchResult:
     resources = {name: r.of(choice) for name, r in chooser.resources.items()} | proof.resources
     figures = {b.name: b.value(proof.comparison) for b in chooser.figures}
@@ -171,7 +171,7 @@ def result(
     )
 
 
-def _point(chooser: Chooser, choice: Choice, chosen: bool) -> Point:
+def _point(chooser: BudgetChooser, choice: Choice, chosen: bool) -> Point:
     cost, error = total(chooser.points, choice)
     known = chooser.judge.known.get(choice)
     return Point(
@@ -184,7 +184,7 @@ def _point(chooser: Chooser, choice: Choice, chosen: bool) -> Point:
     )
 
 
-def _layers(chooser: Chooser, choice: Choice) -> list[LayerChoice]:
+def _layers(chooser: BudgetChooser, choice: Choice) -> list[LayerChoice]:
     rows = []
     for g, (group, taken) in enumerate(zip(chooser.groups, choice, strict=True)):
         options = {
@@ -196,8 +196,3 @@ def _layers(chooser: Chooser, choice: Choice) -> list[LayerChoice]:
         }
         rows.append(LayerChoice(group.name, group.ops, group.options[taken].name, options))
     return rows
-
-
-def decibels(error: float) -> float:
-    """SQNR of an error that is noise power over signal power."""
-    return -10 * math.log10(error) if error > 0 else math.inf

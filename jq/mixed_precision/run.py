@@ -12,18 +12,25 @@ from jq.driver.comparison.metrics import Metric
 from jq.driver.job import prepare_job
 from jq.driver.request import Request
 from jq.frontends.model import Model
-from jq.frontends.source import AnyModel, Calls, Data, check_files, trace
+from jq.frontends.source import AnyModel, Data, check_files, trace
 from jq.frontends.tracing.source import load_function, load_model
 from jq.mixed_precision.budget import Budget, check_figures, check_reached, parse_budget
-from jq.mixed_precision.choice.candidates import make_candidates
-from jq.mixed_precision.choice.problem import Problem, make_problem
-from jq.mixed_precision.choice.rules import MixedPipeline, check_rules, rules_of
-from jq.mixed_precision.choice.switch import Choices
-from jq.mixed_precision.choose import Chooser, Proof, prove
-from jq.mixed_precision.costs import USUAL, Choice, check_objective, objective, size_of, work_in
+from jq.mixed_precision.candidates import make_candidates
+from jq.mixed_precision.choose import BudgetChooser, Proof, prove
+from jq.mixed_precision.costs import (
+    USUAL,
+    Choice,
+    check_objective,
+    objective,
+    size_of,
+    spread,
+    work_in,
+)
 from jq.mixed_precision.evaluate import Judge, sensitivities, state_of
 from jq.mixed_precision.latency import estimated_latency, latency_of
+from jq.mixed_precision.problem import MixedPipeline, Problem, check_rules, make_problem, rules_of
 from jq.mixed_precision.result import SearchResult, result
+from jq.mixed_precision.switch import Choices
 from jq.passes.pipeline.file import Rules, SettingsLike
 from jq.reporting.measuring.evaluation import Evaluation, check_metrics, evaluation_of
 
@@ -60,7 +67,7 @@ def search(
         budget: one or several, see `jq.mixed_precision.budget`. Of resources alone: the most exact
             choice within them.
         pipeline: the base: its passes run, its own formats are a candidate.
-        candidates: see `jq.mixed_precision.choice.candidates`.
+        candidates: see `jq.mixed_precision.candidates`.
         data: see `jq.compare`; the budgets are held on it.
         metric: see `jq.compare`.
         labels: see `jq.compare`.
@@ -104,7 +111,7 @@ def search(
     request.check()
     check_files(data)
     functions = tuple(load_function(b.function) for b in budgets if b.function)
-    prepare(where, "jq.mixed_precision.choice.encodings", "jq.passes.order")
+    prepare(where, "jq.mixed_precision.encodings", "jq.passes.order")
     if isinstance(model, str | Path):
         model = load_model(str(model))
     check_metrics(model, metric, labels)
@@ -118,7 +125,7 @@ def search(
     job = prepare_job(model, request)
     chosen = make_candidates(candidates, job.pipeline.settings, job.pipeline.name)
     problem = make_problem(job, chosen, stages, where)
-    calls = _spread(evaluation.calls, samples)  # not what recovery steps were fitted to
+    calls = spread(evaluation.calls, samples)  # not what recovery steps were fitted to
     known = state_of(job, calls, state)
     with stages("sensitivity"):
         work = Choices(problem.switch(), calls)
@@ -138,16 +145,10 @@ def search(
             )
     costs = objective(cost, resources)
     points = [list(zip(*pair, strict=True)) for pair in zip(costs, errors, strict=True)]
-    chooser = Chooser(problem.groups, points, resources, budgets, judge)
+    chooser = BudgetChooser(problem.groups, points, resources, budgets, judge)
     maker = _Maker(problem, base_of(pipeline), request.own_settings, budgets)
     choice, file, proof = _proved(chooser, maker, judge.evaluation, stages, where)
     return result(chooser, choice, file, proof, stages)
-
-
-def _spread(calls: Calls, count: int) -> Calls:
-    """At most `count` calls, evenly from all."""
-    step = max(1.0, len(calls) / max(count, 1))
-    return [calls[int(i * step)] for i in range(min(max(count, 1), len(calls)))]
 
 
 def base_of(pipeline: str) -> str:
@@ -172,7 +173,7 @@ class _Maker:
 
 
 def _proved(
-    chooser: Chooser, maker: _Maker, evaluation: Evaluation, stages: Stages, workers: Workers
+    chooser: BudgetChooser, maker: _Maker, evaluation: Evaluation, stages: Stages, workers: Workers
 ) -> tuple[Choice, MixedPipeline, Proof]:
     """A choice whose compiled model holds all budgets; what it lacks is learnt from."""
     for _ in range(ATTEMPTS):

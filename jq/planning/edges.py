@@ -19,7 +19,7 @@ from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.selection import elements
 from jq.ir.quantized.edges import edge_name, is_carried, is_wide
 from jq.ir.values import maker
-from jq.planning.calibration.range import Range
+from jq.planning.calibration.observer import Range
 from jq.planning.calibration.ranges import site
 from jq.planning.decisions import Declined, OpPlan, TensorPlan
 from jq.planning.operands import op_name

@@ -17,9 +17,8 @@ from jq.planning.calibration.ranges import Ranges
 from jq.planning.decisions import Declined, OpPlan, QuantPlan, TensorPlan
 from jq.planning.edges import plan_edges
 from jq.planning.encodings import code_bits, run_of, stored_plan, summed_terms
-from jq.planning.limits import OpShape, refusal
+from jq.planning.limits import LIMIT, OpShape, largest_code, largest_sum, refusal, worst_case
 from jq.planning.operands import WeightUse, contractions, find_weight, made_of, op_name
-from jq.planning.overflow import LIMIT, largest_code, largest_sum, worst_case
 from jq.planning.review import agree_on_weights, doubts
 from jq.planning.tensors import TensorPlanner
 from jq.target.rules import Rule, apply_overrides

@@ -4,12 +4,16 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+from jq.base.tables import size
 from jq.formats import Encoding
 from jq.formats.affine import affine_format
 from jq.formats.checks import SMALLEST_SCALE
-from jq.planning.calibration.range import Range
+from jq.ir import Program
+from jq.ir.types import number_kind
+from jq.planning.calibration.observer import Range
 from jq.planning.calibration.ranges import Ranges, site
 from jq.planning.decisions import OpPlan, QuantPlan, TensorPlan
+from jq.target.settings import FLOAT, Settings
 
 
 def agree_on_weights(
@@ -103,3 +107,21 @@ def _told(doubt: str, names: list[str]) -> str:
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     where = doubt.format(", ".join(names[:NAMED]) + more)
     return f"the calibration data {where}: {HINT}"
+
+
+def mostly_float(program: Program, plan: QuantPlan, settings: Settings) -> str | None:
+    """A warning where weights were to be quantized, and more than half of their bytes are not."""
+    if settings.weights.format == FLOAT or not settings.op_types:
+        return None
+    sizes = {name: array.nbytes for name, array in program.weights.items()}
+    floats = {n for n, a in program.weights.items() if number_kind(a.dtype) in "fc"}
+    stored = tuple(f"{name}:" for name in program.encodings)
+    kept = {n for n in floats - plan.weights.keys() if not n.startswith(stored)}
+    total, left = sum(sizes.values()), sum(sizes[n] for n in kept)
+    if 2 * left <= total:
+        return None
+    largest = max(kept, key=lambda name: sizes[name])
+    return (
+        f"{size(left)} of {size(total)} of weights stay float, most of them in {largest}:"
+        " `explain` says why"
+    )

@@ -15,7 +15,7 @@ from jq.ir.ops.base import Role
 from jq.ir.ops.dataflow import Encodings
 from jq.ir.ops.lattice import Encoded
 from jq.ir.types import number_kind
-from jq.planning.calibration.range import Range
+from jq.planning.calibration.observer import Range
 from jq.planning.calibration.ranges import Ranges, site
 from jq.planning.decisions import Declined, TensorPlan
 from jq.planning.encodings import (

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator
 
-from jq.base.data import data_file, data_names
 from jq.base.errors import UserError
 from jq.base.system.files import read_text
+from jq.base.system.folders import data_file, data_names
 from jq.formats import get_format
 from jq.target.compiler_flags import check_file_flags, check_user_flags, combined
 from jq.target.device_table import ACTIVATIONS, WEIGHTS, Device, Hardware, WeightGranularity

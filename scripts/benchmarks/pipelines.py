@@ -19,8 +19,8 @@ from typing import Annotated, Any
 import typer
 
 from jq import api
-from jq.base.data import data_names
 from jq.base.errors import JqError
+from jq.base.system.folders import data_names
 from jq.base.system.processor import this_processor
 from jq.driver.compiled import CompiledModel
 from jq.driver.loading import load

@@ -14,7 +14,7 @@ import numpy as np
 
 from jq.base.system.processor import permit_tiles
 from jq.iree.devices import element_type
-from jq.iree.parameters import SCOPE
+from jq.iree.runtime import SCOPE
 from suites.memory import Built, StrayAccess, read
 from tests.kernels.guard import ALIGNED, Guarded
 

@@ -23,8 +23,8 @@ from jax import export
 from jq.artifact.load import read_manifest
 from jq.artifact.parameters import read_index, write_parameters
 from jq.artifact.signature import SIGNATURE, sign, verify
-from jq.base.data import data_file, data_names
 from jq.base.npz import read, read_array
+from jq.base.system.folders import data_file, data_names
 from jq.frontends.gguf import describe_gguf, load_gguf
 from jq.frontends.onnx import load_checked
 from jq.frontends.onnx.describe import describe_onnx
@@ -38,7 +38,7 @@ from jq.language.saved_files import MANIFEST
 from jq.language.store import Options, as_json, described
 from jq.language.tokenizer import tokenizer_of_folder, tokenizer_of_gguf
 from jq.passes.pipeline import load_pipeline
-from jq.planning.calibration.range import Range
+from jq.planning.calibration.observer import Range
 from jq.planning.calibration.ranges import Ranges
 from jq.target.target import load_target
 from tests.support.decoders import CASES, write_folder, write_gguf

@@ -19,7 +19,7 @@ import iree.runtime as rt
 import numpy as np
 
 from jq.ir import dtype_name
-from jq.iree.parameters import SCOPE
+from jq.iree.runtime import SCOPE
 from suites.memory import Built, StrayAccess, read
 
 VALGRIND = shutil.which("valgrind")

@@ -12,7 +12,7 @@ from jq.ir import at, shape_of
 from jq.ir.build import NAME, replace, string_attr
 from jq.ir.oracle.xla import XlaExecutable
 from jq.kernels import Kernel, TensorType
-from jq.kernels.emit.bodies import emit
+from jq.kernels.emit.dispatch import emit
 from jq.kernels.emit.values import vec
 from jq.kernels.schedule.rows import Rows, row_dispatch
 from jq.passes.base import Pass, PassContext

@@ -16,8 +16,8 @@ import jq
 from jq.artifact import programs
 from jq.artifact.load import read_manifest
 from jq.artifact.programs import TargetProgram, best_first, check_runs, choose
-from jq.base.data import data_names
 from jq.base.errors import UserError
+from jq.base.system.folders import data_names
 from jq.base.system.processor import Processor
 from jq.iree import cpu
 from jq.iree.cpu import Cpu

@@ -12,12 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jq.artifact import file_digest as large
 from jq.artifact import keys as own
 from jq.artifact import store
-from jq.artifact.file_digest import file_digest
+from jq.artifact import store as large
 from jq.artifact.keys import digest
-from jq.artifact.store import KINDS, Cache, entries, shrink
+from jq.artifact.store import KINDS, Cache, entries, file_digest, shrink
 from jq.base.errors import UserError
 from jq.cli.app import main
 

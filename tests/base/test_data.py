@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from jq.base.data import data_dir, data_file, data_names
 from jq.base.errors import UserError
+from jq.base.system.folders import data_dir, data_file, data_names
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -21,7 +21,9 @@ def test_a_wheel_carries_them_and_finds_them(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("*.whl")
     installed = tmp_path / "installed"
     zipfile.ZipFile(wheel).extractall(installed)
-    find = "import jq.base.data as d; print(d.__file__); print(*d.data_names('pipelines'))"
+    find = (
+        "import jq.base.system.folders as d; print(d.__file__); print(*d.data_names('pipelines'))"
+    )
     done = subprocess.run(
         [sys.executable, "-c", find], cwd=installed, check=True, capture_output=True, text=True
     )

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from typer.main import get_command
 
-from jq.base.data import data_names
+from jq.base.system.folders import data_names
 from jq.cli import completion
 from jq.cli.app import app, main
 from jq.cli.command import PANELS

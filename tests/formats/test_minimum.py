@@ -9,7 +9,7 @@ import pytest
 
 from jq.base.errors import FormatError
 from jq.formats import NUMPY, Encoding, get_format
-from jq.formats.imported.codebook import TABLE
+from jq.formats.imported import TABLE
 from tests.formats.encodings import values
 from tests.formats.test_decode import decode_case
 from tests.support.programs import check

@@ -16,11 +16,12 @@ from jq.formats.integer_functions import (
     exponential_bits,
     exponentials,
     ratio,
+    root,
     segments,
     softmax,
     tabulated,
+    unit_rows,
 )
-from jq.formats.integer_norms import root, unit_rows
 from jq.formats.requantize import DOUBLE, SINGLE, Rescaling, multiplier
 from tests.support.programs import RUNNERS, Case, check
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
+from jq.formats.arrays import NUMPY
 from jq.formats.base import Encoding, get_format
-from jq.formats.numpy_ops import NUMPY
 from jq.kernels import QuantizeRows, RowQuantization
 from tests.kernels.harness import Runner
 from tests.kernels.strategies import HERE, sizes

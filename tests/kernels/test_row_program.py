@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jq.formats.integer_functions import Output, ratio, softmax, tabulated
-from jq.formats.integer_norms import unit_rows
-from jq.formats.numpy_ops import NUMPY
+from jq.formats.arrays import NUMPY
+from jq.formats.integer_functions import Output, ratio, softmax, tabulated, unit_rows
 from jq.formats.requantize import Rescaling, splat
 from jq.kernels import Line, RowProgram, Source
 from tests.kernels.harness import Runner

@@ -30,7 +30,7 @@ from jq.kernels import (
 )
 from jq.kernels.emit.builder import Builder
 from jq.kernels.machine.tiling import even_rows
-from jq.kernels.schedule.ragged_rows import Blocks
+from jq.kernels.schedule.rows import Blocks
 from tests.kernels.harness import Runner
 from tests.kernels.strategies import HERE
 from tests.kernels.test_gemm_rows import values

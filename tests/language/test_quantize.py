@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from jq.base.errors import UserError
+from jq.formats.arrays import NUMPY
 from jq.formats.base import Encoding, get_format
-from jq.formats.numpy_ops import NUMPY
 from jq.frontends.gguf import load_gguf
 from jq.language.decoder import load_decoder
 from jq.language.decoder.layerwise import quantized_layers

@@ -8,7 +8,7 @@ import pytest
 from jq.base.errors import UserError
 from jq.driver.comparison.outputs import compare_outputs
 from jq.mixed_precision.budget import parse_budget
-from jq.mixed_precision.choice.candidates import make_candidates, parse_candidate
+from jq.mixed_precision.candidates import make_candidates, parse_candidate
 from jq.passes.pipeline import load_pipeline
 from jq.target.rules import apply_overrides
 

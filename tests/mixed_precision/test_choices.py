@@ -15,10 +15,9 @@ from jq.base.progress import Stages
 from jq.driver.job import prepare_job
 from jq.driver.request import Request
 from jq.ir.oracle.xla import XlaExecutable
-from jq.mixed_precision.choice.candidates import make_candidates
-from jq.mixed_precision.choice.problem import Problem, make_problem
-from jq.mixed_precision.choice.rules import check_rules, rules_of, with_rules
+from jq.mixed_precision.candidates import make_candidates
 from jq.mixed_precision.latency import single
+from jq.mixed_precision.problem import Problem, check_rules, make_problem, rules_of, with_rules
 from jq.passes.pipeline import make_plan, rewrite
 from jq.planning.operands import contractions, op_name
 

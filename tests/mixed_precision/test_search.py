@@ -13,7 +13,7 @@ import pytest
 import jq
 from jq.cli.app import main
 from jq.cli.search import split
-from jq.mixed_precision.choice import switch
+from jq.mixed_precision import switch
 from jq.mixed_precision.evaluate import Judge
 
 Captured = pytest.CaptureFixture[str]

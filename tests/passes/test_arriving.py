@@ -10,7 +10,7 @@ import pytest
 
 import jq
 from jq.formats import get_format
-from jq.formats.fp4 import NORMAL_QUANTILES
+from jq.formats.floats import NORMAL_QUANTILES
 from jq.ir.encodings import encoding_in
 from jq.ir.oracle.xla import XlaExecutable
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jq
-from jq.base.data import data_file
+from jq.base.system.folders import data_file
 from jq.ir.oracle.xla import XlaExecutable
 from jq.kernels import detect, get_isa
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jq.base.data import data_dir
 from jq.base.errors import InternalError, UserError
+from jq.base.system.folders import data_dir
 from jq.ir import Program
 from jq.ir.markers import marker_kind
 from jq.ir.oracle.xla import XlaExecutable

@@ -25,7 +25,7 @@ from filecheck.options import Options
 from jq.base.errors import JqError
 from jq.ir import Program
 from jq.passes.base import Pass, PassContext, make_pass, run_all
-from jq.planning.calibration.range import Range
+from jq.planning.calibration.observer import Range
 from jq.planning.calibration.ranges import Ranges
 from jq.planning.decisions import QuantPlan
 from jq.planning.planner import plan

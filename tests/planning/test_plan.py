@@ -15,10 +15,10 @@ from jq.formats import get_format
 from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext
 from jq.passes.pipeline import load_pipeline, make_plan, rewrite
-from jq.planning.calibration.range import Range
+from jq.planning.calibration.observer import Range
 from jq.planning.calibration.ranges import Ranges
 from jq.planning.decisions import OpPlan, QuantPlan
-from jq.planning.kept_float import mostly_float
+from jq.planning.review import mostly_float
 from jq.target.rules import parse_rule
 from jq.target.target import Device, Target
 from tests.support.texts import inputs_of, load

@@ -113,7 +113,7 @@ def nvfp4(rng, weight):
 
 
 def nf4(rng, weight, nested=True, size=32):
-    from jq.formats.fp4 import NORMAL_QUANTILES
+    from jq.formats.floats import NORMAL_QUANTILES
 
     table = np.array(NORMAL_QUANTILES, np.float32)
     codes = rng.integers(0, 16, weight.size, np.uint8)

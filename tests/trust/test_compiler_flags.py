@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from jq.base.data import data_names
 from jq.base.errors import UserError
+from jq.base.system.folders import data_names
 from jq.cli.app import main
 from jq.target.compiler_flags import FROM_FILES, check_user_flags, combined
 from jq.target.target import load_target

@@ -19,7 +19,7 @@ from jq.base import npz
 from jq.base.errors import JqError
 from jq.driver.loading import load
 from jq.mixed_precision.evaluate import State
-from jq.planning.calibration.range import Range
+from jq.planning.calibration.observer import Range
 from jq.planning.calibration.ranges import Ranges
 from tests.trust.artifacts import SAVED, copy_of, rehashed
 

@@ -12,7 +12,7 @@ import pytest
 
 import jq
 from jq.base.errors import UserError
-from jq.planning.calibration.range import Range
+from jq.planning.calibration.observer import Range
 from jq.planning.calibration.ranges import Ranges
 
 pytestmark = pytest.mark.usefixtures("quick_xla")

@@ -5,8 +5,7 @@ worker once and is opened there; a job is a small item that an opened work takes
 arrays by name. `run_jobs` is the one place that knows where jobs run.
 """
 
-from jq.artifact.jobs.run import in_order, prepare, run_jobs
-from jq.artifact.jobs.where import HERE, Workers, as_workers
+from jq.artifact.jobs.run import HERE, Workers, as_workers, in_order, prepare, run_jobs
 from jq.artifact.jobs.work import Result, Work, work_digest
 
 __all__ = [

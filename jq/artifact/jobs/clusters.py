@@ -2,17 +2,33 @@
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
 
 from joblib import delayed
 
-from jq.artifact.jobs.executor import Executor
 from jq.artifact.jobs.work import Payload, run_job
 from jq.base.errors import UserError
+
+
+@dataclass(frozen=True)
+class Executor:
+    """Attributes:
+    options: of `joblib.parallel_config`.
+    task: what joblib runs for a job's number and item (`joblib.delayed`).
+    alive: whether it still answers.
+    together: how many jobs are given at once where the backend returns none before all are done.
+    """
+
+    options: dict[str, Any]
+    task: Callable[[int, Any], Any]
+    alive: Callable[[], bool]
+    together: int = 0
+
 
 LOGS = "distributed"
 TOGETHER = 32  # of Ray's jobs

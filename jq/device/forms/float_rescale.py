@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 import numpy as np
 
+from jq.formats.arrays import NUMPY
 from jq.formats.integer_functions import Output
-from jq.formats.numpy_ops import NUMPY
 from jq.formats.requantize import INT32, Rescaling
 
 F32: TypeAlias = np.float32

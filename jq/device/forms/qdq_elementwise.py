@@ -10,8 +10,8 @@ from jq.device.forms.canonical.base import Simple
 from jq.device.forms.float_functions import named_function
 from jq.device.forms.qdq_base import F32, Writer, scale_of
 from jq.device.network import Tensor
+from jq.formats.arrays import NUMPY
 from jq.formats.integer_functions import tabulated
-from jq.formats.numpy_ops import NUMPY
 from jq.frontends.onnx.pairs import Scaled, products, sums
 
 Codes = np.ndarray

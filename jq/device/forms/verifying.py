@@ -12,7 +12,7 @@ from jq.device.network import Network, Tensor
 from jq.frontends.source import Calls
 from jq.ir import Program
 from jq.ir.oracle.xla import XlaExecutable
-from jq.reporting.benchmark.inputs import random_inputs
+from jq.reporting.benchmark.session import random_inputs
 
 RECORDED, DRAWN = 4, 2  # samples of the calibration data; of random codes
 

@@ -5,18 +5,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from jq.driver.audit.evidence import (
+from jq.driver.audit.owners import (
+    Owners,
     as_good,
     by_column,
     code_bits,
     holds,
     integer,
     kept_bits,
+    mlir_name,
     swapped,
     too_little,
+    weight_of,
     within,
 )
-from jq.driver.audit.owners import Owners, mlir_name, weight_of
 from jq.driver.audit.report import AuditedContraction, FloatUse, StoredWeight
 from jq.iree.dump.reader import Contraction, Dump
 from jq.iree.dump.stored import StoredConstant, bit_width

@@ -10,15 +10,18 @@ The module may have several functions, calls, loops and dynamic dimensions: a we
 constant that a contraction reads, through ops that only move elements, or scale them by constants.
 """
 
+from __future__ import annotations
+
+import math
+import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from jq.base.errors import FormatError
+from jq.base.errors import FormatError, UserError
 from jq.base.from_jax import clean_scope, scope
-from jq.driver.weights.options import WeightOptions, skipped
-from jq.formats import get_format
+from jq.formats import Encoding, get_format
 from jq.frontends.tracing.constants import constant_array
 from jq.ir import Op, Program, at, constant_of, dtype_of, func, ir, shape_of, walk
 from jq.ir.encodings import describe, write_encodings
@@ -27,7 +30,124 @@ from jq.ir.ops.base import Contraction, Role
 from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.moves import Movement
 from jq.ir.values import maker
+from jq.planning.encodings import weight_block
 from jq.planning.operands import WeightUse, scaled_operand
+from jq.target.settings import TensorSettings
+
+INTEGERS = ("int2", "int4", "int8", "uint2", "uint4", "uint8")
+FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
+FLOAT4 = "float4_e2m1fn"
+DTYPES = (*INTEGERS, *FLOAT8, FLOAT4)
+SCHEMES = ("symmetric", "asymmetric")
+GRANULARITIES = ("per-tensor", "per-channel", "per-block")
+E8M0 = "float8_e8m0fnu"
+FLOATS = ("float16", "bfloat16", "float32")
+
+
+class SkippedWeight(UserWarning):
+    """An op whose weight was left as it is; the message names the op and says why."""
+
+
+def skipped(op: str, kind: str, reason: str) -> None:
+    warnings.warn(f"{op} ({kind}) is not quantized: {reason}", SkippedWeight, stacklevel=4)
+
+
+@dataclass(frozen=True)
+class WeightOptions:
+    """Options of `quantize_weights`, checked; `encoding` applies them to a weight."""
+
+    dtype: str
+    qscheme: str
+    granularity: str
+    block_size: int
+    threshold: int
+    scale_dtype: str | None
+
+    @staticmethod
+    def of(
+        dtype: Any, qscheme: str, granularity: str, block_size: int, threshold: int, scale: Any
+    ) -> WeightOptions:
+        """Raises `UserError` for what cannot be, before any work is done."""
+        options = WeightOptions(
+            _choice("dtype", _type_name(dtype), DTYPES),
+            _choice("qscheme", qscheme, SCHEMES),
+            _choice("granularity", str(granularity).replace("_", "-"), GRANULARITIES),
+            _count("block_size", block_size, 1),
+            _count("weight_num_threshold", threshold, 0),
+            None if scale is None else _type_name(scale),
+        )
+        options._check_scheme()
+        options._check_scale()
+        return options
+
+    def _check_scheme(self) -> None:
+        if self.qscheme == "asymmetric" and self.dtype not in INTEGERS:
+            reason = f"{self.dtype} has no asymmetric scheme"
+            raise UserError(reason, hint="use qscheme='symmetric'")
+        if self.dtype == FLOAT4 and (self.granularity, self.block_size) != ("per-block", 32):
+            raise UserError(
+                f"{FLOAT4} needs granularity 'per-block' with block_size 32,"
+                f" got {self.granularity!r} with {self.block_size}"
+            )
+
+    def _check_scale(self) -> None:
+        if self.scale_dtype is None:
+            return
+        if self.dtype in INTEGERS:
+            raise UserError(
+                f"scale_dtype is for float8 weights, dtype is {self.dtype}",
+                hint="leave scale_dtype out: integers have float32 scales",
+            )
+        if self.dtype == FLOAT4:
+            raise UserError(f"the scale of {FLOAT4} is always {E8M0}", hint="leave scale_dtype out")
+        _choice("scale_dtype", self.scale_dtype, (E8M0,))
+
+    def encoding(self, use: WeightUse, dtype: np.dtype[Any]) -> Encoding:
+        """The encoding of a weight of that use and element type; `FormatError` says why not."""
+        count = math.prod(use.shape)
+        if use.stored or dtype.name not in FLOATS:
+            raise FormatError(f"it is {use.stored.format if use.stored else dtype.name} already")
+        if count < self.threshold:
+            raise FormatError(f"{count} elements, below the threshold of {self.threshold}")
+        settings = TensorSettings.model_validate(
+            {"format": self.dtype, "granularity": self.granularity, "block_size": self.block_size}
+        )
+        block = weight_block(use, settings)
+        if E8M0 in (self.scale_dtype, self._scale_type(dtype)) and self.granularity == "per-block":
+            # As in MX: neighbours along one axis share an exponent, and nothing else does.
+            block = tuple(b if a == use.block_axis else 1 for a, b in enumerate(block))
+        for axis, size in enumerate(block):
+            if size > 1 and use.shape[axis] % size:
+                raise FormatError(f"block {size} does not divide axis {axis} of {use.shape}")
+        enc = Encoding(self.dtype, use.shape, block, self.qscheme, self._scale_type(dtype))
+        get_format(self.dtype).check(enc)
+        return enc
+
+    def _scale_type(self, dtype: np.dtype[Any]) -> str:
+        if self.dtype not in FLOAT8:
+            return "float32"
+        return self.scale_dtype or dtype.name
+
+
+def _type_name(dtype: Any) -> str:
+    if isinstance(dtype, str):
+        return dtype
+    try:
+        return np.dtype(dtype).name
+    except TypeError:
+        return str(dtype)
+
+
+def _choice(what: str, value: str, known: tuple[str, ...]) -> str:
+    if value not in known:
+        raise UserError(f"unknown {what} {value!r}", hint=f"known: {', '.join(known)}")
+    return value
+
+
+def _count(what: str, value: int, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise UserError(f"{what} must be an integer of at least {least}, got {value!r}")
+    return value
 
 
 def quantize_module(module: ir.Module, options: WeightOptions) -> None:
@@ -109,8 +229,7 @@ def _static(value: ir.Value) -> bool:
 def _constant_behind(
     program: Program, value: ir.Value, role: Role
 ) -> tuple[ir.Value, WeightUse] | None:
-    """The constant (or stored weight) after movements and factors, and how it is used; None for no
-    such."""
+    """The constant (or stored weight) after movements and factors, if any, and how it is used."""
     contracted, beside = role.contracted, role.beside
     block = frozenset() if role.block_axis is None else frozenset({role.block_axis})
     while (op := maker(value)) is not None:

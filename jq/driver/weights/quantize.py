@@ -9,8 +9,7 @@ import numpy as np
 from jq.base.errors import FormatError, UserError
 from jq.base.guard.worker import WORKER
 from jq.base.system.files import read_input
-from jq.driver.weights.module import quantize_module
-from jq.driver.weights.options import SkippedWeight, WeightOptions, skipped
+from jq.driver.weights.module import SkippedWeight, WeightOptions, quantize_module, skipped
 from jq.formats import Encoding, get_format
 from jq.formats.tensor import QuantizedTensor
 from jq.frontends.model import Model

@@ -14,8 +14,7 @@ import numpy as np
 
 from jq.formats.arrays import Array, ArrayOps
 from jq.formats.ggml import GgmlFormat, Triple, reciprocal
-from jq.formats.ggml.bits import cut, full, mask, round_to_half
-from jq.formats.ggml.grids import grid, words
+from jq.formats.ggml.bits import cut, full, grid, mask, round_to_half, words
 from jq.formats.ggml.k import scaled
 
 # The eighth sign of a group makes the number of negative ones even.

@@ -5,12 +5,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from jq.formats.arrays import Array, ArrayOps
+from jq.formats.arrays import NUMPY, Array, ArrayOps
 from jq.formats.base import Encoding, Levels, Parts
 from jq.formats.ggml import GgmlFormat, Triple, reciprocal
 from jq.formats.ggml.bits import (
     cut,
     fields,
+    fit_affine,
     full,
     half,
     half_bytes,
@@ -20,8 +21,6 @@ from jq.formats.ggml.bits import (
     shift_left,
     shift_right,
 )
-from jq.formats.ggml.search import fit_affine
-from jq.formats.numpy_ops import NUMPY
 
 
 def scaled(ops: ArrayOps, d: Array, factors: Array) -> Array:

@@ -7,6 +7,7 @@ from jq.formats.ggml import reciprocal
 from jq.formats.ggml.bits import (
     cut,
     fields,
+    fit_symmetric,
     full,
     half,
     half_bytes,
@@ -14,7 +15,6 @@ from jq.formats.ggml.bits import (
     shift_left,
 )
 from jq.formats.ggml.k import KQuant, Level
-from jq.formats.ggml.search import fit_symmetric
 
 
 class SymmetricK(KQuant):

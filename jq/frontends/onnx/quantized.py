@@ -18,7 +18,7 @@ from jax import lax
 from jq.base.errors import UserError
 from jq.formats import Encoding
 from jq.formats.affine import Affine, affine_format
-from jq.formats.affine_storage import FULL
+from jq.formats.affine_math import FULL
 from jq.formats.base import unpacked
 from jq.frontends.onnx.plain_quantized import array, dequantize_plain, quantize_float
 from jq.frontends.onnx.values import (

@@ -17,7 +17,7 @@ from jq.base.errors import UserError
 from jq.formats import Encoding, get_format
 from jq.formats.affine import affine_format, is_affine
 from jq.formats.blocks import expand
-from jq.formats.mx import Mx
+from jq.formats.floats import Mx
 from jq.frontends.tracing.arrays import JaxOps
 from jq.ir.encodings import FAKE_QUANT, attributes_of
 

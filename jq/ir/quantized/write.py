@@ -8,7 +8,7 @@ import numpy as np
 
 from jq.formats import NUMPY, Encoding
 from jq.formats.affine import affine_format
-from jq.formats.affine_storage import FULL
+from jq.formats.affine_math import FULL
 from jq.ir import Op, Program, ir, tensor_type
 from jq.ir.build import attributes_of
 from jq.ir.markers import DEQUANTIZE

@@ -6,9 +6,7 @@ from functools import reduce
 from iree.compiler import ir
 
 from jq.kernels.attention.description import Attention
-from jq.kernels.attention.pack import Lanes
-from jq.kernels.attention.scores import scored
-from jq.kernels.attention.shown import shown
+from jq.kernels.attention.pack import Lanes, scored, shown
 from jq.kernels.attention.skeleton import HeadPart, HeadRows
 from jq.kernels.emit.builder import Builder, Tile
 from jq.kernels.emit.values import Index, Indices, Values, vec

@@ -8,7 +8,7 @@ import numpy as np
 
 from jq.base.errors import InternalError
 from jq.kernels.kernel import Kernel
-from jq.kernels.machine import workgroups
+from jq.kernels.machine import tiling
 from jq.kernels.tensor import Array, TensorType
 
 STACK = 192 << 10  # bytes of scores and probabilities of a row tile
@@ -94,7 +94,7 @@ class Heads(Kernel):
     def block(self) -> int:
         """Rows of a workgroup."""
         tiles = math.ceil(self.queries / self.tile)
-        wanted = workgroups.parts(self.batch * self.heads, tiles)
+        wanted = tiling.parts(self.batch * self.heads, tiles)
         return min(self.queries, math.ceil(tiles / min(wanted, tiles)) * self.tile)
 
     def given(self, element: str) -> list[TensorType]:

@@ -17,9 +17,8 @@ from typing import ClassVar
 from iree.compiler import ir
 
 from jq.kernels.attention.heads import Heads
-from jq.kernels.emit.bodies import Operands
 from jq.kernels.emit.builder import Builder, Tile, Tiles
-from jq.kernels.emit.dispatch import Output, dispatch
+from jq.kernels.emit.dispatch import Operands, Output, dispatch
 from jq.kernels.emit.lanes import Chains, batches
 from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.epilogue.functions import exp2

@@ -8,17 +8,15 @@ from functools import partial
 from iree.compiler import ir
 
 from jq.kernels.convolution.description import Convolution
-from jq.kernels.convolution.pair_convolution import PairConvolution
-from jq.kernels.convolution.window_panels import WindowPanels
-from jq.kernels.emit.bodies import Operands, emit
+from jq.kernels.convolution.windowed import PairConvolution, WindowPanels
 from jq.kernels.emit.builder import Builder, Tile, Tiles
-from jq.kernels.emit.dispatch import Output, dispatch
+from jq.kernels.emit.dispatch import Operands, Output, dispatch, emit
 from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.gemm import amx, pair_body
 from jq.kernels.gemm.pipelined import PipelinedPanel
 from jq.kernels.gemm.source import PanelPart, Source
 from jq.kernels.machine.tile_cut import DEPTH, ROWS
-from jq.kernels.schedule.padded_output import Part, framed
+from jq.kernels.schedule.rows import Part, framed
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,11 +21,10 @@ from typing import ClassVar
 import numpy as np
 
 from jq.base.errors import InternalError
-from jq.kernels.convolution.window_panels import WindowPanels
-from jq.kernels.convolution.windowed import PackedWindows
+from jq.kernels.convolution.windowed import PackedWindows, WindowPanels
 from jq.kernels.machine.tile_cut import DEPTH, TiledCut, pack_weight
 from jq.kernels.machine.tiling import Tiling, choose
-from jq.kernels.schedule.frame import Frame
+from jq.kernels.schedule.layout import Frame
 from jq.kernels.tensor import Array, TensorType, cut_last
 
 TILED_PIXELS = 8

@@ -1,14 +1,19 @@
 """Common base of products over windows of an image: shapes, constants, and the NumPy reference."""
 
+from __future__ import annotations
+
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
 from jq.base.errors import InternalError
-from jq.kernels.epilogue.steps import operand_types
-from jq.kernels.gemm.product import IntegerProduct
+from jq.kernels.epilogue.steps import check, operand_types
+from jq.kernels.gemm.pair_product import PairProduct
+from jq.kernels.gemm.product import IntegerProduct, PanelProduct
+from jq.kernels.schedule.layout import Frame
 from jq.kernels.tensor import Array, TensorType
 
 
@@ -122,3 +127,94 @@ class PackedWindows(Windowed):
     @abstractmethod
     def _packed(self, weight: Array) -> Array:
         """The weight as the body reads it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowPanels(Windowed, PanelProduct):
+    """i8 [B, H, W * C], padded already, -> [B * Ho * Wo, F], in f32, i8 or i32.
+
+    Attributes:
+        groups: filters and channels in groups (a depthwise convolution: `Depthwise`).
+        frame: what stands around the images of the result, for the convolution that reads them.
+    """
+
+    filters: int
+    groups: int = 1
+    frame: Frame | None = None
+
+    def __post_init__(self) -> None:
+        check(self.epilogue)
+        self.check_views()
+        if self.channels % self.groups or self.filters % self.groups:
+            raise InternalError(f"{self.groups} groups do not divide {self.label}")
+        if min(self.batch, self.channels, self.filters, *self.output, *self.strides) < 1:
+            raise InternalError(f"empty convolution {self.label}")
+
+    @property
+    def label(self) -> str:
+        return f"{self.image}_{self.filters}x{'x'.join(map(str, self.window))}"
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        """HWIO."""
+        return (*self.window, self.channels // self.groups, self.filters)
+
+    @property
+    def together(self) -> bool:
+        """A row of taps is one run of codes."""
+        return self.dilations[1] == 1 and self.groups == 1
+
+    @property
+    def run(self) -> int:
+        """Codes of a run."""
+        channels = self.channels // self.groups
+        return channels * self.window[1] if self.together else channels
+
+    @property
+    def runs(self) -> tuple[int, int]:
+        """Runs along H and W of the window."""
+        return self.window[0], (1 if self.together else self.window[1])
+
+    @property
+    def span(self) -> int:
+        """Filters of a group."""
+        return self.filters // self.groups
+
+    @property
+    def columns(self) -> int:
+        """F': the last group may be narrower than a vector."""
+        return self.filters + max(0, self.target.lanes - self.span)
+
+    @property
+    def codes(self) -> TensorType:
+        """The image that is read."""
+        return TensorType((self.batch, self.height, self.width * self.channels), "i8")
+
+    # Reference
+
+    def _products(self, x: Array, weight: Array) -> Array:
+        sides = zip(np.split(x, self.groups, -1), np.split(weight, self.groups, -1), strict=True)
+        return np.concatenate([a @ b for a, b in sides], -1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairConvolution(WindowPanels, PairProduct):
+    """A `PairProduct` of windows.
+
+    Operands: codes, padded with their zero point; what `pack` made: weights, source, plan, init,
+    and (`row_zero`) zero points i32 [B] and colsum; what the epilogue's steps name.
+    """
+
+    family: ClassVar[str] = "pair_convolution"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_pairs()
+
+    @property
+    def operands(self) -> tuple[TensorType, ...]:
+        (_, *corrections), steps = self.behind()
+        return (self.codes, *self.packed_types, *corrections, *steps)
+
+    def in_frame(self, frame: Frame) -> PairConvolution:
+        return replace(self, frame=frame)

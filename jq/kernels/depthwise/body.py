@@ -8,12 +8,11 @@ from iree.compiler import ir
 
 from jq.base.errors import InternalError
 from jq.kernels.depthwise.description import Depthwise
-from jq.kernels.emit.bodies import Operands, emit
 from jq.kernels.emit.builder import Builder, Tile, Tiles
-from jq.kernels.emit.dispatch import Output, dispatch
+from jq.kernels.emit.dispatch import Operands, Output, dispatch, emit
 from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.epilogue.emission import Columns, Epilogue, Row
-from jq.kernels.gemm.start import Start, split_corrections
+from jq.kernels.gemm.source import Start, split_corrections
 from jq.kernels.machine import dot
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import singledispatch
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, builtin, flow, func, iree_tensor_ext, tensor
@@ -9,6 +10,7 @@ from iree.compiler.dialects import arith, builtin, flow, func, iree_tensor_ext, 
 from jq.base.errors import InternalError
 from jq.kernels.emit.builder import Builder, Tile, Tiles
 from jq.kernels.emit.values import Indices, Position, Values, element, high, mlir_type
+from jq.kernels.kernel import Kernel
 from jq.kernels.tensor import TensorType
 
 
@@ -147,3 +149,18 @@ def _store_tile(
         [n if isinstance(n, int) else unknown for n in sizes],
         [1] * len(sizes),
     )
+
+
+# Bodies of descriptions: functions registered for their types.
+#
+# @emit.register
+# def emit_normalize(kernel: Normalize, operands: Operands) -> list[ir.Value]:
+#     ...  # dispatches at the current insertion point
+Operand = tuple[ir.Value, TensorType]
+Operands = Sequence[Operand]
+
+
+@singledispatch
+def emit(kernel: Kernel, operands: Operands) -> list[ir.Value]:
+    """Emits a kernel's dispatches at the current insertion point; its results."""
+    raise InternalError(f"kernels of the family {kernel.family!r} have no body")

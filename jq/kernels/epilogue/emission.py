@@ -13,8 +13,8 @@ from jq.kernels.epilogue.emitters import emitter
 from jq.kernels.epilogue.functions import DOUBT, doubt
 from jq.kernels.epilogue.rescale_emitter import RescaleEmitter as RescaleEmitter  # registers itself
 from jq.kernels.epilogue.steps import COLUMN, ELEMENT, ROW, SCALAR, Step
+from jq.kernels.machine.dot import PACKED
 from jq.kernels.machine.isa import Isa
-from jq.kernels.machine.packs import PACKED
 
 # Vectors that go through the steps as one, so that their chains of dependent operations overlap:
 # a processor looks about a hundred operations ahead, and a chain alone is that long.

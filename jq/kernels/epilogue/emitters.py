@@ -41,8 +41,8 @@ from jq.kernels.epilogue.steps import (
     Step,
     ZeroPoint,
 )
+from jq.kernels.machine.dot import pack_bytes
 from jq.kernels.machine.isa import Isa
-from jq.kernels.machine.packs import pack_bytes
 
 S = TypeVar("S", bound=Step)
 

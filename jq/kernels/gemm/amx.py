@@ -17,14 +17,13 @@ from collections.abc import Callable
 
 from iree.compiler import ir
 
-from jq.kernels.emit.bodies import Operand, Operands
 from jq.kernels.emit.builder import Builder, Tile, Tiles
-from jq.kernels.emit.dispatch import Output, dispatch
+from jq.kernels.emit.dispatch import Operand, Operands, Output, dispatch
 from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.epilogue.emission import Columns, Epilogue
 from jq.kernels.gemm.description import Gemm
 from jq.kernels.gemm.product import PanelProduct
-from jq.kernels.gemm.start import Start, split_corrections
+from jq.kernels.gemm.source import Start, split_corrections
 from jq.kernels.machine import amx, dot
 from jq.kernels.machine.isa import ISAS
 from jq.kernels.machine.tile_cut import DEPTH, ROWS, WORDS, TiledCut

@@ -15,12 +15,11 @@ import numpy as np
 
 from jq.base.errors import InternalError
 from jq.kernels.epilogue.steps import COLUMN, ELEMENT, ROW, check, operand_types
-from jq.kernels.gemm.matrix_panels import Batch, MatrixPanels
+from jq.kernels.gemm.product import Batch, MatrixPanels
 from jq.kernels.machine import tiling
 from jq.kernels.machine.tile_cut import TiledCut, pack_weight, unpack_weight
 from jq.kernels.machine.tiling import Tiling
-from jq.kernels.schedule.frame import Frame
-from jq.kernels.schedule.sequences import Sequences
+from jq.kernels.schedule.layout import Frame, Sequences
 from jq.kernels.tensor import Array, TensorType, cut_last, join_last
 
 TILED_ROWS, TILED_DEPTH = 5, 48

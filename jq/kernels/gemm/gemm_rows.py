@@ -20,10 +20,9 @@ from typing import ClassVar
 from jq.base.errors import InternalError
 from jq.kernels.gemm.description import Gemm
 from jq.kernels.kernel import Kernel
-from jq.kernels.machine import workgroups
-from jq.kernels.rowwise.normalize import Normalize
-from jq.kernels.rowwise.quantize_rows import QuantizeRows
-from jq.kernels.schedule.sequences import Sequences
+from jq.kernels.machine import tiling
+from jq.kernels.rowwise.description import Normalize, QuantizeRows
+from jq.kernels.schedule.layout import Sequences
 from jq.kernels.tensor import TensorType
 
 STACK = 128 << 10  # bytes between the two
@@ -96,7 +95,7 @@ class GemmRows(Kernel):
     def chunk(self) -> int:
         """Rows between the two, whole register tiles where they fit; fewer where there are few."""
         gemm, tall = self.gemm, self.gemm.tiling.rows
-        wanted = min(CHUNK, math.ceil(gemm.m / (2 * workgroups.ENOUGH)))
+        wanted = min(CHUNK, math.ceil(gemm.m / (2 * tiling.ENOUGH)))
         tiles = min(math.ceil(wanted / tall), max(1, _held(gemm) // tall))
         return min(gemm.m, tiles * tall)
 
@@ -106,7 +105,7 @@ class GemmRows(Kernel):
         if self.sequences:
             return self.chunk
         chunks = math.ceil(self.gemm.m / self.chunk)
-        parts = workgroups.parts(1, chunks)
+        parts = tiling.parts(1, chunks)
         return min(self.gemm.m, math.ceil(chunks / parts) * self.chunk)
 
 

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 from iree.compiler import ir
 
-from jq.kernels.emit.bodies import Operands, emit
 from jq.kernels.emit.builder import Builder, Tile, Tiles
-from jq.kernels.emit.dispatch import Output, dispatch
+from jq.kernels.emit.dispatch import Operands, Output, dispatch, emit
 from jq.kernels.emit.lanes import transpose
 from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.gemm.description import Gemm

@@ -4,19 +4,16 @@ from collections.abc import Callable, Sequence
 
 from iree.compiler import ir
 
-from jq.kernels.emit.bodies import Operands, emit
 from jq.kernels.emit.builder import Builder, Tile, Tiles
-from jq.kernels.emit.dispatch import Output, dispatch
+from jq.kernels.emit.dispatch import Operands, Output, dispatch, emit
 from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.gemm.body import MatrixRows, emit_block
-from jq.kernels.gemm.pair_gemm import PairGemm
 from jq.kernels.gemm.pair_order import CHAIN
-from jq.kernels.gemm.pair_product import COUNTS, PairProduct
+from jq.kernels.gemm.pair_product import COUNTS, PairGemm, PairProduct
 from jq.kernels.gemm.pair_weights import STAGE
 from jq.kernels.gemm.panel import Panel, Run
 from jq.kernels.gemm.source import PanelPart, Source
-from jq.kernels.schedule.padded_output import Part, framed
-from jq.kernels.schedule.ragged_rows import Blocks
+from jq.kernels.schedule.rows import Blocks, Part, framed
 
 WORD = 4  # codes that a lane multiplies at a time
 

@@ -17,21 +17,24 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
 from jq.base.errors import InternalError
+from jq.kernels.epilogue.steps import operand_types
 from jq.kernels.gemm.pair_order import CHAIN
 from jq.kernels.gemm.pair_weights import STAGE, PairWeights, segment_depth
-from jq.kernels.gemm.product import PanelProduct
-from jq.kernels.machine import workgroups
+from jq.kernels.gemm.product import MatrixPanels, PanelProduct
+from jq.kernels.machine import tiling
 from jq.kernels.machine.tile_cut import TiledCut
 from jq.kernels.machine.tiling import LINE, Tiling
+from jq.kernels.schedule.layout import Frame, Sequences
 from jq.kernels.tensor import Array, TensorType, cut_last
 
 NEAR = 1 << 14  # bytes of codes of a block of rows: they stay in the first cache
 MIN_PRODUCTS = 1 << 19  # less than these are not worth a workgroup of their own
-EVEN = 2 * workgroups.CHUNK  # workgroups of which two threads get equal shares
+EVEN = 2 * tiling.CHUNK  # workgroups of which two threads get equal shares
 SHARE = 0.5  # of the second cache, for the weights of a range
 LINE_PRODUCTS = 300  # that take as long as a line from the second cache
 COUNTS = 2  # of a plan: chains that are proven, chains by pairs; then where each begins
@@ -94,7 +97,7 @@ class PairProduct(PanelProduct):
         rows = min(range(1, min(most, m) + 1), key=lambda n: (math.ceil(m / n) * (n + 1), -n))
         tiles = math.ceil(m / rows)
         blocks = math.ceil(tiles / max(1, NEAR // (rows * self.depth)))
-        blocks = max(workgroups.parts(self.groups, tiles), blocks)
+        blocks = max(tiling.parts(self.groups, tiles), blocks)
         if blocks > EVEN:
             blocks = math.ceil(blocks / EVEN) * EVEN
         block = min(m, math.ceil(tiles / blocks) * rows)
@@ -113,7 +116,7 @@ class PairProduct(PanelProduct):
         products = depth * self.span
         most = min(self.panels, max(1, self.shape[0] * products // MIN_PRODUCTS))
         again = LINE_PRODUCTS * (depth + self.span) / LINE / products
-        threads = workgroups.parts(self.tiling.blocks * self.groups, most, again)
+        threads = tiling.parts(self.tiling.blocks * self.groups, most, again)
         return min(
             self.panels, max(threads, math.ceil(size / SHARE / self.target.memory.second_cache))
         )
@@ -165,3 +168,42 @@ class PairProduct(PanelProduct):
             "plan": plan,
             "init": (starts + weight.correction).reshape(-1).astype(np.int32),
         }
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairGemm(MatrixPanels, PairProduct):
+    """A `PairProduct` of a matrix.
+
+    Operands: codes i8 [M, K]; what `pack` made: weights, source, plan, init, and (`row_zero`) zero
+    points i32 [M] and colsum; what the epilogue's steps name; counts, if the rows are of sequences.
+
+    Attributes:
+        rows: of `Sequences` some of which are left out, or the pixels of images in a `Frame`.
+    """
+
+    family: ClassVar[str] = "pair_gemm"
+
+    rows: Sequences | Frame | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_pairs()
+
+    @property
+    def runs(self) -> tuple[int, int]:
+        return 1, 1
+
+    @property
+    def run(self) -> int:
+        return self.k
+
+    @property
+    def operands(self) -> tuple[TensorType, ...]:
+        _, *corrections = self.start_types(self.m)
+        return (
+            TensorType((self.m, self.k), "i8"),
+            *self.packed_types,
+            *corrections,
+            *operand_types(self.epilogue, (self.m, self.n), self.columns),
+            *self.counts,
+        )

@@ -19,8 +19,7 @@ from iree.compiler import ir
 from jq.kernels.emit.builder import Builder, Tile
 from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.epilogue.emission import TOGETHER, Columns, Epilogue, Row
-from jq.kernels.gemm.source import PanelPart, Source
-from jq.kernels.gemm.start import Start, split_corrections
+from jq.kernels.gemm.source import PanelPart, Source, Start, split_corrections
 from jq.kernels.machine import dot
 from jq.kernels.machine.tiling import tiles
 from jq.kernels.schedule.prefetch import Prefetch

@@ -8,9 +8,8 @@ from iree.compiler import ir
 
 from jq.base.errors import InternalError
 from jq.formats import get_format
-from jq.kernels.emit.bodies import Operands, emit
 from jq.kernels.emit.builder import Builder, Tile, Tiles
-from jq.kernels.emit.dispatch import Output, dispatch
+from jq.kernels.emit.dispatch import Operands, Output, dispatch, emit
 from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.emit.vector_ops import Array, VectorOps
 from jq.kernels.gemv.decode_dot import COLUMNS, ROWS, DecodeDot

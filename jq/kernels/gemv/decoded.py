@@ -20,9 +20,8 @@ from typing import Any
 
 from iree.compiler import ir
 
-from jq.kernels.emit.bodies import Operand, Operands
 from jq.kernels.emit.builder import Builder, Tile, Tiles
-from jq.kernels.emit.dispatch import Output, dispatch
+from jq.kernels.emit.dispatch import Operand, Operands, Output, dispatch
 from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.gemv.description import Gemv
 from jq.kernels.gemv.panel_weights import Loaded, Part

@@ -9,7 +9,7 @@ from itertools import accumulate
 
 from jq.kernels.kernel import MatrixProduct
 from jq.kernels.machine.isa import Isa
-from jq.kernels.machine.workgroups import ENOUGH, parts, unevenness
+from jq.kernels.machine.tiling import ENOUGH, parts, unevenness
 from jq.kernels.tensor import TensorType
 
 MAX_ROWS, MANY_ROWS = 4, 8

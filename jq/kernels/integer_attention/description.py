@@ -33,7 +33,7 @@ from jq.base.errors import InternalError
 from jq.kernels.attention.heads import Heads
 from jq.kernels.epilogue.steps import COLUMN, SCALAR, Step, applied, check, operand_types
 from jq.kernels.kernel import ByColumn
-from jq.kernels.schedule.sequences import Sequences
+from jq.kernels.schedule.layout import Sequences
 from jq.kernels.tensor import Array, TensorType
 
 SPREAD, UNDERFLOW = 2.01, 112.0  # of the largest sum; beyond it, e^-x is 0 (with room for rounding)

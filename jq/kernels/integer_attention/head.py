@@ -6,8 +6,8 @@ import math
 from iree.compiler import ir
 
 from jq.kernels.attention.skeleton import HeadPart, HeadRows, over_rows
-from jq.kernels.emit.bodies import Operands, emit
 from jq.kernels.emit.builder import Builder, Tile
+from jq.kernels.emit.dispatch import Operands, emit
 from jq.kernels.emit.values import Index, Indices, Values, high, vec
 from jq.kernels.epilogue.emission import Columns, Epilogue, Row
 from jq.kernels.epilogue.functions import MAGIC, MAGIC_BITS
@@ -24,9 +24,8 @@ from jq.kernels.integer_attention.pack import (
     reach,
 )
 from jq.kernels.machine import dot
-from jq.kernels.machine.packs import PACKED, pack_bytes
-from jq.kernels.schedule.ragged_rows import wanted_rows
-from jq.kernels.schedule.rows import split
+from jq.kernels.machine.dot import PACKED, pack_bytes
+from jq.kernels.schedule.rows import split, wanted_rows
 
 
 class CodesHead(HeadRows):

@@ -22,7 +22,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from jq.kernels.machine import workgroups
+from jq.kernels.machine import tiling
 from jq.kernels.machine.isa import Isa
 
 MAX_VECTORS, MANY_REGISTERS = 12, 32
@@ -92,7 +92,7 @@ def _cost(isa: Isa, t: Tiling, n: int, result_bytes: int) -> float:
     caches.
     """
     crowded = _registers(isa, t.rows, t.vectors) > isa.registers - _spare(isa)
-    uneven = workgroups.unevenness(t.panels * t.blocks)
+    uneven = tiling.unevenness(t.panels * t.blocks)
     width = t.vectors * isa.lanes
     shared = width < n and width * result_bytes % LINE > 0
     return t.cycles * (1 + SPILLS * crowded + UNEVEN * uneven + SHARED * shared)
@@ -158,6 +158,39 @@ def _row_blocks(isa: Isa, m: int, rows: int, panels: int, products_per_row: int)
     """Rows of a workgroup (whole register tiles), and how many workgroups cover m rows."""
     affordable = max(1, int(m * products_per_row / (isa.macs * MIN_CYCLES)))
     tiles = math.ceil(m / rows)
-    blocks = workgroups.parts(panels, min(affordable, tiles))
+    blocks = tiling.parts(panels, min(affordable, tiles))
     block = min(m, math.ceil(tiles / blocks) * rows)
     return block, math.ceil(m / block)
+
+
+CHUNK = 8
+ENOUGH = 8  # workgroups that keep a few threads busy
+BLOCKS = 16  # workgroups of a kernel over rows, at most
+MIN_ELEMENTS = 1 << 14  # of such a kernel: less is not worth a workgroup of its own
+
+
+def unevenness(count: int, threads: int = 2) -> float:
+    """The largest share of a thread over the mean one, less 1."""
+    chunk = 1 if count < CHUNK * threads else CHUNK
+    rounds, rest = divmod(count, chunk * threads)
+    return (rounds * chunk + min(rest, chunk)) * threads / count - 1
+
+
+def parts(fixed: int, most: int, cost: float = 0.0) -> int:
+    """Into how many parts (1 to `most`) each of `fixed` workgroups is best cut further. Where each
+    of them costs this share of the whole work besides, as a mean of one and of two threads.
+    """
+    wanted = max(CHUNK, 1 + math.ceil(2 * ENOUGH / fixed))
+    options = range(1, max(1, min(most, wanted)) + 1)
+
+    def time(n: int) -> float:
+        uneven = unevenness(fixed * n)
+        return (1 + cost * n) * (1 + uneven / 2) if cost else uneven
+
+    return min(options, key=lambda n: (max(0, ENOUGH - fixed * n), time(n), n))
+
+
+def row_block(rows: int, columns: int) -> int:
+    """Rows of a workgroup of a kernel over the rows of a matrix."""
+    blocks = min(BLOCKS, rows, max(1, rows * columns // MIN_ELEMENTS))
+    return math.ceil(rows / (blocks + blocks % 2 if 1 < blocks < rows else blocks))

@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 
 from iree.compiler import ir
 
-from jq.kernels.emit.bodies import Operands, emit
 from jq.kernels.emit.builder import Builder, Tiles
+from jq.kernels.emit.dispatch import Operands, emit
 from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.machine.isa import CHAINS
-from jq.kernels.rowwise.normalize import Normalize
+from jq.kernels.rowwise.body import over_rows, row_body
+from jq.kernels.rowwise.description import Normalize
 from jq.kernels.rowwise.quantizer import RowParameters, RowQuantizer
-from jq.kernels.rowwise.row_body import over_rows, row_body
 from jq.kernels.schedule.rows import Rows, States, over_row, split
 
 

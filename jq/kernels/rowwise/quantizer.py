@@ -8,9 +8,9 @@ from iree.compiler import ir
 from jq.kernels.emit.builder import Builder, Tile, Tiles
 from jq.kernels.emit.values import Index, Values, vec
 from jq.kernels.epilogue.functions import MAGIC_BITS, Divisor, divisor, rounded_bits, to_i8
+from jq.kernels.machine.dot import PACKED, pack_bytes
 from jq.kernels.machine.isa import Isa
-from jq.kernels.machine.packs import PACKED, pack_bytes
-from jq.kernels.rowwise.quantization import ASYMMETRIC, SMALLEST_NORMAL, RowQuantization
+from jq.kernels.rowwise.description import ASYMMETRIC, SMALLEST_NORMAL, RowQuantization
 
 
 @dataclass(frozen=True)

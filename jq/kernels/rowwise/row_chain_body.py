@@ -5,16 +5,14 @@ from functools import partial
 
 from iree.compiler import ir
 
-from jq.kernels.emit.bodies import Operands, emit
 from jq.kernels.emit.builder import Builder, Tile, Tiles
-from jq.kernels.emit.dispatch import Output
+from jq.kernels.emit.dispatch import Operands, Output, emit
 from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.epilogue.functions import MAGIC_BITS, rounded_bits
-from jq.kernels.machine.workgroups import row_block
-from jq.kernels.rowwise.normalize import Normalize
-from jq.kernels.rowwise.quantization import RowQuantization
+from jq.kernels.machine.tiling import row_block
+from jq.kernels.rowwise.body import row_body
+from jq.kernels.rowwise.description import Normalize, RowQuantization
 from jq.kernels.rowwise.quantizer import RowQuantizer
-from jq.kernels.rowwise.row_body import row_body
 from jq.kernels.rowwise.row_chain import (
     Added,
     Coded,
@@ -23,9 +21,9 @@ from jq.kernels.rowwise.row_chain import (
     Rotated,
     RowChain,
     RowStep,
+    SplitRows,
     Updated,
 )
-from jq.kernels.rowwise.split_rows import SplitRows
 from jq.kernels.schedule.rows import Rows, States, over_row, row_dispatch
 
 

@@ -5,11 +5,10 @@ from collections.abc import Callable
 from iree.compiler import ir
 from iree.compiler.dialects import arith, math, vector
 
-from jq.kernels.emit.bodies import Operands, emit
 from jq.kernels.emit.builder import Builder, Tile, Tiles
-from jq.kernels.emit.dispatch import Output, dispatch
+from jq.kernels.emit.dispatch import Operands, Output, dispatch, emit
 from jq.kernels.emit.values import Index, Indices, Values, lanes_of, vec
-from jq.kernels.machine.workgroups import row_block
+from jq.kernels.machine.tiling import row_block
 from jq.kernels.rowwise.row_program import (
     CONSTANT,
     CONVERT,
@@ -33,7 +32,7 @@ from jq.kernels.rowwise.row_program_ops import (
     start,
     stored,
 )
-from jq.kernels.schedule.ragged_rows import Blocks
+from jq.kernels.schedule.rows import Blocks
 
 
 class _Row:

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from jq.base.errors import InternalError
 from jq.kernels.kernel import Kernel
-from jq.kernels.machine.workgroups import row_block
+from jq.kernels.machine.tiling import row_block
 from jq.kernels.tensor import TensorType
 
 ELEMENTS = ("f32", "f16", "bf16", "i8", "i16", "i32")

@@ -1,5 +1,8 @@
 """Common parts of kernels over a matrix's rows: blocks of rows, and vectors of a row."""
 
+from __future__ import annotations
+
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -8,9 +11,62 @@ from iree.compiler import ir
 from jq.kernels.emit.builder import Builder, Tile, Tiles
 from jq.kernels.emit.dispatch import Output, dispatch
 from jq.kernels.emit.values import Index, Indices, Values, lanes_of, vec
-from jq.kernels.schedule.ragged_rows import Blocks, wanted_rows
-from jq.kernels.schedule.sequences import Sequences
+from jq.kernels.schedule.layout import Frame, Sequences
 from jq.kernels.tensor import TensorType
+
+GOLDEN = 0.618
+
+
+def wanted_rows(
+    b: Builder, sequences: Sequences, counts: ir.Value, first: Index, rows: int
+) -> Index:
+    """Number of wanted rows among `rows` rows from `first` on, all of one sequence."""
+    length = sequences.length
+    count = b.read_index(counts, [b.divided(first, length)], length)
+    return b.at_most(b.above(count, b.modulo(first, length)), rows)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The cut of M rows into blocks of so many, none of which has rows of two sequences.
+
+    Threads take neighbouring workgroups. Of sequences most rows may be left out, and those that are
+    not lie side by side: workgroups take their blocks in an order that scatters them.
+    """
+
+    rows: int
+    block: int
+    length: int
+    scattered: bool
+
+    @staticmethod
+    def of(rows: int, block: int, sequences: Sequences | None) -> Blocks:
+        length = sequences.length if sequences else rows
+        return Blocks(rows, min(block, length), length, sequences is not None)
+
+    @property
+    def parts(self) -> int:
+        """Blocks of a sequence; the last one ends where the sequence does."""
+        return -(-self.length // self.block)
+
+    @property
+    def count(self) -> int:
+        return self.rows // self.length * self.parts
+
+    @property
+    def _stride(self) -> int:
+        """Nearly the golden section of all blocks, and coprime to them."""
+        start = max(1, round(self.count * GOLDEN))
+        return next(n for n in range(start, 2 * self.count + 2) if math.gcd(n, self.count) == 1)
+
+    def first(self, b: Builder, number: Index) -> Index:
+        """The first row of a workgroup's block."""
+        if self.scattered:
+            number = b.modulo(b.scaled(number, self._stride), self.count)
+        sequence = b.scaled(b.divided(number, self.parts), self.length)
+        part = b.scaled(b.modulo(number, self.parts), self.block)
+        return b.offset(sequence, b.at_most(part, self.length - self.block))
+
 
 UNROLL = 4  # vectors of a row side by side
 States = list[list[ir.Value]]
@@ -118,3 +174,58 @@ def split(values: Values, parts: int) -> list[list[ir.Value]]:
     """`parts` lists of as many values each, in order."""
     size = len(values) // parts
     return [list(values[i * size : (i + 1) * size]) for i in range(parts)]
+
+
+# Results that are images in a frame: the emission of `Frame`'s places.
+#
+# A workgroup writes from its first pixel to that of the next workgroup, the first one from the
+# start and the last one to the end: it makes all of that the code, then stores its pixels. Where
+# the last workgroup begins further ahead, two of them write the same.
+def place(b: Builder, frame: Frame, pixel: Index) -> Index:
+    """Row of the result for a pixel; for the one after the last: `rows`, and the lead."""
+    high, wide = frame.outer
+    line = b.divided(pixel, frame.width)
+    image, line = b.divided(line, frame.height), b.modulo(line, frame.height)
+    at = b.offset(b.scaled(line, wide), b.modulo(pixel, frame.width))
+    return b.offset(b.offset(b.scaled(image, high * wide), at), frame.lead)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows of a framed result that one workgroup writes: `count` from `start` on."""
+
+    frame: Frame
+    start: Index
+    count: Index
+
+    @staticmethod
+    def of(b: Builder, frame: Frame, first: Index, count: int, pixels: int) -> Part:
+        """The part that the workgroup with `count` pixels from `first` on writes, of all."""
+        front = b.scaled(b.above(1, first), frame.lead)
+        start = b.above(place(b, frame, first), front)
+        end = b.at_most(place(b, frame, b.offset(first, count)), frame.rows(pixels))
+        return Part(frame, start, b.above(end, start))
+
+    def row(self, b: Builder, pixel: Index) -> Index:
+        """Row of a pixel in the workgroup's tile."""
+        return b.above(place(b, self.frame, pixel), self.start)
+
+    def fill(self, b: Builder, tile: Tile, kind: TensorType) -> None:
+        fill(b, tile, kind, 0, self.count, self.frame.code)
+
+
+def framed(frame: Frame | None, plain: Output, pixels: int) -> Output:
+    """The output of a product [pixels, n], with the frame if there is one."""
+    if frame is None:
+        return plain
+    count, width = plain.tile
+
+    def offsets(b: Builder, ids: Indices) -> list[Index]:
+        first, column = plain.offsets(b, ids)
+        return [Part.of(b, frame, first, count, pixels).start, column]
+
+    def sizes(b: Builder, ids: Indices) -> list[Index]:
+        first, _ = plain.offsets(b, ids)
+        return [Part.of(b, frame, first, count, pixels).count, width]
+
+    return Output(plain.whole, (plain.whole.shape[0], width), offsets, sizes)

@@ -15,8 +15,7 @@ import numpy as np
 from jq.artifact.store import Cache
 from jq.base.errors import UserError
 from jq.frontends.model import Batch, Model
-from jq.models._extras import need
-from jq.models._tree import flatten, nest, spec
+from jq.models._tree import flatten, need, nest, spec
 
 Params = Any
 

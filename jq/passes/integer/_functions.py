@@ -5,9 +5,8 @@ import math
 import numpy as np
 
 from jq.base.deep import Steps, deep
-from jq.formats.integer_functions import FRACTION, Output, ratio
+from jq.formats.integer_functions import FRACTION, Output, ratio, unit_rows
 from jq.formats.integer_functions import softmax as integer_softmax
-from jq.formats.integer_norms import unit_rows
 from jq.formats.requantize import LARGEST, Rescaling, clip, splat
 from jq.ir import Op, Program, ir, shape_of
 from jq.ir.arrays import OPS

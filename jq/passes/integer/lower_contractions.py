@@ -27,8 +27,8 @@ from jq.passes.base import Pass, PassContext
 from jq.passes.qdq.hoist_quantize import erase_dead
 from jq.planning.decisions import OpPlan
 from jq.planning.encodings import code_bits
+from jq.planning.limits import LIMIT, largest_code, largest_sum, worst_case
 from jq.planning.operands import contractions, op_name
-from jq.planning.overflow import LIMIT, largest_code, largest_sum, worst_case
 
 
 class LowerContractions(Pass):

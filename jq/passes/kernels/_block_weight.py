@@ -15,8 +15,8 @@ from jq.ir import Program, ir
 from jq.ir.constants import evaluate
 from jq.ir.ops.movement import WHOLE
 from jq.kernels import Gemv
+from jq.kernels.gemv.description import Scale
 from jq.kernels.gemv.layout import PLANES
-from jq.kernels.gemv.pack import Scale
 from jq.passes.kernels._kernel import NoKernel
 
 

@@ -23,13 +23,13 @@ import numpy as np
 
 from jq.formats import Encoding, get_format
 from jq.formats.affine import affine_format, is_affine
-from jq.formats.affine_storage import HALF
+from jq.formats.affine_math import HALF
 from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.contract import Contract, match_contract
 from jq.ir.markers import QUANTIZE_DYNAMIC, match
 from jq.ir.ops.dims import Dims
 from jq.kernels import Gemv, Scale, SplitRows, ZeroPoint
-from jq.kernels.rowwise.split_rows import STEPS
+from jq.kernels.rowwise.row_chain import STEPS
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._block_weight import BlockWeight
 from jq.passes.kernels._kernel import OPS, KernelDecisions, NoKernel, call_kernel, isa_of

@@ -10,13 +10,13 @@ import math
 import numpy as np
 
 from jq.formats import Encoding
-from jq.formats.affine_storage import FULL, NARROW
+from jq.formats.affine_math import FULL, NARROW
 from jq.ir import Program, at, ir, shape_of
 from jq.ir.build import replace
 from jq.ir.constants import evaluate
 from jq.ir.markers import QUANTIZE, QUANTIZE_DYNAMIC, Marker, match
 from jq.kernels import QuantizeRows, RowQuantization
-from jq.kernels.rowwise.quantization import (
+from jq.kernels.rowwise.description import (
     ASYMMETRIC,
     LARGEST_SCALE,
     SMALLEST_SCALE,

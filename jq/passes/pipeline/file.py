@@ -21,7 +21,7 @@ class PipelineFile(Strict):
     its base, and its settings replace those of its base. A path is relative to the file.
 
     `candidates`: what an op may be, where the file leaves that to `compile`
-    (`jq.mixed_precision.choice.auto`); see `jq.mixed_precision.choice.candidates` for how they are
+    (`jq.mixed_precision.auto`); see `jq.mixed_precision.candidates` for how they are
     written.
     """
 

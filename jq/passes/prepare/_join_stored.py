@@ -4,7 +4,7 @@
 
 Also after transposes, conversions and new leading axes (a stack) that are the same for all, and of
 slices of stored weights, which are stored besides where that is at most as much again. Where the
-encodings are alike and no block is cut (`jq.formats.cuts`). A weight that is read by itself, too,
+encodings are alike and no block is cut (`jq.formats.blocks`). A weight that is read by itself, too,
 is stored for that besides.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from jq.formats import Encoding
-from jq.formats.cuts import cut_axes, cut_range
+from jq.formats.blocks import cut_axes, cut_range
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import OPS
 from jq.ir.build import integer, integers, replace

@@ -27,7 +27,7 @@ from jq.ir.oracle.xla import XlaExecutable
 from jq.ir.values import only_user
 from jq.passes.base import PassContext, Recovery
 from jq.passes.isolated import Isolation
-from jq.planning.calibration.stat_ops import PROGRAM_STATS as OPS
+from jq.planning.calibration.histogram import PROGRAM_STATS as OPS
 from jq.planning.decisions import OpPlan
 from jq.planning.moments.collect import Wanted, sensitivity
 from jq.planning.moments.inputs import other_axes

@@ -25,8 +25,8 @@ import numpy as np
 from jq.artifact.keys import digest, program_digest
 from jq.formats import get_format
 from jq.formats.affine import affine_format, is_affine
+from jq.formats.arrays import NUMPY
 from jq.formats.blocks import sizes
-from jq.formats.numpy_ops import NUMPY
 from jq.ir import Program
 from jq.ir.autodiff.evaluate import Unsupported
 from jq.ir.autodiff.regions import regions, whole

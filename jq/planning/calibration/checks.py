@@ -7,8 +7,7 @@ import numpy as np
 
 from jq.base.errors import UserError
 from jq.planning.calibration import histogram
-from jq.planning.calibration.observer import HistogramObserver, get_observer
-from jq.planning.calibration.range import Range
+from jq.planning.calibration.observer import HistogramObserver, Range, get_observer
 
 Statistics = tuple[np.ndarray, ...]
 LARGEST = float(np.finfo(np.float32).max)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,9 +22,19 @@ from jq.base.errors import InternalError, UserError, known
 from jq.formats import NumpyOps
 from jq.formats.arrays import Array
 from jq.planning.calibration import histogram
-from jq.planning.calibration.histogram import Histogram
-from jq.planning.calibration.range import Range
-from jq.planning.calibration.stat_ops import StatOps
+from jq.planning.calibration.histogram import Histogram, StatOps
+
+
+@dataclass(frozen=True)
+class Range:
+    """Smallest and largest value; `low <= high`, both finite."""
+
+    low: float
+    high: float
+
+    def merge(self, other: Range) -> Range:
+        return Range(min(self.low, other.low), max(self.high, other.high))
+
 
 Stats = tuple[np.ndarray, ...]
 
@@ -63,32 +74,6 @@ class Observer(ABC):
     @abstractmethod
     def range_of(self, stats: Stats, bits: int = 8, scheme: str = "asymmetric") -> Range:
         """The range to quantize with, for integers of `bits` bits in a scheme."""
-
-
-class MinMax(Observer):
-    """The smallest and the largest value ever seen."""
-
-    name = "minmax"
-
-    def neutral(self) -> Stats:
-        return np.array(np.inf, np.float32), np.array(-np.inf, np.float32)
-
-    def measure(self, ops: StatOps, x: Array) -> tuple[Array, ...]:
-        axes = range(len(ops.shape(x)))
-        x = ops.convert(x, np.float32)
-        low, high = ops.reduce_min(x, axes), ops.reduce_max(x, axes)
-        return ops.reshape(low, ()), ops.reshape(high, ())
-
-    def combine(
-        self, ops: StatOps, a: tuple[Array, ...], b: tuple[Array, ...]
-    ) -> tuple[Array, ...]:
-        return ops.minimum(a[0], b[0]), ops.maximum(a[1], b[1])
-
-    def extremes(self, stats: Stats) -> tuple[float, float]:
-        return float(stats[0]), float(stats[1])
-
-    def range_of(self, stats: Stats, bits: int = 8, scheme: str = "asymmetric") -> Range:
-        return Range(*self.extremes(stats))
 
 
 class HistogramObserver(Observer):
@@ -158,7 +143,6 @@ def not_finite(sample: int, name: str) -> UserError:
 
 __all__ = [
     "HistogramObserver",
-    "MinMax",
     "NumpyOps",
     "Observer",
     "Stats",

@@ -19,10 +19,9 @@ from jq.planning.calibration.checks import (
     check_smoothing,
     check_statistics,
 )
-from jq.planning.calibration.observer import get_observer
-from jq.planning.calibration.range import Range
+from jq.planning.calibration.histogram import NUMPY_STATS
+from jq.planning.calibration.observer import Range, get_observer
 from jq.planning.calibration.shards import NO_SHARDS, Shards
-from jq.planning.calibration.stat_ops import NUMPY_STATS
 
 SCHEMA = 2  # 1 did not say of which model they are
 _MOST_OF_ALL = 1 << 24  # elements of all statistics, and half as many more as the file has letters

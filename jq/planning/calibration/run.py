@@ -20,11 +20,10 @@ from jq.ir.ops.base import Contraction
 from jq.ir.ops.lookup import rule_of
 from jq.ir.oracle.xla import XlaExecutable
 from jq.ir.quantized.edges import edge_name
-from jq.planning.calibration.observer import Observer, Stats, get_observer, not_finite
-from jq.planning.calibration.range import Range
+from jq.planning.calibration.histogram import NUMPY_STATS, PROGRAM_STATS
+from jq.planning.calibration.observer import Observer, Range, Stats, get_observer, not_finite
 from jq.planning.calibration.ranges import Ranges, site
 from jq.planning.calibration.relevance import Relevance
-from jq.planning.calibration.stat_ops import NUMPY_STATS, PROGRAM_STATS
 
 OUTPUT = "output "  # and its number: no site is called so, which ends in `:` and a number
 Batch = tuple[int, Sequence[np.ndarray]]

@@ -28,8 +28,7 @@ from jq.ir.autodiff.sensitivity import Sensitivity
 from jq.ir.build import NAME, string_attr
 from jq.ir.oracle.xla import XlaExecutable
 from jq.planning.calibration.observer import not_finite
-from jq.planning.moments.gains import Gains
-from jq.planning.moments.gram import Moments
+from jq.planning.moments.gains import Gains, Moments
 from jq.planning.moments.inputs import Wanted, extent, other_axes
 from jq.planning.moments.readers import Ask, Reader, Results
 

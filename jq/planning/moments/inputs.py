@@ -13,7 +13,7 @@ from jq.ir.ops.dims import Dims
 from jq.ir.ops.layout import Layout, groups_of, pad, padding_of
 from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.rules.convolution import Convolution
-from jq.planning.calibration.stat_ops import PROGRAM_STATS as OPS
+from jq.planning.calibration.histogram import PROGRAM_STATS as OPS
 
 F32 = np.float32
 

@@ -12,8 +12,7 @@ from typing import Any
 from jq.artifact.keys import digest
 from jq.artifact.store import Arrays
 from jq.ir import Program
-from jq.planning.moments.gains import Gains
-from jq.planning.moments.gram import Moments
+from jq.planning.moments.gains import Gains, Moments
 
 ROOM = 1 << 30  # bytes of moments that are kept
 Found = Mapping[str, Moments]

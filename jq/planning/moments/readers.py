@@ -14,9 +14,9 @@ import numpy as np
 from jq.ir import Op, Program, at, ir
 from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.rules.dot_general import DotGeneral
-from jq.planning.calibration.stat_ops import PROGRAM_STATS as OPS
-from jq.planning.moments import exact
-from jq.planning.moments.gram import F32, F64, Moments, gram_alone, shared_weights, shares
+from jq.planning.calibration.histogram import PROGRAM_STATS as OPS
+from jq.planning.moments import gains
+from jq.planning.moments.gains import F32, F64, Moments, gram_alone, shared_weights, shares
 from jq.planning.moments.inputs import Wanted, extent, rows_of
 
 I32 = np.int32
@@ -123,7 +123,7 @@ class FewRows(Reader):
 
     def _flush(self) -> None:
         x = np.concatenate(self.waiting)
-        self._take(exact.gram_of_rows(x))
+        self._take(gains.gram_of_rows(x))
         self.waiting = []
 
     def _take(self, gram: np.ndarray) -> None:
@@ -151,16 +151,16 @@ class ManyRows(Reader):
             x = rows_of(op, w)
             scaled = OPS.mul(x, OPS.broadcast(weights, shape, [0, 1]))
             if self.full:
-                values = [exact.gram(OPS, scaled)]
+                values = [gains.gram(OPS, scaled)]
                 if self.shared:
                     again = program.add_weight(self._shared, np.ones([e.groups, e.rows], F32))
                     common = OPS.mul(x, OPS.broadcast(again, shape, [0, 1]))
                     runs = [e.groups, e.sequences, e.rows // e.sequences, e.width]
-                    common = exact.total(OPS, OPS.reshape(common, runs), [2])
-                    values.append(exact.gram(OPS, common))
+                    common = gains.total(OPS, OPS.reshape(common, runs), [2])
+                    values.append(gains.gram(OPS, common))
             else:
                 squares = OPS.mul(OPS.convert(x, F64), OPS.convert(scaled, F64))
-                diagonal, sums = (exact.total(OPS, v, [1]) for v in (squares, scaled))
+                diagonal, sums = (gains.total(OPS, v, [1]) for v in (squares, scaled))
                 some = OPS.rows(OPS.reshape(x, [e.groups * e.rows, e.width]), index)
                 values = [diagonal, sums, *self._extremes(x, weights), some]
         self._keys = [(self.name, i) for i in range(len(values))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import tempfile
 import time
@@ -13,12 +14,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
+import ml_dtypes
 import numpy as np
 
 from jq.base.errors import JqError, UserError
+from jq.base.guard.limits import require_memory
 from jq.base.progress import Progress, silent
 from jq.base.system.child import death, python_command
 from jq.base.system.files import temporary_folder
+from jq.ir import TensorSpec
 from jq.reporting.benchmark.worker import write_arrays
 
 WARM_UP = 3  # calls at least, and a tenth of the measuring time
@@ -199,3 +203,25 @@ def worker_command(folder: Path, job: Job, threads: int) -> list[str]:
     path = folder / "job.json"
     path.write_text(json.dumps(document), encoding="utf-8")
     return python_command("jq.reporting.benchmark.worker", str(path))
+
+
+def random_inputs(specs: Sequence[TensorSpec], seed: int = 0) -> list[np.ndarray]:
+    """Inputs of the right shapes and types: floats from a normal distribution, small integers
+    that are not negative (as indices are), random booleans.
+
+    Raises:
+        UserError: they take more than the memory of the machine.
+    """
+    # Numbers are drawn in 64 bits.
+    require_memory(sum(8 * math.prod(spec.shape) for spec in specs), "random inputs")
+    rng = np.random.default_rng(seed)
+    return [_random(rng, spec) for spec in specs]
+
+
+def _random(rng: np.random.Generator, spec: TensorSpec) -> np.ndarray:
+    dtype = np.dtype(getattr(ml_dtypes, spec.dtype, spec.dtype))
+    if dtype.kind == "b":
+        return rng.random(spec.shape) < 0.5
+    if dtype.kind in "iu" or "int" in dtype.name:
+        return rng.integers(0, 8, spec.shape).astype(dtype)
+    return rng.standard_normal(spec.shape).astype(dtype)

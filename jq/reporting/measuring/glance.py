@@ -1,5 +1,7 @@
 """A compiled model beside its float model on some samples: what `jaxq compile` ends with."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,15 +11,16 @@ from jq.artifact.jobs.processes import call_apart
 from jq.artifact.programs import choose
 from jq.base.errors import UserError
 from jq.base.progress import Progress, silent
+from jq.driver.comparison.error_sum import ErrorSum
 from jq.driver.comparison.layers import Calls, compare_layers
 from jq.driver.comparison.outputs import Outputs, worst
 from jq.driver.comparison.result import Comparison, Inside
 from jq.driver.compiled import CompiledModel
-from jq.ir import Program
+from jq.ir import Program, shape_of
 from jq.ir.ops.dims import work_of
+from jq.ir.oracle.interpreter import interpret
 from jq.ir.oracle.xla import XlaExecutable
 from jq.planning.decisions import QuantPlan
-from jq.reporting.measuring.arbiter import AGREE, agreement, ruling, third
 from jq.reporting.measuring.evaluation import evaluation_of
 from jq.reporting.measuring.measure import check_same_model
 from jq.reporting.measuring.verdict import furthest, layer_verdict, outputs_verdict
@@ -118,3 +121,56 @@ def document(glance: Glance) -> dict[str, Any] | None:
         if bad is None
         else {"name": bad.name, "sqnr_db": bad.sqnr_db, "isolated_sqnr_db": bad.isolated_sqnr_db},
     }
+
+
+# Who is right where the float program and XLA's reference of it disagree: a third evaluator says.
+#
+# StableHLO's interpreter computes every op by itself. It is slow, so that XLA without its
+# optimizations takes its place for larger programs: no op is fused with another there, which is
+# where XLA's defects were found.
+Arrays = Sequence[np.ndarray]
+AGREE = 60.0  # dB: sums in other orders are further away than this only where a model is chaotic
+SLOW = 2_000_000  # numbers that the interpreter computes in some seconds
+
+
+def agreement(one: Arrays, other: Arrays) -> float:
+    """The least dB of any output of `other` against `one`."""
+    found = []
+    for a, b in zip(one, other, strict=True):
+        total = ErrorSum()
+        total.add(np.asarray(a), np.asarray(b))
+        found.append(total.sqnr_db)
+    return min(found, default=np.inf)
+
+
+def third(program: Program, inputs: Arrays) -> tuple[str, Arrays]:
+    """The name of the third evaluator, and what it gives."""
+    if _numbers(program) <= SLOW:
+        return "StableHLO's interpreter", interpret(program, *inputs)
+    return "XLA without optimizations", XlaExecutable(program, optimized=False)(*inputs)
+
+
+def _numbers(program: Program) -> float:
+    """The numbers that a call computes; without end where a loop is."""
+    ops = [op.operation for op in program.walk()]
+    if any(op.name == "stablehlo.while" for op in ops):
+        return math.inf
+    return work_of(program).total + sum(math.prod(shape_of(v)) for op in ops for v in op.results)
+
+
+def ruling(reference: Arrays, found: Arrays, who: str, right: Arrays) -> str:
+    """Who is right, in a sentence without its full stop; the artifact is `found`."""
+    theirs, ours = agreement(right, reference), agreement(right, found)
+    if theirs >= AGREE > ours:
+        return f"{who} agrees with XLA ({theirs:.0f} dB): the artifact is wrong, please report it"
+    if ours >= AGREE > theirs:
+        return (
+            f"{who} agrees with the artifact ({ours:.0f} dB) and not with XLA ({theirs:.0f} dB):"
+            " the artifact is right, and the reference that it was compared with is wrong"
+        )
+    if theirs < AGREE:
+        return (
+            f"{who} agrees neither with XLA ({theirs:.0f} dB) nor with the artifact"
+            f" ({ours:.0f} dB): the model loses its digits, or all of them differ"
+        )
+    return ""

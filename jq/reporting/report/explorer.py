@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jq.driver.comparison.result import LayerError
-from jq.reporting.report.drawing import STEPS
-from jq.reporting.report.graph import Graph
+from jq.reporting.report.graph import STEPS, Graph
 
 GRAPH = "main"
 COLOURS = ("#ef7d78", "#f9ae84", "#fdd9a0", "#fdf3bf", "#e4f2c9", "#d3f0dc")  # the worst first

@@ -10,8 +10,8 @@ from jq.driver.comparison.metrics import AGREEMENTS, BETWEEN, DESCRIPTIONS
 from jq.driver.comparison.outputs import worst
 from jq.driver.comparison.result import LayerError
 from jq.reporting.measuring.verdict import furthest, layer_verdict, noise_warning, outputs_verdict
-from jq.reporting.report.drawing import drawing, legend
 from jq.reporting.report.facts import Facts
+from jq.reporting.report.graph import drawing, legend
 from jq.reporting.report.parts import bars, cell, number, table, tile
 
 SPREAD = 15.0  # dB between the worst layer and the outputs, from where on no layer stands out

@@ -16,7 +16,7 @@ from jq.driver.stages import build, plan_job, rewrite_job
 from jq.ir import Program
 from jq.ir.quantized.edges import edge_name
 from jq.passes.pipeline import make_plan
-from jq.planning.calibration.range import Range
+from jq.planning.calibration.observer import Range
 from jq.planning.calibration.ranges import Ranges, site
 from suites.differential.evaluate import Arrays, by_interpreter, by_xla, difference
 from suites.differential.kinds import Kind, kind_of

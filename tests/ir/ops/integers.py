@@ -20,7 +20,7 @@ from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext, run_all
 from jq.passes.pipeline import load_pipeline, make_plan, rewrite
 from jq.passes.prepare.split_upsampling import SplitUpsampling
-from jq.planning.calibration.range import Range
+from jq.planning.calibration.observer import Range
 from jq.planning.calibration.ranges import Ranges, site
 from jq.planning.decisions import OpPlan, QuantPlan, TensorPlan
 from jq.target.rules import Rule

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jq.base.errors import UserError
-from jq.formats.fp4 import NORMAL_QUANTILES
+from jq.formats.floats import NORMAL_QUANTILES
 from jq.formats.tensor import QuantizedTensor
 from jq.language.decoder.checkpoints.method import unpacked_tensors
 

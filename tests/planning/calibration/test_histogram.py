@@ -8,8 +8,7 @@ import pytest
 from jq.ir import Program, TensorSpec, editing, func, ir, tensor_type
 from jq.ir.oracle.xla import XlaExecutable
 from jq.planning.calibration import histogram
-from jq.planning.calibration.histogram import Histogram
-from jq.planning.calibration.stat_ops import NUMPY_STATS, PROGRAM_STATS
+from jq.planning.calibration.histogram import NUMPY_STATS, PROGRAM_STATS, Histogram
 
 RNG = np.random.default_rng(0)
 PIECES = [(RNG.standard_normal(500) * s).astype(np.float32) for s in (1, 0.01, 30, 2e-6, 1)]

@@ -5,10 +5,9 @@ import pytest
 
 from jq.base.errors import UserError
 from jq.formats import NUMPY, Encoding, get_format
-from jq.planning.calibration.histogram import Histogram
-from jq.planning.calibration.mse import quantization_error
+from jq.planning.calibration.histogram import NUMPY_STATS, Histogram
+from jq.planning.calibration.methods import quantization_error
 from jq.planning.calibration.observer import get_observer
-from jq.planning.calibration.stat_ops import NUMPY_STATS
 
 pytestmark = pytest.mark.usefixtures("quick_xla")
 

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from jq.planning.calibration.entropy import _divergence, _magnitudes
 from jq.planning.calibration.histogram import Histogram
+from jq.planning.calibration.methods import Percentile, _divergence, _magnitudes
 from jq.planning.calibration.observer import get_observer
-from jq.planning.calibration.percentile import Percentile
 
 pytest.importorskip("onnxruntime")
 

@@ -17,8 +17,8 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from jq.base.system.threads import one_thread
 from jq.formats import Encoding
 from jq.passes.recovery.gptq import Gptq
-from jq.planning.calibration.stat_ops import NUMPY_STATS
-from jq.planning.moments import exact
+from jq.planning.calibration.histogram import NUMPY_STATS
+from jq.planning.moments import gains
 
 RNG = np.random.default_rng(11)
 ROWS = RNG.standard_normal((3000, 96)).astype(np.float32) * np.geomspace(1e-9, 1e9, 96)
@@ -60,19 +60,19 @@ STATES: dict[str, Callable[[], object]] = {
 
 def test_sums_have_no_order() -> None:
     """Any order, any cut into blocks and the exact rational sums of the rounded terms."""
-    whole = exact.gram_of_rows(ROWS)
+    whole = gains.gram_of_rows(ROWS)
     for _ in range(5):
-        np.testing.assert_array_equal(exact.gram_of_rows(ROWS[RNG.permutation(len(ROWS))]), whole)
-    by_ops = exact.gram(NUMPY_STATS, ROWS[None])[0]
+        np.testing.assert_array_equal(gains.gram_of_rows(ROWS[RNG.permutation(len(ROWS))]), whole)
+    by_ops = gains.gram(NUMPY_STATS, ROWS[None])[0]
     np.testing.assert_array_equal(by_ops, whole)
     np.testing.assert_array_equal(whole, whole.T)
-    sums = exact.total(NUMPY_STATS, ROWS, [0])
-    np.testing.assert_array_equal(exact.total(NUMPY_STATS, ROWS[::-1], [0]), sums)
+    sums = gains.total(NUMPY_STATS, ROWS, [0])
+    np.testing.assert_array_equal(gains.total(NUMPY_STATS, ROWS[::-1], [0]), sums)
 
 
 def test_how_far_from_the_sums_themselves() -> None:
     """Each term is half a unit from its own at most, in either factor."""
-    whole, sums = exact.gram_of_rows(ROWS), exact.total(NUMPY_STATS, ROWS, [0])
+    whole, sums = gains.gram_of_rows(ROWS), gains.total(NUMPY_STATS, ROWS, [0])
     most = np.abs(ROWS).max(0).astype(np.float64)
     half = 2 * most * 2.0 ** -((53 - 12) // 2) / 2
     for i, j in [(0, 0), (0, 95), (40, 41), (95, 95)]:
@@ -85,7 +85,7 @@ def test_how_far_from_the_sums_themselves() -> None:
 
 
 def test_channels_of_zeros() -> None:
-    np.testing.assert_array_equal(exact.gram_of_rows(np.zeros((5, 3), np.float32)), 0)
+    np.testing.assert_array_equal(gains.gram_of_rows(np.zeros((5, 3), np.float32)), 0)
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -98,7 +98,7 @@ def test_the_same_codes(state: str, by: int) -> None:
     enc = Encoding("int4", weight.shape, (24, 1), "symmetric", "float32")
 
     def solved(place: int) -> tuple[np.ndarray, ...]:
-        gram = exact.gram_of_rows(moved(x, place))
+        gram = gains.gram_of_rows(moved(x, place))
         found = Gptq().solve("w", moved(weight, place), moved(gram, place and 8), enc)
         return gram, found.codes, found.scale, found.zero
 
@@ -115,7 +115,7 @@ def test_columns_are_solved_by_any_number_of_threads(monkeypatch: pytest.MonkeyP
     for module in (_solve, _descent):
         monkeypatch.setattr(module, "COLUMNS", 8)
     weight = RNG.standard_normal((40, 30)).astype(np.float32)
-    gram = exact.gram_of_rows(ROWS[:, 40:80] / np.abs(ROWS[:, 40:80]).max(0))
+    gram = gains.gram_of_rows(ROWS[:, 40:80] / np.abs(ROWS[:, 40:80]).max(0))
     enc = Encoding("int4", weight.shape, (0, 1), "symmetric", "float32")
     one, four = (_solve.solve(weight, gram, enc, threads=n) for n in (1, 4))
     np.testing.assert_array_equal(one.real(), four.real())
@@ -171,4 +171,4 @@ def test_a_limit_of_another_thread_is_in_force_here() -> None:
 
 
 def test_no_rows_are_no_moments() -> None:
-    assert exact.gram_of_rows(np.zeros((0, 3), np.float32)).tolist() == np.zeros((3, 3)).tolist()
+    assert gains.gram_of_rows(np.zeros((0, 3), np.float32)).tolist() == np.zeros((3, 3)).tolist()

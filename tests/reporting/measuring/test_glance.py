@@ -12,7 +12,7 @@ import pytest
 import jq
 from jq.artifact.jobs.processes import call_apart
 from jq.base.errors import CompilerError
-from jq.reporting.measuring import arbiter, glance
+from jq.reporting.measuring import glance
 from jq.reporting.measuring.glance import at_a_glance, document, verdict
 
 WEIGHTS = np.random.default_rng(0).standard_normal((2, 64, 64)).astype(np.float32)
@@ -83,22 +83,22 @@ def test_a_third_evaluator_says_who_is_right() -> None:
     model = jq.Model(lambda _, x: (x @ x.T) * 3, {}, (WEIGHTS[0],))
     program = jq.trace(model).program
     right, wrong = [3 * WEIGHTS[0] @ WEIGHTS[0].T], [2 * WEIGHTS[0] @ WEIGHTS[0].T]
-    who, theirs = arbiter.third(program, [WEIGHTS[0]])
+    who, theirs = glance.third(program, [WEIGHTS[0]])
     assert "interpreter" in who
-    assert "the artifact is right" in arbiter.ruling(wrong, right, who, theirs)
-    assert "the artifact is wrong" in arbiter.ruling(right, wrong, who, theirs)
-    assert "neither" in arbiter.ruling(wrong, wrong, who, theirs)
-    assert not arbiter.ruling(right, right, who, theirs)
+    assert "the artifact is right" in glance.ruling(wrong, right, who, theirs)
+    assert "the artifact is wrong" in glance.ruling(right, wrong, who, theirs)
+    assert "neither" in glance.ruling(wrong, wrong, who, theirs)
+    assert not glance.ruling(right, right, who, theirs)
 
 
 def test_large_programs_have_a_faster_third_evaluator(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arbiter, "SLOW", 1)
+    monkeypatch.setattr(glance, "SLOW", 1)
     model = jq.Model(lambda _, x: x @ x.T, {}, (WEIGHTS[0],))
-    who, theirs = call_apart(arbiter.third, jq.trace(model).program, [WEIGHTS[0]])
+    who, theirs = call_apart(glance.third, jq.trace(model).program, [WEIGHTS[0]])
     assert "interpreter" in who  # `SLOW` is that of this process
-    who, theirs = arbiter.third(jq.trace(model).program, [WEIGHTS[0]])
+    who, theirs = glance.third(jq.trace(model).program, [WEIGHTS[0]])
     assert "without optimizations" in who
-    assert arbiter.agreement([WEIGHTS[0] @ WEIGHTS[0].T], theirs) > arbiter.AGREE
+    assert glance.agreement([WEIGHTS[0] @ WEIGHTS[0].T], theirs) > glance.AGREE
 
 
 def test_a_wrong_reference_is_said(

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from jq import api
-from jq.base.data import data_dir
+from jq.base.system.folders import data_dir
 from jq.formats import NUMPY, Encoding, get_format
 from jq.frontends.model import Batch, batches
 from jq.ir import Program, dtype_of

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 import jq
 from jq.planning.operands import contractions, op_name
-from jq.reporting.report.drawing import LETTERS, STEPS, label, step
-from jq.reporting.report.graph import Graph, graph_of
+from jq.reporting.report.graph import LETTERS, STEPS, Graph, graph_of, label, step
 from jq.reporting.report.layout import lay_out
 
 W = {name: np.ones((8, 8), np.float32) for name in "abc"}

@@ -14,8 +14,8 @@ from jq.device.forms.canonical.base import Simple
 from jq.device.forms.tosa.builder import Builder
 from jq.device.forms.tosa.schema import PROPAGATE
 from jq.device.network import Tensor
+from jq.formats.arrays import NUMPY
 from jq.formats.integer_functions import exponential_bits, exponentials, tabulated
-from jq.formats.numpy_ops import NUMPY
 
 MULTIPLE = "softmax of codes finer than 2^-17 has no form in TOSA"
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jq.formats import Encoding
-from jq.formats.cuts import joined
+from jq.formats.blocks import joined
 from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.arrays import OPS
 from jq.ir.build import integer

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from jq.formats.base import Encoding
-from jq.formats.fp4 import NORMAL_QUANTILES
+from jq.formats.floats import NORMAL_QUANTILES
 from jq.language.decoder.checkpoints.method import Layer, method
 from jq.language.decoder.names import Leaf
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from jq.formats.affine import affine_format
-from jq.formats.affine_storage import FULL
+from jq.formats.affine_math import FULL
 from jq.formats.base import Encoding
 from jq.language.decoder.checkpoints.method import Layer
 

@@ -30,7 +30,7 @@ from jq.kernels import (
     Updated,
     UpdateRows,
 )
-from jq.kernels.machine.workgroups import row_block
+from jq.kernels.machine.tiling import row_block
 from jq.kernels.rowwise.row_chain import RowStep
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import (

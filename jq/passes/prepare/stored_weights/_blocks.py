@@ -10,7 +10,7 @@ import numpy as np
 from jq.base.deep import Steps, deep
 from jq.formats import NUMPY, Encoding, get_format
 from jq.formats.blocks import expand
-from jq.formats.imported.minimum import WithMinimum
+from jq.formats.imported import WithMinimum
 from jq.ir import Op, at, ir, shape_of, stablehlo
 from jq.ir.build import NAME, constant, i64_array, integers, string_attr
 from jq.ir.ops.base import Contraction

@@ -9,7 +9,7 @@ import numpy as np
 from jq.base.errors import FormatError
 from jq.formats import Encoding, Format, get_format
 from jq.formats.affine import affine_format
-from jq.formats.imported.codebook import TABLE, Codebook
+from jq.formats.imported import TABLE, Codebook
 from jq.ir.types import number_kind
 from jq.passes.prepare.stored_weights import FLOATS
 from jq.passes.prepare.stored_weights._blocks import (

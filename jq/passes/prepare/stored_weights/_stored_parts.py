@@ -18,8 +18,8 @@ import numpy as np
 
 from jq.base.deep import Steps, deep
 from jq.formats import NUMPY
-from jq.formats.fp4 import Fp4E2M1, Nf4
-from jq.formats.imported.codebook import Codebook, Codebook2, Codebook4
+from jq.formats.floats import Fp4E2M1, Nf4
+from jq.formats.imported import Codebook, Codebook2, Codebook4
 from jq.formats.scaled import Scaled
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import OPS

@@ -17,7 +17,7 @@ import math
 import numpy as np
 
 from jq.formats import Encoding
-from jq.formats.affine_storage import FULL
+from jq.formats.affine_math import FULL
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import OPS
 from jq.ir.build import constant, like

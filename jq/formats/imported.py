@@ -1,0 +1,209 @@
+"""Unsigned integers with a scale and a minimum for each block: `real = scale * code + minimum`.
+
+As HQQ, MLX and tinygemm quantize: the number of code 0 is any float, where the zero point of an
+affine integer is a code (`affine`). ggml's types of this kind (q4_1) have blocks of their own.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import ml_dtypes
+import numpy as np
+
+from jq.base.errors import FormatError
+from jq.formats import checks
+from jq.formats.arrays import NUMPY, Array, ArrayOps
+from jq.formats.base import Encoding, Format, Integers, Parts, unpacked
+from jq.formats.blocks import expand, full
+from jq.formats.chunks import block_range, chunks, decode_pieces, per_block
+from jq.formats.elements import Table
+from jq.formats.floats import NORMAL_QUANTILES
+from jq.formats.packing import pack, packed_shape, unpack
+from jq.formats.scaled import Scaled
+from jq.formats.scales import FLOAT, Scale
+
+F32, I8 = np.float32, np.dtype(np.int8)
+
+
+class WithMinimum(Format):
+    """Codes of `bits` bits from 0 on. Parts: `codes` (packed along the last axis; those of 8 bits
+    less 128), `scale` and `minimum`, both in the scale type.
+
+    The range of a block includes 0. A block of zeros has scale 1. With scales of float32 a number
+    is computed as `(code + minimum / scale) * scale`: a product and a sum would be rounded once or
+    twice, as a compiler joins them. Those of 16 bits have exact products.
+    """
+
+    bits: ClassVar[int]
+
+    @property
+    def first(self) -> int:
+        """The integer that code 0 is stored as."""
+        return -128 if self.bits == 8 else 0
+
+    @property
+    def integer_bits(self) -> int:
+        return 8
+
+    @property
+    def has_minimum(self) -> bool:
+        return True
+
+    def options(self, enc: Encoding) -> Mapping[str, Sequence[str]]:
+        return {"packing": ("bits", "none")} if self.bits < 8 else {}
+
+    def stored_bits(self, enc: Encoding) -> int:
+        return 8 if enc.option("packing", "bits") == "none" else self.bits
+
+    def check(self, enc: Encoding) -> None:
+        checks.check_not_empty(enc)
+        checks.check_choice(enc, "scheme", enc.scheme, self.schemes)
+        checks.check_choice(enc, "scale type", enc.scale_type, checks.SCALE_TYPES)
+        checks.check_options(enc, self.options(enc))
+
+    def storage(self, enc: Encoding) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+        grid = enc.grid, np.dtype(enc.scale_type)
+        codes = packed_shape(enc.shape, self.stored_bits(enc)), I8
+        return {"codes": codes, "scale": grid, "minimum": grid}
+
+    def element_types(self, enc: Encoding) -> dict[str, np.dtype[Any]]:
+        return {"codes": np.dtype(ml_dtypes.uint4)} if self.bits == 4 else {}
+
+    def decode_elements(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
+        if not self.element_types(enc):
+            return self.decode(ops, parts, enc)
+        plain = {**parts, "codes": ops.convert(parts["codes"], np.int8)}
+        return self.decode(ops, plain, unpacked(enc))
+
+    def codes(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
+        """The codes as they are stored, i8 of `enc.shape`."""
+        return unpack(ops, parts["codes"], enc.shape, self.stored_bits(enc))
+
+    def integers(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Integers:
+        zero = full(ops, self.first, enc.grid, np.int32) if self.first else None
+        scale, minimum = (ops.convert(parts[k], F32) for k in ("scale", "minimum"))
+        return Integers(self.codes(ops, parts, enc), scale, zero, minimum, enc.block)
+
+    def with_minimum(
+        self, codes: np.ndarray, scale: np.ndarray, minimum: np.ndarray, enc: Encoding
+    ) -> dict[str, np.ndarray]:
+        """The parts of codes from 0 on, with scales and minima of `enc.grid`."""
+        stored = pack((codes + self.first).astype(np.int8), self.stored_bits(enc))
+        dtype = np.dtype(enc.scale_type)
+        return {"codes": stored, "scale": scale.astype(dtype), "minimum": minimum.astype(dtype)}
+
+    def encode(self, x: np.ndarray, enc: Encoding) -> dict[str, np.ndarray]:
+        self.check(enc)
+        checks.check_shape(x, enc)
+        low, high = block_range(x, enc)
+        steps = (1 << self.bits) - 1
+        minimum = -checks.as_scale(-low, enc)  # at most -2^-24 in float16, where 0 would do
+        least = minimum.astype(F32)
+        step = (high - least) / F32(steps)
+        scale = checks.as_scale(np.where(step < checks.SMALLEST_SCALE, F32(1), step), enc)
+        codes = np.empty(enc.shape, np.int16)
+        for rows, grid, piece in chunks(enc):
+            values = per_block(np.subtract, checks.as_float32(x[rows]), least[grid], piece)
+            values = values.reshape(piece.shape)
+            values = np.rint(per_block(np.divide, values, scale[grid].astype(F32), piece))
+            codes[rows] = np.clip(values, 0, steps).reshape(piece.shape)
+        return self.with_minimum(codes, scale, minimum, enc)
+
+    def to_numpy(self, parts: Mapping[str, np.ndarray], enc: Encoding) -> np.ndarray:
+        return decode_pieces(lambda p, e: np.asarray(self.decode(NUMPY, p, e)), parts, enc)
+
+    def decode(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
+        codes = ops.convert(self.codes(ops, parts, enc), F32)
+        if self.first:
+            codes = ops.sub(codes, full(ops, self.first, enc.shape, F32))
+        scale, minimum = (ops.convert(parts[k], F32) for k in ("scale", "minimum"))
+        steps = expand(ops, scale, enc)
+        if enc.scale_type == "float32":  # a sum in front of a product is never joined with it
+            return ops.mul(ops.add(codes, expand(ops, ops.div(minimum, scale), enc)), steps)
+        return ops.add(ops.mul(codes, steps), expand(ops, minimum, enc))  # exact products
+
+
+class UInt2Min(WithMinimum):
+    name, bits = "uint2_min", 2
+    description = "unsigned 2-bit integers with a scale and a minimum per block, four per byte"
+
+
+class UInt4Min(WithMinimum):
+    name, bits = "uint4_min", 4
+    description = "unsigned 4-bit integers with a scale and a minimum per block, two per byte"
+
+
+class UInt8Min(WithMinimum):
+    name, bits = "uint8_min", 8
+    description = "unsigned 8-bit integers with a scale and a minimum per block"
+
+
+# Codes that are places in a table of numbers, which belongs to the tensor: k-means and the like.
+#
+# `real = scale * table[code]`. The table is the encoding's option `table`, numbers separated by
+# commas, so that kernels have it as a constant, as they have that of `nf4`. Without it the numbers
+# are those of the class.
+TABLE = "table"
+
+
+@dataclass(frozen=True)
+class _Places(Table):
+    """A table in any order."""
+
+    def encode(self, x: np.ndarray, rounding: str) -> np.ndarray:
+        order = np.argsort(np.asarray(self.values, F32), kind="stable")
+        ascending = Table(tuple(np.asarray(self.values, F32)[order].tolist()))
+        return order.astype(np.int8)[ascending.encode(x, rounding)]
+
+
+class Codebook(Scaled):
+    """Any blocks; a scale of 1 where the model has none."""
+
+    bits: ClassVar[int]
+    element: ClassVar[Table]
+    roundings = ("nearest",)
+
+    def kind(self, enc: Encoding) -> Scale:
+        return FLOAT
+
+    def options(self, enc: Encoding) -> Mapping[str, Sequence[str]]:
+        return {**super().options(enc), TABLE: (enc.option(TABLE, ""),)}
+
+    def check(self, enc: Encoding) -> None:
+        super().check(enc)
+        try:
+            numbers = self.table(enc).values
+        except ValueError:
+            numbers = ()
+        if len(numbers) != 1 << self.bits or not np.isfinite(numbers).all():
+            raise FormatError(f"{enc.format}: the option `table` is no {1 << self.bits} numbers")
+
+    def table(self, enc: Encoding) -> _Places:
+        """The numbers of the codes."""
+        text = enc.option(TABLE, "")
+        return _Places(tuple(map(float, text.split(","))) if text else self.element.values)
+
+    def written(self, numbers: np.ndarray) -> str:
+        """A table as the option has it; the last number fills it up."""
+        filled = np.pad(np.asarray(numbers, F32), (0, (1 << self.bits) - numbers.size), "edge")
+        return ",".join(repr(float(n)) for n in filled)
+
+    def element_of(self, enc: Encoding) -> Table:
+        return self.table(enc)
+
+    def decode_elements(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
+        if "codes" not in self.element_types(enc):
+            return self.decode(ops, parts, enc)
+        values = self.table(enc).of_elements(ops, parts["codes"])
+        return self.kind(enc).applied(ops, values, parts, enc)
+
+
+class Codebook2(Codebook):
+    name, bits, element = "codebook2", 2, Table((-1.0, 0.0, 0.5, 1.0))
+    description = "places in a table of 4 numbers of the tensor's own, scaled"
+
+
+class Codebook4(Codebook):
+    name, bits, element = "codebook4", 4, Table(NORMAL_QUANTILES)
+    description = "places in a table of 16 numbers of the tensor's own, scaled"

@@ -1,1 +1,0 @@
-"""Choice of an op's format, for both `auto` and a search."""

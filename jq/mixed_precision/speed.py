@@ -1,0 +1,180 @@
+"""Estimated time of an option on a target: a choice made by measured times would be another each
+time.
+
+    cycles of an op = max(multiply-adds / rate, bytes of its weights / rate of memory)
+                      + elements of its activations * cycles for an element
+
+The rates are the target's own (`[hardware]`) where it states them. Else they follow from the
+instruction set of its kernels: products that no kernel takes are far slower, which is why the
+program of each candidate is made once, to see which of its products have one. What an element
+takes was fitted to `digits_cnn`, `minilm` and `mobilenet` in the fixed pipelines on one processor
+(AMD EPYC, Zen 5): only ratios matter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from jq.artifact.programs import kernels_of
+from jq.base.errors import JqError
+from jq.driver.audit.op_table import op_table
+from jq.driver.job import Job
+from jq.formats import get_format
+from jq.ir import Op, Program, shape_of
+from jq.ir.ops.base import Contraction
+from jq.ir.ops.lookup import rule_of
+from jq.ir.ops.moves import Movement
+from jq.kernels import PairConvolution, PairGemm, get_isa
+from jq.mixed_precision.candidates import Candidate
+from jq.mixed_precision.costs import Resource
+from jq.mixed_precision.groups import Group, Option, op_facts, trips
+from jq.mixed_precision.problem import Problem
+from jq.passes.pipeline import rewrite
+from jq.planning.decisions import OpPlan, QuantPlan, TensorPlan
+from jq.planning.operands import contractions, find_weight, op_name
+from jq.target.settings import FLOAT
+from jq.target.target import Target
+
+MEMORY = 16.0  # bytes of weights a cycle
+TILES = 4.0  # times the products of vectors that matrix tiles reach
+# Cycles for an element of an activation: in a product of matrices, in a convolution.
+STATIC, DYNAMIC, FLOATS = (0.1, 0.2), (0.4, 3.0), (0.3, 2.0)
+BY_PAIRS = tuple(f"{kind.family}_" for kind in (PairGemm, PairConvolution))
+DIGITS = 2  # products of a kernel, where an operand has codes of 16 bits: one a digit of 8
+REST = 0.1  # cycles for an element of a result of anything else
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Multiply-adds a cycle.
+
+    Attributes:
+        kernel: of 8-bit codes in a kernel of ours; without any, and of floats: what IREE emits.
+        pairs: of codes in a kernel of pairs.
+        known: by the operands' formats, where the target states them (`int8 x int8`).
+    """
+
+    kernel: float
+    plain: float
+    floats: float
+    pairs: float = 0.0
+    memory: float = MEMORY
+    known: Mapping[str, float] | None = None
+
+    @staticmethod
+    def of(target: Target) -> Rates:
+        if (hardware := target.hardware) is not None:
+            known, memory = hardware.macs_per_cycle, hardware.dram_bytes_per_cycle
+            return Rates(0.0, 0.0, 0.0, memory=memory, known=known)
+        name = kernels_of(target)
+        if name == "none":  # nothing is known but that codes of 8 bits take a quarter of the room
+            return Rates(2.0, 2.0, 1.0)
+        isa = get_isa(name)
+        vector = isa.lanes * isa.dot_rate
+        kernel = isa.macs * (TILES if isa.tiles else 1.0)
+        return Rates(0.9 * kernel, vector / 8, 0.65 * vector, 0.9 * isa.pair_macs)
+
+    def rate(self, plan: OpPlan, kernel: str | None) -> float:
+        """That of an op in a kernel, if in any; 0 where the target has no such product."""
+        pair = _pair(plan)
+        if self.known is not None:
+            return self.known.get(pair, 0.0)
+        if plan.decision != "integer":
+            return self.floats
+        if kernel is None:
+            return self.plain
+        found = self.pairs if kernel.startswith(BY_PAIRS) else self.kernel
+        return found / (DIGITS if any(map(_wide, plan.operands.values())) else 1)
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """One op: its activations' elements in a call, and whether it makes a feature map."""
+
+    elements: float
+    map: bool
+
+
+def estimated_cycles(problem: Problem) -> Resource:
+    """Cycles of a call: of each option, infinite where the target has no such product, and of what
+    is not up to choice."""
+    speed = _Speed(problem.job, problem.plans)
+    options = [[speed.of(g, o) for o in g.options] for g in problem.groups]
+    return Resource("cycles", options, _rest(problem.job.program))
+
+
+class _Speed:
+    def __init__(self, job: Job, plans: Mapping[Candidate, QuantPlan]) -> None:
+        self.rates, program = Rates.of(job.target), job.program
+        self._products = {f.name: f.products for f in op_facts(program)}
+        self._facts = {op_name(op): _facts(program, op, rule) for op, rule in contractions(program)}
+        none = self.rates.known is not None
+        self._kernels = {c: {} if none else kernels(job, plan) for c, plan in plans.items()}
+        self._weights = program.weights
+
+    def of(self, group: Group, option: Option) -> float:
+        there = self._kernels[option.candidate]
+        work = sum(self._op(plan, there.get(plan.name)) for plan in option.plans)
+        floats = sum(self._weights[w].nbytes for w in group.weights if w not in option.stored)
+        stored = sum(s.nbytes for s in option.stored.values())
+        return max(work, (floats + stored) / self.rates.memory) + self._moved(option)
+
+    def _op(self, plan: OpPlan, kernel: str | None) -> float:
+        products, rate = self._products.get(plan.name, 0.0), self.rates.rate(plan, kernel)
+        return products / rate if rate else math.inf if products else 0.0
+
+    def _moved(self, option: Option) -> float:
+        return sum(
+            self._facts[p.name].elements * _cycles(p)[self._facts[p.name].map] for p in option.plans
+        )
+
+
+def _rest(program: Program) -> float:
+    """Cycles of all that is no contraction."""
+    found = 0.0
+    for op in program.walk():
+        if op.results and not isinstance(rule_of(op), Contraction | Movement):
+            sizes = (math.prod(shape_of(v)) for v in op.results)
+            found += REST * sum(sizes) * trips(program, op)
+    return found
+
+
+def kernels(job: Job, plan: QuantPlan) -> dict[str, str]:
+    """The kernels that compute ops under a plan; none where the passes refuse it."""
+    if not any(op.decision == "integer" for op in plan.ops):
+        return {}
+    try:
+        levels = rewrite(job.program, job.pipeline, replace(job.context(plan), recover=False))
+    except JqError:
+        return {}
+    return {row["name"]: row["kernel"] for row in op_table(plan, levels) if row["kernel"]}
+
+
+def _facts(program: Program, op: Op, rule: Contraction) -> _Facts:
+    read = [op.operands[r.index] for r in rule.roles(op)]
+    roles = zip(read, rule.roles(op), strict=True)
+    moving = [v for v, r in roles if find_weight(program, v, r) is None]
+    elements = sum(math.prod(shape_of(v)) for v in moving) * trips(program, op)
+    return _Facts(float(elements), rule.feature_map)
+
+
+def _cycles(plan: OpPlan) -> tuple[float, float]:
+    moving = [p for p in plan.operands.values() if p.kind != "weight"]
+    if not moving:
+        return FLOATS
+    # No kernel quantizes to 16 bits, or cuts such codes into digits.
+    return DYNAMIC if any(p.kind == "dynamic" or _wide(p) for p in moving) else STATIC
+
+
+def _wide(p: TensorPlan) -> bool:
+    return (get_format(p.encoding.format).integer_bits or 0) > 8
+
+
+def _pair(plan: OpPlan) -> str:
+    """The formats of an op's operands as a target states them: activations first."""
+    if plan.decision != "integer":
+        return f"{FLOAT} x {FLOAT}"
+    sides = sorted(plan.operands.values(), key=lambda p: p.kind == "weight")
+    return " x ".join(p.encoding.format for p in sides)

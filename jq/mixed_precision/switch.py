@@ -1,0 +1,220 @@
+"""One program that computes every choice: what an op reads goes through the codes asked for.
+
+    %y = dot_general %x, %w
+    ->
+    %q = %x through the codes of an option
+    %s = select %flag, %q, %x        // %flag: a weight of type i1
+    %y = dot_general %s, %w          // %w is bound to what the option's stored weight decodes to
+
+So all choices take one compilation, and changing a choice means giving other weights.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from jq.artifact.jobs import Result, Work
+from jq.driver.comparison.error_sum import ErrorSum, is_integer
+from jq.formats import get_format
+from jq.ir import Op, Program, at, dtype_of, ir, stablehlo
+from jq.ir.arrays import OPS
+from jq.ir.ops.base import Contraction
+from jq.ir.oracle.xla import XlaExecutable
+from jq.mixed_precision.costs import Choice
+from jq.mixed_precision.groups import Group, Option
+from jq.passes.base import PassContext
+from jq.passes.pipeline import Pipeline
+from jq.passes.qdq.place_activations import PlaceEdges, through_codes
+from jq.planning.decisions import TensorPlan
+from jq.planning.operands import contractions, op_name
+
+
+@dataclass(frozen=True)
+class Reading:
+    """An op's reading of an operand: through a plan's codes; or all, rounded to a float type."""
+
+    op: str
+    index: int | None
+    plan: TensorPlan | None
+    float_type: str = ""
+
+
+class SwitchProgram:
+    """The model under any choice; all groups float at first."""
+
+    def __init__(
+        self, program: Program, pipeline: Pipeline, cx: PassContext, groups: Sequence[Group]
+    ):
+        """
+        Args:
+            program: the prepared float program.
+            cx: of a plan of the pipeline, for the edges between its regions.
+        """
+        self.groups = list(groups)
+        self._float = program.weights
+        copy = program.clone()
+        self._flags: dict[Reading, str] = {}
+        self._insert(copy)
+        if any(p.name == PlaceEdges.name for p in pipeline.passes["qdq"]):
+            PlaceEdges().run(copy, cx)
+        self._program = copy
+        self._state: list[Option | None] = [None] * len(self.groups)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The pickled state: a worker compiles the program itself."""
+        state = {k: v for k, v in self.__dict__.items() if k != "_run"}
+        return state | {"_state": [None] * len(self.groups)}
+
+    @cached_property
+    def _run(self) -> XlaExecutable:
+        return XlaExecutable(self._program)
+
+    def _insert(self, program: Program) -> None:
+        ops = {op_name(op): (op, rule) for op, rule in contractions(program)}
+        for group in self.groups:
+            for option in group.options:
+                for reading in readings(option):
+                    if reading not in self._flags:
+                        name = self._flags[reading] = f"switch/{len(self._flags)}"
+                        _switch(program, *ops[reading.op], reading, name)
+
+    def choose(self, choice: Sequence[Option | None]) -> None:
+        """Makes the program compute a choice; None leaves a group float."""
+        for i, (group, old, new) in enumerate(zip(self.groups, self._state, choice, strict=True)):
+            if old is new:
+                continue
+            self._run.bind({name: self._weight(name, new) for name in group.weights})
+            readings = self._readings(old, new)
+            self._run.bind({self._flags[r]: np.array(wanted) for r, wanted in readings})
+            self._state[i] = new
+
+    def _weight(self, name: str, option: Option | None) -> np.ndarray:
+        weight = self._float[name]
+        if option is None or name not in option.stored:
+            return weight
+        stored = option.stored[name]
+        decoded = get_format(stored.encoding.format).to_numpy(stored.parts, stored.encoding)
+        return np.asarray(decoded).astype(weight.dtype)
+
+    def _readings(self, old: Option | None, new: Option | None) -> list[tuple[Reading, bool]]:
+        """The flags to change, and their new values."""
+        before, after = (
+            {r for r in readings(option) if r in self._flags} if option else set()
+            for option in (old, new)
+        )
+        return [(r, False) for r in before - after] + [(r, True) for r in after - before]
+
+    def __call__(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The outputs of the choice for one call's inputs."""
+        return self._run(*inputs)
+
+
+def readings(option: Option) -> list[Reading]:
+    """The readings of an option's ops: their operands that are no weights."""
+    found = []
+    for plan in option.plans:
+        for index, p in plan.operands.items():
+            if p.kind in ("dynamic", "static"):
+                found.append(Reading(plan.name, index, p))
+        if plan.float_type:
+            found.append(Reading(plan.name, None, None, plan.float_type))
+    return found
+
+
+def _switch(program: Program, op: Op, rule: Contraction, reading: Reading, name: str) -> None:
+    """Puts a switch with the flag `name` in front of an operand (or all of them)."""
+    flag = program.add_weight(name, np.array(False))
+    for index in [r.index for r in rule.roles(op)] if reading.index is None else [reading.index]:
+        value: ir.Value = op.operands[index]
+        if reading.plan is not None:
+            other = through_codes(program, op, value, reading.plan, f"{reading.op}:{index}")
+        with at(op):
+            if reading.plan is None:
+                rounded = OPS.convert(value, np.dtype(reading.float_type))
+                other = OPS.convert(rounded, dtype_of(value))
+            op.operands[index] = stablehlo.select(flag, other, value)
+
+
+# Sensitivity of a model to choices: the error of one group alone, or of all together.
+Outputs = Sequence[np.ndarray]  # of one call
+
+
+@dataclass(frozen=True)
+class Alone:
+    """One group takes an option, all others stay float. The result: `noise`."""
+
+    group: int
+    option: int
+
+
+@dataclass(frozen=True)
+class Together:
+    """All groups take an option (None: stay float). The result: `CALL:OUTPUT` of these calls."""
+
+    choice: Choice | None
+    calls: Sequence[Outputs]
+
+
+@dataclass(frozen=True)
+class Choices(Work):
+    """One work for both kinds of jobs: a worker compiles the program of all choices once.
+
+    Attributes:
+        calls: that errors of one group alone are measured on.
+    """
+
+    switch: SwitchProgram
+    calls: Sequence[Outputs]
+
+    def open(self) -> Callable[[Alone | Together], Result]:
+        references: list[Outputs] = []
+
+        def done(item: Alone | Together) -> Result:
+            if isinstance(item, Together):
+                return self._outputs(item)
+            if not references:
+                references.extend(self._run(None, self.calls))
+            options = [None if g != item.group else item.option for g in range(self._count)]
+            found = noise(references, self._run(options, self.calls))
+            return {"noise": np.array(found, np.float64)}
+
+        return done
+
+    def _outputs(self, item: Together) -> Result:
+        results = self._run(item.choice, item.calls)
+        return {f"{c}:{i}": a for c, arrays in enumerate(results) for i, a in enumerate(arrays)}
+
+    def _run(self, choice: Sequence[int | None] | None, calls: Sequence[Outputs]) -> list[Outputs]:
+        numbers = [None] * self._count if choice is None else choice
+        pairs = zip(self.switch.groups, numbers, strict=True)
+        self.switch.choose([None if n is None else g.options[n] for g, n in pairs])
+        return [self.switch(call) for call in calls]
+
+    @property
+    def _count(self) -> int:
+        return len(self.switch.groups)
+
+
+def noise(reference: Sequence[Outputs], quantized: Sequence[Outputs]) -> float:
+    """Noise power over signal power, summed over the float outputs.
+
+    Of a program without any: the share of elements that differ.
+    """
+    shares = []
+    for r, q in zip(zip(*reference, strict=True), zip(*quantized, strict=True), strict=True):
+        if is_integer(r[0]):
+            continue
+        total = ErrorSum()
+        for pair in zip(r, q, strict=True):
+            total.add(*pair)
+        broken = total.nonfinite or (total.noise and not total.signal)
+        shares.append(np.inf if broken else total.noise / (total.signal or 1.0))
+    if shares:
+        return float(sum(shares))
+    pairs = [
+        p for calls in zip(reference, quantized, strict=True) for p in zip(*calls, strict=True)
+    ]
+    return float(np.mean([np.mean(r != q) for r, q in pairs]))
