@@ -16,6 +16,10 @@ from jq.formats.tensor import QuantizedTensor
 from jq.language.decoder.names import Leaf
 
 Tensors = Mapping[str, np.ndarray]
+# Kinds of tensors by NumPy's kinds of types (floats of ml_dtypes are V) and bytes, 0 for any:
+# words, bytes, signed bytes, whole numbers, floats, and floats that have to be finite.
+_KINDS = {"word": ("iu", 4), "byte": ("u", 1), "signed": ("i", 1), "whole": ("iu", 0)}
+_KINDS |= {"float": ("fV", 0), "scale": ("fV", 0)}
 
 
 @dataclass(frozen=True)
@@ -33,30 +37,31 @@ class Layer:
     config: Mapping[str, Any]
     where: str
 
-    def get(self, name: str, kinds: str, rank: int) -> np.ndarray:
-        """A tensor, not empty, which must have one of the NumPy kinds of types and so many axes."""
-        array = self.tensors.get(name)
+    def get(self, name: str, wanted: str, **sizes: int) -> np.ndarray:
+        """A tensor, not empty, of a kind and with axes that have names: `"word out groups"`. Those
+        in `sizes` have such a size."""
+        kind, *axes = wanted.split()
+        array, (types, bytes_) = self.tensors.get(name), _KINDS[kind]
         if array is None:
             raise self.wrong(f"there is no {name}")
-        kind = "f" if array.dtype.kind == "V" else array.dtype.kind  # floats of ml_dtypes are V
-        if kind not in kinds or array.ndim != rank or not array.size:
-            raise self.wrong(f"{name} is {array.dtype.name}{list(array.shape)}")
-        return array
+        known_type = array.dtype.kind in types and bytes_ in (0, array.dtype.itemsize)
+        if not known_type or array.ndim != len(axes) or not array.size:
+            raise self.wrong(f"{name} is {array.dtype.name}{list(array.shape)}, not {wanted}")
+        needed = [sizes.get(axis, n) for axis, n in zip(axes, array.shape, strict=True)]
+        if list(array.shape) != needed:
+            raise self.wrong(f"{name} has shape {list(array.shape)}, {needed} belongs there")
+        return self.finite(name, array) if kind == "scale" else array
 
-    def words(self, name: str) -> np.ndarray:
-        """A matrix of 32-bit words."""
-        array = self.get(name, "iu", 2)
-        if array.dtype.itemsize != 4:
-            raise self.wrong(f"{name} is {array.dtype.name}, not words of 32 bits")
-        return array
-
-    def need(self, name: str, shape: tuple[int, ...]) -> None:
-        found = self.tensors[name].shape
-        if found != shape:
-            raise self.wrong(f"{name} has shape {list(found)}, {list(shape)} belongs there")
+    def all(self, **wanted: str) -> tuple[list[np.ndarray], dict[str, int]]:
+        """Several tensors, and the sizes of their axes: those of one name are equal."""
+        found, sizes = list[np.ndarray](), dict[str, int]()
+        for name, kind in wanted.items():
+            found.append(self.get(name, kind, **sizes))
+            sizes |= zip(kind.split()[1:], found[-1].shape, strict=True)
+        return found, sizes
 
     def finite(self, name: str, scale: np.ndarray) -> np.ndarray:
-        if scale.dtype.kind not in "fV":  # floats of ml_dtypes are V
+        if scale.dtype.kind not in "fV":
             raise self.wrong(f"{name} is {scale.dtype.name}")
         with np.errstate(over="ignore"):
             single = scale.astype(np.float32)
@@ -100,14 +105,12 @@ class MadeParts(Mapping[str, np.ndarray]):
 @dataclass(frozen=True)
 class Method:
     """Attributes:
-    name: `quant_method` of the config.
     marks: tensors that only a quantized module has.
     parts: all tensors that belong to such a module, but for its bias.
     read: the module's weight as `weight`, and `order` where its columns stand in another one.
     joint: what stands between a module's name and a part's.
     """
 
-    name: str
     marks: frozenset[str]
     parts: frozenset[str]
     read: Callable[[Layer], Mapping[str, Leaf]]
@@ -119,7 +122,7 @@ SAME = {
     ("auto-round", "auto_round:auto_gptq"): "gptq",
     ("auto-round", "auto_round:auto_awq"): "awq",
 }
-METHODS: dict[str, Method] = {}
+METHODS: dict[str, Method] = {}  # by `quant_method` of the config
 
 
 def method(name: str, marks: str, others: str, joint: str = ".") -> Callable[[Any], Any]:
@@ -127,7 +130,7 @@ def method(name: str, marks: str, others: str, joint: str = ".") -> Callable[[An
 
     def register(read: Callable[[Layer], Mapping[str, Leaf]]) -> Any:
         own = frozenset(marks.split())
-        METHODS[name] = Method(name, own, own | frozenset(others.split()), read, joint)
+        METHODS[name] = Method(own, own | frozenset(others.split()), read, joint)
         return read
 
     return register
