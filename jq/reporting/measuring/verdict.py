@@ -61,3 +61,12 @@ def noise_warning(latency: Mapping[str, Any], whose: str = "the latency") -> str
         f"{whose} was noisy (median {median:.3g} ms, p90 {p90:.3g} ms): something else ran;"
         " measure it again on a quiet machine"
     )
+
+
+def number(value: float | None) -> str:
+    """A number as a person reads it."""
+    if value is None or math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    return f"{value:.5g}" if abs(value) < 1e5 or value % 1 else f"{value:.0f}"

@@ -1,12 +1,29 @@
-"""The page as text: one HTML file, nothing fetched; every name in it is escaped."""
+"""The page as text: one HTML file, nothing fetched; every name in it is escaped (`page.html`)."""
 
-from html import escape
+import json
+import math
+import shlex
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from jq.base.tables import size
-from jq.reporting.report import sections
+from jq.driver.comparison.metrics import AGREEMENTS, BETWEEN, DESCRIPTIONS
+from jq.driver.comparison.outputs import worst
+from jq.driver.comparison.result import LayerError
+from jq.reporting.measuring.verdict import (
+    furthest,
+    layer_verdict,
+    noise_warning,
+    number,
+    outputs_verdict,
+)
 from jq.reporting.report.facts import Facts, Shape
-from jq.reporting.report.parts import cell, facts_list, histogram, rebinned, table
+from jq.reporting.report.graph import drawing, legend
 
 _FOLDER = Path(__file__).parent
 SECTIONS = {
@@ -22,116 +39,157 @@ SECTIONS = {
     "provenance": "How this page was made",
 }
 LINKS = {"graph": "Graph", "provenance": "Provenance"}
-FILTER = (
-    '<div class="filter" hidden><label>Filter <input type="search" placeholder="part of a name">'
-    '</label><label>show <select><option value="">all layers</option>'
-    '<option value="bad">those below 20 dB</option><option value="float">those that stay float'
-    '</option></select></label><span class="count"></span></div>'
-)
+SPREAD = 15.0  # dB between the worst layer and the outputs, from where on no layer stands out
+WIDTH, HEIGHT = 240, 80  # of a histogram
+
+
+def environment() -> Environment:
+    """Jinja's, with what the page shows values by."""
+    made = Environment(loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined)
+    made.globals |= {"width": WIDTH, "height": HEIGHT, "sections": SECTIONS, "links": LINKS}
+    made.filters |= {"number": number, "size": size, "quoted": shlex.quote, "drawn": drawn}
+    made.filters |= {"json": _json, "sorted_by": _key}
+    return made
 
 
 def render(facts: Facts) -> str:
     """The page as text."""
-    manifest = facts.manifest
-    links = "".join(
-        f'<a href="#{key}">{LINKS.get(key, title)}</a>' for key, title in SECTIONS.items()
-    )
-    parts = {
-        "rules": sections.rules(facts),
-        "graph": sections.graph(facts),
-        "layers": sections.layers(facts),
-        "outputs": outputs(facts),
-        "activations": plots(facts.activations),
-        "weights": plots(facts.weights),
-        "size": sizes(facts),
-        "latency": latency(facts),
-        "plan": plan(facts),
-        "provenance": facts_list(facts.provenance),
-    }
-    body = "".join(
-        f'<section id="{key}"><h2>{SECTIONS[key]}</h2>{text}</section>'
-        for key, text in parts.items()
-    )
-    title = escape(f"{facts.name}: {manifest.pipeline} on {manifest.target}")
     style, script = (
-        (_FOLDER / name).read_text(encoding="utf-8") for name in ("style.css", "script.js")
+        Markup((_FOLDER / name).read_text(encoding="utf-8")) for name in ("style.css", "script.js")
     )
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<style>{style}</style></head><body><header><h1>{escape(facts.name)}</h1>"
-        f"<p>pipeline {escape(manifest.pipeline)}, target {escape(manifest.target)},"
-        f" jaxq {escape(manifest.tool_version)}, {facts.comparison.samples} samples</p>"
-        f"{sections.verdict(facts)}"
-        f'<div class="tiles">{"".join(sections.tiles(facts))}</div></header>'
-        f"<nav>{links}{FILTER}</nav>"
-        f"{body}<script>{script}</script></body></html>\n"
+    errors = {layer.name: layer for layer in facts.comparison.layers}
+    stays = frozenset(op["name"] for op in facts.manifest.ops if op.get("decision") == "float")
+    page = environment().get_template("page.html")
+    return page.render(
+        facts=facts,
+        style=style,
+        script=script,
+        verdict=verdict(facts),
+        warnings=warnings(facts),
+        tiles=tiles(facts),
+        commands=commands(facts),
+        adds_up=adds_up(facts),
+        legend=Markup(legend()),
+        drawing=Markup(drawing(facts.graph, errors, stays)) if errors else "",
+        layers=layers(facts),
+        latencies=[facts.latency, *([facts.float_latency] if facts.float_latency else [])],
     )
 
 
-# Tables and plots of measured figures
+def _json(layers: Iterable[str]) -> str:
+    return json.dumps(list(layers))
 
 
-def outputs(facts: Facts) -> str:
-    heads = ("output", "shape", "SQNR dB", "cosine", "worst", "max |error|", "equal")
-    rows = (
-        (
-            cell(o.name, "name"),
-            cell("x".join(map(str, o.shape)) or "scalar"),
-            *map(cell, (o.sqnr_db, o.cosine, o.cosine_min, o.max_abs_error, o.match)),
-        )
-        for o in facts.comparison.outputs
-    )
-    return table(heads, rows)
+def _key(value: float) -> float:
+    return value if math.isfinite(value) else math.copysign(1e300, value)
 
 
-def plots(shapes: list[Shape]) -> str:
-    if not shapes:
-        return "<p>None.</p>"
-    cards = (
-        histogram(s.name, *rebinned(s.edges, s.counts), s.clip, s.note, s.layers) for s in shapes
-    )
-    note = "<p>Heights: square roots of counts. Dashed: the ends of what the codes stand for.</p>"
-    return f'{note}<div class="plots">{"".join(cards)}</div>'
+def tiles(facts: Facts) -> Iterator[tuple[str, str]]:
+    first, audit = facts.comparison.outputs[0], facts.audit
+    yield f"{number(first.sqnr_db)} dB", "SQNR of the first output"
+    yield f"{first.cosine:.5f}", "cosine, mean"
+    yield f"{first.cosine_min:.5f}", "cosine, worst sample"
+    yield size(audit["module_bytes"] + audit["parameter_bytes"]), "module and parameters"
+    if audit["float_parameter_bytes"]:
+        yield size(audit["float_parameter_bytes"]), "parameters in float"
+    yield f"{facts.latency['median_ms']:.3g} ms", "median latency, one thread"
+    if facts.float_latency:
+        yield f"{facts.float_latency['median_ms']:.3g} ms", "the float model's, compiled alike"
+    for name, both in facts.comparison.metrics.items():
+        beside = "" if name in BETWEEN else f" (float {number(both['float'])})"
+        yield number(both["quantized"]), f"{name.replace('_', ' ')}{beside}"
 
 
-def sizes(facts: Facts) -> str:
-    heads = ("weight", "shape", "format", "granularity", "stored bytes", "of float")
-    weights = facts.audit["weights"]
-    rows = (
-        (
-            cell(w["name"], "name"),
-            cell("x".join(map(str, w["shape"]))),
-            cell(w["format"]),
-            cell(w["granularity"]),
-            cell(w["stored_bytes"]),
-            cell(w["stored_bytes"] / w["float_bytes"] if w["float_bytes"] else None),
-        )
-        for w in weights
-    )
-    readers = [facts.readers.get(w["name"], ()) for w in weights]
-    return table(heads, rows, sortable=True, layers=readers)
+def _beside_float(name: str, reference: str, quantized: str) -> str:
+    """A metric of both models, or of the one against the other."""
+    if name in AGREEMENTS:
+        return f"the {DESCRIPTIONS[name]} is {quantized}"
+    beside = "" if name in BETWEEN else f" ({reference} with floats)"
+    return f"{name.replace('_', ' ')} is {quantized}{beside}"
 
 
-def latency(facts: Facts) -> str:
-    keys = ("median_ms", "p90_ms", "min_ms", "runs", "threads", "load_ms")
-    both = [facts.latency, *([facts.float_latency] if facts.float_latency else [])]
-    rows = [(cell(k.replace("_", " ")), *(cell(each[k]) for each in both)) for k in keys]
-    rows.append((cell("peak memory"), *(cell(size(each["peak_rss_bytes"]), "n") for each in both)))
-    heads = ("figure", "this artifact", "float")[: len(both) + 1]
-    note = f"<p>{escape(facts.float_note)}</p>" if facts.float_note else ""
-    return note + table(heads, rows)
+def verdict(facts: Facts) -> str:
+    """The whole in a few sentences."""
+    audit, compared = facts.audit, facts.comparison
+    sentences = [outputs_verdict(compared)]
+    for name, both in compared.metrics.items():
+        values = number(both["float"]), number(both["quantized"])
+        sentences.append(_beside_float(name, *values))
+    if floats := audit["float_parameter_bytes"]:
+        times = floats / (audit["module_bytes"] + audit["parameter_bytes"])
+        smaller = f"{times:.1f} times smaller than"
+        smaller = smaller if times > 1 else f"{1 / times:.1f} times as large as"
+        sentences.append(f"the artifact is {smaller} the float weights")
+    if facts.float_latency:
+        ratio = facts.float_latency["median_ms"] / facts.latency["median_ms"]
+        sentences.append(f"a call takes {1 / ratio:.2f} of the time of the compiled float model")
+    sentences.append(layer_verdict(compared.layers))
+    return " ".join(f"{s[0].upper()}{s[1:]}." for s in sentences if s)
 
 
-def plan(facts: Facts) -> str:
-    heads = ("op", "kind", "decision", "weights", "activations", "kernel", "reason")
-    rows = (
-        (
-            cell(op.get("name"), "name"),
-            *(cell(op.get(key)) for key in ("op", "decision", "weights", "activations", "kernel")),
-            cell(op.get("reason") or op.get("no_kernel")),
-        )
-        for op in facts.manifest.ops
-    )
-    names = [[str(op.get("name"))] for op in facts.manifest.ops]
-    return table(heads, rows, sortable=True, layers=names)
+def warnings(facts: Facts) -> list[str]:
+    """Warnings about figures that the reader should not rely on."""
+    found = [noise_warning(facts.latency)]
+    if facts.float_latency:
+        found.append(noise_warning(facts.float_latency, "the float model's latency"))
+    return [text[0].upper() + text[1:] for text in found if text]
+
+
+def commands(facts: Facts) -> str:
+    """The commands that try all rules."""
+    every = [word for s in facts.suggestions for word in ("--rule", s.rule)]
+    words = ["jaxq", "compile", facts.source, "-o", "OUT2", *every, *facts.options]
+    again = ["jaxq", "compare", facts.source, facts.artifact, "OUT2"]
+    return "\n".join(map(shlex.join, (words, again)))
+
+
+def adds_up(facts: Facts) -> bool:
+    """True where no layer by itself comes near the error of the outputs."""
+    most = furthest(facts.comparison.layers)
+    far = most[0].isolated_sqnr_db - worst(facts.comparison.outputs)["sqnr_db"] if most else 0.0
+    return far >= SPREAD
+
+
+def layers(facts: Facts) -> list[tuple[LayerError, dict[str, Any]]]:
+    """The layers, the worst first, each with its bars: along the model, and alone, on one scale."""
+    found = sorted(facts.comparison.layers, key=lambda layer: layer.sqnr_db)
+    shares = [
+        [10 ** (-db / 20) for db in (layer.sqnr_db, layer.isolated_sqnr_db)] for layer in found
+    ]
+    most = max((s for both in shares for s in both if math.isfinite(s)), default=1.0)
+    scale = 100 / most if most > 0 else 0.0
+    rows = []
+    for layer, both in zip(found, shares, strict=True):
+        along, own = (f"{min(share * scale, 100):.1f}" for share in both)
+        rows.append((layer, {"value": both[0], "along": along, "own": own}))
+    return rows
+
+
+def drawn(shape: Shape) -> dict[str, Any]:
+    """A histogram's bars, whose heights are square roots of counts, so that tails are seen, and the
+    places of the ends of what codes stand for."""
+    edges, counts = rebinned(shape.edges, shape.counts)
+    low, high, bars = float(edges[0]), float(edges[-1]), []
+    scale = WIDTH / (high - low or 1.0)
+    tallest = math.sqrt(max(float(counts.max(initial=0)), 1.0))
+    for left, right, count in zip(edges[:-1], edges[1:], counts, strict=True):
+        if count:
+            tall = max(1.0, math.sqrt(float(count)) / tallest * (HEIGHT - 2))
+            wide, clip = max((right - left) * scale - 0.3, 0.4), shape.clip
+            cut = clip is not None and not clip[0] <= (left + right) / 2 <= clip[1]
+            places = {"x": (left - low) * scale, "y": HEIGHT - tall, "wide": wide, "tall": tall}
+            bars.append({"cut": cut, **{key: f"{value:.2f}" for key, value in places.items()}})
+    ends = [(end - low) * scale for end in shape.clip or ()]
+    inside = [f"{x:.2f}" for x in ends if 0 <= x <= WIDTH]
+    return {"low": low, "high": high, "bars": bars, "ends": inside}
+
+
+def rebinned(
+    edges: np.ndarray, counts: np.ndarray, most: int = 64
+) -> tuple[np.ndarray, np.ndarray]:
+    """Neighbouring bins together, until there are at most `most`."""
+    by = max(1, -(-len(counts) // most))
+    pad = -len(counts) % by
+    width = edges[1] - edges[0] if len(edges) > 1 else 1.0
+    wide = np.concatenate([counts, np.zeros(pad)]).reshape(-1, by).sum(1)
+    return edges[0] + width * by * np.arange(len(wide) + 1), wide

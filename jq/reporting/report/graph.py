@@ -20,8 +20,8 @@ from jq.ir import Op, Program, ir
 from jq.ir.build import NAME, string_attr
 from jq.ir.ops.lookup import contraction_names
 from jq.ir.values import kind_of
+from jq.reporting.measuring.verdict import number
 from jq.reporting.report.layout import Layout, lay_out
-from jq.reporting.report.parts import number
 
 Kind = Literal["input", "layer", "join", "output"]
 _ENDS = ("func.return", "stablehlo.return")

@@ -13,7 +13,7 @@ from jq.base.errors import UserError
 from jq.driver.comparison.metrics import check, retrieval_agreement, top1_agreement
 from jq.driver.comparison.outputs import compare_outputs
 from jq.driver.comparison.result import Comparison
-from jq.reporting.report.sections import _beside_float
+from jq.reporting.report.document import _beside_float
 
 REFERENCE = [[np.array([[3.0, 1.0], [0.0, 1.0]])], [np.array([[1.0, 2.0], [2.0, 1.0]])]]
 QUANTIZED = [[np.array([[3.0, 1.0], [1.0, 0.0]])], [np.array([[1.0, 2.0], [2.0, 1.0]])]]

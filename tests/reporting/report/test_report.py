@@ -21,8 +21,9 @@ import pytest
 import jq
 from jq.cli.app import main
 from jq.driver.comparison.result import LayerError
-from jq.reporting.report.document import SECTIONS
-from jq.reporting.report.parts import histogram, number, rebinned
+from jq.reporting.measuring.verdict import number
+from jq.reporting.report.document import SECTIONS, environment, rebinned
+from jq.reporting.report.facts import Shape
 from jq.reporting.report.suggest import without_own_noise
 
 PAGE = os.fsdecode(b"page \xff.html")  # a name is bytes, and not always text
@@ -137,7 +138,7 @@ def test_layers_are_tied_to_the_graph(read: Reader) -> None:
 def test_a_verdict_and_rules_that_can_be_pasted(folder: Path, page: str) -> None:
     assert "The worst layer is back/kernel" in page
     assert "of the time of the compiled float model" in page
-    found = re.findall(r"<code>--rule &#x27;(.*?)&#x27;</code>", page)
+    found = re.findall(r"<code>--rule &#39;(.*?)&#39;</code>", page)
     assert found[0] == "back/kernel: weights.format=int8, weights.granularity=per-channel"
     assert "They are suggestions and were not run" in page
     assert re.search(r"from \d+\.\d to at most \d+\.\d dB|not known", page)
@@ -154,7 +155,7 @@ def test_a_verdict_and_rules_that_can_be_pasted(folder: Path, page: str) -> None
 
 def test_a_suggested_rule_helps(folder: Path, page: str) -> None:
     """As it stands on the page, given to the same compile: the output is closer."""
-    found = re.findall(r"<code>--rule &#x27;(.*?)&#x27;</code>", page)
+    found = re.findall(r"<code>--rule &#39;(.*?)&#39;</code>", page)
     model, out = f"{folder}/evil.py:model", str(folder / "mended")
     rules = [argument for rule in (found[0], *RULES) for argument in ("--rule", rule)]
     compiled = ["compile", model, "--pipeline", "int8-static", "-o", out, "-q", *rules]
@@ -225,7 +226,9 @@ def test_histograms() -> None:
     edges, counts = rebinned(np.arange(131.0), np.ones(130))
     assert counts.sum() == 130 and len(counts) <= 64 and len(edges) == len(counts) + 1
     assert edges[0] == 0 and edges[-1] >= 130
-    drawn = histogram("<w>", np.arange(5.0), np.array([1, 0, 4, 1]), (0.0, 3.0), "note")
+    shape = Shape("<w>", np.arange(5.0), np.array([1, 0, 4, 1]), (0.0, 3.0), "note", ())
+    page = environment().from_string('{% from "pieces.html" import histogram %}{{ histogram(s) }}')
+    drawn = page.render(s=shape)
     assert "&lt;w&gt;" in drawn and "<w>" not in drawn
     assert drawn.count("<rect") == 3 and drawn.count('class="out"') == 1
     assert drawn.count('class="clip"') == 2
