@@ -172,6 +172,28 @@ def to_html(*parts: RenderableType, width: int = 140) -> str:
     return console.export_html(code_format="<pre>{code}</pre>", inline_styles=True)
 
 
+class Shown:
+    """A result that shows itself: as text, at a prompt too, and as HTML in a notebook."""
+
+    def table(self) -> Table:
+        raise NotImplementedError
+
+    def notes(self) -> list[str]:
+        """Lines below the table."""
+        return []
+
+    def parts(self) -> list[Table | str]:
+        return [self.table(), *self.notes()]
+
+    def __str__(self) -> str:
+        return to_text(*self.parts())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return to_html(*self.parts())
+
+
 def size(count: float) -> str:
     """Bytes for people, in powers of 1024."""
     for unit in ("B", "KiB", "MiB"):

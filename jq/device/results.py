@@ -5,10 +5,10 @@ from typing import Any, ClassVar
 
 from rich.table import Table
 
-from jq.base.tables import plain_table, size, to_html, to_text
+from jq.base.tables import Shown, plain_table, size
 
 
-class _Document(dict[str, Any]):
+class _Document(Shown, dict[str, Any]):
     """A dictionary with the keys of the command's JSON; `rows` names the list that is its table."""
 
     rows: ClassVar[str]
@@ -28,16 +28,8 @@ class _Document(dict[str, Any]):
             table.add_row(*(f"{row[name]}" for name in self.columns))
         return table
 
-    def _parts(self) -> list[Table | str]:
+    def parts(self) -> list[Table | str]:
         return [*([self.table()] if self[self.rows] else []), self.summary()]
-
-    def __str__(self) -> str:
-        return to_text(*self._parts())
-
-    __repr__ = __str__  # at a prompt, too
-
-    def _repr_html_(self) -> str:
-        return to_html(*self._parts())
 
 
 class Check(_Document):

@@ -10,7 +10,7 @@ from typing import Any
 from rich.table import Table
 
 from jq.base.progress import Stages
-from jq.base.tables import plain_table, to_html, to_text
+from jq.base.tables import Shown, plain_table
 from jq.driver.comparison.outputs import Comparison
 from jq.driver.compiled import CompiledModel
 from jq.mixed_precision.choose import BudgetChooser, Proof
@@ -64,7 +64,7 @@ class LayerChoice:
 
 
 @dataclass(frozen=True, repr=False)
-class SearchResult:
+class SearchResult(Shown):
     """Attributes:
     budgets: as they were given.
     reached: their figures, of the compiled model.
@@ -115,14 +115,6 @@ class SearchResult:
 
     def table(self) -> Table:
         return frontier_table(self.frontier)
-
-    def _repr_html_(self) -> str:
-        return to_html(self.table())
-
-    def __str__(self) -> str:
-        return to_text(self.table())
-
-    __repr__ = __str__  # at a prompt, too
 
 
 def frontier_table(points: Sequence[Point]) -> Table:

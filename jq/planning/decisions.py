@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy as np
 from rich.table import Table
 
-from jq.base.tables import plain_table, to_html, to_text
+from jq.base.tables import Shown, plain_table
 from jq.formats import Encoding
 
 Kind = Literal["weight", "dynamic", "static", "given"]
@@ -80,7 +80,7 @@ class OpPlan:
 
 
 @dataclass(frozen=True, repr=False)
-class QuantPlan:
+class QuantPlan(Shown):
     """All decisions, in program order, and the encoding of every weight to be quantized.
 
     Weights that came quantized are not among `weights`: nothing is left to do for them.
@@ -125,15 +125,7 @@ class QuantPlan:
             table.add_row(*(str(value or "") for value in op.to_dict().values()))
         return table
 
-    def __str__(self) -> str:
-        return to_text(self.table(), *self._notes())
-
-    __repr__ = __str__  # at a prompt, too
-
-    def _repr_html_(self) -> str:
-        return to_html(self.table(), *self._notes())
-
-    def _notes(self) -> list[str]:
+    def notes(self) -> list[str]:
         unused = f"rules that decide for no op: {', '.join(self.unused_rules)}"
         return [unused] * bool(self.unused_rules) + [f"warning: {text}" for text in self.doubts]
 

@@ -5,7 +5,6 @@ and its arguments; the answer is what the function returns, or its `UserError`. 
 happens there becomes a `UserError` here: it was the file's doing.
 """
 
-import atexit
 import importlib
 import json
 import math
@@ -17,12 +16,12 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
 from typing import Any
 
 from jq.base.errors import JqError, UserError
 from jq.base.guard.limits import Reading, limits
 from jq.base.system.child import python_command, signal_name
+from jq.base.system.children import Child
 
 REQUESTS = 500  # after which a new process is started: MLIR never forgets a type
 MORE_TIME = "--timeout allows more (jq.base.guard.limits.limited)"
@@ -35,12 +34,12 @@ _MESSAGE = 10_000  # characters of an error
 _MODULE = "jq.base.guard.worker"
 
 
-class Worker:
-    """The process, started when it is first needed."""
+class Worker(Child):
+    """The process, and what was asked of it."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        self._owner, self._asked = os.getpid(), 0
+        super().__init__()
+        self._asked = 0
         self._imported: set[str] = set()  # modules, by the process
         self._lock = threading.Lock()
 
@@ -100,36 +99,18 @@ class Worker:
 
     def _started(self) -> None:
         self._asked += 1
-        if self._owner != os.getpid():  # forked: that process is our parent's
-            self._process, self._owner = None, os.getpid()
-            self._imported.clear()
-        if self._process is not None and (
-            self._asked % REQUESTS == 0 or self._process.poll() is not None
-        ):
+        process = self._process if self.pid else None
+        if process and (self._asked % REQUESTS == 0 or process.poll() is not None):
             self.stop()
-        if self._process is None:
-            self._process = subprocess.Popen(
+        if not self.pid:
+            self._imported.clear()
+            self.start(
                 python_command(_MODULE),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 env=os.environ | {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"},
-                start_new_session=True,
             )
-
-    def stop(self) -> None:
-        """Ends the process, if it is ours."""
-        process, self._process = self._process, None
-        self._imported.clear()
-        if process is None or self._owner != os.getpid():
-            return
-        with suppress(ProcessLookupError):
-            process.kill()
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with suppress(OSError):
-                    pipe.close()
 
 
 def taken(answer: dict[str, Any], what: str) -> Any:
@@ -182,7 +163,6 @@ def _reason(code: int) -> str:
 
 
 WORKER = Worker()
-atexit.register(WORKER.stop)
 
 
 # What follows runs in the process.

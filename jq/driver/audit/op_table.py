@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.table import Table
 
-from jq.base.tables import plain_table, to_html, to_text
+from jq.base.tables import Shown, plain_table
 from jq.ir import Op, Program, dtype_name, dtype_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.decisions import decisions
@@ -16,7 +16,7 @@ from jq.planning.decisions import QuantPlan
 COLUMNS = ("name", "op", "decision", "weights", "activations", "reason", "kernel", "no_kernel")
 
 
-class Explanation(dict[str, Any]):
+class Explanation(Shown, dict[str, Any]):
     """The document of `jaxq explain`, which shows itself as a table."""
 
     def table(self) -> Table:
@@ -37,14 +37,6 @@ class Explanation(dict[str, Any]):
                 " activations; --no-calibrate (calibrate=False) leaves that out"
             )
         return refused + [f"rule {rule!r} matches nothing" for rule in self["unused_rules"]]
-
-    def __str__(self) -> str:
-        return to_text(self.table(), *self.notes())
-
-    __repr__ = __str__  # at a prompt, too
-
-    def _repr_html_(self) -> str:
-        return to_html(self.table(), *self.notes())
 
 
 def op_table(plan: QuantPlan, levels: Mapping[Level, Program]) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from jq.base.tables import plain_table, to_html, to_text
+from jq.base.tables import Shown, plain_table
 from jq.driver.comparison.metrics import AGREEMENTS, BETWEEN
 
 
@@ -88,7 +88,7 @@ NOTHING_INSIDE = Inside()
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison:
+class Comparison(Shown):
     """Errors per output, layer and activation, and metrics of both models."""
 
     outputs: tuple[OutputError, ...]
@@ -126,11 +126,3 @@ class Comparison:
                 values = f"{both['quantized']:.4f}{share}"
             table.add_row(Text(name, style="bold"), values)
         return table
-
-    def _repr_html_(self) -> str:
-        return to_html(self.table())
-
-    def __str__(self) -> str:
-        return to_text(self.table())
-
-    __repr__ = __str__  # at a prompt, too

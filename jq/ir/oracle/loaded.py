@@ -5,7 +5,6 @@ Where XLA crashes there, the module is compiled once more without optimizations,
 defects are in these; where that crashes too, an error says so.
 """
 
-import atexit
 import os
 import pickle
 import resource
@@ -26,7 +25,8 @@ import numpy as np
 from jq.base.errors import CompilerError, JqError, XlaCrashed
 from jq.base.from_jax import load_by_xla
 from jq.base.system.child import python_command
-from jq.base.system.signals import end_with_parent, held_back
+from jq.base.system.children import Child
+from jq.base.system.signals import end_with_parent
 
 Options = Sequence[Mapping[str, str]]
 Arrays = Sequence[np.ndarray]
@@ -122,18 +122,13 @@ class Apart:
                 return ask()
 
 
-class _Process:
-    """The process of XLA, started when it is first needed."""
+class _Process(Child):
+    """The process of XLA."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        self._owner, self.lock = 0, threading.RLock()
+        super().__init__()
+        self.lock = threading.RLock()
         self._forgotten: list[int] = []  # numbers that nobody has any more
-
-    @property
-    def pid(self) -> int:
-        """0 where it does not run."""
-        return self._process.pid if self._process and self._owner == os.getpid() else 0
 
     def forget(self, pid: int, number: int) -> None:
         if pid == self.pid:
@@ -147,7 +142,7 @@ class _Process:
         """
         with self.lock:
             if not self.pid:
-                self._start()
+                self._open()
             forgotten, self._forgotten = self._forgotten, []
             try:
                 _send(self._pipe, (what, number, arguments, forgotten))
@@ -161,31 +156,23 @@ class _Process:
             raise answer
         return answer
 
-    def _start(self) -> None:
+    def _open(self) -> None:
         ours, theirs = socket.socketpair()
-        with held_back(), theirs:
-            self._process = subprocess.Popen(
+        with theirs:
+            self.start(
                 python_command(__name__, str(theirs.fileno()), str(os.getpid())),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 env=os.environ | {"JAX_PLATFORMS": "cpu", VARIABLE: "here"},
-                start_new_session=True,
             )
         self._pipe, self._forgotten = Connection(ours.detach()), []
-        if self._owner != os.getpid():
-            self._owner = os.getpid()
-            atexit.register(self.stop)
 
     def stop(self) -> int:
-        """Ends the process, if it is ours; its exit code, negative for a signal."""
-        process, self._process = self._process, None
-        if process is None or self._owner != os.getpid():
-            return 0
-        process.kill()  # nothing to one that has crashed
-        self._pipe.close()
-        return process.wait()
+        if self.pid:
+            self._pipe.close()
+        return super().stop()
 
 
 _PROCESS = _Process()

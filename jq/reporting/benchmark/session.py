@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 import ml_dtypes
@@ -21,6 +20,7 @@ from jq.base.errors import JqError, UserError
 from jq.base.guard.limits import require_memory
 from jq.base.progress import Progress, silent
 from jq.base.system.child import death, python_command
+from jq.base.system.children import Child
 from jq.base.system.files import temporary_folder
 from jq.ir import TensorSpec
 from jq.reporting.benchmark.worker import write_arrays
@@ -64,36 +64,23 @@ class Latency:
         return {**asdict(self), "calls_per_second": self.calls_per_second}
 
 
-class Session:
+class Session(Child):
     """A running worker."""
 
     def __init__(self, command: Sequence[str], threads: int):
+        super().__init__()
         self.threads = threads
         self.times: list[float] = []
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as we)
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            encoding="utf-8",
-        )
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self._errors}
+        self.worker = self.start(command, **pipes, encoding="utf-8")
 
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout, self._errors):
-            if pipe is not None:
-                pipe.close()
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        self._errors.close()
 
     def run(self, count: int, *, keep: bool = True) -> list[float]:
         """Milliseconds of `count` calls."""
@@ -104,10 +91,10 @@ class Session:
 
     def finish(self) -> Latency:
         """Ends the worker; figures over all kept calls."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        assert self.worker.stdin is not None
+        self.worker.stdin.close()
         facts = self._answer()
-        self._process.wait()
+        self.worker.wait()
         median, p90 = np.percentile(self.times, (50, 90))
         return Latency(
             median_ms=float(median),
@@ -119,17 +106,17 @@ class Session:
         )
 
     def _ask(self, line: str) -> dict[str, Any]:
-        assert self._process.stdin is not None
+        assert self.worker.stdin is not None
         try:
-            self._process.stdin.write(line + "\n")
-            self._process.stdin.flush()
+            self.worker.stdin.write(line + "\n")
+            self.worker.stdin.flush()
         except BrokenPipeError:
             raise self._failure() from None
         return self._answer()
 
     def _answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+        assert self.worker.stdout is not None
+        line = self.worker.stdout.readline()
         if not line:
             raise self._failure()
         answer: dict[str, Any] = json.loads(line)
@@ -138,7 +125,7 @@ class Session:
         return answer
 
     def _failure(self) -> JqError:
-        code = self._process.wait()
+        code = self.worker.wait()
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
         if code < 0:

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from jq.base.errors import UserError
 from jq.base.progress import Progress, silent
-from jq.base.tables import plain_table, to_html, to_text
+from jq.base.tables import Shown, plain_table
 from jq.driver.comparison.metrics import Metric
 from jq.driver.comparison.outputs import worst
 from jq.driver.compiled import CompiledModel
@@ -25,7 +25,7 @@ COLUMNS = ("artifact", "pipeline", "bytes", "sqnr_db", "cosine_min", "median_ms"
 
 
 @dataclass(frozen=True, repr=False)
-class Ranking:
+class Ranking(Shown):
     """One row an artifact, the most exact first.
 
     A row has `artifact`, `pipeline`, `bytes` (module and parameters), `sqnr_db` and `cosine_min`
@@ -48,14 +48,6 @@ class Ranking:
         for row in self.rows:
             table.add_row(*(_text(row.get(name)) for name in names))
         return table
-
-    def __str__(self) -> str:
-        return to_text(self.table())
-
-    __repr__ = __str__  # at a prompt, too
-
-    def _repr_html_(self) -> str:
-        return to_html(self.table())
 
     def markdown(self) -> str:
         """The table for a Markdown page."""

@@ -113,7 +113,7 @@ def test_a_worker_does_not_outlive_its_session() -> None:
     start = time.perf_counter()
     with pytest.raises(KeyboardInterrupt), Session(sleeper(60), 1) as session:
         raise KeyboardInterrupt
-    assert session._process.poll() is not None
+    assert session.worker.poll() is not None
     assert time.perf_counter() - start < 10
 
 
