@@ -27,7 +27,7 @@ def inspect(
     Args:
         artifact (<DIR>): An artifact, or a .gguf or .onnx file.
     """
-    from jq.frontends.gguf.split import is_gguf
+    from jq.frontends.gguf import is_gguf
 
     if is_gguf(artifact) and not artifact.is_dir():
         return inspect_gguf(out, artifact)

@@ -20,7 +20,7 @@ FITTED_PIPELINES = ("int4-weight-only", "int4-dynamic")  # whose weights are tho
 
 def is_language_model(model: str) -> bool:
     """True if MODEL is a GGUF file, or a folder of Hugging Face."""
-    from jq.frontends.gguf.split import is_gguf
+    from jq.frontends.gguf import is_gguf
 
     path = Path(model)
     return is_gguf(path) or (path / "config.json").is_file()

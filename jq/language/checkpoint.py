@@ -29,8 +29,15 @@ from jq.formats.affine import affine_format
 from jq.formats.affine_math import FULL
 from jq.formats.base import Encoding
 from jq.language.decoder.huggingface import read_config
-from jq.language.decoder.safetensors import INDEX, Entry, json_object, read_shards, write_shard
-from jq.language.saved_files import copy_files, files_beside
+from jq.language.decoder.safetensors import (
+    INDEX,
+    Entry,
+    copy_files,
+    files_beside,
+    json_object,
+    read_shards,
+    write_shard,
+)
 
 BITS = {"int4": 4, "int8": 8}
 PIECE = 1 << 24  # elements that are rounded at a time

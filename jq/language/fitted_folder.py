@@ -30,9 +30,15 @@ from jq.language.decoder import load_decoder
 from jq.language.decoder.architectures import Architecture
 from jq.language.decoder.layerwise import quantized_layers
 from jq.language.decoder.names import expanded
-from jq.language.decoder.safetensors import INDEX, json_object, read_file, read_folder, write_arrays
-from jq.language.fitting import pieces_of
-from jq.language.saved_files import files_beside
+from jq.language.decoder.safetensors import (
+    INDEX,
+    files_beside,
+    json_object,
+    read_file,
+    read_folder,
+    write_arrays,
+)
+from jq.language.quantize import pieces_of
 from jq.language.tokenizer import tokenizer_of_folder
 from jq.passes.recovery._solve import solve
 

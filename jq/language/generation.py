@@ -113,12 +113,9 @@ class Generation(Iterator[int]):
         rows, guess = session.take(left), list[int]()
         self.times.first_token = time.perf_counter() - start
         self.times.prefill = session.seconds - before
-        while True:
+        held = self.grammar
+        while not (held and held.done):
             said = [*self.prompt[-RECENT:], *self.tokens[-RECENT:]]
-            held = self.grammar
-            if held and held.done:
-                self.ended = "end"
-                return
             token = self.sampling.choose(held.masked(rows[0]) if held else rows[0], rng, said)
             if token in self.model.tokenizer.ends:
                 self.ended = "end"
@@ -133,6 +130,8 @@ class Generation(Iterator[int]):
             ):
                 self.ended = "stop"
                 return
+            if held and held.done:
+                break
             if len(self.tokens) >= self.max_tokens:
                 self.ended = "length"
                 return
@@ -150,6 +149,7 @@ class Generation(Iterator[int]):
                 rows = rows[0, -len(guess) - 1 :] if guess else rows
             self.times.decode = session.seconds - before - self.times.prefill
             self.times.decoded += 1
+        self.ended = "end"
 
     def _note(self, logits: np.ndarray, token: int) -> None:
         if self.logprobs is None:

@@ -11,8 +11,8 @@ import numpy as np
 
 from jq.base.errors import UserError
 from jq.language.decoder.safetensors import json_object
-from jq.language.sentencepiece import BYTE, NORMAL, USER_DEFINED, SentencePiece
 from jq.language.tokenizer import Tokenizer
+from jq.language.vocabularies import BYTE, NORMAL, USER_DEFINED, SentencePiece
 from jq.models._tree import need
 
 Schema = Mapping[str, Any] | str | Path  # what a JSON schema says, or a file of one

@@ -21,9 +21,8 @@ from jq.language.programs import Programs, Progress
 from jq.language.sampling import Sampling, checked_seed
 from jq.language.saved import is_saved
 from jq.language.saved import load as load_saved
-from jq.language.saved_files import TOKENIZER
 from jq.language.session import Session
-from jq.language.store import Options, Store
+from jq.language.store import TOKENIZER, Options, Store
 from jq.language.tokenizer import Tokenizer, check_tokens, tokenizer_of_folder, tokenizer_of_gguf
 
 CONTEXT, PIPELINE = 4096, "int8-dynamic"

@@ -18,8 +18,7 @@ from jq.iree.runtime import Executable, ParameterFiles
 from jq.kernels.machine.isa import CHAINS
 from jq.language.build import build
 from jq.language.decoder.safetensors import read_file, write_arrays
-from jq.language.saved_files import MANIFEST
-from jq.language.store import Options, Shape, Store
+from jq.language.store import MANIFEST, Options, Shape, Store
 
 LONG = 128  # tokens that a program takes in at once, beside the one for a single token
 LONG_EVERY = 16  # likewise, where the logits of every token are held

@@ -9,6 +9,7 @@ Nothing of it refers to the file that it was made of, and nothing is compiled wh
 """
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from jq.artifact.signature import SIGNATURE, sign, verify
 from jq.base.errors import UserError
-from jq.base.system.files import TEXT_LIMIT, check_folder, read_input
+from jq.base.system.files import TEXT_LIMIT, check_folder, check_input, read_input, sha256
 from jq.base.system.folders import replacing
 from jq.frontends.gguf import open_gguf
 from jq.frontends.gguf.write import write_like
@@ -24,22 +25,15 @@ from jq.iree import cpu
 from jq.language.build import build
 from jq.language.decoder import Config, Decoder
 from jq.language.decoder.rope import Rope
-from jq.language.decoder.safetensors import as_object
+from jq.language.decoder.safetensors import as_object, check_inside, copy_files
 from jq.language.programs import COSTS, LONG, capacities
-from jq.language.saved_files import (
-    HEADER,
-    MANIFEST,
-    OF_TOKENIZERS,
-    TOKENIZER,
-    check_files,
-    check_inside,
-    check_replaceable,
-    checksums,
-    copy_files,
-)
-from jq.language.store import Options, Shape, Store, as_json, described
+from jq.language.store import HEADER, MANIFEST, TOKENIZER, Options, Shape, Store, as_json, described
+from jq.language.tokenizer import PROCESSORS, SETTINGS, TEMPLATE
 
 VERSION = 2
+OF_TOKENIZERS = ("tokenizer.json", *SETTINGS, TEMPLATE, *PROCESSORS)
+_PROGRAM = re.compile(r"[0-9]+x[0-9]+(-every)?(-apart)?\.(vmfb|json|irpa)")
+_TOKENIZER = {f"{TOKENIZER}/{name}" for name in (HEADER, *OF_TOKENIZERS)}
 
 
 @dataclass(frozen=True)
@@ -196,3 +190,59 @@ def _copy_tokenizer(decoder: Decoder, folder: Path) -> None:
     for path in found:
         check_inside(path)
     copy_files(found, folder)
+
+
+def checksums(folder: Path) -> dict[str, dict[str, Any]]:
+    """Size in bytes and SHA-256 of each file but the manifest, by its path in the folder."""
+    return {
+        name: {"bytes": (folder / name).stat().st_size, "sha256": sha256(folder / name)}
+        for name in _names(folder)
+        if _is_ours(name)
+    }
+
+
+def check_files(folder: Path, listed: Mapping[str, tuple[int, str]]) -> None:
+    """Holds the files of a folder against sizes and checksums that its manifest lists.
+
+    Raises:
+        UserError: one is missing, another one, a link, or not listed.
+    """
+    present = {name for name in _names(folder) if _is_ours(name)}
+    if odd := sorted(present ^ listed.keys()):
+        reason = "is missing" if odd[0] in listed else "is not in the manifest"
+        raise _damaged(folder / MANIFEST, f"{odd[0]!r:.80} {reason}")
+    for name, (bytes_, digest) in listed.items():
+        path = folder / name
+        if path.is_symlink():
+            raise _damaged(path, "it is a link to somewhere else")
+        if (size := check_input(path)) != bytes_:
+            raise _damaged(path, f"{size} bytes instead of {bytes_!r:.30}")
+        if sha256(path) != digest:
+            raise _damaged(path, "its checksum differs")
+
+
+def check_replaceable(folder: Path) -> None:
+    """Refuses a folder that holds something else than such a model: all of it would go."""
+    if foreign := sorted(name for name in _names(folder) if not _may_go(name)):
+        raise UserError(
+            f"{folder} holds {foreign[0]!r}, which is not part of a language model",
+            hint="move it away first",
+        )
+
+
+def _names(folder: Path) -> list[str]:
+    """Paths of all that is in a folder, but the folder of the tokenizer itself."""
+    found = (path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+    return sorted(name for name in found if name != TOKENIZER)
+
+
+def _is_ours(name: str) -> bool:
+    return bool(_PROGRAM.fullmatch(name)) or name in _TOKENIZER
+
+
+def _may_go(name: str) -> bool:
+    return _is_ours(name) or name in (MANIFEST, SIGNATURE)
+
+
+def _damaged(path: Path, reason: str) -> UserError:
+    return UserError(f"{path} is damaged: {reason}", hint="compile the model again")

@@ -22,8 +22,11 @@ from jq.artifact.keys import digest
 from jq.artifact.store import Cache, file_digest, shrink
 from jq.base.errors import UserError
 from jq.base.system.files import read_text
-from jq.frontends.gguf.split import parts_of
+from jq.frontends.gguf import parts_of
 from jq.language.decoder.safetensors import json_object
+
+# Files of a folder that is compiled ahead.
+MANIFEST, TOKENIZER, HEADER = "language.json", "tokenizer", "header.gguf"
 
 
 @dataclass(frozen=True)

@@ -11,48 +11,30 @@ import numpy as np
 from jq.base.errors import UserError
 from jq.base.system.files import read_input, read_text
 from jq.language.library import Library, guarded_library
-from jq.language.sentencepiece import CONTROL, NORMAL, SPACE, UNKNOWN, USER_DEFINED, SentencePiece
-from jq.language.words import WORDS, Words
+from jq.language.vocabularies import (
+    CONTROL,
+    NORMAL,
+    SPACE,
+    UNKNOWN,
+    USER_DEFINED,
+    WORDS,
+    SentencePiece,
+    Words,
+)
 from jq.models._tree import need
 
 _KEY, _NAMED = "tokenizer.ggml.", "tokenizer.chat_template."
 _OWN_ENDS = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")  # by the names of keys
 # Names of tokens that end a turn, where the file does not say so; llama.cpp has the same list. In
 # the second half, those of code: a model that fills in the middle ends with them.
-_ENDS = [
-    "<end_of_turn>",
-    "<|eot_id|>",
-    "<|im_end|>",
-    "<|end|>",
-    "<|endoftext|>",
-    "</s>",
-    "<eos>",
-    "<|eom_id|>",
-    "<|end_of_text|>",
-    "<end_of_utterance>",
-    "<EOT>",
-    "_<EOT>",
-    "[EOT]",
-    "[EOS]",
-    "<｜end▁of▁sentence｜>",
-    "<|return|>",
-    "<|call|>",
-    "<|calls|>",
-    "<|flush|>",
-    "<turn|>",
-    "<|tool_response>",
-    "<|fim_pad|>",
-    "<fim-pad>",
-    "<fim_pad>",
-    "<PAD>",
-    "[PAD]",
-    "<|fim_repo|>",
-    "<|repo_name|>",
-    "<fim-repo>",
-    "<REPO>",
-    "<reponame>",
-    "<|file_sep|>",
-]
+_END_NAMES = (
+    "<end_of_turn> <|eot_id|> <|im_end|> <|end|> <|endoftext|> </s> <eos> <|eom_id|>"
+    " <|end_of_text|> <end_of_utterance> <EOT> _<EOT> [EOT] [EOS] <｜end▁of▁sentence｜>"
+    " <|return|> <|call|> <|calls|> <|flush|> <turn|> <|tool_response> <|fim_pad|> <fim-pad>"
+    " <fim_pad> <PAD> [PAD] <|fim_repo|> <|repo_name|> <fim-repo> <REPO> <reponame>"
+    " <|file_sep|>"
+)
+_ENDS = _END_NAMES.split()
 # Where a model has both of a pair, `<|end|>` ends a part of what it says.
 _PARTS = (("<|return|>", "<|call|>"), ("<|calls|>", "<|flush|>"))
 # Of a folder: what says which tokens are special, the later files first; and where templates lie.

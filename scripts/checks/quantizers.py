@@ -27,9 +27,8 @@ from jq.frontends.gguf.write import NewTensor, write_like
 from jq.language.decoder import load_decoder
 from jq.language.decoder.gguf import file_names
 from jq.language.decoder.layerwise import quantized_layers
-from jq.language.fitting import pieces_of
 from jq.language.perplexity import measure
-from jq.language.quantize import quantize
+from jq.language.quantize import pieces_of, quantize
 from jq.language.tokenizer import tokenizer_of_gguf
 
 

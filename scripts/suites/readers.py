@@ -34,8 +34,7 @@ from jq.language.decoder.huggingface import read_config, read_huggingface
 from jq.language.decoder.safetensors import read_file
 from jq.language.saved import VERSION
 from jq.language.saved import load as load_saved
-from jq.language.saved_files import MANIFEST
-from jq.language.store import Options, as_json, described
+from jq.language.store import MANIFEST, Options, as_json, described
 from jq.language.tokenizer import tokenizer_of_folder, tokenizer_of_gguf
 from jq.passes.pipeline import load_pipeline
 from jq.planning.calibration.observer import Range

@@ -104,6 +104,18 @@ def test_what_cannot_be_followed_is_refused(schema, regex, message):
         grammar(vocabulary(tokenizer_of_gguf(pieces(), "file")), schema, regex)
 
 
+def test_a_text_that_is_whole_computes_no_token_more():
+    """Also where it is as long as it may be."""
+    ours = tokenizer_of_gguf(pieces(), "file")
+    found = said(ours, None, "(ab){3}")
+    calls, take = [], found.model.session().take
+    found.model.session().take = lambda tokens, every=False: calls.append(tokens) or take(tokens)
+    assert whole(found) == "ababab" and len(calls) == len(found.tokens)
+    shorter = said(ours, None, "(ab){3}")
+    shorter.max_tokens = len(found.tokens)
+    assert whole(shorter) == "ababab"
+
+
 def test_a_form_that_no_token_begins_is_refused():
     ours = tokenizer_of_gguf(pieces(), "file")
     with pytest.raises(UserError, match="form"):

@@ -14,8 +14,7 @@ from jq.formats.base import Encoding, get_format
 from jq.frontends.gguf import load_gguf
 from jq.language.decoder import load_decoder
 from jq.language.decoder.layerwise import quantized_layers
-from jq.language.fitting import fitted
-from jq.language.quantize import quantize
+from jq.language.quantize import fitted, quantize
 from tests.support.decoders import weights, write_gguf
 
 

@@ -15,9 +15,8 @@ from jq.language.build import write
 from jq.language.decoder import load_decoder
 from jq.language.model import options_for
 from jq.language.programs import capacities
-from jq.language.saved import is_saved, load, save
-from jq.language.saved_files import MANIFEST, checksums
-from jq.language.store import Options
+from jq.language.saved import checksums, is_saved, load, save
+from jq.language.store import MANIFEST, Options
 from tests.support.decoders import write_gguf
 from tests.support.keys import keys
 

@@ -12,8 +12,8 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from jq.language.generation import Generation
 from jq.language.sampling import Sampling
-from jq.language.sentencepiece import CONTROL, NORMAL, USER_DEFINED
 from jq.language.tokenizer import tokenizer_of_folder, tokenizer_of_gguf
+from jq.language.vocabularies import CONTROL, NORMAL, USER_DEFINED
 from tests.language.test_tokenizer import TEXTS, trained
 
 SPACE = "\u2581"

@@ -13,9 +13,16 @@ from hypothesis import strategies as st
 
 from jq.base.errors import UserError
 from jq.language.chat import chat_prompt
-from jq.language.sentencepiece import BYTE, CONTROL, NORMAL, SPACE, USER_DEFINED, SentencePiece
 from jq.language.tokenizer import Tokenizer, tokenizer_of_gguf
-from jq.language.words import WORDS
+from jq.language.vocabularies import (
+    BYTE,
+    CONTROL,
+    NORMAL,
+    SPACE,
+    USER_DEFINED,
+    WORDS,
+    SentencePiece,
+)
 
 TEXTS = [
     "The three states of matter are solids, liquids and gases.",

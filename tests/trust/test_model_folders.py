@@ -16,8 +16,7 @@ from jq.cli.app import main
 from jq.language.decoder import load_decoder
 from jq.language.decoder.safetensors import INDEX
 from jq.language.saved import load as load_saved
-from jq.language.saved_files import MANIFEST
-from jq.language.store import Options, as_json, described
+from jq.language.store import MANIFEST, Options, as_json, described
 from tests.support.decoders import write_folder, write_gguf
 
 CASE = "llama-one-head-of-keys"

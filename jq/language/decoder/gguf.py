@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.frontends.gguf import GgufFile
-from jq.frontends.gguf.split import load_parts
+from jq.frontends.gguf import GgufFile, load_parts
 from jq.language.decoder import rope
 from jq.language.decoder.architectures import Architecture
 from jq.language.decoder.config import Config

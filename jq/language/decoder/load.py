@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from jq.base.errors import UserError
-from jq.frontends.gguf import GgufFile
-from jq.frontends.gguf.split import is_gguf
+from jq.frontends.gguf import GgufFile, is_gguf
 from jq.language.decoder.config import Config
 from jq.language.decoder.gguf import read_gguf
 from jq.language.decoder.huggingface import read_huggingface

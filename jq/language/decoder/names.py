@@ -10,7 +10,7 @@ from jq.base.errors import UserError
 from jq.formats.base import Encoding
 from jq.formats.tensor import QuantizedTensor
 from jq.language.decoder.architectures import Architecture
-from jq.language.decoder.config import Config
+from jq.language.decoder.config import Config, Shape
 from jq.language.decoder.mixers import Mixer
 from jq.models._tree import nest
 
@@ -103,6 +103,7 @@ def add_scales(tree: dict[str, Any], scales: Mapping[str, Any], config: Config, 
 # What a layer must have where the architecture names it, and the field of the config that is its
 # size; 1 without one.
 _NAMED = {"attention/norm_after": "hidden", "mlp/norm_after": "hidden", "scalar": ""}
+_PARTS = ("bias", "preference")  # of a tensor that is no matrix of its own
 
 
 def check_shapes(
@@ -110,80 +111,80 @@ def check_shapes(
 ) -> None:
     """Raises `UserError` when a tensor is missing or has a shape that the config does not give.
     `names` of the file say which norms a block begins with."""
-    known = Architecture.registry[config.architecture].hugging_face
-    _need(tree, "embed", (config.vocabulary, config.hidden), where)
-    _need(tree, "norm", (config.hidden,), where)
-    if "head" in tree:
-        _need(tree, "head", (config.vocabulary, config.hidden), where)
-    if width := config.get("per_layer"):
-        wide, rows = config.layers * width, config.get("per_layer_vocabulary") or config.vocabulary
-        shapes = {"table": (rows, wide), "projection": (wide, config.hidden), "norm": (width,)}
-        _need_all(tree, "per_layer", shapes, where)
-    count, square = config.get("streams"), (config.hidden, config.hidden)
-    for name in [f"{node}/{i}" for node in ("spread", "gather") for i in range(count - 1)]:
-        _need(_at(tree, name.partition("/")[0], where), name.partition("/")[2], square, where)
+    for path, shape in _of_model(config, tree):
+        _need(tree, path, shape, where)
     for i in range(config.layers):
         layer = _at(tree, f"layers/{i}", where)
-        if count:
-            _check_streams(config, layer, count, where)
-        if width:
-            shapes = {"gate": (width, config.hidden), "projection": (config.hidden, width)}
-            _need_all(layer, "per_layer", {**shapes, "norm": (config.hidden,)}, where)
         for block in ("attention", "mlp"):
-            node = _at(layer, block, where)
-            needed = f"layers/{{i}}/{block}/norm/weight" in names
-            if "norm" in node or (needed and not (config.parallel and block == "mlp")):
-                _need(node, "norm", (config.hidden,), where)
-        for name, size in _NAMED.items():
-            if f"layers/{{i}}/{name}/weight" in known:
-                _need(layer, name, (getattr(config, size) if size else 1,), where)
-        for name in config.mixers[i]:
-            node = layer.get(name, layer["attention"])
-            for tensor, shape in Mixer.registry[name].shapes(config, node).items():
-                if tensor.endswith("/bias"):
-                    name = tensor.removesuffix("/bias")
-                    _need_part(_at(node, name, where), "bias", shape, name, where)
-                else:
-                    _need(node, tensor, shape, where)
-        _check_feed_forward(config, _at(layer, "mlp", where), known, where)
+            _at(layer, block, where)
+        for path, shape in (*_of_layer(config, i, layer, names), *_of_mlp(config, layer["mlp"])):
+            _need(layer, path, shape, where)
 
 
-def _check_streams(config: Config, layer: Mapping[str, Any], count: int, where: str) -> None:
-    hidden, rank = config.hidden, config.get("rank")
-    shapes = {"predict": (count**2, count), "correct": (count, count), "router": (count, hidden)}
-    _need_all(layer, "streams", {**shapes, "norm": (hidden,), "scale": (hidden,)}, where)
-    beside = {"left": (rank, hidden), "right": (hidden, rank), "norm": (hidden,)}
-    _need_all(layer, "beside", beside, where)
+def _of_model(config: Config, tree: Mapping[str, Any]) -> Iterator[tuple[str, Shape]]:
+    """Paths and shapes of what a model needs beside its layers."""
+    hidden, table = config.hidden, (config.vocabulary, config.hidden)
+    yield from (("embed", table), ("norm", (hidden,)), *[("head", table)] * ("head" in tree))
+    if width := config.get("per_layer"):
+        wide, rows = config.layers * width, config.get("per_layer_vocabulary") or config.vocabulary
+        yield from (("per_layer/table", (rows, wide)), ("per_layer/projection", (wide, hidden)))
+        yield "per_layer/norm", (width,)
+    for node in ("spread", "gather"):
+        yield from ((f"{node}/{i}", (hidden, hidden)) for i in range(config.get("streams") - 1))
 
 
-def _check_feed_forward(
-    config: Config, p: Mapping[str, Any], known: Mapping[str, str], where: str
-) -> None:
+def _of_layer(
+    config: Config, i: int, layer: Mapping[str, Any], names: Mapping[str, str]
+) -> Iterator[tuple[str, Shape]]:
+    """The same of a layer, but for its feed-forward layer."""
+    hidden, known = config.hidden, Architecture.registry[config.architecture].hugging_face
+    if count := config.get("streams"):
+        shapes: dict[str, Shape] = {"predict": (count**2, count), "correct": (count, count)}
+        shapes |= {"router": (count, hidden), "norm": (hidden,), "scale": (hidden,)}
+        yield from ((f"streams/{name}", shape) for name, shape in shapes.items())
+        rank = config.get("rank")
+        yield from (("beside/left", (rank, hidden)), ("beside/right", (hidden, rank)))
+        yield "beside/norm", (hidden,)
+    if width := config.get("per_layer"):
+        yield from (("per_layer/gate", (width, hidden)), ("per_layer/projection", (hidden, width)))
+        yield "per_layer/norm", (hidden,)
+    for block in ("attention", "mlp"):
+        needed = f"layers/{{i}}/{block}/norm/weight" in names
+        if "norm" in layer[block] or (needed and not (config.parallel and block == "mlp")):
+            yield f"{block}/norm", (hidden,)
+    for name, size in _NAMED.items():
+        if f"layers/{{i}}/{name}/weight" in known:
+            yield name, (getattr(config, size) if size else 1,)
+    for name in config.mixers[i]:
+        node = name if name in layer else "attention"
+        shapes = Mixer.registry[name].shapes(config, layer[node])
+        yield from ((f"{node}/{tensor}", shape) for tensor, shape in shapes.items())
+
+
+def _of_mlp(config: Config, p: Mapping[str, Any]) -> Iterator[tuple[str, Shape]]:
+    """The same of a feed-forward layer. Its width is that of what comes behind the gate: files of
+    some models name no width."""
+    known = Architecture.registry[config.architecture].hugging_face
+    gated = {"": p} if not {"experts", "shared"} & p.keys() else {}
     if "experts" in p or "router" in p:
-        _need(p, "router", (config.experts, config.hidden), where)
+        yield "mlp/router", (config.experts, config.hidden)
         if "layers/{i}/mlp/router/preference" in known:
-            _need_part(p["router"], "preference", (config.experts,), "router", where)
-        if "layers/{i}/mlp/shared/up/weight" in known:
-            _at(p, "shared", where)
-        for e in range(config.experts):
-            _check_gated(config, _at(p, f"experts/{e}", where), where)
-    if "shared" in p:
-        _check_gated(config, p["shared"], where)
+            yield "mlp/router/preference", (config.experts,)
+        found = p.get("experts", {})
+        gated = {f"experts/{e}/": found.get(str(e), {}) for e in range(config.experts)}
+    if "shared" in p or (gated and "" not in gated and _SHARED in known):
+        gated["shared/"] = p.get("shared", {})
         if "layers/{i}/mlp/shared/router/weight" in known:
-            _need(p["shared"], "router", (1, config.hidden), where)
-    if not {"experts", "shared"} & p.keys():
-        _check_gated(config, p, where)
+            yield "mlp/shared/router", (1, config.hidden)
+    for name, own in gated.items():
+        inner = own.get("down", {}).get("weight", np.zeros((0, 0))).shape[-1]
+        gates = ("gate", "up") if "gate" in own or config.get("gated", True) else ("up",)
+        sizes = {"gate_up": 2 * inner} if "gate_up" in own else dict.fromkeys(gates, inner)
+        yield from ((f"mlp/{name}{part}", (size, config.hidden)) for part, size in sizes.items())
+        yield f"mlp/{name}down", (config.hidden, inner)
 
 
-def _check_gated(config: Config, p: Mapping[str, Any], where: str) -> None:
-    """Their width is that of what comes behind the gate: files of some models name no width."""
-    inner = _at(p, "down", where).get("weight", np.zeros((0, 0))).shape[-1]
-    if "gate_up" in p:
-        _need(p, "gate_up", (2 * inner, config.hidden), where)
-    else:
-        for name in ("gate", "up") if "gate" in p or config.get("gated", True) else ("up",):
-            _need(p, name, (inner, config.hidden), where)
-    _need(p, "down", (config.hidden, inner), where)
+_SHARED = "layers/{i}/mlp/shared/up/weight"
 
 
 def _at(tree: Mapping[str, Any], path: str, where: str) -> Mapping[str, Any]:
@@ -196,35 +197,20 @@ def _at(tree: Mapping[str, Any], path: str, where: str) -> Mapping[str, Any]:
     return found
 
 
-def _need_all(
-    tree: Mapping[str, Any], path: str, shapes: Mapping[str, tuple[int, ...]], where: str
-) -> None:
-    node = _at(tree, path, where)
-    for name, shape in shapes.items():
-        _need(node, name, shape, where)
-
-
-def _need(tree: Mapping[str, Any], name: str, shape: tuple[int, ...], where: str) -> None:
+def _need(tree: Mapping[str, Any], path: str, shape: Shape, where: str) -> None:
+    name, _, part = path.rpartition("/")
+    name, part = (name, part) if part in _PARTS else (path, "weight")
     node = _at(tree, name, where)
-    leaf = node.get("weight")
-    if leaf is None:
-        raise UserError(f"the weight of {name} is missing", location=where)
-    held = tuple(leaf.shape)
-    flat = len(shape) == 1 or isinstance(leaf, np.ndarray)  # GGUF files have columns of one number
-    if held != shape and not (flat and _plain(held, shape) == _plain(shape, shape)):
-        raise _misshapen(name, leaf.shape, f"{list(shape)}", where)
-    if node.get("bias") is not None:
-        _need_part(node, "bias", shape[:1], name, where)
-
-
-def _need_part(
-    node: Mapping[str, Any], part: str, shape: tuple[int, ...], name: str, where: str
-) -> None:
     leaf = node.get(part)
     if leaf is None:
         raise UserError(f"the {part} of {name} is missing", location=where)
-    if tuple(leaf.shape) != shape:
-        raise _misshapen(f"{name}, {part}", leaf.shape, f"{list(shape)}", where)
+    held, is_weight = tuple(leaf.shape), part == "weight"
+    # GGUF files have columns of one number.
+    flat = is_weight and (len(shape) == 1 or isinstance(leaf, np.ndarray))
+    if held != shape and not (flat and _plain(held, shape) == _plain(shape, shape)):
+        raise _misshapen(name if is_weight else f"{name}, {part}", held, f"{list(shape)}", where)
+    if is_weight and node.get("bias") is not None:
+        _need(tree, f"{name}/bias", shape[:1], where)
 
 
 def _plain(held: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...]:

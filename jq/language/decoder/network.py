@@ -7,6 +7,10 @@
 `params` is the tree that `architectures` names; products read weights [out, in] as files have
 them. What a tree has decides: a fused `qkv` or three products, biases, norms of q and k, before or
 after a block, a head or the embedding again. What mixes tokens is in `mixers`.
+
+Some have several residual streams (AltUp; Baykal et al. 2023), of which a layer computes with the
+first: what it would make of all is predicted before, and corrected behind it. Beside the mixer
+stands a product of low rank (LAuReL; Menghani et al. 2024).
 """
 
 from collections.abc import Sequence
@@ -15,12 +19,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jq.language.decoder import streams
 from jq.language.decoder.config import Config
 from jq.language.decoder.feed_forward import GATES, feed_forward
 from jq.language.decoder.mixers import Mixer
 from jq.language.decoder.mixers._base import rows_of
 from jq.language.decoder.products import Place, State, behind, capped, cut, dense, f32, normed
+
+_LEAST = 1e-5  # of the mean square of a stream
 
 
 def step(
@@ -49,7 +54,7 @@ def step(
         for name, tables in params["rope"].items()
     }
     extra = _of_layers(config, params["per_layer"], tokens, x) if "per_layer" in params else None
-    x = streams.spread(params["spread"], x) if "spread" in params else x
+    x = spread(params["spread"], x) if "spread" in params else x
     found, held = [], dict[str, State]()
     for i, state in enumerate(states):
         own = None if extra is None else extra[:, :, i]
@@ -57,7 +62,7 @@ def step(
         with jax.named_scope(f"layers/{i}"):
             x, state = layer(config, i, params["layers"][str(i)], x, place, state)
         found.append(state)
-    x = streams.gathered(params["gather"], x) if "gather" in params else x
+    x = gathered(params["gather"], x) if "gather" in params else x
     if last is not None:
         x = cut(x, last, 1, axis=1) if last.ndim == 0 else _of_each(x, last)
     with jax.named_scope("head"):
@@ -75,7 +80,7 @@ def layer(
     its state afterwards."""
     all_streams, scale = None, config.residual_scale
     if "streams" in p:
-        all_streams = streams.predicted(config, p["streams"], x)
+        all_streams = predicted(config, p["streams"], x)
         x = all_streams[0]
     block = p["attention"]
     with jax.named_scope("attention"):
@@ -86,11 +91,11 @@ def layer(
         return x + y * scale + feed_forward(config, i, p["mlp"], within) * scale, kept
     x = x + y * scale if scale != 1 else x + y
     if "beside" in p:
-        x = (x + streams.beside(config, p["beside"], within)) * 2**-0.5
+        x = (x + beside(config, p["beside"], within)) * 2**-0.5
     y = feed_forward(config, i, p["mlp"], x)
     x = x + y * scale if scale != 1 else x + y
     if all_streams is not None:
-        all_streams = streams.corrected(config, p["streams"], all_streams, x)
+        all_streams = corrected(config, p["streams"], all_streams, x)
         own = _own(config, p, all_streams[0] * p["streams"]["scale"]["weight"], place)
         return jnp.concatenate([all_streams[:1], all_streams[1:] + own]), kept
     if "per_layer" in p:
@@ -159,3 +164,43 @@ def _count(config: Config, mixer: str) -> int:
 def _of_each(x: jax.Array, last: jax.Array) -> jax.Array:
     """Token `last` i32[batch] of each sequence of x [batch, n, hidden]: [batch, 1, hidden]."""
     return jnp.concatenate([cut(x[i : i + 1], at, 1, axis=1) for i, at in enumerate(last)])
+
+
+def spread(p: Any, x: jax.Array) -> jax.Array:
+    """Streams [count, batch, n, hidden]: x, and products of x as large as x."""
+    return jnp.stack([x, *(_as_large(x, dense(p[str(i)], x)) for i in range(len(p)))])
+
+
+def gathered(p: Any, streams: jax.Array) -> jax.Array:
+    """Their mean, each through a product of its own, as large as the first."""
+    first = streams[0]
+    rest = [_as_large(first, dense(p[str(i)], streams[i + 1])) for i in range(len(p))]
+    return jnp.stack([first, *rest]).mean(axis=0)
+
+
+def _as_large(x: jax.Array, y: jax.Array) -> jax.Array:
+    wanted, found = (jnp.square(t).mean(axis=-1, keepdims=True) for t in (x, y))
+    return y * jnp.sqrt(wanted) / jnp.sqrt(jnp.maximum(found, _LEAST))
+
+
+def predicted(config: Config, p: Any, streams: jax.Array) -> jax.Array:
+    """A guess at what the layer makes of the streams, by what is in the first of them."""
+    count = len(streams)
+    mixes = dense(p["predict"], _kinds(config, p, streams[0]))
+    mixes = mixes.reshape(*mixes.shape[:-1], count, count)
+    return streams + jnp.einsum("sbnh,bnts->tbnh", streams, mixes)
+
+
+def corrected(config: Config, p: Any, streams: jax.Array, made: jax.Array) -> jax.Array:
+    """Predictions moved by how far the first was off what the layer `made`."""
+    shares = dense(p["correct"], _kinds(config, p, made)) + 1
+    return streams + jnp.moveaxis(shares, -1, 0)[..., None] * (made - streams[0])
+
+
+def _kinds(config: Config, p: Any, x: jax.Array) -> jax.Array:
+    return jnp.tanh(dense(p["router"], normed(config, p["norm"], x) / config.hidden))
+
+
+def beside(config: Config, p: Any, x: jax.Array) -> jax.Array:
+    """x [batch, n, hidden] and a product of low rank of it."""
+    return x + normed(config, p["norm"], dense(p["right"], dense(p["left"], x)))

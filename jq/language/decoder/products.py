@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jq.language.decoder.config import Config
-from jq.language.decoder.lazy import jax, jnp
+
+
+class _Lazy:
+    """JAX, imported when it is used: who generates only asks layers for their shapes."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(self._name), name)
+
+
+if TYPE_CHECKING:
+    import jax as jax
+
+    jnp = jax.numpy
+else:
+    jax, jnp = _Lazy("jax"), _Lazy("jax.numpy")
 
 # While it is a function, every product multiplies what it gives for the weight, what it would be
 # multiplied by, and the product's name.

@@ -9,7 +9,8 @@ import itertools
 import json
 import math
 import mmap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ import ml_dtypes
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.base.system.files import check_input, read_text
+from jq.base.system.files import check_input, read_text, written_whole
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
@@ -177,3 +178,37 @@ def write_shard(path: Path, entries: Sequence[Entry], told: Callable[[float], No
                 file.write(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)
                 told((file.tell() - start) / max(offset, 1))
             assert file.tell() - first == e.nbytes, e.name
+
+
+_BESIDE = (".json", ".txt", ".model", ".jinja")
+_WRITTEN_ANEW = (INDEX, "config.json")
+
+
+def files_beside(source: Path) -> list[Path]:
+    """The files in a folder that a copy with other weights has as well.
+
+    Raises:
+        UserError: one is no file, or leads out of the folder.
+    """
+    found = [p for p in sorted(source.iterdir()) if p.suffix in _BESIDE and not p.is_dir()]
+    found = [p for p in found if p.name not in _WRITTEN_ANEW]
+    for path in found:
+        check_inside(path)
+    return found
+
+
+def check_inside(path: Path) -> None:
+    """Refuses what is no file, and a link to a file of another folder."""
+    check_input(path)
+    folder = path.parent.resolve()
+    if path.resolve().parent not in (folder, folder.parent.parent / "blobs"):
+        raise UserError(
+            "a link out of the model's folder is not copied", location=str(path), hint="copy it"
+        )
+
+
+def copy_files(files: Iterable[Path], out: Path) -> None:
+    """Copies files into a folder, each whole or not at all."""
+    for path in files:
+        with written_whole(out / path.name) as temporary:
+            shutil.copyfile(path, temporary)

@@ -17,7 +17,7 @@ ALLOWED = {
     "jq/ir/oracle/interpreter.py": "a defect of the interpreter in convolutions alone",
     "jq/ir/oracle/xla.py": "what XLA refuses of products alone",
     "jq/ir/memory.py": "which ops XLA computes in memory of their own",
-    "jq/language/decoder/mixers/convolution.py": "the name of a kind of layer",
+    "jq/language/decoder/mixers/recurrent.py": "the name of a kind of layer",
     "jq/language/decoder/architectures/recurrent.py": "the name of a kind of layer",
     "jq/target/settings.py": "the default of the setting `op_types`",
 }

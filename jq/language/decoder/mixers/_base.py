@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 
 from jq.base.errors import InternalError, UserError
 from jq.language.decoder.config import Config, Shape
-from jq.language.decoder.lazy import jax, jnp
-from jq.language.decoder.products import Place, State, cut, f32
+from jq.language.decoder.products import Place, State, cut, f32, jax, jnp
 
 
 @dataclass(frozen=True)

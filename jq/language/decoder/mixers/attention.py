@@ -6,9 +6,19 @@ from dataclasses import replace
 from typing import Any
 
 from jq.language.decoder.config import Config, Shape
-from jq.language.decoder.lazy import jax, jnp
 from jq.language.decoder.mixers._base import Mixer, updated
-from jq.language.decoder.products import Place, State, Turn, capped, dense, f32, normed, unit
+from jq.language.decoder.products import (
+    Place,
+    State,
+    Turn,
+    capped,
+    dense,
+    f32,
+    jax,
+    jnp,
+    normed,
+    unit,
+)
 
 
 def attention(

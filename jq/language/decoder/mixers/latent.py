@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from jq.language.decoder.config import Config, Shape
-from jq.language.decoder.lazy import jax, jnp
 from jq.language.decoder.mixers._base import Mixer, updated
 from jq.language.decoder.mixers.attention import rotate, visible
-from jq.language.decoder.products import Place, State, dense, f32, unit
+from jq.language.decoder.products import Place, State, dense, f32, jax, jnp, unit
 
 
 def latent(

@@ -1,13 +1,17 @@
-"""Gemma: norms as what is added to 1, and from the second on norms around each block."""
+"""Models whose norms are not Llama's: Gemma's are what is added to 1, and from the second on there
+are norms around each block; Phi 2, StableLM and StarCoder 2 take the mean away."""
 
 from dataclasses import replace
 
 from jq.language.decoder.architectures._base import (
+    GGUF,
     HUGGING_FACE,
+    LAYER,
     NORMS_AROUND,
     Architecture,
     Key,
     hugging_face,
+    without,
 )
 
 _GEMMA = Architecture(
@@ -125,4 +129,41 @@ replace(
     },
     windows={"gemma3n_text": ("types", 512)},
     defaults={"rms_norm_eps": 1e-6, "head_dim": 256, "num_key_value_heads": 2},
+)
+
+
+_FINAL = {f"norm/{part}": f"model.final_layernorm.{part}" for part in ("weight", "bias")}
+Architecture(
+    "phi2",
+    ("phi",),
+    activation="gelu_tanh",
+    gguf=without(GGUF, "mlp/norm", "mlp/gate"),
+    hugging_face=without(HUGGING_FACE, "mlp/norm", "mlp/gate")
+    | _FINAL
+    | hugging_face("attention/output=self_attn.dense mlp/up=mlp.fc1 mlp/down=mlp.fc2"),
+    norm="layer",
+    epsilon=LAYER,
+    parallel=True,
+    own={"gated": False},
+    defaults={"layer_norm_eps": 1e-5, "partial_rotary_factor": 0.5},
+)
+Architecture(
+    "stablelm",
+    ("stablelm",),
+    norm="layer",
+    epsilon=LAYER,
+    keys={"parallel": Key("use_parallel_residual", "use_parallel_residual", False)},
+    defaults={"layer_norm_eps": 1e-5, "partial_rotary_factor": 0.25},
+)
+Architecture(
+    "starcoder2",
+    ("starcoder2",),
+    activation="gelu_tanh",
+    gguf=without(GGUF, "mlp/gate"),
+    hugging_face=without(HUGGING_FACE, "mlp/gate")
+    | hugging_face("mlp/up=mlp.c_fc mlp/down=mlp.c_proj"),
+    norm="layer",
+    epsilon=Key("norm_epsilon", "attention.layer_norm_epsilon", 1e-5),
+    own={"gated": False},
+    windows={"starcoder2": ("all", None)},
 )
