@@ -185,7 +185,7 @@ def _converted(state, config):
             heads = len(array) // config["head_dim"]
             array = array.reshape(heads, 2, -1, *array.shape[1:]).swapaxes(1, 2)
             array = array.reshape(state[name].shape)
-        from_one = kind.startswith(("gemma", "qwen3_next")) and "linear_attn" not in name
+        from_one = kind.startswith(("gemma", "qwen3_next", "qwen3_5")) and "linear_attn" not in name
         if from_one and "norm" in name:
             array = array + 1
         if re.search(r"experts\.[0-9]", name):

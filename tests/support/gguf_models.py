@@ -9,7 +9,7 @@ ARCHITECTURES = {"mistral": "llama", "mixtral": "llama", "gemma3_text": "gemma3"
 ARCHITECTURES |= {"qwen3_moe": "qwen3moe", "qwen2_moe": "qwen2moe", "olmo3": "olmo2"}
 ARCHITECTURES |= {"ministral3": "mistral3", "phi": "phi2", "gpt_oss": "gpt-oss"}
 ARCHITECTURES |= {"llama4_text": "llama4", "granitemoehybrid": "granitehybrid"}
-ARCHITECTURES |= {"qwen3_next": "qwen3next"}
+ARCHITECTURES |= {"qwen3_next": "qwen3next", "qwen3_5_text": "qwen35"}
 ARCHITECTURES |= {"falcon_h1": "falcon-h1", "deepseek_v2": "deepseek2"}
 NEIGHBOURS = ("llama", "mistral", "mixtral", "ministral3", "smollm3", "minicpm")
 NEIGHBOURS += ("granite", "granitemoe", "granitemoehybrid")
@@ -77,7 +77,13 @@ def keys(config):
             SSM.TIME_STEP_RANK: heads,
             SSM.INNER_SIZE: heads * config["linear_value_head_dim"],
             LLM.FULL_ATTENTION_INTERVAL: 1 + config["layer_types"].index("full_attention"),
+            ROPE.DIMENSION_SECTIONS: [found[ROPE.DIMENSION_COUNT] // 2, 0, 0, 0],
         }
+    if kind == "gpt_oss":
+        found[LLM.EXPERT_FEED_FORWARD_LENGTH] = config["intermediate_size"]
+    if "shared_expert_intermediate_size" in config:
+        width = config["shared_expert_intermediate_size"]
+        found[LLM.EXPERT_SHARED_FEED_FORWARD_LENGTH] = width
     if kind in ("qwen2_moe", "qwen3_next"):
         found |= {LLM.EXPERT_COUNT: config["num_experts"]}
         found |= {LLM.EXPERT_USED_COUNT: config["num_experts_per_tok"]}
@@ -88,6 +94,7 @@ def add(writer, architecture, values):
     for key, value in values.items():
         name = key.format(arch=architecture)
         kinds = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32}
+        kinds[list] = writer.add_array
         kinds[type(value)](name, value)
 
 
@@ -102,9 +109,29 @@ def heads_of_keys(config):
     return [0 if kind in mixed else count for kind in config["layer_types"]]
 
 
+def heads_tiled(state, config):
+    """Heads of values of Qwen 3.5: those that share a key are no longer neighbours."""
+    groups, heads = config["linear_num_key_heads"], config["linear_num_value_heads"]
+    keys = 2 * groups * config["linear_key_head_dim"]
+    order = np.arange(heads).reshape(groups, -1).T.reshape(-1)
+
+    def tiled(array):
+        return array.reshape(heads, -1, *array.shape[1:])[order].reshape(array.shape)
+
+    for name, array in state.items():
+        if "in_proj_qkv" in name or "conv1d" in name:
+            state[name] = np.concatenate([array[:keys], tiled(array[keys:])])
+        elif "linear_attn.out_proj" in name:
+            state[name] = tiled(array.T).T
+        elif "linear_attn" in name and "linear_attn.norm" not in name:
+            state[name] = tiled(array)
+    return state
+
+
 def converted(state, config):
     """Stacks apart and turned round, rates as what is multiplied by, factors in the weights."""
     kind, found = config["model_type"], {}
+    state = heads_tiled(dict(state), config) if kind == "qwen3_5_text" else state
     for name, array in state.items():
         if name.endswith(("input_linear.weight", "experts.gate_up_proj", "gate_up_proj_bias")):
             found |= _halves(name, array, kind)
@@ -112,9 +139,11 @@ def converted(state, config):
             turned = array if name.endswith("bias") else array.swapaxes(1, 2)
             found[_weight(name)] = np.ascontiguousarray(turned)
         elif name.endswith("A_log"):
-            found[name] = -np.exp(array).reshape(-1, 1)
+            found[name] = -np.exp(array).reshape((-1,) if "linear_attn" in name else (-1, 1))
         elif name.endswith("mamba.D"):
             found[name] = array.reshape(-1, 1)
+        elif "mamba.norm" in name:
+            found[name] = array.reshape(config["mamba_n_groups"], -1)
         elif ".conv" in name and array.ndim == 3:
             found[name] = array[:, 0]
         else:

@@ -143,7 +143,7 @@ _DELTA = hugging_face(
 _NEXT_GGUF = gguf(
     "mlp/norm=post_attention_norm delta/qkvz=ssm_in delta/rates=ssm_ba delta/step=ssm_dt",
     "delta/qkv=attn_qkv delta/gate=attn_gate delta/filter=ssm_conv1d",
-    "delta/inner_norm=ssm_norm delta/output=ssm_out",
+    "delta/inner_norm=ssm_norm delta/output=ssm_out delta/beta=ssm_beta delta/rate=ssm_alpha",
 ) | {"layers/{i}/delta/decay/weight": "blk.{i}.ssm_a"}
 _NEXT = Architecture(
     "qwen3next",
@@ -169,10 +169,9 @@ _NEXT = Architecture(
     },
     defaults={"rms_norm_eps": 1e-6, "head_dim": 256, "partial_rotary_factor": 0.25},
 )
-replace(
-    _NEXT,
-    name="qwen35",
-    model_types=("qwen3_5_text", "qwen3_5_moe_text"),
-    gguf={},  # where heads stand in an order of their own
-    normal_shares=True,
+# Of GGUF files the heads that share a key are not neighbours, but those of equal rest.
+_TILED = _NEXT.keys | {"tiled_heads": Key(lambda get: False, lambda get: True)}
+_QWEN35 = replace(
+    _NEXT, name="qwen35", model_types=("qwen3_5_text",), keys=_TILED, normal_shares=True
 )
+replace(_QWEN35, name="qwen35moe", model_types=("qwen3_5_moe_text",))

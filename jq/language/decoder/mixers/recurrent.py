@@ -58,7 +58,8 @@ def delta(
     mixed, kept = convolved(p["filter"], mixed, state[0], place)
     mixed = jax.nn.silu(mixed)
     q, k, v = jnp.split(mixed, [groups * key, 2 * groups * key], axis=-1)
-    q, k = (_length_one(y.reshape(batch, count, groups, key), heads) for y in (q, k))
+    tiled = config.get("tiled_heads")
+    q, k = (_length_one(y.reshape(batch, count, groups, key), heads, tiled) for y in (q, k))
     v = v.reshape(batch, count, heads, value)
     beta = jax.nn.sigmoid(beta)
     decay = rates(config, p) * jax.nn.softplus(decay + f32(p["step"]["bias"]))
@@ -89,10 +90,11 @@ def _projections(config: Config, p: Any, x: jax.Array) -> tuple[jax.Array, ...]:
     return mixed, gate, beta, rate
 
 
-def _length_one(x: jax.Array, heads: int) -> jax.Array:
-    """x [batch, n, groups, key] of length 1, repeated for the heads of each group."""
-    x = unit(x, _EPSILON / x.shape[-1]) * x.shape[-1] ** -0.5
-    return jnp.repeat(x, heads // x.shape[2], axis=2)
+def _length_one(x: jax.Array, heads: int, tiled: bool) -> jax.Array:
+    """x [batch, n, groups, key] of length 1, repeated for the heads of each group: neighbours, or
+    `tiled` in the whole."""
+    x, times = unit(x, _EPSILON / x.shape[-1]) * x.shape[-1] ** -0.5, heads // x.shape[2]
+    return jnp.tile(x, (1, 1, times, 1)) if tiled else jnp.repeat(x, times, axis=2)
 
 
 def _learned(
