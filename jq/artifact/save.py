@@ -165,7 +165,6 @@ def _write(work: Path, artifact: _ArtifactLike, stablehlo_version: str | None) -
 def _program(
     work: Path, program: TargetProgram, index: int, known: Mapping[str, StoredFile]
 ) -> StoredProgram:
-    """Writes a program's module and dump."""
     module, dump = file_names(index)
     _put(work / module, program.vmfb, known.get(module))
     (work / dump).write_text(program.dump, encoding="utf-8")

@@ -13,7 +13,7 @@ import typer
 
 from jq.cli import cache, listing
 from jq.cli.command import COMMANDS
-from jq.cli.failure import report
+from jq.cli.output import report
 
 HELP = ["-h", "--help"]
 app = typer.Typer(

@@ -18,9 +18,8 @@ import typer
 from typer.models import OptionInfo
 
 from jq.base.guard.limits import Limits, limited, parse_size
-from jq.cli.failure import report
 from jq.cli.options import option
-from jq.cli.output import Output
+from jq.cli.output import Output, report
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 EMPTY: Mapping[str, tuple[Any, Any]] = {}

@@ -11,8 +11,7 @@ from jq.artifact.description import describe_build, with_sizes
 from jq.artifact.jobs import HERE, Workers
 from jq.artifact.keys import program_digest
 from jq.artifact.modules import compile_cached
-from jq.artifact.programs import TargetProgram, kernels_of
-from jq.artifact.shared_weights import SharedWeights
+from jq.artifact.programs import SharedWeights, TargetProgram, kernels_of
 from jq.base.errors import CompilerError, UserError
 from jq.base.progress import Stages
 from jq.driver.audit.op_table import op_table

@@ -25,8 +25,16 @@ from jq.formats.affine_math import (
 )
 from jq.formats.arrays import NUMPY, Array, ArrayOps
 from jq.formats.base import Encoding, Integers, Levels, Parts, get_format, unpacked
-from jq.formats.blocks import expand, full, reduce_blocks
-from jq.formats.chunks import block_absmax, block_range, chunks, decode_pieces, per_block
+from jq.formats.blocks import (
+    block_absmax,
+    block_range,
+    chunks,
+    decode_pieces,
+    expand,
+    full,
+    per_block,
+    reduce_blocks,
+)
 from jq.formats.packing import packed_shape
 
 F32 = np.float32
@@ -91,8 +99,6 @@ class Affine(StoredIntegers):
         if enc.option("divisor", "") and enc.scheme == "asymmetric":
             raise FormatError(f"{enc.format}: `divisor` belongs to the symmetric scheme")
 
-    # Parameters
-
     def _scale(self, ops: ArrayOps, lo: Array, hi: Array, enc: Encoding) -> tuple[Array, Array]:
         """Float32 scale before rounding to `scale_type`, and its inverse, of `enc.grid`."""
         if enc.scheme == "symmetric":
@@ -131,8 +137,6 @@ class Affine(StoredIntegers):
         """`parameters` in a program: float32 scale and i32 zero point of ranges of `enc.grid`."""
         scale, _ = self._scale(ops, lo, hi, enc)
         return scale, self._zero_point(ops, lo, scale, enc)
-
-    # Values
 
     def fake_quantize(
         self, ops: ArrayOps, x: Array, enc: Encoding, given: tuple[Array, Array] | None = None

@@ -15,8 +15,7 @@ from jq.base.errors import FormatError
 from jq.formats import checks
 from jq.formats.arrays import NUMPY, Array, ArrayOps
 from jq.formats.base import Encoding, Format, Integers, Parts, unpacked
-from jq.formats.blocks import expand, full
-from jq.formats.chunks import block_range, chunks, decode_pieces, per_block
+from jq.formats.blocks import block_range, chunks, decode_pieces, expand, full, per_block
 from jq.formats.elements import Table
 from jq.formats.floats import NORMAL_QUANTILES
 from jq.formats.packing import pack, packed_shape, unpack

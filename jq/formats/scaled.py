@@ -11,8 +11,15 @@ from jq.formats import checks
 from jq.formats.affine_math import zero_if_nan
 from jq.formats.arrays import NUMPY, Array, ArrayOps
 from jq.formats.base import Encoding, Format, Integers, Parts, unpacked
-from jq.formats.blocks import expand, full, reduce_blocks
-from jq.formats.chunks import block_absmax, chunks, decode_pieces, per_block
+from jq.formats.blocks import (
+    block_absmax,
+    chunks,
+    decode_pieces,
+    expand,
+    full,
+    per_block,
+    reduce_blocks,
+)
 from jq.formats.elements import Element, computed, whole
 from jq.formats.packing import pack, packed_shape, unpack
 from jq.formats.scales import Scale

@@ -27,10 +27,9 @@ from jq.mixed_precision.groups import Stored
 from jq.passes.base import Pass, PassContext, Report, run_all, unheard
 from jq.passes.isolated import parts_of
 from jq.planning.decisions import QuantPlan
-from jq.planning.moments.collect import gains_bytes, sensitivity
+from jq.planning.moments.collect import MomentsCache, gains_bytes, sensitivity
 from jq.planning.moments.gains import ROOM, Gains
 from jq.planning.moments.inputs import Wanted
-from jq.planning.moments.moments_cache import MomentsCache
 
 # Gains that the recovery of several plans will ask for, found once, in front of them. A gain is how
 # much a row of a product moves the output, in one batch of the calibration data: a function of the

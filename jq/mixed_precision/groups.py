@@ -159,7 +159,6 @@ def _connected(facts: Iterable[OpFacts]) -> list[list[str]]:
 
 
 def _same(a: Sequence[OpPlan], b: Sequence[OpPlan]) -> bool:
-    """True if two sets of decisions compute the same."""
     decisions = ([(p.decision, p.operands, p.float_type) for p in plans] for plans in (a, b))
     return next(decisions) == next(decisions)
 

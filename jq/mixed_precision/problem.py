@@ -25,7 +25,7 @@ from jq.mixed_precision.groups import Group, Option, Stored, make_groups
 from jq.mixed_precision.switch import SwitchProgram
 from jq.passes.pipeline import flat_settings, make_plan
 from jq.planning.decisions import QuantPlan
-from jq.planning.moments.moments_cache import MomentsCache
+from jq.planning.moments.collect import MomentsCache
 from jq.planning.operands import contractions, find_weight, op_name
 from jq.target.rules import Rule, apply_overrides
 from jq.target.settings import Settings

@@ -157,8 +157,6 @@ def base_of(pipeline: str) -> str:
 
 
 class _Maker:
-    """Makes the pipeline file of a choice."""
-
     def __init__(
         self, problem: Problem, base: str, settings: dict[str, Any], budgets: Sequence[Budget]
     ) -> None:

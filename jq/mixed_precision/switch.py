@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from jq.artifact.jobs import Result, Work
-from jq.driver.comparison.error_sum import ErrorSum, is_integer
+from jq.driver.comparison.result import ErrorSum, is_integer
 from jq.formats import get_format
 from jq.ir import Op, Program, at, dtype_of, ir, stablehlo
 from jq.ir.arrays import OPS

@@ -19,7 +19,7 @@ frontier, since errors do not quite add up.
 import math
 from collections.abc import Callable, Sequence
 
-from jq.driver.comparison.error_sum import FLOOR_DB
+from jq.driver.comparison.result import FLOOR_DB
 from jq.frontends.source import Calls
 from jq.ir.oracle.xla import XlaExecutable
 from jq.mixed_precision.candidates import Candidate

@@ -25,9 +25,9 @@ from jq.artifact.store import Cache
 from jq.base.errors import FormatError, InternalError, JqError, UserError, known
 from jq.ir import Program
 from jq.planning.decisions import QuantPlan
+from jq.planning.moments.collect import MomentsCache
 from jq.planning.moments.gains import Gains
 from jq.planning.moments.inputs import Wanted
-from jq.planning.moments.moments_cache import MomentsCache
 from jq.target.rules import Rule
 from jq.target.settings import Settings
 from jq.target.target import Target

@@ -15,7 +15,7 @@ import pytest
 from jax import export
 
 import jq
-from jq.artifact.shared_weights import SharedWeights
+from jq.artifact.programs import SharedWeights
 from jq.base import npz
 from jq.base.errors import UserError
 from jq.cli.options import sized

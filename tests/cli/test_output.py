@@ -13,8 +13,7 @@ import typer
 
 from jq.base.errors import Terminated, UserError
 from jq.cli.command import command
-from jq.cli.failure import classify
-from jq.cli.output import Output, cell, plain
+from jq.cli.output import Output, cell, classify, plain
 
 Captured = pytest.CaptureFixture[str]
 

@@ -25,7 +25,7 @@ from jq.passes.recovery import _inputs
 from jq.passes.recovery.gptq import Gptq
 from jq.planning.decisions import QuantPlan
 from jq.planning.moments import collect
-from jq.planning.moments.moments_cache import MomentsCache
+from jq.planning.moments.collect import MomentsCache
 from jq.target.rules import Rule
 
 RNG = np.random.default_rng(3)

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from jq.base.progress import Progress, silent
-from jq.driver.comparison.error_sum import ErrorSum
-from jq.driver.comparison.result import ActivationRange, Inside, LayerError
+from jq.driver.comparison.result import ActivationRange, ErrorSum, Inside, LayerError
 from jq.formats.affine import affine_format
 from jq.formats.blocks import full
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of

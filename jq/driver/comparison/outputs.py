@@ -20,9 +20,15 @@ from typing import Any
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.driver.comparison.error_sum import ErrorSum, is_integer
 from jq.driver.comparison.metrics import ERRORS, Evaluated, Figures, Metric, evaluate, needs_outputs
-from jq.driver.comparison.result import NOTHING_INSIDE, Comparison, Inside, OutputError
+from jq.driver.comparison.result import (
+    NOTHING_INSIDE,
+    Comparison,
+    ErrorSum,
+    Inside,
+    OutputError,
+    is_integer,
+)
 
 Outputs = Sequence[Any]  # arrays, in the order of the program's outputs
 

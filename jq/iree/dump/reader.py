@@ -220,7 +220,6 @@ def _executables(module: Any) -> dict[str, tuple[MultiplyAdd, ...]]:
 
 
 def _callee(op: Op) -> str:
-    """The executable that a `flow.dispatch` runs."""
     (entry,) = ir.ArrayAttr(op.attributes["entry_points"])
     return ir.SymbolRefAttr(entry).value[0]
 

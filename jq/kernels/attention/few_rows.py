@@ -53,8 +53,6 @@ class FewRows:
         """A number of the scratch in every lane."""
         return self.b.broadcast(self.b.get(scratch, at, vec(1, "f32")), self.lanes)
 
-    # Scores
-
     def queries(self, source: ir.Value) -> ir.Value:
         """The rows of q, with zeros after D."""
         b, kernel, lanes = self.b, self.kernel, self.lanes
@@ -92,8 +90,6 @@ class FewRows:
     def _hidden(self, mask: ir.Value, query: int, key: Index) -> ir.Value:
         row = [query] if self.kernel.mask == "full" else []
         return self.b.load(mask, [self.batch, *row, key], self.kind)
-
-    # Values
 
     def values(
         self, scores: ir.Value, v: ir.Value, seen: tuple[Index, Index], column: Index, width: int

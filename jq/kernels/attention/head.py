@@ -57,8 +57,6 @@ class Head(HeadRows):
             words = self.ops.row_words(self.q, at, d)
             b.put(words, self.queries, self._place(i, d // kernel.pair))
 
-    # Scores
-
     def _scores(self, first: Index, count: int) -> None:
         b, kernel, lanes = self.b, self.kernel, self.lanes
         super()._scores(first, count)
@@ -98,8 +96,6 @@ class Head(HeadRows):
     def _product(self, acc: ir.Value, left: ir.Value, right: ir.Value) -> ir.Value:
         return self.ops.product(acc, left, right)
 
-    # Softmax
-
     def _softmax(self, rows: Indices) -> None:
         """Probabilities of some rows, not yet divided by their sums; `inverse` holds 1 / sum."""
         b, lanes, pair = self.b, self.lanes, self.pair
@@ -121,8 +117,6 @@ class Head(HeadRows):
         for row, total in zip(rows, totals, strict=True):
             b.put(b.div(b.f32(1.0, lanes), total), self.inverse, [row, 0])
 
-    # Values
-
     def _value_tile(self, first: Index, count: int, start: int, vectors: int) -> None:
         b, lanes, kernel = self.b, self.lanes, self.kernel
         columns = [(start + j) * lanes for j in range(vectors)]
@@ -135,7 +129,6 @@ class Head(HeadRows):
                 self._finish(first, i, column, b.mul(acc[i * vectors + j], inverse))
 
     def _finish(self, first: Index, i: Index, column: int, y: ir.Value) -> None:
-        """The epilogue of a vector of results, which is stored."""
         y = self.epilogue.apply(self.isa, y, [], 0, self.epilogue.row([]))
         at = [0, self.b.offset(first, i), column]
         self.b.store(y, self.tile, at, self.kernel.dim - column)

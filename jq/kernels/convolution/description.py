@@ -109,8 +109,6 @@ class Convolution(WindowPanels, PackedWindows):
     def in_frame(self, frame: Frame) -> Convolution | None:
         return None if self.on_tiles else replace(self, frame=frame)
 
-    # Weights
-
     def _packed(self, weight: Array) -> Array:
         runs = weight.reshape(math.prod(self.runs), self.run, self.filters)
         return self._tiles(runs) if self.on_tiles else self._panels(runs)

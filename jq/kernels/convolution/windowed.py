@@ -190,8 +190,6 @@ class WindowPanels(Windowed, PanelProduct):
         """The image that is read."""
         return TensorType((self.batch, self.height, self.width * self.channels), "i8")
 
-    # Reference
-
     def _products(self, x: Array, weight: Array) -> Array:
         sides = zip(np.split(x, self.groups, -1), np.split(weight, self.groups, -1), strict=True)
         return np.concatenate([a @ b for a, b in sides], -1)

@@ -51,8 +51,6 @@ class Arithmetic:
     def i32(self, value: int, lanes: int) -> ir.Value:
         return self.constant(vec(lanes, "i32"), value)
 
-    # Lanes
-
     def shuffle(self, a: ir.Value, b: ir.Value, lanes: Sequence[int]) -> ir.Value:
         return vector.ShuffleOp(a, b, list(lanes)).result
 

@@ -214,8 +214,6 @@ class Builder(Arithmetic):
         _check_bounds(_shape(scratch), at, lanes_of(value))
         vector.StoreOp(value, scratch, [self.index(i) for i in at])
 
-    # Loops
-
     @contextmanager
     def loop(
         self, lower: int, upper: Index, step: int = 1, *, carry: Values = (), writes: Tiles = ()

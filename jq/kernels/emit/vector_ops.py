@@ -106,8 +106,6 @@ class VectorOps:
         kind = vec(math.prod(x.shape), element_name(dtype))
         return Array(arith.bitcast(kind, x.value), x.shape, np.dtype(dtype))
 
-    # Movement
-
     def _pick(self, x: Array, index: np.ndarray) -> Array:
         """The elements at flat positions `index`, in its shape."""
         flat = [int(i) for i in index.reshape(-1)]
@@ -185,8 +183,6 @@ class VectorOps:
 
     def _full(self, value: np.ndarray, shape: Sequence[int]) -> Array:
         return self.broadcast(self.constant(value), shape, ())
-
-    # Arithmetic
 
     add = _binary(arith.addi, arith.addf)
     sub = _binary(arith.subi, arith.subf)

@@ -78,7 +78,6 @@ def pack_tiles(
 
 
 def _row_start(b: Builder, cut: TiledCut, block: Index, tile: Index) -> Index:
-    """First row of a tile of a block."""
     start = b.at_most(b.scaled(block, cut.block), cut.m - cut.block)
     return b.offset(start, b.at_most(b.scaled(tile, ROWS), max(0, cut.block - ROWS)))
 
@@ -164,7 +163,6 @@ class _Workgroup:
             amx.store(b, tile, self.scratch, i * WORDS)
 
     def _finish(self, tile: Index, i: int, epilogue: Epilogue, start: Start, column: Index) -> None:
-        """The epilogue of the rows of one tile."""
         b, cut, lead = self.b, self.cut, [0] * len(self.prefix)
         first = _row_start(b, cut, self.block_id, tile)
         inside = b.at_most(b.scaled(tile, ROWS), max(0, cut.block - ROWS))

@@ -159,8 +159,6 @@ class Gemm(MatrixPanels):
     def in_frame(self, frame: Frame) -> Gemm | None:
         return None if self.rows or self.on_tiles else replace(self, rows=frame)
 
-    # Weights
-
     def pack(
         self,
         weight: Array,

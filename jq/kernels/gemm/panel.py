@@ -84,10 +84,7 @@ class Panel:
         acc, wide = self._products(first, count), len(self.vectors)
         self._finish(first, [acc[i : i + wide] for i in range(0, count * wide, wide)])
 
-    # Products
-
     def _products(self, first: Index, count: int) -> list[ir.Value]:
-        """The accumulators of a register tile."""
         b, source = self.b, self.source
         rows = [b.offset(self.place.row, b.offset(first, i)) for i in range(count)]
         corners = [source.corner(b, row) for row in rows]
@@ -123,7 +120,6 @@ class Panel:
         return self._along(acc, run, several * lanes, rest)
 
     def _along(self, acc: list[ir.Value], run: Run, begin: Index, count: Index) -> list[ir.Value]:
-        """So many steps along K."""
         if count == 0:
             return acc
         with self.b.loop(0, count, carry=acc) as loop:
@@ -196,7 +192,6 @@ class Panel:
         b.sweep(count, size, words)
 
     def _multiplied(self, acc: Values, codes: Values, weights: Values) -> list[ir.Value]:
-        """The accumulators of some rows after a group."""
         pairs = [(w, c) if self.source.product.swapped else (c, w) for c in codes for w in weights]
         return [dot.dot(self.b, self.isa, a, *p) for a, p in zip(acc, pairs, strict=True)]
 
@@ -213,14 +208,11 @@ class Panel:
             found.append(dot.weights(self.b, self.isa, self.weights, at, self.source.stored))
         return found
 
-    # What is before and after
-
     def _first_sums(self, init: ir.Value) -> list[ir.Value]:
         """The start of the sums of the panel's vectors, whatever the row."""
         return self.epilogue.by_column(init, "i32")
 
     def _starts(self, rows: Indices) -> list[ir.Value]:
-        """The start of the accumulators of a register tile."""
         corners = [self.source.corner(self.b, row) for row in rows]
         sums = self._row_sums(corners) if self.start.needs_sums else [None] * len(rows)
         return [

@@ -95,7 +95,6 @@ class PipelinedPanel(Panel):
         return self._along(loop.carried, run, done, rest)
 
     def _epilogue(self, before: Before, row: Index, piece: int | None) -> None:
-        """The epilogue of a row of the tile before."""
         b, pieces, wide = self.b, self._pieces, len(self.vectors)
         at = b.scaled(row, wide)
         for start in pieces if piece is None else [piece]:

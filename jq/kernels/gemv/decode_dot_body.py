@@ -33,8 +33,6 @@ class _Group:
         else:
             self._panel()
 
-    # Decoding
-
     def _decode(self, column: Index, step: Index, length: int) -> list[ir.Value]:
         """Values of one column from `step` on, as vectors of `lanes`; zeros fill the last."""
         kernel = self.kernel
@@ -72,8 +70,6 @@ class _Group:
     def _rows_at(self, row: Index, at: Index, valid: int) -> ir.Value:
         return self.b.load(self.x, [row, at], vec(self.lanes, "f32"), valid)
 
-    # Few rows
-
     def _direct(self) -> None:
         b, kernel = self.b, self.kernel
         acc = [b.f32(0.0, self.lanes)] * (kernel.m * kernel.width)
@@ -91,8 +87,6 @@ class _Group:
                     j = row * kernel.width + c
                     out[j] = b.fma(self._rows_at(row, at, valid), w, out[j])
         return out
-
-    # Many rows
 
     def _panel(self) -> None:
         b, kernel = self.b, self.kernel

@@ -101,8 +101,6 @@ class DecodedPanel(RowPanels):
         for j, value in enumerate(values):
             self.b.put(value, self.totals, [row, j * self.isa.lanes])
 
-    # A run
-
     def _run(self, at: Index, count: int) -> None:
         """`count` blocks of run `at`, times all rows."""
         b, gemv = self.b, self.gemv
@@ -145,7 +143,6 @@ class DecodedPanel(RowPanels):
         return [step, j * self.isa.lanes * group]
 
     def _stored(self, block: Index) -> Levels:
-        """The numbers of a block of the run."""
         lanes, found = self.isa.lanes, []
         if not self.gemv.levels:
             return self._levels(0, 0)
@@ -155,10 +152,7 @@ class DecodedPanel(RowPanels):
         scales, *rest = found
         return (scales, [], rest[0]) if self.gemv.zero else (scales, rest, [])
 
-    # Its products
-
     def _blocks(self, sums: Values, begin: Index, count: int) -> list[ir.Value]:
-        """The sums after the blocks of a run."""
         with self.b.loop(0, count, carry=sums) as t:
             number = self.b.offset(begin, t.index)
             t.carried = self._products(t.carried, t.index, number)

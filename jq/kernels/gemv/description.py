@@ -197,8 +197,6 @@ class Gemv(Packed):
     def results(self) -> tuple[TensorType, ...]:
         return (TensorType((self.m, self.n), check(self.epilogue, "f32")),)
 
-    # Reference
-
     def reference(
         self,
         x: Array,

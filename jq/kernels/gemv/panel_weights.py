@@ -35,8 +35,6 @@ class PanelWeights:
         # Codes stay unsigned in a product that wants them so; elsewhere the offset is taken out.
         self.unsigned = self.isa.dot.lhs_unsigned
 
-    # Codes
-
     def _vector(self, j: int) -> tuple[Index, int]:
         """The panel of vector `j`, and which of its vectors that is."""
         b, each, first = self.b, self.gemv.vectors, self.part.first
@@ -68,7 +66,6 @@ class PanelWeights:
         return self._read(chunk, b.offset(self._record(block), first), j, size)
 
     def _read(self, chunk: Index, at: Index, j: int, size: int) -> ir.Value:
-        """So many bytes of a chunk, for vector `j`."""
         where = [self._vector(j)[0], self.part.group, chunk, at]
         return self.b.load(self.weights, where, vec(size, "i8"))
 
@@ -91,8 +88,6 @@ class PanelWeights:
             offset = self.gemv.offset  # 128 wraps
             codes = b.sub(codes, b.constant(codes.type, offset if offset < 128 else -128))
         return codes if element == "i8" else b.extend(codes, element)
-
-    # Scales
 
     def _level(self, chunk: Index, block: Index, at: int) -> list[ir.Value]:
         """The scales (or minima) of a block, by vector: f32, integers still without a factor."""

@@ -63,7 +63,6 @@ class RowPanels(PanelWeights):
             self._finish(local, total[i * self.wide : (i + 1) * self.wide])
 
     def _finish(self, local: Index, totals: Values) -> None:
-        """The epilogue of a row of the tile."""
         b, gemv = self.b, self.gemv
         row = b.offset(self.part.row, local)
         ready = self.epilogue.row([row])
@@ -164,8 +163,6 @@ class RowPanels(PanelWeights):
         first = b.offset(b.offset(begin, size), b.scaled(tile, lines * LINE))
         for line in range(lines):
             prefetch.fetch(b, self.address, b.offset(first, line * LINE))
-
-    # Scales
 
     def _levels(self, chunk: Index, block: Index, factors: Sequence[Values] = ()) -> Levels:
         """The numbers of a block; integers times the factors of their chunk, which is exact."""

@@ -157,8 +157,6 @@ class IntegerAttention(Heads, ByColumn):
             TensorType((*lead, self.padded_dim), "i32"),
         )
 
-    # Reference
-
     def probabilities(self, q: Array, k: Array, zeros: Array, factor: float, mask: Any) -> Array:
         """In double precision, [heads, B, Sq, Sk]; 0 in rows that have no softmax."""
         found = []

@@ -81,8 +81,6 @@ class CodesHead(HeadRows):
     def _product(self, acc: ir.Value, left: ir.Value, right: ir.Value) -> ir.Value:
         return dot.dot(self.b, self.isa, acc, left, right)
 
-    # Scores
-
     def _score_tile(
         self, first: Index, count: int, key: Index, vectors: int, valid: int | None
     ) -> None:
@@ -115,8 +113,6 @@ class CodesHead(HeadRows):
         if self.mask is not None:
             score = b.add(score, self._hidden(self.mask, row, column, valid))
         return b.keep(score, valid, -math.inf)
-
-    # Softmax
 
     def _softmax(self, rows: Indices) -> None:
         """Codes of some rows."""
@@ -216,8 +212,6 @@ class CodesHead(HeadRows):
         for row, total in zip(rows, totals, strict=True):
             real = b.sub(nothing, b.reduce(total, b.add))
             b.put(b.mul(self.codes.zero(VALUE), real), self.value_start, [row, 0])
-
-    # Values
 
     def _value_tile(self, first: Index, count: int, start: int, vectors: int) -> None:
         b, lanes, kernel = self.b, self.lanes, self.kernel

@@ -38,8 +38,6 @@ class _NormalizedRows:
         self.inverses = [b.div(one, b.sqrt(b.add(v, epsilon))) for v in variances]
         self._write(tiles, local, self._ranges())
 
-    # Statistics
-
     def _sums(self, plus: Callable[[int, ir.Value, Index, int | None], ir.Value]) -> list[ir.Value]:
         """By row, in every one of `CHAINS` lanes; narrower vectors become several."""
         b = self.b
@@ -72,8 +70,6 @@ class _NormalizedRows:
         x = self._load(i, column, valid, CHAINS)
         centered = self.b.keep(self.b.sub(x, self.wide_means[i]), valid)
         return self.b.fma(centered, centered, total)
-
-    # Result
 
     def _normalized(self, i: int, column: Index, valid: int | None) -> ir.Value:
         """One vector of y; the last product and sum are one operation, wherever it is emitted."""

@@ -114,8 +114,6 @@ class RowQuantizer:
         bits = rounded_bits(b, x, b.f32(base, lanes), b.f32(base + 255, lanes))
         return b.sub(bits, b.i32(MAGIC_BITS + base + 128, lanes))
 
-    # Codes
-
     def packed(self, isa: Isa, row: RowParameters, xs: Values) -> ir.Value:
         """i8 codes of `PACKED` vectors one after the other (`isa.packs`)."""
         b, lanes = self.b, self.lanes

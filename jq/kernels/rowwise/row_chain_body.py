@@ -52,7 +52,6 @@ class _Row:
             self._split(step, tiles)
 
     def _next(self) -> Tile:
-        """Room for the next row."""
         shape = (1, self.kernel.k)
         return Tile(self.b.scratch(shape, "f32"), shape)
 

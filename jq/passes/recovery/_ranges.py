@@ -8,8 +8,7 @@ import numpy as np
 from jq.formats import Encoding
 from jq.formats.affine import Affine
 from jq.formats.arrays import NUMPY
-from jq.formats.blocks import reduce_blocks
-from jq.formats.chunks import per_block
+from jq.formats.blocks import per_block, reduce_blocks
 from jq.passes.recovery._units import far_exponents, near_one
 
 SHARES = (1.0, 0.9, 0.8, 0.7, 0.6)  # of a block's range, at either end

@@ -13,14 +13,15 @@ import numpy as np
 
 from jq.base.errors import UserError
 from jq.base.system.files import read_text, written_whole
-from jq.planning.calibration.checks import (
+from jq.planning.calibration.histogram import NUMPY_STATS
+from jq.planning.calibration.observer import (
+    Range,
     Statistics,
     check_range,
     check_smoothing,
     check_statistics,
+    get_observer,
 )
-from jq.planning.calibration.histogram import NUMPY_STATS
-from jq.planning.calibration.observer import Range, get_observer
 from jq.planning.calibration.shards import NO_SHARDS, Shards
 
 SCHEMA = 2  # 1 did not say of which model they are

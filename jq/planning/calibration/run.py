@@ -214,5 +214,4 @@ def _wide(stats: Stats) -> Stats:
 
 
 def _empty(observer: Observer, stats: Stats) -> bool:
-    """True if these are the statistics of no data."""
     return all(np.array_equal(x, y) for x, y in zip(stats, observer.neutral(), strict=True))

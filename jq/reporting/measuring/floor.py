@@ -13,10 +13,9 @@ import numpy as np
 from jq.artifact.jobs.processes import call_apart
 from jq.artifact.programs import choose
 from jq.base.errors import JqError
-from jq.driver.comparison.error_sum import FLOOR_DB
 from jq.driver.comparison.layers import Calls, compare_layers
 from jq.driver.comparison.outputs import compare_outputs, worst
-from jq.driver.comparison.result import Comparison
+from jq.driver.comparison.result import FLOOR_DB, Comparison
 from jq.driver.compiled import CompiledModel
 from jq.driver.stages import rewrite_job
 from jq.frontends.source import Data, LazyCalls, Source

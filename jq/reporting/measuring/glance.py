@@ -11,10 +11,9 @@ from jq.artifact.jobs.processes import call_apart
 from jq.artifact.programs import choose
 from jq.base.errors import UserError
 from jq.base.progress import Progress, silent
-from jq.driver.comparison.error_sum import ErrorSum
 from jq.driver.comparison.layers import Calls, compare_layers
 from jq.driver.comparison.outputs import Outputs, worst
-from jq.driver.comparison.result import Comparison, Inside
+from jq.driver.comparison.result import Comparison, ErrorSum, Inside
 from jq.driver.compiled import CompiledModel
 from jq.ir import Program, shape_of
 from jq.ir.ops.dims import work_of

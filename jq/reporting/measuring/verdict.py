@@ -4,9 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jq.driver.comparison.error_sum import FLOOR_DB
 from jq.driver.comparison.outputs import worst
-from jq.driver.comparison.result import Comparison, LayerError
+from jq.driver.comparison.result import FLOOR_DB, Comparison, LayerError
 
 # dB of signal over noise, and what one calls that: at 40 noise is a hundredth of the signal.
 CLOSE = ((40.0, "very close to"), (25.0, "close to"), (FLOOR_DB, "visibly off from"))

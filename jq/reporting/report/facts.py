@@ -160,7 +160,6 @@ def _float_model(job: Job, target: Target | str) -> CompiledModel:
 
 
 def _readers(plan: QuantPlan) -> dict[str, tuple[str, ...]]:
-    """The layers that read each weight."""
     found: dict[str, tuple[str, ...]] = {}
     for op in plan.ops:
         for weight in {p.weight for p in op.operands.values() if p.weight}:

@@ -5,9 +5,8 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from jq.driver.comparison.error_sum import FLOOR_DB
 from jq.driver.comparison.outputs import worst
-from jq.driver.comparison.result import Comparison, LayerError
+from jq.driver.comparison.result import FLOOR_DB, Comparison, LayerError
 from jq.driver.compiled import CompiledModel
 from jq.formats import Encoding, get_format
 from jq.planning.decisions import OpPlan, QuantPlan
@@ -90,7 +89,6 @@ def without_own_noise(layer: LayerError) -> float | None:
 
 
 def _change(op: OpPlan, products: Collection[str]) -> str:
-    """The override for a rule."""
     weights = [p.encoding for p in op.operands.values() if p.kind == "weight"]
     if any(map(_few_bits, weights)):
         return "weights.format=int8, weights.granularity=per-channel"

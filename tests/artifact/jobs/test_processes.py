@@ -12,8 +12,8 @@ import pytest
 
 from jq.artifact.jobs import Workers, prepare, run_jobs
 from jq.artifact.jobs.processes import _idle
+from jq.planning.moments.collect import MomentsCache
 from jq.planning.moments.gains import Gains
-from jq.planning.moments.moments_cache import MomentsCache
 from tests.support.jobs import Squares
 from tests.support.texts import load
 
