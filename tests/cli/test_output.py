@@ -12,7 +12,7 @@ import pytest
 import typer
 
 from jq.base.errors import Terminated, UserError
-from jq.cli.command import command
+from jq.cli.command import COMMANDS, command
 from jq.cli.output import Output, cell, classify, plain
 
 Captured = pytest.CaptureFixture[str]
@@ -43,7 +43,9 @@ def noisy(out: Output, word: str, number: int = 3) -> dict[str, object]:
 
 def invoke(*arguments: str) -> int:
     app = typer.Typer()
-    command(app, "noisy", example="jaxq noisy word")(noisy)
+    command("noisy", example="jaxq noisy word")(noisy)
+    run, epilog = COMMANDS.pop("noisy")
+    app.command("noisy", epilog=epilog)(run)
     result = typer.main.get_command(app)(list(arguments), standalone_mode=False)
     return result if isinstance(result, int) else 0
 
