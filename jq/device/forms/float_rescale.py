@@ -7,7 +7,8 @@ does not, a weight scale a few float32 steps aside may have all codes begin wher
 """
 
 from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from itertools import product
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,7 +18,6 @@ from jq.formats.requantize import INT32, Rescaling
 
 F32: TypeAlias = np.float32
 STEPS = 6  # of float32 that a scale may be moved by: 2^-21 of it
-FEW = 3  # and each of a pair
 NEAR = 3  # sums around the beginning of a code that are tried
 
 
@@ -28,9 +28,9 @@ def rescaled(x: np.ndarray, factor: np.ndarray, rescaling: Rescaling) -> np.ndar
     return rescaling.rescale(NUMPY, x, mantissa, (left, right))
 
 
-def moved(scale: np.ndarray, steps: int) -> np.ndarray:
+def moved(scale: Any, steps: int) -> np.ndarray:
     """Positive float32 numbers, so many steps of float32 aside."""
-    return (scale.astype(F32).view(np.int32) + np.int32(steps)).view(F32)
+    return np.asarray((np.asarray(scale, F32).view(np.int32) + np.int32(steps)).view(F32))
 
 
 def aside() -> Iterator[int]:
@@ -112,28 +112,22 @@ def quantized(real: np.ndarray, out: Output) -> np.ndarray:
 
 
 def pair_scales(
-    scales: tuple[F32, F32], tables: Callable[[F32, F32], list[np.ndarray]], wanted: np.ndarray
+    scales: tuple[F32, F32], table: Callable[[F32, F32], np.ndarray], wanted: np.ndarray
 ) -> tuple[tuple[F32, F32], int]:
-    """Scales of two operands with which all arithmetics of a runtime give the wanted codes.
+    """Scales of two operands with which a runtime gives the wanted codes.
 
     Args:
-        tables: the codes of every pair by each arithmetic, of two scales.
+        table: the codes of every pair, of two scales.
 
     Returns:
-        Scales, and the largest number of pairs of codes that differ in one of them.
+        Scales, and the number of pairs of codes that differ with them.
     """
-    best: tuple[tuple[F32, F32], int] | None = None
-    few = [n for n in aside() if abs(n) <= FEW]
-    for i in few:
-        for j in few:
-            pair = (
-                F32(moved(np.array([scales[0]]), i)[0]),
-                F32(moved(np.array([scales[1]]), j)[0]),
-            )
-            count = max(int((t != wanted).sum()) for t in tables(*pair))
-            if best is None or count < best[1]:
-                best = pair, count
-            if count == 0:
-                return best
-    assert best is not None
-    return best
+    best, least = scales, wanted.size + 1
+    for i, j in product(aside(), aside()):
+        pair = F32(moved(scales[0], i)), F32(moved(scales[1], j))
+        count = int((table(*pair) != wanted).sum())
+        if count < least:
+            best, least = pair, count
+        if count == 0:
+            break
+    return best, least

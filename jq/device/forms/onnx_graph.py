@@ -55,7 +55,7 @@ class Graph:
 
     def constant(self, values: Any, dtype: Any) -> str:
         """An initializer; equal ones are one."""
-        array = np.ascontiguousarray(np.asarray(values).astype(dtype))
+        array = np.asarray(values).astype(dtype, order="C")
         key = array.dtype.name, array.shape, array.tobytes()
         if key not in self.constants:
             name = f"constant_{len(self.constants)}"

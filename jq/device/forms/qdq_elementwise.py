@@ -57,15 +57,14 @@ class Elementwise(Writer):
             wanted = self._ended(step, exact(step, left[:, None], right[None, :]))
             y = _scaled(F32(out.scale), out.zero_point)
 
-            def tables(first: F32, second: F32) -> list[Codes]:
-                reals = left.astype(F32)[:, None] * first, right.astype(F32)[None, :] * second
-                found = [fr.quantized(function(*reals), out)]
+            def table(first: F32, second: F32) -> Codes:
                 if fused is not None:
                     x, z = _scaled(first, a.zero), _scaled(second, b.zero)
-                    found.append(np.clip(fused(x, z, y), out.low, out.high))
-                return found
+                    return np.clip(fused(x, z, y), out.low, out.high)
+                reals = left.astype(F32)[:, None] * first, right.astype(F32)[None, :] * second
+                return fr.quantized(function(*reals), out)
 
-            scales, bad = fr.pair_scales(scales, tables, wanted)
+            scales, bad = fr.pair_scales(scales, table, wanted)
             if bad:
                 self.doubt(step, f"{bad} of 65536 pairs of codes are next to a tie in float32")
         order = self.order(a, b)
