@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # `as` says to type checkers that the name is public
         plan as plan,
         rewrite as rewrite,
     )
+    from jq.api.training import quantized as quantized
     from jq.base.errors import (
         CompilerError as CompilerError,
         JqError as JqError,
@@ -85,6 +86,7 @@ _HOMES = {
     "load_onnx": "jq.frontends.onnx",
     "mx_fake_quant": "jq.frontends.tracing.fake_quant",
     "plan": "jq.api",
+    "quantized": "jq.api.training",
     "quantize_weights": "jq.driver.weights.quantize",
     "report": "jq.reporting.report",
     "rewrite": "jq.api",

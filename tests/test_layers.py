@@ -30,6 +30,7 @@ OUTSIDE = {
         "base.tree",
         "base.from_jax",
         "frontends.tracing",
+        "frontends.trainable",
         "frontends.onnx.*",
         "frontends.frameworks",
         "models.*",

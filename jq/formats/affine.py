@@ -134,8 +134,14 @@ class Affine(StoredIntegers):
     def parameters_of(
         self, ops: ArrayOps, lo: Array, hi: Array, enc: Encoding
     ) -> tuple[Array, Array | None]:
-        """`parameters` in a program: float32 scale and i32 zero point of ranges of `enc.grid`."""
+        """`parameters` in a program: f32 scale, rounded to `enc.scale_type`, and i32 zero point of
+        ranges of `enc.grid`."""
         scale, _ = self._scale(ops, lo, hi, enc)
+        if enc.scale_type != "float32":
+            scale = ops.convert(ops.convert(scale, np.dtype(enc.scale_type)), F32)
+            if enc.scale_type == "float16":  # as `checks.as_scale`
+                least = float(np.finfo(np.float16).smallest_subnormal)
+                scale = ops.maximum(scale, full(ops, least, enc.grid, F32))
         return scale, self._zero_point(ops, lo, scale, enc)
 
     def fake_quantize(
@@ -147,6 +153,12 @@ class Affine(StoredIntegers):
             given: smallest and largest value, f32 of `enc.grid`.
         """
         enc = unpacked(enc)
+        if given is None and enc.scale_type != "float32":
+            own = ops.convert(x, F32)
+            given = (
+                reduce_blocks(ops, ops.reduce_min, own, enc),
+                reduce_blocks(ops, ops.reduce_max, own, enc),
+            )
         if given is None:
             values = self.quantize_dynamic(ops, x, enc)
             return self.dequantize(

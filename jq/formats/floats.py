@@ -5,12 +5,7 @@ Defined by the OCP Microscaling Formats (MX) specification 1.0.
 
 from typing import ClassVar
 
-import numpy as np
-
-from jq.base.errors import FormatError
-from jq.formats.arrays import Array, ArrayOps
 from jq.formats.base import Encoding
-from jq.formats.blocks import reduce_blocks
 from jq.formats.elements import FixedPoint, Table
 from jq.formats.minifloat import E2M1, E2M3, E3M2, E4M3FN, E5M2, Minifloat
 from jq.formats.scaled import Scaled, block_along, one_block
@@ -25,16 +20,6 @@ class Mx(Scaled):
 
     def kind(self, enc: Encoding) -> Scale:
         return POWER_OF_TWO
-
-    def fake_quantize(self, ops: ArrayOps, x: Array, enc: Encoding) -> Array:
-        """`decode` of `quantize_dynamic`, without the codes between them."""
-        if enc.option("rounding", "even") != "even":
-            raise FormatError("fake quantization rounds to even")
-        x = ops.convert(x, np.float32)
-        absmax = reduce_blocks(ops, ops.reduce_max, ops.abs(x), enc)
-        parts = POWER_OF_TWO.of_data(ops, absmax, self.element, enc)
-        steps = POWER_OF_TWO.applied(ops, x, parts, enc, inverse=True)
-        return POWER_OF_TWO.applied(ops, self.element.nearest(ops, steps), parts, enc)
 
     @property
     def idempotent(self) -> bool:

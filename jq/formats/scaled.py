@@ -10,7 +10,7 @@ from jq.base.errors import FormatError
 from jq.formats import checks
 from jq.formats.affine_math import zero_if_nan
 from jq.formats.arrays import NUMPY, Array, ArrayOps
-from jq.formats.base import Encoding, Format, Integers, Parts, unpacked
+from jq.formats.base import Encoding, Format, Integers, Parts
 from jq.formats.blocks import (
     block_absmax,
     chunks,
@@ -126,8 +126,17 @@ class Scaled(Format):
         return {"codes": element.codes(ops, zero_if_nan(ops, steps)), **parts}
 
     def fake_quantize(self, ops: ArrayOps, x: Array, enc: Encoding) -> Array:
-        plain = unpacked(enc)
-        return self.decode(ops, self.quantize_dynamic(ops, x, plain), plain)
+        """`decode` of `quantize_dynamic`, without the codes between them."""
+        element = computed(self.element_of(enc))
+        if element is None:
+            return super().fake_quantize(ops, x, enc)
+        if enc.option("rounding", "even") != "even":
+            raise FormatError("fake quantization rounds to even")
+        x, kind = ops.convert(x, np.float32), self.kind(enc)
+        absmax = reduce_blocks(ops, ops.reduce_max, ops.abs(x), enc)
+        parts = kind.of_data(ops, absmax, element, enc)
+        steps = kind.applied(ops, x, parts, enc, inverse=True)
+        return kind.applied(ops, element.nearest(ops, steps), parts, enc)
 
     @property
     def integer_bits(self) -> int | None:

@@ -39,7 +39,9 @@ class FakeQuant:
 def attributes_of(enc: Encoding) -> Mapping[str, str]:
     """The marker's attributes for an encoding; the shape is that of its operand."""
     block = ",".join(map(str, enc.block))
-    return {"format": enc.format, "scheme": enc.scheme, "block": block}
+    said = {"format": enc.format, "scheme": enc.scheme, "block": block}
+    kept = {"scale_type": enc.scale_type} if enc.scale_type != "float32" else {}
+    return said | kept | {f"option.{key}": value for key, value in enc.options}
 
 
 def match_fake_quant(op: Op) -> FakeQuant | None:
@@ -47,11 +49,15 @@ def match_fake_quant(op: Op) -> FakeQuant | None:
     if marker_kind(op) != FAKE_QUANT:
         return None
     attrs = ir.DictAttr(op.attributes["composite_attributes"])
-    said = {key: ir.StringAttr(attrs[key]).value for key in ("format", "scheme", "block")}
+    said = {a.name: ir.StringAttr(a.attr).value for a in attrs}
     x, *rest = op.operands
     low, high = rest or (None, None)
     block = tuple(int(b) for b in said["block"].split(",") if b)
-    return FakeQuant(op, x, low, high, Encoding(said["format"], shape_of(x), block, said["scheme"]))
+    options = sorted((k.partition(".")[2], v) for k, v in said.items() if k.startswith("option."))
+    kept = said.get("scale_type", "float32"), tuple(options)
+    return FakeQuant(
+        op, x, low, high, Encoding(said["format"], shape_of(x), block, said["scheme"], *kept)
+    )
 
 
 # The module attribute `jq.encodings`: how each stored weight is encoded.

@@ -104,6 +104,12 @@ def mx_fake_quant(x: Any, format: str = "mxint8", axis: int = -1) -> jax.Array:
     return _own(enc, x)
 
 
+def fake_quant_as(enc: Encoding, x: jax.Array, *range: jax.Array) -> jax.Array:
+    """`x` through the codes of an encoding, with its own range or that given as low and high, f32
+    of the encoding's grid; gradients as of `fake_quant`."""
+    return _given(enc, x, *range) if range else _own(enc, x)
+
+
 def _floats(x: Any) -> jax.Array:
     x = jnp.asarray(x)
     if not jnp.issubdtype(x.dtype, jnp.floating):

@@ -102,7 +102,7 @@ def _encode(
     x: np.ndarray, enc: Encoding, given: tuple[np.ndarray, np.ndarray] | None
 ) -> dict[str, np.ndarray]:
     """Parts of a weight as `fake_quantize` computes them, own range or given."""
-    if not is_affine(enc.format):
+    if not is_affine(enc.format) or (given is None and enc.scale_type != "float32"):
         return get_format(enc.format).encode(x, enc)
     fmt = affine_format(enc.format)
     if given is None:
