@@ -1,6 +1,5 @@
-"""MX formats: blocks of 32 along one axis that share a power-of-two scale.
-
-Defined by the OCP Microscaling Formats (MX) specification 1.0.
+"""Small floats with scales: MX formats, blocks of 32 along one axis that share a power of two (OCP
+Microscaling Formats specification 1.0), and others of 8 and of 4 bits.
 """
 
 from typing import ClassVar

@@ -90,18 +90,11 @@ class RowQuantization:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowKernel(Kernel):
-    """A kernel over the rows of f32 [M, K].
-
-    Attributes:
-        factors: codes are of the rows with columns multiplied by them, f32 [K].
-        sequences: which rows are left out.
-    """
+class Rows(Kernel):
+    """A kernel over the rows of a matrix [M, K]."""
 
     m: int
     k: int
-    factors: bool = False
-    sequences: Sequences | None = None
 
     def __post_init__(self) -> None:
         if min(self.m, self.k) < 1:
@@ -110,6 +103,19 @@ class RowKernel(Kernel):
     @property
     def label(self) -> str:
         return f"{self.m}x{self.k}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowKernel(Rows):
+    """A kernel over rows of floats.
+
+    Attributes:
+        factors: codes are of the rows with columns multiplied by them, f32 [K].
+        sequences: which rows are left out.
+    """
+
+    factors: bool = False
+    sequences: Sequences | None = None
 
     @property
     def row_operands(self) -> tuple[int, ...]:

@@ -17,9 +17,8 @@ from typing import ClassVar
 import numpy as np
 
 from jq.base.errors import InternalError
-from jq.kernels.kernel import Kernel
 from jq.kernels.machine.tiling import row_block
-from jq.kernels.rowwise.description import RowQuantization
+from jq.kernels.rowwise.description import RowQuantization, Rows
 from jq.kernels.tensor import TensorType
 
 # Rows of floats as several int8 digits: what integer products need to give what float ones give.
@@ -42,25 +41,24 @@ STEPS = {2: (1 << 14) - 1, 3: 63 << 16}
 
 
 @dataclass(frozen=True, kw_only=True)
-class SplitRows(Kernel):
+class SplitRows(Rows):
     """f32 [M, K] -> i8 [M, digits, K], the highest digit first; f32 scale [M, ceil(K / block)]."""
 
     family: ClassVar[str] = "split_rows"
 
-    m: int
-    k: int
     block: int = 32
     digits: int = 3
 
     def __post_init__(self) -> None:
-        if min(self.m, self.k, self.block) < 1:
-            raise InternalError(f"empty matrix {self.label}")
+        super().__post_init__()
+        if self.block < 1:
+            raise InternalError(f"empty blocks of {self.label}")
         if self.digits not in STEPS:
             raise InternalError(f"numbers are split into 2 or 3 digits, not {self.digits}")
 
     @property
     def label(self) -> str:
-        return f"{self.m}x{self.k}_block{self.block}"
+        return f"{super().label}_block{self.block}"
 
     @property
     def blocks(self) -> int:
@@ -169,18 +167,15 @@ RowStep = Normalized | Added | Rotated | Updated | Coded | Digits
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowChain(Kernel):
+class RowChain(Rows):
     """f32 [M, K], what the steps take -> what the steps give, in their order."""
 
     family: ClassVar[str] = "row_chain"
 
-    m: int
-    k: int
     steps: tuple[RowStep, ...]
 
     def __post_init__(self) -> None:
-        if min(self.m, self.k) < 1:
-            raise InternalError(f"empty matrix {self.label}")
+        super().__post_init__()
         kinds = [type(step) for step in self.steps if isinstance(step, Normalized | Added)]
         if any(a is b is Normalized for a, b in pairwise(kinds)):
             raise InternalError("a normalized row is not normalized again")
@@ -193,10 +188,6 @@ class RowChain(Kernel):
                 raise InternalError(f"rows of {self.label} are not written together")
             if isinstance(step, Digits) and step.digits not in STEPS:
                 raise InternalError(f"numbers are not split into {step.digits} digits")
-
-    @property
-    def label(self) -> str:
-        return f"{self.m}x{self.k}"
 
     @property
     def whole(self) -> TensorType:

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from jq.base.errors import InternalError
-from jq.kernels.kernel import Kernel
+from jq.kernels.rowwise.description import Rows
 from jq.kernels.tensor import TensorType
 
 SOURCE, CONSTANT, NUMBER, TAKE = "source", "constant", "number", "take"
@@ -62,7 +62,7 @@ class Line:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowProgram(Kernel):
+class RowProgram(Rows):
     """Codes [M, K] of the last line, of the sources.
 
     Lines have one number an element of a row, or one a row: those that depend on no other.
@@ -70,20 +70,15 @@ class RowProgram(Kernel):
 
     family: ClassVar[str] = "row_program"
 
-    m: int
-    k: int
     sources: tuple[Source, ...]
     lines: tuple[Line, ...]
 
     def __post_init__(self) -> None:
-        if min(self.m, self.k) < 1 or not self.wide[-1]:
+        super().__post_init__()
+        if not self.wide[-1]:
             raise InternalError(f"{self.label} has no rows")
         if self.kept and self.k > MOST:
             raise InternalError(f"rows of {self.label} are too long to be kept")
-
-    @property
-    def label(self) -> str:
-        return f"{self.m}x{self.k}"
 
     @property
     def operands(self) -> tuple[TensorType, ...]:
