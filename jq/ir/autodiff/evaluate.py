@@ -15,7 +15,7 @@ from jq.ir import Op, Program, func, ir, shape_of, stablehlo
 from jq.ir.autodiff.jax_ops import COMPOSITES, ELEMENTWISE, Unsupported
 from jq.ir.autodiff.jax_ops import RULES as OPS
 from jq.ir.autodiff.reductions import Inside, combiner, reduce, reduce_window
-from jq.ir.build import integer, integers
+from jq.ir.build import direction_of, integer, integers
 from jq.ir.constants import evaluate as constant_value
 from jq.ir.memory import xla_options
 from jq.ir.stack import trip_count
@@ -122,7 +122,7 @@ def _sort(args: list[Any], op: Op, program: Program, inside: Inside) -> Any:
     """In ascending order, by as many of its operands as its comparison reads."""
     block = op.regions[0].blocks[0]
     compared = [o for o in block.operations if o.operation.name == "stablehlo.compare"]
-    if not compared or "direction LT" not in str(compared[-1].attributes["comparison_direction"]):
+    if not compared or direction_of(compared[-1]) != "LT":
         raise Unsupported("a sort in an order of its own has no gradient here")
     read = [i // 2 for i, a in enumerate(block.arguments) if is_read(a)]
     return lax.sort(args, dimension=integer(op, "dimension"), num_keys=max(read) + 1)

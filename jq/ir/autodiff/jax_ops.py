@@ -5,11 +5,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jq.base.errors import JqError
 from jq.ir import Op, dtype_of, ir, shape_of, stablehlo
-from jq.ir.build import integer, integers
+from jq.ir.build import direction_of, integer, integers, reversed_axes
+from jq.ir.ops.layout import Layout, groups_of, padding_of
 
 lax: Any = jax.lax  # its annotations are too narrow for what it takes
 Rule = Callable[[list[Any], Any], Any]
@@ -17,14 +17,6 @@ Rule = Callable[[list[Any], Any], Any]
 
 class Unsupported(JqError):
     """An op that this module does not know."""
-
-
-def _compare(args: list[Any], op: Op) -> Any:
-    direction = str(op.attributes["comparison_direction"])
-    for name, f in _COMPARISONS.items():
-        if f"comparison_direction {name}>" in direction:
-            return f(*args)
-    raise Unsupported(f"comparison {direction}")
 
 
 def _broadcast(args: list[Any], op: Op) -> Any:
@@ -56,45 +48,27 @@ def _dot(args: list[Any], op: Op) -> Any:
 
 
 def _convolution(args: list[Any], op: Op) -> Any:
-    a = op.attributes
-    d = stablehlo.ConvDimensionNumbers(a["dimension_numbers"])
-    spatial = len(d.input_spatial_dimensions)
-    if "window_reversal" in a and any(ir.DenseBoolArrayAttr(a["window_reversal"])):
+    d = Layout.of(op)
+    spatial = len(d.input_spatial)
+    if any(reversed_axes(op, spatial)):
         raise Unsupported("a reversed window")
     numbers = lax.ConvDimensionNumbers(
-        (d.input_batch_dimension, d.input_feature_dimension, *d.input_spatial_dimensions),
-        (
-            d.kernel_output_feature_dimension,
-            d.kernel_input_feature_dimension,
-            *d.kernel_spatial_dimensions,
-        ),
-        (d.output_batch_dimension, d.output_feature_dimension, *d.output_spatial_dimensions),
+        (d.input_batch, d.input_feature, *d.input_spatial),
+        (d.kernel_out, d.kernel_in, *d.kernel_spatial),
+        (d.output_batch, d.output_feature, *d.output_spatial),
     )
     ones = (1,) * spatial
     return lax.conv_general_dilated(
         *args,
         window_strides=integers(op, "window_strides") or ones,
-        padding=padding(op, spatial),
+        padding=padding_of(op),
         lhs_dilation=integers(op, "lhs_dilation") or ones,
         rhs_dilation=integers(op, "rhs_dilation") or ones,
         dimension_numbers=numbers,
-        feature_group_count=ir.IntegerAttr(a["feature_group_count"]).value,
-        batch_group_count=ir.IntegerAttr(a["batch_group_count"]).value,
+        feature_group_count=groups_of(op),
+        batch_group_count=groups_of(op, "batch_group_count"),
         preferred_element_type=dtype_of(op.results[0]),
     )
-
-
-def padding(op: Op, axes: int) -> list[tuple[int, int]]:
-    """Padding before and after each axis of a window op, in elements; negative ones cut off.
-
-    Args:
-        axes: of the window; without the attribute there is no padding.
-    """
-    attributes = op.attributes
-    if "padding" not in attributes:
-        return [(0, 0)] * axes
-    pairs = np.array(ir.DenseIntElementsAttr(attributes["padding"])).reshape(axes, 2)
-    return [(int(low), int(high)) for low, high in pairs]
 
 
 def _fft(args: list[Any], op: Op) -> Any:
@@ -153,7 +127,7 @@ _COMPARISONS = {"EQ": lax.eq, "NE": lax.ne, "LT": lax.lt, "LE": lax.le, "GT": la
 COMPOSITES = {"chlo.erf": lax.erf, "chlo.erfc": lax.erfc}
 
 RULES: dict[str, Rule] = {
-    "compare": _compare,
+    "compare": lambda args, op: _COMPARISONS[direction_of(op)](*args),
     "convert": lambda args, op: args[0].astype(dtype_of(op.results[0])),
     "bitcast_convert": lambda args, op: lax.bitcast_convert_type(args[0], dtype_of(op.results[0])),
     "reduce_precision": lambda args, op: lax.reduce_precision(

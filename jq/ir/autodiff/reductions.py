@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jq.ir import Op, Program, dtype_of, ir, shape_of
-from jq.ir.autodiff.jax_ops import ELEMENTWISE, Unsupported, padding
-from jq.ir.build import integers
+from jq.ir.autodiff.jax_ops import ELEMENTWISE, Unsupported
+from jq.ir.build import integers, padding_pairs
 from jq.ir.constants import dense_array
 from jq.ir.values import is_read, maker
 
@@ -61,7 +61,7 @@ def reduce_window(args: list[Any], op: Op, program: Program, inside: Inside) -> 
             WINDOWS[name],
             integers(op, "window_dimensions"),
             integers(op, "window_strides") or ones,
-            padding(op, args[0].ndim),
+            padding_pairs(op, args[0].ndim),
             integers(op, "base_dilations") or ones,
             integers(op, "window_dilations") or ones,
         )
@@ -88,7 +88,7 @@ def _cumulative(op: Op) -> tuple[int, bool] | None:
     if len(axes) != 1 or any(set(integers(op, k)) - {1} for k in moves):
         return None
     axis, reach = axes[0], shape[axes[0]] - 1
-    pads = padding(op, len(shape))
+    pads = padding_pairs(op, len(shape))
     plain = all(pair == (0, 0) for a, pair in enumerate(pads) if a != axis)
     if window[axis] != reach + 1 or not plain or pads[axis] not in ((reach, 0), (0, reach)):
         return None

@@ -6,7 +6,7 @@ In a network of layers these are the layers, or what lies between two residual s
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -51,9 +51,10 @@ def regions(program: Program, learned: Iterable[str], most: int) -> list[Region]
 
 
 def whole(program: Program, learned: Iterable[str]) -> Region:
-    """All of the program."""
+    """All of the program, its inputs in their order."""
     cuts = _Cuts(program, set(learned), 0)
-    return cuts.region(0, len(cuts.ops))
+    inputs = tuple(program.body.arguments)[: len(program.inputs)]
+    return replace(cuts.region(0, len(cuts.ops)), inputs=inputs)
 
 
 class _Cuts:

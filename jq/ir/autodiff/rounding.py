@@ -8,22 +8,59 @@ the middle between two codes change sides where that helps: Cheng et al., "Optim
 via Signed Gradient Descent for the Quantization of LLMs", 2023. Factors take steps of Adam.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jq.ir.autodiff.evaluate import compiled, reverse_mode
+from jq.ir import shape_of
+from jq.ir.autodiff.evaluate import Unsupported, compiled, reverse_mode
 from jq.ir.autodiff.regions import Region
-from jq.ir.autodiff.tuning import mean_error, spread
 
+ROOM = 256 << 20  # bytes of outputs that are kept; beyond, they are computed again
 NEAR = 0.4  # from its code, a latent number is at most at first: no single step changes a code
 Sample = tuple[Sequence[Any], Sequence[Any], Sequence[Any]]
 Parameters = dict[str, dict[str, Any]]  # `latent` and `factor` of each weight
+
+
+def spread(grid: Any, block: Sequence[int], shape: Sequence[int]) -> Any:
+    """A number for each block, given to each element of an array of `shape`."""
+    for axis, (size, count) in enumerate(zip(block, shape, strict=True)):
+        wide = grid if size == 1 else jnp.repeat(grid, size, axis)
+        grid = jax.lax.slice_in_dim(wide, 0, count, axis=axis)
+    return grid
+
+
+def mean_error(
+    outputs: Sequence[Any], references: Sequence[Any], gains: Sequence[Any] | None = None
+) -> Any:
+    """The mean of `_relative` over float outputs.
+
+    Raises:
+        Unsupported: there is none.
+    """
+    made = zip(outputs, references, gains or [1.0] * len(outputs), strict=True)
+    errors = [_relative(y, r, g) for y, r, g in made if jnp.issubdtype(r.dtype, jnp.floating)]
+    if not errors:
+        raise Unsupported("there is no float output")
+    return sum(errors) / len(errors)
+
+
+def relative_error(pairs: Iterable[tuple[Sequence[Any], Sequence[Any]]]) -> float:
+    """The mean of `mean_error` over the outputs of all samples, with codes and of floats."""
+    return float(np.mean([mean_error(ours, theirs) for ours, theirs in pairs]))
+
+
+def _relative(y: Any, reference: Any, gain: Any) -> Any:
+    """|y - reference|^2 / |reference|^2, in float32; `gain` weighs elements."""
+    y, reference = y.astype(jnp.float32), reference.astype(jnp.float32)
+    whole = (gain * jnp.square(reference)).sum()
+    return (gain * jnp.square(y - reference)).sum() / jnp.maximum(whole, 1e-30)
 
 
 @dataclass(frozen=True)
@@ -130,8 +167,7 @@ class Learned:
 
     def values(self) -> dict[str, Any]:
         """The learned weights, as what it begins with has them."""
-        start = {n: c.value() for n, c in self.stored.items()}
-        return dict(self.real(start, self.fixed))
+        return dict(self.real({n: c.value() for n, c in self.stored.items()}, self.fixed))
 
     def _real(self, parameters: Parameters, fixed: Any) -> dict[str, Any]:
         return {
@@ -148,8 +184,23 @@ class Learned:
         """The region's outputs with these values of its learned weights."""
         if self._forward is None:
             self._forward = compiled(self._run, real, self.weights, list(inputs))
-        found: list[Any] = self._forward(real, self.weights, list(inputs))
-        return found
+        return list(self._forward(real, self.weights, list(inputs)))
+
+    def samples(self, data: Sequence[Sequence[Any]]) -> Callable[[int], Sample]:
+        """Samples by their number: the region's inputs, and its outputs with its own weights."""
+
+        def find(number: int) -> Sample:
+            wanted = self.outputs(self.own, data[number])
+            return data[number], wanted, [np.float32(1)] * len(wanted)
+
+        size = sum(math.prod(shape_of(v)) * 4 for v in self.region.outputs)
+        return cache(find) if size * len(data) <= ROOM else find
+
+    def error(self, stored: Stored, samples: Iterable[Sample]) -> float:
+        """The mean over samples of the error with these codes and scales."""
+        self.restart(stored)
+        real = self.values()
+        return relative_error((self.outputs(real, x), wanted) for x, wanted, _ in samples)
 
     def _run(self, real: Any, weights: Any, inputs: Any) -> list[Any]:
         return self.region({**weights, **real}, inputs)
@@ -178,10 +229,7 @@ class Learned:
 
         parameters = {n: c.begin(self.own[n]) for n, c in self.stored.items()}
         falling = [optax.linear_schedule(r, 0.0, len(batches)) for r in (rate, scale_rate)]
-        kinds = {
-            "latent": optax.sign_sgd(falling[0]),
-            "factor": optax.adam(falling[1], eps=1e-12),
-        }
+        kinds = {"latent": optax.sign_sgd(falling[0]), "factor": optax.adam(falling[1], eps=1e-12)}
         labels = {n: {k: k for k in own} for n, own in parameters.items()}
         moves = optax.multi_transform(kinds, labels)
         state, update = moves.init(parameters), jax.jit(moves.update)

@@ -1,6 +1,6 @@
 """Samples on their way through the regions of a program, with float weights and with codes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -10,7 +10,6 @@ from jq.ir import Program, dtype_of, shape_of
 from jq.ir.autodiff.regions import Region
 from jq.ir.autodiff.rounding import Learned, Stored
 from jq.ir.autodiff.sensitivity import Sensitivity
-from jq.ir.autodiff.tuning import mean_error
 
 Values = dict[Any, Any]
 
@@ -59,11 +58,6 @@ class Walk:
         codes, and with float weights."""
         read = self.read[self.number]
         return [self.ours[i][v] for v in read], [self.theirs[i][v] for v in read]
-
-
-def relative_error(pairs: Iterable[tuple[Sequence[Any], Sequence[Any]]]) -> float:
-    """The mean of `mean_error` over the outputs of all samples, with codes and of floats."""
-    return float(np.mean([mean_error(ours, theirs) for ours, theirs in pairs]))
 
 
 class Rows:

@@ -7,11 +7,10 @@ import numpy as np
 
 from jq.formats import NUMPY, Encoding, get_format
 from jq.ir import Program, at, shape_of, stablehlo
-from jq.ir.arrays import StableHloOps
+from jq.ir.arrays import OPS
 from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.recovery._product_inputs import Input, find_inputs
 
-OPS = StableHloOps()
 FAR = 2.0**-20  # of the largest channel: one that is smaller counts as that
 Calls = Sequence[Sequence[np.ndarray]]
 
@@ -65,7 +64,7 @@ class Measured:
     def __init__(self, program: Program, trials: Mapping[str, Trial], calls: Calls) -> None:
         self._trials, self._calls, copy = trials, calls, program.clone()
         for i in find_inputs(copy):
-            if (name := name_of(i)) in trials:
+            if (name := i.name) in trials:
                 _round(copy, i, name)
         reference, self._run = XlaExecutable(program), XlaExecutable(copy)
         self._dtypes = {name: w.dtype for name, w in copy.weights.items()}
@@ -92,11 +91,6 @@ class Measured:
         return total
 
 
-def name_of(i: Input) -> str:
-    """The first weight's."""
-    return next(iter(i.channels))
-
-
 def _round(program: Program, i: Input, name: str) -> None:
     with at(i.readers[0][0]):
         steps = program.add_weight(f"{name}:step", np.ones(i.width, np.float32))
@@ -112,7 +106,7 @@ def extents_of(
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """The smallest and the largest number of each channel, by name."""
     copy = program.clone()
-    there = [i for i in find_inputs(copy) if name_of(i) in names]
+    there = [i for i in find_inputs(copy) if i.name in names]
     values = []
     for i in there:
         axes = [a for a in range(len(shape_of(i.value))) if a != i.axis]
@@ -124,4 +118,4 @@ def extents_of(
     found = zip(*(run(*call) for call in calls), strict=True)
     seen = [np.array(ends, np.float64).reshape(len(calls), -1) for ends in found]
     lows, highs = (s.min(0) for s in seen[::2]), (s.max(0) for s in seen[1::2])
-    return dict(zip(map(name_of, there), zip(lows, highs, strict=True), strict=True))
+    return dict(zip((i.name for i in there), zip(lows, highs, strict=True), strict=True))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of
-from jq.ir.arrays import StableHloOps
+from jq.ir.arrays import OPS
 from jq.ir.build import integers
 from jq.ir.constants import evaluate
 from jq.ir.ops.lookup import contraction
@@ -20,7 +20,6 @@ from jq.ir.ops.rules.reshape import groups
 from jq.ir.ops.selection import reduction
 from jq.ir.values import maker
 
-OPS = StableHloOps()
 Factor = np.ndarray  # of the value's rank, each axis of its size or of 1
 
 
@@ -163,16 +162,11 @@ def _reshape(edits: Edits, op: Op, factor: Factor) -> None:
     shape = [1] * len(before)
     for left, right in groups(before, after):
         if any(factor.shape[a] > 1 for a in right):
-            factor = _expanded(factor, right, after)
+            wide = [after[a] if a in right else n for a, n in enumerate(factor.shape)]
+            factor = np.broadcast_to(factor, wide)
             for a in left:
                 shape[a] = before[a]
     _operand(edits, op, 0, factor.reshape(shape))
-
-
-def _expanded(factor: Factor, axes: tuple[int, ...], sizes: tuple[int, ...]) -> Factor:
-    return np.broadcast_to(
-        factor, [sizes[a] if a in axes else n for a, n in enumerate(factor.shape)]
-    )
 
 
 def _broadcast(edits: Edits, op: Op, factor: Factor) -> None:

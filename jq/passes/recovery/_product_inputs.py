@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Op, Program, dtype_of, ir, shape_of
+from jq.ir import Op, Program, at, dtype_of, ir, shape_of
+from jq.ir.arrays import OPS
 from jq.ir.build import integers
 from jq.ir.ops.layout import Layout, groups_of
 from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.rules.convolution import Convolution
 from jq.ir.ops.rules.dot_general import DotGeneral
 from jq.ir.values import maker
-from jq.passes.recovery._inputs import NotApplicable, find_use
+from jq.passes.recovery._inputs import NotApplicable, Use, find_use
+from jq.passes.recovery._producers import Edits, edits_for
 from jq.planning.operands import contractions
 
 Channels = np.ndarray  # the channel of every element of a weight, broadcast; -1: of none
@@ -35,8 +37,38 @@ class Input:
     channels: dict[str, Channels]
 
     @property
+    def name(self) -> str:
+        """The first weight's."""
+        return next(iter(self.channels))
+
+    @property
     def width(self) -> int:
         return shape_of(self.value)[self.axis]
+
+    def uses(self, program: Program) -> list[Use]:
+        return [find_use(program, op, 1 - operand) for op, operand in self.readers]
+
+    def edits(self, program: Program, s: np.ndarray) -> Edits | None:
+        """What divides the value by `s`, where what it is made of can take that."""
+        shape = [-1 if a == self.axis else 1 for a in range(len(shape_of(self.value)))]
+        inverse = (1 / s).astype(np.float32).reshape(shape)
+        return edits_for(program, self.value, inverse, len(self.readers))
+
+    def scale(self, program: Program, s: np.ndarray) -> None:
+        """Divides the value by `s`, by an op where nothing else can, and multiplies the weights."""
+        if (edits := self.edits(program, s)) is not None:
+            edits.apply(self.name)
+        else:
+            inverse = (1 / s).astype(np.float32).astype(dtype_of(self.value))
+            with at(self.readers[0][0]):
+                vector = program.add_weight(f"{self.name}:inverse", inverse)
+                wide = OPS.broadcast(vector, shape_of(self.value), [self.axis])
+                value = OPS.mul(self.value, wide)
+            for op, operand in self.readers:
+                op.operands[operand] = value
+        for name, channels in self.channels.items():
+            old = np.asarray(program.weights[name])
+            program.weights[name] = (old * s[channels]).astype(old.dtype)
 
 
 def find_inputs(program: Program) -> list[Input]:
@@ -109,7 +141,3 @@ def _kernel_channels(op: Op, ids: np.ndarray) -> Channels:
         wide = np.transpose(wide, np.argsort(integers(transpose, "permutation")))
         value = transpose.operands[0]
     return wide
-
-
-def along(value: ir.Value, axis: int, vector: np.ndarray) -> np.ndarray:
-    return vector.reshape([-1 if a == axis else 1 for a in range(len(shape_of(value)))])

@@ -10,7 +10,6 @@ linear in them, else an op in front of the products does. The float program comp
 for float rounding: s are no powers of two, so fine a choice is the point.
 """
 
-import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,26 +17,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from jq.formats import NUMPY, Encoding, get_format
-from jq.ir import Program, at, dtype_of, shape_of
-from jq.ir.arrays import StableHloOps
-from jq.passes.base import PassContext, Recovery, of_weight
+from jq.ir import Program
+from jq.passes.base import LOG, PassContext, Recovery, of_weight
 from jq.passes.recovery._inputs import (
     LARGEST,
-    Matrix,
     Use,
-    find_use,
     gram_bytes,
     in_parts,
     planned_weights,
 )
-from jq.passes.recovery._producers import edits_for
-from jq.passes.recovery._product_inputs import Channels, Input, along, find_inputs
+from jq.passes.recovery._product_inputs import Channels, Input, find_inputs
 from jq.passes.recovery._units import far_exponents
 from jq.planning.moments.collect import Moments, collect
 from jq.target.settings import FLOAT
-
-LOG = logging.getLogger("jq")
-OPS = StableHloOps()
 
 
 @dataclass(frozen=True)
@@ -88,14 +80,16 @@ class Awq(Recovery):
             return False
         encodings = planned_weights(program, cx)
         inputs = [i for i in find_inputs(program) if i.channels.keys() <= encodings.keys()]
-        inputs = [i for i in inputs if self.insert or _taken(program, i, np.full(i.width, 2.0))]
+        inputs = [i for i in inputs if self.insert or i.edits(program, np.full(i.width, 2.0))]
         gaining: list[tuple[Input, np.ndarray]] = []
         fitting = [i for i in inputs if _fits(program, i)]
-        sizes = {n: sum(map(gram_bytes, _matrices(program, i))) for n, i in enumerate(fitting)}
+        sizes = {
+            n: sum(gram_bytes(u.matrix) for u in i.uses(program)) for n, i in enumerate(fitting)
+        }
         parts = in_parts(sizes)
         for number, numbers in enumerate(parts):
             part = [fitting[n] for n in numbers]
-            wanted = [_use(program, i, k).wanted for i in part for k in range(len(i.readers))]
+            wanted = [use.wanted for i in part for use in i.uses(program)]
             seen = collect(program, cx.data or (), wanted, power=self.power, gains=cx.gains)
             for i in part:
                 layers = _layers(program, i, encodings)
@@ -105,7 +99,7 @@ class Awq(Recovery):
                     gaining.append((i, s))
             cx.report((number + 1) / len(parts))
         for i, s in gaining:
-            _apply(program, i, s)
+            i.scale(program, s)
         if gaining:
             program.drop_dead()
         return bool(gaining)
@@ -149,45 +143,14 @@ def _normal(s: np.ndarray) -> np.ndarray:
     return np.clip(s, 1e-4, 1e4).astype(np.float32).astype(np.float64)
 
 
-def _use(program: Program, i: Input, number: int) -> Use:
-    op, operand = i.readers[number]
-    return find_use(program, op, 1 - operand)
-
-
 def _layers(program: Program, i: Input, encodings: Mapping[str, Encoding]) -> list[Layer]:
-    uses = [_use(program, i, k) for k in range(len(i.readers))]
     return [
         Layer(u, np.asarray(program.weights[u.matrix.name], np.float32),
               encodings[u.matrix.name], i.channels[u.matrix.name])
-        for u in uses
+        for u in i.uses(program)
     ]  # fmt: skip
 
 
-def _matrices(program: Program, i: Input) -> list[Matrix]:
-    return [_use(program, i, k).matrix for k in range(len(i.readers))]
-
-
 def _fits(program: Program, i: Input) -> bool:
-    rows = (math.prod(m.permuted[: m.contracted]) for m in _matrices(program, i))
+    rows = (math.prod(u.matrix.permuted[: u.matrix.contracted]) for u in i.uses(program))
     return max(rows) <= LARGEST
-
-
-def _taken(program: Program, i: Input, s: np.ndarray) -> bool:
-    return edits_for(program, i.value, along(i.value, i.axis, 1 / s), len(i.readers)) is not None
-
-
-def _apply(program: Program, i: Input, s: np.ndarray) -> None:
-    inverse, name = (1 / s).astype(np.float32), next(iter(i.channels))
-    edits = edits_for(program, i.value, along(i.value, i.axis, inverse), len(i.readers))
-    if edits is not None:
-        edits.apply(name)
-    else:
-        dtype = dtype_of(i.value)
-        with at(i.readers[0][0]):
-            vector = program.add_weight(f"{name}:inverse", inverse.astype(dtype))
-            value = OPS.mul(i.value, OPS.broadcast(vector, shape_of(i.value), [i.axis]))
-        for op, operand in i.readers:
-            op.operands[operand] = value
-    for weight, channels in i.channels.items():
-        old = np.asarray(program.weights[weight])
-        program.weights[weight] = (old * s[channels]).astype(old.dtype)

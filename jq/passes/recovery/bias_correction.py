@@ -10,7 +10,6 @@ looked at alone, on float inputs. Rows count by how much they move the output, s
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +24,7 @@ from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.rules.dot_general import DotGeneral
 from jq.ir.oracle.xla import XlaExecutable
 from jq.ir.values import only_user
-from jq.passes.base import PassContext, Recovery
+from jq.passes.base import LOG, PassContext, Recovery
 from jq.passes.isolated import Isolation
 from jq.planning.calibration.histogram import PROGRAM_STATS as OPS
 from jq.planning.decisions import OpPlan
@@ -33,7 +32,6 @@ from jq.planning.moments.collect import Wanted, sensitivity
 from jq.planning.moments.inputs import other_axes
 from jq.planning.operands import contractions, op_name
 
-LOG = logging.getLogger("jq")
 F32 = np.float32
 
 

@@ -7,20 +7,17 @@ weight is multiplied by where there are calibration data, else 1. A few large we
 all others get a finer step. Weights that another recovery pass chose codes for are left alone.
 """
 
-import logging
-
 import numpy as np
 
 from jq.formats import Encoding
 from jq.formats.affine import Affine, affine_format, is_affine
 from jq.ir import Program
-from jq.passes.base import PassContext, Recovery, of_weight
+from jq.passes.base import LOG, PassContext, Recovery, of_weight
 from jq.passes.recovery._inputs import Matrix, moments_of_weights, uses_of_weights
 from jq.passes.recovery._ranges import search_ranges
-from jq.passes.recovery._rounding import stored
 from jq.passes.recovery._units import near_one
+from jq.passes.recovery.gptq import stored
 
-LOG = logging.getLogger("jq")
 F32 = np.float32
 
 

@@ -12,7 +12,6 @@ It loses as often as it helps, so that it is measured: each value is scaled alon
 where the outputs of the calibration data come closer to the float model's.
 """
 
-import logging
 from collections.abc import Mapping
 
 import numpy as np
@@ -21,15 +20,12 @@ from jq.base.errors import UserError
 from jq.formats import Encoding, get_format
 from jq.ir import Program
 from jq.ir.decisions import SMOOTHING, decide
-from jq.passes.base import PassContext, Recovery
-from jq.passes.recovery._channel_trials import Measured, Trial, extents_of, name_of
+from jq.passes.base import LOG, PassContext, Recovery
+from jq.passes.recovery._channel_trials import Measured, Trial, extents_of
 from jq.passes.recovery._inputs import planned_weights, spread
-from jq.passes.recovery._producers import Edits, edits_for
-from jq.passes.recovery._product_inputs import Input, along, find_inputs
+from jq.passes.recovery._product_inputs import Input, find_inputs
 from jq.passes.recovery.smooth import EQUALIZED as PREFIX
 from jq.target.settings import FLOAT
-
-LOG = logging.getLogger("jq")
 
 
 class Equalize(Recovery):
@@ -56,9 +52,9 @@ class Equalize(Recovery):
     def recover(self, program: Program, cx: PassContext) -> bool:
         encodings = planned_weights(program, cx)
         inputs = {
-            name_of(i): i
+            i.name: i
             for i in find_inputs(program)
-            if i.channels.keys() <= encodings.keys() and _edits(program, i, np.full(i.width, 2.0))
+            if i.channels.keys() <= encodings.keys() and _divided(program, i)
         }
         found: Mapping[str, np.ndarray]
         if cx.known_smoothing is None:
@@ -71,7 +67,7 @@ class Equalize(Recovery):
         for name, s in found.items():
             if name not in inputs or inputs[name].width != len(s):
                 raise UserError(f"the ranges are of another program: it equalizes {name!r}")
-            _apply(program, inputs[name], s.astype(np.float64))
+            inputs[name].scale(program, s.astype(np.float64))
         if found:
             program.drop_dead()
             decide(program, {PREFIX + n: {SMOOTHING: np.log2(s)} for n, s in found.items()})
@@ -121,16 +117,7 @@ def _weights(
     return {n: (np.asarray(program.weights[n], np.float64), encodings[n]) for n in i.channels}
 
 
-def _edits(program: Program, i: Input, s: np.ndarray) -> Edits | None:
-    """The edits that divide the value; None unless a weight of other ops takes the part."""
-    edits = edits_for(program, i.value, along(i.value, i.axis, 1 / s), len(i.readers))
-    return edits if edits and not edits.weights.keys() & i.channels.keys() else None
-
-
-def _apply(program: Program, i: Input, s: np.ndarray) -> None:
-    edits = _edits(program, i, s)
-    assert edits is not None  # as when it was found
-    for name, channels in i.channels.items():
-        old = np.asarray(program.weights[name])
-        program.weights[name] = (old * s[channels]).astype(old.dtype)
-    edits.apply(name_of(i))
+def _divided(program: Program, i: Input) -> bool:
+    """True where weights of other ops can divide the value."""
+    edits = i.edits(program, np.full(i.width, 2.0))
+    return edits is not None and not edits.weights.keys() & i.channels.keys()

@@ -1,28 +1,204 @@
 """Weights are rounded so that products with the calibration data change least (GPTQ).
 
-See `_solve` for the method, `_rounding` for the weights that it takes.
+See `_solve` for the method. A weight that is read by anything but matrix products and convolutions,
+or not stored as integers, keeps plain rounding, and the reason is logged. One that another pass
+chose codes for is left alone. The program stays as it is.
 """
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from jq.base.system.threads import one_thread
 from jq.formats import Encoding
+from jq.formats.affine import affine_format, is_affine
+from jq.ir import Program
+from jq.passes.base import LOG, PassContext, Recovery, of_weight
 from jq.passes.recovery._descent import Solution
-from jq.passes.recovery._rounding import Rounding
-from jq.passes.recovery._solve import solve
+from jq.passes.recovery._inputs import (
+    Matrix,
+    NotApplicable,
+    Use,
+    gram_bytes,
+    in_parts,
+    matrix_encoding,
+    moments_of_weights,
+    spread,
+    uses_in,
+    uses_of_weights,
+)
+from jq.passes.recovery._solve import joined, solve
+from jq.planning.moments.collect import Moments
+from jq.planning.moments.inputs import Wanted
+
+Solvable = dict[str, tuple[Matrix, Encoding]]  # by weight: as a matrix, and how that is encoded
 
 
-class Gptq(Rounding):
-    """Options: see `_solve.solve`."""
+class Gptq(Recovery):
+    """Options: `power` and `shared`, see `jq.planning.moments.collect.collect`; `samples`, how many
+    batches of the calibration data are enough where all codes have 8 bits or more, whose rounding
+    matters little (fewer bits take all); the others, see `_solve.solve`.
+    """
 
     optional = False
+    power: float = 0.5
+    shared: float = 0.25
+    samples: int = 64
     damping: float = 0.1
     order: bool = True
     passes: int = 3
 
-    def solve(self, name: str, weight: np.ndarray, gram: np.ndarray, enc: Encoding) -> Solution:
-        damping, order, passes = self.damping, self.order, self.passes
+    def wanted(self, program: Program, cx: PassContext) -> bool:
+        return any(is_affine(e.format) for e in cx.plan.weights.values())
+
+    def recover(self, program: Program, cx: PassContext) -> bool:
+        uses = uses_of_weights(program, cx)
+        solvable = self._solvable(program, cx, uses)
+        what = f"{self!r} {sorted(solvable.items())}"
+        codes = cx.found(program, what, lambda: self._solve_all(program, cx, uses, solvable))
+        for key, array in codes.items():
+            name, _, part = key.rpartition(":")
+            program.chosen.setdefault(name, {})[part] = array
+        return bool(solvable)
+
+    def weighs(self, program: Program, cx: PassContext) -> tuple[Sequence[Wanted], Sequence[int]]:
+        solvable = self._asked(program, cx)
+        if not solvable:
+            return (), ()
+        weighed = [use.wanted for use in uses_in(program)] if self.power else []
+        return weighed, self._batches(cx, solvable)
+
+    def look(self, program: Program, cx: PassContext) -> None:
+        solvable = self._asked(program, cx)
+        if len(parts := _parts(solvable)) == 1:  # several do not fit at once
+            self._moments(program, cx, uses_of_weights(program, cx), solvable, parts[0])
+
+    def _asked(self, program: Program, cx: PassContext) -> Solvable:
+        """The weights that it will choose codes for by the data."""
+        if not (cx.recover and cx.data and self.wanted(program, cx)):
+            return {}
+        return self._solvable(program, cx, uses_of_weights(program, cx))
+
+    def _solvable(
+        self, program: Program, cx: PassContext, uses: Mapping[str, list[Use] | str]
+    ) -> Solvable:
+        """The weights that it chooses codes for; of the others the reason is logged."""
+        solvable: Solvable = {}
+        for name, reads in uses.items():
+            if name in program.chosen:
+                continue
+            try:
+                if isinstance(reads, str):
+                    raise NotApplicable(reads)
+                enc = cx.plan.weights[name]
+                if not is_affine(enc.format):
+                    raise NotApplicable(f"{enc.format} is not an integer format")
+                solvable[name] = reads[0].matrix, matrix_encoding(reads[0].matrix, enc)
+            except NotApplicable as reason:
+                LOG.info("%s: %s is rounded plainly: %s", self.name, name, reason)
+        return solvable
+
+    def _batches(self, cx: PassContext, solvable: Solvable) -> Sequence[int]:
+        """The numbers of the batches that it looks at."""
+        if cx.batches is not None:
+            return cx.batches
+        count = len(cx.data or ())
+        narrow = any(_bits(enc) < 8 for _, enc in solvable.values())
+        return spread(count, count if narrow else self.samples)
+
+    def _moments(
+        self,
+        program: Program,
+        cx: PassContext,
+        uses: Mapping[str, list[Use] | str],
+        solvable: Solvable,
+        names: Iterable[str],
+    ) -> dict[str, Moments]:
+        """By weight: the moments of what it is multiplied by."""
+        wanted, chosen = {n: uses[n] for n in names}, self._batches(cx, solvable)
+        return moments_of_weights(
+            program, cx, wanted, self.power, shared=self.shared, samples=chosen
+        )
+
+    def _solve_all(
+        self,
+        program: Program,
+        cx: PassContext,
+        uses: Mapping[str, list[Use] | str],
+        solvable: Solvable,
+    ) -> dict[str, np.ndarray]:
+        """The stored parts of every weight, under `name:part`."""
+        done: dict[str, np.ndarray] = {}
+        parts = _parts(solvable)
+        for i, names in enumerate(parts):
+            moments = self._moments(program, cx, uses, solvable, names)
+            for j, name in enumerate(names):
+                stored = self._stored(program, cx, name, solvable[name], moments.pop(name).gram)
+                done |= {f"{name}:{part}": array for part, array in stored.items()}
+                cx.report((i + (j + 1) / len(names)) / len(parts))
+        return done
+
+    def _stored(
+        self,
+        program: Program,
+        cx: PassContext,
+        name: str,
+        solvable: tuple[Matrix, Encoding],
+        gram: np.ndarray,
+    ) -> Mapping[str, np.ndarray]:
+        """The parts of one weight; several plans may ask for the same."""
+        (matrix, inner), enc = solvable, cx.plan.weights[name]
+        weight = matrix.of(np.asarray(program.weights[name]).astype(np.float32))
+
+        def solved() -> dict[str, np.ndarray]:
+            with one_thread(), of_weight(name):
+                solution = self._by_groups(weight, matrix.groups, gram, inner)
+            return parts_of(solution, matrix, enc)
+
+        if cx.moments is None:
+            return solved()
+        how = f"{self!r} {name} {matrix} {enc}"
+        return cx.moments.solved(how, {"weight": weight, "gram": gram}, solved)
+
+    def _by_groups(
+        self, weight: np.ndarray, groups: int, gram: np.ndarray, enc: Encoding
+    ) -> Solution:
+        """Each group of columns with the moments of its own rows."""
+        count = weight.shape[1] // groups
+        own = enc.with_shape((len(weight), count), enc.block)
+        grams = gram.reshape(groups, len(weight), len(weight))
+        columns = [weight[:, g * count : (g + 1) * count] for g in range(groups)]
+        how: dict[str, Any]
+        how = {"damping": self.damping, "order": self.order, "passes": self.passes}
+        pairs = zip(columns, grams, strict=True)
         with one_thread() as threads:
-            return solve(
-                weight, gram, enc, damping=damping, order=order, passes=passes, threads=threads
-            )
+            return joined([solve(w, h, own, **how, threads=threads) for w, h in pairs])
+
+
+def _bits(enc: Encoding) -> int:
+    fmt = affine_format(enc.format)
+    return fmt.bits
+
+
+def _parts(solvable: Solvable) -> list[list[str]]:
+    """The weights in as many parts as their moments need to fit in memory."""
+    return in_parts({name: gram_bytes(matrix) for name, (matrix, _) in solvable.items()})
+
+
+def parts_of(solution: Solution, matrix: Matrix, enc: Encoding) -> dict[str, np.ndarray]:
+    """The stored parts of a solution."""
+    codes = matrix.back(solution.codes, enc.shape)
+    scale, zero = (matrix.back(v, enc.grid) for v in (solution.scale, solution.zero))
+    return stored(codes, scale, zero, enc)
+
+
+def stored(
+    codes: np.ndarray, scale: np.ndarray, zero: np.ndarray, enc: Encoding
+) -> dict[str, np.ndarray]:
+    """The parts of integer codes; `zero` counts in the asymmetric scheme alone."""
+    fmt = affine_format(enc.format)
+    parts = {"codes": fmt.pack(codes.astype(np.int32), enc), "scale": scale.astype(enc.scale_type)}
+    if enc.scheme == "asymmetric":
+        parts["zero_point"] = fmt.pack(zero.astype(np.int32), enc)
+    return parts

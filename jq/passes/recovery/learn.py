@@ -14,7 +14,6 @@ says which is the last.
 """
 
 import json
-import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,21 +22,20 @@ from functools import partial
 import numpy as np
 
 from jq.artifact.keys import digest, program_digest
-from jq.formats import get_format
+from jq.formats import Encoding, get_format
 from jq.formats.affine import affine_format, is_affine
 from jq.formats.arrays import NUMPY
 from jq.formats.blocks import sizes
 from jq.ir import Program
 from jq.ir.autodiff.evaluate import Unsupported
 from jq.ir.autodiff.regions import regions, whole
-from jq.ir.autodiff.rounding import Codes, Floats, Learned, Sample, Stored
-from jq.ir.autodiff.walk import Rows, Walk, relative_error
-from jq.passes.base import PassContext, Recovery, of_weight
+from jq.ir.autodiff.rounding import Codes, Floats, Learned, Sample, Stored, relative_error
+from jq.ir.autodiff.walk import Rows, Walk
+from jq.passes.base import LOG, PassContext, Recovery, of_weight
 from jq.passes.recovery._inputs import spread
-from jq.passes.recovery._rounding import stored as stored_parts
+from jq.passes.recovery.gptq import stored as stored_parts
 from jq.target.settings import Settings
 
-LOG = logging.getLogger("jq")
 SMALL = 1 << 16  # elements of what stays float and is learned
 Parts = dict[str, dict[str, np.ndarray]]
 
@@ -152,6 +150,26 @@ def learnable(program: Program, cx: PassContext) -> Parts:
     return found
 
 
+def codes_of(parts: Mapping[str, np.ndarray], enc: Encoding) -> Codes:
+    """The stored parts of a weight."""
+    fmt = affine_format(enc.format)
+    zero = fmt.zero_point(NUMPY, parts, enc)
+    return Codes(
+        np.asarray(fmt.codes(NUMPY, parts, enc), np.float32),
+        np.asarray(fmt.scale(NUMPY, parts, enc), np.float32),
+        np.zeros(enc.grid, np.float32) if zero is None else np.asarray(zero, np.float32),
+        sizes(enc),
+        fmt.limits(enc),
+    )
+
+
+def held(scale: np.ndarray, before: Codes, enc: Encoding) -> np.ndarray:
+    """Scales as their type has them, f32; one that it does not hold stays as it was."""
+    with np.errstate(over="ignore"):
+        new = scale.astype(enc.scale_type).astype(np.float32)
+    return np.where(np.isfinite(new) & (new > 0), new, before.scale)
+
+
 class _Run:
     """The units of a program, one after the other."""
 
@@ -173,6 +191,7 @@ class _Run:
         self.end = Learned(every, weights, codes)
         self.units = [*self.parts, *([self.end] if fits else [])]
         self.held, self.train = (Walk(self.parts, [self.data[i] for i in n]) for n in (held, train))
+        self.whole = self.end.samples(self.train.data)
         self.gains = Rows(program, [p.region for p in self.parts], [self.data[i] for i in train])
         self.key = [program_digest(program), f"{how!r}", digest(self.first), "learn"]
 
@@ -221,7 +240,7 @@ class _Run:
             self.train.go(number, codes)
         share = state.rates[unit] / self.how.rate
         found = learned.descend(
-            self._whole if last else partial(self._inner, number),
+            self.whole if last else partial(self._inner, number),
             self._batches(state.units),
             rate=0.0 if last else state.rates[unit],
             scale_rate=self.how.scale_rate * share,
@@ -240,11 +259,6 @@ class _Run:
         wanted = learned.outputs(learned.own, theirs)
         return ours, wanted, self.gains.of(i, number)
 
-    def _whole(self, i: int) -> Sample:
-        inputs = self.train.data[i]
-        wanted = self.end.outputs(self.end.own, inputs)
-        return inputs, wanted, [np.float32(1)] * len(wanted)
-
     def _batches(self, unit: int) -> list[list[int]]:
         """Samples to train with, drawn anew for each unit."""
         count, rng = len(self.train.data), np.random.default_rng(unit)
@@ -254,34 +268,20 @@ class _Run:
         return order[: self.how.steps * size].reshape(-1, size).tolist()
 
     def _codes(self, parts: Parts) -> Stored:
-        found: dict[str, Codes | Floats] = {}
-        for name in self.first:
-            if "value" in parts[name]:
-                found[name] = Floats(parts[name]["value"])
-                continue
-            enc, own = self.cx.plan.weights[name], parts[name]
-            fmt = affine_format(enc.format)
-            zero = fmt.zero_point(NUMPY, own, enc)
-            found[name] = Codes(
-                np.asarray(fmt.codes(NUMPY, own, enc), np.float32),
-                np.asarray(fmt.scale(NUMPY, own, enc)),
-                np.zeros(enc.grid, np.float32) if zero is None else np.asarray(zero, np.float32),
-                sizes(enc),
-                fmt.limits(enc),
-            )
-        return found
+        planned = self.cx.plan.weights
+        return {
+            n: Floats(own["value"]) if "value" in own else codes_of(own, planned[n])
+            for n, own in ((name, parts[name]) for name in self.first)
+        }
 
     def _stored(
         self, name: str, found: dict[str, np.ndarray], before: Codes | Floats
     ) -> dict[str, np.ndarray]:
-        """As it is stored; a scale that its type does not hold stays as it was."""
+        """As it is stored."""
         if isinstance(before, Floats):
             return found
         enc = self.cx.plan.weights[name]
-        with np.errstate(over="ignore"):
-            new = found["scale"].astype(enc.scale_type).astype(np.float32)
-        kept = np.where(np.isfinite(new) & (new > 0), new, before.scale)
-        return stored_parts(found["codes"], kept, before.zero, enc)
+        return stored_parts(found["codes"], held(found["scale"], before, enc), before.zero, enc)
 
     def _error(self, parts: Parts) -> float:
         """The relative squared error of the program's outputs on held-out data."""

@@ -14,7 +14,6 @@ What must be rotated together is found by dataflow, see `_rotations`. Where acti
 float, only what makes the rounding of weights better is rotated.
 """
 
-import logging
 from collections.abc import Mapping
 
 import numpy as np
@@ -22,9 +21,9 @@ import numpy as np
 from jq.formats import NUMPY, Encoding, get_format
 from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.affine import constant_of
-from jq.ir.arrays import StableHloOps
+from jq.ir.arrays import OPS
 from jq.ir.values import maker
-from jq.passes.base import PassContext, Recovery
+from jq.passes.base import LOG, PassContext, Recovery
 from jq.passes.recovery._hadamard import block_of, matrix
 from jq.passes.recovery._inputs import planned_weights
 from jq.passes.recovery._product_inputs import find_inputs
@@ -32,8 +31,6 @@ from jq.passes.recovery._rotated_set import Closure
 from jq.passes.recovery._rotations import Blocked, Rotation
 from jq.target.settings import FLOAT
 
-LOG = logging.getLogger("jq")
-OPS = StableHloOps()
 DEPTH = 4  # movements in front of a product that are looked through for the size of heads
 
 

@@ -16,7 +16,6 @@ It costs at run time. So it is placed where it pays: products are tried on some 
 calibration data, quantized as they will be.
 """
 
-import logging
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -24,18 +23,16 @@ import numpy as np
 from jq.formats import NUMPY, Encoding, get_format
 from jq.formats.base import unpacked
 from jq.ir import Op, Program, at, dtype_of, editing, ir, shape_of, stablehlo, tensor_type
-from jq.ir.arrays import StableHloOps
+from jq.ir.arrays import OPS
 from jq.ir.ops.lookup import contraction
 from jq.ir.ops.rules.dot_general import PLAIN
-from jq.passes.base import PassContext, Recovery
+from jq.passes.base import LOG, PassContext, Recovery
 from jq.passes.recovery._hadamard import block_of, factors_of, hadamard, matrix
-from jq.passes.recovery._inputs import Use, find_use, planned_weights
+from jq.passes.recovery._inputs import Use, planned_weights
 from jq.passes.recovery._product_inputs import Input, find_inputs
 from jq.planning.moments.collect import Moments, collect
 from jq.target.settings import FLOAT, Settings
 
-LOG = logging.getLogger("jq")
-OPS = StableHloOps()
 ROWS = 256  # of each input that are looked at
 
 
@@ -51,11 +48,11 @@ class RotateOnline(Recovery):
     def recover(self, program: Program, cx: PassContext) -> bool:
         encodings = planned_weights(program, cx)
         inputs = [i for i in find_inputs(program) if _rotatable(program, i, encodings)]
-        wanted = [use.wanted for i in inputs for use in _uses(i, program)]
+        wanted = [use.wanted for i in inputs for use in i.uses(program)]
         seen = collect(program, cx.data or (), wanted, power=self.power, full=False, rows=ROWS)
         changed = False
         for number, i in enumerate(inputs):
-            uses = _uses(i, program)
+            uses = i.uses(program)
             moments = [seen[use.wanted.name] for use in uses]
             gains = {
                 most: _gain(program, i, most, uses, moments, encodings, cx.settings)
@@ -140,10 +137,6 @@ def _blocks(i: Input, settings: Settings) -> list[int]:
     own = get_format(a.format).default_block((1, i.width), 1) if a.format != FLOAT else None
     size = own[1] if own else 0
     return [0, size] if 1 < block_of(i.width, size or 1) < block_of(i.width) else [0]
-
-
-def _uses(i: Input, program: Program) -> list[Use]:
-    return [find_use(program, op, 1 - operand) for op, operand in i.readers]
 
 
 def _gain(

@@ -11,51 +11,98 @@ that quantize x take the factors along. Those of all products that read the same
 together, see `factors`.
 """
 
-import logging
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from jq.base.errors import UserError
 from jq.formats import get_format
-from jq.ir import Program, at, dtype_of, ir, shape_of
-from jq.ir.arrays import StableHloOps
+from jq.ir import Program, dtype_of, shape_of
 from jq.ir.decisions import SMOOTHING, decide
+from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.rules.dot_general import DotGeneral
-from jq.passes.base import PassContext, Recovery
-from jq.passes.recovery._factors import Weighted, factors
-from jq.passes.recovery._inputs import NotApplicable, Use, find_use, spread, uses_in
-from jq.passes.recovery._producers import Edits, edits_for
-from jq.planning.moments.collect import collect
-from jq.planning.operands import contractions, find_weight
+from jq.passes.base import LOG, PassContext, Recovery
+from jq.passes.recovery._inputs import spread, uses_in
+from jq.passes.recovery._product_inputs import Input, find_inputs
+from jq.planning.moments.collect import Moments, collect
+from jq.planning.operands import find_weight
 from jq.target.settings import FLOAT
 
-LOG = logging.getLogger("jq")
-OPS = StableHloOps()
 EQUALIZED = "equalize "  # in front of the names of what another pass has scaled
+STRENGTHS = np.arange(0, 1.01, 0.05)
+SHARES = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)  # of the channels that keep their size
+QUIET = 4  # how much quieter than the median channel one may count, at least
+TRUST = 8  # rows for each time more
 ROWS = 512  # of each activation that are looked at
 SAMPLES = {"dynamic": 16, "static": 64}  # batches that are looked at: static ranges are extremes
 
 
-@dataclass
-class Group:
-    """Products with weights that read the same value along the same axis."""
+@dataclass(frozen=True)
+class Weighted:
+    """The weight that multiplies x, f32[K, N], and the moments of x weighted for this product."""
 
-    value: ir.Value
-    axis: int
-    uses: list[tuple[Any, Use]] = field(default_factory=list)
+    moments: Moments
+    weight: np.ndarray
 
-    @property
-    def name(self) -> str:
-        """The first weight's."""
-        return self.uses[0][1].matrix.name
 
-    @property
-    def width(self) -> int:
-        return shape_of(self.value)[self.axis]
+def factors(
+    products: Sequence[Weighted], *, static: bool, rounding: float, count: int, bits: int = 8
+) -> tuple[np.ndarray, float]:
+    """Powers of two s[K] for one activation x, and how many times they make the error smaller.
+
+    The error of the products is estimated from rows r of x with steps d_r of x_r / s (all equal
+    when static), and steps d_o of column o of diag(s) W:
+
+        mean_r d_r^2 / 12 * sum_c s_c^2 |W_c|^2
+        + rounding * sum_o d_o^2 / 12 * sum_c E[x_c^2] / s_c^2
+
+    Candidates: s = a^t / w^(1-t) for a strength t (SmoothQuant's), and s = max(1, a / limit), which
+    only holds the largest channels back; a and w are the extents of activations and weights.
+
+    Args:
+        rounding: what is left of the weights' rounding error after this pass (GPTQ takes the
+            larger part of it away).
+        count: of the rows that were seen.
+        bits: of the codes of the activation. With 16, weights are the larger part of the error.
+    """
+    low = np.min([p.moments.low for p in products], axis=0).astype(np.float64)
+    high = np.max([p.moments.high for p in products], axis=0).astype(np.float64)
+    sizes = [np.abs(p.weight).astype(np.float32) for p in products]
+    largest = np.max([size.max(1) for size in sizes], axis=0).astype(np.float64)
+    if not np.isfinite(low).all() or not largest.any():
+        return np.ones(len(low), np.float32), 1.0  # no row counts, or no weight
+    extent = np.maximum(np.abs(low), np.abs(high))
+    # A channel that was quiet in few rows may not stay so.
+    quiet = max(QUIET, count / TRUST)
+    extent = np.maximum(extent, max(np.median(extent) / quiet, extent.max() / quiet**3, 1e-12))
+    largest = np.maximum(largest, 1e-12 * largest.max())
+    squares = [(p.weight.astype(np.float64) ** 2).sum(1) for p in products]
+    steps_of_range = (1 << bits) - 1
+
+    def error(s: np.ndarray) -> float:
+        total, s32 = 0.0, s.astype(np.float32)
+        for p, size, square in zip(products, sizes, squares, strict=True):
+            if static:
+                range_ = max(0.0, (high / s).max()) - min(0.0, (low / s).min())
+                noise = range_**2 * p.moments.total
+            else:
+                rows = p.moments.rows * (1 / s32)
+                extents = np.maximum(rows.max(1), 0) - np.minimum(rows.min(1), 0)
+                noise = float(extents.astype(np.float64) ** 2 @ p.moments.share)
+            steps = (size * s32[:, None]).max(0).astype(np.float64) / 127
+            total += noise / steps_of_range**2 * (s**2 @ square)
+            total += rounding * (steps**2).sum() * (p.moments.gram / s**2).sum()
+        return float(total)
+
+    candidates = [extent**t / largest ** (1 - t) for t in STRENGTHS]
+    candidates += [np.maximum(1.0, extent / limit) for limit in np.quantile(extent, SHARES)]
+    ones = np.ones_like(extent)
+    centred = (s / np.exp(np.log(s).mean()) for s in candidates)
+    rounded = [2.0 ** np.clip(np.rint(np.log2(s)), -20, 20) for s in centred]
+    best = min([ones, *rounded], key=error)
+    return best.astype(np.float32), error(ones) / max(error(best), 1e-300)
 
 
 class Smooth(Recovery):
@@ -86,18 +133,19 @@ class Smooth(Recovery):
         for name, s in found.items():
             if name not in groups or groups[name].width != len(s):
                 raise UserError(f"the ranges are of another program: it smooths {name!r}")
-            _apply(program, groups[name], s)
+            groups[name].scale(program, s)
         if found:
             program.drop_dead()
             decide(program, {name: {SMOOTHING: np.log2(s)} for name, s in found.items()})
         return bool(found)
 
     def _search(
-        self, program: Program, cx: PassContext, groups: Mapping[str, Group]
+        self, program: Program, cx: PassContext, groups: Mapping[str, Input]
     ) -> dict[str, np.ndarray]:
         """The factors of those groups where they are worth it."""
         assert cx.data
-        wanted = [use.wanted for g in groups.values() for _, use in g.uses]
+        uses = {name: group.uses(program) for name, group in groups.items()}
+        wanted = [use.wanted for own in uses.values() for use in own]
         mode = cx.settings.activations.mode
         samples = spread(len(cx.data), SAMPLES[mode])
         seen = collect(
@@ -119,7 +167,7 @@ class Smooth(Recovery):
                     seen[use.wanted.name],
                     use.matrix.of(np.asarray(program.weights[use.matrix.name]).astype(np.float32)),
                 )
-                for _, use in group.uses
+                for use in uses[name]
             ]
             s, gain = factors(
                 products,
@@ -134,47 +182,19 @@ class Smooth(Recovery):
         return found
 
 
-def find_groups(program: Program) -> list[Group]:
-    """Products of an activation with a weight of their own, by what they read."""
-    groups: dict[Any, Group] = {}
-    for op, rule in contractions(program):
-        if not isinstance(rule, DotGeneral):
-            continue
-        sides = [find_weight(program, op.operands[r.index], r) for r in rule.roles(op)]
-        if sum(side is not None for side in sides) != 1:
-            continue
-        index = 0 if sides[0] else 1
-        try:
-            use = find_use(program, op, index)
-        except NotApplicable:
-            continue
-        value = op.operands[1 - index]
-        readers = sum(1 for _ in program.weight(use.matrix.name).uses)
-        plain = len(use.wanted.contracted) == use.matrix.groups == readers == 1
-        if not plain or dtype_of(value) != np.float32:
-            continue
-        axis = use.wanted.contracted[0]
-        groups.setdefault((value, axis), Group(value, axis)).uses.append((op, use))
-    return list(groups.values())
-
-
-def _apply(program: Program, group: Group, s: np.ndarray) -> None:
-    edits, value = _edits(program, group, s), group.value
-    if edits is not None:
-        edits.apply(group.name)
-    else:
-        with at(group.uses[0][0]):
-            inverse = program.add_weight(f"{group.name}:inverse", np.float32(1) / s)
-            value = OPS.mul(value, OPS.broadcast(inverse, shape_of(value), [group.axis]))
-    for op, use in group.uses:
-        op.operation.operands[use.wanted.operand] = value
-        name = use.matrix.name
-        old = np.asarray(program.weights[name])
-        axis = use.matrix.order[0]
-        shape = [-1 if a == axis else 1 for a in range(old.ndim)]
-        program.weights[name] = (old * s.reshape(shape)).astype(old.dtype)
-
-
-def _edits(program: Program, group: Group, s: np.ndarray) -> Edits | None:
-    shape = [-1 if a == group.axis else 1 for a in range(len(shape_of(group.value)))]
-    return edits_for(program, group.value, (1 / s).reshape(shape), len(group.uses))
+def find_groups(program: Program) -> list[Input]:
+    """Activations, and the products with a weight of their own that read them."""
+    groups = []
+    for i in find_inputs(program):
+        readers = [
+            (op, operand)
+            for (op, operand), use in zip(i.readers, i.uses(program), strict=True)
+            if isinstance(rule := rule_of(op), DotGeneral)
+            and use.matrix.groups == len(use.wanted.contracted) == 1
+            and find_weight(program, i.value, rule.roles(op)[operand]) is None
+        ]
+        if readers and dtype_of(i.value) == np.float32:
+            group = replace(i, readers=readers)
+            names = [use.matrix.name for use in group.uses(program)]
+            groups.append(replace(group, channels={n: i.channels[n] for n in names}))
+    return groups

@@ -9,21 +9,20 @@ against each other ("end-to-end training of quantization parameters": Chen et al
 there are more scales than calibration data could determine.
 """
 
-import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from jq.artifact.keys import digest
-from jq.formats import Encoding, get_format
 from jq.formats.affine import affine_format, is_affine
-from jq.formats.blocks import sizes
 from jq.ir import Program
-from jq.ir.autodiff.tuning import Blocks, Tuning, Unsupported
-from jq.passes.base import PassContext, Recovery
+from jq.ir.autodiff.evaluate import Unsupported
+from jq.ir.autodiff.regions import whole
+from jq.ir.autodiff.rounding import Codes, Learned
+from jq.passes.base import LOG, PassContext, Recovery
 from jq.passes.recovery._inputs import spread
-
-LOG = logging.getLogger("jq")
+from jq.passes.recovery.learn import codes_of, held
 
 
 class Tune(Recovery):
@@ -49,9 +48,7 @@ class Tune(Recovery):
         return bool(_tunable(program, cx))
 
     def recover(self, program: Program, cx: PassContext) -> bool:
-        stored = {
-            n: blocks_of(program.chosen[n], cx.plan.weights[n]) for n in _tunable(program, cx)
-        }
+        stored = {n: codes_of(program.chosen[n], cx.plan.weights[n]) for n in _tunable(program, cx)}
         what = f"{self!r} {digest({name: program.chosen[name] for name in sorted(stored)})}"
         try:
             scales = cx.found(program, what, lambda: self._scales(program, cx, stored))
@@ -63,20 +60,23 @@ class Tune(Recovery):
         return bool(scales)
 
     def _scales(
-        self, program: Program, cx: PassContext, stored: Mapping[str, Blocks]
+        self, program: Program, cx: PassContext, stored: Mapping[str, Codes]
     ) -> dict[str, np.ndarray]:
         """The tuned scales in their types; none where they are not better."""
-        tuning, data = Tuning(program, stored), cx.data or ()
-        factors = tuning.descend(
-            data, rate=self.rate, epochs=self.epochs, batch=self.batch, report=cx.report
-        )
-        scales = {n: _rounded(b.scale, factors[n], cx.plan.weights[n]) for n, b in stored.items()}
+        data, weights = cx.data or (), {n: np.asarray(w) for n, w in program.weights.items()}
+        learned = Learned(whole(program, stored), weights, stored)
+        sample, order = learned.samples(data), np.random.default_rng(0)
+        calls = [int(i) for _ in range(self.epochs) for i in order.permutation(len(data))]
+        batches = [calls[i : i + self.batch] for i in range(0, len(calls), self.batch)]
+        found = learned.descend(sample, batches, rate=0.0, scale_rate=self.rate, report=cx.report)
+        planned, some = cx.plan.weights, spread(len(data), self.checks)
+        scales = {n: held(found[n]["scale"], codes, planned[n]) for n, codes in stored.items()}
         # What is compared is what will be stored.
-        exact = {n: scales[n].astype(np.float32) / b.scale - 1 for n, b in stored.items()}
-        some = [data[i] for i in spread(len(data), self.checks)]
-        before, after = (tuning.error(f, some) for f in (tuning.zero(), exact))
+        tuned = {n: replace(codes, scale=scales[n]) for n, codes in stored.items()}
+        after, before = (learned.error(codes, map(sample, some)) for codes in (tuned, stored))
         LOG.info("tune: error of the output %.3g, before %.3g", after, before)
-        return scales if after < before else {}
+        kept = {n: scale.astype(planned[n].scale_type) for n, scale in scales.items()}
+        return kept if after < before else {}
 
 
 def _tunable(program: Program, cx: PassContext) -> Sequence[str]:
@@ -87,16 +87,3 @@ def _tunable(program: Program, cx: PassContext) -> Sequence[str]:
         if is_affine(fmt) and affine_format(fmt).bits < 8 and "codes" in parts:
             found.append(name)
     return found
-
-
-def blocks_of(parts: dict[str, np.ndarray], enc: Encoding) -> Blocks:
-    """The stored parts of a weight, as integers and their scales."""
-    unit = parts | {"scale": np.ones_like(parts["scale"])}
-    steps = get_format(enc.format).to_numpy(unit, enc).astype(np.int8)
-    return Blocks(steps, parts["scale"].astype(np.float32), sizes(enc))
-
-
-def _rounded(scale: np.ndarray, factor: np.ndarray, enc: Encoding) -> np.ndarray:
-    """The tuned scale in its type; the old one where that holds no positive finite number."""
-    new = (scale * (1 + np.asarray(factor))).astype(enc.scale_type)
-    return np.where(np.isfinite(new) & (new > 0), new, scale.astype(enc.scale_type))

@@ -11,8 +11,7 @@ from jq.frontends.tracing.entry import trace
 from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext
 from jq.passes.pipeline import load_pipeline, make_plan, prepare, rewrite
-from jq.passes.recovery._factors import Weighted, factors
-from jq.passes.recovery.smooth import Smooth, find_groups
+from jq.passes.recovery.smooth import Smooth, Weighted, factors, find_groups
 from jq.planning.calibration.run import calibrate
 from jq.planning.moments.collect import Moments
 from tests.passes.recovery.models import TARGET, context, mlp, normal
@@ -64,7 +63,7 @@ def test_the_quantized_program_is_closer():
 def test_branches_that_read_one_value_share_factors():
     model, data = mlp()
     program = prepared(model)
-    sizes = sorted(len(g.uses) for g in find_groups(program))
+    sizes = sorted(len(g.readers) for g in find_groups(program))
     assert sizes == [1, 2]
     copy, _ = smoothed(program, data)
     up, side = (copy.weights[k] / program.weights[k] for k in ("up", "side"))

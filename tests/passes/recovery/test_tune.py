@@ -5,16 +5,17 @@ from dataclasses import replace
 from functools import cache
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from jq.frontends.model import Model
 from jq.frontends.tracing.entry import trace
-from jq.ir.autodiff.tuning import Blocks, Tuning
+from jq.ir.autodiff.regions import whole
+from jq.ir.autodiff.rounding import Codes, Learned
 from jq.passes.recovery.clip import Clip
 from jq.passes.recovery.gptq import Gptq
-from jq.passes.recovery.tune import Tune, blocks_of
+from jq.passes.recovery.learn import codes_of
+from jq.passes.recovery.tune import Tune
 from tests.passes.recovery.models import context, mlp, normal
 from tests.passes.recovery.test_gptq import after, outputs
 
@@ -27,14 +28,19 @@ INT4 = {
 }
 
 
+def codes(steps, scale, block):
+    return Codes(np.float32(steps), scale, np.zeros_like(scale), block, (-8, 7))
+
+
 def test_one_product_has_the_scales_of_least_squares():
     """For y = x W' the best scales of a column solve a linear system; here K = 6 in blocks of 3."""
     weight, steps = normal(6, 4), RNG.integers(-7, 8, (6, 4))
     x = RNG.standard_normal((64, 6)).astype(np.float32)
     start = np.full((2, 4), 0.1, np.float32)
     program = trace(Model(lambda p, x: x @ p["w"], {"w": weight}, (x,)))
-    tuning = Tuning(program, {"w": Blocks(steps, start, (3, 1))})
-    found = start * (1 + tuning.descend([[x]], rate=0.1, epochs=800, batch=1)["w"])
+    learned = Learned(whole(program, ["w"]), program.weights, {"w": codes(steps, start, (3, 1))})
+    batches = [[0]] * 800
+    found = learned.descend(learned.samples([[x]]), batches, rate=0.0, scale_rate=0.1)["w"]["scale"]
     for column in range(4):
         parts = [x[:, s] @ steps[s, column] for s in (slice(0, 3), slice(3, 6))]
         best = np.linalg.lstsq(np.stack(parts, 1), x @ weight[:, column])[0]
@@ -43,7 +49,8 @@ def test_one_product_has_the_scales_of_least_squares():
 
 def test_blocks_that_do_not_divide_their_axis():
     steps, scale = RNG.integers(-7, 8, (7, 5)), RNG.random((3, 2), np.float32)
-    real = Blocks(steps, scale, (3, 4)).real(jnp.asarray(steps), jnp.asarray(scale))
+    stored = codes(steps, scale, (3, 4))
+    real = stored.real(stored.value(), stored.fixed)
     rows, columns = np.arange(7)[:, None] // 3, np.arange(5) // 4
     np.testing.assert_array_equal(real, steps.astype(np.float32) * scale[rows, columns])
 
@@ -82,11 +89,21 @@ def test_what_makes_the_error_worse_is_dropped():
 
 def test_the_error_is_that_of_the_stored_parts():
     program, data, cx = chosen("asymmetric")
-    stored = {n: blocks_of(parts, cx.plan.weights[n]) for n, parts in program.chosen.items()}
-    tuning = Tuning(program, stored)
+    stored = {n: codes_of(parts, cx.plan.weights[n]) for n, parts in program.chosen.items()}
+    learned = Learned(whole(program, stored), program.weights, stored)
     ours, reference = (outputs(p, data[:1]) for p in (after(program, cx), program))
     expected = ((ours - reference) ** 2).sum() / (reference**2).sum()
-    assert tuning.error(tuning.zero(), data[:1]) == pytest.approx(expected, rel=1e-3)
+    found = learned.error(stored, [learned.samples(data)(0)])
+    assert found == pytest.approx(expected, rel=1e-3)
+
+
+def test_the_whole_program_takes_its_inputs_in_their_order():
+    """Also where they are read in another one."""
+    weight, (a, b) = normal(6, 4), (RNG.standard_normal((2, 6), np.float32) for _ in range(2))
+    program = trace(Model(lambda p, a, b: (b * 2 - a) @ p["w"], {"w": weight}, (a, b)))
+    stored = {"w": codes(RNG.integers(-7, 8, (6, 4)), np.ones((1, 1), np.float32), (6, 4))}
+    _, (y,), _ = Learned(whole(program, ["w"]), program.weights, stored).samples([[a, b]])(0)
+    np.testing.assert_allclose(y, (b * 2 - a) @ weight, rtol=1e-5, atol=1e-5)
 
 
 def test_without_data_it_is_skipped_with_a_warning(caplog):
