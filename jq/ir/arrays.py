@@ -13,6 +13,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from jq.base.errors import InternalError
+from jq.ir.build import fill
 from jq.ir.types import dtype_of, shape_of, tensor_type
 
 SELECT_LIMIT = 16  # tables up to this size become selects, which vectorize; larger ones gathers
@@ -85,9 +86,16 @@ class StableHloOps:
         return stablehlo.slice(x, list(start), list(limit), [1] * len(start))
 
     def pad(
-        self, x: ir.Value, value: ir.Value, low: Sequence[int], high: Sequence[int]
+        self,
+        x: ir.Value,
+        value: ir.Value,
+        low: Sequence[int],
+        high: Sequence[int],
+        interior: Sequence[int] = (),
     ) -> ir.Value:
-        return stablehlo.pad(x, value, list(low), list(high), [0] * len(low))
+        """Negative edges cut."""
+        between = list(interior) or [0] * len(low)
+        return stablehlo.pad(x, value, list(low), list(high), between)
 
     def concatenate(self, xs: Sequence[ir.Value], axis: int) -> ir.Value:
         return stablehlo.concatenate(list(xs), axis)
@@ -151,20 +159,20 @@ class StableHloOps:
     def reduce_min(self, x: ir.Value, axes: Sequence[int]) -> ir.Value:
         return self._reduce(x, axes, "minimum")
 
-    def reduce_sum(self, x: ir.Value, axes: Sequence[int]) -> ir.Value:
-        return self._reduce(x, axes, "add")
+    def reduce_sum(self, x: ir.Value, axes: Sequence[int], *, keep: bool = True) -> ir.Value:
+        """Sum over `axes` in x's own type; `keep` leaves them with size 1."""
+        return self._reduce(x, axes, "add", keep) if axes else x
 
-    def _reduce(self, x: ir.Value, axes: Sequence[int], combine: str) -> ir.Value:
+    def _reduce(
+        self, x: ir.Value, axes: Sequence[int], combine: str, keep: bool = True
+    ) -> ir.Value:
         shape, kind = shape_of(x), dtype_of(x)
         init = self.constant(_identity(combine, kind))
         kept = [n for i, n in enumerate(shape) if i not in axes]
-        op = stablehlo.ReduceOp([tensor_type(kept, kind)], [x], [init], list(axes))
-        scalar = tensor_type((), kind)
-        block = op.body.blocks.append(scalar, scalar)
-        with ir.InsertionPoint(block):
-            stablehlo.return_([getattr(stablehlo, combine)(*block.arguments)])
+        op = stablehlo.ReduceOp([tensor_type(kept, kind)], [x], [init], sorted(axes))
+        fill(op.operation, tensor_type((), kind), getattr(stablehlo, combine))
         sizes = [1 if i in axes else n for i, n in enumerate(shape)]
-        return self.reshape(op.result, sizes)
+        return self.reshape(op.result, sizes) if keep else op.result
 
 
 OPS = StableHloOps()  # it has no state

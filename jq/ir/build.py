@@ -1,16 +1,16 @@
-"""Building ops that are not in the array protocol: constants, copies with other operands, and
-reductions."""
+"""Building ops that are not in the array protocol, and reading what ops say of themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
 
-from jq.ir.types import dtype_of, shape_of, tensor_type
+from jq.ir.types import shape_of, tensor_type
 from jq.ir.values import Op
 
 NAME = "jq.name"  # unique name of an op that can be quantized
@@ -45,6 +45,39 @@ def integer(op: Op, key: str) -> int:
     return int(ir.IntegerAttr(op.attributes[key]).value)
 
 
+def padding_pairs(op: Op | Attributes, axes: int) -> list[tuple[int, int]]:
+    """Low and high padding of each axis of a window, in elements; negative padding cuts."""
+    padding = attributes_of(op).get("padding")
+    if padding is None:
+        return [(0, 0)] * axes
+    return [(int(low), int(high)) for low, high in np.array(padding).reshape(axes, 2)]
+
+
+def reversed_axes(op: Op | Attributes, axes: int) -> list[bool]:
+    """For each axis of a convolution's window, whether it is reversed."""
+    flags = attributes_of(op).get("window_reversal")
+    return [False] * axes if flags is None else [bool(b) for b in ir.DenseBoolArrayAttr(flags)]
+
+
+def direction_of(compare: Op) -> str:
+    """`EQ`, `NE`, `LT`, `LE`, `GT` or `GE`."""
+    return str(compare.attributes["comparison_direction"]).split()[-1].rstrip(">")
+
+
+def create(
+    name: str, kind: ir.Type, /, *operands: ir.Value, regions: int = 0, **attributes: ir.Attribute
+) -> ir.Value:
+    """The result of a new op that has one, at the current insertion point."""
+    return ir.Operation.create(name, [kind], operands, attributes, regions=regions).result
+
+
+def fill(op: ir.Operation, kind: ir.Type, body: Callable[..., ir.Value]) -> None:
+    """Gives the op of a reduction, a scatter or a sort its function of two scalars."""
+    block = op.regions[0].blocks.append(kind, kind)
+    with ir.InsertionPoint(block):
+        stablehlo.return_([body(*block.arguments)])
+
+
 def like(
     op: Op,
     operands: Sequence[ir.Value],
@@ -58,12 +91,25 @@ def like(
         attrs.pop(key, None)
         if value is not None:
             attrs[key] = value
-    return ir.Operation.create(
-        op.operation.name,
-        results=[tensor_type(shape, dtype)],
-        operands=list(operands),
-        attributes=attrs,
-    ).result
+    return create(op.operation.name, tensor_type(shape, dtype), *operands, **attrs)
+
+
+def copied(op: Op, operands: Sequence[ir.Value]) -> ir.Operation:
+    """A copy of an op that reads other values, at the current insertion point."""
+    copy = op.operation.clone()
+    for i, value in enumerate(operands):
+        copy.operands[i] = value
+    return copy
+
+
+def inlined(block: ir.Block, values: Sequence[ir.Value]) -> list[ir.Value]:
+    """Copies of the block's ops on `values`, at the current insertion point; what it returns."""
+    known: dict[ir.Value, ir.Value] = dict(zip(block.arguments, values, strict=True))
+    *ops, last = block.operations
+    for op in ops:
+        copy = copied(op, [known.get(v, v) for v in op.operands])
+        known.update(zip(op.results, copy.results, strict=True))
+    return [known.get(v, v) for v in last.operands]
 
 
 def attributes_of(op: Op | Attributes) -> dict[str, ir.Attribute]:
@@ -82,60 +128,16 @@ def strided_slice(
     shape = [-(-(b - a) // by) for a, b, by in zip(start, limit, strides, strict=True)]
     if tuple(shape) == shape_of(x):
         return x
-    names = {"start_indices": start, "limit_indices": limit, "strides": strides}
-    return ir.Operation.create(
-        "stablehlo.slice",
-        results=[tensor_type(shape, dtype_of(x))],
-        operands=[x],
-        attributes={k: i64_array(v) for k, v in names.items()},
-    ).result
+    return stablehlo.slice(x, list(start), list(limit), list(strides))
 
 
 def i64_array(values: Sequence[int]) -> ir.Attribute:
     return ir.DenseI64ArrayAttr.get(list(values))
 
 
-def constant(value: np.ndarray) -> ir.Value:
-    """A small constant in the text of the module."""
-    from jq.ir.arrays import StableHloOps
-
-    return StableHloOps().constant(np.asarray(value))
-
-
-def reduce_sum(x: ir.Value, axes: Sequence[int], *, keep: bool = False) -> ir.Value:
-    """Sum over `axes` in x's own type; `keep` leaves them with size 1."""
-    shape, dtype = shape_of(x), dtype_of(x)
-    if not axes:
-        return x
-    left = [n for i, n in enumerate(shape) if i not in axes]
-    zero = constant(np.zeros((), dtype))
-    op = ir.Operation.create(
-        "stablehlo.reduce",
-        results=[tensor_type(left, dtype)],
-        operands=[x, zero],
-        attributes={"dimensions": i64_array(sorted(axes))},
-        regions=1,
-    )
-    scalar = tensor_type((), dtype)
-    block = op.regions[0].blocks.append(scalar, scalar)
-    with ir.InsertionPoint(block):
-        total = ir.Operation.create(
-            "stablehlo.add", results=[scalar], operands=list(block.arguments)
-        )
-        ir.Operation.create("stablehlo.return", operands=[total.result])
-    if not keep:
-        return op.result
-    kept = [1 if i in axes else n for i, n in enumerate(shape)]
-    return ir.Operation.create(
-        "stablehlo.reshape", results=[tensor_type(kept, dtype)], operands=[op.result]
-    ).result
-
-
 def barrier(value: ir.Value) -> ir.Value:
     """`value` behind an optimization barrier, which the compiler does not look through."""
-    return ir.Operation.create(
-        "stablehlo.optimization_barrier", results=[value.type], operands=[value]
-    ).result
+    return create("stablehlo.optimization_barrier", value.type, value)
 
 
 def replace(op: Op, values: Mapping[int, ir.Value] | Sequence[ir.Value]) -> None:
@@ -152,7 +154,4 @@ def constant_of(array: np.ndarray) -> ir.Value:
     """
     array = np.ascontiguousarray(array).reshape(array.shape)
     kind = tensor_type(array.shape, array.dtype)
-    attr = ir.DenseElementsAttr.get(array, type=kind)
-    return ir.Operation.create(
-        "stablehlo.constant", results=[kind], attributes={"value": attr}
-    ).result
+    return create("stablehlo.constant", kind, value=ir.DenseElementsAttr.get(array, type=kind))

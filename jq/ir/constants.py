@@ -97,7 +97,8 @@ def _bits_of(
     return (numbers & 15 if dtype == FLOAT4 else numbers).view(dtype)
 
 
-def _broadcast(x: np.ndarray, op: Op, shape: tuple[int, ...]) -> np.ndarray:
+def broadcast(x: np.ndarray, op: Op, shape: tuple[int, ...]) -> np.ndarray:
+    """An array as a `broadcast_in_dim` spreads it."""
     aligned = [1] * len(shape)
     dims = integers(op, "broadcast_dimensions")
     for axis, n in zip(dims, x.shape, strict=True):
@@ -109,17 +110,9 @@ def _broadcast(x: np.ndarray, op: Op, shape: tuple[int, ...]) -> np.ndarray:
 _MOVES: dict[str, Any] = {
     "stablehlo.reshape": lambda x, op, shape: x.reshape(shape),
     "stablehlo.transpose": lambda x, op, shape: x.transpose(integers(op, "permutation")),
-    "stablehlo.broadcast_in_dim": _broadcast,
+    "stablehlo.broadcast_in_dim": broadcast,
     "stablehlo.convert": lambda x, op, shape: converted(x, dtype_of(op.results[0])),
     "stablehlo.slice": lambda x, op, shape: x[
-        tuple(
-            slice(a, b, s)
-            for a, b, s in zip(
-                integers(op, "start_indices"),
-                integers(op, "limit_indices"),
-                integers(op, "strides"),
-                strict=True,
-            )
-        )
+        tuple(map(slice, *(integers(op, k) for k in ("start_indices", "limit_indices", "strides"))))
     ],
 }

@@ -14,7 +14,7 @@ from jaxlib.mlir import ir
 
 from jq.formats import Encoding
 from jq.ir.arrays import OPS, StableHloOps
-from jq.ir.build import NAME, attributes_of, string_attr
+from jq.ir.build import NAME, attributes_of, copied, string_attr
 from jq.ir.markers import Marker, composite, encoding_attributes, encoding_of, marker_kind
 from jq.ir.program import Program
 from jq.ir.types import dtype_of, shape_of
@@ -98,10 +98,7 @@ def inside(
         blank = OPS.constant(np.zeros((), dtype_of(x)))
         inputs.append(OPS.broadcast(blank, shape_of(x), ()))
         markers.append(replace(side, parts=parts))
-    copy = op.operation.clone()
-    for i, value in enumerate(inputs):
-        copy.operands[i] = value
-    return copy, markers
+    return copied(op, inputs), markers
 
 
 def sides_attributes(op: Op, sides: Sequence[Marker | None]) -> dict[str, ir.Attribute]:

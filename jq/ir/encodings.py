@@ -97,7 +97,7 @@ def write_encodings(program: Program, data: Mapping[str, Arrays] | None = None) 
             described = encoding_attributes(encoding_in(entry), list(entry["parts"]), name)
             if data is not None:
                 digest = ir.StringAttr.get(digest_of(data[name]))
-                described = ir.DictAttr.get({**_items(described), DIGEST: digest})
+                described = ir.DictAttr.get({**{a.name: a.attr for a in described}, DIGEST: digest})
             entries[name] = described
         if entries:
             attributes[ATTRIBUTE] = ir.DictAttr.get(entries)
@@ -112,10 +112,6 @@ def digest_of(parts: Arrays) -> str:
         digest.update(f"{name} {array.dtype.name} {array.shape}\n".encode())
         digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
-
-
-def _items(attributes: ir.DictAttr) -> dict[str, ir.Attribute]:
-    return {a.name: a.attr for a in attributes}
 
 
 def drop_encodings(program: Program) -> None:

@@ -14,7 +14,8 @@ import numpy as np
 from jaxlib.mlir import ir
 
 from jq.base.errors import InternalError
-from jq.ir.build import attributes_of, constant
+from jq.ir.arrays import OPS
+from jq.ir.build import attributes_of, barrier
 from jq.ir.mlir_context import at, context
 from jq.ir.values import Op, last_of, maker
 
@@ -30,7 +31,7 @@ def hoist(value: ir.Value, body: ir.Block, neutral: np.ndarray, combine: Combine
         if name == "stablehlo.while":
             value = _through_loop(parent.opview, block, value, neutral, combine)
         elif name in ("stablehlo.case", "stablehlo.if"):
-            value = through_branch(parent.opview, block, value, lambda: constant(neutral))
+            value = through_branch(parent.opview, block, value, lambda: OPS.constant(neutral))
         else:
             raise InternalError(f"a value cannot leave a {name}")
     return value if value is start else anchored(value)
@@ -39,9 +40,7 @@ def hoist(value: ir.Value, body: ir.Block, neutral: np.ndarray, combine: Combine
 def anchored(value: ir.Value) -> ir.Value:
     """A copy in an op of its own, which survives when the loop is rebuilt for another value."""
     with at(value.owner, after=True):
-        return ir.Operation.create(
-            "stablehlo.optimization_barrier", results=[value.type], operands=[value]
-        ).result
+        return barrier(value)
 
 
 def can_leave(op: Op, body: ir.Block) -> bool:
@@ -113,7 +112,7 @@ def _through_loop(
     if block != op.regions[1].blocks[0]:
         raise InternalError("a value of a loop's condition cannot leave the loop")
     with at(op):
-        start = constant(neutral)
+        start = OPS.constant(neutral)
     new = carried(op, start, lambda total: combine(total, value))
     return new.results[len(new.results) - 1]
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from jaxlib.mlir import ir
 
-from jq.ir.build import integer, integers
+from jq.ir.build import direction_of, integer, integers
 from jq.ir.constants import dense_array
 from jq.ir.types import dtype_of, shape_of
 from jq.ir.values import Op, maker
@@ -163,7 +163,7 @@ def _decided(op: Op) -> bool | None:
         return None if inner is None else _decided(inner)
     if op.operation.name != "stablehlo.compare":
         return None
-    direction = str(op.attributes["comparison_direction"]).rstrip(">").split()[-1]
+    direction = direction_of(op)
     (a, b), (c, d) = (index_range(v, depth=DEEPEST // 2) for v in op.operands)
     always = {"LT": b < c, "LE": b <= c, "GT": a > d, "GE": a >= d}
     never = {"LT": a >= d, "LE": a > d, "GT": b <= c, "GE": b < c}
@@ -175,10 +175,6 @@ def _decided(op: Op) -> bool | None:
 def _and(op: Op, place: Element | None, read: Read) -> Range:
     natural = [high for low, high in (read(0, place), read(1, place)) if low >= 0]
     return (0, min(natural)) if natural else _limits(op.results[0])
-
-
-def _same(op: Op, place: Element | None, read: Read) -> Range:
-    return read(0, place)
 
 
 def _some(op: Op, place: Element | None, read: Read) -> Range:
@@ -206,7 +202,7 @@ _RULES: dict[str, Rule] = {
     "multiply": _pairwise(lambda a, b: a * b),
     "select": _select,
     "and": _and,
-    "convert": _same,
+    "convert": lambda op, place, read: read(0, place),
     "gather": _some,
     "dynamic_slice": _some,
     "reverse": _some,

@@ -16,9 +16,9 @@ import numpy as np
 from jaxlib.mlir import ir
 
 from jq.base.deep import Steps, deep, every
-from jq.ir.constants import converted, evaluate
+from jq.ir.constants import broadcast, converted, evaluate
 from jq.ir.hoist import block_of
-from jq.ir.oracle.numpy_ops import Array, broadcast, compare, each, one_by_one, reduce
+from jq.ir.oracle.numpy_ops import Array, compare, each, one_by_one, reduce
 from jq.ir.program import Program
 from jq.ir.types import dtype_of, shape_of
 from jq.ir.values import Op, kind_of, maker
@@ -215,7 +215,9 @@ _RULES: dict[str, Callable[[list[Array], Any], Array]] = {
     },
     "chlo.erf": each(one_by_one(math.erf)),
     "chlo.erfc": each(one_by_one(math.erfc)),
-    "stablehlo.broadcast_in_dim": broadcast,
+    "stablehlo.broadcast_in_dim": lambda arrays, op: broadcast(
+        arrays[0], op, shape_of(op.results[0])
+    ),
     "stablehlo.compare": compare,
     "stablehlo.reduce": reduce,
     "stablehlo.reshape": lambda arrays, op: arrays[0].reshape(shape_of(op.results[0])),

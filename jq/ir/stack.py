@@ -20,7 +20,7 @@ from jaxlib.mlir.dialects import stablehlo
 from jq.base.errors import InternalError
 from jq.formats.blocks import full
 from jq.ir.arrays import OPS
-from jq.ir.build import constant
+from jq.ir.build import direction_of
 from jq.ir.constants import evaluate
 from jq.ir.hoist import anchored, block_of, carried, through_branch
 from jq.ir.mlir_context import at
@@ -55,14 +55,14 @@ def _through_loop(program: Program, op: Op, value: ir.Value) -> ir.Value:
     shape = shape_of(value)
     trips = min(trip_count(program, op) or LIMIT, LIMIT)
     with at(op):
-        zero = constant(np.array(0, np.int32))
+        zero = OPS.constant(np.array(0, np.int32))
         buffer = full(OPS, 0, (trips, *shape), dtype_of(value))
-    counted = carried(op, zero, lambda count: OPS.add(count, constant(np.array(1, np.int32))))
+    counted = carried(op, zero, lambda count: OPS.add(count, OPS.constant(np.array(1, np.int32))))
     arguments = counted.regions[1].blocks[0].arguments
     count = arguments[len(arguments) - 1]
 
     def put(into: ir.Value) -> ir.Value:
-        first = constant(np.array(0, np.int32))
+        first = OPS.constant(np.array(0, np.int32))
         row = OPS.reshape(value, (1, *shape))
         return stablehlo.dynamic_update_slice(into, row, [count, *([first] * len(shape))])
 
@@ -74,7 +74,7 @@ def trip_count(program: Program, op: Op) -> int | None:
     """Number of trips of `for (i = start; i < end; i += step)`, where all three are constants."""
     cond, body = (region.blocks[0] for region in op.regions)
     test = _owner(last_of(cond).operands[0], "stablehlo.compare")
-    if test is None or "LT" not in str(test.attributes["comparison_direction"]):
+    if test is None or direction_of(test) != "LT":
         return None
     counter, end = test.operands
     if maker(counter) is not None or counter.owner != cond:

@@ -16,7 +16,7 @@ import numpy as np
 from jq.base.deep import Steps, deep
 from jq.formats import Encoding, get_format
 from jq.ir import Op, Program, at, dtype_of, ir
-from jq.ir.build import NAME
+from jq.ir.build import NAME, copied
 from jq.ir.encodings import store
 from jq.ir.quantized.elements import as_stored
 from jq.passes.qdq.place_activations import through_codes
@@ -93,6 +93,4 @@ def moved(program: Program, value: ir.Value, weight: ir.Value) -> Steps[ir.Value
     op: Op = value.owner
     source = yield program, op.operands[0], weight
     with at(op, after=True):
-        copy = op.operation.clone()
-    copy.operands[0] = source
-    return copy.results[0]
+        return copied(op, [source]).results[0]

@@ -6,7 +6,7 @@
 from collections.abc import Iterator
 
 from jq.ir import Op, Program, at, func, ir
-from jq.ir.build import NAME, replace, string_attr
+from jq.ir.build import NAME, inlined, replace, string_attr
 from jq.ir.contract import match_contract
 from jq.ir.encodings import drop_encodings
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, marker_kind, match
@@ -30,7 +30,8 @@ class LowerMarkers(Pass):
         for op in program.walk():
             if marker_kind(op):
                 symbol = ir.FlatSymbolRefAttr(op.attributes["decomposition"]).value
-                replace(op, inline(op, functions[symbol]))
+                with at(op):
+                    replace(op, inlined(functions[symbol].entry_block, op.operands))
                 changed = True
         for symbol in set(program.decompositions.values()) & set(functions):
             functions[symbol].erase()
@@ -39,22 +40,6 @@ class LowerMarkers(Pass):
         program.run_passes("func.func(canonicalize,cse)")
         program.drop_unused_weights()
         return changed
-
-
-def inline(op: Op, fn: func.FuncOp) -> list[ir.Value]:
-    """Copies the function's ops in front of `op`; the values that it returns."""
-    block = fn.entry_block
-    values: dict[ir.Value, ir.Value] = dict(zip(block.arguments, op.operands, strict=True))
-    with at(op):
-        for inner in block.operations:
-            operands = [values[v] for v in inner.operands]
-            if isinstance(inner, func.ReturnOp):
-                return operands
-            copy = inner.operation.clone()
-            for index, value in enumerate(operands):
-                copy.operands[index] = value
-            values.update(zip(inner.results, copy.results, strict=True))
-    raise AssertionError("a function without a return")
 
 
 SUMS = ("stablehlo.reduce", "stablehlo.reduce_window", *PRODUCTS_AND_SUMS)

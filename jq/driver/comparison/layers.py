@@ -16,8 +16,8 @@ from jq.driver.comparison.result import ActivationRange, ErrorSum, Inside, Layer
 from jq.formats.affine import affine_format
 from jq.formats.blocks import full
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of
-from jq.ir.arrays import StableHloOps
-from jq.ir.build import NAME, constant, reduce_sum, string_attr
+from jq.ir.arrays import OPS
+from jq.ir.build import NAME, string_attr
 from jq.ir.hoist import Combine, can_leave, hoist
 from jq.ir.ops.base import Contraction
 from jq.ir.ops.lookup import rule_of
@@ -29,7 +29,6 @@ from jq.planning.decisions import OpPlan, QuantPlan, TensorPlan
 from jq.planning.operands import find_weight, op_name
 
 # The values that every op reads, and the share of them beyond the ends of static codes.
-OPS = StableHloOps()
 Step = tuple[np.ndarray, Combine]  # neutral element, combination
 STATISTICS: tuple[Step, ...] = (
     (np.array(np.inf, np.float32), OPS.minimum),
@@ -109,14 +108,14 @@ def _statistics(x: ir.Value, p: TensorPlan | None) -> Iterator[ir.Value]:
     yield OPS.reshape(OPS.reduce_max(x, axes), ())
     ends = clip_range(p)
     if p is None or p.parameters is None or ends is None:
-        yield constant(np.array(count, np.int32))
+        yield OPS.constant(np.array(count, np.int32))
     else:
         half = p.parameters[0] / 2  # what is rounded to the last code is not beyond it
         low, high = (full(OPS, v, shape, np.float32) for v in (ends[0] - half, ends[1] + half))
         same = OPS.equal(x, OPS.minimum(OPS.maximum(x, low), high))
         ones = OPS.convert(same, np.int32)
-        yield OPS.reshape(reduce_sum(ones, list(axes)), ())
-    yield constant(np.array(count, np.int32))
+        yield OPS.reduce_sum(ones, axes, keep=False)
+    yield OPS.constant(np.array(count, np.int32))
 
 
 Calls = Sequence[Sequence[np.ndarray]]

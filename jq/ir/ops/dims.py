@@ -64,14 +64,8 @@ class Dims:
         return f"{''.join(sides[0])},{''.join(sides[1])}->{''.join(out)}"
 
     def attribute(self) -> ir.Attribute:
-        lhs_batch, rhs_batch = zip(*self.batch, strict=True) if self.batch else ((), ())
-        lhs, rhs = zip(*self.contract, strict=True) if self.contract else ((), ())
-        return stablehlo.DotDimensionNumbers.get(
-            lhs_batching_dimensions=list(lhs_batch),
-            rhs_batching_dimensions=list(rhs_batch),
-            lhs_contracting_dimensions=list(lhs),
-            rhs_contracting_dimensions=list(rhs),
-        )
+        sides = ([p[i] for p in pairs] for pairs in (self.batch, self.contract) for i in (0, 1))
+        return stablehlo.DotDimensionNumbers.get(*sides)
 
     def flipped(self) -> Dims:
         """Those of the product with its operands in the other order."""

@@ -4,11 +4,9 @@ contractions with a stored weight, seen as one product of matrices."""
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from jq.formats import Encoding
 from jq.ir import Op, ir
-from jq.ir.build import attributes_of, integers
+from jq.ir.build import integers, padding_pairs
 
 
 @dataclass(frozen=True)
@@ -43,14 +41,13 @@ def along(op: Op, key: str, window: tuple[int, ...]) -> tuple[int, ...]:
 def of_window(op: Op) -> Geometry:
     """The geometry of a pool, or of an op without a window."""
     window = integers(op, "window_dimensions")
-    padding = attributes_of(op).get("padding") if window else None
-    pairs = [] if padding is None else np.array(padding).reshape(-1, 2).tolist()
+    padded = window and "padding" in op.attributes
     return Geometry(
         window=window,
         stride=along(op, "window_strides", window),
         dilation=along(op, "window_dilations", window),
         interior=along(op, "base_dilations", window),
-        padding=tuple((low, high) for low, high in pairs),
+        padding=tuple(padding_pairs(op, len(window))) if padded else (),
     )
 
 

@@ -8,7 +8,6 @@ import numpy as np
 
 from jq.ir import Program, dtype_of, ir, shape_of
 from jq.ir.arrays import OPS
-from jq.ir.build import reduce_sum
 from jq.ir.constants import evaluate
 from jq.ir.ops.base import Axes, QuantizedOperand
 
@@ -30,7 +29,7 @@ def block_sums(x: QuantizedOperand, contracted: Axes, dtype: Any) -> ir.Value:
     wanted = tuple(1 if a in contracted else n for a, n in enumerate(shape_of(x.codes)))
     if x.sum is not None and shape_of(x.sum) == wanted:
         return OPS.convert(x.sum, dtype)
-    return reduce_sum(OPS.convert(x.codes, dtype), sorted(contracted), keep=True)
+    return OPS.reduce_sum(OPS.convert(x.codes, dtype), sorted(contracted))
 
 
 def real_sums(x: QuantizedOperand, contracted: Axes) -> ir.Value:

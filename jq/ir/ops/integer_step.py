@@ -18,7 +18,7 @@ import numpy as np
 from jq.formats.integer_functions import Output
 from jq.ir import ir
 from jq.ir.arrays import StableHloOps
-from jq.ir.build import attributes_of
+from jq.ir.build import attributes_of, copied
 from jq.ir.markers import composite, marker_kind
 from jq.ir.program import Program
 from jq.ir.values import Op, maker
@@ -93,9 +93,7 @@ def integer_step(program: Program, codes: ir.Value, step: IntegerStep) -> ir.Val
     def body(_: StableHloOps, args: Sequence[ir.Value]) -> list[ir.Value]:
         known = dict(zip(read, args, strict=True))
         for op in ops:
-            copy = op.operation.clone()
-            for i, v in enumerate(op.operands):
-                copy.operands[i] = known[v]
+            copy = copied(op, [known[v] for v in op.operands])
             known |= dict(zip(op.results, copy.results, strict=True))
         return [known[codes]]
 

@@ -4,14 +4,14 @@ its window sees."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from jq.ir import Op, dtype_of, ir, shape_of, stablehlo, tensor_type
+from jq.ir import Op, dtype_of, ir, shape_of, stablehlo
 from jq.ir.arrays import OPS
-from jq.ir.build import Attributes, attributes_of, i64_array, integers, strided_slice
+from jq.ir.build import Attributes, integers, padding_pairs, reversed_axes, strided_slice
 from jq.ir.ops.geometry import NotMatrices
 
 CONVOLUTION = "convolution"
@@ -35,6 +35,9 @@ class Layout:
     def output_order(self) -> list[int]:
         """Axes of the result: batch, spatial ones in the order of the window's, filters."""
         return [self.output_batch, *self.output_spatial, self.output_feature]
+
+    def attribute(self) -> ir.Attribute:
+        return stablehlo.ConvDimensionNumbers.get(*vars(self).values())
 
     @staticmethod
     def match(op: Op) -> Layout | None:
@@ -68,31 +71,7 @@ def is_plain(op: Op) -> bool:
 
 def padding_of(op: Op | Attributes) -> list[tuple[int, int]]:
     """Low and high padding of every spatial dimension; negative padding cuts."""
-    count = len(Layout.of(op).input_spatial)
-    padding = attributes_of(op).get("padding")
-    if padding is None:
-        return [(0, 0)] * count
-    return [(int(low), int(high)) for low, high in np.array(padding).reshape(count, 2)]
-
-
-def pad(
-    x: ir.Value, value: ir.Value, low: Sequence[int], high: Sequence[int], interior: Sequence[int]
-) -> ir.Value:
-    """`stablehlo.pad`, with interior padding and negative edges allowed."""
-    shape = [
-        n + lo + hi + max(n - 1, 0) * mid
-        for n, lo, hi, mid in zip(shape_of(x), low, high, interior, strict=True)
-    ]
-    return ir.Operation.create(
-        "stablehlo.pad",
-        results=[tensor_type(shape, dtype_of(x))],
-        operands=[x, value],
-        attributes={
-            "edge_padding_low": i64_array(low),
-            "edge_padding_high": i64_array(high),
-            "interior_padding": i64_array(interior),
-        },
-    ).result
+    return padding_pairs(op, len(Layout.of(op).input_spatial))
 
 
 @dataclass(frozen=True)
@@ -121,8 +100,7 @@ class Window:
         for key in ("feature_group_count", "batch_group_count"):
             if key in attributes and groups_of(op, key) != 1:
                 raise NotMatrices("a convolution in groups is no product of matrices")
-        reversal = attributes.get("window_reversal")
-        if reversal is not None and any(ir.DenseBoolArrayAttr(reversal)):
+        if any(reversed_axes(op, rank)):
             raise NotMatrices("a reversed window is no product of matrices")
         ones = (1,) * rank
         return Window(
@@ -141,7 +119,7 @@ class Window:
         low, high = ([0, *(p[i] for p in self.padding), 0] for i in (0, 1))
         interior = [0, *self.interior, 0]
         if any((*low, *high, *interior)):
-            x = pad(x, OPS.constant(np.zeros((), dtype_of(x))), low, high, interior)
+            x = OPS.pad(x, OPS.constant(np.zeros((), dtype_of(x))), low, high, interior)
         batch, *sizes, channels = shape_of(x)
         spans = [(k - 1) * by + 1 for k, by in zip(self.sizes, self.dilations, strict=True)]
         counts = [

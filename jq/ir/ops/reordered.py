@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from jq.ir import Op, Program, dtype_of, ir, shape_of, tensor_type
 from jq.ir.arrays import OPS
+from jq.ir.build import copied
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, Marker, dequantize, match, quantize
 from jq.ir.ops.lookup import POINTWISE, known_ops
 from jq.ir.ops.movement import Order, Orders, every_axis, permuted, plain
@@ -29,10 +30,8 @@ def compute_in(
         return [_marker(program, marker, orders, operands)]
     if op.operation.name == "stablehlo.composite":
         return _by_elements(op, orders, operands)
-    new = op.operation.clone()
     placed = [operands[i] for i in orders.places] if orders.places else operands
-    for i, value in enumerate(placed):
-        new.operands[i] = value
+    new = copied(op, placed)
     for key, attribute in orders.attributes.items():
         new.attributes[key] = attribute
     for result, order in zip(new.results, orders.results, strict=True):
@@ -46,12 +45,9 @@ def _by_elements(op: Op, orders: Orders, operands: Sequence[ir.Value]) -> list[i
     gets them in the order in which they are stored, in the shape that it takes."""
     pairs = zip(op.operands, operands, strict=True)
     given = [OPS.reshape(value, shape_of(old)) for old, value in pairs]
-    new = op.operation.clone()
-    for i, value in enumerate(given):
-        new.operands[i] = value
     return [
         result if order is None else OPS.reshape(result, permuted(shape_of(result), order))
-        for result, order in zip(new.results, orders.results, strict=True)
+        for result, order in zip(copied(op, given).results, orders.results, strict=True)
     ]
 
 

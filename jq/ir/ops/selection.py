@@ -13,7 +13,7 @@ import numpy as np
 from jq.ir import Op, Program, dtype_of, ir, shape_of, tensor_type
 from jq.ir.affine import constant_of
 from jq.ir.arrays import OPS
-from jq.ir.build import attributes_of, like
+from jq.ir.build import attributes_of, create, fill, like
 from jq.ir.ops.lookup import rule_of
 from jq.ir.values import kind_of
 
@@ -90,39 +90,17 @@ def _extreme(op: Op, codes: ir.Value) -> ir.Value:
 
 def _scattered(op: Op, into: ir.Value, updates: ir.Value) -> ir.Value:
     extreme, dtype = written(op), dtype_of(into)
-    new = ir.Operation.create(
-        SCATTER,
-        results=[tensor_type(shape_of(into), dtype)],
-        operands=[into, op.operands[1], updates],
-        attributes=attributes_of(op),
-        regions=1,
-    )
-    scalar = tensor_type((), dtype)
-    block = new.regions[0].blocks.append(scalar, scalar)
-    with ir.InsertionPoint(block):
-        result: ir.Value = block.arguments[1]
-        if extreme != "update":
-            inputs = list(block.arguments)
-            result = ir.Operation.create(
-                f"stablehlo.{extreme}", results=[scalar], operands=inputs
-            ).result
-        ir.Operation.create("stablehlo.return", operands=[result])
-    return new.result
+    given, kind = (into, op.operands[1], updates), tensor_type(shape_of(into), dtype)
+    new = create(SCATTER, kind, *given, regions=1, **attributes_of(op))
+    writes = {"update": lambda old, update: update, "maximum": OPS.maximum, "minimum": OPS.minimum}
+    fill(new.owner, tensor_type((), dtype), writes[extreme or ""])
+    return new
 
 
 def reduce_like(op: Op, x: ir.Value, combine: str, start: int) -> ir.Value:
     """The reduce or reduce_window `op` on integers `x`, combined by the op `combine`."""
-    dtype = dtype_of(x)
-    scalar = tensor_type((), dtype)
-    new = ir.Operation.create(
-        op.operation.name,
-        results=[tensor_type(shape_of(op.results[0]), dtype)],
-        operands=[x, OPS.constant(np.array(start, dtype))],
-        attributes=attributes_of(op),
-        regions=1,
-    )
-    block = new.regions[0].blocks.append(scalar, scalar)
-    with ir.InsertionPoint(block):
-        inner = ir.Operation.create(combine, results=[scalar], operands=list(block.arguments))
-        ir.Operation.create("stablehlo.return", operands=[inner.result])
-    return new.result
+    kind, scalar = (tensor_type(shape, dtype_of(x)) for shape in (shape_of(op.results[0]), ()))
+    given = x, OPS.constant(np.array(start, dtype_of(x)))
+    new = create(op.operation.name, kind, *given, regions=1, **attributes_of(op))
+    fill(new.owner, scalar, lambda a, b: create(combine, scalar, a, b))
+    return new

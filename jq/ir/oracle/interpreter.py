@@ -1,12 +1,14 @@
 """The StableHLO reference interpreter: slow, in process, and the definition of every op."""
 
+from dataclasses import replace as replaced
 from typing import Any
 
 import numpy as np
 
 from jq.base.errors import InternalError
 from jq.ir import Program, at, dtype_of, editing, ir, shape_of, stablehlo, tensor_type, to_dtype
-from jq.ir.build import attributes_of
+from jq.ir.build import like, replace
+from jq.ir.ops.layout import Layout
 
 # Types that the bindings cannot turn into NumPy arrays leave the interpreter as their bits.
 _OPAQUE = {"bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"}
@@ -64,36 +66,17 @@ def _order_convolutions(program: Program) -> None:
     for op in list(program.walk()):
         if op.operation.name != "stablehlo.convolution":
             continue
-        d = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
-        batch, feature = d.output_batch_dimension, d.output_feature_dimension
+        d = Layout.of(op)
+        batch, feature = d.output_batch, d.output_feature
         if batch < feature:
             continue
         (result,), order = op.results, list(range(len(shape_of(op.results[0]))))
         order[batch], order[feature] = feature, batch
         with at(op):
-            made = ir.Operation.create(
-                op.operation.name,
-                [tensor_type([shape_of(result)[a] for a in order], dtype_of(result))],
-                list(op.operands),
-                attributes_of(op) | {"dimension_numbers": _exchanged(d)},
-            )
-            result.replace_all_uses_with(stablehlo.transpose(made.result, order))
-            op.erase()
-
-
-def _exchanged(d: Any) -> ir.Attribute:
-    """Dimension numbers with batch and features of the result in each other's place."""
-    return stablehlo.ConvDimensionNumbers.get(
-        d.input_batch_dimension,
-        d.input_feature_dimension,
-        d.input_spatial_dimensions,
-        d.kernel_input_feature_dimension,
-        d.kernel_output_feature_dimension,
-        d.kernel_spatial_dimensions,
-        d.output_feature_dimension,
-        d.output_batch_dimension,
-        d.output_spatial_dimensions,
-    )
+            shape = [shape_of(result)[a] for a in order]
+            numbers = replaced(d, output_batch=feature, output_feature=batch).attribute()
+            made = like(op, op.operands, shape, dtype_of(result), dimension_numbers=numbers)
+            replace(op, [stablehlo.transpose(made, order)])
 
 
 def _copy_scattered(program: Program) -> None:

@@ -5,20 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir.build import integers
+from jq.ir.build import direction_of, integers
 from jq.ir.types import dtype_of, shape_of
 from jq.ir.values import Op
 
 Array = np.ndarray
-
-
-def broadcast(arrays: list[Array], op: Op) -> Array:
-    shape, dims = shape_of(op.results[0]), integers(op, "broadcast_dimensions")
-    aligned = [1] * len(shape)
-    for axis, n in zip(dims, arrays[0].shape, strict=True):
-        aligned[axis] = n
-    order = [int(i) for i in np.argsort(dims)]
-    return np.broadcast_to(arrays[0].transpose(order).reshape(aligned), shape)
 
 
 def reduce(arrays: list[Array], op: Op) -> Array:
@@ -43,8 +34,7 @@ _COMPARE = {
 
 
 def compare(arrays: list[Array], op: Op) -> Array:
-    text = str(op.attributes["comparison_direction"])
-    return _COMPARE[text.split()[-1].rstrip(">")](arrays[0], arrays[1])
+    return _COMPARE[direction_of(op)](arrays[0], arrays[1])
 
 
 def each(f: Any) -> Callable[[list[Array], Any], Array]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from jq.base.errors import UserError
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of, stablehlo, tensor_type
-from jq.ir.build import attributes_of
+from jq.ir.build import attributes_of, create
 from jq.ir.memory import DISABLED, xla_options
 from jq.ir.oracle.loaded import load
 
@@ -96,7 +96,7 @@ def _widen(op: Op) -> None:
         operands = [stablehlo.convert(tensor_type(shape_of(v), wide), v) for v in op.operands]
         kept = {k: v for k, v in attributes_of(op).items() if k != "algorithm"}
         kind = tensor_type(shape_of(result), wide)
-        made = ir.Operation.create(op.operation.name, [kind], operands, kept).result
+        made = create(op.operation.name, kind, *operands, **kept)
         result.replace_all_uses_with(stablehlo.convert(result.type, made))
     op.operation.erase()
 

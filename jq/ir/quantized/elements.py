@@ -20,6 +20,7 @@ from jq.formats.blocks import full
 from jq.formats.packing import pack, unpack
 from jq.ir import Program, dtype_of, ir, shape_of, tensor_type
 from jq.ir.arrays import OPS
+from jq.ir.build import create
 from jq.ir.constants import FLOAT4
 from jq.ir.encodings import encoding_in
 from jq.ir.markers import DEQUANTIZE, match
@@ -101,10 +102,7 @@ def _is_integer(dtype: np.dtype[Any]) -> bool:
 
 
 def _as(kind: str, value: ir.Value, dtype: Any) -> ir.Value:
-    made = ir.Operation.create(
-        f"stablehlo.{kind}", results=[tensor_type(shape_of(value), dtype)], operands=[value]
-    )
-    return made.result
+    return create(f"stablehlo.{kind}", tensor_type(shape_of(value), dtype), value)
 
 
 # Who is quantized, and how: the answer for any value of a program, at any level.

@@ -27,7 +27,7 @@ from jq.base.errors import UserError
 from jq.formats.affine import affine_format, is_affine
 from jq.ir import Program, dtype_of, ir, tensor_type
 from jq.ir.arrays import OPS
-from jq.ir.build import constant_of, replace
+from jq.ir.build import constant_of, create, replace
 from jq.ir.constants import evaluate
 from jq.ir.encodings import write_encodings
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC, Marker, match
@@ -99,13 +99,13 @@ def _typed(parts: TypedParts, marker: Marker, values: Mapping[str, np.ndarray]) 
     kind, narrow = kind_of(enc, values), fmt.element_types(enc).get("codes")
     if marker.kind == QUANTIZE:
         x = OPS.convert(marker.op.operands[0], np.float32)
-        value = _op(KINDS[QUANTIZE], kind, x, {QUANTIZE: _said(marker, values)})
+        value = create(KINDS[QUANTIZE], kind, x, **{QUANTIZE: _said(marker, values)})
         codes = cast(value, tensor_type(enc.shape, narrow or fmt.code_type))
         return codes if narrow is None else parts.stored(codes, marker, "codes")
     codes = marker.parts["codes"]
     value = cast(codes if narrow is None else parts.typed(codes, marker, "codes"), kind)
     plain = tensor_type(enc.shape, np.float32)
-    value = _op(KINDS[DEQUANTIZE], plain, value, {DEQUANTIZE: _said(marker, values)})
+    value = create(KINDS[DEQUANTIZE], plain, value, **{DEQUANTIZE: _said(marker, values)})
     return OPS.convert(value, dtype_of(marker.op.results[0]))
 
 
@@ -119,11 +119,6 @@ def _said(marker: Marker, values: Mapping[str, np.ndarray]) -> ir.Attribute:
     dtype = ir.TypeAttr.get(ir.RankedTensorType(marker.op.results[0].type).element_type)
     entries = {a.name: a.attr for a in own} | {"values": ir.DictAttr.get(held), "type": dtype}
     return ir.DictAttr.get(entries)
-
-
-def _op(name: str, kind: ir.Type, value: ir.Value, attributes: Any = None) -> ir.Value:
-    made = ir.Operation.create(name, results=[kind], operands=[value], attributes=attributes)
-    return made.result
 
 
 def _drop_casts(program: Program) -> None:

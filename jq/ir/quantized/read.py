@@ -8,9 +8,9 @@ import numpy as np
 
 from jq.base.errors import UserError
 from jq.formats import Encoding
-from jq.ir import Op, Program, ir, tensor_type
+from jq.ir import Op, Program, ir, stablehlo, tensor_type
 from jq.ir.arrays import OPS
-from jq.ir.build import attributes_of
+from jq.ir.build import attributes_of, create
 from jq.ir.constants import evaluate
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, dequantize, encoding_of, quantize
 from jq.ir.mlir_context import at
@@ -67,13 +67,8 @@ class _Numbers:
         key = value, str(said)
         if key not in self.plain:
             shape = ir.RankedTensorType(value.type).shape
-            made = ir.Operation.create(
-                UNIFORM_DEQUANTIZE,
-                results=[tensor_type(shape, np.float32)],
-                operands=[value],
-                attributes={DEQUANTIZE: said},
-            )
-            self.plain[key] = made.result
+            kind = tensor_type(shape, np.float32)
+            self.plain[key] = create(UNIFORM_DEQUANTIZE, kind, value, **{DEQUANTIZE: said})
         return self.plain[key]
 
 
@@ -174,7 +169,7 @@ def _back(program: Program, op: Op, plain: dict[ir.Value, ir.Value], parts: Stor
     said = ir.DictAttr(attributes[kind])
     enc, tensor = encoding_of(said), ir.StringAttr(said["tensor"]).value
     with at(op):
-        held = {a.name: _constant(a.attr) for a in ir.DictAttr(said["values"])}
+        held = {a.name: stablehlo.constant(a.attr) for a in ir.DictAttr(said["values"])}
         values = {k: evaluate(program, v) for k, v in held.items()}
         quantized = result if kind == QUANTIZE else x
         if quantized.type != kind_of(enc, values):
@@ -187,13 +182,6 @@ def _back(program: Program, op: Op, plain: dict[ir.Value, ir.Value], parts: Stor
         else:
             return False
     return True
-
-
-def _constant(attr: ir.Attribute) -> ir.Value:
-    made = ir.Operation.create(
-        "stablehlo.constant", results=[attr.type], attributes={"value": attr}
-    )
-    return made.result
 
 
 def _dequantized(

@@ -22,6 +22,7 @@ from jq.ir.quantized.write import (
     storage_of,
     sums_of,
     text,
+    valid,
     widened,
     with_element,
 )
@@ -60,18 +61,8 @@ def in_steps(
 
 def _quantized(value: ir.Value, kind: ir.Type, **attributes: ir.Attribute) -> ir.Value | None:
     """Numbers, or codes of another type, rounded to a type; None where StableHLO cannot."""
-    made = ir.Operation.create(
-        UNIFORM_QUANTIZE,
-        results=[kind],
-        operands=[value],
-        attributes={WIDE: ir.UnitAttr.get(), **attributes},
-    )
-    try:
-        made.verify()
-    except ir.MLIRError:
-        made.erase()
-        return None
-    return made.result
+    given = {WIDE: ir.UnitAttr.get(), **attributes}
+    return valid(ir.Operation.create(UNIFORM_QUANTIZE, [kind], [value], given))
 
 
 def bounded(program: Program, op: Op) -> ir.Value | None:

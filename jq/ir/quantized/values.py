@@ -26,6 +26,7 @@ import numpy as np
 
 from jq.ir import Op, Program, func, ir, parse_module, run_passes
 from jq.ir.affine import constant_of
+from jq.ir.build import copied
 from jq.ir.markers import DEQUANTIZE
 from jq.ir.mlir_context import at
 from jq.ir.ops.lookup import of_one_type, rule_named
@@ -176,10 +177,7 @@ def _opens(op: Op) -> bool:
         function = func.FuncOp("main", (arguments, results))
     block = function.add_entry_block()
     with ir.InsertionPoint(block):
-        copy = op.operation.clone()
-        for i, value in enumerate(block.arguments):
-            copy.operands[i] = value
-        func.ReturnOp(list(copy.results))
+        func.ReturnOp(list(copied(op, list(block.arguments)).results))
     try:
         run_passes(module, "func.func(stablehlo-legalize-quant-to-math)")
     except ir.MLIRError:

@@ -10,7 +10,7 @@ from jq.formats import NUMPY, Encoding
 from jq.formats.affine import affine_format
 from jq.formats.affine_math import FULL
 from jq.ir import Op, Program, ir, tensor_type
-from jq.ir.build import attributes_of
+from jq.ir.build import attributes_of, create
 from jq.ir.markers import DEQUANTIZE
 from jq.ir.ops.lookup import of_one_type, rule_named
 from jq.ir.values import maker
@@ -114,7 +114,7 @@ def with_element(like: ir.Type, element: ir.Type) -> ir.Type:
 
 def cast(value: ir.Value, kind: ir.Type) -> ir.Value:
     """The same codes by another type, at the current insertion point."""
-    return ir.Operation.create(CAST, results=[kind], operands=[value]).result
+    return create(CAST, kind, value)
 
 
 # What an op was; how its operands are encoded; an edge of sums of 32 bits.
@@ -131,8 +131,12 @@ def checked(
     op: Op, kind: ir.Type, operands: Sequence[ir.Value], **attributes: ir.Attribute
 ) -> ir.Value | None:
     """An op on other operands, with more attributes; None where StableHLO has no such op."""
+    return valid(like_op(op, kind, operands, attributes_of(op) | attributes))
+
+
+def valid(made: ir.Operation) -> ir.Value | None:
+    """The result of a new op, which is erased where it is none of StableHLO's."""
     try:
-        made = like_op(op, kind, operands, attributes_of(op) | attributes)
         made.verify()
     except ir.MLIRError:
         made.erase()
@@ -144,14 +148,9 @@ def like_op(
     op: Op, kind: ir.Type, operands: Sequence[ir.Value], attributes: dict[str, Any]
 ) -> ir.Operation:
     """An op on operands and with a result of other types; what it does to scalars goes along."""
-    made = ir.Operation.create(
-        op.operation.name,
-        results=[kind],
-        operands=list(operands),
-        attributes=attributes,
-        regions=len(op.regions),
-    )
-    if len(op.regions):
+    name, count = op.operation.name, len(op.regions)
+    made = ir.Operation.create(name, [kind], operands, attributes, regions=count)
+    if count:
         _copy_body(op, made, ir.RankedTensorType(kind).element_type)
     return made
 
@@ -165,23 +164,16 @@ def _copy_body(op: Op, made: ir.Operation, element: ir.Type) -> None:
     known = dict(zip(old.arguments, block.arguments, strict=True))
     with ir.InsertionPoint(block):
         for inner in old.operations:
-            kinds = [v.type for v in inner.results]
-            copy = ir.Operation.create(
-                inner.operation.name,
-                results=[scalar if kind == plain else kind for kind in kinds],
-                operands=[known[v] for v in inner.operands],
-                attributes=attributes_of(inner),
-            )
+            kinds = [scalar if v.type == plain else v.type for v in inner.results]
+            given = [known[v] for v in inner.operands]
+            copy = ir.Operation.create(inner.operation.name, kinds, given, attributes_of(inner))
             known.update(zip(inner.results, copy.results, strict=True))
 
 
 def floats(sums: ir.Value) -> ir.Value:
     """The float numbers that sums of 32 bits are."""
     kind = tensor_type(ir.RankedTensorType(sums.type).shape, np.float32)
-    made = ir.Operation.create(
-        UNIFORM_DEQUANTIZE, results=[kind], operands=[sums], attributes={WIDE: ir.UnitAttr.get()}
-    )
-    return made.result
+    return create(UNIFORM_DEQUANTIZE, kind, sums, **{WIDE: ir.UnitAttr.get()})
 
 
 def widened(value: ir.Value, bits: int, said: ir.DictAttr, *, centred: bool) -> ir.Value:
@@ -191,13 +183,8 @@ def widened(value: ir.Value, bits: int, said: ir.DictAttr, *, centred: bool) -> 
     if centred:
         element = re.sub(r":-?\d+>$", ">", element)
     wide = ir.Type.parse(re.sub(r"^(!quant\.uniform<)i\d+(<[^>]*>)?:", rf"\1i{bits}:", element))
-    made = ir.Operation.create(
-        UNIFORM_QUANTIZE,
-        results=[with_element(value.type, wide)],
-        operands=[value],
-        attributes={WIDE: ir.UnitAttr.get(), DEQUANTIZE: said},
-    )
-    return made.result
+    kind, says = with_element(value.type, wide), {WIDE: ir.UnitAttr.get(), DEQUANTIZE: said}
+    return create(UNIFORM_QUANTIZE, kind, value, **says)
 
 
 def sums_of(value: ir.Value) -> ir.Value | None:

@@ -10,7 +10,7 @@ from jq.formats.integer_functions import softmax as integer_softmax
 from jq.formats.requantize import LARGEST, Rescaling, clip, splat
 from jq.ir import Op, Program, ir, shape_of
 from jq.ir.arrays import OPS
-from jq.ir.build import NAME, string_attr
+from jq.ir.build import NAME, direction_of, string_attr
 from jq.ir.ops.integer_step import integer_step
 from jq.ir.ops.selection import splat_of
 from jq.ir.slicing import between
@@ -130,7 +130,7 @@ _MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE"}
 def comparison(program: Program, op: Op) -> ir.Value | None:
     """A leaf compared with a number, exactly; with another leaf, scales right to 2^-31."""
     a, b = op.operands
-    direction = str(op.attributes["comparison_direction"]).split()[-1].rstrip(">")
+    direction = direction_of(op)
     left, right = leaf_of(program, a), leaf_of(program, b)
     if left is None and right is not None and splat_of(program, a) is not None:
         left, right, b, direction = right, None, a, _MIRRORED.get(direction, direction)

@@ -14,7 +14,6 @@ from jq.formats.integer_functions import Output
 from jq.formats.requantize import INT32, Rescaling, splat
 from jq.ir import Op, Program, ir, shape_of
 from jq.ir.arrays import OPS
-from jq.ir.build import constant
 from jq.ir.constants import evaluate
 from jq.ir.markers import DEQUANTIZE, Marker, match
 from jq.ir.ops.integer_step import IntegerStep, Kind, Operand
@@ -100,9 +99,9 @@ def parameters(program: Program, marker: Marker) -> tuple[float, int] | None:
 
 def static_parameters(enc: Encoding, scale: float, zero: int | None) -> dict[str, ir.Value]:
     """The parts of a quantize with one scale and zero point, as constants."""
-    given = {"scale": constant(np.full(enc.grid, scale, np.float32))}
+    given = {"scale": OPS.constant(np.full(enc.grid, scale, np.float32))}
     if zero is not None:
-        given["zero_point"] = constant(np.full(enc.grid, zero, np.int32))
+        given["zero_point"] = OPS.constant(np.full(enc.grid, zero, np.int32))
     return given
 
 

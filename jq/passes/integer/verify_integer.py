@@ -154,11 +154,9 @@ def _markers(program: Program) -> list[Any]:
 
 
 def _of_weights(program: Program, op: Op) -> bool:
-    return all(program.weight_name(v) is not None or _constant(v) for v in op.operands)
-
-
-def _constant(value: ir.Value) -> bool:
-    return maker(value, "stablehlo.constant") is not None
+    return all(
+        program.weight_name(v) is not None or maker(v, "stablehlo.constant") for v in op.operands
+    )
 
 
 class _Flow:

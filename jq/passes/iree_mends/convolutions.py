@@ -134,14 +134,11 @@ def _may_be_transposed(op: Op) -> bool:
     if (d := Layout.match(op)) is None:
         return False
     shapes = [shape_of(v) for v in (*op.operands, op.results[0])]
-    x, w, y = ([shape[a] for a in axes] for shape, axes in zip(shapes, _spatial(d), strict=True))
+    spatial = d.input_spatial, d.kernel_spatial, d.output_spatial
+    x, w, y = ([shape[a] for a in axes] for shape, axes in zip(shapes, spatial, strict=True))
     kind, wide = dtype_of(op.operands[0]), dtype_of(op.results[0])
     of_bytes = kind.kind in "iu" and kind.itemsize == 1 < wide.itemsize
     return of_bytes and (max(w, default=1) > 1 or x != y)
-
-
-def _spatial(d: Layout) -> tuple[tuple[int, ...], ...]:
-    return d.input_spatial, d.kernel_spatial, d.output_spatial
 
 
 # Depthwise convolutions whose result is wider than their operands get wide operands.

@@ -20,6 +20,7 @@ from jq.ir import Op, dtype_of, ir, shape_of
 from jq.ir.arrays import OPS
 from jq.ir.build import like
 from jq.passes.iree_mends.mend import Mend
+from jq.passes.iree_mends.powers import polynomial
 
 # The cube root of any float32 number, rounded once from float64.
 #
@@ -97,9 +98,9 @@ def _octant(x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
     """The quadrant modulo 4 (i32), and sine and cosine of the rest; NaN where x is not finite."""
     quadrant, rest = _reduced(x)
     square = OPS.mul(rest, rest)
-    sin = OPS.add(rest, OPS.mul(rest, OPS.mul(square, _polynomial(SINE, square))))
+    sin = OPS.add(rest, OPS.mul(rest, OPS.mul(square, polynomial(SINE, square))))
     half = OPS.sub(OPS.full(x, np.float32(1)), OPS.mul(square, OPS.full(x, np.float32(0.5))))
-    cos = OPS.add(half, OPS.mul(OPS.mul(square, square), _polynomial(COSINE, square)))
+    cos = OPS.add(half, OPS.mul(OPS.mul(square, square), polynomial(COSINE, square)))
     return quadrant, sin, cos
 
 
@@ -162,13 +163,6 @@ def _group(start: int) -> tuple[float, ...]:
         part, rest = divmod(rest, 1 << (behind - end))
         parts.append(math.ldexp(part, -end))
     return 2.0**-shift, *parts, math.ldexp(float(rest), -behind)
-
-
-def _polynomial(coefficients: tuple[float, ...], x: ir.Value) -> ir.Value:
-    series = OPS.full(x, np.float32(coefficients[-1]))
-    for c in reversed(coefficients[:-1]):
-        series = OPS.add(OPS.mul(series, x), OPS.full(x, np.float32(c)))
-    return series
 
 
 def _has_bit(x: ir.Value, bit: int) -> ir.Value:

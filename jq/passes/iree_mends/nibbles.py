@@ -15,7 +15,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from jq.ir import Op, Program, at, dtype_of, ir, shape_of, tensor_type, walk
+from jq.ir import Op, Program, at, dtype_of, ir, shape_of, stablehlo, tensor_type, walk
 from jq.ir.arrays import OPS
 from jq.ir.build import replace, strided_slice
 from jq.ir.constants import dense_array
@@ -74,11 +74,8 @@ def join(x: ir.Value, kind: np.dtype[Any], shape: Sequence[int], dtype: np.dtype
 
 
 def _cast(x: ir.Value, shape: Sequence[int], dtype: np.dtype[Any]) -> ir.Value:
-    if dtype_of(x) == dtype:
-        return x
-    return ir.Operation.create(
-        "stablehlo.bitcast_convert", results=[tensor_type(shape, dtype)], operands=[x]
-    ).result
+    same = dtype_of(x) == dtype
+    return x if same else stablehlo.bitcast_convert(tensor_type(shape, dtype), x)
 
 
 # Their regions give back what other ops have made, which is within the range.
@@ -105,7 +102,8 @@ class PlainNibbles(Mend):
         if not kinds:
             return False
         ops = [op for block in blocks for op in walk(block)]
-        uses = [_use_of(op, kinds) for op in ops if any(v in kinds for v in _values_at(op))]
+        values = ((op, (*op.operands, *op.results)) for op in ops)
+        uses = [_use_of(op, kinds) for op, there in values if any(v in kinds for v in there)]
         for use in uses:
             if use.op.name == "stablehlo.constant":
                 _store_bytes(use.op)
@@ -128,10 +126,6 @@ class _Use:
     op: Op
     source: Kind | None
     results: tuple[Kind | None, ...]
-
-
-def _values_at(op: Op) -> tuple[ir.Value, ...]:
-    return (*op.operands, *op.results)
 
 
 def _use_of(op: Op, kinds: dict[ir.Value, Kind]) -> _Use:

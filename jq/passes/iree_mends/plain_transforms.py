@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.ir import Op, dtype_of, ir, shape_of
+from jq.ir import Op, dtype_of, ir, shape_of, stablehlo
 from jq.ir.arrays import OPS
-from jq.ir.build import NAME, i64_array, integers, string_attr
+from jq.ir.build import NAME, create, i64_array, integers, string_attr
 from jq.ir.ops.dims import by_matrix
 from jq.ir.types import tensor_type
 from jq.passes.iree_mends.mend import Mend
@@ -76,25 +76,22 @@ def _along_last(x: ir.Value, kind: Kind, length: int, where: str | None) -> ir.V
     *rows, width = shape_of(x)
     if _is_plain(kind, length):
         size = length // 2 + 1 if kind == "RFFT" else length
-        return ir.Operation.create(
+        return create(
             "stablehlo.fft",
-            results=[tensor_type([*rows, size], _complex(x))],
-            operands=[x],
-            attributes={
-                "fft_type": ir.Attribute.parse(f"#stablehlo<fft_type {kind}>"),
-                "fft_length": i64_array([length]),
-            },
-        ).result
+            tensor_type([*rows, size], _complex(x)),
+            x,
+            fft_type=ir.Attribute.parse(f"#stablehlo<fft_type {kind}>"),
+            fft_length=i64_array([length]),
+        )
     matrix = _matrix(kind, length, width, where)
     if kind != "RFFT":
-        x = OPS.concatenate([_part("real", x), _part("imag", x)], len(rows))
+        x = OPS.concatenate([stablehlo.real(x), stablehlo.imag(x)], len(rows))
     y = by_matrix(x, OPS.constant(matrix.astype(dtype_of(x))))
     if kind == "IRFFT":
         return y
     half, low = matrix.shape[1] // 2, [0] * len(rows)
     parts = [OPS.slice(y, [*low, i * half], [*rows, (i + 1) * half]) for i in (0, 1)]
-    kind_of = tensor_type([*rows, half], _complex(y))
-    return ir.Operation.create("stablehlo.complex", results=[kind_of], operands=parts).result
+    return stablehlo.complex(*parts)
 
 
 def _matrix(kind: Kind, length: int, width: int, where: str | None) -> np.ndarray:
@@ -113,10 +110,3 @@ def _matrix(kind: Kind, length: int, width: int, where: str | None) -> np.ndarra
 
 def _complex(x: ir.Value) -> type:
     return np.complex128 if dtype_of(x) in (np.float64, np.complex128) else np.complex64
-
-
-def _part(name: str, x: ir.Value) -> ir.Value:
-    kind = np.float64 if dtype_of(x) == np.complex128 else np.float32
-    return ir.Operation.create(
-        f"stablehlo.{name}", results=[tensor_type(shape_of(x), kind)], operands=[x]
-    ).result

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jq.ir import Op, dtype_of, ir, shape_of
+from jq.ir import Op, dtype_of, ir, shape_of, stablehlo
 from jq.ir.arrays import OPS
-from jq.ir.build import attributes_of, i64_array, integers
-from jq.ir.ops.layout import Layout, pad, padding_of
+from jq.ir.build import i64_array, integers, padding_pairs, reversed_axes
+from jq.ir.ops.layout import Layout, padding_of
 from jq.passes.iree_mends.mend import Mend
 
 
@@ -47,7 +47,9 @@ class PlainWindows(Mend):
         if op.operation.name == "stablehlo.reduce_window":
             _pad_pool(op)
         else:
-            _reverse(op)
+            if axes := _reversed_axes(op):
+                op.operands[1] = stablehlo.reverse(op.operands[1], axes)
+                del op.attributes["window_reversal"]
             _pad(op)
 
 
@@ -58,23 +60,10 @@ def _is_padded_before(op: Op) -> bool:
 
 def _reversed_axes(op: Op) -> list[int]:
     """The kernel's axes along which a convolution's window is reversed."""
-    attrs, layout = attributes_of(op), Layout.match(op)
-    if layout is None or "window_reversal" not in attrs:
+    if (layout := Layout.match(op)) is None:
         return []
-    flags = list(ir.DenseBoolArrayAttr(attrs["window_reversal"]))
+    flags = reversed_axes(op, len(layout.kernel_spatial))
     return [a for a, flag in zip(layout.kernel_spatial, flags, strict=True) if flag]
-
-
-def _reverse(op: Op) -> None:
-    if axes := _reversed_axes(op):
-        kernel = op.operands[1]
-        op.operands[1] = ir.Operation.create(
-            "stablehlo.reverse",
-            results=[kernel.type],
-            operands=[kernel],
-            attributes={"dimensions": i64_array(axes)},
-        ).result
-        del op.attributes["window_reversal"]
 
 
 def _pad(op: Op) -> None:
@@ -91,7 +80,7 @@ def _pad(op: Op) -> None:
     for axis, pair, d in zip(axes, padding, dilation, strict=True):
         (low[axis], high[axis]), interior[axis] = pair, d - 1
     zero = OPS.constant(np.zeros((), dtype_of(x)))
-    op.operands[0] = pad(x, zero, low, high, interior)
+    op.operands[0] = OPS.pad(x, zero, low, high, interior)
     _set_padding(op, [(0, 0)] * len(axes))
     op.attributes["lhs_dilation"] = i64_array([1] * len(axes))
 
@@ -145,27 +134,22 @@ def _pool_excess(op: Op) -> list[int]:
         shape,
         integers(op, "window_dimensions"),
         integers(op, "window_strides") or ones,
-        _pool_padding(op),
+        padding_pairs(op, len(shape)),
         integers(op, "base_dilations") or ones,
         integers(op, "window_dilations") or ones,
     )
 
 
-def _pool_padding(op: Op) -> list[tuple[int, int]]:
-    rank, padding = len(shape_of(op.operands[0])), attributes_of(op).get("padding")
-    pairs = np.zeros((rank, 2), int) if padding is None else np.array(padding).reshape(rank, 2)
-    return [(int(low), int(high)) for low, high in pairs]
-
-
 def _pad_pool(op: Op) -> None:
     """The operands are padded, dilated and cut beforehand."""
-    excess, padding = _pool_excess(op), _pool_padding(op)
+    excess = _pool_excess(op)
     rank = len(excess)
+    padding = padding_pairs(op, rank)
     low, high = [a for a, _ in padding], [b - e for (_, b), e in zip(padding, excess, strict=True)]
     interior = [n - 1 for n in integers(op, "base_dilations") or (1,) * rank]
     count = len(op.operands) // 2
     for i in range(count):
         x, init = op.operands[i], op.operands[count + i]
-        op.operands[i] = pad(x, init, low, high, interior)
+        op.operands[i] = OPS.pad(x, init, low, high, interior)
     _set_padding(op, [(0, 0)] * rank)
     op.attributes["base_dilations"] = i64_array([1] * rank)

@@ -11,16 +11,10 @@ from functools import partial
 
 import numpy as np
 
-from jq.ir import Op, dtype_of, ir, shape_of, tensor_type
+from jq.ir import Op, dtype_of, ir, shape_of, stablehlo
 from jq.ir.arrays import OPS
 from jq.passes.iree_mends.mend import Mend
 
-# Powers of any base, to the last places of float32: those of numbers >= 0 are `2^(y log2 x)`,
-# rounded once from float64.
-#
-# The logarithm of 2^e m, with m next to 1, is `e + 2 atanh((m - 1) / (m + 1)) / log 2`; the power
-# of two is that of the nearest integer times an exponential of what is left. Both are Taylor
-# series, cut where 1e-11 and 1e-9 of their value remain.
 FRACTION = 52  # bits of a float64 behind its exponent
 BIAS = 1023
 ATANH = [2 / ((2 * k + 1) * math.log(2)) for k in range(7)]  # of s^2, for |s| <= 0.172
@@ -43,7 +37,7 @@ def _log2(x: ir.Value) -> ir.Value:
     fraction = OPS.sub(bits, OPS.shift_left(exponent, OPS.full(x, np.int64(FRACTION))))
     m, one = OPS.bitcast(fraction, np.float64), OPS.full(x, np.float64(1))
     s = OPS.quotient(OPS.sub(m, one), OPS.add(m, one))
-    series = OPS.mul(s, _polynomial(ATANH, OPS.mul(s, s)))
+    series = OPS.mul(s, polynomial(ATANH, OPS.mul(s, s)))
     log = OPS.add(OPS.convert(exponent, np.float64), series)
     infinity = OPS.full(x, np.float64(np.inf))
     finite = OPS.compare(x, infinity, "LT")
@@ -58,7 +52,7 @@ def _exp2(x: ir.Value) -> ir.Value:
         OPS.maximum(x, OPS.full(x, np.float64(-BEYOND))), OPS.full(x, np.float64(BEYOND))
     )
     whole = OPS.round_even(x)
-    series = _polynomial(EXP, OPS.sub(x, whole))
+    series = polynomial(EXP, OPS.sub(x, whole))
     number = OPS.equal(x, x)
     exponent = OPS.convert(OPS.select(number, whole, OPS.full(x, np.float64(0))), np.int64)
     bits = OPS.shift_left(
@@ -67,10 +61,12 @@ def _exp2(x: ir.Value) -> ir.Value:
     return OPS.convert(OPS.mul(series, OPS.bitcast(bits, np.float64)), np.float32)
 
 
-def _polynomial(coefficients: Sequence[float], x: ir.Value) -> ir.Value:
-    series = OPS.full(x, np.float64(coefficients[-1]))
+def polynomial(coefficients: Sequence[float], x: ir.Value) -> ir.Value:
+    """From its constant term on."""
+    kind = dtype_of(x).type
+    series = OPS.full(x, kind(coefficients[-1]))
     for c in reversed(coefficients[:-1]):
-        series = OPS.add(OPS.mul(series, x), OPS.full(x, np.float64(c)))
+        series = OPS.add(OPS.mul(series, x), OPS.full(x, kind(c)))
     return series
 
 
@@ -80,21 +76,20 @@ def _polynomial(coefficients: Sequence[float], x: ir.Value) -> ir.Value:
 #
 # 0 to a power of positive real part is 0, and anything to the power 0 is 1.
 def complex_power(x: ir.Value, y: ir.Value) -> ir.Value:
-    (a, b), (c, d) = _parts(x), _parts(y)
+    (a, b), (c, d) = ((stablehlo.real(v), stablehlo.imag(v)) for v in (x, y))
     size = _size(a, b)
-    angle = _apply("atan2", b, a)
-    log = _apply("log", size)
-    radius = OPS.mul(power(size, c), _apply("exponential", OPS.mul(_apply("negate", d), angle)))
+    angle, log = stablehlo.atan2(b, a), stablehlo.log(size)
+    turned = OPS.mul(stablehlo.negate(d), angle)
+    radius = OPS.mul(power(size, c), stablehlo.exponential(turned))
     turn = OPS.add(OPS.mul(c, angle), OPS.mul(d, log))
-    result = [OPS.mul(radius, _apply(f, turn)) for f in ("cosine", "sine")]
+    result = [OPS.mul(radius, f(turn)) for f in (stablehlo.cosine, stablehlo.sine)]
 
     zero, one = OPS.full(a, 0), OPS.full(a, 1)
     vanishes = OPS.bit_and(OPS.equal(size, zero), OPS.compare(c, zero, "GT"))
     nothing = OPS.bit_and(OPS.equal(c, zero), OPS.equal(d, zero))
     real, imaginary = (OPS.select(vanishes, zero, v) for v in result)
     both = [OPS.select(nothing, one, real), OPS.select(nothing, zero, imaginary)]
-    kind = tensor_type(shape_of(x), np.complex64)
-    return ir.Operation.create("stablehlo.complex", results=[kind], operands=both).result
+    return stablehlo.complex(*both)
 
 
 def _size(a: ir.Value, b: ir.Value) -> ir.Value:
@@ -103,20 +98,7 @@ def _size(a: ir.Value, b: ir.Value) -> ir.Value:
     long, short = OPS.maximum(a, b), OPS.minimum(a, b)
     zero, one = OPS.full(a, 0), OPS.full(a, 1)
     ratio = OPS.div(short, OPS.select(OPS.equal(long, zero), one, long))
-    return OPS.mul(long, _apply("sqrt", OPS.add(one, OPS.mul(ratio, ratio))))
-
-
-def _parts(x: ir.Value) -> list[ir.Value]:
-    kind = tensor_type(shape_of(x), np.float32)
-    return [
-        ir.Operation.create(f"stablehlo.{part}", results=[kind], operands=[x]).result
-        for part in ("real", "imag")
-    ]
-
-
-def _apply(name: str, *operands: ir.Value) -> ir.Value:
-    kind = operands[0].type
-    return ir.Operation.create(f"stablehlo.{name}", results=[kind], operands=operands).result
+    return OPS.mul(long, stablehlo.sqrt(OPS.add(one, OPS.mul(ratio, ratio))))
 
 
 #     power %x, %y
@@ -224,10 +206,7 @@ def _arctangent(y: ir.Value, x: ir.Value) -> ir.Value:
     alike = OPS.select(OPS.equal(large, zero), zero, one)
     ratio = OPS.select(OPS.equal(small, large), alike, OPS.quotient(small, large))
     square = OPS.mul(ratio, ratio)
-    series = full(COEFFICIENTS[-1])
-    for coefficient in reversed(COEFFICIENTS[:-1]):
-        series = OPS.add(OPS.mul(series, square), full(coefficient))
-    angle = OPS.add(ratio, OPS.mul(ratio, OPS.mul(square, series)))
+    angle = OPS.add(ratio, OPS.mul(ratio, OPS.mul(square, polynomial(COEFFICIENTS, square))))
     angle = OPS.select(steep, beyond(HALF_PI, angle), angle)
     angle = OPS.select(_is_negative(x), beyond(PI, angle), angle)
     return OPS.select(_is_negative(y), OPS.mul(angle, full(-1.0)), angle)

@@ -6,7 +6,7 @@ import numpy as np
 
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import OPS
-from jq.ir.build import i64_array, integers, reduce_sum, replace
+from jq.ir.build import i64_array, integers, replace
 from jq.ir.constants import evaluate
 from jq.ir.ops.dims import Dims
 from jq.ir.ops.lookup import multiplies, rule_of
@@ -116,7 +116,7 @@ def _sum(op: Op, dims: Dims, side: int) -> ir.Value:
     x = OPS.broadcast(flat, wide, sorted([*of.values(), at_rows]))
     y = OPS.broadcast(large, wide, [place(a) for a in range(len(shape))])
     contracted = sorted(place(a) for a in dims.contracted(side))
-    total = reduce_sum(OPS.mul(y, x), contracted)
+    total = OPS.reduce_sum(OPS.mul(y, x), contracted, keep=False)
     left = [a for a in range(len(wide)) if a not in contracted]
     others = [place(a) for a in dims.free(side, len(shape))]
     inner = [at_rows, *others] if side == 1 else [*others, at_rows]

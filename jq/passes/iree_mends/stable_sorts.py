@@ -13,13 +13,12 @@ which the comparison and whoever reads the result turn back.
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
 from jq.ir import Op, Program, at, constant_of, dtype_of, ir, shape_of, stablehlo, tensor_type
 from jq.ir.arrays import OPS
-from jq.ir.build import attributes_of, barrier, integer, replace
+from jq.ir.build import attributes_of, barrier, inlined, integer, replace
 from jq.ir.values import maker
 from jq.passes.base import PassContext
 from jq.passes.iree_mends.mend import BARRIER, Mend
@@ -53,13 +52,8 @@ def _stable(op: Op, numbers: Iterator[int]) -> list[ir.Value]:
     every = [*given, _places(given[0], axis)] if place == len(given) else given
     turned = [Turned(v, next(numbers) % 127 + 1) for v in every]
     operands = [barrier(t.apply(v)) for t, v in zip(turned, every, strict=True)]
-    new = ir.Operation.create(
-        "stablehlo.sort",
-        results=[v.type for v in operands],
-        operands=operands,
-        attributes=attributes_of(op),
-        regions=1,
-    )
+    kinds = [v.type for v in operands]
+    new = ir.Operation.create("stablehlo.sort", kinds, operands, attributes_of(op), regions=1)
     block = new.regions[0].blocks.append(
         *(tensor_type((), dtype_of(v)) for v in operands for _ in (0, 1))
     )
@@ -75,10 +69,10 @@ def _ordered(
 ) -> ir.Value:
     """True if the first elements come in front of the second ones, given in turns."""
     mine = pairs[: 2 * count]
-    before = _inlined(compare, mine)
+    before = inlined(compare, mine)[0]
     if place is None:
         return before
-    behind = _inlined(compare, [mine[i ^ 1] for i in range(len(mine))])
+    behind = inlined(compare, [mine[i ^ 1] for i in range(len(mine))])[0]
     no = OPS.constant(np.asarray(False))
     earlier = OPS.compare(pairs[2 * place], pairs[2 * place + 1], "LT")
     return OPS.bit_or(before, OPS.bit_and(OPS.equal(behind, no), earlier))
@@ -126,17 +120,3 @@ def _is_place(value: ir.Value, axis: int) -> bool:
     length = shape_of(value)[axis]
     fits = dtype_of(value).kind == "i" and length <= np.iinfo(dtype_of(value)).max
     return fits and integer(iota, "iota_dimension") == axis
-
-
-def _inlined(block: ir.Block, values: Sequence[ir.Value]) -> ir.Value:
-    """A copy of the block's ops on `values`; what it returns."""
-    known: dict[Any, ir.Value] = dict(zip(block.arguments, values, strict=True))
-    for op in block.operations:
-        if op.operation.name == "stablehlo.return":
-            result = op.operands[0]
-            return known.get(result, result)
-        copy = op.operation.clone()
-        for i, operand in enumerate(op.operands):
-            copy.operands[i] = known.get(operand, operand)
-        known.update(zip(op.results, copy.results, strict=True))
-    raise AssertionError("a comparison returns")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Op, Program, at, dtype_of, ir, shape_of, tensor_type, walk
+from jq.ir import Op, Program, at, dtype_of, ir, shape_of, stablehlo, tensor_type, walk
 from jq.ir.arrays import OPS
 from jq.ir.build import like, replace
 from jq.ir.values import last_of
@@ -42,11 +42,7 @@ def _narrowed(x: ir.Value, result: np.dtype[Any]) -> ir.Value:
 
 def _to(x: ir.Value, result: np.dtype[Any]) -> ir.Value:
     """A conversion between any two types."""
-    if dtype_of(x) == result:
-        return x
-    return ir.Operation.create(
-        "stablehlo.convert", results=[tensor_type(shape_of(x), result)], operands=[x]
-    ).result
+    return x if dtype_of(x) == result else stablehlo.convert(tensor_type(shape_of(x), result), x)
 
 
 def widened(x: ir.Value, wide: np.dtype[Any]) -> ir.Value:
@@ -62,8 +58,7 @@ def shifted(x: ir.Value) -> ir.Value:
 
 def flipped(x: ir.Value) -> ir.Value:
     """The highest bit changed."""
-    high = OPS.full(x, np.iinfo(dtype_of(x)).min)
-    return ir.Operation.create("stablehlo.xor", results=[x.type], operands=[x, high]).result
+    return OPS.bit_xor(x, OPS.full(x, np.iinfo(dtype_of(x)).min))
 
 
 def signed(kind: np.dtype[Any]) -> np.dtype[Any]:
@@ -76,11 +71,8 @@ def bits_of(array: np.ndarray) -> np.ndarray:
 
 def cast(x: ir.Value, kind: np.dtype[Any]) -> ir.Value:
     """The same bits with or without a sign."""
-    if dtype_of(x) == kind:
-        return x
-    return ir.Operation.create(
-        "stablehlo.bitcast_convert", results=[tensor_type(shape_of(x), kind)], operands=[x]
-    ).result
+    same = dtype_of(x) == kind
+    return x if same else stablehlo.bitcast_convert(tensor_type(shape_of(x), kind), x)
 
 
 ORDERED = ("stablehlo.maximum", "stablehlo.minimum", "stablehlo.clamp")
@@ -118,15 +110,10 @@ class PlainUnsigned(Mend):
 
 def is_unsigned(value: ir.Value) -> bool:
     """True if a value is a tensor of unsigned integers of whole bytes."""
-    kind = value.type
-    if not isinstance(kind, ir.RankedTensorType):
+    if not isinstance(value.type, ir.RankedTensorType):
         return False
-    element = kind.element_type
-    return isinstance(element, ir.IntegerType) and _unsigned(element)
-
-
-def _unsigned(element: ir.IntegerType) -> bool:
-    return bool(element.is_unsigned) and element.width >= 8
+    kind = value.type.element_type
+    return isinstance(kind, ir.IntegerType) and bool(kind.is_unsigned) and kind.width >= 8
 
 
 def _rewrite(op: Op, kept: set[ir.Value]) -> None:
@@ -160,15 +147,9 @@ def _rewrite(op: Op, kept: set[ir.Value]) -> None:
 
 def _compare(op: Op) -> None:
     """The order of unsigned integers is that of signed ones with the highest bit changed."""
-    sides = [shifted(v) for v in op.operands]
-    found = like(
-        op,
-        sides,
-        shape_of(op.results[0]),
-        np.bool_,
-        compare_type=ir.Attribute.parse("#stablehlo<comparison_type SIGNED>"),
-    )
-    replace(op, [found])
+    sides, kind = [shifted(v) for v in op.operands], "#stablehlo<comparison_type SIGNED>"
+    shape, signed = shape_of(op.results[0]), ir.Attribute.parse(kind)
+    replace(op, [like(op, sides, shape, np.bool_, compare_type=signed)])
 
 
 def _is_wide(op: Op) -> bool:

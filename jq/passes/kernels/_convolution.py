@@ -11,11 +11,12 @@ import numpy as np
 from jq.formats import NUMPY, Encoding
 from jq.formats.affine import affine_format
 from jq.ir import Program, ir, shape_of
-from jq.ir.build import Attributes, integers
+from jq.ir.arrays import OPS
+from jq.ir.build import Attributes, integers, padding_pairs, reversed_axes
 from jq.ir.constants import evaluate
 from jq.ir.contract import Contract
-from jq.ir.ops.layout import Layout, pad
-from jq.passes.kernels._kernel import FLIP, OPS, NoKernel, unsigned_view
+from jq.ir.ops.layout import Layout
+from jq.passes.kernels._kernel import FLIP, NoKernel, unsigned_view
 
 
 @dataclass(frozen=True)
@@ -32,22 +33,16 @@ class Window:
     def of(c: Contract, rank: int) -> Window:
         missing = 2 - rank
         holder = Attributes(c.attributes)
-        pairs = np.zeros((rank, 2), np.int64)
-        if "padding" in c.attributes:
-            pairs = np.array(c.attributes["padding"]).reshape(rank, 2)
-        reversal = [False] * rank
-        if "window_reversal" in c.attributes:
-            reversal = [bool(b) for b in ir.DenseBoolArrayAttr(c.attributes["window_reversal"])]
 
         def two(values: tuple[Any, ...], default: Any) -> Any:
             return (default,) * missing + (values or (default,) * rank)
 
         return Window(
             two(integers(holder, "window_strides"), 1),
-            two(tuple((int(a), int(b)) for a, b in pairs), (0, 0)),
+            two(tuple(padding_pairs(holder, rank)), (0, 0)),
             two(tuple(d - 1 for d in integers(holder, "lhs_dilation")), 0),
             two(integers(holder, "rhs_dilation"), 1),
-            two(tuple(reversal), 0),
+            two(tuple(reversed_axes(holder, rank)), 0),
         )
 
 
@@ -165,13 +160,15 @@ class Convolved:
             return x
         if isinstance(self.zero_point, int):
             point = np.asarray(self.zero_point, np.int8)
-            return pad(x, OPS.constant(point ^ FLIP if unsigned else point), low, high, interior)
+            return OPS.pad(
+                x, OPS.constant(point ^ FLIP if unsigned else point), low, high, interior
+            )
         code = self.padding_code(unsigned)
         if self.batch == 1:
-            return pad(x, OPS.reshape(code, ()), low, high, interior)
+            return OPS.pad(x, OPS.reshape(code, ()), low, high, interior)
         image = OPS.broadcast(OPS.constant(np.asarray(True)), shape_of(x), ())
-        inside = pad(image, OPS.constant(np.asarray(False)), low, high, interior)
-        x = pad(x, OPS.constant(np.asarray(0, np.int8)), low, high, interior)
+        inside = OPS.pad(image, OPS.constant(np.asarray(False)), low, high, interior)
+        x = OPS.pad(x, OPS.constant(np.asarray(0, np.int8)), low, high, interior)
         return OPS.select(inside, x, OPS.broadcast(code, shape_of(x), [0]))
 
     def shape(self, padded: bool = True) -> dict[str, Any]:

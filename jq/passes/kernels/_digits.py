@@ -8,11 +8,11 @@ import numpy as np
 
 from jq.formats import Encoding
 from jq.ir import Program, at, ir
-from jq.ir.build import constant
+from jq.ir.arrays import OPS
 from jq.ir.constants import evaluate
 from jq.ir.contract import Contract
 from jq.kernels import Kernel
-from jq.passes.kernels._kernel import OPS, call_kernel
+from jq.passes.kernels._kernel import call_kernel
 
 
 def digits(c: Contract) -> tuple[Contract, Contract] | None:
@@ -31,7 +31,7 @@ def digits(c: Contract) -> tuple[Contract, Contract] | None:
         eight, mask, half = (OPS.full(codes, number) for number in (8, 255, 128))
         upper = OPS.convert(OPS.shift_right_signed(codes, eight), byte)
         low = OPS.sub(OPS.bit_and(codes, mask), half)
-        zero = constant(np.full(encoding.grid, -128, np.int32))
+        zero = OPS.constant(np.full(encoding.grid, -128, np.int32))
         first = (replace(encoding, format="int8"), {**parts, "codes": upper})
         second = (
             replace(encoding, format="int8", scheme="asymmetric"),

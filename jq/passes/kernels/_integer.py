@@ -9,7 +9,7 @@ import numpy as np
 from jq.formats import Encoding
 from jq.formats.requantize import INT32, Rescaling
 from jq.ir import Op, Program, at, dtype_of, shape_of
-from jq.ir.build import constant
+from jq.ir.arrays import OPS
 from jq.ir.contract import CONTRACT, Contract
 from jq.ir.markers import marker_kind
 from jq.ir.ops.integer_step import INTEGER, IntegerStep, Operand, match_integer
@@ -89,10 +89,10 @@ def _side(operand: Operand) -> tuple[Encoding, dict[str, object]]:
 
     scale, zero = grid(operand.scale, np.float32), grid(operand.zero_point, np.int32)
     block = tuple(0 if n == 1 else size // n for n, size in zip(scale.shape, shape, strict=True))
-    parts = {"codes": operand.codes, "scale": constant(scale)}
+    parts = {"codes": operand.codes, "scale": OPS.constant(scale)}
     encoding = Encoding(np.dtype(dtype_of(operand.codes)).name, shape, block)
     if not zero.any():
         return encoding, parts
     if math.prod(zero.shape) == 1:
         zero = np.broadcast_to(zero, scale.shape)
-    return replace(encoding, scheme="asymmetric"), {**parts, "zero_point": constant(zero)}
+    return replace(encoding, scheme="asymmetric"), {**parts, "zero_point": OPS.constant(zero)}

@@ -5,17 +5,15 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from jq.ir import Op, Program, func, ir, shape_of, stablehlo
-from jq.ir.arrays import StableHloOps
-from jq.ir.build import NAME, string_attr
-from jq.ir.calls import call
+from jq.ir import Op, Program, at, editing, func, ir, stablehlo, tensor_type
+from jq.ir.arrays import OPS
+from jq.ir.build import NAME, replace, string_attr
 from jq.ir.constants import evaluate
 from jq.ir.decisions import decide, facts_of
 from jq.ir.values import maker
 from jq.kernels import ATTRIBUTE, Kernel, detect, get_isa
 from jq.target.target import Target
 
-OPS = StableHloOps()
 FLIP = np.int8(-128)
 
 
@@ -57,14 +55,22 @@ def isa_of(target: Target) -> str | None:
 def call_kernel(
     program: Program, kernel: Kernel, operands: Sequence[ir.Value], name: str
 ) -> list[ir.Value]:
-    """Calls a kernel; operands are reshaped to the types that it declares."""
-    shaped = [
-        OPS.reshape(v, t.shape) if shape_of(v) != t.shape else v
-        for v, t in zip(operands, kernel.operands, strict=True)
-    ]
-    results = [(t.shape, t.dtype) for t in kernel.results]
+    """Calls a kernel at the current insertion point; operands are reshaped to the types that it
+    declares. It gets its body when the module is handed over. `name`: that of the call."""
+    shaped = [OPS.reshape(v, t.shape) for v, t in zip(operands, kernel.operands, strict=True)]
     symbol = f"jq_{kernel.name}"
-    return call(program, symbol, {ATTRIBUTE: kernel.to_json()}, shaped, results, name=name)
+    with editing():
+        kinds = [tensor_type(t.shape, t.dtype) for t in kernel.results]
+        if all(
+            op.operation.name != "func.func" or op.name.value != symbol
+            for op in program.module.body.operations
+        ):
+            types = [v.type for v in shaped], kinds
+            with ir.InsertionPoint(program.module.body):
+                declared = func.FuncOp(symbol, types, visibility="private")
+            declared.attributes[ATTRIBUTE] = ir.StringAttr.get(kernel.to_json())
+    said = {"callee": ir.FlatSymbolRefAttr.get(symbol), NAME: ir.StringAttr.get(name)}
+    return list(ir.Operation.create("func.call", kinds, shaped, said).results)
 
 
 def unsigned_view(codes: ir.Value) -> ir.Value:
@@ -123,8 +129,22 @@ def drop_declarations(program: Program) -> None:
             op.erase()
 
 
-def rename_kernels(program: Program) -> None:
-    """Kernels of ops go by the names that they have now."""
+def call_instead(program: Program, kernel: Kernel, op: Op, operands: Sequence[ir.Value]) -> None:
+    """Calls a kernel in the place of an op, by its name."""
+    with at(op):
+        replace(op, call_kernel(program, kernel, operands, string_attr(op, NAME) or ""))
+
+
+def renamed(program: Program, changed: object) -> bool:
+    """Drops kernels that nobody calls, and tells ops the names of theirs, where some have changed;
+    True if they have."""
+    if changed:
+        drop_declarations(program)
+        _rename_kernels(program)
+    return bool(changed)
+
+
+def _rename_kernels(program: Program) -> None:
     calls = [op for op in program.walk() if op.operation.name == "func.call"]
     now = {string_attr(op, NAME): _callee(op) for op in calls}
     kernels = facts_of(program, "kernel")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from jq.ir import Op, Program, dtype_of, ir, shape_of
+from jq.ir.arrays import OPS
 from jq.ir.build import integers
 from jq.ir.constants import evaluate
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, match
@@ -26,7 +27,7 @@ from jq.kernels import (
     Step,
 )
 from jq.passes.functions import find_activation
-from jq.passes.kernels._kernel import OPS, column_factors, unsigned_view
+from jq.passes.kernels._kernel import column_factors, unsigned_view
 from jq.passes.kernels.kernel_quantize import row_scheme, static_parameters
 
 

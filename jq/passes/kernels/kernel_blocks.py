@@ -25,6 +25,7 @@ from jq.formats import Encoding, get_format
 from jq.formats.affine import affine_format, is_affine
 from jq.formats.affine_math import HALF
 from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir.arrays import OPS
 from jq.ir.contract import Contract, match_contract
 from jq.ir.markers import QUANTIZE_DYNAMIC, match
 from jq.ir.ops.dims import Dims
@@ -32,7 +33,7 @@ from jq.kernels import Gemv, Scale, SplitRows, ZeroPoint
 from jq.kernels.rowwise.row_chain import STEPS
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._block_weight import BlockWeight
-from jq.passes.kernels._kernel import OPS, KernelDecisions, NoKernel, call_kernel, isa_of
+from jq.passes.kernels._kernel import KernelDecisions, NoKernel, call_kernel, isa_of
 from jq.passes.kernels._tail import Tail
 
 # Of a product of codes, by the bits of the weight, less that with a zero point.
@@ -59,11 +60,8 @@ def _applies(c: Contract) -> bool:
         return False
     encodings = [side[0] for side in c.sides]
     blocks = any(e.grid[a] > 1 for i, e in enumerate(encodings) for a in dims.contracted(i))
-    return blocks or _bits(encodings[1]) < 8
-
-
-def _bits(enc: Encoding) -> int:
-    return affine_format(enc.format).bits if is_affine(enc.format) else 8
+    bits = affine_format(encodings[1].format).bits if is_affine(encodings[1].format) else 8
+    return blocks or bits < 8
 
 
 def _digits(enc: Encoding) -> int:

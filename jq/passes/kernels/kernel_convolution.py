@@ -23,6 +23,7 @@ import numpy as np
 from jq.formats.requantize import Rescaling
 from jq.formats.rescale import ResidualScale
 from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir.arrays import OPS
 from jq.ir.build import replace
 from jq.ir.constants import evaluate
 from jq.ir.contract import match_contract
@@ -44,14 +45,7 @@ from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._convolution import Convolved
 from jq.passes.kernels._digits import digits, upper_sums
 from jq.passes.kernels._integer import IntegerContraction, contractions, match_contraction
-from jq.passes.kernels._kernel import (
-    OPS,
-    KernelDecisions,
-    NoKernel,
-    call_kernel,
-    isa_of,
-    unsigned_view,
-)
+from jq.passes.kernels._kernel import KernelDecisions, NoKernel, call_kernel, isa_of, unsigned_view
 from jq.passes.kernels._tail import Tail
 from jq.passes.qdq.hoist_quantize import erase_dead
 

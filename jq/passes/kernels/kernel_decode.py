@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 from jq.formats import Encoding, get_format
 from jq.ir import Op, Program, at, dtype_name, dtype_of, ir, shape_of
+from jq.ir.arrays import OPS
 from jq.ir.build import NAME, attributes_of, string_attr
 from jq.ir.build import replace as replace_op
 from jq.ir.contract import match_contract
@@ -35,7 +36,7 @@ from jq.ir.ops.lookup import contraction
 from jq.kernels import DecodeDot, SplitRows, get_isa
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._block_weight import BlockWeight
-from jq.passes.kernels._kernel import OPS, KernelDecisions, NoKernel, call_kernel, isa_of
+from jq.passes.kernels._kernel import KernelDecisions, NoKernel, call_kernel, isa_of
 from jq.passes.kernels._stored_matrix import Matrices, Stored
 
 SPLIT_ROWS = 8  # up to here the products of three digits are cheaper than reading the weights
@@ -123,7 +124,8 @@ def _lower(program: Program, p: StoredProduct, isa: str, matrices: Matrices, pac
         raise NoKernel("an empty product")
     with at(p.op):
         view = p.view()
-        if packs and shape_of(view.rows)[0] <= SPLIT_ROWS and _one_reader(p.stored):
+        alone = all(len(list(v.uses)) == 1 for v in p.stored.parts.values())
+        if packs and alone and shape_of(view.rows)[0] <= SPLIT_ROWS:
             with suppress(NoKernel):
                 return _split(program, p, isa, view)
         if not get_format(p.stored.encoding.format).in_registers:
@@ -157,10 +159,6 @@ def _split(program: Program, p: StoredProduct, isa: str, view: MatrixView) -> st
     result = p.op.results[0]
     replace_op(p.op, [OPS.convert(view.result(value), dtype_of(result))])
     return kernel.name
-
-
-def _one_reader(stored: Stored) -> bool:
-    return all(len(list(v.uses)) == 1 for v in stored.parts.values())
 
 
 def _kernel(isa: str, rows: int, enc: Encoding) -> DecodeDot:

@@ -17,19 +17,13 @@ from typing import Any
 import numpy as np
 
 from jq.ir import Op, Program, at, dtype_of, func, ir, shape_of
-from jq.ir.build import NAME, attributes_of, integers, string_attr
+from jq.ir.arrays import OPS
+from jq.ir.build import NAME, integers, padding_pairs, string_attr
 from jq.ir.constants import evaluate
 from jq.ir.values import maker, only_user
 from jq.kernels import Frame, Kernel
 from jq.passes.base import Pass, PassContext
-from jq.passes.kernels._kernel import (
-    OPS,
-    call_kernel,
-    called,
-    declarations,
-    drop_declarations,
-    rename_kernels,
-)
+from jq.passes.kernels._kernel import call_kernel, called, declarations, renamed
 
 
 class KernelFrames(Pass):
@@ -38,10 +32,7 @@ class KernelFrames(Pass):
         framed = [p for op in program.walk() if (p := _Padded.of(program, op, known))]
         for padded in framed:
             padded.rewrite(program)
-        if framed:
-            drop_declarations(program)
-            rename_kernels(program)
-        return bool(framed)
+        return renamed(program, framed)
 
 
 @dataclass(frozen=True)
@@ -99,10 +90,8 @@ def _padding(op: Op) -> list[tuple[int, ...]]:
         return list(zip(low, high, strict=True))
     if op.operation.name != "stablehlo.reduce_window" or len(op.operands) != 2:
         return []
-    padding = attributes_of(op).get("padding")
-    if padding is None or any(n != 1 for n in integers(op, "base_dilations")):
-        return []
-    return [(int(low), int(high)) for low, high in np.array(padding)]
+    plain = all(n == 1 for n in integers(op, "base_dilations"))
+    return list(padding_pairs(op, len(shape_of(op.operands[0])))) if plain else []
 
 
 def _back_to_call(reader: Op) -> list[Any]:

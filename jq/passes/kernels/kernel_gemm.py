@@ -23,6 +23,7 @@ from jq.formats import NUMPY, Encoding
 from jq.formats.affine import affine_format
 from jq.formats.requantize import Rescaling
 from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir.arrays import OPS
 from jq.ir.build import replace as replace_op
 from jq.ir.constants import evaluate
 from jq.ir.contract import Contract, match_contract
@@ -32,14 +33,7 @@ from jq.kernels import Batch, Dequantize, Gemm, JoinDigits, Streams, get_isa
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._digits import digits, upper_sums
 from jq.passes.kernels._integer import IntegerContraction, contractions, match_contraction
-from jq.passes.kernels._kernel import (
-    OPS,
-    KernelDecisions,
-    NoKernel,
-    call_kernel,
-    isa_of,
-    unsigned_view,
-)
+from jq.passes.kernels._kernel import KernelDecisions, NoKernel, call_kernel, isa_of, unsigned_view
 from jq.passes.kernels._tail import Tail
 from jq.passes.qdq.hoist_quantize import erase_dead
 
@@ -292,13 +286,9 @@ def _add(program: Program, c: Contract, part: str, array: np.ndarray) -> ir.Valu
 
 def _by_row(p: MatrixProduct, grid: ir.Value) -> ir.Value:
     """A grid of the activation as one value a row."""
-    contracted = set(p.order[len(p.order) - _contracted(p) :])
+    contracted = set(p.order[len(p.order) - len(p.dims.contract) :])
     wide = [1 if a in contracted else n for a, n in enumerate(shape_of(p.codes))]
     value = OPS.broadcast(grid, wide, range(len(wide)))
     if _moves(p.order):
         value = OPS.transpose(value, p.order)
     return OPS.reshape(value, [p.batch * p.m])
-
-
-def _contracted(p: MatrixProduct) -> int:
-    return len(p.dims.contract)

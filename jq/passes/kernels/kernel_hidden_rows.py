@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from jq.ir import Op, Program, at, ir
-from jq.ir.build import NAME, string_attr
+from jq.ir.arrays import OPS
 from jq.kernels import Sequences
 from jq.passes.base import Pass, PassContext
-from jq.passes.kernels._kernel import OPS, call_kernel, drop_declarations, rename_kernels
+from jq.passes.kernels._kernel import call_instead, renamed
 from jq.passes.kernels._rows_read import NOTHING, First, Nonzero, Reads, Rows, Shown, slice_of
 
 
@@ -38,16 +38,9 @@ class KernelHiddenRows(Pass):
                 if (same := _merged(rows, widest)) not in counts:
                     counts[same] = _count(same)
         for op, kernel, rows in partial:
-            operands = [*op.operands, counts[_merged(rows, widest)]]
-            with at(op):
-                results = call_kernel(program, kernel, operands, string_attr(op, NAME) or "")
-            for old, new in zip(op.results, results, strict=True):
-                old.replace_all_uses_with(new)
-            op.erase()
+            call_instead(program, kernel, op, [*op.operands, counts[_merged(rows, widest)]])
         program.tell(f"{len(partial)} kernels leave out rows that nothing reads, such as padding")
-        drop_declarations(program)
-        rename_kernels(program)
-        return True
+        return renamed(program, True)
 
 
 def _found(reads: Reads) -> Iterable[tuple[Any, Any, Rows]]:
@@ -100,13 +93,12 @@ def _count(rows: Rows) -> ir.Value:
     for reason in rows.reasons:
         if not isinstance(reason, First):
             mask = OPS.reshape(reason.mask, shape)
-            read = _nonzero(mask, reason) if isinstance(reason, Nonzero) else _shown(mask, reason)
+            if isinstance(reason, Nonzero):
+                read = OPS.compare(mask, OPS.full(mask, 0), "EQ" if reason.negated else "NE")
+            else:
+                read = _shown(mask, reason)
             last = OPS.maximum(last, OPS.select(read, numbers, none))
     return OPS.reshape(OPS.reduce_max(last, [1]), (rows.batch,))
-
-
-def _nonzero(mask: ir.Value, reason: Nonzero) -> ir.Value:
-    return OPS.compare(mask, OPS.full(mask, 0), "EQ" if reason.negated else "NE")
 
 
 def _shown(mask: ir.Value, reason: Shown) -> ir.Value:

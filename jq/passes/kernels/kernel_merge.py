@@ -20,6 +20,7 @@ import numpy as np
 
 from jq.base.deep import Steps, deep
 from jq.ir import Op, Program, at, ir, shape_of
+from jq.ir.arrays import OPS
 from jq.ir.build import NAME, attributes_of, string_attr
 from jq.ir.constants import evaluate
 from jq.ir.decisions import decide
@@ -27,13 +28,7 @@ from jq.ir.values import maker
 from jq.kernels import Attention, Gemm, IntegerAttention, Quantize, Streams
 from jq.kernels.epilogue.steps import COLUMN, ELEMENT, ROW, SCALAR
 from jq.passes.base import Pass, PassContext
-from jq.passes.kernels._kernel import (
-    OPS,
-    call_kernel,
-    described,
-    drop_declarations,
-    rename_kernels,
-)
+from jq.passes.kernels._kernel import call_instead, call_kernel, described, renamed
 
 _VIEWS = ("reshape", "broadcast_in_dim", "transpose", "xor", "constant")
 
@@ -48,10 +43,7 @@ class KernelMerge(Pass):
         found = [group for group in groups.values() if len(group) > 1 and _bring(group)]
         for group in found:
             _merge(program, group)
-        if found:
-            drop_declarations(program)
-            rename_kernels(program)
-        return bool(found)
+        return renamed(program, found)
 
 
 @dataclass(frozen=True)
@@ -245,11 +237,7 @@ def _read_columns(program: Program, part: ir.Value, whole: ir.Value, start: int)
         kernel = replace(kernel, widths=tuple(widths), starts=tuple(starts))
         operands = list(op.operation.operands)
         operands[i] = whole
-        with at(op):
-            results = call_kernel(program, kernel, operands, string_attr(op, NAME) or "")
-        for old, new in zip(op.operation.results, results, strict=True):
-            old.replace_all_uses_with(new)
-        op.operation.erase()
+        call_instead(program, kernel, op, operands)
 
 
 @deep

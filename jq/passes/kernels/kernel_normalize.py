@@ -12,12 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from jq.ir import Op, Program, at, ir, shape_of
+from jq.ir.arrays import OPS
 from jq.ir.markers import QUANTIZE, QUANTIZE_DYNAMIC, Marker, match
 from jq.ir.values import maker, only_user
 from jq.kernels import Normalize, RowQuantization
 from jq.passes.base import Pass, PassContext
 from jq.passes.functions import Normalization, find_normalization
-from jq.passes.kernels._kernel import OPS, call_kernel, column_factors, isa_of, rows_and_columns
+from jq.passes.kernels._kernel import call_kernel, column_factors, isa_of, rows_and_columns
 from jq.passes.kernels.kernel_quantize import row_scheme, static_parameters
 
 

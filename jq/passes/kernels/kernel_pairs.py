@@ -23,7 +23,7 @@ from jq.kernels import Batch, Convolution, Gemm, PairConvolution, PairGemm
 from jq.kernels.gemm.pair_weights import PairWeights
 from jq.kernels.tensor import Array
 from jq.passes.base import Pass, PassContext
-from jq.passes.kernels._kernel import call_kernel, described, drop_declarations, rename_kernels
+from jq.passes.kernels._kernel import call_instead, described, renamed
 
 WORTH = 1.0  # of the work with 16-bit operands, at most
 ROWS = 16  # at least
@@ -37,10 +37,7 @@ class KernelPairs(Pass):
         calls = [op for op in program.walk() if op.operation.name == "func.call"]
         known: dict[Any, PairWeights] = {}
         changed = [_replace(program, op, known) for op in calls]
-        if any(changed):
-            drop_declarations(program)
-            rename_kernels(program)
-        return any(changed)
+        return renamed(program, any(changed))
 
 
 def _replace(program: Program, op: Op, known: dict[Any, PairWeights]) -> bool:
@@ -61,9 +58,7 @@ def _replace(program: Program, op: Op, known: dict[Any, PairWeights]) -> bool:
     with at(op):
         arrays = kernel.pack(pairs, np.asarray(start).reshape(-1))
         values = [program.add_weight(f"{name}:{part}", a) for part, a in arrays.items()]
-        (result,) = call_kernel(program, kernel, [codes, *values, *rest], name)
-    op.results[0].replace_all_uses_with(result)
-    op.erase()
+    call_instead(program, kernel, op, [codes, *values, *rest])
     return True
 
 

@@ -11,7 +11,7 @@ Nothing else may read the product, and its rows must be worth keeping (`GemmRows
 from typing import Any
 
 from jq.ir import Op, Program, at, ir
-from jq.ir.build import NAME, string_attr
+from jq.ir.build import NAME, replace, string_attr
 from jq.ir.decisions import decide, facts_of
 from jq.ir.values import maker, only_user
 from jq.kernels import Gemm, GemmRows, Normalize, QuantizeRows
@@ -47,10 +47,8 @@ def _fuse(program: Program, op: Op) -> bool:
     operands = [*product.operands, *list(op.operands)[1:]]
     names = [string_attr(product, NAME) or "", string_attr(op, NAME) or ""]
     with at(op):
-        results = call_kernel(program, kernel, operands, names[0])
-    for old, new in zip(op.results, results, strict=True):
-        old.replace_all_uses_with(new)
-    for dead in (op, *between, product):
+        replace(op, call_kernel(program, kernel, operands, names[0]))
+    for dead in (*between, product):
         dead.erase()
     known = facts_of(program, "kernel")
     decide(program, {name: {"kernel": kernel.name} for name in names if name in known})

@@ -12,13 +12,14 @@ which it is updated in part.
 import math
 
 from jq.ir import Op, Program, at, ir, shape_of
+from jq.ir.arrays import OPS
 from jq.ir.build import NAME, replace, string_attr
 from jq.ir.values import maker, only_user
 from jq.kernels import UpdateRows
 from jq.kernels.rowwise.update_rows import ELEMENTS
 from jq.passes._position import UPDATE, along, held
 from jq.passes.base import Pass, PassContext
-from jq.passes.kernels._kernel import OPS, call_kernel, isa_of
+from jq.passes.kernels._kernel import call_kernel, isa_of
 
 
 class KernelUpdates(Pass):

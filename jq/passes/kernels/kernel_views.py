@@ -16,17 +16,11 @@ import numpy as np
 
 from jq.ir import Op, Program, at, dtype_of, func, ir
 from jq.ir.build import NAME, like, string_attr
+from jq.ir.build import replace as replace_op
 from jq.ir.constants import evaluate
 from jq.kernels import ATTRIBUTE, Kernel, RowQuantization, ToCodes
 from jq.passes.base import Pass, PassContext
-from jq.passes.kernels._kernel import (
-    FLIP,
-    call_kernel,
-    declarations,
-    drop_declarations,
-    rename_kernels,
-    unsigned_view,
-)
+from jq.passes.kernels._kernel import FLIP, call_kernel, declarations, renamed, unsigned_view
 
 # Ops whose result holds the codes of their operands, moved.
 _MOVE = {
@@ -48,14 +42,9 @@ class KernelViews(Pass):
             for flip in flips:
                 flip.operation.results[0].replace_all_uses_with(made[_codes(op)])
                 flip.operation.erase()
-            for old, new in zip(op.operation.results, made, strict=True):
-                old.replace_all_uses_with(new)
-            op.operation.erase()
+            replace_op(op, made)
             changed = True
-        if changed:
-            drop_declarations(program)
-            rename_kernels(program)
-        return changed
+        return renamed(program, changed)
 
 
 def _codes(op: Op) -> int:

@@ -11,7 +11,7 @@ from jq.base.deep import Steps, deep, every
 from jq.ir import Op, Program, at, ir, shape_of, stablehlo
 from jq.ir.affine import constant_of
 from jq.ir.arrays import OPS
-from jq.ir.build import constant, like, replace
+from jq.ir.build import like, replace
 from jq.ir.ops.selection import splat_of
 from jq.ir.values import kind_of, maker
 from jq.passes.integer._ops import is_float
@@ -69,7 +69,7 @@ def _choose(program: Program, op: Op) -> None:
         if len(numbers) != 2:
             continue
         with at(op):
-            kept = constant(np.ascontiguousarray(found == numbers[1]))
+            kept = OPS.constant(np.ascontiguousarray(found == numbers[1]))
             keep = OPS.broadcast(kept, shape_of(v), range(found.ndim))
             low, high = (OPS.full(v, float(x)) for x in numbers)
             op.operands[i] = stablehlo.select(keep, high, low)

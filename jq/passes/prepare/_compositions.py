@@ -76,7 +76,9 @@ def _softmax(program: Program, op: Op) -> Composition | None:
     above, below = op.operands
     power = _first(above, VIEWS, lambda o: _name(o) == "exponential")
     total = _first(below, VIEWS, _reduces("add"))
-    if power is None or total is None or power not in _makers(total.operands[0]):
+    if power is None or total is None:
+        return None
+    if power not in [maker(v) for v in islice(_back(total.operands[0], VIEWS), FURTHEST)]:
         return None
     source = _shifted(power.operands[0], "maximum")
     return _between(program, "softmax", source, op.results[0])
@@ -90,10 +92,6 @@ def _shifted(x: ir.Value, by: str) -> ir.Value:
     own, reduced = difference.operands
     row = _first(reduced, (*VIEWS, "divide", "maximum", "multiply", "select"), _reduces(by))
     return own if row is not None else x
-
-
-def _makers(value: ir.Value) -> list[Op]:
-    return [op for v in islice(_back(value, VIEWS), FURTHEST) if (op := maker(v)) is not None]
 
 
 def _normalization(program: Program, op: Op) -> Composition | None:

@@ -104,7 +104,8 @@ def _scale_weight(program: Program, op: Op, rule: Contraction, chain: Affine) ->
             continue
         axes = rule.result_axes(op, role.index)
         old = program.weights[name]
-        if old.dtype != np.float32 or not _fits(chain.c, set(axes.values())):
+        fits = all(n == 1 or axis in axes.values() for axis, n in enumerate(chain.c.shape))
+        if old.dtype != np.float32 or not fits:
             continue
         factor = chain.c
         if chain.c.ndim:
@@ -119,10 +120,6 @@ def _scale_weight(program: Program, op: Op, rule: Contraction, chain: Affine) ->
         program.weights[name] = scaled
         return True
     return False
-
-
-def _fits(c: np.ndarray, axes: set[int]) -> bool:
-    return all(n == 1 or axis in axes for axis, n in enumerate(c.shape))
 
 
 def _plus(program: Program, op: Op, value: ir.Value, bias: np.ndarray) -> ir.Value:

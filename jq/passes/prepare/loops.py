@@ -207,16 +207,11 @@ def _rotate(loop: Op) -> None:
         ir.Operation.create("stablehlo.return", operands=[*last.operands, again])
     last.erase()
     with at(old):
-        new = ir.Operation.create(
-            old.name,
-            results=[*(r.type for r in old.results), first.type],
-            operands=[*old.operands, first],
-            attributes=attributes_of(old),
-            regions=2,
-        )
+        operands = [*old.operands, first]
+        types = [v.type for v in operands]
+        new = ir.Operation.create(old.name, types, operands, attributes_of(old), regions=2)
         with editing():
             body.add_argument(first.type, old.location)
-        types = [v.type for v in new.operands]
         test = new.regions[0].blocks.append(*types)
         with ir.InsertionPoint(test):
             ir.Operation.create("stablehlo.return", operands=[test.arguments[len(types) - 1]])

@@ -14,7 +14,7 @@ import numpy as np
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.affine import compact, step
 from jq.ir.arrays import OPS
-from jq.ir.build import replace
+from jq.ir.build import direction_of, replace
 from jq.ir.ops.selection import splat_of
 from jq.ir.values import kind_of, maker
 from jq.passes.base import Pass, PassContext
@@ -31,7 +31,9 @@ class SplitSlopes(Pass):
             return False
         for op in [op for op in program.walk() if kind_of(op) == "stablehlo.select"]:
             found = _slopes(program, op)
-            if found is None or ("table" in device.functions and _one_number(*found[1:])):
+            if found is None or (
+                "table" in device.functions and all(s.size == 1 for s in found[1:])
+            ):
                 continue
             with at(op):
                 replace(op, [_sum(*found)])
@@ -46,10 +48,6 @@ def _lacks_choices(device: Device) -> bool:
     return lacks and (ops is None or set(ops) >= NEEDED)
 
 
-def _one_number(*slopes: np.ndarray) -> bool:
-    return all(slope.size == 1 for slope in slopes)
-
-
 def _slopes(program: Program, op: Op) -> tuple[ir.Value, np.ndarray, np.ndarray] | None:
     """The value that is multiplied, and its factors where it is positive and negative; both have
     size 1 along the axes on which they do not depend."""
@@ -58,7 +56,7 @@ def _slopes(program: Program, op: Op) -> tuple[ir.Value, np.ndarray, np.ndarray]
     if compare is None or dtype_of(yes) != np.float32 or shape_of(condition) != shape_of(yes):
         return None
     x, bound = compare.operands
-    direction = str(compare.attributes["comparison_direction"]).split()[-1].rstrip(">")
+    direction = direction_of(compare)
     if splat_of(program, x) == 0:
         x, yes, no = bound, no, yes
     elif splat_of(program, bound) != 0:

@@ -31,7 +31,7 @@ from jq.ir import (
     walk,
 )
 from jq.ir.arrays import OPS
-from jq.ir.build import replace
+from jq.ir.build import create, replace
 from jq.ir.constants import evaluate
 from jq.ir.markers import (
     DEQUANTIZE,
@@ -117,8 +117,7 @@ def _bits(program: Program) -> set[ir.Value]:
 
 def _converted(value: ir.Value) -> ir.Value:
     """A conversion to the type that the value has now; either side changes later."""
-    name = "stablehlo.convert"
-    return ir.Operation.create(name, results=[value.type], operands=[value]).result
+    return create("stablehlo.convert", value.type, value)
 
 
 def _markers(program: Program) -> set[str]:
@@ -187,17 +186,13 @@ def _ends(program: Program, block: ir.Block, last: Op) -> None:
                 single = OPS.convert(value, SINGLE)
             value.replace_all_uses_except(single, single.owner.operation)
     for i, spec in enumerate(program.outputs):
-        if _other_name(spec.dtype) and dtype_of(last.operands[i]) == SINGLE:
+        if spec.dtype in (d.name for d in OTHER) and dtype_of(last.operands[i]) == SINGLE:
             with at(last):
                 last.operands[i] = OPS.convert(last.operands[i], _dtype(spec.dtype))
 
 
 def _dtype(name: str) -> np.dtype[Any]:
     return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
-
-
-def _other_name(name: str) -> bool:
-    return any(name == dtype.name for dtype in OTHER)
 
 
 def _op(program: Program, op: Op, kept: set[ir.Value]) -> None:

@@ -85,13 +85,8 @@ def _rebuild(program: Program, op: Op, held: dict[int, Carried]) -> None:
     if loop:
         operands = _as_codes(operands, held)
     with at(old):
-        new = ir.Operation.create(
-            old.name,
-            results=types,
-            operands=operands,
-            attributes=attributes_of(old),
-            regions=len(old.regions),
-        )
+        given = attributes_of(old)
+        new = ir.Operation.create(old.name, types, operands, given, regions=len(old.regions))
     for source, target in zip(old.regions, new.regions, strict=True):
         block = source.blocks[0]
         last = last_of(block)

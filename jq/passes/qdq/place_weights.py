@@ -17,7 +17,7 @@ from jq.formats import NUMPY, Encoding, get_format
 from jq.formats.affine import affine_format, is_affine
 from jq.formats.blocks import reduce_blocks
 from jq.ir import Op, Program, at, dtype_of
-from jq.ir.build import replace
+from jq.ir.build import copied, replace
 from jq.ir.encodings import store_weight, write_encodings
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.ops.lookup import rule_of
@@ -69,9 +69,7 @@ def _read_own(program: Program, op: Op, index: int, names: Collection[str]) -> N
     own = program.add_weight(f"{name}{FLOAT}", program.weights[name])
     with at(op):
         for move in reversed(moves):
-            copy = move.operation.clone()
-            copy.operands[0] = own
-            own = copy.results[0]
+            own = copied(move, [own]).results[0]
     op.operands[index] = own
 
 

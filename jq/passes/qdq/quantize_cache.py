@@ -185,13 +185,9 @@ class _Rewrite:
         kept = [i for i in range(len(old.results)) if i not in held]
         with at(op):
             extra = [v for i in held for v in self._parts_of(old.operands[i]).values()]
-            new = ir.Operation.create(
-                LOOP,
-                results=[*(old.results[i].type for i in kept), *(v.type for v in extra)],
-                operands=[*(old.operands[i] for i in kept), *extra],
-                attributes=attributes_of(old),
-                regions=2,
-            )
+            operands = [*(old.operands[i] for i in kept), *extra]
+            types = [v.type for v in operands]
+            new = ir.Operation.create(LOOP, types, operands, attributes_of(old), regions=2)
         for source, target in zip(old.regions, new.regions, strict=True):
             source.blocks[0].append_to(target)
             self._carried(target.blocks[0], held, extra)

@@ -21,7 +21,7 @@ from jq.formats.arrays import Array, ArrayOps
 from jq.formats.blocks import full
 from jq.ir import dtype_of, ir, shape_of, stablehlo, tensor_type
 from jq.ir.arrays import StableHloOps
-from jq.ir.build import reduce_sum
+from jq.ir.build import fill
 
 
 # Operations of statistics beyond `ArrayOps`: counting, rounding down, and sums.
@@ -70,17 +70,14 @@ class ProgramStats(StableHloOps):
 
     def accumulate(self, index: ir.Value, values: ir.Value, size: int) -> ir.Value:
         dtype = dtype_of(values)
-        scalar = tensor_type((), dtype)
         numbers = stablehlo.ScatterDimensionNumbers.get([], [0], [], [], [0], 1)
         start = self.broadcast(self.constant(np.zeros((), dtype)), (size,), ())
         op = stablehlo.ScatterOp([start.type], [start], index, [values], numbers)
-        block = op.regions[0].blocks.append(scalar, scalar)
-        with ir.InsertionPoint(block):
-            stablehlo.return_([stablehlo.add(*block.arguments)])
+        fill(op.operation, tensor_type((), dtype), stablehlo.add)
         return op.results[0]
 
     def sum(self, x: ir.Value, axes: Sequence[int]) -> ir.Value:
-        return reduce_sum(x, list(axes))
+        return self.reduce_sum(x, axes, keep=False)
 
     def gram(self, x: ir.Value, y: ir.Value) -> ir.Value:
         numbers = stablehlo.DotDimensionNumbers.get([0], [0], [1], [1])

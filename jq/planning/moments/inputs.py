@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from jq.ir import Op, dtype_of, ir, shape_of
-from jq.ir.build import integers, strided_slice
+from jq.ir.build import integers, reversed_axes, strided_slice
 from jq.ir.ops.dims import Dims
-from jq.ir.ops.layout import Layout, groups_of, pad, padding_of
+from jq.ir.ops.layout import Layout, groups_of, padding_of
 from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.rules.convolution import Convolution
 from jq.planning.calibration.histogram import PROGRAM_STATS as OPS
@@ -127,7 +127,7 @@ def windows(op: Op) -> ir.Value:
     reach = [(n - 1) * by + 1 for n, by in zip(counts, strides, strict=True)]
     offsets = [
         [i * by for i in (reversed(range(n)) if turned else range(n))]
-        for n, by, turned in zip(sizes, dilations, _reversed(op, len(sizes)), strict=True)
+        for n, by, turned in zip(sizes, dilations, reversed_axes(op, len(sizes)), strict=True)
     ]
     taps = []
     for first in itertools.product(*offsets):
@@ -145,11 +145,4 @@ def _spread(op: Op, x: ir.Value) -> ir.Value:
     interior = [0, *(n - 1 for n in between), 0]
     if not any((*low, *high, *interior)):
         return x
-    return pad(x, OPS.constant(np.zeros((), dtype_of(x))), low, high, interior)
-
-
-def _reversed(op: Op, rank: int) -> list[bool]:
-    attributes = op.operation.attributes
-    if "window_reversal" not in attributes:
-        return [False] * rank
-    return [bool(v) for v in ir.DenseBoolArrayAttr(attributes["window_reversal"])]
+    return OPS.pad(x, OPS.constant(np.zeros((), dtype_of(x))), low, high, interior)

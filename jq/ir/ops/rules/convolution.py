@@ -1,7 +1,7 @@
 """Convolution of quantized values: strided, dilated, grouped, depthwise, transposed.
 
     conv(dequantize(x), dequantize(w))
-    -> convert(conv(pad(x.codes, x.zero_point), w.codes) - corrections) * (x.scale * w.scale)
+    -> convert(conv(OPS.pad(x.codes, x.zero_point), w.codes) - corrections) * (x.scale * w.scale)
 
 A nonzero zero point makes the padding explicit (padding and interior zeros of a transposed
 convolution are real zeros, whose code is the zero point), so that the correction is the
@@ -17,12 +17,12 @@ import numpy as np
 
 from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.arrays import OPS
-from jq.ir.build import NAME, attributes_of, i64_array, integers, like, string_attr
+from jq.ir.build import NAME, i64_array, integers, like, reversed_axes, string_attr
 from jq.ir.markers import Marker
 from jq.ir.ops.base import Axes, Contraction, QuantizedOperand, Role, codes_of
 from jq.ir.ops.geometry import Geometry, Matrices, NotMatrices, WeightProduct, along
 from jq.ir.ops.integer import Spread, accumulator, block_sums, correct, rescale
-from jq.ir.ops.layout import CONVOLUTION, Layout, Window, groups_of, is_plain, pad, padding_of
+from jq.ir.ops.layout import CONVOLUTION, Layout, Window, groups_of, is_plain, padding_of
 
 
 class Convolution(Contraction):
@@ -107,7 +107,6 @@ class Convolution(Contraction):
 
     def details(self, op: Op) -> dict[str, Any]:
         layout, ones = Layout.of(op), [1] * (len(shape_of(op.operands[0])) - 2)
-        reversal = attributes_of(op).get("window_reversal")
         if groups_of(op, "batch_group_count") != 1:
             raise ValueError("a convolution with batch groups is not replayed")
         return {
@@ -115,7 +114,7 @@ class Convolution(Contraction):
             "kernel": [layout.kernel_out, layout.kernel_in, *layout.kernel_spatial],
             "output": [layout.output_batch, layout.output_feature, *layout.output_spatial],
             "padding": [list(pair) for pair in padding_of(op)],
-            "reversal": list(map(bool, reversal)) if reversal is not None else [False] * len(ones),
+            "reversal": reversed_axes(op, len(ones)),
             "groups": groups_of(op),
             **{
                 key: list(integers(op, key) or ones)
@@ -217,13 +216,13 @@ def _padded(
         return x, {}
     zero = OPS.convert(x.zero_point, dtype_of(x.codes))
     if math.prod(shape_of(zero)) == 1:
-        codes = pad(x.codes, OPS.reshape(zero, []), low, high, interior)
+        codes = OPS.pad(x.codes, OPS.reshape(zero, []), low, high, interior)
     else:  # one zero point a sample: pad with anything, then choose by position
         blank = OPS.constant(np.zeros((), dtype_of(x.codes)))
-        padded = pad(x.codes, blank, low, high, interior)
+        padded = OPS.pad(x.codes, blank, low, high, interior)
         shape = shape_of(padded)
         inside = OPS.broadcast(OPS.constant(np.ones((), np.bool_)), shape_of(x.codes), [])
-        mask = pad(inside, OPS.constant(np.zeros((), np.bool_)), low, high, interior)
+        mask = OPS.pad(inside, OPS.constant(np.zeros((), np.bool_)), low, high, interior)
         codes = OPS.select(mask, padded, OPS.broadcast(zero, shape, range(rank)))
     none = ir.DenseElementsAttr.get(np.zeros((len(spatial), 2), np.int64))
     plain = {"padding": none, "lhs_dilation": i64_array([1] * len(spatial))}

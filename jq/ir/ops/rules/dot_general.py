@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from jq.formats import Encoding
 from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.arrays import OPS
-from jq.ir.build import NAME, reduce_sum, string_attr
+from jq.ir.build import NAME, string_attr
 from jq.ir.markers import Marker
 from jq.ir.ops.base import Contraction, QuantizedOperand, Role, codes_of
 from jq.ir.ops.dims import DOT_GENERAL, Dims, dot
@@ -76,7 +75,7 @@ class DotGeneral(Contraction):
                 lhs, rhs, dims = split
             blocks = len(dims.batch) - len(Dims.of(op).batch)
             partial = _integer(program, op, lhs, rhs, dims, name)
-            total = reduce_sum(partial, range(blocks)) if blocks else partial
+            total = OPS.reduce_sum(partial, range(blocks), keep=False)
             return OPS.convert(total, dtype_of(op.results[0]))
         return _scaled_after(op, lhs, rhs, dims) if all(whole) else None
 
@@ -217,7 +216,9 @@ def _matrices(p: WeightProduct, dims: Dims) -> Matrices:
         raise NotMatrices("an outer product")
     shape = shape_of(p.x)
     partner = {pair[p.side]: pair[1 - p.side] for pair in dims.contract}
-    contracted = _blocked_last(p.weight, list(partner))
+    enc = p.weight
+    # The one that is cut into blocks after the others.
+    contracted = sorted(partner, key=lambda a: (enc.block[a] > 1 and enc.grid[a] > 1, a))
     kept = dims.free(1 - p.side, len(shape))
     x = OPS.transpose(OPS.convert(p.x, np.float32), [*kept, *(partner[a] for a in contracted)])
     count = math.prod(shape[a] for a in kept)
@@ -232,8 +233,3 @@ def _matrices(p: WeightProduct, dims: Dims) -> Matrices:
         return value if p.side == 1 else OPS.transpose(value, [*range(first, rank), *range(first)])
 
     return Matrices(free, contracted, rows, result)
-
-
-def _blocked_last(enc: Encoding, axes: Sequence[int]) -> list[int]:
-    """Axes in their order, but the one that is cut into blocks after the others."""
-    return sorted(axes, key=lambda a: (enc.block[a] > 1 and enc.grid[a] > 1, a))

@@ -88,3 +88,13 @@ class Divide(Multiply):
 def _usable(factor: np.ndarray) -> bool:
     """Scales are normal positive numbers."""
     return bool((factor > 2.0**-100).all() and (factor < 2.0**100).all())
+
+
+class Add(OpRule):
+    """A sum, whose operands may be rounded to its type."""
+
+    op, sums = "add", True
+
+
+class Subtract(Add):
+    op = "subtract"

@@ -17,6 +17,12 @@ from jq.ir.ops.movement import leading, plain, rebuilt
 from jq.ir.ops.rules.selecting import carry_codes
 
 
+def row_numbers(lead: int, rank: int, vectors: int) -> ir.Attribute:
+    """Those of a gather of rows [lead axes of the index, rank axes of a row]."""
+    offset = [lead + i for i in range(rank)]
+    return stablehlo.GatherDimensionNumbers.get(offset, [0], [], [], [0], vectors)
+
+
 class Gather(Contraction):
     op = "gather"
 
@@ -67,14 +73,7 @@ class Gather(Contraction):
             first, *row = shape_of(part)
             if first != enc.shape[0]:  # one scale for all rows
                 return OPS.reshape(part, [1] * lead + row)
-            dims = stablehlo.GatherDimensionNumbers.get(
-                offset_dims=[lead + i for i in range(len(row))],
-                collapsed_slice_dims=[0],
-                operand_batching_dims=[],
-                start_indices_batching_dims=[],
-                start_index_map=[0],
-                index_vector_dim=d.index_vector_dim,
-            )
+            dims = row_numbers(lead, len(row), d.index_vector_dim)
             return like(
                 op,
                 [part, op.operands[1]],

@@ -12,7 +12,7 @@ import numpy as np
 
 from jq.ir import Op, Program, dtype_of, ir, shape_of, tensor_type
 from jq.ir.arrays import OPS
-from jq.ir.build import integer
+from jq.ir.build import create, direction_of, fill, integer
 from jq.ir.constants import dense_array
 from jq.ir.markers import Marker
 from jq.ir.ops.base import OpRule
@@ -87,7 +87,7 @@ def direction(op: Op) -> str | None:
     compare = maker(list(block.operations)[-1].operands[0], "stablehlo.compare")
     if compare is None:
         return None
-    how = str(compare.attributes["comparison_direction"]).split()[-1].rstrip(">")
+    how = direction_of(compare)
     pairs = zip(compare.operands, block.arguments, strict=False)
     return how if how in ("LT", "GT") and all(_is(v, x) for v, x in pairs) else None
 
@@ -112,23 +112,13 @@ def _is(value: ir.Value, x: ir.Value) -> bool:
 
 def sorted_codes(codes: ir.Value, axis: int, how: str) -> ir.Value:
     """Integers in order along an axis, at the current insertion point."""
-    made = ir.Operation.create(
-        "stablehlo.sort",
-        results=[codes.type],
-        operands=[codes],
-        attributes={
-            "dimension": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), axis),
-            "is_stable": ir.BoolAttr.get(False),
-        },
-        regions=1,
-    )
-    scalar = tensor_type((), dtype_of(codes))
-    block = made.regions[0].blocks.append(scalar, scalar)
-    with ir.InsertionPoint(block):
-        one, other = block.arguments
-        before = OPS.compare(one, other, how)
-        ir.Operation.create("stablehlo.return", operands=[before])
-    return made.result
+    said = {
+        "dimension": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), axis),
+        "is_stable": ir.BoolAttr.get(False),
+    }
+    made = create("stablehlo.sort", codes.type, codes, regions=1, **said)
+    fill(made.owner, tensor_type((), dtype_of(codes)), lambda a, b: OPS.compare(a, b, how))
+    return made
 
 
 def _moved(program: Program, marker: Marker, codes: ir.Value) -> ir.Value:

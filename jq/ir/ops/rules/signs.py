@@ -70,7 +70,7 @@ class Abs(Sign):
         if (marker := markers[0]) is None:
             return None
         enc, codes = marker.encoding, marker.parts["codes"]
-        made = ir.Operation.create("stablehlo.abs", results=[codes.type], operands=[codes]).result
+        made = OPS.abs(codes)
         parts = {k: v for k, v in marker.parts.items() if k != "sum"}  # of other codes
         return rebuilt(program, marker, enc.shape, enc.block, {**parts, "codes": made})
 

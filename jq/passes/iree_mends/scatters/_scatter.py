@@ -54,7 +54,8 @@ def read(op: Op) -> Scatter:
         last = shape[axis] - windows[axis]
         begin, reach = component(indices, dims.index_vector_dim, k, places)
         if reach[0] < 0 or reach[1] > last:
-            least, most = (_full(v, begin) for v in (0, last))
+            largest = int(np.iinfo(dtype_of(begin)).max)
+            least, most = (OPS.full(begin, min(v, largest)) for v in (0, last))
             checks += [OPS.compare(begin, least, "GE"), OPS.compare(begin, most, "LE")]
             begin = OPS.minimum(OPS.maximum(begin, least), most)
         if shape[axis] != windows[axis]:
@@ -106,18 +107,14 @@ def iota(shape: tuple[int, ...], dim: int, kind: Any) -> ir.Value:
     return OPS.broadcast(count, shape, [dim])
 
 
-def _full(value: int, like: ir.Value) -> ir.Value:
-    return OPS.full(like, min(value, int(np.iinfo(dtype_of(like)).max)))
-
-
 def body_of(op: Op) -> ir.Block:
     return op.regions[0].blocks[0]
 
 
-def take_body(op: Op, to: ir.Operation) -> None:
-    """Gives `to` a copy of the scatter's function."""
+def take_body(op: Op, to: ir.Operation, region: int = 0) -> None:
+    """Gives `to` a copy of the op's function, or one of its functions."""
     copy = op.operation.clone()
-    copy.regions[0].blocks[0].append_to(to.regions[0])
+    copy.regions[region].blocks[0].append_to(to.regions[0])
     for result, value in zip(copy.results, copy.operands, strict=False):
         result.replace_all_uses_with(value)
     copy.erase()

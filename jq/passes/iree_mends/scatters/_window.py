@@ -6,6 +6,7 @@ import numpy as np
 
 from jq.ir import Op, at, dtype_of, ir, shape_of, stablehlo
 from jq.ir.arrays import OPS
+from jq.ir.build import create, i64_array
 from jq.ir.index_range import Element, index_range
 from jq.ir.values import last_of
 from jq.passes.iree_mends.scatters import _scatter
@@ -61,19 +62,14 @@ def _combined(op: Op, old: list[ir.Value], updates: list[ir.Value]) -> list[ir.V
         if result in arguments:
             made.append([*old, *updates][arguments.index(result)])
             continue
-        mapped = ir.Operation.create(
-            "stablehlo.map",
-            results=[like.type],
-            operands=[*old, *updates],
-            attributes={"dimensions": ir.DenseI64ArrayAttr.get(list(range(len(shape_of(like)))))},
-            regions=1,
-        )
-        take_body(op, mapped)
-        end = last_of(mapped.regions[0].blocks[0])
+        axes = i64_array(range(len(shape_of(like))))
+        mapped = create("stablehlo.map", like.type, *old, *updates, regions=1, dimensions=axes)
+        take_body(op, mapped.owner)
+        end = last_of(body_of(mapped.owner))
         with at(end):
-            ir.Operation.create("stablehlo.return", operands=[end.operands[k]])
+            stablehlo.return_([end.operands[k]])
         end.erase()
-        made.append(mapped.result)
+        made.append(mapped)
     return made
 
 
@@ -94,7 +90,7 @@ def one_by_one(op: Op, s: Scatter, operands: list[ir.Value]) -> list[ir.Value]:
     cond, body = (region.blocks.append(*kinds) for region in loop.regions)
     with ir.InsertionPoint(cond):
         more = OPS.compare(cond.arguments[0], OPS.constant(np.array(count, np.int32)), "LT")
-        ir.Operation.create("stablehlo.return", operands=[more])
+        stablehlo.return_([more])
     with ir.InsertionPoint(body):
         step, *current = body.arguments
         picked = {axis: _at(v, step) for axis, v in begins.items()}
@@ -102,7 +98,7 @@ def one_by_one(op: Op, s: Scatter, operands: list[ir.Value]) -> list[ir.Value]:
         window = [_at(u, step) for u in updates]
         new = _written(op, s, list(current), window, picked, allowed)
         following = OPS.add(step, OPS.constant(np.ones((), np.int32)))
-        ir.Operation.create("stablehlo.return", operands=[following, *new])
+        stablehlo.return_([following, *new])
     return list(loop.results)[1 : n + 1]
 
 
@@ -179,27 +175,15 @@ def _repeated(x: ir.Value, times: int) -> ir.Value:
 
 def _canonical(op: Op, x: ir.Value, i: ir.Value, u: ir.Value, proven: bool) -> ir.Value:
     """The same scatter, of rows."""
-    dims = stablehlo.ScatterDimensionNumbers.get(
-        update_window_dims=[1],
-        inserted_window_dims=[0],
-        input_batching_dims=[],
-        scatter_indices_batching_dims=[],
-        scattered_dims_to_operand_dims=[0],
-        index_vector_dim=1,
-    )
+    dims = stablehlo.ScatterDimensionNumbers.get([1], [0], [], [], [0], 1)
     said = op.attributes
     # Rows that take the place of those outside may well occur twice.
     unique = proven and "unique_indices" in said and ir.BoolAttr(said["unique_indices"]).value
-    made = ir.Operation.create(
-        "stablehlo.scatter",
-        results=[x.type],
-        operands=[x, i, u],
-        attributes={
-            "scatter_dimension_numbers": dims,
-            "indices_are_sorted": ir.BoolAttr.get(False),
-            "unique_indices": ir.BoolAttr.get(unique),
-        },
-        regions=1,
-    )
-    take_body(op, made)
-    return made.result
+    says = {
+        "scatter_dimension_numbers": dims,
+        "indices_are_sorted": ir.BoolAttr.get(False),
+        "unique_indices": ir.BoolAttr.get(unique),
+    }
+    made = create("stablehlo.scatter", x.type, x, i, u, regions=1, **says)
+    take_body(op, made.owner)
+    return made

@@ -16,18 +16,20 @@ from math import prod
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.ir import Op, dtype_of, ir, shape_of, stablehlo
+from jq.ir import Op, dtype_of, ir, shape_of, stablehlo, tensor_type
 from jq.ir.arrays import OPS
 from jq.ir.build import (
     NAME,
-    attributes_of,
     constant_of,
+    create,
     i64_array,
     integers,
+    padding_pairs,
     strided_slice,
     string_attr,
 )
 from jq.passes.iree_mends.mend import Mend
+from jq.passes.iree_mends.scatters._scatter import take_body
 
 # The element of each window that a `select_and_scatter` selects: all of a window are compared, one
 # after the other, each a strided slice.
@@ -35,7 +37,7 @@ from jq.passes.iree_mends.mend import Mend
 
 def places_of_selected(op: Op, operand: ir.Value, window: tuple[int, ...]) -> ir.Value:
     """The number of the element that each window selects; one beyond the last of padding alone."""
-    low, high = _padding(op, shape_of(operand))
+    low, high = zip(*padding_pairs(op, len(shape_of(operand))), strict=True)
     shape, result = shape_of(operand), shape_of(op.operands[1])
     strides = integers(op, "window_strides") or (1,) * len(shape)
     zero = constant_of(np.zeros((), dtype_of(operand)))
@@ -63,31 +65,11 @@ def places_of_selected(op: Op, operand: ir.Value, window: tuple[int, ...]) -> ir
 
 def _mapped(op: Op, left: ir.Value, right: ir.Value) -> ir.Value:
     """True where the left one stays selected."""
-    shape = shape_of(left)
-    made = ir.Operation.create(
-        "stablehlo.map",
-        results=[ir.RankedTensorType.get(list(shape), ir.IntegerType.get_signless(1))],
-        operands=[left, right],
-        attributes={"dimensions": i64_array(range(len(shape)))},
-        regions=1,
-    )
-    take_region(op, 0, made)
-    return made.result
-
-
-def _padding(op: Op, shape: tuple[int, ...]) -> tuple[list[int], list[int]]:
-    """Padding before and after, by axis."""
-    padding = attributes_of(op).get("padding")
-    rank = len(shape)
-    pairs = np.zeros((rank, 2), int) if padding is None else np.array(padding).reshape(rank, 2)
-    return [int(a) for a, _ in pairs], [int(b) for _, b in pairs]
-
-
-def take_region(op: Op, region: int, to: ir.Operation) -> None:
-    """Gives a copy of one of the op's regions to another op."""
-    copy = op.operation.clone()
-    copy.regions[region].blocks[0].append_to(to.regions[0])
-    copy.erase()
+    axes = i64_array(range(len(shape_of(left))))
+    kind = tensor_type(shape_of(left), np.bool_)
+    made = create("stablehlo.map", kind, left, right, regions=1, dimensions=axes)
+    take_body(op, made.owner)
+    return made
 
 
 LARGEST = 1024  # elements of a window, each of them a slice
@@ -128,20 +110,10 @@ def _lowered(op: Op) -> ir.Value:
 
 
 def _scatter(op: Op, start: ir.Value, places: ir.Value, source: ir.Value) -> ir.Value:
-    dims = stablehlo.ScatterDimensionNumbers.get(
-        update_window_dims=[],
-        inserted_window_dims=[0],
-        input_batching_dims=[],
-        scatter_indices_batching_dims=[],
-        scattered_dims_to_operand_dims=[0],
-        index_vector_dim=1,
+    dims = stablehlo.ScatterDimensionNumbers.get([], [0], [], [], [0], 1)
+    given = (start, places, source)
+    made = create(
+        "stablehlo.scatter", start.type, *given, regions=1, scatter_dimension_numbers=dims
     )
-    made = ir.Operation.create(
-        "stablehlo.scatter",
-        results=[start.type],
-        operands=[start, places, source],
-        attributes={"scatter_dimension_numbers": dims},
-        regions=1,
-    )
-    take_region(op, 1, made)
-    return made.result
+    take_body(op, made.owner, 1)
+    return made

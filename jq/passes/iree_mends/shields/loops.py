@@ -7,7 +7,7 @@ import numpy as np
 
 from jq.ir import Op, Program, at, dtype_of, ir
 from jq.ir.arrays import OPS
-from jq.ir.build import barrier, constant
+from jq.ir.build import barrier
 from jq.ir.ops.lookup import POINTWISE
 from jq.ir.stack import trip_count
 from jq.ir.values import is_read, last_of, maker, users, walk
@@ -47,7 +47,7 @@ class ShieldCarries(Mend):
         return [i for i in sorted(needed | asked | read) if not made_of[i] or i in needed - read]
 
     def rewritten(self, op: Op) -> None:
-        always = barrier(constant(np.array(True)))
+        always = barrier(OPS.constant(np.array(True)))
         body = op.regions[1].blocks[0]
         back = last_of(body)
         for i in self.finds(op):

@@ -190,5 +190,4 @@ def _written(op: Op) -> range:
 
 
 def _pads(op: Op) -> bool:
-    padding = attributes_of(op).get("padding")
-    return padding is not None and bool(np.array(padding).any())
+    return bool(np.array(attributes_of(op).get("padding", 0)).any())

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Op, Program, at, dtype_of, ir, shape_of
+from jq.ir import Op, Program, at, dtype_of, ir, shape_of, stablehlo
 from jq.ir.arrays import OPS
-from jq.ir.build import barrier, constant
+from jq.ir.build import barrier
 from jq.ir.memory import origins
 from jq.ir.values import maker
 from jq.passes.base import PassContext
@@ -102,11 +102,9 @@ def _is_copy(op: Op) -> bool:
 
 
 def _copy(value: ir.Value) -> ir.Value:
-    always = barrier(constant(np.array(True)))
-    other = OPS.broadcast(constant(np.zeros((), dtype_of(value))), shape_of(value), [])
-    return ir.Operation.create(
-        "stablehlo.select", results=[value.type], operands=[always, value, other]
-    ).result
+    always = barrier(OPS.constant(np.array(True)))
+    other = OPS.broadcast(OPS.constant(np.zeros((), dtype_of(value))), shape_of(value), [])
+    return stablehlo.select(always, value, other)
 
 
 # Computes first what is written into a tensor, and is made from that tensor.
@@ -166,17 +164,14 @@ class ShieldSplats(Mend):
     def run(self, program: Program, cx: PassContext) -> bool:
         found = self.left(program)
         for uses in found:
-            shared = _shielded(program, uses[0].owner.operands[uses[0].operand_number])
+            value = uses[0].owner.operands[uses[0].operand_number]
+            with at(program.body.operations[0]):
+                if program.weight_name(value) is None:
+                    value = value.owner.operation.clone().result
+                shared = barrier(value)
             for use in uses:
                 use.owner.operands[use.operand_number] = shared
         return program.drop_unused_weights() or bool(found)
-
-
-def _shielded(program: Program, value: Any) -> Any:
-    with at(program.body.operations[0]):
-        if program.weight_name(value) is None:
-            value = value.owner.operation.clone().result
-        return barrier(value)
 
 
 def _read_by_kernels(program: Program) -> dict[Any, list[Any]]:

@@ -17,11 +17,12 @@ import numpy as np
 from jq.base.deep import Steps, deep
 from jq.base.errors import InternalError
 from jq.ir import Op, Program, dtype_of, ir, shape_of
+from jq.ir.arrays import OPS
 from jq.ir.build import integers
 from jq.ir.constants import evaluate
 from jq.ir.slicing import Cut, cuts
 from jq.ir.values import kind_of, maker, only_user
-from jq.passes.kernels._kernel import OPS, KernelDecisions, NoKernel
+from jq.passes.kernels._kernel import KernelDecisions, NoKernel
 
 A = TypeVar("A", bound="Attention")
 

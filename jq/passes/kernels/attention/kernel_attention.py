@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from jq.ir import Op, Program, at, dtype_of
+from jq.ir.arrays import OPS
 from jq.ir.build import NAME, string_attr
 from jq.ir.contract import match_contract
 from jq.ir.markers import match
@@ -24,7 +25,7 @@ from jq.ir.ops.dims import Dims
 from jq.ir.values import only_user
 from jq.kernels import Attention, get_isa
 from jq.passes.base import Pass, PassContext
-from jq.passes.kernels._kernel import OPS, call_kernel, isa_of
+from jq.passes.kernels._kernel import call_kernel, isa_of
 from jq.passes.kernels.attention._attention import Between, find_softmax, to_kernels
 from jq.passes.kernels.attention._attention_view import view
 

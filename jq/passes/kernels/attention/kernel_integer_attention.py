@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from jq.ir import Op, Program, at, dtype_of, ir
+from jq.ir.arrays import OPS
 from jq.ir.constants import evaluate
 from jq.ir.contract import Contract, match_contract
 from jq.ir.markers import QUANTIZE, Marker, match
@@ -26,7 +27,7 @@ from jq.ir.values import only_user
 from jq.kernels import Dequantize, IntegerAttention, Quantize
 from jq.kernels.integer_attention.description import SMALLEST_SCALE
 from jq.passes.base import Pass, PassContext
-from jq.passes.kernels._kernel import OPS, NoKernel, call_kernel, isa_of
+from jq.passes.kernels._kernel import NoKernel, call_kernel, isa_of
 from jq.passes.kernels.attention._attention import LOWEST, Between, Mask, find_softmax, to_kernels
 from jq.passes.kernels.attention._attention_view import view
 from jq.passes.kernels.kernel_quantize import row_scheme, static_parameters

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from jq.ir import Op, ir, shape_of
-from jq.ir.build import integers
+from jq.ir.arrays import OPS as PROGRAM
+from jq.ir.build import direction_of, integers
 from jq.ir.ops.selection import combines
 from jq.ir.values import maker
 from jq.kernels import Line, RowProgram, Source
 from jq.kernels.rowwise.row_program import MOST, NUMBER, OPS, SHIFTS
-from jq.passes.kernels._kernel import OPS as PROGRAM
 from jq.passes.kernels.between._ops import (
     along_rows,
     cut,
@@ -171,8 +171,7 @@ class Region:
         if kind == "reduce":
             return self._add(f"reduce_{combines(op)}", of, result)
         if kind == "compare":
-            direction = str(op.operation.attributes["comparison_direction"]).split()[-1].rstrip(">")
-            return self._add(f"compare_{direction}", of, result)
+            return self._add(f"compare_{direction_of(op)}", of, result)
         safe = kind in SHIFTS and self._within(inner[1], result)
         return self._add(kind, of, result, int(safe))
 

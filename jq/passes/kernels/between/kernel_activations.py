@@ -15,6 +15,7 @@ import numpy as np
 
 from jq.formats.requantize import Rescaling
 from jq.ir import Program, at, ir, shape_of
+from jq.ir.arrays import OPS
 from jq.ir.build import replace as replace_op
 from jq.ir.constants import evaluate
 from jq.ir.contract import Contract
@@ -22,7 +23,7 @@ from jq.ir.ops.dims import Dims
 from jq.kernels import Batch, Gemm, PackValues
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._integer import IntegerContraction, contractions, match_contraction
-from jq.passes.kernels._kernel import OPS, KernelDecisions, NoKernel, call_kernel, isa_of
+from jq.passes.kernels._kernel import KernelDecisions, NoKernel, call_kernel, isa_of
 
 MOST = 2048  # columns that are packed
 
@@ -124,7 +125,7 @@ class _Product:
             (transposed, outer)
             for transposed, (rows, columns) in enumerate(((inner, free), (free, inner)))
             for outer in range(len(batch), -1, -1)
-            if _ordered([*batch[:outer], *rows, *batch[outer:], *columns])
+            if (axes := [*batch[:outer], *rows, *batch[outer:], *columns]) == sorted(axes)
         ]
         if not forms:
             moved = OPS.transpose(self.right, [*batch, *inner, *free])
@@ -144,7 +145,3 @@ class _Product:
 
 def _full(shape: list[int], number: int) -> ir.Value:
     return OPS.broadcast(OPS.constant(np.array(number, np.int32)), shape, ())
-
-
-def _ordered(axes: list[int]) -> bool:
-    return axes == sorted(axes)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jq.ir import Op, Program, at, ir, shape_of
+from jq.ir.arrays import OPS
 from jq.ir.build import NAME, string_attr
 from jq.ir.values import maker, users
 from jq.kernels import (
@@ -33,14 +34,7 @@ from jq.kernels import (
 from jq.kernels.machine.tiling import row_block
 from jq.kernels.rowwise.row_chain import RowStep
 from jq.passes.base import Pass, PassContext
-from jq.passes.kernels._kernel import (
-    OPS,
-    call_kernel,
-    called,
-    declarations,
-    drop_declarations,
-    isa_of,
-)
+from jq.passes.kernels._kernel import call_kernel, called, declarations, drop_declarations, isa_of
 from jq.passes.kernels.chain._rotation import Operand, Rotation, find_rotation
 
 

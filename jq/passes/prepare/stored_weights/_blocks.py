@@ -12,7 +12,8 @@ from jq.formats import NUMPY, Encoding, get_format
 from jq.formats.blocks import expand
 from jq.formats.imported import WithMinimum
 from jq.ir import Op, at, ir, shape_of, stablehlo
-from jq.ir.build import NAME, constant, i64_array, integers, string_attr
+from jq.ir.arrays import OPS
+from jq.ir.build import NAME, create, i64_array, integers, string_attr
 from jq.ir.ops.base import Contraction
 from jq.ir.ops.lookup import rule_of
 from jq.ir.types import number_kind
@@ -39,17 +40,10 @@ def _run(shape: tuple[int, ...], axis: int, arrays: Sequence[np.ndarray]) -> int
     """Number of indices of an axis that share their parameters; 0 for all."""
     starts = {0}
     for x in (np.broadcast_to(a, shape) for a in arrays):
-        differ = np.moveaxis(x[_from(axis, 1)] != x[_to(axis, -1)], axis, 0)
+        x = np.moveaxis(x, axis, 0)
+        differ = x[1:] != x[:-1]
         starts |= set((np.flatnonzero(differ.any(tuple(range(1, differ.ndim)))) + 1).tolist())
     return 0 if starts == {0} else math.gcd(*starts, shape[axis])
-
-
-def _from(axis: int, start: int) -> tuple[slice, ...]:
-    return (slice(None),) * axis + (slice(start, None),)
-
-
-def _to(axis: int, end: int) -> tuple[slice, ...]:
-    return (slice(None),) * axis + (slice(None, end),)
 
 
 def _sampled(x: np.ndarray, block: tuple[int, ...]) -> np.ndarray:
@@ -184,22 +178,11 @@ def reorder(found: Sequence[tuple[Op, int, int]], order: RowOrder) -> None:
 def _picked(x: ir.Value, rows: np.ndarray, axis: int, name: str | None) -> ir.Value:
     """`x` with the indices `rows` of an axis, for the product `name`."""
     shape = shape_of(x)
-    numbers = stablehlo.GatherDimensionNumbers.get(
-        offset_dims=[a for a in range(len(shape)) if a != axis],
-        collapsed_slice_dims=[axis],
-        operand_batching_dims=[],
-        start_indices_batching_dims=[],
-        start_index_map=[axis],
-        index_vector_dim=1,
-    )
-    made = ir.Operation.create(
-        "stablehlo.gather",
-        results=[x.type],
-        operands=[x, constant(rows.reshape(-1, 1))],
-        attributes={
-            "dimension_numbers": numbers,
-            **({NAME: ir.StringAttr.get(f"{name}#rows")} if name else {}),
-            "slice_sizes": i64_array([1 if a == axis else n for a, n in enumerate(shape)]),
-        },
-    )
-    return made.result
+    others = [a for a in range(len(shape)) if a != axis]
+    numbers = stablehlo.GatherDimensionNumbers.get(others, [axis], [], [], [axis], 1)
+    given = {
+        "dimension_numbers": numbers,
+        **({NAME: ir.StringAttr.get(f"{name}#rows")} if name else {}),
+        "slice_sizes": i64_array([1 if a == axis else n for a, n in enumerate(shape)]),
+    }
+    return create("stablehlo.gather", x.type, x, OPS.constant(rows.reshape(-1, 1)), **given)

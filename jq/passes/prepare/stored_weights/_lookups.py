@@ -17,8 +17,9 @@ import numpy as np
 
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of, stablehlo, tensor_type
 from jq.ir.arrays import OPS
-from jq.ir.build import NAME, constant, i64_array, like, string_attr
+from jq.ir.build import NAME, i64_array, like, string_attr
 from jq.ir.constants import evaluate
+from jq.ir.ops.rules.gather import row_numbers
 from jq.ir.values import maker
 from jq.passes.prepare.stored_weights import FLOATS
 from jq.passes.prepare.stored_weights._whole_ops import (
@@ -155,14 +156,7 @@ class _Decoder:
                 d = stablehlo.GatherDimensionNumbers(self.op.attributes["dimension_numbers"])
                 result = shape_of(self.op.results[0])
                 lead = list(result[: len(result) - len(list(d.offset_dims))])
-                attrs["dimension_numbers"] = stablehlo.GatherDimensionNumbers.get(
-                    offset_dims=[*range(len(lead), len(lead) + len(rest))],
-                    collapsed_slice_dims=[0],
-                    operand_batching_dims=[],
-                    start_indices_batching_dims=[],
-                    start_index_map=[0],
-                    index_vector_dim=d.index_vector_dim,
-                )
+                attrs["dimension_numbers"] = row_numbers(len(lead), len(rest), d.index_vector_dim)
                 read = like(self.op, [whole.value, operands[1]], [*lead, *rest], dtype, **attrs)
             return OPS.reshape(read, shape_of(value))
 
@@ -170,6 +164,6 @@ class _Decoder:
 def _numbers(array: np.ndarray) -> ir.Value:
     """A constant, also of unsigned integers."""
     if array.dtype.kind != "u":
-        return constant(array)
-    wide = constant(array.astype(np.int64))
+        return OPS.constant(array)
+    wide = OPS.constant(array.astype(np.int64))
     return stablehlo.convert(tensor_type(array.shape, array.dtype), wide)

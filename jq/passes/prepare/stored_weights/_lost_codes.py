@@ -10,7 +10,8 @@ import math
 from typing import Any
 
 from jq.ir import Program, at, dtype_of, ir, shape_of
-from jq.ir.build import constant as constant_op
+from jq.ir.arrays import OPS
+from jq.ir.build import direction_of
 from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.moves import Movement
 from jq.ir.slicing import compute
@@ -49,7 +50,7 @@ def lost_codes(program: Program, value: ir.Value, constant: Constant) -> str | N
 def _one_hot(value: ir.Value) -> bool:
     """True if it says for which index each integer is equal."""
     op = maker(value, COMPARE)
-    if op is None or "EQ" not in str(op.attributes["comparison_direction"]):
+    if op is None or direction_of(op) != "EQ":
         return False
     kinds = [maker(_spread(v)) for v in op.operands]
     return any(kind is not None and kind.operation.name == "stablehlo.iota" for kind in kinds)
@@ -108,7 +109,7 @@ def fold_factors(program: Program) -> None:
         factors, evaluate_all(program, list(factors)) if factors else (), strict=True
     ):
         with at(factor.owner, after=True):
-            factor.replace_all_uses_with(constant_op(array))
+            factor.replace_all_uses_with(OPS.constant(array))
 
 
 def _of_codes(program: Program, value: ir.Value, constant: Constant) -> bool:

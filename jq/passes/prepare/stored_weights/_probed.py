@@ -15,6 +15,7 @@ import numpy as np
 
 from jq.ir import Op, dtype_of, ir, shape_of
 from jq.ir.arrays import OPS
+from jq.ir.build import copied
 from jq.ir.ops.lookup import POINTWISE
 from jq.ir.values import kind_of, maker
 from jq.passes.prepare.stored_weights import FLOATS
@@ -94,8 +95,5 @@ def _computed(chain: list[Op], source: ir.Value, number: int) -> ir.Value:
     plain = OPS.full(source, np.int8(number))
     known = {source: OPS.convert(plain, dtype_of(source))}
     for op in chain:
-        copy = op.operation.clone()
-        for i, value in enumerate(copy.operands):
-            copy.operands[i] = known.get(value, value)
-        known[op.results[0]] = copy.results[0]
+        known[op.results[0]] = copied(op, [known.get(v, v) for v in op.operands]).results[0]
     return OPS.convert(known[chain[-1].results[0]], np.float32)

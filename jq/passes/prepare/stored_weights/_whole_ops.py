@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from jq.ir import Op, Program, dtype_of, ir, shape_of, stablehlo
-from jq.ir.build import constant, i64_array, integer, integers, like
+from jq.ir.arrays import OPS
+from jq.ir.build import i64_array, integer, integers, like
 from jq.ir.constants import evaluate
 from jq.ir.values import maker
 
@@ -111,16 +112,11 @@ def from_table(program: Program, op: Op, w: Whole) -> Whole | None:
     result, shift = op.results[0], 1 - w.lead
     if table is None or any(a < w.lead for a in d.offset_dims) or list(d.operand_batching_dims):
         return None
-    numbers = stablehlo.GatherDimensionNumbers.get(
-        offset_dims=[a + shift for a in d.offset_dims],
-        collapsed_slice_dims=list(d.collapsed_slice_dims),
-        operand_batching_dims=[],
-        start_indices_batching_dims=[],
-        start_index_map=list(d.start_index_map),
-        index_vector_dim=d.index_vector_dim + shift,
-    )
+    axes, last = [a + shift for a in d.offset_dims], d.index_vector_dim + shift
+    gone, of_index = list(d.collapsed_slice_dims), list(d.start_index_map)
+    numbers = stablehlo.GatherDimensionNumbers.get(axes, gone, [], [], of_index, last)
     shape = [shape_of(w.value)[0], *shape_of(result)[w.lead :]]
-    operands = [constant(np.asarray(table)), w.value]
+    operands = [OPS.constant(np.asarray(table)), w.value]
     return Whole(like(op, operands, shape, dtype_of(result), dimension_numbers=numbers), w.lead)
 
 

@@ -20,7 +20,8 @@ from jq.base.errors import UserError
 from jq.formats import Encoding
 from jq.formats.affine import affine_format, is_affine
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of
-from jq.ir.build import NAME, constant, replace, string_attr
+from jq.ir.arrays import OPS
+from jq.ir.build import NAME, replace, string_attr
 from jq.ir.constants import evaluate
 from jq.ir.encodings import store
 from jq.ir.markers import DEQUANTIZE, Marker, dequantize, match
@@ -137,7 +138,7 @@ def _marker(
         name = weight or string_attr(op, NAME) or "constant"
         return store(program, name, enc, {"codes": data, **parts}, np.dtype(np.float32))
     with at(op):
-        values = {"codes": codes} | {k: constant(v) for k, v in parts.items()}
+        values = {"codes": codes} | {k: OPS.constant(v) for k, v in parts.items()}
         name = string_attr(op, NAME) or ""
         return dequantize(program, enc, values, np.dtype(np.float32), tensor=name)
 

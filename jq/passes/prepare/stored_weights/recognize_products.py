@@ -20,7 +20,7 @@ from jq.formats import Encoding
 from jq.formats.affine_math import FULL
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import OPS
-from jq.ir.build import constant, like
+from jq.ir.build import like
 from jq.ir.constants import evaluate
 from jq.ir.encodings import store
 from jq.ir.markers import dequantize
@@ -154,7 +154,7 @@ def _values(program: Program, codes: ir.Value, data: np.ndarray | None, name: st
     options = (("packing", "none"), *(() if unsigned else (("divisor", FULL),)))
     scheme = "asymmetric" if unsigned else "symmetric"
     enc = Encoding("int8", shape, (0,) * len(shape), scheme, options=options)
-    parts = {"codes": OPS.convert(codes, np.int8), "scale": constant(np.ones(enc.grid, F32))}
+    parts = {"codes": OPS.convert(codes, np.int8), "scale": OPS.constant(np.ones(enc.grid, F32))}
     if unsigned:
-        parts["zero_point"] = constant(np.full(enc.grid, -128, np.int32))
+        parts["zero_point"] = OPS.constant(np.full(enc.grid, -128, np.int32))
     return dequantize(program, enc, parts, F32, tensor=name)

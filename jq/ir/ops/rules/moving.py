@@ -1,6 +1,7 @@
-"""A tensor is sliced as it is stored, if no block is cut.
+"""Ops that move elements of stored tensors: in another order, in part, or to another float type.
 
-A dynamic slice along the leading axis is how a layer reads its weight in a `scan`.
+Where no block is cut. A dynamic slice along the leading axis is how a layer reads its weight in a
+`scan`.
 """
 
 from collections.abc import Sequence
@@ -12,10 +13,79 @@ from jq.formats.blocks import cut_axes, cut_range
 from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.arrays import OPS
 from jq.ir.build import i64_array, integers, like
-from jq.ir.markers import Marker
+from jq.ir.markers import Marker, dequantize
 from jq.ir.ops.base import Axes
-from jq.ir.ops.movement import Order, Orders, every_axis, rebuilt, with_starts
+from jq.ir.ops.movement import Order, Orders, every_axis, plain, rebuilt, with_starts
 from jq.ir.ops.moves import Movement
+
+
+class Transpose(Movement):
+    op = "transpose"
+
+    def back(self, op: Op, axes: Axes) -> Axes:
+        order = integers(op, "permutation")
+        return frozenset(order[a] for a in axes)
+
+    def sink(self, program: Program, op: Op, marker: Marker) -> ir.Value | None:
+        if not plain(marker):
+            return None
+        order = integers(op, "permutation")
+        parts = {k: OPS.transpose(v, order) for k, v in marker.parts.items()}
+        block = tuple(marker.encoding.block[a] for a in order)
+        return rebuilt(program, marker, shape_of(op.results[0]), block, parts)
+
+
+class Reverse(Movement):
+    op = "reverse"
+
+    def orders(self, op: Op, index: int, order: Order) -> Orders | None:
+        return every_axis(op, order, naming=("dimensions",))
+
+    def back(self, op: Op, axes: Axes) -> Axes:
+        return axes
+
+    def sink(self, program: Program, op: Op, marker: Marker) -> ir.Value | None:
+        enc, axes = marker.encoding, integers(op, "dimensions")
+        cut = any(enc.block[a] > 1 and enc.shape[a] % enc.block[a] for a in axes)
+        if cut or not plain(marker):
+            return None
+
+        def reversed_(part: ir.Value) -> ir.Value:
+            longer = [a for a in axes if shape_of(part)[a] > 1]
+            if not longer:
+                return part
+            return like(op, [part], shape_of(part), dtype_of(part), dimensions=i64_array(longer))
+
+        parts = {k: reversed_(v) for k, v in marker.parts.items()}
+        return rebuilt(program, marker, enc.shape, enc.block, parts)
+
+
+class Convert(Movement):
+    """A conversion between float types changes the type that is dequantized to.
+
+    A value of the codes is rounded once, to the type that is wanted in the end: what lies between
+    is taken out, also where it is the narrower one (a bfloat16 weight of a float32 product).
+    """
+
+    op = "convert"
+
+    def applies(self, op: Op) -> bool:
+        """To a float type that products are computed in; fp8 and integers change the values."""
+        after = dtype_of(op.results[0])
+        return after.kind in "fV" and after.itemsize > 1
+
+    def back(self, op: Op, axes: Axes) -> Axes:
+        return axes
+
+    def elements(self, program: Program, op: Op) -> tuple[int, ...]:
+        return ()  # its numbers are rounded
+
+    def of_one_type(self, op: Op) -> tuple[int, ...]:
+        return ()
+
+    def sink(self, program: Program, op: Op, marker: Marker) -> ir.Value | None:
+        after = dtype_of(op.results[0])
+        return dequantize(program, marker.encoding, marker.parts, after, tensor=marker.tensor)
 
 
 class Slice(Movement):
