@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from jq.device.assumed import Planned, planned
 from jq.device.results import Check
 from jq.frontends.source import AnyModel
-from jq.ir import Op, ir, shape_of
+from jq.ir import Op, ir, kind_of, shape_of
 from jq.ir.build import SCOPE, string_attr
 from jq.ir.decisions import Function, declined, function_of
 from jq.ir.markers import marker_kind
-from jq.ir.values import kind_of
 from jq.passes.integer.verify_integer import FORMS_HELP, INTEGER_HELP, causes, name_of
 from jq.passes.pipeline.file import Rules, SettingsLike
 from jq.planning.decisions import OpPlan

@@ -19,10 +19,9 @@ from jq.device.buffers import Buffer, lower_bound, placed
 from jq.device.results import Estimate
 from jq.device.units import Unit, units
 from jq.frontends.source import AnyModel
-from jq.ir import Op, Program, dtype_of, ir, shape_of
+from jq.ir import Op, Program, dtype_of, ir, kind_of, shape_of
 from jq.ir.ops.dims import operations
 from jq.ir.ops.lookup import is_product
-from jq.ir.values import kind_of
 from jq.passes.base import run_all
 from jq.passes.integer.verify_integer import name_of
 from jq.passes.lower_markers import LowerMarkers

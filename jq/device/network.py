@@ -13,13 +13,11 @@ import numpy as np
 from jq.base.errors import InternalError, UserError
 from jq.formats.affine import affine_format, is_affine
 from jq.formats.integer_functions import Output
-from jq.ir import Op, Program, dtype_of, ir, shape_of
+from jq.ir import Op, Program, dtype_of, evaluate, ir, kind_of, shape_of
 from jq.ir.build import NAME, SCOPE, attributes_of, string_attr
-from jq.ir.constants import evaluate
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, match
 from jq.ir.ops.integer_step import IntegerStep, match_integer
 from jq.ir.ops.selection import combines
-from jq.ir.values import kind_of
 from jq.passes.prepare.fold_weights import evaluate_all
 
 

@@ -5,10 +5,9 @@ from typing import Any
 import numpy as np
 
 from jq.device.replay_ops import COMBINE, OPS
-from jq.ir import Op, Program, dtype_of, ir, shape_of
+from jq.ir import Op, Program, dtype_of, ir, kind_of, shape_of
 from jq.ir.build import attributes_of, integers
 from jq.ir.ops.lookup import contraction, multiplies
-from jq.ir.values import kind_of
 
 ARRAYS = (
     "broadcast_dimensions",

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Op, Program, TensorSpec, dtype_of, editing, func, ir, shape_of
+from jq.ir import Op, Program, TensorSpec, dtype_of, editing, func, ir, kind_of, maker, shape_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.ops.lookup import is_product
-from jq.ir.values import kind_of, maker
 
 CODES = ("int8", "uint8", "int16", "uint16")
 _MOVES = "reshape transpose broadcast_in_dim pad slice concatenate reverse"

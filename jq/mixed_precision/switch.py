@@ -19,8 +19,7 @@ import numpy as np
 from jq.artifact.jobs import Result, Work
 from jq.driver.comparison.result import ErrorSum, is_integer
 from jq.formats import get_format
-from jq.ir import Op, Program, at, dtype_of, ir, stablehlo
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, at, dtype_of, ir, stablehlo
 from jq.ir.ops.base import Contraction
 from jq.ir.oracle.xla import XlaExecutable
 from jq.mixed_precision.costs import Choice

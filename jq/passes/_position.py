@@ -2,9 +2,7 @@
 
 import numpy as np
 
-from jq.ir import Op, Program, dtype_of, ir, shape_of
-from jq.ir.arrays import OPS
-from jq.ir.constants import evaluate
+from jq.ir import OPS, Op, Program, dtype_of, evaluate, ir, shape_of
 
 SLICE, UPDATE = "stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice"
 

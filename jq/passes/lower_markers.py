@@ -5,7 +5,7 @@
 
 from collections.abc import Iterator
 
-from jq.ir import Op, Program, at, func, ir
+from jq.ir import Op, Program, at, func, ir, kind_of
 from jq.ir.build import NAME, inlined, replace, string_attr
 from jq.ir.contract import match_contract
 from jq.ir.encodings import drop_encodings
@@ -13,7 +13,6 @@ from jq.ir.markers import DEQUANTIZE, QUANTIZE, marker_kind, match
 from jq.ir.ops.base import Contraction
 from jq.ir.ops.lookup import ELEMENTWISE, rule_of
 from jq.ir.ops.selection import elements
-from jq.ir.values import kind_of
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._ops import PRODUCTS_AND_SUMS
 from jq.planning.operands import is_stored

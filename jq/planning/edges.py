@@ -13,12 +13,11 @@ from typing import Any
 
 from jq.formats import get_format
 from jq.formats.affine import is_affine
-from jq.ir import Op, Program, ir, shape_of
+from jq.ir import Op, Program, ir, maker, shape_of
 from jq.ir.ops.base import Contraction
 from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.selection import elements
 from jq.ir.quantized.edges import edge_name, is_carried, is_wide
-from jq.ir.values import maker
 from jq.planning.calibration.observer import Range
 from jq.planning.calibration.ranges import site
 from jq.planning.decisions import Declined, OpPlan, TensorPlan

@@ -11,11 +11,10 @@ import numpy as np
 from jq.formats import NUMPY, Encoding
 from jq.formats.affine import affine_format, is_affine
 from jq.formats.blocks import expand, reduce_blocks
-from jq.ir import Op, ir, shape_of, stablehlo
+from jq.ir import Op, ir, kind_of, shape_of, stablehlo
 from jq.ir.ops.base import Axes
 from jq.ir.ops.geometry import Geometry, of_window
 from jq.ir.ops.lookup import known_ops
-from jq.ir.values import kind_of
 from jq.planning.decisions import TensorPlan
 from jq.planning.encodings import code_bits
 from jq.target.device_table import OpLimits

@@ -7,14 +7,13 @@ from typing import Any
 
 from jq.base.deep import Steps, deep
 from jq.formats import Encoding
-from jq.ir import Op, Program, ir, shape_of
+from jq.ir import Op, Program, ir, maker, shape_of
 from jq.ir.affine import constant_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.markers import DEQUANTIZE, QUANTIZE_DYNAMIC, Marker, match
 from jq.ir.ops.base import Axes, Contraction, Role
 from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.moves import Movement
-from jq.ir.values import maker
 
 
 @dataclass(frozen=True)

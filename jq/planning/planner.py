@@ -7,12 +7,11 @@ from typing import Literal
 from jq.base.errors import FormatError
 from jq.formats import get_format
 from jq.formats.affine import is_affine
-from jq.ir import Op, Program, dtype_of
+from jq.ir import Op, Program, dtype_of, kind_of
 from jq.ir.build import SCOPE, string_attr
 from jq.ir.ops.base import Contraction
 from jq.ir.ops.lookup import contraction_names
 from jq.ir.types import number_kind
-from jq.ir.values import kind_of
 from jq.planning.calibration.ranges import Ranges
 from jq.planning.decisions import Declined, OpPlan, QuantPlan, TensorPlan
 from jq.planning.edges import plan_edges

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from jq.ir import Op, Program, dtype_of, ir, shape_of
+from jq.ir import Op, Program, dtype_of, ir, kind_of, shape_of
 from jq.ir.affine import is_constant
 from jq.ir.slicing import Cut, functions
-from jq.ir.values import kind_of
 from jq.passes.functions import as_normalization
 from jq.passes.integer._ops import as_softmax, is_elementwise, is_float
 

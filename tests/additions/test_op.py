@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import jq
-from jq.ir import ir, shape_of
-from jq.ir.arrays import OPS
+from jq.ir import OPS, ir, shape_of
 from jq.ir.ops.base import Contraction, Role, codes_of
 
 RNG = np.random.default_rng(0)

@@ -17,9 +17,8 @@ from hypothesis import given, settings
 
 import jq
 from jq.frontends.source import trace
-from jq.ir import Program, dtype_of, shape_of
+from jq.ir import Program, dtype_of, kind_of, shape_of
 from jq.ir.oracle.xla import XlaExecutable
-from jq.ir.values import kind_of
 from jq.passes.prepare.transposes.move_transposes import MoveTransposes
 
 Axis = Any

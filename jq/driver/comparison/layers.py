@@ -15,8 +15,7 @@ from jq.base.progress import Progress, silent
 from jq.driver.comparison.result import ActivationRange, ErrorSum, Inside, LayerError
 from jq.formats.affine import affine_format
 from jq.formats.blocks import full
-from jq.ir import Op, Program, at, dtype_of, ir, shape_of
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.hoist import Combine, can_leave, hoist
 from jq.ir.ops.base import Contraction

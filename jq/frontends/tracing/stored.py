@@ -9,11 +9,10 @@ import numpy as np
 from jq.base.errors import UserError
 from jq.formats import Encoding, get_format
 from jq.frontends.tracing.constants import constant_array
-from jq.ir import Program, at, dtype_of, ir
+from jq.ir import Program, at, dtype_of, ir, maker
 from jq.ir.build import replace
 from jq.ir.encodings import Arrays, Listed, describe, digest_of, write_encodings
 from jq.ir.markers import DEQUANTIZE, Marker, dequantize, match
-from jq.ir.values import maker
 
 
 def restore_stored(program: Program, listed: dict[str, Listed]) -> None:

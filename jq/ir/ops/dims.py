@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jq.ir import Op, Program, dtype_of, ir, shape_of, stablehlo, tensor_type
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, dtype_of, ir, shape_of, stablehlo, tensor_type
 from jq.ir.build import like
 from jq.ir.contract import Contract
 from jq.ir.ops.base import Axes

@@ -6,9 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, dtype_of, ir, shape_of
-from jq.ir.arrays import OPS
-from jq.ir.constants import evaluate
+from jq.ir import OPS, Program, dtype_of, evaluate, ir, shape_of
 from jq.ir.ops.base import Axes, QuantizedOperand
 
 Spread = Callable[[ir.Value], ir.Value]  # a grid of one operand -> the shape of the result

@@ -16,12 +16,11 @@ from typing import Any, Literal
 import numpy as np
 
 from jq.formats.integer_functions import Output
-from jq.ir import ir
+from jq.ir import Op, ir, maker
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import attributes_of, copied
 from jq.ir.markers import composite, marker_kind
 from jq.ir.program import Program
-from jq.ir.values import Op, maker
 
 INTEGER = "jq.integer"
 Kind = Literal[

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jq.ir import Op, dtype_of, ir, shape_of, stablehlo
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, dtype_of, ir, shape_of, stablehlo
 from jq.ir.build import Attributes, integers, padding_pairs, reversed_axes, strided_slice
 from jq.ir.ops.geometry import NotMatrices
 

@@ -5,10 +5,9 @@ import importlib
 import pkgutil
 from functools import cache
 
-from jq.ir import Op
+from jq.ir import Op, kind_of
 from jq.ir.decisions import declined
 from jq.ir.ops.base import Contraction, OpRule
-from jq.ir.values import kind_of
 
 
 @cache

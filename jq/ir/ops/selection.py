@@ -10,12 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jq.ir import Op, Program, dtype_of, ir, shape_of, tensor_type
+from jq.ir import OPS, Op, Program, dtype_of, ir, kind_of, shape_of, tensor_type
 from jq.ir.affine import constant_of
-from jq.ir.arrays import OPS
 from jq.ir.build import attributes_of, create, fill, like
 from jq.ir.ops.lookup import rule_of
-from jq.ir.values import kind_of
 
 SCATTER = "stablehlo.scatter"
 EXTREMES = ("maximum", "minimum")

@@ -3,10 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from jq.ir import Op, Program, at, context, ir
+from jq.ir import Op, Program, at, context, ir, kind_of, maker
 from jq.ir.build import NAME, string_attr
 from jq.ir.markers import EDGE, composite, marker_kind
-from jq.ir.values import kind_of, maker
 
 
 def edge(

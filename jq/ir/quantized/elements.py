@@ -18,8 +18,7 @@ from jq.base.deep import Steps, deep
 from jq.formats import NUMPY, Array, ArrayOps, Encoding, get_format
 from jq.formats.blocks import full
 from jq.formats.packing import pack, unpack
-from jq.ir import Program, dtype_of, ir, shape_of, tensor_type
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Program, dtype_of, ir, shape_of, tensor_type
 from jq.ir.build import create
 from jq.ir.constants import FLOAT4
 from jq.ir.encodings import encoding_in

@@ -25,17 +25,14 @@ import numpy as np
 
 from jq.base.errors import UserError
 from jq.formats.affine import affine_format, is_affine
-from jq.ir import Program, dtype_of, ir, tensor_type
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Program, dtype_of, evaluate, ir, maker, tensor_type
 from jq.ir.build import constant_of, create, replace
-from jq.ir.constants import evaluate
 from jq.ir.encodings import write_encodings
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC, Marker, match
 from jq.ir.mlir_context import at
 from jq.ir.quantized.stored import TypedParts
 from jq.ir.quantized.values import carry_types
 from jq.ir.quantized.write import CAST, UNIFORM_DEQUANTIZE, UNIFORM_QUANTIZE, axes_of, cast, kind_of
-from jq.ir.values import maker
 
 KINDS = {QUANTIZE: UNIFORM_QUANTIZE, DEQUANTIZE: UNIFORM_DEQUANTIZE}
 

@@ -8,10 +8,8 @@ import numpy as np
 
 from jq.base.errors import UserError
 from jq.formats import Encoding
-from jq.ir import Op, Program, ir, stablehlo, tensor_type
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, evaluate, ir, stablehlo, tensor_type
 from jq.ir.build import attributes_of, create
-from jq.ir.constants import evaluate
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, dequantize, encoding_of, quantize
 from jq.ir.mlir_context import at
 from jq.ir.quantized.markers import KINDS

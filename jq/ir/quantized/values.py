@@ -24,7 +24,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from jq.ir import Op, Program, func, ir, parse_module, run_passes
+from jq.ir import Op, Program, func, ir, kind_of, maker, parse_module, run_passes
 from jq.ir.affine import constant_of
 from jq.ir.build import copied
 from jq.ir.markers import DEQUANTIZE
@@ -50,7 +50,6 @@ from jq.ir.quantized.write import (
     widened,
     with_element,
 )
-from jq.ir.values import kind_of, maker
 
 
 def carry_types(program: Program) -> None:

@@ -9,11 +9,10 @@ import numpy as np
 from jq.formats import NUMPY, Encoding
 from jq.formats.affine import affine_format
 from jq.formats.affine_math import FULL
-from jq.ir import Op, Program, ir, tensor_type
+from jq.ir import Op, Program, ir, maker, tensor_type
 from jq.ir.build import attributes_of, create
 from jq.ir.markers import DEQUANTIZE
 from jq.ir.ops.lookup import of_one_type, rule_named
-from jq.ir.values import maker
 
 # The quantized type that a tensor of an encoding has, and the encoding of a type.
 UNIFORM_QUANTIZE, UNIFORM_DEQUANTIZE = "stablehlo.uniform_quantize", "stablehlo.uniform_dequantize"

@@ -4,10 +4,8 @@ import numpy as np
 
 from jq.formats.integer_functions import FRACTION, Output
 from jq.formats.requantize import INT32, LARGEST, Rescaling
-from jq.ir import Program, ir, shape_of
+from jq.ir import OPS, Program, evaluate, ir, shape_of
 from jq.ir.affine import backwards
-from jq.ir.arrays import OPS
-from jq.ir.constants import evaluate
 from jq.ir.ops.integer_step import IntegerStep, integer_step
 from jq.passes.integer._ops import clamps_behind
 from jq.passes.integer._sums import sum_of

@@ -8,13 +8,11 @@ from jq.base.deep import Steps, deep
 from jq.formats.integer_functions import FRACTION, Output, ratio, unit_rows
 from jq.formats.integer_functions import softmax as integer_softmax
 from jq.formats.requantize import LARGEST, Rescaling, clip, splat
-from jq.ir import Op, Program, ir, shape_of
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, ir, kind_of, maker, shape_of
 from jq.ir.build import NAME, direction_of, string_attr
 from jq.ir.ops.integer_step import integer_step
 from jq.ir.ops.selection import splat_of
 from jq.ir.slicing import between
-from jq.ir.values import kind_of, maker
 from jq.passes.functions import as_normalization
 from jq.passes.integer._ops import as_softmax, behind
 from jq.passes.integer._values import (

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jq.ir import Op, Program, dtype_of, ir, shape_of
+from jq.ir import Op, Program, dtype_of, evaluate, ir, shape_of
 from jq.ir.build import integers
-from jq.ir.constants import evaluate
 from jq.ir.markers import marker_kind
 from jq.ir.ops.lookup import ELEMENTWISE
 from jq.ir.ops.selection import splat_of

@@ -10,16 +10,13 @@ from functools import partial
 import numpy as np
 
 from jq.formats.requantize import DOUBLE, INT32, Rescaling, rounding_right_shift, splat
-from jq.ir import Op, Program, dtype_of, ir, shape_of
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, dtype_of, evaluate, ir, kind_of, maker, shape_of
 from jq.ir.build import NAME, string_attr
-from jq.ir.constants import evaluate
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.ops.base import Contraction, QuantizedOperand, codes_of
 from jq.ir.ops.integer_step import IntegerStep, Operand
 from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.selection import reduce_like, reduction
-from jq.ir.values import kind_of, maker
 from jq.passes.integer._values import I64, Leaf, Sum, centered, leaf_of, require_int32, step_of
 
 # So many fractional bits a sum of two tensors keeps, one tensor alone, and a product; fewer where

@@ -12,9 +12,7 @@ from jq.formats import Encoding, integer_functions
 from jq.formats.affine import affine_format, is_affine
 from jq.formats.integer_functions import Output
 from jq.formats.requantize import INT32, Rescaling, splat
-from jq.ir import Op, Program, ir, shape_of
-from jq.ir.arrays import OPS
-from jq.ir.constants import evaluate
+from jq.ir import OPS, Op, Program, evaluate, ir, shape_of
 from jq.ir.markers import DEQUANTIZE, Marker, match
 from jq.ir.ops.integer_step import IntegerStep, Kind, Operand
 from jq.passes.integer._ops import Bounds

@@ -12,13 +12,10 @@ import numpy as np
 
 from jq.formats.integer_functions import Output
 from jq.formats.requantize import splat
-from jq.ir import Program, ir
+from jq.ir import OPS, Program, evaluate, ir, kind_of, maker
 from jq.ir.affine import Affine
-from jq.ir.arrays import OPS
 from jq.ir.build import NAME, string_attr
-from jq.ir.constants import evaluate
 from jq.ir.ops.integer_step import IntegerStep, integer_step
-from jq.ir.values import kind_of, maker
 from jq.passes.integer._values import centered, leaf_of, saturated, step_of
 
 F32 = np.float32

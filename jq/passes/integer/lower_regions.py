@@ -22,8 +22,7 @@ import numpy as np
 from jq.base.errors import FormatError, UserError
 from jq.formats.integer_functions import Output, tabulated
 from jq.formats.requantize import splat
-from jq.ir import Op, Program, at, dtype_of, ir
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, at, dtype_of, ir
 from jq.ir.build import NAME, replace, string_attr
 from jq.ir.decisions import decline, declined, declined_by_shape
 from jq.ir.markers import QUANTIZE, Marker, match
@@ -34,13 +33,7 @@ from jq.passes.base import Pass, PassContext
 from jq.passes.integer._chain import chain
 from jq.passes.integer._functions import comparison, normalization, quotient, softmax
 from jq.passes.integer._ops import apply_to_codes, is_elementwise, is_float
-from jq.passes.integer._values import (
-    Leaf,
-    code_of,
-    leaf_of,
-    output_of,
-    step_of,
-)
+from jq.passes.integer._values import Leaf, code_of, leaf_of, output_of, step_of
 from jq.target.device_table import Function
 from jq.target.target import Target
 

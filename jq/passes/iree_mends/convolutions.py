@@ -6,8 +6,7 @@ from contextlib import suppress
 import numpy as np
 
 from jq.base.system.processor import this_processor
-from jq.ir import Op, Program, at, dtype_name, dtype_of, editing, ir, shape_of
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, at, dtype_name, dtype_of, editing, ir, shape_of
 from jq.ir.build import NAME, attributes_of, barrier, replace
 from jq.ir.ops.dims import by_matrix
 from jq.ir.ops.geometry import NotMatrices

@@ -16,8 +16,7 @@ from functools import cache, partial
 
 import numpy as np
 
-from jq.ir import Op, dtype_of, ir, shape_of
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, dtype_of, ir, shape_of
 from jq.ir.build import like
 from jq.passes.iree_mends.mend import Mend
 from jq.passes.iree_mends.powers import polynomial

@@ -15,8 +15,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from jq.ir import Op, Program, at, dtype_of, ir, shape_of, stablehlo, tensor_type, walk
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, at, dtype_of, ir, shape_of, stablehlo, tensor_type, walk
 from jq.ir.build import replace, strided_slice
 from jq.ir.constants import dense_array
 from jq.ir.types import is_narrow

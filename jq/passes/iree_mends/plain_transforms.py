@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.ir import Op, dtype_of, ir, shape_of, stablehlo
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, dtype_of, ir, shape_of, stablehlo
 from jq.ir.build import NAME, create, i64_array, integers, string_attr
 from jq.ir.ops.dims import by_matrix
 from jq.ir.types import tensor_type

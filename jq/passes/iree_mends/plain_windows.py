@@ -15,8 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jq.ir import Op, dtype_of, ir, shape_of, stablehlo
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, dtype_of, ir, shape_of, stablehlo
 from jq.ir.build import i64_array, integers, padding_pairs, reversed_axes
 from jq.ir.ops.layout import Layout, padding_of
 from jq.passes.iree_mends.mend import Mend

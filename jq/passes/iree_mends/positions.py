@@ -2,11 +2,9 @@
 
 import numpy as np
 
-from jq.ir import Op, Program, at, dtype_of, ir, shape_of, stablehlo
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, at, dtype_of, ir, maker, shape_of, stablehlo
 from jq.ir.build import integers, replace
 from jq.ir.index_range import Element, index_range
-from jq.ir.values import maker
 from jq.passes._position import SLICE, along, held
 from jq.passes.base import PassContext
 from jq.passes.iree_mends.mend import Mend

@@ -11,8 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from jq.ir import Op, dtype_of, ir, shape_of, stablehlo
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, dtype_of, ir, shape_of, stablehlo
 from jq.passes.iree_mends.mend import Mend
 
 FRACTION = 52  # bits of a float64 behind its exponent

@@ -4,14 +4,11 @@ import math
 
 import numpy as np
 
-from jq.ir import Op, Program, at, dtype_of, ir, shape_of
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, at, dtype_of, evaluate, ir, maker, shape_of
 from jq.ir.build import i64_array, integers, replace
-from jq.ir.constants import evaluate
 from jq.ir.ops.dims import Dims
 from jq.ir.ops.lookup import multiplies, rule_of
 from jq.ir.ops.moves import Movement
-from jq.ir.values import maker
 from jq.passes.base import PassContext
 from jq.passes.iree_mends.mend import Mend, Read, Shield
 

@@ -5,8 +5,7 @@ from functools import partial
 import ml_dtypes
 import numpy as np
 
-from jq.ir import Op, Program, at, constant_of, dtype_of, ir, shape_of, stablehlo, tensor_type
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, at, constant_of, dtype_of, ir, shape_of, stablehlo, tensor_type
 from jq.ir.constants import dense_array
 from jq.ir.types import number_kind
 from jq.ir.values import maker

@@ -16,8 +16,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from jq.ir import Op, Program, at, constant_of, dtype_of, ir, shape_of, stablehlo, tensor_type
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, at, constant_of, dtype_of, ir, shape_of, stablehlo, tensor_type
 from jq.ir.build import attributes_of, barrier, inlined, integer, replace
 from jq.ir.values import maker
 from jq.passes.base import PassContext

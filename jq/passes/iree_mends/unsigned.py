@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Op, Program, at, dtype_of, ir, shape_of, stablehlo, tensor_type, walk
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, at, dtype_of, ir, shape_of, stablehlo, tensor_type, walk
 from jq.ir.build import like, replace
 from jq.ir.values import last_of
 from jq.passes.base import PassContext

@@ -11,8 +11,7 @@ import numpy as np
 
 from jq.base.errors import FormatError
 from jq.formats import Encoding, get_format
-from jq.ir import Program, ir
-from jq.ir.constants import evaluate
+from jq.ir import Program, evaluate, ir
 from jq.ir.ops.movement import WHOLE
 from jq.kernels import Gemv
 from jq.kernels.gemv.description import Scale

@@ -10,10 +10,8 @@ import numpy as np
 
 from jq.formats import NUMPY, Encoding
 from jq.formats.affine import affine_format
-from jq.ir import Program, ir, shape_of
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Program, evaluate, ir, shape_of
 from jq.ir.build import Attributes, integers, padding_pairs, reversed_axes
-from jq.ir.constants import evaluate
 from jq.ir.contract import Contract
 from jq.ir.ops.layout import Layout
 from jq.passes.kernels._kernel import FLIP, NoKernel, unsigned_view

@@ -7,9 +7,7 @@ from typing import Any
 import numpy as np
 
 from jq.formats import Encoding
-from jq.ir import Program, at, ir
-from jq.ir.arrays import OPS
-from jq.ir.constants import evaluate
+from jq.ir import OPS, Program, at, evaluate, ir
 from jq.ir.contract import Contract
 from jq.kernels import Kernel
 from jq.passes.kernels._kernel import call_kernel

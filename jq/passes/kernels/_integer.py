@@ -8,8 +8,7 @@ import numpy as np
 
 from jq.formats import Encoding
 from jq.formats.requantize import INT32, Rescaling
-from jq.ir import Op, Program, at, dtype_of, shape_of
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, at, dtype_of, shape_of
 from jq.ir.contract import CONTRACT, Contract
 from jq.ir.markers import marker_kind
 from jq.ir.ops.integer_step import INTEGER, IntegerStep, Operand, match_integer

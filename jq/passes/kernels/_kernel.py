@@ -5,12 +5,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from jq.ir import Op, Program, at, editing, func, ir, stablehlo, tensor_type
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, at, editing, evaluate, func, ir, maker, stablehlo, tensor_type
 from jq.ir.build import NAME, replace, string_attr
-from jq.ir.constants import evaluate
 from jq.ir.decisions import decide, facts_of
-from jq.ir.values import maker
 from jq.kernels import ATTRIBUTE, Kernel, detect, get_isa
 from jq.target.target import Target
 

@@ -17,10 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jq.ir import Op, Program, dtype_of, ir, shape_of
+from jq.ir import Op, Program, dtype_of, evaluate, ir, maker, shape_of
 from jq.ir.build import integers
-from jq.ir.constants import evaluate
-from jq.ir.values import maker
 from jq.kernels import IntegerAttention, Kernel, Sequences
 from jq.passes.kernels._kernel import called, declarations
 

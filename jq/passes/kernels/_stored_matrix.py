@@ -14,15 +14,12 @@ import numpy as np
 
 from jq.base.errors import FormatError
 from jq.formats import Encoding
-from jq.ir import Op, Program, at, dtype_of, ir, shape_of
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, at, dtype_of, evaluate, ir, maker, shape_of
 from jq.ir.build import i64_array, like
 from jq.ir.build import replace as replace_op
-from jq.ir.constants import evaluate
 from jq.ir.encodings import describe_parts
 from jq.ir.layout import MatrixForm
 from jq.ir.markers import DEQUANTIZE, dequantize, match
-from jq.ir.values import maker
 from jq.passes.kernels._kernel import NoKernel
 
 Values = dict[str, ir.Value]

@@ -9,10 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Op, Program, dtype_of, ir, shape_of
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, dtype_of, evaluate, ir, shape_of
 from jq.ir.build import integers
-from jq.ir.constants import evaluate
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, match
 from jq.ir.ops.movement import plain
 from jq.ir.values import maker, only_user

@@ -24,8 +24,7 @@ import numpy as np
 from jq.formats import Encoding, get_format
 from jq.formats.affine import affine_format, is_affine
 from jq.formats.affine_math import HALF
-from jq.ir import Program, at, dtype_of, ir, shape_of
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Program, at, dtype_of, ir, shape_of
 from jq.ir.contract import Contract, match_contract
 from jq.ir.markers import QUANTIZE_DYNAMIC, match
 from jq.ir.ops.dims import Dims

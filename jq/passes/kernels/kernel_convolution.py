@@ -22,10 +22,8 @@ import numpy as np
 
 from jq.formats.requantize import Rescaling
 from jq.formats.rescale import ResidualScale
-from jq.ir import Program, at, dtype_of, ir, shape_of
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Program, at, dtype_of, evaluate, ir, shape_of
 from jq.ir.build import replace
-from jq.ir.constants import evaluate
 from jq.ir.contract import match_contract
 from jq.ir.ops.layout import CONVOLUTION
 from jq.ir.requantize import Requantized, match_requantize

@@ -22,8 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from jq.formats import Encoding, get_format
-from jq.ir import Op, Program, at, dtype_name, dtype_of, ir, shape_of
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, at, dtype_name, dtype_of, ir, shape_of
 from jq.ir.build import NAME, attributes_of, string_attr
 from jq.ir.build import replace as replace_op
 from jq.ir.contract import match_contract

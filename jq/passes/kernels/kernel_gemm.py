@@ -22,10 +22,8 @@ import numpy as np
 from jq.formats import NUMPY, Encoding
 from jq.formats.affine import affine_format
 from jq.formats.requantize import Rescaling
-from jq.ir import Program, at, dtype_of, ir, shape_of
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Program, at, dtype_of, evaluate, ir, shape_of
 from jq.ir.build import replace as replace_op
-from jq.ir.constants import evaluate
 from jq.ir.contract import Contract, match_contract
 from jq.ir.decisions import facts_of
 from jq.ir.ops.dims import Dims
@@ -212,11 +210,7 @@ def _lower(program: Program, p: MatrixProduct, isa: str, upper: MatrixProduct | 
 
 
 def _lower_integers(
-    program: Program,
-    p: MatrixProduct,
-    integers: IntegerContraction,
-    isa: str,
-    rescaling: Rescaling,
+    program: Program, p: MatrixProduct, integers: IntegerContraction, isa: str, rescaling: Rescaling
 ) -> str:
     """Replaces a contraction of an integer program by a call; the kernel's name."""
     op, shape = p.contract.op, shape_of(p.contract.op.operation.results[0])

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Op, Program, at, ir
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, at, ir
 from jq.kernels import Sequences
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import call_instead, renamed

@@ -19,12 +19,9 @@ from typing import Any
 import numpy as np
 
 from jq.base.deep import Steps, deep
-from jq.ir import Op, Program, at, ir, shape_of
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, at, evaluate, ir, maker, shape_of
 from jq.ir.build import NAME, attributes_of, string_attr
-from jq.ir.constants import evaluate
 from jq.ir.decisions import decide
-from jq.ir.values import maker
 from jq.kernels import Attention, Gemm, IntegerAttention, Quantize, Streams
 from jq.kernels.epilogue.steps import COLUMN, ELEMENT, ROW, SCALAR
 from jq.passes.base import Pass, PassContext

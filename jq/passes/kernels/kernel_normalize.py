@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jq.ir import Op, Program, at, ir, shape_of
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, at, ir, shape_of
 from jq.ir.markers import QUANTIZE, QUANTIZE_DYNAMIC, Marker, match
 from jq.ir.values import maker, only_user
 from jq.kernels import Normalize, RowQuantization

@@ -12,12 +12,9 @@ import numpy as np
 
 from jq.formats import Encoding
 from jq.formats.affine_math import FULL, NARROW
-from jq.ir import Op, Program, at, dtype_of, ir, shape_of
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, at, dtype_of, evaluate, ir, kind_of, shape_of
 from jq.ir.build import NAME, integers, replace, string_attr
-from jq.ir.constants import evaluate
 from jq.ir.markers import QUANTIZE, QUANTIZE_DYNAMIC, Marker, match
-from jq.ir.values import kind_of
 from jq.kernels import QuantizeRows, RowQuantization, RowRanges
 from jq.kernels.rowwise.description import (
     ASYMMETRIC,

@@ -11,8 +11,7 @@ which it is updated in part.
 
 import math
 
-from jq.ir import Op, Program, at, ir, shape_of
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, at, ir, shape_of
 from jq.ir.build import NAME, replace, string_attr
 from jq.ir.values import maker, only_user
 from jq.kernels import UpdateRows

@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Op, Program, at, dtype_of, func, ir
+from jq.ir import Op, Program, at, dtype_of, evaluate, func, ir
 from jq.ir.build import NAME, like, string_attr
 from jq.ir.build import replace as replace_op
-from jq.ir.constants import evaluate
 from jq.kernels import ATTRIBUTE, Kernel, RowQuantization, ToCodes
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import FLIP, call_kernel, declarations, renamed, unsigned_view

@@ -8,12 +8,10 @@ two numbers, of which one hides what it is added to, becomes a choice.
 import numpy as np
 
 from jq.base.deep import Steps, deep, every
-from jq.ir import Op, Program, at, ir, shape_of, stablehlo
+from jq.ir import OPS, Op, Program, at, ir, kind_of, maker, shape_of, stablehlo
 from jq.ir.affine import constant_of
-from jq.ir.arrays import OPS
 from jq.ir.build import like, replace
 from jq.ir.ops.selection import splat_of
-from jq.ir.values import kind_of, maker
 from jq.passes.integer._ops import is_float
 
 MOVES = ("broadcast_in_dim", "reshape", "transpose", "slice", "convert")

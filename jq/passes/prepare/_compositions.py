@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from jq.ir import Op, Program, ir
+from jq.ir import Op, Program, ir, kind_of, maker
 from jq.ir.affine import is_constant
 from jq.ir.ops.lookup import multiplies
 from jq.ir.ops.selection import combines
-from jq.ir.values import kind_of, maker
 
 VIEWS = ("broadcast_in_dim", "convert", "reshape", "transpose")
 SCORES = (*VIEWS, "add", "divide", "maximum", "minimum", "multiply", "select", "subtract")

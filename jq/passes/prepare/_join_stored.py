@@ -16,13 +16,11 @@ import numpy as np
 
 from jq.formats import Encoding
 from jq.formats.blocks import cut_axes, cut_range
-from jq.ir import Op, Program, at, dtype_of, ir, shape_of
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, at, dtype_of, ir, maker, shape_of
 from jq.ir.build import integer, integers, replace
 from jq.ir.encodings import drop_unused_encodings, store
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.ops.rules.concatenate import join_parts
-from jq.ir.values import maker
 from jq.passes.qdq.hoist_quantize import erase_dead
 
 Order = tuple[int, ...]

@@ -11,7 +11,7 @@ Softmax, a normalization or attention that the device cannot compute is refused 
 since that is what was written, not the ops that it consists of.
 """
 
-from jq.ir import Op, Program, ir, shape_of
+from jq.ir import Op, Program, ir, kind_of, maker, shape_of
 from jq.ir.affine import is_constant, step
 from jq.ir.decisions import (
     Function,
@@ -24,7 +24,6 @@ from jq.ir.decisions import (
 from jq.ir.ops.base import Contraction
 from jq.ir.ops.lookup import rule_of
 from jq.ir.slicing import between
-from jq.ir.values import kind_of, maker
 from jq.passes.base import Pass, PassContext
 from jq.passes.functions import as_normalization
 from jq.passes.integer._ops import as_softmax, is_float

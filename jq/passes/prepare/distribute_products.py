@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from jq.base.deep import Steps, deep
-from jq.ir import Op, Program, at, dtype_of, ir, shape_of
+from jq.ir import OPS, Op, Program, at, dtype_of, ir, maker, shape_of
 from jq.ir.affine import constant_of
-from jq.ir.arrays import OPS
 from jq.ir.build import NAME, like, replace
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.ops.base import Contraction
@@ -25,7 +24,6 @@ from jq.ir.ops.integer import constant_or_weight
 from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.moves import Movement
 from jq.ir.ops.rules.dot_general import DotGeneral
-from jq.ir.values import maker
 from jq.passes.base import Pass, PassContext
 from jq.planning.operands import contractions, is_stored, op_name
 

@@ -16,14 +16,11 @@ import numpy as np
 from jq.formats import NUMPY, Encoding, get_format
 from jq.formats.affine import affine_format, is_affine
 from jq.formats.base import unpacked
-from jq.ir import Program, at, dtype_of, ir, shape_of
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Program, at, dtype_of, evaluate, ir, maker, shape_of
 from jq.ir.build import NAME, like, string_attr
 from jq.ir.build import replace as replace_op
-from jq.ir.constants import evaluate
 from jq.ir.encodings import FakeQuant, match_fake_quant, store
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, dequantize, match, quantize, quantize_dynamic
-from jq.ir.values import maker
 from jq.passes.base import Pass, PassContext
 from jq.passes.prepare.fold_weights import Constant, evaluate_all
 

@@ -5,11 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from jq.base.deep import Steps, deep
-from jq.ir import Op, Program, at, dtype_of, editing, ir, shape_of, walk
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, at, dtype_of, editing, evaluate, ir, shape_of, walk
 from jq.ir.build import NAME, attributes_of, string_attr
 from jq.ir.build import replace as replace_op
-from jq.ir.constants import evaluate
 from jq.ir.contract import match_contract
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.ops.lookup import is_product

@@ -11,12 +11,10 @@ numbers. Either factor may be a weight.
 
 import numpy as np
 
-from jq.ir import Op, Program, at, dtype_of, ir, shape_of
+from jq.ir import OPS, Op, Program, at, dtype_of, ir, kind_of, maker, shape_of
 from jq.ir.affine import compact, step
-from jq.ir.arrays import OPS
 from jq.ir.build import direction_of, replace
 from jq.ir.ops.selection import splat_of
-from jq.ir.values import kind_of, maker
 from jq.passes.base import Pass, PassContext
 from jq.target.device_table import Device
 

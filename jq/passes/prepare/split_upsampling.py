@@ -22,9 +22,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jq.ir import Op, Program, at, dtype_name, dtype_of, ir, shape_of, stablehlo
+from jq.ir import OPS, Op, Program, at, dtype_name, dtype_of, ir, shape_of, stablehlo
 from jq.ir.affine import forwards
-from jq.ir.arrays import OPS
 from jq.ir.build import NAME, i64_array, integers, like, reversed_axes, string_attr
 from jq.ir.ops.layout import CONVOLUTION, Layout, is_plain, padding_of
 from jq.passes.base import Pass, PassContext

@@ -15,10 +15,9 @@ import numpy as np
 
 from jq.formats.affine import is_affine
 from jq.formats.requantize import INT32
-from jq.ir import Op, Program, ir, shape_of
+from jq.ir import Op, Program, evaluate, ir, shape_of
 from jq.ir.affine import forwards
 from jq.ir.build import integers
-from jq.ir.constants import evaluate
 from jq.ir.markers import DEQUANTIZE, Marker, match
 from jq.ir.ops.base import Contraction
 from jq.ir.values import kind_of, maker, users

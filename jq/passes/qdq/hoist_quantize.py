@@ -23,9 +23,8 @@ from jq.base.deep import Steps, deep
 from jq.formats import Encoding
 from jq.formats.affine import affine_format
 from jq.formats.integer_functions import Output
-from jq.ir import Op, Program, at, ir, shape_of
+from jq.ir import OPS, Op, Program, at, ir, shape_of
 from jq.ir.affine import compact
-from jq.ir.arrays import OPS
 from jq.ir.build import replace
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, Marker, marker_kind, match, quantize
 from jq.ir.ops.lookup import rule_of

@@ -5,15 +5,13 @@ from typing import Any
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.ir import Op, Program, at, dtype_of, enclosing, ir, shape_of
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, at, dtype_of, enclosing, ir, maker, shape_of
 from jq.ir.build import like, replace
 from jq.ir.markers import DEQUANTIZE, dequantize, match, quantize, quantize_dynamic
 from jq.ir.ops.dataflow import Encodings
 from jq.ir.ops.lattice import Encoded
 from jq.ir.ops.lookup import rule_of
 from jq.ir.quantized.edges import edge_name
-from jq.ir.values import maker
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._values import static_parameters
 from jq.planning.calibration.ranges import site

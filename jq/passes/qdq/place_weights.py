@@ -16,13 +16,12 @@ import numpy as np
 from jq.formats import NUMPY, Encoding, get_format
 from jq.formats.affine import affine_format, is_affine
 from jq.formats.blocks import reduce_blocks
-from jq.ir import Op, Program, at, dtype_of
+from jq.ir import Op, Program, at, dtype_of, maker
 from jq.ir.build import copied, replace
 from jq.ir.encodings import store_weight, write_encodings
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.moves import Movement
-from jq.ir.values import maker
 from jq.passes.base import Pass, PassContext, of_weight
 from jq.planning.decisions import QuantPlan
 from jq.planning.operands import contractions, op_name

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jq.formats import NUMPY, Encoding, get_format
-from jq.ir import Program, at, shape_of, stablehlo
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Program, at, shape_of, stablehlo
 from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.recovery._product_inputs import Input, find_inputs
 

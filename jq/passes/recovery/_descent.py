@@ -60,11 +60,7 @@ def panel_rows(count: int) -> int:
 
 
 def descend(
-    found: Solution,
-    weight: np.ndarray,
-    h: np.ndarray,
-    scale_type: DType,
-    passes: int,
+    found: Solution, weight: np.ndarray, h: np.ndarray, scale_type: DType, passes: int
 ) -> None:
     """Improves `found` for `weight` f32[K, N] and H f32[K, K]; never makes it worse."""
     residual = h @ (found.real() - weight)  # half the gradient
@@ -144,11 +140,7 @@ class _Panel:
 
 
 def _move_scales(
-    found: Solution,
-    panel: _Panel,
-    product: np.ndarray | None,
-    g: int,
-    scale_type: DType,
+    found: Solution, panel: _Panel, product: np.ndarray | None, g: int, scale_type: DType
 ) -> np.ndarray | None:
     """The change of a small block's rows that is not added to the panel yet."""
     s, h, residual = found.groups[g], panel.h, panel.residual

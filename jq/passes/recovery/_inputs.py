@@ -9,14 +9,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from jq.formats import Encoding
-from jq.ir import Op, Program, shape_of
+from jq.ir import Op, Program, maker, shape_of
 from jq.ir.build import integers
 from jq.ir.ops.dims import Dims
 from jq.ir.ops.layout import groups_of
 from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.rules.convolution import Convolution
 from jq.ir.ops.rules.dot_general import DotGeneral
-from jq.ir.values import maker
 from jq.passes.base import PassContext
 from jq.planning.moments.collect import Moments, collect
 from jq.planning.moments.inputs import Wanted

@@ -11,14 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Op, Program, at, dtype_of, ir, shape_of
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, at, dtype_of, evaluate, ir, maker, shape_of
 from jq.ir.build import integers
-from jq.ir.constants import evaluate
 from jq.ir.ops.lookup import contraction
 from jq.ir.ops.rules.reshape import groups
 from jq.ir.ops.selection import reduction
-from jq.ir.values import maker
 
 Factor = np.ndarray  # of the value's rank, each axis of its size or of 1
 

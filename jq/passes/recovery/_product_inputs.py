@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Op, Program, at, dtype_of, ir, shape_of
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, at, dtype_of, ir, maker, shape_of
 from jq.ir.build import integers
 from jq.ir.ops.layout import Layout, groups_of
 from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.rules.convolution import Convolution
 from jq.ir.ops.rules.dot_general import DotGeneral
-from jq.ir.values import maker
 from jq.passes.recovery._inputs import NotApplicable, Use, find_use
 from jq.passes.recovery._producers import Edits, edits_for
 from jq.planning.operands import contractions

@@ -18,15 +18,7 @@ from jq.base.errors import InternalError
 from jq.formats import Encoding
 from jq.formats.affine import affine_format
 from jq.formats.checks import SMALLEST_SCALE
-from jq.passes.recovery._descent import (
-    COLUMNS,
-    LAZY,
-    Solution,
-    descend,
-    nearest,
-    panel_rows,
-    runs,
-)
+from jq.passes.recovery._descent import COLUMNS, LAZY, Solution, descend, nearest, panel_rows, runs
 from jq.passes.recovery._ranges import search_ranges
 from jq.passes.recovery._units import far_exponents, near_one
 

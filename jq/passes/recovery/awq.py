@@ -19,13 +19,7 @@ import numpy as np
 from jq.formats import NUMPY, Encoding, get_format
 from jq.ir import Program
 from jq.passes.base import LOG, PassContext, Recovery, of_weight
-from jq.passes.recovery._inputs import (
-    LARGEST,
-    Use,
-    gram_bytes,
-    in_parts,
-    planned_weights,
-)
+from jq.passes.recovery._inputs import LARGEST, Use, gram_bytes, in_parts, planned_weights
 from jq.passes.recovery._product_inputs import Channels, Input, find_inputs
 from jq.passes.recovery._units import far_exponents
 from jq.planning.moments.collect import Moments, collect

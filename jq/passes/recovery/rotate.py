@@ -19,10 +19,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from jq.formats import NUMPY, Encoding, get_format
-from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir import OPS, Program, at, dtype_of, ir, maker, shape_of
 from jq.ir.affine import constant_of
-from jq.ir.arrays import OPS
-from jq.ir.values import maker
 from jq.passes.base import LOG, PassContext, Recovery
 from jq.passes.recovery._hadamard import block_of, matrix
 from jq.passes.recovery._inputs import planned_weights

@@ -22,8 +22,7 @@ import numpy as np
 
 from jq.formats import NUMPY, Encoding, get_format
 from jq.formats.base import unpacked
-from jq.ir import Op, Program, at, dtype_of, editing, ir, shape_of, stablehlo, tensor_type
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, at, dtype_of, editing, ir, shape_of, stablehlo, tensor_type
 from jq.ir.ops.lookup import contraction
 from jq.ir.ops.rules.dot_general import PLAIN
 from jq.passes.base import LOG, PassContext, Recovery

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, ir, shape_of
+from jq.ir import Program, ir, maker, shape_of
 from jq.ir.autodiff.evaluate import Unsupported
 from jq.ir.autodiff.sensitivity import Sensitivity
-from jq.ir.values import maker
 
 LOG = logging.getLogger("jq")
 Rows = Mapping[str, tuple[ir.Value, Sequence[int]]]  # site -> value, the axes of one row

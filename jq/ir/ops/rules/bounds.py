@@ -12,8 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from jq.formats.blocks import expand
-from jq.ir import Op, Program, dtype_of, ir, shape_of
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, dtype_of, ir, shape_of
 from jq.ir.markers import DEQUANTIZE, Marker, match
 from jq.ir.ops.base import OpRule
 from jq.ir.ops.lattice import CONFLICT, FLOAT, Encoded, State

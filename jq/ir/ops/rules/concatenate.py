@@ -9,8 +9,7 @@ from typing import Any
 
 from jq.formats import Encoding
 from jq.formats.blocks import joined
-from jq.ir import Op, Program, dtype_of, ir, shape_of
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, dtype_of, ir, shape_of
 from jq.ir.build import integer
 from jq.ir.markers import DEQUANTIZE, Marker, dequantize, match
 from jq.ir.ops.lattice import State, common

@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Op, Program, dtype_of, ir, shape_of
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, dtype_of, ir, shape_of
 from jq.ir.build import NAME, i64_array, integers, like, reversed_axes, string_attr
 from jq.ir.markers import Marker
 from jq.ir.ops.base import Axes, Contraction, QuantizedOperand, Role, codes_of

@@ -12,10 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from jq.ir import Op, Program, ir, shape_of
+from jq.ir import OPS, Op, Program, evaluate, ir, shape_of
 from jq.ir.affine import constant_of
-from jq.ir.arrays import OPS
-from jq.ir.constants import evaluate
 from jq.ir.markers import Marker
 from jq.ir.ops.base import OpRule
 from jq.ir.ops.lattice import FLOAT, Encoded, State

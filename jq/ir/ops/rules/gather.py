@@ -7,8 +7,7 @@ One scale a row, and only the rows that are read are dequantized.
 
 from collections.abc import Sequence
 
-from jq.ir import Op, Program, dtype_of, ir, shape_of, stablehlo
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, dtype_of, ir, shape_of, stablehlo
 from jq.ir.build import i64_array, integers, like
 from jq.ir.markers import Marker
 from jq.ir.ops.base import Contraction, Role

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from jq.formats.blocks import cut_axes, cut_range
-from jq.ir import Op, Program, dtype_of, ir, shape_of
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, dtype_of, ir, shape_of
 from jq.ir.build import i64_array, integers, like
 from jq.ir.markers import Marker, dequantize
 from jq.ir.ops.base import Axes

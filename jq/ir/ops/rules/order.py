@@ -10,15 +10,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jq.ir import Op, Program, dtype_of, ir, shape_of, tensor_type
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, dtype_of, ir, maker, shape_of, tensor_type
 from jq.ir.build import create, direction_of, fill, integer
 from jq.ir.constants import dense_array
 from jq.ir.markers import Marker
 from jq.ir.ops.base import OpRule
 from jq.ir.ops.lattice import FLOAT, Encoded, State
 from jq.ir.ops.movement import rebuilt
-from jq.ir.values import maker
 
 # JAX orders numbers with one zero and one NaN.
 CANONICAL = ("stablehlo.select", "stablehlo.compare")

@@ -4,8 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from jq.ir import Op, Program, ir, shape_of
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, ir, shape_of
 from jq.ir.markers import Marker
 from jq.ir.ops.base import Axes
 from jq.ir.ops.lattice import FLOAT, Encoded, State

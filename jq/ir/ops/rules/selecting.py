@@ -9,9 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jq.ir import Op, Program, dtype_of, ir, shape_of
+from jq.ir import OPS, Op, Program, dtype_of, ir, shape_of
 from jq.ir.affine import constant_of
-from jq.ir.arrays import OPS
 from jq.ir.build import i64_array, integers
 from jq.ir.markers import Marker
 from jq.ir.ops.base import OpRule

@@ -14,9 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from jq.formats.affine import affine_format
-from jq.ir import Op, Program, dtype_of, ir, shape_of
-from jq.ir.arrays import OPS
-from jq.ir.constants import evaluate
+from jq.ir import OPS, Op, Program, dtype_of, evaluate, ir, shape_of
 from jq.ir.markers import Marker
 from jq.ir.ops.base import OpRule
 from jq.ir.ops.lattice import FLOAT, Encoded, State

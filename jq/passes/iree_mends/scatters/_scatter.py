@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Op, at, dtype_of, ir, shape_of, stablehlo
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, at, dtype_of, ir, shape_of, stablehlo
 from jq.ir.build import constant_of
 from jq.ir.index_range import Element, Range, index_range
 

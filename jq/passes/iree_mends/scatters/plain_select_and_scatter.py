@@ -16,8 +16,7 @@ from math import prod
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.ir import Op, dtype_of, ir, shape_of, stablehlo, tensor_type
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, dtype_of, ir, shape_of, stablehlo, tensor_type
 from jq.ir.build import (
     NAME,
     constant_of,

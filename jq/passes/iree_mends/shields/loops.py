@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Op, Program, at, dtype_of, ir
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, at, dtype_of, ir
 from jq.ir.build import barrier
 from jq.ir.ops.lookup import POINTWISE
 from jq.ir.stack import trip_count

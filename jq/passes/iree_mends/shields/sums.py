@@ -6,12 +6,10 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from jq.ir import Op, Program, dtype_of, ir, shape_of
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, dtype_of, ir, maker, shape_of
 from jq.ir.build import attributes_of, barrier
 from jq.ir.ops.dims import Dims
 from jq.ir.ops.lookup import is_product
-from jq.ir.values import maker
 from jq.passes.iree_mends.mend import Mend, Read, Shield
 
 # A reduction that is read along different axes is computed by itself.

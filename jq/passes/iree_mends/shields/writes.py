@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Op, Program, at, dtype_of, ir, shape_of, stablehlo
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, at, dtype_of, ir, maker, shape_of, stablehlo
 from jq.ir.build import barrier
 from jq.ir.memory import origins
-from jq.ir.values import maker
 from jq.passes.base import PassContext
 from jq.passes.iree_mends.mend import Mend, Read, Shield
 

@@ -16,10 +16,8 @@ import numpy as np
 
 from jq.base.deep import Steps, deep
 from jq.base.errors import InternalError
-from jq.ir import Op, Program, dtype_of, ir, shape_of
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, dtype_of, evaluate, ir, shape_of
 from jq.ir.build import integers
-from jq.ir.constants import evaluate
 from jq.ir.slicing import Cut, cuts
 from jq.ir.values import kind_of, maker, only_user
 from jq.passes.kernels._kernel import KernelDecisions, NoKernel
@@ -108,10 +106,7 @@ class Attention(Protocol):
 
 
 def to_kernels(
-    program: Program,
-    ops: Sequence[Any],
-    find: Callable[[Any], A | None],
-    lower: Callable[[A], str],
+    program: Program, ops: Sequence[Any], find: Callable[[Any], A | None], lower: Callable[[A], str]
 ) -> bool:
     """Lowers what is found at each product; the name of its kernel, or why there is none, is that
     of both products."""

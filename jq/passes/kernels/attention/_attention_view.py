@@ -10,11 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jq.ir import ir, shape_of
-from jq.ir.arrays import OPS
+from jq.ir import OPS, ir, maker, shape_of
 from jq.ir.build import integers
 from jq.ir.ops.dims import Dims
-from jq.ir.values import maker
 from jq.passes.kernels._kernel import NoKernel
 from jq.passes.kernels.attention._attention import Between, Mask, transposed
 

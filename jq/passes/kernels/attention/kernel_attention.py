@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Op, Program, at, dtype_of
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, at, dtype_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.contract import match_contract
 from jq.ir.markers import match

@@ -17,9 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Op, Program, at, dtype_of, ir
-from jq.ir.arrays import OPS
-from jq.ir.constants import evaluate
+from jq.ir import OPS, Op, Program, at, dtype_of, evaluate, ir
 from jq.ir.contract import Contract, match_contract
 from jq.ir.markers import QUANTIZE, Marker, match
 from jq.ir.ops.dims import Dims
@@ -74,13 +72,7 @@ class Found:
     def ops(self) -> list[Any]:
         """Everything that goes, in program order."""
         last = [self.result.op] if self.result else []
-        return [
-            self.first.op,
-            *self.between.ops,
-            self.probabilities.op,
-            self.second.op,
-            *last,
-        ]
+        return [self.first.op, *self.between.ops, self.probabilities.op, self.second.op, *last]
 
 
 def _match(program: Program, op: Op) -> Found | None:
@@ -143,11 +135,7 @@ def _lower(program: Program, f: Found, isa: str) -> str:
     with at(f.ops[-1]), f.second.op.location:  # the audit looks for both names
         kind, mask = best.mask(f.between.mask)
         kernel = IntegerAttention(
-            isa=isa,
-            **best.fields,
-            mask=kind,
-            low=scheme.low,
-            epilogue=(Dequantize(), *last),
+            isa=isa, **best.fields, mask=kind, low=scheme.low, epilogue=(Dequantize(), *last)
         )
         factor = float(q.scale) * float(k.scale) * f.between.scale
         _check_fill(f.between.mask, kernel, factor)

@@ -2,12 +2,11 @@
 
 import numpy as np
 
-from jq.ir import Op, dtype_of, ir, shape_of, stablehlo
+from jq.ir import Op, dtype_of, ir, maker, shape_of, stablehlo
 from jq.ir.arrays import OPS as PROGRAM
 from jq.ir.build import integers
 from jq.ir.constants import dense_array
 from jq.ir.ops.selection import combines
-from jq.ir.values import maker
 from jq.kernels.rowwise.row_program import MOST, OPS
 
 TABLE = 8192  # entries of a table

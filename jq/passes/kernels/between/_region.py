@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Op, ir, shape_of
+from jq.ir import Op, ir, maker, shape_of
 from jq.ir.arrays import OPS as PROGRAM
 from jq.ir.build import direction_of, integers
 from jq.ir.ops.selection import combines
-from jq.ir.values import maker
 from jq.kernels import Line, RowProgram, Source
 from jq.kernels.rowwise.row_program import MOST, NUMBER, OPS, SHIFTS
 from jq.passes.kernels.between._ops import (

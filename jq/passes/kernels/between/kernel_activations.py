@@ -14,10 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from jq.formats.requantize import Rescaling
-from jq.ir import Program, at, ir, shape_of
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Program, at, evaluate, ir, shape_of
 from jq.ir.build import replace as replace_op
-from jq.ir.constants import evaluate
 from jq.ir.contract import Contract
 from jq.ir.ops.dims import Dims
 from jq.kernels import Batch, Gemm, PackValues

@@ -14,8 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from jq.ir import Op, Program, at, ir, shape_of
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, at, ir, shape_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.values import maker, users
 from jq.kernels import (

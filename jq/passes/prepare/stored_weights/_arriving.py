@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 
 from jq.formats import Encoding
-from jq.ir import Op, Program, dtype_of, ir, shape_of
+from jq.ir import Op, Program, dtype_of, ir, maker, shape_of
 from jq.ir.affine import constant_of
 from jq.ir.encodings import store
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.ops.lookup import rule_of
-from jq.ir.values import maker
 from jq.passes.prepare.fold_weights import Constant, evaluate_all
 from jq.passes.prepare.stored_weights import FLOATS
 from jq.passes.prepare.stored_weights._blocks import RowOrder, products, reorder, row_order

@@ -11,8 +11,7 @@ from jq.base.deep import Steps, deep
 from jq.formats import NUMPY, Encoding, get_format
 from jq.formats.blocks import expand
 from jq.formats.imported import WithMinimum
-from jq.ir import Op, at, ir, shape_of, stablehlo
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, at, ir, shape_of, stablehlo
 from jq.ir.build import NAME, create, i64_array, integers, string_attr
 from jq.ir.ops.base import Contraction
 from jq.ir.ops.lookup import rule_of

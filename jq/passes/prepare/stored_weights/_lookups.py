@@ -15,12 +15,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from jq.ir import Op, Program, at, dtype_of, ir, shape_of, stablehlo, tensor_type
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, at, dtype_of, ir, maker, shape_of, stablehlo, tensor_type
 from jq.ir.build import NAME, i64_array, like, string_attr
 from jq.ir.constants import evaluate
 from jq.ir.ops.rules.gather import row_numbers
-from jq.ir.values import maker
 from jq.passes.prepare.stored_weights import FLOATS
 from jq.passes.prepare.stored_weights._whole_ops import (
     EACH,

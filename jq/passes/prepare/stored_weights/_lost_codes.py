@@ -9,13 +9,11 @@ from is none of it: no other comparisons are followed, nor what picks from large
 import math
 from typing import Any
 
-from jq.ir import Program, at, dtype_of, ir, shape_of
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Program, at, dtype_of, ir, maker, shape_of
 from jq.ir.build import direction_of
 from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.moves import Movement
 from jq.ir.slicing import compute
-from jq.ir.values import maker
 from jq.passes.prepare.fold_weights import Constant, evaluate_all
 from jq.passes.prepare.stored_weights import FLOATS
 

@@ -13,11 +13,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from jq.ir import Op, dtype_of, ir, shape_of
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, dtype_of, ir, kind_of, maker, shape_of
 from jq.ir.build import copied
 from jq.ir.ops.lookup import POINTWISE
-from jq.ir.values import kind_of, maker
 from jq.passes.prepare.stored_weights import FLOATS
 
 Codes = Mapping[ir.Value, ir.Value]

@@ -21,13 +21,11 @@ from jq.formats import NUMPY
 from jq.formats.floats import Fp4E2M1, Nf4
 from jq.formats.imported import Codebook, Codebook2, Codebook4
 from jq.formats.scaled import Scaled
-from jq.ir import Op, Program, at, dtype_of, ir, shape_of
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, at, dtype_of, ir, maker, shape_of
 from jq.ir.build import like
 from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.moves import Movement
 from jq.ir.slicing import compute
-from jq.ir.values import maker
 from jq.passes.prepare.stored_weights import FLOATS
 from jq.passes.prepare.stored_weights._probed import float_sources, probed
 

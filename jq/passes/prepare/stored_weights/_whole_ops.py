@@ -14,11 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jq.ir import Op, Program, dtype_of, ir, shape_of, stablehlo
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, dtype_of, evaluate, ir, maker, shape_of, stablehlo
 from jq.ir.build import i64_array, integer, integers, like
-from jq.ir.constants import evaluate
-from jq.ir.values import maker
 
 BITS = {"and", "not", "or", "shift_left", "shift_right_arithmetic", "shift_right_logical", "xor"}
 NUMBERS = {"add", "convert", "divide", "multiply", "negate", "power", "remainder", "subtract"}

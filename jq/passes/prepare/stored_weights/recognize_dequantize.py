@@ -19,13 +19,10 @@ import numpy as np
 from jq.base.errors import UserError
 from jq.formats import Encoding
 from jq.formats.affine import affine_format, is_affine
-from jq.ir import Op, Program, at, dtype_of, ir, shape_of
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, at, dtype_of, evaluate, ir, maker, shape_of
 from jq.ir.build import NAME, replace, string_attr
-from jq.ir.constants import evaluate
 from jq.ir.encodings import store
 from jq.ir.markers import DEQUANTIZE, Marker, dequantize, match
-from jq.ir.values import maker
 from jq.passes.base import LOG, Pass, PassContext
 from jq.passes.prepare.fold_weights import Constant, evaluate_all
 from jq.passes.prepare.stored_weights._arriving import Stored, source_of, store_arriving

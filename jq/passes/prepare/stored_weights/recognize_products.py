@@ -18,10 +18,8 @@ import numpy as np
 
 from jq.formats import Encoding
 from jq.formats.affine_math import FULL
-from jq.ir import Op, Program, at, dtype_of, ir, shape_of
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, at, dtype_of, evaluate, ir, shape_of
 from jq.ir.build import like
-from jq.ir.constants import evaluate
 from jq.ir.encodings import store
 from jq.ir.markers import dequantize
 from jq.ir.ops.base import Contraction

@@ -13,13 +13,12 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from jq.ir import Op, Program, dtype_of, ir, shape_of
+from jq.ir import Op, Program, dtype_of, ir, kind_of, maker, shape_of
 from jq.ir.build import integers
 from jq.ir.hoist import block_of
 from jq.ir.ops.lookup import takes_any_order
 from jq.ir.ops.movement import RESULT, Order, Orders, inverse, is_moved, significant
 from jq.ir.ops.reordered import orders_of
-from jq.ir.values import kind_of, maker
 from jq.passes.prepare.transposes._cut import Cut
 
 TRANSPOSE = "stablehlo.transpose"

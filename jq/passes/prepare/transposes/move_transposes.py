@@ -14,13 +14,11 @@ which may be taken in another order.
 
 from dataclasses import dataclass, field
 
-from jq.ir import Op, Program, at, context, ir, shape_of
-from jq.ir.arrays import OPS
+from jq.ir import OPS, Op, Program, at, context, ir, kind_of, maker, shape_of
 from jq.ir.build import integers
 from jq.ir.ops.dims import Dims
 from jq.ir.ops.movement import RESULT, Order, inverse, is_moved, permuted
 from jq.ir.ops.reordered import compute_in, orders_of
-from jq.ir.values import kind_of, maker
 from jq.passes.base import Pass, PassContext
 from jq.passes.prepare.transposes._layout_region import TRANSPOSE, Facts, Region, cost, is_turn
 
