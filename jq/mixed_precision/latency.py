@@ -24,8 +24,7 @@ from jq.driver.job import Job
 from jq.driver.stages import build, plan_job
 from jq.frontends.source import Source
 from jq.ir import Op, Program, TensorSpec, dtype_of, editing, func, ir, shape_of
-from jq.ir.ops.lookup import rule_of
-from jq.ir.ops.moves import Movement
+from jq.ir.ops import Movement, rule_of
 from jq.ir.values import last_of, maker
 from jq.mixed_precision.costs import Resource
 from jq.mixed_precision.evaluate import State

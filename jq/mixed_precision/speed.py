@@ -23,9 +23,7 @@ from jq.driver.audit.op_table import op_table
 from jq.driver.job import Job
 from jq.formats import get_format
 from jq.ir import Op, Program, shape_of
-from jq.ir.ops.base import Contraction
-from jq.ir.ops.lookup import rule_of
-from jq.ir.ops.moves import Movement
+from jq.ir.ops import Contraction, Movement, rule_of
 from jq.kernels import PairConvolution, PairGemm, get_isa
 from jq.mixed_precision.candidates import Candidate
 from jq.mixed_precision.costs import Resource

@@ -14,8 +14,7 @@ from typing import Any
 from jq.formats import get_format
 from jq.formats.affine import is_affine
 from jq.ir import Op, Program, ir, maker, shape_of
-from jq.ir.ops.base import Contraction
-from jq.ir.ops.lookup import rule_of
+from jq.ir.ops import Contraction, rule_of
 from jq.ir.ops.selection import elements
 from jq.ir.quantized.edges import edge_name, is_carried, is_wide
 from jq.planning.calibration.observer import Range

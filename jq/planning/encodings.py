@@ -3,8 +3,7 @@
 from jq.formats import Encoding, get_format
 from jq.formats.affine import affine_format, is_affine
 from jq.ir import Op
-from jq.ir.ops.base import Axes, Contraction, Role
-from jq.ir.ops.lookup import contraction
+from jq.ir.ops import Axes, Contraction, Role, contraction
 from jq.planning.decisions import Declined, TensorPlan
 from jq.planning.operands import WeightUse
 from jq.target.settings import TensorSettings, WeightSettings

@@ -11,9 +11,7 @@ from jq.ir import Op, Program, ir, maker, shape_of
 from jq.ir.affine import constant_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.markers import DEQUANTIZE, QUANTIZE_DYNAMIC, Marker, match
-from jq.ir.ops.base import Axes, Contraction, Role
-from jq.ir.ops.lookup import rule_of
-from jq.ir.ops.moves import Movement
+from jq.ir.ops import Axes, Contraction, Movement, Role, rule_of
 
 
 @dataclass(frozen=True)

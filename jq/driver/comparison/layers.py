@@ -18,8 +18,7 @@ from jq.formats.blocks import full
 from jq.ir import OPS, Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.hoist import Combine, can_leave, hoist
-from jq.ir.ops.base import Contraction
-from jq.ir.ops.lookup import rule_of
+from jq.ir.ops import Contraction, rule_of
 from jq.ir.oracle.xla import XlaExecutable
 from jq.ir.stack import stacked
 from jq.passes.isolated import Isolation

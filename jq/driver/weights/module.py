@@ -26,9 +26,7 @@ from jq.frontends.tracing.constants import constant_array
 from jq.ir import Op, Program, at, constant_of, dtype_of, func, ir, maker, shape_of, walk
 from jq.ir.encodings import describe, write_encodings
 from jq.ir.markers import DEQUANTIZE, dequantize, match
-from jq.ir.ops.base import Contraction, Role
-from jq.ir.ops.lookup import rule_of
-from jq.ir.ops.moves import Movement
+from jq.ir.ops import Contraction, Movement, Role, rule_of
 from jq.planning.encodings import weight_block
 from jq.planning.operands import WeightUse, scaled_operand
 from jq.target.settings import TensorSettings

@@ -12,9 +12,7 @@ from jq.base.deep import Steps, deep
 from jq.base.errors import UserError
 from jq.formats.tensor import QuantizedTensor
 from jq.ir import dtype_of, ir
-from jq.ir.ops.base import Contraction
-from jq.ir.ops.lookup import rule_of
-from jq.ir.ops.moves import Movement
+from jq.ir.ops import Contraction, Movement, rule_of
 from jq.ir.values import users
 
 log = logging.getLogger("jq")

@@ -16,8 +16,7 @@ from jq.ir import Op, Program, dtype_of, ir
 from jq.ir.build import NAME, string_attr
 from jq.ir.decisions import declined, function_of
 from jq.ir.markers import match
-from jq.ir.ops.base import Contraction
-from jq.ir.ops.lookup import rule_of
+from jq.ir.ops import Contraction, rule_of
 from jq.ir.ops.selection import combines
 from jq.ir.values import kind_of, last_of, maker
 from jq.passes.base import Pass, PassContext

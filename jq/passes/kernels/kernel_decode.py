@@ -28,10 +28,9 @@ from jq.ir.build import replace as replace_op
 from jq.ir.contract import match_contract
 from jq.ir.encodings import write_encodings
 from jq.ir.markers import DEQUANTIZE, match
-from jq.ir.ops.base import Contraction
+from jq.ir.ops import Contraction, contraction
 from jq.ir.ops.geometry import Matrices as MatrixView
 from jq.ir.ops.geometry import NotMatrices, WeightProduct
-from jq.ir.ops.lookup import contraction
 from jq.kernels import DecodeDot, SplitRows, get_isa
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._block_weight import BlockWeight

@@ -21,8 +21,7 @@ from jq.ir.decisions import (
     function_of,
     mark_function,
 )
-from jq.ir.ops.base import Contraction
-from jq.ir.ops.lookup import rule_of
+from jq.ir.ops import Contraction, rule_of
 from jq.ir.slicing import between
 from jq.passes.base import Pass, PassContext
 from jq.passes.functions import as_normalization

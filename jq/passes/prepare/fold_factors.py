@@ -5,9 +5,7 @@ import numpy as np
 from jq.ir import OPS, Op, Program, at, dtype_of, evaluate, ir, shape_of
 from jq.ir.affine import Affine, forwards
 from jq.ir.build import NAME, replace, string_attr
-from jq.ir.ops.base import Contraction
-from jq.ir.ops.dims import Dims
-from jq.ir.ops.lookup import rule_of
+from jq.ir.ops import Contraction, Dims, rule_of
 from jq.passes.base import Pass, PassContext
 
 

@@ -20,9 +20,7 @@ from jq.base.deep import Steps, deep
 from jq.ir import Op, Program, at, dtype_of, func, ir, shape_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.markers import DEQUANTIZE, match
-from jq.ir.ops.base import Contraction
-from jq.ir.ops.lookup import rule_of
-from jq.ir.ops.moves import Movement
+from jq.ir.ops import Contraction, Movement, rule_of
 from jq.ir.oracle.xla import XlaExecutable
 from jq.ir.values import last_of, maker
 from jq.passes.base import Pass, PassContext

@@ -23,8 +23,7 @@ from typing import Any, Literal
 from jq.ir import Op, Program, dtype_of, ir, shape_of, walk
 from jq.ir.affine import is_constant, step
 from jq.ir.decisions import declined, declined_by_shape
-from jq.ir.ops.base import Contraction
-from jq.ir.ops.lookup import rule_of
+from jq.ir.ops import Contraction, rule_of
 from jq.ir.ops.selection import elements, reduction, splat_of
 from jq.ir.quantized.edges import Edges
 from jq.ir.slicing import Cut, functions

@@ -20,8 +20,7 @@ from jq.ir import Op, Program, at, dtype_of, maker
 from jq.ir.build import copied, replace
 from jq.ir.encodings import store_weight, write_encodings
 from jq.ir.markers import DEQUANTIZE, match
-from jq.ir.ops.lookup import rule_of
-from jq.ir.ops.moves import Movement
+from jq.ir.ops import Movement, rule_of
 from jq.passes.base import Pass, PassContext, of_weight
 from jq.planning.decisions import QuantPlan
 from jq.planning.operands import contractions, op_name

@@ -66,13 +66,13 @@ def descend(
     residual = h @ (found.real() - weight)  # half the gradient
     # H times codes, less their zero, comes from H W' where a column has one scale.
     product = h @ weight if passes and len(found.groups) == 1 else None
-    before = _quadratic(found.real() - weight, residual)
+    before = quadratic(found.real() - weight, residual)
     for left in reversed(range(passes)):
         for groups in _panels(found.groups):
             _descend_panel(found, h, residual, product, groups, scale_type, last=not left)
         if not left:
             return
-        after = _quadratic(found.real() - weight, residual)
+        after = quadratic(found.real() - weight, residual)
         if before - after < SETTLED * before:
             return
         before = after
@@ -169,7 +169,7 @@ def _move_codes(
             panel.add(lazy, moved + _recode(found, local, own, g, lazy))
 
 
-def _quadratic(a: np.ndarray, b: np.ndarray) -> float:
+def quadratic(a: np.ndarray, b: np.ndarray) -> float:
     """Sum of products."""
     return float(np.einsum("kn,kn->n", a, b).sum(dtype=np.float64))
 

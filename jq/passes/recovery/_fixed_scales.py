@@ -7,7 +7,7 @@ have scales of 6 bits) ties it to others.
 
 import numpy as np
 
-from jq.passes.recovery._descent import LAZY, SETTLED
+from jq.passes.recovery._descent import LAZY, SETTLED, nearest, quadratic
 from jq.passes.recovery._solve import _feedback
 from jq.passes.recovery._units import near_one
 
@@ -49,11 +49,6 @@ class _Grid:
             inverse = np.float32(1) / scale
         self.inverse = np.where(np.isfinite(inverse), inverse, np.float32(0))
 
-    def nearest(self, steps: np.ndarray) -> np.ndarray:
-        np.rint(steps, out=steps)
-        np.maximum(steps, self.limits[0], out=steps)
-        return np.minimum(steps, self.limits[1], out=steps)
-
     def real(self, codes: np.ndarray) -> np.ndarray:
         return np.asarray(codes * self.scale + self.offset)
 
@@ -67,7 +62,7 @@ def _gptq(weight: np.ndarray, grid: _Grid, rows: np.ndarray, feedback: np.ndarra
         errors = np.empty((stop - start, weight.shape[1]), np.float32)
         for i in range(start, stop):
             r = rows[i]
-            codes[r] = grid.nearest((aim[i] - grid.offset[r]) * grid.inverse[r])
+            codes[r] = nearest((aim[i] - grid.offset[r]) * grid.inverse[r], *grid.limits)
             errors[i - start] = own[i] - (codes[r] * grid.scale[r] + grid.offset[r])
             aim[i + 1 : stop] += feedback[i, i + 1 : stop, None] * errors[i - start]
         aim[stop:] += feedback[start:stop, stop:].T @ errors
@@ -78,13 +73,13 @@ def _descend(
     codes: np.ndarray, weight: np.ndarray, grid: _Grid, h: np.ndarray, passes: int
 ) -> None:
     residual = h @ (grid.real(codes) - weight)  # half the gradient, kept up to date
-    before = _quadratic(grid.real(codes) - weight, residual)
+    before = quadratic(grid.real(codes) - weight, residual)
     for _ in range(passes):
         for start in range(0, len(codes), LAZY):
             rows = slice(start, min(start + LAZY, len(codes)))
             changes = _recode(codes[rows], residual[rows].copy(), h[rows, rows], grid, start)
             residual += h[:, rows] @ changes
-        after = _quadratic(grid.real(codes) - weight, residual)
+        after = quadratic(grid.real(codes) - weight, residual)
         if before - after < SETTLED * before:
             return
         before = after
@@ -97,12 +92,8 @@ def _recode(
     changes = np.empty_like(codes)
     for j in range(len(codes)):
         scale, inverse = grid.scale[start + j], grid.inverse[start + j]
-        new = grid.nearest(codes[j] - residual[j] * (1 / h[j, j]) * inverse)
+        new = nearest(codes[j] - residual[j] * (1 / h[j, j]) * inverse, *grid.limits)
         changes[j] = (new - codes[j]) * scale
         codes[j] = new
         residual[j + 1 :] += h[j + 1 :, j, None] * changes[j]  # the rows to come
     return changes
-
-
-def _quadratic(a: np.ndarray, b: np.ndarray) -> float:
-    return float(np.einsum("kn,kn->n", a, b).sum(dtype=np.float64))

@@ -11,9 +11,8 @@ import numpy as np
 from jq.formats import Encoding
 from jq.ir import Op, Program, maker, shape_of
 from jq.ir.build import integers
-from jq.ir.ops.dims import Dims
+from jq.ir.ops import Dims, rule_of
 from jq.ir.ops.layout import groups_of
-from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.rules.convolution import Convolution
 from jq.ir.ops.rules.dot_general import DotGeneral
 from jq.passes.base import PassContext

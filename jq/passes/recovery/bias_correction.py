@@ -19,8 +19,7 @@ import numpy as np
 
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.affine import compact, constant_of
-from jq.ir.ops.dims import Dims
-from jq.ir.ops.lookup import rule_of
+from jq.ir.ops import Dims, rule_of
 from jq.ir.ops.rules.dot_general import DotGeneral
 from jq.ir.oracle.xla import XlaExecutable
 from jq.ir.values import only_user

@@ -16,8 +16,7 @@ from jq.ir import Op, Program, at, dtype_of, enclosing, ir, shape_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.hoist import hoist
 from jq.ir.markers import EDGE, marker_kind
-from jq.ir.ops.base import Contraction
-from jq.ir.ops.lookup import rule_of
+from jq.ir.ops import Contraction, rule_of
 from jq.ir.oracle.xla import XlaExecutable
 from jq.ir.quantized.edges import edge_name
 from jq.planning.calibration.histogram import NUMPY_STATS, PROGRAM_STATS

@@ -9,9 +9,8 @@ import numpy as np
 
 from jq.ir import Op, dtype_of, ir, shape_of
 from jq.ir.build import integers, reversed_axes, strided_slice
-from jq.ir.ops.dims import Dims
+from jq.ir.ops import Dims, rule_of
 from jq.ir.ops.layout import Layout, groups_of, padding_of
-from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.rules.convolution import Convolution
 from jq.planning.calibration.histogram import PROGRAM_STATS as OPS
 

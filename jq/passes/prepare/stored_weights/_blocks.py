@@ -13,8 +13,7 @@ from jq.formats.blocks import expand
 from jq.formats.imported import WithMinimum
 from jq.ir import OPS, Op, at, ir, shape_of, stablehlo
 from jq.ir.build import NAME, create, i64_array, integers, string_attr
-from jq.ir.ops.base import Contraction
-from jq.ir.ops.lookup import rule_of
+from jq.ir.ops import Contraction, rule_of
 from jq.ir.types import number_kind
 from jq.ir.values import kind_of, users
 

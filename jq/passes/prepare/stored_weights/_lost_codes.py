@@ -11,8 +11,7 @@ from typing import Any
 
 from jq.ir import OPS, Program, at, dtype_of, ir, maker, shape_of
 from jq.ir.build import direction_of
-from jq.ir.ops.lookup import rule_of
-from jq.ir.ops.moves import Movement
+from jq.ir.ops import Movement, rule_of
 from jq.ir.slicing import compute
 from jq.passes.prepare.fold_weights import Constant, evaluate_all
 from jq.passes.prepare.stored_weights import FLOATS

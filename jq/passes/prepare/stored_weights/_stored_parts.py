@@ -23,8 +23,7 @@ from jq.formats.imported import Codebook, Codebook2, Codebook4
 from jq.formats.scaled import Scaled
 from jq.ir import OPS, Op, Program, at, dtype_of, ir, maker, shape_of
 from jq.ir.build import like
-from jq.ir.ops.lookup import rule_of
-from jq.ir.ops.moves import Movement
+from jq.ir.ops import Movement, rule_of
 from jq.ir.slicing import compute
 from jq.passes.prepare.stored_weights import FLOATS
 from jq.passes.prepare.stored_weights._probed import float_sources, probed
