@@ -47,7 +47,7 @@ class Input:
         return [find_use(program, op, 1 - operand) for op, operand in self.readers]
 
     def edits(self, program: Program, s: np.ndarray) -> Edits | None:
-        """What divides the value by `s`, where what it is made of can take that."""
+        """Changes of weights that divide the value by `s`; None where nothing can take that."""
         shape = [-1 if a == self.axis else 1 for a in range(len(shape_of(self.value)))]
         inverse = (1 / s).astype(np.float32).reshape(shape)
         return edits_for(program, self.value, inverse, len(self.readers))
