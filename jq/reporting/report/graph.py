@@ -16,10 +16,9 @@ from html import escape
 from typing import Any, Literal
 
 from jq.driver.comparison.result import LayerError
-from jq.ir import Op, Program, ir
+from jq.ir import Op, Program, ir, kind_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.ops.lookup import contraction_names
-from jq.ir.values import kind_of
 from jq.reporting.measuring.verdict import number
 from jq.reporting.report.layout import Layout, lay_out
 
