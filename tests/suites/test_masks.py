@@ -12,3 +12,15 @@ def test_a_sample_of_masks() -> None:
 
     outcome = masked.run("int8-dynamic", jnp.float32)
     assert outcome.compared == 4 * 5 * 4 and not outcome.wrong, outcome
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_four_bits_of_activations_are_what_their_format_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of one query: 8 dB of its float value, where it reads few keys."""
+    from suites import masked
+
+    monkeypatch.setattr(masked, "SHAPES", masked.SHAPES[-1:])
+    outcome = masked.run("mxfp4", jnp.float32, spellings=["where"])
+    assert outcome.compared == 4 and not outcome.wrong, outcome

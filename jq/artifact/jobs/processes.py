@@ -7,6 +7,7 @@ for the next jobs, until it had none for a while.
 
 import atexit
 import importlib
+import multiprocessing
 import os
 import queue
 import signal
@@ -122,18 +123,28 @@ class _Slot:
         return done
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        return self._started().submit(function, *arguments).result()
+        return self._submit(function, *arguments).result()
 
     def begin(self, modules: Sequence[str]) -> None:
         if self._pool is None:
-            self._started().submit(_import, modules)
+            self._submit(_import, modules)
 
-    def _started(self) -> Any:
+    def _submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Starts the process where there is none. A worker of somebody's pool is a daemon, which
+        may have no children, since those would outlive it: ours end with their parent."""
         if self._pool is None:
             self._pool = ProcessPoolExecutor(
                 1, timeout=IDLE, initializer=_begin, initargs=(os.getpid(),), env=self.environment
             )
-        return self._pool
+        caller = multiprocessing.current_process()
+        daemon = caller.daemon
+        if daemon:
+            caller.daemon = False
+        try:
+            return self._pool.submit(function, *arguments)
+        finally:
+            if daemon:
+                caller.daemon = True
 
     def end(self) -> None:
         pool, self._pool = self._pool, None

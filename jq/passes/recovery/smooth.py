@@ -35,6 +35,7 @@ STRENGTHS = np.arange(0, 1.01, 0.05)
 SHARES = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)  # of the channels that keep their size
 QUIET = 4  # how much quieter than the median channel one may count, at least
 TRUST = 8  # rows for each time more
+GROWN, LOST = 4, 0.1  # noise of a column: times what it was, beside its signal: then it is lost
 ROWS = 512  # of each activation that are looked at
 SAMPLES = {"dynamic": 16, "static": 64}  # batches that are looked at: static ranges are extremes
 
@@ -59,7 +60,9 @@ def factors(
         + rounding * sum_o d_o^2 / 12 * sum_c E[x_c^2] / s_c^2
 
     Candidates: s = a^t / w^(1-t) for a strength t (SmoothQuant's), and s = max(1, a / limit), which
-    only holds the largest channels back; a and w are the extents of activations and weights.
+    only holds the largest channels back; a and w are the extents of activations and weights. What
+    is least for the sum may be the end of a column that is small beside the others: such factors
+    are left out.
 
     Args:
         rounding: what is left of the weights' rounding error after this pass (GPTQ takes the
@@ -78,30 +81,41 @@ def factors(
     quiet = max(QUIET, count / TRUST)
     extent = np.maximum(extent, max(np.median(extent) / quiet, extent.max() / quiet**3, 1e-12))
     largest = np.maximum(largest, 1e-12 * largest.max())
-    squares = [(p.weight.astype(np.float64) ** 2).sum(1) for p in products]
-    steps_of_range = (1 << bits) - 1
+    squares = [p.weight.astype(np.float64) ** 2 for p in products]
 
-    def error(s: np.ndarray) -> float:
-        total, s32 = 0.0, s.astype(np.float32)
+    def noise(s: np.ndarray) -> list[np.ndarray]:
+        """The noise of each column of each product, times 12."""
+        found, s32 = [], s.astype(np.float32)
         for p, size, square in zip(products, sizes, squares, strict=True):
             if static:
                 range_ = max(0.0, (high / s).max()) - min(0.0, (low / s).min())
-                noise = range_**2 * p.moments.total
+                ranges = range_**2 * p.moments.total
             else:
                 rows = p.moments.rows * (1 / s32)
                 extents = np.maximum(rows.max(1), 0) - np.minimum(rows.min(1), 0)
-                noise = float(extents.astype(np.float64) ** 2 @ p.moments.share)
+                ranges = float(extents.astype(np.float64) ** 2 @ p.moments.share)
             steps = (size * s32[:, None]).max(0).astype(np.float64) / 127
-            total += noise / steps_of_range**2 * (s**2 @ square)
-            total += rounding * (steps**2).sum() * (p.moments.gram / s**2).sum()
-        return float(total)
+            of_rows = ranges / ((1 << bits) - 1) ** 2 * (s**2 @ square)
+            found.append(of_rows + rounding * steps**2 * (p.moments.gram / s**2).sum())
+        return found
+
+    def error(s: np.ndarray) -> float:
+        return float(sum(columns.sum() for columns in noise(s)))
+
+    def loses_a_column(s: np.ndarray) -> bool:
+        for after, before, p, w in zip(noise(s), noise(ones), products, squares, strict=True):
+            most = np.maximum(GROWN**2 * before, 12 * LOST**2 * (p.moments.gram @ w))
+            if (after > most).any():
+                return True
+        return False
 
     candidates = [extent**t / largest ** (1 - t) for t in STRENGTHS]
     candidates += [np.maximum(1.0, extent / limit) for limit in np.quantile(extent, SHARES)]
     ones = np.ones_like(extent)
     centred = (s / np.exp(np.log(s).mean()) for s in candidates)
     rounded = [2.0 ** np.clip(np.rint(np.log2(s)), -20, 20) for s in centred]
-    best = min([ones, *rounded], key=error)
+    ranked = sorted([ones, *rounded], key=error)
+    best = next(s for s in ranked if s is ones or not loses_a_column(s))
     return best.astype(np.float32), error(ones) / max(error(best), 1e-300)
 
 

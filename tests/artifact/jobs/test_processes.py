@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import pickle
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from jq.artifact.jobs import Workers, prepare, run_jobs
-from jq.artifact.jobs.processes import _idle
+from jq.artifact.jobs.processes import _idle, call_apart
 from jq.planning.moments.collect import MomentsCache
 from jq.planning.moments.gains import Gains
 from tests.support.jobs import Squares
@@ -33,6 +34,12 @@ def test_the_same_processes_do_the_next_jobs(tmp_path: Path) -> None:
     first, second = _who(tmp_path / "a"), _who(tmp_path / "b")
     assert first == second and len(first) == 2 and os.getpid() not in first
     assert len([slot for slot in _idle if slot._pool is not None]) >= 2
+
+
+def test_a_worker_of_a_pool_has_processes_of_ours() -> None:
+    """It is a daemon, which Python lets have no children."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(call_apart, (abs, -3)) == 3
 
 
 def test_moments_are_kept_for_the_same_question_alone() -> None:

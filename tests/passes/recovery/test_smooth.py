@@ -174,3 +174,17 @@ def test_wide_activations_take_more_of_what_is_loud_in_weights():
         s, _ = factors([Weighted(m, weight)], static=True, rounding=1.0, count=10**6, bits=bits)
         left[bits] = s[1] / s[2]
     assert left[16] <= left[8] / 2, left
+
+
+def test_a_column_that_is_small_beside_the_others_is_not_lost():
+    """One from 2^30 on would have its loud channels shared; the column of 1 has only noise then."""
+    rng = np.random.default_rng(0)
+    rows = rng.uniform(-1, 1, (64, 8)).astype(np.float32)
+    share = np.full(64, 1 / 64)
+    m = Moments(share @ rows**2, 1.0, share @ rows, rows.min(0), rows.max(0), rows, share)
+    loud = np.exp2(30 + 2 * np.arange(8.0))
+    product = Weighted(m, np.stack([rng.uniform(0.5, 1, 8), loud], 1))
+    s, gain = factors([product], static=True, rounding=1.0, count=10**6, bits=16)
+    columns = (product.weight * s[:, None]).max(0) / 127
+    noise = columns**2 / 12 * (m.gram / s**2).sum()
+    assert gain > 1 and (noise < 0.1**2 * (m.gram @ product.weight**2)).all(), s
