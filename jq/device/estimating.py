@@ -5,9 +5,9 @@ to it. It takes
 
     op_cycles + max(products / rate, elements / rate, DRAM bytes / rate, on-chip bytes / rate)
 
-cycles: what it does at the same time is bounded by the slowest, the roofline model (Williams,
-Waterman and Patterson, 2009). Weights come from DRAM once a call; activations lie on the chip, but
-for those that the greedy schedule places beyond its memory.
+cycles (`Hardware.bounds`): what it does at the same time is bounded by the slowest. Weights come
+from DRAM once a call; activations lie on the chip, but for those that the greedy schedule places
+beyond its memory.
 """
 
 import math
@@ -115,20 +115,14 @@ def _cost(
     spilled = sum(_bytes(v) for v in activations if v in outside)
     moved = sum(_bytes(v) for v in activations)
     elements = sum(math.prod(shape_of(v)) for v in activations)
-    costs = {
-        "compute": multiplying,
-        "vector": elements / hardware.elements_per_cycle,
-        "dram": (weights + spilled) / hardware.dram_bytes_per_cycle,
-        "sram": (moved - spilled) / hardware.sram_bytes_per_cycle,
-        "overhead": hardware.op_cycles,
-    }
-    slowest = max(n for key, n in costs.items() if key != "overhead")
+    bounds = hardware.bounds(multiplying, elements, weights + spilled, moved - spilled)
+    costs = {**bounds, "overhead": hardware.op_cycles}
     row = {
         "name": unit.name,
         "op": unit.op,
         "operations": sum(products.values()) or elements,
         "bytes": weights + moved,
-        "cycles": math.ceil(hardware.op_cycles + slowest),
+        "cycles": math.ceil(hardware.op_cycles + max(bounds.values())),
         "bound_by": max(costs, key=lambda key: costs[key]),
     }
     return row, multiplying

@@ -4,11 +4,11 @@ time.
     cycles of an op = max(multiply-adds / rate, bytes of its weights / rate of memory)
                       + elements of its activations * cycles for an element
 
-The rates are the target's own (`[hardware]`) where it states them. Else they follow from the
-instruction set of its kernels: products that no kernel takes are far slower, which is why the
-program of each candidate is made once, to see which of its products have one. What an element
-takes was fitted to `digits_cnn`, `minilm` and `mobilenet` in the fixed pipelines on one processor
-(AMD EPYC, Zen 5): only ratios matter.
+Where a target states its own rates (`[hardware]`), they bound an op as in `jq.estimate`
+(`Hardware.bounds`). Else rates follow from the instruction set of its kernels: products that no
+kernel takes are far slower, which is why the program of each candidate is made once, to see which
+of its products have one. What an element takes was fitted to `digits_cnn`, `minilm` and
+`mobilenet` in the fixed pipelines on one processor (AMD EPYC, Zen 5): only ratios matter.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from jq.mixed_precision.problem import Problem
 from jq.passes.pipeline import rewrite
 from jq.planning.decisions import OpPlan, QuantPlan, TensorPlan
 from jq.planning.operands import contractions, find_weight, op_name
-from jq.target.settings import FLOAT
 from jq.target.target import Target
 
 MEMORY = 16.0  # bytes of weights a cycle
@@ -51,21 +50,15 @@ class Rates:
     Attributes:
         kernel: of 8-bit codes in a kernel of ours; without any, and of floats: what IREE emits.
         pairs: of codes in a kernel of pairs.
-        known: by the operands' formats, where the target states them (`int8 x int8`).
     """
 
     kernel: float
     plain: float
     floats: float
     pairs: float = 0.0
-    memory: float = MEMORY
-    known: Mapping[str, float] | None = None
 
     @staticmethod
     def of(target: Target) -> Rates:
-        if (hardware := target.hardware) is not None:
-            known, memory = hardware.macs_per_cycle, hardware.dram_bytes_per_cycle
-            return Rates(0.0, 0.0, 0.0, memory=memory, known=known)
         name = kernels_of(target)
         if name == "none":  # nothing is known but that codes of 8 bits take a quarter of the room
             return Rates(2.0, 2.0, 1.0)
@@ -75,10 +68,7 @@ class Rates:
         return Rates(0.9 * kernel, vector / 8, 0.65 * vector, 0.9 * isa.pair_macs)
 
     def rate(self, plan: OpPlan, kernel: str | None) -> float:
-        """That of an op in a kernel, if in any; 0 where the target has no such product."""
-        pair = _pair(plan)
-        if self.known is not None:
-            return self.known.get(pair, 0.0)
+        """That of an op in a kernel, if in any."""
         if plan.decision != "integer":
             return self.floats
         if kernel is None:
@@ -100,16 +90,16 @@ def estimated_cycles(problem: Problem) -> Resource:
     is not up to choice."""
     speed = _Speed(problem.job, problem.plans)
     options = [[speed.of(g, o) for o in g.options] for g in problem.groups]
-    return Resource("cycles", options, _rest(problem.job.program))
+    return Resource("cycles", options, _rest(problem.job))
 
 
 class _Speed:
     def __init__(self, job: Job, plans: Mapping[Candidate, QuantPlan]) -> None:
-        self.rates, program = Rates.of(job.target), job.program
+        self.hardware, program = job.target.hardware, job.program
+        self.rates = None if self.hardware else Rates.of(job.target)
         self._products = {f.name: f.products for f in op_facts(program)}
         self._facts = {op_name(op): _facts(program, op, rule) for op, rule in contractions(program)}
-        none = self.rates.known is not None
-        self._kernels = {c: {} if none else kernels(job, plan) for c, plan in plans.items()}
+        self._kernels = {c: kernels(job, p) if self.rates else {} for c, p in plans.items()}
         self._weights = program.weights
 
     def of(self, group: Group, option: Option) -> float:
@@ -117,26 +107,32 @@ class _Speed:
         work = sum(self._op(plan, there.get(plan.name)) for plan in option.plans)
         floats = sum(self._weights[w].nbytes for w in group.weights if w not in option.stored)
         stored = sum(s.nbytes for s in option.stored.values())
-        return max(work, (floats + stored) / self.rates.memory) + self._moved(option)
+        facts = [(p, self._facts[p.name]) for p in option.plans]
+        if self.hardware:
+            elements = sum(f.elements for _, f in facts)
+            bounds = self.hardware.bounds(work, elements, floats + stored)
+            return self.hardware.op_cycles * len(facts) + max(bounds.values())
+        moved = sum(f.elements * _cycles(p)[f.map] for p, f in facts)
+        return max(work, (floats + stored) / MEMORY) + moved
 
     def _op(self, plan: OpPlan, kernel: str | None) -> float:
-        products, rate = self._products.get(plan.name, 0.0), self.rates.rate(plan, kernel)
+        """Cycles of an op's products; infinite where the target has none of this kind."""
+        products = self._products.get(plan.name, 0.0)
+        if self.rates:
+            return products / self.rates.rate(plan, kernel)
+        known = self.hardware.macs_per_cycle if self.hardware else {}
+        rate = next((known[pair] for pair in _pairs(plan) if pair in known), None)
         return products / rate if rate else math.inf if products else 0.0
 
-    def _moved(self, option: Option) -> float:
-        return sum(
-            self._facts[p.name].elements * _cycles(p)[self._facts[p.name].map] for p in option.plans
-        )
 
-
-def _rest(program: Program) -> float:
+def _rest(job: Job) -> float:
     """Cycles of all that is no contraction."""
-    found = 0.0
-    for op in program.walk():
+    found, hardware = 0.0, job.target.hardware
+    for op in job.program.walk():
         if op.results and not isinstance(rule_of(op), Contraction | Movement):
             sizes = (math.prod(shape_of(v)) for v in op.results)
-            found += REST * sum(sizes) * trips(program, op)
-    return found
+            found += sum(sizes) * trips(job.program, op)
+    return found / hardware.elements_per_cycle if hardware else REST * found
 
 
 def kernels(job: Job, plan: QuantPlan) -> dict[str, str]:
@@ -170,9 +166,11 @@ def _wide(p: TensorPlan) -> bool:
     return (get_format(p.encoding.format).integer_bits or 0) > 8
 
 
-def _pair(plan: OpPlan) -> str:
-    """The formats of an op's operands as a target states them: activations first."""
+def _pairs(plan: OpPlan) -> list[str]:
+    """The types of an op's operands as a target may state them, activations first: those of the
+    formats, or those that their codes are widened to."""
     if plan.decision != "integer":
-        return f"{FLOAT} x {FLOAT}"
+        return [" x ".join([plan.float_type or "float32"] * 2)]
     sides = sorted(plan.operands.values(), key=lambda p: p.kind == "weight")
-    return " x ".join(p.encoding.format for p in sides)
+    widened = ("int16" if _wide(p) else "int8" for p in sides)
+    return [" x ".join(p.encoding.format for p in sides), " x ".join(widened)]

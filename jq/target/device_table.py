@@ -206,3 +206,16 @@ class Hardware(Strict):
     """Bytes to and from memory off the chip, where weights lie."""
     op_cycles: float = Field(0, ge=0, allow_inf_nan=False)
     """Cycles to start a layer, whatever it does."""
+
+    def bounds(
+        self, products: float, elements: float, dram: float, sram: float = 0
+    ) -> dict[str, float]:
+        """Cycles of what a layer does at the same time: products that take so many cycles, elements
+        read and written, bytes from off the chip and on it. It takes those of the slowest, besides
+        `op_cycles` (the roofline model: Williams, Waterman and Patterson, 2009)."""
+        return {
+            "compute": products,
+            "vector": elements / self.elements_per_cycle,
+            "dram": dram / self.dram_bytes_per_cycle,
+            "sram": sram / self.sram_bytes_per_cycle,
+        }

@@ -10,6 +10,12 @@ import pytest
 
 import jq
 from jq.base.errors import UserError
+from jq.base.progress import Stages
+from jq.driver.job import prepare_job
+from jq.driver.request import Request
+from jq.mixed_precision.candidates import make_candidates
+from jq.mixed_precision.problem import make_problem
+from jq.mixed_precision.speed import estimated_cycles
 
 RNG = np.random.default_rng(2)
 PARAMS = {
@@ -65,6 +71,23 @@ def test_what_is_chosen_takes_what_the_estimate_says(tmp_path: Path) -> None:
     base = jq.estimate(model(), target, pipeline="int8-static")["total_ms"]
     assert found.resources["latency"] == pytest.approx(ours / base, rel=1e-3)
     assert found.resources["latency"] == pytest.approx((2 * 4 + 8) / 9, rel=0.02)
+
+
+def test_auto_takes_the_estimate_s_model_of_a_device(tmp_path: Path) -> None:
+    """Products alone bound these layers: of int8, and of floats where their rate is stated."""
+    for rates, floats in ((', "float32 x float32" = 1', 1.0), ("", 0.0)):
+        target = device(tmp_path, rates)
+        job = prepare_job(jq.trace(model()), Request("int8-static", target))
+        settings = job.pipeline.settings
+        candidates = make_candidates(("float", "int8-static"), settings, "int8-static")
+        problem = make_problem(job, candidates, Stages())
+        cycles = dict(
+            zip((g.name for g in problem.groups), estimated_cycles(problem).options, strict=True)
+        )
+        rows = jq.estimate(model(), target, pipeline="int8-static")["layers"]
+        for name, work in (("first", 262144), ("third", 65536)):
+            assert cycles[name] == [work / floats if floats else np.inf, work / 8]
+            assert work / 8 in [row["cycles"] for row in rows if row["name"].startswith(name)]
 
 
 def test_a_rate_that_is_not_stated(tmp_path: Path) -> None:
