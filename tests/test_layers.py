@@ -32,6 +32,8 @@ OUTSIDE = {
         "frontends.tracing",
         "frontends.trainable",
         "frontends.onnx.*",
+        "frontends.tosa",
+        "frontends.tosa.*",
         "frontends.frameworks",
         "models.*",
         "language.decoder.*",

@@ -5,7 +5,7 @@ from pathlib import Path
 from jq.base.system.folders import data_names
 
 MODELS = "jq.models:"
-FILES = (".py", ".mlir", ".mlirbc", ".jaxexport", ".onnx", ".tflite", ".gguf")
+FILES = (".py", ".mlir", ".mlirbc", ".jaxexport", ".onnx", ".tflite", ".tosa", ".gguf")
 LEVELS = ("float", "qdq", "integer", "target")
 
 

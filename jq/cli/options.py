@@ -40,8 +40,8 @@ Model = Annotated[
         show_default=False,
         autocompletion=completion.models,
         help="`package.module:name` or `file.py:name` (a jq.Model, or a function of no arguments "
-        "that returns one), a .mlir, .mlirbc, .jaxexport, .onnx or .tflite file, or a language "
-        "model: a .gguf file or a folder of Hugging Face.",
+        "that returns one), a .mlir, .mlirbc, .jaxexport, .onnx, .tflite or .tosa file, or a "
+        "language model: a .gguf file or a folder of Hugging Face.",
     ),
 ]
 Artifact = Annotated[

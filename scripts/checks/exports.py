@@ -54,10 +54,10 @@ def written(
         yield f"{name}: {same} of {outputs} outputs equal{why}", floats or same == outputs > 0
 
 
-def vela(path: Path, device: str) -> tuple[str, bool]:
+def vela(path: Path, device: str, *options: str) -> tuple[str, bool]:
     """Operators of a file that Vela leaves on the CPU and puts on a device."""
     arguments = [str(path), "--accelerator-config", device, "--output-dir", str(path.parent)]
-    command = [sys.executable, "-m", "ethosu.vela", *arguments]
+    command = [sys.executable, "-m", "ethosu.vela", *arguments, *options]
     try:
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=SECONDS)
     except subprocess.TimeoutExpired:

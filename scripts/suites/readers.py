@@ -10,7 +10,7 @@ import io
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,16 @@ from jq.artifact.parameters import read_index, write_parameters
 from jq.artifact.signature import SIGNATURE, sign, verify
 from jq.base.npz import read, read_array
 from jq.base.system.folders import data_file, data_names
+from jq.device.forms.canonical.base import Simple
+from jq.device.forms.table import Content
+from jq.device.forms.tosa import write as write_tosa
+from jq.device.network import Tensor
+from jq.formats.integer_functions import Output
+from jq.formats.requantize import DOUBLE
 from jq.frontends.gguf import describe_gguf, load_gguf
 from jq.frontends.onnx import load_checked
 from jq.frontends.onnx.describe import describe_onnx
+from jq.frontends.tosa import load_tosa
 from jq.frontends.tracing.entry import trace
 from jq.language.decoder.gguf import read_gguf
 from jq.language.decoder.huggingface import read_config, read_huggingface
@@ -185,6 +192,29 @@ def _onnx(folder: Path) -> list[bytes]:
     return [found]
 
 
+def _tosa(_: Path) -> list[bytes]:
+    """A convolution of int8 and a transpose."""
+    weight = np.ones((3, 2, 2, 2), np.int8)
+    x, w, y, z = (
+        Tensor(name, shape, "int8", np.full(1, 0.5, np.float32), np.ones(1, np.int32), data)
+        for name, shape, data in (
+            ("x", (1, 4, 4, 2), None),
+            ("w", weight.shape, weight),
+            ("y", (1, 3, 3, 3), None),
+            ("z", (1, 3, 3, 3), None),
+        )
+    )
+    w = replace(w, zero_point=np.zeros(1, np.int32))
+    geometry = {"stride": [1, 1], "padding": [(0, 0), (0, 0)], "dilation": [1, 1]}
+    numbers = {"bias": np.zeros(1, np.int64), "factor": np.array([0.25])}
+    out = Output(0.5, 1, -128, 100)
+    steps = [
+        Simple("conv2d", "conv", (x, w), y, geometry, numbers, out),
+        Simple("transpose", "move", (y,), z, {"permutation": [0, 3, 1, 2]}),
+    ]
+    return [write_tosa(Content(steps, [x], [z], DOUBLE))]
+
+
 def _tflite(_: Path) -> list[bytes]:
     """A convolution of int8, a softmax and a mean."""
     from jq.frontends.tflite.schema import OPERATORS, SCHEMA
@@ -287,6 +317,7 @@ READERS: dict[str, Reader] = {
     "signature": Reader(SIGNATURE, _signature, _signed, json=True),
     "onnx": Reader("m.onnx", describe_onnx, _onnx),
     "tflite": Reader("m.tflite", describe_onnx, _tflite),
+    "tosa": Reader("m.tosa", load_tosa, _tosa),
     "mlir": Reader("m.mlir", trace, lambda _: [MODULE.encode()], guarded=True),
     "mlirbc": Reader("m.mlirbc", trace, _bytecode, guarded=True),
     "jaxexport": Reader("m.jaxexport", trace, _exported, guarded=True),

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import jq
 from jq.base.errors import UserError
 from jq.cli.app import main
-from jq.device.buffers import Buffer, lower_bound, placed
+from jq.device.estimating import Buffer, lower_bound, placed
 from jq.target.target import load_target
 
 HARDWARE = """

@@ -32,8 +32,8 @@ from jq.target.device_table import Device
 
 ROOT = Path(__file__).resolve().parents[2]
 READ = {"text", "mlir", "c", "json"}
-# Tools of others that the pages call: IREE's, OpenSSH's.
-TOOLS = {"iree-run-module", "iree-benchmark-module", "iree-dump-parameters", "iree-compile"}
+# Tools of others that the pages call: IREE's, OpenSSH's, Arm's.
+TOOLS = {"iree-run-module", "iree-benchmark-module", "iree-dump-parameters", "iree-compile", "vela"}
 _FENCE = re.compile(r"^( *)```(\w*)([^\n]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 
 

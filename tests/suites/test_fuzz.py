@@ -16,7 +16,7 @@ from tests.support.child import Child
 CORPUS = Path(__file__).parents[1] / "trust/corpus"
 IN_PROCESS = ("gguf", "manifest", "ranges", "pipeline", "target", "npz", "npy", "irpa")
 IN_PROCESS += ("safetensors", "parameters", "config", "signature", "onnx", "language", "program")
-IN_PROCESS += ("tflite",)
+IN_PROCESS += ("tflite", "tosa")
 
 
 def test_no_reader_is_left_out() -> None:

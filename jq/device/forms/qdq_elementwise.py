@@ -7,7 +7,6 @@ import numpy as np
 from jq.base.errors import UserError
 from jq.device.forms import float_rescale as fr
 from jq.device.forms.canonical.base import Simple
-from jq.device.forms.float_functions import named_function
 from jq.device.forms.qdq_base import F32, Writer, scale_of
 from jq.device.network import Tensor
 from jq.formats.arrays import NUMPY
@@ -115,7 +114,7 @@ class Elementwise(Writer):
         codes = tabulated(NUMPY, np.arange(len(steps), dtype=np.int32), steps, out)
         ends = np.iinfo(x.dtype)
         real = (np.arange(ends.min, ends.max + 1) - x.zero) * np.float64(scale_of(x))
-        found = named_function(real, codes, out)
+        found = fr.named_function(real, codes, out)
         if found is None:
             self._looked_up(step, x, codes)
             return

@@ -17,7 +17,7 @@ from jq.base.errors import OF_USERS, InternalError, JqError, UserError, known
 from jq.base.system.files import check_input
 from jq.frontends.model import Model, how_to_take
 
-FILES = (".mlir", ".mlirbc", ".jaxexport", ".onnx", ".tflite")
+FILES = (".mlir", ".mlirbc", ".jaxexport", ".onnx", ".tflite", ".tosa")
 _USAGE = (
     f"give package.module:name, path/to/file.py:name, or a file ({', '.join(FILES)}; "
     "of a language model .gguf or a folder)"
@@ -48,10 +48,15 @@ def load_model(spec: str) -> Model | Path:
     Args:
         spec: `package.module:name` or `path/to/file.py:name`, where name is a `jq.Model` or a
             function of no arguments that returns one; or the path of a `.mlir`, `.mlirbc`,
-            `.jaxexport`, `.onnx` or `.tflite` file, which is given back for `trace`.
+            `.jaxexport`, `.onnx` or `.tflite` file, which is given back for `trace`; or of a
+            `.tosa` file.
     """
     if Path(spec).suffix in (*FILES, *READERS):
         check_input(Path(spec))
+        if Path(spec).suffix == ".tosa":
+            from jq.frontends.tosa import load_tosa
+
+            return load_tosa(Path(spec))
         read = READERS.get(Path(spec).suffix)
         return read(Path(spec)) if read else Path(spec)
     return _model(_named(spec, "model"), spec)

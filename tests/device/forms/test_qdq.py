@@ -14,7 +14,7 @@ import pytest
 
 import jq
 from jq.device.forms import float_rescale, qdq
-from jq.device.forms.float_functions import named_function
+from jq.device.forms.float_rescale import named_function
 from jq.formats.integer_functions import Output
 from jq.formats.requantize import SINGLE
 from jq.ir.oracle.xla import XlaExecutable

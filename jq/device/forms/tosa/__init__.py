@@ -15,8 +15,8 @@ from jq.base.errors import CompilerError, UserError
 from jq.base.system.child import python_command
 from jq.base.system.files import temporary_folder
 from jq.device.forms.table import Content
-from jq.device.forms.tosa.schema import SCHEMA
 from jq.device.forms.tosa.writer import Writer
+from jq.frontends.tosa.schema import SCHEMA
 
 
 def write(content: Content) -> bytes:

@@ -7,10 +7,10 @@ import numpy as np
 
 from jq.base.errors import UserError
 from jq.device.forms.canonical.base import Simple
-from jq.device.forms.tosa.schema import OPERATORS, PROPAGATE, ROUNDINGS, TYPES
 from jq.device.network import Tensor
 from jq.formats.integer_functions import FRACTION
 from jq.formats.requantize import Rescaling, multiplier
+from jq.frontends.tosa.schema import OPERATORS, PROPAGATE, ROUNDINGS, TYPES
 
 WHOLE = np.array([1.0])  # a rescale by one: a conversion
 

@@ -12,10 +12,10 @@ import numpy as np
 from jq.base.errors import UserError
 from jq.device.forms.canonical.base import Simple
 from jq.device.forms.tosa.builder import Builder
-from jq.device.forms.tosa.schema import PROPAGATE
 from jq.device.network import Tensor
 from jq.formats.arrays import NUMPY
 from jq.formats.integer_functions import exponential_bits, exponentials, tabulated
+from jq.frontends.tosa.schema import PROPAGATE
 
 MULTIPLE = "softmax of codes finer than 2^-17 has no form in TOSA"
 

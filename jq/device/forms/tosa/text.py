@@ -11,8 +11,8 @@ import numpy as np
 
 from jq.device.forms.table import Content
 from jq.device.forms.tosa import written
-from jq.device.forms.tosa.schema import PROPAGATE, ROUNDINGS, TYPES
 from jq.device.forms.tosa.writer import Writer
+from jq.frontends.tosa.schema import PROPAGATE, ROUNDINGS, TYPES
 from jq.iree.compiler import HOST_FLAGS, compile_module
 from jq.iree.runtime import Executable
 

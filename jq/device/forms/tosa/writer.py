@@ -10,8 +10,8 @@ from jq.device.forms.canonical.base import Simple
 from jq.device.forms.table import method_of
 from jq.device.forms.tosa import functions
 from jq.device.forms.tosa.builder import Builder
-from jq.device.forms.tosa.schema import PROPAGATE, TYPES
 from jq.device.network import Tensor
+from jq.frontends.tosa.schema import PROPAGATE, TYPES
 
 
 class Writer(Builder):
