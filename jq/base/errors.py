@@ -1,5 +1,6 @@
 """Every error a user can meet: one line that says what, where and what to do."""
 
+import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -8,6 +9,8 @@ from jq.base.system.child import signal_name
 
 # What functions of the user's may raise: `sys.exit` in a model ends that model, not its compiler.
 OF_USERS = (Exception, SystemExit)
+# A word that nobody reads: what was given in the place of a name, and is no path.
+_LONG = re.compile(r"[^\s/]{300,}")
 
 
 class JqError(Exception):
@@ -38,6 +41,7 @@ class JqError(Exception):
         location: str | None = None,
         hint: str | None = None,
     ) -> None:
+        message = _LONG.sub(lambda word: f"{word[0][:60]}...{word[0][-20:]}", message)
         super().__init__(message)
         self.message, self.op, self.location, self.hint = message, op, location, hint
 

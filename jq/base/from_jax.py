@@ -26,6 +26,9 @@ _OWN_WORDS = frozenset(
     ]
 )
 _WRAPPER = re.compile(r"^[\w.]+\((.*)\)$")
+ONE_DEVICE = (
+    "trace it under a mesh of one device, or give the function of one, without shard_map or pmap"
+)
 _VALUE = jax.tree_util.GetAttrKey("value")
 
 
@@ -89,6 +92,12 @@ def without_errors(program: Callable[..., Any]) -> Callable[..., Any]:
 
     checked = checkify.checkify(program, errors=frozenset())
     return lambda *args: checked(*args)[1]
+
+
+def of_mesh(error: BaseException) -> str | None:
+    """A hint for what JAX says of a mesh that has more devices than there are."""
+    told = isinstance(error, ValueError) and "mesh_shape" in str(error)
+    return f"a compiled program runs on one device: {ONE_DEVICE}" if told else None
 
 
 def leaf_name(path: Sequence[Any]) -> str:

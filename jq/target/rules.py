@@ -115,6 +115,13 @@ def _keys(node: dict[str, Any], prefix: str = "") -> list[str]:
     return out
 
 
+def _shown(value: Any) -> str:
+    try:
+        return f"{value!r:.200}"
+    except ValueError:  # Python writes no integer of more than 4300 digits
+        return "a number of thousands of digits"
+
+
 def validate(kind: type[Model], data: dict[str, Any], *, where: str) -> Model:
     """Validates by pydantic, whose answer becomes one line of ours."""
     try:
@@ -126,7 +133,7 @@ def validate(kind: type[Model], data: dict[str, Any], *, where: str) -> Model:
         if first["type"] == "extra_forbidden":
             hint = known(key, sorted(kind.model_fields))
             raise UserError(f"unknown key {key!r} in {where}", hint=hint) from error
-        reason, given = first["msg"].removeprefix("Value error, "), f"{first['input']!r:.200}"
+        reason, given = first["msg"].removeprefix("Value error, "), _shown(first["input"])
         reason = reason.replace("Input should be", "it has to be")
         got = "" if given in reason else f", got {given}"
         raise UserError(f"{where}: {key}: {reason}{got}") from error

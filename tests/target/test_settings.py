@@ -104,6 +104,15 @@ def test_options_of_a_format_may_have_any_name():
     assert after.weights.options == {"divisor": "absmax/127.5"}
 
 
+@pytest.mark.parametrize("key", ["weights.block_size", "weights.format", "weights.scheme"])
+def test_what_python_gives_for_a_setting_may_be_anything(key: str) -> None:
+    """An integer that Python itself does not write, and a name as long."""
+    for value in (10**5000, -(10**5000), "9" * 5000, float("nan"), b"x", 1j, "\ud800"):
+        with pytest.raises(UserError) as error:
+            apply_overrides(Settings(), {key: value}, where="settings")
+        assert len(str(error.value)) < 1000
+
+
 @pytest.mark.parametrize("digits", [20, 4000, 5000, 100_000])
 def test_a_number_of_many_digits_is_the_users_error(digits: int) -> None:
     number = "9" * digits

@@ -13,7 +13,7 @@ import numpy as np
 from jax.lax import linalg
 
 from jq.base.errors import UserError
-from jq.base.from_jax import clean_scope, scope, without_errors
+from jq.base.from_jax import ONE_DEVICE, clean_scope, scope, without_errors
 from jq.ir import Op, editing, ir, stablehlo, walk
 
 Result = TypeVar("Result")
@@ -29,9 +29,6 @@ _DEVICES = (
 _ELSEWHERE = (
     "compute it outside of the model and give its result as an input or a weight, or keep it in a"
     " float function of its own, that JAX runs"
-)
-_ONE_DEVICE = (
-    "trace it under a mesh of one device, or give the function of one, without shard_map or pmap"
 )
 _CHECKS = (
     "checkify.check is left out: a compiled program raises no errors (wrap the function with"
@@ -107,7 +104,7 @@ def refuse_op(name: str, path: str) -> None:
         raise UserError(
             f"{name} speaks to other devices, and a compiled program runs on one",
             op=scope,
-            hint=_ONE_DEVICE,
+            hint=ONE_DEVICE,
         )
 
 
@@ -131,10 +128,16 @@ def alone(module: ir.Module, op: Op) -> list[ir.Value] | None:
 
 
 def devices(module: ir.Module) -> int:
-    """The number of devices that a module is for; 1 where it does not say so."""
+    """The number of devices that a module is for; 1 where it does not say so. An abstract mesh has
+    devices that the module does not count."""
     said = module.operation.attributes
     counts = [k for k in ("mhlo.num_partitions", "mhlo.num_replicas") if k in said]
-    return int(np.prod([ir.IntegerAttr(said[k]).value for k in counts], dtype=np.int64))
+    meshes = [op for op in module.body.operations if op.operation.name == "sdy.mesh"]
+    sizes = [
+        [ir.IntegerAttr(said[k]).value for k in counts],
+        *([int(n) for n in re.findall(r'"=(\d+)', str(op.attributes["mesh"]))] for op in meshes),
+    ]
+    return max(int(np.prod(each, dtype=np.int64)) for each in sizes)
 
 
 def refuse_devices(module: ir.Module) -> None:
@@ -148,7 +151,7 @@ def refuse_devices(module: ir.Module) -> None:
                     raise UserError(
                         f"shard_map shares the work of the model among {count} devices, and a"
                         " compiled program runs on one",
-                        hint=_ONE_DEVICE,
+                        hint=ONE_DEVICE,
                     )
 
 

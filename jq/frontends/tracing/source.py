@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from jq.base.errors import OF_USERS, InternalError, JqError, UserError, known
+from jq.base.from_jax import of_mesh
 from jq.base.system.files import check_input
 from jq.frontends.model import Model, how_to_take
 
@@ -136,9 +137,8 @@ def _guard(action: Any, where: str, what: str) -> Any:
     except JqError:
         raise
     except OF_USERS as error:
-        raise UserError(
-            f"{what}: {type(error).__name__}: {_first_line(error)}", location=_place(error, where)
-        ) from error
+        said = f"{what}: {type(error).__name__}: {_first_line(error)}"
+        raise UserError(said, location=_place(error, where), hint=of_mesh(error)) from error
 
 
 def _first_line(error: BaseException) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 
 from jq.base.errors import UserError
+from jq.base.from_jax import of_mesh
 from jq.frontends.model import Model
 from jq.frontends.tracing.leaves import leaf_names
 
@@ -57,6 +58,7 @@ def _hint(error: BaseException, model: Model) -> str | None:
         given = ", ".join(["params", *(f"input {i}" for i in range(len(model.example_inputs)))])
         return f"it is called as fn({given}); fix other arguments: functools.partial(fn, name=...)"
     hint = next((text for kind, text in INSTEAD.items() if isinstance(error, kind)), None)
+    hint = hint or of_mesh(error)
     if hint and (names := _settings(model)):
         own = f"{', '.join(names)}: a Python number there is traced as an array"
         return f"{hint}; {own}, so fix a setting in the function: functools.partial(fn, name=...)"

@@ -63,6 +63,30 @@ def test_nobody_sends_zeros() -> None:
     np.testing.assert_array_equal(XlaExecutable(program)(X)[0], mapped(X))
 
 
+def test_an_abstract_mesh_has_devices_too() -> None:
+    """JAX counts one for the module, and XLA's own passes end the process over it."""
+    mesh = jax.sharding.AbstractMesh((4,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+    mapped = jax.shard_map(
+        lambda x: jax.lax.psum(x, "d"), mesh=mesh, in_specs=P("d"), out_specs=P()
+    )
+    x = np.ones((4, 4), np.float32)
+    with pytest.raises(jq.UserError, match="among 4 devices.*mesh of one device"):
+        jq.trace(jq.Model(lambda p, x: mapped(x), {}, (x,)))
+
+
+def test_a_mesh_of_more_devices_than_there_are(tmp_path: Path) -> None:
+    def model(p, x):
+        with jax.set_mesh(jax.make_mesh((4096,), ("d",))):
+            return 2 * x
+
+    with pytest.raises(jq.UserError, match="runs on one device.*mesh of one device"):
+        jq.trace(jq.Model(model, {}, (X,)))
+    file = tmp_path / "meshed.py"
+    file.write_text('import jax\nMESH = jax.make_mesh((4096,), ("d",))\n')
+    with pytest.raises(jq.UserError, match=r"cannot import.*meshed.py:2.*mesh of one device"):
+        jq.trace(f"{file}:model")
+
+
 def test_two_devices_are_refused_in_a_line(tmp_path: Path) -> None:
     code = TWO.replace("FILE", repr(str(tmp_path / "two.jaxexport")))
     environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
