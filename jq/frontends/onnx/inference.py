@@ -16,7 +16,7 @@ from onnx.shape_inference import InferenceError, infer_node_outputs
 
 from jq.frontends.onnx.graph import STANDARD, Function, Graph, Node
 from jq.frontends.onnx.read import function_of
-from jq.frontends.onnx.registry import Call, schema_of
+from jq.frontends.onnx.registry import Call, defined_by
 from jq.frontends.onnx.tensors import Files
 from jq.frontends.onnx.values import Value, known
 
@@ -29,22 +29,22 @@ def definition(
 
     Some definitions depend on the types of the inputs and on which of them are there.
     """
-    schema = schema_of(node.op, node.domain, opset)
+    schema = defined_by(node.op, node.domain, opset)
     if schema is None or node.graphs:
         return None
     version = opset if node.domain in STANDARD else schema.since_version
-    text = b""
-    if schema.has_context_dependent_function:
-        proto = call_of(node, attributes, inputs)
+    by_call = schema.has_context_dependent_function
+    offered = (
+        schema.context_dependent_function_opset_versions
+        if by_call
+        else schema.function_opset_versions
+    )
+    best = max((v for v in offered if v <= version), default=min(offered))
+    if by_call:
+        proto = call_of(node, attributes, inputs).SerializeToString()
         kinds = [type_of(x).SerializeToString() for x in inputs]
-        offered = schema.context_dependent_function_opset_versions
-        best = max((v for v in offered if v <= version), default=min(offered, default=0))
-        text = schema.get_context_dependent_function_with_opset_version(
-            best, proto.SerializeToString(), kinds
-        )
-    elif schema.has_function:
-        offered = schema.function_opset_versions
-        best = max((v for v in offered if v <= version), default=min(offered, default=0))
+        text = schema.get_context_dependent_function_with_opset_version(best, proto, kinds)
+    else:
         text = schema.get_function_with_opset_version(best)
     if not text:
         return None

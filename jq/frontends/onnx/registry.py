@@ -22,7 +22,7 @@ import onnx
 from onnx import defs
 
 from jq.base.errors import InternalError, UserError
-from jq.frontends.onnx.graph import Node
+from jq.frontends.onnx.graph import STANDARD, Node
 
 Array = Any  # a NumPy array that is known while tracing, or a JAX array
 Known = Annotated[Any, "a NumPy array, or None where it is optional"]
@@ -141,6 +141,22 @@ def schema_of(name: str, domain: str, opset: int) -> Any:
         return defs.get_schema(name, opset, "" if domain == "ai.onnx" else domain)
     except defs.SchemaError:
         return None
+
+
+@cache
+def defined_by(name: str, domain: str, opset: int) -> Any:
+    """The schema whose body says what an operator is: the one in force, or the first later one that
+    has a body, where that takes the same inputs, and the same attributes with the same defaults
+    (`LeakyRelu` has been what it is since version 6, and has a body since 16); None without."""
+    schema = schema_of(name, domain, opset)
+    newest = defs.onnx_opset_version() if domain in STANDARD else opset
+    for version in range(opset, newest + 1) if schema is not None else ():
+        later = schema_of(name, domain, version)
+        if later.has_function or later.has_context_dependent_function:
+            mine, its = (defaults_of(name, domain, v) for v in (opset, version))
+            same = len(later.inputs) == len(schema.inputs) and mine.items() <= its.items()
+            return later if same and schema.attributes.keys() <= later.attributes.keys() else None
+    return None
 
 
 @cache

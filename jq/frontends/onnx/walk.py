@@ -10,7 +10,15 @@ from jq.base.errors import JqError, UserError
 from jq.frontends.onnx.graph import File, Function, Graph, Node, Reference
 from jq.frontends.onnx.inference import definition, require_sound
 from jq.frontends.onnx.operand_shapes import require_shapes
-from jq.frontends.onnx.registry import OPERATORS, Call, Operator, bind, defaults_of, schema_of
+from jq.frontends.onnx.registry import (
+    OPERATORS,
+    Call,
+    Operator,
+    bind,
+    defaults_of,
+    defined_by,
+    schema_of,
+)
 from jq.frontends.onnx.values import Codes, Value, known, plain, signed_type, to_signed, traced
 
 _LAYOUTS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")  # of ONNX Runtime's optimizer
@@ -69,9 +77,9 @@ class Walk:
             if inner is None:
                 reason = "the standard does not define it for these inputs and attributes"
                 raise UserError(f"{node.op}: {reason}", op=node.where)
-            return self._call(
-                inner, inputs, {**defaults_of(node.op, node.domain, opset), **attributes}
-            )
+            given = {**defaults_of(node.op, node.domain, opset), **attributes}
+            with jax.named_scope(_scope(node)):
+                return self._call(inner, inputs, given)
         schema = schema_of(node.op, node.domain, opset)
         call = Call(
             node,
@@ -236,7 +244,5 @@ def _before_oldest(node: Node, opset: int) -> bool:
 
 
 def has_definition(node: Node, opset: int) -> bool:
-    schema = schema_of(node.op, node.domain, opset)
-    if node.graphs:  # a definition cannot be asked for with sub-graphs at hand
-        return False
-    return schema is not None and (schema.has_function or schema.has_context_dependent_function)
+    # A definition cannot be asked for with sub-graphs at hand.
+    return not node.graphs and defined_by(node.op, node.domain, opset) is not None

@@ -4,12 +4,21 @@ Constants are built inside the trace, never closed over: a composite would take 
 for one of its operands.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from jax import lax
+
+
+def _op(function: Callable[..., Any]) -> Callable[..., Any]:
+    """An operation that JAX has, as a method."""
+
+    def apply(_: Any, *operands: Any) -> Any:
+        return function(*operands)
+
+    return apply
 
 
 class JaxOps:
@@ -56,48 +65,23 @@ class JaxOps:
     def take(self, table: np.ndarray, index: jax.Array) -> jax.Array:
         raise TypeError("a table would become an operand")
 
-    def add(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        return lax.add(a, b)
-
-    def sub(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        return lax.sub(a, b)
-
-    def mul(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        return lax.mul(a, b)
+    add = _op(lax.add)
+    sub = _op(lax.sub)
+    mul = _op(lax.mul)
+    maximum = _op(lax.max)
+    minimum = _op(lax.min)
+    abs = _op(lax.abs)
+    round_even = _op(lambda a: lax.round(a, lax.RoundingMethod.TO_NEAREST_EVEN))
+    bit_and = _op(lax.bitwise_and)
+    bit_or = _op(lax.bitwise_or)
+    shift_left = _op(lax.shift_left)
+    shift_right = _op(lax.shift_right_logical)
+    equal = _op(lax.eq)
+    select = _op(lax.select)
 
     def div(self, a: jax.Array, b: jax.Array) -> jax.Array:
         """The barrier keeps XLA from multiplying by the inverse of a divisor that it knows."""
         return lax.div(a, lax.optimization_barrier(b))
-
-    def maximum(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        return lax.max(a, b)
-
-    def minimum(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        return lax.min(a, b)
-
-    def abs(self, a: jax.Array) -> jax.Array:
-        return lax.abs(a)
-
-    def round_even(self, a: jax.Array) -> jax.Array:
-        return lax.round(a, lax.RoundingMethod.TO_NEAREST_EVEN)
-
-    def bit_and(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        return lax.bitwise_and(a, b)
-
-    def bit_or(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        return lax.bitwise_or(a, b)
-
-    def shift_left(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        return lax.shift_left(a, b)
-
-    def shift_right(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        return lax.shift_right_logical(a, b)
-
-    def equal(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        return lax.eq(a, b)
-
-    def select(self, pred: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
-        return lax.select(pred, a, b)
 
     def reduce_max(self, x: jax.Array, axes: Sequence[int]) -> jax.Array:
         return self._keep(lax.reduce_max(x, tuple(axes)), x, axes)

@@ -158,26 +158,6 @@ def trilu(x: Array, k: Known = None, *, upper: int = 1) -> Array:
     return jnp.triu(x, by) if upper else jnp.tril(x, by)
 
 
-@operator("DepthToSpace", moves=True)
-def depth_to_space(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
-    n, c, h, w = x.shape
-    b = blocksize
-    if mode == "DCR":
-        parts = x.reshape(n, b, b, c // b**2, h, w).transpose(0, 3, 4, 1, 5, 2)
-    else:
-        parts = x.reshape(n, c // b**2, b, b, h, w).transpose(0, 1, 4, 2, 5, 3)
-    return parts.reshape(n, c // b**2, h * b, w * b)
-
-
-@operator("SpaceToDepth", moves=True)
-def space_to_depth(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
-    n, c, h, w = x.shape
-    b = blocksize
-    parts = x.reshape(n, c, h // b, b, w // b, b)
-    order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
-    return parts.transpose(order).reshape(n, c * b * b, h // b, w // b)
-
-
 @operator("ReverseSequence")
 def reverse_sequence(x: Array, lengths: Array, *, batch_axis: int, time_axis: int) -> Array:
     moved = jnp.moveaxis(x, (batch_axis, time_axis), (0, 1))
