@@ -48,15 +48,27 @@ def _normal(x: Any, scale: Any, bias: Any, mean: Any, var: Any, epsilon: float) 
 
 @operator("InstanceNormalization")
 def instance_normalization(x: Array, scale: Array, b: Array, *, epsilon: float) -> Array:
-    axes = tuple(range(2, x.ndim))
-    return _standard(x, axes, epsilon) * _channels(x, scale) + _channels(x, b)
+    y, *_ = standard(x, tuple(range(2, x.ndim)), epsilon)
+    return y * _channels(x, scale) + _channels(x, b)
 
 
-def _standard(x: Any, axes: tuple[int, ...], epsilon: float) -> Any:
+def standard(x: Any, axes: tuple[int, ...], epsilon: float) -> tuple[Any, Any, Any]:
+    """`x` with mean 0 and variance 1 along the axes, its mean, and the inverse of its deviation."""
     mean = jnp.mean(x, axes, keepdims=True)
     centred = x - mean
-    var = jnp.mean(centred * centred, axes, keepdims=True)
-    return centred * lax.rsqrt(var + np.asarray(epsilon, var.dtype))
+    inverse = _inverse_rms(centred, axes, epsilon)
+    return centred * inverse, mean, inverse
+
+
+def of_rms(x: Any, axes: tuple[int, ...], epsilon: float) -> tuple[Any, Any]:
+    """`x` with a mean square of 1 along the axes, and the factor that makes it so."""
+    inverse = _inverse_rms(x, axes, epsilon)
+    return x * inverse, inverse
+
+
+def _inverse_rms(x: Any, axes: tuple[int, ...], epsilon: float) -> Any:
+    square = jnp.mean(x * x, axes, keepdims=True)
+    return lax.rsqrt(square + np.asarray(epsilon, square.dtype))
 
 
 @operator("LayerNormalization")
@@ -70,14 +82,9 @@ def layer_normalization(
     stash_type: int = 1,
     node: Call,
 ) -> Any:
-    kind, wide = x.dtype, numpy_type(stash_type)
-    x = jnp.asarray(x).astype(wide)
-    axes = tuple(range(axis % x.ndim, x.ndim))
-    mean = jnp.mean(x, axes, keepdims=True)
-    centred = x - mean
-    var = jnp.mean(centred * centred, axes, keepdims=True)
-    inverse = lax.rsqrt(var + np.asarray(epsilon, wide))
-    y = (centred * inverse).astype(kind) * scale
+    wide = jnp.asarray(x).astype(numpy_type(stash_type))
+    y, mean, inverse = standard(wide, tuple(range(axis % x.ndim, x.ndim)), epsilon)
+    y = y.astype(x.dtype) * scale
     y = y if b is None else y + b
     return (y, mean, inverse) if node.results > 1 else y
 
@@ -88,11 +95,9 @@ def layer_normalization(
 def rms_normalization(
     x: Array, scale: Array, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Array:
-    kind, wide = x.dtype, numpy_type(stash_type)
-    x = jnp.asarray(x).astype(wide)
-    axes = tuple(range(axis % x.ndim, x.ndim))
-    mean = jnp.mean(x * x, axes, keepdims=True)
-    return (x * lax.rsqrt(mean + np.asarray(epsilon, wide))).astype(kind) * scale
+    wide = jnp.asarray(x).astype(numpy_type(stash_type))
+    y, _ = of_rms(wide, tuple(range(axis % x.ndim, x.ndim)), epsilon)
+    return y.astype(x.dtype) * scale
 
 
 @operator("GroupNormalization")
@@ -110,7 +115,8 @@ def group_normalization(
     n, c = x.shape[:2]
     kind, wide = x.dtype, numpy_type(stash_type) if node.version >= 21 else x.dtype
     groups = jnp.asarray(x).astype(wide).reshape(n, num_groups, c // num_groups, *x.shape[2:])
-    y = _standard(groups, tuple(range(2, groups.ndim)), epsilon).astype(kind).reshape(x.shape)
+    y, *_ = standard(groups, tuple(range(2, groups.ndim)), epsilon)
+    y = y.astype(kind).reshape(x.shape)
     if node.version < 21:
         scale, bias = (jnp.repeat(v, c // num_groups) for v in (scale, bias))
     return y * _channels(x, scale) + _channels(x, bias)

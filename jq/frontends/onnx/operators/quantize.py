@@ -70,12 +70,11 @@ def dequantize_linear(
 
 @operator("DynamicQuantizeLinear", codes=True)
 def dynamic_quantize_linear(x: Array, *, node: Call) -> Any:
-    """Gives uint8 codes with the range of the tensor itself, 0 included."""
     return dynamic(as_jax(x), node.node.where)
 
 
 def dynamic(x: Any, name: str) -> tuple[Codes, Any, Codes]:
-    """Codes, scale and zero point, of uint8."""
+    """Codes, scale and zero point, of uint8, for the range of the tensor itself, 0 included."""
     zero = jnp.zeros((), x.dtype)
     low, high = jnp.minimum(x.min(), zero), jnp.maximum(x.max(), zero)
     # A range that depends on data: XLA turns a division by a constant into a product.

@@ -116,12 +116,12 @@ def global_lp_pool(x: Array, *, p: int) -> Array:
 
 @operator("Softmax")
 def softmax(x: Array, *, axis: int, node: Call) -> Array:
-    return _soft(jax.nn.softmax, x, axis, node)
+    return along(jax.nn.softmax, x, axis, node.version)
 
 
 @operator("LogSoftmax")
 def log_softmax(x: Array, *, axis: int, node: Call) -> Array:
-    return _soft(jax.nn.log_softmax, x, axis, node)
+    return along(jax.nn.log_softmax, x, axis, node.version)
 
 
 @operator("Hardmax")
@@ -129,13 +129,13 @@ def hardmax(x: Array, *, axis: int, node: Call) -> Array:
     def largest(x: Any, axis: int) -> Any:
         return jax.nn.one_hot(jnp.argmax(x, axis), x.shape[axis], dtype=x.dtype, axis=axis)
 
-    return _soft(largest, x, axis, node)
+    return along(largest, x, axis, node.version)
 
 
-def _soft(function: Reduce, x: Any, axis: int, node: Call) -> Any:
-    """Before version 13 all axes from `axis` on are one."""
+def along(function: Reduce, x: Any, axis: int = -1, opset: int = 13) -> Any:
+    """`function` along an axis; before version 13 all axes from it on are one."""
     x = jnp.asarray(x)
-    if node.version >= 13:
+    if opset >= 13:
         return function(x, axis=axis)
     axis %= max(x.ndim, 1)
     rows = int(np.prod(x.shape[:axis], dtype=np.int64))

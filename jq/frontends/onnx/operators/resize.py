@@ -160,7 +160,7 @@ def _weights(
     first = np.floor(at).astype(np.int64) - count // 2
     places = first[:, None] + np.arange(count + 1)
     distance = np.abs(places - at[:, None]) * squeeze
-    share = np.maximum(0, 1 - distance) if mode == "linear" else _cubic(distance, a)
+    share = np.maximum(0, 1 - distance) if mode == "linear" else keys(distance, np, a)
     if exclude:
         share = np.where((places < 0) | (places >= n), 0, share)
     total = share.sum(axis=1, keepdims=True)
@@ -171,11 +171,11 @@ def _weights(
     return matrix.astype(np.float32)
 
 
-def _cubic(d: np.ndarray, a: float) -> np.ndarray:
-    """Keys' kernel (1981)."""
+def keys(d: Any, xp: Any, a: float = -0.75) -> Any:
+    """The cubic kernel of Keys (1981); `xp`: NumPy, or JAX's."""
     near = ((a + 2) * d - (a + 3)) * d * d + 1
     far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-    return np.where(d <= 1, near, np.where(d < 2, far, 0))
+    return xp.where(d <= 1, near, xp.where(d < 2, far, 0))
 
 
 def _along(x: Any, matrix: np.ndarray, axis: int) -> Any:

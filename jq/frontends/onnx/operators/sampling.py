@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jq.frontends.onnx.operators.resize import keys
 from jq.frontends.onnx.registry import MICROSOFT, Array, Call, operator
 
 
@@ -38,7 +39,9 @@ def grid_sample(
         share: Any = 1
         for v, p in zip(at, places, strict=True):
             distance = jnp.abs(v - p)
-            share = share * (_keys(distance) if kind == "cubic" else jnp.maximum(0, 1 - distance))
+            share = share * (
+                keys(distance, jnp) if kind == "cubic" else jnp.maximum(0, 1 - distance)
+            )
         picked = pick(x, places, padding_mode, bool(align_corners))
         total = total + picked * share[:, None].astype(x.dtype)
     return total
@@ -68,12 +71,6 @@ def pick(x: Any, places: list[Any], padding: str, corners: bool) -> Any:
     if padding == "zeros":
         return jnp.where(inside[:, None], picked, jnp.zeros((), x.dtype))
     return picked
-
-
-def _keys(d: Any, a: float = -0.75) -> Any:
-    near = ((a + 2) * d - (a + 3)) * d * d + 1
-    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-    return jnp.where(d <= 1, near, jnp.where(d < 2, far, 0))
 
 
 @operator("RoiAlign")

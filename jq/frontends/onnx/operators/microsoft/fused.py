@@ -8,10 +8,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from jq.frontends.onnx.operators.convolutions import conv
 from jq.frontends.onnx.operators.indexing import from_front
+from jq.frontends.onnx.operators.normalization import of_rms, standard
 from jq.frontends.onnx.operators.products import gemm
 from jq.frontends.onnx.operators.recurrent import activation as activation_of
 from jq.frontends.onnx.operators.windows import Windowing
@@ -56,9 +56,8 @@ def skip_rms_normalization(
     x: Array, skip: Array, gamma: Array, bias: Array = None, *, epsilon: float = _EPSILON
 ) -> Any:
     total = _sum(x, skip, bias)
-    square = jnp.mean(total * total, -1, keepdims=True)
-    inverse = lax.rsqrt(square + np.asarray(epsilon, total.dtype))
-    return total * inverse * gamma, jnp.zeros_like(inverse), inverse, total
+    y, inverse = of_rms(total, (-1,), epsilon)
+    return y * gamma, jnp.zeros_like(inverse), inverse, total
 
 
 @operator("EmbedLayerNormalization", domain=MICROSOFT)
@@ -93,11 +92,8 @@ def _sum(x: Any, skip: Any, bias: Any) -> Any:
 
 
 def _normalized(x: Any, gamma: Any, beta: Any, epsilon: float) -> tuple[Any, Any, Any]:
-    mean = jnp.mean(x, -1, keepdims=True)
-    centred = x - mean
-    var = jnp.mean(centred * centred, -1, keepdims=True)
-    inverse = lax.rsqrt(var + np.asarray(epsilon, x.dtype))
-    y = centred * inverse * gamma
+    y, mean, inverse = standard(x, (-1,), epsilon)
+    y = y * gamma
     return (y if beta is None else y + beta), mean, inverse
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from jax import lax
 
 from jq.frontends.onnx.operators.microsoft.attention import heads, merged
+from jq.frontends.onnx.operators.normalization import of_rms
 from jq.frontends.onnx.operators.products import matmul
 from jq.frontends.onnx.registry import MICROSOFT, Array, Call, Known, operator
 
@@ -118,8 +119,8 @@ def group_query_attention(
         heads(x, n) for x, n in ((query, num_heads), (key, kv_num_heads), (value, kv_num_heads))
     )
     if q_norm_weight is not None:
-        q = _rms(q, q_norm_weight, q_norm_epsilon or qk_norm_epsilon)
-        k = _rms(k, k_norm_weight, k_norm_epsilon or qk_norm_epsilon)
+        q = of_rms(q, (-1,), q_norm_epsilon or qk_norm_epsilon)[0] * q_norm_weight
+        k = of_rms(k, (-1,), k_norm_epsilon or qk_norm_epsilon)[0] * k_norm_weight
     total, length = int(total_sequence_length.reshape(-1)[0]), q.shape[2]
     # Keys before the new ones, [batch].
     before = seqlens_k.reshape(-1) + 1 - length
@@ -138,11 +139,6 @@ def group_query_attention(
         q, keys, values, seen, scale, softcap, attention_bias, _sink(head_sink, smooth_softmax)
     )
     return merged(out), *present
-
-
-def _rms(x: Any, weight: Any, epsilon: float) -> Any:
-    square = jnp.mean(x * x, -1, keepdims=True)
-    return x * lax.rsqrt(square + np.asarray(epsilon, x.dtype)) * weight
 
 
 def _extended(past: Any, new: Any, before: Any, total: int) -> Any:

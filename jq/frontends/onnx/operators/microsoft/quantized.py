@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -10,6 +11,7 @@ import numpy as np
 
 from jq.frontends.onnx import pairs
 from jq.frontends.onnx.operators.quantize import qlinear_conv
+from jq.frontends.onnx.operators.reduce import along
 from jq.frontends.onnx.operators.windows import Window, Windowing, average_in_order
 from jq.frontends.onnx.pairs import Scaled
 from jq.frontends.onnx.quantized import dequantize, quantize, quantize_shifted
@@ -113,13 +115,6 @@ def _leaky(x: Any, alpha: float = 0.01) -> Any:
     return jnp.where(x < 0, x * np.float32(alpha), x)
 
 
-def _softmax(x: Any, axis: int = -1, opset: int = 13) -> Any:
-    if opset >= 13:
-        return jax.nn.softmax(x, axis=axis)
-    rows = int(np.prod(x.shape[: axis % x.ndim], dtype=np.int64))
-    return jax.nn.softmax(x.reshape(rows, -1), axis=1).reshape(x.shape)
-
-
 def _global(x: Any, channels_last: int = 0) -> Any:
     axes = range(1, x.ndim - 1) if channels_last else range(2, x.ndim)
     return jnp.mean(x, tuple(axes), keepdims=True)
@@ -127,7 +122,7 @@ def _global(x: Any, channels_last: int = 0) -> Any:
 
 _unary("QLinearSigmoid", jax.nn.sigmoid)
 _unary("QLinearLeakyRelu", _leaky, "alpha")
-_unary("QLinearSoftmax", _softmax, "axis", "opset", whole=True)
+_unary("QLinearSoftmax", partial(along, jax.nn.softmax), "axis", "opset", whole=True)
 _unary("QLinearGlobalAveragePool", _global, "channels_last")
 
 
