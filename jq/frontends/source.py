@@ -140,7 +140,7 @@ def each_size_of(model: Any, sizes: Sizes | None) -> list[dict[str, Any]]:
     lists = any(isinstance(size, list | tuple) for size in (sizes or {}).values())
     if not lists or not (isinstance(model, Path) and model.suffix in (".onnx", ".tflite")):
         return each_size(sizes)
-    from jq.frontends.onnx.checked import describe_checked
+    from jq.frontends.onnx.load import describe_checked
 
     return each_size(sizes, {row["name"] for row in describe_checked(model)["inputs"]})
 

@@ -14,7 +14,7 @@ from jq.formats import Encoding, get_format
 from jq.formats.tensor import QuantizedTensor
 from jq.frontends.model import Model
 from jq.frontends.tracing.entry import trace
-from jq.frontends.tracing.leaves import with_params
+from jq.frontends.tracing.inputs import with_params
 from jq.frontends.tracing.modules import parse_stablehlo
 from jq.ir import Op, Program, ir, parse_module
 from jq.planning.operands import WeightUse, contractions, find_weight, op_name

@@ -5,10 +5,7 @@ it is being trained. What comes of it is a function of the parameters and the in
 evaluation mode, whose weights are called as the framework calls them. The module is left as it is.
 """
 
-from jq.frontends.frameworks.equinox import from_equinox
-from jq.frontends.frameworks.haiku import from_haiku
-from jq.frontends.frameworks.keras import from_keras
-from jq.frontends.frameworks.linen import from_linen
-from jq.frontends.frameworks.nnx import from_nnx
+from jq.frontends.frameworks.flax import from_linen, from_nnx
+from jq.frontends.frameworks.others import from_equinox, from_haiku, from_keras
 
 __all__ = ["from_equinox", "from_haiku", "from_keras", "from_linen", "from_nnx"]

@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jq.frontends.onnx.checked import describe_checked, load_checked
     from jq.frontends.onnx.describe import describe_onnx
-    from jq.frontends.onnx.load import load_onnx
+    from jq.frontends.onnx.load import describe_checked, load_checked, load_onnx
 
 __all__ = ["describe_checked", "describe_onnx", "load_checked", "load_onnx"]
 
@@ -21,11 +20,11 @@ def __getattr__(name: str) -> Any:
     from jq.base.errors import UserError
 
     try:
-        from jq.frontends.onnx import checked
+        from jq.frontends.onnx import load
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("onnx", "google"):
             raise
         raise UserError(
             "ONNX files need the onnx package", hint="pip install 'jaxq[examples]'"
         ) from error
-    return getattr(checked, name)
+    return getattr(load, name)

@@ -1,4 +1,8 @@
-"""`load_onnx`: a file of another framework's model as a `jq.Model`."""
+"""`load_onnx`: a file of another framework's model as a `jq.Model`.
+
+Files from anybody are read in a process of their own first (`jq.base.guard`), the whole way to a
+program. What crashes, never ends or fills the memory there is one error here.
+"""
 
 import logging
 from collections import OrderedDict
@@ -9,8 +13,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from jq.base.guard.worker import WORKER
+from jq.base.system.files import check_input
 from jq.frontends.model import Batches, Model
-from jq.frontends.onnx import operators as _  # noqa: F401  (defines them)
+from jq.frontends.onnx.describe import describe_onnx
 from jq.frontends.onnx.given_inputs import Sizes, example, fixed_inputs, given_sizes
 from jq.frontends.onnx.graph import File
 from jq.frontends.onnx.quantized import small_type, unpacked_fields
@@ -18,6 +24,7 @@ from jq.frontends.onnx.read import read_file
 from jq.frontends.onnx.registry import MICROSOFT
 from jq.frontends.onnx.values import Codes, Weight, as_jax, bits_of, offset_of, to_signed
 from jq.frontends.onnx.walk import Walk, require_operators
+from jq.frontends.tracing.entry import trace
 
 log = logging.getLogger("jq")
 _CHECKED = 1 << 22  # elements of an initializer that are looked at for NaN and infinity
@@ -131,3 +138,38 @@ def _held(array: np.ndarray, bits: int) -> np.ndarray:
     if bits < 8:
         return np.asarray(to_signed(unpacked_fields(array, bits).astype(small_type(bits))))
     return np.asarray(to_signed(array)) if _as_codes(array) else array
+
+
+def load_checked(
+    path: Path, sizes: Sizes | None = None, values: Mapping[str, Any] | None = None
+) -> Model:
+    """`load_onnx` of a file that was read, and traced, without harm."""
+    _ask(try_load, path, sizes=dict(sizes or {}), values=dict(values or {}))
+    return load_onnx(path, sizes, values)
+
+
+def describe_checked(path: Path) -> dict[str, Any]:
+    """`describe_onnx`, as the other process says."""
+    found: dict[str, Any] = _ask(try_describe, path)
+    return found
+
+
+def _ask(function: Any, path: Path, **arguments: Any) -> Any:
+    check_input(path)
+    beside = (each.stat().st_size for each in path.parent.iterdir() if each.is_file())
+    return WORKER.ask(
+        f"{__name__}:{function.__name__}",
+        b"",
+        str(path),
+        size=sum(beside),  # tensors may lie in any of them
+        path=str(path.resolve()),
+        **arguments,
+    )
+
+
+def try_load(_: bytes, path: str, sizes: dict[str, Any], values: dict[str, Any]) -> None:
+    trace(load_onnx(path, sizes, values))
+
+
+def try_describe(_: bytes, path: str) -> dict[str, Any]:
+    return describe_onnx(path)

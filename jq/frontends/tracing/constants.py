@@ -8,7 +8,7 @@ import numpy as np
 
 from jq.base.from_jax import clean_scope, load_by_xla, scope
 from jq.ir import Op, editing, func, ir, shape_of, to_dtype, walk
-from jq.ir.arrays import StableHloOps
+from jq.ir.arrays import OPS
 from jq.ir.resources import resource_array
 
 MAX_INLINE = 16  # elements; a small table is clearer in the text, and compilers fold it
@@ -50,8 +50,7 @@ def _split_complex(block: ir.Block) -> None:
             continue
         array = _evaluate(value.type, op.operation.clone)
         with editing(), ir.InsertionPoint(op.operation), op.location:
-            ops = StableHloOps()
-            parts = [ops.constant(part) for part in (array.real, array.imag)]
+            parts = [OPS.constant(part) for part in (array.real, array.imag)]
             joined = ir.Operation.create("stablehlo.complex", [value.type], parts)
         value.replace_all_uses_with(joined.result)
         op.erase()

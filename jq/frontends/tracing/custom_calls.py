@@ -34,6 +34,7 @@ _CHECKS = (
     "checkify.check is left out: a compiled program raises no errors (wrap the function with"
     " checkify.checkify to get the error as an output)"
 )
+_ANNOTATIONS = ("Sharding", "annotate_device_placement", "LayoutConstraint")
 _JITTED = re.compile(r"jit\((\w+)\)")
 _CALLBACK = re.compile(r"callback")
 _DEBUG = re.compile(r"\bdebug_(print|callback):?$")
@@ -44,6 +45,62 @@ _MODULES = (
     ("jax.scipy.linalg", jax.scipy.linalg),
     ("jax.lax.linalg", linalg),
 )
+
+
+def drop_annotations(module: ir.Module, block: ir.Block) -> list[str]:
+    """Removes what JAX says to devices and compilers, and what is printed while debugging, which
+    comes back as notes; a custom call that computes is refused."""
+    notes: dict[str, None] = {}  # in order, each once
+    _drop_inside(module, block, notes)
+    _drop_meshes(module)
+    return list(notes)
+
+
+def _drop_inside(module: ir.Module, block: ir.Block, notes: dict[str, None]) -> None:
+    """Block by block, so that what lies in an op that is erased is never looked at."""
+    for op in list(block.operations):
+        values = alone(module, op)
+        if values is None:
+            values = _of_annotation(op, notes)
+        if values is None:
+            for inner in [b for region in op.regions for b in region.blocks]:
+                _drop_inside(module, inner, notes)
+            continue
+        for old, new in zip(op.results, values, strict=True):
+            old.replace_all_uses_with(new)
+        op.operation.erase()
+
+
+def _of_annotation(op: Op, notes: dict[str, None]) -> list[ir.Value] | None:
+    """Values in the place of an op's results, if it computes nothing; None for others."""
+    name = op.operation.name
+    refuse_op(name, scope(op.location))
+    for key in [k for k in op.attributes if k.startswith(("mhlo.", "sdy.", "jax."))]:
+        del op.attributes[key]
+    if name == "stablehlo.custom_call":
+        target = ir.StringAttr(op.attributes["call_target_name"]).value
+        if note := left_out(target, op):
+            notes[note] = None
+            return []
+        if target not in _ANNOTATIONS:
+            raise refusal(target, scope(op.location))
+    elif name not in ("sdy.sharding_constraint", "stablehlo.optimization_barrier"):
+        return None
+    return list(op.operands)
+
+
+def _drop_meshes(module: ir.Module) -> None:
+    """Removes meshes of devices, and what arguments and results say about them (a type of JAX that
+    says how an array is sharded becomes such an attribute)."""
+    for op in list(module.body.operations):
+        if op.operation.name == "sdy.mesh":
+            op.operation.erase()
+            continue
+        for key in [k for k in ("arg_attrs", "res_attrs") if k in op.attributes]:
+            each = [{named.name: named.attr for named in one} for one in op.attributes[key]]
+            plain = [{k: v for k, v in one.items() if not k.startswith("sdy.")} for one in each]
+            with editing():
+                op.attributes[key] = ir.ArrayAttr.get([ir.DictAttr.get(one) for one in plain])
 
 
 def refusal(target: str, path: str) -> UserError:

@@ -8,7 +8,7 @@ from typing import Any
 
 from jq.base.errors import UserError, known
 from jq.base.from_jax import scope, with_shapes
-from jq.frontends.tracing.inline import inline_calls
+from jq.frontends.tracing.legalize import inline_calls
 from jq.ir import editing, func, ir, parse_module, run_passes, walk
 
 LARGEST = (1 << 31) - 1  # of a size

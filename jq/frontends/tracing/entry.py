@@ -15,21 +15,25 @@ from jq.base.system.files import read_input
 from jq.base.tree import check_depth
 from jq.formats.tensor import QuantizedTensor
 from jq.frontends.model import Model, how_to_take
-from jq.frontends.tracing.approximate import plain_products, sort_approximate
-from jq.frontends.tracing.chlo import drop_annotations, legalize, open_quantized_types
 from jq.frontends.tracing.constants import lift_constants
-from jq.frontends.tracing.custom_calls import refuse_devices
+from jq.frontends.tracing.custom_calls import drop_annotations, refuse_devices
 from jq.frontends.tracing.dynamic import Sizes, require_static
-from jq.frontends.tracing.empty import drop_empty
-from jq.frontends.tracing.exported import read_exported
-from jq.frontends.tracing.inline import inline_calls
-from jq.frontends.tracing.loops import hoist_invariants
+from jq.frontends.tracing.legalize import (
+    inline_calls,
+    legalize,
+)
 from jq.frontends.tracing.lower import lower
-from jq.frontends.tracing.modules import Imported, import_module, parse_stablehlo
+from jq.frontends.tracing.modules import Imported, import_module, parse_stablehlo, read_exported
 from jq.frontends.tracing.naming import name_ops
+from jq.frontends.tracing.quantized_types import open_quantized_types
+from jq.frontends.tracing.simplify import (
+    drop_empty,
+    hoist_invariants,
+    plain_products,
+    sort_approximate,
+)
 from jq.frontends.tracing.source import load_model
-from jq.frontends.tracing.stored import restore_stored
-from jq.frontends.tracing.weights import Leaf, bind, data_of
+from jq.frontends.tracing.weights import Leaf, bind, data_of, restore_stored
 from jq.ir import (
     Program,
     TensorSpec,

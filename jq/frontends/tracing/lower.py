@@ -15,9 +15,8 @@ from jq.base.tree import check_nesting
 from jq.frontends.model import Model
 from jq.frontends.tracing.custom_calls import without_checks
 from jq.frontends.tracing.dynamic import concrete_shape
-from jq.frontends.tracing.leaves import leaf_names, unique
-from jq.frontends.tracing.other_shapes import expected
-from jq.frontends.tracing.trace_errors import cannot_trace, of_shapes
+from jq.frontends.tracing.inputs import leaf_names, unique
+from jq.frontends.tracing.trace_errors import cannot_trace, expected, of_shapes
 from jq.ir import ir, parse_module
 
 

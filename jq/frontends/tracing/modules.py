@@ -1,12 +1,19 @@
-"""StableHLO modules from files: text, bytecode or portable artifact."""
+"""StableHLO modules from files: text, bytecode, portable artifacts, and what `jax.export` wrote."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import export
+
 from jq.base.errors import UserError
-from jq.frontends.tracing.dynamic import argument_shapes, specialise
-from jq.ir import Op, context, editing, func, ir, parse_module, stablehlo, walk
+from jq.base.from_jax import calling_conventions, leaf_name
+from jq.frontends.tracing.dynamic import argument_shapes, concrete_shape, specialise
+from jq.frontends.tracing.inputs import leaf_names, unique
+from jq.ir import Op, context, editing, func, ir, parse_module, stablehlo, tensor_type, walk
 from jq.ir.portable import later_version, newest_version
 
 
@@ -112,3 +119,127 @@ def _computations(op: Op) -> list[str]:
     """Functions that a `custom_call` runs inside: the reducer of a window of symbolic size."""
     found = op.operation.attributes.get("called_computations", [])
     return [ir.FlatSymbolRefAttr(each).value for each in found]
+
+
+def read_exported(data: bytes, where: str, sizes: Mapping[str, int] | None) -> Imported:
+    """A module whose `@main` takes every argument of the function, used or not."""
+    exported = _deserialize(data, where)
+    module = parse_stablehlo(exported.mlir_module_serialized, where)
+    _require_fit(exported, entry(module, where), where)
+    args, kwargs = jax.tree_util.tree_unflatten(exported.in_tree, exported.in_avals)
+    leaves = jax.tree_util.tree_leaves_with_path(args)
+    named = jax.tree_util.tree_leaves_with_path(kwargs)
+    positional = leaf_names([path for path, _ in leaves], "arg")
+    names = unique([*positional, *(leaf_name(path) for path, _ in named)])
+    shapes = [
+        concrete_shape(aval.shape, name, sizes)
+        for name, (_, aval) in zip(names, [*leaves, *named], strict=True)
+    ]
+    if any(tuple(a.shape) != s for a, s in zip(exported.in_avals, shapes, strict=True)):
+        main = entry(module, where)
+        first = len(main.type.inputs) - len(exported.module_kept_var_idx)
+        fixed = [tuple(ir.RankedTensorType(t).shape) for t in list(main.type.inputs)[:first]]
+        module = specialise(
+            module, main, [*fixed, *(shapes[i] for i in exported.module_kept_var_idx)]
+        )
+    _take_all_arguments(module, entry(module, where), exported, shapes)
+    results = jax.tree_util.tree_leaves_with_path(
+        jax.tree_util.tree_unflatten(exported.out_tree, exported.out_avals)
+    )
+    return Imported(
+        module,
+        names,
+        leaf_names([path for path, _ in results], "out"),
+        jax.tree_util.tree_structure((*args, kwargs) if kwargs else args),
+        exported.out_tree,
+    )
+
+
+def _deserialize(data: bytes, where: str) -> export.Exported:
+    try:
+        exported = export.deserialize(bytearray(data))
+    except Exception as error:  # a damaged file fails in many ways inside the reader
+        reason = (str(error).splitlines() or [""])[0]
+        raise UserError(
+            f"cannot read the exported function: {type(error).__name__}: {reason}",
+            location=where,
+        ) from error
+    if exported.ordered_effects or exported.unordered_effects:
+        raise UserError("the exported function has side effects", location=where)
+    if exported.nr_devices != 1:
+        raise UserError(
+            f"exported for {exported.nr_devices} devices, and a program runs on one",
+            location=where,
+            hint="export it again under a mesh of one device, or without shard_map",
+        )
+    return exported
+
+
+def _require_fit(exported: export.Exported, main: func.FuncOp, where: str) -> None:
+    """Refuses a file whose description is not that of its module: JAX takes it as it is."""
+    version = exported.calling_convention_version
+    known = calling_conventions()
+    if not known[0] <= version <= known[1]:
+        reason = f"the function is exported with calling convention {version}, known are {known}"
+        raise UserError(reason, location=where, hint="export it again, with another JAX")
+    kept, count = exported.module_kept_var_idx, len(exported.in_avals)
+    types, results = list(main.type.inputs), list(main.type.results)
+    platform = len(exported.platforms) > 1
+    tree = jax.tree_util.tree_unflatten(exported.in_tree, exported.in_avals)
+    fits = isinstance(tree, tuple) and [type(part) for part in tree] == [tuple, dict]
+    fits &= list(kept) == sorted({i for i in kept if 0 <= i < count})
+    fits &= len(types) == platform + len(kept) and len(results) == len(exported.out_avals)
+    with editing():
+        given = [exported.in_avals[i] for i in kept] if fits else []
+        pairs = zip([*given, *exported.out_avals], [*types[platform:], *results], strict=fits)
+        fits = fits and all(_is_of(aval, kind) for aval, kind in pairs)
+    if not fits:
+        reason = "the exported function is described as another than its module is"
+        raise UserError(reason, location=where, hint="the file is damaged: export it again")
+
+
+def _is_of(aval: Any, kind: ir.Type) -> bool:
+    """True if a type of the module is that of an argument or a result. A key is an array of
+    integers with a further axis, what has no derivative one of bools, and a size that is a symbol
+    is any."""
+    if not isinstance(kind, ir.RankedTensorType):
+        return False
+    if aval.dtype == jax.dtypes.float0 or jnp.issubdtype(aval.dtype, jax.dtypes.extended):
+        return True
+    known = [n for n in aval.shape if isinstance(n, int)]
+    if len(aval.shape) != kind.rank or min(known, default=0) < 0:
+        return False
+    same = tensor_type((), aval.dtype).element_type == kind.element_type
+    pairs = zip(aval.shape, kind.shape, strict=True)
+    free = ir.ShapedType.get_dynamic_size()
+    return same and all(m == free or n == m or not isinstance(n, int) for n, m in pairs)
+
+
+def _take_all_arguments(
+    module: ir.Module, inner: func.FuncOp, exported: export.Exported, shapes: list[tuple[int, ...]]
+) -> None:
+    """Wraps the exported function, from which unused arguments were dropped, in a `@main`.
+
+    A function for several platforms takes the index of one in front.
+    """
+    kept = exported.module_kept_var_idx
+    types = list(inner.type.inputs)
+    with editing():
+        inner.attributes["sym_name"] = ir.StringAttr.get("exported")
+        inner.attributes["sym_visibility"] = ir.StringAttr.get("private")
+        kinds: list[Any] = [
+            types[len(types) - len(kept) + kept.index(i)] if i in kept else tensor_type(s, a.dtype)
+            for i, (s, a) in enumerate(zip(shapes, exported.in_avals, strict=True))
+        ]
+        with ir.InsertionPoint(module.body):
+            main = func.FuncOp("main", ir.FunctionType.get(kinds, list(inner.type.results)))
+        block = main.add_entry_block()
+        with ir.InsertionPoint(block):
+            operands = [block.arguments[i] for i in kept]
+            if len(types) > len(kept):
+                platforms = [p.lower() for p in exported.platforms]
+                index = platforms.index("cpu") if "cpu" in platforms else 0
+                value = ir.DenseElementsAttr.get(np.array(index, np.int32), type=types[0])
+                operands.insert(0, stablehlo.constant(value))
+            call = func.CallOp(list(inner.type.results), "exported", operands)
+            func.ReturnOp(list(call.results))

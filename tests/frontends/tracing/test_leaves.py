@@ -8,7 +8,7 @@ import pytest
 
 import jq
 from jq.base.errors import UserError
-from jq.frontends.tracing.leaves import leaf_names, unique
+from jq.frontends.tracing.inputs import leaf_names, unique
 
 ONE, TWO = np.full((4, 4), 1, np.float32), np.full((4, 4), 2, np.float32)
 X = np.ones((2, 4), np.float32)

@@ -5,6 +5,10 @@ StableHLO form: some fifty ops that a kernel replaces by a few. This is also the
 which `jax.export` writes `top_k`. Our own markers stay, too. Every other
 composite is replaced by its decomposition, so that nothing a user wrapped hides from
 quantization.
+
+And every `func.call` is replaced by the callee's ops, so that only `@main` is left. JAX makes a
+function of each nested `jit`, of loop bodies and of custom derivatives. Their ops carry names
+relative to the function; inlining joins them with the call's name.
 """
 
 import math
@@ -14,35 +18,14 @@ import numpy as np
 from jq.base.errors import FormatError, UserError
 from jq.base.from_jax import join, scope
 from jq.formats import get_format
-from jq.frontends.tracing.custom_calls import alone, left_out, refusal, refuse_op
-from jq.frontends.tracing.expressed_types import to_float32
-from jq.frontends.tracing.unsigned_types import to_signed
+from jq.frontends.tracing.quantized_types import all_ops
 from jq.ir import Op, at, dtype_of, editing, func, ir, run_passes, shape_of, walk
-from jq.ir.arrays import StableHloOps
+from jq.ir.arrays import OPS
 from jq.ir.encodings import FAKE_QUANT, match_fake_quant
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC, match
 
-OPS = StableHloOps()
 KEPT = ("chlo.erf", "chlo.erfc", "chlo.top_k")
 OWN = (DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC, FAKE_QUANT)  # what passes take apart
-
-_ANNOTATIONS = ("Sharding", "annotate_device_placement", "LayoutConstraint")
-
-
-def open_quantized_types(module: ir.Module) -> None:
-    """Ops on `!quant.uniform` become float ops between explicit quantize and dequantize.
-
-    In two steps, for StableHLO's own arithmetic on quantized operands truncates and wraps. The
-    codes are those that StableHLO defines: the zero point is added before rounding.
-    """
-    values = (v for op in _all_ops(module) for v in (*op.operation.operands, *op.operation.results))
-    if any("!quant.uniform" in str(v.type) for v in values):
-        with editing():
-            to_signed(module, _all_ops(module))
-        run_passes(module, "func.func(stablehlo-legalize-quantized-op-to-qdq,canonicalize)")
-        with editing():
-            to_float32(_all_ops(module))
-        run_passes(module, "func.func(stablehlo-legalize-quant-to-math)")
 
 
 def legalize(module: ir.Module) -> None:
@@ -60,7 +43,7 @@ def legalize(module: ir.Module) -> None:
 def _wrap_kept(module: ir.Module) -> None:
     """Moves each kept op into a private function and calls that as a composite."""
     made: dict[str, str] = {}
-    for op in [op for op in _all_ops(module) if op.operation.name in KEPT]:
+    for op in [op for op in all_ops(module) if op.operation.name in KEPT]:
         key = str((op.operation.name, [(k, str(a)) for k, a in op.attributes.items()], _types(op)))
         if key not in made:
             made[key] = f"{op.operation.name}.impl{len(made)}"
@@ -84,7 +67,7 @@ def _wrap_kept(module: ir.Module) -> None:
 
 def _scope_composites(module: ir.Module) -> None:
     """A composite's ops are found under its own name, where JAX only says `composite`."""
-    for op in _all_ops(module):
+    for op in all_ops(module):
         if op.operation.name == "stablehlo.composite":
             parent = scope(op.location).rpartition("/")[0]
             own = ir.StringAttr(op.attributes["name"]).value
@@ -103,11 +86,6 @@ def _check_own(op: Op, kind: str) -> None:
     except (KeyError, ValueError, TypeError, FormatError) as error:
         reason = f"composite {kind} does not say what it is: {error}"
         raise UserError(reason, op=scope(op.location) or None) from error
-
-
-def _all_ops(module: ir.Module) -> list[ir.OpView]:
-    functions = [op for op in module.body.operations if isinstance(op, func.FuncOp)]
-    return [op for f in functions for op in walk(f.entry_block)]
 
 
 def _types(op: Op) -> list[str]:
@@ -141,57 +119,80 @@ def _near_zero(x: ir.Value, erf: ir.Value) -> ir.Value:
     return OPS.select(near, OPS.convert(line, dtype_of(x)), erf)
 
 
-def drop_annotations(module: ir.Module, block: ir.Block) -> list[str]:
-    """Removes what JAX says to devices and compilers, and what is printed while debugging, which
-    comes back as notes; a custom call that computes is refused."""
-    notes: dict[str, None] = {}  # in order, each once
-    _drop_inside(module, block, notes)
-    _drop_meshes(module)
-    return list(notes)
+MOST_OPS, MOST_NESTED = 2_000_000, 400  # with all calls opened; of calls in calls
 
 
-def _drop_inside(module: ir.Module, block: ir.Block, notes: dict[str, None]) -> None:
-    """Block by block, so that what lies in an op that is erased is never looked at."""
-    for op in list(block.operations):
-        values = alone(module, op)
-        if values is None:
-            values = _of_annotation(op, notes)
-        if values is None:
-            for inner in [b for region in op.regions for b in region.blocks]:
-                _drop_inside(module, inner, notes)
-            continue
-        for old, new in zip(op.results, values, strict=True):
-            old.replace_all_uses_with(new)
-        op.operation.erase()
+def inline_calls(module: ir.Module) -> None:
+    """Inlines in place, also inside loops and branches, and removes unused functions."""
+    functions = {op.name.value: op for op in module.body.operations if isinstance(op, func.FuncOp)}
+    flat: set[str] = set()
+
+    def flatten(name: str, callers: tuple[str, ...]) -> None:
+        if name in callers:
+            raise UserError("the module calls itself recursively", op=name)
+        if name in flat:
+            return
+        calls = [op for op in walk(functions[name].entry_block) if isinstance(op, func.CallOp)]
+        for call in calls:
+            callee = call.callee.value
+            flatten(callee, (*callers, name))
+            _splice(call, functions[callee])
+        flat.add(name)
+
+    for name, function in functions.items():
+        if len(function.regions[0].blocks) > 1:
+            raise UserError(
+                "the module jumps between blocks instead of using stablehlo.while", op=name
+            )
+    _check_size(functions)
+    for name in functions:
+        flatten(name, ())
+    with editing():
+        for name, function in functions.items():
+            function.attributes["sym_visibility"] = ir.StringAttr.get(
+                "public" if name == "main" else "private"
+            )
+    run_passes(module, "symbol-dce")
 
 
-def _of_annotation(op: Op, notes: dict[str, None]) -> list[ir.Value] | None:
-    """Values in the place of an op's results, if it computes nothing; None for others."""
-    name = op.operation.name
-    refuse_op(name, scope(op.location))
-    for key in [k for k in op.attributes if k.startswith(("mhlo.", "sdy.", "jax."))]:
-        del op.attributes[key]
-    if name == "stablehlo.custom_call":
-        target = ir.StringAttr(op.attributes["call_target_name"]).value
-        if note := left_out(target, op):
-            notes[note] = None
-            return []
-        if target not in _ANNOTATIONS:
-            raise refusal(target, scope(op.location))
-    elif name not in ("sdy.sharding_constraint", "stablehlo.optimization_barrier"):
-        return None
-    return list(op.operands)
+def _check_size(functions: dict[str, func.FuncOp]) -> None:
+    """Refuses a module whose calls multiply: 25 functions that each call the next twice are
+    33 million ops."""
+    sizes: dict[str, int] = {}
+
+    def size(name: str, callers: tuple[str, ...]) -> int:
+        if name in callers:
+            raise UserError("the module calls itself recursively", op=name)
+        if len(callers) > MOST_NESTED:
+            raise UserError(f"functions call each other more than {MOST_NESTED} deep", op=name)
+        if name not in sizes:
+            ops = list(walk(functions[name].entry_block))
+            called = [op.callee.value for op in ops if isinstance(op, func.CallOp)]
+            for callee in called:
+                if callee not in functions:
+                    raise UserError(f"there is no function {callee!r} to call", op=name)
+            sizes[name] = len(ops) + sum(size(callee, (*callers, name)) for callee in called)
+        return sizes[name]
+
+    for name in functions:
+        if (total := size(name, ())) > MOST_OPS:
+            raise UserError(f"with its calls opened a function has {total} ops", op=name)
 
 
-def _drop_meshes(module: ir.Module) -> None:
-    """Removes meshes of devices, and what arguments and results say about them (a type of JAX that
-    says how an array is sharded becomes such an attribute)."""
-    for op in list(module.body.operations):
-        if op.operation.name == "sdy.mesh":
-            op.operation.erase()
-            continue
-        for key in [k for k in ("arg_attrs", "res_attrs") if k in op.attributes]:
-            each = [{named.name: named.attr for named in one} for one in op.attributes[key]]
-            plain = [{k: v for k, v in one.items() if not k.startswith("sdy.")} for one in each]
-            with editing():
-                op.attributes[key] = ir.ArrayAttr.get([ir.DictAttr.get(one) for one in plain])
+def _splice(call: func.CallOp, callee: func.FuncOp) -> None:
+    """Puts a copy of the callee's ops in front of `call` and removes the call."""
+    prefix = scope(call.location)
+    with editing():
+        copy = callee.operation.clone(ip=ir.InsertionPoint(callee.operation))
+        block = copy.regions[0].blocks[0]
+        for arg, operand in zip(block.arguments, call.operands, strict=True):
+            arg.replace_all_uses_with(operand)
+        for op in walk(block):
+            op.location = join(prefix, scope(op.location))
+        *body, terminator = block.operations
+        for op in body:
+            op.move_before(call)
+        for result, value in zip(call.results, terminator.operands, strict=True):
+            result.replace_all_uses_with(value)
+        call.erase()
+        copy.erase()

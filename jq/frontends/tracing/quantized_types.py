@@ -1,19 +1,31 @@
-"""Quantized types with unsigned storage become the signed ones that stand for the same numbers.
+"""Ops on StableHLO's quantized types become float ops between codes that are signed and stand for
+float32: jaxlib's arithmetic is for those alone.
 
     !quant.uniform<u8:f32, 0.05:131>   ->   !quant.uniform<i8:f32, 0.05:3>
 
-jaxlib's arithmetic for quantized types takes the codes of both for signed: an unsigned one from
-half of its range on would be cut off. Constants are shifted with their zero points.
+It takes the codes of both for signed: an unsigned one from half of its range on would be cut off.
+Constants are shifted with their zero points.
+
+    %q = uniform_quantize %x : tensor<4xbf16> -> tensor<4x!quant.uniform<i8:bf16, 0.05:3>>
+    ->
+    %f = convert %x : tensor<4xbf16> -> tensor<4xf32>
+    %q = uniform_quantize %f : tensor<4xf32> -> tensor<4x!quant.uniform<i8:f32, 0.05004883:3>>
+
+and back after a uniform_dequantize. Scales are rounded to the type that they had. What a code of 8
+bits stands for is rounded once, to that type, which is what StableHLO's own arithmetic gives; a
+quotient is rounded to float32 instead.
 """
 
 import re
 from collections.abc import Iterable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.ir import Op, ir, shape_of
+from jq.ir import Op, at, dtype_of, editing, func, ir, run_passes, shape_of, tensor_type, walk
+from jq.ir.arrays import OPS
 from jq.ir.build import string_attr
 
 _TYPE = re.compile(
@@ -22,6 +34,27 @@ _TYPE = re.compile(
 )
 _NUMBER = re.compile(r"([^\s{},:]+)(?::(-?\d+))?")
 _UNSIGNED = "!quant.uniform<u"
+
+
+def open_quantized_types(module: ir.Module) -> None:
+    """Ops on `!quant.uniform` become float ops between explicit quantize and dequantize.
+
+    In two steps, for StableHLO's own arithmetic on quantized operands truncates and wraps. The
+    codes are those that StableHLO defines: the zero point is added before rounding.
+    """
+    values = (v for op in all_ops(module) for v in (*op.operation.operands, *op.operation.results))
+    if any("!quant.uniform" in str(v.type) for v in values):
+        with editing():
+            to_signed(module, all_ops(module))
+        run_passes(module, "func.func(stablehlo-legalize-quantized-op-to-qdq,canonicalize)")
+        with editing():
+            to_float32(all_ops(module))
+        run_passes(module, "func.func(stablehlo-legalize-quant-to-math)")
+
+
+def all_ops(module: ir.Module) -> list[ir.OpView]:
+    functions = [op for op in module.body.operations if isinstance(op, func.FuncOp)]
+    return [op for f in functions for op in walk(f.entry_block)]
 
 
 def to_signed(module: ir.Module, ops: Iterable[Any]) -> None:
@@ -101,3 +134,53 @@ def _refused(reason: str, op: Op) -> UserError:
         op=string_attr(op, "sym_name") or op.name,
         hint="store its codes as signed, with 2^(bits - 1) less in the zero point",
     )
+
+
+QUANTIZE, DEQUANTIZE = "stablehlo.uniform_quantize", "stablehlo.uniform_dequantize"
+_NARROW = {"bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16)}
+_NARROW_TYPE = re.compile(
+    r"!quant\.uniform<(?P<storage>[^:>]*(?:<[^>]*>)?):(?P<float>bf16|f16)"
+    r"(?P<axes>(?::\d+|:\{[^}]*\})?), (?P<numbers>[^<>]*)>"
+)
+_SCALE = re.compile(r"(?<![:\w.+-])-?\d[\w.+-]*")  # not the zero point after a colon
+
+
+def to_float32(ops: Iterable[Any]) -> None:
+    """Rewrites the ops and types in place; quantized types are between these two ops by now.
+
+    Args:
+        ops: all ops of a module.
+    """
+    for op in [op.operation for op in ops]:
+        if op.name == QUANTIZE and _NARROW_TYPE.search(str(op.results[0].type)):
+            with at(op):
+                op.operands[0] = OPS.convert(op.operands[0], np.float32)
+        if op.name == DEQUANTIZE and dtype_of(op.results[0]) in _NARROW.values():
+            _widen_result(op)
+        for value in op.results:
+            _widen_type(value)
+
+
+def _widen_result(op: Op) -> None:
+    result = op.results[0]
+    narrow = dtype_of(result)
+    result.set_type(tensor_type(shape_of(result), np.float32))
+    with at(op, after=True):
+        value = OPS.convert(result, narrow)
+    result.replace_all_uses_except(value, value.owner.operation)
+
+
+def _widen_type(value: ir.Value) -> None:
+    text = str(value.type)
+    if _NARROW_TYPE.search(text):
+        value.set_type(ir.Type.parse(_NARROW_TYPE.sub(_in_float32, text)))
+
+
+def _in_float32(found: re.Match[str]) -> str:
+    dtype = _NARROW[found["float"]]
+
+    def rounded(number: re.Match[str]) -> str:
+        return repr(float(np.asarray(float(number[0]), dtype)))
+
+    numbers = _SCALE.sub(rounded, found["numbers"])
+    return f"!quant.uniform<{found['storage']}:f32{found['axes']}, {numbers}>"
