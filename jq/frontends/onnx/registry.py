@@ -3,6 +3,8 @@
     @operator("Gather")
     def gather(data: Array, indices: Array, *, axis: int) -> Array: ...
 
+    operators({"SequenceLength": lambda sequence: np.asarray(len(sequence), np.int64)})
+
 Positional parameters are the node's inputs; where an older version of the operator has an attribute
 of that name instead, the attribute is passed. One annotated `Known` has to be a NumPy array when
 the model is traced: a shape, axes. Keyword parameters are attributes, with the defaults of onnx's
@@ -15,7 +17,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import numpy as np
 import onnx
@@ -100,21 +102,35 @@ class Operator:
 
 
 def operator(
-    *names: str, domain: str = "", moves: bool = False, fold: bool = True, codes: bool = False
+    *names: str,
+    domain: str = "",
+    moves: bool = False,
+    fold: bool = True,
+    codes: bool = False,
+    known: str = "",
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Registers a function for operators of these names; `codes`: it takes `Codes` as they are."""
+    """Registers a function for operators of these names; `codes`: it takes `Codes` as they are;
+    `known`: parameters that are `Known`, of a lambda."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         for name in names:
             if (domain, name) in OPERATORS:
                 raise InternalError(f"operator {name} is defined twice")
-            OPERATORS[domain, name] = _described(function, moves, fold, codes)
+            OPERATORS[domain, name] = _described(function, known.split(), moves, fold, codes)
         return function
 
     return register
 
 
-def _described(function: Callable[..., Any], moves: bool, fold: bool, codes: bool) -> Operator:
+def operators(functions: Mapping[str, Callable[..., Any]], **options: Any) -> None:
+    """Registers operators that are one expression each, by name; options as of `operator`."""
+    for name, function in functions.items():
+        operator(name, **options)(function)
+
+
+def _described(
+    function: Callable[..., Any], known: Sequence[str], moves: bool, fold: bool, codes: bool
+) -> Operator:
     parameters = inspect.signature(function).parameters.values()
     kinds = inspect.Parameter
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
@@ -123,7 +139,7 @@ def _described(function: Callable[..., Any], moves: bool, fold: bool, codes: boo
     groups = [p for p in groups if issubclass(p.annotation, Attributes)]
     return Operator(
         function,
-        tuple((p.name, Known in (p.annotation, *get_args(p.annotation))) for p in positional),
+        tuple((p.name, p.name in known or p.annotation is Known) for p in positional),
         sum(p.default is p.empty for p in positional),
         any(p.kind is kinds.VAR_POSITIONAL for p in parameters),
         tuple(p.name for p in keywords if p not in groups),

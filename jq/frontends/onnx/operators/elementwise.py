@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jq.frontends.onnx.registry import Array, Known, operator
+from jq.frontends.onnx.registry import Array, operator, operators
 
 # Those that NumPy calls by the same word, or by another.
 _ALIKE = "Abs Ceil Cos Cosh Exp Floor IsNaN Log Sign Sin Sinh Sqrt Tan Tanh"
@@ -69,12 +69,6 @@ for _name, _pair in _OF_MANY.items():
     _of_many(_name, _pair)
 
 
-@operator("Div")
-def div(a: Array, b: Array) -> Array:
-    """Integers are divided towards zero."""
-    return lax.div(*jnp.broadcast_arrays(a, b))
-
-
 @operator("Mod")
 def mod(a: Array, b: Array, *, fmod: int = 0) -> Array:
     """`fmod`: the result has the sign of `a`, otherwise that of `b`."""
@@ -112,17 +106,6 @@ def bit_shift(x: Array, y: Array, *, direction: str) -> Array:
     return jnp.where(y > last, jnp.zeros((), x.dtype), moved)
 
 
-@operator("IsInf")
-def is_inf(x: Array, *, detect_negative: int, detect_positive: int) -> Array:
-    infinite = jnp.isinf(x)
-    return infinite & (((x > 0) & bool(detect_positive)) | ((x < 0) & bool(detect_negative)))
-
-
-@operator("Mean")
-def mean_of(*xs: Array) -> Array:
-    return reduce(jnp.add, map(jnp.asarray, xs)) / np.asarray(len(xs), xs[0].dtype)
-
-
 @operator("Clip")
 def clip(x: Array, min: Array = None, max: Array = None) -> Array:
     """Clips to [min, max]; all becomes `max` where `min` is above it."""
@@ -132,23 +115,8 @@ def clip(x: Array, min: Array = None, max: Array = None) -> Array:
     return x if max is None else jnp.minimum(x, jnp.asarray(max, x.dtype))
 
 
-@operator("Where")
-def where(condition: Array, x: Array, y: Array) -> Array:
-    return jnp.where(condition, x, y)
-
-
-@operator("CumSum")
-def cumsum(x: Array, axis: Known, *, exclusive: int, reverse: int) -> Array:
-    return _cumulative(jnp.asarray(x), axis, lax.cumsum, 0, exclusive, reverse)
-
-
-@operator("CumProd")
-def cumprod(x: Array, axis: Known, *, exclusive: int, reverse: int) -> Array:
-    return _cumulative(jnp.asarray(x), axis, lax.cumprod, 1, exclusive, reverse)
-
-
 def _cumulative(x: Any, axis: Any, run: Any, first: int, exclusive: int, reverse: int) -> Any:
-    at = int(axis.reshape(()))
+    x, at = jnp.asarray(x), int(axis.reshape(()))
     if not -x.ndim <= at < x.ndim:
         raise IndexError(f"axis {at} of {x.ndim}")
     at %= x.ndim
@@ -159,3 +127,25 @@ def _cumulative(x: Any, axis: Any, run: Any, first: int, exclusive: int, reverse
         inner = lax.slice_in_dim(x, first_kept, x.shape[at] - 1 + first_kept, axis=at)
         x = jnp.concatenate([inner, edge] if reverse else [edge, inner], axis=at)
     return run(x, axis=at, reverse=bool(reverse))
+
+
+operators(
+    {
+        "CumSum": lambda x, axis, *, exclusive, reverse: _cumulative(
+            x, axis, lax.cumsum, 0, exclusive, reverse
+        ),
+        "CumProd": lambda x, axis, *, exclusive, reverse: _cumulative(
+            x, axis, lax.cumprod, 1, exclusive, reverse
+        ),
+        # Integers are divided towards zero.
+        "Div": lambda a, b: lax.div(*jnp.broadcast_arrays(a, b)),
+        "IsInf": lambda x, *, detect_negative, detect_positive: (
+            jnp.isinf(x) & jnp.where(x > 0, bool(detect_positive), bool(detect_negative))
+        ),
+        "Mean": lambda *xs: (
+            reduce(jnp.add, map(jnp.asarray, xs)) / np.asarray(len(xs), xs[0].dtype)
+        ),
+        "Where": lambda condition, x, y: jnp.where(condition, x, y),
+    },
+    known="axis",
+)

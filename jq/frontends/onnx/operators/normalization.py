@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jq.frontends.onnx.registry import MICROSOFT, Array, Call, operator
+from jq.frontends.onnx.registry import MICROSOFT, Array, Call, operator, operators
 from jq.frontends.onnx.tensors import numpy_type
 
 
@@ -147,12 +147,17 @@ def elu(x: Array, *, alpha: float) -> Array:
     return jnp.where(x < 0, np.asarray(alpha, x.dtype) * jnp.expm1(x), x)
 
 
-@operator("Selu")
-def selu(x: Array, *, alpha: float, gamma: float) -> Array:
-    return np.asarray(gamma, x.dtype) * elu(x, alpha=alpha)
-
-
-@operator("Gelu")
-@operator("Gelu", domain="com.microsoft")
-def gelu(x: Array, *, approximate: str = "none") -> Array:
-    return jax.nn.gelu(jnp.asarray(x), approximate=approximate == "tanh")
+operators(
+    {
+        "Selu": lambda x, *, alpha, gamma: np.asarray(gamma, x.dtype) * elu(x, alpha=alpha),
+    }
+)
+for _domain in ("", MICROSOFT):
+    operators(
+        {
+            "Gelu": lambda x, *, approximate="none": jax.nn.gelu(
+                jnp.asarray(x), approximate=approximate == "tanh"
+            )
+        },
+        domain=_domain,
+    )

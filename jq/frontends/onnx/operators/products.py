@@ -12,7 +12,7 @@ from jax import lax
 from jq.frontends.onnx.operators.convolutions import convolve
 from jq.frontends.onnx.operators.windows import Windowing
 from jq.frontends.onnx.quantized import unit
-from jq.frontends.onnx.registry import MICROSOFT, Array, Call, operator
+from jq.frontends.onnx.registry import MICROSOFT, Array, Call, operator, operators
 from jq.frontends.onnx.values import Sums, known, offset_of, to_signed
 
 
@@ -46,14 +46,8 @@ def einsum(*xs: Array, equation: str) -> Array:
     return jnp.einsum(equation.replace(" ", ""), *xs, preferred_element_type=kind)
 
 
-@operator("Det")
-def det(x: Array) -> Array:
-    return jnp.linalg.det(x)
-
-
-@operator("Inverse", domain=MICROSOFT)
-def inverse(x: Array) -> Array:
-    return jnp.linalg.inv(x)
+operators({"Det": lambda x: jnp.linalg.det(x)})
+operators({"Inverse": lambda x: jnp.linalg.inv(x)}, domain=MICROSOFT)
 
 
 @operator("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)

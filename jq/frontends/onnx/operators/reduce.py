@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jq.frontends.onnx.registry import Array, Call, Known, operator
+from jq.frontends.onnx.registry import Array, Known, operator, operators
 from jq.frontends.onnx.values import is_float
 
 Reduce = Callable[..., Any]
@@ -79,57 +79,14 @@ for _name, _function in _REDUCTIONS.items():
     _define(_name, _function)
 
 
-@operator("ArgMax")
-def argmax(x: Array, *, axis: int, keepdims: int, select_last_index: int = 0) -> Array:
-    return _index(jnp.argmax, jnp.asarray(x), axis, keepdims, select_last_index)
-
-
-@operator("ArgMin")
-def argmin(x: Array, *, axis: int, keepdims: int, select_last_index: int = 0) -> Array:
-    return _index(jnp.argmin, jnp.asarray(x), axis, keepdims, select_last_index)
-
-
 def _index(function: Reduce, x: Any, axis: int, keepdims: int, last: int) -> Any:
     """Found in 32 bits, which IREE does faster; the result is i64 as ONNX has it."""
+    x = jnp.asarray(x)
     if last:
         found = x.shape[axis] - 1 - function(jnp.flip(x, axis), axis=axis, keepdims=bool(keepdims))
     else:
         found = function(x, axis=axis, keepdims=bool(keepdims))
     return found.astype(np.int64)
-
-
-@operator("GlobalAveragePool")
-def global_average_pool(x: Array) -> Array:
-    return jnp.mean(x, axis=tuple(range(2, x.ndim)), keepdims=True)
-
-
-@operator("GlobalMaxPool", moves=True)
-def global_max_pool(x: Array) -> Array:
-    return jnp.max(x, axis=tuple(range(2, x.ndim)), keepdims=True)
-
-
-@operator("GlobalLpPool")
-def global_lp_pool(x: Array, *, p: int) -> Array:
-    total = jnp.sum(jnp.abs(x) ** p, axis=tuple(range(2, x.ndim)), keepdims=True)
-    return (total ** (1 / p)).astype(x.dtype)
-
-
-@operator("Softmax")
-def softmax(x: Array, *, axis: int, node: Call) -> Array:
-    return along(jax.nn.softmax, x, axis, node.version)
-
-
-@operator("LogSoftmax")
-def log_softmax(x: Array, *, axis: int, node: Call) -> Array:
-    return along(jax.nn.log_softmax, x, axis, node.version)
-
-
-@operator("Hardmax")
-def hardmax(x: Array, *, axis: int, node: Call) -> Array:
-    def largest(x: Any, axis: int) -> Any:
-        return jax.nn.one_hot(jnp.argmax(x, axis), x.shape[axis], dtype=x.dtype, axis=axis)
-
-    return along(largest, x, axis, node.version)
 
 
 def along(function: Reduce, x: Any, axis: int = -1, opset: int = 13) -> Any:
@@ -140,3 +97,31 @@ def along(function: Reduce, x: Any, axis: int = -1, opset: int = 13) -> Any:
     axis %= max(x.ndim, 1)
     rows = int(np.prod(x.shape[:axis], dtype=np.int64))
     return function(x.reshape(rows, -1), axis=1).reshape(x.shape)
+
+
+def _all_space(x: Any) -> tuple[int, ...]:
+    return tuple(range(2, x.ndim))
+
+
+def _largest(x: Any, axis: int) -> Any:
+    return jax.nn.one_hot(jnp.argmax(x, axis), x.shape[axis], dtype=x.dtype, axis=axis)
+
+
+operators(
+    {
+        "ArgMax": lambda x, *, axis, keepdims, select_last_index=0: _index(
+            jnp.argmax, x, axis, keepdims, select_last_index
+        ),
+        "ArgMin": lambda x, *, axis, keepdims, select_last_index=0: _index(
+            jnp.argmin, x, axis, keepdims, select_last_index
+        ),
+        "GlobalAveragePool": lambda x: jnp.mean(x, _all_space(x), keepdims=True),
+        "GlobalLpPool": lambda x, *, p: (
+            jnp.sum(jnp.abs(x) ** p, _all_space(x), keepdims=True) ** (1 / p)
+        ).astype(x.dtype),
+        "Softmax": lambda x, *, axis, node: along(jax.nn.softmax, x, axis, node.version),
+        "LogSoftmax": lambda x, *, axis, node: along(jax.nn.log_softmax, x, axis, node.version),
+        "Hardmax": lambda x, *, axis, node: along(_largest, x, axis, node.version),
+    }
+)
+operators({"GlobalMaxPool": lambda x: jnp.max(x, _all_space(x), keepdims=True)}, moves=True)

@@ -5,49 +5,39 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jq.frontends.onnx.registry import Array, Call, Known, operator
+from jq.frontends.onnx.registry import Array, Call, Known, operator, operators
 
 
 def _at(position: Any, n: int) -> int:
-    i = int(position.reshape(-1)[0])
+    """A place in a sequence of `n`; without a position the end."""
+    i = n if position is None else int(position.reshape(-1)[0])
     return i + n if i < 0 else i
 
 
-@operator("SequenceConstruct", fold=False)
-def sequence_construct(*xs: Array) -> Any:
-    return list(xs)
+def _parts(sequence: Any, position: Any, end: int, *new: Any) -> Any:
+    """What is in front of a place, `new`, and what is behind; an element is left out for them where
+    the last place (`end`) is that of one."""
+    i = min(_at(position, len(sequence)), len(sequence) + end)
+    return [*sequence[:i], *new, *sequence[i - end :]]
 
 
-@operator("SequenceEmpty", fold=False)
-def sequence_empty(*, dtype: int = 1) -> Any:
-    return []
-
-
-@operator("SequenceAt", fold=False)
-def sequence_at(sequence: Any, position: Known) -> Array:
-    return sequence[_at(position, len(sequence))]
-
-
-@operator("SequenceErase", fold=False)
-def sequence_erase(sequence: Any, position: Known = None) -> Any:
-    i = len(sequence) - 1 if position is None else _at(position, len(sequence))
-    return sequence[:i] + sequence[i + 1 :]
-
-
-@operator("SequenceInsert", fold=False)
-def sequence_insert(sequence: Any, x: Array, position: Known = None) -> Any:
-    i = len(sequence) if position is None else _at(position, len(sequence))
-    return [*sequence[:i], x, *sequence[i:]]
-
-
-@operator("SequenceLength", fold=False)
-def sequence_length(sequence: Any) -> Array:
-    return np.asarray(len(sequence), np.int64)
-
-
-@operator("ConcatFromSequence", fold=False)
-def concat_from_sequence(sequence: Any, *, axis: int, new_axis: int = 0) -> Array:
-    return jnp.stack(sequence, axis) if new_axis else jnp.concatenate(sequence, axis)
+operators(
+    {
+        "SequenceConstruct": lambda *xs: list(xs),
+        "SequenceEmpty": lambda *, dtype=1: [],
+        "SequenceAt": lambda sequence, position: sequence[_at(position, len(sequence))],
+        "SequenceErase": lambda sequence, position=None: _parts(sequence, position, -1),
+        "SequenceInsert": lambda sequence, x, position=None: _parts(sequence, position, 0, x),
+        "SequenceLength": lambda sequence: np.asarray(len(sequence), np.int64),
+        "ConcatFromSequence": lambda sequence, *, axis, new_axis=0: (
+            jnp.stack(sequence, axis) if new_axis else jnp.concatenate(sequence, axis)
+        ),
+        "Optional": lambda x=None, *, type=None: x,
+        "OptionalHasElement": lambda x=None: np.asarray(x is not None),
+    },
+    known="position",
+    fold=False,
+)
 
 
 @operator("SplitToSequence", fold=False)
@@ -63,21 +53,11 @@ def split_to_sequence(x: Array, split: Known = None, *, axis: int, keepdims: int
     return jnp.split(x, cuts, axis=axis)
 
 
-@operator("Optional", fold=False)
-def optional(x: Any = None, *, type: Any = None) -> Any:
-    return x
-
-
 @operator("OptionalGetElement", fold=False)
 def optional_get_element(x: Any, *, node: Call) -> Any:
     if x is None:
         raise node.refuse("the optional is empty")
     return x
-
-
-@operator("OptionalHasElement", fold=False)
-def optional_has_element(x: Any = None) -> Array:
-    return np.asarray(x is not None)
 
 
 @operator("SequenceMap", codes=True, fold=False)

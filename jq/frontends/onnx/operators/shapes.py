@@ -1,12 +1,13 @@
 """Shapes, and operators that only move elements."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jq.frontends.onnx.registry import MICROSOFT, Array, Call, Known, operator
+from jq.frontends.onnx.registry import MICROSOFT, Array, Call, Known, operator, operators
 from jq.frontends.onnx.values import Codes, plain, traced
 
 
@@ -14,14 +15,38 @@ def ints(x: Any) -> list[int]:
     return [int(n) for n in np.asarray(x).reshape(-1)]
 
 
-@operator("Shape", codes=True)
-def shape(x: Array, *, start: int = 0, end: int | None = None) -> Array:
-    return np.asarray(x.shape[start:end], np.int64)
+def _size(shape: Sequence[int]) -> int:
+    return int(np.prod(shape, dtype=np.int64))
 
 
-@operator("Size", codes=True)
-def size(x: Array) -> Array:
-    return np.asarray(np.prod(x.shape, dtype=np.int64))
+operators(
+    {
+        "Shape": lambda x, *, start=0, end=None: np.asarray(x.shape[start:end], np.int64),
+        "Size": lambda x: np.asarray(_size(x.shape)),
+    },
+    codes=True,
+)
+UNSQUEEZE = {"Unsqueeze": lambda x, axes: jnp.expand_dims(x, tuple(ints(axes)))}
+operators(
+    {
+        **UNSQUEEZE,
+        "Concat": lambda *xs, axis: jnp.concatenate(xs, axis=axis),
+        "Expand": lambda x, shape: jnp.broadcast_to(
+            x, np.broadcast_shapes(x.shape, tuple(ints(shape)))
+        ),
+        "Flatten": lambda x, *, axis: x.reshape(_size(x.shape[:axis]), _size(x.shape[axis:])),
+        "Squeeze": lambda x, axes=None: (
+            x.reshape([n for n in x.shape if n != 1])
+            if axes is None
+            else jnp.squeeze(x, tuple(ints(axes)))
+        ),
+        "Tile": lambda x, repeats: jnp.tile(x, ints(repeats)),
+        "Transpose": lambda x, *, perm=None: jnp.transpose(x, perm),
+    },
+    known="axes shape repeats",
+    moves=True,
+)
+operators({"ExpandDims": UNSQUEEZE["Unsqueeze"]}, known="axes", moves=True, domain=MICROSOFT)
 
 
 @operator("Reshape", moves=True)
@@ -30,50 +55,9 @@ def reshape(x: Array, shape: Known, *, allowzero: int = 0) -> Array:
     if not allowzero:
         sizes = [x.shape[i] if n == 0 else n for i, n in enumerate(sizes)]
     if -1 in sizes:
-        rest = int(np.prod([n for n in sizes if n != -1], dtype=np.int64))
-        total = int(np.prod(x.shape, dtype=np.int64))
-        sizes[sizes.index(-1)] = total // rest if rest else 0
+        rest = _size([n for n in sizes if n != -1])
+        sizes[sizes.index(-1)] = _size(x.shape) // rest if rest else 0
     return x.reshape(sizes)
-
-
-@operator("Flatten", moves=True)
-def flatten(x: Array, *, axis: int) -> Array:
-    axis = axis if axis >= 0 else axis + x.ndim
-    rows = int(np.prod(x.shape[:axis], dtype=np.int64))
-    return x.reshape(rows, int(np.prod(x.shape[axis:], dtype=np.int64)))
-
-
-@operator("Squeeze", moves=True)
-def squeeze(x: Array, axes: Known = None) -> Array:
-    if axes is None:
-        return x.reshape([n for n in x.shape if n != 1])
-    return jnp.squeeze(x, tuple(ints(axes.reshape(-1))))
-
-
-@operator("Unsqueeze", moves=True)
-@operator("ExpandDims", domain=MICROSOFT, moves=True)
-def unsqueeze(x: Array, axes: Known) -> Array:
-    return jnp.expand_dims(x, tuple(ints(axes)))
-
-
-@operator("Transpose", moves=True)
-def transpose(x: Array, *, perm: list[int] | None = None) -> Array:
-    return jnp.transpose(x, perm)
-
-
-@operator("Expand", moves=True)
-def expand(x: Array, shape: Known) -> Array:
-    return jnp.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(ints(shape))))
-
-
-@operator("Tile", moves=True)
-def tile(x: Array, repeats: Known) -> Array:
-    return jnp.tile(x, ints(repeats))
-
-
-@operator("Concat", moves=True)
-def concat(*xs: Array, axis: int) -> Array:
-    return jnp.concatenate(xs, axis=axis)
 
 
 @operator("Split", moves=True)

@@ -15,25 +15,23 @@ from jq.frontends.onnx.operators.normalization import of_rms, standard
 from jq.frontends.onnx.operators.products import gemm
 from jq.frontends.onnx.operators.recurrent import activation as activation_of
 from jq.frontends.onnx.operators.windows import Windowing
-from jq.frontends.onnx.registry import MICROSOFT, Array, operator
+from jq.frontends.onnx.registry import MICROSOFT, Array, operator, operators
 
 _EPSILON = 1e-12
 
 
-@operator("BiasGelu", domain=MICROSOFT)
-def bias_gelu(x: Array, bias: Array) -> Array:
-    return jax.nn.gelu(jnp.asarray(x) + bias, approximate=False)
+def _gelu(x: Any, bias: Any, approximate: bool) -> Any:
+    return jax.nn.gelu(x if bias is None else x + bias, approximate=approximate)
 
 
-@operator("FastGelu", domain=MICROSOFT)
-def fast_gelu(x: Array, bias: Array = None) -> Array:
-    x = jnp.asarray(x)
-    return jax.nn.gelu(x if bias is None else x + bias, approximate=True)
-
-
-@operator("QuickGelu", domain=MICROSOFT)
-def quick_gelu(x: Array, *, alpha: float = 1.702) -> Array:
-    return x * jax.nn.sigmoid(np.asarray(alpha, x.dtype) * x)
+operators(
+    {
+        "BiasGelu": lambda x, bias: _gelu(jnp.asarray(x), bias, False),
+        "FastGelu": lambda x, bias=None: _gelu(jnp.asarray(x), bias, True),
+        "QuickGelu": lambda x, *, alpha=1.702: x * jax.nn.sigmoid(np.asarray(alpha, x.dtype) * x),
+    },
+    domain=MICROSOFT,
+)
 
 
 @operator("SkipLayerNormalization", domain=MICROSOFT)
