@@ -3,11 +3,12 @@
 import io
 import itertools
 import math
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from jq.base.errors import UserError, known
-from jq.base.from_jax import scope, with_shapes
+from jq.base.from_jax import clean_scope, scope, with_shapes
 from jq.frontends.tracing.legalize import inline_calls
 from jq.ir import editing, func, ir, parse_module, run_passes, walk
 
@@ -139,13 +140,19 @@ def argument_shapes(
     return shapes
 
 
-def specialise(module: ir.Module, main: func.FuncOp, shapes: Sequence[Sequence[int]]) -> ir.Module:
+def specialise(
+    module: ir.Module,
+    main: func.FuncOp,
+    shapes: Sequence[Sequence[int]],
+    sizes: Mapping[str, int] | None,
+) -> ir.Module:
     """The module with fixed shapes of the arguments of `@main`, carried through all of it.
 
     Functions are opened first: one that is called with sizes (`t // 2`) has shapes of its own at
-    each call. The shapes are inferred by JAX's own passes.
+    each call. The shapes are inferred by JAX's own passes; `sizes` are named where they refuse.
     """
     inline_calls(module)
+    stated = set(_STATED.findall(str(module)))  # of what the export asks of sizes, and JAX checks
     with editing():
         types = ",".join(
             str(ir.RankedTensorType.get(list(shape), ir.RankedTensorType(t).element_type))
@@ -156,10 +163,31 @@ def specialise(module: ir.Module, main: func.FuncOp, shapes: Sequence[Sequence[i
         buffer = io.BytesIO()
         module.operation.write_bytecode(buffer)
         return parse_module(with_shapes(buffer.getvalue()))
-    except (ir.MLIRError, ValueError) as error:
+    except (ir.MLIRError, ValueError, RuntimeError) as error:
         diagnostics = getattr(error, "error_diagnostics", ())
         reason = next((d.message for d in diagnostics), str(error))
-        raise UserError(f"the model does not accept these sizes: {reason}") from error
+        raise _not_accepted(reason, sizes or {}, sorted(stated)) from error
+
+
+# A check of the export that fails, and where in the model shapes do not fit.
+_STATED = re.compile(r"symbolic shape constraint (.+?)\. Expected")
+_LEAST = re.compile(r"Expected value (.+?) for dimension variable '(.+?)'")
+_INSIDE = re.compile(r'error: (?:loc\("(.*?)"\): )?([^\n]*)')
+
+
+def _not_accepted(text: str, sizes: Mapping[str, int], stated: Sequence[str]) -> UserError:
+    """The error for sizes that JAX's inference of shapes refuses with `text`."""
+    reason, place = text.partition("\n")[0], None
+    if found := _STATED.search(text):
+        reason, stated = f"it is exported for {found[1]}", []
+    elif found := _LEAST.search(text):
+        reason = f"{found[2]} {found[1]} is what it is exported for"
+    elif found := _INSIDE.search(text):
+        place, reason = clean_scope(found[1] or "") or None, found[2]
+    given = ", ".join(f"{name} = {size}" for name, size in sizes.items()) or "these sizes"
+    needs = f"it is exported for {', '.join(stated)}; " if stated else ""
+    hint = f"{needs}give others, or export the model for these"
+    return UserError(f"the model does not accept {given}: {reason}", op=place, hint=hint)
 
 
 def require_static(block: ir.Block) -> None:

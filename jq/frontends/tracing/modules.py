@@ -75,7 +75,7 @@ def import_module(
         main.attributes["sym_name"] = ir.StringAttr.get("main")
     shapes = argument_shapes(main, sizes)
     if shapes is not None:
-        module = specialise(module, main, shapes)
+        module = specialise(module, main, shapes, sizes)
         main = entry(module, where)
     return Imported(
         module,
@@ -139,9 +139,8 @@ def read_exported(data: bytes, where: str, sizes: Mapping[str, int] | None) -> I
         main = entry(module, where)
         first = len(main.type.inputs) - len(exported.module_kept_var_idx)
         fixed = [tuple(ir.RankedTensorType(t).shape) for t in list(main.type.inputs)[:first]]
-        module = specialise(
-            module, main, [*fixed, *(shapes[i] for i in exported.module_kept_var_idx)]
-        )
+        kept = [shapes[i] for i in exported.module_kept_var_idx]
+        module = specialise(module, main, [*fixed, *kept], sizes)
     _take_all_arguments(module, entry(module, where), exported, shapes)
     results = jax.tree_util.tree_leaves_with_path(
         jax.tree_util.tree_unflatten(exported.out_tree, exported.out_avals)

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
+from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
 
 from jq.base.errors import UserError
+from jq.frontends.onnx import operators as _  # noqa: F401  (defines them)
+from jq.frontends.onnx.read import from_proto
+from jq.frontends.onnx.walk import Walk, require_operators
 from tests.frontends.onnx.node_cases import EXCLUDED, cases, excluded, run
 
 STEP = 24
@@ -24,3 +34,30 @@ def test_every_exclusion_matches_a_case() -> None:
     listed = {excluded(name) for name in cases()}
     unused = [why for why in EXCLUDED.values() if why not in listed]
     assert unused in ([], ["the domain ai.onnx.ml"])
+
+
+OLD = {
+    "LeakyRelu": {"alpha": 0.2},
+    "HardSigmoid": {},
+    "DepthToSpace": {"blocksize": 2},
+    "SpaceToDepth": {"blocksize": 2},
+}
+
+
+@pytest.mark.parametrize("opset", (7, 11, 13))
+@pytest.mark.parametrize("name", OLD)
+def test_an_operator_is_what_a_later_version_defines(name: str, opset: int) -> None:
+    """Where the standard gives a definition for a later version alone, with the same attributes."""
+    x = np.random.default_rng(opset).standard_normal((1, 4, 2, 6)).astype(np.float32)
+    node = helper.make_node(name, ["x"], ["y"], name="here", **OLD[name])
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in "xy"]
+    graph = helper.make_graph([node], "old", ends[:1], ends[1:])
+    opsets = [helper.make_opsetid("", opset)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    file = from_proto(model, Path("old.onnx"))
+    require_operators(file)
+    traced = jax.jit(lambda x: Walk(file).run(file.graph, [x])[0]).trace(x)
+    assert "here" in traced.lower().as_text(debug_info=True)
+    (wanted,) = ReferenceEvaluator(model).run(None, {"x": x})
+    (got,) = Walk(file).run(file.graph, [jnp.asarray(x)])
+    np.testing.assert_allclose(got, wanted, rtol=1e-6, atol=1e-6)

@@ -13,6 +13,7 @@ import pytest
 from jax import export, lax
 
 import jq
+from jq.base.errors import UserError
 from jq.ir.oracle.interpreter import interpret
 
 WAVE = ("NWC", "WIO", "NWC")
@@ -43,3 +44,25 @@ def test_a_symbolic_length(name: str, tmp_path: Path) -> None:
         program = jq.trace(path, sizes={"t": length}).program
         (got,) = interpret(program, x)
         np.testing.assert_allclose(got, CASES[name](x), rtol=1e-6, atol=1e-6)
+
+
+REFUSED: dict[str, tuple[Callable[..., Any], tuple[str, ...], dict[str, int], str]] = {
+    "4 divides it": (lambda x: x.reshape(-1, 4).sum(1), ("mod(t, 4) == 0",), {"t": 9}, "t = 9"),
+    "a bound": (lambda x: x * 2, ("t <= 8",), {"t": 9}, "t = 9: it is exported for t <= 8"),
+    "none": (lambda x: x[: x.shape[0] // 2], (), {"t": 0}, "t = 0: t >= 1 is what"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_length_that_the_export_excludes(name: str, tmp_path: Path) -> None:
+    """The size is named, and what the export asks of it, and nothing of JAX's own passes."""
+    function, asked, sizes, said = REFUSED[name]
+    shape = export.symbolic_shape("t", constraints=asked)
+    path = tmp_path / "model.jaxexport"
+    symbolic = jax.ShapeDtypeStruct(shape, jnp.float32)
+    path.write_bytes(export.export(jax.jit(function))(symbolic).serialize())
+    with pytest.raises(UserError, match=f"does not accept {said}") as caught:
+        jq.trace(path, sizes=sizes)
+    text = str(caught.value)
+    assert "refinement" not in text and "polymorphic" not in text
+    assert all(constraint in text for constraint in asked)
