@@ -1,4 +1,4 @@
-"""What IREE or the passes cannot take is computed in another way, with the same numbers.
+"""Other ways to compute what IREE or the passes cannot take, with the same numbers.
 
 Exactly, as XLA does on a CPU, where a model lets it be approximate (`jax.lax.approx_max_k` and
 `approx_min_k`, and every `DotAlgorithmPreset`, which IREE 3.13 does not lower). Sums are in float32

@@ -15,8 +15,8 @@ def _at(position: Any, n: int) -> int:
 
 
 def _parts(sequence: Any, position: Any, end: int, *new: Any) -> Any:
-    """What is in front of a place, `new`, and what is behind; an element is left out for them where
-    the last place (`end`) is that of one."""
+    """The elements in front of a place, `new`, and those behind; one is left out where the last
+    place (`end`) is that of an element."""
     i = min(_at(position, len(sequence)), len(sequence) + end)
     return [*sequence[:i], *new, *sequence[i - end :]]
 
