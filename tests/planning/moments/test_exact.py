@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from jq.base.system.threads import one_thread
 from jq.formats import Encoding
-from jq.passes.recovery.gptq import Gptq
+from jq.passes.recovery._solve import solve
 from jq.planning.calibration.histogram import NUMPY_STATS
 from jq.planning.moments import gains
 
@@ -99,7 +99,9 @@ def test_the_same_codes(state: str, by: int) -> None:
 
     def solved(place: int) -> tuple[np.ndarray, ...]:
         gram = gains.gram_of_rows(moved(x, place))
-        found = Gptq().solve("w", moved(weight, place), moved(gram, place and 8), enc)
+        with one_thread() as threads:
+            given = moved(weight, place), moved(gram, place and 8)
+            found = solve(*given, enc, threads=threads)
         return gram, found.codes, found.scale, found.zero
 
     with STATES["threads of BLAS: 2"]():
