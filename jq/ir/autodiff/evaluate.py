@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jq.ir import Op, Program, func, ir, shape_of, stablehlo
+from jq.ir import Op, Program, func, ir, is_read, shape_of, stablehlo
 from jq.ir.autodiff.jax_ops import COMPOSITES, ELEMENTWISE, Unsupported
 from jq.ir.autodiff.jax_ops import RULES as OPS
 from jq.ir.autodiff.reductions import Inside, combiner, reduce, reduce_window
@@ -19,7 +19,6 @@ from jq.ir.build import direction_of, integer, integers
 from jq.ir.constants import evaluate as constant_value
 from jq.ir.memory import xla_options
 from jq.ir.stack import trip_count
-from jq.ir.values import is_read
 
 lax: Any = jax.lax  # its annotations are too narrow for what it takes
 

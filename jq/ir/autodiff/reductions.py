@@ -7,11 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jq.ir import Op, Program, dtype_of, ir, shape_of
+from jq.ir import Op, Program, dense_array, dtype_of, ir, is_read, maker, shape_of
 from jq.ir.autodiff.jax_ops import ELEMENTWISE, Unsupported
 from jq.ir.build import integers, padding_pairs
-from jq.ir.constants import dense_array
-from jq.ir.values import is_read, maker
 
 lax: Any = jax.lax  # its annotations are too narrow for what it takes
 Inside = Callable[[ir.Block, Sequence[Any]], list[Any]]  # what a block gives for its arguments

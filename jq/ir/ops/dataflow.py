@@ -7,11 +7,10 @@ stays so, and one encoding becomes no other (`jq.ir.ops.lattice`).
 
 from collections.abc import Sequence
 
-from jq.ir import Op, Program, ir, shape_of
+from jq.ir import Op, Program, ir, last_of, shape_of
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.ops.lattice import CONFLICT, FLOAT, UNKNOWN, Encoded, State, common, of_marker
 from jq.ir.ops.lookup import rule_of
-from jq.ir.values import last_of
 
 LOOP, BRANCHES = "stablehlo.while", ("stablehlo.case", "stablehlo.if")
 

@@ -3,8 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from jq.ir import Op, Program, at, context, ir, kind_of, maker
-from jq.ir.build import NAME, string_attr
+from jq.ir import NAME, Op, Program, at, context, ir, kind_of, maker, string_attr
 from jq.ir.markers import EDGE, composite, marker_kind
 
 

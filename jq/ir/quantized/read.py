@@ -8,7 +8,7 @@ import numpy as np
 
 from jq.base.errors import UserError
 from jq.formats import Encoding
-from jq.ir import OPS, Op, Program, evaluate, ir, stablehlo, tensor_type
+from jq.ir import OPS, Op, Program, evaluate, ir, is_read, maker, stablehlo, tensor_type, walk
 from jq.ir.build import attributes_of, create
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, dequantize, encoding_of, quantize
 from jq.ir.mlir_context import at
@@ -31,7 +31,6 @@ from jq.ir.quantized.write import (
     with_element,
 )
 from jq.ir.types import to_dtype
-from jq.ir.values import is_read, maker, walk
 
 
 # Back from quantized types between ops to casts, dequantizes, and ops on plain numbers.

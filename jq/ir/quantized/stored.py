@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 
 from jq.base.errors import FormatError, UserError
 from jq.formats import Encoding, get_format
-from jq.ir import Op, Program, at, dtype_of, ir
+from jq.ir import Op, Program, at, dense_array, dtype_of, ir, kind_of, maker, users
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import constant_of
-from jq.ir.constants import dense_array
 from jq.ir.markers import (
     DEQUANTIZE,
     QUANTIZE,
@@ -22,7 +21,6 @@ from jq.ir.markers import (
     quantize_dynamic,
 )
 from jq.ir.quantized.elements import as_elements, as_stored, in_bytes, in_elements, type_of
-from jq.ir.values import kind_of, maker, users
 
 # Markers whose parts have their element types, where no quantized type says how a tensor is held.
 #

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from jq.ir import Op, Program, ir
+from jq.ir import Op, Program, ir, maker, only_user
 from jq.ir.markers import DEQUANTIZE, encoding_of
 from jq.ir.ops.base import Contraction
 from jq.ir.ops.lookup import contraction, rule_named
@@ -26,7 +26,6 @@ from jq.ir.quantized.write import (
     widened,
     with_element,
 )
-from jq.ir.values import maker, only_user
 
 
 def on_sums(program: Program, op: Op) -> ir.Value | None:

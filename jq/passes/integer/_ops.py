@@ -5,13 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jq.ir import Op, Program, dtype_of, evaluate, ir, shape_of
-from jq.ir.build import integers
+from jq.ir import Op, Program, dtype_of, evaluate, integers, ir, kind_of, maker, only_user, shape_of
 from jq.ir.markers import marker_kind
 from jq.ir.ops.lookup import ELEMENTWISE
 from jq.ir.ops.selection import splat_of
 from jq.ir.slicing import Cut
-from jq.ir.values import kind_of, maker, only_user
 
 Bounds = tuple[float, float]
 PRODUCTS_AND_SUMS = ("stablehlo.add", "stablehlo.subtract", "stablehlo.multiply")

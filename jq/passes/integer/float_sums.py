@@ -12,9 +12,8 @@ import numpy as np
 
 from jq.formats.integer_functions import Output
 from jq.formats.requantize import splat
-from jq.ir import OPS, Program, evaluate, ir, kind_of, maker
+from jq.ir import NAME, OPS, Program, evaluate, ir, kind_of, maker, string_attr
 from jq.ir.affine import Affine
-from jq.ir.build import NAME, string_attr
 from jq.ir.ops.integer_step import IntegerStep, integer_step
 from jq.passes.integer._values import centered, leaf_of, saturated, step_of
 

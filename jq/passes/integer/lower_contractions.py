@@ -16,8 +16,7 @@ from jq.base.errors import UserError
 from jq.formats import get_format
 from jq.formats.affine import is_affine
 from jq.formats.base import unpacked
-from jq.ir import Op, Program, at, evaluate, ir
-from jq.ir.build import replace
+from jq.ir import Op, Program, at, evaluate, ir, replace
 from jq.ir.contract import contract
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC, Marker, match
 from jq.ir.ops.base import Contraction

@@ -22,13 +22,12 @@ import numpy as np
 from jq.base.errors import FormatError, UserError
 from jq.formats.integer_functions import Output, tabulated
 from jq.formats.requantize import splat
-from jq.ir import OPS, Op, Program, at, dtype_of, ir
+from jq.ir import OPS, Op, Program, at, dtype_of, ir, is_read, kind_of, maker
 from jq.ir.build import NAME, replace, string_attr
 from jq.ir.decisions import decline, declined, declined_by_shape
 from jq.ir.markers import QUANTIZE, Marker, match
 from jq.ir.ops.integer_step import integer_step
 from jq.ir.slicing import between
-from jq.ir.values import is_read, kind_of, maker
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._chain import chain
 from jq.passes.integer._functions import comparison, normalization, quotient, softmax

@@ -30,15 +30,13 @@ import numpy as np
 from jq.formats.integer_functions import Output
 from jq.formats.requantize import INT32
 from jq.formats.rescale import Rescale, ResidualScale
-from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir import NAME, Program, at, dtype_of, ir, maker, only_user, shape_of, string_attr, users
 from jq.ir.affine import Affine, backwards
-from jq.ir.build import NAME, string_attr
 from jq.ir.build import replace as replace_op
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, Marker, match
 from jq.ir.ops.base import Contraction, codes_of
 from jq.ir.ops.lookup import makes_feature_map, rule_of
 from jq.ir.requantize import requantize
-from jq.ir.values import maker, only_user, users
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._ops import Bounds, clamps_behind
 from jq.passes.integer._sums import IntegerProduct

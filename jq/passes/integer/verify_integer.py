@@ -12,13 +12,11 @@ from typing import Any
 
 from jq.base.errors import UserError
 from jq.base.from_jax import scope
-from jq.ir import Op, Program, dtype_of, ir
-from jq.ir.build import NAME, string_attr
+from jq.ir import NAME, Op, Program, dtype_of, ir, kind_of, last_of, maker, string_attr
 from jq.ir.decisions import declined, function_of
 from jq.ir.markers import match
 from jq.ir.ops import Contraction, rule_of
 from jq.ir.ops.selection import combines
-from jq.ir.values import kind_of, last_of, maker
 from jq.passes.base import Pass, PassContext
 from jq.passes.qdq.carry_codes import BRANCHES, LOOP
 from jq.planning.decisions import QuantPlan

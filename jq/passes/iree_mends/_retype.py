@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from jq.ir import Program, editing, func, ir, shape_of, tensor_type, walk
-from jq.ir.values import last_of
+from jq.ir import Program, editing, func, ir, last_of, shape_of, tensor_type, walk
 
 
 def values_of(block: ir.Block) -> Iterator[ir.Value]:

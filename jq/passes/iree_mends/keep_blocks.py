@@ -25,8 +25,10 @@ class KeepBlocks(Mend):
     def left(self, program: Program) -> list[tuple[str, list[ir.OpOperand]]]:
         """Names of weights, and where arithmetic reads their blocks."""
         names = [n for n in program.encodings if f"{n}:blocks" in program.weights]
-        read = [(name, _uses(program.weight(f"{name}:blocks"))) for name in names]
-        return [(name, uses) for name, uses in read if uses]
+        read = ((name, program.weight(f"{name}:blocks").uses) for name in names)
+        known = ("func.call", BARRIER)
+        found = [(n, [u for u in uses if u.owner.operation.name not in known]) for n, uses in read]
+        return [(name, uses) for name, uses in found if uses]
 
     def run(self, program: Program, cx: PassContext) -> bool:
         found = self.left(program)
@@ -36,7 +38,3 @@ class KeepBlocks(Mend):
             for use in uses:
                 use.owner.operands[use.operand_number] = kept
         return bool(found)
-
-
-def _uses(value: ir.Value) -> list[ir.OpOperand]:
-    return [u for u in value.uses if u.owner.operation.name not in ("func.call", BARRIER)]

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jq.ir import Op, Program, at, ir
+from jq.ir import Op, Program, at, ir, maker, users
 from jq.ir.build import barrier, replace
-from jq.ir.values import maker, users
 from jq.passes.base import Pass, PassContext, known_passes
 
 BARRIER = "stablehlo.optimization_barrier"

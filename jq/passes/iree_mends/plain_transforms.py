@@ -77,7 +77,7 @@ def _along_last(x: ir.Value, kind: Kind, length: int, where: str | None) -> ir.V
         size = length // 2 + 1 if kind == "RFFT" else length
         return create(
             "stablehlo.fft",
-            tensor_type([*rows, size], _complex(x)),
+            tensor_type([*rows, size], np.result_type(dtype_of(x), np.complex64)),
             x,
             fft_type=ir.Attribute.parse(f"#stablehlo<fft_type {kind}>"),
             fft_length=i64_array([length]),
@@ -105,7 +105,3 @@ def _matrix(kind: Kind, length: int, width: int, where: str | None) -> np.ndarra
     rows = unit if kind == "RFFT" else np.concatenate([unit, 1j * unit])
     found = _NUMPY[kind](rows, length)
     return found if kind == "IRFFT" else np.concatenate([found.real, found.imag], 1)
-
-
-def _complex(x: ir.Value) -> type:
-    return np.complex128 if dtype_of(x) in (np.float64, np.complex128) else np.complex64

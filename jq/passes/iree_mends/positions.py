@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from jq.ir import OPS, Op, Program, at, dtype_of, ir, maker, shape_of, stablehlo
-from jq.ir.build import integers, replace
+from jq.ir import OPS, Op, Program, at, dtype_of, integers, ir, maker, replace, shape_of, stablehlo
 from jq.ir.index_range import Element, index_range
 from jq.passes._position import SLICE, along, held
 from jq.passes.base import PassContext

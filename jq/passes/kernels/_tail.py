@@ -9,11 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import OPS, Op, Program, dtype_of, evaluate, ir, shape_of
-from jq.ir.build import integers
+from jq.ir import OPS, Op, Program, dtype_of, evaluate, integers, ir, maker, only_user, shape_of
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, match
 from jq.ir.ops.movement import plain
-from jq.ir.values import maker, only_user
 from jq.kernels import (
     Bias,
     ColumnScale,

@@ -22,8 +22,7 @@ import numpy as np
 
 from jq.formats.requantize import Rescaling
 from jq.formats.rescale import ResidualScale
-from jq.ir import OPS, Program, at, dtype_of, evaluate, ir, shape_of
-from jq.ir.build import replace
+from jq.ir import OPS, Program, at, dtype_of, evaluate, ir, replace, shape_of
 from jq.ir.contract import match_contract
 from jq.ir.ops.layout import CONVOLUTION
 from jq.ir.requantize import Requantized, match_requantize

@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import OPS, Op, Program, at, dtype_of, evaluate, func, ir, shape_of
+from jq.ir import OPS, Op, Program, at, dtype_of, evaluate, func, ir, maker, only_user, shape_of
 from jq.ir.build import NAME, integers, padding_pairs, string_attr
-from jq.ir.values import maker, only_user
 from jq.kernels import Frame, Kernel
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import call_kernel, called, declarations, renamed

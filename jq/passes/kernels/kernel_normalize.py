@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jq.ir import OPS, Op, Program, at, ir, shape_of
+from jq.ir import OPS, Op, Program, at, ir, maker, only_user, shape_of
 from jq.ir.markers import QUANTIZE, QUANTIZE_DYNAMIC, Marker, match
-from jq.ir.values import maker, only_user
 from jq.kernels import Normalize, RowQuantization
 from jq.passes.base import Pass, PassContext
 from jq.passes.functions import Normalization, find_normalization

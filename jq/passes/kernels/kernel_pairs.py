@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Op, Program, at, evaluate
-from jq.ir.build import NAME, string_attr
+from jq.ir import NAME, Op, Program, at, evaluate, string_attr
 from jq.kernels import Batch, Convolution, Gemm, PairConvolution, PairGemm
 from jq.kernels.gemm.pair_weights import PairWeights
 from jq.kernels.tensor import Array

@@ -10,10 +10,8 @@ Nothing else may read the product, and its rows must be worth keeping (`GemmRows
 
 from typing import Any
 
-from jq.ir import Op, Program, at, ir
-from jq.ir.build import NAME, replace, string_attr
+from jq.ir import NAME, Op, Program, at, ir, maker, only_user, replace, string_attr
 from jq.ir.decisions import decide, facts_of
-from jq.ir.values import maker, only_user
 from jq.kernels import Gemm, GemmRows, Normalize, QuantizeRows
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import call_kernel, described, drop_declarations

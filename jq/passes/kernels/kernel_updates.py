@@ -11,9 +11,7 @@ which it is updated in part.
 
 import math
 
-from jq.ir import OPS, Op, Program, at, ir, shape_of
-from jq.ir.build import NAME, replace, string_attr
-from jq.ir.values import maker, only_user
+from jq.ir import NAME, OPS, Op, Program, at, ir, maker, only_user, replace, shape_of, string_attr
 from jq.kernels import UpdateRows
 from jq.kernels.rowwise.update_rows import ELEMENTS
 from jq.passes._position import UPDATE, along, held

@@ -6,8 +6,7 @@ from functools import cache
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.ir import Op, Program
-from jq.ir.build import NAME, string_attr
+from jq.ir import NAME, Op, Program, string_attr
 from jq.ir.markers import marker_kind
 from jq.ir.quantized.markers import to_quant_types
 from jq.passes.base import PassContext, known_passes, run_all

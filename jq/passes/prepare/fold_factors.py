@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from jq.ir import OPS, Op, Program, at, dtype_of, evaluate, ir, shape_of
+from jq.ir import NAME, OPS, Op, Program, at, dtype_of, evaluate, ir, replace, shape_of, string_attr
 from jq.ir.affine import Affine, forwards
-from jq.ir.build import NAME, replace, string_attr
 from jq.ir.ops import Contraction, Dims, rule_of
 from jq.passes.base import Pass, PassContext
 

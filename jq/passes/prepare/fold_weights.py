@@ -17,12 +17,10 @@ from typing import Any
 import numpy as np
 
 from jq.base.deep import Steps, deep
-from jq.ir import Op, Program, at, dtype_of, func, ir, shape_of
-from jq.ir.build import NAME, string_attr
+from jq.ir import NAME, Op, Program, at, dtype_of, func, ir, last_of, maker, shape_of, string_attr
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.ops import Contraction, Movement, rule_of
 from jq.ir.oracle.xla import XlaExecutable
-from jq.ir.values import last_of, maker
 from jq.passes.base import Pass, PassContext
 from jq.passes.prepare._join_stored import join_stored
 

@@ -68,12 +68,8 @@ def _reads_stack(program: Program, loop: Op, *, codes: bool) -> bool:
     """True if a product in the body (with `codes`: one of codes on both sides) reads a part of a
     weight that the iteration chooses."""
     ops = walk(loop.regions[1].blocks[0])
-    products = (op for op in ops if (match_contract(op) if codes else _is_product(op)))
+    products = (op for op in ops if match_contract(op) or (not codes and is_product(op)))
     return any(_is_slice(program, v) for op in products for v in op.operands)
-
-
-def _is_product(op: Op) -> bool:
-    return is_product(op) or match_contract(op) is not None
 
 
 @deep

@@ -20,14 +20,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from jq.ir import Op, Program, dtype_of, ir, shape_of, walk
+from jq.ir import Op, Program, dtype_of, ir, kind_of, last_of, only_user, shape_of, walk
 from jq.ir.affine import is_constant, step
 from jq.ir.decisions import declined, declined_by_shape
 from jq.ir.ops import Contraction, rule_of
 from jq.ir.ops.selection import elements, reduction, splat_of
 from jq.ir.quantized.edges import Edges
 from jq.ir.slicing import Cut, functions
-from jq.ir.values import kind_of, last_of, only_user
 from jq.passes.base import Pass, PassContext
 from jq.passes.functions import as_normalization
 from jq.passes.integer._functions import terms_of

@@ -12,14 +12,12 @@ do not hold. With static ranges and `convolution_sums=codes`; `placement=early` 
 
 from dataclasses import dataclass, field
 
-from jq.ir import Op, Program, at, context, ir
+from jq.ir import NAME, Op, Program, at, context, ir, kind_of, only_user, string_attr
 from jq.ir.affine import step
-from jq.ir.build import NAME, string_attr
 from jq.ir.ops.base import Contraction
 from jq.ir.ops.lookup import makes_feature_map, rule_of
 from jq.ir.ops.selection import elements
 from jq.ir.quantized.edges import edge
-from jq.ir.values import kind_of, only_user
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._ops import clamp_of, is_float
 

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from jq.formats import Encoding
-from jq.ir import Op, Program, at, dtype_of, editing, ir, shape_of, tensor_type
+from jq.ir import Op, Program, at, dtype_of, editing, ir, last_of, shape_of, tensor_type
 from jq.ir.build import attributes_of
 from jq.ir.markers import DEQUANTIZE, dequantize, match
-from jq.ir.values import last_of
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._values import parameters, static_parameters
 

@@ -15,12 +15,10 @@ import numpy as np
 
 from jq.formats.affine import is_affine
 from jq.formats.requantize import INT32
-from jq.ir import Op, Program, evaluate, ir, shape_of
+from jq.ir import Op, Program, evaluate, integers, ir, kind_of, maker, shape_of, users
 from jq.ir.affine import forwards
-from jq.ir.build import integers
 from jq.ir.markers import DEQUANTIZE, Marker, match
 from jq.ir.ops.base import Contraction
-from jq.ir.values import kind_of, maker, users
 from jq.passes.base import Pass, PassContext
 from jq.passes.qdq.place_weights import sums_of
 from jq.planning.encodings import code_bits

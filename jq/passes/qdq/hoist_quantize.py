@@ -23,15 +23,13 @@ from jq.base.deep import Steps, deep
 from jq.formats import Encoding
 from jq.formats.affine import affine_format
 from jq.formats.integer_functions import Output
-from jq.ir import OPS, Op, Program, at, ir, shape_of
+from jq.ir import OPS, Op, Program, at, ir, is_read, kind_of, maker, replace, shape_of
 from jq.ir.affine import compact
-from jq.ir.build import replace
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, Marker, marker_kind, match, quantize
 from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.moves import Sinking
 from jq.ir.ops.selection import elements, select_codes
 from jq.ir.slicing import compute
-from jq.ir.values import is_read, kind_of, maker
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._ops import is_float
 from jq.passes.integer._values import output_of, static_parameters

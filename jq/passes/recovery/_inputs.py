@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from jq.formats import Encoding
-from jq.ir import Op, Program, maker, shape_of
-from jq.ir.build import integers
+from jq.ir import Op, Program, integers, maker, shape_of
 from jq.ir.ops import Dims, rule_of
 from jq.ir.ops.layout import groups_of
 from jq.ir.ops.rules.convolution import Convolution

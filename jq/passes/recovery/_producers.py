@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import OPS, Op, Program, at, dtype_of, evaluate, ir, maker, shape_of
-from jq.ir.build import integers
+from jq.ir import OPS, Op, Program, at, dtype_of, evaluate, integers, ir, maker, shape_of
 from jq.ir.ops.lookup import contraction
 from jq.ir.ops.rules.reshape import groups
 from jq.ir.ops.selection import reduction

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import OPS, Op, Program, at, dtype_of, ir, maker, shape_of
-from jq.ir.build import integers
+from jq.ir import OPS, Op, Program, at, dtype_of, integers, ir, maker, shape_of
 from jq.ir.ops.layout import Layout, groups_of
 from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.rules.convolution import Convolution

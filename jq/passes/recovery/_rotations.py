@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from jq.ir import Op, Program, shape_of, stablehlo
+from jq.ir import Op, Program, integers, shape_of, stablehlo
 from jq.ir.affine import constant_of
-from jq.ir.build import integers
 from jq.ir.ops.lookup import contraction
 from jq.ir.ops.rules.reshape import groups
 from jq.ir.ops.selection import reduction

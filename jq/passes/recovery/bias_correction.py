@@ -17,12 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Op, Program, at, dtype_of, ir, shape_of
+from jq.ir import Op, Program, at, dtype_of, ir, only_user, shape_of
 from jq.ir.affine import compact, constant_of
 from jq.ir.ops import Dims, rule_of
 from jq.ir.ops.rules.dot_general import DotGeneral
 from jq.ir.oracle.xla import XlaExecutable
-from jq.ir.values import only_user
 from jq.passes.base import LOG, PassContext, Recovery
 from jq.passes.isolated import Isolation
 from jq.planning.calibration.histogram import PROGRAM_STATS as OPS

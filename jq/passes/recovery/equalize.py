@@ -84,10 +84,11 @@ class Equalize(Recovery):
         calls = [cx.data[i] for i in spread(len(cx.data), self.samples)]
         bits = get_format(cx.settings.activations.format).integer_bits or 8
         extents = extents_of(program, inputs, calls)
-        trials = {
-            name: Trial(i, *extents[name], _weights(program, i, encodings), bits)
-            for name, i in inputs.items()
-        }
+        trials = {}
+        for name, i in inputs.items():
+            own = {n: np.asarray(program.weights[n], np.float64) for n in i.channels}
+            weights = {n: (w, encodings[n]) for n, w in own.items()}
+            trials[name] = Trial(i, *extents[name], weights, bits)
         best = {
             name: min(map(t.factors, self.strengths), key=t.noise) for name, t in trials.items()
         }
@@ -109,12 +110,6 @@ class Equalize(Recovery):
                 measured.bind(name, ones[name])
             cx.report(done / len(promising))
         return kept
-
-
-def _weights(
-    program: Program, i: Input, encodings: Mapping[str, Encoding]
-) -> dict[str, tuple[np.ndarray, Encoding]]:
-    return {n: (np.asarray(program.weights[n], np.float64), encodings[n]) for n in i.channels}
 
 
 def _divided(program: Program, i: Input) -> bool:

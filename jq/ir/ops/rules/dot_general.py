@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import OPS, Op, Program, dtype_of, ir, shape_of
-from jq.ir.build import NAME, string_attr
+from jq.ir import NAME, OPS, Op, Program, dtype_of, ir, shape_of, string_attr
 from jq.ir.markers import Marker
 from jq.ir.ops.base import Contraction, QuantizedOperand, Role, codes_of
 from jq.ir.ops.dims import DOT_GENERAL, Dims, dot

@@ -35,7 +35,7 @@ class Multiply(OpRule):
         if not any(isinstance(s, Encoded) for s in states):
             return FLOAT
         found = self.factor(program, op)
-        if found is None or not _usable(found[1]):
+        if found is None or not ((found[1] > 2.0**-100) & (found[1] < 2.0**100)).all():
             return FLOAT
         index, factor = found
         if not isinstance(state := states[index], Encoded):
@@ -81,11 +81,6 @@ class Divide(Multiply):
     def factor(self, program: Program, op: Op) -> tuple[int, np.ndarray] | None:
         by = constant_of(program, op.operands[1])
         return None if by is None or not by.all() else (0, np.float32(1) / by.astype(np.float32))
-
-
-def _usable(factor: np.ndarray) -> bool:
-    """Scales are normal positive numbers."""
-    return bool((factor > 2.0**-100).all() and (factor < 2.0**100).all())
 
 
 class Add(OpRule):

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jq.ir import OPS, Op, Program, dtype_of, ir, maker, shape_of, tensor_type
+from jq.ir import OPS, Op, Program, dense_array, dtype_of, ir, maker, shape_of, tensor_type
 from jq.ir.build import create, direction_of, fill, integer
-from jq.ir.constants import dense_array
 from jq.ir.markers import Marker
 from jq.ir.ops.base import OpRule
 from jq.ir.ops.lattice import FLOAT, Encoded, State

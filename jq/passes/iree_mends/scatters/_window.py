@@ -4,10 +4,9 @@ from math import prod
 
 import numpy as np
 
-from jq.ir import OPS, Op, at, dtype_of, ir, shape_of, stablehlo
+from jq.ir import OPS, Op, at, dtype_of, ir, last_of, shape_of, stablehlo
 from jq.ir.build import create, i64_array
 from jq.ir.index_range import Element, index_range
-from jq.ir.values import last_of
 from jq.passes.iree_mends.scatters import _scatter
 from jq.passes.iree_mends.scatters._scatter import Scatter, body_of, neutral, take_body, zero_of
 

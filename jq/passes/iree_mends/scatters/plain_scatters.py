@@ -16,8 +16,7 @@ time takes one window after the other in a loop.
 """
 
 from jq.base.errors import UserError
-from jq.ir import Op, dtype_of, ir, shape_of
-from jq.ir.build import NAME, string_attr
+from jq.ir import NAME, Op, dtype_of, ir, shape_of, string_attr
 from jq.ir.index_range import Element, index_range
 from jq.passes.iree_mends.mend import Mend
 from jq.passes.iree_mends.scatters import _scatter

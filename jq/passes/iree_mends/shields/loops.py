@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import OPS, Op, Program, at, dtype_of, ir
+from jq.ir import OPS, Op, Program, at, dtype_of, ir, is_read, last_of, maker, users, walk
 from jq.ir.build import barrier
 from jq.ir.ops.lookup import POINTWISE
 from jq.ir.stack import trip_count
-from jq.ir.values import is_read, last_of, maker, users, walk
 from jq.passes.base import PassContext
 from jq.passes.iree_mends.mend import Mend, Shield
 from jq.passes.iree_mends.shields.sums import is_elementwise

@@ -16,10 +16,9 @@ import numpy as np
 
 from jq.base.deep import Steps, deep
 from jq.base.errors import InternalError
-from jq.ir import OPS, Op, Program, dtype_of, evaluate, ir, shape_of
+from jq.ir import OPS, Op, Program, dtype_of, evaluate, ir, kind_of, maker, only_user, shape_of
 from jq.ir.build import integers
 from jq.ir.slicing import Cut, cuts
-from jq.ir.values import kind_of, maker, only_user
 from jq.passes.kernels._kernel import KernelDecisions, NoKernel
 
 A = TypeVar("A", bound="Attention")

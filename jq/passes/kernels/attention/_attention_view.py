@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jq.ir import OPS, ir, maker, shape_of
-from jq.ir.build import integers
+from jq.ir import OPS, integers, ir, maker, shape_of
 from jq.ir.ops.dims import Dims
 from jq.passes.kernels._kernel import NoKernel
 from jq.passes.kernels.attention._attention import Between, Mask, transposed

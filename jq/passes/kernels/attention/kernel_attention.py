@@ -16,12 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import OPS, Op, Program, at, dtype_of
-from jq.ir.build import NAME, string_attr
+from jq.ir import NAME, OPS, Op, Program, at, dtype_of, only_user, string_attr
 from jq.ir.contract import match_contract
 from jq.ir.markers import match
 from jq.ir.ops.dims import Dims
-from jq.ir.values import only_user
 from jq.kernels import Attention, get_isa
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import call_kernel, isa_of

@@ -17,11 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import OPS, Op, Program, at, dtype_of, evaluate, ir
+from jq.ir import OPS, Op, Program, at, dtype_of, evaluate, ir, only_user
 from jq.ir.contract import Contract, match_contract
 from jq.ir.markers import QUANTIZE, Marker, match
 from jq.ir.ops.dims import Dims
-from jq.ir.values import only_user
 from jq.kernels import Dequantize, IntegerAttention, Quantize
 from jq.kernels.integer_attention.description import SMALLEST_SCALE
 from jq.passes.base import Pass, PassContext

@@ -2,10 +2,8 @@
 
 import numpy as np
 
-from jq.ir import Op, dtype_of, ir, maker, shape_of, stablehlo
+from jq.ir import Op, dense_array, dtype_of, integers, ir, maker, shape_of, stablehlo
 from jq.ir.arrays import OPS as PROGRAM
-from jq.ir.build import integers
-from jq.ir.constants import dense_array
 from jq.ir.ops.selection import combines
 from jq.kernels.rowwise.row_program import MOST, OPS
 

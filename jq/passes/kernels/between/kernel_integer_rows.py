@@ -12,10 +12,8 @@ to layer are one operand, so that layers share a kernel.
 
 import numpy as np
 
-from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir import NAME, Program, at, dtype_of, ir, shape_of, string_attr, users
 from jq.ir.arrays import OPS as PROGRAM
-from jq.ir.build import NAME, string_attr
-from jq.ir.values import users
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import call_kernel, isa_of
 from jq.passes.kernels.between._ops import as_integer, fuses, short_kind

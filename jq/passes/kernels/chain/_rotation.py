@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Op, shape_of
+from jq.ir import Op, maker, only_user, shape_of, users
 from jq.ir.build import integer, integers
-from jq.ir.values import maker, only_user, users
 
 Operand = tuple[Op, int]  # an op, and which of its operands
 _VIEWS = ("stablehlo.broadcast_in_dim", "stablehlo.reshape")

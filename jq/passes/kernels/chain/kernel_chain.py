@@ -14,9 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from jq.ir import OPS, Op, Program, at, ir, shape_of
-from jq.ir.build import NAME, string_attr
-from jq.ir.values import maker, users
+from jq.ir import NAME, OPS, Op, Program, at, ir, maker, shape_of, string_attr, users
 from jq.kernels import (
     Added,
     Coded,

@@ -11,11 +11,10 @@ from jq.base.deep import Steps, deep
 from jq.formats import NUMPY, Encoding, get_format
 from jq.formats.blocks import expand
 from jq.formats.imported import WithMinimum
-from jq.ir import OPS, Op, at, ir, shape_of, stablehlo
+from jq.ir import OPS, Op, at, ir, kind_of, shape_of, stablehlo, users
 from jq.ir.build import NAME, create, i64_array, integers, string_attr
 from jq.ir.ops import Contraction, rule_of
 from jq.ir.types import number_kind
-from jq.ir.values import kind_of, users
 
 
 # Blocks of elements that share their parameters, and one number for each.

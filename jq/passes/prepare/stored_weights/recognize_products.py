@@ -18,12 +18,11 @@ import numpy as np
 
 from jq.formats import Encoding
 from jq.formats.affine_math import FULL
-from jq.ir import OPS, Op, Program, at, dtype_of, evaluate, ir, shape_of
+from jq.ir import OPS, Op, Program, at, dtype_of, evaluate, ir, is_read, maker, shape_of
 from jq.ir.build import like
 from jq.ir.encodings import store
 from jq.ir.markers import dequantize
 from jq.ir.ops.base import Contraction
-from jq.ir.values import is_read, maker
 from jq.passes.base import Pass, PassContext
 from jq.passes.prepare.fold_weights import Constant, evaluate_all
 from jq.passes.prepare.stored_weights._arriving import pays, source_of

@@ -13,8 +13,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from jq.ir import Op, Program, dtype_of, ir, kind_of, maker, shape_of
-from jq.ir.build import integers
+from jq.ir import Op, Program, dtype_of, integers, ir, kind_of, maker, shape_of
 from jq.ir.hoist import block_of
 from jq.ir.ops.lookup import takes_any_order
 from jq.ir.ops.movement import RESULT, Order, Orders, inverse, is_moved, significant
