@@ -23,7 +23,7 @@ from jq.reporting.measuring.verdict import (
     outputs_verdict,
 )
 from jq.reporting.report.facts import Facts, Shape
-from jq.reporting.report.graph import drawing, legend
+from jq.reporting.report.graph import BOX, RADIUS, TALL, WORDS, drawing
 
 _FOLDER = Path(__file__).parent
 SECTIONS = {
@@ -47,6 +47,7 @@ def environment() -> Environment:
     """Jinja's, with what the page shows values by."""
     made = Environment(loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined)
     made.globals |= {"width": WIDTH, "height": HEIGHT, "sections": SECTIONS, "links": LINKS}
+    made.globals |= {"box": BOX, "tall": TALL, "radius": RADIUS, "words": WORDS}
     made.filters |= {"number": number, "size": size, "quoted": shlex.quote, "drawn": drawn}
     made.filters |= {"json": _json, "sorted_by": _key}
     return made
@@ -69,8 +70,7 @@ def render(facts: Facts) -> str:
         tiles=tiles(facts),
         commands=commands(facts),
         adds_up=adds_up(facts),
-        legend=Markup(legend()),
-        drawing=Markup(drawing(facts.graph, errors, stays)) if errors else "",
+        drawing=drawing(facts.graph, errors, stays),
         layers=layers(facts),
         latencies=[facts.latency, *([facts.float_latency] if facts.float_latency else [])],
     )

@@ -12,7 +12,6 @@ Bodies of loops and branches are walked once; what a loop carries back is no edg
 import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from typing import Any, Literal
 
 from jq.driver.comparison.result import LayerError
@@ -146,29 +145,26 @@ WORDS = ("50 dB and more", "40 to 50", "30 to 40", "20 to 30", "10 to 20", "belo
 SIGNS = {"add": "+", "multiply": "×", "subtract": "−", "divide": "÷", "concatenate": "‖"}
 
 
-def drawing(graph: Graph, errors: Mapping[str, LayerError], kept_float: frozenset[str]) -> str:
-    """The picture; `kept_float` are the layers that are not quantized."""
+def drawing(
+    graph: Graph, errors: Mapping[str, LayerError], kept_float: frozenset[str]
+) -> dict[str, Any]:
+    """The picture for `pieces.html`; `kept_float` are the layers that are not quantized."""
     widths = [BOX + GAP if node.kind != "join" else 2 * RADIUS + GAP for node in graph.nodes]
     placed = lay_out(widths, graph.edges, POINT)
     y = _heights(graph, placed)
     wide = max((x + w / 2 for x, w in zip(placed.x, widths, strict=True)), default=0.0)
     wide = max([wide, *(x + POINT for path in placed.paths for x, _ in path)]) + GAP / 2
-    high = max(y, default=0.0) + TALL
-    nodes = "".join(
-        _node(node, x, y[row], errors.get(node.name), node.name in kept_float)
-        for node, x, row in zip(graph.nodes, placed.x, placed.rows, strict=True)
-    )
-    return (
-        f'<svg id="net" viewBox="0 0 {wide:.0f} {high:.0f}" width="{wide:.0f}"'
-        f' height="{high:.0f}" role="group" aria-label="graph of the model">'
-        f'<g class="edges">{_edges(placed, y)}</g>{nodes}</svg>'
-    )
-
-
-def legend() -> str:
-    """The legend of the colours."""
-    keys = (f'<span><i class="key k{i}"></i>{text}</span>' for i, text in enumerate(WORDS))
-    return f'<div class="legend">{"".join(keys)}<span><i class="key float"></i>float</span></div>'
+    # Every stretch from a row to the next once, whatever edges share it.
+    stretches = {(*start, *end) for path in placed.paths for start, end in itertools.pairwise(path)}
+    return {
+        "wide": f"{wide:.0f}",
+        "high": f"{max(y, default=0.0) + TALL:.0f}",
+        "ways": [_stretch(x0, y[r0], x1, y[r1]) for x0, r0, x1, r1 in sorted(stretches)],
+        "nodes": [
+            {"x": x, "y": y[row], **_shown(node, errors.get(node.name), node.name in kept_float)}
+            for node, x, row in zip(graph.nodes, placed.x, placed.rows, strict=True)
+        ],
+    }
 
 
 def step(db: float) -> int:
@@ -188,50 +184,24 @@ def _heights(graph: Graph, placed: Layout) -> list[float]:
     return heights
 
 
-def _edges(placed: Layout, y: Sequence[float]) -> str:
-    """Every stretch from a row to the next once, whatever edges share it."""
-    stretches = {(*start, *end) for path in placed.paths for start, end in itertools.pairwise(path)}
-    return "".join(_stretch(x0, y[r0], x1, y[r1]) for x0, r0, x1, r1 in sorted(stretches))
-
-
 def _stretch(x0: float, y0: float, x1: float, y1: float) -> str:
     middle = (y0 + y1) / 2
     bend = f"C{x0:.1f} {middle:.1f} {x1:.1f} {middle:.1f} {x1:.1f} {y1:.1f}"
     way = f"V{y1:.1f}" if abs(x0 - x1) < 0.5 else bend
-    return f'<path d="M{x0:.1f} {y0:.1f}{way}"/>'
+    return f"M{x0:.1f} {y0:.1f}{way}"
 
 
-def _node(node: Node, x: float, y: float, error: LayerError | None, is_float: bool) -> str:
-    if node.kind == "join":
-        sign = SIGNS.get(node.op, "•")
-        return (
-            f'<g class="join"><title>{escape(node.op)}</title>'
-            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS}"/>'
-            f'<text x="{x:.1f}" y="{y + 4:.1f}">{sign}</text></g>'
-        )
-    left, top = x - BOX / 2, y - TALL / 2
-    lines = [_line("name", x, y - 4, label(node.name))]
+def _shown(node: Node, error: LayerError | None, is_float: bool) -> dict[str, Any]:
+    """The classes of a node, and lines below its name: their class and text."""
+    kinds, lines = list[str]([node.kind]), list[tuple[str, str]]([("db", node.kind)])
     if node.kind == "layer":
-        kinds = ["layer", "float"] if is_float else ["layer"]
+        kinds, lines = [*kinds, *(["float"] * is_float)], [("db", "not measured")]
         if error:
             figures = (("all", error.sqnr_db), ("own", error.isolated_sqnr_db))
             kinds += [f"a{step(error.sqnr_db)}", f"o{step(error.isolated_sqnr_db)}"]
-            lines += [_line(f"db {k}", x, y + 12, f"{number(round(v, 1))} dB") for k, v in figures]
-        else:
-            lines.append(_line("db", x, y + 12, "not measured"))
-        more = f' data-layer="{escape(node.name)}" tabindex="0" role="button"'
-    else:
-        kinds, more = [node.kind], ""
-        lines.append(_line("db", x, y + 12, node.kind))
-    return (
-        f'<g class="node {" ".join(kinds)}"{more}><title>{escape(node.name)}</title>'
-        f'<rect x="{left:.1f}" y="{top:.1f}" width="{BOX}" height="{TALL}" rx="7"/>'
-        f"{''.join(lines)}</g>"
-    )
-
-
-def _line(kind: str, x: float, y: float, text: str) -> str:
-    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'
+            lines = [(f"db {key}", f"{number(round(db, 1))} dB") for key, db in figures]
+    own = {"label": label(node.name), "sign": SIGNS.get(node.op, "•")}
+    return {**vars(node), **own, "kinds": " ".join(kinds), "lines": lines}
 
 
 def label(name: str) -> str:
