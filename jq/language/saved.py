@@ -172,7 +172,8 @@ def _is(value: Any, kind: Any) -> bool:
         each = parts[:1] * len(value) if parts[-1] is ... else parts
         return len(each) == len(value) and all(map(_is, value, each))
     if kind is Any:
-        return type(value) in (int, float, bool, str)
+        each = value if isinstance(value, tuple) else (value,)
+        return all(type(one) in (int, float, bool, str) for one in each)
     if kind is float:
         return type(value) in (int, float) and math.isfinite(value)
     if kind is int:

@@ -101,7 +101,9 @@ def gguf_name(names, name):
     """The `gguf` package's name of a tensor."""
     if name.endswith("dt_bias"):
         return names.get_name(name.removesuffix("_bias") + "_proj") + ".bias"
-    if name.endswith("sinks"):
+    if name.startswith("altup"):
+        return name
+    if name.endswith(("sinks", "layer_scalar", "correct_output_scale")):
         return names.get_name(name) + ".weight"
     shared = name.replace("shared_mlp.gate_proj", "mlp.shared_expert.gate_proj")
     shared = shared.replace("shared_mlp.up_proj", "mlp.shared_expert.up_proj")
@@ -137,12 +139,12 @@ def _metadata(writer, config, architecture):
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
-    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_feed_forward_length(gguf_models.widths(config))
     writer.add_head_count(config["num_attention_heads"])
     writer.add_head_count_kv(gguf_models.heads_of_keys(config))
     if "kv_lora_rank" not in config:
-        writer.add_key_length(config["head_dim"])
-        writer.add_value_length(config["head_dim"])
+        writer.add_key_length(gguf_models.wide_head(config))
+        writer.add_value_length(gguf_models.wide_head(config))
     if "rms_norm_eps" in config:
         writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     gguf_models.add(writer, architecture, gguf_models.keys(config))
@@ -151,7 +153,7 @@ def _metadata(writer, config, architecture):
     writer.add_rope_freq_base(rope["rope_theta"])
     if config.get("sliding_window") and config.get("use_sliding_window", True):
         writer.add_sliding_window(config["sliding_window"])
-        if architecture == "gemma3":
+        if architecture in ("gemma3", "gemma4", "gemma3n"):
             kinds = config["layer_types"]
             writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in kinds])
     if rope.get("rope_type") in ("linear", "yarn"):
@@ -167,10 +169,13 @@ def _metadata(writer, config, architecture):
     if config.get("num_local_experts"):
         writer.add_expert_count(config["num_local_experts"])
         writer.add_expert_used_count(config["num_experts_per_tok"])
-    if "moe_intermediate_size" in config:
+    if config.get("moe_intermediate_size"):
         writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+    if (factors := gguf_models.rope_factors(config)) is not None:
+        writer.add_tensor("rope_freqs.weight", factors)
     if architecture == "gemma2":
         writer.add_attn_logit_softcapping(config["attn_logit_softcapping"])
+    if config.get("final_logit_softcapping"):
         writer.add_final_logit_softcapping(config["final_logit_softcapping"])
 
 
@@ -185,8 +190,7 @@ def _converted(state, config):
             heads = len(array) // config["head_dim"]
             array = array.reshape(heads, 2, -1, *array.shape[1:]).swapaxes(1, 2)
             array = array.reshape(state[name].shape)
-        from_one = kind.startswith(("gemma", "qwen3_next", "qwen3_5")) and "linear_attn" not in name
-        if from_one and "norm" in name:
+        if kind in gguf_models.FROM_ONE and "norm" in name and "linear_attn" not in name:
             array = array + 1
         if re.search(r"experts\.[0-9]", name):
             stem, _, which = name.removesuffix(".weight").rpartition(".")

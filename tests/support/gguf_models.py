@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from statistics import NormalDist
+
 import gguf
 import numpy as np
 
@@ -9,10 +12,13 @@ ARCHITECTURES = {"mistral": "llama", "mixtral": "llama", "gemma3_text": "gemma3"
 ARCHITECTURES |= {"qwen3_moe": "qwen3moe", "qwen2_moe": "qwen2moe", "olmo3": "olmo2"}
 ARCHITECTURES |= {"ministral3": "mistral3", "phi": "phi2", "gpt_oss": "gpt-oss"}
 ARCHITECTURES |= {"llama4_text": "llama4", "granitemoehybrid": "granitehybrid"}
+ARCHITECTURES |= {"gemma4_text": "gemma4", "gemma3n_text": "gemma3n"}
 ARCHITECTURES |= {"qwen3_next": "qwen3next", "qwen3_5_text": "qwen35"}
 ARCHITECTURES |= {"falcon_h1": "falcon-h1", "deepseek_v2": "deepseek2"}
 NEIGHBOURS = ("llama", "mistral", "mixtral", "ministral3", "smollm3", "minicpm")
 NEIGHBOURS += ("granite", "granitemoe", "granitemoehybrid")
+FROM_ONE = ("gemma", "gemma2", "gemma3_text", "qwen3_next", "qwen3_5_text")  # of norms
+PATTERN = "activation_sparsity_pattern"
 LLM, ATTENTION, SSM, ROPE = gguf.Keys.LLM, gguf.Keys.Attention, gguf.Keys.SSM, gguf.Keys.Rope
 
 
@@ -79,6 +85,24 @@ def keys(config):
             LLM.FULL_ATTENTION_INTERVAL: 1 + config["layer_types"].index("full_attention"),
             ROPE.DIMENSION_SECTIONS: [found[ROPE.DIMENSION_COUNT] // 2, 0, 0, 0],
         }
+    if "hidden_size_per_layer_input" in config:
+        found |= {
+            LLM.EMBD_LENGTH_PER_LAYER_INP: config["hidden_size_per_layer_input"],
+            ATTENTION.SHARED_KV_LAYERS: config["num_kv_shared_layers"],
+        }
+    if kind == "gemma4_text":
+        found |= {
+            ATTENTION.KEY_LENGTH_SWA: config["head_dim"],
+            ATTENTION.VALUE_LENGTH_SWA: config["head_dim"],
+            ROPE.DIMENSION_COUNT: wide_head(config),
+            ROPE.DIMENSION_COUNT_SWA: config["head_dim"],
+        }
+    if kind in ("gemma4_text", "gemma3n_text"):
+        found[ROPE.FREQ_BASE_SWA] = rope["sliding_attention"]["rope_theta"]
+    if "activation_sparsity_pattern" in config:
+        cuts = [NormalDist().inv_cdf(p) if p else -math.inf for p in config[PATTERN]]
+        found |= {LLM.ACTIVATION_SPARSITY_SCALE: cuts, LLM.ALTUP_ACTIVE_IDX: 0}
+        found[LLM.ALTUP_NUM_INPUTS] = config["altup_num_inputs"]
     if kind == "gpt_oss":
         found[LLM.EXPERT_FEED_FORWARD_LENGTH] = config["intermediate_size"]
     if "shared_expert_intermediate_size" in config:
@@ -88,6 +112,30 @@ def keys(config):
         found |= {LLM.EXPERT_COUNT: config["num_experts"]}
         found |= {LLM.EXPERT_USED_COUNT: config["num_experts_per_tok"]}
     return found
+
+
+def wide_head(config):
+    """Width of heads of layers without a window."""
+    own = config.get("per_layer_config") or {}
+    return next(iter(own.values()), {}).get("head_dim", config.get("head_dim"))
+
+
+def widths(config):
+    """Of the feed-forward layers: one number, or one for each."""
+    if not config.get("use_double_wide_mlp"):
+        return config["intermediate_size"]
+    layers, shared = config["num_hidden_layers"], config["num_kv_shared_layers"]
+    return [config["intermediate_size"] * (1 + (i >= layers - shared)) for i in range(layers)]
+
+
+def rope_factors(config):
+    """What frequencies are divided by, where some pairs of a head stay."""
+    rope = config["rope_parameters"].get("full_attention", {})
+    if rope.get("rope_type") != "proportional":
+        return None
+    pairs = wide_head(config) // 2
+    turned = int(wide_head(config) * rope["partial_rotary_factor"]) // 2
+    return np.array([1.0] * turned + [1e30] * (pairs - turned), np.float32)
 
 
 def add(writer, architecture, values):
@@ -133,7 +181,10 @@ def converted(state, config):
     kind, found = config["model_type"], {}
     state = heads_tiled(dict(state), config) if kind == "qwen3_5_text" else state
     for name, array in state.items():
-        if name.endswith(("input_linear.weight", "experts.gate_up_proj", "gate_up_proj_bias")):
+        if "altup_projections" in name or "altup_unembed_projections" in name:
+            which = "altup_unembd_proj" if "unembed" in name else "altup_proj"
+            found.setdefault(f"{which}.weight", []).append(array)
+        elif name.endswith(("input_linear.weight", "experts.gate_up_proj", "gate_up_proj_bias")):
             found |= _halves(name, array, kind)
         elif kind in ("gpt_oss", "llama4_text") and "experts.down_proj" in name:
             turned = array if name.endswith("bias") else array.swapaxes(1, 2)

@@ -1,6 +1,53 @@
 """Decoder-only language models from their files: GGUF, or a folder of Hugging Face."""
 
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jq.base.errors import UserError
+from jq.frontends.gguf import GgufFile, is_gguf
 from jq.language.decoder.config import Config
-from jq.language.decoder.load import Decoder, load_decoder
+from jq.language.decoder.gguf import read_gguf
+from jq.language.decoder.huggingface import read_huggingface
 
 __all__ = ["Config", "Decoder", "load_decoder"]
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """A model as its file has it.
+
+    Attributes:
+        params: the tree that `network.step` takes, but for the tables of rotary positions; leaves
+            are over the mapped files.
+        file: the GGUF file, where it is one.
+    """
+
+    path: Path
+    config: Config
+    params: dict[str, Any] = field(repr=False)
+    file: GgufFile | None = field(default=None, repr=False)
+
+    def parameters(self, count: int, context: int | None = None) -> dict[str, Any]:
+        """All that `network.step` reads in the first `count` positions of a `context`."""
+        tables = {n: rope.tables(count, context or count) for n, rope in self.config.ropes}
+        return {**self.params, "rope": tables}
+
+
+def load_decoder(path: str | Path) -> Decoder:
+    """The model of a `.gguf` file, or of a folder with `config.json` and safetensors."""
+    path = Path(path)
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise UserError(
+                "this folder is no language model: it has no config.json",
+                location=str(path),
+                hint="give a .gguf file, a folder of Hugging Face, or what compile made of either",
+            )
+        return Decoder(path, *read_huggingface(path))
+    if not is_gguf(path):
+        raise UserError(
+            "not a language model", location=str(path), hint="give a .gguf file or a folder"
+        )
+    config, params, file = read_gguf(path)
+    return Decoder(file.path, config, params, file)

@@ -12,7 +12,7 @@ from jq.frontends.gguf import GgufFile, load_parts
 from jq.language.decoder import rope
 from jq.language.decoder.architectures import Architecture
 from jq.language.decoder.config import Config
-from jq.language.decoder.names import check_shapes, expanded, stacked, tensor_tree
+from jq.language.decoder.names import check_shapes, expanded, stack_size, stacked, tensor_tree
 
 # Tensors that hold no parameter: factors of the rotary frequencies.
 _FACTORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
@@ -58,24 +58,27 @@ class _Reader:
 
     file: GgufFile
 
-    def get(self, key: str, kind: type, default: Any = None) -> Any:
-        """A value of the wanted kind; a whole number will do for a float."""
+    def value(self, key: str, default: Any = None) -> Any:
+        """What the file says."""
         name = f"{_architecture(self.file).name}.{key}"
         value: Any = self.file.metadata.get(name, default)
         if value is None:
             raise self.wrong(f"there is no {name}")
-        if kind is float and type(value) is int:
-            value = float(value)
-        if type(value) is not kind:
-            raise self.wrong(
-                f"{name} is {value!r:.40}, not {'a number' if kind is float else kind.__name__}"
-            )
-        if isinstance(value, float) and not math.isfinite(value):
-            raise self.wrong(f"{name} is {value}")
+        return value
+
+    def number(self, key: str, default: Any = None) -> Any:
+        """A number or truth, or a list of numbers where the default is one."""
+        value = self.value(key, default)
+        if type(default) is list and isinstance(value, np.ndarray | list):
+            return [float(v) for v in value]
+        if type(value) not in (int, float, bool) or not math.isfinite(value):
+            raise self.wrong(f"{key} is {value!r:.40}")
         return value
 
     def size(self, key: str, default: int | None = None) -> int:
-        value: int = self.get(key, int, default)
+        value = self.value(key, default)
+        if type(value) is not int:
+            raise self.wrong(f"{key} is {value!r:.40}, not int")
         if not 0 <= value < 1 << 31 or (value == 0 and default != 0):
             raise self.wrong(f"{key} is {value}")
         return value
@@ -85,11 +88,11 @@ class _Reader:
 
     def config(self) -> Config:
         known = _architecture(self.file)
-        if not self.get("attention.causal", bool, True):
+        if not self.number("attention.causal", True):
             raise self.wrong("its attention goes both ways, as that of embeddings")
         layers, hidden = self.size("block_count"), self.size("embedding_length")
         experts = self.size("expert_count", 0)
-        inner = self._of_all_layers("feed_forward_length")
+        inner = self._of_all_layers("feed_forward_length", widest=True)
         if experts:
             inner = self.size("expert_feed_forward_length", inner)
         if layers > 4096:
@@ -98,8 +101,8 @@ class _Reader:
         fields, own = known.read(1, self.number)
         kv_heads = self._of_all_layers("attention.head_count_kv", heads)
         head = fields.pop("head", 0) or self.size("attention.key_length", max(hidden // heads, 1))
-        values = own.get("rank") or self.size("attention.value_length", head) == head
-        if heads % kv_heads or not values:
+        alike = own.get("rank") or own.get("wide_head")
+        if heads % kv_heads or not (alike or self.size("attention.value_length", head) == head):
             raise self.wrong(f"{heads} heads of {head} do not share {kv_heads} of values")
         wide = layers == known.wide_scale_layers
         windows = self._windows(known, layers)
@@ -113,12 +116,11 @@ class _Reader:
             "head": head,
             "context": self.size("context_length"),
             "windows": windows,
-            "mixers": self._mixers(known, layers),
+            "mixers": self._mixers(known, windows, own),
             "vocabulary": self._vocabulary(),
             "attention_scale": 1 / math.sqrt(hidden / heads if wide else head),
-            "attention_cap": known.caps[0]
-            and self.get("attn_logit_softcapping", float, known.caps[0]),
-            "logit_cap": self.get("final_logit_softcapping", float, known.caps[1]),
+            "attention_cap": known.caps[0] and self.number("attn_logit_softcapping", known.caps[0]),
+            "logit_cap": self.number("final_logit_softcapping", known.caps[1]),
             "experts": experts,
             "experts_used": self.size("expert_used_count") if experts else 0,
             "normal_shares": bool(self.number("expert_weights_norm", known.gguf_normal_shares)),
@@ -126,17 +128,15 @@ class _Reader:
         ropes = self._ropes(known, dims)
         return known.config(1, self.number, ropes, turned, own, **found | fields)
 
-    def number(self, key: str, default: Any = None) -> Any:
-        """A number or truth."""
-        name = f"{_architecture(self.file).name}.{key}"
-        value: Any = self.file.metadata.get(name, default)
-        if type(value) not in (int, float, bool) or not math.isfinite(value):
-            raise self.wrong(f"{name} is {value!r:.40}")
-        return value
-
-    def _mixers(self, known: Architecture, layers: int) -> tuple[tuple[str, ...], ...]:
-        """Layers without keys have the first of the architecture's mixers, or all but each
-        `full_attention_interval`th."""
+    def _mixers(
+        self, known: Architecture, windows: tuple[int, ...], own: dict[str, Any]
+    ) -> tuple[tuple[str, ...], ...]:
+        """By windows where kinds of layers are told by them; else layers without keys have the
+        first of the architecture's mixers, or all but each `full_attention_interval`th."""
+        layers = len(windows)
+        if "sliding_attention" in known.mixers or own.get("sharing"):
+            kinds = ["sliding_attention" if window else "full_attention" for window in windows]
+            return known.mixers_of(kinds, own.get("sharing", 0))
         others = next(iter(known.mixers.values()), ("attention",))
         if known.recurrent_but:
             every = self.size("full_attention_interval", known.recurrent_but)
@@ -148,15 +148,17 @@ class _Reader:
             raise self.wrong("attention.head_count_kv has no number for each layer")
         return tuple(("attention",) if count else others for count in shared)
 
-    def _of_all_layers(self, key: str, default: int | None = None) -> int:
-        """One number; files may give one for each layer when all are equal."""
+    def _of_all_layers(self, key: str, default: int | None = None, widest: bool = False) -> int:
+        """One number; files may give one for each layer when all are equal, or the `widest` is
+        asked for."""
         name = f"{_architecture(self.file).name}.{key}"
         value = self.file.metadata.get(name)
         if isinstance(value, np.ndarray):
             value = value[value > 0] if value.dtype.kind in "iu" else value  # recurrent ones: 0
-            if value.dtype.kind not in "iu" or len(set(value.tolist())) != 1:
+            alike = len(set(value.tolist())) == 1 or (widest and value.size)
+            if value.dtype.kind not in "iu" or not alike:
                 raise self.wrong(f"{key} is not one whole number for all layers")
-            value = int(value[0])
+            value = int(value.max())
             if value < 1:
                 raise self.wrong(f"{key} is {value}")
             return value
@@ -182,13 +184,13 @@ class _Reader:
         return tuple(0 if pattern and (i + 1) % pattern == 0 else window for i in range(layers))
 
     def _ropes(self, known: Architecture, dims: int) -> dict[str, rope.Rope]:
-        base = self.get("rope.freq_base", float, 10000.0)
+        base = self.number("rope.freq_base", 10000.0)
         if not base > 1 or dims % 2:
             raise self.wrong(f"rotary positions of base {base} on {dims} elements")
         found = {"all": self._rope(known, base, dims)}
-        local = self.get("rope.freq_base_swa", float, known.local_base)
+        local = self.number("rope.freq_base_swa", known.local_base)
         if known.local_base:
-            plain = rope.plain(local, dims)
+            plain = rope.plain(local, self.size("rope.dimension_count_swa", dims))
             found["local"] = replace(plain, scale=self._turn_scale())
         elif local:
             found["local"] = self._rope(known, local, dims)
@@ -199,8 +201,8 @@ class _Reader:
     def _rope(self, known: Architecture, base: float, dims: int) -> rope.Rope:
         """Scaled by kind, each frequency divided by a factor of its own where a tensor says so, and
         cosines and sines multiplied by `attn_factor`; files of 2023 call the factor otherwise."""
-        factor = self.get("rope.scaling.factor", float, self.get("rope.scale_linear", float, 1.0))
-        kind = self.get("rope.scaling.type", str, "none" if factor == 1 else "linear")
+        factor = self.number("rope.scaling.factor", self.number("rope.scale_linear", 1.0))
+        kind = self.value("rope.scaling.type", "none" if factor == 1 else "linear")
         context = self.size("context_length")
         if "rope_factors_short.weight" in self.file.tensors or kind == "longrope":
             original = self.size("rope.scaling.original_context_length")
@@ -215,10 +217,10 @@ class _Reader:
         elif kind == "yarn":
             original = self.size("rope.scaling.original_context_length", context)
             fast, slow = (
-                self.get(f"rope.scaling.yarn_beta_{end}", float, default)
+                self.number(f"rope.scaling.yarn_beta_{end}", default)
                 for end, default in (("fast", 32.0), ("slow", 1.0))
             )
-            weight = self.get("rope.scaling.yarn_log_multiplier", float, 0.0)
+            weight = self.number("rope.scaling.yarn_log_multiplier", 0.0)
             scale = rope.yarn_scale(factor) / rope.yarn_scale(factor, weight)
             scale = scale if known.yarn_scale is None else known.yarn_scale
             found = rope.yarn(
@@ -231,8 +233,7 @@ class _Reader:
         return replace(found, scale=found.scale * self._turn_scale())
 
     def _turn_scale(self, default: float = 1.0) -> float:
-        found: float = self.get("rope.scaling.attn_factor", float, default)
-        return found
+        return float(self.number("rope.scaling.attn_factor", default))
 
     def _factors(self, name: str, dims: int) -> list[float]:
         factors = self.file.tensors.get(name)
@@ -246,6 +247,6 @@ def file_names(config: Config) -> dict[str, str]:
     known = Architecture.registry[config.architecture]
     found = {}
     for theirs, ours in expanded(known.gguf, config):
-        for e in range(config.experts) if "*" in ours else (0,):
+        for e in range(stack_size(ours, config)) if "*" in ours else (0,):
             found[ours.replace("*", str(e))] = theirs
     return found

@@ -16,8 +16,8 @@ import numpy as np
 from jq.base.errors import UserError
 from jq.base.from_jax import leaf_name
 from jq.ir.memory import NO_LIBRARY
+from jq.language.decoder import Decoder
 from jq.language.decoder.config import Config
-from jq.language.decoder.load import Decoder
 from jq.language.decoder.names import Leaf
 from jq.language.decoder.network import empty, layer
 from jq.language.decoder.products import INPUTS, Place

@@ -54,8 +54,9 @@ def tensor_tree(
                 hint=f"the model has {config.layers} layers",
             )
         if "*" in name and split:
-            if len(leaf.shape) < 2 or leaf.shape[0] != config.experts:
-                raise _misshapen(theirs, leaf.shape, f"a stack of {config.experts} experts", where)
+            count = stack_size(name, config)
+            if len(leaf.shape) < 2 or leaf.shape[0] != count:
+                raise _misshapen(theirs, leaf.shape, f"a stack of {count}", where)
             for e, part in enumerate(split(leaf)):
                 if theirs in turned and isinstance(part, np.ndarray):
                     part = part.T
@@ -63,6 +64,12 @@ def tensor_tree(
         else:
             flat[name] = leaf
     return nest(flat)
+
+
+def stack_size(name: str, config: Config) -> int:
+    """Number of tensors that a file has as one: of experts, or of streams but the first."""
+    count: int = config.experts if "/experts/" in name else config.get("streams") - 1
+    return count
 
 
 def expanded(names: Mapping[str, str], config: Config) -> Iterator[tuple[str, str]]:
@@ -126,7 +133,8 @@ def _of_model(config: Config, tree: Mapping[str, Any]) -> Iterator[tuple[str, Sh
     hidden, table = config.hidden, (config.vocabulary, config.hidden)
     yield from (("embed", table), ("norm", (hidden,)), *[("head", table)] * ("head" in tree))
     if width := config.get("per_layer"):
-        wide, rows = config.layers * width, config.get("per_layer_vocabulary") or config.vocabulary
+        wide, rows = config.layers * width, config.get("per_layer_vocabulary")
+        rows = rows or _rows(tree, "per_layer", "table")  # of files that do not say
         yield from (("per_layer/table", (rows, wide)), ("per_layer/projection", (wide, hidden)))
         yield "per_layer/norm", (width,)
     for node in ("spread", "gather"):
@@ -142,7 +150,7 @@ def _of_layer(
         shapes: dict[str, Shape] = {"predict": (count**2, count), "correct": (count, count)}
         shapes |= {"router": (count, hidden), "norm": (hidden,), "scale": (hidden,)}
         yield from ((f"streams/{name}", shape) for name, shape in shapes.items())
-        rank = config.get("rank")
+        rank = config.get("rank") or _rows(layer, "beside", "left")
         yield from (("beside/left", (rank, hidden)), ("beside/right", (hidden, rank)))
         yield "beside/norm", (hidden,)
     if width := config.get("per_layer"):
@@ -185,6 +193,12 @@ def _of_mlp(config: Config, p: Mapping[str, Any]) -> Iterator[tuple[str, Shape]]
 
 
 _SHARED = "layers/{i}/mlp/shared/up/weight"
+
+
+def _rows(tree: Mapping[str, Any], node: str, name: str) -> int:
+    """Rows of a weight, 0 of one that is not there."""
+    found = tree.get(node, {}).get(name, {}).get("weight", np.zeros(0))
+    return int(found.shape[0])
 
 
 def _at(tree: Mapping[str, Any], path: str, where: str) -> Mapping[str, Any]:

@@ -9,8 +9,8 @@ import numpy as np
 
 from jq.formats.tensor import QuantizedTensor
 from jq.frontends.model import Model
+from jq.language.decoder import Decoder
 from jq.language.decoder.config import Config
-from jq.language.decoder.load import Decoder
 from jq.language.decoder.network import state_shapes, step
 from jq.models._tree import spec
 

@@ -2,6 +2,7 @@
 are norms around each block; Phi 2, StableLM and StarCoder 2 take the mean away."""
 
 from dataclasses import replace
+from statistics import NormalDist
 
 from jq.language.decoder.architectures._base import (
     GGUF,
@@ -10,6 +11,7 @@ from jq.language.decoder.architectures._base import (
     NORMS_AROUND,
     Architecture,
     Key,
+    gguf,
     hugging_face,
     without,
 )
@@ -63,6 +65,12 @@ _PER_LAYER = hugging_face(
     "per_layer/projection/weight": "model.per_layer_model_projection.weight",
     "per_layer/norm/weight": "model.per_layer_projection_norm.weight",
 }
+_GGUF_PER_LAYER = gguf("per_layer/gate=inp_gate per_layer/projection=proj per_layer/norm=post_norm")
+_GGUF_PER_LAYER |= {
+    "per_layer/table/weight": "per_layer_token_embd.weight",
+    "per_layer/projection/weight": "per_layer_model_proj.weight",
+    "per_layer/norm/weight": "per_layer_proj_norm.weight",
+}
 _SHARING = {
     "attention_scale": Key(lambda get: 1.0, lambda get: 1.0),
     "per_layer": Key("hidden_size_per_layer_input", "embedding_length_per_layer_input", 256),
@@ -73,7 +81,9 @@ _GEMMA4 = Architecture(
     "gemma4",
     ("gemma4_text",),
     activation="gelu_tanh",
-    gguf={},
+    gguf=GGUF | _GGUF_PER_LAYER | gguf("scalar=layer_output_scale"),
+    local_base=10000.0,
+    global_every=6,
     hugging_face=HUGGING_FACE
     | NORMS_AROUND
     | _PER_LAYER
@@ -86,12 +96,13 @@ _GEMMA4 = Architecture(
     own={"unit_values": True},
     keys=_SHARING
     | {
+        "head": Key("head_dim", "attention.key_length_swa", 256),
         "wide_head": Key("global_head_dim", "attention.key_length", 512),
         "wide_kv_heads": Key(
             lambda get: get("num_global_key_value_heads", 0) * get("attention_k_eq_v", False),
             lambda get: 0,
         ),
-        "values_are_keys": Key("attention_k_eq_v", lambda get: False, False),
+        "values_are_keys": Key("attention_k_eq_v", lambda get: True, False),
     },
     windows={"gemma4_text": ("types", 512)},
     defaults={"rms_norm_eps": 1e-6, "head_dim": 256, "num_key_value_heads": 4},
@@ -100,6 +111,15 @@ replace(
     _GEMMA4,
     name="gemma3n",
     model_types=("gemma3n_text",),
+    gguf=GGUF
+    | _GGUF_PER_LAYER
+    | gguf(
+        "streams/predict=altup_predict_coef streams/correct=altup_correct_coef",
+        "streams/router=altup_router streams/norm=altup_router_norm",
+        "streams/scale=altup_correct_scale beside/left=laurel_l beside/right=laurel_r",
+        "beside/norm=laurel_post_norm",
+    )
+    | {"spread/*/weight": "altup_proj.weight", "gather/*/weight": "altup_unembd_proj.weight"},
     hugging_face=HUGGING_FACE
     | NORMS_AROUND
     | _PER_LAYER
@@ -124,8 +144,13 @@ replace(
     keys=_SHARING
     | {
         "streams": Key("altup_num_inputs", "altup.num_inputs", 4),
-        "rank": Key("laurel_rank", lambda get: 64, 64),
-        "sparsity": Key("activation_sparsity_pattern", lambda get: 0, 0),
+        "rank": Key("laurel_rank", lambda get: 0, 64),
+        # GGUF files have how many deviations are cut off, of which that many are below.
+        "sparsity": Key(
+            "activation_sparsity_pattern",
+            lambda get: [NormalDist().cdf(cut) for cut in get("activation_sparsity_scale", [])],
+            0,
+        ),
     },
     windows={"gemma3n_text": ("types", 512)},
     defaults={"rms_norm_eps": 1e-6, "head_dim": 256, "num_key_value_heads": 2},
