@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jq.language.decoder.config import Config
 from jq.language.decoder.products import INPUTS, behind, dense, normed
@@ -64,25 +65,60 @@ def _routed(config: Config, p: Any, x: jax.Array) -> jax.Array:
         best, chosen = jax.lax.top_k(chance, config.experts_used)
     share = best / best.sum(axis=-1, keepdims=True) if config.normal_shares else best
     share = share * config.get("share_scale", 1.0)
-    one, total = x.shape[0] * x.shape[1] == 1, jnp.zeros_like(x)
-    taken = (chosen.reshape(-1, 1) == jnp.arange(config.experts)).any(axis=0)
-    for i in range(config.experts):
+    if INPUTS.get() is None:
+        return _of_chosen(config, p["experts"], x, chosen, share)
+    total = jnp.zeros_like(x)
+    for i in range(config.experts):  # measured on all tokens, as if the router sent each to all
         weight = jnp.where(chosen == i, share, 0.0).sum(axis=-1, keepdims=True)
-        add, given = partial(_with_expert, config, p["experts"], i), (total, x, weight)
-        if one and INPUTS.get() is None:  # one that is not chosen is not computed, nor read
-            total = jax.lax.cond(taken[i], add, lambda total, *_: total, *given)
-        else:
-            total = add(*given)
+        total = total + _of_one(config, p["experts"], i, x, weight)
     return total
 
 
-def _with_expert(
-    config: Config, experts: Any, i: int, total: jax.Array, x: jax.Array, weight: jax.Array
+ROWS = 16  # that an expert takes at a time
+
+
+def _of_chosen(
+    config: Config, experts: Any, x: jax.Array, chosen: jax.Array, share: jax.Array
 ) -> jax.Array:
+    """The sum of what each token's experts give, in the order of their numbers.
+
+    An expert takes its tokens in groups of at most `ROWS`; one that nobody chose is not read. Rows
+    of a group without a token go behind those of the tokens, each to a place of its own.
+    """
+    flat, count = x.reshape(-1, x.shape[-1]), x.shape[0] * x.shape[1]
+    size = min(ROWS, count)
+    numbers, steps, tokens = (np.arange(n, dtype=np.int32) for n in (config.experts, size, count))
+    picked = chosen.reshape(count, -1)[..., None] == numbers
+    taken = picked.any(axis=1)
+    shares = jnp.where(picked, share.reshape(count, -1, 1), 0.0).sum(axis=1)
+    place = jnp.cumsum(taken.astype(jnp.int32), axis=0) - taken  # among the rows of the expert
+    groups = (taken.sum(axis=0, dtype=jnp.int32) + size - 1) // size
+
+    def added(i: int, carried: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        at, total = carried
+        here = taken[:, i, None] & (place[:, i, None] == at * size + steps)  # [count, size]
+        rows = jnp.where(here, tokens[:, None], 0).sum(axis=0)
+        weight = jnp.where(here, shares[:, i, None], 0.0).sum(axis=0)
+        y = _of_one(config, experts, i, flat[rows], weight[:, None])
+        to = total.at[jnp.where(here.any(axis=0), rows, count + steps)]
+        return at + 1, to.add(y, unique_indices=True, mode="promise_in_bounds")
+
+    def left(i: int, carried: tuple[jax.Array, jax.Array]) -> jax.Array:
+        return carried[0] < groups[i]
+
+    total = jnp.zeros((count + size, x.shape[-1]), jnp.float32)
+    for i in range(config.experts):
+        start = (jnp.int32(0), total)
+        _, total = jax.lax.while_loop(partial(left, i), partial(added, i), start)
+    return total[:count].reshape(x.shape)
+
+
+def _of_one(config: Config, experts: Any, i: int, x: jax.Array, weight: jax.Array) -> jax.Array:
+    """What an expert gives for x [..., hidden], times a weight of each."""
     with jax.named_scope(f"experts/{i}"):
         if config.get("shares_go_in"):
-            return total + gated(config, experts[str(i)], x * weight)
-        return total + weight * gated(config, experts[str(i)], x)
+            return gated(config, experts[str(i)], x * weight)
+        return weight * gated(config, experts[str(i)], x)
 
 
 def gated(config: Config, p: Any, x: jax.Array, cut: float | None = None) -> jax.Array:
