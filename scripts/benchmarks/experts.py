@@ -4,7 +4,9 @@
 
 Both are drawn, and compiled to int8 (minutes, for each expert has weights of its own). A dense
 model's feed-forward layer is as wide as the experts that a token takes. Calls alternate; shown are
-the best and the median of a token, and of a prompt of 128.
+the best and the median of a token, and of a prompt of 128. With `--gguf FILE` the mixture is only
+written, as a GGUF file of Q8_0, which `scripts/check.py llama LIBRARIES --time FILE` times against
+llama.cpp.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import ml_dtypes
 import numpy as np
 
 import jq
-from jq.language.decoder.safetensors import write_arrays
+from jq.language.decoder.safetensors import read_file, write_arrays
 
 VOCABULARY, PROMPT, ROUNDS, TOKENS = 1024, 128, 5, 40
 
@@ -69,6 +71,23 @@ def write(folder: Path, args: argparse.Namespace, experts: bool) -> Path:
     return folder
 
 
+def write_gguf(folder: Path, file: Path) -> None:
+    """The model of a folder as llama.cpp's converter writes it, by what the tests have for it."""
+    import gguf
+
+    from tests.support import decoders
+
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"rope_parameters": {"rope_theta": 10000.0}}
+    config["num_local_experts"] = config["num_experts"]
+    tensors = read_file(folder / "model.safetensors")
+    state = {name: np.asarray(array, np.float32) for name, array in tensors.items()}
+    decoders.CASES["drawn"] = {"config": config}
+    decoders.weights = lambda case: state
+    small = gguf.GGMLQuantizationType.Q8_0
+    decoders.write_gguf("drawn", file, lambda name, array: small if array.ndim > 1 else None)
+
+
 def measure(models: dict[str, jq.LanguageModel]) -> dict[str, list[list[float]]]:
     """Seconds of prompts and of tokens by model; the first round, which compiles, is left out."""
     found: dict[str, list[list[float]]] = {name: [[], []] for name in models}
@@ -90,8 +109,12 @@ def main() -> None:
     sizes = {"experts": 64, "used": 8, "hidden": 1024, "inner": 1024, "layers": 1, "threads": 1}
     for name, size in sizes.items():
         parser.add_argument(f"--{name}", type=int, default=size)
+    parser.add_argument("--gguf", type=Path, help="write the mixture to this file alone")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
+        if args.gguf:
+            write_gguf(write(Path(work) / "experts", args, True), args.gguf)
+            return
         models = {
             name: jq.LanguageModel(
                 write(Path(work) / name, args, name == "experts"),

@@ -70,7 +70,7 @@ def _routed(config: Config, p: Any, x: jax.Array) -> jax.Array:
     total = jnp.zeros_like(x)
     for i in range(config.experts):  # measured on all tokens, as if the router sent each to all
         weight = jnp.where(chosen == i, share, 0.0).sum(axis=-1, keepdims=True)
-        total = total + _of_one(config, p["experts"], i, x, weight)
+        total = _with_one(config, p["experts"], i, total, x, weight)
     return total
 
 
@@ -106,11 +106,24 @@ def _of_chosen(
     def left(i: int, carried: tuple[jax.Array, jax.Array]) -> jax.Array:
         return carried[0] < groups[i]
 
+    if count == 1:  # there are no rows to be sought
+        found = jnp.zeros_like(x)
+        for i in range(config.experts):
+            add = partial(_with_one, config, experts, i)
+            given = (found, x, shares[:, i, None])
+            found = jax.lax.cond(taken[0, i], add, lambda found, *_: found, *given)
+        return found
     total = jnp.zeros((count + size, x.shape[-1]), jnp.float32)
     for i in range(config.experts):
         start = (jnp.int32(0), total)
         _, total = jax.lax.while_loop(partial(left, i), partial(added, i), start)
     return total[:count].reshape(x.shape)
+
+
+def _with_one(
+    config: Config, experts: Any, i: int, total: jax.Array, x: jax.Array, weight: jax.Array
+) -> jax.Array:
+    return total + _of_one(config, experts, i, x, weight)
 
 
 def _of_one(config: Config, experts: Any, i: int, x: jax.Array, weight: jax.Array) -> jax.Array:
