@@ -121,7 +121,7 @@ def wide_head(config):
 
 
 def widths(config):
-    """Of the feed-forward layers: one number, or one for each."""
+    """Widths of the feed-forward layers: one number, or one for each."""
     if not config.get("use_double_wide_mlp"):
         return config["intermediate_size"]
     layers, shared = config["num_hidden_layers"], config["num_kv_shared_layers"]
