@@ -127,7 +127,7 @@ def _with_one(
 
 
 def _of_one(config: Config, experts: Any, i: int, x: jax.Array, weight: jax.Array) -> jax.Array:
-    """What an expert gives for x [..., hidden], times a weight of each."""
+    """The result of an expert for x [..., hidden], times a weight of each."""
     with jax.named_scope(f"experts/{i}"):
         if config.get("shares_go_in"):
             return gated(config, experts[str(i)], x * weight)

@@ -59,7 +59,7 @@ class _Reader:
     file: GgufFile
 
     def value(self, key: str, default: Any = None) -> Any:
-        """What the file says."""
+        """The value of a key."""
         name = f"{_architecture(self.file).name}.{key}"
         value: Any = self.file.metadata.get(name, default)
         if value is None:
