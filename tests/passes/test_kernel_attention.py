@@ -12,10 +12,13 @@ import pytest
 import jq
 from jq.driver.job import prepare_job
 from jq.driver.request import Request
+from jq.ir import shape_of
+from jq.ir.values import kind_of
 from jq.kernels import Attention
 from jq.kernels.attention.description import TILED_QUERIES
 from jq.passes.base import PassContext
 from jq.passes.kernels._kernel import described
+from jq.passes.kernels.attention._attention import find_softmax
 from jq.passes.pipeline import make_plan, rewrite
 from tests.passes.test_kernel_passes import Both, array
 from tests.support.steps import assert_one_code
@@ -24,6 +27,7 @@ pytestmark = pytest.mark.usefixtures("quick_xla")
 
 B, S, H, KV, D = 2, 7, 4, 2, 8
 WIDTH = H * D
+DOT = "stablehlo.dot_general"
 PARAMS = {n: array(WIDTH, WIDTH) / 6 for n in "qkv"} | {"o": np.eye(WIDTH, dtype=np.float32)}
 PARAMS |= {n: array(WIDTH, KV * D) / 6 for n in ("k2", "v2")}
 CAUSAL = np.arange(S)[:, None] >= np.arange(S)
@@ -206,3 +210,24 @@ def test_products_are_in_bf16_where_the_processor_has_them(isa: str, precision: 
     (kernel,) = [kernel for kernel in kernels if isinstance(kernel, Attention)]
     assert kernel.precision == precision
     assert kernel.on_tiles == (isa == "amx_int8")
+
+
+@pytest.mark.parametrize(("low", "high"), [(-2.0, 2.0), (-1e30, None), (None, 1e30), (-1e30, 1e30)])
+@pytest.mark.parametrize("rows", [S, 1])
+def test_limits_on_scores_are_no_part_of_a_softmax(low, high, rows):
+    """However far away they are: rows that are hidden as a whole are their mean, not NaN."""
+    shape = (1, 1, rows, S)
+
+    def between(p, q, k):
+        return jax.nn.softmax(jnp.clip(jnp.einsum("bqnd,bknd->bnqk", q, k), low, high))
+
+    def plain(p, q, k):
+        return jax.nn.softmax(jnp.einsum("bqnd,bknd->bnqk", q, k))
+
+    found = []
+    for fn in (between, plain):
+        program = jq.trace(jq.Model(fn, {}, (array(1, rows, 1, D), array(1, S, 1, D)))).program
+        (scores,) = (op.results[0] for op in program.walk() if kind_of(op) == DOT)
+        assert tuple(shape_of(scores)) == shape
+        found.append(find_softmax(program, scores) is not None)
+    assert found == [False, True]
