@@ -29,7 +29,7 @@ def test_steps_that_are_too_far_apart_are_those_of_an_op() -> None:
     ("name", "target", "op", "said"),
     [
         ("heads", "ethos-u-like", "attention", "rank 5"),
-        ("attention", "ethos-u85", "attention", "weights alone"),
+        ("attention", "ethos-u-like", "attention", "weights alone"),
         ("attention", "litert", "attention", "no softmax"),
         ("softmax", "ethos-u55", "softmax", "no softmax"),
         ("group_norm", "litert", "normalization", "no normalization"),
