@@ -114,19 +114,20 @@ def example(
             location=str(file.path),
             hint=f"give it: sizes={{{name!r}: (1, 3, 224, 224)}}",
         )
-    fits = (
-        declared is None
-        or given is None
-        or (
-            len(given) == len(declared)
-            and all(not isinstance(n, int) or n == g for n, g in zip(declared, given, strict=True))
-        )
-    )
-    if not fits:
-        raise UserError(f"input {name!r} has shape {declared}, not {given}")
+    if declared is not None and given is not None and not _fits(declared, given):
+        hint = None
+        if len(given) > 2 and _fits(declared, (given[0], given[-1], *given[1:-1])):
+            hint = "the model has channels first: give np.moveaxis(x, -1, 1)"
+        raise UserError(f"input {name!r} has shape {declared}, not {given}", hint=hint)
     shape: list[Any] = []
     for axis, n in enumerate(given or declared or ()):
         symbol = n or f"{name}[{axis}]"
         size = sizes.get(symbol) if isinstance(symbol, str) else symbol
         shape.append(Symbol(symbol) if size is None else size)
     return jax.ShapeDtypeStruct(tuple(shape), dtype)
+
+
+def _fits(declared: Sequence[Any], given: Sequence[int]) -> bool:
+    """True if an input may have a shape: a size that has a name may be any."""
+    pairs = zip(declared, given, strict=False)
+    return len(given) == len(declared) and all(n == g for n, g in pairs if isinstance(n, int))

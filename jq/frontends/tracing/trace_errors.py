@@ -127,6 +127,10 @@ def _near(shape: Shape, sizes: Sequence[int]) -> Iterator[tuple[Shape, str, str]
     """Other shapes, the likeliest first: what would be wrong, and what to do."""
     channels = (*shape, 1), "the last axis is missing, of channels or features", "give x[..., None]"
     batch = (1, *shape), "the first axis is missing, the batch", "give x[None]"
+    whole = "the first axis is one too many, the batch"
+    one = shape[1:], whole, "give one sample (jq.from_equinox takes a batch with batched=True)"
+    if len(shape) == 2 and shape[-1] in sizes:
+        yield one
     if len(shape) < 4:
         yield from (batch, channels) if shape and shape[-1] in sizes else (channels, batch)
         both = "the axes of the batch and of the channels are missing"
@@ -136,6 +140,10 @@ def _near(shape: Shape, sizes: Sequence[int]) -> Iterator[tuple[Shape, str, str]
         moved = (*shape[:start], *shape[start + 1 :], shape[start])
         first = "channels come first, and the model has them last"
         yield moved, first, f"give np.moveaxis(x, {start}, -1)"
+        moved = (*shape[:start], shape[-1], *shape[start:-1])
+        last = "channels come last, and the model has them first"
+        yield moved, last, f"give np.moveaxis(x, -1, {start})"
+        yield one
     for n in [n for n in dict.fromkeys(sizes) if shape and n != shape[-1]][:MOST_SIZES]:
         what = f"its last axis has {shape[-1]} elements, and the weights are for {n}"
         yield (*shape[:-1], n), what, "give it that shape, or other weights"

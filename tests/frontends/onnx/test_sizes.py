@@ -60,3 +60,11 @@ def test_every_size_is_quantized_by_the_same_ranges(file: Path) -> None:
     assert [size["size"] for size in audit.to_dict()["sizes"]] == ["batch=1", "batch=8"]
     kinds = {(c["lhs"], c["rhs"]) for c in audit.to_dict()["contractions"]}
     assert kinds == {("i8", "i8")}
+
+
+def test_channels_last_are_told_where_the_file_has_them_first(file: Path) -> None:
+    with pytest.raises(jq.UserError, match=r"give np.moveaxis\(x, -1, 1\)"):
+        jq.trace(jq.load_onnx(file, sizes={"x": (1, 8, 8, 3)}))
+    with pytest.raises(jq.UserError) as told:
+        jq.trace(jq.load_onnx(file, sizes={"x": (1, 4, 8, 8)}))
+    assert told.value.hint is None

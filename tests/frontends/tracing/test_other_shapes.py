@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,8 @@ import pytest
 from flax import nnx
 
 import jq
+
+KEY = jax.random.key(0)
 
 
 class Linen(nn.Module):
@@ -66,6 +69,24 @@ def test_images_of_other_shapes(
     with pytest.raises(jq.UserError) as found:
         jq.trace(model(np.ones(shape, np.float32)))
     assert f"input arg0 has shape {shape}, and the model takes {wanted}" in str(found.value)
+    assert said in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("module", "shape", "wanted", "said"),
+    [
+        (eqx.nn.Linear(16, 8, key=KEY), (4, 16), (16,), "batched=True"),
+        (eqx.nn.Conv2d(3, 8, 3, key=KEY), (12, 12, 3), (3, 12, 12), "np.moveaxis(x, -1, 0)"),
+        (eqx.nn.Conv2d(3, 8, 3, key=KEY), (2, 3, 12, 12), (3, 12, 12), "batched=True"),
+        (eqx.nn.Conv2d(1, 8, 3, key=KEY), (12, 12), (1, 12, 12), "x[None]"),
+    ],
+)
+def test_equinox_takes_one_sample_with_channels_first(
+    module: Any, shape: tuple[int, ...], wanted: tuple[int, ...], said: str
+) -> None:
+    with pytest.raises(jq.UserError) as found:
+        jq.trace(jq.from_equinox(module, (np.ones(shape, np.float32),)))
+    assert f"has shape {shape}, and the model takes {wanted}" in str(found.value)
     assert said in str(found.value)
 
 
