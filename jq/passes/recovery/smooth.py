@@ -18,13 +18,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.formats import get_format
+from jq.formats import Encoding, get_format
+from jq.formats.affine import affine_format, is_affine
 from jq.ir import Program, dtype_of, shape_of
 from jq.ir.decisions import SMOOTHING, decide
 from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.rules.dot_general import DotGeneral
 from jq.passes.base import LOG, PassContext, Recovery
-from jq.passes.recovery._inputs import spread, uses_in
+from jq.passes.recovery._inputs import (
+    Matrix,
+    NotApplicable,
+    matrix_encoding,
+    planned_weights,
+    spread,
+    uses_in,
+)
 from jq.passes.recovery._product_inputs import Input, find_inputs
 from jq.planning.moments.collect import Moments, collect
 from jq.planning.operands import find_weight
@@ -42,10 +50,25 @@ SAMPLES = {"dynamic": 16, "static": 64}  # batches that are looked at: static ra
 
 @dataclass(frozen=True)
 class Weighted:
-    """The weight that multiplies x, f32[K, N], and the moments of x weighted for this product."""
+    """The weight that multiplies x, f32[K, N], and the moments of x weighted for this product.
+
+    `most`: the steps from 0 to the largest number of a scale, which so many `rows` of a column
+    share (0: all).
+    """
 
     moments: Moments
     weight: np.ndarray
+    most: float = 127.0
+    rows: int = 0
+
+    def noise(self, sizes: np.ndarray, s: np.ndarray) -> np.ndarray:
+        """Of rounding the weight, of each column, times 12; `sizes`: |W| as it is rounded."""
+        starts = range(0, len(sizes), self.rows or len(sizes))
+        shares, total = self.moments.gram / s**2, np.zeros(sizes.shape[1])
+        for start in starts:
+            own = slice(start, start + (self.rows or len(sizes)))
+            total += (sizes[own].max(0).astype(np.float64) / self.most) ** 2 * shares[own].sum()
+        return total
 
 
 def factors(
@@ -57,7 +80,7 @@ def factors(
     when static), and steps d_o of column o of diag(s) W:
 
         mean_r d_r^2 / 12 * sum_c s_c^2 |W_c|^2
-        + rounding * sum_o d_o^2 / 12 * sum_c E[x_c^2] / s_c^2
+        + rounding * sum_o d_o^2 / 12 * sum_c E[x_c^2] / s_c^2     (block by block, if there are)
 
     Candidates: s = a^t / w^(1-t) for a strength t (SmoothQuant's), and s = max(1, a / limit), which
     only holds the largest channels back; a and w are the extents of activations and weights. What
@@ -94,9 +117,8 @@ def factors(
                 rows = p.moments.rows * (1 / s32)
                 extents = np.maximum(rows.max(1), 0) - np.minimum(rows.min(1), 0)
                 ranges = float(extents.astype(np.float64) ** 2 @ p.moments.share)
-            steps = (size * s32[:, None]).max(0).astype(np.float64) / 127
             of_rows = ranges / ((1 << bits) - 1) ** 2 * (s**2 @ square)
-            found.append(of_rows + rounding * steps**2 * (p.moments.gram / s**2).sum())
+            found.append(of_rows + rounding * p.noise(size * s32[:, None], s))
         return found
 
     def error(s: np.ndarray) -> float:
@@ -175,11 +197,13 @@ class Smooth(Recovery):
             report=cx.report,
         )
         found: dict[str, np.ndarray] = {}
+        encodings = planned_weights(program, cx)
         for name, group in groups.items():
             products = [
                 Weighted(
                     seen[use.wanted.name],
                     use.matrix.of(np.asarray(program.weights[use.matrix.name]).astype(np.float32)),
+                    *_steps(use.matrix, encodings.get(use.matrix.name)),
                 )
                 for use in uses[name]
             ]
@@ -194,6 +218,18 @@ class Smooth(Recovery):
             if gain >= self.gain:
                 found[name] = s
         return found
+
+
+def _steps(matrix: Matrix, enc: Encoding | None) -> tuple[float, int]:
+    """`Weighted.most` and `rows` of a weight; those of 8 bits where it has no plain integers."""
+    if enc is None or not is_affine(enc.format):
+        return 127.0, 0
+    bits = affine_format(enc.format).bits
+    most = (2**bits - 1) / 2 if enc.scheme == "asymmetric" else 2.0 ** (bits - 1) - 1
+    try:
+        return most, matrix_encoding(matrix, enc).block[0]
+    except NotApplicable:
+        return most, 0
 
 
 def find_groups(program: Program) -> list[Input]:

@@ -13,6 +13,7 @@ from jq.passes.base import PassContext
 from jq.passes.pipeline import load_pipeline, make_plan, prepare, rewrite
 from jq.passes.recovery.smooth import Smooth, Weighted, factors, find_groups
 from jq.planning.calibration.run import calibrate
+from jq.planning.decisions import QuantPlan
 from jq.planning.moments.collect import Moments
 from tests.passes.recovery.models import TARGET, context, mlp, normal
 
@@ -32,7 +33,7 @@ def prepared(model):
 
 def smoothed(program, data, **options):
     copy = program.clone()
-    cx = PassContext(None, STATIC.settings, TARGET, data)
+    cx = PassContext(QuantPlan((), {}), STATIC.settings, TARGET, data)
     changed = Smooth(**options).run(copy, cx)
     copy.verify()
     return copy, changed
