@@ -72,14 +72,6 @@ class Walk:
             return self._call(function, inputs, attributes)
         op = OPERATORS.get((node.domain, node.op))
         opset = opsets.get(node.domain, 1)
-        if op is None:
-            inner = definition(node, opset, inputs, attributes, self.file.path)
-            if inner is None:
-                reason = "the standard does not define it for these inputs and attributes"
-                raise UserError(f"{node.op}: {reason}", op=node.where)
-            given = {**defaults_of(node.op, node.domain, opset), **attributes}
-            with jax.named_scope(_scope(node)):
-                return self._call(inner, inputs, given)
         schema = schema_of(node.op, node.domain, opset)
         call = Call(
             node,
@@ -91,7 +83,14 @@ class Walk:
         try:
             require_sound(call, schema, opset, inputs, attributes)
             with jax.named_scope(_scope(node)):
-                return apply(op, call, inputs)
+                if op is not None:
+                    return apply(op, call, inputs)
+                inner = definition(node, opset, inputs, attributes, self.file.path)
+                if inner is None:
+                    raise call.refuse(
+                        "the standard does not define it for these inputs and attributes"
+                    )
+                return self._call(inner, inputs, call.attributes)
         except (JqError, MemoryError):
             raise
         except Exception as error:  # of any kind: a call that the operator was not written for
