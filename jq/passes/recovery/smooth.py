@@ -62,7 +62,7 @@ class Weighted:
     rows: int = 0
 
     def noise(self, sizes: np.ndarray, s: np.ndarray) -> np.ndarray:
-        """The noise of each column by rounding the weight, times 12; `sizes`: |W| as it is rounded."""
+        """Noise of each column, times 12, by rounding the weight, whose size is `sizes` then."""
         starts = range(0, len(sizes), self.rows or len(sizes))
         shares, total = self.moments.gram / s**2, np.zeros(sizes.shape[1])
         for start in starts:
