@@ -108,11 +108,18 @@ def ops() -> list[Row]:
         {
             "name": name,
             "kind": _kind(rule),
-            "description": _sentence(sys.modules[type(rule).__module__]),
+            "description": _of_rule(type(rule)),
         }
         for name, rule in sorted(known_ops().items())
         if isinstance(rule, OpRule)
     ]
+
+
+def _of_rule(kind: type[OpRule]) -> str:
+    """The sentence of a rule, of the rule that it varies, or of the module that has it alone."""
+    home = sys.modules[kind.__module__]
+    own = [c for c in kind.__mro__ if c.__doc__ and c.__module__.startswith(home.__package__ or "")]
+    return _sentence(own[0] if own else home)
 
 
 def _kind(rule: OpRule) -> str:

@@ -84,7 +84,7 @@ class Divide(Multiply):
 
 
 class Add(OpRule):
-    """A sum, whose operands may be rounded to its type."""
+    """Addition and subtraction, whose operands may be rounded to the type of the sum."""
 
     op, sums = "add", True
 

@@ -19,6 +19,8 @@ from jq.ir.ops.moves import Movement
 
 
 class Transpose(Movement):
+    """A tensor is transposed as it is stored."""
+
     op = "transpose"
 
     def back(self, op: Op, axes: Axes) -> Axes:
@@ -35,6 +37,8 @@ class Transpose(Movement):
 
 
 class Reverse(Movement):
+    """A tensor is reversed as it is stored, if no block is cut."""
+
     op = "reverse"
 
     def orders(self, op: Op, index: int, order: Order) -> Orders | None:
@@ -88,6 +92,8 @@ class Convert(Movement):
 
 
 class Slice(Movement):
+    """A tensor is sliced as it is stored, if no block is cut."""
+
     op = "slice"
 
     def orders(self, op: Op, index: int, order: Order) -> Orders | None:
@@ -132,6 +138,8 @@ def _slice(op: Op, part: ir.Value, bounds: Sequence[tuple[int, int, int]]) -> ir
 
 
 class DynamicSlice(Movement):
+    """A tensor is sliced as it is stored, at places that are computed, if no block is cut."""
+
     op = "dynamic_slice"
 
     def orders(self, op: Op, index: int, order: Order) -> Orders | None:

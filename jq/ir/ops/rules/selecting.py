@@ -22,7 +22,7 @@ _WINDOW = ("window_dimensions", "window_strides", "base_dilations", "window_dila
 
 
 class Selecting(OpRule):
-    """Rule of ops that select elements which have one scale, or none that differs."""
+    """Elements of quantized tensors with equal parameters are selected or moved as codes."""
 
     def elements(self, program: Program, op: Op) -> tuple[int, ...]:
         return self.of_one_type(op)
@@ -137,7 +137,7 @@ class BroadcastInDim(Selecting):
 
 
 class Reduce(Selecting):
-    """A maximum or minimum over axes."""
+    """A maximum or minimum over axes, of codes with one scale."""
 
     op = "reduce"
 
@@ -161,7 +161,7 @@ class Reduce(Selecting):
 
 
 class ReduceWindow(Reduce):
-    """A pool of maxima or minima."""
+    """A pool of maxima or minima, of codes with one scale."""
 
     op = "reduce_window"
 

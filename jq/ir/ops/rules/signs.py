@@ -22,7 +22,7 @@ from jq.ir.ops.movement import rebuilt
 
 
 class Sign(OpRule):
-    """Rule of ops that are the same on codes around zero."""
+    """Negation and abs on codes, if every code has one for its negative."""
 
     around_zero = True
 
