@@ -13,6 +13,7 @@ from hypothesis import settings
 from tests.support.child import Child
 
 os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["JAXQ_XLA"] = "here"  # else every process of a test starts another one
 gc.set_threshold(50_000)  # as the command line: programs are many objects, and few cycles
 
 # The same examples on every run, unless `--hypothesis-profile=random` asks for new ones. A first

@@ -21,7 +21,6 @@ def main() -> NoReturn:
     _open_streams()
     ended_by(_ending)
     os.environ["PYTHONSAFEPATH"] = "1"  # no Python that anyone starts runs files of this folder
-    os.environ.setdefault("JAXQ_XLA", "apart")  # see `jq.ir.oracle.loaded`
     try:
         from jq.cli.app import main as run
 

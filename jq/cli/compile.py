@@ -92,10 +92,10 @@ def compile_model(
         )
     refuse_language_options({"context": context, "kv-cache": kv_cache, "text": text})
     from jq import api
-    from jq.artifact.jobs.processes import warm
     from jq.artifact.save import check_output, check_version
     from jq.artifact.signature import check_key
     from jq.base.system.files import check_new
+    from jq.ir.oracle.loaded import warm
     from jq.mixed_precision.problem import pipeline_of
     from jq.reporting.measuring.glance import Glance, at_a_glance, verdict
     from jq.reporting.measuring.glance import document as measured
@@ -110,7 +110,7 @@ def compile_model(
         check_key(sign)
     measuring = measure and not out.quiet
     if measuring:
-        warm(1, ["jq.reporting.measuring.glance"])  # XLA's process imports what it needs meanwhile
+        warm("jq.reporting.measuring.glance")  # XLA's process imports what it needs meanwhile
     with out.progress() as progress:
         compiled = api.compile(
             options.sized(model, sizes, values),

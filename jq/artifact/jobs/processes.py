@@ -14,17 +14,16 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any
 
 from joblib.externals.loky import process_executor
 from joblib.externals.loky.process_executor import BrokenProcessPool, ProcessPoolExecutor
 
 from jq.artifact.jobs.work import Payload, Result, run_job
 from jq.artifact.keys import versions
-from jq.base.errors import CompilerError, JqError, UserError
+from jq.base.errors import JqError, UserError
 from jq.base.system.signals import end_with_parent
 
-Found = TypeVar("Found")
 TRIES = 3  # of a job whose process ends
 IDLE = 60  # seconds that a process without a job is kept
 LEAK = "_MAX_MEMORY_LEAK_SIZE"  # there is no public way; without it, works are opened again
@@ -77,24 +76,6 @@ class Processes:
             slot.end()
 
 
-def call_apart(function: Callable[..., Found], *arguments: Any) -> Found:
-    """The result of a function of a module, computed by a process that may crash.
-
-    Raises:
-        CompilerError: the process has ended.
-    """
-    (slot,) = _taken(1)
-    try:
-        return cast(Found, slot.call(function, *arguments))
-    except BrokenProcessPool as error:
-        slot.end()
-        reason = "the process that ran it has crashed, or there was too little memory"
-        raise CompilerError(reason) from error
-    finally:
-        with _lock:
-            _idle.append(slot)
-
-
 def warm(count: int, modules: Sequence[str] = ()) -> None:
     """Starts so many processes, which import what computes while the caller does other things."""
     slots = _taken(count)
@@ -119,11 +100,8 @@ class _Slot:
         self._pool: Any = None
 
     def run(self, payload: Payload, number: int, item: Any) -> tuple[int, Result]:
-        done: tuple[int, Result] = self.call(run_job, payload, number, item)
+        done: tuple[int, Result] = self._submit(run_job, payload, number, item).result()
         return done
-
-    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        return self._submit(function, *arguments).result()
 
     def begin(self, modules: Sequence[str]) -> None:
         if self._pool is None:

@@ -1,10 +1,11 @@
-"""Modules compiled by XLA, run in this process or in a child process, which may crash.
+"""Modules compiled by XLA, run in a child process, which may crash.
 
-A child process is used where the environment has `JAXQ_XLA=apart`, as in all commands of `jaxq`.
-Where XLA crashes there, the module is compiled once more without optimizations, since XLA's
-defects are in these; where that crashes too, an error says so.
+`JAXQ_XLA=here` in the environment runs them in this process instead. Where XLA crashes in a child,
+the module is compiled once more without optimizations, since XLA's defects are in these; where that
+crashes too, an error says so.
 """
 
+import importlib
 import os
 import pickle
 import resource
@@ -17,7 +18,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -30,6 +31,7 @@ from jq.base.system.signals import end_with_parent
 
 Options = Sequence[Mapping[str, str]]
 Arrays = Sequence[np.ndarray]
+Found = TypeVar("Found")
 
 
 class Here:
@@ -142,7 +144,7 @@ class _Process(Child):
         """
         with self.lock:
             if not self.pid:
-                self._open()
+                self.open()
             forgotten, self._forgotten = self._forgotten, []
             try:
                 _send(self._pipe, (what, number, arguments, forgotten))
@@ -156,11 +158,12 @@ class _Process(Child):
             raise answer
         return answer
 
-    def _open(self) -> None:
+    def open(self, *modules: str) -> None:
+        """Starts it; it imports these modules meanwhile."""
         ours, theirs = socket.socketpair()
         with theirs:
             self.start(
-                python_command(__name__, str(theirs.fileno()), str(os.getpid())),
+                python_command(__name__, str(theirs.fileno()), str(os.getpid()), *modules),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -181,9 +184,26 @@ VARIABLE = "JAXQ_XLA"
 
 def load(module: bytes, options: Options, weights: Arrays, plain: Options) -> Here | Apart:
     """Loaded in the process that the environment names."""
-    if os.environ.get(VARIABLE) == "apart":
-        return Apart(module, options, weights, plain)
-    return Here(module, options, weights)
+    if os.environ.get(VARIABLE) == "here":
+        return Here(module, options, weights)
+    return Apart(module, options, weights, plain)
+
+
+def warm(*modules: str) -> None:
+    """The child process is started, if there is none, and imports these modules."""
+    with _PROCESS.lock:
+        if not _PROCESS.pid:
+            _PROCESS.open(*modules)
+
+
+def call_apart(function: Callable[..., Found], *arguments: Any) -> Found:
+    """The result of a function of a module of ours, computed in the child process.
+
+    Raises:
+        XlaCrashed: the process has ended.
+    """
+    found: Found = _PROCESS.ask("call", 0, function, *arguments)
+    return found
 
 
 def _send(pipe: Connection, message: Any) -> None:
@@ -207,12 +227,14 @@ def _received(pipe: Connection) -> Any:
 # What follows runs in the process.
 
 
-def main(handle: str, parent: str) -> None:
+def main(handle: str, parent: str, *modules: str) -> None:
     """Answers requests until nobody asks any more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     end_with_parent(int(parent))
     pipe, loaded = Connection(int(handle)), dict[int, Here]()
+    for module in modules:
+        importlib.import_module(module)
     with suppress(EOFError, OSError):
         while True:
             what, number, arguments, forgotten = _received(pipe)
@@ -225,6 +247,9 @@ def main(handle: str, parent: str) -> None:
 def _answer(loaded: dict[int, Here], what: str, number: int, arguments: Sequence[Any]) -> Any:
     """The number of what was opened, results, or the error."""
     try:
+        if what == "call":
+            function, *given = arguments
+            return function(*given)
         if what != "open":
             return getattr(loaded[number], what)(*arguments)
         number = max(loaded, default=0) + 1

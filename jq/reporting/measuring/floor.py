@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from jq.artifact.jobs.processes import call_apart
 from jq.artifact.programs import choose
 from jq.base.errors import JqError
 from jq.driver.comparison.layers import Calls, compare_layers
@@ -99,6 +98,6 @@ def _told(found: Comparison, compiled: CompiledModel, calls: Calls) -> str:
     if plan is None or not _is_far(found) or plan.is_float:
         return ""
     if not found.layers:
-        inside = call_apart(compare_layers, levels["float"], levels["qdq"], plan, calls)
+        inside = compare_layers(levels["float"], levels["qdq"], plan, calls)
         found = replace(found, layers=inside.layers)
     return warning(found, compiled)

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from jq.artifact.jobs.processes import call_apart
 from jq.artifact.programs import choose
 from jq.base.errors import UserError
 from jq.base.progress import Progress, silent
@@ -18,6 +17,7 @@ from jq.driver.compiled import CompiledModel
 from jq.ir import Program, shape_of
 from jq.ir.ops.dims import work_of
 from jq.ir.oracle.interpreter import interpret
+from jq.ir.oracle.loaded import call_apart
 from jq.ir.oracle.xla import XlaExecutable
 from jq.planning.decisions import QuantPlan
 from jq.reporting.measuring.evaluation import evaluation_of

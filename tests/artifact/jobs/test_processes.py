@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from jq.artifact.jobs import Workers, prepare, run_jobs
-from jq.artifact.jobs.processes import _idle, call_apart
+from jq.artifact.jobs.processes import _idle
 from jq.planning.moments.collect import MomentsCache
 from jq.planning.moments.gains import Gains
 from tests.support.jobs import Squares
@@ -36,10 +36,16 @@ def test_the_same_processes_do_the_next_jobs(tmp_path: Path) -> None:
     assert len([slot for slot in _idle if slot._pool is not None]) >= 2
 
 
-def test_a_worker_of_a_pool_has_processes_of_ours() -> None:
+def test_a_worker_of_a_pool_has_processes_of_ours(tmp_path: Path) -> None:
     """It is a daemon, which Python lets have no children."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        assert pool.apply(call_apart, (abs, -3)) == 3
+        assert pool.apply(_squared, (tmp_path,)) == [1, 4]
+
+
+def _squared(folder: Path) -> list[int]:
+    return sorted(
+        int(found["square"]) for _, found in run_jobs(Squares(folder), (1, 2), Workers(2))
+    )
 
 
 def test_moments_are_kept_for_the_same_question_alone() -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import jq
 from jq.base.errors import CompilerError, XlaCrashed
 from jq.cli.app import main
 from jq.ir.oracle import loaded
@@ -29,7 +31,7 @@ TYPES = ("float32", "float64", "float16", "bfloat16", "int4", "int8", "int64", "
 
 @pytest.fixture(autouse=True)
 def _apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(loaded.VARIABLE, "apart")
+    monkeypatch.delenv(loaded.VARIABLE)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -148,6 +150,21 @@ def test_errors_are_those_of_this_process() -> None:
     np.testing.assert_array_equal(added()(X)[0], X + 1)
 
 
+def test_a_crash_does_not_take_the_process_of_who_calls_from_python(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    weights = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    samples = [(row[None],) for row in weights[:4]]
+    model = jq.Model(lambda p, x: x @ p["w"], {"w": weights}, samples[0], calibration=samples)
+    crashing(monkeypatch, 1)
+    with pytest.warns(UserWarning, match="SIGSEGV.*without optimizations"):
+        compiled = jq.compile(model, "int8-static", cache=False)
+    for times in (1, 2):
+        crashing(monkeypatch, times)
+        with pytest.warns(UserWarning, match="SIGSEGV"), suppress(XlaCrashed):
+            assert jq.compare(model, compiled).outputs[0].sqnr_db > 30 and times == 1
+
+
 MODEL = """
 import numpy as np
 import jq
@@ -178,7 +195,7 @@ def test_commands_say_it_in_one_line(
         capsys.readouterr()
         code, said = main(command), capsys.readouterr().err
         monkeypatch.undo()
-        monkeypatch.setenv(loaded.VARIABLE, "apart")
+        monkeypatch.delenv(loaded.VARIABLE)
         lines = [line for line in said.splitlines() if "SIGSEGV" in line]
         assert len(lines) == times, said
         assert code == (0 if times == 1 else 2), said

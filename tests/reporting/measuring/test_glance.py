@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import jq
-from jq.artifact.jobs.processes import call_apart
 from jq.base.errors import CompilerError
+from jq.ir.oracle import loaded
+from jq.ir.oracle.loaded import call_apart
 from jq.reporting.measuring import glance
 from jq.reporting.measuring.glance import at_a_glance, document, verdict
 
@@ -66,14 +67,14 @@ def test_what_cannot_be_measured_is_said(
     assert document(found) == {"failure": found.failure}
 
 
-def crashes(*_: object) -> None:
-    os.kill(os.getpid(), signal.SIGSEGV)
-
-
 def test_a_reference_that_crashes_is_no_failure_of_the_artifact(
     compiled: jq.CompiledModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(glance, "references", crashes)
+    def crashes(pipe: Any, message: Any) -> None:
+        os.kill(loaded._PROCESS.pid, signal.SIGSEGV)
+        raise EOFError
+
+    monkeypatch.setattr(loaded, "_send", crashes)
     assert "has crashed" in at_a_glance(compiled).failure
     monkeypatch.undo()
     assert at_a_glance(compiled).found is not None  # another process has taken its place
