@@ -1,17 +1,20 @@
 """Errors in a model while JAX traces it, explained to the model's author.
 
-An image comes without its channels, without its batch, with its channels first, or with others than
-the weights have. JAX and Flax then speak of a kernel or of broadcasting somewhere inside. Here the
-model is traced with the nearest other shapes, one input at a time: the first that works is named.
+An image comes without its channels, without its batch, flat, with its channels first, or with
+others than the weights have. JAX and Flax then speak of a kernel or of broadcasting somewhere
+inside. Here the model is traced with the nearest other shapes, one input at a time: the first that
+works is named.
 """
 
 import inspect
+import math
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from jq.base.errors import UserError
 from jq.base.from_jax import of_mesh
@@ -29,10 +32,9 @@ _LIBRARIES = (str(Path(jax.__file__).parent), str(Path(__file__).parents[2]))  #
 
 
 def of_shapes(error: BaseException) -> bool:
-    """True for an error that an input of another shape may help."""
-    others: tuple[type[Exception], ...] = (UserError, *INSTEAD)
-    kinds = isinstance(error, (TypeError, ValueError)) or "Shape" in type(error).__name__  # Flax's
-    return kinds and not isinstance(error, others)
+    """True for an error that an input of another shape may help: libraries have their own, and
+    models assert shapes, or read a size that is not there."""
+    return isinstance(error, Exception) and not isinstance(error, (UserError, *INSTEAD))
 
 
 def cannot_trace(
@@ -98,6 +100,9 @@ def _python_numbers(tree: Any, name: str) -> list[str]:
 
 Shape = tuple[int, ...]
 MOST_INPUTS, MOST_SIZES = 4, 6  # what is tried takes about as long as tracing, each time
+BATCH = "the first axis is missing, the batch"
+BOTH = "the axes of the batch and of the channels are missing"
+ONE = "give one sample (jq.from_equinox takes a batch with batched=True)"
 
 
 def expected(
@@ -111,45 +116,95 @@ def expected(
         specs: their shapes and types, inputs first.
         inputs: names of the inputs.
     """
-    sizes = [n for spec in specs[len(inputs) :] for n in spec.shape]
+    count = len(inputs)
+    weights = [spec.shape for spec in specs[count:]]
     for i, name in enumerate(inputs[:MOST_INPUTS]):
-        for shape, what, remedy in _near(specs[i].shape, sizes):
-            other = jax.ShapeDtypeStruct(shape, specs[i].dtype)
-            if _traces(program, [*specs[:i], other, *specs[i + 1 :]]):
-                return (
-                    f"input {name} has shape {specs[i].shape}, and the model takes {shape}: {what}",
-                    remedy,
-                )
+        shape, whole = specs[i].shape, jnp.issubdtype(specs[i].dtype, jnp.integer)
+        for other, what, remedy in _near(shape, weights, whole):
+            if _traces(program, [*specs[:i], _as(specs[i], other), *specs[i + 1 :]]):
+                said = f"input {name} has shape {shape}, and the model takes {other}: {what}"
+                return said, remedy
+    batches = [_as(spec, (1, *spec.shape)) for spec in specs[:count]]
+    if count > 1 and _traces(program, [*batches, *specs[count:]]):
+        return f"inputs {', '.join(inputs)}: the batch is missing, their first axis", "give x[None]"
     return None
 
 
-def _near(shape: Shape, sizes: Sequence[int]) -> Iterator[tuple[Shape, str, str]]:
-    """Other shapes, the likeliest first: what would be wrong, and what to do."""
+def _as(spec: Any, shape: Shape) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, spec.dtype)
+
+
+def _near(shape: Shape, weights: Sequence[Shape], whole: bool) -> Iterator[tuple[Shape, str, str]]:
+    """Other shapes, what would be wrong, and what to do; the likeliest first, and those that have
+    other elements last. `whole`: of integers, which have no channels."""
+    sizes = sorted(dict.fromkeys(n for w in weights for n in w), key=lambda n: n == 1)
+    images = any(len(w) > 3 for w in weights)
+    features = whole or shape[-1:] in [(n,) for n in sizes]
+    batch, both = ((1, *shape), BATCH, "give x[None]"), (1, *shape, 1)
     channels = (*shape, 1), "the last axis is missing, of channels or features", "give x[..., None]"
-    batch = (1, *shape), "the first axis is missing, the batch", "give x[None]"
-    whole = "the first axis is one too many, the batch"
-    one = shape[1:], whole, "give one sample (jq.from_equinox takes a batch with batched=True)"
-    if len(shape) == 2 and shape[-1] in sizes:
+    if len(shape) == 2 and 1 < shape[0] in sizes:
+        yield from _moved(shape)
+    one = shape[1:], "the first axis is one too many, the batch", ONE
+    if len(shape) == 2 and features:
         yield one
+    if not features:
+        yield from _unfolded(shape, sizes, images)
     if len(shape) < 4:
-        yield from (batch, channels) if shape and shape[-1] in sizes else (channels, batch)
-        both = "the axes of the batch and of the channels are missing"
-        yield (1, *shape, 1), both, "give x[None, ..., None]"
+        yield from (batch, channels) if features else (channels, batch)
+        yield both, BOTH, "give x[None, ..., None]"
+    if len(shape) == 1:
+        yield (1, 1, *shape), f"{BATCH}, and that of positions", "give x[None, None]"
     if len(shape) > 2:
-        start = min(len(shape) - 3, 1)
-        moved = (*shape[:start], *shape[start + 1 :], shape[start])
-        first = "channels come first, and the model has them last"
-        yield moved, first, f"give np.moveaxis(x, {start}, -1)"
-        moved = (*shape[:start], shape[-1], *shape[start:-1])
-        last = "channels come last, and the model has them first"
-        yield moved, last, f"give np.moveaxis(x, -1, {start})"
+        yield from _moved(shape)
+    if shape[-1:] == (1,):
+        yield shape[:-1], "the last axis is one too many", "give x[..., 0]"
+    if len(shape) > 1:
         yield one
-    for n in [n for n in dict.fromkeys(sizes) if shape and n != shape[-1]][:MOST_SIZES]:
+        elements = math.prod(shape)
+        for flat in ((shape[0], math.prod(shape[1:])), (1, elements), (elements,)):
+            if flat[-1] in sizes:
+                yield flat, "it is not flat", f"give x.reshape{flat}"
+    if features:
+        yield from _unfolded(shape, sizes, images)
+    for n in [n for n in sizes if shape and n != shape[-1]][:MOST_SIZES]:
         what = f"its last axis has {shape[-1]} elements, and the weights are for {n}"
         yield (*shape[:-1], n), what, "give it that shape, or other weights"
         if len(shape) < 4 and n > 1:
             missing = f"the last axis is missing, of {n} channels or features"
             yield (*shape, n), missing, "give it that shape"
+            yield (1, *shape, n), BOTH, "give it that shape"
+
+
+def _moved(shape: Shape) -> Iterator[tuple[Shape, str, str]]:
+    """Channels first in place of last, and the other way round, of a batch and of one sample."""
+    for start in {2: (0,), 3: (1, 0)}.get(len(shape), (1,) if len(shape) > 3 else ()):
+        for source, to, what in (
+            (start, -1, "channels come first, and the model has them last"),
+            (-1, start, "channels come last, and the model has them first"),
+        ):
+            rest = list(shape)
+            rest.insert(to if to >= 0 else len(shape), rest.pop(source))
+            if (other := tuple(rest)) != shape:
+                yield other, what, f"give np.moveaxis(x, {source}, {to})"
+                if start == 0:
+                    remedy = f"give np.moveaxis(x, {source}, {to})[None]"
+                    yield (1, *other), f"{what}; {BATCH}", remedy
+
+
+def _unfolded(shape: Shape, sizes: Sequence[int], images: bool) -> Iterator[tuple[Shape, str, str]]:
+    """Images, or positions with features, of a vector or of a batch of vectors."""
+    if len(shape) not in (1, 2):
+        return
+    batch, elements = shape[:-1] or (1,), shape[-1]
+    found: list[list[Shape]] = [[], []]
+    for n in [n for n in sizes if 0 < n < elements and elements % n == 0][:MOST_SIZES]:
+        rows, side = elements // n, math.isqrt(elements // n)
+        found[not images] += [(*batch, rows, n), (*batch, n, rows)]
+        if side > 1 and side * side == rows:
+            found[images] += [(*batch, side, side, n), (*batch, n, side, side)]
+            found[images] += [(n, side, side)] if len(shape) == 1 else []
+    for other in [*found[1], *found[0]]:
+        yield other, "it is flat", f"give x.reshape{other}"
 
 
 def _traces(program: Callable[..., Any], specs: Sequence[Any]) -> bool:
