@@ -48,8 +48,11 @@ class Sizes(Mapping[str, int]):
 
     def refuse_unused(self) -> None:
         for name in self._sizes.keys() - self._asked:
-            there = known(name, sorted(self._asked)) if self._asked else "all its sizes are fixed"
-            raise UserError(f"the model has no open dimension {name!r}", hint=there)
+            hint = "all its sizes are fixed"
+            if self._asked:
+                equal = "sizes that the model holds equal (`a == b`) go by one name"
+                hint = f"{known(name, sorted(self._asked))}; {equal}"
+            raise UserError(f"the model has no open dimension {name!r}", hint=hint)
 
 
 def no_single_size(name: str, sizes: Any) -> UserError:

@@ -136,6 +136,15 @@ def test_exported_symbolic_sizes(tmp_path, run_xla):
         trace(path, sizes={"b": 2})
 
 
+def test_equal_sizes_have_one_name(tmp_path):
+    a, b = export.symbolic_shape("a,b", constraints=["a == b"])
+    specs = (jax.ShapeDtypeStruct((n,), np.float32) for n in (a, b))
+    path = write(tmp_path / "m.jaxexport", export.export(jax.jit(jnp.add))(*specs).serialize())
+    assert trace(path, sizes={"b": 3}).outputs[0].shape == (3,)
+    with pytest.raises(UserError, match=r"dimension 'a'; known: b; .*equal.* go by one name"):
+        trace(path, sizes={"a": 3, "b": 3})
+
+
 def test_damaged_export(tmp_path):
     data = export.export(jax.jit(fn))(X).serialize()
     for damaged in (b"", b"not an export", bytes(data[: len(data) // 2])):
