@@ -189,3 +189,36 @@ def test_a_column_that_is_small_beside_the_others_is_not_lost():
     columns = (product.weight * s[:, None]).max(0) / 127
     noise = columns**2 / 12 * (m.gram / s**2).sum()
     assert gain > 1 and (noise < 0.1**2 * (m.gram @ product.weight**2)).all(), s
+
+
+def layer(rng, rows, scale, columns=32):
+    """dB of a layer of 32 normal channels on other rows, without smoothing and with it."""
+    weight = (rng.standard_normal((32, columns)) / 6).astype(np.float32)
+    seen, other = (rng.standard_normal((n, 32)) * scale for n in (rows, 4000))
+    share = np.ones(rows)
+    m = Moments(share @ seen**2, rows, share @ seen, seen.min(0), seen.max(0), seen, share)
+    s, gain = factors([Weighted(m, weight)], static=True, rounding=1.0, count=rows)
+    found = []
+    for by in (np.ones(32), s if gain >= Smooth.gain else np.ones(32)):
+        w, low, high = weight * by[:, None], min(0, (seen / by).min()), (seen / by).max()
+        w = np.rint(w / (step := np.abs(w).max(0) / 127)) * step
+        x = np.rint((other / by).clip(low, high) / (step := (high - low) / 255)) * step
+        noise = np.square(x @ w - other @ weight).sum()
+        found.append(10 * np.log10(np.square(other @ weight).sum() / noise))
+    return found
+
+
+@pytest.mark.parametrize("columns", [1, 8, 256])
+@pytest.mark.parametrize("rows", [8, 32, 128])
+def test_few_rows_are_not_learned_by_heart(rows, columns):
+    """Channels that are all alike differ in what few rows show of them."""
+    for seed in range(10):
+        without, smooth = layer(np.random.default_rng((rows, seed)), rows, np.ones(32), columns)
+        assert smooth > without - 0.3, seed
+
+
+def test_outlier_channels_are_smoothed_by_what_many_rows_say():
+    scale = np.ones(32)
+    scale[[3, 7]] = 25
+    gains = [np.diff(layer(np.random.default_rng(i), 1024, scale))[0] for i in range(10)]
+    assert min(gains) > 3
