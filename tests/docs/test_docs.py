@@ -19,6 +19,7 @@ import gguf
 import numpy as np
 import onnx
 import pytest
+from nbconvert import MarkdownExporter
 from onnx import TensorProto, helper, numpy_helper
 
 import jq.models
@@ -27,7 +28,10 @@ from tests.docs.blocks import READ, ROOT, Reader, blocks
 from tests.support.decoders import CASES, write_gguf
 
 DOCS = ROOT / "docs"
-PAGES = sorted(str(p.relative_to(ROOT)) for p in DOCS.rglob("*.md"))
+NOTEBOOKS = sorted(DOCS.rglob("*.ipynb"))
+PAGES = sorted(
+    str(p.relative_to(ROOT)) for p in DOCS.rglob("*.md") if p.with_suffix(".ipynb") not in NOTEBOOKS
+)
 TOP = ["README.md", "CONTRIBUTING.md", "SECURITY.md"]
 BLOCKS = {page: blocks(ROOT / page) for page in [*TOP, *PAGES]}
 FIRST = BLOCKS["docs/tutorials/first-model.md"]
@@ -115,19 +119,24 @@ def test_the_blocks_of_a_page_run(page: str, reader: Reader) -> None:
 
 
 @pytest.mark.usefixtures("quick_xla", "reader")
-@pytest.mark.parametrize("notebook", sorted(p.name for p in (DOCS / "tutorials").glob("*.ipynb")))
-def test_the_cells_of_a_notebook_run(notebook: str) -> None:
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda p: p.stem)
+def test_the_cells_of_a_notebook_run(notebook: Path) -> None:
     names: dict[str, Any] = {}
-    for cell in json.loads((DOCS / "tutorials" / notebook).read_text())["cells"]:
+    for cell in json.loads(notebook.read_text())["cells"]:
         if cell["cell_type"] == "code":
-            exec(compile("".join(cell["source"]), notebook, "exec"), names)
+            exec(compile("".join(cell["source"]), notebook.name, "exec"), names)
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda p: p.stem)
+def test_the_page_of_a_notebook_shows_it(notebook: Path) -> None:
+    text, _ = MarkdownExporter().from_filename(str(notebook))
+    assert notebook.with_suffix(".md").read_text() == text, "jupyter nbconvert --to markdown FILE"
 
 
 def test_every_page_is_in_the_navigation() -> None:
-    pages = r"^ +- .*: (\S+\.(?:md|ipynb))$"  # where a page has moved to has no dash
+    pages = r"^ +- .*: (\S+\.md)$"  # where a page has moved to has no dash
     found = re.findall(pages, (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
-    there = [p for kind in ("*.md", "*.ipynb") for p in DOCS.rglob(kind)]
-    assert sorted(found) == sorted(str(p.relative_to(DOCS)) for p in there)
+    assert sorted(found) == sorted(str(p.relative_to(DOCS)) for p in DOCS.rglob("*.md"))
 
 
 def test_the_site_builds(tmp_path: Path) -> None:
