@@ -30,7 +30,6 @@ from jq.kernels.gemm.description import Streams as Streams
 from jq.kernels.gemm.gemm_rows import GemmRows as GemmRows
 from jq.kernels.gemm.pack_values import PackValues as PackValues
 from jq.kernels.gemm.pair_product import PairGemm as PairGemm
-from jq.kernels.gemm.product import Batch as Batch
 from jq.kernels.gemv.decode_dot import DecodeDot as DecodeDot
 from jq.kernels.gemv.description import Gemv as Gemv
 from jq.kernels.integer_attention.description import IntegerAttention as IntegerAttention
@@ -57,6 +56,7 @@ from jq.kernels.rowwise.row_program import Line as Line
 from jq.kernels.rowwise.row_program import RowProgram as RowProgram
 from jq.kernels.rowwise.row_program import Source as Source
 from jq.kernels.rowwise.update_rows import UpdateRows as UpdateRows
+from jq.kernels.schedule.layout import Batch as Batch
 from jq.kernels.schedule.layout import Frame as Frame
 from jq.kernels.schedule.layout import Sequences as Sequences
 from jq.kernels.tensor import TensorType as TensorType

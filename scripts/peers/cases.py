@@ -24,8 +24,8 @@ def _built_in(module: str, **sizes: int) -> Callable[[], Model]:
 
 
 def models() -> dict[str, Case]:
-    encoder = ("float", "int8-dynamic", "int8-static")
-    images = ("float", "int8-static")
+    encoder = ("float", "bf16", "int8-dynamic", "int8-static")
+    images = ("float", "bf16", "int8-static")
     decoder = (
         "float",
         "int8-weight-only",

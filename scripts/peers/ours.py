@@ -15,11 +15,23 @@ from iree.compiler.tools.binaries import find_tool
 import jq
 from jq import api
 from jq.iree.compiler import HOST_FLAGS
-from peers.case import DYNAMIC, FEWER, FLOAT, STATIC, WEIGHTS4, WEIGHTS8, Case, Contender, Source
+from peers.case import (
+    BFLOAT16,
+    DYNAMIC,
+    FEWER,
+    FLOAT,
+    STATIC,
+    WEIGHTS4,
+    WEIGHTS8,
+    Case,
+    Contender,
+    Source,
+)
 
 # Kinds of the pipelines; a pipeline of another name is compared with static peers.
 KINDS = {
     "float": FLOAT,
+    "bf16": BFLOAT16,
     "int8-dynamic": DYNAMIC,
     "int8-static": STATIC,
     "int8-weight-only": WEIGHTS8,

@@ -66,6 +66,7 @@ def every_family(isa: str) -> list[Kernel]:
     """Kernels of every family that is registered, in each of the forms that its bodies have."""
     steps = (Dequantize(), Quantize())
     image = {"batch": 1, "height": 6, "width": 6, "window": (3, 3), "epilogue": steps}
+    floats = image | {"epilogue": (Quantize(),)}
     sums = (Dequantize(), Residual(), QuantizedResidual())
     heads = {"batch": 1, "keys": 7, "heads": 2, "kv_heads": 2, "dim": 8}
     heads |= {"widths": (16, 16, 16), "starts": (0, 0, 0)}
@@ -88,6 +89,10 @@ def every_family(isa: str) -> list[Kernel]:
             normalize=Normalize(isa=isa, m=65, k=37),
         ),
         Gemm(isa=isa, m=17, k=70, n=49, unsigned=True, epilogue=steps),
+        Gemm(isa=isa, m=17, k=70, n=49, element="bf16", epilogue=(Residual(),)),
+        Gemm(isa=isa, m=3, k=71, n=49, element="bf16"),  # not on tiles
+        Gemm(isa=isa, m=3, k=71, n=49, element="f32"),
+        Convolution(isa=isa, filters=20, channels=8, element="bf16", **floats),
         Gemv(isa=isa, m=1, k=64, n=40),
         Gemv(isa=isa, m=16, k=64, n=40),  # decoded once for all rows
         DecodeDot(isa=isa, m=1, k=64, n=5, format="nf4", block=(1, 32)),

@@ -9,6 +9,5 @@ func.func @main(%x: tensor<4x8xf32>, %w: tensor<8x3xf32> {jq.weight = "head"}, %
 }
 // CHECK: changed: place-float-types
 // CHECK-DAG: %[[X:.*]] = stablehlo.convert %arg0 : (tensor<4x8xf32>) -> tensor<4x8xbf16>
-// CHECK-DAG: %[[W:.*]] = stablehlo.convert %arg1 : (tensor<8x3xf32>) -> tensor<8x3xbf16>
-// CHECK: stablehlo.dot_general %[[X]], %[[W]], {{.*}} (tensor<4x8xbf16>, tensor<8x3xbf16>) -> tensor<4x3xf32>
-// CHECK: stablehlo.dot_general %arg0, %arg2, {{.*}} (tensor<4x8xf32>, tensor<8x3xf32>) -> tensor<4x3xf32>
+// CHECK: stablehlo.dot_general %[[X]], %arg2, {{.*}} (tensor<4x8xbf16>, tensor<8x3xbf16>) -> tensor<4x3xf32>
+// CHECK: stablehlo.dot_general %arg0, %arg1, {{.*}} (tensor<4x8xf32>, tensor<8x3xf32>) -> tensor<4x3xf32>

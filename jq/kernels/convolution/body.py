@@ -11,11 +11,12 @@ from jq.kernels.convolution.description import Convolution
 from jq.kernels.convolution.windowed import PairConvolution, WindowPanels
 from jq.kernels.emit.builder import Builder, Tile, Tiles
 from jq.kernels.emit.dispatch import Operands, Output, dispatch, emit
-from jq.kernels.emit.values import Index, Indices, Values, vec
+from jq.kernels.emit.values import Index, Indices, Values
 from jq.kernels.gemm import amx, pair_body
+from jq.kernels.gemm.body import rounded
 from jq.kernels.gemm.pipelined import PipelinedPanel
 from jq.kernels.gemm.source import PanelPart, Source
-from jq.kernels.machine.tile_cut import DEPTH, ROWS
+from jq.kernels.machine.tile_cut import ROWS
 from jq.kernels.schedule.rows import Part, framed
 
 
@@ -85,6 +86,7 @@ class Windows(Source):
 def emit_convolution(conv: Convolution, operands: Operands) -> list[ir.Value]:
     if conv.on_tiles:
         return _on_tiles(conv, operands)
+    operands = [rounded(conv, operands[0]), *operands[1:]]
     cut, width = conv.tiling, conv.panel
 
     def offsets(b: Builder, ids: Indices) -> list[Index]:
@@ -125,14 +127,13 @@ def _on_tiles(conv: Convolution, operands: Operands) -> list[ir.Value]:
             to = b.offset(b.scaled(run, conv.run_chunks), at)
             for r, corner in enumerate(corners):
                 sample, row, column = windows.tap(b, corner, h, w)
-                where = [sample, row, b.offset(column, b.scaled(at, DEPTH))]
-                codes = b.load(source, where, vec(DEPTH, "i8"), valid)
-                amx.store_row(b, out, 0, to, r, codes)
+                where = [sample, row, b.offset(column, b.scaled(at, conv.chunk))]
+                amx.store_row(b, out, 0, to, r, amx.read_row(conv, b, source, where, valid))
 
         with b.loop(0, high, writes=[out]) as rows, b.loop(0, wide, writes=[out]) as columns:
             h, w = rows.index, columns.index
             run = b.offset(b.scaled(h, wide), w)
-            b.sweep(conv.run, DEPTH, partial(chunk, run, h, w), writes=[out], counted=True)
+            b.sweep(conv.run, conv.chunk, partial(chunk, run, h, w), writes=[out], counted=True)
 
     rows = amx.pack_tiles(operands[0], conv.tiles, (), gather)
     return amx.multiply(conv, [rows, *operands[1:]], windows.sample)

@@ -35,8 +35,8 @@ class Convolution(WindowPanels, PackedWindows):
     """A product on vectors or on matrix tiles.
 
     Operands, in order:
-        codes: padded with their zero point (in the view they are stored in).
-        weights, init: what `pack` made.
+        codes: padded with their zero point (in the view they are stored in); or floats, f32.
+        weights, init (not of floats): what `pack` made.
         row_zero: i32 [B], and colsum i32 [F'], if `row_zero`.
         column_zero: i32 [F'] (`pack`), if `column_zero`.
         what the epilogue's steps name: by column [F'] (`pad_columns`), by row [B], by element
@@ -61,7 +61,11 @@ class Convolution(WindowPanels, PackedWindows):
 
     @property
     def room(self) -> bool:
-        """A run may be read in whole groups: what lies after it meets weights of 0."""
+        """A run may be read in whole groups: what lies after it meets weights of 0, which make 0 of
+        every code, but not of infinity.
+        """
+        if self.floats:
+            return False
         wide, per = self.output[1], self.channels // self.groups
         last = (wide - 1) * self.strides[1] + (self.runs[1] - 1) * self.dilations[1]
         start = last * self.channels + (self.groups - 1) * per
@@ -76,17 +80,23 @@ class Convolution(WindowPanels, PackedWindows):
     def on_tiles(self) -> bool:
         """True if gathering into whole chunks of 64 codes does not add too many."""
         depth = math.prod(self.runs) * self.run
-        padded = math.prod(self.runs) * self.run_chunks * DEPTH
-        pays = self.pixels >= TILED_PIXELS and depth >= DEPTH and 3 * depth >= 2 * padded
+        padded, chunk = math.prod(self.runs) * self.run_chunks * self.chunk, self.chunk
+        pays = self.pixels >= TILED_PIXELS and depth >= chunk and 3 * depth >= 2 * padded
         return self.target.tiles and self.groups == 1 and pays
 
     @property
+    def chunk(self) -> int:
+        """Operands along K of a matrix tile."""
+        return DEPTH // 2 if self.floats else DEPTH
+
+    @property
     def run_chunks(self) -> int:
-        return math.ceil(self.run / DEPTH)
+        return math.ceil(self.run / self.chunk)
 
     @cached_property
     def tiles(self) -> TiledCut:
-        return TiledCut(self.pixels, math.prod(self.runs) * self.run_chunks * DEPTH, self.span)
+        depth = math.prod(self.runs) * self.run_chunks * self.chunk
+        return TiledCut(self.pixels, depth, self.span, 2 if self.floats else 4)
 
     @property
     def panel(self) -> int:
@@ -101,20 +111,22 @@ class Convolution(WindowPanels, PackedWindows):
             self.panel * self.target.dot.group,
         )
         weights = (
-            TensorType(self.tiles.weights_type, "i32") if self.on_tiles else TensorType(shape, "i8")
+            TensorType(self.tiles.weights_type, "i32")
+            if self.on_tiles
+            else TensorType(shape, self.stored)
         )
         init, steps = self.behind()
         return (self.codes, weights, *init, *steps)
 
     def in_frame(self, frame: Frame) -> Convolution | None:
-        return None if self.on_tiles else replace(self, frame=frame)
+        return None if self.on_tiles or self.floats else replace(self, frame=frame)
 
     def _packed(self, weight: Array) -> Array:
         runs = weight.reshape(math.prod(self.runs), self.run, self.filters)
         return self._tiles(runs) if self.on_tiles else self._panels(runs)
 
     def _tiles(self, runs: Array) -> Array:
-        padded = np.pad(runs, ((0, 0), (0, self.run_chunks * DEPTH - self.run), (0, 0)))
+        padded = np.pad(runs, ((0, 0), (0, self.run_chunks * self.chunk - self.run), (0, 0)))
         return pack_weight(self.tiles, padded.reshape(-1, self.filters))
 
     def _panels(self, runs: Array) -> Array:
@@ -130,7 +142,7 @@ class Convolution(WindowPanels, PackedWindows):
         """The weight that `pack` took, HWIO; not of matrix tiles."""
         group, cut, width = self.target.dot.group, self.tiling, self.panel
         packed = weights.reshape(self.groups, cut.panels, -1, width, group)
-        filters = np.zeros((packed.shape[2], group, self.groups, self.span), np.int8)
+        filters = np.zeros((packed.shape[2], group, self.groups, self.span), packed.dtype)
         for panel in range(cut.panels):
             start = min(panel * width, self.span - width)
             part = packed[:, panel].transpose(1, 3, 0, 2)

@@ -12,14 +12,14 @@ import numpy as np
 from jq.base.errors import InternalError
 from jq.kernels.epilogue.steps import check, operand_types
 from jq.kernels.gemm.pair_product import PairProduct
-from jq.kernels.gemm.product import IntegerProduct, PanelProduct
+from jq.kernels.gemm.product import PanelProduct, Product
 from jq.kernels.schedule.layout import Frame
 from jq.kernels.tensor import Array, TensorType
 
 
 @dataclass(frozen=True, kw_only=True)
-class Windowed(IntegerProduct):
-    """i8 codes of `batch` images -> [pixels, filters], in f32, i8 or i32.
+class Windowed(Product):
+    """Codes of `batch` images (or floats) -> [pixels, filters], in f32, i8 or i32.
 
     Attributes:
         height, width: of the image that is read.
@@ -83,10 +83,11 @@ class Windowed(IntegerProduct):
         column_zero: Array | int = 0,
     ) -> Array:
         """The same in NumPy, of signed codes [B, H, W, C] and a weight of `weight_shape`."""
-        real = weight.astype(np.int64) - column_zero
-        x = codes.astype(np.int64) - np.reshape(zero_point, (-1, 1, 1, 1))
+        kind = np.float64 if self.floats else np.int64
+        real = weight.astype(kind) - column_zero
+        x = self.rounded(codes).astype(kind) - np.reshape(zero_point, (-1, 1, 1, 1))
         x = np.pad(x, ((0, 0), *self.around, (0, 0)))
-        acc = np.zeros((self.batch, *self.output, self.weight_shape[-1]), np.int64)
+        acc = np.zeros((self.batch, *self.output, self.weight_shape[-1]), kind)
         for tap in np.ndindex(*self.window):
             starts = [i * d for i, d in zip(tap, self.dilations, strict=True)]
             rows, columns = (
@@ -122,7 +123,7 @@ class PackedWindows(Windowed):
             raise InternalError(f"{weight.shape} is not the weight of {self.label}")
         matrix = weight.reshape(-1, weight.shape[-1])
         starts = self.starts(matrix, bias, zero_point, column_zero)
-        return {"weights": self._packed(weight), **starts}
+        return {"weights": self._packed(self.bits(weight)), **starts}
 
     @abstractmethod
     def _packed(self, weight: Array) -> Array:
@@ -131,7 +132,7 @@ class PackedWindows(Windowed):
 
 @dataclass(frozen=True, kw_only=True)
 class WindowPanels(Windowed, PanelProduct):
-    """i8 [B, H, W * C], padded already, -> [B * Ho * Wo, F], in f32, i8 or i32.
+    """[B, H, W * C] in i8 or f32, padded already, -> [B * Ho * Wo, F], in f32, i8 or i32.
 
     Attributes:
         groups: filters and channels in groups (a depthwise convolution: `Depthwise`).
@@ -143,7 +144,7 @@ class WindowPanels(Windowed, PanelProduct):
     frame: Frame | None = None
 
     def __post_init__(self) -> None:
-        check(self.epilogue)
+        check(self.epilogue, self.sums)
         self.check_views()
         if self.channels % self.groups or self.filters % self.groups:
             raise InternalError(f"{self.groups} groups do not divide {self.label}")
@@ -188,7 +189,7 @@ class WindowPanels(Windowed, PanelProduct):
     @property
     def codes(self) -> TensorType:
         """The image that is read."""
-        return TensorType((self.batch, self.height, self.width * self.channels), "i8")
+        return TensorType((self.batch, self.height, self.width * self.channels), self.read)
 
     def _products(self, x: Array, weight: Array) -> Array:
         sides = zip(np.split(x, self.groups, -1), np.split(weight, self.groups, -1), strict=True)

@@ -12,7 +12,7 @@ from jq.kernels.emit.builder import Builder, Tile, Tiles
 from jq.kernels.emit.dispatch import Operands, Output, dispatch, emit
 from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.epilogue.emission import Columns, Epilogue, Row
-from jq.kernels.gemm.source import Start, split_corrections
+from jq.kernels.gemm.source import Start, split_starts
 from jq.kernels.machine import dot
 
 
@@ -36,8 +36,8 @@ class ChannelRows:
     ) -> None:
         self.kernel, self.b, self.isa, self.tile = kernel, b, kernel.target, tile
         self.row, self.sample = row, sample
-        self.codes, self.weights, self.init, *rest = tensors
-        self.corrections, steps = split_corrections(kernel, rest)
+        self.codes, self.weights, *rest = tensors
+        (self.init, *self.corrections), steps = split_starts(kernel, rest)
         self.steps, self.padding = list(steps), None
         if kernel.padded:
             one = b.load(self.steps.pop(0), [sample], vec(1, "i8"))

@@ -1,16 +1,17 @@
 """`Gemm` on matrix tiles.
 
-    dispatch 1, workgroup (tile of rows): codes to tiles of 16 rows x 64 along K, zeros past K
+    dispatch 1, workgroup (tile of rows): codes to tiles of 16 rows x 64 along K, zeros past K;
+      floats, rounded to bf16, to tiles of 16 x 32
     dispatch 2, workgroup (columns, rows):
       for panel of 32 columns:
         for 2 tiles of rows:
           acc[2][2] = 0
-          for 64 codes along K: 2 + 2 tile loads, 4 products
+          for a tile along K: 2 + 2 tile loads, 4 products
           acc to memory; row by row: + init (- row_zero * colsum), epilogue, store
 
-A product of tiles takes 16 cycles for 2 * 16 * 16 * 64 operations. What does not divide (rows into
-blocks and tiles, columns into ranges and panels) is cut so that the last part ends at the edge;
-results in two parts are computed twice, with the same bits.
+A product of tiles takes 16 cycles for 2 * 16 * 16 * 64 operations (half as many in bf16). What does
+not divide (rows into blocks and tiles, columns into ranges and panels) is cut so that the last part
+ends at the edge; results in two parts are computed twice, with the same bits.
 """
 
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.epilogue.emission import Columns, Epilogue
 from jq.kernels.gemm.description import Gemm
 from jq.kernels.gemm.product import PanelProduct
-from jq.kernels.gemm.source import Start, split_corrections
+from jq.kernels.gemm.source import Start, first_sums, split_starts
 from jq.kernels.machine import amx, dot
 from jq.kernels.machine.isa import ISAS
 from jq.kernels.machine.tile_cut import DEPTH, ROWS, WORDS, TiledCut
@@ -31,20 +32,25 @@ from jq.kernels.tensor import TensorType
 
 
 def pack_rows(gemm: Gemm, operand: Operand) -> Operand:
-    """i8 [(B,) M, K] -> i32 [(B,) tiles, K / 64, 256]."""
+    """[(B,) M, K] -> i32 [(B,) tiles, K / 64, 256]."""
     cut = gemm.tiles
 
     def fill(b: Builder, source: ir.Value, prefix: Indices, first: Index, out: Tile) -> None:
         def chunk(at: Index, valid: int) -> None:
             for r in range(min(ROWS, cut.block)):
-                where = [*prefix, b.offset(first, r), b.scaled(at, DEPTH)]
-                store_row(
-                    b, out, len(prefix), at, r, b.load(source, where, vec(DEPTH, "i8"), valid)
-                )
+                where = [*prefix, b.offset(first, r), b.scaled(at, cut.depth)]
+                store_row(b, out, len(prefix), at, r, read_row(gemm, b, source, where, valid))
 
-        b.sweep(cut.k, DEPTH, chunk, writes=[out], counted=True)
+        b.sweep(cut.k, cut.depth, chunk, writes=[out], counted=True)
 
     return pack_tiles(operand, cut, gemm.lead, fill)
+
+
+def read_row(gemm: PanelProduct, b: Builder, source: ir.Value, at: Indices, valid: int) -> ir.Value:
+    """A tile's row of what is multiplied, of the first `valid` operands from `at`."""
+    if gemm.floats:
+        return dot.rounded(b, gemm.target, source, at, gemm.tiles.depth, valid)
+    return b.load(source, at, vec(DEPTH, "i8"), valid)
 
 
 def store_row(b: Builder, out: Tile, depth: int, chunk: Index, r: int, row: ir.Value) -> None:
@@ -88,7 +94,7 @@ Sample = Callable[[Builder, Index], Index]  # what operands by row are indexed w
 def multiply(
     gemm: PanelProduct, operands: Operands, sample: Sample = lambda b, row: row
 ) -> list[ir.Value]:
-    """The second dispatch; operands are the packed rows and all that follow the codes."""
+    """The second dispatch; operands are the packed rows and all that follow them."""
     cut, lead = gemm.tiles, gemm.lead
     depth = len(lead)
 
@@ -119,9 +125,9 @@ class _Workgroup:
     ) -> None:
         self.gemm, self.sample, self.b, self.cut, self.out = gemm, sample, b, gemm.tiles, out
         self.range_id, self.block_id, *self.prefix = ids[: 2 + len(gemm.lead)]
-        self.rows, self.weights, self.init, *rest = tensors
-        self.corrections, self.steps = split_corrections(gemm, rest)
-        self.scratch = b.scratch([2 * self.cut.vectors * WORDS], "i32")
+        self.rows, self.weights, *rest = tensors
+        self.starts, self.steps = split_starts(gemm, rest)
+        self.scratch = b.scratch([2 * self.cut.vectors * WORDS], gemm.sums)
 
     def emit(self, column: Index) -> None:
         with self.b.loop(0, self.cut.panels, writes=[self.out]) as loop:
@@ -132,7 +138,7 @@ class _Workgroup:
         local = b.at_most(b.scaled(panel, cut.width), max(0, cut.range - cut.width))
         to = Columns(ROWS, cut.vectors, b.offset(column, local), gemm.span)
         epilogue = Epilogue(b, gemm.epilogue, self.steps, to, self.prefix)
-        start = Start(gemm, epilogue, epilogue.by_column(self.init, "i32"), self.corrections)
+        start = Start(gemm, epilogue, first_sums(epilogue, self.starts), self.starts[1:])
         first = b.offset(b.scaled(self.range_id, cut.panels), panel)
         columns = [b.offset(b.scaled(first, cut.vectors), j) for j in range(cut.vectors)]
         tall = min(2, cut.row_tiles)
@@ -147,7 +153,8 @@ class _Workgroup:
         """All of K for tiles of rows (of the block) by tiles of columns, into the scratch."""
         b, cut = self.b, self.cut
         base = b.scaled(self.block_id, cut.row_tiles)
-        kind = "tdpbusd" if self.gemm.unsigned else "tdpbssd"
+        codes = "tdpbusd" if self.gemm.unsigned else "tdpbssd"
+        kind = "tdpbf16ps" if self.gemm.floats else codes
         acc = [amx.zero(b) for _ in rows for _ in columns]
         with b.loop(0, cut.chunks, carry=acc) as loop:
             right = [amx.load(b, self.weights, [*self.prefix, c, loop.index, 0]) for c in columns]
@@ -174,8 +181,9 @@ class _Workgroup:
             starts = start.of(by_row, total)
             for j in range(cut.vectors):
                 word = b.offset(b.scaled(loop.index, ROWS), (i * cut.vectors + j) * WORDS)
-                acc = b.get(self.scratch, [word], vec(ROWS, "i32"))
-                value = epilogue.apply(self.gemm.target, b.add(acc, starts[j]), [row], j, ready)
+                acc = b.get(self.scratch, [word], vec(ROWS, self.gemm.sums))
+                acc = acc if self.gemm.floats else b.add(acc, starts[j])
+                value = epilogue.apply(self.gemm.target, acc, [row], j, ready)
                 b.store(value, self.out, [*lead, local, b.offset(column, j * ROWS)], self.gemm.span)
 
     def _row_sum(self, tile: Index, row: Index) -> ir.Value:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from iree.compiler import ir
+from iree.compiler.dialects import flow
 
 from jq.kernels.emit.builder import Builder, Tile, Tiles
-from jq.kernels.emit.dispatch import Operands, Output, dispatch, emit
-from jq.kernels.emit.values import Index, Indices, Values, vec
+from jq.kernels.emit.dispatch import Operand, Operands, Output, dispatch, emit
+from jq.kernels.emit.values import Index, Indices, Values, mlir_type, vec
 from jq.kernels.epilogue.steps import ELEMENT
 from jq.kernels.gemm import amx
 from jq.kernels.gemm.description import Gemm
@@ -17,8 +19,11 @@ from jq.kernels.gemm.gemm_rows import GemmRows
 from jq.kernels.gemm.pipelined import PipelinedPanel
 from jq.kernels.gemm.product import PanelProduct
 from jq.kernels.gemm.source import PanelPart, Source
+from jq.kernels.machine import dot
+from jq.kernels.machine.tiling import row_block
 from jq.kernels.rowwise.body import row_body
 from jq.kernels.schedule.rows import Blocks, Part, Rows, fill, framed, row_dispatch, wanted_rows
+from jq.kernels.tensor import TensorType
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,10 +76,34 @@ def emit_block(
         fill(b, tile, gemm.results[0], wanted, block)
 
 
+def rounded(product: PanelProduct, operand: Operand) -> Operand:
+    """Rows as they are multiplied: those of bf16 rounded once, for all panels."""
+    value, kind = operand
+    if product.element != "bf16":
+        return operand
+    isa, (*lead, columns) = product.target, kind.shape
+    rows, size = math.prod(lead), isa.lanes * isa.dot.group
+    flat = TensorType((rows, columns), kind.element)
+    result = TensorType(flat.shape, product.stored if isa.dot.group > 1 else kind.element)
+
+    def row(b: Builder, tensors: Values, tiles: Tiles, rows: Rows) -> None:
+        def part(at: Index, valid: int) -> None:
+            bits = dot.rounded(b, isa, tensors[0], [rows.at[0], at], size, valid)
+            b.store(bits, tiles[0], [rows.to[0], at], valid)
+
+        b.sweep(columns, size, part, writes=tiles)
+
+    given = flow.tensor_reshape(mlir_type(flat), value, [], [])
+    (value,) = row_dispatch([(given, flat)], [result], row, row_block(rows, columns))
+    whole = TensorType(kind.shape, result.element)
+    return flow.tensor_reshape(mlir_type(whole), value, [], []), whole
+
+
 @emit.register
 def emit_gemm(gemm: Gemm, operands: Operands) -> list[ir.Value]:
     if gemm.on_tiles:
         return amx.multiply(gemm, [amx.pack_rows(gemm, operands[0]), *operands[1:]])
+    operands = [rounded(gemm, operands[0]), *operands[1:]]
     cut, depth = gemm.tiling, len(gemm.lead)
     width = min(gemm.n, cut.vectors * gemm.target.lanes)
     blocks = Blocks.of(gemm.m, cut.block, gemm.sequences)

@@ -1,7 +1,10 @@
-"""Integer matrix product with its epilogue: `[M, K] i8 x [K, N] i8 -> [M, N]` f32, i8 or i32.
+"""Matrix product with its epilogue: `[M, K] i8 x [K, N] i8 -> [M, N]` f32, i8 or i32, or of floats.
 
 Weights are packed `[panels, K/group, vectors * lanes * group]`: a workgroup reads its panel as one
 stream. `init` holds the int32 bias and every constant correction. 2 * M * N * K operations.
+
+Sums of floats are f32, in an order that depends on the instruction set: within K 2^-24 of the sum
+of magnitudes. Numbers below 2^-126 may count as 0, before and after a sum.
 """
 
 from __future__ import annotations
@@ -15,14 +18,14 @@ import numpy as np
 
 from jq.base.errors import InternalError
 from jq.kernels.epilogue.steps import COLUMN, ELEMENT, ROW, check, operand_types
-from jq.kernels.gemm.product import Batch, MatrixPanels
+from jq.kernels.gemm.product import MatrixPanels
 from jq.kernels.machine import tiling
 from jq.kernels.machine.tile_cut import TiledCut, pack_weight, unpack_weight
 from jq.kernels.machine.tiling import Tiling
-from jq.kernels.schedule.layout import Frame, Sequences
+from jq.kernels.schedule.layout import Batch, Frame, Sequences
 from jq.kernels.tensor import Array, TensorType, cut_last, join_last
 
-TILED_ROWS, TILED_DEPTH = 5, 48
+TILED_ROWS, TILED_GROUPS = 5, 12
 STREAM_ROWS, STREAM_VECTORS = 2, 2  # rows that may have streams; vectors of each
 
 
@@ -50,8 +53,8 @@ class Gemm(MatrixPanels):
     """A product on vectors or on matrix tiles.
 
     Operands, in order:
-        codes: i8 [M, K]; with `unsigned` their unsigned view (`q + 128`).
-        weights, init: what `pack` made.
+        codes: i8 [M, K]; with `unsigned` their unsigned view (`q + 128`); or floats, f32.
+        weights, init (not of floats): what `pack` made.
         row_zero: i32 [M], and colsum i32 [N'], if `row_zero`.
         column_zero: i32 [N'] (`pack`), if `column_zero`.
         what the epilogue's steps name, step by step; [N] operands have N' elements.
@@ -75,6 +78,8 @@ class Gemm(MatrixPanels):
             raise InternalError(f"no {self.streams} streams of {self.label}")
         if self.on_tiles and (self.sequences or self.frame):
             raise InternalError(f"all rows of {self.label} are computed, side by side")
+        if self.floats and (self.rows or self.streams > 1):
+            raise InternalError(f"floats of {self.label} are rows of one matrix, side by side")
 
     @property
     def label(self) -> str:
@@ -94,11 +99,12 @@ class Gemm(MatrixPanels):
         """Matrix tiles pay from a few rows on (below, reading the weights is all there is), and
         where K fills them.
         """
-        return self.target.tiles and self.m >= TILED_ROWS and self.k >= TILED_DEPTH
+        fills = self.k >= TILED_GROUPS * self.tiles.group
+        return self.target.tiles and self.m >= TILED_ROWS and fills
 
     @cached_property
     def tiles(self) -> TiledCut:
-        return TiledCut(self.m, self.k, self.n)
+        return TiledCut(self.m, self.k, self.n, 2 if self.floats else 4)
 
     @property
     def lead(self) -> tuple[int, ...]:
@@ -119,7 +125,7 @@ class Gemm(MatrixPanels):
         if self.streams > 1:
             vectors = STREAM_VECTORS * self.streams
             return tiling.cut(self.target, self.m, vectors, self.m, self.k, self.n)
-        size = 1 if check(self.epilogue) == "i8" else 4
+        size = 1 if check(self.epilogue, self.sums) == "i8" else 4
         return tiling.choose(self.target, m, self.k, self.n, size)
 
     @property
@@ -129,9 +135,9 @@ class Gemm(MatrixPanels):
     @property
     def operands(self) -> tuple[TensorType, ...]:
         size = self.tiling.vectors * self.target.lanes * self.target.dot.group
-        packed = TensorType(self._weights_shape(size), "i8")
+        packed = TensorType(self._weights_shape(size), self.stored)
         kinds = [
-            TensorType((self.m, self.k), "i8"),
+            TensorType((self.m, self.k), self.read),
             TensorType(self.tiles.weights_type, "i32") if self.on_tiles else packed,
             *self.start_types(self.m),
             *operand_types(self.epilogue, (self.m, self.n), self.columns),
@@ -143,21 +149,22 @@ class Gemm(MatrixPanels):
         """The access to each operand: `codes`, `weights`, or as operands of a step are read."""
         corrections = [ROW, COLUMN] * self.row_zero + [COLUMN] * self.column_zero
         steps = [how for step in self.epilogue for how, _ in step.operands]
-        return ("codes", "weights", COLUMN, *corrections, *steps)
+        return ("codes", "weights", *([] if self.floats else [COLUMN]), *corrections, *steps)
 
     @property
     def row_operands(self) -> tuple[int, ...]:
         return tuple(i for i, how in enumerate(self.accesses) if how in ("codes", ROW, ELEMENT))
 
     def by_sequences(self, sequences: Sequences) -> Gemm | None:
-        if self.rows or self.on_tiles or self.streams > 1:
+        if self.rows or self.on_tiles or self.streams > 1 or self.floats:
             return None
         vectors = self.tiling.vectors  # as the weights lie
         rows = tiling.even_rows(self.target, vectors, sequences.length)
         return replace(self, cut=RegisterTile(rows, vectors), rows=sequences)
 
     def in_frame(self, frame: Frame) -> Gemm | None:
-        return None if self.rows or self.on_tiles else replace(self, rows=frame)
+        no = self.rows or self.on_tiles or self.floats
+        return None if no else replace(self, rows=frame)
 
     def pack(
         self,
@@ -167,7 +174,7 @@ class Gemm(MatrixPanels):
         column_zero: Array | None = None,
     ) -> dict[str, Array]:
         """The constant operands (`weights`, `init`, and if needed `colsum`, `column_zero`) of a
-        [K, N] int8 weight.
+        [K, N] int8 weight; of floats the `weights` alone.
 
         `bias` and `column_zero` are i32 [N], `zero_point` is that of static activations (signed).
         With `batch`, arrays have the leading axis.
@@ -185,10 +192,10 @@ class Gemm(MatrixPanels):
     def _pack(
         self, weight: Array, bias: Array | None, zero_point: int, column_zero: Array | None
     ) -> dict[str, Array]:
-        if weight.shape != (self.k, self.n) or weight.dtype != np.int8:
+        if weight.shape != (self.k, self.n) or not (self.floats or weight.dtype == np.int8):
             raise InternalError(f"{weight.dtype}{weight.shape} is not the weight of {self.label}")
         return {
-            "weights": self._panels(weight),
+            "weights": self._panels(self.bits(weight)),
             **self.starts(weight, bias, zero_point, column_zero),
         }
 
@@ -215,7 +222,7 @@ class Gemm(MatrixPanels):
         return (self.streams, *one) if self.streams > 1 else one
 
     def unpack(self, weights: Array) -> Array:
-        """The [K, N] weight that `pack` took; not of a batch."""
+        """The [K, N] weight that `pack` took (bf16 as i16); not of a batch."""
         if self.on_tiles:
             return unpack_weight(self.tiles, weights)
         lanes, group, cut = self.target.lanes, self.target.dot.group, self.tiling
@@ -226,5 +233,5 @@ class Gemm(MatrixPanels):
         rows = self.groups * group
         panels = [values.reshape(rows, width) for values in stacked]
         columns = join_last(panels, max(self.n, width))
-        flip = np.int8(-128 if self.swapped else 0)
-        return np.ascontiguousarray(columns[: self.k, : self.n] ^ flip)
+        kept = columns[: self.k, : self.n]
+        return np.ascontiguousarray(kept ^ np.int8(-128) if self.swapped else kept)

@@ -57,7 +57,7 @@ class GemmRows(Kernel):
     @staticmethod
     def fits(gemm: Gemm) -> bool:
         """True if whole rows of a product are worth keeping."""
-        if gemm.batch > 1 or gemm.on_tiles or gemm.streams > 1:
+        if gemm.batch > 1 or gemm.on_tiles or gemm.streams > 1 or gemm.floats:
             return False
         near = gemm.k * gemm.n <= WEIGHTS
         return near and gemm.m >= ROWS and _held(gemm) >= LEAST

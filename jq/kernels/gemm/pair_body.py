@@ -34,10 +34,10 @@ class PairPanel(Panel):
         super().__init__(source, b, [codes, weights, *rest], tile, place)
         self.kernel = kernel
 
-    def _first_sums(self, init: ir.Value) -> list[ir.Value]:
+    def _first_sums(self, starts: Values) -> list[ir.Value]:
         """By panel: columns that two panels have are taken differently in each."""
         lanes = self.isa.lanes
-        return [self.b.load(init, [self.b.scaled(self.place.panel, lanes)], vec(lanes, "i32"))]
+        return [self.b.load(starts[0], [self.b.scaled(self.place.panel, lanes)], vec(lanes, "i32"))]
 
     def _run(self, acc: list[ir.Value], run: Run) -> list[ir.Value]:
         b, kernel = self.b, self.kernel

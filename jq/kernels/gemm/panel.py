@@ -1,4 +1,4 @@
-"""The loop nest of an integer product on vectors: rows by one panel of columns.
+"""The loop nest of a product on vectors: rows by one panel of columns.
 
 for tile of rows in block:                         # `_tiles`
   acc[rows][vectors] = start of the row            # `Start`
@@ -19,7 +19,7 @@ from iree.compiler import ir
 from jq.kernels.emit.builder import Builder, Tile
 from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.epilogue.emission import TOGETHER, Columns, Epilogue, Row
-from jq.kernels.gemm.source import PanelPart, Source, Start, split_corrections
+from jq.kernels.gemm.source import PanelPart, Source, Start, first_sums, split_starts
 from jq.kernels.machine import dot
 from jq.kernels.machine.tiling import tiles
 from jq.kernels.schedule.prefetch import Prefetch
@@ -47,12 +47,12 @@ class Panel:
     ) -> None:
         self.source, self.b, self.place, product = source, b, place, source.product
         self.isa, self.tile, self.prefix = product.target, tile, list(place.prefix)
-        self.codes, self.weights, init, *rest = tensors
-        corrections, steps = split_corrections(product, rest)
+        self.codes, self.weights, *rest = tensors
+        starts, steps = split_starts(product, rest)
         self.vectors = range(product.tiling.vectors)
         columns = Columns(self.isa.lanes, len(self.vectors), place.column, product.span)
         self.epilogue = Epilogue(b, product.epilogue, steps, columns, place.prefix)
-        self.start = Start(product, self.epilogue, self._first_sums(init), corrections)
+        self.start = Start(product, self.epilogue, self._first_sums(starts), starts[1:])
         self.prefetch: Prefetch | None = None
         self.staged = self.isa.dot.element == "i16"  # codes are widened in memory first
         self.among: list[Tile] = []  # tiles that are written among products
@@ -208,9 +208,9 @@ class Panel:
             found.append(dot.weights(self.b, self.isa, self.weights, at, self.source.stored))
         return found
 
-    def _first_sums(self, init: ir.Value) -> list[ir.Value]:
+    def _first_sums(self, starts: Values) -> list[ir.Value]:
         """The start of the sums of the panel's vectors, whatever the row."""
-        return self.epilogue.by_column(init, "i32")
+        return first_sums(self.epilogue, starts)
 
     def _starts(self, rows: Indices) -> list[ir.Value]:
         corners = [self.source.corner(self.b, row) for row in rows]

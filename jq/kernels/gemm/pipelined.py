@@ -46,7 +46,7 @@ class PipelinedPanel(Panel):
             super()._tiles(tall, block, wanted)
             return
         b, self.among = self.b, [self.tile]
-        held = b.scratch([tall * len(self.vectors), self.isa.lanes], "i32")
+        held = b.scratch([tall * len(self.vectors), self.isa.lanes], self.isa.dot.result)
         behind = b.scaled(b.divided(b.offset(wanted, tall - 1), tall), tall)
         with b.loop(0, b.offset(behind, 1), tall, writes=[self.tile]) as loop:
             first = b.at_most(b.above(loop.index, tall), block - tall)
@@ -99,5 +99,6 @@ class PipelinedPanel(Panel):
         at = b.scaled(row, wide)
         for start in pieces if piece is None else [piece]:
             some = [b.offset(at, v) for v in self.vectors[start : start + pieces.step]]
-            values = [b.get(before.held, [i, 0], vec(self.isa.lanes, "i32")) for i in some]
+            kind = vec(self.isa.lanes, self.isa.dot.result)
+            values = [b.get(before.held, [i, 0], kind) for i in some]
             self._finish(b.offset(before.first, row), [values], start, 1)

@@ -1,32 +1,37 @@
-"""Common base of integer products: corrections for zero points, and what follows the sums."""
+"""Common base of products: corrections for zero points, and what follows the sums."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
+import ml_dtypes
 import numpy as np
 
 from jq.base.errors import InternalError
 from jq.kernels.epilogue.steps import Step, applied, check
 from jq.kernels.kernel import ByColumn, MatrixProduct
+from jq.kernels.machine.isa import Isa
 from jq.kernels.machine.tile_cut import TiledCut
 from jq.kernels.machine.tiling import Tiling
-from jq.kernels.schedule.layout import Frame, Sequences
+from jq.kernels.schedule.layout import Batch, Frame, Sequences
 from jq.kernels.tensor import Array, TensorType
 
 
 @dataclass(frozen=True, kw_only=True)
-class IntegerProduct(ByColumn):
+class Product(ByColumn):
     """`epilogue(sum_k (codes[m, k] - row_zero[m]) * (weight[k, n] - column_zero[n]) + bias[n])`.
 
     Attributes:
+        element: what is multiplied: `i8`, codes, whose sums are i32; or floats of `bf16` or `f32`.
+            Their other operand is f32, rounded to that type, their sums are f32, without zero
+            points and bias.
         unsigned: the codes are stored in their unsigned view (`q + 128`); weights with zero points
             take them so only where the product reads them so.
         row_zero: codes have zero points that are known at run time, one a row (or a sample).
-        epilogue: steps from i32; none stores the accumulator.
+        epilogue: steps from i32 (f32); none stores the accumulator.
     """
 
+    element: str = "i8"
     unsigned: bool = False
     row_zero: bool = False
     epilogue: tuple[Step, ...] = ()
@@ -41,8 +46,33 @@ class IntegerProduct(ByColumn):
         """Weights have zero points, which the sum of a row's codes is multiplied by."""
         return False
 
+    @property
+    def target(self) -> Isa:
+        return super().target.for_element(self.element)
+
+    @property
+    def floats(self) -> bool:
+        return self.element != "i8"
+
+    @property
+    def sums(self) -> str:
+        """Element type of the accumulator."""
+        return self.target.dot.result
+
+    @property
+    def read(self) -> str:
+        """Element type of the operand that is not the weight."""
+        return "f32" if self.floats else "i8"
+
+    @property
+    def stored(self) -> str:
+        """Element type of weights in memory."""
+        return "i16" if self.element == "bf16" else self.element
+
     def check_views(self) -> None:
         """Refuses codes whose sum a kernel with zero points of weights does not find."""
+        if self.floats and (self.unsigned or self.row_zero or self.column_zero):
+            raise InternalError(f"floats of {self.label} have no zero points")
         if self.column_zero and self.unsigned and not self.target.dot.lhs_unsigned:
             raise InternalError(f"{self.name} reads the codes of {self.label} as signed ones")
 
@@ -76,8 +106,10 @@ class IntegerProduct(ByColumn):
         """Offset of a weight: the product reads weight + offset."""
         return 128 if self.swapped else 0
 
-    def start_types(self, rows: int) -> list[TensorType]:
+    def start_types(self, rows: int = 1) -> list[TensorType]:
         """The operands after the weights that sums start from, for so many zero points."""
+        if self.floats:
+            return []
         column = TensorType((self.columns,), "i32")
         corrections = [TensorType((rows,), "i32"), column] * self.row_zero
         return [column, *corrections, *([column] * self.column_zero)]
@@ -86,12 +118,25 @@ class IntegerProduct(ByColumn):
     def results(self) -> tuple[TensorType, ...]:
         rows, columns = self.shape
         rows = self.frame.rows(rows) if self.frame else rows
-        return (TensorType((*self.lead, rows, columns), check(self.epilogue)),)
+        return (TensorType((*self.lead, rows, columns), check(self.epilogue, self.sums)),)
+
+    def bits(self, weight: Array) -> Array:
+        """A weight as it is stored; one of bfloat16 may come so."""
+        bits = weight.view(np.int16) if weight.dtype == ml_dtypes.bfloat16 else weight
+        if self.floats and bits.dtype != (np.float32 if self.element == "f32" else np.int16):
+            raise InternalError(f"{weight.dtype} is no weight of {self.label}")
+        return bits
+
+    def rounded(self, x: Array) -> Array:
+        """In NumPy, floats as they are multiplied; codes as they are."""
+        return x.astype(ml_dtypes.bfloat16) if self.element == "bf16" else x
 
     def starts(
         self, weight: Array, bias: Array | None, zero_point: int, column_zero: Array | None = None
     ) -> dict[str, Array]:
         """The constants among `start_types`, of an int8 weight [K, N]."""
+        if self.floats:
+            return {}
         colsum = weight.sum(0, dtype=np.int32)
         zeros = np.zeros_like(colsum) if column_zero is None else column_zero
         real = colsum - np.int32(len(weight)) * zeros
@@ -109,12 +154,13 @@ class IntegerProduct(ByColumn):
         self, acc: Array, bias: Array | None, operands: Sequence[Sequence[Array]]
     ) -> Array:
         """In NumPy, the result from sums; `operands` holds each step's in broadcastable form."""
-        y: Array = (acc + (0 if bias is None else bias)).astype(np.int32).reshape(self.shape)
+        kind = np.float32 if self.floats else np.int32
+        y: Array = (acc + (0 if bias is None else bias)).astype(kind).reshape(self.shape)
         y = applied(self.epilogue, y, operands)
         return self.frame.reference(y) if self.frame else y
 
 
-class PanelProduct(IntegerProduct):
+class PanelProduct(Product):
     """A product by panels of columns, on vectors or on matrix tiles."""
 
     @property
@@ -143,21 +189,9 @@ class PanelProduct(IntegerProduct):
         """The cut for matrix tiles."""
 
 
-@dataclass(frozen=True)
-class Batch:
-    """So many products: every operand and result has a leading axis, scalars and vectors too."""
-
-    kind: ClassVar[str] = "batch"
-    count: int
-
-    def __post_init__(self) -> None:
-        if self.count < 1:
-            raise InternalError("a batch of no products")
-
-
 @dataclass(frozen=True, kw_only=True)
 class MatrixPanels(MatrixProduct, PanelProduct):
-    """An `IntegerProduct` of a matrix [M, K].
+    """A `Product` of a matrix [M, K].
 
     Attributes:
         m, k, n: the shape.
@@ -171,7 +205,7 @@ class MatrixPanels(MatrixProduct, PanelProduct):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_views()
-        check(self.epilogue)
+        check(self.epilogue, self.sums)
         if self.frame:
             self.frame.rows(self.m)
 
@@ -205,10 +239,12 @@ class MatrixPanels(MatrixProduct, PanelProduct):
         operands: Sequence[Sequence[Array]] = (),
         column_zero: Array | int = 0,
     ) -> Array:
-        """The same in NumPy: signed codes [M, K], weight [K, N], zero points per row or one.
+        """The same in NumPy: signed codes [M, K], weight [K, N], zero points per row or one; floats
+        with sums in float64.
 
         `operands` holds each step's arrays in broadcastable form.
         """
-        q = codes.astype(np.int64) - np.asarray(zero, np.int64).reshape(-1, 1)
-        acc = q @ (weight.astype(np.int64) - column_zero)
+        kind = np.float64 if self.floats else np.int64
+        q = self.rounded(codes).astype(kind) - np.asarray(zero, kind).reshape(-1, 1)
+        acc = q @ (weight.astype(kind) - column_zero)
         return self.finished(acc, bias, operands)

@@ -8,7 +8,7 @@ from iree.compiler import ir
 from jq.kernels.emit.builder import Builder
 from jq.kernels.emit.values import Index, Indices, Values
 from jq.kernels.epilogue.emission import Epilogue
-from jq.kernels.gemm.product import IntegerProduct, PanelProduct
+from jq.kernels.gemm.product import PanelProduct, Product
 from jq.kernels.schedule.rows import Part
 
 
@@ -78,10 +78,17 @@ class PanelPart:
     part: Part | None = None
 
 
-def split_corrections(gemm: IntegerProduct, tensors: Values) -> tuple[Values, Values]:
-    """The operands after `init`: of the corrections, and of the epilogue."""
-    count = 2 * gemm.row_zero + gemm.column_zero
+def split_starts(gemm: Product, tensors: Values) -> tuple[Values, Values]:
+    """The operands after the weights: what sums start from, and those of the epilogue."""
+    count = len(gemm.start_types())
     return tensors[:count], tensors[count:]
+
+
+def first_sums(epilogue: Epilogue, starts: Values) -> list[ir.Value]:
+    """`init` for the panel's vectors, the first of `starts`; floats begin at 0."""
+    if starts:
+        return epilogue.by_column(starts[0], "i32")
+    return [epilogue.b.f32(0.0, epilogue.lanes)] * len(epilogue.columns)
 
 
 class Start:
@@ -93,7 +100,7 @@ class Start:
     """
 
     def __init__(
-        self, gemm: IntegerProduct, epilogue: Epilogue, init: Values, corrections: Values
+        self, gemm: Product, epilogue: Epilogue, init: Values, corrections: Values
     ) -> None:
         self.gemm, self.epilogue, self.b = gemm, epilogue, epilogue.b
         self.init = list(init)

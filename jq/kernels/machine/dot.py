@@ -1,10 +1,13 @@
-"""The inner product of every integer kernel, in the form that an instruction set has it.
+"""The inner product of every kernel of products, in the form that an instruction set has it.
 
     acc[lane] += sum_j lhs[j] * weight[lane, j]        j < group
 
 `lhs` is one group of codes in every lane. Where the instruction reads it as unsigned, codes are
 kept in their unsigned view (`q + 128`, the same bits as `q ^ 0x80`), and the accumulator starts at
 `-128 * sum_k weight[k, lane]`, which takes the 128 out again: exact in wrapping 32-bit arithmetic.
+
+Of floats (`Isa.for_element`), bf16 lies in memory as i16, and is multiplied in pairs or, where no
+instruction does that, widened to f32. Products of bf16 are exact in f32; each sum rounds.
 """
 
 from iree.compiler import ir
@@ -24,6 +27,9 @@ def codes(
     `flip` turns codes into the other view (signed <-> unsigned).
     """
     dot = isa.dot
+    if dot.result == "f32":
+        kind = "i16" if dot.element == "bf16" else "f32"
+        return _spread(b, isa, b.load(source, at, vec(dot.group, kind), valid))
     group = b.load(source, at, vec(dot.group, "i8"), valid)
     if dot.element == "i8":
         word = b.broadcast(b.bitcast(group, vec(1, "i32")), isa.lanes)
@@ -67,14 +73,46 @@ def _spread(b: Builder, isa: Isa, group: ir.Value) -> ir.Value:
 def weights(
     b: Builder, isa: Isa, source: ir.Value, at: Indices, valid: int | None = None
 ) -> ir.Value:
-    """`lanes x group` packed i8 weights, widened where the product needs it; zeros past `valid`."""
-    value = b.load(source, at, vec(isa.dot.group * isa.lanes, "i8"), valid)
-    return value if isa.dot.element == "i8" else b.extend(value, isa.dot.element)
+    """`lanes x group` packed weights, widened where the product needs it; zeros past `valid`."""
+    stored = str(ir.RankedTensorType(source.type).element_type)
+    value = b.load(source, at, vec(isa.dot.group * isa.lanes, stored), valid)
+    if isa.dot.element == "bf16":
+        return b.reinterpret(value, "bf16")
+    if isa.dot.element == "f32" and stored == "i16":
+        return b.reinterpret(b.shift_left(b.extend_unsigned(value, "i32"), 16), "f32")
+    return value if isa.dot.element == stored else b.extend(value, isa.dot.element)
+
+
+def rounded(b: Builder, isa: Isa, source: ir.Value, at: Indices, size: int, valid: int) -> ir.Value:
+    """`size` f32 from `at`, rounded to bf16 (half to even; NaN stays): as pairs are multiplied, in
+    i16, and otherwise in f32. Zeros past `valid`.
+    """
+    *lead, column = at
+    parts = [
+        b.load(source, [*lead, b.offset(column, i)], vec(isa.lanes, "f32"), valid - i)
+        if i < valid
+        else b.f32(0.0, isa.lanes)
+        for i in range(0, size, isa.lanes)
+    ]
+    if isa.bf16_convert and len(parts) == 2:
+        pair = b.intrinsic(isa.bf16_convert, vec(size, "bf16"), parts[::-1])
+        return b.reinterpret(pair, "i16")
+    return b.join([_rounded(b, part) for part in parts])
+
+
+def _rounded(b: Builder, x: ir.Value) -> ir.Value:
+    """f32 that bf16 holds."""
+    one, half, upper = (b.i32(v, lanes_of(x)) for v in (1, 0x7FFF, -0x10000))
+    bits = b.reinterpret(x, "i32")
+    up = b.add(bits, b.add(b.bit_and(b.shift_right(bits, 16), one), half))
+    return b.select_equal(x, x, b.reinterpret(b.bit_and(up, upper), "f32"), x)
 
 
 def dot(b: Builder, isa: Isa, acc: ir.Value, lhs: ir.Value, rhs: ir.Value) -> ir.Value:
     """The accumulator after one group."""
-    kind = vec(isa.lanes, "i32")
+    kind = vec(isa.lanes, isa.dot.result)
+    if isa.dot.result == "f32" and not isa.dot.intrinsic:
+        return b.fma(lhs, rhs, acc)
     if not isa.dot.intrinsic:
         return b.add(acc, b.mul(lhs, rhs))
     if isa.dot.sums:

@@ -17,10 +17,10 @@ CHAINS = 16
 
 @dataclass(frozen=True)
 class Dot:
-    """`acc[lane] += sum_j lhs[lane, j] * rhs[lane, j]`, j < group, acc i32, exact (it wraps).
+    """`acc[lane] += sum_j lhs[lane, j] * rhs[lane, j]`, j < group; acc i32, which wraps, or f32.
 
     Attributes:
-        intrinsic: LLVM's name; empty for plain multiply and add.
+        intrinsic: LLVM's name; empty for plain multiply and add, of f32 in one operation.
         group: products per 32-bit lane.
         element: type of one operand element in registers; weights are stored i8 and widened.
         accumulates: the intrinsic takes and returns the accumulator.
@@ -28,6 +28,7 @@ class Dot:
         by_element: it takes a group from any lane of a register: several are loaded at once.
         sums: so many may be added in 16 bits before `intrinsic` widens them; 0: no such thing.
         pairs: intrinsic of one: `i16[lane] = sum of two products`, saturated; where `sums`.
+        result: element type of the accumulator.
     """
 
     intrinsic: str
@@ -38,6 +39,7 @@ class Dot:
     by_element: bool = False
     sums: int = 0
     pairs: str = ""
+    result: str = "i32"
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,15 @@ class Isa:
         """It has products of bf16 numbers, of vectors or of matrix tiles."""
         return self.tiles or bool(self.bf16_dot)
 
+    def for_element(self, element: str) -> Isa:
+        """The same with the product of weights of `i8`, `bf16` (else as f32) or `f32`."""
+        if element == "i8":
+            return self
+        dot = Dot("", 1, "f32", True, False, result="f32")
+        if element == "bf16" and self.bf16_dot:
+            dot = Dot(self.bf16_dot, 2, "bf16", True, False, result="f32")
+        return replace(self, dot=dot, pairs="", tiles=self.tiles and element == "bf16")
+
     def for_bits(self, bits: int) -> Isa:
         """The same with the product that codes of so many bits take: where the one of 8 bits has
         16-bit operands, pairs of few bits are multiplied as bytes and added in 16 bits, as often
@@ -211,17 +222,14 @@ ISAS: dict[str, Isa] = {
 
 def get_isa(name: str) -> Isa:
     """The instruction set called `name`; an unknown name is an error that lists the known ones."""
-    try:
-        return ISAS[name]
-    except KeyError:
-        known = ", ".join(ISAS)
-        raise UserError(f"unknown instruction set {name!r}", hint=f"known: {known}") from None
+    if name not in ISAS:
+        raise UserError(f"unknown instruction set {name!r}", hint=f"known: {', '.join(ISAS)}")
+    return ISAS[name]
 
 
 def available(flags: frozenset[str] | None = None, machine: str | None = None) -> list[Isa]:
-    """The instruction sets of a machine, best first. Default: of this one, and of this process,
-    which asks for matrix tiles here.
-    """
+    """The instruction sets of a machine, best first; of this one, and this process, which asks
+    for matrix tiles here."""
     usable = flags is not None or permit_tiles()
     here = this_processor()
     flags = here.flags if flags is None else flags

@@ -8,22 +8,30 @@ import numpy as np
 from jq.kernels.tensor import Array, cut_last, join_last
 
 ROWS, WORDS = 16, 256  # rows of a tile, 32-bit words of a tile
-DEPTH = 64  # codes along K of a tile
+DEPTH = 64  # codes along K of a tile; half as many of two bytes
 WORKGROUPS = 16
 BLOCK = 256  # rows of a workgroup at most: its codes stay in cache
 
 
 @dataclass(frozen=True)
 class TiledCut:
-    """The cut of an m x k x n product into blocks of rows and ranges of columns."""
+    """The cut of an m x k x n product into blocks of rows and ranges of columns; `group` operands
+    fill a word.
+    """
 
     m: int
     k: int
     n: int
+    group: int = 4
+
+    @property
+    def depth(self) -> int:
+        """Operands along K of a tile."""
+        return DEPTH // 4 * self.group
 
     @property
     def chunks(self) -> int:
-        return math.ceil(self.k / DEPTH)
+        return math.ceil(self.k / self.depth)
 
     @property
     def vectors(self) -> int:
@@ -75,20 +83,22 @@ class TiledCut:
 
 
 def pack_weight(cut: TiledCut, weight: Array) -> Array:
-    """i8 [K, N] -> i32 [panels * vectors, K / 64, 256]: a tile holds 16 groups of 4 along K."""
-    padded = np.pad(weight, ((0, cut.chunks * DEPTH - cut.k), (0, max(0, cut.width - cut.n))))
+    """i8 [K, N] -> i32 [panels * vectors, K / 64, 256]: a tile holds 16 groups of 4 along K; i16
+    likewise, in groups of 2.
+    """
+    padded = np.pad(weight, ((0, cut.chunks * cut.depth - cut.k), (0, max(0, cut.width - cut.n))))
     ranges = cut_last(padded, cut.ranges, max(cut.range, cut.width))
     panels = cut_last(ranges, cut.panels, cut.width).swapaxes(0, 1)
-    shaped = panels.reshape(-1, cut.chunks, DEPTH // 4, 4, cut.vectors, ROWS)
+    shaped = panels.reshape(-1, cut.chunks, DEPTH // 4, cut.group, cut.vectors, ROWS)
     ordered = np.ascontiguousarray(shaped.transpose(0, 4, 1, 2, 5, 3))
     return ordered.view(np.int32).reshape(cut.weights_type)
 
 
 def unpack_weight(cut: TiledCut, packed: Array) -> Array:
-    """The i8 [K, N] that `pack_weight` took."""
-    codes = np.ascontiguousarray(packed).view(np.int8)
-    tiles = codes.reshape(-1, cut.vectors, cut.chunks, DEPTH // 4, ROWS, 4)
-    panels = tiles.transpose(0, 2, 3, 5, 1, 4).reshape(-1, cut.chunks * DEPTH, cut.width)
+    """The [K, N] that `pack_weight` took."""
+    codes = np.ascontiguousarray(packed).view(np.int8 if cut.group == 4 else np.int16)
+    tiles = codes.reshape(-1, cut.vectors, cut.chunks, DEPTH // 4, ROWS, cut.group)
+    panels = tiles.transpose(0, 2, 3, 5, 1, 4).reshape(-1, cut.chunks * cut.depth, cut.width)
     ranges = panels.reshape(cut.ranges, cut.panels, *panels.shape[1:])
     wide = max(cut.range, cut.width)
     joined: list[Array] = [join_last(list(parts), wide) for parts in ranges]

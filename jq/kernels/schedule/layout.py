@@ -62,6 +62,18 @@ class Frame:
 
 
 @dataclass(frozen=True)
+class Batch:
+    """So many products: every operand and result has a leading axis, scalars and vectors too."""
+
+    kind: ClassVar[str] = "batch"
+    count: int
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise InternalError("a batch of no products")
+
+
+@dataclass(frozen=True)
 class Sequences:
     """Rows lie in sequences of `length`, and only the first ones of each are wanted: as many as the
     kernel's last operand says, i32 [M / length].

@@ -55,12 +55,13 @@ class Prefetch:
     def of(
         b: Builder, isa: Isa, weights: ir.Value, panel: Index, rows: int, block: int, tall: int
     ) -> Prefetch | None:
-        """The prefetches of packed weights i8 [panels, steps, bytes], for so many rows, of which
+        """The prefetches of packed weights [panels, steps, elements], for so many rows, of which
         tiles of `tall` read a panel for a block at a time; None where it does not pay: products of
         many rows take much longer than their weights do, a single tile has no time in which to
         fetch, or two panels do not fit the cache."""
-        _, steps, width = ir.RankedTensorType(weights.type).shape
-        size, tiles = steps * width, math.ceil(block / tall)
+        kind = ir.RankedTensorType(weights.type)
+        _, steps, width = kind.shape
+        size, tiles = steps * width * _bytes(kind), math.ceil(block / tall)
         if rows > FEW_ROWS or tiles < 2 or 2 * size > SHARE * isa.memory.second_cache:
             return None
         lines = math.ceil(size / LINE)
@@ -95,7 +96,7 @@ def _i64() -> ir.Type:
 def address(source: ir.Value) -> ir.Value:
     """The address of a tensor that a body reads, i64; found once, where the tensor is."""
     read: Any = source.owner
-    name = _define(read.operation.block.owner.operation)
+    name = _define(read.operation.block.owner.operation, ir.RankedTensorType(source.type))
     with ir.InsertionPoint.after(read):
         space = tensor.EmptyOp([1], _i64()).result
         found = ir.Operation.create(
@@ -112,13 +113,19 @@ def address(source: ir.Value) -> ir.Value:
         return tensor.extract(found, [arith.ConstantOp(ir.IndexType.get(), 0)])
 
 
-def _define(body: ir.Operation) -> str:
+def _bytes(kind: ir.ShapedType) -> int:
+    """The size of an element."""
+    found: Any = kind.element_type
+    return int(found.width) // 8
+
+
+def _define(body: ir.Operation, kind: ir.ShapedType) -> str:
     """The function's name; it stands in front of a body, named after it: IREE puts all bodies of a
-    program into one module. It takes the base and the offset of bytes, and those of a number.
+    program into one module. It takes the base and the offset of elements, and those of a number.
     """
     name = f"{ir.StringAttr(body.attributes['sym_name']).value}_address"
     index = ir.IndexType.get()
-    one, other = (ir.MemRefType.get([], ir.IntegerType.get_signless(n)) for n in (8, 64))
+    one, other = (ir.MemRefType.get([], t) for t in (kind.element_type, _i64()))
     with ir.InsertionPoint(body):
         kinds = [one, index, other, index]
         function = func.FuncOp(name, (kinds, []), visibility="private")
@@ -126,6 +133,8 @@ def _define(body: ir.Operation) -> str:
     with ir.InsertionPoint(entry):
         base, offset, result, _ = entry.arguments
         start = memref.ExtractAlignedPointerAsIndexOp(base).aligned_pointer
-        memref.StoreOp(arith.index_cast(_i64(), arith.addi(start, offset)), result, [])
+        size = arith.ConstantOp(index, ir.IntegerAttr.get(index, _bytes(kind)))
+        place = arith.addi(start, arith.muli(offset, size))
+        memref.StoreOp(arith.index_cast(_i64(), place), result, [])
         func.ReturnOp([])
     return name

@@ -1,4 +1,4 @@
-"""A convolution on codes as its kernels see it: two spatial dimensions, channels last."""
+"""A convolution as its kernels see it: two spatial dimensions, channels last."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from jq.formats import NUMPY, Encoding
 from jq.formats.affine import affine_format
-from jq.ir import OPS, Program, evaluate, ir, shape_of
+from jq.ir import OPS, Program, dtype_of, evaluate, ir, shape_of
 from jq.ir.build import Attributes, integers, padding_pairs, reversed_axes
 from jq.ir.contract import Contract
 from jq.ir.ops.layout import Layout
@@ -46,14 +46,14 @@ class Window:
 
 @dataclass(frozen=True)
 class Convolved:
-    """A contraction that is a convolution of int8 codes with a constant int8 filter.
+    """A contraction that is a convolution of int8 codes with a constant int8 filter, or of floats.
 
     Attributes:
-        codes: of the input, in the op's layout.
+        codes: of the input, in the op's layout; or floats.
         zero_point: of the input; a value where it is found at run time.
         weight: HWIO codes of the filter, reversed where the window is; in a depthwise convolution
             minus their zero points, in int16 where int8 does not hold them.
-        scale: f32 of every filter.
+        scale: f32 of every filter; of codes.
         zero: i32, the zero point of every filter; None where there is none left.
     """
 
@@ -77,11 +77,7 @@ class Convolved:
         arrays = {name: evaluate(program, part) for name, part in w.items()}
         if any(a is None for a in arrays.values()):
             raise NoKernel("the filter is no constant")
-        d = Layout.of(Attributes(c.attributes))
-        if len(d.input_spatial) not in (1, 2):
-            raise NoKernel(f"no kernel for {len(d.input_spatial)} spatial dimensions")
-        window = Window.of(c, len(d.input_spatial))
-        groups = ir.IntegerAttr(c.attributes["feature_group_count"]).value
+        d, window, groups = geometry(c)
         parts = {k: np.asarray(a) for k, a in arrays.items()}
         weight, scale, offset = _filter(w_enc, parts, d, window)
         zero = _zero_point(program, x, d)
@@ -157,7 +153,7 @@ class Convolved:
         if not padded or not any(low + high + interior):
             return x
         if isinstance(self.zero_point, int):
-            point = np.asarray(self.zero_point, np.int8)
+            point = np.asarray(self.zero_point, dtype_of(x))
             return OPS.pad(
                 x, OPS.constant(point ^ FLIP if unsigned else point), low, high, interior
             )
@@ -219,16 +215,28 @@ def _zero_point(program: Program, parts: dict[str, ir.Value], d: Layout) -> int 
     return zero
 
 
+def geometry(c: Contract) -> tuple[Layout, Window, int]:
+    """Axes, window and groups; `NoKernel` of other dimensions."""
+    d = Layout.of(Attributes(c.attributes))
+    if len(d.input_spatial) not in (1, 2):
+        raise NoKernel(f"no kernel for {len(d.input_spatial)} spatial dimensions")
+    groups = ir.IntegerAttr(c.attributes["feature_group_count"]).value
+    return d, Window.of(c, len(d.input_spatial)), groups
+
+
+def hwio(filter: np.ndarray, d: Layout, window: Window) -> np.ndarray:
+    """A filter HWIO, reversed where the window is."""
+    moved = filter.transpose(*d.kernel_spatial, d.kernel_in, d.kernel_out)
+    flips = tuple(axis for axis, back in enumerate(window.reversal) if back)
+    return np.ascontiguousarray(np.flip(moved if moved.ndim == 4 else moved[None], flips))
+
+
 def _filter(
     enc: Encoding, parts: dict[str, np.ndarray], d: Layout, window: Window
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """HWIO codes, reversed where the window is, scale and zero point of every filter."""
     fmt = affine_format(enc.format)
-    codes = np.asarray(fmt.codes(NUMPY, parts, enc))
-    codes = codes.transpose(*d.kernel_spatial, d.kernel_in, d.kernel_out)
-    if len(d.kernel_spatial) == 1:
-        codes = codes[None]
-    flips = tuple(axis for axis, back in enumerate(window.reversal) if back)
+    codes = hwio(np.asarray(fmt.codes(NUMPY, parts, enc)), d, window)
     scale = np.asarray(fmt.scale(NUMPY, parts, enc))
     if math.prod(scale.shape) not in (1, scale.shape[d.kernel_out]):
         raise NoKernel("the filter has blocks along a contracted axis")
@@ -238,5 +246,4 @@ def _filter(
 
     zero = fmt.zero_point(NUMPY, parts, enc)
     offset = None if zero is None else by_filter(zero, np.int32)
-    weight = np.ascontiguousarray(np.flip(codes, flips))
-    return weight, by_filter(scale, np.float32), offset
+    return codes, by_filter(scale, np.float32), offset

@@ -5,7 +5,20 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from jq.ir import OPS, Op, Program, at, editing, evaluate, func, ir, maker, stablehlo, tensor_type
+from jq.ir import (
+    OPS,
+    Op,
+    Program,
+    at,
+    dtype_of,
+    editing,
+    evaluate,
+    func,
+    ir,
+    maker,
+    stablehlo,
+    tensor_type,
+)
 from jq.ir.build import NAME, replace, string_attr
 from jq.ir.decisions import decide, facts_of
 from jq.kernels import ATTRIBUTE, Kernel, detect, get_isa
@@ -76,6 +89,14 @@ def unsigned_view(codes: ir.Value) -> ir.Value:
     The pass `kernel-views` brings this to where the codes are made.
     """
     return stablehlo.xor(codes, OPS.full(codes, FLIP))
+
+
+def unrounded(value: ir.Value) -> ir.Value:
+    """The float32 value that is rounded to bfloat16 here; any other value is itself."""
+    op = maker(value, "stablehlo.convert")
+    if op is None or dtype_of(value).name != "bfloat16":
+        return value
+    return op.operands[0] if dtype_of(op.operands[0]) == np.float32 else value
 
 
 def column_factors(program: Program, value: ir.Value) -> tuple[ir.Value, np.ndarray] | None:

@@ -62,7 +62,7 @@ class KernelConvolution(Pass):
                 continue
             try:
                 pair = digits(c) if product else None
-                lower = _Lower(program, Convolved.of(program, pair[1] if pair else c), isa)
+                lower = Lower(program, Convolved.of(program, pair[1] if pair else c), isa)
                 if integers:
                     kernel = lower.integers(integers, cx.target.device.rescaling)
                 else:
@@ -76,16 +76,18 @@ class KernelConvolution(Pass):
 
 
 @dataclass(frozen=True)
-class _Lower:
-    """Replaces a marker, and what follows it, by a call; each method gives the kernel's name."""
+class Lower:
+    """Replaces a convolution, and what follows it, by a call; each method gives the kernel's
+    name."""
 
     program: Program
     conv: Convolved
     isa: str
+    element: str = "i8"
 
     @property
     def unsigned(self) -> bool:
-        return get_isa(self.isa).dot.lhs_unsigned
+        return self.element == "i8" and get_isa(self.isa).dot.lhs_unsigned
 
     def floats(self, upper: Convolved | None) -> str:
         """A `jq.contract`; of lower digits, where `upper` is that of the upper ones."""
@@ -102,15 +104,15 @@ class _Lower:
             scale = (row_scale.reshape(-1)[0] * scale).astype(np.float32)
         with at(tail.last):
             first = (JoinDigits if upper else Dequantize)(per_row=not static)
-            kernel, operands = self._kernel((first, *tail.steps), [scale])
+            kernel, operands = self.kernel((first, *tail.steps), [scale])
             if not static:
                 per_sample = OPS.reshape(parts["scale"], [math.prod(shape_of(parts["scale"]))])
                 operands.append(OPS.broadcast(per_sample, [conv.batch], [0]))
             if upper is not None:
-                sums, given = _Lower(self.program, upper, self.isa)._kernel((), [])
+                sums, given = Lower(self.program, upper, self.isa).kernel((), [])
                 operands += upper_sums(self.program, sums, given, operands[1], f"{c.name}/upper")
             operands += tail.values(self.program, c.name, kernel.pad_columns)
-            value = self._call(kernel, operands, tail.shape)
+            value = self.call(kernel, operands, tail.shape)
             tail.replace(value if tail.steps else OPS.convert(value, dtype))
         return kernel.name
 
@@ -127,10 +129,10 @@ class _Lower:
                 step, values = self._residual(rescale.residual, r.residual)
                 steps.append(step)
             steps.append(RoundToCodes(rescale.low, rescale.high))
-            kernel, operands = self._kernel(steps, [multiplier], bias)
+            kernel, operands = self.kernel(steps, [multiplier], bias)
             values.append(_scalar(rescale.zero_point, np.int32))
             shape = shape_of(r.contract.op.results[0])
-            replace(r.contract.op, [self._call(kernel, operands + values, shape)])
+            replace(r.contract.op, [self.call(kernel, operands + values, shape)])
         return kernel.name
 
     def integers(self, found: IntegerContraction, rescaling: Rescaling) -> str:
@@ -138,9 +140,9 @@ class _Lower:
         op, layout = self.conv.contract.op, self.conv.layout
         step, bias, columns = found.rescale(rescaling, [layout.output_feature])
         with at(op):
-            kernel, operands = self._kernel([step], columns, bias)
+            kernel, operands = self.kernel([step], columns, bias)
             operands.append(_scalar(found.step.out.zero_point, np.int32))
-            replace(op, [self._call(kernel, operands, shape_of(op.operation.results[0]))])
+            replace(op, [self.call(kernel, operands, shape_of(op.operation.results[0]))])
         return kernel.name
 
     def _residual(self, r: ResidualScale, codes: ir.Value) -> tuple[AddCodes, list[ir.Value]]:
@@ -154,7 +156,7 @@ class _Lower:
             values.append(_scalar(r.gain, np.float32))
         return AddCodes(self.unsigned, bounded, r.gain != 1), values
 
-    def _kernel(
+    def kernel(
         self, steps: Sequence[Step], columns: Sequence[np.ndarray], bias: np.ndarray | None = None
     ) -> tuple[_Kernel, list[ir.Value]]:
         """The kernel and its first operands, up to those by column of the first step."""
@@ -176,7 +178,8 @@ class _Lower:
         inside = isinstance(kernel, Depthwise) and kernel.padded
         operands = [conv.input(self.unsigned, padded=not inside)]
         operands.append(self._weight("packed", packed["weights"]))
-        operands.append(self._weight("init", packed["init"]))
+        if "init" in packed:
+            operands.append(self._weight("init", packed["init"]))
         if kernel.row_zero:
             operands += [conv.zero_points(), self._weight("colsum", packed["colsum"])]
         if kernel.column_zero:
@@ -193,6 +196,7 @@ class _Lower:
         pixels = image["batch"] * image["height"] * image["width"]
         return Gemm(
             isa=self.isa,
+            element=self.element,
             m=pixels,
             k=k,
             n=n,
@@ -225,12 +229,13 @@ class _Lower:
         return {
             **self.conv.shape(padded),
             "isa": self.isa,
+            "element": self.element,
             "row_zero": not isinstance(self.conv.zero_point, int),
             "unsigned": self.unsigned,
             "epilogue": tuple(steps),
         }
 
-    def _call(self, kernel: _Kernel, operands: list[ir.Value], shape: tuple[int, ...]) -> ir.Value:
+    def call(self, kernel: _Kernel, operands: list[ir.Value], shape: tuple[int, ...]) -> ir.Value:
         (result,) = call_kernel(self.program, kernel, operands, self.conv.contract.name)
         return self.conv.output(result, shape)
 

@@ -157,7 +157,8 @@ class PlaceEdges(Pass):
 #
 #     dot_general %x, %w : f32  ->  dot_general (convert %x), (convert %w) : bf16 x bf16 -> f32
 #
-# Products are summed in float32. Ops that read the same value share one conversion.
+# Products are summed in float32. Ops that read the same value share one conversion; a weight is
+# stored in that type.
 class PlaceFloatTypes(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         wanted = {op.name: np.dtype(op.float_type) for op in cx.plan.ops if op.float_type}
@@ -173,7 +174,7 @@ class PlaceFloatTypes(Pass):
                     value = operands[role.index]
                     key = (value, dtype, op.operation.block)
                     if key not in shared:
-                        shared[key] = OPS.convert(value, dtype)
+                        shared[key] = _in_type(program, value, dtype)
                     operands[role.index] = shared[key]
                 result = op.results[0]
                 total = dtype if len(rule.roles(op)) == 1 else np.dtype(np.float32)
@@ -181,4 +182,18 @@ class PlaceFloatTypes(Pass):
                 new = OPS.convert(new, dtype_of(result))
             replace(op, [new])
             changed = True
+        program.drop_dead()
+        names = program.weights if changed else ()
+        program.rename_weights({n: n.removesuffix(TYPED) for n in names if n.endswith(TYPED)})
         return changed
+
+
+TYPED = ":typed"
+
+
+def _in_type(program: Program, value: ir.Value, dtype: np.dtype[Any]) -> ir.Value:
+    """A value in a float type; of a weight, one beside it that may take its name."""
+    name = program.weight_name(value)
+    if name is None or dtype_of(value) == dtype:
+        return OPS.convert(value, dtype)
+    return program.add_weight(f"{name}{TYPED}", np.asarray(program.weights[name]).astype(dtype))

@@ -11,7 +11,7 @@ the same for every head, and softmax over the keys. Narrower floats are computed
 program in which nothing is quantized is left as it is: it is what others are compared with.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from jq.ir.markers import match
 from jq.ir.ops.dims import Dims
 from jq.kernels import Attention, get_isa
 from jq.passes.base import Pass, PassContext
-from jq.passes.kernels._kernel import call_kernel, isa_of
+from jq.passes.kernels._kernel import call_kernel, isa_of, unrounded
 from jq.passes.kernels.attention._attention import Between, find_softmax, to_kernels
 from jq.passes.kernels.attention._attention_view import view
 
@@ -91,7 +91,8 @@ def _lower(program: Program, f: Found, isa: str, precision: str) -> str:
     result = f.second.operation.results[0]
     with at(f.second):
         kind, mask = best.mask(f.between.mask)
-        bf16 = precision == "bfloat16" and get_isa(isa).multiplies_bf16
+        halves = all(dtype_of(v).name == "bfloat16" for v in (left, right, values))
+        bf16 = (halves or precision == "bfloat16") and get_isa(isa).multiplies_bf16
         kernel = Attention(
             isa=isa,
             **best.fields,
@@ -100,7 +101,10 @@ def _lower(program: Program, f: Found, isa: str, precision: str) -> str:
             precision="bf16" if bf16 else "f32",
             fill=f.between.mask.fill if f.between.mask else None,
         )
-        operands = [OPS.convert(x.arranged(), np.float32) for x in (best.q, best.k, best.v)]
+        given = [best.q, best.k, best.v]
+        if bf16:  # the kernel rounds them itself
+            given = [replace(x, value=unrounded(x.value)) for x in given]
+        operands = [OPS.convert(x.arranged(), np.float32) for x in given]
         name = string_attr(f.first, NAME) or "attention"
         (y,) = call_kernel(program, kernel, [*operands, *mask], name)
         value = OPS.convert(best.restore(y), dtype_of(result))

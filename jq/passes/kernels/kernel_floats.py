@@ -1,0 +1,113 @@
+"""Products of bfloat16 numbers with a constant weight are computed by the kernels of codes.
+
+    dot_general (convert %x : bf16), %w : bf16 -> f32
+    [add bias] [activation] [add residual]
+    ->
+    call @jq_gemm_128x384x1536(%x, %w.packed, %bias, %residual)
+
+Convolutions likewise. The kernel rounds its rows itself. Sums are float32 in another order than
+those of a plain product; an activation function is within the bound that its step states.
+"""
+
+import numpy as np
+
+from jq.formats import Encoding
+from jq.ir import NAME, OPS, Op, Program, at, dtype_of, evaluate, shape_of, string_attr
+from jq.ir.build import attributes_of
+from jq.ir.contract import Contract
+from jq.ir.ops import contraction
+from jq.ir.ops.dims import Dims
+from jq.ir.ops.geometry import NotMatrices, WeightProduct
+from jq.ir.ops.layout import CONVOLUTION, Layout
+from jq.kernels import Gemm, get_isa
+from jq.passes.base import Pass, PassContext
+from jq.passes.kernels._convolution import Convolved, geometry, hwio
+from jq.passes.kernels._kernel import KernelDecisions, NoKernel, call_kernel, isa_of, unrounded
+from jq.passes.kernels._tail import Tail
+from jq.passes.kernels.kernel_convolution import Lower
+
+HALF = "bfloat16"
+
+
+class KernelFloats(Pass):
+    def run(self, program: Program, cx: PassContext) -> bool:
+        isa, decided = isa_of(cx.target), KernelDecisions()
+        found = [op for op in program.walk() if Dims.match(op) or Layout.match(op)]
+        for op in filter(_rounded, found) if isa else ():
+            name = string_attr(op, NAME) or "product"
+            lower = _product if Dims.match(op) else _convolution
+            try:
+                if not get_isa(isa or "").rounds:
+                    raise NoKernel(f"no fused multiplication and addition of {isa}")
+                kernel = lower(program, op, name, isa or "")
+                decided.kernel(kernel, name, types=("bf16", "bf16", "f32"))
+            except NoKernel as reason:
+                decided.none(str(reason), name)
+        program.drop_dead()
+        return decided.write(program)
+
+
+def _rounded(op: Op) -> bool:
+    """True if an op sums products of bfloat16 numbers in float32."""
+    kinds = [dtype_of(v).name for v in (*op.operands, op.results[0])]
+    return kinds == [HALF, HALF, "float32"]
+
+
+def _product(program: Program, op: Op, name: str, isa: str) -> str:
+    """Replaces a product and what follows it by a call; the kernel's name."""
+    weights = [evaluate(program, v) for v in op.operands]
+    side = 0 if weights[1] is None else 1
+    weight, rule = weights[side], contraction(op.operation.name)
+    if weight is None or rule is None:
+        raise NoKernel("no operand is a constant weight")
+    result, shape = op.results[0], weight.shape
+    if 0 in (*shape, *shape_of(result)):
+        raise NoKernel("an empty product")
+    x, plain = unrounded(op.operands[1 - side]), Encoding("float", shape, (1,) * len(shape))
+    product = WeightProduct(attributes_of(op), side, x, plain, shape_of(result))
+    columns = Dims.of(op).free(side, len(shape))
+    n = int(np.prod([shape[a] for a in columns]))
+    tail = Tail.behind(program, op, n) if side == 1 else Tail((), (), (op,))
+    with at(tail.last):
+        try:
+            view = rule.matrices(product)
+        except NotMatrices as reason:
+            raise NoKernel(str(reason)) from None
+        m, k = shape_of(view.rows)
+        kernel = Gemm(isa=isa, m=m, k=k, n=n, element="bf16", epilogue=tail.steps)
+        order = [*view.contracted, *view.free]
+        packed = kernel.pack(np.asarray(weight).transpose(order).reshape(k, n))
+        operands = [view.rows, program.add_weight(f"{name}:packed", packed["weights"])]
+        operands += tail.values(program, name, kernel.pad_columns)
+        (value,) = call_kernel(program, kernel, operands, name)
+        if tail.steps:
+            tail.replace(OPS.reshape(value, tail.shape))
+        else:
+            tail.replace(view.result(value))
+    return kernel.name
+
+
+def _convolution(program: Program, op: Op, name: str, isa: str) -> str:
+    """Replaces a convolution and what follows it by a call; the kernel's name."""
+    value, filter = op.operands[0], evaluate(program, op.operands[1])
+    if filter is None:
+        raise NoKernel("the filter is no constant")
+    shapes, given = tuple(map(shape_of, op.operands)), tuple(op.operands)
+    c = Contract(op, name, CONVOLUTION, attributes_of(op), shapes, given, ("", ""))
+    layout, window, groups = geometry(c)
+    none = np.ones(0, np.float32)  # scales
+    with at(op):
+        x = OPS.convert(unrounded(value), np.float32)
+    weight = hwio(filter, layout, window)
+    conv = Convolved(c, x, 0, layout, window, groups, weight, none, None)
+    if conv.depthwise:
+        raise NoKernel("a filter for each channel")
+    tail = Tail((), (), (op,))
+    if conv.channels_last:
+        tail = Tail.behind(program, op, conv.filters)
+    lower = Lower(program, conv, isa, "bf16")
+    with at(tail.last):
+        kernel, operands = lower.kernel(tail.steps, [])
+        operands += tail.values(program, name, kernel.pad_columns)
+        tail.replace(lower.call(kernel, operands, tail.shape))
+    return kernel.name

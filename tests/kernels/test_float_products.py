@@ -1,0 +1,179 @@
+"""Products of bf16 and f32 numbers, on every instruction set that this machine has.
+
+The oracle rounds operands by ml_dtypes and sums in float64. A sum of K products, each exact (bf16)
+or rounded with its sum (f32), is off by K roundings of 2^-24 of the sum of magnitudes at most, and
+matrix tiles add two sums. Numbers below 2^-126 may count as 0, where they are multiplied and where
+they come out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from jq.base.errors import InternalError
+from jq.kernels import Batch, Bias, Clamp, Convolution, Gemm, Quantize, Residual, Step
+from tests.kernels.harness import Runner
+from tests.kernels.strategies import HERE, sizes
+from tests.support.drawn import random_example
+
+UNIT, SMALLEST = 2.0**-24, 2.0**-126
+TYPES = {"bf16": np.dtype(ml_dtypes.bfloat16), "f32": np.dtype(np.float32)}
+EPILOGUES: list[tuple[Step, ...]] = [(), (Bias(),), (Bias(), Residual()), (Residual(), Clamp())]
+
+
+def drawn(rng: np.random.Generator, shape: tuple[int, ...], element: str = "f32") -> np.ndarray:
+    """Numbers of all sizes whose products stay finite: normal ones, zeros, subnormal, large."""
+    usual = rng.standard_normal(shape)
+    scale = rng.choice([1.0, 1.0, 1.0, 0.0, 1e-40, 1e-20, 1e15], shape)
+    return (usual * scale).astype(np.float32).astype(TYPES[element])
+
+
+def sums(x: np.ndarray, w: np.ndarray, element: str) -> tuple[np.ndarray, np.ndarray]:
+    """The exact [M, N] product of rounded operands, and how far a kernel's may be from it."""
+    a, b = (v.astype(TYPES[element]).astype(np.float64) for v in (x, w))
+    near = (len(w) + 2) * UNIT * (abs(a) @ abs(b))
+    tiny = SMALLEST * (abs(a).sum(1)[:, None] + abs(b).sum(0) + len(w) + 1)
+    return a @ b, near + tiny
+
+
+def products() -> st.SearchStrategy[Gemm]:
+    return st.builds(
+        Gemm,
+        isa=st.sampled_from(HERE),
+        m=sizes,
+        k=sizes,
+        n=sizes,
+        element=st.sampled_from(["bf16", "bf16", "f32"]),
+        epilogue=st.sampled_from(EPILOGUES),
+    )
+
+
+@random_example(st.lists(products(), min_size=12, max_size=12))
+def test_every_shape_is_within_the_bound(kernels: list[Gemm], seed: int) -> None:
+    runner = Runner(kernels)
+    for i, kernel in enumerate(kernels):
+        rng = np.random.default_rng(seed + i)
+        x = drawn(rng, (kernel.m, kernel.k))
+        weight = drawn(rng, (kernel.k, kernel.n), kernel.element)
+        added = {Bias(): drawn(rng, (1, kernel.n)), Residual(): drawn(rng, (kernel.m, kernel.n))}
+        given = [[added[s]] if s in added else [] for s in kernel.epilogue]
+        packed = kernel.pack(weight)
+        operands = [v if s == Residual() else kernel.pad_columns(v[0]) for s, v in added.items()]
+        operands = [operands[list(added).index(s)] for s in kernel.epilogue if s in added]
+        (y,) = runner.run(i, x, packed["weights"], *operands)
+        exact, bound = sums(x, weight, kernel.element)
+        for (value,) in filter(None, given):
+            exact = exact + value
+            bound = bound + UNIT * (abs(exact) + bound) + SMALLEST
+        if Clamp() in kernel.epilogue:
+            exact = np.maximum(exact, 0)
+        assert (abs(y - exact) <= bound + UNIT * abs(exact)).all(), kernel.to_json()
+        reference = kernel.reference(x, weight, operands=given)
+        assert (abs(reference - exact) <= bound + UNIT * abs(exact)).all()
+        kept = kernel.unpack(packed["weights"])
+        np.testing.assert_array_equal(kept.view(weight.dtype), weight)
+
+
+SHAPES = [(1, 1, 1), (3, 33, 17), (40, 31, 33), (17, 64, 49)]
+
+
+def identities(element: str) -> list[Gemm]:
+    return [Gemm(isa=i, m=m, k=k, n=k, element=element) for i in HERE for m, k, _ in SHAPES]
+
+
+def test_operands_are_rounded_half_to_even() -> None:
+    """By an identity, every normal number comes out as ml_dtypes rounds it, ties and carries into
+    the exponent included; what is infinite or NaN stays so, in its row alone."""
+    kernels = identities("bf16")
+    runner, rng = Runner(kernels), np.random.default_rng(0)
+    for i, kernel in enumerate(kernels):
+        upper = rng.integers(0x0080, 0x7F00, (kernel.m, kernel.k), dtype=np.uint32)
+        lower = rng.choice(np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32), upper.shape)
+        x = ((upper << 16) + lower + rng.choice([0, 1 << 31], upper.shape).astype(np.uint32)).view(
+            np.float32
+        )
+        (y,) = runner.run(i, x, kernel.pack(np.eye(kernel.k, dtype=TYPES["bf16"]))["weights"])
+        np.testing.assert_array_equal(y, x.astype(TYPES["bf16"]).astype(np.float32))
+
+
+@pytest.mark.parametrize("element", TYPES)
+def test_infinite_and_nan_stay(element: str) -> None:
+    """Zeros that fill up an odd K, or a tile, make no NaN of them; other rows stay as they are."""
+    kernels = [
+        Gemm(isa=i, m=m, k=k, n=n, element=element) for i in HERE for m, k, n in SHAPES if m > 1
+    ]
+    runner = Runner(kernels)
+    for i, kernel in enumerate(kernels):
+        x = np.ones((kernel.m, kernel.k), np.float32)
+        payload = np.array([0x7FFFFFFF], np.uint32).view(np.float32)[0]  # a carry makes -0 of it
+        x[0, -1], x[1, 0], x[2, -1] = np.inf, payload, -3.4e38
+        weight = np.full((kernel.k, kernel.n), 2, TYPES[element])
+        (y,) = runner.run(i, x, kernel.pack(weight)["weights"])
+        assert (y[0] == np.inf).all() and np.isnan(y[1]).all() and (y[2] == -np.inf).all()
+        assert (y[3:] == 2 * kernel.k).all()
+
+
+def test_subnormal_numbers_count_as_themselves_or_as_zero() -> None:
+    kernels = identities("bf16")
+    runner = Runner(kernels)
+    for i, kernel in enumerate(kernels):
+        x = np.full((kernel.m, kernel.k), 1e-39, np.float32)
+        (y,) = runner.run(i, x, kernel.pack(np.eye(kernel.k, dtype=TYPES["bf16"]))["weights"])
+        assert np.isin(y, [0, x.astype(TYPES["bf16"]).astype(np.float32)[0, 0]]).all()
+
+
+def test_codes_of_a_product_of_floats() -> None:
+    """A quantization that follows is that of the sums, but where a sum is next to a half."""
+    kernels = [Gemm(isa=i, m=20, k=40, n=36, element="bf16", epilogue=(Quantize(),)) for i in HERE]
+    runner, rng = Runner(kernels), np.random.default_rng(0)
+    x = rng.integers(-8, 9, (20, 40)).astype(np.float32)
+    weight = rng.integers(-8, 9, (40, 36)).astype(TYPES["bf16"])
+    scale, zero = np.array([16.0], np.float32), np.array([3], np.int32)
+    for i, kernel in enumerate(kernels):
+        (y,) = runner.run(i, x, kernel.pack(weight)["weights"], scale, zero)
+        expected = kernel.reference(x, weight, operands=[[scale, zero]])  # whole numbers: exact
+        np.testing.assert_array_equal(y, expected)
+
+
+IMAGES: list[dict[str, Any]] = [
+    {"channels": 3, "window": (3, 3), "strides": (2, 2), "height": 9, "width": 11},
+    {"channels": 20, "window": (2, 3), "height": 5, "width": 6},
+    {"channels": 8, "window": (3, 2), "dilations": (1, 2), "height": 6, "width": 7, "groups": 2},
+    {"channels": 32, "window": (1, 1), "strides": (2, 2), "height": 7, "width": 7},
+]
+
+
+def test_convolutions() -> None:
+    given = [("bf16", isa) for isa in HERE if isa not in ("avx_vnni", "sse2")] + [("f32", HERE[0])]
+    kernels = [
+        Convolution(isa=i, batch=2, filters=20, element=e, epilogue=(Bias(),), **image)
+        for e, i in given
+        for image in IMAGES
+    ]
+    runner, rng = Runner(kernels), np.random.default_rng(0)
+    for i, kernel in enumerate(kernels):
+        x = drawn(rng, (2, kernel.height, kernel.width, kernel.channels))
+        weight = drawn(rng, kernel.weight_shape, kernel.element)
+        bias = drawn(rng, (20,))
+        packed = kernel.pack(weight)["weights"]
+        rows = x.reshape(2, kernel.height, -1)
+        (y,) = runner.run(i, rows, packed, kernel.pad_columns(bias))
+        exact = kernel.reference(x, weight, operands=[[bias]])
+        magnitude = replace(kernel, epilogue=()).reference(abs(x), abs(weight)) + abs(bias)
+        terms = np.prod(kernel.weight_shape[:3])
+        bound = (terms + 4) * UNIT * magnitude + SMALLEST * 1e17 * terms  # operands are smaller
+        assert (abs(y - exact) <= bound).all(), kernel.to_json()
+
+
+def test_what_floats_have_not() -> None:
+    for more in ({"unsigned": True}, {"row_zero": True}, {"column_zero": True}, {"rows": Batch(2)}):
+        with pytest.raises(InternalError):
+            Gemm(isa="avx2", m=8, k=8, n=8, element="bf16", **more)
+    with pytest.raises(InternalError):
+        Gemm(isa="avx2", m=8, k=8, n=8, element="bf16").pack(np.zeros((8, 8), np.int8))

@@ -1,0 +1,23 @@
+// RUN: place-float-types, kernel-floats
+// SETTINGS: op_types=dot_general,convolution weights.format=float activations.format=float
+// RULE: two: bfloat16
+// RULE: deep: bfloat16
+// KERNELS: avx512_vnni
+// Two activations, a filter for each channel, and what stays float32.
+func.func @main(%x: tensor<4x8xf32>, %y: tensor<8x3xf32>, %i: tensor<1x8x8x16xf32>,
+                %w: tensor<8x3xf32> {jq.weight = "w"}, %f: tensor<3x3x1x16xf32> {jq.weight = "deep"})
+    -> (tensor<4x3xf32>, tensor<4x3xf32>, tensor<1x6x6x16xf32>) {
+  %0 = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0] {jq.name = "two"}
+       : (tensor<4x8xf32>, tensor<8x3xf32>) -> tensor<4x3xf32>
+  %1 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+       : (tensor<4x8xf32>, tensor<8x3xf32>) -> tensor<4x3xf32>
+  %2 = stablehlo.convolution(%i, %f) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {}
+       {batch_group_count = 1 : i64, feature_group_count = 16 : i64}
+       : (tensor<1x8x8x16xf32>, tensor<3x3x1x16xf32>) -> tensor<1x6x6x16xf32>
+  return %0, %1, %2 : tensor<4x3xf32>, tensor<4x3xf32>, tensor<1x6x6x16xf32>
+}
+// CHECK: jq.decisions = {deep = {no_kernel = "a filter for each channel"}, two = {no_kernel = "no operand is a constant weight"}}
+// CHECK-NOT: call @
+// CHECK: stablehlo.dot_general {{.*}} (tensor<4x8xbf16>, tensor<8x3xbf16>) -> tensor<4x3xf32>
+// CHECK: stablehlo.dot_general %arg0, {{.*}} (tensor<4x8xf32>, tensor<8x3xf32>) -> tensor<4x3xf32>
+// CHECK: stablehlo.convolution

@@ -1,0 +1,97 @@
+"""The pipeline `bf16`: weights in bfloat16, operands of products rounded to it, sums in float32."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+
+import jq
+from jq.ir.decisions import facts_of
+from jq.ir.oracle.xla import XlaExecutable
+from tests.kernels.strategies import HERE
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((6, 8, 64)).astype(np.float32)
+P = {n: (RNG.standard_normal((64, 64)) / 8).astype(np.float32) for n in "qkvof"}
+UNIT = 2.0**-24
+
+
+def _halved(x: np.ndarray) -> np.ndarray:
+    return x.astype(ml_dtypes.bfloat16).astype(np.float64)
+
+
+@pytest.mark.parametrize("target", ["llvm-cpu", "x86-64-v3", "llvm-cpu-portable"])
+def test_operands_are_rounded_and_sums_are_not(target: str) -> None:
+    if target == "x86-64-v3" and "avx2" not in HERE:
+        pytest.skip("no AVX2 here")
+    model = jq.Model(lambda p, x: x @ p["f"], P, (X,))
+    levels = jq.rewrite(model, pipeline="bf16", target=target)
+    assert levels["integer"].weights["f"].dtype == ml_dtypes.bfloat16
+    exact = _halved(X) @ _halved(P["f"])
+    bound = (64 + 2) * UNIT * (abs(_halved(X)) @ abs(_halved(P["f"])))
+    (told,) = XlaExecutable(levels["integer"])(X)
+    compiled = jq.compile(model, pipeline="bf16", target=target)
+    for found in (told, np.asarray(compiled(X))):
+        assert (abs(found - exact) <= bound + UNIT * abs(exact)).all()
+        assert (abs(found - X @ P["f"]) > bound).any()  # it is not the product of float32
+
+
+def _attention(p: dict[str, np.ndarray], x: jax.Array) -> jax.Array:
+    q, k, v = (jnp.reshape(x @ p[n], (6, 8, 4, 16)) for n in "qkv")
+    scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) / 4
+    y = jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), v).reshape(6, 8, 64)
+    return jax.nn.gelu(y @ p["o"] + 1, approximate=False) + x
+
+
+def test_attention_and_what_follows_products_are_kernels() -> None:
+    model = jq.Model(_attention, P, (X,))
+    target = jq.rewrite(model, pipeline="bf16", target="amx_int8")["target"]
+    kernels = sorted(facts_of(target, "kernel").values())
+    assert [str(k).partition("_")[0] for k in kernels] == ["attention"] * 2 + ["gemm"] * 4
+    text = target.text().partition("func.func private")[0]
+    assert text.count(" = call @jq_gemm_48x64x192") == 1  # q, k and v at once
+    assert "bf16>" not in text and "stablehlo.erf" not in text and "stablehlo.add" not in text
+    compiled = np.asarray(jq.compile(model, pipeline="bf16")(X))
+    whole = np.asarray(jax.jit(_attention)(P, X))
+    assert 20 * np.log10(abs(whole).max() / abs(compiled - whole).max()) > 40
+
+
+def _convolved(x: jax.Array, w: jax.Array, groups: int = 1) -> jax.Array:
+    numbers = ("NHWC", "HWIO", "NHWC")
+    return jax.lax.conv_general_dilated(
+        x, w, (1, 1), "SAME", dimension_numbers=numbers, feature_group_count=groups
+    )
+
+
+def test_rounded_convolutions_and_lookups() -> None:
+    """Of a filter for each channel, without a kernel, and of an embedding."""
+    params = {
+        "table": RNG.standard_normal((20, 8)).astype(np.float32),
+        "deep": RNG.standard_normal((3, 3, 1, 8)).astype(np.float32),
+        "wide": RNG.standard_normal((3, 3, 8, 16)).astype(np.float32),
+    }
+
+    def between(p: dict[str, np.ndarray], tokens: jax.Array) -> jax.Array:
+        image = jnp.take(p["table"], tokens, axis=0, mode="clip").reshape(1, 6, 6, 8)
+        return _convolved(image, jnp.asarray(p["deep"]), 8)
+
+    def fn(p: dict[str, np.ndarray], tokens: jax.Array) -> jax.Array:
+        return jax.nn.relu(_convolved(between(p, tokens), jnp.asarray(p["wide"])))
+
+    tokens = RNG.integers(0, 20, 36, dtype=np.int32)
+    model = jq.Model(fn, params, (tokens,))
+    levels = jq.rewrite(model, pipeline="bf16")
+    assert levels["integer"].weights["table"].dtype == ml_dtypes.bfloat16
+    kernels = facts_of(levels["target"], "kernel")
+    assert [name for name in kernels if "wide" in name] and "deep" not in kernels
+    (told,) = XlaExecutable(levels["integer"])(tokens)
+    compiled = np.asarray(jq.compile(model, pipeline="bf16")(tokens))
+    # The sums of the first, in two orders, may be rounded to neighbours, 2^-7 apart at most.
+    sizes = {name: abs(array) for name, array in params.items()}
+    largest = between(sizes, jnp.asarray(tokens)) * (1 + 2.0**-6)
+    bound = 2.0**-7 * np.asarray(_convolved(largest, jnp.asarray(sizes["wide"])))
+    assert (abs(compiled - told) <= bound).all()
+    assert np.median(abs(compiled - told)) < 1e-5
