@@ -40,6 +40,15 @@ class Scale(Protocol):
     def choose(self, absmax: np.ndarray, element: Element, enc: Encoding) -> dict[str, np.ndarray]:
         """The parts for blocks of largest magnitude `absmax` (f32 of `enc.grid`)."""
 
+    def nearest(
+        self, scale: np.ndarray, chosen: Mapping[str, np.ndarray], enc: Encoding
+    ) -> dict[str, np.ndarray]:
+        """The parts whose factors are nearest to `scale`, f32 of `enc.grid`, above 0.
+
+        Args:
+            chosen: by `choose`, for the tensor: what it has once for all is kept.
+        """
+
     def of_data(self, ops: ArrayOps, absmax: Array, element: Element, enc: Encoding) -> Parts:
         """`choose` in a program; a block that holds an infinity or NaN gets no number."""
 
@@ -73,6 +82,11 @@ class FloatScale:
         scale = absmax / F32(element.largest)
         scale = np.where(scale < checks.SMALLEST_SCALE, F32(1), scale)
         return {"scale": checks.as_scale(scale, enc)}
+
+    def nearest(
+        self, scale: np.ndarray, chosen: Mapping[str, np.ndarray], enc: Encoding
+    ) -> dict[str, np.ndarray]:
+        return {"scale": checks.as_scale(np.maximum(scale, checks.SMALLEST_SCALE), enc)}
 
     def of_data(self, ops: ArrayOps, absmax: Array, element: Element, enc: Encoding) -> Parts:
         if enc.scale_type != "float32":
@@ -108,6 +122,13 @@ class PowerOfTwoScale:
 
     def choose(self, absmax: np.ndarray, element: Element, enc: Encoding) -> dict[str, np.ndarray]:
         return {"scale": e8m0.choose(absmax, element, enc.option("scale_rounding", "floor"))}
+
+    def nearest(
+        self, scale: np.ndarray, chosen: Mapping[str, np.ndarray], enc: Encoding
+    ) -> dict[str, np.ndarray]:
+        """Nearest by their logarithms."""
+        code = np.rint(np.log2(np.maximum(scale, checks.SMALLEST_SCALE))) + 127
+        return {"scale": np.clip(code, 0, 254).astype(np.uint8).view(I8)}
 
     def of_data(self, ops: ArrayOps, absmax: Array, element: Element, enc: Encoding) -> Parts:
         rounding = enc.option("scale_rounding", "floor")
@@ -154,7 +175,13 @@ class TwoLevelScale(FloatScale):
         largest = F32(element.largest)
         tensor = np.max(absmax, keepdims=True) / F32(E4M3FN.largest * element.largest)
         tensor = np.where(tensor < checks.SMALLEST_SCALE, F32(1), tensor)
-        ratio = np.maximum(absmax / largest / tensor, F32(2.0**-9))
+        return self.nearest(absmax / largest, {"tensor_scale": tensor}, enc)
+
+    def nearest(
+        self, scale: np.ndarray, chosen: Mapping[str, np.ndarray], enc: Encoding
+    ) -> dict[str, np.ndarray]:
+        tensor = chosen["tensor_scale"].reshape((1,) * scale.ndim)
+        ratio = np.maximum(scale / tensor, F32(2.0**-9))
         return {"scale": E4M3FN.encode(ratio), "tensor_scale": tensor}
 
     def of_data(self, ops: ArrayOps, absmax: Array, element: Element, enc: Encoding) -> Parts:

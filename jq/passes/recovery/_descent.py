@@ -12,40 +12,34 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from jq.passes.recovery._grids import Grid
+
 COLUMNS = 1024  # that are solved for together
 LAZY = 64  # rows whose errors are spread over their panel at once
 PANEL = 256  # rows whose errors are spread over the rest at once
 WHOLE = 2048  # a matrix of so few rows is one panel
 SETTLED = 0.02  # a pass that gains less than this share is the last
-DType = np.dtype[np.generic]
 
 
 @dataclass
 class Solution:
-    """Integers of W [K, N] with blocks along K: real = scale * (codes - zero)."""
+    """Codes of W [K, N] with blocks along K: real = scale * (codes - zero)."""
 
     codes: np.ndarray  # f32[K, N]
     scale: np.ndarray  # f32[G, N]
     zero: np.ndarray  # f32[G, N]
     groups: list[slice]
-    limits: tuple[int, int]
+    grid: Grid
 
     def columns(self, start: int) -> Solution:
         """Views of `COLUMNS` columns."""
         own = np.s_[:, start : start + COLUMNS]
         codes, scale, zero = self.codes[own], self.scale[own], self.zero[own]
-        return Solution(codes, scale, zero, self.groups, self.limits)
+        return Solution(codes, scale, zero, self.groups, self.grid)
 
     def real(self) -> np.ndarray:
         parts = [(self.codes[s] - self.zero[g]) * self.scale[g] for g, s in enumerate(self.groups)]
         return np.concatenate(parts)
-
-
-def nearest(codes: np.ndarray, low: int, high: int) -> np.ndarray:
-    """Codes in range; `np.clip` takes longer than all the rest of a row."""
-    np.rint(codes, out=codes)
-    np.maximum(codes, low, out=codes)
-    return np.minimum(codes, high, out=codes)
 
 
 def runs(start: int, stop: int, size: int) -> Iterator[slice]:
@@ -59,9 +53,7 @@ def panel_rows(count: int) -> int:
     return count if count <= WHOLE else PANEL
 
 
-def descend(
-    found: Solution, weight: np.ndarray, h: np.ndarray, scale_type: DType, passes: int
-) -> None:
+def descend(found: Solution, weight: np.ndarray, h: np.ndarray, passes: int) -> None:
     """Improves `found` for `weight` f32[K, N] and H f32[K, K]; never makes it worse."""
     residual = h @ (found.real() - weight)  # half the gradient
     # H times codes, less their zero, comes from H W' where a column has one scale.
@@ -69,7 +61,7 @@ def descend(
     before = quadratic(found.real() - weight, residual)
     for left in reversed(range(passes)):
         for groups in _panels(found.groups):
-            _descend_panel(found, h, residual, product, groups, scale_type, last=not left)
+            _descend_panel(found, h, residual, product, groups, last=not left)
         if not left:
             return
         after = quadratic(found.real() - weight, residual)
@@ -95,7 +87,6 @@ def _descend_panel(
     residual: np.ndarray,
     product: np.ndarray | None,
     groups: list[int],
-    scale_type: DType,
     last: bool,
 ) -> None:
     rows = slice(found.groups[groups[0]].start, found.groups[groups[-1]].stop)
@@ -103,7 +94,7 @@ def _descend_panel(
     most = panel_rows(len(h))
     large = rows.stop - rows.start > most
     for g in groups:
-        moved = _move_scales(found, panel, product, g, scale_type)
+        moved = _move_scales(found, panel, product, g)
         if not large:
             _move_codes(found, panel, g, found.groups[g], moved)
     panel.close(last and not large)
@@ -140,16 +131,16 @@ class _Panel:
 
 
 def _move_scales(
-    found: Solution, panel: _Panel, product: np.ndarray | None, g: int, scale_type: DType
+    found: Solution, panel: _Panel, product: np.ndarray | None, g: int
 ) -> np.ndarray | None:
     """The change of a small block's rows that is not added to the panel yet."""
     s, h, residual = found.groups[g], panel.h, panel.residual
     steps = found.codes[s] - found.zero[g]
     if product is not None:
         of_steps = (residual + product) / found.scale[g]
-        residual += of_steps * _rescale(found, steps, residual, of_steps, g, scale_type)
+        residual += of_steps * _rescale(found, steps, residual, of_steps, g)
         return None
-    change = steps * _rescale(found, steps, residual[s], h[s, s] @ steps, g, scale_type)
+    change = steps * _rescale(found, steps, residual[s], h[s, s] @ steps, g)
     if s.stop - s.start <= LAZY:
         return change
     panel.add(s, change)
@@ -180,7 +171,6 @@ def _rescale(
     residual: np.ndarray,
     of_steps: np.ndarray,
     g: int,
-    scale_type: DType,
 ) -> np.ndarray:
     """Moves the scales of a block to the minimum, rounded to their type; by how much.
 
@@ -189,7 +179,7 @@ def _rescale(
     slope = np.einsum("kn,kn->n", steps, residual)
     curve = np.maximum(np.einsum("kn,kn->n", steps, of_steps), np.float32(1e-30))
     old = found.scale[g]
-    new = (old - slope / curve).astype(scale_type).astype(np.float32)
+    new = found.grid.scales(old - slope / curve)
     change = np.where(np.isfinite(new) & (new > 0), new - old, 0)
     change = np.where(2 * change * slope + change**2 * curve < 0, change, 0)
     found.scale[g] = old + change
@@ -207,7 +197,7 @@ def _recode(
     codes = found.codes[rows]  # a view
     changes = np.empty_like(codes)
     for j in range(len(codes)):
-        new = nearest(codes[j] - residual[j] * (1 / h[j, j]) / scale, *found.limits)
+        new = found.grid.near(codes[j] - residual[j] * (1 / h[j, j]) / scale)
         change = np.multiply(new - codes[j], scale, out=changes[j])
         if change.any():
             codes[j] = new

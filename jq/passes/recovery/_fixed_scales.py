@@ -7,7 +7,8 @@ have scales of 6 bits) ties it to others.
 
 import numpy as np
 
-from jq.passes.recovery._descent import LAZY, SETTLED, nearest, quadratic
+from jq.passes.recovery._descent import LAZY, SETTLED, quadratic
+from jq.passes.recovery._grids import nearest
 from jq.passes.recovery._solve import _feedback
 from jq.passes.recovery._units import near_one
 

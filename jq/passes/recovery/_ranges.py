@@ -45,7 +45,7 @@ def search_ranges(
         difference = np.asarray(fmt.dequantize(NUMPY, codes, scale, zero, enc)) - weight
         if far.any():
             difference = per_block(np.multiply, difference, unit, enc)
-        error = _sum_blocks(importance * np.square(difference), enc)
+        error = sum_blocks(importance * np.square(difference), enc)
         better = error < best
         best = np.where(better, error, best)
         scales = np.where(better, scale, scales)
@@ -54,7 +54,9 @@ def search_ranges(
     return scales, zeros
 
 
-def _sum_blocks(x: np.ndarray, enc: Encoding) -> np.ndarray:
+def sum_blocks(x: np.ndarray, enc: Encoding) -> np.ndarray:
+    """The sum of each block, of the grid."""
+
     def total(a: np.ndarray, axes: Sequence[int]) -> np.ndarray:
         return np.asarray(a.sum(axis=tuple(axes), keepdims=True))
 

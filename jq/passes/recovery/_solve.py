@@ -16,10 +16,10 @@ import numpy as np
 
 from jq.base.errors import InternalError
 from jq.formats import Encoding
-from jq.formats.affine import affine_format
+from jq.formats.affine import is_affine
 from jq.formats.checks import SMALLEST_SCALE
-from jq.passes.recovery._descent import COLUMNS, LAZY, Solution, descend, nearest, panel_rows, runs
-from jq.passes.recovery._ranges import search_ranges
+from jq.passes.recovery._descent import COLUMNS, LAZY, Solution, descend, panel_rows, runs
+from jq.passes.recovery._grids import Grid, grid_of
 from jq.passes.recovery._units import far_exponents, near_one
 
 SINGLE = 0.05  # relative error that a factor of H may have
@@ -30,6 +30,7 @@ def solve(
     gram: np.ndarray,
     enc: Encoding,
     *,
+    grid: Grid | None = None,
     damping: float = 0.2,
     order: bool = True,
     passes: int = 3,
@@ -38,16 +39,17 @@ def solve(
     """The best codes found for `weight` f32[K, N] given `gram` [K, K].
 
     Args:
-        enc: of an affine format, of shape [K, N], with block (size, 1) or (0, 1).
+        enc: of shape [K, N], with block (size, 1) or (0, 1).
+        grid: of a weight that these are some columns of; default its own.
         damping: times the mean of the gram's diagonal, added to it: how far what few samples
             say of correlations is trusted.
         order: quantize the rows with the largest inputs first.
         passes: of coordinate descent, at most.
         threads: that solve for some of the columns each. The codes do not depend on their number.
     """
-    fmt = affine_format(enc.format)
+    grid = grid or grid_of(weight, enc)
     gram, far = near_one(gram), far_exponents(np.abs(weight).max(0, initial=0))
-    if enc.scale_type == "float16":
+    if enc.scale_type == "float16" or not is_affine(enc.format):
         far = np.zeros_like(far)  # scales of so far exponents are refused, or 0
     if far.any():
         weight = np.ldexp(weight, -far)
@@ -57,7 +59,7 @@ def solve(
     mean = float(np.trace(gram, dtype=np.float64)) / len(gram)
     h[np.diag_indices_from(h)] += damping * max(mean, 1e-30)
     scale, zero = (np.empty(enc.grid, np.float32) for _ in range(2))
-    best = Solution(np.zeros_like(weight), scale, zero, block_slices(enc), fmt.limits(enc))
+    best = Solution(np.zeros_like(weight), scale, zero, block_slices(enc), grid)
     rows = np.argsort(-np.diag(h), kind="stable") if order else np.arange(len(h))
     feedback = _feedback(h, rows)
     single_h = h.astype(np.float32, copy=False)
@@ -65,9 +67,9 @@ def solve(
     def columns(start: int) -> None:
         part, own = best.columns(start), np.ascontiguousarray(weight[:, start : start + COLUMNS])
         ranges = enc.with_shape(own.shape, enc.block)
-        part.scale[:], part.zero[:] = search_ranges(fmt, own, np.diag(h)[:, None], ranges)
+        part.scale[:], part.zero[:] = grid.begin(own, np.diag(h)[:, None], ranges)
         _gptq(part, own, rows, feedback)
-        descend(part, own, single_h, np.dtype(enc.scale_type), passes)
+        descend(part, own, single_h, passes)
 
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(columns, range(0, weight.shape[1], COLUMNS)))
@@ -96,7 +98,7 @@ def joined(parts: Sequence[Solution]) -> Solution:
     codes, scale, zero = (
         np.concatenate([getattr(p, k) for p in parts], axis=1) for k in ("codes", "scale", "zero")
     )
-    return Solution(codes, scale, zero, parts[0].groups, parts[0].limits)
+    return Solution(codes, scale, zero, parts[0].groups, parts[0].grid)
 
 
 def _gptq(found: Solution, weight: np.ndarray, rows: np.ndarray, feedback: np.ndarray) -> None:
@@ -107,7 +109,6 @@ def _gptq(found: Solution, weight: np.ndarray, rows: np.ndarray, feedback: np.nd
     """
     count = len(weight)
     group = np.concatenate([np.full(s.stop - s.start, g) for g, s in enumerate(found.groups)])
-    low, high = found.limits
     own = weight[rows]
     aim = own.copy()
     for panel in runs(0, count, panel_rows(count)):
@@ -116,7 +117,7 @@ def _gptq(found: Solution, weight: np.ndarray, rows: np.ndarray, feedback: np.nd
             for i in range(lazy.start, lazy.stop):
                 g = group[rows[i]]
                 scale, zero = found.scale[g], found.zero[g]
-                codes = nearest(aim[i] / scale + zero, low, high)
+                codes = found.grid.near(aim[i] / scale + zero)
                 found.codes[rows[i]] = codes
                 e = np.subtract(own[i], (codes - zero) * scale, out=errors[i - panel.start])
                 aim[i + 1 : lazy.stop] += feedback[i, i + 1 : lazy.stop, None] * e

@@ -13,10 +13,10 @@ from jq.formats import Encoding
 from jq.formats.affine import Affine, affine_format, is_affine
 from jq.ir import Program
 from jq.passes.base import LOG, PassContext, Recovery, of_weight
+from jq.passes.recovery._grids import integers_stored
 from jq.passes.recovery._inputs import Matrix, moments_of_weights, uses_of_weights
 from jq.passes.recovery._ranges import search_ranges
 from jq.passes.recovery._units import near_one
-from jq.passes.recovery.gptq import stored
 
 F32 = np.float32
 
@@ -62,7 +62,7 @@ class Clip(Recovery):
         scale, zero = search_ranges(fmt, weight, importance, enc, shares.tolist())
         point = zero.astype(np.int32) if enc.scheme == "asymmetric" else None
         codes = fmt.quantize(weight, scale, point, enc)
-        return stored(codes, scale, zero, enc)
+        return integers_stored(codes, scale, zero, enc)
 
     def _importance(self, program: Program, cx: PassContext) -> dict[str, np.ndarray]:
         """E[x^2] for the elements of weights, in their own shape, of those that products read."""

@@ -1,8 +1,8 @@
 """Weights are rounded so that products with the calibration data change least (GPTQ).
 
 See `_solve` for the method. A weight that is read by anything but matrix products and convolutions,
-or not stored as integers, keeps plain rounding, and the reason is logged. One that another pass
-chose codes for is left alone. The program stays as it is.
+or stored in a format without a grid (`_grids`), keeps plain rounding, and the reason is logged. One
+that another pass chose codes for is left alone. The program stays as it is.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from jq.base.system.threads import one_thread
-from jq.formats import Encoding
-from jq.formats.affine import affine_format, is_affine
+from jq.formats import Encoding, get_format
+from jq.formats.affine import Affine, is_affine
 from jq.ir import Program
 from jq.passes.base import LOG, PassContext, Recovery, of_weight
 from jq.passes.recovery._descent import Solution
+from jq.passes.recovery._grids import grid_of, has_grid
 from jq.passes.recovery._inputs import (
     Matrix,
     NotApplicable,
@@ -29,6 +30,7 @@ from jq.passes.recovery._inputs import (
     uses_of_weights,
 )
 from jq.passes.recovery._solve import joined, solve
+from jq.passes.recovery._units import far_exponents
 from jq.planning.moments.collect import Moments
 from jq.planning.moments.inputs import Wanted
 
@@ -50,7 +52,7 @@ class Gptq(Recovery):
     passes: int = 3
 
     def wanted(self, program: Program, cx: PassContext) -> bool:
-        return any(is_affine(e.format) for e in cx.plan.weights.values())
+        return any(map(has_grid, cx.plan.weights.values()))
 
     def recover(self, program: Program, cx: PassContext) -> bool:
         uses = uses_of_weights(program, cx)
@@ -92,8 +94,10 @@ class Gptq(Recovery):
                 if isinstance(reads, str):
                     raise NotApplicable(reads)
                 enc = cx.plan.weights[name]
-                if not is_affine(enc.format):
-                    raise NotApplicable(f"{enc.format} is not an integer format")
+                if not has_grid(enc):
+                    raise NotApplicable(f"{enc.format} has no codes with a scale below 8 bits")
+                if not is_affine(enc.format) and _far(program.weights[name]):
+                    raise NotApplicable("its numbers are far from 1")
                 solvable[name] = reads[0].matrix, matrix_encoding(reads[0].matrix, enc)
             except NotApplicable as reason:
                 LOG.info("%s: %s is rounded plainly: %s", self.name, name, reason)
@@ -153,8 +157,10 @@ class Gptq(Recovery):
 
         def solved() -> dict[str, np.ndarray]:
             with one_thread(), of_weight(name):
-                solution = self._by_groups(weight, matrix.groups, gram, inner)
-            return parts_of(solution, matrix, enc)
+                found = self._by_groups(weight, matrix.groups, gram, inner)
+            codes = matrix.back(found.codes, enc.shape)
+            scale, zero = (matrix.back(v, enc.grid) for v in (found.scale, found.zero))
+            return found.grid.stored(codes, scale, zero, enc)
 
         if cx.moments is None:
             return solved()
@@ -171,34 +177,22 @@ class Gptq(Recovery):
         columns = [weight[:, g * count : (g + 1) * count] for g in range(groups)]
         how: dict[str, Any]
         how = {"damping": self.damping, "order": self.order, "passes": self.passes}
+        how["grid"] = grid_of(weight, enc)
         pairs = zip(columns, grams, strict=True)
         with one_thread() as threads:
             return joined([solve(w, h, own, **how, threads=threads) for w, h in pairs])
 
 
 def _bits(enc: Encoding) -> int:
-    fmt = affine_format(enc.format)
-    return fmt.bits
+    fmt = get_format(enc.format)
+    return fmt.bits if isinstance(fmt, Affine) else 4
+
+
+def _far(weight: Any) -> bool:
+    largest = np.abs(np.asarray(weight, np.float32)).max(initial=0, keepdims=True)
+    return bool(far_exponents(largest).any())
 
 
 def _parts(solvable: Solvable) -> list[list[str]]:
     """The weights in as many parts as their moments need to fit in memory."""
     return in_parts({name: gram_bytes(matrix) for name, (matrix, _) in solvable.items()})
-
-
-def parts_of(solution: Solution, matrix: Matrix, enc: Encoding) -> dict[str, np.ndarray]:
-    """The stored parts of a solution."""
-    codes = matrix.back(solution.codes, enc.shape)
-    scale, zero = (matrix.back(v, enc.grid) for v in (solution.scale, solution.zero))
-    return stored(codes, scale, zero, enc)
-
-
-def stored(
-    codes: np.ndarray, scale: np.ndarray, zero: np.ndarray, enc: Encoding
-) -> dict[str, np.ndarray]:
-    """The parts of integer codes; `zero` counts in the asymmetric scheme alone."""
-    fmt = affine_format(enc.format)
-    parts = {"codes": fmt.pack(codes.astype(np.int32), enc), "scale": scale.astype(enc.scale_type)}
-    if enc.scheme == "asymmetric":
-        parts["zero_point"] = fmt.pack(zero.astype(np.int32), enc)
-    return parts

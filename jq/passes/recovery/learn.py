@@ -32,8 +32,8 @@ from jq.ir.autodiff.regions import regions, whole
 from jq.ir.autodiff.rounding import Codes, Floats, Learned, Sample, Stored, relative_error
 from jq.ir.autodiff.walk import Rows, Walk
 from jq.passes.base import LOG, PassContext, Recovery, of_weight
+from jq.passes.recovery._grids import integers_stored
 from jq.passes.recovery._inputs import spread
-from jq.passes.recovery.gptq import stored as stored_parts
 from jq.target.settings import Settings
 
 SMALL = 1 << 16  # elements of what stays float and is learned
@@ -281,7 +281,7 @@ class _Run:
         if isinstance(before, Floats):
             return found
         enc = self.cx.plan.weights[name]
-        return stored_parts(found["codes"], held(found["scale"], before, enc), before.zero, enc)
+        return integers_stored(found["codes"], held(found["scale"], before, enc), before.zero, enc)
 
     def _error(self, parts: Parts) -> float:
         """The relative squared error of the program's outputs on held-out data."""

@@ -54,10 +54,10 @@ def test_near_the_best_of_all_codes(scheme):
         weight, gram = RNG.standard_normal((4, 1)).astype(np.float32), correlated(40, 4)
         enc = encoding("int2", (4, 1), 0, scheme)
         found = solve(weight, gram, enc, damping=1e-9)
-        low, high = found.limits
+        low, high = get_format("int2").limits(enc)
         every = [
             error(Solution(np.array(c, np.float32)[:, None], found.scale, found.zero, found.groups,
-                           found.limits), weight, gram)
+                           found.grid), weight, gram)
             for c in itertools.product(range(low, high + 1), repeat=4)
         ]  # fmt: skip
         ratio.append((error(found, weight, gram) + 1e-9) / (min(every) + 1e-9))
@@ -107,9 +107,8 @@ def test_search_of_ranges_is_not_worse_than_the_full_range():
     for scheme in ("symmetric", "asymmetric"):
         enc = encoding("int4", weight.shape, 16, scheme)
         scale, zero = search_ranges(get_format("int4"), weight, np.ones(1), enc)
-        found = Solution(np.zeros_like(weight), scale, zero, [], (0, 0))
         fmt = get_format("int4")
-        codes = fmt.quantize(weight, scale, found.zero.astype(np.int32), enc)
+        codes = fmt.quantize(weight, scale, zero.astype(np.int32), enc)
         ours = fmt.dequantize(NUMPY, codes, scale, zero.astype(np.int32), enc)
         assert ((ours - weight) ** 2).sum() < ((rounded(weight, enc) - weight) ** 2).sum()
 
@@ -119,3 +118,27 @@ def test_short_last_block_and_zero_column():
     weight[:, 1] = 0
     found = solve(weight, gram, encoding("int4", (40, 3), 32, "asymmetric"))
     assert found.scale.shape == (2, 3) and (found.real()[:, 1] == 0).all()
+
+
+@pytest.mark.parametrize(("fmt", "block"), [("mxfp4", 32), ("nvfp4", 16), ("nf4", 64),
+                                            ("mxfp6_e2m3", 32), ("fp4_e2m1", 0)])  # fmt: skip
+def test_small_floats_and_tables(fmt, block):
+    """What is stored decodes to what was solved for, and is closer than plain rounding."""
+    weight, gram = RNG.standard_normal((80, 24)).astype(np.float32), correlated(200, 80)
+    weight[:, 1] = 0
+    enc = Encoding(fmt, weight.shape, (block, 1), scale_type="float16")
+    found = solve(weight, gram, enc, damping=0.01)
+    parts = found.grid.stored(found.codes, found.scale, found.zero, enc)
+    np.testing.assert_array_equal(get_format(fmt).decode(NUMPY, parts, enc), found.real())
+    assert {k: (a.shape, a.dtype) for k, a in parts.items()} == get_format(fmt).storage(enc)
+    assert loss(found.real(), weight, gram) < 0.6 * loss(rounded(weight, enc), weight, gram)
+    assert (found.real()[:, 1] == 0).all()
+
+
+@pytest.mark.parametrize("fmt", ["mxfp4", "nvfp4", "nf4"])
+def test_codes_that_a_format_has_are_found_as_they_are(fmt):
+    weight = RNG.standard_normal((64, 8)).astype(np.float32)
+    enc = Encoding(fmt, weight.shape, (get_format(fmt).default_block((64, 8), 0) or (64, 1)))
+    weight = rounded(weight, enc)
+    found = solve(weight, np.eye(64), enc)
+    np.testing.assert_allclose(found.real(), weight, rtol=1e-6, atol=1e-7)

@@ -1,0 +1,121 @@
+"""The numbers that a format has, as the solver of weights takes them: codes and scales.
+
+A code of integers is the integer; one of small floats or of a table is the number that it stands
+for, and its zero is 0.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from jq.formats import Encoding, get_format
+from jq.formats.affine import Affine
+from jq.formats.arrays import NUMPY
+from jq.formats.blocks import block_absmax, per_block
+from jq.formats.packing import pack
+from jq.formats.scaled import Scaled
+from jq.passes.recovery._ranges import search_ranges, sum_blocks
+from jq.passes.recovery._units import near_one
+
+# What the largest number of a block is, beside what plain rounding makes of it. Beyond 1 the block
+# does without its largest codes, which lie far apart.
+WIDTHS = (1.0, 0.5, 0.6, 0.7, 0.8, 0.9, 1.15, 1.3, 1.5, 2.0)
+Arrays = dict[str, np.ndarray]
+Begun = tuple[np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Attributes:
+    near: the codes nearest to numbers, f32 of any shape, which it may overwrite.
+    scales: the scales nearest to numbers, f32 of any shape.
+    begin: scale and zero (f32 of the grid) of a weight, given the importance of its elements (of a
+        shape that broadcasts) and its encoding.
+    stored: the parts of codes, scales and zeros, in the weight's own shape.
+    """
+
+    near: Callable[[np.ndarray], np.ndarray]
+    scales: Callable[[np.ndarray], np.ndarray]
+    begin: Callable[[np.ndarray, np.ndarray, Encoding], Begun]
+    stored: Callable[[np.ndarray, np.ndarray, np.ndarray, Encoding], Arrays]
+
+
+def has_grid(enc: Encoding) -> bool:
+    """True of integers, and of other numbers of fewer than 8 bits in blocks with scales."""
+    fmt = get_format(enc.format)
+    return isinstance(fmt, Affine) or (isinstance(fmt, Scaled) and fmt.element.bits < 8)
+
+
+def grid_of(weight: np.ndarray, enc: Encoding) -> Grid:
+    """The numbers of a weight f32[K, N]; some formats have one factor for all of it."""
+    fmt = get_format(enc.format)
+    if isinstance(fmt, Affine):
+        return _integers(fmt, enc)
+    assert isinstance(fmt, Scaled)
+    return _scaled(fmt, weight, enc)
+
+
+def nearest(codes: np.ndarray, low: int, high: int) -> np.ndarray:
+    """Codes in range; `np.clip` takes longer than all the rest of a row."""
+    np.rint(codes, out=codes)
+    np.maximum(codes, low, out=codes)
+    return np.minimum(codes, high, out=codes)
+
+
+def integers_stored(
+    codes: np.ndarray, scale: np.ndarray, zero: np.ndarray, enc: Encoding
+) -> Arrays:
+    """The parts of integer codes; `zero` counts in the asymmetric scheme alone."""
+    fmt = get_format(enc.format)
+    assert isinstance(fmt, Affine)
+    parts = {"codes": fmt.pack(codes.astype(np.int32), enc), "scale": scale.astype(enc.scale_type)}
+    if enc.scheme == "asymmetric":
+        parts["zero_point"] = fmt.pack(zero.astype(np.int32), enc)
+    return parts
+
+
+def _integers(fmt: Affine, enc: Encoding) -> Grid:
+    low, high = fmt.limits(enc)
+    return Grid(
+        lambda x: nearest(x, low, high),
+        lambda s: s.astype(enc.scale_type).astype(np.float32),
+        lambda weight, importance, own: search_ranges(fmt, weight, importance, own),
+        integers_stored,
+    )
+
+
+def _scaled(fmt: Scaled, weight: np.ndarray, enc: Encoding) -> Grid:
+    kind, element = fmt.kind(enc), fmt.element
+    plain = kind.choose(block_absmax(weight, enc), element, enc)
+    every = np.asarray(element.decode(NUMPY, np.arange(1 << element.bits, dtype=np.int8)))
+    levels = np.unique(every[np.isfinite(every)]).astype(np.float32)
+    between = (levels[1:] + levels[:-1]) / 2
+
+    def near(x: np.ndarray) -> np.ndarray:
+        return np.asarray(levels[np.searchsorted(between, x)])
+
+    def scales(s: np.ndarray) -> np.ndarray:
+        own = enc.with_shape(s.shape, (1,) * s.ndim)
+        return np.asarray(kind.decode(NUMPY, kind.nearest(s, plain, own), own))
+
+    def begin(w: np.ndarray, importance: np.ndarray, own: Encoding) -> Begun:
+        most = block_absmax(w, own)
+        first = np.where(most > 0, most / np.float32(element.largest), np.float32(1))
+        weights = near_one(importance).astype(np.float32)
+        best, found = np.full(own.grid, np.inf, np.float32), first
+        for width in WIDTHS:
+            scale = scales(first * np.float32(width))
+            codes = near(per_block(np.divide, w, scale, own))
+            off = per_block(np.multiply, codes, scale, own) - w
+            error = sum_blocks(weights * np.square(off), own)
+            better = error < best
+            best, found = np.where(better, error, best), np.where(better, scale, found)
+        return found, np.zeros(own.grid, np.float32)
+
+    def stored(codes: np.ndarray, scale: np.ndarray, zero: np.ndarray, own: Encoding) -> Arrays:
+        bits = element.encode(codes.astype(np.float32), own.option("rounding", "even"))
+        packed = pack(bits, fmt.stored_bits(own))
+        return {"codes": packed, **kind.nearest(scale, plain, own)}
+
+    return Grid(near, scales, begin, stored)
