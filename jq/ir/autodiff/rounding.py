@@ -72,6 +72,8 @@ class Codes:
         scale, zero: f32, one for each block.
         block: size along every axis; the last along one may be short.
         limits: the least and the largest code.
+        levels: ascending numbers that codes 0, 1, ... stand for, where they are no integers; the
+            scales of such formats are few, and stay.
     """
 
     codes: np.ndarray
@@ -79,6 +81,7 @@ class Codes:
     zero: np.ndarray
     block: tuple[int, ...]
     limits: tuple[int, int]
+    levels: np.ndarray | None = None
 
     @property
     def fixed(self) -> tuple[Any, ...]:
@@ -89,6 +92,8 @@ class Codes:
         """Latent numbers: where the weight lies, but on the side of its code."""
         wide = partial(spread, block=self.block, shape=self.codes.shape)
         aim = jnp.asarray(weight, jnp.float32) / wide(jnp.asarray(self.scale))
+        if self.levels is not None:
+            aim = jnp.interp(aim, self.levels, jnp.arange(len(self.levels), dtype=jnp.float32))
         away = jnp.clip(aim + wide(jnp.asarray(self.zero)) - self.codes, -NEAR, NEAR)
         return {"latent": self.codes + away, "factor": jnp.zeros(self.scale.shape, jnp.float32)}
 
@@ -101,6 +106,11 @@ class Codes:
         scale, zero = fixed
         wide = partial(spread, block=self.block, shape=self.codes.shape)
         inside = jnp.clip(found["latent"], *self.limits)
+        if self.levels is not None:
+            levels = jnp.asarray(self.levels, jnp.float32)
+            between = jnp.interp(inside, jnp.arange(len(levels), dtype=jnp.float32), levels)
+            level = levels[jnp.round(inside).astype(jnp.int32)]
+            return (between + jax.lax.stop_gradient(level - between)) * wide(scale)
         code = inside + jax.lax.stop_gradient(jnp.round(inside) - inside)
         return (code - wide(zero)) * wide(scale * (1 + found["factor"]))
 

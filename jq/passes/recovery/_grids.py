@@ -13,6 +13,7 @@ from jq.formats import Encoding, get_format
 from jq.formats.affine import Affine
 from jq.formats.arrays import NUMPY
 from jq.formats.blocks import block_absmax, per_block
+from jq.formats.elements import Element
 from jq.formats.packing import pack
 from jq.formats.scaled import Scaled
 from jq.passes.recovery._ranges import search_ranges, sum_blocks
@@ -45,6 +46,27 @@ def has_grid(enc: Encoding) -> bool:
     """True of integers, and of other numbers of fewer than 8 bits in blocks with scales."""
     fmt = get_format(enc.format)
     return isinstance(fmt, Affine) or (isinstance(fmt, Scaled) and fmt.element.bits < 8)
+
+
+def bits_of(enc: Encoding) -> int:
+    """Of a code."""
+    fmt = get_format(enc.format)
+    assert isinstance(fmt, Affine | Scaled)
+    return fmt.bits if isinstance(fmt, Affine) else fmt.element.bits
+
+
+def levels_of(element: Element) -> np.ndarray:
+    """The finite numbers of an element, ascending, f32."""
+    every = np.asarray(element.decode(NUMPY, np.arange(1 << element.bits, dtype=np.int8)))
+    return np.unique(every[np.isfinite(every)]).astype(np.float32)
+
+
+def packed(levels: np.ndarray, enc: Encoding) -> np.ndarray:
+    """The part `codes` of numbers of an element, of `enc.shape`."""
+    fmt = get_format(enc.format)
+    assert isinstance(fmt, Scaled)
+    bits = fmt.element.encode(levels.astype(np.float32), enc.option("rounding", "even"))
+    return pack(bits, fmt.stored_bits(enc))
 
 
 def grid_of(weight: np.ndarray, enc: Encoding) -> Grid:
@@ -88,8 +110,7 @@ def _integers(fmt: Affine, enc: Encoding) -> Grid:
 def _scaled(fmt: Scaled, weight: np.ndarray, enc: Encoding) -> Grid:
     kind, element = fmt.kind(enc), fmt.element
     plain = kind.choose(block_absmax(weight, enc), element, enc)
-    every = np.asarray(element.decode(NUMPY, np.arange(1 << element.bits, dtype=np.int8)))
-    levels = np.unique(every[np.isfinite(every)]).astype(np.float32)
+    levels = levels_of(element)
     between = (levels[1:] + levels[:-1]) / 2
 
     def near(x: np.ndarray) -> np.ndarray:
@@ -114,8 +135,6 @@ def _scaled(fmt: Scaled, weight: np.ndarray, enc: Encoding) -> Grid:
         return found, np.zeros(own.grid, np.float32)
 
     def stored(codes: np.ndarray, scale: np.ndarray, zero: np.ndarray, own: Encoding) -> Arrays:
-        bits = element.encode(codes.astype(np.float32), own.option("rounding", "even"))
-        packed = pack(bits, fmt.stored_bits(own))
-        return {"codes": packed, **kind.nearest(scale, plain, own)}
+        return {"codes": packed(codes, own), **kind.nearest(scale, plain, own)}
 
     return Grid(near, scales, begin, stored)

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from jq.base.system.threads import one_thread
-from jq.formats import Encoding, get_format
-from jq.formats.affine import Affine, is_affine
+from jq.formats import Encoding
+from jq.formats.affine import is_affine
 from jq.ir import Program
 from jq.passes.base import LOG, PassContext, Recovery, of_weight
 from jq.passes.recovery._descent import Solution
-from jq.passes.recovery._grids import grid_of, has_grid
+from jq.passes.recovery._grids import bits_of, grid_of, has_grid
 from jq.passes.recovery._inputs import (
     Matrix,
     NotApplicable,
@@ -108,7 +108,7 @@ class Gptq(Recovery):
         if cx.batches is not None:
             return cx.batches
         count = len(cx.data or ())
-        narrow = any(_bits(enc) < 8 for _, enc in solvable.values())
+        narrow = any(bits_of(enc) < 8 for _, enc in solvable.values())
         return spread(count, count if narrow else self.samples)
 
     def _moments(
@@ -181,11 +181,6 @@ class Gptq(Recovery):
         pairs = zip(columns, grams, strict=True)
         with one_thread() as threads:
             return joined([solve(w, h, own, **how, threads=threads) for w, h in pairs])
-
-
-def _bits(enc: Encoding) -> int:
-    fmt = get_format(enc.format)
-    return fmt.bits if isinstance(fmt, Affine) else 4
 
 
 def _far(weight: Any) -> bool:

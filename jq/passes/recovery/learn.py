@@ -23,16 +23,17 @@ import numpy as np
 
 from jq.artifact.keys import digest, program_digest
 from jq.formats import Encoding, get_format
-from jq.formats.affine import affine_format, is_affine
+from jq.formats.affine import affine_format
 from jq.formats.arrays import NUMPY
 from jq.formats.blocks import sizes
+from jq.formats.scaled import Scaled
 from jq.ir import Program
 from jq.ir.autodiff.evaluate import Unsupported
 from jq.ir.autodiff.regions import regions, whole
 from jq.ir.autodiff.rounding import Codes, Floats, Learned, Sample, Stored, relative_error
 from jq.ir.autodiff.walk import Rows, Walk
 from jq.passes.base import LOG, PassContext, Recovery, of_weight
-from jq.passes.recovery._grids import integers_stored
+from jq.passes.recovery._grids import bits_of, has_grid, integers_stored, levels_of, packed
 from jq.passes.recovery._inputs import spread
 from jq.target.settings import Settings
 
@@ -81,8 +82,8 @@ class State:
 
 
 class Learn(Recovery):
-    """Runs where the setting `minutes` is not 0. Only weights whose codes another pass chose, of
-    fewer than 8 bits; a program whose gradient cannot be had is left alone, with a warning.
+    """Runs where the setting `minutes` is not 0. Only weights whose codes have fewer than 8 bits; a
+    program whose gradient cannot be had is left alone, with a warning.
 
     Options:
 
@@ -108,7 +109,7 @@ class Learn(Recovery):
 
     def recover(self, program: Program, cx: PassContext) -> bool:
         if not learnable(program, cx):
-            self.skip(program, "no weight is stored in integers of less than 8 bits")
+            self.skip(program, "no weight is stored in codes of less than 8 bits")
             return False
         try:
             run = _Run(self, program, cx)
@@ -137,11 +138,11 @@ def thinned(curve: Sequence[tuple[float, float]], most: int = 12) -> list[tuple[
 
 
 def learnable(program: Program, cx: PassContext) -> Parts:
-    """The stored parts of weights in integers of few bits: those that another pass chose, else by
-    plain rounding."""
+    """The stored parts of weights in codes of few bits: as another pass chose them, else by plain
+    rounding."""
     found: Parts = {}
     for name, enc in cx.plan.weights.items():
-        if is_affine(enc.format) and affine_format(enc.format).bits < 8:
+        if has_grid(enc) and bits_of(enc) < 8:
             chosen = program.chosen.get(name)
             with of_weight(name):
                 found[name] = chosen or get_format(enc.format).encode(
@@ -152,6 +153,13 @@ def learnable(program: Program, cx: PassContext) -> Parts:
 
 def codes_of(parts: Mapping[str, np.ndarray], enc: Encoding) -> Codes:
     """The stored parts of a weight."""
+    fmt = get_format(enc.format)
+    if isinstance(fmt, Scaled):
+        levels, scale = levels_of(fmt.element), fmt.scale(NUMPY, parts, enc)
+        numbers = fmt.element.decode(NUMPY, fmt.codes(NUMPY, parts, enc))
+        codes = np.searchsorted(levels, np.asarray(numbers)).astype(np.float32)
+        none, ends = np.zeros(enc.grid, np.float32), (0, len(levels) - 1)
+        return Codes(codes, np.asarray(scale), none, sizes(enc), ends, levels)
     fmt = affine_format(enc.format)
     zero = fmt.zero_point(NUMPY, parts, enc)
     return Codes(
@@ -245,7 +253,9 @@ class _Run:
             rate=0.0 if last else state.rates[unit],
             scale_rate=self.how.scale_rate * share,
         )
-        parts = state.parts | {n: self._stored(n, v, codes[n]) for n, v in found.items()}
+        parts = state.parts | {
+            n: self._stored(n, v, codes[n], state.parts[n]) for n, v in found.items()
+        }
         error = self._error(parts)
         if error < state.error:
             state.parts, state.error, state.misses[unit] = parts, error, 0
@@ -275,12 +285,18 @@ class _Run:
         }
 
     def _stored(
-        self, name: str, found: dict[str, np.ndarray], before: Codes | Floats
+        self,
+        name: str,
+        found: dict[str, np.ndarray],
+        before: Codes | Floats,
+        parts: Mapping[str, np.ndarray],
     ) -> dict[str, np.ndarray]:
-        """As it is stored."""
+        """As it is stored, in place of such parts."""
         if isinstance(before, Floats):
             return found
         enc = self.cx.plan.weights[name]
+        if before.levels is not None:
+            return {**parts, "codes": packed(before.levels[found["codes"].astype(int)], enc)}
         return integers_stored(found["codes"], held(found["scale"], before, enc), before.zero, enc)
 
     def _error(self, parts: Parts) -> float:

@@ -100,29 +100,50 @@ def test_codes_that_are_off_by_one_are_found_back():
     np.testing.assert_array_equal(found["w"]["scale"], given.scale)
 
 
+def test_levels_that_are_off_by_one_are_found_back():
+    levels = np.array([-6, -3, -1, 0, 0.5, 2, 6], np.float32)
+    codes, scale = RNG.integers(0, 7, (10, 6)), np.full((3, 6), 0.1, np.float32)
+    weight = levels[codes] * np.float32(0.1)
+    x = RNG.standard_normal((64, 10)).astype(np.float32)
+    program = trace(Model(lambda p, x: x @ p["w"], {"w": weight}, (x,)))
+    off = np.clip(codes + (RNG.random(codes.shape) < 0.2), 0, 6).astype(np.float32)
+    given = Codes(off, scale, np.zeros((3, 6), np.float32), (4, 1), (0, 6), levels)
+    (region,) = regions(program, ["w"], 1 << 30)
+    learned = Learned(region, dict(program.weights), {"w": given})
+    found = learned.descend(
+        lambda i: ([x], [x @ weight], [np.float32(1)]), [[0]] * 60, rate=0.02, scale_rate=1e-3
+    )
+    np.testing.assert_array_equal(found["w"]["codes"], codes)
+    np.testing.assert_array_equal(found["w"]["scale"], scale)
+
+
 @cache
-def chosen():
+def chosen(fmt="int3"):
     model, data = mlp()
-    program, cx = context(model, "int8-weight-only", data * 4, INT3)
+    own = INT3 if fmt == "int3" else {"weights.format": fmt, "minutes": 1}
+    program, cx = context(model, "int8-weight-only", data * 4, own)
     Gptq().run(program, cx)
     return program, data, cx
 
 
-def test_the_output_is_closer():
-    given, data, cx = chosen()
+@pytest.mark.parametrize(("fmt", "most"), [("int3", 0.9), ("nvfp4", 0.99)])
+def test_the_output_is_closer(fmt, most):
+    given, data, cx = chosen(fmt)
     program = given.clone()
     run = learn._Run(Learn(steps=20, batch=4, held=3, patience=1), program, cx)
     state = run.until(LONG)
     curve = [error for _, error in state.curve]
     assert curve == sorted(curve, reverse=True)
-    assert state.error < 0.9 * curve[0]
+    assert state.error < most * curve[0]
     learn.take_over(program, state.parts)
     reference = outputs(given, data)
     before, now = (((outputs(after(p, cx), data) - reference) ** 2).sum() for p in (given, program))
     assert now < before
     stored = program.chosen["down"]
-    assert stored["scale"].dtype == np.float16
-    assert stored["codes"].shape == given.chosen["down"]["codes"].shape  # packed
+    before = given.chosen["down"]
+    assert {k: (a.shape, a.dtype) for k, a in stored.items()} == {
+        k: (a.shape, a.dtype) for k, a in before.items()
+    }
 
 
 class Killed(Exception):
@@ -165,4 +186,4 @@ def test_without_minutes_it_does_not_run_and_says_where_there_is_nothing(caplog)
     assert Learn().chosen(cx.settings)
     with caplog.at_level(logging.WARNING, "jq"):
         assert not Learn().run(program, cx)
-    assert "learn was skipped: no weight is stored in integers of less than 8 bits" in caplog.text
+    assert "learn was skipped: no weight is stored in codes of less than 8 bits" in caplog.text
