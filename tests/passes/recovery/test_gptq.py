@@ -33,11 +33,18 @@ def after(program, cx):
     return copy
 
 
-@pytest.mark.parametrize("scheme", ["symmetric", "asymmetric"])
-@pytest.mark.parametrize("granularity", ["per-channel", "per-block"])
-def test_the_output_is_closer(scheme, granularity):
+KINDS = [
+    {"weights.format": "int4", "weights.scheme": scheme, "weights.granularity": granularity}
+    for scheme in ("symmetric", "asymmetric")
+    for granularity in ("per-channel", "per-block")
+]
+
+
+@pytest.mark.parametrize(
+    "settings", [*KINDS, *({"weights.format": f} for f in ("mxfp4", "nvfp4", "nf4"))]
+)
+def test_the_output_is_closer(settings):
     model, data = mlp()
-    settings = INT4 | {"weights.scheme": scheme, "weights.granularity": granularity}
     program, cx = context(model, "int8-weight-only", data, settings)
     reference = outputs(program, data)
     plain = outputs(after(program, cx), data)
@@ -218,3 +225,15 @@ def test_pools_of_bfloat16_have_gradients():
     )  # a weight moves by one at most, to the other side
     moved = np.abs(x.astype(np.float32)).reshape(2, 2, 2, 16).sum((2, 3))[..., None] * step
     assert (np.abs(got.astype(np.float32) - want) <= moved + 2.0**-8 * np.abs(want)).all()
+
+
+def test_codes_of_eight_bits_in_blocks_and_numbers_far_from_one_are_rounded_plainly(caplog):
+    model, data = mlp()
+    model.params["down"] *= np.float32(2.0**60)
+    program, cx = context(model, "int8-weight-only", data, {"weights.format": "mxfp4"})
+    with caplog.at_level(logging.INFO, "jq"):
+        assert Gptq().run(program, cx)
+    assert sorted(program.chosen) == ["side", "up"]
+    assert "down is rounded plainly: its numbers are far from 1" in caplog.text
+    program, cx = context(model, "int8-weight-only", data, {"weights.format": "mxint8"})
+    assert not Gptq().run(program, cx) and not program.chosen

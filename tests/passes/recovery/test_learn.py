@@ -150,33 +150,39 @@ class Killed(Exception):
     pass
 
 
-def test_what_was_killed_goes_on_to_the_same_end(tmp_path):
-    """From plain rounding, which is what there is without another pass."""
+def test_what_was_killed_goes_on_to_the_same_end(tmp_path, monkeypatch):
+    """At drawn steps, so also amid a unit. From plain rounding: no other pass chose codes."""
     data = [[RNG.standard_normal((8, 32)).astype(np.float32)] for _ in range(16)]
     model = Model(lambda p, x: jnp.tanh(x @ p["w"]), {"w": normal(32, 8)}, tuple(data[0]))
     given, cx = context(model, "int8-weight-only", data, INT3)
     assert not given.chosen
     how = Learn(steps=4, batch=4, patience=2)  # so that two units are more than two turns
+    slope_of, steps, last = Learned._slope_of, [], [0]
 
-    def run(results, report=lambda share: None):
-        return learn._Run(how, given, replace(cx, results=results, report=report)).until(LONG)
-
-    def kill(share):
-        reports.append(share)
-        if len(reports) == 2:
+    def counted(self, *args):
+        steps.append(args)
+        if len(steps) == last[0]:
             raise Killed
+        return slope_of(self, *args)
 
-    reports, store = [], Cache("recovery", root=tmp_path)
-    with pytest.raises(Killed):
-        run(store, kill)
-    again = []
-    resumed, straight = run(store, again.append), run(None)
-    assert resumed.units == straight.units > 2
-    assert len(again) == straight.units - 1  # the first one is not run again
-    assert [e for _, e in resumed.curve] == [e for _, e in straight.curve]
-    for name, parts in straight.parts.items():
-        for part, array in parts.items():
-            np.testing.assert_array_equal(resumed.parts[name][part], array)
+    def run(results, kill=0):
+        steps.clear()
+        last[0] = kill
+        return learn._Run(how, given, replace(cx, results=results)).until(LONG)
+
+    monkeypatch.setattr(Learned, "_slope_of", counted)
+    straight, unit = run(None), how.steps * how.batch
+    assert straight.units > 2 and len(steps) > 2 * unit
+    for kill in RNG.integers(unit + 1, len(steps), 3):
+        store = Cache("recovery", root=tmp_path / str(kill))
+        with pytest.raises(Killed):
+            run(store, kill)
+        resumed = run(store)
+        assert len(steps) <= unit * (len(straight.curve) - 2), kill  # no whole unit ran again
+        assert [e for _, e in resumed.curve] == [e for _, e in straight.curve], kill
+        for name, parts in straight.parts.items():
+            for part, array in parts.items():
+                np.testing.assert_array_equal(resumed.parts[name][part], array)
 
 
 def test_without_minutes_it_does_not_run_and_says_where_there_is_nothing(caplog):
