@@ -23,7 +23,7 @@ from jq.frontends.gguf.write import NewTensor, write_like
 from jq.language.decoder import Config, load_decoder
 from jq.language.decoder.gguf import file_names
 from jq.language.tokenizer import Tokenizer, check_tokens, tokenizer_of_gguf
-from jq.passes.recovery._fixed_scales import best_codes
+from jq.passes.recovery._solve import best_codes
 
 PIECE = 256  # tokens of a piece of text
 

@@ -94,7 +94,7 @@ def _descend_panel(
     most = panel_rows(len(h))
     large = rows.stop - rows.start > most
     for g in groups:
-        moved = _move_scales(found, panel, product, g)
+        moved = _move_scales(found, panel, product, g) if found.grid.scales else None
         if not large:
             _move_codes(found, panel, g, found.groups[g], moved)
     panel.close(last and not large)
@@ -179,6 +179,7 @@ def _rescale(
     slope = np.einsum("kn,kn->n", steps, residual)
     curve = np.maximum(np.einsum("kn,kn->n", steps, of_steps), np.float32(1e-30))
     old = found.scale[g]
+    assert found.grid.scales
     new = found.grid.scales(old - slope / curve)
     change = np.where(np.isfinite(new) & (new > 0), new - old, 0)
     change = np.where(2 * change * slope + change**2 * curve < 0, change, 0)

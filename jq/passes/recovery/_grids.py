@@ -30,14 +30,21 @@ Begun = tuple[np.ndarray, np.ndarray]
 class Grid:
     """Attributes:
     near: the codes nearest to numbers, f32 of any shape, which it may overwrite.
-    scales: the scales nearest to numbers, f32 of any shape.
+    scales: the scales nearest to numbers, f32 of any shape; None where they stand already.
+    """
+
+    near: Callable[[np.ndarray], np.ndarray]
+    scales: Callable[[np.ndarray], np.ndarray] | None
+
+
+@dataclass(frozen=True)
+class FormatGrid(Grid):
+    """Attributes:
     begin: scale and zero (f32 of the grid) of a weight, given the importance of its elements (of a
         shape that broadcasts) and its encoding.
     stored: the parts of codes, scales and zeros, in the weight's own shape.
     """
 
-    near: Callable[[np.ndarray], np.ndarray]
-    scales: Callable[[np.ndarray], np.ndarray]
     begin: Callable[[np.ndarray, np.ndarray, Encoding], Begun]
     stored: Callable[[np.ndarray, np.ndarray, np.ndarray, Encoding], Arrays]
 
@@ -69,7 +76,7 @@ def packed(levels: np.ndarray, enc: Encoding) -> np.ndarray:
     return pack(bits, fmt.stored_bits(enc))
 
 
-def grid_of(weight: np.ndarray, enc: Encoding) -> Grid:
+def grid_of(weight: np.ndarray, enc: Encoding) -> FormatGrid:
     """The numbers of a weight f32[K, N]; some formats have one factor for all of it."""
     fmt = get_format(enc.format)
     if isinstance(fmt, Affine):
@@ -97,9 +104,9 @@ def integers_stored(
     return parts
 
 
-def _integers(fmt: Affine, enc: Encoding) -> Grid:
+def _integers(fmt: Affine, enc: Encoding) -> FormatGrid:
     low, high = fmt.limits(enc)
-    return Grid(
+    return FormatGrid(
         lambda x: nearest(x, low, high),
         lambda s: s.astype(enc.scale_type).astype(np.float32),
         lambda weight, importance, own: search_ranges(fmt, weight, importance, own),
@@ -107,7 +114,7 @@ def _integers(fmt: Affine, enc: Encoding) -> Grid:
     )
 
 
-def _scaled(fmt: Scaled, weight: np.ndarray, enc: Encoding) -> Grid:
+def _scaled(fmt: Scaled, weight: np.ndarray, enc: Encoding) -> FormatGrid:
     kind, element = fmt.kind(enc), fmt.element
     plain = kind.choose(block_absmax(weight, enc), element, enc)
     levels = levels_of(element)
@@ -137,4 +144,4 @@ def _scaled(fmt: Scaled, weight: np.ndarray, enc: Encoding) -> Grid:
     def stored(codes: np.ndarray, scale: np.ndarray, zero: np.ndarray, own: Encoding) -> Arrays:
         return {"codes": packed(codes, own), **kind.nearest(scale, plain, own)}
 
-    return Grid(near, scales, begin, stored)
+    return FormatGrid(near, scales, begin, stored)

@@ -9,7 +9,7 @@ column of W is a problem of its own. Three steps, none of which makes it worse:
 3. coordinate descent (`_descent`), until that gains little.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -19,9 +19,10 @@ from jq.formats import Encoding
 from jq.formats.affine import is_affine
 from jq.formats.checks import SMALLEST_SCALE
 from jq.passes.recovery._descent import COLUMNS, LAZY, Solution, descend, panel_rows, runs
-from jq.passes.recovery._grids import Grid, grid_of
+from jq.passes.recovery._grids import FormatGrid, Grid, grid_of, nearest
 from jq.passes.recovery._units import far_exponents, near_one
 
+NONE = np.float32(1e-30)  # stands for a scale of 0: all codes are the offset then
 SINGLE = 0.05  # relative error that a factor of H may have
 
 
@@ -30,7 +31,7 @@ def solve(
     gram: np.ndarray,
     enc: Encoding,
     *,
-    grid: Grid | None = None,
+    grid: FormatGrid | None = None,
     damping: float = 0.2,
     order: bool = True,
     passes: int = 3,
@@ -53,29 +54,70 @@ def solve(
         far = np.zeros_like(far)  # scales of so far exponents are refused, or 0
     if far.any():
         weight = np.ldexp(weight, -far)
+    scale, zero = (np.empty(enc.grid, np.float32) for _ in range(2))
+    best = Solution(np.zeros_like(weight), scale, zero, block_slices(enc), grid)
+
+    def begin(part: Solution, own: np.ndarray, diagonal: np.ndarray) -> None:
+        ranges = enc.with_shape(own.shape, enc.block)
+        part.scale[:], part.zero[:] = grid.begin(own, diagonal, ranges)
+
+    _fit(best, weight, gram, begin, damping, order, passes, threads)
+    if far.any():
+        _take_back(best, far)
+    return best
+
+
+def best_codes(
+    weight: np.ndarray,
+    gram: np.ndarray,
+    scale: np.ndarray,
+    offset: np.ndarray,
+    limits: tuple[int, int],
+) -> np.ndarray:
+    """Integers f32[K, N], value = scale * code + offset, for `weight` f32[K, N] given `gram`.
+
+    Args:
+        scale, offset: f32[G, N], for every K / G rows, which stay (k-quants have scales of 6 bits,
+            tied to each other); a scale may be 0 or negative.
+        limits: the smallest and the largest code.
+    """
+    scale, rows = np.where(scale == 0, NONE, scale), len(weight) // len(scale)
+    grid = Grid(lambda x: nearest(x, *limits), None)
+    groups = list(runs(0, len(weight), rows))
+    best = Solution(np.zeros(weight.shape, np.float32), scale, -offset / scale, groups, grid)
+    _fit(best, weight, near_one(gram), lambda *own: None, 0.1, True, 2, 1)
+    return best.codes
+
+
+def _fit(
+    best: Solution,
+    weight: np.ndarray,
+    gram: np.ndarray,
+    begin: Callable[[Solution, np.ndarray, np.ndarray], None],
+    damping: float,
+    order: bool,
+    passes: int,
+    threads: int,
+) -> None:
+    """GPTQ and the descent, some columns at a time; `begin` gives each its scales, from the weight
+    and H's diagonal, f32[K, 1]."""
     # The condition of h is K / damping at most.
     single = len(gram) * float(np.finfo(np.float32).eps) < SINGLE * damping
     h: np.ndarray = np.array(gram, np.float32 if single else np.float64)
     mean = float(np.trace(gram, dtype=np.float64)) / len(gram)
     h[np.diag_indices_from(h)] += damping * max(mean, 1e-30)
-    scale, zero = (np.empty(enc.grid, np.float32) for _ in range(2))
-    best = Solution(np.zeros_like(weight), scale, zero, block_slices(enc), grid)
     rows = np.argsort(-np.diag(h), kind="stable") if order else np.arange(len(h))
     feedback = _feedback(h, rows)
     single_h = h.astype(np.float32, copy=False)
 
     def columns(start: int) -> None:
         part, own = best.columns(start), np.ascontiguousarray(weight[:, start : start + COLUMNS])
-        ranges = enc.with_shape(own.shape, enc.block)
-        part.scale[:], part.zero[:] = grid.begin(own, np.diag(h)[:, None], ranges)
+        begin(part, own, np.diag(h)[:, None])
         _gptq(part, own, rows, feedback)
         descend(part, own, single_h, passes)
 
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(columns, range(0, weight.shape[1], COLUMNS)))
-    if far.any():
-        _take_back(best, far)
-    return best
 
 
 def _take_back(found: Solution, far: np.ndarray) -> None:

@@ -16,7 +16,7 @@ from jq.formats.affine import is_affine
 from jq.ir import Program
 from jq.passes.base import LOG, PassContext, Recovery, of_weight
 from jq.passes.recovery._descent import Solution
-from jq.passes.recovery._grids import bits_of, grid_of, has_grid
+from jq.passes.recovery._grids import FormatGrid, bits_of, grid_of, has_grid
 from jq.passes.recovery._inputs import (
     Matrix,
     NotApplicable,
@@ -156,11 +156,12 @@ class Gptq(Recovery):
         weight = matrix.of(np.asarray(program.weights[name]).astype(np.float32))
 
         def solved() -> dict[str, np.ndarray]:
+            grid = grid_of(weight, inner)
             with one_thread(), of_weight(name):
-                found = self._by_groups(weight, matrix.groups, gram, inner)
+                found = self._by_groups(weight, matrix.groups, gram, inner, grid)
             codes = matrix.back(found.codes, enc.shape)
             scale, zero = (matrix.back(v, enc.grid) for v in (found.scale, found.zero))
-            return found.grid.stored(codes, scale, zero, enc)
+            return grid.stored(codes, scale, zero, enc)
 
         if cx.moments is None:
             return solved()
@@ -168,7 +169,7 @@ class Gptq(Recovery):
         return cx.moments.solved(how, {"weight": weight, "gram": gram}, solved)
 
     def _by_groups(
-        self, weight: np.ndarray, groups: int, gram: np.ndarray, enc: Encoding
+        self, weight: np.ndarray, groups: int, gram: np.ndarray, enc: Encoding, grid: FormatGrid
     ) -> Solution:
         """Each group of columns with the moments of its own rows."""
         count = weight.shape[1] // groups
@@ -176,8 +177,7 @@ class Gptq(Recovery):
         grams = gram.reshape(groups, len(weight), len(weight))
         columns = [weight[:, g * count : (g + 1) * count] for g in range(groups)]
         how: dict[str, Any]
-        how = {"damping": self.damping, "order": self.order, "passes": self.passes}
-        how["grid"] = grid_of(weight, enc)
+        how = {"grid": grid, "damping": self.damping, "order": self.order, "passes": self.passes}
         pairs = zip(columns, grams, strict=True)
         with one_thread() as threads:
             return joined([solve(w, h, own, **how, threads=threads) for w, h in pairs])
