@@ -4,7 +4,7 @@ A code of integers is the integer; one of small floats or of a table is the numb
 for, and its zero is 0.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,8 +16,7 @@ from jq.formats.blocks import block_absmax, per_block
 from jq.formats.elements import Element
 from jq.formats.packing import pack
 from jq.formats.scaled import Scaled
-from jq.passes.recovery._ranges import search_ranges, sum_blocks
-from jq.passes.recovery._units import near_one
+from jq.passes.recovery._ranges import Candidate, least, search_ranges
 
 # What the largest number of a block is, beside what plain rounding makes of it. Beyond 1 the block
 # does without its largest codes, which lie far apart.
@@ -130,16 +129,14 @@ def _scaled(fmt: Scaled, weight: np.ndarray, enc: Encoding) -> FormatGrid:
     def begin(w: np.ndarray, importance: np.ndarray, own: Encoding) -> Begun:
         most = block_absmax(w, own)
         first = np.where(most > 0, most / np.float32(element.largest), np.float32(1))
-        weights = near_one(importance).astype(np.float32)
-        best, found = np.full(own.grid, np.inf, np.float32), first
-        for width in WIDTHS:
-            scale = scales(first * np.float32(width))
-            codes = near(per_block(np.divide, w, scale, own))
-            off = per_block(np.multiply, codes, scale, own) - w
-            error = sum_blocks(weights * np.square(off), own)
-            better = error < best
-            best, found = np.where(better, error, best), np.where(better, scale, found)
-        return found, np.zeros(own.grid, np.float32)
+
+        def candidates() -> Iterator[Candidate]:
+            for width in WIDTHS:
+                scale = scales(first * np.float32(width))
+                codes = near(per_block(np.divide, w, scale, own))
+                yield scale, None, per_block(np.multiply, codes, scale, own)
+
+        return least(candidates(), w, importance, own)
 
     def stored(codes: np.ndarray, scale: np.ndarray, zero: np.ndarray, own: Encoding) -> Arrays:
         return {"codes": packed(codes, own), **kind.nearest(scale, plain, own)}
