@@ -16,6 +16,7 @@ from jq.formats.elements import Element
 from jq.formats.minifloat import E4M3FN
 
 F32, I8 = np.float32, np.dtype(np.int8)
+Arrays = dict[str, np.ndarray]
 Options = Mapping[str, Sequence[str]]
 Storage = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
 
@@ -37,12 +38,10 @@ class Scale(Protocol):
     def storage(self, enc: Encoding) -> Storage:
         """Shape and type of the parts."""
 
-    def choose(self, absmax: np.ndarray, element: Element, enc: Encoding) -> dict[str, np.ndarray]:
+    def choose(self, absmax: np.ndarray, element: Element, enc: Encoding) -> Arrays:
         """The parts for blocks of largest magnitude `absmax` (f32 of `enc.grid`)."""
 
-    def nearest(
-        self, scale: np.ndarray, chosen: Mapping[str, np.ndarray], enc: Encoding
-    ) -> dict[str, np.ndarray]:
+    def nearest(self, scale: np.ndarray, chosen: Arrays, enc: Encoding) -> Arrays:
         """The parts whose factors are nearest to `scale`, f32 of `enc.grid`, above 0.
 
         Args:
@@ -78,14 +77,12 @@ class FloatScale:
     def storage(self, enc: Encoding) -> Storage:
         return {"scale": (enc.grid, np.dtype(enc.scale_type))}
 
-    def choose(self, absmax: np.ndarray, element: Element, enc: Encoding) -> dict[str, np.ndarray]:
+    def choose(self, absmax: np.ndarray, element: Element, enc: Encoding) -> Arrays:
         scale = absmax / F32(element.largest)
         scale = np.where(scale < checks.SMALLEST_SCALE, F32(1), scale)
         return {"scale": checks.as_scale(scale, enc)}
 
-    def nearest(
-        self, scale: np.ndarray, chosen: Mapping[str, np.ndarray], enc: Encoding
-    ) -> dict[str, np.ndarray]:
+    def nearest(self, scale: np.ndarray, chosen: Arrays, enc: Encoding) -> Arrays:
         return {"scale": checks.as_scale(np.maximum(scale, checks.SMALLEST_SCALE), enc)}
 
     def of_data(self, ops: ArrayOps, absmax: Array, element: Element, enc: Encoding) -> Parts:
@@ -120,12 +117,10 @@ class PowerOfTwoScale:
     def storage(self, enc: Encoding) -> Storage:
         return {"scale": (enc.grid, I8)}
 
-    def choose(self, absmax: np.ndarray, element: Element, enc: Encoding) -> dict[str, np.ndarray]:
+    def choose(self, absmax: np.ndarray, element: Element, enc: Encoding) -> Arrays:
         return {"scale": e8m0.choose(absmax, element, enc.option("scale_rounding", "floor"))}
 
-    def nearest(
-        self, scale: np.ndarray, chosen: Mapping[str, np.ndarray], enc: Encoding
-    ) -> dict[str, np.ndarray]:
+    def nearest(self, scale: np.ndarray, chosen: Arrays, enc: Encoding) -> Arrays:
         """Nearest by their logarithms."""
         code = np.rint(np.log2(np.maximum(scale, checks.SMALLEST_SCALE))) + 127
         return {"scale": np.clip(code, 0, 254).astype(np.uint8).view(I8)}
@@ -171,15 +166,13 @@ class TwoLevelScale(FloatScale):
             "tensor_scale": ((1,) * len(enc.shape), np.dtype(F32)),
         }
 
-    def choose(self, absmax: np.ndarray, element: Element, enc: Encoding) -> dict[str, np.ndarray]:
+    def choose(self, absmax: np.ndarray, element: Element, enc: Encoding) -> Arrays:
         largest = F32(element.largest)
         tensor = np.max(absmax, keepdims=True) / F32(E4M3FN.largest * element.largest)
         tensor = np.where(tensor < checks.SMALLEST_SCALE, F32(1), tensor)
         return self.nearest(absmax / largest, {"tensor_scale": tensor}, enc)
 
-    def nearest(
-        self, scale: np.ndarray, chosen: Mapping[str, np.ndarray], enc: Encoding
-    ) -> dict[str, np.ndarray]:
+    def nearest(self, scale: np.ndarray, chosen: Arrays, enc: Encoding) -> Arrays:
         tensor = chosen["tensor_scale"].reshape((1,) * scale.ndim)
         ratio = np.maximum(scale / tensor, F32(2.0**-9))
         return {"scale": E4M3FN.encode(ratio), "tensor_scale": tensor}
