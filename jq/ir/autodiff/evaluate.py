@@ -231,3 +231,11 @@ def _results(
 
 
 __all__ = ["Edit", "Unsupported", "run", "run_ops"]
+
+
+def spread(grid: Any, block: Sequence[int], shape: Sequence[int]) -> Any:
+    """A number for each block, given to each element of an array of `shape`."""
+    for axis, (size, count) in enumerate(zip(block, shape, strict=True)):
+        wide = grid if size == 1 else jnp.repeat(grid, size, axis)
+        grid = jax.lax.slice_in_dim(wide, 0, count, axis=axis)
+    return grid

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jq.ir import shape_of
-from jq.ir.autodiff.evaluate import Unsupported, compiled, reverse_mode
+from jq.ir.autodiff.evaluate import Unsupported, compiled, reverse_mode, spread
 from jq.ir.autodiff.regions import Region
 
 ROOM = 256 << 20  # bytes of outputs that are kept; beyond, they are computed again
@@ -28,22 +28,10 @@ Sample = tuple[Sequence[Any], Sequence[Any], Sequence[Any]]
 Parameters = dict[str, dict[str, Any]]  # `latent` and `factor` of each weight
 
 
-def spread(grid: Any, block: Sequence[int], shape: Sequence[int]) -> Any:
-    """A number for each block, given to each element of an array of `shape`."""
-    for axis, (size, count) in enumerate(zip(block, shape, strict=True)):
-        wide = grid if size == 1 else jnp.repeat(grid, size, axis)
-        grid = jax.lax.slice_in_dim(wide, 0, count, axis=axis)
-    return grid
-
-
 def mean_error(
     outputs: Sequence[Any], references: Sequence[Any], gains: Sequence[Any] | None = None
 ) -> Any:
-    """The mean of `_relative` over float outputs.
-
-    Raises:
-        Unsupported: there is none.
-    """
+    """The mean of `_relative` over float outputs; `Unsupported` where there is none."""
     made = zip(outputs, references, gains or [1.0] * len(outputs), strict=True)
     errors = [_relative(y, r, g) for y, r, g in made if jnp.issubdtype(r.dtype, jnp.floating)]
     if not errors:
@@ -72,8 +60,7 @@ class Codes:
         scale, zero: f32, one for each block.
         block: size along every axis; the last along one may be short.
         limits: the least and the largest code.
-        levels: ascending numbers that codes 0, 1, ... stand for, where they are no integers; the
-            scales of such formats are few, and stay.
+        levels: ascending numbers that codes 0, 1, ... stand for; scales stay then.
     """
 
     codes: np.ndarray
@@ -93,7 +80,7 @@ class Codes:
         wide = partial(spread, block=self.block, shape=self.codes.shape)
         aim = jnp.asarray(weight, jnp.float32) / wide(jnp.asarray(self.scale))
         if self.levels is not None:
-            aim = jnp.interp(aim, self.levels, jnp.arange(len(self.levels), dtype=jnp.float32))
+            aim = jnp.interp(aim, self.levels, np.arange(len(self.levels)))
         away = jnp.clip(aim + wide(jnp.asarray(self.zero)) - self.codes, -NEAR, NEAR)
         return {"latent": self.codes + away, "factor": jnp.zeros(self.scale.shape, jnp.float32)}
 
@@ -106,13 +93,13 @@ class Codes:
         scale, zero = fixed
         wide = partial(spread, block=self.block, shape=self.codes.shape)
         inside = jnp.clip(found["latent"], *self.limits)
-        if self.levels is not None:
-            levels = jnp.asarray(self.levels, jnp.float32)
-            between = jnp.interp(inside, jnp.arange(len(levels), dtype=jnp.float32), levels)
-            level = levels[jnp.round(inside).astype(jnp.int32)]
-            return (between + jax.lax.stop_gradient(level - between)) * wide(scale)
-        code = inside + jax.lax.stop_gradient(jnp.round(inside) - inside)
-        return (code - wide(zero)) * wide(scale * (1 + found["factor"]))
+        between = self._number(inside)
+        code = between + jax.lax.stop_gradient(self._number(jnp.round(inside)) - between)
+        return (code - wide(zero)) * wide(scale * (1 + found["factor"] * (self.levels is None)))
+
+    def _number(self, code: Any) -> Any:
+        levels = self.levels
+        return code if levels is None else jnp.interp(code, np.arange(len(levels)), levels)
 
     def after(self, found: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Codes and scales of learned parameters, both f32."""

@@ -12,8 +12,8 @@ together, see `factors`.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -34,154 +34,14 @@ from jq.passes.recovery._inputs import (
     uses_in,
 )
 from jq.passes.recovery._product_inputs import Input, find_inputs
-from jq.planning.moments.collect import Moments, collect
+from jq.passes.recovery._smoothing import Weighted, factors
+from jq.planning.moments.collect import collect
 from jq.planning.operands import find_weight
 from jq.target.settings import FLOAT
 
 EQUALIZED = "equalize "  # in front of the names of what another pass has scaled
-STRENGTHS = np.arange(0, 1.01, 0.05)
-SHARES = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)  # of the channels that keep their size
-QUIET = 4  # how much quieter than the median channel one may count, at least
-TRUST = 8  # rows for each time more
-FEW = 32  # rows: what fewer say of tails may be off by as many times
-LEAST_END = 0.5  # of what was seen: where a range may end
-GROWN, LOST = 4, 0.1  # noise of a column: times what it was, beside its signal: then it is lost
 ROWS = 512  # of each activation that are looked at
 SAMPLES = {"dynamic": 16, "static": 64}  # batches that are looked at: static ranges are extremes
-
-
-@dataclass(frozen=True)
-class Weighted:
-    """The weight that multiplies x, f32[K, N], and the moments of x weighted for this product.
-
-    `most`: the steps from 0 to the largest number of a scale, which so many `rows` of a column
-    share (0: all).
-    """
-
-    moments: Moments
-    weight: np.ndarray
-    most: float = 127.0
-    rows: int = 0
-
-    def noise(self, sizes: np.ndarray, s: np.ndarray) -> np.ndarray:
-        """Noise of each column, times 12, by rounding the weight, whose size is `sizes` then."""
-        starts = range(0, len(sizes), self.rows or len(sizes))
-        shares, total = self.moments.gram / s**2, np.zeros(sizes.shape[1])
-        for start in starts:
-            own = slice(start, start + (self.rows or len(sizes)))
-            total += (sizes[own].max(0).astype(np.float64) / self.most) ** 2 * shares[own].sum()
-        return total
-
-
-def heard(seen: np.ndarray, count: int) -> np.ndarray:
-    """Extents of channels: one that was quiet in few rows may not stay so."""
-    quiet = max(QUIET, count / TRUST)
-    return np.maximum(seen, max(np.median(seen) / quiet, seen.max() / quiet**3, 1e-12))
-
-
-def alike(seen: np.ndarray, count: int) -> np.ndarray:
-    """Extents f64[K] of channels of which `seen` is the largest of `count` numbers each.
-
-    The logarithm of such an extreme of normal numbers varies by pi / sqrt(6) / (2 ln(count)), and
-    twice as much in the square is allowed for, as rows are not independent. What channels differ by
-    beyond that is their own: they are drawn to the median by the share of chance (an estimate of
-    James and Stein).
-    """
-    logs = np.log(seen)
-    middle = np.median(logs)
-    chance = math.pi**2 / 12 / math.log(max(count, 2)) ** 2
-    own = max(0.0, 1 - chance / max(np.square(logs - middle).mean(), 1e-30))
-    return np.exp(middle + own * (logs - middle))
-
-
-def beyond(end: np.ndarray, seen: np.ndarray, count: int) -> np.ndarray:
-    """E[(x - end)^2; x > end] of numbers x, of which `seen` is the largest of `count`.
-
-    Tails of normal numbers: P(x > end) = count^-(end / seen)^2, of which 1 in `count` lies beyond
-    `seen`. They fall by 1/e within b = seen^2 / (2 end ln(count)): 2 b^2 P.
-    """
-    log, share = math.log(max(count, 2)), np.maximum(end / seen, LEAST_END)
-    return 2 * (seen / (2 * share * log)) ** 2 * np.exp(-log * share**2)
-
-
-def factors(
-    products: Sequence[Weighted], *, static: bool, rounding: float, count: int, bits: int = 8
-) -> tuple[np.ndarray, float]:
-    """Powers of two s[K] for one activation x, and how many times they make the error smaller (for
-    static ranges of fewer than `FEW` rows, as many times less).
-
-    The error of the products is estimated from rows r of x with steps d_r of x_r / s (all equal
-    when static), and steps d_o of column o of diag(s) W:
-
-        mean_r d_r^2 / 12 * sum_c s_c^2 |W_c|^2
-        + rounding * sum_o d_o^2 / 12 * sum_c E[x_c^2] / s_c^2     (block by block, if there are)
-        + sum_c |W_c|^2 * E[what of x_c lies beyond a static range]^2      (`beyond`)
-
-    Without the last one, few rows would be learned by heart: ranges that just hold what each
-    channel showed in them cut off much of all others.
-
-    Candidates: s = a^t / w^(1-t) for a strength t (SmoothQuant's), and s = max(1, a / limit), which
-    only holds the largest channels back; a and w are the extents of activations and weights. What
-    is least for the sum may be the end of a column that is small beside the others: such factors
-    are left out.
-
-    Args:
-        rounding: what is left of the weights' rounding error after this pass (GPTQ takes the
-            larger part of it away).
-        count: of the rows that were seen.
-        bits: of the codes of the activation. With 16, weights are the larger part of the error.
-    """
-    low = np.min([p.moments.low for p in products], axis=0).astype(np.float64)
-    high = np.max([p.moments.high for p in products], axis=0).astype(np.float64)
-    sizes = [np.abs(p.weight).astype(np.float32) for p in products]
-    largest = np.max([size.max(1) for size in sizes], axis=0).astype(np.float64)
-    if not np.isfinite(low).all() or not largest.any():
-        return np.ones(len(low), np.float32), 1.0  # no row counts, or no weight
-    extent = heard(np.maximum(np.abs(low), np.abs(high)), count)
-    total = sum(p.moments.total for p in products)
-    mean = np.sum([p.moments.sum for p in products], axis=0) / total
-    if static:
-        extent = alike(extent, count)
-        up, down = (alike(heard(d, count), count) for d in (high - mean, mean - low))
-    largest = np.maximum(largest, 1e-12 * largest.max())
-    squares = [p.weight.astype(np.float64) ** 2 for p in products]
-
-    def noise(s: np.ndarray) -> list[np.ndarray]:
-        """The noise of each column of each product, times 12."""
-        found, s32 = [], s.astype(np.float32)
-        for p, size, square in zip(products, sizes, squares, strict=True):
-            if static:
-                top, bottom = max(0.0, (high / s).max()), min(0.0, (low / s).min())
-                step = (top - bottom) / ((1 << bits) - 1)
-                cut = beyond(top * s - mean, up, count) + beyond(mean - bottom * s, down, count)
-                of_rows = p.moments.total * ((step * s) ** 2 + 12 * cut) @ square
-            else:
-                rows = p.moments.rows * (1 / s32)
-                extents = np.maximum(rows.max(1), 0) - np.minimum(rows.min(1), 0)
-                ranges = float(extents.astype(np.float64) ** 2 @ p.moments.share)
-                of_rows = ranges / ((1 << bits) - 1) ** 2 * (s**2 @ square)
-            found.append(of_rows + rounding * p.noise(size * s32[:, None], s))
-        return found
-
-    def error(s: np.ndarray) -> float:
-        return float(sum(columns.sum() for columns in noise(s)))
-
-    def loses_a_column(s: np.ndarray) -> bool:
-        for after, before, p, w in zip(noise(s), noise(ones), products, squares, strict=True):
-            most = np.maximum(GROWN**2 * before, 12 * LOST**2 * (p.moments.gram @ w))
-            if (after > most).any():
-                return True
-        return False
-
-    candidates = [extent**t / largest ** (1 - t) for t in STRENGTHS]
-    candidates += [np.maximum(1.0, extent / limit) for limit in np.quantile(extent, SHARES)]
-    ones = np.ones_like(extent)
-    centred = (s / np.exp(np.log(s).mean()) for s in candidates)
-    rounded = [2.0 ** np.clip(np.rint(np.log2(s)), -20, 20) for s in centred]
-    ranked = sorted([ones, *rounded], key=error)
-    best = next(s for s in ranked if s is ones or not loses_a_column(s))
-    trust = min(1.0, count / FEW) if static else 1.0
-    return best.astype(np.float32), trust * error(ones) / max(error(best), 1e-300)
 
 
 class Smooth(Recovery):

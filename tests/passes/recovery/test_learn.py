@@ -101,12 +101,12 @@ def test_codes_that_are_off_by_one_are_found_back():
 
 
 def test_levels_that_are_off_by_one_are_found_back():
-    levels = np.array([-6, -3, -1, 0, 0.5, 2, 6], np.float32)
-    codes, scale = RNG.integers(0, 7, (10, 6)), np.full((3, 6), 0.1, np.float32)
+    rng, levels = np.random.default_rng(0), np.array([-6, -3, -1, 0, 0.5, 2, 6], np.float32)
+    codes, scale = rng.integers(0, 7, (10, 6)), np.full((3, 6), 0.1, np.float32)
     weight = levels[codes] * np.float32(0.1)
-    x = RNG.standard_normal((64, 10)).astype(np.float32)
+    x = rng.standard_normal((64, 10)).astype(np.float32)
     program = trace(Model(lambda p, x: x @ p["w"], {"w": weight}, (x,)))
-    off = np.clip(codes + (RNG.random(codes.shape) < 0.2), 0, 6).astype(np.float32)
+    off = np.clip(codes + (rng.random(codes.shape) < 0.2), 0, 6).astype(np.float32)
     given = Codes(off, scale, np.zeros((3, 6), np.float32), (4, 1), (0, 6), levels)
     (region,) = regions(program, ["w"], 1 << 30)
     learned = Learned(region, dict(program.weights), {"w": given})

@@ -11,7 +11,8 @@ from jq.frontends.tracing.entry import trace
 from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext
 from jq.passes.pipeline import load_pipeline, make_plan, prepare, rewrite
-from jq.passes.recovery.smooth import Smooth, Weighted, factors, find_groups
+from jq.passes.recovery._smoothing import Weighted, factors
+from jq.passes.recovery.smooth import Smooth, find_groups
 from jq.planning.calibration.run import calibrate
 from jq.planning.decisions import QuantPlan
 from jq.planning.moments.collect import Moments
