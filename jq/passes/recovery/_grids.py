@@ -55,7 +55,7 @@ def has_grid(enc: Encoding) -> bool:
 
 
 def bits_of(enc: Encoding) -> int:
-    """Of a code."""
+    """Bits of a code."""
     fmt = get_format(enc.format)
     assert isinstance(fmt, Affine | Scaled)
     return fmt.bits if isinstance(fmt, Affine) else fmt.element.bits
