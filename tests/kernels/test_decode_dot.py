@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from jq.formats import NUMPY, Encoding, get_format
-from jq.kernels import DecodeDot
+from jq.kernels import Bias, Clamp, DecodeDot, Residual
 from tests.kernels.harness import Runner, linked
 from tests.kernels.strategies import HERE
 
@@ -95,6 +97,21 @@ def test_every_length_can_be_emitted(isa, fmt, size):
     """Nothing is read or written past an end, whatever is left of K after whole steps."""
     block, lengths = (1, size), [*range(1, 36, 2), *range(126, 165)]  # of one step, and of two
     linked([DecodeDot(isa=isa, m=5, k=k, n=9, format=fmt, block=block) for k in lengths])
+
+
+@pytest.mark.parametrize("n", [3, 40, 150])
+def test_what_follows_is_computed_on_whole_rows(n):
+    """Bias, residual and an activation: columns fewer than a vector, and more than four."""
+    kernel, x, parts, weight = made(("int8", (1, 0), "symmetric", "float32", 9, 70, n))
+    kernels = [replace(kernel, isa=isa, epilogue=(Bias(), Residual(), Clamp())) for isa in HERE]
+    runner, rng = Runner(kernels), np.random.default_rng(0)
+    bias, residual = (rng.standard_normal(s).astype(np.float32) for s in (n, (9, n)))
+    stored = [parts[name] for name in kernel.storage]
+    plain = kernel.reference(x, weight) + bias + residual
+    size = abs(x).astype(np.float64) @ abs(weight).astype(np.float64).T + abs(bias) + abs(residual)
+    for i, each in enumerate(kernels):
+        (got,) = runner.run(i, x, *stored, each.pad_columns(bias), residual)
+        assert (abs(got - np.maximum(plain, 0)) <= (70 + 8) * 2.0**-24 * size).all(), each.isa
 
 
 def check(runner, index, kernel, x, parts, weight):

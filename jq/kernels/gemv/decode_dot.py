@@ -10,6 +10,8 @@ than a few rows, of a panel that stays in the core's cache:
     many rows:  panel[8][K] = decode(8 columns)
                 for 4 rows: for k: acc[4][4] += x[rows, k] * panel[columns, k]
 
+What follows is a second dispatch over rows, in whole vectors.
+
 2 M N K operations. Sums are in f32, `lanes` partial ones along K: the error is below
 (K / lanes + log2(lanes) + 1) 2^-24 of the sum of magnitudes, plus that of the decode.
 """
@@ -23,6 +25,7 @@ import numpy as np
 
 from jq.base.errors import InternalError
 from jq.formats import Encoding, get_format
+from jq.kernels.epilogue.steps import Step, check, operand_types
 from jq.kernels.kernel import MatrixProduct
 from jq.kernels.tensor import TensorType, element_name
 
@@ -34,13 +37,15 @@ PANEL_BYTES = 128 * 1024  # decoded weights of a workgroup with many rows
 
 @dataclass(frozen=True, kw_only=True)
 class DecodeDot(MatrixProduct):
-    """f32 [M, K] x stored [N, K] -> f32 [M, N].
+    """f32 [M, K] x stored [N, K] -> [M, N] in f32, or as the epilogue ends.
 
-    Operands, in order: x f32 [M, K]; the parts of the weight, as `Format.storage` lists them.
+    Operands, in order: x f32 [M, K]; the parts of the weight, as `Format.storage` lists them; what
+    the epilogue's steps name ([N] operands have N' elements).
 
     Attributes:
         format, block, scheme, scale_type, options: the weight's encoding; `block` has an entry for
             N (0 or 1) and for K.
+        epilogue: steps from f32.
     """
 
     family: ClassVar[str] = "decode_dot"
@@ -50,6 +55,7 @@ class DecodeDot(MatrixProduct):
     scheme: str = "symmetric"
     scale_type: str = "float32"
     options: tuple[tuple[str, ...], ...] = ()
+    epilogue: tuple[Step, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -103,11 +109,12 @@ class DecodeDot(MatrixProduct):
     @property
     def operands(self) -> tuple[TensorType, ...]:
         parts = [TensorType(shape, element_name(d)) for shape, d in self.storage.values()]
-        return (TensorType((self.m, self.k), "f32"), *parts)
+        steps = operand_types(self.epilogue, (self.m, self.n), self.columns)
+        return (TensorType((self.m, self.k), "f32"), *parts, *steps)
 
     @property
     def results(self) -> tuple[TensorType, ...]:
-        return (TensorType((self.m, self.n), "f32"),)
+        return (TensorType((self.m, self.n), check(self.epilogue, "f32")),)
 
     @property
     def direct(self) -> bool:

@@ -12,8 +12,11 @@ from jq.kernels.emit.builder import Builder, Tile, Tiles
 from jq.kernels.emit.dispatch import Operands, Output, dispatch, emit
 from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.emit.vector_ops import Array, VectorOps
+from jq.kernels.epilogue.emission import TOGETHER, Columns, Epilogue, Row
 from jq.kernels.gemv.decode_dot import COLUMNS, ROWS, DecodeDot
-from jq.kernels.tensor import element_name
+from jq.kernels.machine.tiling import row_block
+from jq.kernels.schedule.rows import Rows, row_dispatch
+from jq.kernels.tensor import TensorType, element_name
 
 
 class _Group:
@@ -150,5 +153,23 @@ def emit_decode_dot(kernel: DecodeDot, operands: Operands) -> list[ir.Value]:
     def body(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
         _Group(kernel, b, tensors, tiles[0], offsets(b, ids)[1]).emit()
 
-    output = Output(kernel.results[0], (kernel.m, width), offsets)
-    return dispatch(operands, [output], [math.ceil(kernel.n / width)], body)
+    count, sums = 1 + len(kernel.storage), TensorType((kernel.m, kernel.n), "f32")
+    output = Output(sums, (kernel.m, width), offsets)
+    found = dispatch(operands[:count], [output], [math.ceil(kernel.n / width)], body)
+    if not kernel.epilogue:
+        return found
+    given, block = [(found[0], sums), *operands[count:]], row_block(kernel.m, kernel.n)
+    return row_dispatch(given, kernel.results, partial(_finish, kernel), block)
+
+
+def _finish(kernel: DecodeDot, b: Builder, tensors: Values, tiles: Tiles, rows: Rows) -> None:
+    """The epilogue of a row, some vectors at a time; the last ones end where it does."""
+    (row,), (to,), lanes = rows.at, rows.to, kernel.target.lanes
+    together = max(1, min(TOGETHER, kernel.n // lanes))
+    width = together * lanes
+    with b.loop(0, kernel.n, width, writes=tiles) as loop:
+        column = b.at_most(loop.index, max(0, kernel.n - width))
+        place = Columns(lanes, together, column, kernel.n)
+        epilogue = Epilogue(b, kernel.epilogue, tensors[1:], place)
+        sums = [epilogue.element(tensors[0], "f32", [row], j) for j in range(together)]
+        epilogue.store(kernel.target, tiles[0], [Row(sums, [row], [to], [row], column)])

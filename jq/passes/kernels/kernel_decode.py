@@ -1,13 +1,15 @@
 """Products of float activations and stored weights read the weights as they are stored.
 
     dot_general %x, (composite "jq.dequantize" %w.codes, %w.scale)
+    [add bias] [activation] [add residual]
     ->
-    call @jq_decode_dot(%x, %w.codes, %w.scale)
+    call @jq_decode_dot(%x, %w.codes, %w.scale, %bias, %residual)
 
 Without this a compiler writes the decoded weight to memory in float at every call. The kernel
 wants a matrix whose contracted axis is last; a weight that is another is stored again as one, in
 the same format (`_stored_matrix`). A convolution is a product with its patches. The result
-differs from the `integer` level by the order of a float32 sum.
+differs from the `integer` level by the order of a float32 sum, and an activation function by the
+bound that its step states.
 
 Where rows are few and the weight's values are integers times scales, activations are split into
 int8 digits, and the integer kernel for few rows multiplies each exactly (`SplitRows`, `Gemv`): it
@@ -19,7 +21,9 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from jq.formats import Encoding, get_format
 from jq.ir import OPS, Op, Program, at, dtype_name, dtype_of, ir, shape_of
@@ -29,6 +33,7 @@ from jq.ir.contract import match_contract
 from jq.ir.encodings import write_encodings
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.ops import Contraction, contraction
+from jq.ir.ops.dims import DOT_GENERAL
 from jq.ir.ops.geometry import Matrices as MatrixView
 from jq.ir.ops.geometry import NotMatrices, WeightProduct
 from jq.kernels import DecodeDot, SplitRows, get_isa
@@ -36,6 +41,7 @@ from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._block_weight import BlockWeight
 from jq.passes.kernels._kernel import KernelDecisions, NoKernel, call_kernel, isa_of
 from jq.passes.kernels._stored_matrix import Matrices, Stored
+from jq.passes.kernels._tail import Tail
 
 SPLIT_ROWS = 8  # up to here the products of three digits are cheaper than reading the weights
 SPLIT_GROUP = 4  # of codes that one instruction multiplies; with fewer, floats are as fast
@@ -49,7 +55,8 @@ class KernelDecode(Pass):
         isa, decided = isa_of(cx.target), KernelDecisions()
         matrices = Matrices(program)
         given = {op.name for op in cx.plan.ops if any(p.stored for p in op.operands.values())}
-        for op in list(program.walk()) if isa else []:
+        # What follows a product goes with it; another product never does.
+        for op in [op for op in program.walk() if StoredProduct.of(op)] if isa else []:
             product = StoredProduct.of(op)
             if product is None or isa is None:
                 continue
@@ -133,9 +140,15 @@ def _lower(program: Program, p: StoredProduct, isa: str, matrices: Matrices, pac
         operands = [view.rows, *(parts[name] for name in kernel.storage)]
         if [dtype_name(dtype_of(v)) for v in operands] != [t.element for t in kernel.operands]:
             raise NoKernel("codes that the model computes are not held as stored ones are")
+    tail = Tail((), (), (p.op,))
+    if p.rule.op == DOT_GENERAL and p.side == 1 and dtype_of(result) == np.float32:
+        tail = Tail.behind(program, p.op, kernel.n)
+    kernel = replace(kernel, epilogue=tail.steps)
+    with at(tail.last):
+        operands += tail.values(program, p.name, kernel.pad_columns)
         (value,) = call_kernel(program, kernel, operands, p.name)
-        value = OPS.convert(view.result(value), dtype_of(result))
-    replace_op(p.op, [value])
+        shaped = OPS.reshape(value, tail.shape) if tail.steps else view.result(value)
+        tail.replace(shaped if tail.steps else OPS.convert(shaped, dtype_of(result)))
     return kernel.name
 
 
