@@ -8,10 +8,10 @@ import numpy as np
 
 from jq.frontends.onnx import operators as _  # noqa: F401  (defines them)
 from jq.frontends.onnx.graph import File, Node
+from jq.frontends.onnx.inference import has_definition, schema_of
 from jq.frontends.onnx.read import read_file
-from jq.frontends.onnx.registry import OPERATORS, schema_of
+from jq.frontends.onnx.registry import OPERATORS
 from jq.frontends.onnx.tensors import numpy_type, open_size
-from jq.frontends.onnx.walk import has_definition
 
 # Input positions: tensor, scale, zero point.
 _OPERANDS: dict[str, list[tuple[int, int, int]]] = {

@@ -5,20 +5,70 @@ allows, and would compute something of others; onnx's inference of shapes refuse
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, defs, helper, numpy_helper
 from onnx.checker import ValidationError
 from onnx.shape_inference import InferenceError, infer_node_outputs
 
 from jq.frontends.onnx.graph import STANDARD, Function, Graph, Node
 from jq.frontends.onnx.read import function_of
-from jq.frontends.onnx.registry import Call, defined_by
+from jq.frontends.onnx.registry import Call
 from jq.frontends.onnx.tensors import Files
 from jq.frontends.onnx.values import Value, known
+
+
+@cache
+def schema_of(name: str, domain: str, opset: int) -> Any:
+    """The schema that onnx has of an operator in force at `opset`; None where it has none."""
+    try:
+        return defs.get_schema(name, opset, "" if domain == "ai.onnx" else domain)
+    except defs.SchemaError:
+        return None
+
+
+@cache
+def defined_by(name: str, domain: str, opset: int) -> Any:
+    """The schema whose body says what an operator is: the one in force, or the first later one that
+    has a body, where that takes the same inputs, and the same attributes with the same defaults
+    (`LeakyRelu` has been what it is since version 6, and has a body since 16); None without."""
+    schema = schema_of(name, domain, opset)
+    newest = defs.onnx_opset_version() if domain in STANDARD else opset
+    for version in range(opset, newest + 1) if schema is not None else ():
+        later = schema_of(name, domain, version)
+        if later.has_function or later.has_context_dependent_function:
+            mine, its = (defaults_of(name, domain, v) for v in (opset, version))
+            same = len(later.inputs) == len(schema.inputs) and mine.items() <= its.items()
+            return later if same and schema.attributes.keys() <= later.attributes.keys() else None
+    return None
+
+
+@cache
+def defaults_of(name: str, domain: str, opset: int) -> Mapping[str, Any]:
+    schema = schema_of(name, domain, opset)
+    if schema is None:
+        return {}
+    found = {}
+    for key, attribute in schema.attributes.items():
+        if attribute.default_value.name:
+            value = onnx.helper.get_attribute_value(attribute.default_value)
+            found[key] = _text(value)
+    return found
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode()
+    return [_text(v) for v in value] if isinstance(value, list) else value
+
+
+def has_definition(node: Node, opset: int) -> bool:
+    # A definition cannot be asked for with sub-graphs at hand.
+    return not node.graphs and defined_by(node.op, node.domain, opset) is not None
 
 
 # Operators that the standard itself defines by others: its definition is used as it is.

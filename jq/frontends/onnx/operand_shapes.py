@@ -1,14 +1,16 @@
 """Checks the shapes of a call's operands against those that the operator has.
 
-The rules are in `operators.shape_rules` and `operators.microsoft.attention_shapes`.
+An operator's `takes` has a pattern for each operand whose shape is fixed:
 
-A rule gives a pattern for each operand, by the name that the operator's function has for it:
-
-    {"a": "... K", "b": "N blocks size", "bias": "N"}     K is the attribute, N a size met before
+    a[... K] b[N blocks size] bias[N]?                    K is the attribute, N a size met before
 
 A pattern is sizes with spaces between, and alternatives with `/` between. A size is a number, a
-name, a product `4*H` or a choice `1|B`; `...` are any axes. A name is the attribute of that name or
-the size where it is met first. Where a pattern has one element, an operand of one element fits.
+name, a product `4*H` or a choice `1|B`; `...` are any axes. A name is the attribute of that name, a
+size that a rule gives, or the size where it is met first. Where a pattern has one element, an
+operand of one element fits.
+
+A rule gives sizes that follow from others, and patterns that depend on more than sizes. They are in
+`operators.shape_rules`.
 """
 
 import math
@@ -20,7 +22,6 @@ from jq.base.errors import UserError
 from jq.frontends.onnx.registry import Call, Operator
 
 Shape = tuple[int, ...]
-Patterns = Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -29,18 +30,18 @@ class Operands:
 
     shapes: Mapping[str, Shape]
     types: Mapping[str, Any]
-    attributes: Mapping[str, Any]
     call: Call
 
-    def get(self, name: str, default: int) -> int:
-        return int(self.attributes.get(name, default))
+    def get(self, name: str, default: Any = 0) -> Any:
+        return self.call.attributes.get(name, default)
 
     def refuse(self, reason: str) -> UserError:
         given = ", ".join(f"{name} {list(shape)}" for name, shape in self.shapes.items())
         return self.call.refuse(f"{reason} (of {given})")
 
 
-Rule = Patterns | Callable[[Operands], Patterns]
+Found = Mapping[str, str | int]  # a pattern by its operand, or a size by its name
+Rule = Callable[[Operands], Found]
 R = TypeVar("R", bound=Rule)
 RULES: dict[tuple[str, str], Rule] = {}
 
@@ -60,20 +61,24 @@ def require_shapes(op: Operator, call: Call, args: Sequence[Any]) -> None:
     Raises:
         UserError: an operand has another shape; names node, operand, and both shapes.
     """
+    patterns = {o.name: o.shape for o in op.operands if o.shape is not None}
     rule = RULES.get((call.node.domain, call.node.op))
-    if rule is None:
+    if rule is None and not patterns:
         return
-    names = [name for name, _ in op.positional]
+    names = [operand.name for operand in op.operands]
     names += [f"input {i}" for i in range(len(names), len(args))]
     given = {n: x for n, x in zip(names, args, strict=True) if hasattr(x, "shape")}
     shapes = {n: tuple(int(size) for size in x.shape) for n, x in given.items()}
-    kinds = {n: x.dtype for n, x in given.items()}
-    operands = Operands(shapes, kinds, call.attributes, call)
-    patterns = rule(operands) if callable(rule) else rule
     sizes = {k: v for k, v in call.attributes.items() if isinstance(v, int)}
-    for name, pattern in patterns.items():
-        if name in shapes:
-            _require(call, name, names.index(name), shapes[name], pattern, sizes)
+    found = rule(Operands(shapes, {n: x.dtype for n, x in given.items()}, call)) if rule else {}
+    for name, value in found.items():
+        if isinstance(value, int):
+            sizes[name] = value
+        else:
+            patterns[name] = value
+    for at, name in enumerate(names):
+        if name in shapes and name in patterns:
+            _require(call, name, at, shapes[name], patterns[name], sizes)
 
 
 def _require(

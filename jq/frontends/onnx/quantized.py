@@ -17,10 +17,11 @@ from jax import lax
 
 from jq.base.errors import UserError
 from jq.formats import Encoding
-from jq.formats.affine import Affine, affine_format
+from jq.formats.affine import affine_format
 from jq.formats.affine_math import FULL
 from jq.formats.base import unpacked
 from jq.frontends.onnx.plain_quantized import array, dequantize_plain, quantize_float
+from jq.frontends.onnx.registry import Given
 from jq.frontends.onnx.values import (
     Codes,
     Value,
@@ -57,7 +58,7 @@ def quantize(
     if not is_integer(dtype):
         return quantize_float(x, plain(scale), zero, dtype, axis, block, saturate)
     enc, parts = _described(x.shape, scale, zero, dtype, axis, block)
-    fmt = _affine(enc)
+    fmt = affine_format(enc.format)
 
     def body(x: Any, *given: Any, **_: Any) -> Any:
         found = dict(zip(parts, given, strict=True))
@@ -97,7 +98,7 @@ def dequantize(
     name = x.name if isinstance(x, Weight) else name
     codes = jnp.asarray(to_signed(x))
     enc, parts = _described(codes.shape, scale, zero, kind, axis, block)
-    fmt, operands = _affine(enc), {"codes": codes, **parts}
+    fmt, operands = affine_format(enc.format), {"codes": codes, **parts}
 
     def body(*given: Any, **_: Any) -> Any:
         found = dict(zip(operands, given, strict=True))
@@ -108,10 +109,15 @@ def dequantize(
     return marked(*operands.values(), **_attributes(enc, list(operands), name))
 
 
-def unit(x: Value, zero: Value = None, *, axis: int = 1, name: str = "") -> Any:
-    """The whole numbers that codes stand for, as floats: a dequantize with a scale of 1."""
-    one = np.ones((), np.float32)
-    return dequantize(x, one, zero, axis=axis, name=name)
+def real(o: Given, name: str, axis: int = 1) -> Any:
+    """The numbers of an operand, whose scale and zero point are beside it under its name."""
+    scale, zero = getattr(o, f"{name}_scale"), getattr(o, f"{name}_zero_point")
+    return dequantize(getattr(o, name), scale, zero, axis=axis, name=o.where)
+
+
+def units(o: Given, name: str, axis: int = 1) -> Any:
+    """The whole numbers that codes stand for, as floats: as `real`, with a scale of 1."""
+    return real(o.but(**{f"{name}_scale": np.ones((), np.float32)}), name, axis)
 
 
 def _described(
@@ -162,10 +168,6 @@ def _on_grid(x: Any, enc: Encoding) -> Any:
     if np.prod(x.shape, dtype=np.int64) != count:
         raise UserError(f"scales of shape {tuple(x.shape)} for a tensor of shape {enc.shape}")
     return x.reshape(enc.grid)
-
-
-def _affine(enc: Encoding) -> Affine:
-    return affine_format(enc.format)
 
 
 def _attributes(enc: Encoding, parts: list[str], name: str) -> Mapping[str, Any]:

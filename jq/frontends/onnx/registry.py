@@ -9,22 +9,29 @@ Positional parameters are the node's inputs; where an older version of the opera
 of that name instead, the attribute is passed. One annotated `Known` has to be a NumPy array when
 the model is traced: a shape, axes. Keyword parameters are attributes, with the defaults of onnx's
 own schemas; `node` is the `Call` itself, with its version. The result is one array or a tuple.
+
+An operator of many inputs lists them, and its attributes, as `takes`, and gets them by name:
+
+    @operator("BiasScale", takes="x[... W] scale[] bias[W]?; alpha=1.0", domain="my.own")
+    def bias_scale(o: Given) -> Array: ...    o.x, o.scale, o.bias, o.alpha, o.node
+
+`?` may be absent (None), `!` is `Known`, and in brackets stands the shape (`operand_shapes`).
 """
 
 from __future__ import annotations
 
 import inspect
+import re
+from ast import literal_eval
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from functools import cache
-from typing import Annotated, Any
+from dataclasses import dataclass, field, fields
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
-import onnx
-from onnx import defs
 
 from jq.base.errors import InternalError, UserError
-from jq.frontends.onnx.graph import STANDARD, Node
+from jq.frontends.onnx.graph import Node
 
 Array = Any  # a NumPy array that is known while tracing, or a JAX array
 Known = Annotated[Any, "a NumPy array, or None where it is optional"]
@@ -50,6 +57,10 @@ class Call:
     note: Callable[[str], None]
 
     @property
+    def where(self) -> str:
+        return self.node.where
+
+    @property
     def results(self) -> int:
         """Number of results that are asked for, unnamed ones in front of a named one included."""
         return len(self.node.outputs)
@@ -71,8 +82,38 @@ class Call:
 
 
 class Attributes:
-    """Attributes that several operators have: a frozen dataclass below this one. An operator takes
-    them together, as one keyword of that type."""
+    """Attributes that several operators have: a frozen dataclass below this one."""
+
+    @classmethod
+    def of(cls, call: Call) -> Self:
+        names = {f.name for f in fields(cls)} & call.attributes.keys()  # type: ignore[arg-type]
+        return cls(**{name: call.attributes[name] for name in names})
+
+
+class Given(SimpleNamespace):
+    """The inputs and attributes of a call, by the names that `takes` lists; `node` is the call."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    @property
+    def where(self) -> str:
+        return str(self.node.where)
+
+    def but(self, **others: Any) -> Given:
+        """The same with other values."""
+        return Given(**(vars(self) | others))
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An input: whether it has to be there, and to be known; `shape` is a pattern."""
+
+    name: str
+    required: bool = True
+    known: bool = False
+    shape: str | None = None
 
 
 @dataclass(frozen=True)
@@ -80,43 +121,43 @@ class Operator:
     """A function with what its signature says.
 
     Attributes:
-        positional: name of each input, and whether it has to be known.
         variadic: whether further inputs are taken.
-        keywords: attributes that it takes.
-        groups: keywords that take several, and their types.
+        keywords: attributes that it takes, and those of them that it needs.
+        defaults: of attributes, where the schema has none.
         moves: its results are elements of its inputs, in the order of their values: quantized
             tensors pass through as the codes that they are.
-            fold: computed at once when all inputs are known.
+        fold: computed at once when all inputs are known.
         codes: it takes values of any kind as they are (see `jq.frontends.onnx.values`).
     """
 
     function: Callable[..., Any]
-    positional: tuple[tuple[str, bool], ...]
-    required: int
+    operands: tuple[Operand, ...]
     variadic: bool
     keywords: tuple[str, ...]
-    groups: tuple[tuple[str, type[Any]], ...]
-    moves: bool
-    fold: bool
-    codes: bool
+    needed: frozenset[str]
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    moves: bool = False
+    fold: bool = True
+    codes: bool = False
 
 
 def operator(
-    *names: str,
-    domain: str = "",
-    moves: bool = False,
-    fold: bool = True,
-    codes: bool = False,
-    known: str = "",
+    *names: str, domain: str = "", takes: str = "", known: str = "", **options: Any
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Registers a function for operators of these names; `codes`: it takes `Codes` as they are;
-    `known`: parameters that are `Known`, of a lambda."""
+    """Registers a function for operators of these names.
+
+    Args:
+        takes: inputs and attributes of a function of a `Given`.
+        known: parameters that are `Known`, of a lambda.
+        options: `moves`, `fold` and `codes` of `Operator`.
+    """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         for name in names:
             if (domain, name) in OPERATORS:
                 raise InternalError(f"operator {name} is defined twice")
-            OPERATORS[domain, name] = _described(function, known.split(), moves, fold, codes)
+            described = _listed(function, takes) if takes else _signed(function, known.split())
+            OPERATORS[domain, name] = Operator(**described, **options)
         return function
 
     return register
@@ -128,93 +169,63 @@ def operators(functions: Mapping[str, Callable[..., Any]], **options: Any) -> No
         operator(name, **options)(function)
 
 
-def _described(
-    function: Callable[..., Any], known: Sequence[str], moves: bool, fold: bool, codes: bool
-) -> Operator:
+def _signed(function: Callable[..., Any], known: Sequence[str]) -> dict[str, Any]:
+    """An operator as the signature of its function describes it."""
     parameters = inspect.signature(function).parameters.values()
-    kinds = inspect.Parameter
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    keywords = [p for p in parameters if p.kind is kinds.KEYWORD_ONLY]
-    groups = [p for p in keywords if isinstance(p.annotation, type)]
-    groups = [p for p in groups if issubclass(p.annotation, Attributes)]
-    return Operator(
-        function,
-        tuple((p.name, p.name in known or p.annotation is Known) for p in positional),
-        sum(p.default is p.empty for p in positional),
-        any(p.kind is kinds.VAR_POSITIONAL for p in parameters),
-        tuple(p.name for p in keywords if p not in groups),
-        tuple((p.name, p.annotation) for p in groups),
-        moves,
-        fold,
-        codes,
-    )
+    positional = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+    keywords = {p.name: p.default is p.empty for p in parameters if p.kind is p.KEYWORD_ONLY}
+    return {
+        "function": function,
+        "operands": tuple(
+            Operand(p.name, p.default is p.empty, p.name in known or p.annotation is Known)
+            for p in positional
+        ),
+        "variadic": any(p.kind is p.VAR_POSITIONAL for p in parameters),
+        "keywords": tuple(keywords),
+        "needed": frozenset(name for name, needed in keywords.items() if needed) - {"node"},
+    }
 
 
-@cache
-def schema_of(name: str, domain: str, opset: int) -> Any:
-    """The schema that onnx has of an operator in force at `opset`; None where it has none."""
-    try:
-        return defs.get_schema(name, opset, "" if domain == "ai.onnx" else domain)
-    except defs.SchemaError:
-        return None
+_LISTED = re.compile(r"(\w+)(\[[^\]]*\])?([?!]*)(?:=(\S+))?")
 
 
-@cache
-def defined_by(name: str, domain: str, opset: int) -> Any:
-    """The schema whose body says what an operator is: the one in force, or the first later one that
-    has a body, where that takes the same inputs, and the same attributes with the same defaults
-    (`LeakyRelu` has been what it is since version 6, and has a body since 16); None without."""
-    schema = schema_of(name, domain, opset)
-    newest = defs.onnx_opset_version() if domain in STANDARD else opset
-    for version in range(opset, newest + 1) if schema is not None else ():
-        later = schema_of(name, domain, version)
-        if later.has_function or later.has_context_dependent_function:
-            mine, its = (defaults_of(name, domain, v) for v in (opset, version))
-            same = len(later.inputs) == len(schema.inputs) and mine.items() <= its.items()
-            return later if same and schema.attributes.keys() <= later.attributes.keys() else None
-    return None
+def _listed(function: Callable[..., Any], takes: str) -> dict[str, Any]:
+    """An operator as `takes` describes it."""
+    inputs, attributes = (_LISTED.findall(part) for part in f"{takes};".split(";")[:2])
+    names = [name for name, *_ in inputs]
+    keywords = [name for name, *_ in attributes]
 
+    def call(*args: Any, **given: Any) -> Any:
+        absent = dict.fromkeys(keywords)
+        return function(Given(**(absent | dict(zip(names, args, strict=True)) | given)))
 
-@cache
-def defaults_of(name: str, domain: str, opset: int) -> Mapping[str, Any]:
-    schema = schema_of(name, domain, opset)
-    if schema is None:
-        return {}
-    found = {}
-    for key, attribute in schema.attributes.items():
-        if attribute.default_value.name:
-            value = onnx.helper.get_attribute_value(attribute.default_value)
-            found[key] = _text(value)
-    return found
-
-
-def _text(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return value.decode()
-    return [_text(v) for v in value] if isinstance(value, list) else value
+    return {
+        "function": call,
+        "operands": tuple(
+            Operand(name, "?" not in marks, "!" in marks, shape[1:-1] if shape else None)
+            for name, shape, marks, _ in inputs
+        ),
+        "variadic": False,
+        "keywords": (*keywords, "node"),
+        "needed": frozenset(name for name, _, marks, value in attributes if not marks + value),
+        "defaults": {name: literal_eval(value) for name, *_, value in attributes if value},
+    }
 
 
 def bind(operator: Operator, call: Call, inputs: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
     """Arguments of the operator's function."""
-    given = list(inputs)
+    given, operands = list(inputs), operator.operands
     while given and given[-1] is None:
         given.pop()
-    if len(given) > len(operator.positional) and not operator.variadic:
-        raise call.refuse(f"{len(given)} inputs, at most {len(operator.positional)} are known")
-    rest = 0 if operator.variadic else len(operator.positional) - len(given)
-    args = given + [None] * rest
-    for i, (name, _) in enumerate(operator.positional[: len(args)]):
-        if args[i] is None and call.attributes.get(name) is not None:
-            args[i] = np.asarray(call.attributes[name])
-        if args[i] is None and i < operator.required:
-            raise call.refuse(f"its input {name!r} is missing")
-    keywords: dict[str, Any] = {}
-    for key, kind in operator.groups:
-        names = {f.name for f in fields(kind)} & call.attributes.keys()
-        keywords[key] = kind(**{name: call.attributes[name] for name in names})
-    for key in operator.keywords:
-        if key == "node":
-            keywords[key] = call
-        elif key in call.attributes:
-            keywords[key] = call.attributes[key]
-    return args, keywords
+    if len(given) > len(operands) and not operator.variadic:
+        raise call.refuse(f"{len(given)} inputs, at most {len(operands)} are known")
+    args = given + [None] * (0 if operator.variadic else len(operands) - len(given))
+    for i, operand in enumerate(operands[: len(args)]):
+        if args[i] is None and call.attributes.get(operand.name) is not None:
+            args[i] = np.asarray(call.attributes[operand.name])
+        if args[i] is None and operand.required:
+            raise call.refuse(f"its input {operand.name!r} is missing")
+    if missing := operator.needed - call.attributes.keys():
+        raise call.refuse(f"its attribute {min(missing)!r} is missing")
+    attributes = {**call.attributes, "node": call}
+    return args, {key: attributes[key] for key in operator.keywords if key in attributes}

@@ -8,17 +8,15 @@ import numpy as np
 
 from jq.base.errors import JqError, UserError
 from jq.frontends.onnx.graph import File, Function, Graph, Node, Reference
-from jq.frontends.onnx.inference import definition, require_sound
-from jq.frontends.onnx.operand_shapes import require_shapes
-from jq.frontends.onnx.registry import (
-    OPERATORS,
-    Call,
-    Operator,
-    bind,
+from jq.frontends.onnx.inference import (
     defaults_of,
-    defined_by,
+    definition,
+    has_definition,
+    require_sound,
     schema_of,
 )
+from jq.frontends.onnx.operand_shapes import require_shapes
+from jq.frontends.onnx.registry import OPERATORS, Call, Operator, bind
 from jq.frontends.onnx.values import Codes, Value, known, plain, signed_type, to_signed, traced
 
 _LAYOUTS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")  # of ONNX Runtime's optimizer
@@ -76,7 +74,11 @@ class Walk:
         call = Call(
             node,
             schema.since_version if schema else opset,
-            {**defaults_of(node.op, node.domain, opset), **attributes},
+            {
+                **(op.defaults if op else {}),
+                **defaults_of(node.op, node.domain, opset),
+                **attributes,
+            },
             lambda graph, given: self._sub(graph, given, env, opsets, arguments),
             self.note,
         )
@@ -123,12 +125,12 @@ def apply(op: Operator, call: Call, inputs: Sequence[Value]) -> Sequence[Value]:
     """Results of one operator, folded when all that it reads is known."""
     args, keywords = bind(op, call, inputs)
     require_shapes(op, call, args)
-    for i, (name, must) in enumerate(op.positional[: len(args)]):
-        if must and args[i] is not None:
+    for i, operand in enumerate(op.operands[: len(args)]):
+        if operand.known and args[i] is not None:
             data = known(args[i])
             if data is None:
                 raise call.refuse(
-                    f"its input {name!r} depends on the model's inputs",
+                    f"its input {operand.name!r} depends on the model's inputs",
                     "fix the input that it comes from with --value NAME=V, in Python values={...}",
                 )
             args[i] = data
@@ -240,8 +242,3 @@ def _before_oldest(node: Node, opset: int) -> bool:
         return False
     then, since = (schema_of(node.op, "", version) for version in (opset, _OLDEST))
     return then is None or since is None or then.since_version != since.since_version
-
-
-def has_definition(node: Node, opset: int) -> bool:
-    # A definition cannot be asked for with sub-graphs at hand.
-    return not node.graphs and defined_by(node.op, node.domain, opset) is not None

@@ -60,7 +60,7 @@ def _only(
     node: Call, run: Any, shapes: Any, condition: Any, missing: str, error: UserError
 ) -> tuple[Any, ...]:
     """The one branch that is possible at these sizes; results say NaN where it is not taken."""
-    node.note(f"{node.node.where}: the {missing} branch is left out: {error.message}")
+    node.note(f"{node.where}: the {missing} branch is left out: {error.message}")
     taken = condition if missing == "else" else ~condition
 
     def poison(y: Any) -> Any:
@@ -152,31 +152,22 @@ def _while(trips: Array, condition: Array, carried: Any, trip: Trip) -> Any:
 
 
 @operator("Scan", codes=True, fold=False)
-def scan(
-    *xs: Array,
-    body: Any,
-    num_scan_inputs: int,
-    scan_input_axes: Any = None,
-    scan_input_directions: Any = None,
-    scan_output_axes: Any = None,
-    scan_output_directions: Any = None,
-    directions: Any = None,
-    node: Call,
-) -> Any:
-    if node.version < 9:
-        return _batched(xs, body, num_scan_inputs, directions, node)
+def scan(*xs: Array, body: Any, num_scan_inputs: int, node: Call) -> Any:
     n = num_scan_inputs
-    outs = len(body.outputs) - (len(xs) - n)
-    axes, back = scan_input_axes or [0] * n, scan_input_directions or [0] * n
+    if node.version < 9:
+        return _batched(xs, body, n, node)
+
+    def ways(arrays: Any, kind: str) -> Any:
+        """Arrays with the axis of each that is gone along, and whether it is from behind."""
+        given = (node.attributes.get(f"scan_{kind}_{what}") for what in ("axes", "directions"))
+        return zip(arrays, *(list or [0] * len(arrays) for list in given), strict=True)
+
     series = [
-        _ordered(jnp.moveaxis(as_jax(x), a, 0), b)
-        for x, a, b in zip(xs[len(xs) - n :], axes, back, strict=True)
+        _ordered(jnp.moveaxis(as_jax(x), axis, 0), back)
+        for x, axis, back in ways(xs[len(xs) - n :], "input")
     ]
     state, results = _scanned(list(map(as_jax, xs[: len(xs) - n])), series, body, node)
-    axes, back = scan_output_axes or [0] * outs, scan_output_directions or [0] * outs
-    moved = [
-        jnp.moveaxis(_ordered(y, b), 0, a) for y, a, b in zip(results, axes, back, strict=True)
-    ]
+    moved = [jnp.moveaxis(_ordered(y, b), 0, axis) for y, axis, b in ways(results, "output")]
     return (*state, *moved)
 
 
@@ -188,17 +179,14 @@ def _scanned(state: list[Any], series: list[Any], body: Any, node: Call) -> tupl
     return lax.scan(step, tuple(state), tuple(series))
 
 
-def _batched(xs: Any, body: Any, n: int, directions: Any, node: Call) -> Any:
+def _batched(xs: Any, body: Any, n: int, node: Call) -> Any:
     """Version 8: an optional input of lengths, then all inputs with a leading batch axis."""
     lengths, *rest = xs
     if lengths is not None:
         raise node.refuse("sequence lengths of version 8 are not supported")
-    back = directions or [0] * n
     rest = list(map(as_jax, rest))
-    series = [
-        _ordered(jnp.moveaxis(x, 1, 0), b) for x, b in zip(rest[len(rest) - n :], back, strict=True)
-    ]
-    series = [jnp.moveaxis(x, 1, 0) for x in series]
+    ways = zip(rest[len(rest) - n :], node.attributes.get("directions") or [0] * n, strict=True)
+    series = [jnp.flip(x, 1) if back else x for x, back in ways]
     state, results = jax.vmap(lambda s, x: _scanned(list(s), list(x), body, node))(
         tuple(rest[: len(rest) - n]), tuple(series)
     )

@@ -8,61 +8,59 @@ import jax.numpy as jnp
 from jax import lax
 
 from jq.frontends.onnx.operators.windows import Windowing
-from jq.frontends.onnx.registry import Array, Known, operator
+from jq.frontends.onnx.registry import Array, Call, Given, Known, operator
 
 
 def convolve(x: Any, w: Any, window: Windowing, group: int, dtype: Any = None) -> Any:
     """NCHW by OIHW. Computed in NHWC by HWIO, which is what integer kernels take."""
+    strides, dilations = window.steps(x.ndim - 2)
+    pads = window.padding(x.shape[2:], w.shape[2:])
+    return _convolved(x, w, strides, pads, dilations, group, preferred_element_type=dtype)
+
+
+def _convolved(
+    x: Any, w: Any, strides: Any, pads: Any, dilations: Any, group: int, **options: Any
+) -> Any:
     rank = x.ndim - 2
-    s, d = window.steps(rank)
-    pairs = window.padding(x.shape[2:], w.shape[2:])
-    letters = "DHW"[-rank:] if rank <= 3 else "".join(map(chr, range(97, 97 + rank)))
-    numbers = (f"N{letters}C", f"{letters}IO", f"N{letters}C")
     back = tuple(range(2, 2 + rank))
+    letters = "DHW"[-rank:] if rank <= 3 else "".join(map(chr, range(97, 97 + rank)))
     y = lax.conv_general_dilated(
         jnp.transpose(x, (0, *back, 1)),
         jnp.transpose(w, (*back, 1, 0)),
-        s,
-        pairs,
-        rhs_dilation=d,
-        dimension_numbers=numbers,
+        strides,
+        pads,
+        rhs_dilation=dilations,
+        dimension_numbers=(f"N{letters}C", f"{letters}IO", f"N{letters}C"),
         feature_group_count=group,
-        preferred_element_type=dtype,
+        **options,
     )
     return jnp.transpose(y, (0, rank + 1, *range(1, rank + 1)))
 
 
-@operator("Conv")
-def conv(x: Array, w: Array, b: Array = None, *, window: Windowing, group: int = 1) -> Array:
-    y = convolve(x, w, window, group)
-    return y if b is None else y + b.reshape(-1, *[1] * (x.ndim - 2))
+def _biased(y: Any, b: Any) -> Any:
+    return y if b is None else y + b.reshape(-1, *[1] * (y.ndim - 2))
 
 
-@operator("ConvTranspose")
-def conv_transpose(
-    x: Array,
-    w: Array,
-    b: Array = None,
-    *,
-    window: Windowing,
-    group: int = 1,
-    output_padding: Any = None,
-    output_shape: Any = None,
-) -> Array:
+@operator("Conv", takes="x[N C L ...] w b[M]?; group=1")
+def conv(o: Given) -> Array:
+    return _biased(convolve(o.x, o.w, Windowing.of(o.node), o.group), o.b)
+
+
+@operator("ConvTranspose", takes="x w b?; group=1 output_padding? output_shape?")
+def conv_transpose(o: Given) -> Array:
     """Weights are [C_in, C_out / group, ...]; computed as a convolution of the spread input."""
-    rank, sizes = x.ndim - 2, w.shape[2:]
-    (s, d), auto_pad, pads = window.steps(rank), window.auto_pad, window.pads
-    extra = output_padding or [0] * rank
+    x, w, group, window = o.x, o.w, o.group, Windowing.of(o.node)
+    rank, sizes, pads = x.ndim - 2, w.shape[2:], window.pads
+    s, d = window.steps(rank)
+    extra = o.output_padding or [0] * rank
     reach = [(k - 1) * g + 1 for k, g in zip(sizes, d, strict=True)]
     pairs = []
     for i, (n, k) in enumerate(zip(x.shape[2:], reach, strict=True)):
-        full = s[i] * (n - 1) + extra[i] + k
-        if output_shape or auto_pad.startswith("SAME"):
-            total = full - (output_shape[i - rank] if output_shape else n * s[i])
-            small, large = total // 2, total - total // 2
-            upper = auto_pad == "SAME_UPPER"
-            pairs.append((small, large) if upper else (large, small))
-        elif auto_pad == "VALID":
+        if o.output_shape or window.auto_pad.startswith("SAME"):
+            full = s[i] * (n - 1) + extra[i] + k
+            total = full - (o.output_shape[i - rank] if o.output_shape else n * s[i])
+            pairs.append(window.shared(total))
+        elif window.auto_pad == "VALID":
             pairs.append((0, 0))
         else:
             pairs.append((pads[i], pads[i + rank]) if pads else (0, 0))
@@ -71,24 +69,13 @@ def conv_transpose(
     kernel = jnp.flip(jnp.asarray(w), tuple(range(2, 2 + rank)))
     kernel = kernel.reshape(group, c_in // group, c_out, *sizes).swapaxes(1, 2)
     kernel = kernel.reshape(group * c_out, c_in // group, *sizes)
-    back = tuple(range(2, 2 + rank))
-    letters = "".join(map(chr, range(97, 97 + rank)))
-    y = lax.conv_general_dilated(
-        jnp.transpose(x, (0, *back, 1)),
-        jnp.transpose(kernel, (*back, 1, 0)),
-        [1] * rank,
-        [(k - 1 - a, k - 1 - e + o) for k, (a, e), o in zip(reach, pairs, extra, strict=True)],
-        lhs_dilation=s,
-        rhs_dilation=d,
-        dimension_numbers=(f"N{letters}C", f"{letters}IO", f"N{letters}C"),
-        feature_group_count=group,
-    )
-    y = jnp.transpose(y, (0, rank + 1, *range(1, rank + 1)))
-    return y if b is None else y + b.reshape(-1, *[1] * rank)
+    padding = [(k - 1 - a, k - 1 - b + e) for k, (a, b), e in zip(reach, pairs, extra, strict=True)]
+    return _biased(_convolved(x, kernel, [1] * rank, padding, d, group, lhs_dilation=s), o.b)
 
 
 @operator("MaxUnpool")
-def max_unpool(x: Array, indices: Array, output_shape: Known = None, *, window: Windowing) -> Array:
+def max_unpool(x: Array, indices: Array, output_shape: Known = None, *, node: Call) -> Array:
+    window = Windowing.of(node)
     rank, kernel = x.ndim - 2, window.kernel_shape
     s, p = window.steps(rank)[0], window.pads or [0] * 2 * rank
     sizes = [(n - 1) * s[i] - p[i] - p[i + rank] + kernel[i] for i, n in enumerate(x.shape[2:])]
@@ -100,10 +87,10 @@ def max_unpool(x: Array, indices: Array, output_shape: Known = None, *, window: 
 
 
 @operator("Col2Im")
-def col2im(x: Array, image_shape: Known, block_shape: Known, *, window: Windowing) -> Array:
+def col2im(x: Array, image_shape: Known, block_shape: Known, *, node: Call) -> Array:
     """Blocks, one a column, are added up where they lie in the image."""
     sizes, block = [int(n) for n in image_shape], [int(n) for n in block_shape]
-    rank = len(sizes)
+    rank, window = len(sizes), Windowing.of(node)
     (s, d), p = window.steps(rank), window.pads or [0] * 2 * rank
     padded = [n + p[i] + p[i + rank] for i, n in enumerate(sizes)]
     counts = [(n - d[i] * (block[i] - 1) - 1) // s[i] + 1 for i, n in enumerate(padded)]

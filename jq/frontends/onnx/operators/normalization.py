@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jq.frontends.onnx.registry import MICROSOFT, Array, Call, operator, operators
+from jq.frontends.onnx.registry import MICROSOFT, Array, Given, operator
 from jq.frontends.onnx.tensors import numpy_type
 
 
@@ -15,35 +15,18 @@ def _channels(x: Any, v: Any) -> Any:
     return v.reshape(-1, *[1] * (x.ndim - 2))
 
 
-@operator("BatchNormalization")
-def batch_normalization(
-    x: Array,
-    scale: Array,
-    bias: Array,
-    mean: Array,
-    var: Array,
-    *,
-    epsilon: float,
-    momentum: float = 0.9,
-    training_mode: int = 0,
-    node: Call,
-) -> Any:
-    if training_mode:
-        axes = (0, *range(2, x.ndim))
-        now = jnp.mean(x, axes), jnp.var(x, axes)
-        old = np.asarray(momentum, mean.dtype)
-        kept = [
-            m * old + n.astype(m.dtype) * (1 - old) for m, n in zip((mean, var), now, strict=True)
-        ]
-        return (_normal(x, scale, bias, *now, epsilon), *kept)
-    return _normal(x, scale, bias, mean, var, epsilon)
-
-
-def _normal(x: Any, scale: Any, bias: Any, mean: Any, var: Any, epsilon: float) -> Any:
+@operator("BatchNormalization", takes="x scale bias mean var; epsilon momentum training_mode=0")
+def batch_normalization(o: Given) -> Any:
     """One factor and one addend a channel, which can be merged into a product in front."""
-    factor = scale / jnp.sqrt(var + np.asarray(epsilon, var.dtype))
-    y = x * _channels(x, factor) + _channels(x, bias - mean * factor)
-    return y.astype(x.dtype)
+    x, mean, var, kept = o.x, o.mean, o.var, []
+    if o.training_mode:
+        axes, old = (0, *range(2, x.ndim)), np.asarray(o.momentum, mean.dtype)
+        mean, var = jnp.mean(x, axes), jnp.var(x, axes)
+        pairs = (o.mean, mean), (o.var, var)
+        kept = [before * old + now.astype(before.dtype) * (1 - old) for before, now in pairs]
+    factor = o.scale / jnp.sqrt(var + np.asarray(o.epsilon, var.dtype))
+    y = x * _channels(x, factor) + _channels(x, o.bias - mean * factor)
+    return (y.astype(x.dtype), *kept)
 
 
 @operator("InstanceNormalization")
@@ -71,55 +54,36 @@ def _inverse_rms(x: Any, axes: tuple[int, ...], epsilon: float) -> Any:
     return lax.rsqrt(square + np.asarray(epsilon, square.dtype))
 
 
-@operator("LayerNormalization")
-def layer_normalization(
-    x: Array,
-    scale: Array,
-    b: Array = None,
-    *,
-    axis: int = -1,
-    epsilon: float = 1e-5,
-    stash_type: int = 1,
-    node: Call,
-) -> Any:
-    wide = jnp.asarray(x).astype(numpy_type(stash_type))
-    y, mean, inverse = standard(wide, tuple(range(axis % x.ndim, x.ndim)), epsilon)
-    y = y.astype(x.dtype) * scale
-    y = y if b is None else y + b
-    return (y, mean, inverse) if node.results > 1 else y
+ROWS = "axis=-1 epsilon=1e-5 stash_type=1"
 
 
-@operator("RMSNormalization")
-@operator("SimplifiedLayerNormalization", domain="")
-@operator("SimplifiedLayerNormalization", domain=MICROSOFT)
-def rms_normalization(
-    x: Array, scale: Array, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
-) -> Array:
-    wide = jnp.asarray(x).astype(numpy_type(stash_type))
-    y, _ = of_rms(wide, tuple(range(axis % x.ndim, x.ndim)), epsilon)
-    return y.astype(x.dtype) * scale
+@operator("LayerNormalization", takes=f"x scale b?; {ROWS}")
+def layer_normalization(o: Given) -> Any:
+    wide, rank = jnp.asarray(o.x).astype(numpy_type(o.stash_type)), o.x.ndim
+    y, mean, inverse = standard(wide, tuple(range(o.axis % rank, rank)), o.epsilon)
+    y = y.astype(o.x.dtype) * o.scale
+    return y if o.b is None else y + o.b, mean, inverse
 
 
-@operator("GroupNormalization")
-def group_normalization(
-    x: Array,
-    scale: Array,
-    bias: Array,
-    *,
-    num_groups: int,
-    epsilon: float,
-    stash_type: int = 1,
-    node: Call,
-) -> Array:
+@operator("RMSNormalization", "SimplifiedLayerNormalization", takes=f"x scale; {ROWS}")
+@operator("SimplifiedLayerNormalization", domain=MICROSOFT, takes=f"x scale; {ROWS}")
+def rms_normalization(o: Given) -> Array:
+    wide, rank = jnp.asarray(o.x).astype(numpy_type(o.stash_type)), o.x.ndim
+    y, _ = of_rms(wide, tuple(range(o.axis % rank, rank)), o.epsilon)
+    return y.astype(o.x.dtype) * o.scale
+
+
+@operator("GroupNormalization", takes="x scale bias; num_groups epsilon stash_type=1")
+def group_normalization(o: Given) -> Array:
     """Before version 21 scale and bias are one a group, then one a channel."""
+    x, old = o.x, o.node.version < 21
     n, c = x.shape[:2]
-    kind, wide = x.dtype, numpy_type(stash_type) if node.version >= 21 else x.dtype
-    groups = jnp.asarray(x).astype(wide).reshape(n, num_groups, c // num_groups, *x.shape[2:])
-    y, *_ = standard(groups, tuple(range(2, groups.ndim)), epsilon)
-    y = y.astype(kind).reshape(x.shape)
-    if node.version < 21:
-        scale, bias = (jnp.repeat(v, c // num_groups) for v in (scale, bias))
-    return y * _channels(x, scale) + _channels(x, bias)
+    wide = jnp.asarray(x).astype(x.dtype if old else numpy_type(o.stash_type))
+    groups = wide.reshape(n, o.num_groups, c // o.num_groups, *x.shape[2:])
+    y, *_ = standard(groups, tuple(range(2, groups.ndim)), o.epsilon)
+    y = y.astype(x.dtype).reshape(x.shape)
+    each = [jnp.repeat(v, c // o.num_groups) if old else v for v in (o.scale, o.bias)]
+    return y * _channels(x, each[0]) + _channels(x, each[1])
 
 
 @operator("LpNormalization")
@@ -147,17 +111,12 @@ def elu(x: Array, *, alpha: float) -> Array:
     return jnp.where(x < 0, np.asarray(alpha, x.dtype) * jnp.expm1(x), x)
 
 
-operators(
-    {
-        "Selu": lambda x, *, alpha, gamma: np.asarray(gamma, x.dtype) * elu(x, alpha=alpha),
-    }
-)
-for _domain in ("", MICROSOFT):
-    operators(
-        {
-            "Gelu": lambda x, *, approximate="none": jax.nn.gelu(
-                jnp.asarray(x), approximate=approximate == "tanh"
-            )
-        },
-        domain=_domain,
-    )
+@operator("Selu")
+def selu(x: Array, *, alpha: float, gamma: float) -> Array:
+    return np.asarray(gamma, x.dtype) * elu(x, alpha=alpha)
+
+
+@operator("Gelu")
+@operator("Gelu", domain=MICROSOFT)
+def gelu(x: Array, *, approximate: str = "none") -> Array:
+    return jax.nn.gelu(jnp.asarray(x), approximate=approximate == "tanh")

@@ -11,8 +11,8 @@ from jax import lax
 
 from jq.frontends.onnx.operators.convolutions import convolve
 from jq.frontends.onnx.operators.windows import Windowing
-from jq.frontends.onnx.quantized import unit
-from jq.frontends.onnx.registry import MICROSOFT, Array, Call, operator, operators
+from jq.frontends.onnx.quantized import units
+from jq.frontends.onnx.registry import MICROSOFT, Array, Given, operator, operators
 from jq.frontends.onnx.values import Sums, known, offset_of, to_signed
 
 
@@ -28,16 +28,14 @@ def matmul(a: Array, b: Array) -> Array:
     return lax.dot_general(a, b, dims, preferred_element_type=kind)
 
 
-@operator("Gemm")
-def gemm(
-    a: Array, b: Array, c: Array = None, *, alpha: float, beta: float, transA: int, transB: int
-) -> Array:
-    y = matmul(a.T if transA else a, b.T if transB else b)
-    if alpha != 1:
-        y = y * np.asarray(alpha, y.dtype)
-    if c is None:
+@operator("Gemm", takes="a b c?; alpha beta transA transB")
+def gemm(o: Given) -> Array:
+    y = matmul(o.a.T if o.transA else o.a, o.b.T if o.transB else o.b)
+    if o.alpha != 1:
+        y = y * np.asarray(o.alpha, y.dtype)
+    if o.c is None:
         return y
-    return y + (c if beta == 1 else c * np.asarray(beta, y.dtype))
+    return y + (o.c if o.beta == 1 else o.c * np.asarray(o.beta, y.dtype))
 
 
 @operator("Einsum")
@@ -50,20 +48,13 @@ operators({"Det": lambda x: jnp.linalg.det(x)})
 operators({"Inverse": lambda x: jnp.linalg.inv(x)}, domain=MICROSOFT)
 
 
-@operator("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
-def fused_matmul(
-    a: Array,
-    b: Array,
-    *,
-    alpha: float = 1.0,
-    transA: int = 0,
-    transB: int = 0,
-    transBatchA: int = 0,
-    transBatchB: int = 0,
-) -> Array:
-    a, b = _turned(a, transA, transBatchA), _turned(b, transB, transBatchB)
-    y = matmul(a, b)
-    return y if alpha == 1 else y * np.asarray(alpha, y.dtype)
+FUSED = "a b; alpha=1.0 transA=0 transB=0 transBatchA=0 transBatchB=0"
+
+
+@operator("FusedMatMul", "TransposeMatMul", domain=MICROSOFT, takes=FUSED)
+def fused_matmul(o: Given) -> Array:
+    y = matmul(_turned(o.a, o.transA, o.transBatchA), _turned(o.b, o.transB, o.transBatchB))
+    return y if o.alpha == 1 else y * np.asarray(o.alpha, y.dtype)
 
 
 def _turned(x: Any, transpose: int, batch: int) -> Any:
@@ -81,31 +72,26 @@ def _turned(x: Any, transpose: int, batch: int) -> Any:
 #
 # Where only floats read the result, it is the product of numbers with scales of 1 instead, which
 # becomes an integer contraction with whatever scales follow.
-@operator("MatMulInteger", codes=True)
-def matmul_integer(
-    a: Array, b: Array, a_zero_point: Array = None, b_zero_point: Array = None, *, node: Call
-) -> Any:
+@operator("MatMulInteger", codes=True, takes="a[... K] b[... K N / K] a_zero_point? b_zero_point?")
+def matmul_integer(o: Given) -> Any:
     """Zero points are numbers, or one a row of `a` and one a column of `b`."""
-    name = node.node.where
+    a, b = o.a, o.b
 
     def integers() -> Any:
         left, right = jnp.asarray(to_signed(a)), jnp.asarray(to_signed(b))
-        rows, columns = _zero(a, a_zero_point, -2), _zero(b, b_zero_point, -1)
+        rows, columns = _zero(a, o.a_zero_point, -2), _zero(b, o.b_zero_point, -1)
         y = jnp.matmul(left, right, preferred_element_type=np.int32)
         y = y - rows * jnp.sum(right, -2, dtype=np.int32, keepdims=True)
         sums = jnp.sum(left, -1, dtype=np.int32, keepdims=True)
         return y - (sums - np.int32(a.shape[-1]) * rows) * columns
 
-    def floats() -> Any:
-        left = unit(a, a_zero_point, axis=len(a.shape) - 2, name=name)
-        return matmul(left, unit(b, b_zero_point, axis=len(b.shape) - 1, name=name))
-
     if min(len(a.shape), len(b.shape)) < 2:
-        pair = ((a, a_zero_point), (b, b_zero_point))
+        pair = ((a, o.a_zero_point), (b, o.b_zero_point))
         wide = [jnp.asarray(to_signed(x)).astype(np.int32) - _zero(x, z, 0) for x, z in pair]
         return jnp.matmul(*wide)
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    return Sums(integers, floats, (*batch, a.shape[-2], b.shape[-1]))
+    shape = (*batch, a.shape[-2], b.shape[-1])
+    return Sums(integers, lambda: matmul(units(o, "a", -2), units(o, "b", -1)), shape)
 
 
 def _zero(x: Any, zero: Any, axis: int) -> Any:
@@ -116,34 +102,30 @@ def _zero(x: Any, zero: Any, axis: int) -> Any:
     if point.size == 1:
         return point.reshape(())
     rank = len(x.shape)
-    return (
-        point
-        if point.ndim > 1
-        else point.reshape([-1 if i == axis % rank else 1 for i in range(rank)])
-    )
+    one = [-1 if i == axis % rank else 1 for i in range(rank)]
+    return point if point.ndim > 1 else point.reshape(one)
 
 
-@operator("ConvInteger", codes=True)
-def conv_integer(
-    x: Array,
-    w: Array,
-    x_zero_point: Array = None,
-    w_zero_point: Array = None,
-    *,
-    window: Windowing,
-    group: int = 1,
-    node: Call,
-) -> Any:
-    name = node.node.where
+CONVOLVED = "x[N C L ...] w x_zero_point[]? w_zero_point[/ M]?; group=1"
 
-    def floats() -> Any:
-        left = unit(x, x_zero_point, name=name)
-        return convolve(left, unit(w, w_zero_point, axis=0, name=name), window, group)
+
+@operator("ConvInteger", codes=True, takes=CONVOLVED)
+def conv_integer(o: Given) -> Any:
+    window = Windowing.of(o.node)
+
+    def convolved(x: Any, w: Any) -> Any:
+        return convolve(x, w, window, o.group)
 
     def integers() -> Any:
-        return _convolved(x, w, _zero(x, x_zero_point, 1), _zero(w, w_zero_point, 0), window, group)
+        zeros = _zero(o.x, o.x_zero_point, 1), _zero(o.w, o.w_zero_point, 0)
+        return _convolved(o.x, o.w, *zeros, window, o.group)
 
-    return Sums(integers, floats, _shape(x, w, window, group))
+    shapes = [jax.ShapeDtypeStruct(v.shape, np.float32) for v in (o.x, o.w)]
+    return Sums(
+        integers,
+        lambda: convolved(units(o, "x"), units(o, "w", 0)),
+        tuple(jax.eval_shape(convolved, *shapes).shape),
+    )
 
 
 def _convolved(x: Any, w: Any, zero: Any, w_zero: Any, window: Windowing, group: int) -> Any:
@@ -164,13 +146,7 @@ def _convolved(x: Any, w: Any, zero: Any, w_zero: Any, window: Windowing, group:
     if isinstance(w_zero, np.ndarray | np.generic) and not np.any(w_zero):
         return y
     ones = jnp.ones((group, *right.shape[1:]), right.dtype)
-    windows = (
-        convolve(left, ones, within, group, np.int32) - np.int32(math.prod(right.shape[1:])) * zero
-    )
+    windows = convolve(left, ones, within, group, np.int32)
+    windows = windows - np.int32(math.prod(right.shape[1:])) * zero
     spread = jnp.repeat(windows, w.shape[0] // group, axis=1)
     return y - spread * w_zero.reshape(columns if w_zero.size > 1 else ())
-
-
-def _shape(x: Any, w: Any, window: Windowing, group: int) -> tuple[int, ...]:
-    spec = [jax.ShapeDtypeStruct(v.shape, np.float32) for v in (x, w)]
-    return tuple(jax.eval_shape(lambda a, b: convolve(a, b, window, group), *spec).shape)

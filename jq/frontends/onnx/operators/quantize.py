@@ -14,63 +14,43 @@ from jax import lax
 from jq.frontends.onnx.operators.convolutions import convolve
 from jq.frontends.onnx.operators.products import matmul
 from jq.frontends.onnx.operators.windows import Windowing
-from jq.frontends.onnx.quantized import dequantize, quantize, unit
-from jq.frontends.onnx.registry import Array, Call, operator
+from jq.frontends.onnx.quantized import dequantize, quantize, units
+from jq.frontends.onnx.registry import MICROSOFT, Array, Call, Given, operator
 from jq.frontends.onnx.tensors import numpy_type
 from jq.frontends.onnx.values import Codes, as_jax, best_known, plain
 
-
-@operator("QuantizeLinear", codes=True)
-@operator("QuantizeLinear", domain="com.microsoft", codes=True)
-def quantize_linear(
-    x: Array,
-    y_scale: Array,
-    y_zero_point: Array = None,
-    *,
-    axis: int = 1,
-    block_size: int = 0,
-    output_dtype: int = 0,
-    saturate: int = 1,
-    node: Call,
-) -> Any:
-    dtype = np.dtype(np.uint8)
-    if y_zero_point is not None:
-        dtype = np.dtype(y_zero_point.dtype)
-    elif output_dtype:
-        dtype = numpy_type(output_dtype)
-    return quantize(
-        x,
-        y_scale,
-        y_zero_point,
-        dtype,
-        axis=axis,
-        block=block_size,
-        saturate=bool(saturate),
-        name=node.node.where,
-    )
+BLOCKED = "axis=1 block_size=0 output_dtype=0"
+QUANTIZE = f"x y_scale y_zero_point?; {BLOCKED} saturate=1"
+DEQUANTIZE = f"x x_scale x_zero_point?; {BLOCKED}"
+CONVOLVED = (
+    "x[N C L ...] x_scale[] x_zero_point[] w w_scale[/ M] w_zero_point[/ M]"
+    " y_scale[] y_zero_point[] b[M]?; group=1"
+)
 
 
-@operator("DequantizeLinear", codes=True)
-@operator("DequantizeLinear", domain="com.microsoft", codes=True)
-def dequantize_linear(
-    x: Array,
-    x_scale: Array,
-    x_zero_point: Array = None,
-    *,
-    axis: int = 1,
-    block_size: int = 0,
-    output_dtype: int = 0,
-    node: Call,
-) -> Array:
-    kind = numpy_type(output_dtype) if output_dtype else np.dtype(x_scale.dtype)
-    return dequantize(
-        x, x_scale, x_zero_point, axis=axis, block=block_size, dtype=kind, name=node.node.where
-    )
+@operator("QuantizeLinear", codes=True, takes=QUANTIZE)
+@operator("QuantizeLinear", domain=MICROSOFT, codes=True, takes=QUANTIZE)
+def quantize_linear(o: Given) -> Any:
+    kind = np.dtype(np.uint8)
+    if o.y_zero_point is not None:
+        kind = np.dtype(o.y_zero_point.dtype)
+    elif o.output_dtype:
+        kind = numpy_type(o.output_dtype)
+    how = {"axis": o.axis, "block": o.block_size, "saturate": bool(o.saturate), "name": o.where}
+    return quantize(o.x, o.y_scale, o.y_zero_point, kind, **how)
+
+
+@operator("DequantizeLinear", codes=True, takes=DEQUANTIZE)
+@operator("DequantizeLinear", domain=MICROSOFT, codes=True, takes=DEQUANTIZE)
+def dequantize_linear(o: Given) -> Array:
+    kind = numpy_type(o.output_dtype) if o.output_dtype else np.dtype(o.x_scale.dtype)
+    how = {"axis": o.axis, "block": o.block_size, "dtype": kind, "name": o.where}
+    return dequantize(o.x, o.x_scale, o.x_zero_point, **how)
 
 
 @operator("DynamicQuantizeLinear", codes=True)
 def dynamic_quantize_linear(x: Array, *, node: Call) -> Any:
-    return dynamic(as_jax(x), node.node.where)
+    return dynamic(as_jax(x), node.where)
 
 
 def dynamic(x: Any, name: str) -> tuple[Codes, Any, Codes]:
@@ -86,54 +66,29 @@ def dynamic(x: Any, name: str) -> tuple[Codes, Any, Codes]:
     return quantize(x, scale, offset, kind, name=name), scale, offset
 
 
-@operator("QLinearMatMul", codes=True)
-def qlinear_matmul(
-    a: Array,
-    a_scale: Array,
-    a_zero_point: Array,
-    b: Array,
-    b_scale: Array,
-    b_zero_point: Array,
-    y_scale: Array,
-    y_zero_point: Array,
-    *,
-    node: Call,
-) -> Any:
-    name = node.node.where
-    left = unit(a, a_zero_point, axis=len(a.shape) - 2, name=name)
-    right = unit(b, b_zero_point, axis=len(b.shape) - 1, name=name)
-    rows = best_known(a_scale)  # a number, or one a row
+@operator(
+    "QLinearMatMul",
+    codes=True,
+    takes="a[... K] a_scale a_zero_point b[... K N / K] b_scale b_zero_point"
+    " y_scale[] y_zero_point[]",
+)
+def qlinear_matmul(o: Given) -> Any:
+    rows = best_known(o.a_scale)  # a number, or one a row
     rows = rows[..., None] if rows.ndim == 1 and rows.size > 1 else rows
-    ratio = product_ratio(rows, b_scale, y_scale)
-    return requantized(matmul(left, right), ratio, y_zero_point, name)
+    sums = matmul(units(o, "a", -2), units(o, "b", -1))
+    return requantized(sums, product_ratio(rows, o.b_scale, o.y_scale), o.y_zero_point, o.where)
 
 
-@operator("QLinearConv", codes=True)
-def qlinear_conv(
-    x: Array,
-    x_scale: Array,
-    x_zero_point: Array,
-    w: Array,
-    w_scale: Array,
-    w_zero_point: Array,
-    y_scale: Array,
-    y_zero_point: Array,
-    b: Array = None,
-    *,
-    window: Windowing,
-    group: int = 1,
-    node: Call,
-) -> Any:
+@operator("QLinearConv", codes=True, takes=CONVOLVED)
+def qlinear_conv(o: Given) -> Any:
     """The bias is int32, in steps of both scales together."""
-    name = node.node.where
-    left, right = unit(x, x_zero_point, name=name), unit(w, w_zero_point, axis=0, name=name)
-    y = convolve(left, right, window, group)
+    y = convolve(units(o, "x"), units(o, "w", 0), Windowing.of(o.node), o.group)
     channels = (-1, *[1] * (y.ndim - 2))
-    if b is not None:
-        y = y + jnp.asarray(plain(b)).astype(np.float32).reshape(channels)
-    ratio = product_ratio(x_scale, w_scale, y_scale)
+    if o.b is not None:
+        y = y + jnp.asarray(plain(o.b)).astype(np.float32).reshape(channels)
+    ratio = product_ratio(o.x_scale, o.w_scale, o.y_scale)
     ratio = ratio.reshape(channels) if ratio.size > 1 else ratio
-    return requantized(y, ratio, y_zero_point, name)
+    return requantized(y, ratio, o.y_zero_point, o.where)
 
 
 def product_ratio(a_scale: Any, b_scale: Any, y_scale: Any = None, alpha: float = 1.0) -> Any:

@@ -1,16 +1,24 @@
-"""LSTM, GRU and RNN, forward, reverse and bidirectional."""
+"""LSTM, GRU and RNN, forward, reverse and bidirectional, for sequences of their own lengths."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax import lax
 
-from jq.frontends.onnx.operators._recurrence import Cells, product, run
-from jq.frontends.onnx.registry import Array, operator
+from jq.frontends.onnx.registry import Given, operator
 
 Function = Callable[[Any], Any]
 _DEFAULTS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
+STATES = "b[D 2*rows]? sequence_lens[B]? initial_h[D B hidden_size]?"
+MEMORY = "initial_c[D B hidden_size]? p[D 3*hidden_size]?"
+CELLS = (
+    "hidden_size direction='forward' layout=0 clip? activations? activation_alpha? activation_beta?"
+)
+_INPUTS = f"x[S B I] w[D rows I] r[D rows hidden_size] {STATES}"
 
 
 def activation(name: str, alpha: float | None, beta: float | None) -> Function:
@@ -34,122 +42,151 @@ def activation(name: str, alpha: float | None, beta: float | None) -> Function:
     return lambda x: found(x).astype(x.dtype)
 
 
-@operator("LSTM")
-def lstm(
-    x: Array,
-    w: Array,
-    r: Array,
-    b: Array = None,
-    sequence_lens: Array = None,
-    initial_h: Array = None,
-    initial_c: Array = None,
-    p: Array = None,
-    *,
-    cells: Cells,
-    input_forget: int = 0,
-) -> Any:
-    functions = _functions("LSTM", cells)
+@operator("LSTM", takes=f"{_INPUTS} {MEMORY}; {CELLS} input_forget=0")
+def lstm(o: Given) -> Any:
+    functions, size = _functions("LSTM", o), 4 * o.hidden_size
 
-    def cell(d: int, weights: Any) -> Any:
+    def prepare(d: int) -> Any:
         f, g, h_of = functions[d]
-        bias, peep = weights
+        bias = 0 if o.b is None else o.b[d][:size] + o.b[d][size:]
+        pi, po, pf = (0, 0, 0) if o.p is None else jnp.split(jnp.asarray(o.p[d]), 3)
 
         def step(state: Any, gates: Any) -> Any:
             h, c = state
-            gates = gates + product(h, r, d) + bias
-            i, o, forget, new = jnp.split(gates, 4, axis=-1)
-            pi, po, pf = peep
-            i = f(cells.clipped(i + pi * c))
-            forget = 1 - i if input_forget else f(cells.clipped(forget + pf * c))
-            c = forget * c + i * g(cells.clipped(new))
-            o = f(cells.clipped(o + po * c))
-            return o * h_of(c), c
+            i, out, forget, new = jnp.split(gates + _product(h, o.r, d) + bias, 4, axis=-1)
+            i = f(_clipped(o, i + pi * c))
+            forget = 1 - i if o.input_forget else f(_clipped(o, forget + pf * c))
+            c = forget * c + i * g(_clipped(o, new))
+            return f(_clipped(o, out + po * c)) * h_of(c), c
 
         return step
 
-    def prepare(d: int) -> Any:
-        size = 4 * cells.hidden_size
-        bias = 0 if b is None else b[d][:size] + b[d][size:]
-        peep = (0, 0, 0) if p is None else jnp.split(jnp.asarray(p[d]), 3)
-        return cell(d, (bias, peep))
-
-    return run(x, w, sequence_lens, [initial_h, initial_c], cells, prepare)
+    return _run(o, [o.initial_h, o.initial_c], prepare)
 
 
-@operator("GRU")
-def gru(
-    x: Array,
-    w: Array,
-    r: Array,
-    b: Array = None,
-    sequence_lens: Array = None,
-    initial_h: Array = None,
-    *,
-    cells: Cells,
-    linear_before_reset: int = 0,
-) -> Any:
-    functions = _functions("GRU", cells)
-    n = cells.hidden_size
+@operator("GRU", takes=f"{_INPUTS}; {CELLS} linear_before_reset=0")
+def gru(o: Given) -> Any:
+    functions, n = _functions("GRU", o), o.hidden_size
 
     def prepare(d: int) -> Any:
         f, g = functions[d]
-        own = jnp.zeros(6 * n, x.dtype) if b is None else jnp.asarray(b[d])
+        own = jnp.zeros(6 * n, o.x.dtype) if o.b is None else jnp.asarray(o.b[d])
         wb, rb = own[: 3 * n], own[3 * n :]
-        zr, new = r[d][: 2 * n], r[d][2 * n :]
+        zr, new = o.r[d][: 2 * n], o.r[d][2 * n :]
 
         def step(state: Any, gates: Any) -> Any:
             (h,) = state
             both = gates[..., : 2 * n] + h @ zr.T + wb[: 2 * n] + rb[: 2 * n]
-            z, reset = jnp.split(f(cells.clipped(both)), 2, axis=-1)
-            if linear_before_reset:
+            z, reset = jnp.split(f(_clipped(o, both)), 2, axis=-1)
+            if o.linear_before_reset:
                 inner = reset * (h @ new.T + rb[2 * n :])
             else:
                 inner = (reset * h) @ new.T + rb[2 * n :]
-            candidate = g(cells.clipped(gates[..., 2 * n :] + inner + wb[2 * n :]))
+            candidate = g(_clipped(o, gates[..., 2 * n :] + inner + wb[2 * n :]))
             return ((1 - z) * candidate + z * h,)
 
         return step
 
-    return run(x, w, sequence_lens, [initial_h], cells, prepare)
+    return _run(o, [o.initial_h], prepare)
 
 
-@operator("RNN")
-def rnn(
-    x: Array,
-    w: Array,
-    r: Array,
-    b: Array = None,
-    sequence_lens: Array = None,
-    initial_h: Array = None,
-    *,
-    cells: Cells,
-) -> Any:
-    functions = _functions("RNN", cells)
+@operator("RNN", takes=f"{_INPUTS}; {CELLS}")
+def rnn(o: Given) -> Any:
+    functions, n = _functions("RNN", o), o.hidden_size
 
     def prepare(d: int) -> Any:
         (f,) = functions[d]
-        bias = 0 if b is None else b[d][: cells.hidden_size] + b[d][cells.hidden_size :]
+        bias = 0 if o.b is None else o.b[d][:n] + o.b[d][n:]
+        return lambda state, gates: (f(_clipped(o, gates + state[0] @ o.r[d].T + bias)),)
 
-        def step(state: Any, gates: Any) -> Any:
-            return (f(cells.clipped(gates + state[0] @ r[d].T + bias)),)
-
-        return step
-
-    return run(x, w, sequence_lens, [initial_h], cells, prepare)
+    return _run(o, [o.initial_h], prepare)
 
 
-def _functions(kind: str, cells: Cells) -> list[list[Function]]:
+def _functions(kind: str, o: Given) -> list[list[Function]]:
     """The activation functions of each direction; those that take parameters get them in order."""
     default = _DEFAULTS[kind]
-    count = 2 if cells.direction == "bidirectional" else 1
-    chosen = list(cells.activations or default * count)
-    alpha, beta = list(cells.activation_alpha or ()), list(cells.activation_beta or ())
-    with_alpha = {"Affine", "LeakyRelu", "ThresholdedRelu", "ScaledTanh", "HardSigmoid", "Elu"}
+    count = 2 if o.direction == "bidirectional" else 1
+    alpha, beta = list(o.activation_alpha or ()), list(o.activation_beta or ())
     with_beta = {"Affine", "ScaledTanh", "HardSigmoid"}
+    with_alpha = with_beta | {"LeakyRelu", "ThresholdedRelu", "Elu"}
     functions = []
-    for name in chosen:
+    for name in o.activations or default * count:
         a = alpha.pop(0) if alpha and name in with_alpha else None
         b = beta.pop(0) if beta and name in with_beta else None
         functions.append(activation(name, a, b))
     size = len(default)
     return [functions[i * size : (i + 1) * size] for i in range(count)]
+
+
+def _clipped(o: Given, x: Any) -> Any:
+    return jnp.clip(x, -o.clip, o.clip) if o.clip else x
+
+
+def _product(x: Any, weights: Any, d: int) -> Any:
+    """By the weights of a direction, [directions, outputs, inputs], or by what a function makes."""
+    return weights(x, d) if callable(weights) else x @ weights[d].T
+
+
+def _run(o: Given, initial: Sequence[Any], prepare: Callable[[int], Any]) -> tuple[Any, ...]:
+    """Y [steps, directions, batch, hidden] and the last state of each, in the chosen layout.
+
+    What the input contributes is one product for all steps, in front of the loop.
+    """
+    x = jnp.swapaxes(o.x, 0, 1) if o.layout else jnp.asarray(o.x)
+    ways = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[o.direction]
+    outputs, finals = [], []
+    for d, reverse in enumerate(ways):
+        state = tuple(
+            jnp.zeros((x.shape[1], o.hidden_size), x.dtype)
+            if h is None
+            else jnp.asarray(h[:, d] if o.layout else h[d])
+            for h in initial
+        )
+        y, last = _steps(prepare(d), _product(x, o.w, d), state, reverse, o.sequence_lens)
+        outputs.append(y)
+        finals.append(last)
+    y = jnp.stack(outputs, axis=1)
+    last = [jnp.stack(s) for s in zip(*finals, strict=True)]
+    if o.layout:
+        y, last = jnp.transpose(y, (2, 0, 1, 3)), [jnp.swapaxes(s, 0, 1) for s in last]
+    return (y, *last)
+
+
+def _steps(step: Any, gates: Any, state: Any, reverse: bool, lengths: Any) -> tuple[Any, Any]:
+    """The output of each step and the last states, in the order in which the input has them.
+
+    Steps after a sample's length leave its state as it is and give zeros. As in ONNX Runtime, all
+    samples are at their first step at once, also in reverse, and a sample that has ended computes
+    with zeros: a range over the state of all samples has neither old nor early ones in it. What has
+    no step at all ends with zeros.
+    """
+
+    def whole(state: Any, gates: Any) -> Any:
+        new = step(state, gates)
+        return new, new[0]
+
+    if lengths is None:
+        last, y = lax.scan(whole, state, gates, reverse=reverse)
+        return y, last
+    time = jnp.arange(len(gates), dtype=np.int32)
+    lengths = jnp.asarray(lengths).astype(np.int32)
+
+    def within(state: Any, item: Any) -> Any:
+        gates, t = item
+        going = (t <= lengths)[:, None]
+        new = step(tuple(jnp.where(going, s, jnp.zeros_like(s)) for s in state), gates)
+        live = (t < lengths)[:, None]
+        kept = tuple(jnp.where(live, n, s) for n, s in zip(new, state, strict=True))
+        return kept, jnp.where(live, new[0], jnp.zeros_like(new[0]))
+
+    turned = partial(_turned, lengths=lengths) if reverse else lambda x: x
+    last, y = lax.scan(within, state, (turned(gates), time))
+    some = (lengths > 0)[:, None]
+    return turned(y), tuple(jnp.where(some, s, jnp.zeros_like(s)) for s in last)
+
+
+def _turned(x: Any, lengths: Any) -> Any:
+    """`x` [steps, batch, ...], the first steps of each sample in reverse order."""
+    time = jnp.arange(x.shape[0], dtype=np.int32)[:, None]
+    places = jnp.where(time < lengths, lengths - 1 - time, time)
+    return jnp.take_along_axis(x, places[..., None], axis=0, mode="clip")

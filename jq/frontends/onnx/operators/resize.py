@@ -1,66 +1,50 @@
 """Resize: along each axis a product with known weights, or a gather of the nearest elements."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from jq.frontends.onnx.registry import Array, Call, Known, operator
+from jq.frontends.onnx.registry import Array, Given, operator
+
+ATTRIBUTES = (
+    "mode antialias=0 axes? cubic_coeff_a=-0.75 exclude_outside=0 extrapolation_value=0.0"
+    " coordinate_transformation_mode='half_pixel' keep_aspect_ratio_policy='stretch'"
+    " nearest_mode='round_prefer_floor'"
+)
 
 
-@operator("Resize")
-def resize(
-    x: Array,
-    roi: Known = None,
-    scales: Known = None,
-    sizes: Known = None,
-    *,
-    mode: str,
-    antialias: int = 0,
-    axes: Any = None,
-    coordinate_transformation_mode: str = "half_pixel",
-    cubic_coeff_a: float = -0.75,
-    exclude_outside: int = 0,
-    extrapolation_value: float = 0.0,
-    keep_aspect_ratio_policy: str = "stretch",
-    nearest_mode: str = "round_prefer_floor",
-    node: Call,
-) -> Array:
-    if node.version == 10:  # its second input is the scales
-        roi, scales = None, roi
-        coordinate_transformation_mode, nearest_mode = "asymmetric", ""
-    rank = x.ndim
-    chosen = list(range(rank)) if axes is None else [a % rank for a in axes]
-    new, factor = _targets(x.shape, chosen, scales, sizes, keep_aspect_ratio_policy)
-    x = jnp.asarray(x)
-    kind = x.dtype
-    outside = None
-    for i, axis in enumerate(chosen):
-        n, m, s = x.shape[axis], new[i], factor[i]
-        cropped = coordinate_transformation_mode == "tf_crop_and_resize"
+@operator("Resize", takes=f"x roi?! scales?! sizes?!; {ATTRIBUTES}")
+@operator("Upsample", takes=f"x scales!; {ATTRIBUTES}")
+def resize(o: Given) -> Array:
+    old = {"roi": None, "sizes": None, "coordinate_transformation_mode": "asymmetric"}
+    if o.node.node.op == "Upsample":
+        o = o.but(**old, nearest_mode="floor")
+    elif o.node.version == 10:  # its second input is the scales
+        o = o.but(**old, nearest_mode="", scales=o.roi)
+    x, rank, cropped = jnp.asarray(o.x), o.x.ndim, False
+    outside: Any = False
+    chosen = list(range(rank)) if o.axes is None else [a % rank for a in o.axes]
+    for i, (axis, m, s) in enumerate(zip(chosen, *_targets(o, chosen), strict=True)):
+        n, ends = x.shape[axis], (0.0, 1.0)
+        cropped = o.coordinate_transformation_mode == "tf_crop_and_resize"
         if n == m and s == 1 and not cropped:
             continue
-        ends = (
-            (float(roi[i]), float(roi[i + len(chosen)]))
-            if cropped and roi is not None
-            else (0.0, 1.0)
-        )
-        at = coordinates(n, m, s, coordinate_transformation_mode, ends, _precision(mode))
-        if mode == "nearest":
-            rounding = nearest_mode or ("ceil" if s < 1 else "floor")
+        if cropped and o.roi is not None:
+            ends = float(o.roi[i]), float(o.roi[i + len(chosen)])
+        at = coordinates(n, m, s, o.coordinate_transformation_mode, ends, _precision(o.mode))
+        if o.mode == "nearest":
+            rounding = o.nearest_mode or ("ceil" if s < 1 else "floor")
             x = jnp.take(x, _nearest(at, rounding, n), axis=axis)
         else:
-            matrix = _weights(at, n, s, mode, bool(antialias), cubic_coeff_a, bool(exclude_outside))
-            x = _along(x, matrix, axis)
+            x = _along(x, _weights(o, at, n, s), axis)
         if cropped:
-            beyond = ((at < 0) | (at > n - 1)).reshape(
-                [-1 if a == axis else 1 for a in range(rank)]
-            )
-            outside = beyond if outside is None else outside | beyond
-    if outside is not None:
-        x = jnp.where(outside, np.asarray(extrapolation_value, x.dtype), x)
-    return _of_type(x, kind, bool(antialias))
+            shape = [-1 if a == axis else 1 for a in range(rank)]
+            outside = outside | ((at < 0) | (at > n - 1)).reshape(shape)
+    if cropped:
+        x = jnp.where(outside, np.asarray(o.extrapolation_value, x.dtype), x)
+    return _of_type(x, o.x.dtype, bool(o.antialias))
 
 
 def _of_type(x: Any, kind: Any, rounds: bool) -> Any:
@@ -73,38 +57,19 @@ def _of_type(x: Any, kind: Any, rounds: bool) -> Any:
     return x.astype(kind)
 
 
-@operator("Upsample")
-def upsample(x: Array, scales: Known, *, mode: str) -> Array:
-    factor = [float(s) for s in scales]
-    x = jnp.asarray(x)
-    for axis, s in enumerate(factor):
-        n = x.shape[axis]
-        m = int(np.floor(n * s))
-        if m == n:
-            continue
-        at = coordinates(n, m, s, "asymmetric", (0.0, 1.0), _precision(mode))
-        if mode == "nearest":
-            x = jnp.take(x, _nearest(at, "floor", n), axis=axis)
-        else:
-            x = _along(x, _weights(at, n, s, "linear", False, -0.75, False), axis)
-    return x
-
-
-def _targets(
-    shape: Sequence[int], axes: list[int], scales: Any, sizes: Any, policy: str
-) -> tuple[list[int], list[float]]:
+def _targets(o: Given, axes: list[int]) -> tuple[list[int], list[float]]:
     """New sizes and scale factors of the axes."""
-    old = [shape[a] for a in axes]
-    if sizes is None or not np.size(sizes):
-        factor = [float(s) for s in np.asarray(scales).reshape(-1)]
+    old = [o.x.shape[a] for a in axes]
+    if o.sizes is None or not np.size(o.sizes):
+        factor = [float(s) for s in np.asarray(o.scales).reshape(-1)]
         return [int(np.floor(n * s)) for n, s in zip(old, factor, strict=True)], factor
-    new = [int(n) for n in np.asarray(sizes).reshape(-1)]
+    new = [int(n) for n in np.asarray(o.sizes).reshape(-1)]
     if min(new) < 0:
         raise ValueError(f"sizes {new}")
     ratio = [m / n for m, n in zip(new, old, strict=True)]
-    if policy == "stretch":
+    if o.keep_aspect_ratio_policy == "stretch":
         return new, ratio
-    one = min(ratio) if policy == "not_larger" else max(ratio)
+    one = min(ratio) if o.keep_aspect_ratio_policy == "not_larger" else max(ratio)
     return [int(np.floor(one * n + 0.5)) for n in old], [one] * len(old)
 
 
@@ -150,18 +115,17 @@ def _nearest(at: np.ndarray, mode: str, n: int) -> np.ndarray:
     return np.clip(rounding[mode](at), 0, n - 1).astype(np.int64)
 
 
-def _weights(
-    at: np.ndarray, n: int, scale: float, mode: str, antialias: bool, a: float, exclude: bool
-) -> np.ndarray:
+def _weights(o: Given, at: np.ndarray, n: int, scale: float) -> np.ndarray:
     """Share of each old element in each new one, f32[m, n]."""
-    squeeze = min(scale, 1.0) if antialias else 1.0
-    reach = {"linear": 1, "cubic": 2}[mode] / squeeze
+    squeeze = min(scale, 1.0) if o.antialias else 1.0
+    reach = {"linear": 1, "cubic": 2}[o.mode] / squeeze
     count = int(np.ceil(reach)) * 2 + 1
     first = np.floor(at).astype(np.int64) - count // 2
     places = first[:, None] + np.arange(count + 1)
     distance = np.abs(places - at[:, None]) * squeeze
-    share = np.maximum(0, 1 - distance) if mode == "linear" else keys(distance, np, a)
-    if exclude:
+    linear = o.mode == "linear"
+    share = np.maximum(0, 1 - distance) if linear else keys(distance, np, o.cubic_coeff_a)
+    if o.exclude_outside:
         share = np.where((places < 0) | (places >= n), 0, share)
     total = share.sum(axis=1, keepdims=True)
     share = share / np.where(total == 0, 1, total)

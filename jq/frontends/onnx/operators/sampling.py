@@ -8,29 +8,25 @@ import jax.numpy as jnp
 import numpy as np
 
 from jq.frontends.onnx.operators.resize import keys
-from jq.frontends.onnx.registry import MICROSOFT, Array, Call, operator
+from jq.frontends.onnx.operators.windows import Windowing
+from jq.frontends.onnx.registry import MICROSOFT, Array, Given, operator
+
+SAMPLED = "align_corners=0 mode='linear' padding_mode='zeros'"
 
 
-@operator("GridSample")
-@operator("GridSample", domain=MICROSOFT)
-def grid_sample(
-    x: Array,
-    grid: Array,
-    *,
-    align_corners: int = 0,
-    mode: str = "linear",
-    padding_mode: str = "zeros",
-) -> Array:
+@operator("GridSample", takes=f"x grid; {SAMPLED}")
+@operator("GridSample", domain=MICROSOFT, takes=f"x[N C H W] grid[N R S 2]; {SAMPLED}")
+def grid_sample(o: Given) -> Array:
     """`grid` [n, ..., rank] holds places in [-1, 1], the last axis of the image first."""
-    x, grid = jnp.asarray(x), jnp.asarray(grid)
+    x, grid, corners = jnp.asarray(o.x), jnp.asarray(o.grid), bool(o.align_corners)
     sizes, rank = x.shape[2:], x.ndim - 2
     at = []
     for axis in range(rank):
         place, n = grid[..., rank - 1 - axis], sizes[axis]
-        at.append((place + 1) / 2 * (n - 1) if align_corners else ((place + 1) * n - 1) / 2)
-    kind = mode.removeprefix("bi")
+        at.append((place + 1) / 2 * (n - 1) if corners else ((place + 1) * n - 1) / 2)
+    kind = o.mode.removeprefix("bi")
     if kind == "nearest":
-        return pick(x, [jnp.round(v) for v in at], padding_mode, bool(align_corners))
+        return pick(x, [jnp.round(v) for v in at], o.padding_mode, corners)
     taps = range(-1, 3) if kind == "cubic" else range(2)
     floors = [jnp.floor(v) for v in at]
     total: Any = 0
@@ -38,11 +34,9 @@ def grid_sample(
         places = [f + taps[c] for f, c in zip(floors, corner, strict=True)]
         share: Any = 1
         for v, p in zip(at, places, strict=True):
-            distance = jnp.abs(v - p)
-            share = share * (
-                keys(distance, jnp) if kind == "cubic" else jnp.maximum(0, 1 - distance)
-            )
-        picked = pick(x, places, padding_mode, bool(align_corners))
+            far = jnp.abs(v - p)
+            share = share * (keys(far, jnp) if kind == "cubic" else jnp.maximum(0, 1 - far))
+        picked = pick(x, places, o.padding_mode, corners)
         total = total + picked * share[:, None].astype(x.dtype)
     return total
 
@@ -73,32 +67,27 @@ def pick(x: Any, places: list[Any], padding: str, corners: bool) -> Any:
     return picked
 
 
-@operator("RoiAlign")
-def roi_align(
-    x: Array,
-    rois: Array,
-    batch_indices: Array,
-    *,
-    coordinate_transformation_mode: str = "half_pixel",
-    mode: str = "avg",
-    output_height: int = 1,
-    output_width: int = 1,
-    sampling_ratio: int = 0,
-    spatial_scale: float = 1.0,
-    node: Any,
-) -> Array:
-    if sampling_ratio <= 0:
-        raise node.refuse("sampling_ratio=0 makes the number of samples depend on the inputs")
-    x, rois = jnp.asarray(x), jnp.asarray(rois)
-    half = coordinate_transformation_mode == "half_pixel" and node.version >= 16
-    x1, y1, x2, y2 = jnp.moveaxis(rois * spatial_scale - (0.5 if half else 0.0), 1, 0)
+ROI = (
+    "mode output_height output_width sampling_ratio spatial_scale"
+    " coordinate_transformation_mode='half_pixel'"
+)
+
+
+@operator("RoiAlign", takes=f"x rois batch_indices; {ROI}")
+def roi_align(o: Given) -> Array:
+    ratio = o.sampling_ratio
+    if ratio <= 0:
+        raise o.node.refuse("sampling_ratio=0 makes the number of samples depend on the inputs")
+    x, rois = jnp.asarray(o.x), jnp.asarray(o.rois)
+    half = o.coordinate_transformation_mode == "half_pixel" and o.node.version >= 16
+    x1, y1, x2, y2 = jnp.moveaxis(rois * o.spatial_scale - (0.5 if half else 0.0), 1, 0)
     width, height = x2 - x1, y2 - y1
     if not half:
         width, height = jnp.maximum(width, 1), jnp.maximum(height, 1)
-    images = x[jnp.asarray(batch_indices)]
+    images = x[jnp.asarray(o.batch_indices)]
     places = []
-    for start, length, bins in ((y1, height, output_height), (x1, width, output_width)):
-        steps = (np.arange(bins * sampling_ratio) + 0.5) / sampling_ratio
+    for start, length, bins in ((y1, height, o.output_height), (x1, width, o.output_width)):
+        steps = (np.arange(bins * ratio) + 0.5) / ratio
         places.append(start[:, None] + length[:, None] / bins * steps.astype(np.float32))
     taken = [_line(p, n) for p, n in zip(places, x.shape[2:], strict=True)]
     parts = []
@@ -106,8 +95,8 @@ def roi_align(
         (iy, wy), (ix, wx) = ((t[0][b], t[1][b]) for t, b in zip(taken, low_high, strict=True))
         read = jax.vmap(lambda image, a, b: image[:, a[:, None], b[None, :]])(images, iy, ix)
         parts.append(read * (wy[:, None, :, None] * wx[:, None, None, :]))
-    shape = (*parts[0].shape[:2], output_height, sampling_ratio, output_width, sampling_ratio)
-    if mode == "max":
+    shape = (*parts[0].shape[:2], o.output_height, ratio, o.output_width, ratio)
+    if o.mode == "max":
         best = jnp.max(jnp.stack(parts), axis=0)
         return best.reshape(shape).max(axis=(3, 5))
     return sum(parts).reshape(shape).mean(axis=(3, 5))
@@ -124,33 +113,21 @@ def _line(at: Any, n: int) -> tuple[list[Any], list[Any]]:
     return index, [jnp.where(live, 1 - share, 0), jnp.where(live, share, 0)]
 
 
-@operator("DeformConv")
-def deform_conv(
-    x: Array,
-    w: Array,
-    offset: Array,
-    b: Array = None,
-    mask: Array = None,
-    *,
-    dilations: Any = None,
-    group: int = 1,
-    offset_group: int = 1,
-    pads: Any = None,
-    strides: Any = None,
-    node: Call,
-) -> Array:
+@operator("DeformConv", takes="x w offset b? mask?; group offset_group")
+def deform_conv(o: Given) -> Array:
     """`x` [n, c, h, w]; `offset` [n, offset_group * taps * 2, h', w'] moves each tap down and to
     the right, for all channels of a group alike; `mask` [n, offset_group * taps, h', w'] weighs."""
+    x, w, groups = o.x, o.w, o.offset_group
     if x.ndim != 4:
-        raise node.refuse(f"images of {x.ndim - 2} axes are not supported")
-    (n, c), (rows, columns), kernel = x.shape[:2], offset.shape[2:], w.shape[2:]
+        raise o.node.refuse(f"images of {x.ndim - 2} axes are not supported")
+    (n, c), (rows, columns), kernel = x.shape[:2], o.offset.shape[2:], w.shape[2:]
     taps = kernel[0] * kernel[1]
-    moved = jnp.asarray(offset).reshape(n, offset_group, taps, 2, rows, columns)
-    images = jnp.asarray(x).reshape(n, offset_group, c // offset_group, *x.shape[2:])
-    shares = (
-        None if mask is None else jnp.asarray(mask).reshape(n, offset_group, taps, rows, columns)
-    )
-    s, d, p = strides or [1, 1], dilations or [1, 1], pads or [0] * 4
+    moved = jnp.asarray(o.offset).reshape(n, groups, taps, 2, rows, columns)
+    images = jnp.asarray(x).reshape(n, groups, c // groups, *x.shape[2:])
+    if o.mask is not None:
+        shares = jnp.asarray(o.mask).reshape(n, groups, taps, rows, columns)
+    window = Windowing.of(o.node)
+    (s, d), p = window.steps(2), window.pads or [0] * 4
     reads = []
     for tap, at in enumerate(product(*map(range, kernel))):
         down, right = (
@@ -159,13 +136,12 @@ def deform_conv(
         )
         y = moved[:, :, tap, 0] + down[:, None].astype(x.dtype)
         z = moved[:, :, tap, 1] + right.astype(x.dtype)
-        groups = [_between(images[:, g], y[:, g], z[:, g]) for g in range(offset_group)]
-        read = jnp.stack(groups, 1)
-        reads.append(read if shares is None else read * shares[:, :, tap, None])
-    taken = jnp.stack(reads, 3).reshape(n, group, c // group, taps, rows, columns)
-    kernels = jnp.asarray(w).reshape(group, w.shape[0] // group, c // group, taps)
+        read = jnp.stack([_between(images[:, g], y[:, g], z[:, g]) for g in range(groups)], 1)
+        reads.append(read if o.mask is None else read * shares[:, :, tap, None])
+    taken = jnp.stack(reads, 3).reshape(n, o.group, c // o.group, taps, rows, columns)
+    kernels = jnp.asarray(w).reshape(o.group, w.shape[0] // o.group, c // o.group, taps)
     result = jnp.einsum("ngcthw,goct->ngohw", taken, kernels).reshape(n, w.shape[0], rows, columns)
-    return result if b is None else result + b.reshape(-1, 1, 1)
+    return result if o.b is None else result + o.b.reshape(-1, 1, 1)
 
 
 def _between(image: Any, y: Any, x: Any) -> Any:

@@ -9,7 +9,7 @@ from jax import lax
 from jq.frontends.onnx.plain_quantized import convert
 from jq.frontends.onnx.registry import MICROSOFT, Array, Call, operator
 from jq.frontends.onnx.tensors import numpy_type
-from jq.frontends.onnx.values import Sums, plain
+from jq.frontends.onnx.values import Sums, known, plain
 
 
 @operator("Cast", codes=True)
@@ -20,28 +20,26 @@ def cast(x: Array, *, to: int, saturate: int = 1, round_mode: str = "up", node: 
     x = plain(x)
     if dtype.hasobject or np.dtype(x.dtype).hasobject:
         raise node.refuse("strings are not supported")
-    if dtype.name == "float8_e8m0fnu":
-        return _to_e8m0(jnp.asarray(x).astype(np.float32), dtype, bool(saturate), round_mode)
-    return convert(x, dtype, bool(saturate))
+    return _cast(x, dtype, saturate, round_mode)
 
 
-def _to_e8m0(x: Any, dtype: np.dtype[Any], saturate: bool, mode: str) -> Any:
-    """The exponent alone, of 8 bits: rounded up, down or to the nearest power of two."""
+def _cast(x: Any, dtype: np.dtype[Any], saturate: int, mode: str) -> Any:
+    """To float8_e8m0, the exponent alone, it is rounded up, down or to the nearest power of two."""
+    if dtype.name != "float8_e8m0fnu":
+        return convert(x, dtype, bool(saturate))
+    x = jnp.asarray(x).astype(np.float32)
     bits = lax.bitcast_convert_type(x, np.uint32)
     exponent, fraction = (bits >> 23) & 255, bits & 0x7FFFFF
     up = {"up": fraction > 0, "down": fraction < 0, "nearest": fraction >= 0x400000}[mode]
     limit = 254 if saturate else 255
     code = jnp.where(exponent == 255, 255, jnp.minimum(exponent + up, limit))
-    code = jnp.where(jnp.isinf(x) & saturate, 254, code)
+    code = jnp.where(jnp.isinf(x) & bool(saturate), 254, code)
     return lax.bitcast_convert_type(code.astype(np.uint8), dtype)
 
 
 @operator("CastLike")
 def cast_like(x: Array, target: Array, *, saturate: int = 1, round_mode: str = "up") -> Array:
-    dtype = np.dtype(target.dtype)
-    if dtype.name == "float8_e8m0fnu":
-        return _to_e8m0(jnp.asarray(x).astype(np.float32), dtype, bool(saturate), round_mode)
-    return convert(x, dtype, bool(saturate))
+    return _cast(x, np.dtype(target.dtype), saturate, round_mode)
 
 
 @operator("BitCast")
@@ -58,24 +56,14 @@ def identity(x: Array) -> Array:
     return x
 
 
+CONSTANTS = {"value": None, "value_float": np.float32, "value_int": np.int64}
+
+
 @operator("Constant")
-def constant(
-    *,
-    value: Any = None,
-    value_float: Any = None,
-    value_floats: Any = None,
-    value_int: Any = None,
-    value_ints: Any = None,
-    node: Call,
-) -> Array:
-    if value is not None:
-        return np.asarray(value)
-    floats = value_float if value_float is not None else value_floats
-    if floats is not None:
-        return np.asarray(floats, np.float32)
-    integers = value_int if value_int is not None else value_ints
-    if integers is not None:
-        return np.asarray(integers, np.int64)
+def constant(*, node: Call) -> Array:
+    for key, value in node.attributes.items():
+        if (name := key.removesuffix("s")) in CONSTANTS:
+            return np.asarray(value, CONSTANTS[name])
     raise node.refuse(f"a constant of {', '.join(node.attributes) or 'nothing'}")
 
 
@@ -117,10 +105,6 @@ def arange(start: Any, limit: Any, delta: Any = None, *, node: Call) -> Array:
 
 @operator("Dropout")
 def dropout(x: Array, ratio: Array = None, training_mode: Array = None, *, node: Call) -> Any:
-    if training_mode is not None and not (
-        isinstance(training_mode, np.ndarray) and not training_mode.any()
-    ):
+    if training_mode is not None and (known(training_mode) is None or training_mode.any()):
         raise node.refuse("it is in training mode")
-    if node.asks_for(1):
-        return x, jnp.ones(x.shape, bool)
-    return x
+    return (x, jnp.ones(x.shape, bool)) if node.asks_for(1) else x

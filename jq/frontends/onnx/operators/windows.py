@@ -40,10 +40,13 @@ class Windowing(Attributes):
             return [(0, 0)] * rank
         pairs = []
         for n, k, s, d in zip(sizes, window, *self.steps(rank), strict=True):
-            total = max(0, (-(-n // s) - 1) * s + (k - 1) * d + 1 - n)
-            small, large = total // 2, total - total // 2
-            pairs.append((small, large) if self.auto_pad == "SAME_UPPER" else (large, small))
+            pairs.append(self.shared(max(0, (-(-n // s) - 1) * s + (k - 1) * d + 1 - n)))
         return pairs
+
+    def shared(self, total: int) -> tuple[int, int]:
+        """The parts of padding before and after an axis, which differ by one at most."""
+        small, large = total // 2, total - total // 2
+        return (small, large) if self.auto_pad == "SAME_UPPER" else (large, small)
 
 
 class Window:
@@ -83,11 +86,9 @@ class Window:
 
 
 @operator("MaxPool", moves=True)
-def max_pool(
-    x: Array, *, window: Windowing, ceil_mode: int = 0, storage_order: int = 0, node: Call
-) -> Any:
+def max_pool(x: Array, *, ceil_mode: int = 0, storage_order: int = 0, node: Call) -> Any:
     x = jnp.asarray(x)
-    places = Window(x.shape, window, ceil_mode)
+    places = Window(x.shape, Windowing.of(node), ceil_mode)
     least = np.asarray(-np.inf if is_float(x.dtype) else jnp.iinfo(x.dtype).min, x.dtype)
     if not node.asks_for(1):
         return places.reduce(x, least, lax.max)
@@ -95,9 +96,8 @@ def max_pool(
 
 
 @operator("NhwcMaxPool", domain=MICROSOFT, moves=True)
-def max_pool_channels_last(x: Array, *, window: Windowing, ceil_mode: int = 0, node: Call) -> Any:
-    front = jnp.moveaxis(jnp.asarray(x), -1, 1)
-    y = max_pool(front, window=window, ceil_mode=ceil_mode, node=node)
+def max_pool_channels_last(x: Array, *, ceil_mode: int = 0, node: Call) -> Any:
+    y = max_pool(jnp.moveaxis(jnp.asarray(x), -1, 1), ceil_mode=ceil_mode, node=node)
     return jnp.moveaxis(y, 1, -1)
 
 
@@ -125,20 +125,14 @@ def _views(x: Any, window: Window, fill: Any) -> Any:
     sizes = padded.shape[2:]
     ends = [(k - 1) * d for k, d in zip(window.kernel, window.dilations, strict=True)]
     for at in product(*(range(k) for k in window.kernel)):
-        cut = tuple(
-            slice(i * d, n - end + i * d, s)
-            for i, d, n, end, s in zip(
-                at, window.dilations, sizes, ends, window.strides, strict=True
-            )
-        )
+        axes = zip(at, window.dilations, sizes, ends, window.strides, strict=True)
+        cut = tuple(slice(i * d, n - end + i * d, s) for i, d, n, end, s in axes)
         yield padded[(slice(None), slice(None), *cut)]
 
 
 @operator("AveragePool")
-def average_pool(
-    x: Array, *, window: Windowing, ceil_mode: int = 0, count_include_pad: int = 0
-) -> Array:
-    places = Window(x.shape, window, ceil_mode)
+def average_pool(x: Array, *, ceil_mode: int = 0, count_include_pad: int = 0, node: Call) -> Array:
+    places = Window(x.shape, Windowing.of(node), ceil_mode)
     total = places.reduce(x, np.zeros((), x.dtype), lax.add)
     counts = window_counts(places, x.shape[2:], bool(count_include_pad))
     if counts.min(initial=1) == counts.max(initial=1):
@@ -170,7 +164,7 @@ def window_counts(window: Window, sizes: Sequence[int], padded: bool) -> np.ndar
 
 
 @operator("LpPool")
-def lp_pool(x: Array, *, window: Windowing, p: int = 2, ceil_mode: int = 0) -> Array:
-    places = Window(x.shape, window, ceil_mode)
+def lp_pool(x: Array, *, p: int = 2, ceil_mode: int = 0, node: Call) -> Array:
+    places = Window(x.shape, Windowing.of(node), ceil_mode)
     total = places.reduce(jnp.abs(x) ** p, np.zeros((), x.dtype), lax.add)
     return (total ** (1 / p)).astype(x.dtype)

@@ -8,7 +8,7 @@ import numpy as np
 from jq.frontends.onnx.operators.indexing import from_front
 from jq.frontends.onnx.operators.products import matmul
 from jq.frontends.onnx.quantized import dequantize, small_type, unpacked_fields
-from jq.frontends.onnx.registry import MICROSOFT, Array, Call, operator
+from jq.frontends.onnx.registry import MICROSOFT, Array, Call, Given, operator
 from jq.frontends.onnx.values import (
     Codes,
     Weight,
@@ -21,34 +21,25 @@ from jq.frontends.onnx.values import (
     traced,
 )
 
+NBITS = (
+    "a[... K] b[N blocks bytes] scales[N blocks / N*blocks] zero_points[N zeros / N*zeros]?"
+    " g_idx[K / blocks*block_size]? bias[N]?; K N bits=4 block_size accuracy_level=0"
+)
+GATHERED = "data indices scales zero_points?; gather_axis=0 quantize_axis=1 block_size=128 bits=4"
 
-@operator("MatMulNBits", domain=MICROSOFT, codes=True)
-def matmul_nbits(
-    a: Array,
-    b: Array,
-    scales: Array,
-    zero_points: Array = None,
-    g_idx: Array = None,
-    bias: Array = None,
-    *,
-    K: int,
-    N: int,
-    bits: int = 4,
-    block_size: int,
-    accuracy_level: int = 0,
-    node: Call,
-) -> Array:
+
+@operator("MatMulNBits", domain=MICROSOFT, codes=True, takes=NBITS)
+def matmul_nbits(o: Given) -> Array:
     """Weights [N, K] in blocks along K, the low bits of a byte first; products with float.
 
     `g_idx` is the block of each index of K: columns are put in the order of their blocks.
     """
-    x, columns = plain(a), None
-    if g_idx is not None:
-        columns = _in_blocks(known(g_idx), K, block_size, node)
+    x, columns = plain(o.a), None
+    if o.g_idx is not None:
+        columns = _in_blocks(known(o.g_idx), o.K, o.block_size, o.node)
         x = jnp.take(x, columns, axis=-1)
-    weight = _blocked(b, scales, zero_points, (N, K), bits, block_size, node, columns)
-    y = matmul(x, weight.T.astype(a.dtype))
-    return y if bias is None else y + plain(bias)
+    y = matmul(x, _blocked(o, columns).T.astype(o.a.dtype))
+    return y if o.bias is None else y + plain(o.bias)
 
 
 def _in_blocks(groups: np.ndarray | None, width: int, block: int, node: Call) -> np.ndarray:
@@ -62,38 +53,27 @@ def _in_blocks(groups: np.ndarray | None, width: int, block: int, node: Call) ->
     return np.argsort(groups[:width], kind="stable")
 
 
-def _blocked(
-    b: Any,
-    scales: Any,
-    zeros: Any,
-    shape: tuple[int, int],
-    bits: int,
-    block: int,
-    node: Call,
-    columns: np.ndarray | None = None,
-) -> Any:
+def _blocked(o: Given, columns: np.ndarray | None) -> Any:
     """The float matrix whose rows are stored in blocks, unsigned numbers in bytes."""
+    bits, block, zeros = o.bits, o.block_size, o.zero_points
     if bits not in (2, 4, 8):
-        raise node.refuse(f"weights of {bits} bits are not supported")
-    rows, width = shape
-    blocks = -(-width // block)
-    kind = small_type(bits)
-    codes = _fields(b, bits).reshape(rows, -1)[:, :width]
+        raise o.node.refuse(f"weights of {bits} bits are not supported")
+    rows, blocks, kind = o.N, -(-o.K // block), small_type(bits)
+    codes = _fields(o.b, bits).reshape(rows, -1)[:, : o.K]
     codes = codes if columns is None else jnp.take(codes, columns, axis=1)
-    factor = best_known(scales).reshape(rows, blocks)
-    name = b.name if isinstance(b, Weight) else node.node.where
+    factor = best_known(o.scales).reshape(rows, blocks)
     half = 1 << (bits - 1)
     if zeros is None:
         zero: Any = np.full((rows, blocks), half, np.int32).astype(kind)
-    elif np.dtype(zeros.dtype) == np.uint8:
-        zero = Codes(_fields(zeros, bits).reshape(rows, -1)[:, :blocks], kind)
-        data = known(zeros)
-        if data is not None:
-            zero = (unpacked_fields(data, bits).reshape(rows, -1)[:, :blocks]).astype(kind)
-    else:
+    elif np.dtype(zeros.dtype) != np.uint8:
         return _from_float_zeros(
             codes, factor, best_known(zeros).reshape(rows, blocks) - half, block
         )
+    elif (data := known(zeros)) is not None:
+        zero = unpacked_fields(data, bits).reshape(rows, -1)[:, :blocks].astype(kind)
+    else:
+        zero = Codes(_fields(zeros, bits).reshape(rows, -1)[:, :blocks], kind)
+    name = o.b.name if isinstance(o.b, Weight) else o.where
     return dequantize(Codes(codes, kind), factor, zero, axis=1, block=block, name=name)
 
 
@@ -116,30 +96,19 @@ def _fields(packed: Any, bits: int) -> Any:
     return fields.astype(np.int8).reshape(*packed.shape[:-1], -1)
 
 
-@operator("GatherBlockQuantized", domain=MICROSOFT, codes=True)
-def gather_block_quantized(
-    data: Array,
-    indices: Array,
-    scales: Array,
-    zero_points: Array = None,
-    *,
-    gather_axis: int = 0,
-    quantize_axis: int = 1,
-    block_size: int = 128,
-    bits: int = 4,
-    node: Call,
-) -> Array:
+@operator("GatherBlockQuantized", domain=MICROSOFT, codes=True, takes=GATHERED)
+def gather_block_quantized(o: Given) -> Array:
     """Without zero points, bytes are in the middle of their numbers, and numbers of 4 bits at 0."""
-    value, zero = traced(data), zero_points
-    in_bytes = np.dtype(data.dtype) == np.uint8
+    value, zero, bits = traced(o.data), o.zero_points, o.bits
+    in_bytes = np.dtype(o.data.dtype) == np.uint8
     if in_bytes and bits < 8:
-        value = Codes(_fields(data, bits), small_type(bits))
+        value = Codes(_fields(o.data, bits), small_type(bits))
         if zero is not None:
-            fields = unpacked_fields(best_known(zero), bits)[..., : scales.shape[-1]]
+            fields = unpacked_fields(best_known(zero), bits)[..., : o.scales.shape[-1]]
             zero = fields.astype(small_type(bits))
-    axis = quantize_axis % len(value.shape)
+    axis = o.quantize_axis % len(value.shape)
     if zero is None and in_bytes:
-        zero = np.full(scales.shape, 1 << (bits - 1), np.int32).astype(value.dtype)
-    table = dequantize(value, scales, zero, axis=axis, block=block_size, name=node.node.where)
-    index = from_front(as_jax(indices), table.shape[gather_axis])
-    return jnp.take(table, index, axis=gather_axis, mode="clip").astype(scales.dtype)
+        zero = np.full(o.scales.shape, 1 << (bits - 1), np.int32).astype(value.dtype)
+    table = dequantize(value, o.scales, zero, axis=axis, block=o.block_size, name=o.where)
+    index = from_front(as_jax(o.indices), table.shape[o.gather_axis])
+    return jnp.take(table, index, axis=o.gather_axis, mode="clip").astype(o.scales.dtype)

@@ -14,10 +14,13 @@ from jq.frontends.onnx.operators.indexing import from_front
 from jq.frontends.onnx.operators.normalization import of_rms, standard
 from jq.frontends.onnx.operators.products import gemm
 from jq.frontends.onnx.operators.recurrent import activation as activation_of
-from jq.frontends.onnx.operators.windows import Windowing
-from jq.frontends.onnx.registry import MICROSOFT, Array, operator, operators
+from jq.frontends.onnx.registry import MICROSOFT, Given, operator, operators
 
-_EPSILON = 1e-12
+WORDS = (
+    "ids[B S] segments[B S]? words[V W] positions[P W] segment_table[T W]?"
+    " gamma[W] beta[W] mask[B S]?"
+)
+SKIPPED = "x[... W] skip gamma[W] {} bias[W]?; epsilon=1e-12"
 
 
 def _gelu(x: Any, bias: Any, approximate: bool) -> Any:
@@ -34,105 +37,75 @@ operators(
 )
 
 
-@operator("SkipLayerNormalization", domain=MICROSOFT)
-def skip_layer_normalization(
-    x: Array,
-    skip: Array,
-    gamma: Array,
-    beta: Array = None,
-    bias: Array = None,
-    *,
-    epsilon: float = _EPSILON,
-) -> Any:
+@operator("SkipLayerNormalization", domain=MICROSOFT, takes=SKIPPED.format("beta[W]?"))
+def skip_layer_normalization(o: Given) -> Any:
     """The result, mean and inverse deviation of the rows, and the sum that is normalized."""
-    total = _sum(x, skip, bias)
-    return (*_normalized(total, gamma, beta, epsilon), total)
+    total = _sum(o)
+    return (*_normalized(o, total), total)
 
 
-@operator("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
-def skip_rms_normalization(
-    x: Array, skip: Array, gamma: Array, bias: Array = None, *, epsilon: float = _EPSILON
-) -> Any:
-    total = _sum(x, skip, bias)
-    y, inverse = of_rms(total, (-1,), epsilon)
-    return y * gamma, jnp.zeros_like(inverse), inverse, total
+@operator("SkipSimplifiedLayerNormalization", domain=MICROSOFT, takes=SKIPPED.format(""))
+def skip_rms_normalization(o: Given) -> Any:
+    total = _sum(o)
+    y, inverse = of_rms(total, (-1,), o.epsilon)
+    return y * o.gamma, jnp.zeros_like(inverse), inverse, total
 
 
-@operator("EmbedLayerNormalization", domain=MICROSOFT)
-def embed_layer_normalization(
-    ids: Array,
-    segments: Array = None,
-    words: Array = None,
-    positions: Array = None,
-    segment_table: Array = None,
-    gamma: Array = None,
-    beta: Array = None,
-    mask: Array = None,
-    position_ids: Array = None,
-    *,
-    epsilon: float = _EPSILON,
-) -> Any:
+@operator(
+    "EmbedLayerNormalization",
+    domain=MICROSOFT,
+    takes=f"{WORDS} position_ids[1|B S]?; epsilon=1e-12",
+)
+def embed_layer_normalization(o: Given) -> Any:
     """The result, the number of words that `mask` [batch, length] has, and the sum of the rows."""
-    batch, length = ids.shape
-    total = _rows(words, ids)
-    total = total + (positions[:length] if position_ids is None else _rows(positions, position_ids))
-    if segments is not None and segment_table is not None:
-        total = total + _rows(segment_table, segments)
+    batch, length = o.ids.shape
+    total, ids = _rows(o.words, o.ids), o.position_ids
+    total = total + (o.positions[:length] if ids is None else _rows(o.positions, ids))
+    if o.segments is not None and o.segment_table is not None:
+        total = total + _rows(o.segment_table, o.segments)
     count: Any = np.zeros(batch, np.int32)
-    if mask is not None:
-        count = jnp.sum(jnp.asarray(mask) == 1, -1, dtype=np.int32)
-    return _normalized(total, gamma, beta, epsilon)[0], count, total
+    if o.mask is not None:
+        count = jnp.sum(jnp.asarray(o.mask) == 1, -1, dtype=np.int32)
+    return _normalized(o, total)[0], count, total
 
 
-def _sum(x: Any, skip: Any, bias: Any) -> Any:
-    total = jnp.asarray(x) + skip
-    return total if bias is None else total + bias
+def _sum(o: Given) -> Any:
+    total = jnp.asarray(o.x) + o.skip
+    return total if o.bias is None else total + o.bias
 
 
-def _normalized(x: Any, gamma: Any, beta: Any, epsilon: float) -> tuple[Any, Any, Any]:
-    y, mean, inverse = standard(x, (-1,), epsilon)
-    y = y * gamma
-    return (y if beta is None else y + beta), mean, inverse
+def _normalized(o: Given, x: Any) -> tuple[Any, Any, Any]:
+    y, mean, inverse = standard(x, (-1,), o.epsilon)
+    y = y * o.gamma
+    return (y if o.beta is None else y + o.beta), mean, inverse
 
 
 def _rows(table: Any, ids: Any) -> Any:
     return jnp.take(table, from_front(ids, table.shape[0]), axis=0, mode="clip")
 
 
-@operator("FusedConv", domain=MICROSOFT)
-def fused_conv(
-    x: Array,
-    w: Array,
-    b: Array = None,
-    z: Array = None,
-    *,
-    activation: str = "",
-    activation_params: Any = (),
-    window: Windowing,
-    group: int = 1,
-) -> Array:
+CONVOLVED = "x[N C L ...] w b[M]? z?; group=1 activation='' activation_params?"
+
+
+@operator("FusedConv", domain=MICROSOFT, takes=CONVOLVED)
+def fused_conv(o: Given) -> Any:
     """A convolution, `z` added to it, and an activation after that."""
-    y = conv(x, w, b, window=window, group=group)
-    y = y if z is None else y + z
-    if activation == "Clip":
-        return jnp.clip(y, *activation_params)
-    first, second = [*activation_params, None, None][:2]
-    return activation_of(activation, first, second)(y) if activation else y
+    y, given = conv(o), o.activation_params or ()
+    y = y if o.z is None else y + o.z
+    if o.activation == "Clip":
+        return jnp.clip(y, *given)
+    first, second = [*given, None, None][:2]
+    return activation_of(o.activation, first, second)(y) if o.activation else y
 
 
-@operator("FusedGemm", domain=MICROSOFT)
-def fused_gemm(
-    a: Array,
-    b: Array,
-    c: Array = None,
-    *,
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    transA: int = 0,
-    transB: int = 0,
-    activation: str = "",
-    activation_alpha: float | None = None,
-    activation_beta: float | None = None,
-) -> Array:
-    y = gemm(a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
-    return activation_of(activation, activation_alpha, activation_beta)(y) if activation else y
+@operator(
+    "FusedGemm",
+    domain=MICROSOFT,
+    takes="a b c[/ 1|N / 1|M 1|N]?; alpha=1.0 beta=1.0 transA=0 transB=0"
+    " activation='' activation_alpha? activation_beta?",
+)
+def fused_gemm(o: Given) -> Any:
+    y = gemm(o)
+    if not o.activation:
+        return y
+    return activation_of(o.activation, o.activation_alpha, o.activation_beta)(y)

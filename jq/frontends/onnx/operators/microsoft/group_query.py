@@ -11,36 +11,39 @@ from jax import lax
 from jq.frontends.onnx.operators.microsoft.attention import heads, merged
 from jq.frontends.onnx.operators.normalization import of_rms
 from jq.frontends.onnx.operators.products import matmul
-from jq.frontends.onnx.registry import MICROSOFT, Array, Call, Known, operator
+from jq.frontends.onnx.registry import MICROSOFT, Array, Call, Given, operator
+
+ROTARY = (
+    "x[B S W / B N S H] position_ids cos_cache[L half] sin_cache[L half];"
+    " interleaved=0 num_heads=0 rotary_embedding_dim=0 is_packed_batching=0 scale=1.0"
+)
+GROUPED = (
+    "query[B S count*size] key[B S kv_num_heads*size]? value[B S kv_num_heads*size]?"
+    " past_key[B kv_num_heads P size]? past_value[B kv_num_heads P size]? seqlens_k[B / B 1]"
+    " total_sequence_length[]! cos_cache[L R]? sin_cache[L R]? position_ids[B S]?"
+    " attention_bias[1|B 1|num_heads S T]? head_sink[num_heads]? k_scale? v_scale?"
+    " q_norm_weight[size]? k_norm_weight[size]? query_seqlens?;"
+    " num_heads kv_num_heads scale=0.0 softcap=0.0 local_window_size=-1 causal=1 smooth_softmax=0"
+    " do_rotary=0 rotary_interleaved=0 sliding_window_cache=0 qk_output=0 qk_norm_epsilon=1e-6"
+    " q_norm_epsilon? k_norm_epsilon?"
+)
 
 
-@operator("RotaryEmbedding", domain=MICROSOFT)
-def rotary_embedding(
-    x: Array,
-    position_ids: Array,
-    cos_cache: Array,
-    sin_cache: Array,
-    *,
-    interleaved: int = 0,
-    num_heads: int = 0,
-    rotary_embedding_dim: int = 0,
-    is_packed_batching: int = 0,
-    scale: float = 1.0,
-    node: Call,
-) -> Array:
+@operator("RotaryEmbedding", domain=MICROSOFT, takes=ROTARY)
+def rotary_embedding(o: Given) -> Array:
     """`x` is [batch, length, width] or [batch, heads, length, size]. Positions are [batch, length],
     or one number, that of the first element."""
-    if is_packed_batching:
-        raise node.refuse("packed batches are not supported")
-    width = x.shape[-1] if x.ndim == 3 else x.shape[1] * x.shape[-1]
-    count = num_heads or (x.shape[1] if x.ndim == 4 else width // (2 * cos_cache.shape[1]))
+    if o.is_packed_batching:
+        raise o.node.refuse("packed batches are not supported")
+    x, ids, rank = o.x, o.position_ids, o.x.ndim
+    width = x.shape[-1] if rank == 3 else x.shape[1] * x.shape[-1]
+    count = o.num_heads or (x.shape[1] if rank == 4 else width // (2 * o.cos_cache.shape[1]))
     split = heads(x, count)
-    ids = position_ids
     if ids.ndim < 2:
         ids = ids.reshape(1, 1) + np.arange(split.shape[2], dtype=ids.dtype)
-        _require_rows(split.shape[2], cos_cache, node)
-    y = rotated(split, ids, cos_cache, sin_cache, bool(interleaved), node)
-    return y if x.ndim == 4 else merged(y)
+        _require_rows(split.shape[2], o.cos_cache, o.node)
+    y = rotated(split, ids, o.cos_cache, o.sin_cache, bool(o.interleaved), o.node)
+    return y if rank == 4 else merged(y)
 
 
 def _require_rows(count: int, table: Any, node: Call) -> None:
@@ -68,76 +71,39 @@ def rotated(x: Any, ids: Any, cos: Any, sin: Any, interleaved: bool, node: Call)
     return jnp.concatenate([new, rest], -1) if rest.shape[-1] else new
 
 
-@operator("GroupQueryAttention", domain=MICROSOFT)
-def group_query_attention(
-    query: Array,
-    key: Array = None,
-    value: Array = None,
-    past_key: Array = None,
-    past_value: Array = None,
-    seqlens_k: Array = None,
-    total_sequence_length: Known = None,
-    cos_cache: Array = None,
-    sin_cache: Array = None,
-    position_ids: Array = None,
-    attention_bias: Array = None,
-    head_sink: Array = None,
-    k_scale: Array = None,
-    v_scale: Array = None,
-    q_norm_weight: Array = None,
-    k_norm_weight: Array = None,
-    query_seqlens: Array = None,
-    *,
-    num_heads: int,
-    kv_num_heads: int,
-    scale: float = 0.0,
-    softcap: float = 0.0,
-    local_window_size: int = -1,
-    do_rotary: int = 0,
-    rotary_interleaved: int = 0,
-    smooth_softmax: int = 0,
-    causal: int = 1,
-    sliding_window_cache: int = 0,
-    qk_output: int = 0,
-    qk_norm_epsilon: float = 1e-6,
-    q_norm_epsilon: float | None = None,
-    k_norm_epsilon: float | None = None,
-    node: Call,
-) -> Any:
+@operator("GroupQueryAttention", domain=MICROSOFT, takes=GROUPED)
+def group_query_attention(o: Given) -> Any:
     """Each batch entry has `seqlens_k + 1` keys when the new ones are in; without any before, the
     new ones begin at 0, and what is after the length is padding. The present state is as long as
     the past one, or as all keys when that is more."""
-    if any(v is not None for v in (k_scale, v_scale, query_seqlens)) or sliding_window_cache:
-        raise node.refuse("quantized caches, window caches and query_seqlens are not supported")
-    if qk_output or node.asks_for(3):
-        raise node.refuse("its scores as an output are not supported")
-    if key is None:
-        size = query.shape[-1] // (num_heads + 2 * kv_num_heads)
-        ends = [num_heads * size, (num_heads + kv_num_heads) * size]
-        query, key, value = jnp.split(query, ends, -1)
-    q, k, v = (
-        heads(x, n) for x, n in ((query, num_heads), (key, kv_num_heads), (value, kv_num_heads))
-    )
-    if q_norm_weight is not None:
-        q = of_rms(q, (-1,), q_norm_epsilon or qk_norm_epsilon)[0] * q_norm_weight
-        k = of_rms(k, (-1,), k_norm_epsilon or qk_norm_epsilon)[0] * k_norm_weight
-    total, length = int(total_sequence_length.reshape(-1)[0]), q.shape[2]
+    lacking = (o.k_scale, o.v_scale, o.query_seqlens)
+    if any(v is not None for v in lacking) or o.sliding_window_cache:
+        raise o.node.refuse("quantized caches, window caches and query_seqlens are not supported")
+    if o.qk_output or o.node.asks_for(3):
+        raise o.node.refuse("its scores as an output are not supported")
+    counts = o.num_heads, o.kv_num_heads, o.kv_num_heads
+    parts = [o.query, o.key, o.value]
+    if o.key is None:
+        size = o.query.shape[-1] // sum(counts)
+        parts = jnp.split(o.query, [counts[0] * size, (counts[0] + counts[1]) * size], -1)
+    q, k, v = (heads(x, n) for x, n in zip(parts, counts, strict=True))
+    if o.q_norm_weight is not None:
+        q = of_rms(q, (-1,), o.q_norm_epsilon or o.qk_norm_epsilon)[0] * o.q_norm_weight
+        k = of_rms(k, (-1,), o.k_norm_epsilon or o.qk_norm_epsilon)[0] * o.k_norm_weight
+    total, length = int(o.total_sequence_length.reshape(-1)[0]), q.shape[2]
     # Keys before the new ones, [batch].
-    before = seqlens_k.reshape(-1) + 1 - length
+    before = o.seqlens_k.reshape(-1) + 1 - length
     if total == length:
         before = 0 * before
     places = before[:, None] + np.arange(length, dtype=np.int32)
-    if do_rotary:
-        ids = places if position_ids is None else position_ids
-        _require_rows(total, cos_cache, node)
-        tables = cos_cache, sin_cache, bool(rotary_interleaved), node
+    if o.do_rotary:
+        ids = places if o.position_ids is None else o.position_ids
+        _require_rows(total, o.cos_cache, o.node)
+        tables = o.cos_cache, o.sin_cache, bool(o.rotary_interleaved), o.node
         q, k = (rotated(x, ids, *tables) for x in (q, k))
-    present = [_extended(p, x, before, total) for p, x in ((past_key, k), (past_value, v))]
+    present = [_extended(p, x, before, total) for p, x in ((o.past_key, k), (o.past_value, v))]
     keys, values = (x[:, :, :total] for x in present)
-    seen = _seen(places, total, local_window_size) if causal else _there(seqlens_k, total)
-    out = _grouped(
-        q, keys, values, seen, scale, softcap, attention_bias, _sink(head_sink, smooth_softmax)
-    )
+    out = _grouped(o, q, keys, values, _seen(o, places, total))
     return merged(out), *present
 
 
@@ -156,41 +122,32 @@ def _extended(past: Any, new: Any, before: Any, total: int) -> Any:
     return jnp.stack(rows)
 
 
-def _seen(places: Any, total: int, window: int) -> Any:
-    """[batch, 1, queries, keys]: a key that is not after its query, nor out of the window."""
+def _seen(o: Given, places: Any, total: int) -> Any:
+    """[batch, 1, queries, keys]: a key that is not after its query, nor out of the window; without
+    `causal` any that is there."""
     key = np.arange(total, dtype=np.int32)
+    if not o.causal:
+        return (key <= jnp.asarray(o.seqlens_k).reshape(-1, 1))[:, None, None]
     seen: Any = key <= places[..., None]
-    if window > 0:
-        seen &= key > places[..., None] - window
+    if o.local_window_size > 0:
+        seen &= key > places[..., None] - o.local_window_size
     return seen[:, None]
 
 
-def _there(last: Any, total: int) -> Any:
-    key = np.arange(total, dtype=np.int32)
-    return (key <= jnp.asarray(last).reshape(-1, 1))[:, None, None]
-
-
-def _sink(sink: Any, smooth: int) -> Any:
-    """The scores added to the row of each head, of shape [heads] or []; None without."""
-    if sink is not None:
-        return sink
-    return np.zeros((), np.float32) if smooth else None
-
-
-def _grouped(
-    q: Any, k: Any, v: Any, seen: Any, scale: float, softcap: float, bias: Any, sink: Any
-) -> Any:
+def _grouped(o: Given, q: Any, k: Any, v: Any, seen: Any) -> Any:
     """Heads of queries in groups, each of which has one head of keys and values."""
     groups = q.shape[1] // k.shape[1]
     k, v = (jnp.repeat(x, groups, axis=1) for x in (k, v))
     scores: Any = matmul(q, jnp.swapaxes(k, -1, -2))
-    scores = scores * np.asarray(scale or 1 / math.sqrt(q.shape[-1]), q.dtype)
-    if softcap:
-        cap = np.asarray(softcap, q.dtype)
+    scores = scores * np.asarray(o.scale or 1 / math.sqrt(q.shape[-1]), q.dtype)
+    if o.softcap:
+        cap = np.asarray(o.softcap, q.dtype)
         scores = cap * jnp.tanh(scores / cap)
-    scores = scores if bias is None else scores + bias
+    scores = scores if o.attention_bias is None else scores + o.attention_bias
     scores = jnp.where(seen, scores, np.asarray(np.finfo(np.float32).min, q.dtype))
-    if sink is None:
+    # Scores that are added to the row of each head, [heads] or [].
+    sink = np.zeros((), np.float32) if o.head_sink is None else o.head_sink
+    if o.head_sink is None and not o.smooth_softmax:
         return matmul(jax.nn.softmax(scores, axis=-1), v)
     extra = jnp.broadcast_to(jnp.reshape(sink, (-1, 1, 1)).astype(q.dtype), (*scores.shape[:3], 1))
     weights = jax.nn.softmax(jnp.concatenate([scores, extra], -1), axis=-1)[..., :-1]
