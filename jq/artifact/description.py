@@ -16,42 +16,24 @@ from jq.target.target import Target
 _PACKAGES = ("iree-base-compiler", "jax", "jaxlib", "numpy", "ml-dtypes")
 
 
-def describe_build(
-    *,
-    program: Program,
-    source: Program,
-    pipeline: str,
-    target: Target,
-    ops: Sequence[Mapping[str, Any]],
-    unused_rules: Sequence[str] = (),
-    settings: Mapping[str, Any] | None = None,
-    rules: Sequence[Mapping[str, Any]] = (),
-    own_files: Mapping[str, Mapping[str, Any]] | None = None,
-    notes: Sequence[str] = (),
-) -> Manifest:
-    """The manifest of `program` (the `target` level) that was made from `source` (`float`)."""
-    inputs, outputs = _tensors(program.inputs), _tensors(program.outputs)
+def describe_build(*, program: Program, source: Program, target: Target, **told: Any) -> Manifest:
+    """The manifest of `program` (the `target` level) that was made from `source` (`float`); `told`
+    are more of its fields."""
     weights = float_weights(source)
     return Manifest(
         tool_version=version_of(TOOL, "unknown"),
         versions={name: version_of(name, "unknown") for name in _PACKAGES},
-        pipeline=pipeline,
         target=target.name,
         driver=target.driver,
         flags=target.flags,
-        inputs=inputs,
-        outputs=outputs,
-        in_structure=_structure(program.in_tree, len(inputs)),
-        out_structure=_structure(program.out_tree, len(outputs)),
+        inputs=_tensors(program.inputs),
+        outputs=_tensors(program.outputs),
+        in_structure=dict(structure_of(program.in_tree, len(program.inputs))),
+        out_structure=dict(structure_of(program.out_tree, len(program.outputs))),
         weights=weights,
         encodings=program.encodings,
-        ops=tuple(dict(op) for op in ops),
-        unused_rules=tuple(unused_rules),
-        settings=dict(settings or {}),
-        rules=tuple(dict(rule) for rule in rules),
-        own_files={kind: dict(content) for kind, content in (own_files or {}).items()},
-        notes=tuple(notes),
         float_parameter_bytes=sum(_bytes(w) for w in weights.values()),
+        **told,
     )
 
 
@@ -89,9 +71,3 @@ def _bytes(tensor: StoredTensor) -> int:
 
 def _tensors(specs: Sequence[Any]) -> tuple[Tensor, ...]:
     return tuple(Tensor(name=s.name, shape=s.shape, dtype=s.dtype) for s in specs)
-
-
-def _structure(tree: Any, count: int) -> dict[str, Any]:
-    if tree is None:
-        return {"tuple": [{"leaf": i} for i in range(count)]}
-    return dict(structure_of(tree))

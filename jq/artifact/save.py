@@ -8,12 +8,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from glob import escape
 from pathlib import Path
-from typing import Protocol
 
-import numpy as np
-
-from jq.artifact.load import ARCHIVES, MANIFEST, read_manifest
-from jq.artifact.manifest import Manifest
+from jq.artifact.load import ARCHIVES, MANIFEST, Artifact, read_manifest
 from jq.artifact.parameters import changed, write_parameters
 from jq.artifact.programs import TargetProgram, file_names, is_program_file
 from jq.artifact.records import Processor, StoredFile, StoredProgram, StoredTensor
@@ -21,23 +17,9 @@ from jq.artifact.signature import SIGNATURE, sign
 from jq.base.errors import UserError
 from jq.base.system.files import beside_prefix, check_parent, sha256
 from jq.base.system.folders import replacing
-from jq.ir import Program, ir
+from jq.ir import ir
 from jq.ir.portable import portable, portable_version
 from jq.ir.quantized.markers import to_quant_types
-
-
-class _ArtifactLike(Protocol):
-    @property
-    def manifest(self) -> Manifest: ...
-    @property
-    def programs(self) -> Sequence[TargetProgram]: ...
-    @property
-    def parameters(self) -> Mapping[str, np.ndarray] | Path | None: ...
-    @property
-    def levels(self) -> Mapping[str, Program]: ...
-    @property
-    def emit(self) -> tuple[str, ...]: ...
-
 
 _LEVELS = ("float", "qdq", "integer", "target")
 ABANDONED = 3600.0  # seconds after which nobody writes a folder any more
@@ -74,7 +56,7 @@ def check_output(directory: Path, *, force: bool = False, how: str = "--force") 
 
 def save_artifact(
     directory: Path,
-    artifact: _ArtifactLike,
+    artifact: Artifact,
     *,
     force: bool = False,
     how: str = "--force",
@@ -125,7 +107,7 @@ def check_version(given: str | None, levels: Sequence[str]) -> str:
     return portable_version(given)
 
 
-def _write(work: Path, artifact: _ArtifactLike, stablehlo_version: str | None) -> None:
+def _write(work: Path, artifact: Artifact, stablehlo_version: str | None) -> None:
     known = artifact.manifest.files
     programs = tuple(
         _program(work, each, index, known) for index, each in enumerate(artifact.programs)

@@ -49,7 +49,7 @@ def verify(directory: Path, manifest: bytes, keys: Sequence[Path]) -> None:
     if algorithm != ALGORITHM:
         raise UserError(f"signatures are {ALGORITHM}, not {algorithm!r:.40}", location=str(place))
     invalid = _library("exceptions").InvalidSignature
-    for key in [_public(path) for path in keys]:
+    for key in [_key(path, "public") for path in keys]:
         try:
             key.verify(signature, _DOMAIN + manifest)
         except invalid:
@@ -98,37 +98,27 @@ def check_key(path: Path) -> None:
     _private(path)
 
 
-def _private(path: Path) -> Any:
-    data, serialization = read_input(path, _LIMIT), _library("hazmat.primitives.serialization")
-    ssh = b"OPENSSH PRIVATE KEY" in data
-    load = serialization.load_ssh_private_key if ssh else serialization.load_pem_private_key
-    given = os.environ.get(PASSWORD)
-    try:
-        key = load(data, given.encode() if given else None)
-    except Exception as error:  # the readers raise several kinds
-        hint = f"its password goes into {PASSWORD}" if "assword" in str(error) else _HINT
-        message = f"this is no private key: {error}"[:200]
-        raise UserError(message, location=str(path), hint=hint) from error
-    return _ed25519(key, "Ed25519PrivateKey", path)
-
-
-def _public(path: Path) -> Any:
-    data, serialization = read_input(path, _LIMIT), _library("hazmat.primitives.serialization")
-    ssh = data.lstrip().startswith(b"ssh-")
-    load = serialization.load_ssh_public_key if ssh else serialization.load_pem_public_key
-    try:
-        key = load(data)
-    except Exception as error:
-        message = f"this is no public key: {error}"[:200]
-        raise UserError(message, location=str(path), hint=_HINT) from error
-    return _ed25519(key, "Ed25519PublicKey", path)
-
-
 _HINT = "make one with ssh-keygen -t ed25519"
 
 
-def _ed25519(key: Any, kind: str, path: Path) -> Any:
-    if not isinstance(key, getattr(_library("hazmat.primitives.asymmetric.ed25519"), kind)):
+def _private(path: Path) -> Any:
+    given = os.environ.get(PASSWORD)
+    return _key(path, "private", given.encode() if given else None)
+
+
+def _key(path: Path, kind: str, *password: bytes | None) -> Any:
+    """A `private` or `public` key of Ed25519."""
+    data, serialization = read_input(path, _LIMIT), _library("hazmat.primitives.serialization")
+    ssh = b"OPENSSH PRIVATE KEY" in data or data.lstrip().startswith(b"ssh-")
+    load = getattr(serialization, f"load_{'ssh' if ssh else 'pem'}_{kind}_key")
+    try:
+        key = load(data, *password)
+    except Exception as error:  # the readers raise several kinds
+        hint = f"its password goes into {PASSWORD}" if "assword" in str(error) else _HINT
+        message = f"this is no {kind} key: {error}"[:200]
+        raise UserError(message, location=str(path), hint=hint) from error
+    kinds = _library("hazmat.primitives.asymmetric.ed25519")
+    if not isinstance(key, getattr(kinds, f"Ed25519{kind.title()}Key")):
         raise UserError("the key is not of Ed25519", location=str(path), hint=_HINT)
     return key
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.base.system.files import new_folder
+from jq.base.system.folders import new_folder
 from jq.device.golden import integer_level
 from jq.driver.compiled import CompiledModel
 from jq.driver.loading import folder_of

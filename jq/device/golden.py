@@ -12,7 +12,8 @@ import numpy as np
 from jq.base.errors import UserError
 from jq.base.guard.limits import require_memory
 from jq.base.npz import read_array
-from jq.base.system.files import new_folder, read_text
+from jq.base.system.files import read_text
+from jq.base.system.folders import new_folder
 from jq.device.steps import steps_of
 from jq.device.units import Unit, as_program, units
 from jq.driver.compiled import CompiledModel

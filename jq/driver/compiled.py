@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.artifact.load import Manifest
+from jq.artifact.load import Artifact, Manifest
 from jq.artifact.parameters import read_checked
 from jq.artifact.programs import DUMP, TargetProgram, check_runs, choose
 from jq.artifact.save import save_artifact
@@ -215,7 +215,7 @@ class CompiledModel:
         replace, key = overwrite or force, None if sign is None else Path(sign)
         return save_artifact(
             Path(directory),
-            self,
+            Artifact(self.manifest, self.programs, self.parameters, self.levels, self.emit),
             force=replace,
             how="overwrite=True",
             key=key,

@@ -10,29 +10,19 @@ these, `[i32]`; `[u8:16]` are bytes that begin at a multiple of 16.
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from jq.base.errors import UserError
 
-NUMBERS = {
-    "bool": "Bool",
-    "i8": "Int8",
-    "u8": "Uint8",
-    "i16": "Int16",
-    "i32": "Int32",
-    "u16": "Uint16",
-    "u32": "Uint32",
-    "i64": "Int64",
-    "u64": "Uint64",
-    "f32": "Float32",
-}
-_DTYPES = {"bool": "?", "f32": "<f4"}
-_PACKED = dict(zip(NUMBERS, "?bBhiHIqQf", strict=True))
+# Numbers of the schema -> those of the package `flatbuffers`, whose methods are called by them.
+NUMBERS = {"bool": "Bool", "f32": "Float32"}
+NUMBERS |= {f"i{n}": f"Int{n}" for n in (8, 16, 32, 64)}
+NUMBERS |= {f"u{n}": f"Uint{n}" for n in (8, 16, 32, 64)}
 
 
 @dataclass(frozen=True)
@@ -71,8 +61,8 @@ class Schema:
         try:
             if data[4:8] != self.identifier:
                 raise ValueError(f"it does not begin as a {self.identifier.decode()} file does")
-            return _Reader(self, data).table(root, _Reader.number(data, "u32", 0))
-        except (ValueError, struct.error, IndexError, UnicodeDecodeError) as error:
+            return _Reader(self, data).table(root, number(data, "u32", 0))
+        except (ValueError, IndexError) as error:
             raise UserError(f"a damaged file: {error}") from error
 
     def _table(self, builder: Any, name: str, fields: Mapping[str, Any]) -> int:
@@ -144,12 +134,6 @@ class _Reader:
         self.schema, self.data = schema, data
         self.left = 4 * len(data) + (1 << 16)
 
-    @staticmethod
-    def number(data: bytes, kind: str, at: int) -> Any:
-        if at < 0:
-            raise ValueError("an offset leads outside of it")
-        return struct.unpack_from(f"<{_PACKED[kind]}", data, at)[0]
-
     def count(self, size: int) -> None:
         self.left -= size
         if self.left < 0:
@@ -157,36 +141,36 @@ class _Reader:
 
     def table(self, name: str, at: int) -> dict[str, Any]:
         kinds, data = self.schema.tables[name], self.data
-        vtable = at - self.number(data, "i32", at)
-        size = int(self.number(data, "u16", vtable))
+        vtable = at - number(data, "i32", at)
+        size = number(data, "u16", vtable)
         self.count(size + 4)
         fields = {}
         for key, slot in self.schema.slots(kinds).items():
-            if 6 + 2 * slot <= size and (to := self.number(data, "u16", vtable + 4 + 2 * slot)):
+            if 6 + 2 * slot <= size and (to := number(data, "u16", vtable + 4 + 2 * slot)):
                 kind = kinds[key]
                 if kind == "union":
-                    which = self.number(data, "u16", vtable + 2 + 2 * slot)
+                    which = number(data, "u16", vtable + 2 + 2 * slot)
                     fields[key] = self.union(key, at + which if which else -1, at + to)
                 else:
                     fields[key] = self.value(kind, at + to)
         return fields
 
-    def union(self, key: str, number: int, at: int) -> tuple[str | None, dict[str, Any]]:
-        which, names = int(self.number(self.data, "u8", number)), self.schema.unions.get(key, ())
+    def union(self, key: str, at_number: int, at: int) -> tuple[str | None, dict[str, Any]]:
+        which, names = number(self.data, "u8", at_number), self.schema.unions.get(key, ())
         name = names[which - 1] if 0 < which <= len(names) else ""
         return (name, self.table(name, self.there(at))) if name else (None, {})
 
     def there(self, at: int) -> int:
         """The place that an offset leads to."""
-        return at + int(self.number(self.data, "u32", at))
+        return at + int(number(self.data, "u32", at))
 
     def value(self, kind: str, at: int) -> Any:
         if kind in NUMBERS:
-            return self.number(self.data, kind, at)
+            return number(self.data, kind, at)
         at = self.there(at)
         if kind in self.schema.tables:
             return self.table(kind, at)
-        length = int(self.number(self.data, "u32", at))
+        length = number(self.data, "u32", at)
         element = "u8" if kind == "string" else kind[1:-1].partition(":")[0]
         if element in NUMBERS:
             dtype = dtype_of(element)
@@ -197,6 +181,12 @@ class _Reader:
         return [self.value(element, at + 4 + 4 * i) for i in range(length)]
 
 
+@cache
 def dtype_of(element: str) -> np.dtype[Any]:
     """NumPy's type of a number of the schema."""
-    return np.dtype(_DTYPES.get(element, f"<{element[0]}{int(element[1:] or 8) // 8}"))
+    return np.dtype(NUMBERS[element].lower()).newbyteorder("<")
+
+
+def number(data: bytes, kind: str, at: int) -> Any:
+    """The number at a place in the file; a `ValueError` outside of it."""
+    return np.frombuffer(data, dtype_of(kind), 1, at).item()

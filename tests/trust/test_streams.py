@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jq.base.system.files import new_folder, written_whole
-from jq.base.system.folders import replacing
+from jq.base.system.files import written_whole
+from jq.base.system.folders import new_folder, replacing
 from tests.trust.artifacts import copy_of
 
 LISTS = ("list", "formats")

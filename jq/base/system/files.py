@@ -3,7 +3,6 @@
 import ctypes
 import hashlib
 import os
-import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -97,25 +96,6 @@ def write_text(path: Path, text: str) -> None:
     """Writes a file whole or not at all; a link there is replaced, not followed."""
     with written_whole(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
-
-
-@contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
-    """A temporary folder beside `path` that takes its name when the block succeeds; `path` must not
-    exist."""
-    check_parent(path)
-    if path.exists():
-        raise UserError(f"{path} exists already", hint="choose another directory")
-    work = Path(tempfile.mkdtemp(dir=path.absolute().parent, prefix=beside_prefix(path)))
-    try:
-        yield work
-        work.chmod(0o777 & ~umask())
-        for written in (*work.rglob("*"), work):
-            settle(written)
-        work.rename(path)
-        settle(path.absolute().parent)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 def beside_prefix(path: Path) -> str:

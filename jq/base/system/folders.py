@@ -15,7 +15,7 @@ from pathlib import Path
 import platformdirs
 
 from jq.base.errors import InternalError, UserError, known
-from jq.base.system.files import beside_prefix, exchange, settle, umask
+from jq.base.system.files import beside_prefix, check_parent, exchange, settle, umask
 
 
 @contextmanager
@@ -43,6 +43,16 @@ def replacing(directory: Path) -> Iterator[Path]:
             old.rename(place)
         shutil.rmtree(work, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """As `replacing`, where there must be nothing."""
+    check_parent(path)
+    if path.exists():
+        raise UserError(f"{path} exists already", hint="choose another directory")
+    with replacing(path) as work:
+        yield work
 
 
 LOG = logging.getLogger("jq")

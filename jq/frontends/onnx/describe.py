@@ -33,6 +33,14 @@ _OPERANDS: dict[str, list[tuple[int, int, int]]] = {
 }
 
 
+_DYNAMIC = {
+    "kind": "dynamic activation",
+    "type": "uint8",
+    "granularity": "per-tensor",
+    "zero_point": "computed",
+}
+
+
 def describe_onnx(path: str | Path) -> dict[str, Any]:
     """Inputs, outputs, operators and what is quantized.
 
@@ -106,13 +114,7 @@ def _quantized(file: File) -> list[dict[str, Any]]:
             rows.setdefault(row["tensor"], row)
     for node in file.graph.walk():
         if node.op == "DynamicQuantizeLinear":
-            given = {"kind": "dynamic activation", "type": "uint8", "granularity": "per-tensor"}
-            rows[node.outputs[0]] = {
-                "tensor": node.outputs[0],
-                **given,
-                "zero_point": "computed",
-                "op": node.op,
-            }
+            rows[node.outputs[0]] = {"tensor": node.outputs[0], **_DYNAMIC, "op": node.op}
     return list(rows.values())
 
 
@@ -131,9 +133,8 @@ def _row(file: File, node: Node, at: int, scale: int, zero: int) -> dict[str, An
     else:
         known = factor if factor is not None else point
         granularity = "per-channel" if known is not None and known.size > 1 else "per-tensor"
-    bits = (
-        node.attributes.get("bits", 4) if node.op in ("MatMulNBits", "GatherBlockQuantized") else 0
-    )
+    packed = node.op in ("MatMulNBits", "GatherBlockQuantized")
+    bits = node.attributes.get("bits", 4) if packed else 0
     dtypes = [a.dtype for a in (data, point) if a is not None]
     return {
         "tensor": node.inputs[at],

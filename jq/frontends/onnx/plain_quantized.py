@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 from jax import lax
 
-from jq.frontends.onnx.values import Value, bits_of, is_float, known, plain
+from jq.frontends.onnx.values import Value, best_known, bits_of, is_float, known, plain
 
 
 # Numbers of one type in another, as `Cast` and `QuantizeLinear` convert them.
@@ -40,12 +40,6 @@ def to_float8(x: Any, dtype: np.dtype[Any], saturate: bool) -> Any:
         return wide.astype(dtype)
     largest = float(ml_dtypes.finfo(dtype).max)
     return jnp.where(jnp.isnan(wide), wide, jnp.clip(wide, -largest, largest)).astype(dtype)
-
-
-def array(x: Value) -> Any:
-    """Known data as NumPy: parameters of a format are constants of the program."""
-    data = known(x)
-    return data if data is not None else plain(x)
 
 
 def _spread(v: Any, shape: tuple[int, ...], axis: int, block: int) -> Any:
@@ -84,7 +78,7 @@ def dequantize_plain(x: Value, scale: Value, zero: Value, axis: int, block: int,
 def _plain_numbers(x: Value, scale: Value, zero: Value, axis: int, block: int, dtype: Any) -> Any:
     x = jnp.asarray(plain(x))
     wide = np.float64 if x.dtype == np.int32 and dtype == np.float64 else np.float32
-    factor = _spread(array(scale), x.shape, axis, block).astype(wide)
+    factor = _spread(best_known(scale), x.shape, axis, block).astype(wide)
     if zero is not None and x.dtype.kind in "iu":
         x = x - _spread(plain(zero), x.shape, axis, block).astype(x.dtype)
     y = x.astype(wide)

@@ -20,12 +20,13 @@ from jq.formats import Encoding
 from jq.formats.affine import affine_format
 from jq.formats.affine_math import FULL
 from jq.formats.base import unpacked
-from jq.frontends.onnx.plain_quantized import array, dequantize_plain, quantize_float
+from jq.frontends.onnx.plain_quantized import dequantize_plain, quantize_float
 from jq.frontends.onnx.registry import Given
 from jq.frontends.onnx.values import (
     Codes,
     Value,
     Weight,
+    best_known,
     known,
     offset_of,
     plain,
@@ -73,9 +74,9 @@ def quantize_shifted(
 ) -> Value:
     """`saturate(round(x / scale + zero))` of 8 bits with one scale, ties to even: other than
     `quantize`, which rounds first, where the zero point is odd and x between two steps."""
-    steps = jnp.asarray(plain(x)) / array(scale).astype(np.float32).reshape(())
+    steps = jnp.asarray(plain(x)) / best_known(scale).astype(np.float32).reshape(())
     if zero is not None:
-        steps = steps + array(zero).astype(np.float32).reshape(())
+        steps = steps + best_known(zero).astype(np.float32).reshape(())
     least, most = (np.float32(v) for v in (np.iinfo(dtype).min, np.iinfo(dtype).max))
     number = jnp.clip(jnp.round(steps), least, most).astype(np.int32)
     return Codes((number - offset_of(dtype)).astype(np.int8), dtype)
@@ -125,7 +126,7 @@ def _described(
 ) -> tuple[Encoding, dict[str, Any]]:
     """The encoding, and scale and signed zero point of its grid."""
     rank = len(shape)
-    factor = array(scale).astype(np.float32)
+    factor = best_known(scale).astype(np.float32)
     offset = None if zero is None else _signed_zero(zero, dtype)
     sizes = {int(np.prod(v.shape, dtype=np.int64)) for v in (factor, offset) if v is not None}
     if max(sizes) == 1:

@@ -13,11 +13,10 @@ from onnx import TensorProto, helper, numpy_helper
 from jq.base.errors import UserError
 from jq.frontends.onnx.graph import INSIDE
 
-_NIBBLES = {TensorProto.INT4: 4, TensorProto.UINT4: 4, TensorProto.FLOAT4E2M1: 4}
-_QUARTERS = {getattr(TensorProto, n): 2 for n in ("INT2", "UINT2") if hasattr(TensorProto, n)}
+_BELOW_BYTE = {TensorProto.INT4: 4, TensorProto.UINT4: 4, TensorProto.FLOAT4E2M1: 4}
+_BELOW_BYTE |= {getattr(TensorProto, n): 2 for n in ("INT2", "UINT2") if hasattr(TensorProto, n)}
 _LARGEST = 1 << 48  # elements
 _WRITTEN_OUT = 1 << 28  # elements of a sparse tensor: a few bytes may claim any number
-_BELOW_BYTE = _NIBBLES | _QUARTERS
 _FIELDS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
 
 
@@ -61,12 +60,15 @@ class Files:
         wanted = math.ceil(math.prod(shape) * bits / 8)
         if tensor.data_location == TensorProto.EXTERNAL:
             raw = self._external(tensor, name, wanted)
-            return _shaped(raw, dtype, shape, bits)
+            if bits >= 8:
+                return raw.view(dtype).reshape(shape)
+            unpacked = helper.make_tensor(name, tensor.data_type, shape, raw.tobytes(), raw=True)
+            return np.asarray(numpy_helper.to_array(unpacked))
         if tensor.HasField("raw_data"):
             if len(tensor.raw_data) != wanted:
                 raise self._sizes(name, len(tensor.raw_data), wanted, shape, dtype)
             if bits >= 8 and not dtype.hasobject:
-                return _shaped(np.frombuffer(tensor.raw_data, np.uint8), dtype, shape, bits)
+                return np.frombuffer(tensor.raw_data, dtype).reshape(shape)
         elif not self._holds(tensor, shape, bits):
             held = max(len(getattr(tensor, field)) for field in _FIELDS)
             raise self._sizes(name, held, math.prod(shape), shape, dtype)
@@ -147,17 +149,3 @@ class Files:
         self, name: str, held: int, wanted: int, shape: Iterable[int], dtype: np.dtype[Any]
     ) -> UserError:
         return self._wrong(name, f"{dtype}{list(shape)} needs {wanted}, the file holds {held}")
-
-
-def _shaped(raw: np.ndarray, dtype: np.dtype[Any], shape: tuple[int, ...], bits: int) -> np.ndarray:
-    if bits >= 8:
-        return raw.view(dtype).reshape(shape)
-    per = 8 // bits
-    fields = np.stack([raw >> (bits * i) & ((1 << bits) - 1) for i in range(per)], axis=-1)
-    flat = fields.reshape(-1)[: math.prod(shape)]
-    if dtype.name in ("int4", "int2"):
-        half = 1 << (bits - 1)
-        return ((flat ^ half).astype(np.int8) - np.int8(half)).astype(dtype).reshape(shape)
-    if dtype.name in ("uint4", "uint2"):
-        return flat.astype(dtype).reshape(shape)
-    return flat.view(dtype).reshape(shape)  # float4: a code a byte is how ml_dtypes holds it

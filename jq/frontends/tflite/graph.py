@@ -1,7 +1,7 @@
 """The graph of a TFLite file as it becomes ONNX: tensors are codes, ops stand between Q and DQ."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -116,11 +116,12 @@ class Graph:
 
     # ONNX
 
-    def add(self, kind: str, inputs: Sequence[str], count: int = 1, **attributes: Any) -> Any:
+    def add(self, kind: str, inputs: Iterable[str], count: int = 1, **attributes: Any) -> Any:
         """A node; the names of its results, of one the name."""
+        given = list(inputs)  # which may add nodes in front
         outputs = [f"{self.op}#{kind}_{len(self.nodes)}_{n}" for n in range(count)]
         name = f"{self.op}/{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, list(inputs), outputs, name=name, **attributes))
+        self.nodes.append(helper.make_node(kind, given, outputs, name=name, **attributes))
         return outputs[0] if count == 1 else outputs
 
     def constant(self, values: Any, dtype: Any, name: str = "") -> str:

@@ -13,11 +13,6 @@ def shaped(g: Graph, value: str, y: int) -> str:
     return str(g.add("Reshape", [value, g.constant(g.shape(y), "i8")]))
 
 
-def reshape(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
-    """RESHAPE and what is one."""
-    return shaped(g, g.real(x[0]), y)
-
-
 def pad(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     """PAD, PADV2."""
     pads = g.constant(g.known(x[1]).reshape(-1, 2).T.reshape(-1), "i8")
@@ -56,11 +51,6 @@ def reverse(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     ends = [g.constant([v] * len(axes), "i8") for v in (-1, -(1 << 40))]
     steps = g.constant([-1] * len(axes), "i8")
     return str(g.add("Slice", [g.real(x[0]), *ends, g.constant(axes, "i8"), steps]))
-
-
-def concatenation(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
-    """CONCATENATION."""
-    return str(g.add("Concat", [g.real(i) for i in x], axis=o.get("axis", 0)))
 
 
 def gather(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:

@@ -13,10 +13,18 @@ from jq.frontends.tflite.schema import READ
 
 NCHW, NHWC = [0, 3, 1, 2], [0, 2, 3, 1]
 _ACTIVATIONS = {1: (0.0, None), 2: (-1.0, 1.0), 3: (0.0, 6.0)}
-_ONE = {"LOGISTIC": "Sigmoid", "TANH": "Tanh", "RELU": "Relu", "HARD_SWISH": "HardSwish"}
-_ONE |= {"ABS": "Abs", "NEG": "Neg", "EXP": "Exp", "SQRT": "Sqrt", "ELU": "Elu"}
-_TWO = {"ADD": "Add", "SUB": "Sub", "MUL": "Mul", "DIV": "Div", "MAXIMUM": "Max", "MINIMUM": "Min"}
-_TWO |= {"PRELU": "PRelu"}
+# Those that ONNX has with the same operands.
+_EACH = {"LOGISTIC": "Sigmoid", "TANH": "Tanh", "RELU": "Relu", "HARD_SWISH": "HardSwish"}
+_EACH |= {"ABS": "Abs", "NEG": "Neg", "EXP": "Exp", "SQRT": "Sqrt", "ELU": "Elu", "PRELU": "PRelu"}
+_EACH |= {
+    "ADD": "Add",
+    "SUB": "Sub",
+    "MUL": "Mul",
+    "DIV": "Div",
+    "MAXIMUM": "Max",
+    "MINIMUM": "Min",
+}
+_EACH |= dict.fromkeys(("CAST", "SPLIT", "QUANTIZE", "DEQUANTIZE"), "Identity")
 _REDUCE = {"MEAN": "ReduceMean", "SUM": "ReduceSum"}
 _REDUCE |= {"REDUCE_MAX": "ReduceMax", "REDUCE_MIN": "ReduceMin"}
 Call = Callable[[Graph, list[int], int, Mapping[str, Any]], str]
@@ -62,12 +70,8 @@ def _active(g: Graph, value: str, options: Mapping[str, Any]) -> str:
     return str(g.add("Clip", [value, *limits]))
 
 
-def _one(name: str) -> Call:
-    return lambda g, x, y, o: g.add(_ONE[name], [g.real(x[0])])
-
-
-def _two(name: str) -> Call:
-    return lambda g, x, y, o: g.add(_TWO[name], [g.real(x[0]), g.real(x[1])])
+def _each(name: str) -> Call:
+    return lambda g, x, y, o: g.add(_EACH[name], map(g.real, x))
 
 
 def _reduce(name: str) -> Call:
@@ -177,25 +181,11 @@ def _split(g: Graph, x: list[int], outputs: list[int]) -> None:
         g.put(i, g.add("Identity", [part]))
 
 
-def _relu6(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
-    return _active(g, g.real(x[0]), {"activation": 3})
-
-
-def _relu1(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
-    return _active(g, g.real(x[0]), {"activation": 2})
-
-
-def _same(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
-    return str(g.add("Identity", [g.real(x[0])]))
-
-
-_CALLS: dict[str, Call] = {name: _one(name) for name in _ONE}
-_CALLS |= {name: _two(name) for name in _TWO} | {name: _reduce(name) for name in _REDUCE}
-_CALLS |= dict.fromkeys(("RESHAPE", "SQUEEZE", "EXPAND_DIMS"), moves.reshape)
-_CALLS |= dict.fromkeys(("PAD", "PADV2"), moves.pad) | dict.fromkeys(
-    ("QUANTIZE", "DEQUANTIZE"), _same
-)
+_CALLS: dict[str, Call] = {name: _each(name) for name in _EACH}
+_CALLS |= {name: _reduce(name) for name in _REDUCE}
 _CALLS |= {
+    "RESHAPE": lambda g, x, y, o: moves.shaped(g, g.real(x[0]), y),
+    "PAD": moves.pad,
     "CONV_2D": _conv(NCHW),
     "DEPTHWISE_CONV_2D": _conv([3, 0, 1, 2]),
     "TRANSPOSE_CONV": _transposed,
@@ -208,13 +198,13 @@ _CALLS |= {
     "SLICE": moves.part,
     "STRIDED_SLICE": moves.strided,
     "REVERSE_V2": moves.reverse,
-    "CONCATENATION": moves.concatenation,
+    "CONCATENATION": lambda g, x, y, o: g.add(
+        "Concat", list(map(g.real, x)), axis=o.get("axis", 0)
+    ),
     "SOFTMAX": _softmax,
     "GATHER": moves.gather,
-    "RELU6": _relu6,
-    "RELU_N1_TO_1": _relu1,
-    "CAST": _same,
-    "SPLIT": _same,
+    "RELU6": lambda g, x, y, o: _active(g, g.real(x[0]), {"activation": 3}),
+    "RELU_N1_TO_1": lambda g, x, y, o: _active(g, g.real(x[0]), {"activation": 2}),
     "TRANSPOSE": lambda g, x, y, o: g.real(x[0], g.known(x[1]).reshape(-1).tolist()),
     "TILE": lambda g, x, y, o: g.add("Tile", [g.real(x[0]), g.constant(g.known(x[1]), "i8")]),
     "LEAKY_RELU": lambda g, x, y, o: g.add("LeakyRelu", [g.real(x[0])], alpha=o.get("alpha", 0.0)),
@@ -222,3 +212,4 @@ _CALLS |= {
         "Gelu", [g.real(x[0])], approximate="tanh" if o.get("approximate") else "none"
     ),
 }
+_CALLS |= dict.fromkeys(("SQUEEZE", "EXPAND_DIMS"), _CALLS["RESHAPE"]) | {"PADV2": moves.pad}

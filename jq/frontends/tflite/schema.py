@@ -1,5 +1,7 @@
 """The tables of TFLite's flatbuffers, and the numbers of operators and types."""
 
+import re
+
 from jq.frontends.flatbuffer import Schema
 
 # Each operator's number, version and options.
@@ -30,80 +32,52 @@ OPERATORS = {
     "TRANSPOSE_CONV": (67, 3, "TransposeConvOptions"),
 }
 # Those that are read besides.
-READ = {number: name for name, (number, *_) in OPERATORS.items()} | {
-    1: "AVERAGE_POOL_2D",
-    9: "FULLY_CONNECTED",
-    14: "LOGISTIC",
-    19: "RELU",
-    20: "RELU_N1_TO_1",
-    21: "RELU6",
-    23: "RESIZE_BILINEAR",
-    25: "SOFTMAX",
-    28: "TANH",
-    34: "PAD",
-    40: "MEAN",
-    42: "DIV",
-    43: "SQUEEZE",
-    45: "STRIDED_SLICE",
-    47: "EXP",
-    49: "SPLIT",
-    54: "PRELU",
-    59: "NEG",
-    70: "EXPAND_DIMS",
-    74: "SUM",
-    75: "SQRT",
-    97: "RESIZE_NEAREST_NEIGHBOR",
-    98: "LEAKY_RELU",
-    101: "ABS",
-    111: "ELU",
-    117: "HARD_SWISH",
-    150: "GELU",
-}
-_OPTIONS = {
-    "Conv2DOptions": (
-        1,
-        f"{_STRIDES}, activation i8, dilation_w i32, dilation_h i32, quantized_bias_type i8",
-    ),
-    "DepthwiseConv2DOptions": (
-        2,
-        f"{_STRIDES}, depth_multiplier i32, activation i8, dilation_w i32, dilation_h i32",
-    ),
-    "Pool2DOptions": (5, f"{_STRIDES}, filter_width i32, filter_height i32, activation i8"),
-    "FullyConnectedOptions": (8, "activation i8, weights_format i8, keep_num_dims bool"),
-    "SoftmaxOptions": (9, "beta f32"),
-    "ResizeBilinearOptions": (
-        15,
-        "new_height i32, new_width i32, align_corners bool, half_pixel_centers bool",
-    ),
-    "DivOptions": (29, "activation i8"),
-    "StridedSliceOptions": (
-        32,
-        "begin_mask i32, end_mask i32, ellipsis_mask i32, new_axis_mask i32, shrink_axis_mask i32",
-    ),
-    "SplitOptions": (35, "num_splits i32"),
-    "ResizeNearestNeighborOptions": (74, "align_corners bool, half_pixel_centers bool"),
-    "LeakyReluOptions": (75, "alpha f32"),
-    "GeluOptions": (113, "approximate bool"),
-    "ConcatenationOptions": (10, "axis i32, activation i8"),
-    "AddOptions": (11, "activation i8, pot_scale_int16 bool"),
-    "ReshapeOptions": (17, "new_shape [i32]"),
-    "MulOptions": (21, "activation i8"),
-    "GatherOptions": (23, "axis i32, batch_dims i32"),
-    "TransposeOptions": (26, ""),
-    "ReducerOptions": (27, "keep_dims bool"),
-    "SubOptions": (28, "activation i8, pot_scale_int16 bool"),
-    "CastOptions": (37, "in_data_type i8, out_data_type i8"),
-    "DequantizeOptions": (38, ""),
-    "MaximumMinimumOptions": (39, ""),
-    "PadV2Options": (43, ""),
-    "SliceOptions": (48, ""),
-    "TransposeConvOptions": (49, f"{_STRIDES}, activation i8"),
-    "TileOptions": (51, ""),
-    "ReverseV2Options": (81, ""),
-    "QuantizeOptions": (89, ""),
-    "BatchMatMulOptions": (101, "adj_x bool, adj_y bool, asymmetric_quantize_inputs bool"),
-}
-_NUMBERED = {number: name for name, (number, _) in _OPTIONS.items()}
+_OTHERS = """
+AVERAGE_POOL_2D 1, FULLY_CONNECTED 9, LOGISTIC 14, RELU 19, RELU_N1_TO_1 20, RELU6 21,
+RESIZE_BILINEAR 23, SOFTMAX 25, TANH 28, PAD 34, MEAN 40, DIV 42, SQUEEZE 43, STRIDED_SLICE 45,
+EXP 47, SPLIT 49, PRELU 54, NEG 59, EXPAND_DIMS 70, SUM 74, SQRT 75, RESIZE_NEAREST_NEIGHBOR 97,
+LEAKY_RELU 98, ABS 101, ELU 111, HARD_SWISH 117, GELU 150
+"""
+READ = {number: name for name, (number, *_) in OPERATORS.items()}
+READ |= {int(number): name for name, number in map(str.split, _OTHERS.split(","))}
+# The number of a table of options, its name and its fields.
+_OPTIONS = f"""
+    1 Conv2DOptions: {_STRIDES}, activation i8, dilation_w i32, dilation_h i32,
+        quantized_bias_type i8
+    2 DepthwiseConv2DOptions: {_STRIDES}, depth_multiplier i32, activation i8, dilation_w i32,
+        dilation_h i32
+    5 Pool2DOptions: {_STRIDES}, filter_width i32, filter_height i32, activation i8
+    8 FullyConnectedOptions: activation i8, weights_format i8, keep_num_dims bool
+    9 SoftmaxOptions: beta f32
+    10 ConcatenationOptions: axis i32, activation i8
+    11 AddOptions: activation i8, pot_scale_int16 bool
+    15 ResizeBilinearOptions: new_height i32, new_width i32, align_corners bool,
+        half_pixel_centers bool
+    17 ReshapeOptions: new_shape [i32]
+    21 MulOptions: activation i8
+    23 GatherOptions: axis i32, batch_dims i32
+    26 TransposeOptions:
+    27 ReducerOptions: keep_dims bool
+    28 SubOptions: activation i8, pot_scale_int16 bool
+    29 DivOptions: activation i8
+    32 StridedSliceOptions: begin_mask i32, end_mask i32, ellipsis_mask i32, new_axis_mask i32,
+        shrink_axis_mask i32
+    35 SplitOptions: num_splits i32
+    37 CastOptions: in_data_type i8, out_data_type i8
+    38 DequantizeOptions:
+    39 MaximumMinimumOptions:
+    43 PadV2Options:
+    48 SliceOptions:
+    49 TransposeConvOptions: {_STRIDES}, activation i8
+    51 TileOptions:
+    74 ResizeNearestNeighborOptions: align_corners bool, half_pixel_centers bool
+    75 LeakyReluOptions: alpha f32
+    81 ReverseV2Options:
+    89 QuantizeOptions:
+    101 BatchMatMulOptions: adj_x bool, adj_y bool, asymmetric_quantize_inputs bool
+    113 GeluOptions: approximate bool
+"""
+_NUMBERED = {int(n): name for n, name in re.findall(r"^ +(\d+) (\w+):", _OPTIONS, re.MULTILINE)}
 SCHEMA = Schema.of(
     """
     Model: version u32, operator_codes [OperatorCode], subgraphs [SubGraph], description string,
@@ -115,7 +89,7 @@ SCHEMA = Schema.of(
     Quantization: min [f32], max [f32], scale [f32], zero_point [i64], details union, axis i32
     Operator: opcode_index u32, inputs [i32], outputs [i32], builtin_options union
     """
-    + "\n".join(f"{name}: {fields}" for name, (_, fields) in _OPTIONS.items()),
+    + re.sub(r"^ +\d+ ", "", _OPTIONS, flags=re.MULTILINE),
     {"builtin_options": [_NUMBERED.get(i + 1, "") for i in range(max(_NUMBERED))]},
     b"TFL3",
 )

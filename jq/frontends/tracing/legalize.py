@@ -44,7 +44,8 @@ def _wrap_kept(module: ir.Module) -> None:
     """Moves each kept op into a private function and calls that as a composite."""
     made: dict[str, str] = {}
     for op in [op for op in all_ops(module) if op.operation.name in KEPT]:
-        key = str((op.operation.name, [(k, str(a)) for k, a in op.attributes.items()], _types(op)))
+        types = [str(value.type) for value in op.operands]
+        key = str((op.operation.name, [(k, str(a)) for k, a in op.attributes.items()], *types))
         if key not in made:
             made[key] = f"{op.operation.name}.impl{len(made)}"
             _decomposition(module, made[key], op)
@@ -88,10 +89,6 @@ def _check_own(op: Op, kind: str) -> None:
         raise UserError(reason, op=scope(op.location) or None) from error
 
 
-def _types(op: Op) -> list[str]:
-    return [str(value.type) for value in op.operands]
-
-
 def _decomposition(module: ir.Module, name: str, op: Op) -> None:
     with editing(), ir.InsertionPoint(module.body):
         kind = ir.FunctionType.get([v.type for v in op.operands], [r.type for r in op.results])
@@ -127,31 +124,25 @@ def inline_calls(module: ir.Module) -> None:
     functions = {op.name.value: op for op in module.body.operations if isinstance(op, func.FuncOp)}
     flat: set[str] = set()
 
-    def flatten(name: str, callers: tuple[str, ...]) -> None:
-        if name in callers:
-            raise UserError("the module calls itself recursively", op=name)
-        if name in flat:
-            return
-        calls = [op for op in walk(functions[name].entry_block) if isinstance(op, func.CallOp)]
-        for call in calls:
-            callee = call.callee.value
-            flatten(callee, (*callers, name))
-            _splice(call, functions[callee])
-        flat.add(name)
+    def flatten(name: str) -> None:
+        if name not in flat:
+            flat.add(name)
+            calls = [op for op in walk(functions[name].entry_block) if isinstance(op, func.CallOp)]
+            for call in calls:
+                flatten(call.callee.value)
+                _splice(call, functions[call.callee.value])
 
     for name, function in functions.items():
         if len(function.regions[0].blocks) > 1:
-            raise UserError(
-                "the module jumps between blocks instead of using stablehlo.while", op=name
-            )
+            reason = "the module jumps between blocks instead of using stablehlo.while"
+            raise UserError(reason, op=name)
     _check_size(functions)
     for name in functions:
-        flatten(name, ())
+        flatten(name)
     with editing():
         for name, function in functions.items():
-            function.attributes["sym_visibility"] = ir.StringAttr.get(
-                "public" if name == "main" else "private"
-            )
+            visible = "public" if name == "main" else "private"
+            function.attributes["sym_visibility"] = ir.StringAttr.get(visible)
     run_passes(module, "symbol-dce")
 
 

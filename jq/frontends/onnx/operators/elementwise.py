@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jq.frontends.onnx.registry import Array, operator, operators
+from jq.frontends.onnx.registry import Array, Given, operator, operators
 
 # Those that NumPy calls by the same word, or by another.
 _ALIKE = "Abs Ceil Cos Cosh Exp Floor IsNaN Log Sign Sin Sinh Sqrt Tan Tanh"
@@ -40,33 +40,17 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "Mul": jnp.multiply,
     "Sub": jnp.subtract,
 }
-_OF_MANY = {"Sum": jnp.add, "Max": jnp.maximum, "Min": jnp.minimum}
 
 
-def _unary(name: str, function: Callable[[Any], Any]) -> None:
-    @operator(name)
-    def apply(x: Array) -> Array:
-        return function(jnp.asarray(x))
+def _define(name: str, function: Callable[..., Any], takes: str) -> None:
+    @operator(name, takes=takes)
+    def apply(o: Given) -> Array:
+        return function(*(jnp.asarray(vars(o)[each]) for each in takes.split()))
 
 
-def _binary(name: str, function: Callable[[Any, Any], Any]) -> None:
-    @operator(name)
-    def apply(a: Array, b: Array) -> Array:
-        return function(jnp.asarray(a), jnp.asarray(b))
-
-
-def _of_many(name: str, function: Callable[[Any, Any], Any]) -> None:
-    @operator(name)
-    def apply(*xs: Array) -> Array:
-        return reduce(function, map(jnp.asarray, xs))
-
-
-for _name, _function in _UNARY.items():
-    _unary(_name, _function)
-for _name, _pair in _BINARY.items():
-    _binary(_name, _pair)
-for _name, _pair in _OF_MANY.items():
-    _of_many(_name, _pair)
+for _takes, _functions in (("x", _UNARY), ("a b", _BINARY)):
+    for _name, _function in _functions.items():
+        _define(_name, _function, _takes)
 
 
 @operator("Mod")
@@ -142,6 +126,9 @@ operators(
         "IsInf": lambda x, *, detect_negative, detect_positive: (
             jnp.isinf(x) & jnp.where(x > 0, bool(detect_positive), bool(detect_negative))
         ),
+        "Max": lambda *xs: reduce(jnp.maximum, map(jnp.asarray, xs)),
+        "Min": lambda *xs: reduce(jnp.minimum, map(jnp.asarray, xs)),
+        "Sum": lambda *xs: reduce(jnp.add, map(jnp.asarray, xs)),
         "Mean": lambda *xs: (
             reduce(jnp.add, map(jnp.asarray, xs)) / np.asarray(len(xs), xs[0].dtype)
         ),
