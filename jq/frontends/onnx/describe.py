@@ -13,23 +13,11 @@ from jq.frontends.onnx.read import read_file
 from jq.frontends.onnx.registry import OPERATORS
 from jq.frontends.onnx.tensors import numpy_type, open_size
 
-# Input positions: tensor, scale, zero point.
-_OPERANDS: dict[str, list[tuple[int, int, int]]] = {
-    "DequantizeLinear": [(0, 1, 2)],
+# Input positions: tensor, scale, zero point. Of others they follow from the operands' names.
+_OPERANDS = {
     "QuantizeLinear": [(0, 1, 2)],
-    "QLinearConv": [(0, 1, 2), (3, 4, 5)],
-    "QLinearMatMul": [(0, 1, 2), (3, 4, 5)],
-    "QGemm": [(0, 1, 2), (3, 4, 5)],
-    "QLinearAdd": [(0, 1, 2), (3, 4, 5)],
-    "QLinearMul": [(0, 1, 2), (3, 4, 5)],
     "MatMulNBits": [(1, 2, 3)],
     "GatherBlockQuantized": [(0, 2, 3)],
-    "DynamicQuantizeMatMul": [(1, 2, 3)],
-    "DynamicQuantizeLSTM": [(1, 8, 9), (2, 10, 11)],
-    "QAttention": [(0, 3, 6), (1, 4, 7)],
-    "MatMulIntegerToFloat": [(0, 2, 4), (1, 3, 5)],
-    "MatMulInteger": [(0, -1, 2), (1, -1, 3)],
-    "ConvInteger": [(0, -1, 2), (1, -1, 3)],
 }
 
 
@@ -106,10 +94,19 @@ def _operators(file: File) -> list[dict[str, Any]]:
     return rows
 
 
+def _operands(node: Node) -> list[tuple[int, int, int]]:
+    op = OPERATORS.get((node.domain, node.op))
+    if op is None or node.op in _OPERANDS:
+        return _OPERANDS.get(node.op, [])
+    at = {operand.name: i for i, operand in enumerate(op.operands)}
+    found = [(i, at.get(f"{n}_scale", -1), at.get(f"{n}_zero_point", -1)) for n, i in at.items()]
+    return [f for f in found if max(f[1:]) >= 0 and f[0] < len(node.inputs)]
+
+
 def _quantized(file: File) -> list[dict[str, Any]]:
     rows: dict[str, dict[str, Any]] = {}
     for node in file.graph.walk():
-        for at, scale, zero in _OPERANDS.get(node.op, ()):
+        for at, scale, zero in _operands(node):
             row = _row(file, node, at, scale, zero)
             rows.setdefault(row["tensor"], row)
     for node in file.graph.walk():

@@ -30,30 +30,6 @@ class JaxOps:
             raise TypeError("only constants of one element: larger ones would become operands")
         return lax.full(value.shape, value.item(), value.dtype)
 
-    def shape(self, x: jax.Array) -> tuple[int, ...]:
-        return tuple(x.shape)
-
-    def dtype(self, x: jax.Array) -> np.dtype[Any]:
-        return np.dtype(x.dtype)
-
-    def convert(self, x: jax.Array, dtype: Any) -> jax.Array:
-        return lax.convert_element_type(x, dtype)
-
-    def bitcast(self, x: jax.Array, dtype: Any) -> jax.Array:
-        return lax.bitcast_convert_type(x, dtype)
-
-    def reshape(self, x: jax.Array, shape: Sequence[int]) -> jax.Array:
-        return lax.reshape(x, tuple(shape))
-
-    def transpose(self, x: jax.Array, perm: Sequence[int]) -> jax.Array:
-        return lax.transpose(x, tuple(perm))
-
-    def broadcast(self, x: jax.Array, shape: Sequence[int], dims: Sequence[int]) -> jax.Array:
-        return lax.broadcast_in_dim(x, tuple(shape), tuple(dims))
-
-    def slice(self, x: jax.Array, start: Sequence[int], limit: Sequence[int]) -> jax.Array:
-        return lax.slice(x, tuple(start), tuple(limit))
-
     def pad(
         self, x: jax.Array, value: jax.Array, low: Sequence[int], high: Sequence[int]
     ) -> jax.Array:
@@ -65,6 +41,14 @@ class JaxOps:
     def take(self, table: np.ndarray, index: jax.Array) -> jax.Array:
         raise TypeError("a table would become an operand")
 
+    shape = _op(lambda x: tuple(x.shape))
+    dtype = _op(lambda x: np.dtype(x.dtype))
+    convert = _op(lax.convert_element_type)
+    bitcast = _op(lax.bitcast_convert_type)
+    reshape = _op(lambda x, shape: lax.reshape(x, tuple(shape)))
+    transpose = _op(lambda x, perm: lax.transpose(x, tuple(perm)))
+    broadcast = _op(lambda x, shape, dims: lax.broadcast_in_dim(x, tuple(shape), tuple(dims)))
+    slice = _op(lambda x, start, limit: lax.slice(x, tuple(start), tuple(limit)))
     add = _op(lax.add)
     sub = _op(lax.sub)
     mul = _op(lax.mul)

@@ -19,14 +19,8 @@ NAME, SCOPE = "jq.name", "jq.scope"
 _VIEWS = frozenset(
     f"stablehlo.{name}"
     for name in (
-        "convert",
-        "transpose",
-        "reshape",
-        "broadcast_in_dim",
-        "slice",
-        "dynamic_slice",
-        "reverse",
-        "optimization_barrier",
+        *("convert", "transpose", "reshape", "broadcast_in_dim"),
+        *("slice", "dynamic_slice", "reverse", "optimization_barrier"),
     )
 )
 _CONTROL_FLOW = ("stablehlo.while", "stablehlo.case", "stablehlo.if")

@@ -45,11 +45,11 @@ def cannot_trace(
     if isinstance(error, UserError):
         return error
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said, place = f"{type(error).__name__}: {[*lines, 'no message'][0]}", _place(error, model)
     if shape is not None:
-        said = f"{shape[0]} ({type(error).__name__}: {(lines or ['no message'])[0]})"
-        return UserError(said, location=_place(error, model), hint=shape[1])
-    message = f"the model cannot be traced: {type(error).__name__}: {(lines or ['no message'])[0]}"
-    return UserError(message, location=_place(error, model), hint=_hint(error, model))
+        return UserError(f"{shape[0]} ({said})", location=place, hint=shape[1])
+    hint = _hint(error, model)
+    return UserError(f"the model cannot be traced: {said}", location=place, hint=hint)
 
 
 def _place(error: BaseException, model: Model) -> str | None:
@@ -86,16 +86,12 @@ def _takes(model: Model) -> bool:
 
 def _settings(model: Model) -> list[str]:
     """Names of inputs and parameters that are Python's own bools and integers."""
-    return [
-        *_python_numbers(tuple(model.example_inputs), "arg"),
-        *_python_numbers(model.params, "params"),
-    ]
-
-
-def _python_numbers(tree: Any, name: str) -> list[str]:
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    names = leaf_names([path for path, _ in leaves], name)
-    return [n for n, (_, leaf) in zip(names, leaves, strict=True) if isinstance(leaf, int)]
+    found = []
+    for tree, kind in ((tuple(model.example_inputs), "arg"), (model.params, "params")):
+        leaves = jax.tree_util.tree_leaves_with_path(tree)
+        names = leaf_names([path for path, _ in leaves], kind)
+        found += [n for n, (_, leaf) in zip(names, leaves, strict=True) if isinstance(leaf, int)]
+    return found
 
 
 Shape = tuple[int, ...]

@@ -26,7 +26,6 @@ _UNARY: dict[str, Callable[[Any], Any]] = {
     "Round": lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
     "Sigmoid": lambda x: jax.nn.sigmoid(x),
     "Softplus": lambda x: jnp.logaddexp(x, jnp.zeros((), x.dtype)),
-    "Softsign": lambda x: x / (1 + jnp.abs(x)),
 }
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     **{name: getattr(jnp, f"logical_{name.lower()}") for name in ("And", "Or", "Xor")},
@@ -99,28 +98,25 @@ def clip(x: Array, min: Array = None, max: Array = None) -> Array:
     return x if max is None else jnp.minimum(x, jnp.asarray(max, x.dtype))
 
 
-def _cumulative(x: Any, axis: Any, run: Any, first: int, exclusive: int, reverse: int) -> Any:
-    x, at = jnp.asarray(x), int(axis.reshape(()))
+@operator("CumSum", "CumProd", takes="x axis!; exclusive reverse")
+def cumulative(o: Given) -> Array:
+    x, at, first, run = jnp.asarray(o.x), int(o.axis.reshape(())), 0, lax.cumsum
+    if o.node.node.op == "CumProd":
+        first, run = 1, lax.cumprod
     if not -x.ndim <= at < x.ndim:
         raise IndexError(f"axis {at} of {x.ndim}")
     at %= x.ndim
-    if exclusive:
+    if o.exclusive:
         shape = tuple(1 if i == at else n for i, n in enumerate(x.shape))
         edge = jnp.full(shape, first, x.dtype)
-        first_kept = int(bool(reverse))
+        first_kept = int(bool(o.reverse))
         inner = lax.slice_in_dim(x, first_kept, x.shape[at] - 1 + first_kept, axis=at)
-        x = jnp.concatenate([inner, edge] if reverse else [edge, inner], axis=at)
-    return run(x, axis=at, reverse=bool(reverse))
+        x = jnp.concatenate([inner, edge] if o.reverse else [edge, inner], axis=at)
+    return run(x, axis=at, reverse=bool(o.reverse))
 
 
 operators(
     {
-        "CumSum": lambda x, axis, *, exclusive, reverse: _cumulative(
-            x, axis, lax.cumsum, 0, exclusive, reverse
-        ),
-        "CumProd": lambda x, axis, *, exclusive, reverse: _cumulative(
-            x, axis, lax.cumprod, 1, exclusive, reverse
-        ),
         # Integers are divided towards zero.
         "Div": lambda a, b: lax.div(*jnp.broadcast_arrays(a, b)),
         "IsInf": lambda x, *, detect_negative, detect_positive: (
@@ -133,6 +129,5 @@ operators(
             reduce(jnp.add, map(jnp.asarray, xs)) / np.asarray(len(xs), xs[0].dtype)
         ),
         "Where": lambda condition, x, y: jnp.where(condition, x, y),
-    },
-    known="axis",
+    }
 )

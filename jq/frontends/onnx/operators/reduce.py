@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jq.frontends.onnx.registry import Array, Known, operator, operators
+from jq.frontends.onnx.registry import Array, Given, Known, operator, operators
 from jq.frontends.onnx.values import is_float
 
 Reduce = Callable[..., Any]
@@ -79,14 +79,13 @@ for _name, _function in _REDUCTIONS.items():
     _define(_name, _function)
 
 
-def _index(function: Reduce, x: Any, axis: int, keepdims: int, last: int) -> Any:
+@operator("ArgMax", "ArgMin", takes="x; axis keepdims select_last_index=0")
+def index_of_extreme(o: Given) -> Array:
     """Found in 32 bits, which IREE does faster; the result is i64 as ONNX has it."""
-    x = jnp.asarray(x)
-    if last:
-        found = x.shape[axis] - 1 - function(jnp.flip(x, axis), axis=axis, keepdims=bool(keepdims))
-    else:
-        found = function(x, axis=axis, keepdims=bool(keepdims))
-    return found.astype(np.int64)
+    x, last = jnp.asarray(o.x), o.select_last_index
+    function = jnp.argmax if o.node.node.op == "ArgMax" else jnp.argmin
+    found = function(jnp.flip(x, o.axis) if last else x, o.axis, keepdims=bool(o.keepdims))
+    return (x.shape[o.axis] - 1 - found if last else found).astype(np.int64)
 
 
 def along(function: Reduce, x: Any, axis: int = -1, opset: int = 13) -> Any:
@@ -109,12 +108,6 @@ def _largest(x: Any, axis: int) -> Any:
 
 operators(
     {
-        "ArgMax": lambda x, *, axis, keepdims, select_last_index=0: _index(
-            jnp.argmax, x, axis, keepdims, select_last_index
-        ),
-        "ArgMin": lambda x, *, axis, keepdims, select_last_index=0: _index(
-            jnp.argmin, x, axis, keepdims, select_last_index
-        ),
         "GlobalAveragePool": lambda x: jnp.mean(x, _all_space(x), keepdims=True),
         "GlobalLpPool": lambda x, *, p: (
             jnp.sum(jnp.abs(x) ** p, _all_space(x), keepdims=True) ** (1 / p)

@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jq.frontends.onnx.registry import Array, Given, Known, operator
+from jq.frontends.onnx.registry import Array, Given, operator
 from jq.frontends.onnx.tensors import numpy_type
 
 
@@ -61,18 +61,3 @@ def mel_weight_matrix(o: Given) -> Array:
         if c > b:
             matrix[b:c, i] = (c - np.arange(b, c)) / (c - b)
     return matrix.astype(numpy_type(o.output_datatype))
-
-
-def _window(name: str, terms: tuple[float, ...]) -> None:
-    @operator(name)
-    def build(size: Known, *, output_datatype: int = 1, periodic: int = 1) -> Array:
-        n = int(size.reshape(()))
-        steps = n if periodic else n - 1
-        angle = 2 * np.pi * np.arange(n) / max(steps, 1)
-        shape: Any = sum(t * np.cos(i * angle) for i, t in enumerate(terms))
-        return shape.astype(numpy_type(output_datatype))
-
-
-_window("HannWindow", (0.5, -0.5))
-_window("HammingWindow", (25 / 46, -21 / 46))
-_window("BlackmanWindow", (0.42, -0.5, 0.08))

@@ -19,7 +19,7 @@ QGEMM = (
     " y_scale[]? y_zero_point[]?; transA=0 transB=0 alpha=1.0"
 )
 TO_FLOAT = "a[... K] b[... K N] a_scale[] b_scale a_zero_point[]? b_zero_point? bias[N]?"
-BY_TYPE = " ".join(f"{name}[D / D rows]?" for name in ("w_scale", "w_zero", "r_scale", "r_zero"))
+BY_TYPE = " ".join(f"{w}_{part}[D / D rows]?" for w in "wr" for part in ("scale", "zero_point"))
 LSTM = f"x[S B I] w[D I rows] r[D hidden_size rows] {STATES} {MEMORY} {BY_TYPE}; {CELLS}"
 QATTENTION = (
     f"x[B S I] weights[I total] bias[total] x_scale[] weights_scale[/ total] mask_index{MASK}"
@@ -71,12 +71,13 @@ def dynamic_quantize_lstm(o: Given) -> Any:
     if lengths is not None:  # what no sample reaches has no part in the range
         reached = jnp.arange(data.shape[0]) < jnp.asarray(lengths).max()
         data = jnp.where(reached[:, None, None], data, jnp.zeros_like(data))
-    w, r = _by(o, o.w, o.w_scale, o.w_zero), _by(o, o.r, o.r_scale, o.r_zero)
-    return lstm(o.but(x=data, w=w, r=r, **given))
+    return lstm(o.but(x=data, w=_by(o, "w"), r=_by(o, "r"), **given))
 
 
-def _by(o: Given, weights: Any, scale: Any, zero: Any) -> Any:
+def _by(o: Given, name: str) -> Any:
     """The product of a float tensor, quantized as it comes, with the weights of a direction."""
+    parts = (getattr(o, f"{name}{part}") for part in ("", "_scale", "_zero_point"))
+    weights, scale, zero = parts
     kind = np.dtype(weights.dtype)
     step_of, zero_of = best_known(scale), None if zero is None else to_signed(best_known(zero))
 
