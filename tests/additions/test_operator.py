@@ -1,5 +1,7 @@
 """A new ONNX operator is one function, whose signature is the operator's."""
 
+from types import SimpleNamespace
+
 import jax.numpy as jnp
 import numpy as np
 import onnx
@@ -7,7 +9,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import jq
-from jq.frontends.onnx.registry import Array, Call, Known, operator
+from jq.frontends.onnx.graph import Node
+from jq.frontends.onnx.registry import OPERATORS, Array, Call, Given, Known, operator
+from jq.frontends.onnx.walk import apply
 
 RNG = np.random.default_rng(0)
 X, W = (RNG.standard_normal(s).astype(np.float32) for s in ((4, 32), (32, 16)))
@@ -52,3 +56,36 @@ def test_an_operator(tmp_path):
     with pytest.raises(jq.UserError, match="factor is 2.0") as refused:
         jq.compile(jq.load_onnx(model(tmp_path / "wrong.onnx", factor=2.0)), "float")
     assert "some" in str(refused.value)
+
+
+TAKES = "x[... K] w[K N / K halves*2] bias[N]? at!?; alpha beta=2.0 name?"
+
+
+def test_an_operator_that_lists_what_it_takes():
+    @operator("Listed", domain="made.up", takes=TAKES)
+    def listed(o: Given) -> Array:
+        assert o.name is None
+        y = o.x @ o.w * o.alpha * o.beta
+        return y if o.bias is None else y + o.bias
+
+    def call(inputs, **attributes):
+        op, names = OPERATORS["made.up", "Listed"], ("x", "w", "bias", "at")
+        node = Node("Listed", "made.up", "", names[: len(inputs)], ("y",), attributes, "here")
+        made = Call(node, 1, {**op.defaults, **attributes}, SimpleNamespace, print)
+        return apply(op, made, inputs)[0]
+
+    bias = np.ones(16, np.float32)
+    np.testing.assert_allclose(call([X, W], alpha=0.5), X @ W, rtol=1e-5)
+    want = 3 * (X @ W) + bias
+    np.testing.assert_allclose(call([X, W, bias], alpha=1, beta=3.0), want, rtol=1e-5)
+    for inputs, reason in (
+        ([X, W.T], "its operand 'w' has shape [16, 32], and not [32, N]"),
+        ([X, W, bias[1:]], "its operand 'bias' has shape [15], and not [16]"),
+        ([X, None, bias], "its input 'w' is missing"),
+        ([X, W, None, jnp.ones(1)], "its input 'at' depends on the model's inputs"),
+    ):
+        with pytest.raises(jq.UserError) as refused:
+            call(inputs, alpha=1)
+        assert reason in str(refused.value)
+    with pytest.raises(jq.UserError, match="its attribute 'alpha' is missing"):
+        call([X, W])

@@ -15,6 +15,7 @@ from jax.lax import linalg
 from jq.base.errors import UserError
 from jq.base.from_jax import ONE_DEVICE, clean_scope, scope, without_errors
 from jq.ir import Op, editing, ir, stablehlo, walk
+from jq.ir.build import replace, string_attr
 
 Result = TypeVar("Result")
 Program = Callable[..., Any]
@@ -65,10 +66,8 @@ def _drop_inside(module: ir.Module, block: ir.Block, notes: dict[str, None]) -> 
         if values is None:
             for inner in [b for region in op.regions for b in region.blocks]:
                 _drop_inside(module, inner, notes)
-            continue
-        for old, new in zip(op.results, values, strict=True):
-            old.replace_all_uses_with(new)
-        op.operation.erase()
+        else:
+            replace(op, values)
 
 
 def _of_annotation(op: Op, notes: dict[str, None]) -> list[ir.Value] | None:
@@ -78,7 +77,7 @@ def _of_annotation(op: Op, notes: dict[str, None]) -> list[ir.Value] | None:
     for key in [k for k in op.attributes if k.startswith(("mhlo.", "sdy.", "jax."))]:
         del op.attributes[key]
     if name == "stablehlo.custom_call":
-        target = ir.StringAttr(op.attributes["call_target_name"]).value
+        target = string_attr(op, "call_target_name") or ""
         if note := left_out(target, op):
             notes[note] = None
             return []

@@ -21,6 +21,7 @@ from jq.formats import get_format
 from jq.frontends.tracing.quantized_types import all_ops
 from jq.ir import Op, at, dtype_of, editing, func, ir, run_passes, shape_of, walk
 from jq.ir.arrays import OPS
+from jq.ir.build import copied, replace, string_attr
 from jq.ir.encodings import FAKE_QUANT, match_fake_quant
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC, match
 
@@ -61,9 +62,7 @@ def _wrap_kept(module: ir.Module) -> None:
                     "version": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 1),
                 },
             )
-        for old, new in zip(op.results, composite.results, strict=True):
-            old.replace_all_uses_with(new)
-        op.operation.erase()
+        replace(op, composite.results)
 
 
 def _scope_composites(module: ir.Module) -> None:
@@ -71,7 +70,7 @@ def _scope_composites(module: ir.Module) -> None:
     for op in all_ops(module):
         if op.operation.name == "stablehlo.composite":
             parent = scope(op.location).rpartition("/")[0]
-            own = ir.StringAttr(op.attributes["name"]).value
+            own = string_attr(op, "name") or ""
             with editing():
                 op.operation.location = join(parent, own)
             if own in OWN:
@@ -95,10 +94,7 @@ def _decomposition(module: ir.Module, name: str, op: Op) -> None:
         function = func.FuncOp(name, kind, visibility="private")
         block = function.add_entry_block()
         with ir.InsertionPoint(block):
-            copy = op.operation.clone()
-            for i, arg in enumerate(block.arguments):
-                copy.operands[i] = arg
-            results = list(copy.results)
+            results = list(copied(op, list(block.arguments)).results)
             if op.operation.name == "chlo.erf":
                 results = [_near_zero(block.arguments[0], results[0])]
             func.ReturnOp(results)
@@ -183,7 +179,5 @@ def _splice(call: func.CallOp, callee: func.FuncOp) -> None:
         *body, terminator = block.operations
         for op in body:
             op.move_before(call)
-        for result, value in zip(call.results, terminator.operands, strict=True):
-            result.replace_all_uses_with(value)
-        call.erase()
+        replace(call, terminator.operands)
         copy.erase()

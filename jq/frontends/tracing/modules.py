@@ -14,6 +14,7 @@ from jq.base.from_jax import calling_conventions, leaf_name
 from jq.frontends.tracing.dynamic import argument_shapes, concrete_shape, specialise
 from jq.frontends.tracing.inputs import leaf_names, unique
 from jq.ir import Op, context, editing, func, ir, parse_module, stablehlo, tensor_type, walk
+from jq.ir.build import string_attr
 from jq.ir.portable import later_version, newest_version
 
 
@@ -90,18 +91,8 @@ def entry(module: ir.Module, where: str | None) -> func.FuncOp:
     for f in functions:
         if f.is_external:
             raise UserError("a function has no body", op=f.name.value, location=where)
-    called = {
-        op.callee.value
-        for f in functions
-        for op in walk(f.entry_block)
-        if isinstance(op, func.CallOp)
-    } | {name for f in functions for op in walk(f.entry_block) for name in _computations(op)}
-    public = [
-        f
-        for f in functions
-        if "sym_visibility" not in f.attributes
-        or ir.StringAttr(f.attributes["sym_visibility"]).value == "public"
-    ]
+    called = {name for f in functions for op in walk(f.entry_block) for name in _called(op)}
+    public = [f for f in functions if string_attr(f, "sym_visibility") in (None, "public")]
     entries = public if len(public) == 1 else [f for f in public if f.name.value not in called]
     if not entries:
         raise UserError("the module has no public function", location=where)
@@ -115,8 +106,10 @@ def entry(module: ir.Module, where: str | None) -> func.FuncOp:
     return entries[0]
 
 
-def _computations(op: Op) -> list[str]:
-    """Functions that a `custom_call` runs inside: the reducer of a window of symbolic size."""
+def _called(op: Op) -> list[str]:
+    """Functions that an op calls; a `custom_call` the reducer of a window of symbolic size."""
+    if isinstance(op, func.CallOp):
+        return [op.callee.value]
     found = op.operation.attributes.get("called_computations", [])
     return [ir.FlatSymbolRefAttr(each).value for each in found]
 

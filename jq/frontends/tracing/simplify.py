@@ -36,7 +36,7 @@ import numpy as np
 
 from jq.ir import Op, at, dtype_of, func, ir, shape_of, stablehlo, to_dtype, walk
 from jq.ir.arrays import OPS, SAFE_KINDS
-from jq.ir.build import integer, like, replace, strided_slice
+from jq.ir.build import inlined, integer, like, replace, strided_slice, string_attr
 from jq.ir.hoist import block_of
 from jq.ir.ops.lookup import is_product
 from jq.ir.types import number_kind
@@ -49,11 +49,8 @@ def sort_approximate(module: ir.Module) -> None:
     functions = {op.name.value: op for op in module.body.operations if isinstance(op, func.FuncOp)}
     for function in functions.values():
         for op in walk(function.entry_block):
-            if op.operation.name != "stablehlo.custom_call":
-                continue
-            attributes = op.attributes
-            if ir.StringAttr(attributes["call_target_name"]).value == TARGET:
-                symbol = ir.FlatSymbolRefAttr(ir.ArrayAttr(attributes["called_computations"])[0])
+            if string_attr(op, "call_target_name") == TARGET:
+                symbol = ir.FlatSymbolRefAttr(ir.ArrayAttr(op.attributes["called_computations"])[0])
                 with at(op):
                     replace(op, _sorted(op, functions[symbol.value].entry_block))
 
@@ -71,18 +68,10 @@ def _sorted(op: Op, compare: ir.Block) -> list[ir.Value]:
         regions=1,
     )
     block = sort.regions[0].blocks.append(*[a.type for a in compare.arguments])
-    values = dict(zip(compare.arguments, block.arguments, strict=True))
     with ir.InsertionPoint(block):
-        for inner in compare.operations:
-            copy = inner.operation.clone()
-            for i, value in enumerate(inner.operands):
-                copy.operands[i] = values[value]
-            values.update(zip(inner.results, copy.results, strict=True))
-    found = []
-    for value, result in zip(sort.results, op.results, strict=True):
-        limit = shape_of(result)
-        found.append(strided_slice(value, [0] * len(limit), limit, [1] * len(limit)))
-    return found
+        stablehlo.return_(inlined(compare, list(block.arguments)))
+    pairs = zip(sort.results, map(shape_of, op.results), strict=True)
+    return [strided_slice(v, [0] * len(end), end, [1] * len(end)) for v, end in pairs]
 
 
 def plain_products(module: ir.Module) -> None:

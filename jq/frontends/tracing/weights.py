@@ -19,7 +19,7 @@ from jq.formats import Encoding, get_format
 from jq.formats.tensor import QuantizedTensor
 from jq.frontends.tracing.constants import constant_array
 from jq.ir import Program, at, dtype_of, ir, maker
-from jq.ir.build import replace
+from jq.ir.build import replace, string_attr
 from jq.ir.encodings import Arrays, Listed, describe, digest_of, write_encodings
 from jq.ir.markers import DEQUANTIZE, Marker, dequantize, match
 from jq.ir.ops import Contraction, Movement, rule_of
@@ -196,7 +196,7 @@ def _drop_old(program: Program) -> None:
         if op.operation.name == "stablehlo.composite"
     }
     for op in list(program.module.body.operations):
-        name = ir.StringAttr(op.attributes["sym_name"]).value if "sym_name" in op.attributes else ""
+        name = string_attr(op, "sym_name") or ""
         if name.startswith(DEQUANTIZE) and name not in used:
             op.erase()
 
