@@ -32,7 +32,9 @@ def describe_build(*, program: Program, source: Program, target: Target, **told:
         out_structure=dict(structure_of(program.out_tree, len(program.outputs))),
         weights=weights,
         encodings=program.encodings,
-        float_parameter_bytes=sum(_bytes(w) for w in weights.values()),
+        float_parameter_bytes=sum(
+            math.prod(w.shape) * np.dtype(w.dtype).itemsize for w in weights.values()
+        ),
         **told,
     )
 
@@ -63,10 +65,6 @@ def float_weights(source: Program) -> dict[str, StoredTensor]:
             weights.pop(f"{name}:{part}", None)
         weights[name] = StoredTensor(shape=tuple(enc["shape"]), dtype=enc["float_dtype"])
     return weights
-
-
-def _bytes(tensor: StoredTensor) -> int:
-    return math.prod(tensor.shape) * np.dtype(tensor.dtype).itemsize
 
 
 def _tensors(specs: Sequence[Any]) -> tuple[Tensor, ...]:

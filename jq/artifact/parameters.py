@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import mmap
 import struct
 from collections.abc import Mapping
@@ -123,7 +124,8 @@ def check_parameters(path: Path, expected: Mapping[str, Parameter]) -> None:
         raise UserError(f"{path.name} lacks the parameter {min(missing)!r}", location=str(path))
     for key, parameter in expected.items():
         known, size = found[key]
-        need = _size(parameter)
+        dtype = np.dtype(getattr(ml_dtypes, parameter.dtype, parameter.dtype))
+        need = math.prod(parameter.shape) * dtype.itemsize
         if (known is not None and known != parameter) or size != need:
             held = known or f"{size} bytes"
             raise UserError(f"parameter {key!r} is {held}, not {parameter}", location=str(path))
@@ -217,11 +219,6 @@ def _parse(metadata: str) -> Parameter | None:
         return Parameter(str(content["dtype"]), tuple(int(n) for n in content["shape"]))
     except (ValueError, KeyError, TypeError):
         return None
-
-
-def _size(parameter: Parameter) -> int:
-    dtype = getattr(ml_dtypes, parameter.dtype, parameter.dtype)
-    return int(np.prod(parameter.shape, dtype=np.int64)) * np.dtype(dtype).itemsize
 
 
 def _write_data(file: BinaryIO, array: Any) -> None:

@@ -129,7 +129,8 @@ def _check(structure: Any, leaves: list[int], depth: int) -> None:
     children: list[Any] = []
     if kind == "dict" and isinstance(content, Sequence):
         for pair in content:
-            if not isinstance(pair, Sequence) or len(pair) != 2 or not _is_key(pair[0]):
+            whole = isinstance(pair, Sequence) and len(pair) == 2
+            if not whole or not isinstance(pair[0], str | int | float):
                 raise ValueError("a dict of a structure has pairs of a key and a structure")
         children = [child for _, child in content]
     elif kind in ("list", "tuple") and isinstance(content, list):
@@ -140,10 +141,6 @@ def _check(structure: Any, leaves: list[int], depth: int) -> None:
         raise ValueError(f"{str(kind)!r:.40} is no structure")
     for child in children:
         _check(child, leaves, depth - 1)
-
-
-def _is_key(key: Any) -> bool:
-    return isinstance(key, str | int | float)
 
 
 def unflatten(structure: Structure, leaves: Sequence[Any]) -> Any:

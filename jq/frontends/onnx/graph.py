@@ -104,10 +104,9 @@ class File:
 # they are.
 INSIDE = "\0inside"  # no file can have this name
 _LARGE = 1 << 14
-_RAW, _EXTERNAL, _LOCATION = 9, 13, 14  # fields of TensorProto
 _CUT = "cut"
 # field number -> what is inside of it, from ModelProto down to `TensorProto.raw_data`
-_TENSOR: dict[int, Any] = {_RAW: _CUT}
+_TENSOR: dict[int, Any] = {9: _CUT}
 _MODEL: dict[int, Any] = {7: {5: _TENSOR, 1: {5: {5: _TENSOR}}}}
 
 
@@ -149,7 +148,8 @@ def _message(data: Any, start: int, end: int, inside: dict[int, Any]) -> Iterato
         yield _tagged(field, new)
     yield data[kept:end]
     if cut:  # after all else: the last one counts, and the tensor may say where its data are too
-        yield bytes([_LOCATION << 3, onnx.TensorProto.EXTERNAL])
+        tensor = onnx.TensorProto(data_location=onnx.TensorProto.EXTERNAL)
+        yield bytes(tensor.SerializeToString())
 
 
 def _skip(data: Any, at: int, end: int, kind: int) -> int:
@@ -177,11 +177,10 @@ def _varint(data: Any, at: int, end: int) -> tuple[int, int]:
 def _reference(offset: int, length: int) -> bytes:
     """External-data entries as `TensorProto` holds them."""
     pairs = {"location": INSIDE, "offset": str(offset), "length": str(length)}
-    entries = (
-        _tagged(_EXTERNAL, _tagged(1, key.encode()) + _tagged(2, value.encode()))
-        for key, value in pairs.items()
-    )
-    return b"".join(entries)
+    tensor = onnx.TensorProto()
+    for key, value in pairs.items():
+        tensor.external_data.add(key=key, value=value)
+    return bytes(tensor.SerializeToString())
 
 
 def _tagged(field: int, body: bytes) -> bytes:

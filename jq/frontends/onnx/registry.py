@@ -24,9 +24,9 @@ import inspect
 import re
 from ast import literal_eval
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
@@ -79,15 +79,6 @@ class Call:
         return UserError(
             f"{self.node.op}: {reason}", op=self.node.where, hint=hint, location=location
         )
-
-
-class Attributes:
-    """Attributes that several operators have: a frozen dataclass below this one."""
-
-    @classmethod
-    def of(cls, call: Call) -> Self:
-        names = {f.name for f in fields(cls)} & call.attributes.keys()  # type: ignore[arg-type]
-        return cls(**{name: call.attributes[name] for name in names})
 
 
 class Given(SimpleNamespace):

@@ -21,7 +21,7 @@ from jq.frontends.onnx.values import Codes, Value, known, plain, signed_type, to
 
 _LAYOUTS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")  # of ONNX Runtime's optimizer
 # No program has a size for what they give, and what reads it would take rows that fill it for real.
-_COUNTED = {("", "NonMaxSuppression")}
+_COUNTED = {("", "NonMaxSuppression"): ", how many results it has depends on the data"}
 _OLDEST = 7  # version of the standard's operators
 _FOLD = 1 << 22  # elements; more than this is computed in the program
 
@@ -84,7 +84,8 @@ class Walk:
         )
         try:
             require_sound(call, schema, opset, inputs, attributes)
-            with jax.named_scope(_scope(node)):
+            scope = node.where.strip("/").replace("(", "_").replace(")", "_")
+            with jax.named_scope(scope or node.op):
                 if op is not None:
                     return apply(op, call, inputs)
                 inner = definition(node, opset, inputs, attributes, self.file.path)
@@ -173,10 +174,6 @@ def _tuple(results: Any) -> Sequence[Value]:
     return results if isinstance(results, tuple) else (results,)
 
 
-def _scope(node: Node) -> str:
-    return node.where.strip("/").replace("(", "_").replace(")", "_") or node.op
-
-
 def _resolved(attributes: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
     """References to a function's attributes replaced by what its call gives."""
     found = {}
@@ -197,7 +194,7 @@ def require_operators(file: File) -> None:
         return
     rows = [
         f"{domain or 'ai.onnx'}.{name} (opset {opset}, {len(nodes)} nodes, "
-        f"first {nodes[0].where!r}{_because(domain, name)})"
+        f"first {nodes[0].where!r}{_COUNTED.get((domain, name), '')})"
         for (domain, name, opset), nodes in sorted(missing.items())
     ]
     hint = "rewrite these parts of the model, or export it with other operators"
@@ -215,10 +212,6 @@ def require_operators(file: File) -> None:
         location=str(file.path),
         hint=hint,
     )
-
-
-def _because(domain: str, name: str) -> str:
-    return ", how many results it has depends on the data" if (domain, name) in _COUNTED else ""
 
 
 def _missing(file: File) -> list[tuple[tuple[str, str, int], Node]]:

@@ -193,29 +193,12 @@ def _own(enc: Encoding, x: jax.Array) -> jax.Array:
     return _marked(enc)(x)
 
 
-def _own_forward(enc: Encoding, x: jax.Array) -> tuple[jax.Array, None]:
-    return _own(enc, x), None
-
-
-def _own_backward(enc: Encoding, _: None, g: jax.Array) -> tuple[jax.Array]:
-    return (g,)
-
-
-_own.defvjp(_own_forward, _own_backward)
+_own.defvjp(lambda enc, x: (_own(enc, x), None), lambda enc, _, g: (g,))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _given(enc: Encoding, x: jax.Array, low: jax.Array, high: jax.Array) -> jax.Array:
     return _marked(enc)(x, low, high)
-
-
-def _given_forward(enc: Encoding, *args: jax.Array) -> tuple[jax.Array, Any]:
-    return _given(enc, *args), args
-
-
-def _given_backward(enc: Encoding, args: Any, g: jax.Array) -> tuple[jax.Array, ...]:
-    gradients: tuple[jax.Array, ...] = jax.vjp(partial(_clipped, enc), *args)[1](g)
-    return gradients
 
 
 def _clipped(enc: Encoding, x: jax.Array, low: jax.Array, high: jax.Array) -> jax.Array:
@@ -227,4 +210,7 @@ def _clipped(enc: Encoding, x: jax.Array, low: jax.Array, high: jax.Array) -> ja
     return jnp.where(x > high, high, jnp.where(x < low, low, x))
 
 
-_given.defvjp(_given_forward, _given_backward)
+_given.defvjp(
+    lambda enc, *args: (_given(enc, *args), args),
+    lambda enc, args, g: jax.vjp(partial(_clipped, enc), *args)[1](g),
+)

@@ -158,7 +158,8 @@ def to_float32(ops: Iterable[Any]) -> None:
         if op.name == DEQUANTIZE and dtype_of(op.results[0]) in _NARROW.values():
             _widen_result(op)
         for value in op.results:
-            _widen_type(value)
+            if _NARROW_TYPE.search(text := str(value.type)):
+                value.set_type(ir.Type.parse(_NARROW_TYPE.sub(_in_float32, text)))
 
 
 def _widen_result(op: Op) -> None:
@@ -168,12 +169,6 @@ def _widen_result(op: Op) -> None:
     with at(op, after=True):
         value = OPS.convert(result, narrow)
     result.replace_all_uses_except(value, value.owner.operation)
-
-
-def _widen_type(value: ir.Value) -> None:
-    text = str(value.type)
-    if _NARROW_TYPE.search(text):
-        value.set_type(ir.Type.parse(_NARROW_TYPE.sub(_in_float32, text)))
 
 
 def _in_float32(found: re.Match[str]) -> str:

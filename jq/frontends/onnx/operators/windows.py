@@ -2,22 +2,22 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import product
-from typing import Any
+from typing import Any, Self
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jq.frontends.onnx.registry import MICROSOFT, Array, Attributes, Call, operator
+from jq.frontends.onnx.registry import MICROSOFT, Array, Call, operator
 from jq.frontends.onnx.values import is_float
 
 Pairs = list[tuple[int, int]]
 
 
 @dataclass(frozen=True)
-class Windowing(Attributes):
+class Windowing:
     """The attributes of a window; what is not given is 1 along every axis, and no padding."""
 
     auto_pad: str = "NOTSET"
@@ -25,6 +25,11 @@ class Windowing(Attributes):
     kernel_shape: Any = None
     pads: Any = None
     strides: Any = None
+
+    @classmethod
+    def of(cls, call: Call) -> Self:
+        names = (f.name for f in fields(cls))
+        return cls(**{name: call.attributes[name] for name in names if name in call.attributes})
 
     def steps(self, rank: int) -> tuple[list[int], list[int]]:
         """Strides and dilations."""

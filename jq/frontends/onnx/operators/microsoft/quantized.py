@@ -92,17 +92,17 @@ def _unary(
         return _quantized(o, y, o.x)
 
 
-def _leaky(x: Any, alpha: float = 0.01) -> Any:
-    return jnp.where(x < 0, x * np.float32(alpha), x)
-
-
 def _global(x: Any, channels_last: int = 0) -> Any:
     axes = range(1, x.ndim - 1) if channels_last else range(2, x.ndim)
     return jnp.mean(x, tuple(axes), keepdims=True)
 
 
 _unary("QLinearSigmoid", jax.nn.sigmoid)
-_unary("QLinearLeakyRelu", _leaky, "alpha")
+_unary(
+    "QLinearLeakyRelu",
+    lambda x, alpha=0.01: jnp.where(x < 0, x * np.float32(alpha), x),
+    "alpha",
+)
 _unary("QLinearSoftmax", partial(along, jax.nn.softmax), "axis", "opset", whole=True)
 _unary("QLinearGlobalAveragePool", _global, "channels_last", shape="[N C L ...]")
 
