@@ -1,6 +1,7 @@
 """The walk over a graph: each node calls its operator's function; what is known is folded."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -26,6 +27,15 @@ _OLDEST = 7  # version of the standard's operators
 _FOLD = 1 << 22  # elements; more than this is computed in the program
 
 
+@dataclass(frozen=True)
+class Scope:
+    """What the nodes of a graph see: values by name, versions, and a function's attributes."""
+
+    env: dict[str, Value]
+    opsets: Mapping[str, int]
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
 class Walk:
     """Evaluates the graphs of one file on values (see `jq.frontends.onnx.values`)."""
 
@@ -38,39 +48,32 @@ class Walk:
         """Outputs of the graph; `around` are values to use in place of its initializers."""
         env: dict[str, Value] = {**graph.initializers, **(around or {})}
         env |= dict(zip(graph.inputs, inputs, strict=True))
-        return self._nodes(graph, env, self.file.opsets, {})
+        return self._nodes(graph, Scope(env, self.file.opsets))
 
-    def _nodes(
-        self,
-        graph: Graph,
-        env: dict[str, Value],
-        opsets: Mapping[str, int],
-        arguments: Mapping[str, Any],
-    ) -> list[Value]:
-        env[""] = None
+    def _nodes(self, graph: Graph, scope: Scope) -> list[Value]:
+        scope.env[""] = None
         for node in graph.nodes:
-            results = self._node(node, env, opsets, arguments)
-            for name, value in zip(node.outputs, results, strict=False):
+            for name, value in zip(node.outputs, self._node(node, scope), strict=False):
                 if name:
-                    env[name] = value
+                    scope.env[name] = value
         # A definition may leave out what its call does not ask for.
-        return [env.get(name) for name in graph.outputs]
+        return [scope.env.get(name) for name in graph.outputs]
 
-    def _node(
-        self,
-        node: Node,
-        env: dict[str, Value],
-        opsets: Mapping[str, int],
-        arguments: Mapping[str, Any],
-    ) -> Sequence[Value]:
-        inputs = [env.get(name) for name in node.inputs]
-        attributes = _resolved(node.attributes, arguments)
+    def _node(self, node: Node, scope: Scope) -> Sequence[Value]:
+        inputs = [scope.env.get(name) for name in node.inputs]
+        attributes = _resolved(node.attributes, scope.arguments)
         function = self.file.functions.get((node.domain, node.op, node.overload))
         if function is not None:
             return self._call(function, inputs, attributes)
         op = OPERATORS.get((node.domain, node.op))
-        opset = opsets.get(node.domain, 1)
+        opset = scope.opsets.get(node.domain, 1)
         schema = schema_of(node.op, node.domain, opset)
+
+        def run(graph: Graph, given: Sequence[Value]) -> list[Value]:
+            own = dict(zip(graph.inputs, given, strict=True))
+            env = {**scope.env, **graph.initializers, **own}
+            return self._nodes(graph, replace(scope, env=env))
+
         call = Call(
             node,
             schema.since_version if schema else opset,
@@ -79,13 +82,13 @@ class Walk:
                 **defaults_of(node.op, node.domain, opset),
                 **attributes,
             },
-            lambda graph, given: self._sub(graph, given, env, opsets, arguments),
+            run,
             self.note,
         )
         try:
             require_sound(call, schema, opset, inputs, attributes)
-            scope = node.where.strip("/").replace("(", "_").replace(")", "_")
-            with jax.named_scope(scope or node.op):
+            name = node.where.strip("/").replace("(", "_").replace(")", "_")
+            with jax.named_scope(name or node.op):
                 if op is not None:
                     return apply(op, call, inputs)
                 inner = definition(node, opset, inputs, attributes, self.file.path)
@@ -101,17 +104,6 @@ class Walk:
             text = f"{type(error).__name__}: {reason} (of {call.shapes(inputs)})"
             raise call.refuse(text, location=str(self.file.path)) from error
 
-    def _sub(
-        self,
-        graph: Graph,
-        given: Sequence[Value],
-        env: Mapping[str, Value],
-        opsets: Mapping[str, int],
-        arguments: Mapping[str, Any],
-    ) -> list[Value]:
-        inner = {**env, **graph.initializers, **dict(zip(graph.inputs, given, strict=True))}
-        return self._nodes(graph, inner, opsets, arguments)
-
     def _call(
         self, function: Function, inputs: Sequence[Value], attributes: Mapping[str, Any]
     ) -> list[Value]:
@@ -119,7 +111,7 @@ class Walk:
         given = [*inputs, *[None] * (len(names) - len(inputs))]
         env = dict(zip(names, given, strict=True))
         opsets = function.opsets or self.file.opsets
-        return self._nodes(function.graph, env, opsets, {**function.defaults, **attributes})
+        return self._nodes(function.graph, Scope(env, opsets, {**function.defaults, **attributes}))
 
 
 def apply(op: Operator, call: Call, inputs: Sequence[Value]) -> Sequence[Value]:

@@ -125,21 +125,15 @@ def _axes(axis: Axis, rank: int) -> list[int]:
 
 
 def _block(rank: int, granularity: str, axis: Axis, size: int) -> tuple[int, ...]:
-    default: dict[str, Axis] = {
-        "per-tensor": (),
-        "per-channel": -1,
-        "per-token": -1,
-        "per-block": 0,
-    }
-    if granularity not in default:
-        known = ", ".join(default)
-        raise UserError(f"unknown granularity {granularity!r}", hint=f"known: {known}")
+    # The axis that is meant where none is given, and the block along it and along the others.
+    known = {"per-channel": (-1, 1, 0), "per-token": (-1, 0, 1), "per-block": (0, size, 1)}
+    if granularity not in ("per-tensor", *known):
+        hint = f"known: {', '.join(('per-tensor', *known))}"
+        raise UserError(f"unknown granularity {granularity!r}", hint=hint)
     if granularity == "per-tensor" or not rank:
         return (0,) * rank
-    chosen = _axes(default[granularity] if axis is None else axis, rank)
-    inside, outside = {"per-channel": (1, 0), "per-token": (0, 1), "per-block": (size, 1)}[
-        granularity
-    ]
+    default, inside, outside = known[granularity]
+    chosen = _axes(default if axis is None else axis, rank)
     return tuple(inside if a in chosen else outside for a in np.arange(rank).tolist())
 
 

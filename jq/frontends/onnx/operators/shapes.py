@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jq.frontends.onnx.registry import MICROSOFT, Array, Call, Known, operator, operators
+from jq.frontends.onnx.registry import MICROSOFT, Array, Call, Given, Known, operator, operators
 from jq.frontends.onnx.values import Codes, plain, traced
 
 
@@ -102,37 +102,32 @@ def _slice(start: int, end: int, step: int, n: int) -> slice:
     return slice(start, None if end < 0 else end, step)
 
 
-@operator("Pad", codes=True)
-@operator("Pad", domain=MICROSOFT, codes=True)
-def pad(
-    x: Array,
-    pads: Known,
-    value: Array = None,
-    axes: Known = None,
-    *,
-    mode: str = "constant",
-    node: Call,
-) -> Array:
-    x, value = traced(x), plain(value)
+PADDED = "x pads! value? axes?!; mode='constant'"
+
+
+@operator("Pad", codes=True, takes=PADDED)
+@operator("Pad", domain=MICROSOFT, codes=True, takes=PADDED)
+def pad(o: Given) -> Array:
+    x, value = traced(o.x), plain(o.value)
     if isinstance(x, Codes):  # padded with the code of the number
         zero = np.zeros((), np.int32) if value is None else value
-        fill = jnp.asarray(zero).astype(np.int32) - x.offset
-        inner = pad(x.signed, pads, fill.astype(x.signed.dtype), axes, mode=mode, node=node)
-        return Codes(inner, x.dtype)
+        fill = (jnp.asarray(zero).astype(np.int32) - x.offset).astype(x.signed.dtype)
+        return Codes(pad(o.but(x=x.signed, value=fill)), x.dtype)
     x = jnp.asarray(plain(x))
-    chosen = list(range(x.ndim)) if axes is None else [a % x.ndim for a in ints(axes)]
-    widths = ints(pads)
+    chosen = list(range(x.ndim)) if o.axes is None else [a % x.ndim for a in ints(o.axes)]
+    widths = ints(o.pads)
     low, high = [0] * x.ndim, [0] * x.ndim
     for i, axis in enumerate(chosen):
         low[axis], high[axis] = widths[i], widths[i + len(chosen)]
-    if mode == "constant":
+    if o.mode == "constant":
         fill = jnp.zeros((), x.dtype) if value is None else jnp.asarray(value, x.dtype).reshape(())
         return lax.pad(x, fill, [(a, b, 0) for a, b in zip(low, high, strict=True)])
-    cut = tuple(
-        slice(max(0, -a), n + min(0, b)) for a, b, n in zip(low, high, x.shape, strict=True)
-    )
+    if o.mode not in ("reflect", "edge", "wrap"):
+        raise o.node.refuse(f"mode {o.mode!r:.20} is not supported")
+    sizes = zip(low, high, x.shape, strict=True)
+    cut = tuple(slice(max(0, -a), n + min(0, b)) for a, b, n in sizes)
     grow = [(max(a, 0), max(b, 0)) for a, b in zip(low, high, strict=True)]
-    return jnp.pad(x[cut], grow, mode={"reflect": "reflect", "edge": "edge", "wrap": "wrap"}[mode])
+    return jnp.pad(x[cut], grow, mode=o.mode)
 
 
 @operator("Trilu", moves=True)
