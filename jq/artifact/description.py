@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from jq.artifact.keys import version_of
-from jq.artifact.manifest import SEVERAL_SIZES, TOOL, Manifest
-from jq.artifact.records import StoredSize, StoredTensor, Tensor
+from jq.artifact.manifest import SEVERAL_SIZES, TOOL, Manifest, StoredSize, StoredTensor, Tensor
 from jq.base.tree import structure_of
 from jq.ir import Program
 from jq.target.target import Target

@@ -20,10 +20,9 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from jq.artifact.manifest import SCHEMA_VERSION, TOOL, Manifest
+from jq.artifact.manifest import SCHEMA_VERSION, TOOL, Manifest, StoredProgram
 from jq.artifact.parameters import Parameter, check_parameters
 from jq.artifact.programs import DUMP, MODULE, TargetProgram, choose
-from jq.artifact.records import StoredProgram
 from jq.artifact.signature import verify
 from jq.base.errors import UserError
 from jq.base.system.files import TEXT_LIMIT, check_input, read_input, read_text, sha256

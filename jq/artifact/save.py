@@ -10,9 +10,9 @@ from glob import escape
 from pathlib import Path
 
 from jq.artifact.load import ARCHIVES, MANIFEST, Artifact, read_manifest
+from jq.artifact.manifest import Processor, StoredFile, StoredProgram, StoredTensor
 from jq.artifact.parameters import changed, write_parameters
 from jq.artifact.programs import TargetProgram, file_names, is_program_file
-from jq.artifact.records import Processor, StoredFile, StoredProgram, StoredTensor
 from jq.artifact.signature import SIGNATURE, sign
 from jq.base.errors import UserError
 from jq.base.system.files import beside_prefix, check_parent, sha256
