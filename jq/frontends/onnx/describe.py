@@ -11,7 +11,7 @@ from jq.frontends.onnx.graph import File, Node
 from jq.frontends.onnx.inference import has_definition, schema_of
 from jq.frontends.onnx.read import read_file
 from jq.frontends.onnx.registry import OPERATORS
-from jq.frontends.onnx.tensors import numpy_type, open_size
+from jq.frontends.onnx.tensors import numpy_type, shape_of
 
 # Input positions: tensor, scale, zero point. Of others they follow from the operands' names.
 _OPERANDS = {
@@ -59,17 +59,12 @@ def _value(file: File, name: str) -> dict[str, Any]:
     kind = file.graph.types[name]
     if not kind.HasField("tensor_type"):
         return {"name": name, "type": kind.WhichOneof("value"), "shape": None}
-    tensor = kind.tensor_type
-    shape = None
-    if tensor.HasField("shape"):
-        shape = [
-            f"{name}[{axis}]" if (n := open_size(d)) is None else n
-            for axis, d in enumerate(tensor.shape.dim)
-        ]
-    known = tensor.elem_type != 0
+    code, shape = kind.tensor_type.elem_type, shape_of(kind)
+    if shape is not None:
+        shape = [f"{name}[{axis}]" if n is None else n for axis, n in enumerate(shape)]
     return {
         "name": name,
-        "type": numpy_type(tensor.elem_type, name).name if known else "unknown",
+        "type": numpy_type(code, name).name if code else "unknown",
         "shape": shape,
     }
 

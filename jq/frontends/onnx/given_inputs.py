@@ -9,7 +9,7 @@ import numpy as np
 
 from jq.base.errors import UserError
 from jq.frontends.onnx.graph import File
-from jq.frontends.onnx.tensors import numpy_type, open_size
+from jq.frontends.onnx.tensors import numpy_type, shape_of
 from jq.frontends.tracing.dynamic import no_single_size
 
 Sizes = Mapping[str, int | Sequence[int]]
@@ -62,13 +62,10 @@ def _declared(file: File, name: str) -> tuple[np.dtype[Any], list[Any] | None]:
     if not kind.HasField("tensor_type"):
         what = kind.WhichOneof("value") or "nothing"
         raise UserError(f"input {name!r} is no tensor but {what}", location=str(file.path))
-    tensor = kind.tensor_type
-    dtype = numpy_type(tensor.elem_type, name)
+    dtype = numpy_type(kind.tensor_type.elem_type, name)
     if dtype.hasobject:
         raise UserError(f"input {name!r} holds strings", location=str(file.path))
-    if not tensor.HasField("shape"):
-        return dtype, None
-    return dtype, [open_size(d) for d in tensor.shape.dim]
+    return dtype, shape_of(kind)
 
 
 def given_sizes(file: File, sizes: Sizes, inputs: Sequence[str]) -> dict[str, tuple[int, ...]]:

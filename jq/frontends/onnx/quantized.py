@@ -6,6 +6,7 @@ They are those of `jq.ir.markers`, with the parameters that the file gives. Type
 integers of up to 16 bits are computed as the standard says, without a marker.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -160,15 +161,13 @@ def _signed_zero(zero: Value, dtype: np.dtype[Any]) -> Any:
 
 
 def _on_grid(x: Any, enc: Encoding) -> Any:
-    count = int(np.prod(enc.grid, dtype=np.int64))
-    if np.prod(x.shape, dtype=np.int64) == 1:
-        one = x.reshape([1] * len(enc.grid))
-        if isinstance(x, np.ndarray):
-            return np.ascontiguousarray(np.broadcast_to(one, enc.grid)).reshape(enc.grid)
-        return jnp.broadcast_to(one, enc.grid)
-    if np.prod(x.shape, dtype=np.int64) != count:
+    size, known_here = math.prod(x.shape), isinstance(x, np.ndarray)
+    if size not in (1, math.prod(enc.grid)):
         raise UserError(f"scales of shape {tuple(x.shape)} for a tensor of shape {enc.shape}")
-    return x.reshape(enc.grid)
+    if size > 1:
+        return x.reshape(enc.grid)
+    one = x.reshape([1] * len(enc.grid))
+    return np.full(enc.grid, one, one.dtype) if known_here else jnp.broadcast_to(one, enc.grid)
 
 
 def _attributes(enc: Encoding, parts: list[str], name: str) -> Mapping[str, Any]:

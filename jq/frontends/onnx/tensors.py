@@ -28,14 +28,21 @@ def numpy_type(code: int, name: str = "") -> np.dtype[Any]:
         raise UserError(f"unknown tensor type {code}", op=name or None) from None
 
 
-def open_size(dim: Any) -> int | str | None:
-    """A dimension of an input: its size, the name of a symbolic one, or None where it is open.
+def shape_of(kind: Any) -> list[int | str | None] | None:
+    """The shape of an input of that type, where it is known: the size of a dimension, the name of a
+    symbolic one, or None for an open one.
 
     Exporters write an open one as -1 or as `?`, too: names that say nothing about equal sizes.
     """
-    if dim.HasField("dim_value"):
-        return dim.dim_value if dim.dim_value >= 0 else None
-    return None if dim.dim_param in ("", "?", "-1", "None") else dim.dim_param
+    if not kind.tensor_type.HasField("shape"):
+        return None
+    found: list[int | str | None] = []
+    for dim in kind.tensor_type.shape.dim:
+        if dim.HasField("dim_value"):
+            found.append(dim.dim_value if dim.dim_value >= 0 else None)
+        else:
+            found.append(None if dim.dim_param in ("", "?", "-1", "None") else dim.dim_param)
+    return found
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,7 @@ from jq.frontends.model import Model, how_to_take
 from jq.frontends.tracing.constants import lift_constants
 from jq.frontends.tracing.custom_calls import drop_annotations, refuse_devices
 from jq.frontends.tracing.dynamic import Sizes, require_static
-from jq.frontends.tracing.legalize import (
-    inline_calls,
-    legalize,
-)
+from jq.frontends.tracing.legalize import inline_calls, legalize
 from jq.frontends.tracing.lower import lower
 from jq.frontends.tracing.modules import Imported, import_module, parse_stablehlo, read_exported
 from jq.frontends.tracing.naming import name_ops

@@ -27,17 +27,22 @@ def grid_sample(o: Given) -> Array:
     kind = o.mode.removeprefix("bi")
     if kind == "nearest":
         return pick(x, [jnp.round(v) for v in at], o.padding_mode, corners)
-    taps = range(-1, 3) if kind == "cubic" else range(2)
-    floors = [jnp.floor(v) for v in at]
+    return _between(x, at, o.padding_mode, corners, cubic=kind == "cubic")
+
+
+def _between(
+    x: Any, at: list[Any], padding: str = "zeros", corners: bool = False, cubic: bool = False
+) -> Any:
+    """[n, c, ...] read at places [n, ...] by linear or cubic interpolation."""
+    taps = range(-1, 3) if cubic else range(2)
     total: Any = 0
-    for corner in np.ndindex(*[len(taps)] * rank):
-        places = [f + taps[c] for f, c in zip(floors, corner, strict=True)]
+    for corner in product(taps, repeat=len(at)):
+        places = [jnp.floor(v) + tap for v, tap in zip(at, corner, strict=True)]
         share: Any = 1
         for v, p in zip(at, places, strict=True):
             far = jnp.abs(v - p)
-            share = share * (keys(far, jnp) if kind == "cubic" else jnp.maximum(0, 1 - far))
-        picked = pick(x, places, o.padding_mode, corners)
-        total = total + picked * share[:, None].astype(x.dtype)
+            share = share * (keys(far, jnp) if cubic else jnp.maximum(0, 1 - far))
+        total = total + pick(x, places, padding, corners) * share[:, None].astype(x.dtype)
     return total
 
 
@@ -136,19 +141,9 @@ def deform_conv(o: Given) -> Array:
         )
         y = moved[:, :, tap, 0] + down[:, None].astype(x.dtype)
         z = moved[:, :, tap, 1] + right.astype(x.dtype)
-        read = jnp.stack([_between(images[:, g], y[:, g], z[:, g]) for g in range(groups)], 1)
+        read = jnp.stack([_between(images[:, g], [y[:, g], z[:, g]]) for g in range(groups)], 1)
         reads.append(read if o.mask is None else read * shares[:, :, tap, None])
     taken = jnp.stack(reads, 3).reshape(n, o.group, c // o.group, taps, rows, columns)
     kernels = jnp.asarray(w).reshape(o.group, w.shape[0] // o.group, c // o.group, taps)
     result = jnp.einsum("ngcthw,goct->ngohw", taken, kernels).reshape(n, w.shape[0], rows, columns)
     return result if o.b is None else result + o.b.reshape(-1, 1, 1)
-
-
-def _between(image: Any, y: Any, x: Any) -> Any:
-    """[n, c, h', w'] read at places [n, h', w'] by linear interpolation, zero outside."""
-    total: Any = 0
-    for corner in product(range(2), repeat=2):
-        places = [jnp.floor(v) + one for v, one in zip((y, x), corner, strict=True)]
-        shares = [1 - jnp.abs(v - p) for v, p in zip((y, x), places, strict=True)]
-        total = total + pick(image, places, "zeros", False) * (shares[0] * shares[1])[:, None]
-    return total
