@@ -60,6 +60,7 @@ def _value(file: File, name: str) -> dict[str, Any]:
     if not kind.HasField("tensor_type"):
         return {"name": name, "type": kind.WhichOneof("value"), "shape": None}
     code, shape = kind.tensor_type.elem_type, shape_of(kind)
+    dtype = numpy_type(code, name).name if code else "unknown"
     if shape is not None:
         shape = [f"{name}[{axis}]" if n is None else n for axis, n in enumerate(shape)]
     return {

@@ -33,8 +33,8 @@ def resize(o: Given) -> Array:
             continue
         if cropped and o.roi is not None:
             ends = float(o.roi[i]), float(o.roi[i + len(chosen)])
-        # The nearest element is chosen as ONNX Runtime and torch do: the scale 1.2, a little more in
-        # float32, brings 6 to the old element 5, and not below it.
+        # The nearest element is chosen as ONNX Runtime and torch do: the scale 1.2, a little more
+        # in float32, brings 6 to the old element 5, and not below it.
         precision = np.float32 if o.mode == "nearest" else np.float64
         at = coordinates(n, m, s, o.coordinate_transformation_mode, ends, precision)
         if o.mode == "nearest":
