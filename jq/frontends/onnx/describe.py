@@ -63,11 +63,7 @@ def _value(file: File, name: str) -> dict[str, Any]:
     dtype = numpy_type(code, name).name if code else "unknown"
     if shape is not None:
         shape = [f"{name}[{axis}]" if n is None else n for axis, n in enumerate(shape)]
-    return {
-        "name": name,
-        "type": numpy_type(code, name).name if code else "unknown",
-        "shape": shape,
-    }
+    return {"name": name, "type": dtype, "shape": shape}
 
 
 def _operators(file: File) -> list[dict[str, Any]]:
