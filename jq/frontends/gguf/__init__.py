@@ -14,16 +14,6 @@ from jq.formats.base import Encoding, get_format
 from jq.formats.tensor import QuantizedTensor
 from jq.frontends.gguf.header import Header, TensorInfo, read_header
 
-__all__ = [
-    "GgufFile",
-    "TensorRow",
-    "describe_gguf",
-    "is_gguf",
-    "load_gguf",
-    "load_parts",
-    "open_gguf",
-    "parts_of",
-]
 # A part of a model: NAME-00001-of-00003.gguf.
 _NAME = re.compile(r"(.*-)([0-9]{5})-of-([0-9]{5})(\.gguf)", re.IGNORECASE)
 _MOST = 1000  # parts

@@ -91,10 +91,6 @@ class File:
     functions: Mapping[tuple[str, str, str], Function]
     producer: str = ""
 
-    @property
-    def opset(self) -> int:
-        return self.opsets.get("", 1)
-
 
 # An ONNX file without its large tensors: those stay where they are until they are wanted.
 #

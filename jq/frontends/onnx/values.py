@@ -111,6 +111,12 @@ def is_float(dtype: Any) -> bool:
     return bool(jnp.issubdtype(dtype, np.floating))
 
 
+def limits_of(dtype: Any) -> np.ndarray:
+    """The least and the greatest number of a type, infinities where it has them."""
+    info = None if is_float(dtype) else jnp.iinfo(dtype)
+    return np.asarray([info.min, info.max] if info else [-np.inf, np.inf], dtype)
+
+
 def known(x: Value) -> np.ndarray | None:
     """The data of a value that does not depend on the model's inputs."""
     if isinstance(x, Weight):

@@ -1,6 +1,7 @@
 """TFLite's operators as ONNX's: images are NHWC there, filters OHWI, and shapes are known."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,17 +71,14 @@ def _active(g: Graph, value: str, options: Mapping[str, Any]) -> str:
     return str(g.add("Clip", [value, *limits]))
 
 
-def _each(name: str) -> Call:
-    return lambda g, x, y, o: g.add(_EACH[name], map(g.real, x))
+def _each(name: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    return str(g.add(_EACH[name], map(g.real, x)))
 
 
-def _reduce(name: str) -> Call:
-    def call(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
-        axes = g.constant(g.known(x[1]).reshape(-1), "i8")
-        made = g.add(_REDUCE[name], [g.real(x[0]), axes], keepdims=int(o.get("keep_dims", False)))
-        return moves.shaped(g, made, y)
-
-    return call
+def _reduce(name: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    axes = g.constant(g.known(x[1]).reshape(-1), "i8")
+    made = g.add(_REDUCE[name], [g.real(x[0]), axes], keepdims=int(o.get("keep_dims", False)))
+    return moves.shaped(g, made, y)
 
 
 def _image(g: Graph, value: str) -> str:
@@ -92,16 +90,12 @@ def _window(o: Mapping[str, Any]) -> dict[str, Any]:
     return found | {"auto_pad": "VALID" if o.get("padding", 0) else "SAME_UPPER"}
 
 
-def _conv(order: list[int]) -> Call:
+def _conv(order: list[int], g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     """A convolution by filters whose axes are brought to OIHW by `order`."""
-
-    def call(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
-        groups = g.shape(x[0])[3] // max(1, g.shape(x[1])[order[1]])
-        given = [g.real(x[0], NCHW), g.real(x[1], order), *(g.real(i) for i in x[2:3] if i >= 0)]
-        spread = [o.get("dilation_h", 1), o.get("dilation_w", 1)]
-        return _image(g, g.add("Conv", given, group=groups, dilations=spread, **_window(o)))
-
-    return call
+    groups = g.shape(x[0])[3] // max(1, g.shape(x[1])[order[1]])
+    given = [g.real(x[0], NCHW), g.real(x[1], order), *(g.real(i) for i in x[2:3] if i >= 0)]
+    spread = [o.get("dilation_h", 1), o.get("dilation_w", 1)]
+    return _image(g, g.add("Conv", given, group=groups, dilations=spread, **_window(o)))
 
 
 def _transposed(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
@@ -136,26 +130,20 @@ def _product(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     return str(g.add("MatMul", given))
 
 
-def _pool(kind: str) -> Call:
-    def call(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
-        window = [o.get("filter_height", 1), o.get("filter_width", 1)]
-        return _image(g, g.add(kind, [g.real(x[0], NCHW)], kernel_shape=window, **_window(o)))
-
-    return call
+def _pool(kind: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    window = [o.get("filter_height", 1), o.get("filter_width", 1)]
+    return _image(g, g.add(kind, [g.real(x[0], NCHW)], kernel_shape=window, **_window(o)))
 
 
-def _resize(mode: str, round_: str) -> Call:
-    def call(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
-        n, h, w, c = g.shape(y)
-        half, corners = o.get("half_pixel_centers"), o.get("align_corners")
-        at = "align_corners" if corners else "half_pixel" if half else "asymmetric"
-        how: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": at}
-        if mode == "nearest":
-            how["nearest_mode"] = round_ if half or corners else "floor"
-        given = [g.real(x[0], NCHW), "", "", g.constant([n, c, h, w], "i8")]
-        return _image(g, g.add("Resize", given, **how))
-
-    return call
+def _resize(mode: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    n, h, w, c = g.shape(y)
+    half, corners = o.get("half_pixel_centers"), o.get("align_corners")
+    at = "align_corners" if corners else "half_pixel" if half else "asymmetric"
+    how: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": at}
+    if mode == "nearest":
+        how["nearest_mode"] = "round_prefer_ceil" if half or corners else "floor"
+    given = [g.real(x[0], NCHW), "", "", g.constant([n, c, h, w], "i8")]
+    return _image(g, g.add("Resize", given, **how))
 
 
 def _softmax(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
@@ -181,20 +169,20 @@ def _split(g: Graph, x: list[int], outputs: list[int]) -> None:
         g.put(i, g.add("Identity", [part]))
 
 
-_CALLS: dict[str, Call] = {name: _each(name) for name in _EACH}
-_CALLS |= {name: _reduce(name) for name in _REDUCE}
+_CALLS: dict[str, Call] = {name: partial(_each, name) for name in _EACH}
+_CALLS |= {name: partial(_reduce, name) for name in _REDUCE}
 _CALLS |= {
     "RESHAPE": lambda g, x, y, o: moves.shaped(g, g.real(x[0]), y),
     "PAD": moves.pad,
-    "CONV_2D": _conv(NCHW),
-    "DEPTHWISE_CONV_2D": _conv([3, 0, 1, 2]),
+    "CONV_2D": partial(_conv, NCHW),
+    "DEPTHWISE_CONV_2D": partial(_conv, [3, 0, 1, 2]),
     "TRANSPOSE_CONV": _transposed,
     "FULLY_CONNECTED": _dense,
     "BATCH_MATMUL": _product,
-    "MAX_POOL_2D": _pool("MaxPool"),
-    "AVERAGE_POOL_2D": _pool("AveragePool"),
-    "RESIZE_BILINEAR": _resize("linear", ""),
-    "RESIZE_NEAREST_NEIGHBOR": _resize("nearest", "round_prefer_ceil"),
+    "MAX_POOL_2D": partial(_pool, "MaxPool"),
+    "AVERAGE_POOL_2D": partial(_pool, "AveragePool"),
+    "RESIZE_BILINEAR": partial(_resize, "linear"),
+    "RESIZE_NEAREST_NEIGHBOR": partial(_resize, "nearest"),
     "SLICE": moves.part,
     "STRIDED_SLICE": moves.strided,
     "REVERSE_V2": moves.reverse,

@@ -9,54 +9,46 @@ import numpy as np
 from jax import lax
 
 from jq.frontends.onnx.registry import Array, Given, Known, operator, operators
-from jq.frontends.onnx.values import is_float
+from jq.frontends.onnx.values import is_float, limits_of
 
 Reduce = Callable[..., Any]
 
 
-def _log_sum_exp(x: Any, axis: Any, keepdims: bool) -> Any:
-    kind = x.dtype
-    x = x if is_float(x.dtype) else x.astype(np.float32)
-    return jax.scipy.special.logsumexp(x, axis=axis, keepdims=keepdims).astype(kind)
+def _log_sum_exp(x: Any, **how: Any) -> Any:
+    wide = x if is_float(x.dtype) else x.astype(np.float32)
+    return jax.scipy.special.logsumexp(wide, **how).astype(x.dtype)
 
 
-def _sum(x: Any, axis: Any, keepdims: bool) -> Any:
-    return jnp.sum(x, axis=axis, keepdims=keepdims, dtype=x.dtype)
+def _sum(x: Any, **how: Any) -> Any:
+    return jnp.sum(x, dtype=x.dtype, **how)
 
 
-def _mean(x: Any, axis: Any, keepdims: bool) -> Any:
-    count = np.prod([x.shape[a] for a in axis], dtype=np.int64)
-    total = _sum(x, axis, keepdims)
+def _mean(x: Any, **how: Any) -> Any:
+    count = np.prod([x.shape[a] for a in how["axis"]], dtype=np.int64)
+    total = _sum(x, **how)
     return lax.div(total, jnp.full(total.shape, count, total.dtype))
 
 
 _REDUCTIONS: dict[str, Reduce] = {
     "ReduceSum": _sum,
     "ReduceMean": _mean,
-    "ReduceProd": lambda x, axis, keepdims: jnp.prod(
-        x, axis=axis, keepdims=keepdims, dtype=x.dtype
-    ),
-    "ReduceL1": lambda x, axis, keepdims: _sum(jnp.abs(x), axis, keepdims),
-    "ReduceL2": lambda x, axis, keepdims: jnp.sqrt(_sum(x * x, axis, keepdims)).astype(x.dtype),
-    "ReduceSumSquare": lambda x, axis, keepdims: _sum(x * x, axis, keepdims),
-    "ReduceLogSum": lambda x, axis, keepdims: jnp.log(_sum(x, axis, keepdims)).astype(x.dtype),
+    "ReduceProd": lambda x, **how: jnp.prod(x, dtype=x.dtype, **how),
+    "ReduceL1": lambda x, **how: _sum(jnp.abs(x), **how),
+    "ReduceL2": lambda x, **how: jnp.sqrt(_sum(x * x, **how)).astype(x.dtype),
+    "ReduceSumSquare": lambda x, **how: _sum(x * x, **how),
+    "ReduceLogSum": lambda x, **how: jnp.log(_sum(x, **how)).astype(x.dtype),
     "ReduceLogSumExp": _log_sum_exp,
-    "ReduceMax": lambda x, axis, keepdims: _extreme(jnp.max, True, x, axis, keepdims),
-    "ReduceMin": lambda x, axis, keepdims: _extreme(jnp.min, False, x, axis, keepdims),
+    "ReduceMax": lambda x, **how: _extreme(jnp.max, jnp.any, x, **how),
+    "ReduceMin": lambda x, **how: _extreme(jnp.min, jnp.all, x, **how),
 }
 
 
-def _extreme(function: Reduce, largest: bool, x: Any, axis: Any, keepdims: bool) -> Any:
+def _extreme(function: Reduce, of_bools: Reduce, x: Any, **how: Any) -> Any:
     """The extreme of nothing, which changes no result: the least or the greatest number of the
     type."""
     if x.dtype == bool:
-        return (jnp.any if largest else jnp.all)(x, axis=axis, keepdims=keepdims)
-    if is_float(x.dtype):
-        first = -np.inf if largest else np.inf
-    else:
-        limits = jnp.iinfo(x.dtype)
-        first = limits.min if largest else limits.max
-    return function(x, axis=axis, keepdims=keepdims, initial=np.asarray(first, x.dtype))
+        return of_bools(x, **how)
+    return function(x, initial=limits_of(x.dtype)[function is jnp.min], **how)
 
 
 def _define(name: str, function: Reduce) -> None:

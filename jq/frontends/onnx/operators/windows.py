@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 
 from jq.frontends.onnx.registry import MICROSOFT, Array, Call, operator
-from jq.frontends.onnx.values import is_float
+from jq.frontends.onnx.values import limits_of
 
 Pairs = list[tuple[int, int]]
 
@@ -94,7 +94,7 @@ class Window:
 def max_pool(x: Array, *, ceil_mode: int = 0, storage_order: int = 0, node: Call) -> Any:
     x = jnp.asarray(x)
     places = Window(x.shape, Windowing.of(node), ceil_mode)
-    least = np.asarray(-np.inf if is_float(x.dtype) else jnp.iinfo(x.dtype).min, x.dtype)
+    least = limits_of(x.dtype)[0]
     if not node.asks_for(1):
         return places.reduce(x, least, lax.max)
     return _with_places(x, places, least, storage_order)
