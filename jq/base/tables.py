@@ -61,15 +61,14 @@ class LongTable(Table):
     LONG, WIDEST = 2000, 60
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        columns = [[_plain(x) for x in (c.header, *c.cells)] for c in self.columns]
         if self.row_count < self.LONG:
-            columns = [[_plain(x) for x in (c.header, *c.cells)] for c in self.columns]
             widths = _widths(columns, options.max_width - 2 * len(columns))  # two blanks a column
             if widths is None:
                 yield from self._blocks(options.max_width)
             else:
                 yield from Table.__rich_console__(self._folded(widths), console, options)
             return
-        columns = [[_plain(x) for x in (c.header, *c.cells)] for c in self.columns]
         padded = [
             _aligned(texts, self.WIDEST, c.justify == "right")
             for c, texts in zip(self.columns, columns, strict=True)

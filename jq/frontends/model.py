@@ -57,10 +57,8 @@ class Model:
                 f"example_inputs is of type {type(self.example_inputs).__name__}, not a tuple",
                 hint="one input is (x,), none are ()",
             )
-        if hint := how_to_take(self.fn):
+        if (hint := how_to_take(self.fn)) or not callable(self.fn):
             raise UserError(f"fn is of type {type(self.fn).__name__}, not a function", hint=hint)
-        if not callable(self.fn):
-            raise UserError(f"fn is of type {type(self.fn).__name__}, not a function")
 
     def __repr__(self) -> str:
         inputs = ", ".join(_described(leaf) for leaf in _leaves(tuple(self.example_inputs)))

@@ -67,11 +67,6 @@ def no_single_size(name: str, sizes: Any) -> UserError:
     )
 
 
-def _number(size: Any) -> Any:
-    """A size of several, which a command line gives as text."""
-    return int(size) if isinstance(size, str) and size.isdecimal() else size
-
-
 MOST_SIZES = 16  # programs of an artifact for one target
 
 
@@ -84,8 +79,8 @@ def each_size(
     Raises:
         UserError: there are too many, or one is given twice.
     """
-    lists = {
-        name: [_number(each) for each in size]
+    lists = {  # whose numbers a command line gives as text
+        name: [int(n) if isinstance(n, str) and n.isdecimal() else n for n in size]
         if isinstance(size, list | tuple) and name not in shapes
         else [size]
         for name, size in (sizes or {}).items()

@@ -42,6 +42,7 @@ from jq.ir import (
     run_passes,
     shape_of,
 )
+from jq.ir.build import string_attr
 from jq.ir.encodings import read_encodings, store_weight
 from jq.ir.quantized.read import from_quant_types
 
@@ -157,13 +158,6 @@ def flatten(
 _NAME = re.compile(r"[A-Za-z_]\w{0,99}", re.ASCII)
 
 
-def _kept(module: ir.Module, attribute: str) -> bool:
-    """True if an attribute of the module stays: its name, if that is an ordinary one."""
-    if attribute != "sym_name":
-        return False
-    return bool(_NAME.fullmatch(ir.StringAttr(module.operation.attributes[attribute]).value))
-
-
 def make_program(
     module: ir.Module,
     weights: Mapping[str, Leaf],
@@ -184,8 +178,10 @@ def make_program(
         if key in main.attributes:
             del main.attributes[key]
     listed = read_encodings(module)
-    for key in [k for k in module.operation.attributes if not _kept(module, k)]:
-        del module.operation.attributes[key]
+    ordinary = _NAME.fullmatch(string_attr(module.operation, "sym_name") or "")
+    for key in list(module.operation.attributes):
+        if key != "sym_name" or not ordinary:
+            del module.operation.attributes[key]
     program = Program(
         module,
         {name: data_of(leaf) for name, leaf in weights.items()},

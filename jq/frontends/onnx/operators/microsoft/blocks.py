@@ -65,22 +65,16 @@ def _blocked(o: Given, columns: np.ndarray | None) -> Any:
     half = 1 << (bits - 1)
     if zeros is None:
         zero: Any = np.full((rows, blocks), half, np.int32).astype(kind)
-    elif np.dtype(zeros.dtype) != np.uint8:
-        return _from_float_zeros(
-            codes, factor, best_known(zeros).reshape(rows, blocks) - half, block
-        )
+    elif np.dtype(zeros.dtype) != np.uint8:  # no whole numbers, perhaps: no format of ours has them
+        pair = best_known(zeros).reshape(rows, blocks) - half, factor
+        floats, scale = (np.repeat(v, block, axis=1)[:, : o.K].astype(np.float32) for v in pair)
+        return (codes.astype(np.float32) - floats) * scale
     elif (data := known(zeros)) is not None:
         zero = unpacked_fields(data, bits).reshape(rows, -1)[:, :blocks].astype(kind)
     else:
         zero = Codes(_fields(zeros, bits).reshape(rows, -1)[:, :blocks], kind)
     name = o.b.name if isinstance(o.b, Weight) else o.where
     return dequantize(Codes(codes, kind), factor, zero, axis=1, block=block, name=name)
-
-
-def _from_float_zeros(codes: Any, factor: Any, zeros: Any, block: int) -> Any:
-    """Zero points that need not be whole numbers: no format of ours has them."""
-    zero, scale = (np.repeat(v, block, axis=1)[:, : codes.shape[1]] for v in (zeros, factor))
-    return (codes.astype(np.float32) - zero.astype(np.float32)) * scale.astype(np.float32)
 
 
 def _fields(packed: Any, bits: int) -> Any:
