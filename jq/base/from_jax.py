@@ -36,8 +36,7 @@ def new_context() -> ir.Context:
     """An MLIR context with the dialects that JAX lowers to."""
     from jax._src.interpreters import mlir
 
-    context: ir.Context = mlir.make_ir_context()
-    return context
+    return mlir.make_ir_context()
 
 
 def load_by_xla(module: bytes, device: Any, options: Mapping[str, str] | None = None) -> Any:
@@ -82,8 +81,7 @@ def calling_conventions() -> tuple[int, int]:
 
 def as_function(jaxpr: Any) -> Callable[..., list[Any]]:
     """Turns the result of `jax.make_jaxpr` into a function of flat arguments."""
-    found: Callable[..., list[Any]] = jaxpr_as_fun(jaxpr)
-    return found
+    return jaxpr_as_fun(jaxpr)
 
 
 def without_errors(program: Callable[..., Any]) -> Callable[..., Any]:

@@ -67,8 +67,7 @@ class Payload:
                 "a worker has another version of jaxq, or of a library that computes",
                 hint="install the same on all machines",
             )
-        made: Work = pickle.loads(self.file.read_bytes() if self.file else self.content)
-        return made
+        return pickle.loads(self.file.read_bytes() if self.file else self.content)
 
 
 def work_digest(work: Work, out: BinaryIO | None = None) -> str:

@@ -94,8 +94,7 @@ class Worker(Child):
             if code == -signal.SIGXCPU:
                 raise _late(most.busy, what)
             raise UserError(f"it cannot be read: {_reason(code)}", location=what)
-        found: dict[str, Any] = json.loads(line)
-        return found
+        return json.loads(line)
 
     def _started(self) -> None:
         self._asked += 1

@@ -101,10 +101,7 @@ def peak_rss_bytes() -> int:
     """
     status = Path("/proc/self/status")
     if status.exists():
-        line = next(
-            x for x in status.read_text(encoding="utf-8").splitlines() if x.startswith("VmHWM")
-        )
-        return int(line.split()[1]) * 1024
+        return int(status.read_text(encoding="utf-8").partition("VmHWM:")[2].split()[0]) * 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 

@@ -95,8 +95,7 @@ def _libraries() -> Sequence[Any]:
     from threadpoolctl import ThreadpoolController
 
     importlib.import_module("scipy.linalg.lapack")  # what is loaded later would not be limited
-    found: Sequence[Any] = ThreadpoolController().select(user_api="blas").lib_controllers
-    return found
+    return ThreadpoolController().select(user_api="blas").lib_controllers
 
 
 def _set(counts: Sequence[tuple[Any, int]]) -> None:

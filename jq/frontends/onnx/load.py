@@ -150,8 +150,7 @@ def load_checked(
 
 def describe_checked(path: Path) -> dict[str, Any]:
     """`describe_onnx`, as the other process says."""
-    found: dict[str, Any] = _ask(try_describe, path)
-    return found
+    return _ask(try_describe, path)
 
 
 def _ask(function: Any, path: Path, **arguments: Any) -> Any:

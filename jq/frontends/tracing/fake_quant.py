@@ -163,8 +163,7 @@ def _marked(enc: Encoding) -> Callable[..., jax.Array]:
 
     @custom_vmap
     def call(x: jax.Array, *given: jax.Array) -> jax.Array:
-        y: jax.Array = jax.lax.composite(body, FAKE_QUANT)(x, *given, **attributes_of(enc))
-        return y
+        return jax.lax.composite(body, FAKE_QUANT)(x, *given, **attributes_of(enc))
 
     @call.def_vmap
     def _(size: int, mapped: Sequence[Any], x: jax.Array, *given: jax.Array) -> Any:
@@ -178,8 +177,7 @@ def _marked(enc: Encoding) -> Callable[..., jax.Array]:
         ]
         return _marked(wider)(x, *ranges), True
 
-    result: Callable[..., jax.Array] = call
-    return result
+    return call
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))

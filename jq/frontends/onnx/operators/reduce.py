@@ -48,7 +48,8 @@ def _extreme(function: Reduce, of_bools: Reduce, x: Any, **how: Any) -> Any:
     type."""
     if x.dtype == bool:
         return of_bools(x, **how)
-    return function(x, initial=limits_of(x.dtype)[function is jnp.min], **how)
+    least, greatest = limits_of(x.dtype)
+    return function(x, initial=least if function is jnp.max else greatest, **how)
 
 
 def _define(name: str, function: Reduce) -> None:
