@@ -117,6 +117,8 @@ def taken(answer: dict[str, Any], what: str) -> Any:
     if "error" in answer:
         placed = answer["error"].keys() & {"op", "location"}
         raise UserError(**answer["error"], **({} if placed else {"location": what}))
+    if "fault" in answer:
+        raise UserError(**answer["fault"], location=what)
     return answer["value"]
 
 
@@ -207,10 +209,10 @@ def answered(request: dict[str, Any], data: bytes) -> dict[str, Any]:
         known = {k: v for k, v in parts.items() if v}
         return {"error": {"message": error.message[:_MESSAGE], **known}}
     except MemoryError:
-        return {"error": {"message": "it takes too much memory", "hint": MORE_MEMORY}}
+        return {"fault": {"message": "it takes too much memory", "hint": MORE_MEMORY}}
     except BaseException as error:  # a panic of code in Rust is no Exception
         reason = f"{type(error).__name__}: {error}".partition("\n")[0]
-        return {"error": {"message": f"it cannot be read: {reason:.200}"}}
+        return {"fault": {"message": f"it cannot be read: {reason:.200}"}}
     finally:
         for kind in (resource.RLIMIT_AS, resource.RLIMIT_CPU):
             resource.setrlimit(kind, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))

@@ -71,16 +71,10 @@ def constant(*, node: Call) -> Array:
 def constant_of_shape(input: Any, *, value: Any = None, node: Call) -> Array:
     if not isinstance(input, np.ndarray):
         raise node.refuse("its shape depends on the model's inputs", "fix it with --value NAME=V")
-    fill = np.zeros(1, np.float32) if value is None else value
-    return filled(input, fill.reshape(()))
-
-
-def filled(shape: Any, value: Any) -> Any:
-    """A large one is computed in the program, not held."""
-    sizes = [int(n) for n in np.asarray(shape).reshape(-1)]
-    if np.prod(sizes, dtype=np.float64) < 1 << 20:
-        return np.full(sizes, value, value.dtype)
-    return jnp.full(sizes, value, value.dtype)
+    fill = (np.zeros(1, np.float32) if value is None else value).reshape(())
+    sizes = [int(n) for n in input.reshape(-1)]
+    held = np.prod(sizes, dtype=np.float64) < 1 << 20  # a larger one is computed in the program
+    return (np if held else jnp).full(sizes, fill, fill.dtype)
 
 
 @operator("EyeLike")
