@@ -29,7 +29,7 @@ _FOLD = 1 << 22  # elements; more than this is computed in the program
 
 @dataclass(frozen=True)
 class Scope:
-    """Surroundings of the nodes of a graph: values by name, versions, and a function's attributes."""
+    """Surroundings of a graph's nodes: values by name, versions, a function's attributes."""
 
     env: dict[str, Value]
     opsets: Mapping[str, int]
