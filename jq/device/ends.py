@@ -4,20 +4,19 @@ off, and inputs and outputs are codes with their scales.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.device.network import Network, Node, Tensor
-
-# What gives the same whether it moves floats or their codes.
-_MOVES = ("reshape", "transpose", "slice", "reverse", "broadcast_in_dim")
+from jq.device.network import FLOAT_MOVES, Network, Node, Tensor
 
 FLOAT_ENDS = "--ends float (ends='float') keeps floats outside, where the form has them"
 
 
 def cut(network: Network) -> Network:
-    """The same network of codes alone; inputs and outputs keep their names.
+    """The same network of codes alone; inputs and outputs keep their names. What is computed in
+    float in front of the first codes, as an embedding, is left to the host: its codes are inputs.
 
     Raises:
         UserError: something is computed in float, by its name in the model.
@@ -34,16 +33,27 @@ class _Cut:
         self.inputs: dict[str, Tensor] = {}  # of codes, by name
         self.quantized: dict[tuple[str, str], Tensor] = {}  # of float tensors, by parameters
         self.codes: dict[str, Tensor] = {}  # of a quantized or a dequantized tensor
+        self.floats = {t.name for t in given.inputs}  # floats that are computed of inputs alone
+        self.host: dict[str, Any] = {}
 
     def network(self) -> Network:
         for node in self.given.nodes:
             self._add(node)
-        inputs = (self.inputs.get(x.name, x) for x in self.given.inputs)
+        inputs = [self.inputs.get(x.name, x) for x in self.given.inputs]
         outputs = tuple(self._result(t) for t in self.given.outputs)
-        return Network(tuple(self.nodes), tuple(inputs), outputs)
+        nodes = _read(self.nodes, outputs) if self.host else self.nodes
+        read = {t.name for t in (*outputs, *(t for n in nodes for t in n.inputs))}
+        inputs = [x for x in inputs if x.name in read or not self.host]
+        inputs += [self.inputs[name] for name in self.host]
+        return Network(tuple(nodes), tuple(inputs), outputs, self.host)
 
     def _add(self, node: Node) -> None:
         inputs = [self.codes.get(t.name, t) for t in node.inputs]
+        given = all(t.data is not None or t.name in self.floats for t in node.inputs)
+        if given and node.kind not in ("quantize", "dequantize"):
+            self.floats.add(node.output.name)
+        if node.kind == "float" and node.output.name in self.floats:
+            return
         if node.kind == "quantize":
             self.codes[node.output.name] = self._quantized(node.inputs[0], node)
         elif node.kind == "dequantize":
@@ -51,7 +61,7 @@ class _Cut:
         elif node.output.dtype != "float32":
             known = [_with(a, b) for a, b in zip(inputs, node.inputs, strict=True)]
             self.nodes.append(replace(node, inputs=tuple(known)))
-        elif node.kind in _MOVES and node.inputs[0].name in self.codes:
+        elif node.kind in FLOAT_MOVES and node.inputs[0].name in self.codes:
             output = _as(node.output, inputs[0])
             self.codes[node.output.name] = output
             self.nodes.append(replace(node, inputs=(inputs[0],), output=output))
@@ -71,7 +81,10 @@ class _Cut:
             else:
                 codes = replace(codes, name=f"{x.name} as {node.output.name}")
                 self.nodes.append(_looked_up(given, codes, node))
-        elif maker.kind in _MOVES:
+        elif maker.kind == "float" and x.name in self.floats:
+            codes = self.inputs[node.output.name] = replace(codes, name=node.output.name)
+            self.host[codes.name] = node.source
+        elif maker.kind in FLOAT_MOVES:
             source = self._quantized(maker.inputs[0], node)
             self.nodes.append(replace(maker, inputs=(source,), output=codes))
         else:
@@ -88,6 +101,16 @@ class _Cut:
         return tensor
 
 
+def _read(nodes: Sequence[Node], outputs: Sequence[Tensor]) -> list[Node]:
+    """The nodes that lead to the outputs."""
+    read, found = {t.name for t in outputs}, list[Node]()
+    for node in reversed(nodes):
+        if node.output.name in read:
+            read |= {t.name for t in node.inputs}
+            found.append(node)
+    return found[::-1]
+
+
 def renamed(network: Network, names: Mapping[str, str]) -> Network:
     """The same with other names of tensors."""
 
@@ -98,7 +121,7 @@ def renamed(network: Network, names: Mapping[str, str]) -> Network:
         replace(n, inputs=tuple(map(of, n.inputs)), output=of(n.output)) for n in network.nodes
     )
     inputs, outputs = (tuple(map(of, ts)) for ts in (network.inputs, network.outputs))
-    return Network(tuple(nodes), inputs, outputs)
+    return Network(tuple(nodes), inputs, outputs, network.host)
 
 
 def output_names(network: Network, wanted: Sequence[str]) -> dict[str, str]:
@@ -129,7 +152,7 @@ def input_codes(network: Network) -> dict[str, Tensor]:
     for node in network.nodes:
         if node.kind == "quantize":
             source = node.inputs[0]
-            while source.name in makers:
+            while source.name in makers and makers[source.name].kind in FLOAT_MOVES:
                 source = makers[source.name].inputs[0]
             known = found.get(source.name)
             if known is None or _bits(node.output) > _bits(known):

@@ -164,7 +164,7 @@ def _write(made: _Made, path: Path, form: Form, ends: Ends, verify: bool) -> Exp
     found: dict[str, Any] = {"path": str(path), "form": form.name}
     found |= dict.fromkeys(("outputs", "same", "readers"))
     if verify:
-        counts = verified(made.integer, whole, inner, form, data, made.data)
+        counts = verified(made.integer, whole, inner, made.marked, form, data, made.data)
         first = next(iter(counts.values()))
         found |= {"outputs": first.outputs, "same": first.same}
         found["readers"] = {name: [c.same, c.outputs] for name, c in counts.items()}

@@ -55,7 +55,8 @@ class Tensor:
 @dataclass(frozen=True)
 class Node:
     """One step: a kind of `jq.ir.ops.integer_step.Kind`, `quantize` and `dequantize` at float ends,
-    or the StableHLO name of an op that only moves, selects or compares codes.
+    `float` for other ops on floats, or the StableHLO name of an op that only moves, selects or
+    compares codes.
 
     Attributes:
         inputs: tensors, constants among them.
@@ -77,17 +78,26 @@ class Node:
 
 @dataclass(frozen=True)
 class Network:
-    """Nodes in an order in which they can run."""
+    """Nodes in an order in which they can run.
+
+    Attributes:
+        host: inputs that are codes of what the model computes in float of its own inputs, by name;
+            each is a result of an op of the program.
+    """
 
     nodes: tuple[Node, ...]
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
+    host: Mapping[str, Op] = field(default_factory=dict)
 
 
+# What gives the same whether it moves floats or their codes.
+FLOAT_MOVES = ("reshape", "transpose", "slice", "reverse", "broadcast_in_dim")
 # What moves, selects or compares codes and has no parameters of its own.
 MOVES = (
     *("reshape", "transpose", "broadcast_in_dim", "pad", "slice", "concatenate", "reverse"),
     *("maximum", "minimum", "clamp", "gather", "reduce", "reduce_window", "convert"),
+    *("compare", "select", "add", "subtract"),
 )
 
 
@@ -165,14 +175,20 @@ class _Reader:
             return self._step(op, step)
         if (marker := match(op, QUANTIZE, DEQUANTIZE)) is not None:
             return self._end(op, marker)
-        kind = kind_of(op).removeprefix("stablehlo.")
-        if kind not in MOVES or len(op.operation.results) != 1:
+        kind, values = kind_of(op).removeprefix("stablehlo."), [*op.operands, *op.results]
+        floats = any(dtype_of(v).kind in "fV" for v in values) and kind not in FLOAT_MOVES
+        if not (kind in MOVES or floats) or len(op.operation.results) != 1:
             raise UserError(f"{kind} on codes has no form of its own", op=named(op))
-        if kind in ("reduce", "reduce_window"):
+        if floats:
+            kind = "float"
+        elif kind in ("add", "subtract"):  # of indices: sums of codes are markers
+            kind = f"integer_{kind}"
+        elif kind in ("reduce", "reduce_window"):
             kind = f"{kind}_{combines(op)}"
         value = op.operation.results[0]
         inputs = tuple(self._tensor(v) for v in op.operation.operands)
-        scaled = next((t for t in inputs if t.scale is not None), inputs[0])
+        compares = dtype_of(value) == np.bool_
+        scaled = next((t for t in inputs if t.scale is not None and not compares), inputs[0])
         output = Tensor(
             self._name(named(op)),
             shape_of(value),

@@ -22,7 +22,7 @@ from tests.docs.blocks import ROOT, Reader, blocks
 COLUMNS = 80
 PAGES = (
     *("first-model", "int4", "npu-target", "error-report"),
-    *("quantization-aware-training", "deploy"),
+    *("quantization-aware-training", "deploy", "npu-deploy"),
 )
 
 

@@ -13,6 +13,7 @@ import pytest
 from jax import lax
 
 import jq
+from jq.models.zoo.minilm import build_random
 
 pytest.importorskip("tosa_reference_model", reason="Arm's reference model is not installed")
 pytestmark = pytest.mark.usefixtures("quick_xla")
@@ -46,6 +47,22 @@ def attention(p: Any, x: Any) -> Any:
     return jax.nn.softmax((x @ p["q"]) @ (x @ p["k"]).T) @ (x @ p["v"])
 
 
+def normalized(p: Any, x: Any) -> Any:
+    """LayerNorm of a residual sum, of 16 bits, and lengths of its rows, of 8."""
+    h = x + x @ p["w"]
+    u = h - h.mean(-1, keepdims=True)
+    h = u * lax.rsqrt((u * u).mean(-1, keepdims=True) + 1e-5) * p["g"] + p["b"]
+    return h * lax.rsqrt((h * h).sum(-1, keepdims=True)) @ p["w"]
+
+
+def chosen(p: Any, x: Any) -> Any:
+    """A choice by sign, a quotient, and windows of codes of 16 bits."""
+    h = jax.nn.leaky_relu(x @ p["w"], 0.1) / (2 + jnp.tanh(x @ p["w"]))
+    h = (h + x).reshape(1, 4, 6, 4)
+    h = lax.reduce_window(h, 0.0, lax.add, (1, 2, 2, 1), (1,) * 4, "SAME")
+    return h.reshape(12, 8) @ p["w"]
+
+
 def windows(p: Any, x: Any) -> Any:
     """Pools of sizes that strides do not divide, a transposed and a grouped convolution."""
     x = conv(x, p["w"], 2)
@@ -77,6 +94,12 @@ NETWORKS: dict[str, tuple[Callable[..., Any], dict[str, np.ndarray], tuple[int, 
     ),
     "functions": (functions, {"w": normal(8, 8), "v": normal(16, 4)}, (4, 8)),
     "attention": (attention, {k: 2 * normal(8, 8) for k in "qkv"}, (6, 8)),
+    "normalized": (
+        normalized,
+        {"w": normal(24, 24), "g": 1 + normal(24), "b": normal(24)},
+        (5, 24),
+    ),
+    "chosen": (chosen, {"w": normal(8, 8)}, (12, 8)),
     "windows": (
         windows,
         {
@@ -93,17 +116,31 @@ NETWORKS: dict[str, tuple[Callable[..., Any], dict[str, np.ndarray], tuple[int, 
 
 
 def exported(
-    apply: Any, params: Any, shape: tuple[int, ...], path: Path, target: str, file: str = "m.tosa"
+    apply: Any,
+    params: Any,
+    shape: tuple[int, ...],
+    path: Path,
+    target: str,
+    file: str = "m.tosa",
+    **others: Any,
 ) -> Any:
     samples = [(RNG.standard_normal(shape, np.float32),) for _ in range(3)]
     model = jq.Model(apply, params, samples[0], calibration=samples)
-    return jq.export(model, path / file, verify=True, target=target)
+    return jq.export(model, path / file, verify=True, target=target, **others)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_output_has_the_same_bits(name: str, tmp_path: Path) -> None:
     found = exported(*NETWORKS[name], tmp_path, "npu-int8")
     assert found["same"] == found["outputs"] > 0
+
+
+@pytest.mark.parametrize("name", ["signs", "windows"])
+def test_codes_of_16_bits_are_multiplied_in_halves(name: str, tmp_path: Path) -> None:
+    settings = {"activations.format": "int16"}
+    found = exported(*NETWORKS[name], tmp_path, "ethos-u85", settings=settings)
+    assert found["same"] == found["outputs"] > 0
+    assert {t["dtype"] for t in found["inputs"]} == {"int16"}
 
 
 @pytest.mark.parametrize("name", ["signs", "functions"])
@@ -114,11 +151,17 @@ def test_iree_reads_the_text(name: str, tmp_path: Path) -> None:
     assert found["same"] > 0
 
 
-def test_what_tosa_does_not_have_is_named(tmp_path: Path) -> None:
-    def apply(p: Any, x: Any) -> Any:
-        h = x @ p["w"]
-        return (h - h.mean(-1, keepdims=True)) * lax.rsqrt(h.var(-1, keepdims=True) + 1e-5)
+def test_an_encoder_whose_embedding_stays_on_the_host(tmp_path: Path) -> None:
+    """Attention with a mask, GELU, normalizations, a quotient: all on the device; the embedding and
+    the mask are computed in float in front of the first codes, which are the file's inputs."""
+    model = build_random(sequence=6, layers=1, hidden=16, heads=2)
+    found = jq.export(model, tmp_path / "m.tosa", target="ethos-u85", verify=True)
+    assert found["same"] == found["outputs"] > 0
+    assert {"softmax", "normalization", "quotient"} <= found["operators"].keys()
+    assert all(t["dtype"] in ("int8", "int16") for t in found["inputs"])
 
-    with pytest.raises(jq.UserError, match="normalization has no form in TOSA"):
-        exported(apply, {"w": normal(8, 8)}, (4, 8), tmp_path, "npu-int8")
+
+def test_what_tosa_does_not_have_is_named(tmp_path: Path) -> None:
+    with pytest.raises(jq.UserError, match="every second element has no form"):
+        exported(lambda p, x: x[:, ::2] @ p["w"], {"w": normal(4, 8)}, (4, 8), tmp_path, "npu-int8")
     assert not list(tmp_path.iterdir())

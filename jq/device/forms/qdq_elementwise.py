@@ -132,10 +132,12 @@ class Elementwise(Writer):
         g.hold(step.output, y, order)
 
     def _softmax(self, step: Simple) -> None:
-        (x,) = step.inputs
+        x, *masks = step.inputs
         order = self.order(x)
-        axis = order.index(int(step.numbers["axis"].reshape(())))
-        y = self.graph.op("Softmax", [self.real(x, order)], axis=axis)
+        axis, scores = order.index(int(step.numbers["axis"].reshape(()))), self.real(x, order)
+        for mask in masks:
+            scores = self.graph.op("Add", [scores, self.real(mask, order)])
+        y = self.graph.op("Softmax", [scores], axis=axis)
         self.graph.hold(step.output, self.codes(y, step), order)
         self.doubt(step, "ONNX Runtime computes softmax in float32")
 

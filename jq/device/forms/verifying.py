@@ -1,7 +1,7 @@
 """Verifies what was written, in its form's own reference, against the integer program's bits."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from jq.device.ends import input_codes
 from jq.device.forms.table import Form
 from jq.device.network import Network, Tensor
 from jq.frontends.source import Calls
-from jq.ir import Program
+from jq.ir import Op, Program, TensorSpec, dtype_of, shape_of
 from jq.ir.oracle.xla import XlaExecutable
 from jq.reporting.benchmark.session import random_inputs
 
@@ -32,6 +32,7 @@ def verified(
     integer: Program,
     whole: Network,
     written: Network,
+    marked: Program,
     form: Form,
     data: bytes,
     recorded: Calls | None,
@@ -42,17 +43,22 @@ def verified(
 
     Args:
         integer: the plain integer program, with its float ends.
-        whole: its network; `written` is what the file holds of it.
+        whole: its network, of the program with markers; `written` is what the file holds of it.
     """
+    host = _host(marked, list(written.host.values()))
     run, counts = XlaExecutable(integer), dict.fromkeys(form.readers, Count(0, 0))
     for inputs in _inputs(integer, whole, recorded):
         want = [
             _codes(w, tensor) if tensor.dtype != w.dtype.name else w
             for w, tensor in zip(run(*inputs), written.outputs, strict=True)
         ]
+        known = dict(zip([t.name for t in whole.inputs], inputs, strict=True))
+        known |= dict(
+            zip(written.host, map(np.asarray, host(*inputs) if host else ()), strict=True)
+        )
         given = [
             _codes(x, t) if t.dtype != x.dtype.name else x
-            for x, t in zip(inputs, written.inputs, strict=True)
+            for t, x in [(t, known[t.name]) for t in written.inputs]
         ]
         for name, read in form.readers.items():
             got = read(data, given)
@@ -64,6 +70,19 @@ def verified(
             )
             counts[name] = counts[name].plus(sum(w.size for w in want), same)
     return counts
+
+
+def _host(marked: Program, ops: list[Op]) -> XlaExecutable | None:
+    """Computes what ops of a program give."""
+    if not ops:
+        return None
+    at = {op: i for i, op in enumerate(marked.body.operations)}
+    copy, places = marked.clone(), [at[op] for op in ops]
+    made = list(copy.body.operations)
+    values = [made[i].results[0] for i in places]
+    copy.return_values(values)
+    outputs = (TensorSpec(f"out{i}", shape_of(v), dtype_of(v).name) for i, v in enumerate(values))
+    return XlaExecutable(replace(copy, outputs=tuple(outputs)))
 
 
 def _inputs(program: Program, whole: Network, recorded: Calls | None) -> Iterator[list[np.ndarray]]:
@@ -82,11 +101,12 @@ def _inputs(program: Program, whole: Network, recorded: Calls | None) -> Iterato
 
 
 def _drawn(rng: np.random.Generator, codes: Tensor, seed: int) -> np.ndarray:
-    """Random codes, and the lowest and the highest alone."""
+    """Random codes, and the lowest and the highest alone: of 16 bits around 0 not -32768."""
     ends = np.iinfo(codes.dtype)
+    low = ends.min + (codes.dtype == "int16" and codes.zero == 0)
     if seed >= DRAWN:
-        return np.full(codes.shape, ends.min if seed == DRAWN else ends.max, codes.dtype)
-    return rng.integers(ends.min, ends.max, codes.shape, codes.dtype, endpoint=True)
+        return np.full(codes.shape, low if seed == DRAWN else ends.max, codes.dtype)
+    return rng.integers(low, ends.max, codes.shape, codes.dtype, endpoint=True)
 
 
 def _codes(x: np.ndarray, tensor: Tensor) -> np.ndarray:

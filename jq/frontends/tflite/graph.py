@@ -31,6 +31,9 @@ class Graph:
         self.initializers: dict[str, Any] = {}
         self.names = _apart([t.get("name", "") for t in self.tensors])
         self.floats: dict[int, str] = {}
+        self.handles: dict[int, str] = {}  # variables, by the tensors that stand for them
+        self.states: dict[str, int] = {}  # the tensors that are read of them first
+        self.assigned: dict[str, int] = {}
         self.op = ""  # that is read, for messages
 
     def _parsed(self, data: bytes) -> dict[str, Any]:
@@ -188,12 +191,12 @@ class Graph:
     def proto(self) -> ModelProto:
         """The ONNX model."""
         ends = []
-        for key in ("inputs", "outputs"):
+        for key, more in (("inputs", self.states), ("outputs", self.assigned)):
             infos = [
                 helper.make_tensor_value_info(
                     self.raw(i), helper.np_dtype_to_tensor_dtype(self.dtype(i)), self.shape(i)
                 )
-                for i in map(int, self.main.get(key, ()))
+                for i in (*map(int, self.main.get(key, ())), *more.values())
             ]
             ends.append(infos)
         name, constants = self.path.stem, list(self.initializers.values())

@@ -25,9 +25,10 @@ _EACH |= {
     "MAXIMUM": "Max",
     "MINIMUM": "Min",
 }
-_EACH |= dict.fromkeys(("CAST", "SPLIT", "QUANTIZE", "DEQUANTIZE"), "Identity")
+_EACH |= dict.fromkeys(("CAST", "SPLIT", "SPLIT_V", "QUANTIZE", "DEQUANTIZE"), "Identity")
 _REDUCE = {"MEAN": "ReduceMean", "SUM": "ReduceSum"}
 _REDUCE |= {"REDUCE_MAX": "ReduceMax", "REDUCE_MIN": "ReduceMin"}
+STATE = {"CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE"}
 Call = Callable[[Graph, list[int], int, Mapping[str, Any]], str]
 
 
@@ -39,17 +40,20 @@ def as_onnx(data: bytes, path: Path) -> ModelProto:
     """
     g = Graph(data, path)
     operators = g.operators()
-    if unknown := sorted({kind for kind, _ in operators} - _CALLS.keys()):
+    if unknown := sorted({kind for kind, _ in operators} - _CALLS.keys() - STATE):
         more = known(unknown[0], READ.values())
         raise UserError(f"{', '.join(unknown)}: not read", location=str(path), hint=more)
     for kind, fields in operators:
         inputs, outputs = ([int(v) for v in fields.get(k, ())] for k in ("inputs", "outputs"))
+        options = fields.get("builtin_options", (None, {}))[1]
+        if kind in STATE:
+            _state(g, kind, inputs, outputs, options)
+            continue
         if not outputs or not inputs:
             raise g.damaged(f"{kind} has no operands")
         g.op = g.names[outputs[0]] if 0 <= outputs[0] < len(g.names) else kind
-        options = fields.get("builtin_options", (None, {}))[1]
         try:
-            if kind == "SPLIT":
+            if kind.startswith("SPLIT"):
                 _split(g, inputs, outputs)
             elif kind == "CAST":
                 g.store(outputs[0], _cast(g, inputs, outputs[0]))
@@ -163,10 +167,30 @@ def _cast(g: Graph, x: list[int], y: int) -> str:
 
 
 def _split(g: Graph, x: list[int], outputs: list[int]) -> None:
-    axis = int(g.known(x[0]).reshape(()))
-    parts = g.add("Split", [g.real(x[1])], len(outputs), axis=axis, num_outputs=len(outputs))
+    """SPLIT (axis, tensor) and SPLIT_V (tensor, sizes, axis), whose results state the sizes."""
+    source, at = (x[1], x[0]) if len(x) == 2 else (x[0], x[2])
+    axis = int(g.known(at).reshape(()))
+    sizes = g.constant([g.shape(y)[axis] for y in outputs], "i8")
+    parts = g.add("Split", [g.real(source), sizes], len(outputs), axis=axis)
     for i, part in zip(outputs, [parts] if len(outputs) == 1 else parts, strict=True):
         g.put(i, g.add("Identity", [part]))
+
+
+def _state(g: Graph, kind: str, x: list[int], y: list[int], o: Mapping[str, Any]) -> None:
+    """A variable: what is read first is an input of the model, what is assigned last a result."""
+    try:
+        if kind == "VAR_HANDLE":
+            g.handles[y[0]] = o.get("shared_name", "")
+        elif kind == "ASSIGN_VARIABLE":
+            g.assigned[g.handles[x[0]]] = x[1]
+        elif kind == "READ_VARIABLE" and (name := g.handles[x[0]]) in g.assigned:
+            g.put(y[0], g.real(g.assigned[name]))
+        elif kind == "READ_VARIABLE":
+            g.states[name] = g.states.get(name, y[0])
+            if g.states[name] != y[0]:
+                g.put(y[0], g.real(g.states[name]))
+    except (IndexError, KeyError) as error:
+        raise g.damaged(f"{kind} has no variable") from error
 
 
 _CALLS: dict[str, Call] = {name: partial(_each, name) for name in _EACH}

@@ -36,7 +36,8 @@ _OTHERS = """
 AVERAGE_POOL_2D 1, FULLY_CONNECTED 9, LOGISTIC 14, RELU 19, RELU_N1_TO_1 20, RELU6 21,
 RESIZE_BILINEAR 23, SOFTMAX 25, TANH 28, PAD 34, MEAN 40, DIV 42, SQUEEZE 43, STRIDED_SLICE 45,
 EXP 47, SPLIT 49, PRELU 54, NEG 59, EXPAND_DIMS 70, SUM 74, SQRT 75, RESIZE_NEAREST_NEIGHBOR 97,
-LEAKY_RELU 98, ABS 101, ELU 111, HARD_SWISH 117, GELU 150
+LEAKY_RELU 98, ABS 101, SPLIT_V 102, ELU 111, HARD_SWISH 117, CALL_ONCE 129, VAR_HANDLE 142,
+READ_VARIABLE 143, ASSIGN_VARIABLE 144, GELU 150
 """
 READ = {number: name for name, (number, *_) in OPERATORS.items()}
 READ |= {int(number): name for name, number in map(str.split, _OTHERS.split(","))}
@@ -72,9 +73,12 @@ _OPTIONS = f"""
     51 TileOptions:
     74 ResizeNearestNeighborOptions: align_corners bool, half_pixel_centers bool
     75 LeakyReluOptions: alpha f32
+    79 SplitVOptions: num_splits i32
     81 ReverseV2Options:
     89 QuantizeOptions:
     101 BatchMatMulOptions: adj_x bool, adj_y bool, asymmetric_quantize_inputs bool
+    103 CallOnceOptions: init_subgraph_index i32
+    111 VarHandleOptions: container string, shared_name string
     113 GeluOptions: approximate bool
 """
 _NUMBERED = {int(n): name for n, name in re.findall(r"^ +(\d+) (\w+):", _OPTIONS, re.MULTILINE)}

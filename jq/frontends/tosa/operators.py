@@ -132,6 +132,12 @@ def _multiply(op: Operator, read: Read, known: Known) -> Array:
     return product.astype(I32)
 
 
+def _shifted_right(op: Operator, read: Read, known: Known) -> Array:
+    if op.attributes.get("round"):
+        raise ValueError(f"{op.output}: a shift that rounds is not read")
+    return jnp.right_shift(*map(read, op.inputs))
+
+
 def _max_pool(op: Operator, read: Read, known: Known) -> Array:
     x, (top, bottom, left, right) = read(op.inputs[0]), op.list_of("pad", 4)
     window, stride = ((1, *op.list_of(key, 2), 1) for key in ("kernel", "stride"))
@@ -193,8 +199,13 @@ CALLS: dict[str, Call] = {
     "MAXIMUM": _two(jnp.maximum),
     "MINIMUM": _two(jnp.minimum),
     "LOGICAL_LEFT_SHIFT": _two(jnp.left_shift),
+    "ARITHMETIC_RIGHT_SHIFT": _shifted_right,
+    "BITWISE_AND": _two(jnp.bitwise_and),
+    "ABS": lambda op, read, known: jnp.abs(read(op.inputs[0])),
     "EQUAL": _two(jnp.equal),
+    "GREATER": _two(jnp.greater),
     "GREATER_EQUAL": _two(jnp.greater_equal),
+    "LOGICAL_NOT": lambda op, read, known: jnp.logical_not(read(op.inputs[0])),
     "SELECT": _two(jnp.where),
     "REDUCE_SUM": _along(jnp.sum),
     "REDUCE_MAX": _along(jnp.max),

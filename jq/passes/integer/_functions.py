@@ -48,12 +48,20 @@ def softmax(
         step = max(min(leaf.scale for leaf in leaves if leaf), FINEST)
         x = clip(OPS, _in_steps(program, source, step, rescaling), -WIDE, WIDE)
         codes = integer_softmax(OPS, x, step, found.axis, out, rescaling)
-        leaf = leaf_of(program, source)
-        if leaf is None:  # of a sum or a choice of several tensors
+        terms = [leaf_of(program, v) for v in _summed(source)]
+        if None in terms:  # of a choice, or with a constant
             return codes
-        made = step_of("softmax", name, [leaf.operand], axis=found.axis, step=step)
+        operands = [leaf.operand for leaf in terms if leaf]
+        by = np.array([min(leaf.scale / step, LARGEST) for leaf in terms if leaf])
+        made = step_of("softmax", name, operands, axis=found.axis, step=step).knowing(by=by)
         return integer_step(program, codes, made.giving(out))
     return None
+
+
+def _summed(value: ir.Value) -> list[ir.Value]:
+    """The terms of a sum, each once for each time that it is added."""
+    op = maker(value, "stablehlo.add")
+    return [value] if op is None else [v for term in op.operands for v in _summed(term)]
 
 
 @deep
@@ -118,7 +126,7 @@ def quotient(
     q = OPS.convert(ratio(OPS, centered(a, I64), centered(b, I64), bits), np.int32)
     codes = saturated(rescaling.by(OPS, q, unit * 2.0**-bits / out.scale), out)
     name = string_attr(value.owner, NAME) or "quotient"
-    step = step_of("quotient", name, [a.operand, b.operand], value.owner, bits=bits)
+    step = step_of("quotient", name, [a.operand, b.operand], value.owner, bits=bits, unit=unit)
     return integer_step(program, codes, step.giving(out))
 
 
@@ -193,7 +201,7 @@ def normalization(
         codes = saturated(rescaling.shift(OPS, y, -FRACTION), out)
         zero = np.zeros(n) if found.beta is None else found.beta
         step = step_of("normalization", name, [leaf.operand]).knowing(
-            gamma=gamma, beta=zero, epsilon=found.epsilon, center=found.center
+            gamma=gamma, beta=zero, epsilon=found.epsilon, center=found.center, step=leaf.scale
         )
         return integer_step(program, codes, step.giving(out))
     return None

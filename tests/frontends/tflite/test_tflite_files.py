@@ -147,6 +147,64 @@ def test_operators_are_those_of_litert(case: Any) -> None:
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)  # sums of float32
 
 
+def with_state() -> bytes:
+    """`v = v + x`, the variable's name being `sum`, with 3 at first; x is split into two parts."""
+    kinds = ["CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ADD", "ASSIGN_VARIABLE", "SPLIT_V"]
+    codes = [
+        {"deprecated_builtin_code": min(n, 127), "builtin_code": n, "version": 1}
+        for n in map(NUMBERS.__getitem__, kinds)
+    ]
+    handle = {"opcode_index": 1, "inputs": [], "outputs": [0]}
+    handle["builtin_options"] = ("VarHandleOptions", {"container": "", "shared_name": "sum"})
+    tensor = {"name": "sum", "shape": [], "type": 13, "buffer": 0}
+
+    def floats(name: str, n: int, buffer: int = 0) -> dict[str, Any]:
+        return {"name": name, "shape": [1, n], "type": 0, "buffer": buffer}
+
+    def op(kind: str, inputs: list[int], outputs: list[int], *options: Any) -> dict[str, Any]:
+        found = {"opcode_index": kinds.index(kind), "inputs": inputs, "outputs": outputs}
+        return found | ({"builtin_options": options} if options else {})
+
+    sizes = {"name": "sizes", "shape": [2], "type": 2, "buffer": 2}
+    axis = {"name": "axis", "shape": [], "type": 2, "buffer": 3}
+    parts = [floats("first", 1), floats("last", 3)]
+    main = {
+        "tensors": [tensor, floats("x", 4), floats("r", 4), floats("y", 4), sizes, axis, *parts],
+        "inputs": [1],
+        "outputs": [6, 7],
+        "operators": [
+            op("CALL_ONCE", [], [], "CallOnceOptions", {"init_subgraph_index": 1}),
+            handle,
+            op("READ_VARIABLE", [0], [2]),
+            op("ADD", [1, 2], [3], "AddOptions", {}),
+            op("ASSIGN_VARIABLE", [0, 3], []),
+            op("SPLIT_V", [3, 4, 5], [6, 7], "SplitVOptions", {"num_splits": 2}),
+        ],
+    }
+    first = {"tensors": [tensor, floats("first", 4, 1)], "inputs": [], "outputs": []}
+    first["operators"] = [handle, op("ASSIGN_VARIABLE", [0, 1], [])]
+    data = [np.full(4, 3, np.float32), ints(1, 3), ints(1)]
+    buffers = [{}, *({"data": np.frombuffer(a.tobytes(), np.uint8)} for a in data)]
+    fields = {"version": 3, "operator_codes": codes, "subgraphs": [main, first]}
+    return SCHEMA.encode("Model", fields | {"buffers": buffers})
+
+
+def test_a_variable_is_an_input_and_a_result() -> None:
+    data = with_state()
+    peer = litert.Interpreter(model_content=data)
+    peer.allocate_tensors()
+    session = ort.InferenceSession(as_onnx(data, Path("m.tflite")).SerializeToString())
+    assert [i.name for i in session.get_inputs()] == ["x", "r"]
+    state = np.full((1, 4), 3, np.float32)
+    for _ in range(3):
+        x = w(1, 4)
+        peer.set_tensor(peer.get_input_details()[0]["index"], x)
+        peer.invoke()
+        *got, state = session.run(None, {"x": x, "r": state})
+        for value, detail in zip(got, peer.get_output_details(), strict=True):
+            assert np.array_equal(value, peer.get_tensor(detail["index"]))
+
+
 def test_operators_that_are_not_read_are_named() -> None:
     data = file_of("RELU6", [], None, X)
     code = NUMBERS["RELU6"].to_bytes(4, "little")

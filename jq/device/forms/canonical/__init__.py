@@ -35,6 +35,9 @@ class _Builder(Windows):
     """Adds the steps of a node by its kind."""
 
     def add(self, node: Node) -> None:
+        if node.kind == "float":
+            what = node.op.removeprefix("stablehlo.")
+            raise UserError(f"{what} of floats has no form here", op=node.name)
         if node.kind == "contraction":
             (self._convolution if node.op.endswith(CONVOLUTION) else self._product)(node)
         elif node.op.endswith("reduce_window"):
@@ -163,6 +166,13 @@ class _Builder(Windows):
         pairs = [(max(0, a), max(0, b)) for a, b in zip(low, high, strict=True)]
         number = int(value.data.reshape(()))
         self.put("pad", node, [x], node.output, {"padding": pairs, "value": number})
+
+    def _compare(self, node: Node) -> None:
+        direction = stablehlo.ComparisonDirectionAttr(node.attributes["comparison_direction"]).value
+        kinds = {"G": "greater", "L": "greater", "E": "equal", "N": "not_equal"}
+        kind = kinds[direction[0]] + ("_equal" if direction in ("GE", "LE") else "")
+        a, b = node.inputs
+        self.put(kind, node, [b, a] if direction[0] == "L" else [a, b], node.output)
 
     def _gather(self, node: Node) -> None:
         """Rows along the first axis, as of an embedding."""

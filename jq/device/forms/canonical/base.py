@@ -17,6 +17,9 @@
 | `reverse` | x | `axis` |
 | `tile` | x | `repeats` |
 | `gather_rows` | x, indices of its first axis of any shape | |
+| `greater`, `greater_equal`, `equal`, `not_equal` | a, b | |
+| `select` | a condition, a, b | |
+| `integer_add`, `integer_subtract` | int32 that are no codes | |
 | `add`, `subtract`, `multiply`, `maximum`, `minimum`, `rescale`, `table`, `softmax`, ... | | |
 """
 

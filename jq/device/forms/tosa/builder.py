@@ -166,7 +166,7 @@ class Builder:
         out, output, behind = step.out, step.output, step.numbers.get("behind")
         assert out is not None
         self.along(factor, shape)
-        if behind is not None and behind.any():
+        if behind is not None and (behind.any() or step.kind == "normalization"):
             made = shape, "int32"
             total = self.rescale(total, "int32", shape, factor * (1 << FRACTION), made)
             added = np.rint(behind * (1 << FRACTION))

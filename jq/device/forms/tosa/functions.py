@@ -1,23 +1,26 @@
 """Functions of codes in TOSA's 32-bit operators: the integers of `jq.formats.integer_functions`.
 
 What depends on one code is looked up: TABLE of 256 codes, else GATHER. The quotient of softmax, 64
-by 32 bits, is a long division of 31 steps for each row.
+by 32 bits, is a long division of 31 steps for each row, and so are the root and the inverse of a
+row's length.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
+from operator import add
 
 import numpy as np
 
 from jq.base.errors import UserError
 from jq.device.forms.canonical.base import Simple
-from jq.device.forms.tosa.builder import Builder
+from jq.device.forms.tosa.builder import WHOLE, Builder
+from jq.device.forms.tosa.numbers import Number, inverse, looked_up, normalized, root, squares
 from jq.device.network import Tensor
 from jq.formats.arrays import NUMPY
-from jq.formats.integer_functions import exponential_bits, exponentials, tabulated
+from jq.formats.integer_functions import TABLE_LIMIT, exponential_bits, tabulated
 from jq.frontends.tosa.schema import PROPAGATE
-
-MULTIPLE = "softmax of codes finer than 2^-17 has no form in TOSA"
 
 
 def table(b: Builder, step: Simple) -> None:
@@ -33,18 +36,9 @@ def table(b: Builder, step: Simple) -> None:
         b.op("TABLE", [b.of(x), b.constant(codes, "int8")], step.output)
         return
     least = np.array([np.iinfo(x.dtype).min], np.int32)
-    numbers = b.wide(replace(x, zero_point=least))
-    found = looked_up(b, codes, step.output.dtype, numbers, x.shape)
-    b.op("RESHAPE", [found, b.shape(step.output.shape)], step.output)
-
-
-def looked_up(b: Builder, values: np.ndarray, dtype: str, index: str, shape: Sequence[int]) -> str:
-    """The elements of a table at int32 indices of any shape, as a tensor of that shape."""
-    count = int(np.prod(shape))
-    flat = b.op("RESHAPE", [index, b.shape([1, count])], ([1, count], "int32"))
-    rows = b.constant(values, dtype, [1, values.size, 1])
-    found = b.op("GATHER", [rows, flat], ([1, count, 1], dtype))
-    return b.op("RESHAPE", [found, b.shape(shape)], (shape, dtype))
+    places = Number(b, b.wide(replace(x, zero_point=least)), x.shape)
+    found = looked_up(codes, places, step.output.dtype)
+    b.op("RESHAPE", [found.name, b.shape(step.output.shape)], step.output)
 
 
 def gather_rows(b: Builder, step: Simple) -> None:
@@ -70,43 +64,111 @@ def gather_rows(b: Builder, step: Simple) -> None:
     b.op("RESHAPE", [found, b.shape(step.output.shape)], step.output)
 
 
+def halves(b: Builder, x: Tensor) -> list[tuple[str, int]]:
+    """Codes of 16 bits as two of 8, `256 high + low`, each with its zero point; low is moved by
+    -128."""
+    codes = Number(b, b.wide(replace(x, zero_point=None)), x.shape)
+    parts = codes >> 8, (codes & 255) - 128
+    names = [b.rescale(p.name, "int32", x.shape, WHOLE, (x.shape, "int8")) for p in parts]
+    return list(zip(names, (x.zero >> 8, (x.zero & 255) - 128), strict=True))
+
+
+def joined(b: Builder, sums: Sequence[str], step: Simple) -> str:
+    """The sum of products of both halves, in units of 2^-bits that leave 32 bits, rounded as
+    `jq.formats.requantize.rounding_right_shift` rounds."""
+    high, low = (Number(b, name, step.output.shape) for name in sums)
+    bits = -int(step.numbers["bits"].reshape(())) if "bits" in step.numbers else 0
+    if bits:
+        half = 1 << (bits - 1)
+        low = low + (high + (low >> 8) >= 0).choose(half, half - 1)
+    if bits >= 8:
+        return ((high + (low >> 8)) >> (bits - 8)).name
+    return ((high << (8 - bits)) + (low >> bits)).name
+
+
 def softmax(b: Builder, step: Simple) -> None:
-    """Exponentials by a table of differences, their sum, its inverse, and the products."""
-    (x,), out = step.inputs, step.out
-    unit, axis = (float(step.numbers[k].reshape(())) for k in ("step", "axis"))
+    """Exponentials of differences by tables, their sum, its inverse, and the products."""
+    out, shape, given = step.out, step.output.shape, step.numbers
+    unit, along = float(given["step"].reshape(())), int(given["axis"].reshape(()))
     assert out is not None
-    assert x.scale is not None
-    if float(x.scale.reshape(-1)[0]) != np.float32(unit):
-        raise UserError(MULTIPLE, op=step.name, hint="use wider ranges: it was fed almost nothing")
-    along, shape = int(axis), x.shape
-    row = [1 if i == along else n for i, n in enumerate(shape)]
-    k, codes = exponential_bits(shape[along]), 1 << np.iinfo(x.dtype).bits
-    largest = b.op("REDUCE_MAX", [b.of(x)], (row, x.dtype), axis=along, nan_mode=PROPAGATE)
-    top = b.wide(Tensor(largest, tuple(row), x.dtype, x.scale, x.zero_point))
-    below = b.op("SUB", [top, b.wide(x)], (shape, "int32"))
-    powers = exponentials(NUMPY, np.arange(codes, dtype=np.int64), unit, shape[along])
-    e = looked_up(b, np.asarray(powers), "int32", below, shape)
-    total = b.op("REDUCE_SUM", [e], (row, "int32"), axis=along)
-    inverse, shift = _inverse(b, total, row, k), b.constant([k + 1], "int8", [1])
-    share = b.op("MUL", [e, inverse, shift], (shape, "int32"))  # in units of 2^-30
-    one = b.constant([1 << k], "int32", [1] * len(row))
-    alone = b.op("EQUAL", [total, one], (row, "bool"))  # the inverse is 2^31 then
-    by = b.constant([30 - k], "int32", [1] * len(row))
-    whole = b.op("LOGICAL_LEFT_SHIFT", [e, by], (shape, "int32"))
-    share = b.op("SELECT", [alone, whole, share], (shape, "int32"))
-    b.codes(share, step, shape, np.array([2.0**-30 / out.scale]))
+    k, scores = exponential_bits(shape[along]), _scores(b, step)
+    below = scores.along("REDUCE_MAX", along, nan_mode=PROPAGATE) - scores
+    e = _exponentials(below, unit, k)
+    total = e.along("REDUCE_SUM", along)
+    share = e.times(inverse(total, k), k + 1)  # in units of 2^-30
+    alone = total.of("EQUAL", 1 << k, dtype="bool")  # the inverse is 2^31 then
+    b.codes(alone.choose(e << (30 - k), share).name, step, shape, np.array([2.0**-30 / out.scale]))
 
 
-def _inverse(b: Builder, total: str, row: Sequence[int], k: int) -> str:
-    """`floor(2^(k + 31) / total)` of total in (2^k, 2^31), bit by bit; 2^31 - 1 of 2^k."""
-    made, flag = (row, "int32"), (row, "bool")
-    zero, one, rest = (b.constant(np.full(row, v), "int32", row) for v in (0, 1, 1 << k))
-    quotient = zero
-    for _ in range(31):
-        lack = b.op("SUB", [total, rest], made)  # 2 rest >= total, without 2 rest
-        fits = b.op("GREATER_EQUAL", [rest, lack], flag)
-        less, twice = b.op("SUB", [rest, lack], made), b.op("ADD", [rest, rest], made)
-        rest = b.op("SELECT", [fits, less, twice], made)
-        bit = b.op("SELECT", [fits, one, zero], made)
-        quotient = b.op("ADD", [b.op("ADD", [quotient, quotient], made), bit], made)
-    return quotient
+def _scores(b: Builder, step: Simple) -> Number:
+    """The sum of scores and masks in units of softmax."""
+    terms, largest = list[Number](), 0.0
+    for x, by in zip(step.inputs, step.numbers["by"].reshape(-1), strict=True):
+        ends, name = np.iinfo(x.dtype), b.wide(x)
+        largest += max(ends.max - x.zero, x.zero - ends.min) * by
+        if by != 1:
+            name = b.rescale(name, "int32", x.shape, np.array([by]), (x.shape, "int32"))
+        terms.append(Number(b, name, x.shape))
+    if largest >= 1 << 30:
+        raise UserError("a mask beyond 2^30 steps of its scores has no form in TOSA", op=step.name)
+    return reduce(add, terms)
+
+
+def _exponentials(below: Number, unit: float, k: int) -> Number:
+    """`jq.formats.integer_functions.exponentials`."""
+    count = math.ceil((k + 1) * math.log(2) / unit) + 2
+    bits = 0 if count <= TABLE_LIMIT else math.ceil(math.log2(count) / 2)
+    size = (count >> bits) + 2
+    high = np.rint(2.0**k * np.exp(-unit * (np.arange(size) * 2.0**bits)))
+    index = (below >> bits).of("MINIMUM", size - 1, nan_mode=PROPAGATE)
+    found = looked_up(high, index)
+    if bits:
+        low = np.rint(2.0**30 * np.exp(-unit * np.arange(1 << bits)))
+        found = found.times(looked_up(low, below & ((1 << bits) - 1)), 30)
+    return found
+
+
+def normalization(b: Builder, step: Simple) -> None:
+    """Rows divided by their length: `jq.formats.integer_functions.unit_rows`. A row's inverse is
+    found in 31 bits; as c^2 2^(2 half) < 2^62, c 2^half fits in 32 bits."""
+    (x,), out, given = step.inputs, step.out, step.numbers
+    assert out is not None
+    n, axis, ends = x.shape[-1], len(x.shape) - 1, np.iinfo(x.dtype)
+    unit, widest = float(given["step"].reshape(())), int(ends.max) - int(ends.min)
+    if n**3 * widest**2 >= 1 << 63:
+        raise UserError(f"normalization of rows of {n} has no form in TOSA", op=step.name)
+    c, largest = Number(b, b.wide(x), x.shape), max(ends.max - x.zero, x.zero - ends.min)
+    if given["center"]:
+        c = c.times(n) - c.along("REDUCE_SUM", axis)
+        unit, largest = unit / n, n * widest
+    small = max(1, min(round(n * float(given["epsilon"].reshape(())) / unit**2), 1 << 58))
+    size = c.of("ABS")
+    high, low, half = normalized(*squares(size, int(largest).bit_length(), axis, small))
+    found = (size << half).times(inverse(root(high, low), 30), 31)
+    signed = (c >= 0).choose(found, found.full(0) - found)
+    factor = given["gamma"].reshape(-1) * math.sqrt(n) * 2.0**-30 / out.scale
+    made = replace(step, numbers={**given, "behind": given["beta"].reshape(-1) / out.scale})
+    b.codes(signed.name, made, x.shape, factor)
+
+
+def quotient(b: Builder, step: Simple) -> None:
+    """`jq.formats.integer_functions.ratio`, bit by bit."""
+    (x, y), out = step.inputs, step.out
+    bits, unit = (float(step.numbers[k].reshape(())) for k in ("bits", "unit"))
+    assert out is not None
+    over, under = (Number(b, b.wide(t), t.shape) for t in (x, y))
+    size, by = over.of("ABS"), under.of("ABS").of("MAXIMUM", 1, nan_mode=PROPAGATE)
+    ends = np.iinfo(x.dtype)
+    highest, end = int(max(ends.max - x.zero, x.zero - ends.min)).bit_length(), (1 << 31) - 1
+    rest, found = size.full(0), size.full(0)
+    for at in range(highest - 1, -1 - int(bits), -1):
+        rest = (rest << 1) + ((size >> at) & 1) if at >= 0 else rest << 1
+        fits = rest >= by
+        rest = fits.choose(rest - by, rest)
+        found = (found >= 1 << 30).choose(end, (found << 1) + fits.choose(1, 0))
+    nearer = (rest + (by >> 1) >= by).choose(1, 0)
+    found = found + (found >= end).choose(0, nearer)
+    found = (under.of("ABS") >= 1).choose(found, (size >= 1).choose(end, 0))
+    for term in (over, under):
+        found = found.times((term >= 0).choose(1, -1))
+    b.codes(found.name, step, step.output.shape, np.array([unit * 2.0**-bits / out.scale]))

@@ -1,5 +1,7 @@
 """The operators of each step of a network."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partialmethod
 from typing import Any
 
@@ -9,7 +11,7 @@ from jq.base.errors import UserError
 from jq.device.forms.canonical.base import Simple
 from jq.device.forms.table import method_of
 from jq.device.forms.tosa import functions
-from jq.device.forms.tosa.builder import Builder
+from jq.device.forms.tosa.builder import WHOLE, Builder
 from jq.device.network import Tensor
 from jq.frontends.tosa.schema import PROPAGATE, TYPES
 
@@ -26,20 +28,9 @@ class Writer(Builder):
     def _window(self, kind: str, step: Simple) -> None:
         x, w = step.inputs
         given = step.attributes
-        kernel = w.shape[1:3] if kind == "CONV2D" else w.shape[:2]
-        axes = list(
-            zip(
-                x.shape[1:3],
-                kernel,
-                given["stride"],
-                given["dilation"],
-                given["padding"],
-                strict=True,
-            )
-        )
-        x, padding = self._exact(step, x, axes)
+        x, padding = self._exact(step, x, w.shape[1:3] if kind == "CONV2D" else w.shape[:2])
         attributes = {
-            "pad": [v for pair in padding for v in pair],
+            "pad": padding,
             "stride": given["stride"],
             "dilation": given["dilation"],
             "local_bound": False,
@@ -50,14 +41,13 @@ class Writer(Builder):
     _conv2d = partialmethod(_window, "CONV2D")
     _depthwise = partialmethod(_window, "DEPTHWISE_CONV2D")
 
-    def _exact(
-        self, step: Simple, x: Tensor, axes: list[Any]
-    ) -> tuple[Tensor, list[tuple[int, int]]]:
+    def _exact(self, step: Simple, x: Tensor, kernel: Sequence[int]) -> tuple[Tensor, list[int]]:
         """The input and its padding without what no window reads: strides have to divide."""
-        padding, cut = [], [0, 0]
-        for i, (size, k, stride, dilation, (low, high)) in enumerate(axes):
-            extra = (size - 1 + low + high - (k - 1) * dilation) % stride
-            padding.append((low, max(0, high - extra)))
+        padding, cut, given = list[int](), [0, 0], step.attributes
+        for i, (low, high) in enumerate(given["padding"]):
+            reach = (kernel[i] - 1) * given.get("dilation", (1, 1))[i]
+            extra = (x.shape[1 + i] - 1 + low + high - reach) % given["stride"][i]
+            padding += [low, max(0, high - extra)]
             cut[i] = max(0, extra - high)
         if any(cut):
             size = [x.shape[0], x.shape[1] - cut[0], x.shape[2] - cut[1], x.shape[3]]
@@ -82,27 +72,31 @@ class Writer(Builder):
     ) -> None:
         """Sums of products with their bias; one for all that rescale it."""
         if (
-            x.dtype != "int8"
+            x.dtype not in ("int8", "int16")
             or w.dtype != "int8"
             or (w.zero_point is not None and w.zero_point.any())
         ):
             raise UserError(
-                f"products of {x.dtype} by {w.dtype} are written of int8 by int8 with weights"
-                " whose zero point is 0",
+                f"products of {x.dtype} by {w.dtype} are written of int8 or int16 by int8 with"
+                " weights whose zero point is 0",
                 op=step.name,
             )
-        bias, factor = step.numbers["bias"], step.numbers["factor"]
-        operands = [
-            self.of(x),
-            self.of(w),
-            self.constant(bias, "int32"),
-            self.constant([x.zero], "int8"),
-            self.constant([0], "int8"),
-        ]
-        key = kind, *operands, str(attributes)
-        if key not in self.sums:
-            self.sums[key] = self.op(kind, operands, (step.output.shape, "int32"), **attributes)
-        self.codes(self.sums[key], step, step.output.shape, factor)
+
+        def total(codes: str, zero: int, bias: np.ndarray) -> str:
+            given = [self.constant([v], "int8") for v in (zero, 0)]
+            operands = [codes, self.of(w), self.constant(bias, "int32"), *given]
+            key = kind, *operands, str(attributes)
+            if key not in self.sums:
+                self.sums[key] = self.op(kind, operands, (shape, "int32"), **attributes)
+            return self.sums[key]
+
+        bias, factor, shape = step.numbers["bias"], step.numbers["factor"], step.output.shape
+        if x.dtype == "int8":
+            self.codes(total(self.of(x), x.zero, bias), step, shape, factor)
+            return
+        none = np.zeros(shape[3], np.int32)
+        sums = [total(codes, zero, none) for codes, zero in functions.halves(self, x)]
+        self.end(functions.joined(self, sums, step), step, shape)
 
     def _matmul(self, step: Simple) -> None:
         a, b = step.inputs
@@ -144,6 +138,7 @@ class Writer(Builder):
         self.end(total, step, shape)
 
     _table, _softmax, _gather_rows = functions.table, functions.softmax, functions.gather_rows
+    _normalization, _quotient = functions.normalization, functions.quotient
 
     def _extreme(self, kind: str, step: Simple) -> None:
         """The extreme of two tensors, or along an axis of one."""
@@ -155,6 +150,36 @@ class Writer(Builder):
     _max = partialmethod(_extreme, "REDUCE_MAX")
     _min = partialmethod(_extreme, "REDUCE_MIN")
 
+    def _compared(self, kind: str, step: Simple) -> None:
+        numbers = [
+            self.of(x)
+            if x.dtype == "int32"
+            else self.rescale(self.of(x), x.dtype, x.shape, WHOLE, (x.shape, "int32"))
+            for x in step.inputs
+        ]
+        self.op(kind, numbers, step.output)
+
+    _greater = partialmethod(_compared, "GREATER")
+    _greater_equal = partialmethod(_compared, "GREATER_EQUAL")
+    _equal = partialmethod(_compared, "EQUAL")
+
+    def _not_equal(self, step: Simple) -> None:
+        same = replace(step.output, name=self.fresh())
+        self._equal(replace(step, output=same))
+        self.op("LOGICAL_NOT", [same.name], step.output)
+
+    def _select(self, step: Simple) -> None:
+        if any(x.shape != step.output.shape for x in step.inputs):
+            raise UserError("a choice by one condition for all has no form here", op=step.name)
+        self._plain("SELECT", step)
+
+    def _convert(self, step: Simple) -> None:
+        (x,) = step.inputs
+        if "bool" in (x.dtype, step.output.dtype):
+            self.op("CAST", [self.of(x)], step.output)
+        else:
+            self.rescale(self.of(x), x.dtype, x.shape, WHOLE, step.output)
+
     # Sums and extremes
 
     def _sum_pool(self, step: Simple) -> None:
@@ -162,7 +187,7 @@ class Writer(Builder):
         (x,), given = step.inputs, step.attributes
         channels = x.shape[3]
         ones = np.ones((*given["window"], channels, 1), np.int8)
-        w = Tensor(self.fresh(), ones.shape, "int8", data=ones)
+        w = Tensor(self.constant(ones, "int8"), ones.shape, "int8", data=ones)
         numbers = step.numbers | {"bias": np.broadcast_to(step.numbers["bias"], [channels])}
         geometry = {**given, "dilation": [1, 1]}
         made = Simple("depthwise", step.name, (x, w), step.output, geometry, numbers, step.out)
@@ -177,19 +202,15 @@ class Writer(Builder):
         self.end(total, step, step.output.shape)
 
     def _max_pool(self, step: Simple) -> None:
-        x, given = step.inputs[0], step.attributes
-        ones = [1, 1]
-        axes = zip(
-            x.shape[1:3], given["window"], given["stride"], ones, given["padding"], strict=True
-        )
-        x, padding = self._exact(step, x, list(axes))
+        given = step.attributes
+        x, padding = self._exact(step, step.inputs[0], given["window"])
         self.op(
             "MAX_POOL2D",
             [self.of(x)],
             step.output,
             kernel=given["window"],
             stride=given["stride"],
-            pad=[v for pair in padding for v in pair],
+            pad=padding,
             nan_mode=PROPAGATE,
         )
 
@@ -203,13 +224,13 @@ class Writer(Builder):
         perms = step.attributes["permutation"]
         self.op("TRANSPOSE", [self.of(step.inputs[0])], step.output, perms=perms)
 
-    def _reverse(self, step: Simple) -> None:
-        axis = step.attributes["axis"]
-        self.op("REVERSE", [self.of(step.inputs[0])], step.output, axis=axis)
+    def _plain(self, kind: str, step: Simple) -> None:
+        self.op(kind, [*map(self.of, step.inputs)], step.output, **step.attributes)
 
-    def _concatenate(self, step: Simple) -> None:
-        axis = step.attributes["axis"]
-        self.op("CONCAT", [*map(self.of, step.inputs)], step.output, axis=axis)
+    _integer_add = partialmethod(_plain, "ADD")
+    _integer_subtract = partialmethod(_plain, "SUB")
+    _reverse = partialmethod(_plain, "REVERSE")
+    _concatenate = partialmethod(_plain, "CONCAT")
 
     def _slice(self, step: Simple) -> None:
         bounds = [self.shape(step.attributes[k]) for k in ("start", "size")]

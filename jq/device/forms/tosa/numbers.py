@@ -1,0 +1,158 @@
+"""int32 tensors of a TOSA file with Python's operators, and what 62 bits need of them.
+
+TOSA leaves open what a sum beyond 32 bits is: nothing here goes there. Shifts drop bits.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jq.device.forms.tosa.builder import Builder
+
+DIGIT, WORD = 15, 31  # bits of a digit of a long sum; of each of the two words of 62 bits
+
+
+@dataclass(frozen=True)
+class Number:
+    """A tensor by its name in a file; beside it, an integer is a constant."""
+
+    b: Builder
+    name: str
+    shape: tuple[int, ...]
+
+    def of(self, kind: str, *others: Number | int, dtype: str = "int32", **given: Any) -> Number:
+        """An operator on this one and others, which broadcast."""
+        ones = [1] * len(self.shape)
+        row = [
+            o if isinstance(o, Number) else Number(self.b, self.b.constant([o], "int32", ones), ())
+            for o in others
+        ]
+        shape = np.broadcast_shapes(self.shape, *(o.shape or ones for o in row))
+        names = [self.name, *(o.name for o in row), *given.pop("more", ())]
+        return Number(self.b, self.b.op(kind, names, (shape, dtype), **given), shape)
+
+    def full(self, value: int) -> Number:
+        """A constant of this one's shape."""
+        name = self.b.constant(np.full(self.shape, value), "int32")
+        return Number(self.b, name, self.shape)
+
+    def __add__(self, other: Number | int) -> Number:
+        return self if isinstance(other, int) and not other else self.of("ADD", other)
+
+    def __sub__(self, other: Number | int) -> Number:
+        return self.of("SUB", other)
+
+    def __and__(self, mask: int) -> Number:
+        return self.of("BITWISE_AND", mask)
+
+    def __lshift__(self, bits: Number | int) -> Number:
+        return self.of("LOGICAL_LEFT_SHIFT", bits) if bits else self
+
+    def __rshift__(self, bits: int) -> Number:
+        return self.of("ARITHMETIC_RIGHT_SHIFT", bits, round=False) if bits else self
+
+    def __ge__(self, other: Number | int) -> Number:
+        return self.of("GREATER_EQUAL", other, dtype="bool")
+
+    def times(self, other: Number | int, shift: int = 0) -> Number:
+        """`(self * other + 2^(shift - 1)) >> shift`, whose product may have 64 bits."""
+        return self.of("MUL", other, more=[self.b.constant([shift], "int8", [1])])
+
+    def choose(self, a: Number | int, b: Number | int) -> Number:
+        """`a` where this is true, else `b`."""
+        return self.of("SELECT", a, b)
+
+    def along(self, kind: str, axis: int, **given: Any) -> Number:
+        """REDUCE_SUM and its like, the axis kept."""
+        shape = tuple(1 if a == axis else n for a, n in enumerate(self.shape))
+        name = self.b.op(kind, [self.name], (shape, "int32"), axis=axis, **given)
+        return Number(self.b, name, shape)
+
+
+def squares(x: Number, bits: int, axis: int, more: int) -> tuple[Number, Number]:
+    """The sum of squares along an axis of `0 <= x < 2^bits`, plus a constant, below 2^62: its high
+    and low 31 bits. Sums of products of parts of x stay in 32 bits, and become digits."""
+    n = x.shape[axis]
+    part = (WORD - math.ceil(math.log2(max(n, 2)))) // 2
+    count = -(-bits // part)
+    parts = [(x >> (i * part)) & ((1 << part) - 1) for i in range(count)]
+    found: list[Any] = [more >> (DIGIT * i) & ((1 << DIGIT) - 1) for i in range(5)]
+    for i in range(count):
+        for j in range(i, count):
+            total = parts[i].times(parts[j]).along("REDUCE_SUM", axis)
+            at, by = divmod((i + j) * part + (j > i), DIGIT)
+            low = (total & ((1 << (DIGIT - by)) - 1)) << by
+            rest = total >> (DIGIT - by)
+            found[at] = low + found[at]
+            for k in range(at + 1, min(at + 3, 5)):
+                found[k] = (rest & ((1 << DIGIT) - 1)) + found[k]
+                rest = rest >> DIGIT
+    for i in range(4):
+        found[i + 1] = (found[i] >> DIGIT) + found[i + 1]
+        found[i] = found[i] & ((1 << DIGIT) - 1)
+    d0, d1, d2, d3, d4 = found
+    return (d2 >> 1) + (d3 << 14) + (d4 << 29), ((d2 & 1) << 30) + (d1 << DIGIT) + d0
+
+
+def normalized(high: Number, low: Number) -> tuple[Number, Number, Number]:
+    """A number of 62 bits shifted left by 2 half, into [2^60, 2^62): both words, and half."""
+    half: Any = None
+    for s in (15, 8, 4, 2, 1):
+        large = high >= 1 << (WORD - 2 * s)
+        kept = (low & ((1 << (WORD - 2 * s)) - 1)) << (2 * s)
+        high = large.choose(high, (high << (2 * s)) + (low >> (WORD - 2 * s)))
+        low, by = large.choose(low, kept), large.choose(0, s)
+        half = by if half is None else half + by
+    return high, low, half
+
+
+def root(high: Number, low: Number) -> Number:
+    """`floor(sqrt(x))` of x in [2^60, 2^62), two bits after two bits."""
+    found: Any = None
+    rest: Any = None
+    for i in range(WORD):
+        at = 2 * (WORD - 1 - i)
+        pair = (
+            (high >> (at - WORD)) & 3
+            if at >= WORD
+            else ((high & 1) << 1) + (low >> (WORD - 1))
+            if at == WORD - 1
+            else (low >> at) & 3
+        )
+        if found is None:
+            found, rest = (pair >= 1).choose(1, 0), pair - (pair >= 1).choose(1, 0)
+            continue
+        over = rest - found
+        if i == WORD - 1:  # 4 over would not fit
+            fits = over + (pair >= 1).choose(1, 0) >= 1
+        else:
+            less = (over << 2) + (pair - 1)
+            fits = less >= 0
+            rest = fits.choose(less, (rest << 2) + pair)
+        found = found + found + fits.choose(1, 0)
+    return found
+
+
+def inverse(total: Number, k: int) -> Number:
+    """`floor(2^(k + 31) / total)` of total in (2^k, 2^31), bit by bit; 2^31 - 1 of 2^k."""
+    quotient, rest = total.full(0), total.full(1 << k)
+    for _ in range(WORD):
+        lack = total - rest  # 2 rest >= total, without 2 rest
+        fits = rest >= lack
+        rest = fits.choose(rest - lack, rest << 1)
+        quotient = quotient + quotient + fits.choose(1, 0)
+    return quotient
+
+
+def looked_up(values: np.ndarray, index: Number, dtype: str = "int32") -> Number:
+    """The elements of a table at indices of any shape."""
+    b, count = index.b, math.prod(index.shape)
+    flat = b.op("RESHAPE", [index.name, b.shape([1, count])], ([1, count], "int32"))
+    rows = b.constant(values, dtype, [1, values.size, 1])
+    found = b.op("GATHER", [rows, flat], ([1, count, 1], dtype))
+    shaped = b.op("RESHAPE", [found, b.shape(index.shape)], (index.shape, dtype))
+    return Number(b, shaped, index.shape)
