@@ -190,8 +190,9 @@ class Graph:
 
     def proto(self) -> ModelProto:
         """The ONNX model."""
-        ends = []
-        for key, more in (("inputs", self.states), ("outputs", self.assigned)):
+        ends, kept = [], self.assigned
+        assigned = {name: kept[name] for name in (*self.states, *kept) if name in kept}
+        for key, more in (("inputs", self.states), ("outputs", assigned)):
             infos = [
                 helper.make_tensor_value_info(
                     self.raw(i), helper.np_dtype_to_tensor_dtype(self.dtype(i)), self.shape(i)
