@@ -135,6 +135,24 @@ def i64_array(values: Sequence[int]) -> ir.Attribute:
     return ir.DenseI64ArrayAttr.get(list(values))
 
 
+def i64_attr(value: int) -> ir.Attribute:
+    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
+
+
+def recast(x: ir.Value, dtype: Any, shape: Sequence[int] | None = None) -> ir.Value:
+    """The same bits as any other type, of its width or, with another shape, of another one."""
+    kind = tensor_type(shape_of(x) if shape is None else shape, dtype)
+    return x if x.type == kind else stablehlo.bitcast_convert(kind, x)
+
+
+def picked(x: ir.Value, index: ir.Value, axis: int) -> ir.Value:
+    """The parts of `x` at indices i32[n, 1] of an axis."""
+    others = [a for a in range(len(shape_of(x))) if a != axis]
+    sizes = [1 if a == axis else n for a, n in enumerate(shape_of(x))]
+    numbers = stablehlo.GatherDimensionNumbers.get(others, [axis], [], [], [axis], 1)
+    return stablehlo.gather(x, index, numbers, sizes)
+
+
 def barrier(value: ir.Value) -> ir.Value:
     """`value` behind an optimization barrier, which the compiler does not look through."""
     return create("stablehlo.optimization_barrier", value.type, value)
@@ -152,6 +170,11 @@ def constant_of(array: np.ndarray) -> ir.Value:
 
     Dense, not a resource: XLA and portable artifacts have no resources.
     """
-    array = np.ascontiguousarray(array).reshape(array.shape)
     kind = tensor_type(array.shape, array.dtype)
-    return create("stablehlo.constant", kind, value=ir.DenseElementsAttr.get(array, type=kind))
+    return create("stablehlo.constant", kind, value=dense_of(array))
+
+
+def dense_of(array: np.ndarray) -> ir.Attribute:
+    """The attribute that a constant has."""
+    kind = tensor_type(array.shape, array.dtype)
+    return ir.DenseElementsAttr.get(np.ascontiguousarray(array).reshape(array.shape), type=kind)

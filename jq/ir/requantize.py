@@ -14,6 +14,7 @@ from jaxlib.mlir import ir
 
 from jq.formats.rescale import Rescale, ResidualScale
 from jq.ir.arrays import OPS, StableHloOps
+from jq.ir.build import i64_attr
 from jq.ir.contract import Contract, inside, operands_of, read_contract, sides_attributes
 from jq.ir.markers import Marker, composite, marker_kind
 from jq.ir.program import Program
@@ -75,7 +76,7 @@ def requantize(
         factor = OPS.broadcast(multiplier, shape, [axis])
         return [rescale.codes(OPS, total, factor, *rest)]
 
-    attributes = sides_attributes(op, sides) | {"axis": _integer(axis)} | _described(rescale)
+    attributes = sides_attributes(op, sides) | {"axis": i64_attr(axis)} | _described(rescale)
     attrs = ir.DictAttr.get(attributes)
     return composite(program, REQUANTIZE, str(attrs), attrs, operands, body)[0]
 
@@ -93,18 +94,14 @@ def match_requantize(op: Op) -> Requantized | None:
     )
 
 
-def _integer(value: int) -> ir.Attribute:
-    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
-
-
 def _value(attr: ir.Attribute) -> int:
     return ir.IntegerAttr(attr).value
 
 
 def _described(r: Rescale) -> dict[str, ir.Attribute]:
-    found = {name: _integer(getattr(r, name)) for name in ("zero_point", "low", "high")}
+    found = {name: i64_attr(getattr(r, name)) for name in ("zero_point", "low", "high")}
     if (s := r.residual) is not None:
-        whole = {name: _integer(getattr(s, name)) for name in _WHOLE}
+        whole = {name: i64_attr(getattr(s, name)) for name in _WHOLE}
         reals = {name: ir.FloatAttr.get(ir.F64Type.get(), getattr(s, name)) for name in _REALS}
         found["residual"] = ir.DictAttr.get(whole | reals)
     return found

@@ -1,6 +1,7 @@
 """Decisions of a plan: per op and per tensor a format, or the reason for declining."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -112,6 +113,10 @@ class QuantPlan(Shown):
 
     def __getitem__(self, name: str) -> OpPlan:
         return next(op for op in self.ops if op.name == name)
+
+    @cached_property
+    def by_name(self) -> dict[str, OpPlan]:
+        return {op.name: op for op in self.ops}
 
     def to_dict(self) -> dict[str, Any]:
         rows = [op.to_dict() for op in self.ops]

@@ -16,29 +16,27 @@ from jq.base.errors import UserError
 from jq.formats import get_format
 from jq.formats.affine import is_affine
 from jq.formats.base import unpacked
-from jq.ir import Op, Program, at, evaluate, ir, replace
+from jq.ir import Op, Program, evaluate, ir
 from jq.ir.contract import contract
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC, Marker, match
 from jq.ir.ops.base import Contraction
+from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.movement import plain
-from jq.passes.base import Pass, PassContext
-from jq.passes.qdq.hoist_quantize import erase_dead
+from jq.passes.base import PassContext
+from jq.passes.rewrite import Rewrite
 from jq.planning.decisions import OpPlan
 from jq.planning.encodings import code_bits
 from jq.planning.limits import LIMIT, largest_code, largest_sum, worst_case
-from jq.planning.operands import contractions, op_name
+from jq.planning.operands import op_name
 
 
-class LowerContractions(Pass):
-    def run(self, program: Program, cx: PassContext) -> bool:
-        changed, plans = False, {op.name: op for op in cx.plan.ops}
-        for op, rule in list(contractions(program)):
-            value = _lower(program, op, rule, plans.get(op_name(op)))
-            if value is not None:
-                replace(op, [value])
-                changed = True
-        erase_dead(program)
-        return changed
+class LowerContractions(Rewrite):
+    def replacement(self, program: Program, op: Op, cx: PassContext) -> list[ir.Value] | None:
+        rule = rule_of(op)
+        if not isinstance(rule, Contraction):
+            return None
+        value = _lower(program, op, rule, cx.plan.by_name.get(op_name(op)))
+        return None if value is None else [value]
 
 
 def _lower(program: Program, op: Op, rule: Contraction, plan: OpPlan | None) -> ir.Value | None:
@@ -54,14 +52,13 @@ def _lower(program: Program, op: Op, rule: Contraction, plan: OpPlan | None) -> 
         return None
     if plan is not None and plan.decision == "integer":
         _prove(program, op, rule, plan)
-    with at(op):
-        if len(roles) < 2:  # a lookup: a dequantize of the rows that are read
-            return rule.lower(program, op, markers)
+    if len(roles) < 2:  # a lookup: a dequantize of the rows that are read
+        return rule.lower(program, op, markers)
 
-        def body(copy: Any, inner: list[Marker | None]) -> ir.Value | None:
-            return rule.lower(program, copy, inner)
+    def body(copy: Any, inner: list[Marker | None]) -> ir.Value | None:
+        return rule.lower(program, copy, inner)
 
-        return contract(program, op, markers, body)
+    return contract(program, op, markers, body)
 
 
 def _prove(program: Program, op: Op, rule: Contraction, plan: OpPlan) -> None:
@@ -98,23 +95,16 @@ def _prove(program: Program, op: Op, rule: Contraction, plan: OpPlan) -> None:
 # where the format leaves what it has rounded as it is. Codes that change their parameters stay as
 # they are: float arithmetic rounds them once, and `lower-regions` has the integer form for devices
 # without a float unit.
-class FoldQuantize(Pass):
-    def run(self, program: Program, cx: PassContext) -> bool:
-        changed = False
-        for op in program.walk():
-            marker = match(op, QUANTIZE, QUANTIZE_DYNAMIC)
-            inner = match(marker.op.operands[0], DEQUANTIZE) if marker else None
-            if marker is None or inner is None:
-                continue
-            if marker.kind == QUANTIZE_DYNAMIC:
-                if _left_alone(marker, inner):
-                    replace(op, [inner.parts[name] for name in marker.parts])
-                    changed = True
-            elif _same(program, marker, inner):
-                replace(op, [inner.parts["codes"]])
-                changed = True
-        erase_dead(program)
-        return changed
+class FoldQuantize(Rewrite):
+    def replacement(self, program: Program, op: Op, cx: PassContext) -> list[ir.Value] | None:
+        marker = match(op, QUANTIZE, QUANTIZE_DYNAMIC)
+        inner = match(marker.op.operands[0], DEQUANTIZE) if marker else None
+        if marker is None or inner is None:
+            return None
+        if marker.kind == QUANTIZE_DYNAMIC:
+            alike = _left_alone(marker, inner)
+            return [inner.parts[name] for name in marker.parts] if alike else None
+        return [inner.parts["codes"]] if _same(program, marker, inner) else None
 
 
 def _left_alone(outer: Marker, inner: Marker) -> bool:

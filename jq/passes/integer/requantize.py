@@ -41,8 +41,8 @@ from jq.passes.base import Pass, PassContext
 from jq.passes.integer._ops import Bounds, clamps_behind
 from jq.passes.integer._sums import IntegerProduct
 from jq.passes.integer._values import Leaf, clamped, leaf_of, output_of
-from jq.passes.qdq.hoist_quantize import erase_dead
-from jq.planning.decisions import OpPlan
+from jq.passes.rewrite import erase_dead
+from jq.planning.decisions import QuantPlan
 from jq.target.settings import FLOAT
 
 LARGEST = 2.0**30  # steps; a conversion to int32 does not overflow
@@ -54,7 +54,6 @@ class Requantize(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         activations, changed = cx.settings.activations, False
         own = activations.mode == "static" and activations.format != FLOAT
-        plans = {op.name: op for op in cx.plan.ops}
         for op in reversed(list(program.walk())):  # a sum before what it adds
             read = any(users(result) for result in op.results)
             marker = match(op, QUANTIZE) if read else None
@@ -64,7 +63,7 @@ class Requantize(Pass):
             chain = _Chain.of(program, op.operands[0])
             if chain is None or (chain.approximate and not own):
                 continue
-            codes = _lower(program, chain, out, op, plans, whole=not own)
+            codes = _lower(program, chain, out, op, cx.plan, whole=not own)
             if codes is not None:
                 replace_op(op, [codes])
                 changed = True
@@ -110,17 +109,17 @@ class _Chain:
 
 
 def _lower(
-    program: Program, chain: _Chain, out: Output, at_op: Any, plans: dict[str, OpPlan], whole: bool
+    program: Program, chain: _Chain, out: Output, at_op: Any, planned: QuantPlan, whole: bool
 ) -> ir.Value | None:
     """The codes; `whole`: the bias has to be a whole number of steps of the sum."""
     op = chain.affine.source.owner
     rule, name = rule_of(op), string_attr(op, NAME) or ""
     assert isinstance(rule, Contraction)
-    plan = plans.get(name)
+    plan = planned.by_name.get(name)
     sides = [match(op.operands[r.index], DEQUANTIZE) for r in rule.roles(op)]
-    planned = plan is None or all(r.index in plan.operands for r in rule.roles(op))
+    quantized = plan is None or all(r.index in plan.operands for r in rule.roles(op))
     with at(at_op):  # packed codes are unpacked
-        product = IntegerProduct.of(program, op, rule) if planned and all(sides) else None
+        product = IntegerProduct.of(program, op, rule) if quantized and all(sides) else None
     if product is None or dtype_of(chain.affine.result) != np.float32:
         return None
     if any(dtype_of(side.codes).itemsize > 1 for side in product.sides):

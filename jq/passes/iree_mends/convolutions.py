@@ -6,13 +6,14 @@ from contextlib import suppress
 import numpy as np
 
 from jq.base.system.processor import this_processor
-from jq.ir import OPS, Op, Program, at, dtype_name, dtype_of, editing, ir, shape_of
-from jq.ir.build import NAME, attributes_of, barrier, replace
+from jq.ir import OPS, Op, Program, at, dtype_name, dtype_of, ir, shape_of
+from jq.ir.build import NAME, attributes_of, barrier
 from jq.ir.ops.dims import by_matrix
 from jq.ir.ops.geometry import NotMatrices
 from jq.ir.ops.layout import Layout, Window, groups_of
 from jq.passes.base import PassContext
 from jq.passes.iree_mends.mend import Mend
+from jq.passes.rewrite import Rewrite
 from jq.target.target import Target
 
 # Float convolutions that IREE computes slowly become products with the patches of their input.
@@ -28,42 +29,32 @@ from jq.target.target import Target
 LARGEST = 64 << 20
 
 
-class PatchConvolutions(Mend):
+class PatchConvolutions(Rewrite, Mend):
     """Slow: float convolutions of one or three dimensions, or with a stride and a window of one
     element, take many times as long as the product that they are.
     No trap: slow, not wrong
     Report: iree-org/iree#22674
     """
 
-    def run(self, program: Program, cx: PassContext) -> bool:
-        found = [op for op in program.walk() if Layout.match(op)]
-        changed = [_lower(program, op) for op in found]
-        if any(changed):
-            program.drop_dead()
-        return any(changed)
-
-
-def _lower(program: Program, op: Op) -> bool:
-    x, w = op.operands
-    result, attributes = op.results[0], attributes_of(op)
-    shape, types = shape_of(result), {dtype_name(dtype_of(v)) for v in op.operands}
-    if types | {dtype_name(dtype_of(result))} not in ({"f32"}, {"bf16"}, {"f16"}):
-        return False
-    with at(op), suppress(NotMatrices):
-        window = Window.of(attributes, shape_of(w))
-        features = shape[window.layout.output_feature] or 1
-        count, depth = math.prod(shape) // features, math.prod(shape_of(w)) // features
-        if not _slow(window) or not 0 < 4 * count * depth <= LARGEST:
-            return False
-        matrix = _matrix(program, w, window, depth)
-        rows = OPS.reshape(window.patches(x), [count, depth])
-        product = by_matrix(rows, matrix)
-        with editing():
+    def replacement(self, program: Program, op: Op, cx: PassContext) -> list[ir.Value] | None:
+        if Layout.match(op) is None:
+            return None
+        (x, w), shape, attributes = op.operands, shape_of(op.results[0]), attributes_of(op)
+        types = {dtype_name(dtype_of(v)) for v in (x, w, op.results[0])}
+        if types not in ({"f32"}, {"bf16"}, {"f16"}):
+            return None
+        with suppress(NotMatrices):
+            window = Window.of(attributes, shape_of(w))
+            features = shape[window.layout.output_feature] or 1
+            count, depth = math.prod(shape) // features, math.prod(shape_of(w)) // features
+            if not _slow(window) or not 0 < 4 * count * depth <= LARGEST:
+                return None
+            matrix = _matrix(program, w, window, depth)
+            product = by_matrix(OPS.reshape(window.patches(x), [count, depth]), matrix)
             if NAME in attributes:
                 product.owner.attributes[NAME] = attributes[NAME]
-        replace(op, [window.result(product, shape)])
-        return True
-    return False
+            return [window.result(product, shape)]
+        return None
 
 
 def _slow(window: Window) -> bool:

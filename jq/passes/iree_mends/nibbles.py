@@ -15,12 +15,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from jq.ir import OPS, Op, Program, at, dtype_of, ir, shape_of, stablehlo, tensor_type, walk
-from jq.ir.build import replace, strided_slice
-from jq.ir.constants import dense_array
+from jq.ir import OPS, Op, Program, at, dtype_of, ir, shape_of, walk
+from jq.ir.build import recast, replace, strided_slice
 from jq.ir.types import is_narrow
+from jq.passes._retype import retype, retype_functions, values_of
 from jq.passes.base import PassContext
-from jq.passes.iree_mends._retype import retype, retype_functions, values_of
 from jq.passes.iree_mends.mend import Mend
 
 BYTE = np.dtype(np.int8)
@@ -51,7 +50,7 @@ def full(like: ir.Value, value: int) -> ir.Value:
 def split(x: ir.Value, kind: np.dtype[Any], shape: Sequence[int]) -> ir.Value:
     """The numbers that lie in wider integers, along a new last axis, the lowest bits first."""
     size = dtype_of(x).itemsize
-    whole = _cast(x, [*shape_of(x), *[size][: size > 1]], BYTE)
+    whole = recast(x, BYTE, [*shape_of(x), *[size][: size > 1]])
     shifted = [OPS.shift_right(whole, full(whole, start)) for start in range(0, 8, width_of(kind))]
     parts = [OPS.reshape(number(v, kind)[1], [*shape_of(v), 1]) for v in shifted]
     return OPS.reshape(OPS.concatenate(parts, len(shape_of(whole))), shape)
@@ -69,12 +68,7 @@ def join(x: ir.Value, kind: np.dtype[Any], shape: Sequence[int], dtype: np.dtype
         return OPS.shift_left(one, full(one, i * width_of(kind)))
 
     joined = reduce(OPS.bit_or, [part(i) for i in range(per)])
-    return _cast(OPS.reshape(joined, whole), shape, dtype)
-
-
-def _cast(x: ir.Value, shape: Sequence[int], dtype: np.dtype[Any]) -> ir.Value:
-    same = dtype_of(x) == dtype
-    return x if same else stablehlo.bitcast_convert(tensor_type(shape, dtype), x)
+    return recast(OPS.reshape(joined, whole), dtype, shape)
 
 
 # Their regions give back what other ops have made, which is within the range.
@@ -103,9 +97,6 @@ class PlainNibbles(Mend):
         ops = [op for block in blocks for op in walk(block)]
         values = ((op, (*op.operands, *op.results)) for op in ops)
         uses = [_use_of(op, kinds) for op, there in values if any(v in kinds for v in there)]
-        for use in uses:
-            if use.op.name == "stablehlo.constant":
-                _store_bytes(use.op)
         for value in kinds:
             retype(value, BYTE)
         for name, array in program.weights.items():
@@ -130,13 +121,6 @@ class _Use:
 def _use_of(op: Op, kinds: dict[ir.Value, Kind]) -> _Use:
     first = next(iter(op.operands), None)
     return _Use(op.operation, kinds.get(first), tuple(kinds.get(v) for v in op.results))
-
-
-def _store_bytes(constant: Any) -> None:
-    array = dense_array(constant.result)
-    assert array is not None
-    with at(constant):
-        constant.attributes["value"] = ir.DenseElementsAttr.get(array.astype(BYTE))
 
 
 def _rewrite(use: _Use) -> None:

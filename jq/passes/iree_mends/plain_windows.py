@@ -12,12 +12,15 @@ Of convolutions, and of pools (`reduce_window`):
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from jq.ir import OPS, Op, dtype_of, ir, shape_of, stablehlo
-from jq.ir.build import i64_array, integers, padding_pairs, reversed_axes
+from jq.ir.build import i64_array, integers, reversed_axes
+from jq.ir.ops.geometry import Geometry
 from jq.ir.ops.layout import Layout, padding_of
+from jq.ir.ops.lookup import rule_named
 from jq.passes.iree_mends.mend import Mend
 
 
@@ -37,19 +40,16 @@ class PlainWindows(Mend):
 
     def finds(self, op: Op) -> bool:
         if op.operation.name == "stablehlo.reduce_window":
-            return any(_pool_excess(op))
+            return any(_unread(op))
         if Layout.match(op) is None:
             return False
-        return bool(_reversed_axes(op)) or any(_excess(op)) or _is_padded_before(op)
+        return bool(_reversed_axes(op)) or any(_unread(op)) or _is_padded_before(op)
 
     def rewritten(self, op: Op) -> None:
-        if op.operation.name == "stablehlo.reduce_window":
-            _pad_pool(op)
-        else:
-            if axes := _reversed_axes(op):
-                op.operands[1] = stablehlo.reverse(op.operands[1], axes)
-                del op.attributes["window_reversal"]
-            _pad(op)
+        if Layout.match(op) and (axes := _reversed_axes(op)):
+            op.operands[1] = stablehlo.reverse(op.operands[1], axes)
+            del op.attributes["window_reversal"]
+        _pad(op)
 
 
 def _is_padded_before(op: Op) -> bool:
@@ -59,96 +59,47 @@ def _is_padded_before(op: Op) -> bool:
 
 def _reversed_axes(op: Op) -> list[int]:
     """The kernel's axes along which a convolution's window is reversed."""
-    if (layout := Layout.match(op)) is None:
-        return []
-    flags = reversed_axes(op, len(layout.kernel_spatial))
-    return [a for a, flag in zip(layout.kernel_spatial, flags, strict=True) if flag]
+    axes = Layout.of(op).kernel_spatial
+    return [a for a, flag in zip(axes, reversed_axes(op, len(axes)), strict=True) if flag]
 
 
-def _pad(op: Op) -> None:
-    layout, padding = Layout.of(op), padding_of(op)
-    axes = layout.input_spatial
-    dilation = integers(op, "lhs_dilation") or (1,) * len(axes)
-    excess = _excess(op)
-    padding = [(low, high - e) for (low, high), e in zip(padding, excess, strict=True)]
-    if max(dilation, default=1) == 1 and not any(p < 0 for pair in padding for p in pair):
-        _set_padding(op, padding)
-        return
-    x = op.operands[0]
-    low, high, interior = ([0] * len(shape_of(x)) for _ in range(3))
-    for axis, pair, d in zip(axes, padding, dilation, strict=True):
-        (low[axis], high[axis]), interior[axis] = pair, d - 1
-    zero = OPS.constant(np.zeros((), dtype_of(x)))
-    op.operands[0] = OPS.pad(x, zero, low, high, interior)
-    _set_padding(op, [(0, 0)] * len(axes))
-    op.attributes["lhs_dilation"] = i64_array([1] * len(axes))
+def _geometry(op: Op) -> tuple[Sequence[int], Geometry]:
+    """The axes of the first operand that a convolution or pool has a window along, and the window
+    along each."""
+    rule, layout = rule_named(op.operation.name), Layout.match(op)
+    assert rule is not None
+    found = rule.geometry(op)
+    axes = layout.input_spatial if layout else range(len(found.window))
+    return axes, replace(found, padding=found.padding or ((0, 0),) * len(axes))
 
 
-def _set_padding(op: Op, pairs: list[tuple[int, int]]) -> None:
-    array = np.array(pairs, np.int64).reshape(len(pairs), 2)
-    op.attributes["padding"] = ir.DenseElementsAttr.get(array)
-
-
-def _excess(op: Op) -> list[int]:
-    """Number of last elements that a convolution's window never reaches, where that matters."""
-    layout = Layout.of(op)
-    count = len(layout.input_spatial)
-    x, kernel = shape_of(op.operands[0]), shape_of(op.operands[1])
-    return _unread(
-        [x[a] for a in layout.input_spatial],
-        [kernel[a] for a in layout.kernel_spatial],
-        integers(op, "window_strides") or (1,) * count,
-        padding_of(op),
-        integers(op, "lhs_dilation") or (1,) * count,
-        integers(op, "rhs_dilation") or (1,) * count,
-        everywhere=ir.IntegerAttr(op.attributes["feature_group_count"]).value > 1,
-    )
-
-
-def _unread(
-    sizes: Sequence[int],
-    windows: Sequence[int],
-    strides: Sequence[int],
-    padding: Sequence[tuple[int, int]],
-    dilation: Sequence[int],
-    window_dilation: Sequence[int],
-    *,
-    everywhere: bool = False,
-) -> list[int]:
-    """Elements after the last window, by axis: of axes whose result has one row, or of all."""
-    unread = []
-    for n, window, stride, edges, by, apart in zip(
-        sizes, windows, strides, padding, dilation, window_dilation, strict=True
-    ):
-        left = (n - 1) * by + 1 + sum(edges) - ((window - 1) * apart + 1)
-        matters = left > 0 and (everywhere or left < stride)
+def _unread(op: Op) -> list[int]:
+    """Number of last elements that no window reaches, by axis of the window: of axes whose result
+    has one row, and of all where there are groups."""
+    (axes, g), shape, unread = _geometry(op), shape_of(op.operands[0]), []
+    figures = zip(axes, g.window, g.stride, g.padding, g.interior, g.dilation, strict=True)
+    for axis, window, stride, edges, by, apart in figures:
+        left = (shape[axis] - 1) * by + 1 + sum(edges) - ((window - 1) * apart + 1)
+        matters = left > 0 and (g.groups > 1 or left < stride)
         unread.append(left % stride if matters else 0)
     return unread
 
 
-def _pool_excess(op: Op) -> list[int]:
-    shape = shape_of(op.operands[0])
-    ones = (1,) * len(shape)
-    return _unread(
-        shape,
-        integers(op, "window_dimensions"),
-        integers(op, "window_strides") or ones,
-        padding_pairs(op, len(shape)),
-        integers(op, "base_dilations") or ones,
-        integers(op, "window_dilations") or ones,
-    )
-
-
-def _pad_pool(op: Op) -> None:
-    """The operands are padded, dilated and cut beforehand."""
-    excess = _pool_excess(op)
-    rank = len(excess)
-    padding = padding_pairs(op, rank)
-    low, high = [a for a, _ in padding], [b - e for (_, b), e in zip(padding, excess, strict=True)]
-    interior = [n - 1 for n in integers(op, "base_dilations") or (1,) * rank]
-    count = len(op.operands) // 2
-    for i in range(count):
-        x, init = op.operands[i], op.operands[count + i]
-        op.operands[i] = OPS.pad(x, init, low, high, interior)
-    _set_padding(op, [(0, 0)] * rank)
-    op.attributes["base_dilations"] = i64_array([1] * rank)
+def _pad(op: Op) -> None:
+    """The operands are padded, dilated and cut beforehand; those of a convolution where they need
+    more than other padding."""
+    (axes, g), pools = _geometry(op), Layout.match(op) is None
+    padding = [(low, high - e) for (low, high), e in zip(g.padding, _unread(op), strict=True)]
+    if pools or max(g.interior, default=1) > 1 or any(p < 0 for pair in padding for p in pair):
+        low, high, interior = ([0] * len(shape_of(op.operands[0])) for _ in range(3))
+        for axis, pair, by in zip(axes, padding, g.interior, strict=True):
+            (low[axis], high[axis]), interior[axis] = pair, by - 1
+        count = len(op.operands) // 2  # a pool's others are what it starts with
+        for i, x in enumerate(list(op.operands)[:count]):
+            edge = op.operands[count + i] if pools else OPS.constant(np.zeros((), dtype_of(x)))
+            op.operands[i] = OPS.pad(x, edge, low, high, interior)
+        padding = [(0, 0)] * len(axes)
+        ones = i64_array([1] * len(axes))
+        op.attributes["base_dilations" if pools else "lhs_dilation"] = ones
+    array = np.array(padding, np.int64).reshape(len(padding), 2)
+    op.attributes["padding"] = ir.DenseElementsAttr.get(array)

@@ -2,11 +2,13 @@
 
 import numpy as np
 
-from jq.ir import OPS, Op, Program, at, dtype_of, integers, ir, maker, replace, shape_of, stablehlo
+from jq.ir import OPS, Op, Program, dtype_of, integers, ir, maker, shape_of, stablehlo
+from jq.ir.build import picked
 from jq.ir.index_range import Element, index_range
 from jq.passes._position import SLICE, along, held
 from jq.passes.base import PassContext
 from jq.passes.iree_mends.mend import Mend
+from jq.passes.rewrite import Rewrite
 
 # Indices of a gather are clamped into the operand, as StableHLO defines.
 #
@@ -91,33 +93,23 @@ def _clamped(op: Op) -> ir.Value:
 #     gather %table, clamp(0, %position, n - 4) + [0, 1, 2, 3]
 #
 # Fires on inputs and weights, and on single rows of anything, outside of loops and branches.
-class GatherSlices(Mend):
+class GatherSlices(Rewrite, Mend):
     """Slow: where a slice lies at a position that is found at run time, the host waits for it, and
     records every command of the call anew.
     No trap: slow, not wrong
     """
 
-    def run(self, program: Program, cx: PassContext) -> bool:
-        changed = False
-        for op in list(program.main.entry_block.operations):
-            axis = along(program, op) if op.operation.name == SLICE else None
-            if axis is None:
-                continue
-            count = shape_of(op.results[0])[axis]
-            if maker(op.operands[0]) is None or count == 1:
-                with at(op):
-                    replace(op, [_gathered(op, axis, count)])
-                changed = True
-        return changed
+    def replacement(self, program: Program, op: Op, cx: PassContext) -> list[ir.Value] | None:
+        outside = op.operation.block == program.body and op.operation.name == SLICE
+        if not outside or (axis := along(program, op)) is None:
+            return None
+        count = shape_of(op.results[0])[axis]
+        rows = maker(op.operands[0]) is None or count == 1
+        return [_gathered(op, axis, count)] if rows else None
 
 
 def _gathered(op: Op, axis: int, count: int) -> ir.Value:
     table, position = op.operands[0], op.operands[1 + axis]
-    shape = shape_of(table)
-    first = OPS.broadcast(held(position, shape[axis] - count), [count, 1], ())
+    first = OPS.broadcast(held(position, shape_of(table)[axis] - count), [count, 1], ())
     index = OPS.add(first, OPS.constant(np.arange(count, dtype=np.int32)[:, None]))
-    others = [a for a in range(len(shape)) if a != axis]
-    numbers = stablehlo.GatherDimensionNumbers.get(others, [axis], [], [], [axis], 1)
-    return stablehlo.gather(
-        table, index, numbers, [1 if a == axis else n for a, n in enumerate(shape)]
-    )
+    return picked(table, index, axis)

@@ -4,13 +4,14 @@ import math
 
 import numpy as np
 
-from jq.ir import OPS, Op, Program, at, dtype_of, evaluate, ir, maker, shape_of
-from jq.ir.build import i64_array, integers, replace
+from jq.ir import OPS, Op, Program, dtype_of, evaluate, ir, maker, shape_of
+from jq.ir.build import i64_array, integers
 from jq.ir.ops.dims import Dims
 from jq.ir.ops.lookup import multiplies, rule_of
 from jq.ir.ops.moves import Movement
 from jq.passes.base import PassContext
 from jq.passes.iree_mends.mend import Mend, Read, Shield
+from jq.passes.rewrite import Rewrite
 
 # Products that sum over nothing and widen are written as multiplications.
 #
@@ -56,24 +57,16 @@ SMALLEST = 1 << 12  # elements that are worth it
 ROWS = 8  # more are cheaper as a product, the copy included
 
 
-class SumProducts(Mend):
+class SumProducts(Rewrite, Mend):
     """Slow: in front of a batched product of a few rows the other operand is copied into another
     order; a sum reads it as it lies.
     No trap: slow, not wrong
     """
 
-    def run(self, program: Program, cx: PassContext) -> bool:
-        changed = False
-        for op in list(program.walk()):
-            dims = Dims.match(op)
-            side = _large_side(program, op, dims) if dims else None
-            if dims is None or side is None:
-                continue
-            with at(op):
-                value = _sum(op, dims, side)
-            replace(op, [value])
-            changed = True
-        return changed
+    def replacement(self, program: Program, op: Op, cx: PassContext) -> list[ir.Value] | None:
+        dims = Dims.match(op)
+        side = _large_side(program, op, dims) if dims else None
+        return None if dims is None or side is None else [_sum(op, dims, side)]
 
 
 def _large_side(program: Program, op: Op, dims: Dims) -> int | None:

@@ -1,12 +1,12 @@
 """Conversions that IREE rounds, or saturates, in another way."""
 
-from functools import partial
-
 import ml_dtypes
 import numpy as np
 
-from jq.ir import OPS, Op, Program, at, constant_of, dtype_of, ir, shape_of, stablehlo, tensor_type
+from jq.ir import OPS, Op, Program, at, constant_of, dtype_of, ir, shape_of
+from jq.ir.build import recast
 from jq.ir.constants import dense_array
+from jq.ir.numbers import Number, where
 from jq.ir.types import number_kind
 from jq.ir.values import maker
 from jq.passes.base import PassContext
@@ -37,8 +37,8 @@ class RoundToBfloat16(Mend):
 
     def rewritten(self, op: Op) -> list[ir.Value]:
         known = _constant(op)
-        wide = OPS.convert(op.operands[0], np.float32)
-        return [_to_bfloat16(wide) if known is None else constant_of(known)]
+        wide = Number(OPS.convert(op.operands[0], np.float32))
+        return [_to_bfloat16(wide).value if known is None else constant_of(known)]
 
 
 def _constant(op: Op) -> np.ndarray | None:
@@ -48,13 +48,11 @@ def _constant(op: Op) -> np.ndarray | None:
     return None if value is None else value.astype(np.float32).astype(BFLOAT16)
 
 
-def _to_bfloat16(x: ir.Value) -> ir.Value:
+def _to_bfloat16(x: Number) -> Number:
     """The bfloat16 nearest to a finite float32, ties to even."""
-    bits = OPS.bitcast(x, np.int32)
-    full = partial(OPS.full, bits)
-    odd = OPS.bit_and(OPS.shift_right(bits, full(16)), full(1))
-    up = OPS.add(OPS.add(bits, full(0x7FFF)), odd)
-    return OPS.bitcast(OPS.convert(OPS.shift_right(up, full(16)), np.int16), BFLOAT16)
+    bits = x.bits(np.int32)
+    up = bits + 0x7FFF + ((bits >> 16) & 1)
+    return (up >> 16).as_type(np.int16).bits(BFLOAT16)
 
 
 # Floats and exponents of 8 bits (`f8E8M0FNU`) become each other by way of the bits of float32.
@@ -84,39 +82,27 @@ class RoundToExponents(Mend):
     def rewritten(self, op: Op) -> list[ir.Value]:
         (x,), kind = op.operands, dtype_of(op.results[0])
         if kind == EXPONENTS:
-            return [_to_exponents(OPS.convert(x, np.float32))]
-        return [OPS.convert(_read(x), kind)]
+            code = _to_exponents(Number(OPS.convert(x, np.float32)))
+            return [recast(code.as_type(np.int8).value, EXPONENTS)]
+        return [_read(Number(recast(x, np.int8))).as_type(kind).value]
 
 
-def _to_exponents(x: ir.Value) -> ir.Value:
-    """The power of two nearest to a float32, the larger one of two; NaN for what has none."""
-    bits = OPS.bitcast(x, np.int32)
-    full = partial(OPS.full, bits)
-
-    def choose(bound: int, direction: str, then: ir.Value, other: ir.Value) -> ir.Value:
-        return OPS.select(OPS.compare(bits, full(bound), direction), then, other)
-
-    code = OPS.shift_right(OPS.add(bits, full(0x400000)), full(23))
+def _to_exponents(x: Number) -> Number:
+    """The code of the power of two nearest to a float32, the larger one of two; NaN for what has
+    none."""
+    bits = x.bits(np.int32)
+    code = (bits + 0x400000) >> 23
     # What is not normal becomes 2**-126 (code 1) if it is larger than 2**-127 (code 0), as on XLA.
-    code = choose(0x800000, "LT", full(1), code)
-    code = choose(0x400000, "LE", full(0), code)
-    code = choose(0x7F400000, "GE", full(NAN), code)
-    code = choose(0, "LE", full(NAN), code)
-    return stablehlo.bitcast_convert(
-        tensor_type(shape_of(x), EXPONENTS), OPS.convert(code, np.int8)
-    )
+    code = where(bits < 0x800000, 1, code)
+    code = where(bits <= 0x400000, 0, code)
+    return where((bits >= 0x7F400000) | (bits <= 0), NAN, code)
 
 
-def _read(x: ir.Value) -> ir.Value:
-    """The float32 that an exponent stands for."""
-    signed = stablehlo.bitcast_convert(tensor_type(shape_of(x), np.dtype(np.int8)), x)
-    wide = OPS.convert(signed, np.int32)
-    full = partial(OPS.full, wide)
-    code = OPS.bit_and(wide, full(0xFF))
-    bits = OPS.shift_left(code, full(23))
-    bits = OPS.select(OPS.equal(code, full(0)), full(0x400000), bits)
-    bits = OPS.select(OPS.equal(code, full(NAN)), full(0x7FC00000), bits)
-    return OPS.bitcast(bits, np.float32)
+def _read(x: Number) -> Number:
+    """The float32 that an exponent stands for, of i8."""
+    code = x.as_type(np.int32) & 0xFF
+    bits = where(code.equals(0), 0x400000, code << 23)
+    return where(code.equals(NAN), 0x7FC00000, bits).bits(np.float32)
 
 
 # Conversions from float to integer saturate, and NaN becomes 0, as on XLA.
@@ -153,20 +139,18 @@ def _is_float_to_integer(op: Op) -> bool:
 
 def _saturate(op: Op) -> None:
     """Clamps what the op converts, and chooses the largest integer where no float is it."""
-    x, target = op.operands[0], dtype_of(op.results[0])
+    x, result = op.operands[0], op.results[0]
     with at(op):
-        wide = x if dtype_of(x).itemsize >= 4 else OPS.convert(x, np.float32)
-        dtype, shape = dtype_of(wide), shape_of(x)
-        info = ml_dtypes.iinfo(target)
-        low, high = dtype.type(info.min), dtype.type(info.max)
-        inside = high if int(high) == info.max else np.nextafter(high, dtype.type(0))
-        full = partial(OPS.full, wide)
-        number = OPS.select(OPS.equal(wide, wide), wide, full(0))
-        op.operands[0] = OPS.minimum(OPS.maximum(number, full(low)), full(inside))
+        wide = Number(x if dtype_of(x).itemsize >= 4 else OPS.convert(x, np.float32))
+        real, info = dtype_of(wide.value).type, ml_dtypes.iinfo(dtype_of(result))
+        low, high = real(info.min), real(info.max)
+        inside = high if int(high) == info.max else np.nextafter(high, real(0))
+        number = where(wide.equals(wide), wide, 0)
+        op.operands[0] = number.maximum(low).minimum(inside).value
     if inside == high:
         return
     with at(op, after=True):
-        most = OPS.broadcast(constant_of(np.asarray(info.max, target)), shape, [])
-        result = op.results[0]
-        chosen = OPS.select(OPS.compare(wide, full(high), "GE"), most, result)
+        most = constant_of(np.asarray(info.max, dtype_of(result)))
+        most = OPS.broadcast(most, shape_of(x), [])
+        chosen = OPS.select((wide >= high).value, most, result)
     result.replace_all_uses_except(chosen, chosen.owner.operation)

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from jq.ir import OPS, Op, Program, at, constant_of, dtype_of, ir, shape_of, stablehlo, tensor_type
-from jq.ir.build import attributes_of, barrier, inlined, integer, replace
+from jq.ir.build import attributes_of, barrier, i64_attr, inlined, integer, recast, replace
 from jq.ir.values import maker
 from jq.passes.base import PassContext
 from jq.passes.iree_mends.mend import BARRIER, Mend
@@ -86,19 +86,12 @@ class Turned:
         self.held = self.dtype if self.dtype.kind in "iuc" else np.dtype(bits)
 
     def apply(self, x: ir.Value) -> ir.Value:
-        if self.dtype.kind == "b":
-            x = OPS.convert(x, self.held)
-        elif self.held != self.dtype:
-            x = OPS.bitcast(x, self.held)
-        return self._turn(x)
+        bits = OPS.convert(x, self.held) if self.dtype.kind == "b" else recast(x, self.held)
+        return self._turn(bits)
 
     def back(self, x: ir.Value) -> ir.Value:
         x = self._turn(x)
-        if self.dtype.kind == "b":
-            return OPS.convert(x, self.dtype)
-        if self.held == self.dtype:
-            return x
-        return stablehlo.bitcast_convert(tensor_type(shape_of(x), self.dtype), x)
+        return OPS.convert(x, np.bool_) if self.dtype.kind == "b" else recast(x, self.dtype)
 
     def _turn(self, x: ir.Value) -> ir.Value:
         if self.held.kind == "c":  # has no bits
@@ -108,8 +101,7 @@ class Turned:
 
 
 def _places(like: ir.Value, axis: int) -> ir.Value:
-    number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), axis)
-    return stablehlo.iota(tensor_type(shape_of(like), np.int32), number)
+    return stablehlo.iota(tensor_type(shape_of(like), np.int32), i64_attr(axis))
 
 
 def _is_place(value: ir.Value, axis: int) -> bool:

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from jq.ir import OPS, Op, Program, at, dtype_of, ir, shape_of, stablehlo, tensor_type, walk
-from jq.ir.build import like, replace
-from jq.ir.values import last_of
+from jq.ir.build import like, recast, replace
+from jq.passes._retype import keep_signature, keep_types, retype, retype_functions, values_of
 from jq.passes.base import PassContext
-from jq.passes.iree_mends._retype import retype, retype_functions, values_of
 from jq.passes.iree_mends.mend import Mend
 
 
@@ -24,9 +23,9 @@ def converted(x: ir.Value, result: np.dtype[Any]) -> ir.Value:
     if source.kind == "u":
         narrow = result.kind in "iu" and result.itemsize <= source.itemsize
         if narrow or result.kind == "b":
-            return _narrowed(cast(x, signed(source)), result)
+            return _narrowed(recast(x, signed(source)), result)
         if result.kind in "iu":
-            return cast(widened(x, signed(result)), result)
+            return recast(widened(x, signed(result)), result)
         return _to(widened(x, np.dtype(f"i{max(4, 2 * source.itemsize)}")), result)
     if source.kind in "iub":
         return _narrowed(x, result)
@@ -36,7 +35,7 @@ def converted(x: ir.Value, result: np.dtype[Any]) -> ir.Value:
 def _narrowed(x: ir.Value, result: np.dtype[Any]) -> ir.Value:
     if result.kind != "u":
         return _to(x, result)
-    return cast(_to(x, signed(result)), result)
+    return recast(_to(x, signed(result)), result)
 
 
 def _to(x: ir.Value, result: np.dtype[Any]) -> ir.Value:
@@ -47,12 +46,12 @@ def _to(x: ir.Value, result: np.dtype[Any]) -> ir.Value:
 def widened(x: ir.Value, wide: np.dtype[Any]) -> ir.Value:
     """The same number as a wider signed integer."""
     source = dtype_of(x)
-    bits = OPS.convert(cast(x, signed(source)), wide)
+    bits = OPS.convert(recast(x, signed(source)), wide)
     return OPS.bit_and(bits, OPS.full(bits, np.iinfo(source).max))
 
 
 def shifted(x: ir.Value) -> ir.Value:
-    return flipped(cast(x, signed(dtype_of(x))))
+    return flipped(recast(x, signed(dtype_of(x))))
 
 
 def flipped(x: ir.Value) -> ir.Value:
@@ -66,12 +65,6 @@ def signed(kind: np.dtype[Any]) -> np.dtype[Any]:
 
 def bits_of(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array).view(signed(array.dtype)).reshape(array.shape)
-
-
-def cast(x: ir.Value, kind: np.dtype[Any]) -> ir.Value:
-    """The same bits with or without a sign."""
-    same = dtype_of(x) == kind
-    return x if same else stablehlo.bitcast_convert(tensor_type(shape_of(x), kind), x)
 
 
 ORDERED = ("stablehlo.maximum", "stablehlo.minimum", "stablehlo.clamp")
@@ -92,7 +85,7 @@ class PlainUnsigned(Mend):
         bodies = [f.entry_block for f in program.functions()]
         if not any(is_unsigned(v) for block in bodies for v in values_of(block)):
             return False
-        kept = _keep_signature(program)
+        kept = keep_signature(program, program.body.arguments, is_unsigned, _cast)
         for block in bodies:
             for op in walk(block):
                 if any(is_unsigned(v) and v not in kept for v in (*op.operands, *op.results)):
@@ -122,24 +115,24 @@ def _rewrite(op: Op, kept: set[ir.Value]) -> None:
         if name == "stablehlo.constant":
             array = np.array(op.attributes["value"])
             whole = np.broadcast_to(array, shape_of(op.results[0]))
-            replace(op, [cast(OPS.constant(bits_of(whole)), dtype_of(op.results[0]))])
+            replace(op, [recast(OPS.constant(bits_of(whole)), dtype_of(op.results[0]))])
         elif name == "stablehlo.compare":
             _compare(op)
         elif name in ORDERED:
             result = dtype_of(op.results[0])
             sides = [shifted(v) for v in op.operands]
             found = like(op, sides, shape_of(op.results[0]), signed(result))
-            replace(op, [cast(flipped(found), result)])
+            replace(op, [recast(flipped(found), result)])
         elif name in WIDENED and dtype_of(op.results[0]).itemsize < 8:
             result = dtype_of(op.results[0])
             wide = np.dtype(f"i{2 * result.itemsize}")
             sides = [widened(v, wide) for v in op.operands]
             found = like(op, sides, shape_of(op.results[0]), wide)
-            replace(op, [cast(OPS.convert(found, signed(result)), result)])
+            replace(op, [recast(OPS.convert(found, signed(result)), result)])
         elif (
             name == "func.call" or name in WIDENED or (name == "stablehlo.convert" and _is_wide(op))
         ):
-            kept.update(_left_alone(op))
+            kept.update(keep_types(op, is_unsigned, _cast))
         elif name == "stablehlo.convert":
             replace(op, [converted(op.operands[0], dtype_of(op.results[0]))])
 
@@ -158,36 +151,8 @@ def _is_wide(op: Op) -> bool:
     return wide and not all(kind.kind in "iub" for kind in kinds)
 
 
-def _left_alone(op: Op) -> list[ir.Value]:
-    """Keeps the types of an op's operands and results, by casts around it."""
-    kept = []
-    for i, value in enumerate(op.operands):
-        if is_unsigned(value):
-            kept.append(cast(cast(value, signed(dtype_of(value))), dtype_of(value)))
-            op.operands[i] = kept[-1]
-    with at(op, after=True):
-        for value in op.results:
-            if is_unsigned(value):
-                _cast_readers(value)
-                kept.append(value)
-    return kept
-
-
-def _cast_readers(value: ir.Value) -> None:
-    bits = cast(value, signed(dtype_of(value)))
-    value.replace_all_uses_except(cast(bits, dtype_of(value)), bits.owner.operation)
-
-
-def _keep_signature(program: Program) -> set[ir.Value]:
-    """Keeps the types of what `@main` takes and gives back."""
-    kept = {argument for argument in program.body.arguments if is_unsigned(argument)}
-    with at(program.body.operations[0]):
-        for argument in kept:
-            _cast_readers(argument)
-    back = last_of(program.body)
-    with at(back):
-        kept.update(_left_alone(back))
-    return kept
+def _cast(value: ir.Value) -> ir.Value:
+    return recast(recast(value, signed(dtype_of(value))), dtype_of(value))
 
 
 def _tidy(op: Op) -> None:

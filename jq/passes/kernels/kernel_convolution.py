@@ -44,7 +44,7 @@ from jq.passes.kernels._digits import digits, upper_sums
 from jq.passes.kernels._integer import IntegerContraction, contractions, match_contraction
 from jq.passes.kernels._kernel import KernelDecisions, NoKernel, call_kernel, isa_of, unsigned_view
 from jq.passes.kernels._tail import Tail
-from jq.passes.qdq.hoist_quantize import erase_dead
+from jq.passes.rewrite import erase_dead
 
 _Kernel = Convolution | Depthwise | Gemm
 MAX_EDGES = 4  # tiles of a row that have code of their own

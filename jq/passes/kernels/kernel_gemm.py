@@ -33,7 +33,7 @@ from jq.passes.kernels._digits import digits, upper_sums
 from jq.passes.kernels._integer import IntegerContraction, contractions, match_contraction
 from jq.passes.kernels._kernel import KernelDecisions, NoKernel, call_kernel, isa_of, unsigned_view
 from jq.passes.kernels._tail import Tail
-from jq.passes.qdq.hoist_quantize import erase_dead
+from jq.passes.rewrite import erase_dead
 
 # Weights of a row or two that are read from memory: bytes from which on, and columns at least.
 LARGE, STREAMED, STREAMS = 1 << 20, 256, 4

@@ -21,7 +21,7 @@ from jq.ir.build import integer, integers, replace
 from jq.ir.encodings import drop_unused_encodings, store
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.ops.rules.concatenate import join_parts
-from jq.passes.qdq.hoist_quantize import erase_dead
+from jq.passes.rewrite import erase_dead
 
 Order = tuple[int, ...]
 Cut = tuple[tuple[int, int, int], ...]  # start, end and stride of each axis

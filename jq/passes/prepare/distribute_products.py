@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from jq.base.deep import Steps, deep
-from jq.ir import OPS, Op, Program, at, dtype_of, ir, maker, shape_of
+from jq.ir import OPS, Op, Program, dtype_of, ir, maker, shape_of
 from jq.ir.affine import constant_of
-from jq.ir.build import NAME, like, replace
+from jq.ir.build import NAME, like
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.ops.base import Contraction
 from jq.ir.ops.dims import Dims, dot
@@ -24,8 +24,9 @@ from jq.ir.ops.integer import constant_or_weight
 from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.moves import Movement
 from jq.ir.ops.rules.dot_general import DotGeneral
-from jq.passes.base import Pass, PassContext
-from jq.planning.operands import contractions, is_stored, op_name
+from jq.passes.base import PassContext
+from jq.passes.rewrite import Rewrite
+from jq.planning.operands import is_stored, op_name
 
 ADD, SUBTRACT = "stablehlo.add", "stablehlo.subtract"
 MULTIPLY, DIVIDE = "stablehlo.multiply", "stablehlo.divide"
@@ -35,25 +36,17 @@ MOST = 16  # products of one; updates of a weight are few
 LONGEST = 64  # ops between a product and a term
 
 
-class DistributeProducts(Pass):
-    def run(self, program: Program, cx: PassContext) -> bool:
-        changed = False
-        for op, rule in list(contractions(program)):
-            sides = rule.roles(op) if len(rule.roles(op)) == 2 else ()
-            for role in sides:
-                value = op.operands[role.index]
-                if _kind(_untransposed(value)) not in TERMS:
-                    continue
-                if _has_stored(program, value) and _pays(program, value):
-                    with at(op):
-                        work = _Product(program, op, rule, role.index)
-                        result = work.of(value)
-                    replace(op, [result])
-                    changed = True
-                    break
-        if changed:
-            program.drop_dead()
-        return changed
+class DistributeProducts(Rewrite):
+    def replacement(self, program: Program, op: Op, cx: PassContext) -> list[ir.Value] | None:
+        rule = rule_of(op)
+        if not isinstance(rule, Contraction) or len(rule.roles(op)) != 2:
+            return None
+        for role in rule.roles(op):
+            value = op.operands[role.index]
+            terms = _kind(_untransposed(value)) in TERMS
+            if terms and _has_stored(program, value) and _pays(program, value):
+                return [_Product(program, op, rule, role.index).of(value)]
+        return None
 
 
 def _kind(value: ir.Value) -> str:

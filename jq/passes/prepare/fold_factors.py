@@ -2,13 +2,14 @@
 
 import numpy as np
 
-from jq.ir import NAME, OPS, Op, Program, at, dtype_of, evaluate, ir, replace, shape_of, string_attr
+from jq.ir import NAME, OPS, Op, Program, at, dtype_of, evaluate, ir, shape_of, string_attr
 from jq.ir.affine import Affine, forwards
 from jq.ir.ops import Contraction, Dims, rule_of
 from jq.passes.base import Pass, PassContext
+from jq.passes.rewrite import Rewrite
 
 
-class FoldOnes(Pass):
+class FoldOnes(Rewrite):
     """A product with ones that sums over nothing is its other operand.
 
         dot_general %x : [B, L, H, D], dense<1.0> : [H], batching_dims = [2] x [0]  ->  [H, B, L, D]
@@ -18,18 +19,11 @@ class FoldOnes(Pass):
     Models write masks of heads so (`einsum("blhd,h->blhd", x, mask)`), and most have none.
     """
 
-    def run(self, program: Program, cx: PassContext) -> bool:
-        changed = False
-        for op in program.walk():
-            if (dims := Dims.match(op)) and not dims.contract:
-                ones = [i for i in (0, 1) if _is_ones(program, op.operands[i])]
-                if ones:
-                    with at(op):
-                        replace(op, [_other(op, ones[-1])])
-                    changed = True
-        if changed:
-            program.drop_dead()
-        return changed
+    def replacement(self, program: Program, op: Op, cx: PassContext) -> list[ir.Value] | None:
+        if not (dims := Dims.match(op)) or dims.contract:
+            return None
+        ones = [i for i in (0, 1) if _is_ones(program, op.operands[i])]
+        return [_other(op, ones[-1])] if ones else None
 
 
 def _is_ones(program: Program, value: ir.Value) -> bool:

@@ -18,6 +18,7 @@ import numpy as np
 
 from jq.base.deep import Steps, deep
 from jq.ir import NAME, Op, Program, at, dtype_of, func, ir, last_of, maker, shape_of, string_attr
+from jq.ir.build import i64_attr, integer
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.ops import Contraction, Movement, rule_of
 from jq.ir.oracle.xla import XlaExecutable
@@ -127,13 +128,12 @@ def evaluate_all(program: Program, values: list[ir.Value]) -> list[Any]:
         return []
     for i, value in enumerate(values):
         with at(value.owner):
-            index = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), i)
-            value.owner.attributes[TAG] = index
+            value.owner.attributes[TAG] = i64_attr(i)
     copy = program.clone()
     wanted: dict[int, ir.Value] = {}
     for op in copy.walk():
         if TAG in op.attributes:
-            wanted[ir.IntegerAttr(op.attributes[TAG]).value] = op.results[0]
+            wanted[integer(op, TAG)] = op.results[0]
     for value in values:
         del value.owner.attributes[TAG]
     last = last_of(copy.body)

@@ -11,33 +11,28 @@ numbers. Either factor may be a weight.
 
 import numpy as np
 
-from jq.ir import OPS, Op, Program, at, dtype_of, ir, kind_of, maker, shape_of
+from jq.ir import OPS, Op, Program, dtype_of, ir, kind_of, maker, shape_of
 from jq.ir.affine import compact, step
-from jq.ir.build import direction_of, replace
+from jq.ir.build import direction_of
 from jq.ir.ops.selection import splat_of
-from jq.passes.base import Pass, PassContext
+from jq.passes.base import PassContext
+from jq.passes.rewrite import Rewrite
 from jq.target.device_table import Device
 
 POSITIVE, NEGATIVE = ("GT", "GE"), ("LT", "LE")
 NEEDED = {"add", "maximum", "minimum", "multiply"}
 
 
-class SplitSlopes(Pass):
-    def run(self, program: Program, cx: PassContext) -> bool:
-        device, changed = cx.target.device, False
-        if not _lacks_choices(device):
-            return False
-        for op in [op for op in program.walk() if kind_of(op) == "stablehlo.select"]:
-            found = _slopes(program, op)
-            if found is None or (
-                "table" in device.functions and all(s.size == 1 for s in found[1:])
-            ):
-                continue
-            with at(op):
-                replace(op, [_sum(*found)])
-            changed = True
-        program.drop_dead()
-        return changed
+class SplitSlopes(Rewrite):
+    def replacement(self, program: Program, op: Op, cx: PassContext) -> list[ir.Value] | None:
+        device = cx.target.device
+        if kind_of(op) != "stablehlo.select" or not _lacks_choices(device):
+            return None
+        if (found := _slopes(program, op)) is None:
+            return None
+        x, *slopes = found
+        table = "table" in device.functions and all(s.size == 1 for s in slopes)
+        return None if table else [_sum(x, *slopes)]
 
 
 def _lacks_choices(device: Device) -> bool:

@@ -11,28 +11,19 @@ and their types are the model's choice. What reads bits (`bitcast_convert`, a cu
 the type that it had.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from jq.ir import (
-    Op,
     Program,
     at,
-    constant_of,
-    context,
     dtype_of,
-    func,
     ir,
-    shape_of,
-    tensor_type,
-    walk,
 )
 from jq.ir.arrays import OPS
 from jq.ir.build import create, replace
-from jq.ir.constants import evaluate
 from jq.ir.markers import (
     DEQUANTIZE,
     QUANTIZE,
@@ -43,7 +34,14 @@ from jq.ir.markers import (
     quantize_dynamic,
 )
 from jq.ir.resources import Deferred
-from jq.ir.values import is_read, last_of, maker
+from jq.ir.values import maker
+from jq.passes._retype import (
+    keep_signature,
+    keep_types,
+    retype,
+    retype_functions,
+    values_of,
+)
 from jq.passes.base import Pass, PassContext
 
 SINGLE = np.dtype(np.float32)
@@ -54,19 +52,31 @@ BITS = ("stablehlo.bitcast_convert", "stablehlo.custom_call")
 class WidenFloats(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         kept = _stored(program)
-        values = [*program.body.arguments, *(v for op in program.walk() for v in _values(op))]
-        if not any(_other(v) and v not in kept for v in values):
+        if not any(_other(v) and v not in kept for v in values_of(program.body)):
             return False
         opaque = _markers(program)
-        kept = _stored(program) | _bits(program)
-        for fn in program.module.body.operations:
-            if isinstance(fn, func.FuncOp) and fn.name.value not in opaque:
-                _function(program, fn, kept)
+        inputs = list(program.body.arguments)[: len(program.inputs)]
+        kept = _stored(program) | keep_signature(program, inputs, _other, _converted)
         for op in list(program.walk()):
-            if op.operation.name == "stablehlo.convert" and (
-                op.operands[0].type == op.results[0].type
-            ):
-                replace(op, [op.operands[0]])
+            if op.operation.name in BITS:
+                kept.update(keep_types(op, _other, _converted))
+            elif match(op):
+                kept.update(op.results)
+        for f in program.functions():
+            if f.name.value not in opaque:
+                for value in list(values_of(f.entry_block)):
+                    if _other(value) and value not in kept:
+                        retype(value, SINGLE)
+        for name, array in program.weights.items():
+            if array.dtype in OTHER and dtype_of(program.weight(name)) == SINGLE:
+                program.weights[name] = _single(array)
+        for op in list(program.walk()):
+            if op.operation.name == "stablehlo.convert":
+                (x,), (result,) = op.operands, op.results
+                if x.type == result.type:
+                    replace(op, [x])
+        retype_functions(program)
+        program.refresh()
         program.drop_dead()
         return True
 
@@ -74,14 +84,6 @@ class WidenFloats(Pass):
 def _other(value: ir.Value) -> bool:
     kind = value.type
     return isinstance(kind, ir.RankedTensorType) and dtype_of(value) in OTHER
-
-
-def _values(op: Op) -> Iterator[ir.Value]:
-    """The values that an op defines: its results, and the arguments of its regions."""
-    yield from op.results
-    for region in op.regions:
-        for block in region.blocks:
-            yield from block.arguments
 
 
 def _stored(program: Program) -> set[ir.Value]:
@@ -95,24 +97,6 @@ def _stored(program: Program) -> set[ir.Value]:
             if maker(v) is not None and match(v.owner) is None:
                 todo.extend(v.owner.operands)
     return stored
-
-
-def _bits(program: Program) -> set[ir.Value]:
-    """Converts what bit ops read and make; gives the values between, which keep their types."""
-    kept: set[ir.Value] = set()
-    for op in [op for op in program.walk() if op.operation.name in BITS]:
-        for i, v in enumerate(op.operands):
-            if _other(v):
-                with at(op):
-                    op.operands[i] = _converted(v)
-                kept.add(op.operands[i])
-        for v in op.results:
-            if _other(v):
-                with at(op, after=True):
-                    new = _converted(v)
-                v.replace_all_uses_except(new, new.owner.operation)
-                kept.add(v)
-    return kept
 
 
 def _converted(value: ir.Value) -> ir.Value:
@@ -142,67 +126,8 @@ def _rebuilt(program: Program, marker: Marker) -> list[ir.Value]:
     return list(quantize_dynamic(program, x, enc, tensor=tensor).values())
 
 
-def _function(program: Program, fn: func.FuncOp, kept: set[ir.Value]) -> None:
-    block, main = fn.entry_block, fn.name.value == "main"
-    with context(), ir.Location.unknown():
-        _weights(program, kept) if main else _retype(block.arguments, kept)
-        for op in list(walk(block)):
-            _op(program, op, kept)
-        last = last_of(block)
-        if main:
-            _ends(program, block, last)
-            program.refresh()
-        else:
-            kinds = [a.type for a in block.arguments], [v.type for v in last.operands]
-            fn.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(*kinds))
-
-
-def _retype(values: Any, kept: set[ir.Value]) -> None:
-    for v in values:
-        if _other(v) and v not in kept:
-            v.set_type(tensor_type(shape_of(v), SINGLE))
-
-
-def _weights(program: Program, kept: set[ir.Value]) -> None:
-    arguments = list(program.body.arguments)[len(program.inputs) :]
-    for value, (name, array) in zip(arguments, list(program.weights.items()), strict=True):
-        if _other(value) and value not in kept:
-            program.weights[name] = _single(array)
-            _retype([value], kept)
-
-
 def _single(array: Any) -> Any:
     if isinstance(array, Deferred):
         pieces = array.pieces
         return Deferred(array.shape, SINGLE, lambda: (p.astype(SINGLE) for p in pieces()))
     return np.asarray(array).astype(SINGLE)
-
-
-def _ends(program: Program, block: ir.Block, last: Op) -> None:
-    """Conversions of the inputs in front, of the outputs after."""
-    for value in list(block.arguments)[: len(program.inputs)]:
-        if _other(value) and is_read(value):
-            with at(block.operations[0]):
-                single = OPS.convert(value, SINGLE)
-            value.replace_all_uses_except(single, single.owner.operation)
-    for i, spec in enumerate(program.outputs):
-        if spec.dtype in (d.name for d in OTHER) and dtype_of(last.operands[i]) == SINGLE:
-            with at(last):
-                last.operands[i] = OPS.convert(last.operands[i], _dtype(spec.dtype))
-
-
-def _dtype(name: str) -> np.dtype[Any]:
-    return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
-
-
-def _op(program: Program, op: Op, kept: set[ir.Value]) -> None:
-    results = list(op.results)
-    if match(op) or not any(_other(v) and v not in kept for v in _values(op)):
-        return
-    if op.operation.name == "stablehlo.constant":
-        array = evaluate(program, results[0])
-        assert array is not None
-        with at(op):
-            replace(op, [constant_of(array.astype(SINGLE))])
-        return
-    _retype(_values(op), kept)

@@ -23,9 +23,9 @@ from jq.base.deep import Steps, deep
 from jq.formats import Encoding
 from jq.formats.affine import affine_format
 from jq.formats.integer_functions import Output
-from jq.ir import OPS, Op, Program, at, ir, is_read, kind_of, maker, replace, shape_of
+from jq.ir import OPS, Op, Program, at, ir, kind_of, maker, shape_of
 from jq.ir.affine import compact
-from jq.ir.markers import DEQUANTIZE, QUANTIZE, Marker, marker_kind, match, quantize
+from jq.ir.markers import DEQUANTIZE, QUANTIZE, Marker, match, quantize
 from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.moves import Sinking
 from jq.ir.ops.selection import elements, select_codes
@@ -33,6 +33,7 @@ from jq.ir.slicing import compute
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._ops import is_float
 from jq.passes.integer._values import output_of, static_parameters
+from jq.passes.rewrite import Rewrite, erase_dead
 
 
 # A dequantize moves down through ops that only move elements, to the op that computes.
@@ -41,30 +42,12 @@ from jq.passes.integer._values import output_of, static_parameters
 #
 # Fires for every op with a `Sinking` rule, inside loop bodies too; not where a format's
 # stored blocks would be cut.
-class SinkDequantize(Pass):
-    def run(self, program: Program, cx: PassContext) -> bool:
-        changed = False
-        for op in program.walk():  # program order: a chain sinks in one sweep
-            rule = rule_of(op)
-            if not isinstance(rule, Sinking):
-                continue
-            marker = match(op.operands[0], DEQUANTIZE)
-            if marker is None:
-                continue
-            with at(op):
-                value = rule.sink(program, op, marker)
-            if value is not None:
-                replace(op, [value])
-                changed = True
-        erase_dead(program)
-        return changed
-
-
-def erase_dead(program: Program) -> None:
-    """Erases markers that nobody reads (an op without users, from the end backwards)."""
-    for op in reversed(list(program.walk())):
-        if marker_kind(op) and not is_read(*op.results):
-            op.operation.erase()
+class SinkDequantize(Rewrite):
+    def replacement(self, program: Program, op: Op, cx: PassContext) -> list[ir.Value] | None:
+        rule = rule_of(op)  # a chain sinks in one sweep
+        marker = match(op.operands[0], DEQUANTIZE) if isinstance(rule, Sinking) else None
+        value = rule.sink(program, op, marker) if marker and isinstance(rule, Sinking) else None
+        return None if value is None else [value]
 
 
 class HoistQuantize(Pass):

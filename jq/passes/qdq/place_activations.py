@@ -14,6 +14,7 @@ from jq.ir.ops.lookup import rule_of
 from jq.ir.quantized.edges import edge_name
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._values import static_parameters
+from jq.passes.rewrite import Rewrite
 from jq.planning.calibration.ranges import site
 from jq.planning.decisions import TensorPlan
 from jq.planning.operands import contractions, op_name
@@ -90,12 +91,11 @@ class Carrier:
 # the model quantizes itself, further up, is read as the codes that ops between make of its codes.
 class PlaceActivations(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
-        plans = {op.name: op for op in cx.plan.ops}
         shared: dict[Any, ir.Value] = {}
         given = any(p.kind == "given" for d in cx.plan.ops for p in d.operands.values())
         carrier, changed = Carrier(program) if given else None, False
         for op, _ in list(contractions(program)):
-            decision = plans.get(op_name(op))
+            decision = cx.plan.by_name.get(op_name(op))
             for index, p in (decision.operands if decision else {}).items():
                 value = op.operands[index]
                 if p.kind == "weight":
@@ -136,21 +136,18 @@ def through_codes(program: Program, op: Op, value: ir.Value, p: TensorPlan, name
 # %e = composite "jq.dequantize" %q, %scale, %zero_point
 #
 # An edge that only float ops read disappears.
-class PlaceEdges(Pass):
-    def run(self, program: Program, cx: PassContext) -> bool:
-        edges = [(op, name) for op in program.walk() if (name := edge_name(op))]
-        for op, name in edges:
-            if site(name, 0) in cx.plan.unranged:
-                raise UserError(
-                    "no calibrated range: the calibration data did not reach this tensor",
-                    op=name,
-                    hint="give data that does, or use pipeline int8-dynamic",
-                )
-            value = op.operands[0]
-            if name in cx.plan.edges:
-                value = through_codes(program, op, value, cx.plan.edges[name], name)
-            replace(op, [value])
-        return bool(edges)
+class PlaceEdges(Rewrite):
+    def replacement(self, program: Program, op: Op, cx: PassContext) -> list[ir.Value] | None:
+        if not (name := edge_name(op)):
+            return None
+        if site(name, 0) in cx.plan.unranged:
+            raise UserError(
+                "no calibrated range: the calibration data did not reach this tensor",
+                op=name,
+                hint="give data that does, or use pipeline int8-dynamic",
+            )
+        value, planned = op.operands[0], cx.plan.edges.get(name)
+        return [through_codes(program, op, value, planned, name) if planned else value]
 
 
 # A contraction that stays float is computed in the float type that a rule gives it.

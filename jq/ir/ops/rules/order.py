@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jq.ir import OPS, Op, Program, dense_array, dtype_of, ir, maker, shape_of, tensor_type
-from jq.ir.build import create, direction_of, fill, integer
+from jq.ir.build import create, direction_of, fill, i64_attr, integer
 from jq.ir.markers import Marker
 from jq.ir.ops.base import OpRule
 from jq.ir.ops.lattice import FLOAT, Encoded, State
@@ -110,7 +110,7 @@ def _is(value: ir.Value, x: ir.Value) -> bool:
 def sorted_codes(codes: ir.Value, axis: int, how: str) -> ir.Value:
     """Integers in order along an axis, at the current insertion point."""
     said = {
-        "dimension": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), axis),
+        "dimension": i64_attr(axis),
         "is_stable": ir.BoolAttr.get(False),
     }
     made = create("stablehlo.sort", codes.type, codes, regions=1, **said)

@@ -11,8 +11,8 @@ from jq.base.deep import Steps, deep
 from jq.formats import NUMPY, Encoding, get_format
 from jq.formats.blocks import expand
 from jq.formats.imported import WithMinimum
-from jq.ir import OPS, Op, at, ir, kind_of, shape_of, stablehlo, users
-from jq.ir.build import NAME, create, i64_array, integers, string_attr
+from jq.ir import OPS, Op, at, ir, kind_of, users
+from jq.ir.build import NAME, integers, picked, string_attr
 from jq.ir.ops import Contraction, rule_of
 from jq.ir.types import number_kind
 
@@ -168,18 +168,7 @@ def reorder(found: Sequence[tuple[Op, int, int]], order: RowOrder) -> None:
     """Puts what is summed with the rows in their order."""
     for op, index, axis in found:
         with at(op):
-            picked = _picked(op.operands[index], order.rows, axis, string_attr(op, NAME))
-            op.operands[index] = picked
-
-
-def _picked(x: ir.Value, rows: np.ndarray, axis: int, name: str | None) -> ir.Value:
-    """`x` with the indices `rows` of an axis, for the product `name`."""
-    shape = shape_of(x)
-    others = [a for a in range(len(shape)) if a != axis]
-    numbers = stablehlo.GatherDimensionNumbers.get(others, [axis], [], [], [axis], 1)
-    given = {
-        "dimension_numbers": numbers,
-        **({NAME: ir.StringAttr.get(f"{name}#rows")} if name else {}),
-        "slice_sizes": i64_array([1 if a == axis else n for a, n in enumerate(shape)]),
-    }
-    return create("stablehlo.gather", x.type, x, OPS.constant(rows.reshape(-1, 1)), **given)
+            moved = picked(op.operands[index], OPS.constant(order.rows.reshape(-1, 1)), axis)
+            if name := string_attr(op, NAME):
+                moved.owner.attributes[NAME] = ir.StringAttr.get(f"{name}#rows")
+            op.operands[index] = moved

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jq.ir import OPS, Op, Program, dtype_of, evaluate, ir, maker, shape_of, stablehlo
-from jq.ir.build import i64_array, integer, integers, like
+from jq.ir.build import i64_array, i64_attr, integer, integers, like
 
 BITS = {"and", "not", "or", "shift_left", "shift_right_arithmetic", "shift_right_logical", "xor"}
 NUMBERS = {"add", "convert", "divide", "multiply", "negate", "power", "remainder", "subtract"}
@@ -48,7 +48,7 @@ def concatenated(op: Op, parts: Sequence[ir.Value], lead: int) -> Whole | None:
         return None
     shape = list(shape_of(parts[0]))
     shape[axis - lead + 1] = sum(shape_of(p)[axis - lead + 1] for p in parts)
-    dimension = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), axis - lead + 1)
+    dimension = i64_attr(axis - lead + 1)
     return Whole(like(op, parts, shape, dtype_of(parts[0]), dimension=dimension), lead)
 
 

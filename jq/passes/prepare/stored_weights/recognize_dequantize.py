@@ -26,7 +26,7 @@ from jq.ir.markers import DEQUANTIZE, Marker, dequantize, match
 from jq.passes.base import LOG, Pass, PassContext
 from jq.passes.prepare.fold_weights import Constant, evaluate_all
 from jq.passes.prepare.stored_weights._arriving import Stored, source_of, store_arriving
-from jq.passes.qdq.hoist_quantize import erase_dead
+from jq.passes.rewrite import erase_dead
 
 CODES = {"int8": "int8", "int16": "int16"}  # NumPy type -> format
 
