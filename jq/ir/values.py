@@ -1,11 +1,13 @@
 """Building blocks of patterns: the kind of an op, the op that makes a value, the ops that read it,
 and walks over the ops of a block."""
 
-from collections.abc import Iterator, MutableSequence, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
+from typing import Any, Protocol, TypeVar
 
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import func
+
+T = TypeVar("T")
 
 
 class Op(Protocol):
@@ -65,6 +67,25 @@ def only_user(value: ir.Value, *kinds: str) -> Op | None:
 
 def is_read(*values: ir.Value) -> bool:
     return any(True for value in values for _ in value.uses)
+
+
+def reached(
+    starts: Iterable[T], follow: Callable[[T], Iterable[T]], most: int | None = None
+) -> dict[T, None]:
+    """What `follow` leads to, again and again, each once: the starts first, then what is nearest;
+    no more than `most`."""
+    found, todo = dict[T, None](), list(starts)
+    for item in todo:  # which grows
+        if item not in found and (most is None or len(found) < most):
+            found[item] = None
+            todo += follow(item)
+    return found
+
+
+def operands_of(value: ir.Value) -> Sequence[ir.Value]:
+    """The operands of the op that makes a value; none of an argument."""
+    op = maker(value)
+    return () if op is None else list(op.operands)
 
 
 def last_of(block: ir.Block) -> Op:

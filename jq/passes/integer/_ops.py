@@ -1,6 +1,7 @@
 """Float ops that have a form on codes, read from the op itself. Shared by marking and lowering."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ from jq.ir.markers import marker_kind
 from jq.ir.ops.lookup import ELEMENTWISE
 from jq.ir.ops.selection import splat_of
 from jq.ir.slicing import Cut
+from jq.ir.values import reached
 
 Bounds = tuple[float, float]
 PRODUCTS_AND_SUMS = ("stablehlo.add", "stablehlo.subtract", "stablehlo.multiply")
@@ -65,16 +67,11 @@ def is_elementwise(cut: Cut) -> bool:
 
 def behind(value: ir.Value, limit: int = 40) -> list[ir.Value]:
     """Values that `value` is computed from, nearest first, at most `limit` ops away."""
-    seen: dict[ir.Value, None] = {}
-    todo = [value]
-    while todo and len(seen) < limit:
-        v = todo.pop(0)
-        if v in seen:
-            continue
-        seen[v] = None
-        if maker(v) is not None and not marker_kind(v.owner):
-            todo.extend(v.owner.operands)
-    return list(seen)[1:]
+
+    def follow(v: ir.Value) -> Sequence[ir.Value]:
+        return [] if maker(v) is None or marker_kind(v.owner) else list(v.owner.operands)
+
+    return list(reached([value], follow, limit))[1:]
 
 
 def _uniform(a: np.ndarray) -> bool:

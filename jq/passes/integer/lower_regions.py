@@ -15,7 +15,6 @@ floats between products cost nothing, and kernels compute them.
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -28,6 +27,7 @@ from jq.ir.decisions import decline, declined, declined_by_shape
 from jq.ir.markers import QUANTIZE, Marker, match
 from jq.ir.ops.integer_step import integer_step
 from jq.ir.slicing import between
+from jq.ir.values import reached
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._chain import chain
 from jq.passes.integer._functions import comparison, normalization, quotient, softmax
@@ -36,6 +36,7 @@ from jq.passes.integer._values import Leaf, code_of, leaf_of, output_of, step_of
 from jq.target.device_table import Function
 from jq.target.target import Target
 
+FURTHEST = 64  # values between codes and what a table computes of them
 HELP = "write it with ops that the docs' page on integer-only programs lists"
 
 
@@ -134,14 +135,13 @@ def _lower(
 
 def _region(value: ir.Value) -> list[Op]:
     """The ops between dequantizes and `value`."""
-    seen, todo = dict[Any, Op](), [value]
-    while todo:
-        op = maker(todo.pop())
-        if op is None or match(op) or op in seen:
-            continue
-        seen[op] = op
-        todo.extend(op.operands)
-    return list(seen.values())
+    found = reached([value], lambda v: () if _ends(v) else v.owner.operands)
+    return [v.owner for v in found if not _ends(v)]
+
+
+def _ends(value: ir.Value) -> bool:
+    """True for a dequantized value, and for an argument."""
+    return maker(value) is None or match(value.owner) is not None
 
 
 def _table(
@@ -203,18 +203,6 @@ def _truth(value: ir.Value, out: Output) -> ir.Value | None:
 
 def _only_leaf(program: Program, value: ir.Value) -> ir.Value | None:
     """The one leaf that `value` is computed from, walking back through a few ops."""
-    seen: set[Any] = set()
-    leaves: set[Any] = set()
-    todo = [value]
-    while todo and len(seen) < 64:
-        v = todo.pop()
-        if v in seen:
-            continue
-        seen.add(v)
-        if leaf_of(program, v) is not None:
-            leaves.add(v)
-        elif maker(v) is not None:
-            if match(v.owner):
-                return None
-            todo.extend(v.owner.operands)
-    return leaves.pop() if len(leaves) == 1 else None
+    found = reached([value], lambda v: () if _ends(v) else v.owner.operands, FURTHEST)
+    ends = [v for v in found if maker(v) is not None and _ends(v)]
+    return ends[0] if len(ends) == 1 and leaf_of(program, ends[0]) is not None else None

@@ -17,6 +17,7 @@ from jq.ir.decisions import declined, function_of
 from jq.ir.markers import match
 from jq.ir.ops import Contraction, rule_of
 from jq.ir.ops.selection import combines
+from jq.ir.values import reached
 from jq.passes.base import Pass, PassContext
 from jq.passes.qdq.carry_codes import BRANCHES, LOOP
 from jq.planning.decisions import QuantPlan
@@ -195,17 +196,7 @@ class _Flow:
             self.sources.setdefault(result, []).append(on)
 
     def forwards(self, values: Iterable[ir.Value]) -> set[ir.Value]:
-        return _closure(values, self.readers)
+        return set(reached(values, lambda v: self.readers.get(v, ())))
 
     def backwards(self, values: Iterable[ir.Value]) -> set[ir.Value]:
-        return _closure(values, self.sources)
-
-
-def _closure(values: Iterable[ir.Value], follow: dict[ir.Value, list[ir.Value]]) -> set[ir.Value]:
-    found, todo = set[ir.Value](), list(values)
-    while todo:
-        v = todo.pop()
-        if v not in found:
-            found.add(v)
-            todo.extend(follow.get(v, ()))
-    return found
+        return set(reached(values, lambda v: self.sources.get(v, ())))

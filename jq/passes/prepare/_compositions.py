@@ -3,14 +3,14 @@
 Only to name them: whether they have a form on codes is asked elsewhere, by what they compute.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from jq.ir import Op, Program, ir, kind_of, maker
 from jq.ir.affine import is_constant
 from jq.ir.ops.lookup import multiplies
 from jq.ir.ops.selection import combines
+from jq.ir.values import operands_of, reached
 
 VIEWS = ("broadcast_in_dim", "convert", "reshape", "transpose")
 SCORES = (*VIEWS, "add", "divide", "maximum", "minimum", "multiply", "select", "subtract")
@@ -44,23 +44,19 @@ def _name(op: Op) -> str:
     return kind_of(op).removeprefix("stablehlo.")
 
 
-def _back(value: ir.Value, through: tuple[str, ...]) -> Iterator[ir.Value]:
+def _back(value: ir.Value, through: tuple[str, ...]) -> list[ir.Value]:
     """Values that one is computed from by ops of these kinds, nearest first, itself included."""
-    todo, seen = [value], dict[ir.Value, None]()
-    while todo:
-        v = todo.pop(0)
-        if v in seen:
-            continue
-        seen[v] = None
-        yield v
+
+    def follow(v: ir.Value) -> Sequence[ir.Value]:
         op = maker(v)
-        if op is not None and _name(op) in through:
-            todo.extend(op.operands)
+        return list(op.operands) if op is not None and _name(op) in through else ()
+
+    return list(reached([value], follow, FURTHEST))
 
 
 def _first(value: ir.Value, through: tuple[str, ...], wanted: Callable[[Op], bool]) -> Op | None:
     """The nearest op that `value` comes from by others of these kinds."""
-    made = (maker(v) for v in islice(_back(value, through), FURTHEST))
+    made = map(maker, _back(value, through))
     return next((op for op in made if op is not None and wanted(op)), None)
 
 
@@ -77,7 +73,7 @@ def _softmax(program: Program, op: Op) -> Composition | None:
     total = _first(below, VIEWS, _reduces("add"))
     if power is None or total is None:
         return None
-    if power not in [maker(v) for v in islice(_back(total.operands[0], VIEWS), FURTHEST)]:
+    if power not in map(maker, _back(total.operands[0], VIEWS)):
         return None
     source = _shifted(power.operands[0], "maximum")
     return _between(program, "softmax", source, op.results[0])
@@ -119,8 +115,8 @@ def _attention(program: Program, softmax: Composition) -> Composition | None:
     scores = _first(softmax.source, SCORES, lambda o: _multiplies(program, o))
     if scores is None:
         return None
-    reached = [softmax.result]
-    for value in reached:
+    found = [softmax.result]
+    for value in found:
         for use in value.uses:
             op: Op = use.owner
             if _multiplies(program, op):
@@ -128,7 +124,7 @@ def _attention(program: Program, softmax: Composition) -> Composition | None:
                 whole = _between(program, "attention", first, last)
                 return whole and Composition("attention", first, last, (scores, *whole.ops))
             if _name(op) in (*VIEWS, "select", "multiply"):
-                reached += [v for v in op.results if v not in reached]
+                found += [v for v in op.results if v not in found]
     return None
 
 
@@ -141,15 +137,9 @@ def _between(
     program: Program, function: str, source: ir.Value, result: ir.Value
 ) -> Composition | None:
     """The ops on all ways from one value to the other."""
-    block = result.owner.operation.block
-    reached, ops = {source}, list[Op]()
-    for op in block.operations:
-        if any(v in reached for v in op.operands):
-            reached.update(op.results)
-            ops.append(op)
-    needed, kept = {result}, list[Op]()
-    for op in reversed(ops):
-        if any(v in needed for v in op.results):
-            needed.update(op.operands)
-            kept.append(op)
-    return Composition(function, source, result, tuple(reversed(kept))) if kept else None
+    after = reached([source], lambda v: (r for use in v.uses for r in use.owner.results))
+    before = reached([result], operands_of)
+    both = [v for v in before if v in after and v != source]
+    inside = {v.owner.operation for v in both}
+    kept = tuple(op for op in result.owner.operation.block.operations if op.operation in inside)
+    return Composition(function, source, result, kept) if kept else None

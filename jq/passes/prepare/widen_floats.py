@@ -34,7 +34,7 @@ from jq.ir.markers import (
     quantize_dynamic,
 )
 from jq.ir.resources import Deferred
-from jq.ir.values import maker
+from jq.ir.values import maker, reached
 from jq.passes._retype import (
     keep_signature,
     keep_types,
@@ -88,15 +88,13 @@ def _other(value: ir.Value) -> bool:
 
 def _stored(program: Program) -> set[ir.Value]:
     """Scales of markers and what they come from: their types are those of a format."""
-    todo = [v for op in program.walk() if (m := match(op)) for v in m.parts.values()]
-    stored: set[ir.Value] = set()
-    while todo:
-        v = todo.pop()
-        if _other(v) and v not in stored:
-            stored.add(v)
-            if maker(v) is not None and match(v.owner) is None:
-                todo.extend(v.owner.operands)
-    return stored
+    parts = [v for op in program.walk() if (m := match(op)) for v in m.parts.values()]
+
+    def follow(v: ir.Value) -> list[ir.Value]:
+        made = maker(v) is not None and match(v.owner) is None
+        return list(filter(_other, v.owner.operands)) if made else []
+
+    return set(reached(filter(_other, parts), follow))
 
 
 def _converted(value: ir.Value) -> ir.Value:

@@ -9,6 +9,7 @@ from jq.ir import OPS, Op, Program, at, dtype_of, ir, is_read, last_of, maker, u
 from jq.ir.build import barrier
 from jq.ir.ops.lookup import POINTWISE
 from jq.ir.stack import trip_count
+from jq.ir.values import reached
 from jq.passes.base import PassContext
 from jq.passes.iree_mends.mend import Mend, Shield
 from jq.passes.iree_mends.shields.sums import is_elementwise
@@ -124,46 +125,31 @@ def _beside(start: ir.Value) -> set[Any]:
     """The other readers of the values that `start` is computed from, element by element."""
     if not _is_fused(start):
         return set()
-    chain, found, ahead = {start.owner.operation}, set[Any](), [start]
-    while ahead:
-        for value in ahead.pop().owner.operands:
-            if _is_fused(value):
-                found |= {u.operation for u in users(value)}
-                if value.owner.operation not in chain:
-                    chain.add(value.owner.operation)
-                    ahead.append(value)
+    values = reached([start], lambda v: filter(_is_fused, v.owner.operands))
+    chain = {v.owner.operation for v in values}
+    found = {u.operation for v in values if v != start for u in users(v)}
     return {u for u in found - chain if u.name != "func.return"}
 
 
 def _before(op: Op) -> set[Any]:
     """An op, those in its regions, and those that they need."""
-    found, ahead = {op.operation}, [op.operation]
-    while ahead:
-        one = ahead.pop()
+
+    def follow(one: ir.Operation) -> list[ir.Operation]:
         inner = [each.operation for r in one.regions for block in r.blocks for each in walk(block)]
-        found |= set(inner)
-        for value in (v for each in (one, *inner) for v in each.operands):
-            made = maker(value)
-            if made is not None and made.operation not in found:
-                found.add(made.operation)
-                ahead.append(made.operation)
-    return found
+        return [*inner, *(made.operation for v in one.operands if (made := maker(v)))]
+
+    return set(reached([op.operation], follow))
 
 
 def _behind(op: Op) -> set[Any]:
     """The ops that need a result of an op, at once or by others, also inside of their regions."""
-    found: set[Any] = set()
-    todo = [op.operation]
-    while todo:
-        readers = [u.operation for result in todo.pop().results for u in users(result)]
-        for reader in readers:
-            outer = reader
-            while outer is not None and outer.name != "func.func":
-                if outer not in found:
-                    found.add(outer)
-                    todo.append(outer)
-                outer = outer.parent
-    return found
+
+    def readers(one: ir.Operation) -> list[ir.Operation]:
+        own = [one.parent] if one.parent.name != "func.func" else []
+        return [*own, *(u.operation for result in one.results for u in users(result))]
+
+    first = [u.operation for result in op.results for u in users(result)]
+    return set(reached(first, readers))
 
 
 def _is_computed(value: ir.Value) -> bool:

@@ -10,7 +10,8 @@ from jq.ir.build import attributes_of, integers
 from jq.ir.ops.layout import Layout
 from jq.ir.ops.lookup import rule_named
 from jq.ir.ops.moves import Movement
-from jq.passes.iree_mends.mend import Read, Shield
+from jq.ir.values import reached
+from jq.passes.iree_mends.mend import BARRIER, Read, Shield
 
 # Elements that do not lie side by side are copied before a gather or a reversal reads them.
 #
@@ -70,19 +71,16 @@ def _cut(op: Op) -> tuple[int, ...] | None:
 def _behind(value: ir.Value) -> Iterator[Op]:
     """The ops that `value` is made by, as far back as the number of elements stays the same or is
     what was cut out."""
-    ahead, seen = [value], {value}
-    while ahead:
-        value = ahead.pop()
-        op = maker(value)
-        if op is None or op.operation.name == "stablehlo.optimization_barrier":
-            continue
-        yield op
-        count, cut = prod(shape_of(value)), _cut(op) is not None
-        for i, operand in enumerate(op.operands):
-            same = prod(shape_of(operand)) == count or (cut and i == 0)
-            if operand not in seen and same:
-                seen.add(operand)
-                ahead.append(operand)
+
+    def follow(v: ir.Value) -> Iterator[ir.Value]:
+        if (op := maker(v)) is not None and op.operation.name != BARRIER:
+            count, cut = prod(shape_of(v)), _cut(op) is not None
+            for i, operand in enumerate(op.operands):
+                if prod(shape_of(operand)) == count or (cut and i == 0):
+                    yield operand
+
+    made = filter(None, map(maker, reached([value], follow)))
+    return (op for op in made if op.operation.name != BARRIER)
 
 
 # Computes first what a reversal reads, where it comes from every second element.

@@ -9,13 +9,14 @@ as of every form.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from jq.ir import OPS, Op, dtype_of, ir, kind_of, maker, shape_of
 from jq.ir.build import copied
 from jq.ir.ops.lookup import POINTWISE
+from jq.ir.values import reached
 from jq.passes.prepare.stored_weights import FLOATS
 
 Codes = Mapping[ir.Value, ir.Value]
@@ -55,14 +56,12 @@ def _given(chain: list[Op]) -> list[ir.Value]:
 
 def _chain(op: Op) -> list[Op]:
     """The ops on single elements that lead to an op, in program order."""
-    chain, todo = dict[ir.Operation, Op](), [op]
-    while todo and len(chain) < LIMIT:
-        each = todo.pop()
-        if each.operation in chain or not _is_pointwise(each):
-            continue
-        chain[each.operation] = each
+
+    def follow(each: ir.Operation) -> Iterator[ir.Operation]:
         makers = (maker(v) for v in each.operands)
-        todo += [m for m in makers if m is not None]
+        return (m.operation for m in makers if m is not None and _is_pointwise(m))
+
+    chain = reached([op.operation] if _is_pointwise(op) else (), follow, LIMIT)
     return [o for o in op.operation.block.operations if o.operation in chain]
 
 
