@@ -43,8 +43,7 @@ def number(x: ir.Value, kind: np.dtype[Any]) -> tuple[ir.Value, ir.Value]:
 
 
 def full(like: ir.Value, value: int) -> ir.Value:
-    """One number in the shape of a value."""
-    return OPS.broadcast(OPS.constant(np.array(value, BYTE)), shape_of(like), [])
+    return OPS.full(like, BYTE.type(value))
 
 
 def split(x: ir.Value, kind: np.dtype[Any], shape: Sequence[int]) -> ir.Value:
@@ -96,7 +95,7 @@ class PlainNibbles(Mend):
             return False
         ops = [op for block in blocks for op in walk(block)]
         values = ((op, (*op.operands, *op.results)) for op in ops)
-        uses = [_use_of(op, kinds) for op, there in values if any(v in kinds for v in there)]
+        uses = [_Use.of(op, kinds) for op, there in values if any(v in kinds for v in there)]
         for value in kinds:
             retype(value, BYTE)
         for name, array in program.weights.items():
@@ -117,10 +116,10 @@ class _Use:
     source: Kind | None
     results: tuple[Kind | None, ...]
 
-
-def _use_of(op: Op, kinds: dict[ir.Value, Kind]) -> _Use:
-    first = next(iter(op.operands), None)
-    return _Use(op.operation, kinds.get(first), tuple(kinds.get(v) for v in op.results))
+    @staticmethod
+    def of(op: Op, kinds: dict[ir.Value, Kind]) -> "_Use":
+        first = next(iter(op.operands), None)
+        return _Use(op.operation, kinds.get(first), tuple(map(kinds.get, op.results)))
 
 
 def _rewrite(use: _Use) -> None:
@@ -132,7 +131,9 @@ def _rewrite(use: _Use) -> None:
         return
     with at(op):
         _prepare(use)
-    if op.name in (*GROUPS, "stablehlo.constant") or _is_reducer(op):
+    # The only op of a reduction or a scatter has its result brought into the range instead.
+    reduces = len(op.block.operations) == 2 and op.parent.name not in (*GROUPS, "func.func")
+    if op.name in (*GROUPS, "stablehlo.constant") or reduces:
         return
     with at(op, after=True):
         for value, kind in zip(op.results, use.results, strict=True):
@@ -154,11 +155,6 @@ def _prepare(use: _Use) -> None:
     if op.name.startswith(SHIFT):  # as far as all bits, or farther
         far = bits(op.operands[1], kind)
         op.operands[1] = OPS.minimum(far, full(far, 7))
-
-
-def _is_reducer(op: Op) -> bool:
-    """The only op of a reduction or a scatter, whose result is brought into the range instead."""
-    return len(op.block.operations) == 2 and op.parent.name not in (*GROUPS, "func.func")
 
 
 def _confine(x: ir.Value, kind: Kind, less: bool) -> None:

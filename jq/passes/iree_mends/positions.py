@@ -33,13 +33,18 @@ class ClampIndices(Mend):
     """
 
     def finds(self, op: Op) -> bool:
-        return _may_be_outside(op) or _is_odd_position(op)
+        if (first := POSITIONS.get(op.operation.name)) is None:
+            return _may_be_outside(op)
+        positions = list(op.operands)[first:]  # of a number there are none
+        return bool(positions) and dtype_of(positions[0]).name not in ("int32", "int64")
 
     def rewritten(self, op: Op) -> None:
-        if op.operation.name == "stablehlo.gather":
+        if (first := POSITIONS.get(op.operation.name)) is None:
             op.operands[1] = _clamped(op)
-        else:
-            _widen(op)
+            return
+        for i, position in enumerate(list(op.operands)[first:], first):
+            kind = np.int32 if dtype_of(position).itemsize < 4 else np.int64
+            op.operands[i] = OPS.convert(position, kind)
 
 
 def _may_be_outside(op: Op) -> bool:
@@ -56,20 +61,6 @@ def _may_be_outside(op: Op) -> bool:
     return False
 
 
-def _is_odd_position(op: Op) -> bool:
-    """True if `op` is a slice at a position that is neither i32 nor i64."""
-    first = POSITIONS.get(op.operation.name)
-    positions = list(op.operands)[first:] if first else []
-    return bool(positions) and dtype_of(positions[0]).name not in ("int32", "int64")
-
-
-def _widen(op: Op) -> None:
-    first = POSITIONS[op.operation.name]
-    for i, position in enumerate(list(op.operands)[first:], first):
-        kind = np.int32 if dtype_of(position).itemsize < 4 else np.int64
-        op.operands[i] = OPS.convert(position, kind)
-
-
 def _clamped(op: Op) -> ir.Value:
     d = stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
     table, index = op.operands[0], op.operands[1]
@@ -79,10 +70,9 @@ def _clamped(op: Op) -> ir.Value:
     largest = np.array([shape[a] - sizes[a] for a in d.start_index_map], np.int64)
     largest = np.minimum(largest, np.iinfo(dtype).max).astype(dtype)
     whole = shape_of(index)
-    if d.index_vector_dim == len(whole):  # each index is a scalar
-        high = OPS.broadcast(OPS.constant(largest.reshape(())), whole, [])
-    else:
-        high = OPS.broadcast(OPS.constant(largest), whole, [d.index_vector_dim])
+    single = d.index_vector_dim == len(whole)  # each index is a number
+    high = OPS.constant(largest.reshape(()) if single else largest)
+    high = OPS.broadcast(high, whole, [] if single else [d.index_vector_dim])
     return OPS.minimum(OPS.maximum(index, OPS.full(index, 0)), high)
 
 

@@ -36,23 +36,13 @@ class RoundToBfloat16(Mend):
         return dtype_of(op.operands[0]).kind in "iub"
 
     def rewritten(self, op: Op) -> list[ir.Value]:
-        known = _constant(op)
-        wide = Number(OPS.convert(op.operands[0], np.float32))
-        return [_to_bfloat16(wide).value if known is None else constant_of(known)]
-
-
-def _constant(op: Op) -> np.ndarray | None:
-    """The result for a constant: IREE fails on what would compute it before padding (`jnp.pad`)."""
-    operand = op.operands[0]
-    value = dense_array(operand) if maker(operand, "stablehlo.constant") else None
-    return None if value is None else value.astype(np.float32).astype(BFLOAT16)
-
-
-def _to_bfloat16(x: Number) -> Number:
-    """The bfloat16 nearest to a finite float32, ties to even."""
-    bits = x.bits(np.int32)
-    up = bits + 0x7FFF + ((bits >> 16) & 1)
-    return (up >> 16).as_type(np.int16).bits(BFLOAT16)
+        x = op.operands[0]
+        known = dense_array(x) if maker(x, "stablehlo.constant") else None
+        if known is not None:  # IREE fails on what would compute it before padding (`jnp.pad`)
+            return [constant_of(known.astype(np.float32).astype(BFLOAT16))]
+        bits = Number(OPS.convert(x, np.float32)).bits(np.int32)
+        up = bits + 0x7FFF + ((bits >> 16) & 1)  # the nearest, ties to even
+        return [(up >> 16).as_type(np.int16).bits(BFLOAT16).value]
 
 
 # Floats and exponents of 8 bits (`f8E8M0FNU`) become each other by way of the bits of float32.

@@ -48,7 +48,9 @@ def _stable(op: Op, numbers: Iterator[int]) -> list[ir.Value]:
     place: int | None = len(given) if own is None else own
     if len(given) == 1 and dtype_of(given[0]).kind in "iub":
         place = None
-    every = [*given, _places(given[0], axis)] if place == len(given) else given
+    every = list(given)
+    if place == len(given):
+        every.append(stablehlo.iota(tensor_type(shape_of(given[0]), np.int32), i64_attr(axis)))
     turned = [Turned(v, next(numbers) % 127 + 1) for v in every]
     operands = [barrier(t.apply(v)) for t, v in zip(turned, every, strict=True)]
     kinds = [v.type for v in operands]
@@ -98,10 +100,6 @@ class Turned:
             return x
         number = constant_of(np.asarray(self.number, self.held))
         return OPS.bit_xor(x, OPS.broadcast(number, shape_of(x), []))
-
-
-def _places(like: ir.Value, axis: int) -> ir.Value:
-    return stablehlo.iota(tensor_type(shape_of(like), np.int32), i64_attr(axis))
 
 
 def _is_place(value: ir.Value, axis: int) -> bool:

@@ -95,7 +95,9 @@ class PlainUnsigned(Mend):
                 if is_unsigned(value) and value not in kept:
                     retype(value, signed(dtype_of(value)))
             for op in walk(block):
-                _tidy(op)
+                cast = op.operation.name == "stablehlo.bitcast_convert"
+                if cast and op.operands[0].type == op.results[0].type:
+                    replace(op, [op.operands[0]])
         retype_functions(program)
         return True
 
@@ -117,7 +119,11 @@ def _rewrite(op: Op, kept: set[ir.Value]) -> None:
             whole = np.broadcast_to(array, shape_of(op.results[0]))
             replace(op, [recast(OPS.constant(bits_of(whole)), dtype_of(op.results[0]))])
         elif name == "stablehlo.compare":
-            _compare(op)
+            # The order is that of signed integers with the highest bit changed.
+            sides = [shifted(v) for v in op.operands]
+            kind = ir.Attribute.parse("#stablehlo<comparison_type SIGNED>")
+            found = like(op, sides, shape_of(op.results[0]), np.bool_, compare_type=kind)
+            replace(op, [found])
         elif name in ORDERED:
             result = dtype_of(op.results[0])
             sides = [shifted(v) for v in op.operands]
@@ -137,13 +143,6 @@ def _rewrite(op: Op, kept: set[ir.Value]) -> None:
             replace(op, [converted(op.operands[0], dtype_of(op.results[0]))])
 
 
-def _compare(op: Op) -> None:
-    """The order of unsigned integers is that of signed ones with the highest bit changed."""
-    sides, kind = [shifted(v) for v in op.operands], "#stablehlo<comparison_type SIGNED>"
-    shape, signed = shape_of(op.results[0]), ir.Attribute.parse(kind)
-    replace(op, [like(op, sides, shape, np.bool_, compare_type=signed)])
-
-
 def _is_wide(op: Op) -> bool:
     """True if it converts between floats and 64 bits without a sign: no integer is wider."""
     kinds = [dtype_of(op.operands[0]), dtype_of(op.results[0])]
@@ -153,11 +152,3 @@ def _is_wide(op: Op) -> bool:
 
 def _cast(value: ir.Value) -> ir.Value:
     return recast(recast(value, signed(dtype_of(value))), dtype_of(value))
-
-
-def _tidy(op: Op) -> None:
-    """Casts between equal types go."""
-    if op.operation.name != "stablehlo.bitcast_convert":
-        return
-    if op.operands[0].type == op.results[0].type:
-        replace(op, [op.operands[0]])

@@ -105,7 +105,8 @@ class ShieldStarts(Shield):
         ops that wait for the loop."""
         if op.operation.name != "stablehlo.while":
             return []
-        starts = [v for v in op.operands if _is_computed(v)]
+        made = ((v, maker(v)) for v in op.operands)
+        starts = [v for v, by in made if by is not None and by.operation.name not in MADE]
         read = {v: {u.operation for u in users(v)} for v in starts}
         others = {v: _beside(v) | {r for r in read[v] if (r.name not in _CONTROL)} for v in starts}
         if not any(others.values()) and all(len(readers) == 1 for readers in read.values()):
@@ -152,11 +153,6 @@ def _behind(op: Op) -> set[Any]:
     return set(reached(first, readers))
 
 
-def _is_computed(value: ir.Value) -> bool:
-    made = maker(value)
-    return made is not None and made.operation.name not in MADE
-
-
 # Short loops of integer arithmetic become their iterations, one after the other.
 #
 #     while (%i < 5) { %a = xor (shift_left %a, %r), ...; ... }  ->  the ops of five iterations
@@ -197,9 +193,7 @@ class UnrollRounds(Mend):
             return None
         trips, body = trip_count(program, op), list(walk(op.regions[1].blocks[0]))
         short = trips is not None and trips <= self.limit and trips * len(body) <= self.ops
-        return trips if short and all(map(_on_integers, body)) else None
-
-
-def _on_integers(op: Op) -> bool:
-    values = [*op.operands, *op.results]
-    return op.operation.name in KINDS and all(dtype_of(v).kind in "iub" for v in values)
+        if not short or any(each.operation.name not in KINDS for each in body):
+            return None
+        values = (v for each in body for v in (*each.operands, *each.results))
+        return trips if all(dtype_of(v).kind in "iub" for v in values) else None

@@ -152,14 +152,10 @@ class ShieldEqual(Shield):
             if _gives_equal(op, equal):
                 equal.update(op.results)
             if op.operation.name in REDUCTIONS:
-                read = list(op.operands)[: len(op.operands) // 2]
-                yield from ((op, i) for i, v in enumerate(read) if v in equal and _computed(v))
-
-
-def _computed(value: ir.Value) -> bool:
-    """True if it is more than a constant, which IREE reduces rightly."""
-    op = maker(value)
-    return op is not None and op.operation.name != "stablehlo.constant"
+                for i, value in enumerate(list(op.operands)[: len(op.operands) // 2]):
+                    made = maker(value)  # a constant is reduced rightly
+                    if value in equal and made and made.operation.name != "stablehlo.constant":
+                        yield op, i
 
 
 def _is_one(data: object) -> bool:
@@ -193,18 +189,13 @@ class ShieldUnsigned(Mend):
     """
 
     def finds(self, op: Op) -> bool:
-        return is_product(op) and any(_unsigned(v) for v in op.operands)
+        """A product with an operand that is unsigned, or converted from what is."""
+        values = list(op.operands) if is_product(op) else []
+        values += [made.operands[0] for v in values if (made := maker(v, "stablehlo.convert"))]
+        return any(dtype_of(v).kind == "u" for v in values)
 
     def rewritten(self, op: Op) -> None:
         result = dtype_of(op.results[0])
         wide = result if result.kind != "u" else np.dtype(f"i{result.itemsize}")
         for i, value in enumerate(op.operands):
             op.operands[i] = barrier(OPS.convert(value, wide))
-
-
-def _unsigned(value: ir.Value) -> bool:
-    """True if the value is unsigned, or converted from something unsigned."""
-    if dtype_of(value).kind == "u":
-        return True
-    converted = maker(value, "stablehlo.convert")
-    return converted is not None and dtype_of(converted.operands[0]).kind == "u"

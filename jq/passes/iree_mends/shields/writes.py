@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import OPS, Op, Program, at, dtype_of, ir, maker, shape_of, stablehlo
+from jq.ir import OPS, Op, Program, at, dtype_of, enclosing, ir, maker, shape_of, stablehlo, walk
 from jq.ir.build import barrier
 from jq.ir.memory import origins
 from jq.passes.base import PassContext
-from jq.passes.iree_mends.mend import Mend, Read, Shield
+from jq.passes.iree_mends.mend import BARRIER, Mend, Read, Shield
 
 # Copies for an update what it writes into, where a loop or a branch reads that earlier.
 #
@@ -40,22 +40,19 @@ class ShieldReads(Mend):
     """
 
     def left(self, program: Program) -> list[Op]:
-        return [op for block in _blocks(program) for op in _written_early(block)]
+        groups = [op for op in program.walk() if op.operation.name in REGIONS]
+        inner = [block for op in groups for region in op.regions for block in region.blocks]
+        return [op for block in (program.body, *inner) for op in _written_early(block)]
 
     def run(self, program: Program, cx: PassContext) -> bool:
         found = self.left(program)
         for op in found:
             with at(op):
-                op.operands[0] = _copy(op.operands[0])
+                value = op.operands[0]
+                always = barrier(OPS.constant(np.array(True)))
+                other = OPS.full(value, np.zeros((), dtype_of(value)))
+                op.operands[0] = stablehlo.select(always, value, other)
         return bool(found)
-
-
-def _blocks(program: Program) -> Iterator[ir.Block]:
-    yield program.body
-    for op in program.walk():
-        if op.operation.name in REGIONS:
-            for region in op.regions:
-                yield from region.blocks
 
 
 def _written_early(block: ir.Block) -> Iterator[Op]:
@@ -71,8 +68,10 @@ def _may_be_read(source: ir.Value, read: set[ir.Value]) -> bool:
     if source in read:
         return True
     op = maker(source)
-    if op is None or op.operation.name in REGIONS or _is_copy(op):
+    if op is None or op.operation.name in REGIONS:
         return False
+    if op.operation.name == "stablehlo.select" and maker(op.operands[0], BARRIER):
+        return False  # a copy
     kind, size = dtype_of(source), math.prod(shape_of(source))
     same = (v for v in read if maker(v) and isinstance(v.type, ir.RankedTensorType))
     return any(dtype_of(v) == kind and math.prod(shape_of(v)) == size for v in same)
@@ -81,28 +80,14 @@ def _may_be_read(source: ir.Value, read: set[ir.Value]) -> bool:
 def _reads(op: Op) -> Iterator[ir.Value]:
     """The operands of an op and of all that its regions hold."""
     yield from op.operands
-    for region in op.regions:
-        for block in region.blocks:
-            for inner in block.operations:
-                yield from _reads(inner)
+    for block in (block for region in op.regions for block in region.blocks):
+        yield from (v for inner in walk(block) for v in inner.operands)
 
 
 def _source(value: ir.Value) -> ir.Value:
     while (view := maker(value, *VIEWS)) is not None:
         value = view.operands[0]
     return value
-
-
-def _is_copy(op: Op) -> bool:
-    return op.operation.name == "stablehlo.select" and (
-        maker(op.operands[0], "stablehlo.optimization_barrier") is not None
-    )
-
-
-def _copy(value: ir.Value) -> ir.Value:
-    always = barrier(OPS.constant(np.array(True)))
-    other = OPS.broadcast(OPS.constant(np.zeros((), dtype_of(value))), shape_of(value), [])
-    return stablehlo.select(always, value, other)
 
 
 # Computes first what is written into a tensor, and is made from that tensor.
@@ -202,9 +187,4 @@ def _element(data: Any) -> Any:
 
 
 def _in_loop(op: Op) -> bool:
-    parent = op.operation.parent
-    while parent is not None and parent.name != "func.func":
-        if parent.name == LOOP:
-            return True
-        parent = parent.parent
-    return False
+    return any(block.owner.operation.name == LOOP for block in enclosing(op))
