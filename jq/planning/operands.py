@@ -37,6 +37,13 @@ def contractions(program: Program) -> Iterator[tuple[Any, Contraction]]:
             yield op, rule
 
 
+def unmoved(value: ir.Value) -> ir.Value:
+    """The value in front of ops that only move elements."""
+    while (op := maker(value)) is not None and isinstance(rule_of(op), Movement):
+        value = op.operands[0]
+    return value
+
+
 def op_name(op: Op) -> str:
     return string_attr(op, NAME) or op.operation.name
 

@@ -74,7 +74,9 @@ def _join(program: Program, op: Op) -> bool:
     made = join_parts(encodings, [s.arrays for s in sources], axis, np.concatenate)
     if made is None:
         return False
-    value = store(program, _name([s.tensor for s in sources]), *made, first.dtype)
+    names = [s.tensor for s in sources]
+    name = "+".join(names) if len(names) <= 4 else f"{names[0]}+{len(names) - 1}"
+    value = store(program, name, *made, first.dtype)
     with at(op):
         for move in first.moves:
             if isinstance(move, tuple):
@@ -83,11 +85,6 @@ def _join(program: Program, op: Op) -> bool:
                 value = OPS.convert(value, move)
     replace(op, [value])
     return True
-
-
-def _name(names: list[str]) -> str:
-    """`q+k+v`; of more than four the first and how many follow, `blk/0/attn_q+31`."""
-    return "+".join(names) if len(names) <= 4 else f"{names[0]}+{len(names) - 1}"
 
 
 def _source(program: Program, value: ir.Value) -> _Source | None:
@@ -150,17 +147,12 @@ def _cut(
             ranges = every if axes else None
         if ranges is None:
             return None
-        arrays = {k: _sliced(a, ranges.get(k), stride) for k, a in arrays.items()}
+        for key, (at_axis, start, stop) in ranges.items():
+            part = (*[slice(None)] * at_axis, slice(start, stop, stride))
+            arrays = arrays | {key: arrays[key][part]}
         size = -(-(high - low) // stride)
         enc = enc.with_shape((*enc.shape[:axis], size, *enc.shape[axis + 1 :]), enc.block)
     return enc, arrays
-
-
-def _sliced(array: np.ndarray, where: tuple[int, int, int] | None, stride: int) -> np.ndarray:
-    if where is None:
-        return array
-    axis, low, high = where
-    return array[(*[slice(None)] * axis, slice(low, high, stride))]
 
 
 def _leading_ones(op: Op) -> int | None:

@@ -37,7 +37,7 @@ OUTSIDE = "end the model in front of it, and compute it and what follows outside
 
 class DeclineOps(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
-        changed = False
+        changed, device = False, cx.target.device
         computed = set[ir.Value](list(program.body.arguments)[: len(program.inputs)])
         for op in program.walk():
             results = list(op.results)
@@ -45,11 +45,12 @@ class DeclineOps(Pass):
             if not inside and not any(v in computed for v in op.operands):
                 continue
             computed.update(results)
-            if isinstance(rule_of(op), Contraction) or not (
-                len(results) == 1 and is_float(results[0])
-            ):
+            floats = len(results) == 1 and is_float(results[0])
+            if isinstance(rule_of(op), Contraction) or not floats:
                 continue
-            if _multiplies(program, op, cx.target.device):
+            # Constants that it is divided by become the factor of a rescale.
+            scales = kind_of(op) == "stablehlo.divide" and "multiply" in (device.ops or ())
+            if scales and step(program, op, op.operands[0]) is not None:
                 continue
             found = refusal(op, cx.target) or _no_choice(op, cx.target)
             if found is not None:
@@ -61,12 +62,6 @@ class DeclineOps(Pass):
                 mark_function(one.ops, Function(one.function, name, reason, OUTSIDE))
                 changed = True
         return changed
-
-
-def _multiplies(program: Program, op: Op, device: Device) -> bool:
-    """True for a division by constants, which becomes the factor of a rescale."""
-    divides = kind_of(op) == "stablehlo.divide" and "multiply" in (device.ops or ())
-    return divides and step(program, op, op.operands[0]) is not None
 
 
 def _no_choice(op: Op, target: Target) -> Refusal | None:

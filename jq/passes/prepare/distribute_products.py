@@ -43,9 +43,10 @@ class DistributeProducts(Rewrite):
             return None
         for role in rule.roles(op):
             value = op.operands[role.index]
-            terms = _kind(_untransposed(value)) in TERMS
-            if terms and _has_stored(program, value) and _pays(program, value):
-                return [_Product(program, op, rule, role.index).of(value)]
+            if _kind(_untransposed(value)) in TERMS and _has_stored(program, value):
+                count, length = _extent(program, value)
+                if count <= MOST and length <= LONGEST:
+                    return [_Product(program, op, rule, role.index).of(value)]
         return None
 
 
@@ -91,11 +92,6 @@ def _extent(program: Program, value: ir.Value) -> Steps[tuple[int, int]]:
     return count, length + 1
 
 
-def _pays(program: Program, value: ir.Value) -> bool:
-    count, length = _extent(program, value)
-    return count <= MOST and length <= LONGEST
-
-
 def _transposed_before(value: ir.Value) -> ir.Value:
     """A transpose of a sum or product, as that of transposes."""
     op, inner = value.owner, value.owner.operands[0]
@@ -121,8 +117,7 @@ class _Product:
             value = _transposed_before(value)
         operands = [] if not _kind(value) else list(value.owner.operands)
         if _kind(value) in (ADD, SUBTRACT):
-            terms = [self.of(v) for v in operands]
-            return OPS.add(*terms) if _kind(value) == ADD else OPS.sub(*terms)
+            return (OPS.add if _kind(value) == ADD else OPS.sub)(*map(self.of, operands))
         if _kind(value) == MULTIPLY:
             for inner, other in (operands, operands[::-1]):
                 factor = constant_of(self.program, other)
@@ -135,9 +130,6 @@ class _Product:
         inner = maker(value)
         if inner and Dims.match(inner) and (found := self._low_rank(inner)) is not None:
             return found
-        return self._plain(value)
-
-    def _plain(self, value: ir.Value) -> ir.Value:
         operands, result = list(self.op.operands), self.op.results[0]
         operands[self.index] = value
         return like(self.op, operands, shape_of(result), dtype_of(result), **self._name())

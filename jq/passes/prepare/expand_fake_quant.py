@@ -121,7 +121,8 @@ def _activation(program: Program, fake: FakeQuant) -> ir.Value:
     enc, name = unpacked(fake.encoding), string_attr(fake.op, NAME) or ""
     dtype = dtype_of(fake.x)
     if fake.low is None:
-        if get_format(enc.format).idempotent and _holds(fake.x, enc):
+        marker = match(fake.x, DEQUANTIZE)
+        if get_format(enc.format).idempotent and marker and marker.encoding == enc:
             return fake.x
         parts = quantize_dynamic(program, fake.x, enc, tensor=name)
         return dequantize(program, enc, parts, dtype, tensor=name)
@@ -144,12 +145,6 @@ def _given(program: Program, fake: FakeQuant) -> tuple[np.ndarray, np.ndarray] |
         return None
     low, high = evaluate(program, fake.low), evaluate(program, fake.high)
     return None if low is None or high is None else (low, high)
-
-
-def _holds(x: ir.Value, enc: Encoding) -> bool:
-    """True if `x` is what the same quantization has given."""
-    marker = match(x, DEQUANTIZE)
-    return marker is not None and marker.encoding == enc
 
 
 def _already(

@@ -22,13 +22,9 @@ class FoldOnes(Rewrite):
     def replacement(self, program: Program, op: Op, cx: PassContext) -> list[ir.Value] | None:
         if not (dims := Dims.match(op)) or dims.contract:
             return None
-        ones = [i for i in (0, 1) if _is_ones(program, op.operands[i])]
+        arrays = [evaluate(program, v) for v in op.operands]
+        ones = [i for i, a in enumerate(arrays) if a is not None and (a == a.dtype.type(1)).all()]
         return [_other(op, ones[-1])] if ones else None
-
-
-def _is_ones(program: Program, value: ir.Value) -> bool:
-    array = evaluate(program, value)
-    return array is not None and bool((array == np.ones((), array.dtype)).all())
 
 
 def _other(op: Op, ones: int) -> ir.Value:
@@ -69,7 +65,8 @@ class FoldScales(Pass):
 def _fold(program: Program, op: Op, rule: Contraction) -> bool:
     result = op.results[0]
     chain = forwards(program, result)
-    if not chain.ops or not _pays(chain) or dtype_of(result) != np.float32:
+    added = [op.operation.name for op in chain.ops] == ["stablehlo.add"]  # and nothing else
+    if not chain.ops or added or dtype_of(result) != np.float32:
         return False
     if (chain.c != 1).any() and not _scale_weight(program, op, rule, chain):
         return False
@@ -77,11 +74,6 @@ def _fold(program: Program, op: Op, rule: Contraction) -> bool:
         value = _plus(program, op, result, chain.b.astype(np.float32))
     chain.result.replace_all_uses_with(value)
     return True
-
-
-def _pays(chain: Affine) -> bool:
-    kinds = [op.operation.name for op in chain.ops]
-    return len(kinds) > 1 or kinds[0] not in ("stablehlo.add",)
 
 
 def _scale_weight(program: Program, op: Op, rule: Contraction, chain: Affine) -> bool:

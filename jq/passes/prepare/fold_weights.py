@@ -20,10 +20,11 @@ from jq.base.deep import Steps, deep
 from jq.ir import NAME, Op, Program, at, dtype_of, func, ir, last_of, maker, shape_of, string_attr
 from jq.ir.build import i64_attr, integer
 from jq.ir.markers import DEQUANTIZE, match
-from jq.ir.ops import Contraction, Movement, rule_of
+from jq.ir.ops import Contraction, rule_of
 from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.base import Pass, PassContext
 from jq.passes.prepare._join_stored import join_stored
+from jq.planning.operands import unmoved
 
 TAG = "jq.fold"
 REDUCE = "stablehlo.reduce"
@@ -37,15 +38,14 @@ class FoldWeights(Pass):
         matrices = not cx.target.device.computes_matrices
         for op in program.walk():
             for value in _results(op):
-                names = constant.weights(value)
-                if matrices and names == set() and _computed(value):
+                names, size = constant.weights(value), math.prod(shape_of(value))
+                computed = maker(value, "stablehlo.constant") is None  # as that of a resize
+                if matrices and names == set() and computed and size <= LARGEST:
                     found[value] = string_attr(op, NAME) or "constant"
-                if names and program.weight_name(value) is None and _pays(program, value, names):
-                    # Named after the largest, the first of several.
-                    found[value] = max(
-                        (n for n in program.weights if n in names),
-                        key=lambda n: program.weights[n].size,
-                    )
+                sizes = {n: a.size for n, a in program.weights.items() if n in (names or ())}
+                own = program.weight_name(value) is not None
+                if names and not own and size <= sum(sizes.values()):
+                    found[value] = max(sizes, key=sizes.__getitem__)
         if not found:
             return joined
         arrays = evaluate_all(program, list(found))
@@ -60,30 +60,12 @@ def _results(op: Op) -> list[ir.Value]:
     rule, results = rule_of(op), list(op.results)
     if isinstance(rule, Contraction):
         roles = rule.roles(op)
-        read = [_source(op.operands[role.index]) for role in roles]
+        read = [unmoved(op.operands[role.index]) for role in roles]
         return [*read, *(results if len(roles) > 1 else ())]
     integers = (
         op.operation.name == REDUCE and len(results) == 1 and dtype_of(results[0]).kind == "i"
     )
     return results if integers else []
-
-
-def _source(value: ir.Value) -> ir.Value:
-    """The value behind the ops that only move elements."""
-    while maker(value) is not None and isinstance(rule_of(value.owner), Movement):
-        value = value.owner.operands[0]
-    return value
-
-
-def _computed(value: ir.Value) -> bool:
-    """True if ops make a matrix of constants, as that of a resize; one that can be held."""
-    constant = maker(value, "stablehlo.constant") is not None
-    return not constant and math.prod(shape_of(value)) <= LARGEST
-
-
-def _pays(program: Program, value: ir.Value, names: set[str]) -> bool:
-    size = math.prod(shape_of(value))
-    return size <= sum(program.weights[n].size for n in names)
 
 
 class Constant:

@@ -108,18 +108,14 @@ def copied(block: ir.Block, arguments: Sequence[ir.Value], suffix: str) -> list[
     *ops, last = list(block.operations)
     for op in ops:
         copy = op.operation.clone()
-        for inner in (copy, *_inside(copy)):
+        blocks = [block for region in copy.regions for block in region.blocks]
+        for inner in (copy, *(each.operation for block in blocks for each in walk(block))):
             for index, value in enumerate(inner.operands):
                 inner.operands[index] = values.get(value, value)
             if (name := string_attr(inner, NAME)) is not None:
                 inner.attributes[NAME] = ir.StringAttr.get(name + suffix)
         values.update(zip(op.results, copy.results, strict=True))
     return [values.get(v, v) for v in last.operands]
-
-
-def _inside(op: Op) -> list[ir.Operation]:
-    blocks = [block for region in op.regions for block in region.blocks]
-    return [inner.operation for block in blocks for inner in walk(block)]
 
 
 def _choose(program: Program) -> bool:
@@ -177,7 +173,8 @@ class RotateLoops(Pass):
 
     def run(self, program: Program, cx: PassContext) -> bool:
         loops = [op for op in program.walk() if op.operation.name == "stablehlo.while"]
-        rotated = [loop for loop in reversed(loops) if _reads_floats(loop)]
+        tests = ((loop, loop.regions[0].blocks[0].operations) for loop in reversed(loops))
+        rotated = [loop for loop, ops in tests if any(map(_reads_floats, ops))]
         for loop in rotated:
             _rotate(loop)
         if rotated:
@@ -185,9 +182,8 @@ class RotateLoops(Pass):
         return bool(rotated)
 
 
-def _reads_floats(loop: Op) -> bool:
-    operations = loop.regions[0].blocks[0].operations
-    return any(dtype_of(v).kind in "fV" for op in operations for v in op.operands)
+def _reads_floats(op: Op) -> bool:
+    return any(dtype_of(v).kind in "fV" for v in op.operands)
 
 
 def _rotate(loop: Op) -> None:

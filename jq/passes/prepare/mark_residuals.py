@@ -12,7 +12,7 @@ do not hold. With static ranges and `convolution_sums=codes`; `placement=early` 
 
 from dataclasses import dataclass, field
 
-from jq.ir import NAME, Op, Program, at, context, ir, kind_of, only_user, string_attr
+from jq.ir import NAME, Op, Program, at, ir, kind_of, only_user, string_attr
 from jq.ir.affine import step
 from jq.ir.ops.base import Contraction
 from jq.ir.ops.lookup import makes_feature_map, rule_of
@@ -29,7 +29,10 @@ class MarkResiduals(Pass):
         marked: dict[ir.Value, ir.Value] = {}
         for op, value in sums:
             if value not in marked:
-                marked[value] = _edge(program, value, len(marked))
+                made = value.owner
+                name = string_attr(made, NAME) or f"{kind_of(made)} {len(marked)}"
+                with at(made, after=True):
+                    marked[value] = edge(program, value, f"{name} residual")
             for use in list(value.uses):
                 if use.owner == op or isinstance(rule_of(use.owner), Contraction):
                     use.owner.operands[use.operand_number] = marked[value]
@@ -60,7 +63,8 @@ class _Maps:
             self.ends.add(result)
             return None
         for x in operands:
-            if x in self.known and self._continues(op, x):
+            bounds = clamp_of(self.program, op, x) if x in self.known else None
+            if bounds or (x in self.known and step(self.program, op, x) is not None):
                 self._learn(result)
                 if x in self.ends and only_user(x) is not None:
                     self.ends.add(result)
@@ -68,9 +72,6 @@ class _Maps:
         if any(operands[i] in self.known for i in elements(self.program, op)):
             self._learn(result)
         return self._sum(op, result) if kind_of(op) == "stablehlo.add" else None
-
-    def _continues(self, op: Op, x: ir.Value) -> bool:
-        return step(self.program, op, x) is not None or clamp_of(self.program, op, x) is not None
 
     def _sum(self, op: Op, result: ir.Value) -> ir.Value | None:
         a, b = op.operands
@@ -84,9 +85,3 @@ class _Maps:
 
     def _learn(self, value: ir.Value) -> None:
         self.known[value] = len(self.known)
-
-
-def _edge(program: Program, value: ir.Value, number: int) -> ir.Value:
-    name = string_attr(value.owner, NAME) or f"{kind_of(value.owner)} {number}"
-    with context(), at(value.owner, after=True):
-        return edge(program, value, f"{name} residual")

@@ -17,7 +17,6 @@ from jq.ir.build import direction_of
 from jq.ir.ops.selection import splat_of
 from jq.passes.base import PassContext
 from jq.passes.rewrite import Rewrite
-from jq.target.device_table import Device
 
 POSITIVE, NEGATIVE = ("GT", "GE"), ("LT", "LE")
 NEEDED = {"add", "maximum", "minimum", "multiply"}
@@ -25,20 +24,15 @@ NEEDED = {"add", "maximum", "minimum", "multiply"}
 
 class SplitSlopes(Rewrite):
     def replacement(self, program: Program, op: Op, cx: PassContext) -> list[ir.Value] | None:
-        device = cx.target.device
-        if kind_of(op) != "stablehlo.select" or not _lacks_choices(device):
+        device, ops = cx.target.device, cx.target.device.ops
+        chooses = "compare" in device.functions and (ops is None or "select" in ops)
+        if kind_of(op) != "stablehlo.select" or chooses or not (ops is None or {*ops} >= NEEDED):
             return None
         if (found := _slopes(program, op)) is None:
             return None
         x, *slopes = found
         table = "table" in device.functions and all(s.size == 1 for s in slopes)
         return None if table else [_sum(x, *slopes)]
-
-
-def _lacks_choices(device: Device) -> bool:
-    ops = device.ops
-    lacks = "compare" not in device.functions or (ops is not None and "select" not in ops)
-    return lacks and (ops is None or set(ops) >= NEEDED)
 
 
 def _slopes(program: Program, op: Op) -> tuple[ir.Value, np.ndarray, np.ndarray] | None:

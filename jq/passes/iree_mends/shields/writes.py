@@ -50,7 +50,7 @@ class ShieldReads(Mend):
             with at(op):
                 value = op.operands[0]
                 always = barrier(OPS.constant(np.array(True)))
-                other = OPS.full(value, np.zeros((), dtype_of(value)))
+                other = OPS.full(value, 0)
                 op.operands[0] = stablehlo.select(always, value, other)
         return bool(found)
 

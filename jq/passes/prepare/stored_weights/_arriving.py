@@ -31,9 +31,9 @@ from jq.passes.prepare.stored_weights._kept_codes import (
     without_zero_scales,
 )
 from jq.passes.prepare.stored_weights._lookups import whole_lookups
-from jq.passes.prepare.stored_weights._lost_codes import fold_factors, lost_codes, unmoved
+from jq.passes.prepare.stored_weights._lost_codes import fold_factors, lost_codes
 from jq.passes.prepare.stored_weights._stored_parts import Arriving, arriving
-from jq.planning.operands import contractions
+from jq.planning.operands import contractions, unmoved
 
 DIVIDE = "stablehlo.divide"
 WHOLE = ("stablehlo.constant", "stablehlo.broadcast_in_dim")  # a product of its own would be dense

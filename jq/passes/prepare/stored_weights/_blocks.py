@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -23,14 +22,16 @@ def in_blocks(
 ) -> tuple[tuple[int, ...], list[np.ndarray]]:
     """The blocks in which numbers for each element are the same, and one number for each block."""
     block = tuple(_run(shape, a, arrays) for a in range(len(shape)))
-    return block, [_sampled(np.broadcast_to(x, shape), block) for x in arrays]
+    steps = tuple(slice(None, None, b) if b else slice(0, 1) for b in block)
+    return block, [np.ascontiguousarray(np.broadcast_to(x, shape)[steps]) for x in arrays]
 
 
 def scale_type(arrays: Sequence[np.ndarray], kinds: set[str]) -> str:
     """The narrow type that numbers came in, where all of them have it."""
-    narrow = sorted(kinds & {"bfloat16", "float16"})
-    kept = (k for k in narrow if all(_same(a, np.dtype(k)) for a in arrays))
-    return next(kept, "float32")
+    for kind in sorted(kinds & {"bfloat16", "float16"}):
+        if all(np.array_equal(a.astype(np.dtype(kind)).astype(a.dtype), a) for a in arrays):
+            return kind
+    return "float32"
 
 
 def _run(shape: tuple[int, ...], axis: int, arrays: Sequence[np.ndarray]) -> int:
@@ -41,16 +42,6 @@ def _run(shape: tuple[int, ...], axis: int, arrays: Sequence[np.ndarray]) -> int
         differ = x[1:] != x[:-1]
         starts |= set((np.flatnonzero(differ.any(tuple(range(1, differ.ndim)))) + 1).tolist())
     return 0 if starts == {0} else math.gcd(*starts, shape[axis])
-
-
-def _sampled(x: np.ndarray, block: tuple[int, ...]) -> np.ndarray:
-    """One number for each block."""
-    steps = tuple(slice(None, None, b) if b else slice(0, 1) for b in block)
-    return np.ascontiguousarray(x[steps])
-
-
-def _same(x: np.ndarray, dtype: np.dtype[Any]) -> bool:
-    return np.array_equal(x.astype(dtype).astype(x.dtype), x)
 
 
 BITS = (2, 4, 8)

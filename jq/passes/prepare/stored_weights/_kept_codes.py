@@ -21,6 +21,7 @@ from jq.passes.prepare.stored_weights._blocks import (
 from jq.passes.prepare.stored_weights._stored_parts import Arriving
 
 F32 = np.dtype(np.float32)
+MX = {"float8_e4m3fn": "mxfp8_e4m3", "float8_e5m2": "mxfp8_e5m2", "fp4_e2m1": "mxfp4"}  # in 32s
 Parts = tuple[Encoding, dict[str, np.ndarray]]
 Arrays = Mapping[str, np.ndarray]
 
@@ -136,7 +137,9 @@ def _parts(
     parts = {"scale": scale.astype(enc.scale_type)}
     narrow = "float8_e8m0fnu" in kinds or (fmt.name == "fp4_e2m1" and "uint8" in kinds)
     if narrow and (exponents := _exponents(scale)) is not None:
-        fmt, parts = _with_exponents(fmt, block), {"scale": exponents}
+        parts = {"scale": exponents}
+        if sorted(block) == [1] * (len(block) - 1) + [32]:
+            fmt = get_format(MX.get(fmt.name, fmt.name))
         enc = replace(enc, format=fmt.name, scale_type="float8_e8m0fnu")
     if (held := fmt.of_codes(codes, zero, enc)) is None:
         return None
@@ -175,13 +178,6 @@ def _exponents(scale: np.ndarray) -> np.ndarray | None:
     codes = exponent + 126
     exact = (mantissa == 0.5).all() and (codes >= 0).all() and (codes < 255).all()
     return codes.astype(np.uint8).view(np.int8) if exact else None
-
-
-def _with_exponents(fmt: Format, block: tuple[int, ...]) -> Format:
-    """The MX format of an element where its blocks are those of MX."""
-    mx = {"float8_e4m3fn": "mxfp8_e4m3", "float8_e5m2": "mxfp8_e5m2", "fp4_e2m1": "mxfp4"}
-    one = sorted(block) == [1] * (len(block) - 1) + [32]
-    return get_format(mx[fmt.name]) if one and fmt.name in mx else fmt
 
 
 def _gives(made: Parts, whole: np.ndarray, size: np.ndarray) -> bool:

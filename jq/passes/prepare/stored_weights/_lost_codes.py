@@ -11,10 +11,10 @@ from typing import Any
 
 from jq.ir import OPS, Program, at, dtype_of, ir, maker, shape_of
 from jq.ir.build import direction_of
-from jq.ir.ops import Movement, rule_of
 from jq.ir.slicing import compute
 from jq.passes.prepare.fold_weights import Constant, evaluate_all
 from jq.passes.prepare.stored_weights import FLOATS
+from jq.planning.operands import unmoved
 
 GATHER, COMPARE = "stablehlo.gather", "stablehlo.compare"
 BROADCAST = "stablehlo.broadcast_in_dim"
@@ -31,8 +31,10 @@ def lost_codes(program: Program, value: ir.Value, constant: Constant) -> str | N
         if _one_hot(at):
             waiting += [(_spread(v), size) for v in at.owner.operands]
         elif dtype_of(at).name not in FLOATS:
-            if (name := _codes(program, at, constant, size)) is not None:
-                return name
+            # Integers or 8-bit floats, where there is one for each number.
+            many = dtype_of(at).kind != "b" and math.prod(shape_of(at)) >= size
+            if many and (names := constant.weights(at)):
+                return max(names, key=lambda n: (program.weights[n].nbytes, n))
         elif (op := maker(at)) is not None:
             operands = list(op.operands)
             looked_up = op.operation.name == GATHER
@@ -60,21 +62,6 @@ def _spread(value: ir.Value) -> ir.Value:
     return unmoved(value)
 
 
-def unmoved(value: ir.Value) -> ir.Value:
-    """The value in front of ops that only move elements."""
-    while (op := maker(value)) is not None and isinstance(rule_of(op), Movement):
-        value = op.operands[0]
-    return value
-
-
-def _codes(program: Program, value: ir.Value, constant: Constant, size: int) -> str | None:
-    """The weight that integers or 8-bit floats come from, where there is one for each number."""
-    if dtype_of(value).kind == "b" or math.prod(shape_of(value)) < size:
-        return None
-    names = constant.weights(value) or set()
-    return max(names, key=lambda n: (program.weights[n].nbytes, n), default=None)
-
-
 # Factors of rows or columns that are computed from a quantized weight become numbers.
 #
 #     %length = sqrt (reduce (multiply %w, %w))        // %w = scale * codes + a @ b
@@ -100,18 +87,12 @@ def fold_factors(program: Program) -> None:
             factor = None if spread is None else spread.operands[0]
             if factor is None or FEWER * math.prod(shape_of(factor)) > size:
                 continue
-            if _of_codes(program, factor, constant) and compute(program, factor) is None:
+            names = constant.weights(factor) or ()  # integers or 8-bit floats among them
+            coded = any(program.weights[n].dtype.name not in FLOATS for n in names)
+            if coded and maker(factor) is not None and compute(program, factor) is None:
                 factors[factor] = None
     for factor, array in zip(
         factors, evaluate_all(program, list(factors)) if factors else (), strict=True
     ):
         with at(factor.owner, after=True):
             factor.replace_all_uses_with(OPS.constant(array))
-
-
-def _of_codes(program: Program, value: ir.Value, constant: Constant) -> bool:
-    """True if weights alone make a value, integers or 8-bit floats among them."""
-    names = constant.weights(value) or ()
-    return maker(value) is not None and any(
-        program.weights[n].dtype.name not in FLOATS for n in names
-    )

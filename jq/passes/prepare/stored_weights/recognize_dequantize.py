@@ -22,7 +22,7 @@ from jq.formats.affine import affine_format, is_affine
 from jq.ir import OPS, Op, Program, at, dtype_of, evaluate, ir, maker, shape_of
 from jq.ir.build import NAME, replace, string_attr
 from jq.ir.encodings import store
-from jq.ir.markers import DEQUANTIZE, Marker, dequantize, match
+from jq.ir.markers import DEQUANTIZE, dequantize, match
 from jq.passes.base import LOG, Pass, PassContext
 from jq.passes.prepare.fold_weights import Constant, evaluate_all
 from jq.passes.prepare.stored_weights._arriving import Stored, source_of, store_arriving
@@ -63,14 +63,18 @@ def _store_marked(program: Program) -> bool:
     quantize its weights itself, too: what weights alone make is evaluated here.
     """
     markers = [marker for op in program.walk() if (marker := match(op, DEQUANTIZE))]
-    open_ones = [m for m in markers if is_affine(m.encoding.format) and not _is_stored(program, m)]
+    named = ((m, [program.weight_name(v) or "" for v in m.parts.values()]) for m in markers)
+    affine = ((m, names) for m, names in named if is_affine(m.encoding.format))
+    open_ones = [m for m, names in affine if any(":" not in name for name in names)]
     known = _known(program, [part for m in open_ones for part in m.parts.values()])
     once = Stored()
     for marker in open_ones:
         data = {key: known[part] for key, part in marker.parts.items() if part in known}
         if len(data) < len(marker.parts):
             continue  # an activation
-        enc = _packed(marker.encoding)
+        # What is stored is packed.
+        options = tuple(pair for pair in marker.encoding.options if pair[0] != "packing")
+        enc = dataclasses.replace(marker.encoding, options=options)
         fmt = affine_format(enc.format)
         parts = {"codes": fmt.pack(data["codes"], enc), "scale": data["scale"]}
         if "zero_point" in data:
@@ -83,11 +87,6 @@ def _store_marked(program: Program) -> bool:
     return bool(once.known)
 
 
-def _is_stored(program: Program, marker: Marker) -> bool:
-    names = [program.weight_name(value) for value in marker.parts.values()]
-    return all(name and ":" in name for name in names)
-
-
 def _known(program: Program, values: Sequence[ir.Value]) -> dict[ir.Value, np.ndarray]:
     """The data of those that weights and constants alone make."""
     moved = {value: evaluate(program, value) for value in values}
@@ -95,12 +94,6 @@ def _known(program: Program, values: Sequence[ir.Value]) -> dict[ir.Value, np.nd
     computed = [v for v, data in moved.items() if data is None and constant.weights(v) is not None]
     arrays = dict(zip(computed, evaluate_all(program, computed), strict=True))
     return {v: data for v, data in (moved | arrays).items() if data is not None}
-
-
-def _packed(enc: Encoding) -> Encoding:
-    """The encoding of codes that are stored: packed, where they have less than eight bits."""
-    options = tuple(pair for pair in enc.options if pair[0] != "packing")
-    return dataclasses.replace(enc, options=options)
 
 
 def _recognized(program: Program, op: Op, lost: list[str]) -> ir.Value | None:

@@ -100,15 +100,15 @@ def _fits(op: Op, terms: int, codes: list[ir.Value], data: dict[ir.Value, np.nda
     """True if int32 holds every sum and, where integers are what is read, float32 as well."""
     readers = [use.owner.operation for use in op.results[0].uses]
     largest = [
-        int(np.abs(data[v].astype(np.int64)).max(initial=0)) if v in data else _most(v)
+        int(np.abs(data[v].astype(np.int64)).max(initial=0))
+        if v in data
+        else 255
+        if dtype_of(v) == np.uint8
+        else 128
         for v in codes
     ]
     most = terms * math.prod(largest)
     return most < (2**31 if all(_to_float(reader) for reader in readers) else EXACT)
-
-
-def _most(codes: ir.Value) -> int:
-    return 255 if dtype_of(codes) == np.uint8 else 128
 
 
 def _to_float(op: Op) -> bool:
@@ -145,8 +145,8 @@ def _values(program: Program, codes: ir.Value, data: np.ndarray | None, name: st
         return OPS.convert(codes, F32)  # `recognize-dequantize` finds the whole weight
     shape, unsigned = shape_of(codes), dtype_of(codes) == np.uint8
     if unsigned:  # as signed codes with a zero point
-        middle = OPS.broadcast(OPS.constant(np.array(128, np.int32)), shape, ())
-        codes = OPS.sub(OPS.convert(codes, np.int32), middle)
+        wide = OPS.convert(codes, np.int32)
+        codes = OPS.sub(wide, OPS.full(wide, 128))
     # Every code may occur.
     options = (("packing", "none"), *(() if unsigned else (("divisor", FULL),)))
     scheme = "asymmetric" if unsigned else "symmetric"
