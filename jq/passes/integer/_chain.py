@@ -38,7 +38,9 @@ def chain(
     if fits and np.max(total.bound + np.abs(bias)) <= INT32.max:
         # Beyond int32 every sum but 0 saturates.
         factor = np.clip(factor, -LARGEST, LARGEST)
-        x = _with_bias(program, total, bias)
+        x = total.value
+        if bias.any():  # it joins the accumulator in int32
+            x = OPS.add(x, spread(program, bias, shape_of(x), f"{total.name}:bias"))
         steps, behind = scaled(program, x, factor, name, rescaling), np.zeros(())
     else:
         bias, behind = np.zeros(()), affine.b / out.scale
@@ -54,13 +56,6 @@ def _of_scales(program: Program, step: IntegerStep, real: np.ndarray) -> np.ndar
         return real
     scale = varying[0].scale.astype(np.float64).reshape(())
     return np.asarray(scale * (real / scale).astype(np.float32).astype(np.float64))
-
-
-def _with_bias(program: Program, total: Sum, bias: np.ndarray) -> ir.Value:
-    """The sum and its bias, which joins the accumulator in int32."""
-    if not bias.any():
-        return total.value
-    return OPS.add(total.value, spread(program, bias, shape_of(total.value), f"{total.name}:bias"))
 
 
 def _bias_behind(

@@ -58,10 +58,11 @@ def is_table(cut: Cut) -> bool:
 
 def is_elementwise(cut: Cut) -> bool:
     """True if a cut is a function of single elements, the same one for all."""
+    arrays = cut.constants.values()
     return (
         shape_of(cut.result) == shape_of(cut.source)
         and all(kind_of(op) in ELEMENTWISE for op in cut.ops)
-        and all(_uniform(a) for a in cut.constants.values())
+        and all(a.size and ((a == a.flat[0]).all() or (a != a).all()) for a in arrays)
     )
 
 
@@ -72,10 +73,6 @@ def behind(value: ir.Value, limit: int = 40) -> list[ir.Value]:
         return [] if maker(v) is None or marker_kind(v.owner) else list(v.owner.operands)
 
     return list(reached([value], follow, limit))[1:]
-
-
-def _uniform(a: np.ndarray) -> bool:
-    return bool(a.size) and bool((a == a.flat[0]).all() or (a != a).all())
 
 
 def apply_to_codes(cut: Cut, x: np.ndarray) -> np.ndarray:
@@ -101,10 +98,9 @@ def as_softmax(cut: Cut) -> Softmax | None:
         return None
     reduce = next((op for op in cut.ops if kind_of(op) == "stablehlo.reduce"), None)
     axes = integers(reduce, "dimensions") if reduce else ()
-    return Softmax(cut, axes[0]) if len(axes) == 1 and _is_softmax(cut, shape, axes[0]) else None
-
-
-def _is_softmax(cut: Cut, shape: tuple[int, ...], axis: int) -> bool:
+    if len(axes) != 1:
+        return None
     x = (4 * np.random.default_rng(0).standard_normal(shape)).astype(np.float32)
-    e = np.exp(x.astype(np.float64) - x.max(axis, keepdims=True))
-    return bool(np.abs(cut(x) - e / e.sum(axis, keepdims=True)).max() < 1e-5)
+    e = np.exp(x.astype(np.float64) - x.max(axes, keepdims=True))
+    far = np.abs(cut(x) - e / e.sum(axes, keepdims=True)).max() >= 1e-5
+    return None if far else Softmax(cut, axes[0])

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from jq.ir import OPS, Op, Program, dtype_of, evaluate, ir, kind_of, maker, shap
 from jq.ir.build import NAME, string_attr
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.ops.base import Contraction, QuantizedOperand, codes_of
-from jq.ir.ops.integer_step import IntegerStep, Operand
+from jq.ir.ops.integer_step import Operand
 from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.selection import reduce_like, reduction
 from jq.passes.integer._values import I64, Leaf, Sum, centered, leaf_of, require_int32, step_of
@@ -125,7 +124,11 @@ class IntegerProduct:
         sides = [codes_of(match(op.operands[r.index], DEQUANTIZE)) for r in roles]
         if len(sides) != 2 or sides[0] is None or sides[1] is None:
             return None
-        factors = [_factor(program, op, rule, i, c) for i, c in enumerate(sides) if c]
+        scales = [evaluate(program, c.scale) for c in sides if c]
+        factors = [
+            None if s is None else _along(op, rule, i, s.astype(np.float64))
+            for i, s in enumerate(scales)
+        ]
         bounds = [_bound(program, op, rule, i, c) for i, c in enumerate(sides) if c]
         if any(f is None for f in factors) or any(b is None for b in bounds):
             return None
@@ -142,7 +145,11 @@ def _contraction(program: Program, op: Op, rule: Contraction, name: str) -> Sum 
     factor, bound = product.factor, product.bound
     operands = [_operand(program, side) for side in product.sides]
     if dtype_of(value) == np.int64:
-        return _narrowed(value, factor, bound, partial(step_of, "contraction", name, operands, op))
+        # A sum of wide codes, in units that leave 30 bits.
+        bits = max(0, math.ceil(math.log2(max(1.0, float(bound.max())))) - WIDTH)
+        small = OPS.convert(_halved(value, bits), np.int32)
+        step = step_of("contraction", name, operands, op, bits=-bits)
+        return Sum(small, factor * 2.0**bits, bound / 2.0**bits + 1, name, step)
     require_int32(bound, name)
     return Sum(value, factor, bound, name, step_of("contraction", name, operands, op))
 
@@ -152,23 +159,6 @@ def _operand(program: Program, side: QuantizedOperand) -> Operand:
     scale = np.asarray(evaluate(program, side.scale), np.float32)
     zero = None if side.zero_point is None else evaluate(program, side.zero_point)
     return Operand(side.codes, scale, np.zeros(1, np.int32) if zero is None else zero)
-
-
-def _narrowed(
-    value: ir.Value, factor: np.ndarray, bound: np.ndarray, step: Callable[..., IntegerStep]
-) -> Sum:
-    """A sum of wide codes in int64, in units that leave 30 bits."""
-    bits = max(0, math.ceil(math.log2(max(1.0, float(bound.max())))) - WIDTH)
-    small, made = OPS.convert(_halved(value, bits), np.int32), step(bits=-bits)
-    return Sum(small, factor * 2.0**bits, bound / 2.0**bits + 1, made.name, made)
-
-
-def _factor(
-    program: Program, op: Op, rule: Contraction, index: int, side: QuantizedOperand
-) -> np.ndarray | None:
-    """Scales of one operand, compact in the shape of the result."""
-    scale = evaluate(program, side.scale)
-    return None if scale is None else _along(op, rule, index, scale.astype(np.float64))
 
 
 def _along(op: Op, rule: Contraction, index: int, grid: np.ndarray) -> np.ndarray | None:

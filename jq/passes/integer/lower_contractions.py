@@ -102,15 +102,11 @@ class FoldQuantize(Rewrite):
         if marker is None or inner is None:
             return None
         if marker.kind == QUANTIZE_DYNAMIC:
-            alike = _left_alone(marker, inner)
-            return [inner.parts[name] for name in marker.parts] if alike else None
+            # The same blocks are rounded once more, to what they are.
+            alike = unpacked(inner.encoding) == marker.encoding and plain(inner)
+            kept = alike and get_format(marker.encoding.format).idempotent
+            return [inner.parts[name] for name in marker.parts] if kept else None
         return [inner.parts["codes"]] if _same(program, marker, inner) else None
-
-
-def _left_alone(outer: Marker, inner: Marker) -> bool:
-    """True if the same blocks are rounded once more, to what they are."""
-    idempotent = get_format(outer.encoding.format).idempotent
-    return idempotent and unpacked(inner.encoding) == outer.encoding and plain(inner)
 
 
 def _same(program: Program, outer: Marker, inner: Marker) -> bool:
@@ -122,10 +118,8 @@ def _same(program: Program, outer: Marker, inner: Marker) -> bool:
         if a is None or b is None:
             if a is not b:
                 return False
-        elif a != b and not _equal(evaluate(program, a), evaluate(program, b)):
-            return False
+        elif a != b:
+            first, second = (evaluate(program, v) for v in (a, b))
+            if first is None or second is None or not np.array_equal(first, second):
+                return False
     return True
-
-
-def _equal(a: np.ndarray | None, b: np.ndarray | None) -> bool:
-    return a is not None and b is not None and np.array_equal(a, b)

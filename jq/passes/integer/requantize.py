@@ -21,7 +21,6 @@ the sum, and no residual but one that is added to codes.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -208,20 +207,11 @@ def _channel_vectors(
     normal = np.abs(multiplier) >= np.finfo(np.float32).tiny
     if not total <= INT32.max or not normal.all() or total * np.abs(real).max() / step > LARGEST:
         return None
-    found = [_along(array, shape, axis) for array in (bias, multiplier)]
-    if found[0] is None or found[1] is None:
+    wide = [a.reshape((1,) * (len(shape) - a.ndim) + a.shape) for a in (bias, multiplier)]
+    if any(n != 1 for a in wide for i, n in enumerate(a.shape) if i != axis):
         return None
-    return found[0].astype(np.int32), found[1].astype(np.float32)
-
-
-def _along(array: np.ndarray, shape: Sequence[int], axis: int) -> np.ndarray | None:
-    """A compact array as a vector along one axis."""
-    array = np.asarray(array)
-    full = array.reshape((1,) * (len(shape) - array.ndim) + array.shape)
-    others = [n for a, n in enumerate(full.shape) if a != axis]
-    if any(n != 1 for n in others):
-        return None
-    return np.broadcast_to(full.reshape(-1), [shape[axis]])
+    first, second = (np.broadcast_to(a.reshape(-1), [shape[axis]]) for a in wide)
+    return first.astype(np.int32), second.astype(np.float32)
 
 
 def _rescale(chain: _Chain, out: Output) -> Rescale | None:

@@ -33,14 +33,10 @@ class VerifyInteger(Pass):
         if found:
             first, *others = found
             more = f" (and {len(others)} more, which `jaxq check` lists)" if others else ""
-            raise UserError(first.reason + more, op=first.name, hint=first.help or _hint(cx))
+            other = f"use pipeline int8-static, or {FORMS_HELP}"
+            help = first.help or (INTEGER_HELP if cx.target.device.integer_only else other)
+            raise UserError(first.reason + more, op=first.name, hint=help)
         return False
-
-
-def _hint(cx: PassContext) -> str:
-    if cx.target.device.integer_only:
-        return INTEGER_HELP
-    return f"use pipeline int8-static, or {FORMS_HELP}"
 
 
 @dataclass(frozen=True)
@@ -113,8 +109,9 @@ def offenders(program: Program) -> list[Any]:
     """Every float op between codes, in program order."""
     flow = _Flow(program)
     from_codes = flow.forwards([v for op in _markers(program) for v in op.results])
-    from_inputs = flow.forwards(list(program.body.arguments)[: len(program.inputs)])
-    floats = [v for v in list(program.body.arguments)[: len(program.inputs)] if _float(v)]
+    inputs = list(program.body.arguments)[: len(program.inputs)]
+    from_inputs = flow.forwards(inputs)
+    floats = filter(_float, inputs)
     on_device = from_codes | flow.forwards(floats)
     to_codes = flow.backwards(v for op in _markers(program) for v in op.operands)
 
@@ -148,13 +145,11 @@ def _read(op: Op) -> list[ir.Value]:
 
 def _markers(program: Program) -> list[Any]:
     """Markers that make or read codes of activations."""
-    return [op for op in program.walk() if match(op) and not _of_weights(program, op)]
 
+    def known(v: ir.Value) -> bool:
+        return program.weight_name(v) is not None or maker(v, "stablehlo.constant") is not None
 
-def _of_weights(program: Program, op: Op) -> bool:
-    return all(
-        program.weight_name(v) is not None or maker(v, "stablehlo.constant") for v in op.operands
-    )
+    return [op for op in program.walk() if match(op) and not all(map(known, op.operands))]
 
 
 class _Flow:

@@ -26,6 +26,7 @@ from jq.formats.integer_functions import Output
 from jq.ir import OPS, Op, Program, at, ir, kind_of, maker, shape_of
 from jq.ir.affine import compact
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, Marker, match, quantize
+from jq.ir.ops.integer import constant_or_weight
 from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.moves import Sinking
 from jq.ir.ops.selection import elements, select_codes
@@ -149,8 +150,5 @@ class _Hoist:
         codes = np.clip(steps + out.zero_point, out.low, out.high).astype(fmt.code_type)
         kept = [axis for axis, n in enumerate(codes.shape) if n > 1]
         vector = codes.reshape([codes.shape[axis] for axis in kept])
-        value = OPS.constant(vector) if vector.size <= 16 else self._weight(vector, name)
+        value = constant_or_weight(self.program, vector, f"{name}:constant")
         return OPS.broadcast(value, x.shape, kept)
-
-    def _weight(self, codes: np.ndarray, name: str) -> ir.Value:
-        return self.program.add_weight(f"{name}:constant", codes)

@@ -102,11 +102,11 @@ def weights_with_zero_points_opposite(plan: QuantPlan) -> set[str]:
 def sums_of(parts: Mapping[str, np.ndarray], enc: Encoding) -> np.ndarray:
     """The sums of the codes of each block."""
     codes = np.asarray(affine_format(enc.format).codes(NUMPY, parts, enc), np.int32)
-    return np.asarray(reduce_blocks(NUMPY, _sum, codes, enc))
 
+    def total(x: np.ndarray, axes: list[int]) -> np.ndarray:
+        return x.sum(axis=tuple(axes), keepdims=True, dtype=np.int32)
 
-def _sum(x: np.ndarray, axes: list[int]) -> np.ndarray:
-    return x.sum(axis=tuple(axes), keepdims=True, dtype=np.int32)
+    return np.asarray(reduce_blocks(NUMPY, total, codes, enc))
 
 
 def place(

@@ -133,7 +133,9 @@ class _Rewrite:
         old = list(body.arguments)
         for i, arg in enumerate(old):
             with editing():
-                types = _types(arg) if i in indices else [arg.type]
+                codes = tensor_type(shape_of(arg), np.int8)
+                scale = tensor_type((*shape_of(arg)[:-1], 1), np.float32)
+                types = [codes, scale] if i in indices else [arg.type]
                 new = [body.add_argument(t, arg.location) for t in types]
             if i in indices:
                 self._holds(arg, dict(zip(PARTS, new, strict=True)), at(body.operations[0]))
@@ -226,11 +228,6 @@ class _Rewrite:
 def _encoding(value: ir.Value) -> Encoding:
     shape = shape_of(value)
     return Encoding("int8", shape, (1,) * (len(shape) - 1) + (0,))
-
-
-def _types(value: ir.Value) -> list[ir.Type]:
-    shape = shape_of(value)
-    return [tensor_type(shape, np.int8), tensor_type((*shape[:-1], 1), np.float32)]
 
 
 def _specs(specs: tuple[TensorSpec, ...], held: list[int]) -> Iterator[TensorSpec]:
