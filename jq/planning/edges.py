@@ -123,11 +123,7 @@ def _format(op: Op, s: ActivationSettings, plans: dict[str, OpPlan]) -> str | No
             formats.append(operand.encoding.format)
     if not formats or s.format == FLOAT:
         return None
-    return max(formats, key=_bits)
-
-
-def _bits(name: str) -> int:
-    return get_format(name).integer_bits or 0
+    return max(formats, key=lambda name: get_format(name).integer_bits or 0)
 
 
 class Groups:

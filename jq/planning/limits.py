@@ -154,9 +154,9 @@ def largest_sum(parts: Mapping[str, Any], enc: Encoding, contracted: Axes) -> in
     if zero is not None:
         codes = codes - np.asarray(expand(NUMPY, np.asarray(zero, np.int64), enc))
     block = tuple(b if a in contracted else 1 for a, b in enumerate(enc.block))
-    sums = reduce_blocks(NUMPY, _total, np.abs(codes), enc.with_shape(enc.shape, block))
+
+    def total(x: np.ndarray, axes: list[int]) -> np.ndarray:
+        return x.sum(axis=tuple(axes), keepdims=True)
+
+    sums = reduce_blocks(NUMPY, total, np.abs(codes), enc.with_shape(enc.shape, block))
     return int(np.max(sums, initial=0))
-
-
-def _total(x: np.ndarray, axes: list[int]) -> np.ndarray:
-    return x.sum(axis=tuple(axes), keepdims=True)

@@ -91,14 +91,11 @@ class _Planner:
         notes = [why, note, *(_fallback(p, settings) for p in operands.values())]
         rest = [r for r in rule.roles(op) if r.index not in operands]
         notes += [self.tensors.kept_float(op, r, settings.activations) for r in rest]
-        again = [r for r in rule.roles(op) if self._is_new(operands.get(r.index))]
+        new = {i for i, p in operands.items() if p.kind in ("dynamic", "static")}
+        again = [r for r in rule.roles(op) if r.index in new]
         anew = "; ".join(filter(None, (self.tensors.anew(op, r, settings) for r in again)))
         note = "; ".join(filter(None, [*notes, anew]))
         return OpPlan(name, kind, decision, operands, note=note, anew=anew)
-
-    @staticmethod
-    def _is_new(plan: TensorPlan | None) -> bool:
-        return plan is not None and plan.kind in ("dynamic", "static")
 
     def _declined(self, op: Op, rule: Contraction, settings: Settings, reason: Exception) -> OpPlan:
         """Float, but for weights that came quantized: they stay so whatever is said of the op."""

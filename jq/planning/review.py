@@ -1,7 +1,6 @@
 """The review of a plan: weights agree on one encoding, and doubtful ranges are named."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 
 from jq.base.tables import size
@@ -69,22 +68,20 @@ HINT = "no range can be chosen from that; give data like those that the model wi
 def doubts(plan: QuantPlan, ranges: Ranges) -> tuple[str, ...]:
     """Warnings on tensors that are quantized with a range of these, one for each kind of doubt."""
     found: dict[str, list[str]] = {}
-    for name, tensor in _static(plan):
+    sites = {site(op.name, i): p for op in plan.ops for i, p in op.operands.items()}
+    sites = {name: p for name, p in sites.items() if p.kind == "static"}
+    for name, tensor in (sites | {site(k, 0): p for k, p in plan.edges.items()}).items():
         seen = ranges.sites.get(name)
         doubt = seen and _doubt(seen, tensor, ranges.samples)
         if doubt:
             found.setdefault(doubt, []).append(name.rpartition(":")[0])
-    return tuple(_told(doubt, list(dict.fromkeys(names))) for doubt, names in found.items())
-
-
-def _static(plan: QuantPlan) -> Iterator[tuple[str, TensorPlan]]:
-    """Sites, with how they are quantized."""
-    for op in plan.ops:
-        for index, tensor in op.operands.items():
-            if tensor.kind == "static":
-                yield site(op.name, index), tensor
-    for name, tensor in plan.edges.items():
-        yield site(name, 0), tensor
+    told = []
+    for doubt, tensors in found.items():
+        names = list(dict.fromkeys(tensors))
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        where = doubt.format(", ".join(names[:NAMED]) + more)
+        told.append(f"the calibration data {where}: {HINT}")
+    return tuple(told)
 
 
 def _doubt(seen: Range, tensor: TensorPlan, samples: int) -> str:
@@ -101,12 +98,6 @@ def _doubt(seen: Range, tensor: TensorPlan, samples: int) -> str:
     if largest < 2.0 ** (fmt.bits - 1) * float(SMALLEST_SCALE):
         return "are so small at {} that every number counts as zero"
     return f"exceed {HUGE:.0e} at {{}}" if largest > HUGE else ""
-
-
-def _told(doubt: str, names: list[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    where = doubt.format(", ".join(names[:NAMED]) + more)
-    return f"the calibration data {where}: {HINT}"
 
 
 def mostly_float(program: Program, plan: QuantPlan, settings: Settings) -> str | None:

@@ -62,30 +62,26 @@ def _first_above(counts: np.ndarray, share: float) -> int:
 #
 # ONNX Runtime calls it a moving average. It is the plain one here: exponential weights would
 # make the range depend on the order of the samples.
-class Average(Observer):
+class Average(MinMax):
     """Sums of the extremes and how many there were, and the extremes of all."""
 
     name = "average"
 
     def neutral(self) -> Stats:
-        zero = np.zeros((), np.float32)
-        return zero, zero, zero, np.array(np.inf, np.float32), np.array(-np.inf, np.float32)
+        return *[np.zeros((), np.float32)] * 3, *super().neutral()
 
     def measure(self, ops: StatOps, x: Array) -> tuple[Array, ...]:
-        axes = range(len(ops.shape(x)))
-        x = ops.convert(x, np.float32)
-        low = ops.reshape(ops.reduce_min(x, axes), ())
-        high = ops.reshape(ops.reduce_max(x, axes), ())
-        return low, high, ops.constant(np.ones((), np.float32)), low, high
+        ends = super().measure(ops, x)
+        return *ends, ops.constant(np.ones((), np.float32)), *ends
 
     def combine(
         self, ops: StatOps, a: tuple[Array, ...], b: tuple[Array, ...]
     ) -> tuple[Array, ...]:
         sums = (ops.add(x, y) for x, y in zip(a[:3], b[:3], strict=True))
-        return *sums, ops.minimum(a[3], b[3]), ops.maximum(a[4], b[4])
+        return *sums, *super().combine(ops, a[3:], b[3:])
 
     def extremes(self, stats: Stats) -> tuple[float, float]:
-        return float(stats[3]), float(stats[4])
+        return super().extremes(stats[3:])
 
     def range_of(self, stats: Stats, bits: int = 8, scheme: str = "asymmetric") -> Range:
         low, high, count = (float(v) for v in stats[:3])
@@ -214,7 +210,8 @@ class Entropy(HistogramObserver):
     name = "entropy"
 
     def choose(self, h: Histogram, bits: int, symmetric: bool) -> tuple[float, float]:
-        counts = _magnitudes(h)
+        # |x| in bins [0, width), [width, 2 width), ...
+        counts = np.bincount(np.floor(np.abs(h.centers) / h.width).astype(int), weights=h.counts)
         levels = 1 << (bits - 1)
         if len(counts) <= levels:
             end = len(counts) * h.width
@@ -223,12 +220,6 @@ class Entropy(HistogramObserver):
         divergence = [_divergence(counts, int(n), levels) for n in sizes]
         end = float(sizes[int(np.argmin(divergence))] * h.width)
         return -end, end
-
-
-def _magnitudes(h: Histogram) -> np.ndarray:
-    """Counts of |x| in bins [0, width), [width, 2 width), ..."""
-    bins = np.floor(np.abs(h.centers) / h.width).astype(int)
-    return np.bincount(bins, weights=h.counts)
 
 
 def _divergence(counts: np.ndarray, size: int, levels: int) -> float:

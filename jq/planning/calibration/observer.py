@@ -21,7 +21,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jq.base.errors import InternalError, UserError, known
-from jq.formats import NumpyOps
 from jq.formats.arrays import Array
 from jq.planning.calibration import histogram
 from jq.planning.calibration.histogram import Histogram, StatOps
@@ -143,17 +142,6 @@ def not_finite(sample: int, name: str) -> UserError:
     )
 
 
-__all__ = [
-    "HistogramObserver",
-    "NumpyOps",
-    "Observer",
-    "Stats",
-    "get_observer",
-    "not_finite",
-]
-
-
-Statistics = tuple[np.ndarray, ...]
 LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -168,7 +156,7 @@ def check_range(name: str, found: Range) -> None:
 
 
 def check_statistics(
-    method: str, sites: Mapping[str, Range], statistics: Mapping[str, Statistics]
+    method: str, sites: Mapping[str, Range], statistics: Mapping[str, Stats]
 ) -> None:
     """The statistics are of this method, count something, and have the extremes of their site."""
     observer = get_observer(method)

@@ -16,7 +16,7 @@ from jq.base.system.files import read_text, written_whole
 from jq.planning.calibration.histogram import NUMPY_STATS
 from jq.planning.calibration.observer import (
     Range,
-    Statistics,
+    Stats,
     check_range,
     check_smoothing,
     check_statistics,
@@ -54,7 +54,7 @@ class Ranges:
     sites: Mapping[str, Range] = field(default_factory=dict)
     samples: int = 0
     method: str = "minmax"
-    statistics: Mapping[str, Statistics] = field(default_factory=dict)
+    statistics: Mapping[str, Stats] = field(default_factory=dict)
     smoothing: Mapping[str, np.ndarray] = field(default_factory=dict)
     model: str = ""
     shards: Shards = NO_SHARDS
@@ -84,7 +84,10 @@ class Ranges:
             raise UserError("ranges of different models cannot be merged")
         if self.method != other.method:
             raise UserError(f"ranges of {self.method} and of {other.method} cannot be merged")
-        if not _equal(self.smoothing, other.smoothing):
+        mine, theirs = self.smoothing, other.smoothing
+        if mine.keys() != theirs.keys() or not all(
+            np.array_equal(mine[k], theirs[k]) for k in mine
+        ):
             raise UserError(
                 "these ranges were observed after different smoothing",
                 hint="calibrate the second time with ranges=... of the first, or all data at once",
@@ -155,7 +158,7 @@ class Ranges:
                     hint="make them again with `jaxq calibrate`",
                 )
             sites = {str(k): Range(float(a), float(b)) for k, (a, b) in data["sites"].items()}
-            method, statistics = str(data["method"]), dict[str, Statistics]()
+            method, statistics = str(data["method"]), dict[str, Stats]()
             if counted := data.get("statistics", {}):
                 shapes = [n.shape for n in get_observer(method).neutral()]
                 _check_extent(method, shapes, counted, _MOST_OF_ALL + len(text) // 2)
@@ -188,10 +191,6 @@ class _Everywhere(dict[str, Range]):
 def assumed() -> Ranges:
     """Ranges that nobody observed, for a plan of which nobody looks at the scales."""
     return Ranges(_Everywhere())
-
-
-def _equal(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> bool:
-    return a.keys() == b.keys() and all(np.array_equal(a[k], b[k]) for k in a)
 
 
 def _to_json(array: np.ndarray) -> dict[str, Any]:

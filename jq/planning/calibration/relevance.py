@@ -30,7 +30,7 @@ class Relevance:
         inside = {
             name: (value, axes)
             for name, (value, axes) in rows.items()
-            if _many(value, axes)
+            if math.prod(n for a, n in enumerate(shape_of(value)) if a not in axes) > 1
             and maker(value) is not None
             and value.owner.operation.block == program.body
         }
@@ -52,8 +52,3 @@ class Relevance:
         if not any(g.any() for g in moving.values()):
             return {k: np.ones_like(g) for k, g in moving.items()}
         return moving
-
-
-def _many(value: ir.Value, axes: Sequence[int]) -> bool:
-    """True if there are rows to choose from."""
-    return math.prod(n for a, n in enumerate(shape_of(value)) if a not in axes) > 1

@@ -69,9 +69,7 @@ def _masked(program: Program, op: Op, index: int, name: str, rows: Sequence[int]
         shape,
         [a for a in range(len(shape)) if a not in axes],
     )
-    zero = ops.broadcast(ops.constant(np.zeros((), np.float32)), shape, [])
-    blank = ops.broadcast(ops.constant(np.zeros((), dtype_of(x))), shape, [])
-    return ops.select(ops.equal(mask, zero), blank, x)
+    return ops.select(ops.equal(mask, ops.full(mask, 0)), ops.full(x, 0), x)
 
 
 def row_axes(op: Op, index: int) -> frozenset[int]:
@@ -185,8 +183,11 @@ def calibrate(
     total: dict[str, Stats] = {}
     outputs: list[np.ndarray] = []
     for stats in in_order(run_jobs(work, items, workers, progress=told, kept=kept)):
-        outputs += [_native(y) for key, y in stats.items() if key.startswith(OUTPUT)]
-        for name, seen in _by_site(stats, len(observer.neutral())).items():
+        first_outputs = (y for key, y in stats.items() if key.startswith(OUTPUT))
+        # In types that NumPy has itself.
+        outputs += [y.astype(np.float32) if y.dtype.kind == "V" else y for y in first_outputs]
+        for name in dict.fromkeys(k.rpartition(":")[0] for k in stats if not k.startswith(OUTPUT)):
+            seen = tuple(stats[f"{name}:{c}"] for c in range(len(observer.neutral())))
             before = total.get(name) or _wide(observer.neutral())
             total[name] = observer.combine(NUMPY_STATS, before, _wide(seen))
     # Where no sample got there is no range.
@@ -194,16 +195,6 @@ def calibrate(
     extremes = {name: Range(*observer.extremes(stats)) for name, stats in reached.items()}
     statistics = {} if method == "minmax" else reached
     return Ranges(extremes, len(items), method, statistics, outputs=tuple(outputs))
-
-
-def _native(y: np.ndarray) -> np.ndarray:
-    """In a type that NumPy has itself."""
-    return y.astype(np.float32) if y.dtype.kind == "V" else y
-
-
-def _by_site(stats: Result, width: int) -> dict[str, Stats]:
-    names = dict.fromkeys(key.rpartition(":")[0] for key in stats if not key.startswith(OUTPUT))
-    return {name: tuple(stats[f"{name}:{c}"] for c in range(width)) for name in names}
 
 
 def _wide(stats: Stats) -> Stats:
