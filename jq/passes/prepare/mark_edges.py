@@ -80,37 +80,24 @@ class _Marking:
 
     def visit(self, op: Op) -> None:
         """Finds the state of the op's results."""
-        known = self.nested(op) or (kind_of(op) == COMPARE and self.table(op))
-        known = known or (
-            len(op.results) == 1
-            and is_float(op.results[0])
-            and not declined_by_shape(op)
-            and (
-                self.function(op)
-                or self.contraction(op)
-                or (
-                    not any(self.state.get(v) == "float" for v in op.operands)
-                    and (self.table(op) if declined(op) else self.single(op))
-                )
-            )
-        )
-        if not known:
+        if self.nested(op) or (kind_of(op) == COMPARE and self.table(op)):
+            return
+        plain = len(op.results) == 1 and is_float(op.results[0]) and not declined_by_shape(op)
+        state = self.result(op) if plain else None
+        if state is None:
             self.need_all(op, wide=True)
-            for result in op.results:
-                self.state[result] = "float"
+        self.state |= dict.fromkeys(op.results, state or "float")
 
-    # Each returns whether the op is of its kind; then the result has a state.
-
-    def single(self, op: Op) -> bool:
-        """One op with an integer form of its own."""
-        return (
-            self.selection(op)
-            or self.continued(op)
-            or self.table(op)
-            or self.affine(op)
-            or self.binary(op)
-            or self.reduced(op)
-        )
+    def result(self, op: Op) -> State | None:
+        """The state of its result; None for an op without an integer form."""
+        if found := self.function(op) or self.contraction(op):
+            return found
+        if any(self.state.get(v) == "float" for v in op.operands):
+            return None
+        if declined(op):
+            return self.table(op)
+        forms = (self.selection, self.continued, self.table, self.affine, self.binary, self.reduced)
+        return next(filter(None, (form(op) for form in forms)), None)
 
     def nested(self, op: Op) -> bool:
         """A loop or a branch: what it hands on passes through codes on every way."""
@@ -133,25 +120,30 @@ class _Marking:
             if is_float(v):
                 self.edges.need(op, i, wide=True, carried=True)
 
-    def function(self, op: Op) -> bool:
+    # Each gives the state of the result of an op of its kind; None for other ops.
+
+    def function(self, op: Op) -> State | None:
         """Softmax or a normalization of an operand begins here."""
         for x in op.operands:
             if self.state.get(x) in (None, "float") or not _summed(op, x):
                 continue
-            for cut in _on_codes(functions(self.program, x, op)):
+            every = list(_on_codes(functions(self.program, x, op)))
+            for cut in every:
                 softmax = as_softmax(cut)
                 if softmax is None and not _is_normalization(cut):
                     continue
-                whole = cut if softmax else _largest(self.program, cut, op)
+                # A normalization has the factor and the offset of the columns that follow.
+                larger = [] if softmax else [c for c in every if len(c.ops) > len(cut.ops)]
+                whole = next((c for c in reversed(larger) if _is_normalization(c)), cut)
                 if softmax is None or not self.need_terms(x, whole):
                     self.need_source(whole, wide=True)
-                self.claim(whole)
-                return True
-        return False
+                return self.claim(whole)
+        return None
 
-    def claim(self, cut: Cut) -> None:
+    def claim(self, cut: Cut) -> State:
         self.claimed |= {o.operation for o in cut.ops}
         self.state[cut.result] = "closed"
+        return "closed"
 
     def need_terms(self, x: ir.Value, softmax: Cut) -> bool:
         """Softmax takes the terms of a sum and the choices of a select as they are."""
@@ -160,85 +152,73 @@ class _Marking:
         if terms == [x] or any(use.owner.operation not in inside for use in x.uses):
             return False
         todo = [x]
-        while todo:
-            op = todo.pop().owner
-            for i, v in enumerate(op.operands):
+        for value in todo:  # which grows
+            for i, v in enumerate(value.owner.operands):
                 if v in terms and is_float(v):
-                    self.edges.need(op, i, wide=True)
+                    self.edges.need(value.owner, i, wide=True)
                 elif is_float(v) and splat_of(self.program, v) is None:
                     todo.append(v)
         return True
 
-    def contraction(self, op: Op) -> bool:
+    def contraction(self, op: Op) -> State | None:
         rule = rule_of(op)
-        if not isinstance(rule, Contraction) or len(rule.roles(op)) < 2:
-            return False
-        sides = {r.index: r for r in rule.roles(op)}
+        roles = rule.roles(op) if isinstance(rule, Contraction) else ()
+        sides = {r: op.operands[r.index] for r in roles}
         free = [
-            i
-            for i, role in sides.items()
-            if find_weight(self.program, op.operands[i], role) is None
-            and not is_constant(self.program, op.operands[i])
+            r.index
+            for r, v in sides.items()
+            if find_weight(self.program, v, r) is None and not is_constant(self.program, v)
         ]
-        if not free or not all(is_float(op.operands[i]) for i in sides):
-            return False
+        if len(roles) < 2 or not free or not all(map(is_float, sides.values())):
+            return None
         for i in free:
             self.edges.need(op, i)
-        self.state[op.results[0]] = "open"
-        return True
+        return "open"
 
-    def selection(self, op: Op) -> bool:
+    def selection(self, op: Op) -> State | None:
         """An op that quantization goes through: the edge is put after it."""
         places = elements(self.program, op)
-        if not any(op.operands[i] in self.state for i in places):
-            return False
-        self.state[op.results[0]] = "closed"
-        return True
+        return "closed" if any(op.operands[i] in self.state for i in places) else None
 
-    def continued(self, op: Op) -> bool:
+    def continued(self, op: Op) -> State | None:
         """A step of the region that the operand belongs to."""
         for x in op.operands:
             state = self.state.get(x)
             if only_user(x) is None or state not in ("open", "clamped"):
                 continue
             if state == "open" and step(self.program, op, x) is not None:
-                self.state[op.results[0]] = "open"
-                return True
+                return "open"
             if clamp_of(self.program, op, x) is not None:
-                self.state[op.results[0]] = "clamped"
-                return True
-        return False
+                return "clamped"
+        return None
 
-    def table(self, op: Op) -> bool:
-        sources = [v for v in op.operands if v in self.state]
-        if len(set(sources)) != 1:
-            return False
-        x = sources[0]
-        found = [c for c in _on_codes(functions(self.program, x, op)) if is_table(c)]
-        if not found:
-            return False
-        self.need_source(found[-1])
-        self.claim(found[-1])
-        return True
+    def table(self, op: Op) -> State | None:
+        sources = {v for v in op.operands if v in self.state}
+        if len(sources) != 1:
+            return None
+        found = functions(self.program, sources.pop(), op)
+        tables = [cut for cut in _on_codes(found) if is_table(cut)]
+        if not tables:
+            return None
+        self.need_source(tables[-1])
+        return self.claim(tables[-1])
 
-    def affine(self, op: Op) -> bool:
+    def affine(self, op: Op) -> State | None:
         for i, x in enumerate(op.operands):
             if x in self.state and step(self.program, op, x) is not None:
                 self.edges.need(op, i, wide=True)
-                self.state[op.results[0]] = "open"
-                return True
-        return False
+                return "open"
+        return None
 
-    def binary(self, op: Op) -> bool:
+    def binary(self, op: Op) -> State | None:
         divides = kind_of(op) == "stablehlo.divide"
         if kind_of(op) not in PRODUCTS_AND_SUMS and not divides:
-            return False
+            return None
         if any(is_constant(self.program, v) for v in op.operands):
-            return False
+            return None
         if not self.masked(op):  # else softmax takes its terms
             self.need_all(op, prefix=True, wide=True)
-        self.state[op.results[0]] = "closed" if divides else "open"
-        return True
+        return "closed" if divides else "open"
 
     def masked(self, op: Op) -> bool:
         """True for a sum in front of softmax of which a term is a choice of two numbers."""
@@ -257,12 +237,11 @@ class _Marking:
             reader = following
         return False
 
-    def reduced(self, op: Op) -> bool:
+    def reduced(self, op: Op) -> State | None:
         if reduction(self.program, op) != "add":
-            return False
+            return None
         self.edges.need(op, 0, wide=True)
-        self.state[op.results[0]] = "open"
-        return True
+        return "open"
 
     # Edges
 
@@ -296,13 +275,6 @@ def _is_normalization(cut: Cut) -> bool:
     if shape_of(cut.result) != shape or len(shape) < 1 or shape[-1] < 2:
         return False
     return as_normalization(cut, shape, unit=True) is not None
-
-
-def _largest(program: Program, cut: Cut, first: Op) -> Cut:
-    """With the factor and the offset of the columns, when they follow."""
-    every = _on_codes(functions(program, cut.source, first))
-    larger = [c for c in every if len(c.ops) > len(cut.ops)]
-    return next((c for c in reversed(larger) if _is_normalization(c)), cut)
 
 
 def _reads(op: Op, state: dict[Any, State]) -> bool:
