@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 
 from jq.ir import Op, Program, at, ir, is_read, replace
 from jq.ir.markers import marker_kind
@@ -9,7 +10,9 @@ from jq.passes.base import Pass, PassContext
 
 
 class Rewrite(Pass, shared=True):
-    """A pass that looks at each op once, in program order."""
+    """A pass that looks at each op once, in program order, and erases what nobody reads then."""
+
+    tidies: ClassVar[bool] = True
 
     @abstractmethod
     def replacement(self, program: Program, op: Op, cx: PassContext) -> Sequence[ir.Value] | None:
@@ -23,7 +26,7 @@ class Rewrite(Pass, shared=True):
             if values is not None:
                 replace(op, values)
                 changed = True
-        if changed:
+        if changed and self.tidies:
             erase_dead(program)
             program.drop_dead()
         return changed

@@ -89,6 +89,8 @@ class GatherSlices(Rewrite, Mend):
     No trap: slow, not wrong
     """
 
+    tidies = False
+
     def replacement(self, program: Program, op: Op, cx: PassContext) -> list[ir.Value] | None:
         outside = op.operation.block == program.body and op.operation.name == SLICE
         if not outside or (axis := along(program, op)) is None:

@@ -63,6 +63,8 @@ class SumProducts(Rewrite, Mend):
     No trap: slow, not wrong
     """
 
+    tidies = False
+
     def replacement(self, program: Program, op: Op, cx: PassContext) -> list[ir.Value] | None:
         dims = Dims.match(op)
         side = _large_side(program, op, dims) if dims else None

@@ -137,6 +137,8 @@ def through_codes(program: Program, op: Op, value: ir.Value, p: TensorPlan, name
 #
 # An edge that only float ops read disappears.
 class PlaceEdges(Rewrite):
+    tidies = False
+
     def replacement(self, program: Program, op: Op, cx: PassContext) -> list[ir.Value] | None:
         if not (name := edge_name(op)):
             return None
