@@ -29,14 +29,6 @@ def check_settings(settings: Settings) -> None:
     get_observer(settings.calibration.method)  # refuses a name that is none
 
 
-def check_pipeline(pipeline: Pipeline) -> None:
-    """Refuses recovery passes and a placement that the pipeline cannot carry out, and warns of a
-    block size without an effect."""
-    _check_recovery(pipeline)
-    _check_placement(pipeline)
-    _warn_of_block_size(pipeline)
-
-
 def _check_recovery(pipeline: Pipeline) -> None:
     """Refuses names that are no recovery pass of the pipeline."""
     asked = pipeline.settings.recovery
@@ -50,31 +42,25 @@ def _check_recovery(pipeline: Pipeline) -> None:
         if name == "learn" and not pipeline.settings.minutes:
             raise UserError("learn takes no time with minutes=0", hint="--minutes N (minutes=N)")
         if name not in there:
-            raise UserError(
-                f"pipeline {pipeline.name} has no recovery pass {name!r}", hint=known(name, there)
-            )
+            what = f"pipeline {pipeline.name} has no recovery pass {name!r}"
+            raise UserError(what, hint=known(name, there))
 
 
 def _check_placement(pipeline: Pipeline) -> None:
     """Refuses a placement that the pipeline cannot carry out."""
     activations, placement = pipeline.settings.activations, pipeline.settings.placement
+    named = f"pipeline {pipeline.name}"
     if activations.format == FLOAT and placement != "hybrid":
-        raise UserError(
-            f"placement={placement} in pipeline {pipeline.name}, whose activations stay float",
-            hint="use int8-static or int8-dynamic",
-        )
+        what = f"placement={placement} in {named}, whose activations stay float"
+        raise UserError(what, hint="use int8-static or int8-dynamic")
     if placement == "early" and activations.mode == "dynamic":
+        what = "placement=early needs ranges before the program runs, and activations.mode=dynamic"
         raise UserError(
-            "placement=early needs ranges before the program runs, and activations.mode=dynamic"
-            " finds them while it does",
-            hint="use int8-static, or placement=late",
+            f"{what} finds them while it does", hint="use int8-static, or placement=late"
         )
     if placement != "early" and pipeline.settings.integer_only:
-        raise UserError(
-            f"placement={placement} leaves floats between products, and pipeline {pipeline.name}"
-            " is integer-only",
-            hint="use int8-static",
-        )
+        what = f"placement={placement} leaves floats between products, and {named} is integer-only"
+        raise UserError(what, hint="use int8-static")
 
 
 def _warn_of_block_size(pipeline: Pipeline) -> None:
@@ -83,11 +69,8 @@ def _warn_of_block_size(pipeline: Pipeline) -> None:
         key, granularity = f"{side}.block_size", getattr(pipeline.settings, side).granularity
         ruled = any(k.startswith(side) for rule in pipeline.rules for k in rule.override)
         if key in pipeline.explicit and granularity != "per-block" and not ruled:
-            warnings.warn(
-                f"{key} has no effect with {side}.granularity={granularity};"
-                f" give {side}.granularity=per-block, too",
-                stacklevel=2,
-            )
+            given = f"{side}.granularity={granularity}; give {side}.granularity=per-block, too"
+            warnings.warn(f"{key} has no effect with {given}", stacklevel=2)
 
 
 def load_pipeline(
@@ -115,7 +98,9 @@ def load_pipeline(
         check_rule(rule)
     explicit = frozenset(overrides or {})
     loaded = Pipeline(file.name, file.description, settings, (*rules, *file.rules), explicit, file)
-    check_pipeline(loaded)
+    _check_recovery(loaded)
+    _check_placement(loaded)
+    _warn_of_block_size(loaded)
     return loaded
 
 
@@ -138,19 +123,14 @@ def for_target(pipeline: Pipeline, target: Target) -> Pipeline:
     static = settings.activations.mode == "static" and settings.activations.format != FLOAT
     if device.integer_only and static and settings.placement != "early":
         if "placement" in asked:
-            raise UserError(
-                f"target {target.name} has no floats for placement={settings.placement}",
-                hint="leave placement=early",
-            )
+            what = f"target {target.name} has no floats for placement={settings.placement}"
+            raise UserError(what, hint="leave placement=early")
         settings = settings.model_copy(update={"placement": "early"})
     wide = settings.activations.residual
     if wide is not None and wide not in device.tensors:
         if "activations.residual" in asked:
-            offered = " or ".join(device.tensors) or "none"
-            raise UserError(
-                f"target {target.name} has no {wide} tensors",
-                hint=f"activations.residual={offered}",
-            )
+            help = f"activations.residual={' or '.join(device.tensors) or 'none'}"
+            raise UserError(f"target {target.name} has no {wide} tensors", hint=help)
         own = settings.activations.model_copy(update={"residual": None})
         settings = settings.model_copy(update={"activations": own})
     return replace(pipeline, settings=settings)

@@ -27,25 +27,24 @@ Ban = tuple[str, Callable[[Op], object], str]  # a kind of ops, what finds them,
 UNKNOWN = "the pass {} does not know how to rewrite it"
 
 
-def _quantized(op: Op) -> bool:
-    values = (*op.operands, *op.results)
-    return any("!quant." in str(v.type) for v in values)
-
-
-def _of_4_bits(op: Op) -> bool:
-    values = (*op.operands, *op.results)
-    return any("xf4E2M1FN>" in str(v.type) or "<f4E2M1FN>" in str(v.type) for v in values)
+def _of_types(*names: str) -> Callable[[Op], bool]:
+    """True of an op that reads or makes a value with one of these in its type."""
+    return lambda op: any(n in str(v.type) for v in (*op.operands, *op.results) for n in names)
 
 
 @cache
 def _bans(level: str) -> tuple[Ban, ...]:
     plain = (
         (f"a marker is left at level {level}", marker_kind, UNKNOWN.format("lower-markers")),
-        (f"a quantized type is left at level {level}", _quantized, UNKNOWN.format("lower-markers")),
+        (
+            f"a quantized type is left at level {level}",
+            _of_types("!quant."),
+            UNKNOWN.format("lower-markers"),
+        ),
     )
     float4 = (
         "IREE does not compute with float4_e2m1fn",
-        _of_4_bits,
+        _of_types("xf4E2M1FN>", "<f4E2M1FN>"),
         "convert to float8_e4m3fn, which has these numbers too, or let a weight be quantized to it",
     )
     mends = [kind for kind in known_passes().values() if issubclass(kind, Mend)]

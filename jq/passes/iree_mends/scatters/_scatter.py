@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jq.ir import OPS, Op, at, dtype_of, ir, shape_of, stablehlo
-from jq.ir.build import constant_of
+from jq.ir.build import constant_of, create
 from jq.ir.index_range import Element, Range, index_range
 
 
@@ -117,6 +117,17 @@ def take_body(op: Op, to: ir.Operation, region: int = 0) -> None:
     for result, value in zip(copy.results, copy.operands, strict=False):
         result.replace_all_uses_with(value)
     copy.erase()
+
+
+def scatter(
+    op: Op, x: ir.Value, i: ir.Value, u: ir.Value, windows: list[int], region: int = 0, **says: Any
+) -> ir.Value:
+    """Updates `u` of `x` at indices i[n, 1] of its first axis, by a function of `op`."""
+    dims = stablehlo.ScatterDimensionNumbers.get(windows, [0], [], [], [0], 1)
+    says["scatter_dimension_numbers"] = dims
+    made = create("stablehlo.scatter", x.type, x, i, u, regions=1, **says)
+    take_body(op, made.owner, region)
+    return made
 
 
 def _binary(op: Op) -> str | None:

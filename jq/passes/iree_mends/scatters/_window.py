@@ -1,5 +1,6 @@
 """One window as a slice that is read, changed and written back; of several operands, in a loop."""
 
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -8,7 +9,14 @@ from jq.ir import OPS, Op, at, dtype_of, ir, last_of, shape_of, stablehlo
 from jq.ir.build import create, i64_array
 from jq.ir.index_range import Element, index_range
 from jq.passes.iree_mends.scatters import _scatter
-from jq.passes.iree_mends.scatters._scatter import Scatter, body_of, neutral, take_body, zero_of
+from jq.passes.iree_mends.scatters._scatter import (
+    Scatter,
+    body_of,
+    neutral,
+    scatter,
+    take_body,
+    zero_of,
+)
 
 
 def write_window(op: Op, s: Scatter, operands: list[ir.Value]) -> list[ir.Value]:
@@ -42,7 +50,7 @@ def _where(
     if inside is None:
         return new
     wide = OPS.broadcast(inside, s.windows, [])
-    return [OPS.select(wide, a, b) for a, b in zip(new, old, strict=True)]
+    return list(map(partial(OPS.select, wide), new, old))
 
 
 def _combined(op: Op, old: list[ir.Value], updates: list[ir.Value]) -> list[ir.Value]:
@@ -111,7 +119,8 @@ def scatter_rows(op: Op, s: Scatter, operand: ir.Value) -> ir.Value:
     index = _row_numbers(s, lead)
     matrix = OPS.reshape(operand, (rows, width))
     update = OPS.reshape(s.updates[0], (count * each, width))
-    inside = s.inside and _repeated(OPS.reshape(s.inside, (count,)), each)
+    inside = s.inside and OPS.broadcast(OPS.reshape(s.inside, (count,)), (count, each), [0])
+    inside = inside and OPS.reshape(inside, (count * each,))
     if inside is not None:
         same = neutral(op, operand)
         if same is not None:
@@ -119,10 +128,7 @@ def scatter_rows(op: Op, s: Scatter, operand: ir.Value) -> ir.Value:
             unchanged = stablehlo.broadcast_in_dim(update.type, same, [])
             update = OPS.select(wide, update, unchanged)
         else:
-            beyond = OPS.broadcast(
-                OPS.constant(np.array(rows, dtype_of(index))), shape_of(index), []
-            )
-            index = OPS.select(inside, index, beyond)
+            index = OPS.select(inside, index, OPS.full(index, rows))
             matrix = OPS.pad(matrix, zero_of(operand), [0, 0], [1, 0])
     index = _within(OPS.reshape(index, (count * each, 1)), shape_of(matrix)[0] - 1)
     result = _canonical(op, matrix, index, update, inside is None)
@@ -135,7 +141,8 @@ def _row_numbers(s: Scatter, lead: int) -> ir.Value:
     """The row that each row of each window is written to, [count * rows of a window]."""
     kind = np.dtype(np.int32 if prod(s.shape) < np.iinfo(np.int32).max else np.int64)
     within = s.windows[:lead]
-    total = OPS.broadcast(OPS.constant(np.zeros((), kind)), (*s.places, *within), [])
+    shape = (*s.places, *within)
+    total = OPS.broadcast(OPS.constant(np.zeros((), kind)), shape, [])
     rank = len(s.places)
     for axis in range(lead):
         stride = prod(s.shape[axis + 1 : lead])
@@ -145,10 +152,9 @@ def _row_numbers(s: Scatter, lead: int) -> ir.Value:
         if within[axis] > 1:
             parts.append((_scatter.iota((within[axis],), 0, kind), [rank + axis]))
         for part, dims in parts:
-            step = OPS.mul(part, OPS.full(part, kind.type(stride)))
-            step = OPS.broadcast(step, shape_of(total), dims)
-            total = OPS.add(total, step)
-    return OPS.reshape(total, (prod(shape_of(total)),))
+            step = OPS.mul(part, OPS.full(part, stride))
+            total = OPS.add(total, OPS.broadcast(step, shape, dims))
+    return OPS.reshape(total, (prod(shape),))
 
 
 def _within(index: ir.Value, last: int) -> ir.Value:
@@ -160,22 +166,10 @@ def _within(index: ir.Value, last: int) -> ir.Value:
     return OPS.minimum(OPS.maximum(index, least), most)
 
 
-def _repeated(x: ir.Value, times: int) -> ir.Value:
-    wide = OPS.broadcast(x, (*shape_of(x), times), [0])
-    return OPS.reshape(wide, (prod(shape_of(wide)),))
-
-
 def _canonical(op: Op, x: ir.Value, i: ir.Value, u: ir.Value, proven: bool) -> ir.Value:
     """The same scatter, of rows."""
-    dims = stablehlo.ScatterDimensionNumbers.get([1], [0], [], [], [0], 1)
     said = op.attributes
     # Rows that take the place of those outside may well occur twice.
     unique = proven and "unique_indices" in said and ir.BoolAttr(said["unique_indices"]).value
-    says = {
-        "scatter_dimension_numbers": dims,
-        "indices_are_sorted": ir.BoolAttr.get(False),
-        "unique_indices": ir.BoolAttr.get(unique),
-    }
-    made = create("stablehlo.scatter", x.type, x, i, u, regions=1, **says)
-    take_body(op, made.owner)
-    return made
+    says = {"indices_are_sorted": ir.BoolAttr.get(False), "unique_indices": ir.BoolAttr.get(unique)}
+    return scatter(op, x, i, u, [1], **says)

@@ -28,7 +28,7 @@ from jq.ir.build import (
     string_attr,
 )
 from jq.passes.iree_mends.mend import Mend
-from jq.passes.iree_mends.scatters._scatter import take_body
+from jq.passes.iree_mends.scatters._scatter import scatter, take_body
 
 # The element of each window that a `select_and_scatter` selects: all of a window are compared, one
 # after the other, each a strided slice.
@@ -104,15 +104,5 @@ def _lowered(op: Op) -> ir.Value:
     total = prod(shape)
     whole = ir.RankedTensorType.get([total + 1], operand.type.element_type)
     start = stablehlo.broadcast_in_dim(whole, init, [])
-    summed = _scatter(op, start, flat, OPS.reshape(source, (shape_of(flat)[0],)))
+    summed = scatter(op, start, flat, OPS.reshape(source, (shape_of(flat)[0],)), [], region=1)
     return OPS.reshape(OPS.slice(summed, [0], [total]), shape)
-
-
-def _scatter(op: Op, start: ir.Value, places: ir.Value, source: ir.Value) -> ir.Value:
-    dims = stablehlo.ScatterDimensionNumbers.get([], [0], [], [], [0], 1)
-    given = (start, places, source)
-    made = create(
-        "stablehlo.scatter", start.type, *given, regions=1, scatter_dimension_numbers=dims
-    )
-    take_body(op, made.owner, 1)
-    return made

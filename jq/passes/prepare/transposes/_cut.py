@@ -1,6 +1,5 @@
 """The cheapest way to divide things in two, where some are on one side and pairs cost something."""
 
-from collections import deque
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import numpy as np
 
 _FIXED, _PREFERRED = 0, 1  # the two ends
-_LIMIT = 2**30  # of all capacities together: the flow is computed in int32
+_LIMIT, _MOST = 2**30, 2**31 - 1  # all capacities together; one: the flow is computed in int32
 
 
 @dataclass
@@ -49,32 +48,18 @@ class Cut:
 
     def preferred(self) -> set[Any]:
         """The nodes on the preferred side, as few as there can be at the least cost."""
-        from scipy.sparse import csr_matrix  # they take long to import
-        from scipy.sparse.csgraph import maximum_flow
+        from scipy.sparse import coo_matrix  # they take long to import
+        from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
         if not any(first == _PREFERRED for first, _, _ in self._edges):
             return set()
-        total = sum(c for _, _, c in self._edges if c is not None)
-        unit = -(-total // _LIMIT)
-        rows, columns, costs = zip(*self._edges, strict=True)
-        scaled = [2**31 - 1 if c is None else -(-c // unit) for c in costs]
-        dense: dict[tuple[int, int], int] = {}
-        for row, column, capacity in zip(rows, columns, scaled, strict=True):
-            known = dense.get((row, column), 0)
-            dense[row, column] = min(2**31 - 1, known + capacity)
-        (rows, columns), values = zip(*dense, strict=True), list(dense.values())
-        graph = csr_matrix(
-            (np.array(values, np.int32), (np.array(rows), np.array(columns))),
-            shape=(self._count, self._count),
-        )
+        unit = -(-sum(c for *_, c in self._edges if c is not None) // _LIMIT)
+        *places, costs = zip(*self._edges, strict=True)
+        scaled = np.array([_MOST if c is None else -(-c // unit) for c in costs])
+        graph = coo_matrix((scaled, tuple(places)), shape=(self._count, self._count)).tocsr()
+        graph.data = np.minimum(graph.data, _MOST).astype(np.int32)
         flow = maximum_flow(graph, _PREFERRED, _FIXED).flow
-        left = (graph.astype(np.int64) - flow.astype(np.int64)).tocsr()
-        reached, waiting = {_PREFERRED}, deque([_PREFERRED])
-        while waiting:
-            node = waiting.popleft()
-            span = slice(left.indptr[node], left.indptr[node + 1])
-            for other, free in zip(left.indices[span], left.data[span], strict=True):
-                if free > 0 and int(other) not in reached:
-                    reached.add(int(other))
-                    waiting.append(int(other))
+        left = graph.astype(np.int64) - flow
+        left.eliminate_zeros()
+        reached = set(breadth_first_order(left, _PREFERRED, return_predecessors=False).tolist())
         return {name for name, number in self._nodes.items() if number in reached}
