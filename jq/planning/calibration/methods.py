@@ -210,8 +210,7 @@ class Entropy(HistogramObserver):
     name = "entropy"
 
     def choose(self, h: Histogram, bits: int, symmetric: bool) -> tuple[float, float]:
-        # |x| in bins [0, width), [width, 2 width), ...
-        counts = np.bincount(np.floor(np.abs(h.centers) / h.width).astype(int), weights=h.counts)
+        counts = _magnitudes(h)
         levels = 1 << (bits - 1)
         if len(counts) <= levels:
             end = len(counts) * h.width
@@ -220,6 +219,12 @@ class Entropy(HistogramObserver):
         divergence = [_divergence(counts, int(n), levels) for n in sizes]
         end = float(sizes[int(np.argmin(divergence))] * h.width)
         return -end, end
+
+
+def _magnitudes(h: Histogram) -> np.ndarray:
+    """Counts of |x| in bins [0, width), [width, 2 width), ..."""
+    bins = np.floor(np.abs(h.centers) / h.width).astype(int)
+    return np.bincount(bins, weights=h.counts)
 
 
 def _divergence(counts: np.ndarray, size: int, levels: int) -> float:
