@@ -124,7 +124,7 @@ class _Reader:
             self.tensors[value] = Tensor(self._name(spec.name), spec.shape, dtype_of(value).name)
         computed, constants = self._parts(inputs)
         arrays = evaluate_all(program, constants)
-        self.known = dict(zip(constants, map(np.asarray, arrays), strict=True))
+        self.known = {v: np.asarray(array) for v, array in arrays.items()}
         for op in program.body.operations:
             if op.operation.name == "func.return":
                 returned = list(op.operation.operands)

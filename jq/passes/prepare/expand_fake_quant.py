@@ -55,13 +55,10 @@ def _store_weights(program: Program, found: list[FakeQuant]) -> None:
         names = constant.weights(source)
         if names and (fake.low is None or (not moves and _given(program, fake))):
             pending.append((fake, moves, source, min(names)))
-    computed = list(dict.fromkeys(s for _, _, s, _ in pending if program.weight_name(s) is None))
-    arrays = dict(zip(computed, evaluate_all(program, computed), strict=True))
+    arrays = evaluate_all(program, [source for _, _, source, _ in pending])
     encoded: list[tuple[Encoding, dict[str, np.ndarray]]] = []
     for fake, moves, source, _ in pending:
-        own = program.weight_name(source)
-        array = arrays[source] if own is None else program.weights[own]
-        enc = fake.encoding
+        array, enc = arrays[source], fake.encoding
         if moves:
             enc = enc.with_shape(array.shape, (1, *enc.block))
         encoded.append((enc, _encode(array, enc, _given(program, fake))))

@@ -12,6 +12,7 @@ that came quantized are not computed with, but joined (`_join_stored`).
 """
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -48,9 +49,8 @@ class FoldWeights(Pass):
                     found[value] = max(sizes, key=sizes.__getitem__)
         if not found:
             return joined
-        arrays = evaluate_all(program, list(found))
-        for (value, name), array in zip(found.items(), arrays, strict=True):
-            value.replace_all_uses_with(program.add_weight(name, array))
+        for value, array in evaluate_all(program, found).items():
+            value.replace_all_uses_with(program.add_weight(found[value], array))
         program.drop_dead()
         return True
 
@@ -104,10 +104,13 @@ class Constant:
         return found
 
 
-def evaluate_all(program: Program, values: list[ir.Value]) -> list[Any]:
-    """Runs a copy of the program that returns these values; its inputs do not matter."""
-    if not values:
-        return []
+def evaluate_all(program: Program, computed: Iterable[ir.Value]) -> dict[ir.Value, Any]:
+    """Runs a copy of the program that returns these values; its inputs do not matter. A weight is
+    itself."""
+    named = {v: program.weight_name(v) for v in computed}
+    known = {v: program.weights[name] for v, name in named.items() if name is not None}
+    if not (values := [v for v, name in named.items() if name is None]):
+        return known
     for i, value in enumerate(values):
         with at(value.owner):
             value.owner.attributes[TAG] = i64_attr(i)
@@ -125,4 +128,4 @@ def evaluate_all(program: Program, values: list[ir.Value]) -> list[Any]:
     copy.refresh()
     copy.drop_dead()  # the weights that matter, and no others
     blank = [np.zeros(i.shape, i.dtype) for i in copy.inputs]
-    return XlaExecutable(copy)(*blank)
+    return known | dict(zip(values, XlaExecutable(copy)(*blank), strict=True))

@@ -44,8 +44,8 @@ class SplitUpsampling(Pass):
         if not kernels:
             return False
         arrays, given = evaluate_all(program, [value for _, value in kernels]), dict[str, str]()
-        for (name, value), array in zip(kernels, arrays, strict=True):
-            weight = program.add_weight(name, array)
+        for name, value in kernels:
+            weight = program.add_weight(name, arrays[value])
             value.replace_all_uses_with(weight)
             given[program.weight_name(weight) or name] = name
         program.drop_dead()

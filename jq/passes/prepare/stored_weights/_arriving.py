@@ -7,7 +7,7 @@ roundings of its type. What is added to such a weight, or scales it besides, sta
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -164,9 +164,10 @@ def _terms(program: Program, value: ir.Value) -> list[ir.Value]:
 
 def _made(program: Program, found: Sequence[_Found]) -> Iterator[Parts | None]:
     """The stored parts of each."""
-    arrays = iter(_evaluated(program, found))
+    wanted = ((f.value, *(f.parts.values if f.parts else ())) for f in found)
+    arrays = evaluate_all(program, (v for each in wanted for v in each if v is not None))
     for f in found:
-        whole, given = next(arrays), {n: program.weights[n] for n in f.names}
+        whole, given = arrays[f.value], {n: program.weights[n] for n in f.names}
         own = f.parts is not None and program.weight_name(unmoved(f.parts.codes)) is not None
         made = None if f.parts is None else _held(f, f.parts, arrays, whole, given, own)
         made = made or integral(whole, given)
@@ -176,13 +177,13 @@ def _made(program: Program, found: Sequence[_Found]) -> Iterator[Parts | None]:
 def _held(
     f: _Found,
     parts: Arriving,
-    arrays: Iterator[np.ndarray],
+    arrays: Mapping[ir.Value, np.ndarray],
     whole: np.ndarray,
     given: Arrays,
     own: bool,
 ) -> Parts | None:
     """The stored parts of a value, in another order of its rows where only products read them."""
-    values = [None if v is None else next(arrays) for v in parts.values]
+    values = [None if v is None else arrays[v] for v in parts.values]
     made = held(parts, values, whole, given, own)
     if made is not None or f.layers:
         return made
@@ -215,16 +216,6 @@ def _candidates(program: Program) -> Iterator[ir.Value]:
 def pays(program: Program, value: ir.Value, names: set[str]) -> bool:
     """Not what a small weight is repeated to: no more elements than quarters of bytes."""
     return math.prod(shape_of(value)) <= 4 * sum(program.weights[n].nbytes for n in names)
-
-
-def _evaluated(program: Program, found: Sequence[_Found]) -> list[Any]:
-    wanted: list[ir.Value] = []
-    for f in found:
-        wanted += [f.value, *(v for v in (f.parts.values if f.parts else ()) if v is not None)]
-    computed = [v for v in dict.fromkeys(wanted) if maker(v) is not None]
-    arrays = dict(zip(computed, evaluate_all(program, computed), strict=True))
-    own = {v: program.weights[n] for v in wanted if (n := program.weight_name(v))}
-    return [own[v] if v in own else arrays[v] for v in wanted]
 
 
 def source_of(program: Program, value: ir.Value) -> str | None:

@@ -91,8 +91,6 @@ def fold_factors(program: Program) -> None:
             coded = any(program.weights[n].dtype.name not in FLOATS for n in names)
             if coded and maker(factor) is not None and compute(program, factor) is None:
                 factors[factor] = None
-    for factor, array in zip(
-        factors, evaluate_all(program, list(factors)) if factors else (), strict=True
-    ):
+    for factor, array in evaluate_all(program, factors).items():
         with at(factor.owner, after=True):
             factor.replace_all_uses_with(OPS.constant(array))

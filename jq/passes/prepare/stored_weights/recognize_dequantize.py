@@ -92,8 +92,8 @@ def _known(program: Program, values: Sequence[ir.Value]) -> dict[ir.Value, np.nd
     moved = {value: evaluate(program, value) for value in values}
     constant = Constant(program, stored=True)
     computed = [v for v, data in moved.items() if data is None and constant.weights(v) is not None]
-    arrays = dict(zip(computed, evaluate_all(program, computed), strict=True))
-    return {v: data for v, data in (moved | arrays).items() if data is not None}
+    found = moved | evaluate_all(program, computed)
+    return {v: data for v, data in found.items() if data is not None}
 
 
 def _recognized(program: Program, op: Op, lost: list[str]) -> ir.Value | None:

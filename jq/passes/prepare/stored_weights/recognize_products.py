@@ -92,7 +92,7 @@ def _constants(program: Program, codes: list[ir.Value]) -> dict[ir.Value, np.nda
         for v, array in known.items()
         if array is None and (names := constant.weights(v)) and pays(program, v, names)
     ]
-    known |= zip(computed, evaluate_all(program, computed), strict=True)
+    known |= evaluate_all(program, computed)
     return {v: np.ascontiguousarray(a) for v, a in known.items() if a is not None}
 
 
