@@ -97,21 +97,19 @@ class PassContext:
             before = set(gains.known)
             entry = results.of(
                 [program_digest(program), what, gains.digest()],
-                lambda: _joined({"made": make(), "gain": gains.packed(before)}),
+                lambda: {
+                    f"{kind} {key}": array
+                    for kind, arrays in (("made", make()), ("gain", gains.packed(before)))
+                    for key, array in arrays.items()
+                },
             )
-            made, new = (_part(entry, kind) for kind in ("made", "gain"))
+            made, new = (
+                {k.partition(" ")[2]: a for k, a in entry.items() if k.startswith(f"{kind} ")}
+                for kind in ("made", "gain")
+            )
             gains.unpack(new)
         gains.forget_gradient()
         return made
-
-
-def _joined(parts: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """One mapping of several, of which each has its name in front of its keys."""
-    return {f"{kind} {key}": a for kind, arrays in parts.items() for key, a in arrays.items()}
-
-
-def _part(joined: Mapping[str, np.ndarray], kind: str) -> dict[str, np.ndarray]:
-    return {k.partition(" ")[2]: a for k, a in joined.items() if k.partition(" ")[0] == kind}
 
 
 def _as_dataclass(kind: type[P]) -> type[P]:

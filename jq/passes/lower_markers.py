@@ -5,7 +5,7 @@
 
 from collections.abc import Iterator
 
-from jq.ir import Op, Program, at, func, ir, kind_of
+from jq.ir import Op, Program, at, ir, kind_of
 from jq.ir.build import NAME, inlined, replace, string_attr
 from jq.ir.contract import match_contract
 from jq.ir.encodings import drop_encodings
@@ -20,11 +20,7 @@ from jq.planning.operands import is_stored
 
 class LowerMarkers(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
-        functions = {
-            op.name.value: op
-            for op in program.module.body.operations
-            if isinstance(op, func.FuncOp)
-        }
+        functions = {f.name.value: f for f in program.functions()}
         changed = False
         for op in program.walk():
             if marker_kind(op):

@@ -93,7 +93,13 @@ def _rebuild(program: Program, op: Op, held: dict[int, Carried]) -> None:
             for i, v in enumerate(_as_codes(list(last.operands), held)):
                 last.operands[i] = v
         if loop:
-            _take_codes(program, block, held)
+            for i, c in held.items():  # arguments become codes; who reads them, a dequantize
+                argument, dtype = block.arguments[i], dtype_of(block.arguments[i])
+                with editing():
+                    argument.set_type(tensor_type(c.encoding.shape, c.dtype))
+                with at(block.operations[0]):
+                    floats = c.floats(program, argument, dtype, "carried")
+                argument.replace_all_uses_except(floats, floats.owner.operation)
         block.append_to(target)
     for i, value in enumerate(old.results):
         result = new.results[i]
@@ -111,15 +117,3 @@ def _as_codes(values: Sequence[ir.Value], held: dict[int, Carried]) -> list[ir.V
         assert marker is not None
         codes[i] = marker.parts["codes"]
     return codes
-
-
-def _take_codes(program: Program, block: ir.Block, held: dict[int, Carried]) -> None:
-    """Arguments of a loop's block become codes; who reads them reads a dequantize."""
-    for i, c in held.items():
-        argument = block.arguments[i]
-        dtype = dtype_of(argument)
-        with editing():
-            argument.set_type(tensor_type(c.encoding.shape, c.dtype))
-        with at(block.operations[0]):
-            floats = c.floats(program, argument, dtype, "carried")
-        argument.replace_all_uses_except(floats, floats.owner.operation)

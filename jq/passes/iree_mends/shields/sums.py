@@ -10,6 +10,7 @@ from jq.ir import OPS, Op, Program, dtype_of, ir, maker, shape_of
 from jq.ir.build import attributes_of, barrier
 from jq.ir.ops.dims import Dims
 from jq.ir.ops.lookup import is_product
+from jq.ir.values import reached
 from jq.passes.iree_mends.mend import Mend, Read, Shield
 
 # A reduction that is read along different axes is computed by itself.
@@ -57,34 +58,27 @@ def _shared_reductions(program: Program) -> Iterator[ir.Value]:
 def paths(value: ir.Value) -> set[Path]:
     """The ways that a value is spread or turned on, by the ops on the way; two are enough."""
     found: set[Path] = set()
-    seen: set[tuple[ir.Value, Path]] = set()
-    todo: list[tuple[ir.Value, Path]] = [(value, ())]
-    while todo and len(found) < 2:
-        if (place := todo.pop()) in seen:
-            continue
-        seen.add(place)
-        for use in place[0].uses:
-            todo += _step(use, place, found)
+
+    def follow(place: tuple[ir.Value, Path]) -> Iterator[tuple[ir.Value, Path]]:
+        value, before = place
+        for use in value.uses if len(found) < 2 else ():
+            op = use.owner
+            way = (*before, _form(op))
+            if op.operation.name in MOVES:
+                (result,) = op.results
+                larger = math.prod(shape_of(result)) > math.prod(shape_of(value))
+                if larger or op.operation.name == "stablehlo.transpose":
+                    found.add(way)
+                else:
+                    yield result, way
+            elif is_outer(op):
+                found.add((*way, str(use.operand_number)))
+            elif is_elementwise(op):
+                yield from ((result, before) for result in op.results)
+
+    start: Path = ()
+    reached([(value, start)], follow)
     return found
-
-
-def _step(
-    use: ir.OpOperand, place: tuple[ir.Value, Path], found: set[Path]
-) -> Iterator[tuple[ir.Value, Path]]:
-    """The place that a use leads to; a way that ends with it is added to those found."""
-    (value, before), op = place, use.owner
-    way = (*before, _form(op))
-    if op.operation.name in MOVES:
-        (result,) = op.results
-        larger = math.prod(shape_of(result)) > math.prod(shape_of(value))
-        if larger or op.operation.name == "stablehlo.transpose":
-            found.add(way)
-        else:
-            yield result, way
-    elif is_outer(op):
-        found.add((*way, str(use.operand_number)))
-    elif is_elementwise(op):
-        yield from ((result, before) for result in op.results)
 
 
 def same(one: Op | None, other: Op | None, depth: int = DEPTH) -> bool:
