@@ -8,6 +8,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import func
 
 T = TypeVar("T")
+LOOP, BRANCHES = "stablehlo.while", ("stablehlo.case", "stablehlo.if")
 
 
 class Op(Protocol):
@@ -86,6 +87,18 @@ def operands_of(value: ir.Value) -> Sequence[ir.Value]:
     """The operands of the op that makes a value; none of an argument."""
     op = maker(value)
     return () if op is None else list(op.operands)
+
+
+def handed_on(op: Op) -> Iterator[tuple[ir.Value, ir.Value]]:
+    """What the values that a loop or a branch hands on become, and each of them: results, and the
+    arguments of a loop's blocks. None of another op."""
+    loop, blocks = op.operation.name == LOOP, [region.blocks[0] for region in op.regions]
+    if not loop and op.operation.name not in BRANCHES:
+        return
+    ends = [list(last_of(block).operands) for block in blocks[int(loop) :]]
+    for source in [list(op.operands), *ends] if loop else ends:
+        for target in [op.results, *(block.arguments for block in blocks if loop)]:
+            yield from zip(target, source, strict=True)
 
 
 def last_of(block: ir.Block) -> Op:

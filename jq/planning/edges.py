@@ -17,6 +17,7 @@ from jq.ir import Op, Program, ir, maker, shape_of
 from jq.ir.ops import Contraction, rule_of
 from jq.ir.ops.selection import elements
 from jq.ir.quantized.edges import edge_name, is_carried, is_wide
+from jq.ir.values import handed_on
 from jq.planning.calibration.observer import Range
 from jq.planning.calibration.ranges import site
 from jq.planning.decisions import Declined, OpPlan, TensorPlan
@@ -132,9 +133,11 @@ class Groups:
     def __init__(self, program: Program) -> None:
         self.parent: dict[ir.Value, ir.Value] = {}
         for op in program.walk():
-            if op.operation.name in ("stablehlo.while", "stablehlo.case", "stablehlo.if"):
-                self._hand_on(op)
-            elif len(op.operation.results) == 1:
+            for target, source in handed_on(op):
+                made = maker(source)
+                behind = made.operands[0] if made and edge_name(made) else source
+                self._join(behind, target)
+            if len(op.operation.results) == 1:
                 for i in elements(program, op):
                     self._join(op.operation.operands[i], op.operation.results[0])
 
@@ -143,25 +146,7 @@ class Groups:
             value = self.parent[value]
         return value
 
-    def _hand_on(self, op: Op) -> None:
-        loop = op.operation.name == "stablehlo.while"
-        for i, result in enumerate(op.operation.results):
-            for region in op.operation.regions:
-                block = region.blocks[0]
-                last = block.operations[len(block.operations) - 1].operation
-                if loop:
-                    self._join(block.arguments[i], result)
-                if not loop or len(last.operands) == len(op.operation.results):
-                    self._join(_behind_edge(last.operands[i]), result)
-            if loop:
-                self._join(_behind_edge(op.operation.operands[i]), result)
-
     def _join(self, a: ir.Value, b: ir.Value) -> None:
         a, b = self.find(a), self.find(b)
         if a != b:
             self.parent[b] = a
-
-
-def _behind_edge(value: ir.Value) -> ir.Value:
-    op = maker(value)
-    return op.operation.operands[0] if op and edge_name(op) else value

@@ -3,7 +3,7 @@
 from jq.formats import Encoding, get_format
 from jq.formats.affine import affine_format, is_affine
 from jq.ir import Op
-from jq.ir.ops import Axes, Contraction, Role, contraction
+from jq.ir.ops import Contraction, Role, contraction
 from jq.planning.decisions import Declined, TensorPlan
 from jq.planning.operands import WeightUse
 from jq.target.settings import TensorSettings, WeightSettings
@@ -72,7 +72,7 @@ def activation_block(
 ) -> tuple[int, ...]:
     """Block sizes of an activation: one scale a tensor, a token, or a block of a token.
 
-    Blocks are `block_size` long, or as long as those of the weight (`run`, see `run_along`) where
+    Blocks are `block_size` long, or as long as those of the weight (`run`, see `run_of`) where
     that is no multiple of it. Where the op has no products of blocks (`run` is None), or they do
     not divide the axis, a token has one scale.
     """
@@ -108,11 +108,6 @@ def not_summed(op: Op, enc: Encoding, role: Role) -> str:
     return ""
 
 
-def run_along(enc: Encoding, contracted: Axes) -> int:
-    """Number of codes of a weight that share a scale along the axis that is summed over; 0: all."""
-    return get_format(enc.format).run_along(enc, contracted)
-
-
 def encoding(s: TensorSettings, shape: tuple[int, ...], block: tuple[int, ...]) -> Encoding:
     options = tuple(sorted(s.options.items()))
     return Encoding(s.format, shape, block, s.scheme, s.scale_type, options)
@@ -125,4 +120,6 @@ def run_of(
     if not rule.splits_blocks or len(uses) != 1:
         return None
     ((index, use),) = uses.items()
-    return run_along(plans[index].encoding, use.contracted) if len(use.contracted) == 1 else None
+    enc = plans[index].encoding
+    single = len(use.contracted) == 1
+    return get_format(enc.format).run_along(enc, use.contracted) if single else None

@@ -8,18 +8,18 @@ would compute from codes or from a float input.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from jq.base.errors import UserError
 from jq.base.from_jax import scope
-from jq.ir import NAME, Op, Program, dtype_of, ir, kind_of, last_of, maker, string_attr
+from jq.ir import NAME, Op, Program, dtype_of, ir, kind_of, maker, string_attr
 from jq.ir.decisions import declined, function_of
 from jq.ir.markers import match
 from jq.ir.ops import Contraction, rule_of
 from jq.ir.ops.selection import combines
-from jq.ir.values import reached
+from jq.ir.values import BRANCHES, LOOP, handed_on, reached
 from jq.passes.base import Pass, PassContext
-from jq.passes.qdq.carry_codes import BRANCHES, LOOP
 from jq.planning.decisions import QuantPlan
 
 FORMS_HELP = "write it with ops that the docs' page on integer-only programs lists"
@@ -117,7 +117,7 @@ def offenders(program: Program) -> list[Any]:
 
     def offends(op: Op) -> bool:
         rule = rule_of(op)
-        product = isinstance(rule, Contraction) and len(rule.roles(op)) > 1
+        multiplies = isinstance(rule, Contraction) and len(rule.roles(op)) > 1
         refused = declined(op) is not None and kind_of(op) != CONVERT
         if refused and any(v in on_device for v in _read(op)):
             return True
@@ -127,7 +127,10 @@ def offenders(program: Program) -> list[Any]:
             return True
         return any(
             _float(v)
-            and ((v in from_codes and v in to_codes) or (product and v in from_codes | from_inputs))
+            and (
+                (v in from_codes and v in to_codes)
+                or (multiplies and v in from_codes | from_inputs)
+            )
             for v in op.results
         )
 
@@ -164,31 +167,13 @@ class _Flow:
     def _block(self, block: ir.Block) -> None:
         for op in block.operations:
             self.ops.append(op)
-            results = list(op.results)
-            if op.operation.name not in (LOOP, *BRANCHES):
-                for v in op.operands:
-                    self._depend(results, v)
-                continue
-            for i, v in enumerate(op.operands if op.operation.name == LOOP else ()):
-                self._depend([results[i]], v)
-            for region in op.regions:
-                self._region(op, region.blocks[0], results)
-
-    def _region(self, op: Op, block: ir.Block, results: list[ir.Value]) -> None:
-        self._block(block)
-        yielded = list(last_of(block).operands)
-        for i, argument in enumerate(block.arguments):
-            self._depend([argument], op.operands[i])
-            if len(yielded) == len(results):
-                self._depend([argument], yielded[i])
-        if len(yielded) == len(results):
-            for result, v in zip(results, yielded, strict=True):
-                self._depend([result], v)
-
-    def _depend(self, results: list[ir.Value], on: ir.Value) -> None:
-        for result in results:
-            self.readers.setdefault(on, []).append(result)
-            self.sources.setdefault(result, []).append(on)
+            nested = op.operation.name in (LOOP, *BRANCHES)
+            plain = product(op.results, op.operands)
+            for result, on in handed_on(op) if nested else plain:
+                self.readers.setdefault(on, []).append(result)
+                self.sources.setdefault(result, []).append(on)
+            for region in op.regions if nested else ():
+                self._block(region.blocks[0])
 
     def forwards(self, values: Iterable[ir.Value]) -> set[ir.Value]:
         return set(reached(values, lambda v: self.readers.get(v, ())))

@@ -27,6 +27,7 @@ from jq.ir.ops import Contraction, rule_of
 from jq.ir.ops.selection import elements, reduction, splat_of
 from jq.ir.quantized.edges import Edges
 from jq.ir.slicing import Cut, functions
+from jq.ir.values import BRANCHES, LOOP
 from jq.passes.base import Pass, PassContext
 from jq.passes.functions import as_normalization
 from jq.passes.integer._functions import terms_of
@@ -36,7 +37,6 @@ from jq.planning.operands import find_weight
 
 # open: affine steps and clamps may follow. clamped: clamps may. closed: nothing may; a quantize
 # comes next. float: an op without an integer form came before.
-LOOP, BRANCHES = "stablehlo.while", ("stablehlo.case", "stablehlo.if")
 COMPARE = "stablehlo.compare"  # a table may begin with it: where(x > 0, x, f(x))
 State = Literal["open", "clamped", "closed", "float"]
 

@@ -16,10 +16,9 @@ from jq.formats import Encoding
 from jq.ir import Op, Program, at, dtype_of, editing, ir, last_of, shape_of, tensor_type
 from jq.ir.build import attributes_of
 from jq.ir.markers import DEQUANTIZE, dequantize, match
+from jq.ir.values import BRANCHES, LOOP, handed_on
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._values import parameters, static_parameters
-
-LOOP, BRANCHES = "stablehlo.while", ("stablehlo.case", "stablehlo.if")
 
 
 @dataclass(frozen=True)
@@ -33,8 +32,7 @@ class Carried:
 
     def floats(self, program: Program, codes: ir.Value, like: Any, name: str) -> ir.Value:
         """The dequantize of `codes`, at the current insertion point."""
-        zero = self.zero_point if self.encoding.scheme == "asymmetric" else None
-        given = static_parameters(self.encoding, self.scale, zero)
+        given = static_parameters(self.encoding, self.scale, self.zero_point)
         return dequantize(program, self.encoding, {"codes": codes, **given}, like, tensor=name)
 
 
@@ -51,18 +49,9 @@ class CarryCodes(Pass):
         return changed
 
 
-def _ways(op: Op, index: int) -> list[ir.Value]:
-    """The values that result `index` can come from."""
-    regions = list(op.regions)
-    blocks = [r.blocks[0] for r in (regions[1:] if op.operation.name == LOOP else regions)]
-    lasts = [last_of(b) for b in blocks]
-    start = [op.operands[index]] if op.operation.name == LOOP else []
-    return [*start, *(last.operands[index] for last in lasts)]
-
-
 def _codes(program: Program, op: Op, index: int) -> Carried | None:
     carried = []
-    for value in _ways(op, index):
+    for value in (source for target, source in handed_on(op) if target == op.results[index]):
         marker = match(value, DEQUANTIZE)
         known = parameters(program, marker) if marker and not any(marker.encoding.block) else None
         if marker is None or known is None:

@@ -134,8 +134,7 @@ class _Hoist:
             with at(op):
                 return select_codes(self.program, op, chosen)
         with place:
-            zero = key.out.zero_point if enc.scheme == "asymmetric" else None
-            given = static_parameters(enc, key.out.scale, zero)
+            given = static_parameters(enc, key.out.scale, key.out.zero_point)
             codes = quantize(self.program, x, enc, given, tensor=name)["codes"]
         for use in list(x.uses):
             other = match(use.owner, QUANTIZE)

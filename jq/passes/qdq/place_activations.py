@@ -71,9 +71,7 @@ class Carrier:
         if state.scale is None:
             return None
         enc = state.encoding
-        given = static_parameters(
-            enc, state.scale, state.zero_point if enc.scheme == "asymmetric" else None
-        )
+        given = static_parameters(enc, state.scale, state.zero_point)
         parts = quantize(self.program, value, enc, given, tensor="carried")
         return dequantize(self.program, enc, parts, dtype_of(value), tensor="carried")
 
