@@ -114,6 +114,7 @@ def offenders(program: Program) -> list[Any]:
     floats = filter(_float, inputs)
     on_device = from_codes | flow.forwards(floats)
     to_codes = flow.backwards(v for op in _markers(program) for v in op.operands)
+    between, fed = from_codes & to_codes, from_codes | from_inputs
 
     def offends(op: Op) -> bool:
         rule = rule_of(op)
@@ -121,18 +122,10 @@ def offenders(program: Program) -> list[Any]:
         refused = declined(op) is not None and kind_of(op) != CONVERT
         if refused and any(v in on_device for v in _read(op)):
             return True
-        if any(v in to_codes for v in op.results) and any(
-            _float(v) and v in from_codes for v in _read(op)
-        ):
+        floats_read = any(_float(v) and v in from_codes for v in _read(op))
+        if floats_read and any(v in to_codes for v in op.results):
             return True
-        return any(
-            _float(v)
-            and (
-                (v in from_codes and v in to_codes)
-                or (multiplies and v in from_codes | from_inputs)
-            )
-            for v in op.results
-        )
+        return any(_float(v) and v in (fed if multiplies else between) for v in op.results)
 
     return [op for op in flow.ops if match(op) is None and offends(op)]
 

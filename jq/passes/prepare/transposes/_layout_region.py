@@ -159,7 +159,8 @@ class Region:
             if self.known(value) or not is_moved(shape_of(value), order):
                 continue
             op = maker(value)
-            made = op.operation if op is not None and self._mine(op.operation, value) else None
+            own = op is not None and (op.operation in self.ops or self.ends_at(op.operation))
+            made = op.operation if op is not None and own else None
             readers = {
                 reader if reader in self.ops or self.begins_at(reader) else None
                 for reader in self.facts.readers(value)
@@ -174,9 +175,6 @@ class Region:
         if self.ends_at(op):
             return made is not None and takes_any_order(made)
         return all(takes_any_order(reader) for reader in self.facts.readers(op.results[0]))
-
-    def _mine(self, op: ir.Operation, value: ir.Value) -> bool:
-        return op in self.ops or self.ends_at(op)
 
 
 def is_turn(op: ir.Operation) -> bool:
