@@ -139,7 +139,7 @@ class TensorPlanner:
         if not get_format(s.format).at_run_time:
             raise Declined(f"activations cannot be {s.format}")
         if s.mode == "static" and is_affine(s.format):
-            return self.static(site(op_name(op), role.index), s, shape)
+            return self.fixed(self.seen(site(op_name(op), role.index), s), s, shape)
         if not device.dynamic:
             raise Declined(
                 f"target {self.target.name} has no dynamic quantization",
@@ -149,9 +149,6 @@ class TensorPlanner:
         enc = encoding(s, shape, (0,) * len(shape))
         block = tied_block(enc, shape, role) or activation_block(s, shape, role, run)
         return TensorPlan("dynamic", unpacked(enc.with_shape(shape, block)))
-
-    def static(self, where: str, s: TensorSettings, shape: tuple[int, ...]) -> TensorPlan:
-        return self.fixed(self.seen(where, s), s, shape)
 
     def seen(self, where: str, s: TensorSettings) -> Range:
         """The calibrated range of a site."""

@@ -19,23 +19,18 @@ from jq.passes.iree_mends.mend import Mend
 
 
 def converted(x: ir.Value, result: np.dtype[Any]) -> ir.Value:
-    source = dtype_of(x)
-    if source.kind == "u":
-        narrow = result.kind in "iu" and result.itemsize <= source.itemsize
-        if narrow or result.kind == "b":
-            return _narrowed(recast(x, signed(source)), result)
-        if result.kind in "iu":
-            return recast(widened(x, signed(result)), result)
-        return _to(widened(x, np.dtype(f"i{max(4, 2 * source.itemsize)}")), result)
-    if source.kind in "iub":
-        return _narrowed(x, result)
-    return _narrowed(_to(x, np.dtype(f"i{2 * result.itemsize}")), result)
-
-
-def _narrowed(x: ir.Value, result: np.dtype[Any]) -> ir.Value:
-    if result.kind != "u":
-        return _to(x, result)
-    return recast(_to(x, signed(result)), result)
+    source, whole = dtype_of(x), result.kind in "iu"
+    narrow = whole and result.itemsize <= source.itemsize
+    if source.kind == "u" and (
+        result.kind == "b" or (whole and result.itemsize <= source.itemsize)
+    ):
+        x = recast(x, signed(source))
+    elif source.kind == "u":
+        wide = signed(result) if whole else np.dtype(f"i{max(4, 2 * source.itemsize)}")
+        x = widened(x, wide)
+    elif source.kind not in "ib":
+        x = _to(x, np.dtype(f"i{2 * result.itemsize}"))
+    return recast(_to(x, signed(result)), result) if result.kind == "u" else _to(x, result)
 
 
 def _to(x: ir.Value, result: np.dtype[Any]) -> ir.Value:

@@ -46,12 +46,15 @@ class UnrollLoops(Pass):
         if self.stacks and isa_of(cx.target) is None:
             return False
         loops = [op for op in program.walk() if op.operation.name == "stablehlo.while"]
-        changed = False
+        changed, quantizes = False, bool(cx.settings.op_types)
         for loop in reversed(loops):  # innermost first
             trips = trip_count(program, loop)
             if trips is None or trips > self.limit:
                 continue
-            if not self.stacks or _reads_stack(program, loop, codes=not cx.settings.op_types):
+            ops = list(walk(loop.regions[1].blocks[0]))
+            products = [op for op in ops if match_contract(op) or (quantizes and is_product(op))]
+            parts = (_is_slice(program, v) for op in products for v in op.operands)
+            if not self.stacks or any(parts):
                 unroll(loop, trips, numbered=not self.stacks)
                 changed = True
         if changed:
@@ -62,14 +65,6 @@ class UnrollLoops(Pass):
         if changed:
             program.drop_dead()
         return changed
-
-
-def _reads_stack(program: Program, loop: Op, *, codes: bool) -> bool:
-    """True if a product in the body (with `codes`: one of codes on both sides) reads a part of a
-    weight that the iteration chooses."""
-    ops = walk(loop.regions[1].blocks[0])
-    products = (op for op in ops if match_contract(op) or (not codes and is_product(op)))
-    return any(_is_slice(program, v) for op in products for v in op.operands)
 
 
 @deep

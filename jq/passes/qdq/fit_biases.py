@@ -112,8 +112,5 @@ class _Part:
 
 def _vector(value: Array, axis: int, size: int) -> Array | None:
     """Numbers that depend on one axis of a result alone, one for each index of it."""
-    if value.size == 1:
-        return np.broadcast_to(value.reshape(-1), size)
-    if value.ndim <= axis or value.size != value.shape[axis]:
-        return None
-    return np.broadcast_to(value.reshape(-1), size)
+    alone = value.size == 1 or (axis < value.ndim and value.size == value.shape[axis])
+    return np.broadcast_to(value.reshape(-1), size) if alone else None

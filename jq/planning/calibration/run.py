@@ -105,16 +105,13 @@ def _rows(program: Program) -> dict[str, tuple[ir.Value, Sequence[int]]]:
 
 
 def _hoist(program: Program, stats: list[ir.Value], observer: Observer) -> list[ir.Value]:
-    return [
-        hoist(value, program.body, neutral, partial(_component, observer, i))
-        for i, (value, neutral) in enumerate(zip(stats, observer.neutral(), strict=True))
-    ]
+    neutral = observer.neutral()
 
+    def combined(index: int, a: ir.Value, b: ir.Value) -> ir.Value:  # the others do not matter
+        return observer.combine(PROGRAM_STATS, (a,) * len(neutral), (b,) * len(neutral))[index]
 
-def _component(observer: Observer, index: int, a: ir.Value, b: ir.Value) -> ir.Value:
-    """Statistic number `index` of the combination; the others do not influence it."""
-    count = len(observer.neutral())
-    return observer.combine(PROGRAM_STATS, (a,) * count, (b,) * count)[index]
+    pairs = enumerate(zip(stats, neutral, strict=True))
+    return [hoist(v, program.body, none, partial(combined, i)) for i, (v, none) in pairs]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from jq.ir import OPS, Op, Program, at, dtype_of, ir, maker, shape_of, stablehlo, tensor_type
+from jq.ir import (
+    OPS,
+    Op,
+    Program,
+    at,
+    constant_of,
+    dtype_of,
+    ir,
+    maker,
+    shape_of,
+    stablehlo,
+    tensor_type,
+)
 from jq.ir.build import NAME, i64_array, like, string_attr
 from jq.ir.constants import evaluate
 from jq.ir.ops.rules.gather import row_numbers
@@ -133,7 +145,7 @@ class _Decoder:
         if not (array == one).all():
             return None
         plain = (one == one.flat[0]).all()
-        part = _numbers(np.asarray(one.flat[0] if plain else one, array.dtype))
+        part = constant_of(np.asarray(one.flat[0] if plain else one, array.dtype))
         dims = i64_array([] if plain else range(1, one.ndim + 1))
         kind = tensor_type([self.key.count, *one.shape], array.dtype)
         return stablehlo.broadcast_in_dim(kind, part, dims)
@@ -157,11 +169,3 @@ class _Decoder:
                 attrs["dimension_numbers"] = row_numbers(len(lead), len(rest), d.index_vector_dim)
                 read = like(self.op, [whole.value, operands[1]], [*lead, *rest], dtype, **attrs)
             return OPS.reshape(read, shape_of(value))
-
-
-def _numbers(array: np.ndarray) -> ir.Value:
-    """A constant, also of unsigned integers."""
-    if array.dtype.kind != "u":
-        return OPS.constant(array)
-    wide = OPS.constant(array.astype(np.int64))
-    return stablehlo.convert(tensor_type(array.shape, array.dtype), wide)
