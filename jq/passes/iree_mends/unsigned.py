@@ -21,9 +21,7 @@ from jq.passes.iree_mends.mend import Mend
 def converted(x: ir.Value, result: np.dtype[Any]) -> ir.Value:
     source, whole = dtype_of(x), result.kind in "iu"
     narrow = whole and result.itemsize <= source.itemsize
-    if source.kind == "u" and (
-        result.kind == "b" or (whole and result.itemsize <= source.itemsize)
-    ):
+    if source.kind == "u" and (result.kind == "b" or narrow):
         x = recast(x, signed(source))
     elif source.kind == "u":
         wide = signed(result) if whole else np.dtype(f"i{max(4, 2 * source.itemsize)}")
