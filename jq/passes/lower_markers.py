@@ -71,12 +71,11 @@ def _reason(program: Program, cx: PassContext, reader: Op) -> str:
         return "it is an output, which is float as in the model"
     if isinstance(rule_of(reader), Contraction):
         return next((op.reason for op in cx.plan.ops if op.name == name and op.reason), "")
-    short = kind.removeprefix("stablehlo.")
-    known = kind in ELEMENTWISE or kind in SUMS or elements(program, reader)
-    if not known:
-        return f"there is no {short} of integers: it computes in float"
+    lacking = f"there is no {kind.removeprefix('stablehlo.')} of integers"
+    if not (kind in ELEMENTWISE or kind in SUMS or elements(program, reader)):
+        return f"{lacking}: it computes in float"
     if cx.settings.placement == "early":
-        return f"there is no {short} of integers with these operands: it computes in float"
+        return f"{lacking} with these operands: it computes in float"
     return (
         "what stands between products is computed in float here; in integers with"
         " --set placement=early"

@@ -14,7 +14,7 @@ from typing import Any
 from jq.formats import get_format
 from jq.formats.affine import is_affine
 from jq.ir import Op, Program, ir, maker, shape_of
-from jq.ir.ops import Contraction, rule_of
+from jq.ir.ops.lookup import is_product
 from jq.ir.ops.selection import elements
 from jq.ir.quantized.edges import edge_name, is_carried, is_wide
 from jq.ir.values import handed_on
@@ -110,10 +110,7 @@ def _format(op: Op, s: ActivationSettings, plans: dict[str, OpPlan]) -> str | No
         return s.residual or s.format
     formats = []
     for use in op.operation.results[0].uses:
-        if (
-            not isinstance(rule := rule_of(use.owner), Contraction)
-            or len(rule.roles(use.owner)) < 2
-        ):
+        if not is_product(use.owner):
             formats.append(s.format)
             continue
         plan = plans.get(op_name(use.owner))

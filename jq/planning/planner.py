@@ -99,10 +99,10 @@ class _Planner:
 
     def _declined(self, op: Op, rule: Contraction, settings: Settings, reason: Exception) -> OpPlan:
         """Float, but for weights that came quantized: they stay so whatever is said of the op."""
-        uses = {r.index: find_weight(self.program, op.operands[r.index], r) for r in rule.roles(op)}
-        kept = {i: stored_plan(u) for i, u in uses.items() if u is not None and u.stored}
+        uses = self._uses(op, rule)
+        kept = {i: stored_plan(u) for i, u in uses.items() if u.stored}
         asked = settings.weights.format == FLOAT or rule.op not in settings.op_types
-        floats = tuple(u.name for u in uses.values() if asked and u is not None and not u.stored)
+        floats = tuple(u.name for u in uses.values() if asked and not u.stored)
         decision: Literal["weight-only", "float"] = "weight-only" if kept else "float"
         help, wanted = getattr(reason, "help", ""), getattr(reason, "wanted", False)
         return OpPlan(
@@ -113,8 +113,7 @@ class _Planner:
         """Settings of one op as its target can carry them out, what was changed for that, and why
         there is a rule for it."""
         kind = OpShape(op).kind
-        uses = [find_weight(self.program, op.operands[r.index], r) for r in rule.roles(op)]
-        paths = [u.name for u in uses if u is not None]
+        paths = [u.name for u in self._uses(op, rule).values()]
         names = (op_name(op), string_attr(op, SCOPE) or "", rule.op, *paths)
         found = [r for r in self.rules if r.matches(names)]
         if not found:
@@ -137,8 +136,7 @@ class _Planner:
             raise Declined(found.reason, found.help)
         if reason := rule.decline(op):
             raise Declined(reason)
-        uses = {r.index: find_weight(self.program, op.operands[r.index], r) for r in roles}
-        weights = {i: u for i, u in uses.items() if u is not None}
+        weights = self._uses(op, rule)
         if len(weights) == len(roles) > 1:
             raise Declined("both operands are constant", wanted=True)
         kind = OpShape(op).kind
@@ -173,6 +171,13 @@ class _Planner:
             raise Declined(kept or "activations stay float in this pipeline", wanted=True)
         return plans
 
+    def _uses(self, op: Op, rule: Contraction) -> dict[int, WeightUse]:
+        """The weights behind operands."""
+        found = {
+            r.index: find_weight(self.program, op.operands[r.index], r) for r in rule.roles(op)
+        }
+        return {i: use for i, use in found.items() if use is not None}
+
     def _made_of_weights(self, op: Op, rule: Contraction) -> str:
         """Says that an operand is no activation, but computed from weights or constants."""
         for role in rule.roles(op):
@@ -190,14 +195,10 @@ class _Planner:
     def _comes_quantized(self, op: Op, rule: Contraction) -> bool:
         """True if the model itself says how every operand is quantized: then that is kept."""
         roles = rule.roles(op)
-        if len(roles) < 2:
-            return False
-        for role in roles:
-            use = find_weight(self.program, op.operands[role.index], role)
-            kept = use.stored is not None if use else self.tensors.given(op, role) is not None
-            if not kept:
-                return False
-        return True
+        uses = self._uses(op, rule)
+        return len(roles) > 1 and all(
+            uses[r.index].stored if r.index in uses else self.tensors.given(op, r) for r in roles
+        )
 
     def _check_products(
         self, op: Op, rule: Contraction, plans: dict[int, TensorPlan], uses: dict[int, WeightUse]

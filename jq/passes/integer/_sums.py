@@ -124,11 +124,8 @@ class IntegerProduct:
         sides = [codes_of(match(op.operands[r.index], DEQUANTIZE)) for r in roles]
         if len(sides) != 2 or sides[0] is None or sides[1] is None:
             return None
-        scales = [evaluate(program, c.scale) for c in sides if c]
-        factors = [
-            None if s is None else _along(op, rule, i, s.astype(np.float64))
-            for i, s in enumerate(scales)
-        ]
+        scales = enumerate(evaluate(program, c.scale) for c in sides if c)
+        factors = [s if s is None else _along(op, rule, i, s.astype(np.float64)) for i, s in scales]
         bounds = [_bound(program, op, rule, i, c) for i, c in enumerate(sides) if c]
         if any(f is None for f in factors) or any(b is None for b in bounds):
             return None

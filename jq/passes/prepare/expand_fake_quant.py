@@ -81,10 +81,8 @@ def _store_weights(program: Program, found: list[FakeQuant]) -> None:
 def _slices(value: ir.Value) -> tuple[list[Any], ir.Value]:
     """The reads of one layer in front of a value, last first, and the stack that they read."""
     reshape = maker(value, "stablehlo.reshape")
-    if reshape is None:
-        return [], value
-    cut = maker(reshape.operands[0], "stablehlo.dynamic_slice")
-    if cut is None:
+    cut = maker(reshape.operands[0], "stablehlo.dynamic_slice") if reshape else None
+    if reshape is None or cut is None:
         return [], value
     source, layer = cut.operands[0], shape_of(value)
     if shape_of(source)[1:] != layer or shape_of(cut.results[0]) != (1, *layer):
@@ -152,9 +150,8 @@ def _already(
     inner = outer and match(outer.parts["codes"], QUANTIZE)
     if not outer or not inner or replace(outer.encoding, shape=enc.shape) != enc:
         return False
-    scale, zero = (
-        evaluate(program, inner.parts[k]) if k in inner.parts else None
-        for k in ("scale", "zero_point")
-    )
-    same_zero = wanted[1] is None or (zero is not None and np.array_equal(zero, wanted[1]))
-    return scale is not None and np.array_equal(scale, wanted[0]) and same_zero
+    for key, array in zip(("scale", "zero_point"), wanted, strict=True):
+        own = evaluate(program, inner.parts[key]) if key in inner.parts else None
+        if array is not None and (own is None or not np.array_equal(own, array)):
+            return False
+    return True

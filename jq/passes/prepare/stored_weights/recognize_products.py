@@ -74,10 +74,8 @@ def _codes(value: ir.Value) -> ir.Value | None:
     """The codes behind an operand and its conversions to wider integers."""
     codes = None
     while (kind := dtype_of(value)).name.startswith(("int", "uint")):
-        if kind.name in ("int2", "int4", "int8", "uint2", "uint4", "uint8"):
-            codes = value
-        op = maker(value, "stablehlo.convert")
-        if op is None:
+        codes = value if kind.name.removeprefix("u") in ("int2", "int4", "int8") else codes
+        if (op := maker(value, "stablehlo.convert")) is None:
             break
         value = op.operands[0]
     return codes
