@@ -5,7 +5,6 @@ import numpy as np
 from jq.ir import OPS, Op, Program, dtype_of, integers, ir, maker, shape_of, stablehlo
 from jq.ir.build import picked
 from jq.ir.index_range import Element, index_range
-from jq.passes._position import SLICE, along, held
 from jq.passes.base import PassContext
 from jq.passes.iree_mends.mend import Mend
 from jq.passes.rewrite import Rewrite
@@ -19,7 +18,8 @@ from jq.passes.rewrite import Rewrite
 # Positions of slices, which IREE clamps, have a type that holds the largest one:
 #
 # dynamic_slice %x, %i : ui32  ->  dynamic_slice %x, convert %i : i64
-POSITIONS = {"stablehlo.dynamic_slice": 1, "stablehlo.dynamic_update_slice": 2}  # where they begin
+SLICE, UPDATE = "stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice"
+POSITIONS = {SLICE: 1, UPDATE: 2}  # where they begin
 
 
 class ClampIndices(Mend):
@@ -105,3 +105,22 @@ def _gathered(op: Op, axis: int, count: int) -> ir.Value:
     first = OPS.broadcast(held(position, shape_of(table)[axis] - count), [count, 1], ())
     index = OPS.add(first, OPS.constant(np.arange(count, dtype=np.int32)[:, None]))
     return picked(table, index, axis)
+
+
+def along(program: Program, op: Op) -> int | None:
+    """The only axis whose position is found at run time, if the part is whole along all others."""
+    part = op.results[0] if op.operation.name == SLICE else op.operands[1]
+    starts = list(op.operands)[POSITIONS[op.operation.name] :]
+    found = [a for a, start in enumerate(starts) if evaluate(program, start) is None]
+    pairs = zip(shape_of(op.operands[0]), shape_of(part), strict=True)
+    cut = [a for a, (size, own) in enumerate(pairs) if size != own]
+    fits = len(found) == 1 and not set(cut) - set(found) and 0 not in shape_of(part)
+    return found[0] if fits else None
+
+
+def held(position: ir.Value, most: int) -> ir.Value:
+    """i32, held to 0 .. most."""
+    dtype = dtype_of(position)
+    ends = 0, min(most, np.iinfo(dtype).max)
+    low, high = (OPS.constant(np.asarray(n, dtype)) for n in ends)
+    return OPS.convert(OPS.minimum(OPS.maximum(position, low), high), np.int32)

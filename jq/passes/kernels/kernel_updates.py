@@ -14,8 +14,8 @@ import math
 from jq.ir import NAME, OPS, Op, Program, at, ir, maker, only_user, replace, shape_of, string_attr
 from jq.kernels import UpdateRows
 from jq.kernels.rowwise.update_rows import ELEMENTS
-from jq.passes._position import UPDATE, along, held
 from jq.passes.base import Pass, PassContext
+from jq.passes.iree_mends.positions import UPDATE, along, held
 from jq.passes.kernels._kernel import call_kernel, isa_of
 
 

@@ -19,6 +19,7 @@ from jq.ir.affine import constant_of
 from jq.ir.encodings import store
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.ops.lookup import rule_of
+from jq.ir.values import operands_of, reached
 from jq.passes.prepare.fold_weights import Constant, evaluate_all
 from jq.passes.prepare.stored_weights import FLOATS
 from jq.passes.prepare.stored_weights._blocks import RowOrder, products, reorder, row_order
@@ -220,11 +221,5 @@ def pays(program: Program, value: ir.Value, names: set[str]) -> bool:
 
 def source_of(program: Program, value: ir.Value) -> str | None:
     """The name of the weight that a value is computed from, the first where there are several."""
-    while True:
-        name = program.weight_name(value)
-        if name is not None:
-            return name
-        owner = maker(value)
-        if owner is None or not list(owner.operands):
-            return None
-        value = owner.operands[0]
+    names = map(program.weight_name, reached([value], lambda v: operands_of(v)[:1]))
+    return next((name for name in names if name is not None), None)
