@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from jq.ir import OPS, Op, Program, dtype_of, integers, ir, maker, shape_of, stablehlo
+from jq.ir import OPS, Op, Program, dtype_of, evaluate, integers, ir, maker, shape_of, stablehlo
 from jq.ir.build import picked
 from jq.ir.index_range import Element, index_range
 from jq.passes.base import PassContext
