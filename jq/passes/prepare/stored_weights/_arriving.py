@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from jq.formats import Encoding
-from jq.ir import Op, Program, dtype_of, ir, maker, shape_of
+from jq.ir import Program, dtype_of, ir, maker, shape_of
 from jq.ir.affine import constant_of
 from jq.ir.encodings import store
 from jq.ir.markers import DEQUANTIZE, match
@@ -86,7 +86,9 @@ def store_arriving(program: Program) -> tuple[bool, list[str]]:
             elif f.lost:
                 lost.append(f.lost)
     for lookup in lookups:
-        if match(_unreshaped(lookup.found).operands[0], DEQUANTIZE):
+        reshaped = maker(lookup.found, "stablehlo.reshape")
+        read = reshaped.operands[0] if reshaped else lookup.found
+        if match(operands_of(read)[0], DEQUANTIZE):
             lookup.value.replace_all_uses_with(lookup.found)
     program.drop_dead()
     return bool(once.known), list(dict.fromkeys(lost))
@@ -111,13 +113,6 @@ class Stored:
         return value
 
 
-def _unreshaped(value: ir.Value) -> Op:
-    op = maker(value)
-    assert op is not None
-    inner = maker(op.operands[0]) if op.operation.name == "stablehlo.reshape" else None
-    return inner or op
-
-
 def _quantized(
     program: Program, values: Sequence[ir.Value], constant: Constant
 ) -> Iterator[_Found]:
@@ -127,19 +122,14 @@ def _quantized(
             continue
         parts = arriving(program, value)
         if parts is None:
-            name = lost_codes(program, value, constant) or ""
-            if name or _codes_alone(program, value, names):
+            name, weights = lost_codes(program, value, constant) or "", program.weights
+            # Integers that have a bit for each number, and floats no number for each.
+            floats = sum(weights[n].size for n in names if weights[n].dtype.name in FLOATS)
+            bits = 8 * sum(weights[n].nbytes for n in names if weights[n].dtype.kind in "iub")
+            if name or floats < math.prod(shape_of(value)) <= bits:
                 yield _Found(value, names, None, name)
         elif pays(program, value, names):
             yield _Found(value, names, parts, _largest(program, names))
-
-
-def _codes_alone(program: Program, value: ir.Value, names: set[str]) -> bool:
-    """True if integers have a bit for each number, and floats no number for each."""
-    sizes = {n: program.weights[n].size for n in names}
-    floats = sum(size for n, size in sizes.items() if program.weights[n].dtype.name in FLOATS)
-    bits = 8 * sum(w.nbytes for n in names if (w := program.weights[n]).dtype.kind in "iub")
-    return floats < math.prod(shape_of(value)) <= bits
 
 
 def _largest(program: Program, names: set[str]) -> str:

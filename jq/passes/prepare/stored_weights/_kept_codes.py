@@ -57,32 +57,22 @@ def held(
     packed = not own or codes.size > max(w.nbytes for w in given.values())
     kinds, ways = {w.dtype.name for w in given.values()}, list[tuple[Parts | None, np.ndarray]]()
     if zero is not None:
-        size = np.abs(scale) * (np.abs(codes) + np.abs(np.rint(zero))) if parts.added else whole
-        made = _with_zero_point(parts, codes, scale, zero, difference, kinds, packed=packed)
+        size, plain, fmt = whole, codes, _format(codes, packed=packed, table=parts.table)
+        if parts.added:  # divided by the scale, and so a little off
+            zero = np.rint(zero)
+            size = np.abs(scale) * (np.abs(codes) + np.abs(zero))
+        if difference is not None:  # without zero points, where that takes no more bits
+            other = _format(difference, packed=packed, table="")
+            bits = [64 if f is None else f.integer_bits or 64 for f in (other, fmt)]
+            if bits[0] <= bits[1]:
+                plain, zero, fmt = difference, np.zeros((), F32), other
+        made = None if fmt is None else _parts(fmt, plain, scale, zero, kinds, parts.numbers)
         ways.append((made, size))
     if minimum is not None and not parts.table:
         made = with_minimum(codes, scale, minimum, kinds)
         ways.append((made, whole if made is None else rounded_sizes(made)))
     sound = (m for m, size in ways if m and _gives(m, whole, np.abs(size)) and _small(m, given))
     return next(sound, None)
-
-
-def _with_zero_point(
-    parts: Arriving,
-    codes: np.ndarray,
-    scale: np.ndarray,
-    zero: np.ndarray,
-    difference: np.ndarray | None,
-    kinds: set[str],
-    *,
-    packed: bool,
-) -> Parts | None:
-    fmt = _format(codes, packed=packed, table=parts.table)
-    if difference is not None:
-        codes, zero, fmt = _simpler(codes, zero, fmt, difference, packed=packed)
-    if parts.added:  # divided by the scale, and so a little off
-        zero = np.rint(zero)
-    return None if fmt is None else _parts(fmt, codes, scale, zero, kinds, parts.numbers)
 
 
 def integral(whole: np.ndarray, given: Arrays) -> Parts | None:
@@ -100,17 +90,6 @@ def _small(made: Parts, given: Arrays) -> bool:
     """Not a small weight that is repeated, nor one with a scale for each number."""
     size = sum(a.nbytes for a in made[1].values())
     return 2 * size <= 3 * sum(a.nbytes for a in given.values())
-
-
-def _simpler(
-    codes: np.ndarray, zero: np.ndarray, fmt: Format | None, difference: np.ndarray, *, packed: bool
-) -> tuple[np.ndarray, np.ndarray, Format | None]:
-    """Codes without zero points where they have no more bits than those with."""
-    plain = _format(difference, packed=packed, table="")
-    bits = [64 if f is None else f.integer_bits or 64 for f in (plain, fmt)]
-    if bits[0] > bits[1]:
-        return codes, zero, fmt
-    return difference, np.zeros((), F32), plain
 
 
 def as_stored(codes: np.ndarray, *, packed: bool) -> Parts | None:
