@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from jq.base.deep import Steps, deep
+from jq.base.deep import Steps, deep, every
 from jq.formats import Encoding
 from jq.ir import Op, Program, ir, maker, shape_of
 from jq.ir.affine import constant_of
@@ -114,13 +114,8 @@ def made_of(program: Program, value: ir.Value) -> Steps[frozenset[str] | None]:
         return frozenset({name or (marker.tensor if marker else "")})
     if owner is None or len(owner.operation.regions):
         return None
-    found: frozenset[str] = frozenset()
-    for operand in owner.operation.operands:
-        inner = yield program, operand
-        if inner is None:
-            return None
-        found |= inner
-    return found
+    found = yield from every((program, operand) for operand in owner.operation.operands)
+    return None if found is None else frozenset().union(*found)
 
 
 def scaled_operand(program: Program, op: Op) -> ir.Value | None:

@@ -71,17 +71,14 @@ def leaf_of(program: Program, value: ir.Value) -> Leaf | None:
     marker = match(value, DEQUANTIZE)
     if marker is None or math.prod(marker.encoding.grid) != 1:
         return None
-    known = parameters(program, marker)
-    if known is None:
+    codes, known = marker.parts["codes"], parameters(program, marker)
+    if known is None or shape_of(codes) != marker.encoding.shape:
         return None
-    if shape_of(marker.parts["codes"]) != marker.encoding.shape:
-        return None
-    return Leaf(marker.parts["codes"], *known, *limits(marker.encoding))
+    return Leaf(codes, *known, *limits(marker.encoding))
 
 
 def limits(enc: Encoding) -> tuple[int, int]:
-    fmt = affine_format(enc.format)
-    return fmt.limits(enc)
+    return affine_format(enc.format).limits(enc)
 
 
 def parameters(program: Program, marker: Marker) -> tuple[float, int] | None:

@@ -11,9 +11,9 @@ https://github.com/google/XNNPACK (qs8-vadd).
 import numpy as np
 
 from jq.formats.integer_functions import Output
-from jq.formats.requantize import splat
-from jq.ir import NAME, OPS, Program, evaluate, ir, kind_of, maker, string_attr
+from jq.ir import NAME, Program, evaluate, ir, kind_of, maker, string_attr
 from jq.ir.affine import Affine
+from jq.ir.numbers import Number
 from jq.ir.ops.integer_step import IntegerStep, integer_step
 from jq.passes.integer._values import centered, leaf_of, saturated, step_of
 
@@ -53,17 +53,15 @@ def sum_of_two(program: Program, affine: Affine, out: Output) -> ir.Value | None
     if found is None:
         return None
     by, shift = found
-    x, y = (centered(leaf) for leaf in known)
-    total = OPS.add(OPS.mul(x, splat(OPS, int(by[0]), x)), OPS.mul(y, splat(OPS, int(by[1]), y)))
-    total = OPS.add(total, splat(OPS, 1 << (shift - 1), total))
-    steps = OPS.shift_right_signed(total, splat(OPS, shift, total))
+    x, y = (Number(centered(leaf)) for leaf in known)
+    steps = (x * int(by[0]) + y * int(by[1]) + (1 << (shift - 1))) >> shift
     name = string_attr(op, NAME) or kind
     operands = [leaf.operand for leaf in known]
     step = step_of("subtract" if kind == "subtract" else "add", name, operands, op)
     nothing = np.zeros((), np.int64)
     numbers = {"bias": nothing, "behind": np.zeros(()), "factor": np.array(2.0**-shift)}
     step = step.knowing(multipliers=by, shift=shift, **numbers)
-    return integer_step(program, saturated(steps, out), step.giving(out))
+    return integer_step(program, saturated(steps.value, out), step.giving(out))
 
 
 def factor_of(program: Program, step: IntegerStep, real: np.ndarray, out: float) -> np.ndarray:

@@ -121,15 +121,11 @@ def _lower(
         product = IntegerProduct.of(program, op, rule) if quantized and all(sides) else None
     if product is None or dtype_of(chain.affine.result) != np.float32:
         return None
-    if any(dtype_of(side.codes).itemsize > 1 for side in product.sides):
-        return None
     rescale = _rescale(chain, out)
-    if rescale is None:
+    if rescale is None or any(dtype_of(side.codes).itemsize > 1 for side in product.sides):
         return None
     step = chain.rounded.scale if chain.rounded else out.scale
-    unit = step
-    if rescale.residual and not chain.rounded:
-        unit = step * rescale.residual.unit
+    unit = step * (rescale.residual.unit if rescale.residual and not chain.rounded else 1.0)
     axis = rule.result_axes(op, 1).popitem()[1]
     vectors = _channel_vectors(chain.affine, product, unit, step, axis, whole)
     if vectors is None:
@@ -142,13 +138,9 @@ def _lower(
         return total
 
     with at(at_op):
-        weights = [
-            program.add_weight(f"{name}:{part}", array)
-            for part, array in zip(("bias", "multiplier"), vectors, strict=True)
-        ]
+        given = tuple(map(program.add_weight, (f"{name}:bias", f"{name}:multiplier"), vectors))
         residual = chain.residual.codes if chain.residual else None
         markers = [m for m in sides if m is not None]
-        given = (weights[0], weights[1])
         return requantize(program, op, markers, accumulate, rescale, axis, given, residual)
 
 
@@ -162,9 +154,8 @@ def _rounded_codes(
     out = output_of(program, marker) if marker else None
     if leaf is None or marker is None or out is None or out.dtype != np.int8:
         return None, None, value
-    if out.zero_point != leaf.zero_point:
-        return None, None, value
-    if only_user(value) is None or only_user(leaf.codes) is None:
+    alone = only_user(value) is not None and only_user(leaf.codes) is not None
+    if out.zero_point != leaf.zero_point or not alone:
         return None, None, value
     return out, leaf, marker.op.operands[0]
 

@@ -71,9 +71,8 @@ def _softmax(program: Program, op: Op) -> Composition | None:
     above, below = op.operands
     power = _first(above, VIEWS, lambda o: _name(o) == "exponential")
     total = _first(below, VIEWS, _reduces("add"))
-    if power is None or total is None:
-        return None
-    if power not in map(maker, _back(total.operands[0], VIEWS)):
+    summed = () if total is None else map(maker, _back(total.operands[0], VIEWS))
+    if power is None or power not in summed:
         return None
     source = _shifted(power.operands[0], "maximum")
     return _between(program, "softmax", source, op.results[0])

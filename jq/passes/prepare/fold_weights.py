@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.base.deep import Steps, deep
+from jq.base.deep import Steps, deep, every
 from jq.ir import NAME, Op, Program, at, dtype_of, func, ir, last_of, maker, shape_of, string_attr
 from jq.ir.build import i64_attr, integer
 from jq.ir.markers import DEQUANTIZE, match
@@ -91,17 +91,11 @@ class Constant:
         owner = maker(value)
         if owner is None or owner.operation.block != self.program.body:
             return None
-        if match(owner, DEQUANTIZE) and not self.stored:
+        opaque = len(owner.regions) and owner.operation.name != REDUCE
+        if opaque or (match(owner, DEQUANTIZE) and not self.stored):
             return None
-        if len(owner.regions) and owner.operation.name != REDUCE:
-            return None
-        found: set[str] = set()
-        for operand in owner.operands:
-            inner = yield self, operand
-            if inner is None:
-                return None
-            found |= inner
-        return found
+        found = yield from every((self, operand) for operand in owner.operands)
+        return None if found is None else set().union(*found)
 
 
 def evaluate_all(program: Program, computed: Iterable[ir.Value]) -> dict[ir.Value, Any]:

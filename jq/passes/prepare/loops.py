@@ -9,7 +9,7 @@ from jq.ir import OPS, Op, Program, at, dtype_of, editing, evaluate, ir, shape_o
 from jq.ir.build import NAME, attributes_of, string_attr
 from jq.ir.build import replace as replace_op
 from jq.ir.contract import match_contract
-from jq.ir.markers import DEQUANTIZE, match
+from jq.ir.markers import DEQUANTIZE
 from jq.ir.ops.lookup import is_product
 from jq.ir.slicing import compute
 from jq.ir.stack import trip_count
@@ -70,12 +70,9 @@ class UnrollLoops(Pass):
 @deep
 def _is_slice(program: Program, value: ir.Value) -> Steps[bool]:
     """True if a value is moved or decoded from a slice of a weight."""
-    op = maker(value)
-    if op is None:
-        return False
-    if op.operation.name == "stablehlo.dynamic_slice":
+    if (op := maker(value, "stablehlo.dynamic_slice")) is not None:
         return evaluate(program, op.operands[0]) is not None
-    if op.operation.name not in MOVES and not match(op, DEQUANTIZE):
+    if (op := maker(value, *MOVES, DEQUANTIZE)) is None:
         return False
     for operand in op.operands:
         if (yield program, operand):

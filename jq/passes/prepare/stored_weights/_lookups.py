@@ -127,9 +127,8 @@ class _Decoder:
                 ]
                 if any(p is None for p in parts):
                     return None
-                if name == "concatenate":
-                    return concatenated(op, parts, known[0].lead)
-                return of_each(op, parts, known[0])
+                together = concatenated if name == "concatenate" else of_each
+                return together(op, parts, known[0])
             if name == GATHER.removeprefix("stablehlo.") and wholes[0] is None:
                 return from_table(self.program, op, known[0])
             moved = MOVED.get(name)

@@ -42,8 +42,8 @@ def of_each(op: Op, parts: Sequence[ir.Value], first: Whole) -> Whole | None:
     return Whole(like(op, parts, shape, dtype_of(op.results[0])), first.lead)
 
 
-def concatenated(op: Op, parts: Sequence[ir.Value], lead: int) -> Whole | None:
-    axis = integer(op, "dimension")
+def concatenated(op: Op, parts: Sequence[ir.Value], first: Whole) -> Whole | None:
+    axis, lead = integer(op, "dimension"), first.lead
     if axis < lead:
         return None
     shape = list(shape_of(parts[0]))
