@@ -28,7 +28,7 @@ def power(x: Number, y: Number) -> Number:
 
 
 def log2(x: Number) -> Number:
-    """Of float64, >= 0."""
+    """The binary logarithm of a float64 >= 0."""
     bits = x.bits(np.int64)
     # The exponent for which the fraction is between sqrt(1/2) and sqrt(2).
     exponent = (bits - ROOT) >> FRACTION
@@ -40,7 +40,7 @@ def log2(x: Number) -> Number:
 
 
 def exp2(x: Number) -> Number:
-    """Of float64; float32."""
+    """The power of two of a float64, as float32."""
     x = x.maximum(-BEYOND).minimum(BEYOND)
     whole = x.rounded()
     series = polynomial(EXP, x - whole)
