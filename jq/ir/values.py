@@ -73,8 +73,8 @@ def is_read(*values: ir.Value) -> bool:
 def reached(
     starts: Iterable[T], follow: Callable[[T], Iterable[T]], most: int | None = None
 ) -> dict[T, None]:
-    """What `follow` leads to, again and again, each once: the starts first, then what is nearest;
-    no more than `most`."""
+    """All that `follow` leads to, again and again, each once: the starts first, then what is
+    nearest; no more than `most`."""
     found, todo = dict[T, None](), list(starts)
     for item in todo:  # which grows
         if item not in found and (most is None or len(found) < most):
@@ -90,8 +90,8 @@ def operands_of(value: ir.Value) -> Sequence[ir.Value]:
 
 
 def handed_on(op: Op) -> Iterator[tuple[ir.Value, ir.Value]]:
-    """What the values that a loop or a branch hands on become, and each of them: results, and the
-    arguments of a loop's blocks. None of another op."""
+    """Each value that a loop or a branch hands on, behind the one that it becomes: a result, or an
+    argument of a loop's blocks. None of another op."""
     loop, blocks = op.operation.name == LOOP, [region.blocks[0] for region in op.regions]
     if not loop and op.operation.name not in BRANCHES:
         return
