@@ -31,7 +31,10 @@ BASE = {
     "pad_token_id": 0,
 }
 KINDS = ["llama", "gemma", "mistral", "mixtral", "phi3", "qwen2", "qwen3", "qwen3_moe"]
-KINDS += ["gemma2", "gemma3_text"]
+KINDS += ["gemma2", "gemma3_text", "exaone4", "gpt_oss", "smollm3", "starcoder2"]
+# Whose heads turn by `partial_rotary_factor`, or as a whole, where positions are not scaled.
+TURNED = ["llama", "mistral", "qwen2", "olmo2", "gemma2", "granite", "lfm2", "llama4_text"]
+TURNED += ["phi3", "glm4", "phi", "stablelm", "qwen3_next"]
 TYPES = ["sliding_attention", "full_attention", "full_attention", "sliding_attention"]
 KEYS = {
     "sliding_window": (3, None, "missing"),
@@ -81,6 +84,18 @@ def seen(kind: str, changes: dict[str, Any]) -> list[int] | None:
     return [int((a[0, 0, -1] > 0).sum()) for a in found.attentions]
 
 
+def turned(kind: str, scaling: str) -> int:
+    """Pairs of a head that are turned, of 8 elements, with a factor of 0.5."""
+    from transformers import AutoConfig
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    parameters = {"rope_type": scaling, "rope_theta": 100.0, "factor": 2.0}
+    given = {**BASE, "partial_rotary_factor": 0.5, "rope_parameters": parameters}
+    config = AutoConfig.for_model(kind, **given)
+    model = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)](config)
+    return len(model.model.rotary_emb.inv_freq)
+
+
 def drop_missing(values: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value != "missing"}
 
@@ -99,6 +114,11 @@ def main() -> None:
         frequencies, scale = ROPE_INIT_FUNCTIONS["yarn"](config)
         ropes.append([given, [float(f"{f:.7g}") for f in frequencies], scale])
     found = {"base": BASE, "count": COUNT, "keys": KEYS, "windows": windows, "ropes": ropes}
+    plain = ("phi3",)  # which has no positions that are scaled so
+    found["turned"] = {
+        kind: {way: turned(kind, way) for way in ("default", *["linear"] * (kind not in plain))}
+        for kind in TURNED
+    }
     Path(sys.argv[1]).write_text(json.dumps(found) + "\n", encoding="utf-8")
 
 

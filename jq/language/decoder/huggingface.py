@@ -167,12 +167,14 @@ class _Reader:
             raise self.wrong(f"{heads} heads do not share {kv_heads} of keys")
         kinds, values = self._kinds(known, layers)
         rule, default = known.windows.get(self.values["model_type"], ("none", None))
+        listed, every = self.values.get("no_rope_layers"), self.values.get("no_rope_layer_interval")
+        if not isinstance(listed, list) or not listed:
+            every = 4 if every is None else self.size("no_rope_layer_interval")
+            listed = [(i + 1) % every != 0 for i in range(layers)]
+        values = {**values, "no_rope_layers": listed}
         sizes = windows(rule, known.global_every, values, layers, default)
-        listed, asked = (
-            self.values.get("no_rope_layers"),
-            self.values.get("position_embedding_type"),
-        )
-        turned = known.turned(sizes, listed, asked == "rope")
+        asked = self.values.get("position_embedding_type") == "rope"
+        turned = known.turned(sizes, listed, asked)
         if len(turned) != layers:
             raise self.wrong(f"no_rope_layers are {len(turned)} of {layers} layers")
         ropes = self._ropes(known, own.get("turned") or head, own.get("wide_head") or head)
@@ -221,8 +223,11 @@ class _Reader:
         if kinds is None and known.recurrent_but:
             every = known.recurrent_but if every is None else self.size("full_attention_interval")
             kinds = [other if (i + 1) % every else "full_attention" for i in range(layers)]
+        values = self.values
+        if "attention_chunk_size" in values:
+            values = {"sliding_window": values["attention_chunk_size"], **values}
         if kinds is None or "" in known.mixers:
-            return [""] * layers, self.values
+            return [""] * layers, values
         if (
             not isinstance(kinds, list)
             or len(kinds) != layers
@@ -232,9 +237,7 @@ class _Reader:
         same = {"attention": "full_attention", "chunked_attention": "sliding_attention"}
         same |= {k: "full_attention" for k in known.mixers if k not in KINDS}
         plain = [same.get(kind, kind) for kind in kinds]
-        size = self.values.get("sliding_window", self.values.get("attention_chunk_size"))
-        more = {} if size is None else {"sliding_window": size}
-        return kinds, {**self.values, "layer_types": plain, **more}
+        return kinds, {**values, "layer_types": plain}
 
     def _experts(self) -> tuple[int, int]:
         """Their count, and the width of each feed-forward layer."""
@@ -287,8 +290,9 @@ class _Reader:
     def _rope(self, given: Mapping[str, Any], base: float, head: int) -> rope.Rope:
         inner = _Reader({**self.values, **given}, self.where)
         base = inner.number("rope_theta", base)
-        dims = int(head * inner.number("partial_rotary_factor", 1.0))
         kind = given.get("rope_type") or given.get("type") or "default"
+        whole = kind == "default" and "partial_rotary_factor" not in self.known.defaults
+        dims = head if whole else int(head * inner.number("partial_rotary_factor", 1.0))
         if kind in ("default", "dynamic"):  # which changes what is longer than the model's context
             return rope.plain(base, dims)
         if kind == "proportional":  # the first pairs of the whole head; the others stay

@@ -67,9 +67,10 @@ def windows(
 
     Args:
         rule: "none": no layer has a window; "all": every one; "asked": every one where
-            `use_sliding_window` is set; "from": likewise, from layer `max_window_layers` on, or by
-            `layer_types`; "types": by `layer_types`, else every one but each `every`th, 0: every
-            one.
+            `use_sliding_window` is set; "from": likewise, from layer `max_window_layers` on; others
+            by `layer_types`, and so is "from" where they are there. Else "types": every one but
+            each `every`th, 0: every one; "fixed": likewise, whatever `sliding_window_pattern` says;
+            "turned": those that turn; "still": those that do not, where they are asked for.
         default: the window where there is no key for it.
 
     Raises:
@@ -83,11 +84,16 @@ def windows(
         return (_size(size) if size is not None else 0,) * layers
     if local is None and not every and rule == "types":
         return windows("all", 0, values, layers, default)
+    if local is None and rule == "still":
+        local = [asked and size is not None and not turns for turns in values["no_rope_layers"]]
+    if local is None and rule == "turned":
+        local = [size is not None and bool(turns) for turns in values["no_rope_layers"]]
     if local is None and rule == "from":
         first = _number(values, "max_window_layers", 28)
         local = [size is not None and i >= first for i in range(layers)]
     if local is None:
-        pattern = _number(values, "sliding_window_pattern", every)
+        key = "sliding_window_pattern"
+        pattern = every if rule == "fixed" else _number(values, key, every)
         if pattern < 1:
             raise _wrong(f"sliding_window_pattern is {pattern}")
         local = [(i + 1) % pattern != 0 for i in range(layers)]

@@ -19,11 +19,12 @@ from tests.support.decoders import CASES, write_folder, write_gguf
 
 FOUND = json.loads((Path(__file__).parent / "transformers_configs.json").read_text())
 EXPERTS = {"num_local_experts": 2, "num_experts": 2, "num_experts_per_tok": 1}
+WITH_EXPERTS = ("mixtral", "qwen3_moe", "qwen3_next", "llama4_text", "gpt_oss")
 
 
 def config_of(folder, kind, changes):
     values = {**FOUND["base"], "model_type": kind, **changes}
-    values |= EXPERTS if kind in ("mixtral", "qwen3_moe") else {}
+    values |= EXPERTS if kind in WITH_EXPERTS else {}
     (folder / "config.json").write_text(json.dumps(values))
     return read_config(folder)
 
@@ -51,6 +52,37 @@ def test_yarn_is_that_of_transformers(tmp_path, given):
         ((_, rope),) = config_of(tmp_path, "llama", changes).ropes
         np.testing.assert_allclose(rope.frequencies, frequencies, rtol=1e-5)
         assert rope.scale == pytest.approx(scale, rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", FOUND["turned"])
+def test_a_part_of_a_head_turns_where_the_model_reads_it(tmp_path, kind):
+    """Positions that are not scaled are each model's own, and most turn whole heads."""
+    for way, want in FOUND["turned"][kind].items():
+        parameters = {"rope_type": way, "rope_theta": 100.0, "factor": 2.0}
+        changes = {"partial_rotary_factor": 0.5, "rope_parameters": parameters}
+        ropes = config_of(tmp_path, kind, changes).ropes
+        assert [len(rope.frequencies) for name, rope in ropes if name == "all"] == [want]
+
+
+@pytest.mark.parametrize(
+    ("changes", "windows", "still"),
+    [
+        ({}, [8192, 8192, 8192, 0], [0, 0, 0, 3]),
+        ({"attention_chunk_size": 16}, [16, 16, 16, 0], [0, 0, 0, 3]),
+        ({"attention_chunk_size": None}, [0, 0, 0, 0], [0, 0, 0, 3]),
+        ({"no_rope_layer_interval": 2}, [8192, 0, 8192, 0], [0, 3, 0, 3]),
+        ({"no_rope_layers": [1, 0, 0, 1]}, [8192, 0, 0, 8192], [0, 3, 3, 0]),
+        ({"no_rope_layers": [], "no_rope_layer_interval": 3}, [8192, 8192, 0, 8192], [0, 0, 3, 0]),
+    ],
+)
+def test_windows_follow_which_layers_turn(tmp_path, changes, windows, still):
+    """`layer_types` that `transformers` makes of these keys."""
+    found = config_of(tmp_path, "llama4_text", changes)
+    assert list(found.windows) == windows
+    asked = {"use_sliding_window": True, "sliding_window": 3}
+    other = config_of(tmp_path, "smollm3", changes | asked)
+    assert list(other.windows) == still
+    assert [name == "" for name in other.rope_of] == [window > 0 for window in still]
 
 
 def test_a_factor_of_yarn_may_follow_from_the_contexts(tmp_path):

@@ -38,7 +38,7 @@ replace(
     _LLAMA,
     name="smollm3",
     model_types=("smollm3",),
-    windows={"smollm3": ("asked", None)},
+    windows={"smollm3": ("still", None)},
     positions="listed",
     defaults={"rms_norm_eps": 1e-6, "rope_theta": 2e6},
 )
@@ -127,7 +127,7 @@ Architecture(
     ("exaone4",),
     gguf=without(GGUF, *NO_NORMS),
     hugging_face=BEHIND,
-    windows={"exaone4": ("types", None)},
+    windows={"exaone4": ("types", 4096)},
     global_every=4,
     positions="windows",
     defaults={"rms_norm_eps": 1e-5},
@@ -141,7 +141,13 @@ def without_gate(names: dict[str, str]) -> dict[str, str]:
     return kept | {"layers/{i}/mlp/gate_up/weight": names["layers/{i}/mlp/up/weight"]}
 
 
-Architecture("phi3", ("phi3",), gguf=without_gate(GGUF), windows={"phi3": ("all", None)})
+Architecture(
+    "phi3",
+    ("phi3",),
+    gguf=without_gate(GGUF),
+    windows={"phi3": ("all", None)},
+    defaults={"rms_norm_eps": 1e-6, "partial_rotary_factor": 1.0},
+)
 
 
 # Norms around each block, half of each head turned, neighbours together.
@@ -184,7 +190,7 @@ Architecture(
     gguf_normal_shares=False,
     own={"router": "sigmoid", "shares_go_in": True, "chunks": True},
     keys={"unit_heads": Key("use_qk_norm", lambda get: True, True)},
-    windows={"llama4_text": ("types", 8192)},
+    windows={"llama4_text": ("turned", 8192)},
     window=8192,
     global_every=4,
     positions="listed",
@@ -222,7 +228,7 @@ Architecture(
     own={"sinks": True},
     keys={"gates_alternate": Key(lambda get: True, lambda get: False)},
     global_every=2,
-    windows={"gpt_oss": ("types", 128)},
+    windows={"gpt_oss": ("fixed", 128)},
     truncates=False,
     defaults={"rms_norm_eps": 1e-5, "head_dim": 64},
 )
