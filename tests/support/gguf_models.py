@@ -103,15 +103,22 @@ def keys(config):
         cuts = [NormalDist().inv_cdf(p) if p else -math.inf for p in config[PATTERN]]
         found |= {LLM.ACTIVATION_SPARSITY_SCALE: cuts, LLM.ALTUP_ACTIVE_IDX: 0}
         found[LLM.ALTUP_NUM_INPUTS] = config["altup_num_inputs"]
-    if kind == "gpt_oss":
+    if kind in ("gpt_oss", "llama4_text"):
         found[LLM.EXPERT_FEED_FORWARD_LENGTH] = config["intermediate_size"]
-    if "shared_expert_intermediate_size" in config:
-        width = config["shared_expert_intermediate_size"]
-        found[LLM.EXPERT_SHARED_FEED_FORWARD_LENGTH] = width
+    if kind == "llama4_text":
+        found[LLM.INTERLEAVE_MOE_LAYER_STEP] = config["interleave_moe_layer_step"]
+    for key in ("shared_expert_intermediate_size", "shared_intermediate_size"):
+        if key in config and not dense_granite(config):
+            found[LLM.EXPERT_SHARED_FEED_FORWARD_LENGTH] = config[key]
     if kind in ("qwen2_moe", "qwen3_next"):
         found |= {LLM.EXPERT_COUNT: config["num_experts"]}
         found |= {LLM.EXPERT_USED_COUNT: config["num_experts_per_tok"]}
     return found
+
+
+def dense_granite(config):
+    """True if the shared layer is the only one, which files then name as other models do."""
+    return "shared_intermediate_size" in config and not config["num_local_experts"]
 
 
 def wide_head(config):
@@ -122,6 +129,8 @@ def wide_head(config):
 
 def widths(config):
     """Widths of the feed-forward layers: one number, or one for each."""
+    if dense_granite(config):
+        return config["shared_intermediate_size"]
     if not config.get("use_double_wide_mlp"):
         return config["intermediate_size"]
     layers, shared = config["num_hidden_layers"], config["num_kv_shared_layers"]
@@ -199,6 +208,10 @@ def converted(state, config):
             found[name] = array[:, 0]
         else:
             found[name] = array
+    if dense_granite(config):
+        plain = {n: n.replace("output_linear", "down_proj") for n in found if "shared_mlp" in n}
+        names = {n: m.replace("shared_mlp", "mlp") for n, m in plain.items()}
+        return {names.get(name, name): array for name, array in found.items()}
     return _multiplied(found, config) if kind == "falcon_h1" else found
 
 
