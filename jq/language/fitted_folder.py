@@ -11,8 +11,7 @@ there, to the same bytes.
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +20,7 @@ import numpy as np
 
 from jq.base.errors import UserError
 from jq.base.npz import read_array
+from jq.base.progress import Stages
 from jq.base.system.files import write_text, written_whole
 from jq.base.system.threads import one_thread
 from jq.formats.affine import affine_format
@@ -55,24 +55,6 @@ class Fitted:
     seconds: dict[str, float]
 
 
-class _Clock:
-    """Seconds by what they are spent on; those outside of `spent` are the network's."""
-
-    def __init__(self) -> None:
-        self.start = time.perf_counter()
-        self.seconds = {"network": 0.0, "solve": 0.0, "write": 0.0}
-
-    @contextmanager
-    def spent(self, what: str) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        self.seconds[what] += time.perf_counter() - start
-
-    def all(self) -> dict[str, float]:
-        whole = time.perf_counter() - self.start
-        return self.seconds | {"network": whole - sum(self.seconds.values())}
-
-
 def fit_folder(
     source: Path,
     out: Path,
@@ -98,7 +80,8 @@ def fit_folder(
             f"no codes of {kind} in groups of {group}",
             hint=f"{', '.join(BITS)}, in groups that 8 divides",
         )
-    clock, chosen, decoder = _Clock(), Kind(BITS[kind], group), load_decoder(source)
+    begun, clock, chosen = time.perf_counter(), Stages(), Kind(BITS[kind], group)
+    decoder = load_decoder(source)
     beside = files_beside(source)
     config = json_object(source / "config.json")
     if config.get("quantization_config") is not None:
@@ -130,15 +113,16 @@ def fit_folder(
             raw |= _tensors(name.removesuffix("weight"), leaf, chosen)
             count += 1
         own = [name for name in raw if f".layers.{i}." in name]
-        with clock.spent("write"):
+        with clock("write"):
             _write(out, _file(i), {n: raw.pop(n) for n in own}, places)
-    with clock.spent("write"):
+    with clock("write"):
         _write(out, "tables.safetensors", raw, places)
     write_text(out / INDEX, json.dumps({"metadata": {}, "weight_map": places}))
     for kept in out.glob(_STATES.format("*")):
         kept.unlink()
     finish(out, {**config, "quantization_config": chosen.config()}, beside)
-    return Fitted(count, clock.all())
+    rest = time.perf_counter() - begun - sum(clock.seconds.values())
+    return Fitted(count, {"network": rest, "solve": 0.0, **clock.seconds})
 
 
 def _file(layer: int) -> str:
@@ -160,14 +144,14 @@ def _states(out: Path) -> tuple[int, np.ndarray] | None:
 
 
 def _encode(
-    kind: Kind, clock: _Clock, path: str, weight: np.ndarray, gram: np.ndarray
+    kind: Kind, clock: Stages, path: str, weight: np.ndarray, gram: np.ndarray
 ) -> QuantizedTensor | None:
     count, columns = weight.shape
     if "/router/" in path or columns % (kind.group or 8):
         return None
     stored = replace(kind.encoding(weight.shape), scale_type="float16")
     turned = stored.with_shape((columns, count), (kind.group, 1))
-    with one_thread() as threads, clock.spent("solve"):
+    with one_thread() as threads, clock("solve"):
         found = solve(np.ascontiguousarray(weight.T), gram, turned, threads=threads)
     codes = affine_format(stored.format).pack(found.codes.T, stored)
     scale = np.ascontiguousarray(found.scale.T.astype(np.float16))

@@ -3,10 +3,12 @@
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
+from jq.language.decoder.config import Config
 from jq.language.grammar import Grammar
 from jq.language.sampling import RECENT, Sampling, likeliest, logprobs, looked_up
 from jq.language.session import Session
@@ -36,9 +38,11 @@ class Times:
         return self.decoded / self.decode if self.decode else 0.0
 
 
-class DecodingModel(Protocol):
-    """The members of a `LanguageModel` that decoding needs."""
+class Model(Protocol):
+    """The members of a `LanguageModel` that decoding and measuring need."""
 
+    path: Path
+    config: Config
     options: Options
 
     @property
@@ -64,7 +68,7 @@ class Generation(Iterator[int]):
 
     `grammar`: the form that the text is held to; whole where it ended with "end"."""
 
-    model: DecodingModel
+    model: Model
     prompt: Sequence[int]
     max_tokens: int
     sampling: Sampling

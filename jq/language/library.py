@@ -72,7 +72,11 @@ class Guarded:
     letter: tuple[int, ...]
 
     def encode(self, text: str, special: bool = False) -> list[int]:
-        return _encoded_there(self.content, self.path, text, special)
+        size = len(self.content) + 4 * len(text)
+        given: Any = {"prompt": text, "special": special}
+        asked = f"{__name__}:encoded", self.content, self.path
+        found: list[int] = WORKER.ask(*asked, size=size, **given)
+        return found
 
     def decode(self, tokens: Sequence[int], begins: bool = False) -> str:
         return decoded(self.library, tokens, () if begins else self.letter)
@@ -101,13 +105,6 @@ def around(content: bytes) -> tuple[list[int], list[int], list[int]]:
     first = inside[0] if inside else len(made.ids)
     last = inside[-1] + 1 if inside else len(made.ids)
     return made.ids[:first], made.ids[last:], _letter(special)
-
-
-def _encoded_there(content: bytes, path: str, text: str, special: bool = False) -> list[int]:
-    size = len(content) + 4 * len(text)
-    asked = f"{__name__}:encoded"
-    found: list[int] = WORKER.ask(asked, content, path, size=size, prompt=text, special=special)
-    return found
 
 
 def encoded(content: bytes, prompt: str, special: bool) -> list[int]:

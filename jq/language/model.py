@@ -15,7 +15,7 @@ from jq.base.errors import UserError
 from jq.language.chat import chat_prompt
 from jq.language.decoder import Decoder, load_decoder
 from jq.language.generation import Generation, Times
-from jq.language.grammar import Grammar, Schema, grammar, vocabulary
+from jq.language.grammar import Schema, grammar, vocabulary
 from jq.language.perplexity import Perplexity, measure
 from jq.language.programs import Programs, Progress
 from jq.language.sampling import Sampling, checked_seed
@@ -209,6 +209,8 @@ class LanguageModel:
         sampling = Sampling(temperature, top_k, top_p, min_p, *penalties)
         if lookup < 0 or (logprobs is not None and logprobs < 0):
             raise UserError(f"lookup and logprobs are 0 or more, got {lookup} and {logprobs}")
+        free = schema is None and regex is None
+        held = None if free else grammar(self._vocabulary, schema, regex)
         return Generation(
             self,
             tokens,
@@ -219,12 +221,8 @@ class LanguageModel:
             session,
             lookup,
             logprobs,
-            self._grammar(schema, regex),
+            held,
         )
-
-    def _grammar(self, schema: Schema | None, regex: str | None) -> Grammar | None:
-        none = schema is None and regex is None
-        return None if none else grammar(self._vocabulary, schema, regex)
 
     @cached_property
     def _vocabulary(self) -> Any:

@@ -5,32 +5,17 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from jq.base.errors import UserError
 from jq.base.system.files import read_text
-from jq.language.decoder import Config
+from jq.language.generation import Model
 from jq.language.sampling import logprobs
-from jq.language.session import Session
-from jq.language.store import Options
-from jq.language.tokenizer import Tokenizer, check_tokens
+from jq.language.tokenizer import check_tokens
 
 PIECE = 16  # tokens whose logits are held at once
-
-
-class MeasuredModel(Protocol):
-    """The members of a `LanguageModel` that measuring needs."""
-
-    path: Path
-    config: Config
-    options: Options
-
-    @property
-    def tokenizer(self) -> Tokenizer: ...
-
-    def session(self) -> Session: ...
 
 
 @dataclass
@@ -62,9 +47,9 @@ class Perplexity:
 
 
 def measure(
-    model: MeasuredModel,
+    model: Model,
     files: Sequence[Path],
-    other: MeasuredModel | None = None,
+    other: Model | None = None,
     limit: int | None = None,
     progress: Callable[[float], None] = lambda share: None,
     window: int | None = None,
@@ -126,7 +111,7 @@ def _exp(value: float) -> float:
 
 
 def _check_same_tokens(
-    model: MeasuredModel, other: MeasuredModel, texts: Sequence[str], tokens: Sequence[int]
+    model: Model, other: Model, texts: Sequence[str], tokens: Sequence[int]
 ) -> None:
     theirs = [t for text in texts for t in other.tokenizer.codec.encode(text)]
     sizes = [m.config.vocabulary for m in (model, other)]

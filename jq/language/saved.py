@@ -8,12 +8,13 @@
 Nothing of it refers to the file that it was made of, and nothing is compiled when it is loaded.
 """
 
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
 
 from jq.artifact.signature import SIGNATURE, sign, verify
 from jq.base.errors import UserError
@@ -24,7 +25,7 @@ from jq.frontends.gguf.write import write_like
 from jq.iree import cpu
 from jq.language.build import build
 from jq.language.decoder import Config, Decoder
-from jq.language.decoder.rope import Rope
+from jq.language.decoder.config import Count
 from jq.language.decoder.safetensors import as_object, check_inside, copy_files
 from jq.language.programs import COSTS, LONG, capacities
 from jq.language.store import HEADER, MANIFEST, TOKENIZER, Options, Shape, Store, as_json, described
@@ -49,6 +50,22 @@ class Saved:
         """The metadata of the GGUF file that it came from, if any."""
         header = self.folder / TOKENIZER / HEADER
         return open_gguf(header)[1].metadata if header.exists() else None
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    bytes: Count
+    sha256: str
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(strict=True, allow_inf_nan=False, extra="forbid")
+
+    version: int
+    config: Config
+    options: Options
+    files: dict[str, _Part]
 
 
 def save(
@@ -115,70 +132,29 @@ def load(folder: Path, keys: Sequence[Path] = ()) -> Saved:
     content = read_input(folder / MANIFEST, TEXT_LIMIT)
     if keys:
         verify(folder, content, keys)
-    document = as_object(content, folder / MANIFEST)
-    if document.get("version") != VERSION:
+    version = as_object(content, folder / MANIFEST).get("version")
+    if version != VERSION:
         raise UserError(
-            f"version {document.get('version')!r} of a saved language model is not known",
+            f"version {version!r} of a saved language model is not known",
             location=str(folder / MANIFEST),
             hint="compile it again",
         )
     try:
-        config = _config(document["config"])
-        options = Options(**document["options"])
-        files = {
-            name: (known["bytes"], known["sha256"]) for name, known in document["files"].items()
-        }
-        for given in (config, *(rope for _, rope in config.ropes), options):
-            check_types(given)
-        if len(config.mixers) != config.layers:
-            raise ValueError(f"mixers are of {len(config.mixers)} of {config.layers} layers")
-    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        found = _Document.model_validate_json(content)
+        if len(found.config.mixers) != found.config.layers:
+            raise ValueError(f"mixers are of {len(found.config.mixers)} layers")
+    except (ValueError, ArithmeticError) as error:
+        reason = "; ".join(line.strip() for line in str(error).splitlines()[1:3]) or error
         raise UserError(
-            f"not the description of a language model: {error}", location=str(folder / MANIFEST)
+            f"not the description of a language model: {reason}", location=str(folder / MANIFEST)
         ) from error
-    check_files(folder, files)
+    check_files(folder, {name: (f.bytes, f.sha256) for name, f in found.files.items()})
     store = Store(folder, sealed=True)
     for file in sorted(folder.glob("*.vmfb")):
         architecture, features = described(store.folder / f"{file.stem}.json")["cpu"]
         needs = cpu.Cpu(architecture, frozenset(features))
         cpu.check_host(needs, hint="compile the model on this machine")
-    return Saved(folder, config, options)
-
-
-def _config(values: Mapping[str, Any]) -> Config:
-    ropes = tuple(
-        (name, Rope(**{key: _tuples(value) for key, value in rope.items()}))
-        for name, rope in values["ropes"]
-    )
-    return Config(**{key: _tuples(value) for key, value in values.items()} | {"ropes": ropes})
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
-
-
-def check_types(given: Any) -> None:
-    """Raises `TypeError` where a field of a dataclass holds something else than its class says."""
-    for name, kind in get_type_hints(type(given)).items():
-        if not _is(value := getattr(given, name), kind):
-            raise TypeError(f"{name} is {value!r:.40}")
-
-
-def _is(value: Any, kind: Any) -> bool:
-    if get_origin(kind) is tuple:
-        parts = get_args(kind)
-        if not isinstance(value, tuple):
-            return False
-        each = parts[:1] * len(value) if parts[-1] is ... else parts
-        return len(each) == len(value) and all(map(_is, value, each))
-    if kind is Any:
-        each = value if isinstance(value, tuple) else (value,)
-        return all(type(one) in (int, float, bool, str) for one in each)
-    if kind is float:
-        return type(value) in (int, float) and math.isfinite(value)
-    if kind is int:
-        return type(value) is int and 0 <= value < 1 << 31
-    return isinstance(value, kind)
+    return Saved(folder, found.config, found.options)
 
 
 def _copy_tokenizer(decoder: Decoder, folder: Path) -> None:
@@ -224,7 +200,8 @@ def check_files(folder: Path, listed: Mapping[str, tuple[int, str]]) -> None:
 
 def check_replaceable(folder: Path) -> None:
     """Refuses a folder that holds something else than such a model: all of it would go."""
-    if foreign := sorted(name for name in _names(folder) if not _may_go(name)):
+    ours = (MANIFEST, SIGNATURE)
+    if foreign := [name for name in _names(folder) if name not in ours and not _is_ours(name)]:
         raise UserError(
             f"{folder} holds {foreign[0]!r}, which is not part of a language model",
             hint="move it away first",
@@ -239,10 +216,6 @@ def _names(folder: Path) -> list[str]:
 
 def _is_ours(name: str) -> bool:
     return bool(_PROGRAM.fullmatch(name)) or name in _TOKENIZER
-
-
-def _may_go(name: str) -> bool:
-    return _is_ours(name) or name in (MANIFEST, SIGNATURE)
 
 
 def _damaged(path: Path, reason: str) -> UserError:

@@ -23,6 +23,7 @@ from jq.artifact.store import Cache, file_digest, shrink
 from jq.base.errors import UserError
 from jq.base.system.files import read_text
 from jq.frontends.gguf import parts_of
+from jq.language.decoder.config import Count
 from jq.language.decoder.safetensors import json_object
 
 # Files of a folder that is compiled ahead.
@@ -35,15 +36,12 @@ class Options:
 
     Attributes:
         pipeline: a pipeline's name; products of weights in blocks of a file keep those.
-        cache: type of keys and values that are kept: "float32", "bfloat16" or "int8".
-        context: the largest number of tokens, prompt included.
-        batch: sequences that go side by side.
     """
 
     pipeline: str = "int8-dynamic"
-    cache: str = "float32"
-    context: int = 4096
-    batch: int = 1
+    cache: str = "float32"  # type of keys and values that are kept: "float32", "bfloat16" or "int8"
+    context: Count = 4096  # the largest number of tokens, prompt included
+    batch: Count = 1  # sequences that go side by side
 
 
 @dataclass(frozen=True)

@@ -54,21 +54,18 @@ class Codec(Protocol):
 @dataclass(frozen=True)
 class Tokenizer:
     """Attributes:
-    codec: what makes tokens of text.
     first, last: tokens that go in front of every prompt, and behind it.
-    ends: tokens after which a model has said what it had to say.
     template: of chats, in Jinja; None where the file has none.
     names: of tokens, for the template, as `bos_token` and `eos_token`.
-    other_templates: names of those that are not the default one.
     """
 
-    codec: Codec = field(repr=False)
+    codec: Codec = field(repr=False)  # what makes tokens of text
     first: tuple[int, ...]
-    ends: frozenset[int]
+    ends: frozenset[int]  # tokens after which a model has said what it had to say
     template: str | None = field(default=None, repr=False)
     names: Mapping[str, str] = field(default_factory=dict)
     last: tuple[int, ...] = ()
-    other_templates: tuple[str, ...] = ()
+    other_templates: tuple[str, ...] = ()  # names of those that are not the default one
 
     def encode(self, text: str, special: bool = False) -> list[int]:
         """Tokens of a prompt; `special`: names of control tokens in it are these tokens, nothing

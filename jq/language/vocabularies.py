@@ -31,17 +31,14 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 class SentencePiece:
     """Attributes:
     tokens, scores, types: of each token, by its number.
-    unknown: the token for bytes that have none.
-    prefix: whether text begins with a space that is not written.
-    swallow: tokens after which white space is left out.
     """
 
     tokens: Sequence[str]
     scores: Sequence[float]
     types: Sequence[int]
-    unknown: int
-    prefix: bool
-    swallow: frozenset[int] = frozenset()
+    unknown: int  # the token for bytes that have none
+    prefix: bool  # whether text begins with a space that is not written
+    swallow: frozenset[int] = frozenset()  # tokens after which white space is left out
 
     @cached_property
     def _pieces(self) -> dict[str, int]:
@@ -177,14 +174,12 @@ def _by_case(ending: str, digits: str) -> str:
 @dataclass(frozen=True)
 class Words:
     """Attributes:
-    patterns: that cut, one after the other.
-    whole: a word that is a token is that one, whatever merges would make of it.
     first: the token for a beginning goes in front of a prompt where the file does not say.
     characters: pieces are characters, with U+2581 for a space, not letters that stand for bytes.
     """
 
-    patterns: tuple[str, ...]
-    whole: bool = False
+    patterns: tuple[str, ...]  # that cut, one after the other
+    whole: bool = False  # a word that is a token is that one, whatever merges would make of it
     first: bool = False
     characters: bool = False
 

@@ -1,12 +1,16 @@
 """One decoder-only language model as data: its sizes, and its choices."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from jq.base.errors import UserError
 from jq.language.decoder.rope import Rope
 
 Shape = tuple[int, ...]
+Count = Annotated[int, Field(ge=0, lt=1 << 31)]  # of elements, tokens or parts
+Value = bool | int | float | str
 
 
 @dataclass(frozen=True)
@@ -14,10 +18,8 @@ class Config:
     """One model. Sizes count elements, `context` and windows count tokens.
 
     Attributes:
-        architecture: its name among `architectures`.
         hidden, inner: width of the residual stream, and of the gated feed-forward layer.
         heads, kv_heads, head: query heads, key and value heads, width of each head.
-        context: the longest sequence that the model was trained for.
         windows: per layer, how many tokens a query sees, itself included; 0 for all before it.
         chunks: a window is the part of the sequence, cut at multiples of its size, that a query is
             in, not what is in front of it.
@@ -25,12 +27,6 @@ class Config:
         mixers: per layer, the names of what mixes tokens there (see `mixers`), which are added.
         pairs: "halves" rotates element i with i + head / 2, "neighbours" 2 i with 2 i + 1 (the
             order in which GGUF files keep the rows of `llama`'s queries and keys).
-        activation: of the gate, one of `feed_forward.GATES`.
-        norm: "rms", or "layer", which takes the mean away as well.
-        parallel: the feed-forward layer of a block takes what its mixers take.
-        embedding_scale: what rows of the table are multiplied by.
-        residual_scale: what each block's result is multiplied by before it is added.
-        attention_scale: what scores are multiplied by.
         attention_cap, logit_cap: c of c tanh(x / c), applied to scores and logits; 0 for none.
         experts, experts_used: feed-forward layers to route to, and how many each token takes;
             0 and 0 for one that all tokens take. `inner` is the width of each.
@@ -38,33 +34,33 @@ class Config:
         own: what one mixer or kind of experts alone asks for, by `get`.
     """
 
-    architecture: str
-    vocabulary: int
-    hidden: int
-    inner: int
-    heads: int
-    kv_heads: int
-    head: int
-    context: int
+    architecture: str  # its name among `architectures`
+    vocabulary: Count
+    hidden: Count
+    inner: Count
+    heads: Count
+    kv_heads: Count
+    head: Count
+    context: Count  # the longest sequence that the model was trained for
     epsilon: float
-    windows: tuple[int, ...]
+    windows: tuple[Count, ...]
     ropes: tuple[tuple[str, Rope], ...]
     rope_of: tuple[str, ...]
-    activation: str
+    activation: str  # of the gate, one of `feed_forward.GATES`
     mixers: tuple[tuple[str, ...], ...] = ()
-    norm: str = "rms"
-    parallel: bool = False
+    norm: str = "rms"  # "rms", or "layer", which takes the mean away as well
+    parallel: bool = False  # the feed-forward layer of a block takes what its mixers take
     chunks: bool = False
-    residual_scale: float = 1.0
+    residual_scale: float = 1.0  # what each block's result is multiplied by before it is added
     pairs: str = "halves"
-    embedding_scale: float = 1.0
-    attention_scale: float = 1.0
+    embedding_scale: float = 1.0  # what rows of the table are multiplied by
+    attention_scale: float = 1.0  # what scores are multiplied by
     attention_cap: float = 0.0
     logit_cap: float = 0.0
-    experts: int = 0
-    experts_used: int = 0
+    experts: Count = 0
+    experts_used: Count = 0
     normal_shares: bool = True
-    own: tuple[tuple[str, Any], ...] = ()
+    own: tuple[tuple[str, Value | tuple[Value, ...]], ...] = ()
 
     def __post_init__(self) -> None:
         if self.mixers == ():
@@ -83,7 +79,7 @@ class Config:
 
     def get(self, name: str, default: Any = 0) -> Any:
         """A value of `own`."""
-        return dict(self.own).get(name, default)
+        return dict[str, Any](self.own).get(name, default)
 
     def cache_shape(self, batch: int, capacity: int) -> tuple[int, int, int, int]:
         """The shape of the cached keys, and of the cached values, of one layer of attention."""

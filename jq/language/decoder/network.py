@@ -64,7 +64,8 @@ def step(
         found.append(state)
     x = gathered(params["gather"], x) if "gather" in params else x
     if last is not None:
-        x = cut(x, last, 1, axis=1) if last.ndim == 0 else _of_each(x, last)
+        each = [(x, last)] if last.ndim == 0 else [(x[i : i + 1], n) for i, n in enumerate(last)]
+        x = jnp.concatenate([cut(rows, n, 1, axis=1) for rows, n in each])
     with jax.named_scope("head"):
         head = params.get("head", params["embed"])
         logits = dense(head, normed(config, params["norm"], x))
@@ -109,9 +110,10 @@ def _mixed(
     """The sum of the mixers of layer `i` on x, and their states."""
     y, kept = x, tuple[jax.Array, ...]()
     for n, name in enumerate(config.mixers[i]):
-        own, state = state[: _count(config, name)], state[_count(config, name) :]
-        node = p.get(name, p["attention"])
-        given, own = Mixer.registry[name].mix(config, i, node, x, place, own)
+        mixer, node = Mixer.registry[name], p.get(name, p["attention"])
+        count = len(mixer.states(config, 1, 1))
+        given, own = mixer.mix(config, i, node, x, place, state[:count])
+        state = state[count:]
         y, kept = (y + given if n else given), (*kept, *own)
     return y, kept
 
@@ -155,15 +157,6 @@ def empty(config: Config, batch: int, capacity: int, dtype: Any = jnp.float32) -
         tuple(jnp.zeros(shape, dtype if grows else jnp.float32) for shape, grows in shapes)
         for shapes in state_shapes(config, batch, capacity)
     ]
-
-
-def _count(config: Config, mixer: str) -> int:
-    return len(Mixer.registry[mixer].states(config, 1, 1))
-
-
-def _of_each(x: jax.Array, last: jax.Array) -> jax.Array:
-    """Token `last` i32[batch] of each sequence of x [batch, n, hidden]: [batch, 1, hidden]."""
-    return jnp.concatenate([cut(x[i : i + 1], at, 1, axis=1) for i, at in enumerate(last)])
 
 
 def spread(p: Any, x: jax.Array) -> jax.Array:

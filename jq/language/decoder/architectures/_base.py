@@ -106,12 +106,11 @@ class Key(NamedTuple):
         hugging_face: a key of `config.json`, or what makes it of such: called with what gives a
             number by its key and a default.
         gguf: a key of a GGUF file, behind the architecture's name; likewise.
-        default: of files without it; None where a file must have it.
     """
 
     hugging_face: str | Callable[[Callable[..., Any]], Any]
     gguf: str | Callable[[Callable[..., Any]], Any]
-    default: Any = None
+    default: Any = None  # of files without it; None where a file must have it
 
     def read(self, which: int, get: Callable[..., Any]) -> Any:
         """The value, of a form as `Architecture.read` numbers them."""
@@ -131,15 +130,10 @@ class Architecture:
     """A family of models, known because it is made.
 
     Attributes:
-        name: `general.architecture` of a GGUF file.
-        model_types: `model_type` of a `config.json`.
         gguf, hugging_face: our name of a tensor -> the file's.
-        activation: of the gate.
         gguf_pairs, pairs: see `Config.pairs`: of GGUF files, and of safetensors.
-        epsilon: of norms.
         norm, parallel: see `Config`.
         keys: of a field of `Config`, or of `Config.own`, where files have it.
-        own: what `Config.own` has in every model.
         mixers: by entry of `layer_types` what mixes tokens there; attention where none is named.
         recurrent_but: the first of `mixers` is in all layers but each such; of a file that does not
             say.
@@ -149,17 +143,10 @@ class Architecture:
         only: keys of a `config.json` of which other values are refused.
         tied: whether the head is the embedding where a `config.json` does not say; None: as
             `one_plus`.
-        yarn_scale: see `yarn`; of GGUF files.
-        swapped: names of ours that safetensors hold as [in, out].
         scales: products of ours whose results are multiplied, and by what, of a `config.json`.
         normal_shares, gguf_normal_shares: see `Config.normal_shares`; of files that do not say.
-        truncates: see `yarn`; of GGUF files.
-        scaled_embedding: rows of the table are multiplied by sqrt(hidden).
-        one_plus: safetensors hold norms as what is added to 1 (GGUF files hold the sum).
         global_every: where windows alternate, each such layer has none; 0 where all are alike.
-        window: of a file that names none.
         local_base: base of the rotary positions of layers with a window; 0 for that of the others.
-        plain_windows: positions of layers with a window are not scaled.
         caps: of scores and logits where the file has none; scores have none where it is 0 here.
         wide_scale_layers: a model of so many layers scales scores by hidden / heads, not by head.
         windows: by model type, which layers of a `config.json` have windows (see `windows.py`),
@@ -169,36 +156,36 @@ class Architecture:
 
     registry: ClassVar[dict[str, Architecture]] = {}
 
-    name: str
-    model_types: tuple[str, ...]
-    activation: str = "silu"
+    name: str  # `general.architecture` of a GGUF file
+    model_types: tuple[str, ...]  # `model_type` of a `config.json`
+    activation: str = "silu"  # of the gate
     gguf: dict[str, str] = field(default_factory=lambda: GGUF)
     hugging_face: dict[str, str] = field(default_factory=lambda: HUGGING_FACE)
     gguf_pairs: str = "halves"
     pairs: str = "halves"
-    epsilon: Key = RMS
+    epsilon: Key = RMS  # of norms
     norm: str = "rms"
     parallel: bool = False
     keys: dict[str, Key] = field(default_factory=dict)
-    own: dict[str, Any] = field(default_factory=dict)
+    own: dict[str, Any] = field(default_factory=dict)  # what `Config.own` has in every model
     mixers: dict[str, tuple[str, ...]] = field(default_factory=dict)
     recurrent_but: int = 0
     positions: str = "all"
     heat: tuple[Key, Key, float, bool] | None = None
     only: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     tied: bool | None = None
-    yarn_scale: float | None = None
-    swapped: tuple[str, ...] = ()
+    yarn_scale: float | None = None  # see `yarn`; of GGUF files
+    swapped: tuple[str, ...] = ()  # names of ours that safetensors hold as [in, out]
     scales: Callable[[Callable[..., Any]], dict[str, Any]] | None = None
     normal_shares: bool = True
     gguf_normal_shares: bool = True
-    truncates: bool = True
-    scaled_embedding: bool = False
-    one_plus: bool = False
+    truncates: bool = True  # see `yarn`; of GGUF files
+    scaled_embedding: bool = False  # rows of the table are multiplied by sqrt(hidden)
+    one_plus: bool = False  # safetensors hold norms as what is added to 1 (GGUF files hold the sum)
     global_every: int = 0
-    window: int = 0
+    window: int = 0  # of a file that names none
     local_base: float = 0.0
-    plain_windows: bool = False
+    plain_windows: bool = False  # positions of layers with a window are not scaled
     caps: tuple[float, float] = (0.0, 0.0)
     wide_scale_layers: int = 0
     windows: dict[str, tuple[str, int | None]] = field(default_factory=dict)

@@ -24,18 +24,12 @@ _KINDS |= {"float": ("fV", 0), "scale": ("fV", 0)}
 
 @dataclass(frozen=True)
 class Layer:
-    """One product's tensors, by the part of their name that comes after the module's.
+    """One product's tensors, by the part of their name that comes after the module's."""
 
-    Attributes:
-        name: of the module.
-        config: the checkpoint's `quantization_config`.
-        where: the file, for messages.
-    """
-
-    name: str
+    name: str  # of the module
     tensors: Tensors
-    config: Mapping[str, Any]
-    where: str
+    config: Mapping[str, Any]  # the checkpoint's `quantization_config`
+    where: str  # the file, for messages
 
     def get(self, name: str, wanted: str, **sizes: int) -> np.ndarray:
         """A tensor, not empty, of a kind and with axes that have names: `"word out groups"`. Those
@@ -105,16 +99,13 @@ class MadeParts(Mapping[str, np.ndarray]):
 @dataclass(frozen=True)
 class Method:
     """Attributes:
-    marks: tensors that only a quantized module has.
-    parts: all tensors that belong to such a module, but for its bias.
     read: the module's weight as `weight`, and `order` where its columns stand in another one.
-    joint: what stands between a module's name and a part's.
     """
 
-    marks: frozenset[str]
-    parts: frozenset[str]
+    marks: frozenset[str]  # tensors that only a quantized module has
+    parts: frozenset[str]  # all tensors that belong to such a module, but for its bias
     read: Callable[[Layer], Mapping[str, Leaf]]
-    joint: str = "."
+    joint: str = "."  # what stands between a module's name and a part's
 
 
 # Methods whose files are another's, by `quant_method` and `packing_format`.

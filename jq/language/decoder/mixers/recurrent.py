@@ -28,20 +28,16 @@ def convolution(
     return dense(p["output"], c * y, "output"), (kept,)
 
 
-def _conv_states(config: Config, batch: int, capacity: int) -> tuple[Shape, ...]:
-    return ((batch, config.get("width") - 1, config.hidden),)
-
-
-def _conv_shapes(config: Config, p: Any) -> dict[str, Shape]:
-    hidden = config.hidden
-    return {
-        "input": (3 * hidden, hidden),
-        "filter": (hidden, config.get("width")),
-        "output": (hidden, hidden),
-    }
-
-
-Mixer("convolution", convolution, _conv_states, _conv_shapes)
+Mixer(
+    "convolution",
+    convolution,
+    lambda config, batch, capacity: ((batch, config.get("width") - 1, config.hidden),),
+    lambda config, p: {
+        "input": (3 * config.hidden, config.hidden),
+        "filter": (config.hidden, config.get("width")),
+        "output": (config.hidden, config.hidden),
+    },
+)
 
 
 _EPSILON = 1e-6  # of the length of queries and keys
