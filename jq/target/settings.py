@@ -145,7 +145,8 @@ class Settings(Strict):
     """Minutes for which codes and scales of weights of less than 8 bits are learned with the
     calibration data, after the other recovery passes; a later run with more goes on."""
     float_type: Literal["own", "float32", "bfloat16", "float16"] = "own"
-    """The type in which products that stay float are computed; `own` is the model's own type."""
+    """The type in which products that stay float are computed; `own` is the model's own type. With
+    `bfloat16`, operands of products with stored weights are rounded to it on matrix tiles."""
     placement: Literal["early", "hybrid", "late"] = "hybrid"
     """Place where activations are quantized: `late`, just before contractions; `hybrid`, where it
     costs least, with the same codes; `early`, from the input on for as long as ops have an integer

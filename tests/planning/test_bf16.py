@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import ml_dtypes
@@ -57,6 +59,24 @@ def test_attention_and_what_follows_products_are_kernels() -> None:
     compiled = np.asarray(jq.compile(model, pipeline="bf16")(X))
     whole = np.asarray(jax.jit(_attention)(P, X))
     assert 20 * np.log10(abs(whole).max() / abs(compiled - whole).max()) > 40
+
+
+@pytest.mark.parametrize("pipeline", ["int8-weight-only", "int4-weight-only"])
+def test_stored_weights_are_multiplied_in_bfloat16_where_that_is_asked_for(pipeline: str) -> None:
+    model = jq.Model(lambda p, x: jax.nn.relu(x @ p["f"] + 1), P, (X,))
+    options: dict[str, Any] = {"pipeline": pipeline, "settings": ["recovery=false"]}
+    exact, halved = (
+        jq.rewrite(model, target="amx_int8", **options | {"settings": ["recovery=false", *more]})
+        for more in ([], ["float_type=bfloat16"])
+    )
+    assert "precision\\22: \\22f32" in exact["target"].text()
+    assert "precision\\22: \\22bf16" in halved["target"].text()
+    (want,) = XlaExecutable(exact["integer"])(X)
+    options["settings"].append("float_type=bfloat16")
+    found = np.asarray(jq.compile(model, **options)(X))
+    # Both operands are off by 2^-9 at most; a decoded weight passes the largest by half a step.
+    bound = 2.0**-8 * (abs(X).sum(-1, keepdims=True) * abs(P["f"]).max() * 1.1 + 1)
+    assert (abs(found - want) <= bound).all()
 
 
 def _convolved(x: jax.Array, w: jax.Array, groups: int = 1) -> jax.Array:

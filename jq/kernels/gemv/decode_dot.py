@@ -10,7 +10,8 @@ than a few rows, of a panel that stays in the core's cache:
     many rows:  panel[8][K] = decode(8 columns)
                 for 4 rows: for k: acc[4][4] += x[rows, k] * panel[columns, k]
 
-What follows is a second dispatch over rows, in whole vectors.
+What follows is a second dispatch over rows, in whole vectors. With `precision="bf16"`, on matrix
+tiles, the whole weight is decoded to tiles of bf16 first, for a `Gemm` of rows rounded to it.
 
 2 M N K operations. Sums are in f32, `lanes` partial ones along K: the error is below
 (K / lanes + log2(lanes) + 1) 2^-24 of the sum of magnitudes, plus that of the decode.
@@ -26,10 +27,12 @@ import numpy as np
 from jq.base.errors import InternalError
 from jq.formats import Encoding, get_format
 from jq.kernels.epilogue.steps import Step, check, operand_types
+from jq.kernels.gemm.description import Gemm
 from jq.kernels.kernel import MatrixProduct
 from jq.kernels.tensor import TensorType, element_name
 
 STEP, STEP_OF_BLOCKS = 128, 32  # values decoded at once, about; where blocks are stored apart
+TILED_ROWS = 16
 DIRECT_ROWS = 4  # up to here weights are decoded and used at once
 ROWS, COLUMNS = 4, 4  # of a register tile
 PANEL_BYTES = 128 * 1024  # decoded weights of a workgroup with many rows
@@ -46,6 +49,7 @@ class DecodeDot(MatrixProduct):
         format, block, scheme, scale_type, options: the weight's encoding; `block` has an entry for
             N (0 or 1) and for K.
         epilogue: steps from f32.
+        precision: `bf16`: operands are rounded where `on_tiles`; or `f32`.
     """
 
     family: ClassVar[str] = "decode_dot"
@@ -56,6 +60,7 @@ class DecodeDot(MatrixProduct):
     scale_type: str = "float32"
     options: tuple[tuple[str, ...], ...] = ()
     epilogue: tuple[Step, ...] = ()
+    precision: str = "f32"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -115,6 +120,20 @@ class DecodeDot(MatrixProduct):
     @property
     def results(self) -> tuple[TensorType, ...]:
         return (TensorType((self.m, self.n), check(self.epilogue, "f32")),)
+
+    @property
+    def gemm(self) -> Gemm:
+        """The product with the decoded weight, in bf16."""
+        return Gemm(
+            isa=self.isa, m=self.m, k=self.k, n=self.n, element="bf16", epilogue=self.epilogue
+        )
+
+    @property
+    def on_tiles(self) -> bool:
+        """True if there are rows enough to decode for, and steps are whole tiles."""
+        whole = self.step == self.k or self.step % self.gemm.tiles.depth == 0
+        wide = self.m >= TILED_ROWS and self.n >= self.target.lanes
+        return self.precision == "bf16" and wide and whole and self.gemm.on_tiles
 
     @property
     def direct(self) -> bool:

@@ -9,11 +9,13 @@ from iree.compiler import ir
 from jq.base.errors import InternalError
 from jq.formats import get_format
 from jq.kernels.emit.builder import Builder, Tile, Tiles
-from jq.kernels.emit.dispatch import Operands, Output, dispatch, emit
+from jq.kernels.emit.dispatch import Operand, Operands, Output, dispatch, emit
+from jq.kernels.emit.lanes import transpose
 from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.emit.vector_ops import Array, VectorOps
 from jq.kernels.epilogue.emission import TOGETHER, Columns, Epilogue, Row
 from jq.kernels.gemv.decode_dot import COLUMNS, ROWS, DecodeDot
+from jq.kernels.machine.tile_cut import ROWS as TILE
 from jq.kernels.machine.tiling import row_block
 from jq.kernels.schedule.rows import Rows, row_dispatch
 from jq.kernels.tensor import TensorType, element_name
@@ -49,6 +51,17 @@ class _Group:
         value: Array = fmt.decode(ops, parts, piece)
         count = math.ceil(length / self.lanes)
         return [self._lanes(value.value, i * self.lanes, length) for i in range(count)]
+
+    def put_words(self, stage: ir.Value, column: Index, step: Index, length: int) -> None:
+        """A column's values from `step` on, in pairs of bf16."""
+        b, isa = self.b, self.kernel.target
+        values = self._decode(b.offset(self.column, column), step, length)
+        values += [b.f32(0.0, self.lanes)] * (len(values) % 2)
+        for i in range(0, len(values), 2):
+            pair = b.intrinsic(
+                isa.bf16_convert, vec(2 * self.lanes, "bf16"), values[i : i + 2][::-1]
+            )
+            b.put(b.bitcast(pair, vec(self.lanes, "i32")), stage, [column, i // 2 * self.lanes])
 
     def _load(
         self, name: str, shape: tuple[int, ...], dtype: Any, column: Index, step: Index
@@ -145,6 +158,9 @@ class _Group:
 
 @emit.register
 def emit_decode_dot(kernel: DecodeDot, operands: Operands) -> list[ir.Value]:
+    if kernel.on_tiles:
+        count = 1 + len(kernel.storage)
+        return emit(kernel.gemm, [operands[0], _tiles(kernel, operands[:count]), *operands[count:]])
     width = kernel.width
 
     def offsets(b: Builder, ids: Indices) -> list[Index]:
@@ -160,6 +176,35 @@ def emit_decode_dot(kernel: DecodeDot, operands: Operands) -> list[ir.Value]:
         return found
     given, block = [(found[0], sums), *operands[count:]], row_block(kernel.m, kernel.n)
     return row_dispatch(given, kernel.results, partial(_finish, kernel), block)
+
+
+def _tiles(kernel: DecodeDot, operands: Operands) -> Operand:
+    """The weight as a `Gemm` on matrix tiles takes it, a workgroup for each 16 columns."""
+    cut = kernel.gemm.tiles
+    words, steps = TensorType(cut.weights_type, "i32"), kernel.step // cut.depth
+
+    def body(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
+        panel, vector = b.divided(ids[0], cut.vectors), b.modulo(ids[0], cut.vectors)
+        span, part = b.divided(panel, cut.panels), b.modulo(panel, cut.panels)
+        start = b.at_most(b.scaled(span, cut.range), cut.n - cut.range)
+        local = b.at_most(b.scaled(part, cut.width), cut.range - cut.width)
+        first = b.offset(b.offset(start, local), b.scaled(vector, TILE))
+        group = _Group(kernel, b, tensors, tiles[0], first)
+        stage = b.scratch([TILE, math.ceil(kernel.step / cut.depth) * TILE], "i32")
+
+        def decode(step: Index, length: int) -> None:
+            with b.loop(0, TILE) as column:
+                group.put_words(stage, column.index, step, length)
+            for i in range(math.ceil(length / cut.depth)):
+                rows = [b.get(stage, [c, i * TILE], vec(TILE, "i32")) for c in range(TILE)]
+                chunk = b.offset(b.scaled(step, steps), i)
+                for r, row in enumerate(transpose(b, rows)):
+                    b.store(row, tiles[0], [0, chunk, r * TILE])
+
+        b.sweep(kernel.k, kernel.step, decode, writes=tiles, counted=True)
+
+    output = Output(words, (1, *words.shape[1:]), lambda b, ids: [ids[0], 0, 0])
+    return dispatch(operands, [output], [words.shape[0]], body)[0], words
 
 
 def _finish(kernel: DecodeDot, b: Builder, tensors: Values, tiles: Tiles, rows: Rows) -> None:

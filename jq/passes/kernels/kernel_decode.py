@@ -62,7 +62,8 @@ class KernelDecode(Pass):
                 continue
             try:
                 packs = product.name not in given and get_isa(isa).dot.group == SPLIT_GROUP
-                kernel = _lower(program, product, isa, matrices, packs)
+                half = cx.settings.float_type == "bfloat16"
+                kernel = _lower(program, product, isa, matrices, packs, half)
                 decided.kernel(kernel, product.name, types=("f32", "f32", "f32"))
             except NoKernel as reason:
                 decided.none(str(reason), product.name)
@@ -120,8 +121,11 @@ class StoredProduct:
             raise NoKernel(str(reason)) from None
 
 
-def _lower(program: Program, p: StoredProduct, isa: str, matrices: Matrices, packs: bool) -> str:
-    """Replaces the product by a call; the kernel's name. `packs`: the weight may be packed anew."""
+def _lower(
+    program: Program, p: StoredProduct, isa: str, matrices: Matrices, packs: bool, half: bool
+) -> str:
+    """Replaces the product by a call; the kernel's name. `packs`: the weight may be packed anew.
+    `half`: operands may be rounded to bfloat16."""
     if dtype_name(dtype_of(p.x)) not in ("f32", "f16", "bf16"):
         raise NoKernel(f"the activations are {dtype_of(p.x)}")
     result = p.op.results[0]
@@ -143,7 +147,7 @@ def _lower(program: Program, p: StoredProduct, isa: str, matrices: Matrices, pac
     tail = Tail((), (), (p.op,))
     if p.rule.op == DOT_GENERAL and p.side == 1 and dtype_of(result) == np.float32:
         tail = Tail.behind(program, p.op, kernel.n)
-    kernel = replace(kernel, epilogue=tail.steps)
+    kernel = replace(kernel, epilogue=tail.steps, precision="bf16" if half else "f32")
     with at(tail.last):
         operands += tail.values(program, p.name, kernel.pad_columns)
         (value,) = call_kernel(program, kernel, operands, p.name)
