@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jq.ir import NAME, Op, Program, at, context, ir, kind_of, maker, string_attr
-from jq.ir.markers import EDGE, composite, marker_kind
+from jq.ir.markers import DEQUANTIZE, EDGE, composite, marker_kind, match
 
 
 def edge(
@@ -58,7 +58,7 @@ class Edges:
     def need(self, op: Op, index: int, *, wide: bool = False, carried: bool = False) -> None:
         """The op reads an edge after its operand, one for all that want the same."""
         value = op.operands[index]
-        if (made := maker(value)) and edge_name(made):
+        if (made := maker(value)) and (edge_name(made) or match(made, DEQUANTIZE)):
             return
         key = value, wide, carried
         if key not in self.made:
