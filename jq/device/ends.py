@@ -2,7 +2,7 @@
 off, and inputs and outputs are codes with their scales.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -45,7 +45,7 @@ class _Cut:
         read = {t.name for t in (*outputs, *(t for n in nodes for t in n.inputs))}
         inputs = [x for x in inputs if x.name in read or not self.host]
         inputs += [self.inputs[name] for name in self.host]
-        return Network(tuple(nodes), tuple(inputs), outputs, self.host)
+        return _scaled(Network(tuple(nodes), tuple(inputs), outputs, self.host))
 
     def _add(self, node: Node) -> None:
         inputs = [self.codes.get(t.name, t) for t in node.inputs]
@@ -111,17 +111,39 @@ def _read(nodes: Sequence[Node], outputs: Sequence[Tensor]) -> list[Node]:
     return found[::-1]
 
 
+def _scaled(network: Network) -> Network:
+    """Codes of the model's own, which are moved before they have a scale, with that of their
+    reader."""
+    known: dict[str, Tensor] = {}
+    for node in reversed(network.nodes):
+        made = known.get(node.output.name)
+        for t in node.inputs:
+            if t.scale is not None:
+                known[t.name] = t
+            elif made is not None and node.out is None and t.dtype == node.output.dtype:
+                known[t.name] = made
+
+    def of(t: Tensor) -> Tensor:
+        return _with(t, known[t.name]) if t.scale is None and t.name in known else t
+
+    return _mapped(network, of)
+
+
+def _mapped(network: Network, of: Callable[[Tensor], Tensor]) -> Network:
+    nodes = (
+        replace(n, inputs=tuple(map(of, n.inputs)), output=of(n.output)) for n in network.nodes
+    )
+    inputs, outputs = (tuple(map(of, ts)) for ts in (network.inputs, network.outputs))
+    return Network(tuple(nodes), inputs, outputs, network.host)
+
+
 def renamed(network: Network, names: Mapping[str, str]) -> Network:
     """The same with other names of tensors."""
 
     def of(t: Tensor) -> Tensor:
         return replace(t, name=names[t.name]) if t.name in names else t
 
-    nodes = (
-        replace(n, inputs=tuple(map(of, n.inputs)), output=of(n.output)) for n in network.nodes
-    )
-    inputs, outputs = (tuple(map(of, ts)) for ts in (network.inputs, network.outputs))
-    return Network(tuple(nodes), inputs, outputs, network.host)
+    return _mapped(network, of)
 
 
 def output_names(network: Network, wanted: Sequence[str]) -> dict[str, str]:

@@ -28,6 +28,8 @@ _EACH |= {
 _EACH |= dict.fromkeys(("CAST", "SPLIT", "SPLIT_V", "QUANTIZE", "DEQUANTIZE"), "Identity")
 _REDUCE = {"MEAN": "ReduceMean", "SUM": "ReduceSum"}
 _REDUCE |= {"REDUCE_MAX": "ReduceMax", "REDUCE_MIN": "ReduceMin"}
+IMAGES = {"CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "MAX_POOL_2D", "AVERAGE_POOL_2D"}
+IMAGES |= {"RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"}
 STATE = {"CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE"}
 Call = Callable[[Graph, list[int], int, Mapping[str, Any]], str]
 
@@ -58,7 +60,8 @@ def as_onnx(data: bytes, path: Path) -> ModelProto:
             elif kind == "CAST":
                 g.store(outputs[0], _cast(g, inputs, outputs[0]))
             else:
-                g.put(outputs[0], _active(g, _CALLS[kind](g, inputs, outputs[0], options), options))
+                made = _CALLS[kind](g, inputs, outputs[0], options)
+                g.put(outputs[0], made if kind in IMAGES else _active(g, made, options))
         except (IndexError, ValueError) as error:
             raise g.damaged(f"the operands of {kind} at {g.op} do not fit: {error}") from error
     return g.proto()
@@ -85,8 +88,9 @@ def _reduce(name: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> 
     return moves.shaped(g, made, y)
 
 
-def _image(g: Graph, value: str) -> str:
-    return str(g.add("Transpose", [value], perm=NHWC))
+def _image(g: Graph, value: str, o: Mapping[str, Any]) -> str:
+    """An image with channels last; the activation belongs to the op in front."""
+    return str(g.add("Transpose", [_active(g, value, o)], perm=NHWC))
 
 
 def _window(o: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,7 +103,7 @@ def _conv(order: list[int], g: Graph, x: list[int], y: int, o: Mapping[str, Any]
     groups = g.shape(x[0])[3] // max(1, g.shape(x[1])[order[1]])
     given = [g.real(x[0], NCHW), g.real(x[1], order), *(g.real(i) for i in x[2:3] if i >= 0)]
     spread = [o.get("dilation_h", 1), o.get("dilation_w", 1)]
-    return _image(g, g.add("Conv", given, group=groups, dilations=spread, **_window(o)))
+    return _image(g, g.add("Conv", given, group=groups, dilations=spread, **_window(o)), o)
 
 
 def _transposed(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
@@ -111,7 +115,7 @@ def _transposed(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     given = [g.real(x[2], NCHW), g.real(x[1], [3, 0, 1, 2]), *(g.real(i) for i in x[3:4] if i >= 0)]
     more = [max(0, -e) for e in extra]
     made = g.add("ConvTranspose", given, strides=stride, pads=pads, output_padding=more)
-    return _image(g, made)
+    return _image(g, made, o)
 
 
 def _dense(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
@@ -136,7 +140,7 @@ def _product(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
 
 def _pool(kind: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     window = [o.get("filter_height", 1), o.get("filter_width", 1)]
-    return _image(g, g.add(kind, [g.real(x[0], NCHW)], kernel_shape=window, **_window(o)))
+    return _image(g, g.add(kind, [g.real(x[0], NCHW)], kernel_shape=window, **_window(o)), o)
 
 
 def _resize(mode: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
@@ -147,7 +151,7 @@ def _resize(mode: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> 
     if mode == "nearest":
         how["nearest_mode"] = "round_prefer_ceil" if half or corners else "floor"
     given = [g.real(x[0], NCHW), "", "", g.constant([n, c, h, w], "i8")]
-    return _image(g, g.add("Resize", given, **how))
+    return _image(g, g.add("Resize", given, **how), o)
 
 
 def _softmax(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:

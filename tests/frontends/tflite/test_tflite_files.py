@@ -264,3 +264,23 @@ def test_codes_are_those_of_litert(apply: Any, shape: tuple[int, ...], tmp_path:
     (want,), (got,) = run(path.read_bytes(), [x]), XlaExecutable(program)(x)
     assert np.abs(np.int32(got) - np.int32(want)).max() <= 1
     assert len(np.unique(want)) > 4
+
+
+@pytest.mark.usefixtures("quick_xla")
+def test_a_file_that_is_exported_again_gives_the_same_codes(tmp_path: Path) -> None:
+    """Its own quantization is kept between layers: no range is calibrated, nothing rescaled."""
+    from jq.device.forms.tflite import run
+
+    rng = np.random.default_rng(0)
+    params = [rng.standard_normal((3, 3, 4, 4), np.float32) / 4 for _ in range(3)]
+    samples = [(rng.standard_normal((1, 6, 6, 4), np.float32),) for _ in range(2)]
+    model = jq.Model(
+        lambda p, x: conv(p[2], conv(p[1], conv(p[0], x))), params, samples[0], calibration=samples
+    )
+    files = [tmp_path / "m.tflite", tmp_path / "again.tflite"]
+    jq.export(model, files[0], target="litert-reference")
+    x = rng.integers(-128, 128, (1, 6, 6, 4)).astype(np.int8)
+    jq.export(str(files[0]), files[1], target="litert-reference", calibration=[(x // 9,)])
+    (want,), (got,) = (run(path.read_bytes(), [x]) for path in files)
+    assert np.array_equal(got, want)
+    assert len(np.unique(want)) > 4
