@@ -144,6 +144,7 @@ def test_codes_of_a_product_of_floats() -> None:
 IMAGES: list[dict[str, Any]] = [
     {"channels": 3, "window": (3, 3), "strides": (2, 2), "height": 9, "width": 11},
     {"channels": 20, "window": (2, 3), "height": 5, "width": 6},
+    {"channels": 3, "window": (5, 5), "height": 9, "width": 8},  # tiles half full
     {"channels": 8, "window": (3, 2), "dilations": (1, 2), "height": 6, "width": 7, "groups": 2},
     {"channels": 32, "window": (1, 1), "strides": (2, 2), "height": 7, "width": 7},
 ]
