@@ -148,15 +148,14 @@ class Claims:
         rows: list[AuditedContraction] = []
         seen: set[int] = set()
         for claim in self.manifest.get("ops", ()):
-            names = {claim["name"], *claim.get("merged_from", ())}
-            found = [c for c in self.dump.contractions if names & set(c.names)]
+            found = self._found(claim)
             seen.update(map(id, found))
             if claim.get("decision") == "float":
                 self.float_ops.append(
                     FloatUse(claim["name"], claim["op"], claim.get("reason") or "")
                 )
             if claim.get("acc"):
-                rows += self._contraction(claim, found, names)
+                rows += self._contraction(claim, found)
         for c in self.dump.contractions:
             if id(c) not in seen:
                 rows.append(AuditedContraction(c.name, c.op, c.lhs, c.rhs, c.acc))
@@ -164,11 +163,15 @@ class Claims:
                     self.float_ops.append(FloatUse(c.name, c.op, "not part of the plan"))
         return tuple(rows)
 
+    def _found(self, claim: Mapping[str, Any]) -> list[Contraction]:
+        names = _names(claim)
+        return [c for c in self.dump.contractions if names & set(c.names)]
+
     def _contraction(
-        self, claim: Mapping[str, Any], found: Sequence[Contraction], names: set[str]
+        self, claim: Mapping[str, Any], found: Sequence[Contraction]
     ) -> list[AuditedContraction]:
         meant = (claim["lhs"], claim["rhs"], claim["acc"])
-        shown = self._shown(claim, found, names)
+        shown = self._shown(claim, found) or self._shown_of_equal(claim)
         if shown is None and (
             claim.get("decision") == "float" or claim.get("weight") in self.folded
         ):
@@ -189,10 +192,19 @@ class Claims:
         kernel, merged = claim.get("kernel") or None, tuple(claim.get("merged_from") or ())
         return [AuditedContraction(claim["name"], claim["op"], *shown, kernel, merged)]
 
+    def _shown_of_equal(self, claim: Mapping[str, Any]) -> tuple[str, str, str] | None:
+        """Types of a product with the same weight, which is the same but for its name: where the
+        inputs are equal as well, the compiler makes one of them."""
+        if not claim.get("weight"):
+            return None
+        others = [o for o in self.manifest["ops"] if o != claim and _product(o) == _product(claim)]
+        return next(filter(None, (self._shown(o, self._found(o)) for o in others)), None)
+
     def _shown(
-        self, claim: Mapping[str, Any], found: Sequence[Contraction], names: set[str]
+        self, claim: Mapping[str, Any], found: Sequence[Contraction]
     ) -> tuple[str, str, str] | None:
         """Types of the largest contraction of that name; in a kernel, of the claimed product."""
+        names = _names(claim)
         if claim.get("kernel"):
             products = [
                 (p.lhs, p.rhs, p.acc)
@@ -212,6 +224,15 @@ def _plain(name: str, spec: Mapping[str, Any], found: Sequence[StoredConstant]) 
     kind, shape = mlir_name(spec["dtype"]), tuple(spec["shape"])
     total, floats = sum(c.bytes for c in found), math.prod(shape) * bit_width(kind) // 8
     return StoredWeight(name, shape, kind if total else FOLDED, "none", total, floats)
+
+
+def _names(claim: Mapping[str, Any]) -> set[str]:
+    return {claim["name"], *claim.get("merged_from", ())}
+
+
+def _product(claim: Mapping[str, Any]) -> list[Any]:
+    """The common properties of products that may be one."""
+    return [claim.get(key) for key in ("op", "weight", "kernel", "lhs", "rhs", "acc")]
 
 
 def _kind(claim: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -226,6 +226,16 @@ def test_a_contraction_that_is_not_there_has_no_types() -> None:
     assert {audit.contractions[0].lhs, audit.contractions[0].acc} == {UNSEEN}
 
 
+def test_two_products_of_a_weight_may_be_one() -> None:
+    first = {**OP, "weight": "l1/w"}
+    second = {**first, "name": "l1/w#2"}
+    audit = run(ops=(first, second))
+    assert audit.verified
+    assert [(c.name, c.acc) for c in audit.contractions] == [("l1/w", "i32"), ("l1/w#2", "i32")]
+    for other in ({"weight": None}, {"acc": "f32"}, {"kernel": "jq_gemm"}, {"op": "convolution"}):
+        assert not run(ops=(first, {**second, **other})).verified
+
+
 def test_a_kernel_must_hold_the_claimed_product() -> None:
     claim = {**OP, "kernel": "jq_gemm", "merged_from": ["q", "k"]}
     names = ("jq_gemm", "l1/w")

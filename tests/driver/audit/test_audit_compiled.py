@@ -42,6 +42,17 @@ def dynamic(source: api.Source) -> CompiledModel:
     return api.compile(source, "int8-dynamic")
 
 
+def test_products_that_the_compiler_makes_one_are_verified() -> None:
+    def fn(w: Any, x: Any) -> Any:
+        x, w = x.astype(jnp.bfloat16), w.astype(jnp.bfloat16)
+        return jnp.dot(x, w, preferred_element_type=jnp.float32), jnp.dot(x, w)
+
+    weight, example = RNG.standard_normal((64, 64), np.float32), np.ones((8, 64), np.float32)
+    audit = api.compile(Model(fn, weight, (example,)), "int8-weight-only").audit()
+    assert audit.verified, audit.warnings
+    assert len(audit.contractions) == 2
+
+
 KERNELS = ("layer0/kernel", "layer1/kernel")
 
 
