@@ -6,6 +6,7 @@ words of the paths that it writes into locations. All of these are read here and
 changes (docs/internals/jax.md).
 """
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,6 +16,8 @@ from jax import export
 from jax.extend.backend import get_compile_options
 from jax.extend.core import jaxpr_as_fun
 from jaxlib.mlir import ir
+
+from jq.base.system.threads import never_released
 
 # Words that JAX's own transformations add to a path and that say nothing about the model. JAX 0.10
 # writes the body of a scan as `closed_call`, JAX 0.11 and 0.12 as `eval_jaxpr`.
@@ -54,6 +57,9 @@ def clients() -> list[Any]:
     from jax._src import xla_bridge
 
     return list(xla_bridge._backends.values())
+
+
+os.register_at_fork(after_in_child=lambda: never_released(clients()))
 
 
 def with_shapes(module: bytes) -> bytes:

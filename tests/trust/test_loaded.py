@@ -136,6 +136,28 @@ def test_a_child_whose_call_was_refused_ends(threads: int, beside: str, tmp_path
     assert "leaked" not in done.stderr
 
 
+COMPILED = """if True:
+    import os, sys, warnings
+    warnings.simplefilter("ignore")
+    import numpy as np
+    import jq
+    model = jq.Model(lambda w, x: x @ w, np.ones((8, 8), np.float32), (np.ones((2, 8)),))
+    done = jq.trace(model) if sys.argv[1] == "trace" else jq.compile(model, measure=False)
+    if (child := os.fork()) == 0:
+        sys.exit(7)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.parametrize("what", ["trace", "compile"])
+def test_a_child_of_who_compiled_ends(what: str) -> None:
+    """Both compilers' bindings hold pools of threads, which only the parent has."""
+    command = [sys.executable, "-c", COMPILED, what]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout.strip()) == (0, "7"), done.stderr
+    assert "leaked" not in done.stderr
+
+
 def test_a_folder_takes_the_place_of_another_at_once(tmp_path: Path) -> None:
     """No moment without an artifact: whoever is killed leaves the old one or the new one."""
     compiled, seen = load(copy_of(tmp_path)), []

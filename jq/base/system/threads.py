@@ -16,15 +16,20 @@ from typing import Any
 # To release such an object waits for its threads: when Python clears its modules, or in the
 # destructors of libraries, which run after that.
 def never_released(objects: Iterable[Any]) -> None:
-    """For a child right after the fork: keeps these objects until the process is gone, and ends
-    without the destructors of libraries. The exit code, and what the child has registered with
-    `atexit`, stay as they are."""
-    for each in objects:
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(each))
+    """For a child right after the fork: keeps these objects until the process is gone, and in its
+    end those of all modules (compilers have pools of threads there), and ends without the
+    destructors of libraries. The exit code, and what the child has registered with `atexit`, stay
+    as they are."""
+    _keep(objects)
     library = ctypes.CDLL(None)
     if hasattr(library, "on_exit"):  # glibc: its handlers are given the exit code
         library.on_exit(library._exit, None)
     atexit.register(_silent)
+    atexit.register(lambda: _keep(v for m in list(sys.modules.values()) for v in vars(m).values()))
+
+
+def _keep(objects: Iterable[Any]) -> None:
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(list(objects)))
 
 
 def _silent() -> None:
