@@ -99,7 +99,7 @@ def estimated(found: Planned) -> Estimate:
         )
     program = found.integer
     run_all([LowerMarkers()], program, found.job.context(found.plan))
-    layers = units(program, floats=True)
+    layers = units(program, floats=True, shared_sums=where.device.shared_sums)
     buffers = placed(_buffers(program, layers))
     outside = {b.name for b in buffers if b.end > hardware.sram_bytes}
     names = dict(zip(program.body.arguments, (i.name for i in program.inputs), strict=False))

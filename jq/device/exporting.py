@@ -23,13 +23,13 @@ from jq.driver.job import prepare_job
 from jq.driver.loading import folder_of, load
 from jq.driver.request import Request
 from jq.driver.stages import plan_job
-from jq.formats.requantize import Rescaling
 from jq.frontends.source import AnyModel, Calls, Data
 from jq.frontends.tracing.modules import import_module, parse_stablehlo
 from jq.ir import Program, shape_of
 from jq.passes.pipeline import rewrite
 from jq.passes.pipeline.file import Rules, SettingsLike
 from jq.planning.calibration.ranges import Ranges
+from jq.target.device_table import Device
 from jq.target.target import Target
 
 PIPELINE = "int8-static-integer-only"
@@ -41,7 +41,7 @@ class _Made:
 
     integer: Program
     marked: Program
-    rescaling: Rescaling
+    device: Device
     data: Calls | None = None
 
 
@@ -120,8 +120,7 @@ def export(
         plan = plan_job(job, stages)
         with stages("rewrite") as report:
             levels = rewrite(job.program, job.pipeline, job.context(plan, report), "integer")
-        rescaling = job.target.device.rescaling
-        made = _Made(levels["integer"], levels.marked, rescaling, job.data)
+        made = _Made(levels["integer"], levels.marked, job.target.device, job.data)
     return _write(made, path, chosen, ends, verify)
 
 
@@ -131,10 +130,10 @@ def _compiled(model: CompiledModel) -> _Made:
         raise UserError("an artifact of several sizes is not exported", hint=hint)
     target, marked = model.manifest.own_target().each()[0], model.levels.get("marked")
     if marked is not None:
-        return _Made(model.levels["integer"], marked, target.device.rescaling)
+        return _Made(model.levels["integer"], marked, target.device)
     folder = folder_of(model)
     integer = replace(integer_level(folder), inputs=model.inputs, outputs=model.outputs)
-    return _Made(integer, _marked(folder, integer), target.device.rescaling)
+    return _Made(integer, _marked(folder, integer), target.device)
 
 
 def _marked(folder: Path, integer: Program) -> Program:
@@ -159,7 +158,9 @@ def _write(made: _Made, path: Path, form: Form, ends: Ends, verify: bool) -> Exp
     inner = cut(whole) if ends == "int8" else whole
     inner = _named(inner, made.integer)
     steps = canonical(inner)
-    content = Content(steps, inner.inputs, inner.outputs, made.rescaling, ends)
+    device = made.device
+    ended = steps, inner.inputs, inner.outputs
+    content = Content(*ended, device.rescaling, ends, device.shared_sums)
     data = form.writer.write(content)
     found: dict[str, Any] = {"path": str(path), "form": form.name}
     found |= dict.fromkeys(("outputs", "same", "readers"))

@@ -37,13 +37,14 @@ class Unit:
         return kind_of((products or self.ops)[-1]).removeprefix("stablehlo.")
 
 
-def units(program: Program, floats: bool = False) -> list[Unit]:
+def units(program: Program, floats: bool = False, shared_sums: bool = True) -> list[Unit]:
     """The units of a plain integer program, in its order.
 
     Args:
         floats: as a device with floats would run it, each value computed once: sums of a product
             that become float stay in the unit, which also ends where a product reads what was
             computed, and at what several units read.
+        shared_sums: see `Device`: False if a unit has its own product in any case.
     """
     inputs = set(list(program.body.arguments)[: len(program.inputs)])
     computed, ends = set(inputs), list[ir.Value]()
@@ -56,7 +57,7 @@ def units(program: Program, floats: bool = False) -> list[Unit]:
             computed.update(op.operation.results)
             ends += [v for v in op.operation.results if _codes(v)]
     if floats:
-        ends = _with_shared(program, ends, computed - inputs)
+        ends = _with_shared(program, ends, computed - inputs, shared_sums)
     stops = inputs | set(ends)
     found, names = [], dict[str, int]()
     for end in dict.fromkeys(ends):
@@ -70,14 +71,17 @@ def units(program: Program, floats: bool = False) -> list[Unit]:
     return found
 
 
-def _with_shared(program: Program, ends: list[ir.Value], computed: set[ir.Value]) -> list[ir.Value]:
+def _with_shared(
+    program: Program, ends: list[ir.Value], computed: set[ir.Value], shared_sums: bool
+) -> list[ir.Value]:
     """The ends, and floats and sums of products that lead to several of them, in program order.
     What is computed of codes element by element is computed where it is read."""
     found, leads = set(ends), dict[ir.Value, set[ir.Value]]()
     for op in reversed(list(program.body.operations)):
         reached = set[ir.Value]()
         for v in op.operation.results:
-            kept = is_product(op) or (dtype_of(v).kind in "fV" and kind_of(op) not in MOVES)
+            floats = dtype_of(v).kind in "fV" and kind_of(op) not in MOVES
+            kept = floats or (shared_sums and is_product(op))
             if kept and len(leads.get(v, ())) > 1:
                 found.add(v)
             reached |= {v} if v in found else leads.get(v, set())

@@ -152,6 +152,9 @@ class Device(Strict):
     rescale_bits: Literal[64, 32] = 64
     """Bits of a rescale's elements, at most; with 32 it gives the same numbers (`float32` needs
     64)."""
+    shared_sums: bool = True
+    """A sum of products that is rescaled in two ways is computed once; else for each of them, as
+    where a compiler fuses a rescale with the product in front of it alone."""
     factors: Literal["any", "scales"] = "any"
     """The factors of a rescale: any number, or `scales`: the input's scale times one float32
     number, by the result's scale, from which TFLite's kernels derive their mantissas."""

@@ -13,6 +13,7 @@ import pytest
 from jax import lax
 
 import jq
+from jq.frontends.tosa.schema import OPERATORS, SCHEMA
 from jq.models.zoo.minilm import build_random
 
 pytest.importorskip("tosa_reference_model", reason="Arm's reference model is not installed")
@@ -149,6 +150,25 @@ def test_iree_reads_the_text(name: str, tmp_path: Path) -> None:
     assert found["form"] == "tosa-mlir"
     assert found["readers"] == {"IREE": [found["outputs"]] * 2}
     assert found["same"] > 0
+
+
+def two_readers(p: Any, x: Any) -> Any:
+    """The sum of a convolution is rescaled to 16 bits for a residual sum, and to 8 for the next."""
+    h = conv(x, p["w"])
+    return conv(h + conv(h, p["v"]), p["v"])
+
+
+@pytest.mark.parametrize(("target", "written"), [("ethos-u55", 4), ("ethos-u85", 3)])
+def test_sums_are_shared_where_the_device_says_so(
+    target: str, written: int, tmp_path: Path
+) -> None:
+    params = {"w": normal(3, 3, 3, 8), "v": normal(1, 1, 8, 8)}
+    found = exported(two_readers, params, (1, 4, 6, 3), tmp_path, target)
+    assert found["same"] == found["outputs"] > 0
+    assert found["operators"]["conv2d"] == 4
+    (region,) = SCHEMA.decode("Graph", (tmp_path / "m.tosa").read_bytes())["regions"]
+    kinds = [OPERATORS[op["op"] - 1] for op in region["blocks"][0]["operators"]]
+    assert kinds.count("CONV2D") == written
 
 
 def test_an_encoder_whose_embedding_stays_on_the_host(tmp_path: Path) -> None:

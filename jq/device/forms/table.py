@@ -24,13 +24,15 @@ Run = Callable[[bytes, Sequence[np.ndarray]], list[np.ndarray]]
 
 @dataclass(frozen=True)
 class Content:
-    """The contents of a file. With `float` ends, `quantize` and `dequantize` are steps too."""
+    """The contents of a file. With `float` ends, `quantize` and `dequantize` are steps too;
+    `shared_sums` is the device's."""
 
     steps: Sequence[Simple]
     inputs: Sequence[Tensor]
     outputs: Sequence[Tensor]
     rescaling: Rescaling
     ends: Ends = "int8"
+    shared_sums: bool = True
 
 
 class Writer(Protocol):

@@ -46,7 +46,7 @@ def written(content: Content) -> Writer:
     if content.rescaling.rounding == "float32":
         hint = "choose a target that rounds once or twice: `jaxq list targets`"
         raise UserError("TOSA has no rescale by a float32 number", hint=hint)
-    writer = Writer(content.rescaling)
+    writer = Writer(content.rescaling, content.shared_sums)
     for tensor in content.inputs:
         writer.tensor(tensor.name, tensor.shape, tensor.dtype)
     for step in content.steps:

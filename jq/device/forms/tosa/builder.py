@@ -18,8 +18,8 @@ WHOLE = np.array([1.0])  # a rescale by one: a conversion
 class Builder:
     """Collects operators, tensors and shapes; names everything that a network does not."""
 
-    def __init__(self, rescaling: Rescaling) -> None:
-        self.rescaling = rescaling
+    def __init__(self, rescaling: Rescaling, shared_sums: bool = True) -> None:
+        self.rescaling, self.shared_sums = rescaling, shared_sums
         self.operators: list[dict[str, Any]] = []
         self.tensors: list[dict[str, Any]] = []
         self.shapes: list[dict[str, Any]] = []

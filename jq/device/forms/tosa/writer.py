@@ -86,7 +86,7 @@ class Writer(Builder):
             given = [self.constant([v], "int8") for v in (zero, 0)]
             operands = [codes, self.of(w), self.constant(bias, "int32"), *given]
             key = kind, *operands, str(attributes)
-            if key not in self.sums:
+            if key not in self.sums or not self.shared_sums:
                 self.sums[key] = self.op(kind, operands, (shape, "int32"), **attributes)
             return self.sums[key]
 
