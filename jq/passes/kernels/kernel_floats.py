@@ -18,7 +18,7 @@ from jq.ir.contract import Contract
 from jq.ir.ops import contraction
 from jq.ir.ops.dims import Dims
 from jq.ir.ops.geometry import NotMatrices, WeightProduct
-from jq.ir.ops.layout import CONVOLUTION, Layout
+from jq.ir.ops.layout import CONVOLUTION, Layout, groups_of
 from jq.kernels import Gemm, get_isa
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._convolution import Convolved, geometry, hwio
@@ -92,6 +92,8 @@ def _convolution(program: Program, op: Op, name: str, isa: str) -> str:
     value, filter = op.operands[0], evaluate(program, op.operands[1])
     if filter is None:
         raise NoKernel("the filter is no constant")
+    if groups_of(op, "batch_group_count") != 1:
+        raise NoKernel("no kernel for groups of the batch")
     shapes, given = tuple(map(shape_of, op.operands)), tuple(op.operands)
     c = Contract(op, name, CONVOLUTION, attributes_of(op), shapes, given, ("", ""))
     layout, window, groups = geometry(c)
