@@ -132,7 +132,7 @@ def build(
         job=Job(saved.vmfb, saved.parameters, inputs),
         compile_seconds=spent,
         artifact_bytes=audit.module_bytes + audit.parameter_bytes,
-        error={key: worst.to_dict()[key] for key in ("sqnr_db", "cosine", "cosine_min")},
+        error={key: getattr(worst, key) for key in ("sqnr_db", "cosine", "cosine_min")},
     )
 
 

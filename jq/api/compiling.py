@@ -14,7 +14,7 @@ from jq.artifact.jobs import Workers, as_workers
 from jq.base.errors import FarFromFloat, UserError, known
 from jq.base.progress import Progress, Stages
 from jq.driver.comparison.metrics import Metric
-from jq.driver.comparison.result import Comparison
+from jq.driver.comparison.result import NOTHING_INSIDE, Comparison
 from jq.driver.compiled import CompiledModel
 from jq.driver.job import at_size, prepare_job
 from jq.driver.loading import load
@@ -25,9 +25,9 @@ from jq.mixed_precision.auto import settle
 from jq.passes.order import LEVELS
 from jq.passes.pipeline.file import Rules, SettingsLike
 from jq.planning.calibration.ranges import Ranges
-from jq.reporting.measuring.evaluation import check_metrics
+from jq.reporting.measuring.evaluation import check_metrics, evaluation_of
 from jq.reporting.measuring.floor import after_comparing, after_compiling
-from jq.reporting.measuring.measure import compare_artifact
+from jq.reporting.measuring.measure import compare_compiled, layers_of
 
 
 def compile(
@@ -150,7 +150,6 @@ def compare(
     The arguments that are not listed are those of `jq.compile`.
 
     Args:
-        model: see `jq.trace`.
         compiled: what `jq.compile` or `jq.load` gave, or the folder of an artifact; by default the
             model is compiled.
         data: batches to compare on; by default the model's evaluation set, else its example.
@@ -197,17 +196,9 @@ def compare(
             progress=progress,
         )
     compiled = load(compiled) if isinstance(compiled, str | Path) else compiled
-    found = compare_artifact(
-        source,
-        compiled,
-        data,
-        calibration=calibration,
-        metric=metric,
-        labels=labels,
-        layers=layers,
-        workers=where,
-        progress=progress,
-    )
+    given = evaluation_of(source, data, labels, metric)
+    inside = layers_of(given, compiled, calibration, progress) if layers else NOTHING_INSIDE
+    found = compare_compiled(given, compiled, progress, inside, where)
     if said := after_comparing(source, compiled, found, data, calibration):
         warnings.warn(said, FarFromFloat, stacklevel=2)
     return found

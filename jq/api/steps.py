@@ -39,7 +39,6 @@ def calibrate(
     The arguments that are not listed are those of `jq.compile`.
 
     Args:
-        model: see `jq.trace`.
         data: batches (tuples of inputs), or a `.npz` file of samples; by default those of the
             model.
         settings: see `jq.compile`; `calibration.method` says how a range follows from the values
@@ -132,7 +131,6 @@ def explain(
     The arguments that are not listed are those of `jq.compile`.
 
     Args:
-        model: see `jq.trace`.
         calibrate: False leaves out the calibration of static ranges, which takes most of the time:
             formats and reasons are those of ranges that are merely assumed.
 

@@ -157,6 +157,5 @@ def _range(enc: Encoding, scale: float, zero: int | None) -> tuple[Any, Any]:
 
 def _fake(program: Program, x: ir.Value, enc: Encoding, *range: ir.Value) -> ir.Value:
     """The marker of fake quantization, for `evaluate.run`, which has a rule for it."""
-    attributes = ir.DictAttr.get({k: ir.StringAttr.get(v) for k, v in attributes_of(enc).items()})
-    operands = [x, *range]
-    return composite(program, FAKE_QUANT, "", attributes, operands, lambda _, args: [args[0]])[0]
+    said, operands = attributes_of(enc), [x, *range]
+    return composite(program, FAKE_QUANT, "", said, operands, lambda _, args: [args[0]])[0]

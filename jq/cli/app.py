@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from jq.cli import cache, listing
 from jq.cli.command import COMMANDS
+from jq.cli.listing import GROUPS
 from jq.cli.output import report
 
 HELP = ["-h", "--help"]
@@ -37,12 +37,12 @@ for panel, names in PANELS.items():
     for name in names.split():
         run, epilog = COMMANDS[name]
         app.command(name, epilog=epilog, rich_help_panel=panel)(run)
-for group in (listing.app, cache.app):
+for group in GROUPS.values():
     app.add_typer(group, rich_help_panel="This installation")
 for path, (run, epilog) in COMMANDS.items():
     of, _, name = path.rpartition(" ")
     if of:
-        {"list": listing.app, "cache": cache.app}[of].command(name, epilog=epilog)(run)
+        GROUPS[of].command(name, epilog=epilog)(run)
 
 
 def version(wanted: bool) -> None:

@@ -5,7 +5,6 @@ from typing import Any
 
 from jq.base.errors import UserError
 from jq.base.tables import size
-from jq.cli import options
 from jq.cli.command import command
 from jq.cli.output import Output
 
@@ -13,10 +12,10 @@ from jq.cli.output import Output
 @command("bench", example="jaxq bench out/ --threads 1 --against float/")
 def bench_artifact(
     out: Output,
-    artifact: options.Artifact,
+    artifact: Path,
     against: Path | None = None,
     inputs: Path | None = None,
-    threads: options.Threads = 1,
+    threads: int = 1,
     seconds: float = 5.0,
     on: list[str] | None = None,
     ssh: str = "ssh",
@@ -37,55 +36,38 @@ def bench_artifact(
     from jq.reporting.measuring.hosts import bench_on
     from jq.reporting.measuring.measure import bench
 
+    title = f"latency, {threads} thread{'s' * (threads > 1)}"
+    how: dict[str, Any] = {"against": against, "inputs": inputs}
+    how |= {"threads": threads, "seconds": seconds}
     if on:
         hosts = [name for text in on for name in text.split(",")]
         with out.progress() as progress:
-            far = bench_on(
-                hosts,
-                artifact,
-                against=against,
-                inputs=inputs,
-                threads=threads,
-                seconds=seconds,
-                ssh=ssh,
-                python=python,
-                progress=progress,
-            )
+            far = bench_on(hosts, artifact, **how, ssh=ssh, python=python, progress=progress)
         columns = ("host", "processor", "median_ms", "p90_ms", "min_ms", "runs")
-        out.table(
-            f"latency, {threads} thread{'s' * (threads > 1)}",
-            columns if against is None else (*columns, "ratio"),
-            [{"host": host, **figures} for host, figures in far["hosts"].items()],
-        )
+        rows = [{"host": host, **figures} for host, figures in far["hosts"].items()]
+        out.table(title, columns if against is None else (*columns, "ratio"), rows)
         return far
     with out.progress() as progress:
-        document = bench(
-            artifact,
-            against=against,
-            inputs=inputs,
-            threads=threads,
-            seconds=seconds,
-            progress=progress,
-        )
+        document = bench(artifact, **how, progress=progress)
     rows = [
         {"artifact": str(folder), "peak memory": size(figures["peak_rss_bytes"]), **figures}
         for folder, figures in ((artifact, document), (against, document.get("against")))
         if figures is not None
     ]
     columns = ("median_ms", "p90_ms", "min_ms", "calls_per_second", "runs", "peak memory")
-    out.table(f"latency, {threads} thread{'s' * (threads > 1)}", ("artifact", *columns), rows)
+    out.table(title, ("artifact", *columns), rows)
     return document
 
 
 @command("run", example="jaxq run out/ --inputs in.npz --outputs out.npz", writes=True)
 def run(
     out: Output,
-    artifact: options.Artifact,
+    artifact: Path,
     inputs: Path,
     outputs: Path,
-    threads: options.Threads = 1,
-    verify: options.Verify = None,
-    trust: options.Trust = "any",
+    threads: int = 1,
+    verify: list[Path] | None = None,
+    trust: str = "any",
 ) -> dict[str, Any]:
     """Runs an artifact on the arrays of a file.
 

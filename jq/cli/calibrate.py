@@ -32,14 +32,14 @@ def calibrate(
     ],
     output: Path,
     data: Path | None = None,
-    settings: options.Settings = None,
-    sizes: options.Sizes = None,
-    values: options.Values = None,
+    settings: list[str] | None = None,
+    sizes: list[str] | None = None,
+    values: list[str] | None = None,
     shard: str | None = None,
     merge: bool = False,
-    jobs: options.Jobs = 1,
-    dask: options.Dask = None,
-    ray: options.Ray = None,
+    jobs: int = 1,
+    dask: str | None = None,
+    ray: str | None = None,
 ) -> dict[str, Any]:
     """Observes the activations of the float model on samples and saves their ranges.
 

@@ -12,43 +12,19 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import typer
 from typer.models import OptionInfo
 
 from jq.base.guard.limits import Limits, limited, parse_size
-from jq.cli.options import option
+from jq.cli.options import COMPLETE, SHARED, option
 from jq.cli.output import Output, report
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 EMPTY: Mapping[str, tuple[Any, Any]] = {}
-COMMON: dict[str, tuple[tuple[str, ...], str]] = {
-    "json": (("--json",), "Print the result as one JSON document."),
-    "quiet": (("-q", "--quiet"), "No progress, no notes."),
-    "verbose": (("-v", "--verbose"), "More detail, and the warnings of libraries."),
-    "debug": (("--debug",), "Show the traceback of an error."),
-}
-
-
-LIMITS: dict[str, Any] = {
-    "timeout": Annotated[
-        float | None,
-        option(
-            "SECONDS",
-            "The longest that the compiler, or reading a file, may take; by default an hour, or a"
-            " minute and what the file's size adds.",
-        ),
-    ],
-    "max_memory": Annotated[
-        str | None,
-        option(
-            "SIZE",
-            "The most memory that either may take, as 4G; by default all that there is, or 2 GiB"
-            " and 16 times the file.",
-        ),
-    ],
-}
+COMMON = ("json", "quiet", "verbose", "debug")
+LIMITS: dict[str, Any] = {"timeout": float | None, "max_memory": str | None}
 # The groups of options in the help of a command that has many.
 PANELS = {
     "Output": ("output", "emit", "stablehlo_version", "save_pipeline", "sign", "force"),
@@ -110,53 +86,57 @@ def signature_of(
 ) -> inspect.Signature:
     """The function's own parameters without `out`, those that are asked for in the place of its
     `**asked`, then the limits and the common options."""
-    (_, *own), (_, usage) = (
-        inspect.signature(function, eval_str=True).parameters.values(),
-        told(function),
-    )
-    own = [option_of(p, *usage[p.name]) if p.name in usage else p for p in own]
+    _, *own = inspect.signature(function, eval_str=True).parameters.values()
+    usage = told(function)[1]
     keyword = inspect.Parameter.KEYWORD_ONLY
-    shared = [
-        inspect.Parameter(name, keyword, default=default, annotation=annotation)
-        for name, (annotation, default) in asked.items()
-    ]
+
+    def shared(name: str, kind: Any, default: Any) -> inspect.Parameter:
+        return inspect.Parameter(name, keyword, default=default, annotation=kind)
+
     given = [p for p in own if p.kind is not p.VAR_KEYWORD]
-    needed = [p for p in given if p.default is p.empty]
-    own = [*needed, *shared, *(p for p in given if p.default is not p.empty)]
-    common = [
-        inspect.Parameter(
-            name,
-            keyword,
-            default=False,
-            annotation=Annotated[bool, typer.Option(*flags, help=text)],
-        )
-        for name, (flags, text) in COMMON.items()
+    parameters = [
+        *(p for p in given if p.default is p.empty),
+        *(shared(name, *each) for name, each in asked.items()),
+        *(p for p in given if p.default is not p.empty),
+        *(shared(name, kind, None) for name, kind in LIMITS.items()),
+        *(shared(name, bool, False) for name in COMMON),
     ]
-    limits = [
-        inspect.Parameter(name, keyword, default=None, annotation=annotation)
-        for name, annotation in LIMITS.items()
-    ]
-    parameters = [*(p.replace(kind=keyword) for p in own), *limits, *common]
-    return inspect.Signature(_grouped(parameters))
+    told_of = [option_of(p.replace(kind=keyword), usage.get(p.name)) for p in parameters]
+    return inspect.Signature(_grouped(told_of))
 
 
 def told(function: Callable[..., Any]) -> tuple[str, dict[str, tuple[str, str]]]:
     """The text of a docstring, whose first paragraph `jaxq --help` shows, and its `Args`: what is
     in parentheses, and the help."""
     text, _, args = (inspect.getdoc(function) or "").partition("\n\nArgs:\n")
-    entries = re.findall(r"^    (\w+)(?: \((.*?)\))?:((?:.|\n {8})*)", args, re.MULTILINE)
-    return text, {name: (usage, " ".join(help.split())) for name, usage, help in entries}
+    return text, _entries(args)
 
 
-def option_of(parameter: inspect.Parameter, usage: str, help: str) -> inspect.Parameter:
-    """A parameter as the option or argument that its docstring tells."""
+def _entries(args: str) -> dict[str, tuple[str, str]]:
+    found = re.findall(r"^    (\w+)(?: \((.*?)\))?:((?:.|\n {8})*)", args, re.MULTILINE)
+    return {name: (usage, " ".join(help.split())) for name, usage, help in found}
+
+
+EVERYWHERE = _entries(SHARED)
+
+
+def option_of(parameter: inspect.Parameter, own: tuple[str, str] | None) -> inspect.Parameter:
+    """A parameter as the option or argument that its docstring tells, or `SHARED`, unless it is one
+    already."""
+    name = parameter.name
+    if own is None and (get_origin(parameter.annotation) is Annotated or name not in EVERYWHERE):
+        return parameter
+    usage, help = own or EVERYWHERE[name]
+    complete = None if own else COMPLETE.get(name)
     if usage.startswith("<"):
-        found = typer.Argument(metavar=usage[1:-1], show_default=False, help=help)
+        found = typer.Argument(
+            metavar=usage[1:-1], show_default=False, help=help, autocompletion=complete
+        )
     else:
         flags = re.findall(r"(?<!\S)-\S+", usage)
         if parameter.default is False or (flags and not flags[-1].startswith("--")):
-            usage += f" --{parameter.name.replace('_', '-')}"
-        found = option(usage, help)
+            usage += f" --{name.replace('_', '-')}"
+        found = option(usage, help, complete)
     return parameter.replace(annotation=Annotated[parameter.annotation, found])
 
 

@@ -1,8 +1,10 @@
-"""`jaxq compare`: a quantized program against the float model."""
+"""`jaxq compare`: a quantized program against the float model; `jaxq report`: a page on that."""
 
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+
+import typer
 
 from jq.base.errors import UserError
 from jq.cli import options
@@ -37,24 +39,24 @@ class Style(StrEnum):
 )
 def compare(
     out: Output,
-    model: options.Model,
+    model: str,
     artifacts: list[Path] | None = None,
-    inputs: options.Samples = None,
-    metric: options.Metrics = None,
-    labels: options.Labels = None,
-    iree_flags: options.IreeFlags = None,
+    inputs: Path | None = None,
+    metric: list[str] | None = None,
+    labels: Path | None = None,
+    iree_flags: list[str] | None = None,
     layers: bool = False,
-    sizes: options.Sizes = None,
-    values: options.Values = None,
+    sizes: list[str] | None = None,
+    values: list[str] | None = None,
     bench: bool = False,
     style: Style = Style.TABLE,
     text: list[Path] | None = None,
     window: int | None = None,
     limit: int | None = None,
     threads: int | None = None,
-    jobs: options.Jobs = 1,
-    dask: options.Dask = None,
-    ray: options.Ray = None,
+    jobs: int = 1,
+    dask: str | None = None,
+    ray: str | None = None,
     **asked: Any,
 ) -> dict[str, Any]:
     """Compares an artifact with the float model: SQNR, cosine, largest error, metrics.
@@ -147,3 +149,58 @@ def ranked(out: Output, style: Style, *arguments: Any, **options_of: Any) -> dic
     else:
         out.line((found.markdown() if style is Style.MARKDOWN else found.csv()).rstrip())
     return found.to_dict()
+
+
+@command("report", example="jaxq report my.py:model out/ -o report.html", writes=True)
+def report(
+    out: Output,
+    context: typer.Context,
+    model: str,
+    artifact: Path,
+    output: Path,
+    inputs: Path | None = None,
+    metric: list[str] | None = None,
+    labels: Path | None = None,
+    calibration: Path | None = None,
+    samples: int = 16,
+    seconds: float = 2.0,
+    model_explorer: Path | None = None,
+    force: bool = False,
+) -> dict[str, Any]:
+    """Writes one HTML page on the error of an artifact.
+
+    It needs no network, and shows a verdict, rules to try, the model's graph coloured by error, the
+    error of every layer, histograms, sizes, the latency beside the float model's, and the plan with
+    its reasons.
+
+    Args:
+        output (-o FILE.html): The page.
+        samples (N 1..): Samples for layers and histograms.
+        seconds (0.01..1e6): Measuring time of each latency.
+        model_explorer (FOLDER): Also the graph and its errors for Model Explorer.
+    """
+    from jq.base.system.files import check_folder, check_new
+    from jq.reporting.report import report as write_page
+
+    check_new(output, force=force)
+    if model_explorer:
+        check_folder(model_explorer, force=force)
+    with out.progress() as progress:
+        write_page(
+            model,
+            artifact,
+            output,
+            data=inputs,
+            metric=metric or None,
+            labels=options.read_labels(labels),
+            calibration=calibration,
+            samples=samples,
+            seconds=seconds,
+            model_explorer=model_explorer,
+            command=context.obj,
+            progress=progress,
+        )
+    out.line(f"wrote {output}")
+    if model_explorer:
+        out.line(f"wrote {model_explorer}: open graph.json in Model Explorer, add the others to it")
+    return {"path": str(output)}

@@ -29,11 +29,11 @@ from jq.cli.output import Output
 )
 def compile_model(
     out: Output,
-    model: options.Model,
+    model: str,
     output: Path,
-    sizes: options.Sizes = None,
-    values: options.Values = None,
-    iree_flags: options.IreeFlags = None,
+    sizes: list[str] | None = None,
+    values: list[str] | None = None,
+    iree_flags: list[str] | None = None,
     emit: Annotated[
         list[str] | None,
         options.option(
@@ -47,8 +47,8 @@ def compile_model(
     minutes: float = 0.0,
     measure: bool = True,
     save_pipeline: Path | None = None,
-    sign: options.Sign = None,
-    force: options.Force = False,
+    sign: Path | None = None,
+    force: bool = False,
     context: int | None = None,
     kv_cache: str | None = None,
     text: list[Path] | None = None,

@@ -20,13 +20,13 @@ FirstPipeline = Annotated[
 @command("check", example="jaxq check my.py:model --target npu-int8")
 def check(
     out: Output,
-    model: options.Model,
-    target: options.Target = options.DEFAULT_TARGET,
+    model: str,
+    target: str = options.DEFAULT_TARGET,
     pipeline: FirstPipeline = None,
-    settings: options.Settings = None,
-    rules: options.Rules = None,
-    sizes: options.Sizes = None,
-    values: options.Values = None,
+    settings: list[str] | None = None,
+    rules: list[str] | None = None,
+    sizes: list[str] | None = None,
+    values: list[str] | None = None,
 ) -> dict[str, Any]:
     """Shows every op that the target's device cannot run, why, and what would help.
 
@@ -46,15 +46,15 @@ def check(
 @command("estimate", example="jaxq estimate my.py:model --target ethos-u-like")
 def estimate(
     out: Output,
-    model: options.Model,
-    target: options.Target,
+    model: str,
+    target: str,
     pipeline: FirstPipeline = None,
-    settings: options.Settings = None,
-    rules: options.Rules = None,
-    sizes: options.Sizes = None,
-    values: options.Values = None,
+    settings: list[str] | None = None,
+    rules: list[str] | None = None,
+    sizes: list[str] | None = None,
+    values: list[str] | None = None,
     picture: Path | None = None,
-    force: options.Force = False,
+    force: bool = False,
 ) -> dict[str, Any]:
     """Estimates cycles, bytes and memory of every layer on the target's device.
 
@@ -88,16 +88,16 @@ def estimate(
 )
 def export(
     out: Output,
-    model: options.Model,
+    model: str,
     output: Path,
     to: str | None = None,
     ends: str = "int8",
     verify: bool = False,
     pipeline: str | None = None,
     target: str | None = None,
-    sizes: options.Sizes = None,
-    values: options.Values = None,
-    force: options.Force = False,
+    sizes: list[str] | None = None,
+    values: list[str] | None = None,
+    force: bool = False,
     **asked: Any,
 ) -> dict[str, Any]:
     """Writes a model's integer program for NPU compilers and other runtimes.
@@ -140,7 +140,7 @@ def export(
 @command("vectors", example="jaxq vectors out/ -o vectors/", writes=True)
 def vectors(
     out: Output,
-    artifact: options.Artifact,
+    artifact: Path,
     output: Path | None = None,
     check: Path | None = None,
     limit: float = 16,
@@ -181,10 +181,10 @@ def vectors(
 )
 def embed(
     out: Output,
-    artifact: options.Artifact,
+    artifact: Path,
     output: Path,
     triple: str = "x86_64-unknown-linux-gnu",
-    iree_flags: options.IreeFlags = None,
+    iree_flags: list[str] | None = None,
 ) -> dict[str, Any]:
     """Writes the integer program as C and an object file, for firmware.
 

@@ -57,9 +57,9 @@ def generate(
     context: Context = None,
     cache: Cache = None,
     pipeline: Pipeline = None,
-    threads: options.Threads = 1,
-    verify: options.Verify = None,
-    trust: options.Trust = "any",
+    threads: int = 1,
+    verify: list[Path] | None = None,
+    trust: str = "any",
 ) -> dict[str, Any]:
     """Continues a text with a language model, token by token; with --chat, answers in its chat.
 
@@ -165,7 +165,7 @@ def perplexity(
     limit: int | None = None,
     cache: Cache = None,
     pipeline: Pipeline = None,
-    threads: options.Threads = 1,
+    threads: int = 1,
 ) -> dict[str, Any]:
     """Measures the perplexity of a language model on a text.
 

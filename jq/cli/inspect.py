@@ -16,8 +16,8 @@ from jq.cli.output import Output
 def inspect(
     out: Output,
     artifact: Path,
-    verify: options.Verify = None,
-    trust: options.Trust = "any",
+    verify: list[Path] | None = None,
+    trust: str = "any",
 ) -> dict[str, Any]:
     """Shows what an artifact holds: bytes and format of every weight, types of every product.
 
@@ -75,9 +75,9 @@ def inspect_onnx(out: Output, path: Path) -> dict[str, Any]:
 )
 def explain(
     out: Output,
-    model: options.Model,
-    sizes: options.Sizes = None,
-    values: options.Values = None,
+    model: str,
+    sizes: list[str] | None = None,
+    values: list[str] | None = None,
     calibrate: bool = True,
     **asked: Any,
 ) -> dict[str, Any]:

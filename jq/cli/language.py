@@ -4,6 +4,7 @@
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from jq.cli.output import Output
 
 WINDOW = 512  # tokens of a piece of text
 COLUMNS = ("perplexity", "perplexity_float", "kl", "kl_largest", "top1_agreement", "changed")
+FIELDS = {"perplexity_float": "other_perplexity", "top1_agreement": "agreement"}  # other names
 OPTIONS = "--pipeline, --context, --kv-cache, --text, --sign and --force"
 PROMPT = "> "  # of a conversation
 FITTED_PIPELINES = ("int4-weight-only", "int4-dynamic")  # whose weights are those of fit_folder
@@ -126,7 +128,7 @@ def compare_language_models(
 
     if not text:
         raise UserError("a language model is compared on text", hint="give files with --text")
-    results = []
+    rows: list[dict[str, Any]] = []
     with out.progress() as progress:
 
         def load(path: Path, pipeline: str) -> LanguageModel:
@@ -144,21 +146,14 @@ def compare_language_models(
         for path in others or [model]:
             progress(str(path), None)
             other = load(path, pipeline)
-            result = measure(
-                other, text, exact, limit, lambda share: progress("text", share), window
-            )
-            results.append((str(path), other.options.pipeline, result))
-    rows: list[dict[str, Any]] = []
-    for place, name, result in results:
-        figures = {
-            "perplexity": result.perplexity,
-            "perplexity_float": result.other_perplexity,
-            "kl": result.kl,
-            "kl_largest": result.kl_largest,
-            "top1_agreement": result.agreement,
-            "changed": result.changed,
-        }
-        rows.append({"artifact": place, "pipeline": name, "tokens": result.tokens, **figures})
+            told = partial(progress, "text")
+            found = measure(other, text, exact, limit, told, window)
+            row = {
+                "artifact": str(path),
+                "pipeline": other.options.pipeline,
+                "tokens": found.tokens,
+            }
+            rows.append(row | {name: getattr(found, FIELDS.get(name, name)) for name in COLUMNS})
     rows.sort(key=lambda row: row["kl"])
     out.table("against float activations", ("artifact", "pipeline", "tokens", *COLUMNS), rows)
     if len(rows) > 1:

@@ -1,5 +1,7 @@
-"""`jaxq list`: everything that there is to choose from, by name."""
+"""`jaxq list`: everything that there is to choose from, by name; `jaxq cache`: what is kept."""
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 import typer
@@ -7,18 +9,20 @@ import typer
 from jq.cli.command import command
 from jq.cli.output import Output
 
-app = typer.Typer(
-    name="list",
-    help="Lists pipelines, targets, formats, settings and whatever else has a name.",
-    invoke_without_command=True,
-)
 
-
-@app.callback()
 def kinds(context: typer.Context) -> None:
-    """Shows what can be listed where nothing is asked for."""
+    """Shows what can be asked for where nothing is."""
     if context.invoked_subcommand is None:
         print(context.get_help())
+
+
+GROUPS = {
+    name: typer.Typer(name=name, help=text, invoke_without_command=True, callback=kinds)
+    for name, text in (
+        ("list", "Lists pipelines, targets, formats, settings and whatever else has a name."),
+        ("cache", "Lists, measures and clears what is kept between runs."),
+    )
+}
 
 
 def formats(out: Output) -> dict[str, Any]:
@@ -65,51 +69,34 @@ def architectures(out: Output) -> dict[str, Any]:
     return show(out, "architectures", rows)
 
 
-def settings(out: Output) -> dict[str, Any]:
-    """Lists the settings: type, default, allowed values, and what each does."""
-    return reference(out, "settings")
+# What `jq.reporting.reference` tells, which takes importing the compiler.
+REFERENCE = {
+    "settings": "Lists the settings: type, default, allowed values, and what each does.",
+    "device": "Lists what a target file can say of its device, and of single kinds of ops.",
+    "recovery": "Lists the passes that keep accuracy, for the setting `recovery`.",
+    "metrics": "Lists the metrics, for --metric and --budget.",
+    "ops": "Lists the ops that are quantized, and those that quantized values move through.",
+    "passes": "Lists all passes in their order, when each runs and why it stands there.",
+}
 
 
-def device(out: Output) -> dict[str, Any]:
-    """Lists what a target file can say of its device, and of single kinds of ops."""
-    return reference(out, "device")
+def reference(kind: str) -> Callable[[Output], dict[str, Any]]:
+    def run(out: Output) -> dict[str, Any]:
+        from jq.reporting.reference import rows
+
+        found = rows(kind)
+        shown = [
+            {k: ", ".join(v) if isinstance(v, list) else v for k, v in r.items()} for r in found
+        ]
+        out.table(kind, tuple(found[0]), shown)
+        return {kind: found}
+
+    run.__doc__ = REFERENCE[kind]
+    return run
 
 
-def recovery(out: Output) -> dict[str, Any]:
-    """Lists the passes that keep accuracy, for the setting `recovery`."""
-    return reference(out, "recovery")
-
-
-def metrics(out: Output) -> dict[str, Any]:
-    """Lists the metrics, for --metric and --budget."""
-    return reference(out, "metrics")
-
-
-def ops(out: Output) -> dict[str, Any]:
-    """Lists the ops that are quantized, and those that quantized values move through."""
-    return reference(out, "ops")
-
-
-def passes(out: Output) -> dict[str, Any]:
-    """Lists all passes in their order, when each runs and why it stands there."""
-    return reference(out, "passes")
-
-
-def reference(out: Output, kind: str) -> dict[str, Any]:
-    from jq.reporting.reference import rows
-
-    found = rows(kind)
-    shown = [{k: ", ".join(v) if isinstance(v, list) else v for k, v in r.items()} for r in found]
-    out.table(kind, tuple(found[0]), shown)
-    return {kind: found}
-
-
-KINDS = (
-    *(formats, pipelines, targets, models, architectures, settings),
-    *(device, recovery, metrics, ops, passes),
-)
-for function in KINDS:
-    name = function.__name__
+KINDS = {f.__name__: f for f in (formats, pipelines, targets, models, architectures)}
+for name, function in (KINDS | {kind: reference(kind) for kind in REFERENCE}).items():
     command(f"list {name}", example=f"jaxq list {name}")(function)
 
 
@@ -129,3 +116,68 @@ def toml_files(kind: str) -> list[dict[str, Any]]:
 def show(out: Output, kind: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
     out.table(kind, ("name", "description"), rows)
     return {kind: rows}
+
+
+def contents(out: Output) -> dict[str, Any]:
+    """Lists what is kept by its kind: how many entries, their bytes, when one was last used."""
+    from jq.artifact.store import KINDS
+    from jq.base.tables import size
+
+    rows = [
+        {
+            "kind": kind,
+            "what": KINDS[kind],
+            "entries": len(own),
+            "bytes": sum(e.bytes for e in own),
+            "hours_unused": round((time.time() - max(own).used) / 3600, 1) if own else None,
+        }
+        for kind, own in _by_kind().items()
+    ]
+    shown = [row | {"size": size(row["bytes"])} for row in rows]
+    out.table("kept between runs", ("kind", "what", "entries", "size", "hours_unused"), shown)
+    return {"kinds": rows}
+
+
+def measure(out: Output) -> dict[str, Any]:
+    """Measures what is kept; beyond the limit, entries that were not used for longest go."""
+    from jq.artifact.store import LIMIT, entries
+    from jq.base.system.folders import cache_folder
+    from jq.base.tables import size
+
+    folder, every = cache_folder("store"), list(entries())
+    used = sum(e.bytes for e in every)
+    out.line(f"{folder}: {len(every)} entries, {size(used)} of at most {size(LIMIT)}")
+    return {"folder": str(folder), "entries": len(every), "bytes": used, "limit_bytes": LIMIT}
+
+
+def clear(out: Output, kind: list[str] | None = None) -> dict[str, Any]:
+    """Removes what is kept: the next run computes it again.
+
+    Args:
+        kind (KIND): Only entries of this kind; may be repeated.
+    """
+    from jq.artifact.store import remove
+    from jq.base.errors import UserError, known
+    from jq.base.tables import size
+
+    found = _by_kind()
+    for name in kind or ():
+        if name not in found:
+            raise UserError(f"nothing of kind {name!r} is kept", hint=known(name, found))
+    removed = [entry for name in kind or found for entry in found[name]]
+    for entry in removed:
+        remove(entry)
+    freed = sum(e.bytes for e in removed)
+    out.line(f"{len(removed)} entries removed, {size(freed)}")
+    return {"entries": len(removed), "bytes": freed}
+
+
+def _by_kind() -> dict[str, list[Any]]:
+    from jq.artifact.store import KINDS, entries
+
+    every = list(entries())
+    return {kind: [e for e in every if e.kind == kind] for kind in KINDS}
+
+
+for name, function in (("list", contents), ("size", measure), ("clear", clear)):
+    command(f"cache {name}", example=f"jaxq cache {name}")(function)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -33,116 +33,70 @@ def _number(text: str) -> float | None:
     return (int(text) if text.isdigit() else float(text)) if text else None
 
 
-Model = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODEL",
-        show_default=False,
-        autocompletion=completion.models,
-        help="`package.module:name` or `file.py:name` (a jq.Model, or a function of no arguments "
-        "that returns one), a .mlir, .mlirbc, .jaxexport, .onnx, .tflite or .tosa file, or a "
-        "language model: a .gguf file or a folder of Hugging Face.",
-    ),
-]
-Artifact = Annotated[
-    Path, typer.Argument(metavar="DIR", show_default=False, help="What `jaxq compile` wrote.")
-]
-_TOML = "A name, or a path to a .toml file."
-Pipeline = Annotated[str, option("--pipeline -p NAME", _TOML, completion.pipelines)]
-Target = Annotated[str, option("--target -t NAME", _TOML, completion.targets)]
-Settings = Annotated[
-    list[str] | None,
-    option("--set KEY=VALUE", "A setting; may be given several times.", completion.settings),
-]
-Rules = Annotated[
-    list[str] | None,
-    option(
-        "--rule 'PATTERN: KEY=VALUE'",
-        "Settings for the ops whose name matches; the first match wins. May be given several"
-        " times.",
-    ),
-]
-Calibration = Annotated[
-    Path | None, option("FILE.npz", "Calibration samples; the model's own by default.")
-]
-RangesFile = Annotated[
-    Path | None, option("--ranges FILE.json", "Ranges that `jaxq calibrate` wrote.")
-]
-Samples = Annotated[
-    Path | None, option("IN.npz", "Samples; the model's own evaluation set by default.")
-]
-Metrics = Annotated[
-    list[str] | None,
-    option(
-        "NAME",
-        "accuracy, top1_agreement, retrieval_agreement, cosine, cosine_min, sqnr_db, max_abs_error,"
-        " or `file.py:name` of a function (outputs, labels). May be given several times.",
-        completion.metrics,
-    ),
-]
-Labels = Annotated[
-    Path | None, option("FILE.npy", "Labels of the samples; the model's own by default.")
-]
-Sizes = Annotated[
-    list[str] | None,
-    option(
-        "--size NAME=N",
-        "Value of a symbolic dimension (`b`, or `arg0[0]`); may be given several times. `compile`"
-        " takes several values (NAME=1,8): one artifact, which chooses by its inputs.",
-    ),
-]
-Values = Annotated[
-    list[str] | None,
-    option(
-        "--value NAME=V",
-        "Fixes an input of an ONNX or TFLite model (`sr=16000`); may be given several times.",
-    ),
-]
-Threads = Annotated[int, option(f"N 1..{MOST_THREADS}", "Worker threads.")]
-Sign = Annotated[Path | None, option("KEY", "Sign the artifact with this Ed25519 private key.")]
-Verify = Annotated[
-    list[Path] | None,
-    option("PUBKEY", "The artifact must be signed with this key. May be given several times."),
-]
-Trust = Annotated[str, option("any|verify", "Must a key that you trust have signed the artifact?")]
-IreeFlags = Annotated[
-    list[str] | None,
-    option(
-        "--iree-flag FLAG",
-        "One more flag of IREE's compiler, `--iree-flag=--name=value`; some start programs or write"
-        " files. May be given several times.",
-    ),
-]
-AllowDynamic = Annotated[
-    bool,
-    option(
-        "--allow-dynamic",
-        "Find ranges at run time where calibrated ones are asked for and there are no data.",
-    ),
-]
-StrictEncodings = Annotated[
-    bool,
-    option(
-        "--strict-encodings",
-        "Refuse a model that comes quantized in a way that cannot be kept (else a warning).",
-    ),
-]
-Jobs = Annotated[int, option("--jobs -j N 1..", "Processes here that share the work.")]
-Dask = Annotated[str | None, option("tcp://HOST:PORT", "Workers of a Dask scheduler share it.")]
-Ray = Annotated[str | None, option("auto|ray://HOST:PORT", "Workers of a Ray cluster share it.")]
-Force = Annotated[bool, option("--force", "Replace what an earlier run wrote there.")]
+# Options that several commands share, as a docstring tells those of one (`jq.cli.command`).
+SHARED = f"""
+    model (<MODEL>): `package.module:name` or `file.py:name` (a jq.Model, or a function of no
+        arguments that returns one), a .mlir, .mlirbc, .jaxexport, .onnx, .tflite or .tosa file, or
+        a language model: a .gguf file or a folder of Hugging Face.
+    artifact (<DIR>): What `jaxq compile` wrote.
+    pipeline (-p NAME): A name, or a path to a .toml file.
+    target (-t NAME): A name, or a path to a .toml file.
+    settings (--set KEY=VALUE): A setting; may be given several times.
+    rules (--rule 'PATTERN: KEY=VALUE'): Settings for the ops whose name matches; the first match
+        wins. May be given several times.
+    calibration (FILE.npz): Calibration samples; the model's own by default.
+    ranges (FILE.json): Ranges that `jaxq calibrate` wrote.
+    allow_dynamic: Find ranges at run time where calibrated ones are asked for and there are no
+        data.
+    strict_encodings: Refuse a model that comes quantized in a way that cannot be kept (else a
+        warning).
+    inputs (IN.npz): Samples; the model's own evaluation set by default.
+    metric (NAME): accuracy, top1_agreement, retrieval_agreement, cosine, cosine_min, sqnr_db,
+        max_abs_error, or `file.py:name` of a function (outputs, labels). May be given several
+        times.
+    labels (FILE.npy): Labels of the samples; the model's own by default.
+    sizes (--size NAME=N): Value of a symbolic dimension (`b`, or `arg0[0]`); may be given several
+        times. `compile` takes several values (NAME=1,8): one artifact, which chooses by its inputs.
+    values (--value NAME=V): Fixes an input of an ONNX or TFLite model (`sr=16000`); may be given
+        several times.
+    threads (N 1..{MOST_THREADS}): Worker threads.
+    sign (KEY): Sign the artifact with this Ed25519 private key.
+    verify (PUBKEY): The artifact must be signed with this key. May be given several times.
+    trust (any|verify): Must a key that you trust have signed the artifact?
+    iree_flags (--iree-flag FLAG): One more flag of IREE's compiler, `--iree-flag=--name=value`;
+        some start programs or write files. May be given several times.
+    jobs (-j N 1..): Processes here that share the work.
+    dask (tcp://HOST:PORT): Workers of a Dask scheduler share it.
+    ray (auto|ray://HOST:PORT): Workers of a Ray cluster share it.
+    force: Replace what an earlier run wrote there.
+    timeout (SECONDS): The longest that the compiler, or reading a file, may take; by default an
+        hour, or a minute and what the file's size adds.
+    max_memory (SIZE): The most memory that either may take, as 4G; by default all that there is, or
+        2 GiB and 16 times the file.
+    json: Print the result as one JSON document.
+    quiet (-q): No progress, no notes.
+    verbose (-v): More detail, and the warnings of libraries.
+    debug: Show the traceback of an error.
+"""
+COMPLETE = {
+    "model": completion.models,
+    "pipeline": completion.pipelines,
+    "target": completion.targets,
+    "settings": completion.settings,
+    "metric": completion.metrics,
+}
 DEFAULT_PIPELINE = "int8-dynamic"
 DEFAULT_TARGET = "llvm-cpu"
-# What commands ask for as the arguments of `jq.compile`: annotation and default by name.
+# What commands ask for as the arguments of `jq.compile`: type and default by name.
 ASKED: dict[str, tuple[Any, Any]] = {
-    "pipeline": (Pipeline, DEFAULT_PIPELINE),
-    "target": (Target, DEFAULT_TARGET),
-    "calibration": (Calibration, None),
-    "ranges": (RangesFile, None),
-    "settings": (Settings, None),
-    "rules": (Rules, None),
-    "allow_dynamic": (AllowDynamic, False),
-    "strict_encodings": (StrictEncodings, False),
+    "pipeline": (str, DEFAULT_PIPELINE),
+    "target": (str, DEFAULT_TARGET),
+    "calibration": (Path | None, None),
+    "ranges": (Path | None, None),
+    "settings": (list[str] | None, None),
+    "rules": (list[str] | None, None),
+    "allow_dynamic": (bool, False),
+    "strict_encodings": (bool, False),
 }
 
 

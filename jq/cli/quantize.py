@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 from jq.base.errors import UserError
-from jq.cli import options
 from jq.cli.command import command
 from jq.cli.output import Output
 
@@ -18,7 +17,7 @@ def quantize(
     importance: list[Path] | None = None,
     pieces: int = 64,
     group: int = 32,
-    force: options.Force = False,
+    force: bool = False,
 ) -> dict[str, Any]:
     """Quantizes a language model: a GGUF file to another, or a folder of Hugging Face.
 

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 from jq.base.tables import size
-from jq.cli import options
 from jq.cli.command import command
 from jq.cli.output import Output
 
@@ -16,7 +15,7 @@ PIPELINES = ("float", "int8-static")
 def quickstart(
     out: Output,
     output: Path | None = None,
-    force: options.Force = False,
+    force: bool = False,
 ) -> dict[str, Any]:
     """Compiles and runs a small built-in model, to see that everything works here.
 

@@ -72,18 +72,8 @@ class Job:
 
     def context(self, plan: QuantPlan, report: Report = unheard) -> PassContext:
         """The context of the passes after planning."""
-        before = self.prepared
-        return PassContext(
-            plan,
-            self.pipeline.settings,
-            self.target,
-            self.data,
-            gains=before.gains,
-            moments=before.moments,
-            results=before.results,
-            recover=before.recover,
-            report=report,
-        )
+        cx = replace(self.prepared, plan=plan, settings=self.pipeline.settings, report=report)
+        return replace(cx, target=self.target, data=self.data)
 
 
 def prepare_job(
@@ -112,15 +102,16 @@ def prepare_job(
             )
         if known is not None:
             check_ranges(known, source.program, request.ranges)
-        own = source.model.calibration if source.model else None
+        its = source.model.calibration if source.model else None
         given = calibration is not None
-        data = source.calls(calibration) if given else LazyCalls(partial(source.calls, own))
+        data = source.calls(calibration) if given else LazyCalls(partial(source.calls, its))
     smoothing = known.smoothing if known else None
     # What an open pipeline chooses depends on recovery, also where the plan alone is asked for.
     recovery_asked, recover = recover, (recover or chosen.open) and not source.others
     with stages("prepare") as report:
         results = Cache("recovery", data) if request.cache else None
-        cx = _context(chosen, where, data, smoothing, recover, report, results)
+        own: dict[str, Any] = {"recover": recover, "report": report, "results": results}
+        cx = _context(chosen, where, data, smoothing, **own)
         program = prepare(source.program, chosen, where, cx=cx)
         fixed = known is None and not chosen.open
         other = without_ranges(chosen, where) if fixed else None
@@ -131,7 +122,7 @@ def prepare_job(
             chosen, start = other, source.program.clone()
             start.notes = program.notes
             start.tell(RANGES_AT_RUN_TIME)
-            cx = _context(chosen, where, data, smoothing, recover, report, results)
+            cx = _context(chosen, where, data, smoothing, **own)
             program = prepare(start, chosen, where, cx=cx)
     if source.others and recovery_asked and chosen.settings.recovery and data:
         program.tell(ONE_RECOVERY)
@@ -146,7 +137,7 @@ def prepare_job(
 def at_size(job: Job, other: Source, ranges: Ranges | None) -> Job:
     """The job at another size, with the ranges of the first: ops have the same names."""
     known = ranges.smoothing if ranges else None
-    cx = _context(job.pipeline, job.target, (), known, False, unheard, None)
+    cx = _context(job.pipeline, job.target, (), known, recover=False)
     program = prepare(other.program, job.pipeline, job.target, cx=cx)
     return replace(job, source=other, program=program, data=(), prepared=cx, ranges=ranges)
 
@@ -173,20 +164,8 @@ def _context(
     target: Target,
     data: Calls | None,
     smoothing: Mapping[str, np.ndarray] | None,
-    recover: bool,
-    report: Report,
-    results: Cache | None,
+    **more: Any,
 ) -> PassContext:
     """The context of the float passes."""
-    return PassContext(
-        QuantPlan((), {}),
-        pipeline.settings,
-        target,
-        data,
-        known_smoothing=smoothing,
-        rules=pipeline.rules,
-        explicit=pipeline.explicit,
-        recover=recover,
-        report=report,
-        results=results,
-    )
+    own = {"rules": pipeline.rules, "explicit": pipeline.explicit, **more}
+    return PassContext(QuantPlan((), {}), pipeline.settings, target, data, smoothing, **own)

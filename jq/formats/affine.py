@@ -29,9 +29,7 @@ from jq.formats.blocks import (
     block_absmax,
     block_range,
     chunks,
-    decode_pieces,
     expand,
-    full,
     per_block,
     reduce_blocks,
 )
@@ -92,10 +90,8 @@ class Affine(StoredIntegers):
         return {"divisor": divisors, "packing": ("bits", "none")}
 
     def check(self, enc: Encoding) -> None:
-        checks.check_not_empty(enc)
-        checks.check_choice(enc, "scheme", enc.scheme, self.schemes)
+        super().check(enc)
         checks.check_choice(enc, "scale type", enc.scale_type, checks.SCALE_TYPES)
-        checks.check_options(enc, self.options(enc))
         if enc.option("divisor", "") and enc.scheme == "asymmetric":
             raise FormatError(f"{enc.format}: `divisor` belongs to the symmetric scheme")
 
@@ -105,8 +101,7 @@ class Affine(StoredIntegers):
             whole = 2.0 ** (self.bits - 1)
             steps = {NARROW: whole - 1, FULL: whole - 0.5, HALF: whole / 2 - 1}[_divisor(enc)]
             return scale_of_extent(ops, ops.maximum(ops.abs(lo), ops.abs(hi)), steps)
-        zero = full(ops, 0, enc.grid, F32)
-        extent = ops.sub(ops.maximum(hi, zero), ops.minimum(lo, zero))
+        extent = ops.sub(ops.maximum(hi, 0), ops.minimum(lo, 0))
         return scale_of_extent(ops, extent, 2.0**self.bits - 1)
 
     def _zero_point(self, ops: ArrayOps, lo: Array, scale: Array, enc: Encoding) -> Array | None:
@@ -117,16 +112,13 @@ class Affine(StoredIntegers):
         if not self.unsigned:
             return zero_point_of_range(ops, lo, scale, -half, half - 1)
         zero = zero_point_of_range(ops, lo, scale, 0, 2 * half - 1)
-        return ops.sub(zero, full(ops, half, enc.grid, np.int32))
+        return ops.sub(zero, half)
 
     def parameters(
         self, lo: np.ndarray, hi: np.ndarray, enc: Encoding
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Scale (of `enc.scale_type`) and signed zero point (int32, or None when symmetric).
-
-        Args:
-            lo, hi: smallest and largest value of every block, shape `enc.grid`.
-        """
+        """Scale (of `enc.scale_type`) and signed zero point (int32, or None when symmetric), by the
+        smallest and largest value of every block."""
         lo, hi = (np.asarray(v, F32).reshape(enc.grid) for v in (lo, hi))
         scale = checks.as_scale(self._scale(NUMPY, lo, hi, enc)[0], enc)
         return scale, self._zero_point(NUMPY, lo, scale.astype(F32), enc)
@@ -141,31 +133,23 @@ class Affine(StoredIntegers):
             scale = ops.convert(ops.convert(scale, np.dtype(enc.scale_type)), F32)
             if enc.scale_type == "float16":  # as `checks.as_scale`
                 least = float(np.finfo(np.float16).smallest_subnormal)
-                scale = ops.maximum(scale, full(ops, least, enc.grid, F32))
+                scale = ops.maximum(scale, least)
         return scale, self._zero_point(ops, lo, scale, enc)
 
     def fake_quantize(
         self, ops: ArrayOps, x: Array, enc: Encoding, given: tuple[Array, Array] | None = None
     ) -> Array:
-        """`x` quantized and dequantized, f32, with the range of each block or with `given` ones.
-
-        Args:
-            given: smallest and largest value, f32 of `enc.grid`.
-        """
-        enc = unpacked(enc)
-        if given is None and enc.scale_type != "float32":
-            own = ops.convert(x, F32)
-            given = (
-                reduce_blocks(ops, ops.reduce_min, own, enc),
-                reduce_blocks(ops, ops.reduce_max, own, enc),
-            )
-        if given is None:
-            values = self.quantize_dynamic(ops, x, enc)
-            return self.dequantize(
-                ops, values["codes"], values["scale"], values.get("zero_point"), enc
-            )
-        scale, zero_point = self.parameters_of(ops, *given, enc)
-        codes = self.quantize_static(ops, x, scale, zero_point, enc)
+        """`x` quantized and dequantized, f32, with the range (smallest and largest value) of each
+        block, or with `given` ones of `enc.grid`."""
+        enc, x = unpacked(enc), ops.convert(x, F32)
+        if given is None and enc.scale_type == "float32":
+            found = self.quantize_dynamic(ops, x, enc)
+            codes, scale, zero_point = found["codes"], found["scale"], found.get("zero_point")
+        else:
+            own = (reduce_blocks(ops, f, x, enc) for f in (ops.reduce_min, ops.reduce_max))
+            low, high = given or own
+            scale, zero_point = self.parameters_of(ops, low, high, enc)
+            codes = self.quantize_static(ops, x, scale, zero_point, enc)
         return self.dequantize(ops, codes, scale, zero_point, enc)
 
     def quantize(
@@ -178,13 +162,8 @@ class Affine(StoredIntegers):
     def quantize_static(
         self, ops: ArrayOps, x: Array, scale: Array, zero_point: Array | None, enc: Encoding
     ) -> Array:
-        """`saturate(round_half_even(x / scale) + zero_point)`; NaN becomes the code of 0.
-
-        Args:
-            x: f32, bf16 or f16 of `enc.shape`; computed in f32.
-            scale: f32 of `enc.grid`.
-            zero_point: signed, i32 of `enc.grid`, or None.
-        """
+        """`saturate(round_half_even(x / scale) + zero_point)` of f32, bf16 or f16, computed in f32;
+        the zero point is signed, i32. NaN becomes the code of 0."""
         self._check_unpacked(enc)
         return self._static(ops, ops.convert(x, F32), scale, zero_point, enc)
 
@@ -268,9 +247,6 @@ class Affine(StoredIntegers):
         np.clip(steps, low, high, out=steps)
         return np.asarray(steps.astype(self.code_type).reshape(enc.shape))
 
-    def to_numpy(self, parts: Mapping[str, np.ndarray], enc: Encoding) -> np.ndarray:
-        return decode_pieces(lambda p, e: np.asarray(self.decode(NUMPY, p, e)), parts, enc)
-
     def decode(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
         codes, scale = self.codes(ops, parts, enc), self.scale(ops, parts, enc)
         return self.dequantize(ops, codes, scale, self.zero_point(ops, parts, enc), enc)
@@ -282,11 +258,7 @@ def is_affine(name: str) -> bool:
 
 
 def affine_format(name: str) -> Affine:
-    """The affine format of this name.
-
-    Raises:
-        FormatError: the format is another kind.
-    """
+    """The affine format of this name; `FormatError` for another kind."""
     fmt = get_format(name)
     if not isinstance(fmt, Affine):
         raise FormatError(f"{name} is not an affine integer")

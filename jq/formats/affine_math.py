@@ -1,5 +1,6 @@
 """The arithmetic of affine integers, once for NumPy and for programs."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -7,9 +8,9 @@ import ml_dtypes
 import numpy as np
 
 from jq.formats import checks
-from jq.formats.arrays import Array, ArrayOps
+from jq.formats.arrays import NUMPY, Array, ArrayOps, clip
 from jq.formats.base import Encoding, Format, Parts, unpacked
-from jq.formats.blocks import expand, full
+from jq.formats.blocks import chunks, expand, full
 from jq.formats.packing import PACKED, pack, packed_shape, unpack
 
 F32 = np.float32
@@ -17,7 +18,7 @@ F32 = np.float32
 
 def zero_if_nan(ops: ArrayOps, x: Array) -> Array:
     """`x` (floats of any shape) with 0 in place of NaN; infinities stay."""
-    return ops.select(ops.equal(x, x), x, full(ops, 0, ops.shape(x), F32))
+    return ops.select(ops.equal(x, x), x, 0)
 
 
 def scale_of_extent(ops: ArrayOps, extent: Array, steps: float) -> tuple[Array, Array]:
@@ -25,25 +26,22 @@ def scale_of_extent(ops: ArrayOps, extent: Array, steps: float) -> tuple[Array, 
 
     NaN and infinity pass through.
     """
-    shape = ops.shape(extent)
-    tiny = full(ops, steps * float(checks.SMALLEST_SCALE), shape, F32)
+    tiny = steps * float(checks.SMALLEST_SCALE)
     is_zero = ops.equal(ops.maximum(extent, tiny), tiny)
     # 1 / 1 for a zero block. The divisor depends on data, for XLA would turn a division by a
     # constant into a multiplication, an ulp away.
-    one = full(ops, 1, shape, F32)
-    divisor = ops.select(is_zero, one, full(ops, steps, shape, F32))
+    one = full(ops, 1, ops.shape(extent), F32)
+    divisor = ops.select(is_zero, one, steps)
     extent = ops.select(is_zero, one, extent)
     return ops.div(extent, divisor), ops.div(divisor, extent)
 
 
 def zero_point_of_range(ops: ArrayOps, lo: Array, scale: Array, low: int, high: int) -> Array:
     """`round(saturate(low - min(lo, 0) / scale))` in i32, for codes in [low, high]."""
-    shape = ops.shape(lo)
-    lo = ops.minimum(lo, full(ops, 0, shape, F32))
-    least, most = full(ops, low, shape, F32), full(ops, high, shape, F32)
-    x = ops.sub(least, ops.div(lo, scale))
-    x = ops.round_even(ops.minimum(ops.maximum(x, least), most))
-    return ops.convert(zero_if_nan(ops, x), np.int32)
+    lo = ops.minimum(lo, 0)
+    least, most = (full(ops, v, ops.shape(lo), F32) for v in (low, high))
+    x = clip(ops, ops.sub(least, ops.div(lo, scale)), least, most)
+    return ops.convert(zero_if_nan(ops, ops.round_even(x)), np.int32)
 
 
 def to_codes(
@@ -73,7 +71,40 @@ NARROW, FULL, HALF = "absmax/127", "absmax/127.5", "absmax/63"  # values of the 
 _ELEMENTS = {2: ml_dtypes.int2, 4: ml_dtypes.int4}  # by their bits
 
 
-class StoredIntegers(Format):
+class ByElement(Format):
+    """A code for each element, packed along the last axis or not, and parts of the grid."""
+
+    def check(self, enc: Encoding) -> None:
+        checks.check_not_empty(enc)
+        checks.check_choice(enc, "scheme", enc.scheme, self.schemes)
+        checks.check_options(enc, self.options(enc))
+
+    def codes(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
+        """The codes as they are stored, i8 of `enc.shape`; below 8 bits they are not negative."""
+        return unpack(ops, parts["codes"], enc.shape, self.stored_bits(enc))
+
+    def decode_elements(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
+        typed = self.element_types(enc)
+        if not typed:
+            return self.decode(ops, parts, enc)
+        plain = {k: ops.convert(v, np.int8) if k in typed else v for k, v in parts.items()}
+        return self.decode(ops, plain, unpacked(enc))
+
+    def to_numpy(self, parts: Mapping[str, np.ndarray], enc: Encoding) -> np.ndarray:
+        """Piece by piece: a slice of the tensor is the same slice of its codes, and of the others,
+        which have the shape of the grid, but for axes of size 1."""
+        out = np.empty(enc.shape, np.float32)
+        for rows, grid, piece in chunks(enc):
+            cut = {name: part[_clipped(grid, part)] for name, part in parts.items()}
+            out[rows] = self.decode(NUMPY, cut | {"codes": parts["codes"][rows]}, piece)
+        return out
+
+
+def _clipped(index: tuple[slice, ...], part: np.ndarray) -> tuple[slice, ...]:
+    return tuple(slice(None) if n == 1 else s for s, n in zip(index, part.shape, strict=False))
+
+
+class StoredIntegers(ByElement):
     """The parts of a tensor of affine integers (`Affine`) of `bits` bits, and values from them."""
 
     schemes: ClassVar[tuple[str, ...]] = ("symmetric", "asymmetric")
@@ -112,13 +143,6 @@ class StoredIntegers(Format):
         parts = self.storage(enc).keys() - {"scale"}
         return {name: np.dtype(_ELEMENTS[self.bits]) for name in parts}
 
-    def decode_elements(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
-        typed = self.element_types(enc)
-        if not typed:
-            return self.decode(ops, parts, enc)
-        plain = {k: ops.convert(v, np.int8) if k in typed else v for k, v in parts.items()}
-        return self.decode(ops, plain, unpacked(enc))
-
     def of_codes(
         self, codes: np.ndarray, zero: np.ndarray, enc: Encoding
     ) -> tuple[Encoding, dict[str, np.ndarray]] | None:
@@ -139,10 +163,6 @@ class StoredIntegers(Format):
             return codes
         return pack(codes + np.int8(self.filler), self.bits, self.filler)
 
-    def unpack(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
-        """Same as `codes`."""
-        return self.codes(ops, parts, enc)
-
     def codes(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
         """Signed codes, i8 or i16 of `enc.shape`."""
         return self._unpack(ops, parts["codes"], enc.shape, enc)
@@ -155,9 +175,7 @@ class StoredIntegers(Format):
     def _unpack(self, ops: ArrayOps, packed: Array, shape: tuple[int, ...], enc: Encoding) -> Array:
         bits = self.stored_bits(enc)
         fields = unpack(ops, packed, shape, bits)
-        if bits >= 8:
-            return fields
-        return ops.sub(fields, full(ops, self.filler, shape, np.int8))
+        return fields if bits >= 8 else ops.sub(fields, self.filler)
 
     def scale(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
         """Scales, f32 of `enc.grid`."""

@@ -16,7 +16,8 @@ Array = Any  # what an implementation computes with: np.ndarray, or an MLIR valu
 
 
 class ArrayOps(Protocol):
-    """Array operations shared by NumPy and StableHLO. Binary operands have equal shape and type."""
+    """Array operations shared by NumPy and StableHLO. Operands have equal shape and type; a number
+    in the place of one is an array of it like the others (`arrays_of`)."""
 
     def constant(self, value: np.ndarray) -> Array: ...
     def shape(self, x: Array) -> tuple[int, ...]: ...
@@ -48,6 +49,11 @@ class ArrayOps(Protocol):
     def reduce_min(self, x: Array, axes: Sequence[int]) -> Array: ...
 
 
+def clip(ops: ArrayOps, x: Array, low: Array | float, high: Array | float) -> Array:
+    """`min(max(x, low), high)`."""
+    return ops.minimum(ops.maximum(x, low), high)
+
+
 class IntegerOps(ArrayOps, Protocol):
     """The further operations that integer-only arithmetic needs."""
 
@@ -57,13 +63,27 @@ class IntegerOps(ArrayOps, Protocol):
     def reduce_sum(self, x: Array, axes: Sequence[int]) -> Array: ...  # of integers; axes kept
 
 
+def arrays_of(ops: ArrayOps, operands: Sequence[Array | float]) -> list[Array]:
+    """Operands of an operation, the numbers among them as arrays like the last of the others."""
+    numbers = [isinstance(x, int | float) for x in operands]
+    if not any(numbers):
+        return list(operands)
+    like = next(x for x, number in zip(operands[::-1], numbers[::-1], strict=True) if not number)
+    kind, shape = ops.dtype(like), ops.shape(like)
+    return [
+        ops.broadcast(ops.constant(np.asarray(x, kind)), shape, ()) if number else x
+        for x, number in zip(operands, numbers, strict=True)
+    ]
+
+
 Dense = np.ndarray[Any, np.dtype[Any]]
 
 
-def _ufunc(function: Callable[..., Any]) -> Callable[[Any, Dense, Dense], Dense]:
+def _ufunc(function: Callable[..., Any]) -> Callable[[Any, Array, Array], Dense]:
     """A binary operation on arrays of one type; IEEE specials and integer wrap are silent."""
 
-    def apply(_: Any, a: Dense, b: Dense) -> Dense:
+    def apply(ops: Any, a: Array, b: Array) -> Dense:
+        a, b = arrays_of(ops, (a, b))
         if a.dtype != b.dtype or a.shape != b.shape:
             raise TypeError(f"operands differ: {a.dtype}{a.shape} and {b.dtype}{b.shape}")
         with np.errstate(all="ignore"):
@@ -168,8 +188,9 @@ class NumpyOps:
     def round_even(self, a: Dense) -> Dense:
         return np.asarray(np.rint(a))
 
-    def select(self, pred: Dense, a: Dense, b: Dense) -> Dense:
-        return np.where(pred, a, b)
+    def select(self, pred: Dense, a: Array, b: Array) -> Dense:
+        pred, a, b = arrays_of(self, (pred, a, b))
+        return np.asarray(np.where(pred, a, b))
 
     def reduce_max(self, x: Dense, axes: Sequence[int]) -> Dense:
         return _reduce(np.maximum, x, tuple(axes))

@@ -96,6 +96,10 @@ class Format(ABC):
     description: ClassVar[str] = ""
     schemes: ClassVar[tuple[str, ...]] = ("symmetric",)  # that can be chosen
     in_registers: ClassVar[bool] = True  # decoded without tables of more than 16 entries
+    block: ClassVar[int] = 0  # values along one axis, where it is tied to blocks of so many
+    has_minimum: ClassVar[bool] = False  # its integers have an offset whatever the blocks
+    # Quantizing dequantized values again, in whole blocks, returns them unchanged.
+    idempotent: ClassVar[bool] = False
     registry: ClassVar[dict[str, Format]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -155,14 +159,11 @@ class Format(ABC):
         """
         raise FormatError(f"{self.name} is no format of activations")
 
-    @property
-    def idempotent(self) -> bool:
-        """True if quantizing dequantized values again, in whole blocks, returns them unchanged."""
-        return False
-
     def default_block(self, shape: tuple[int, ...], axis: int) -> tuple[int, ...] | None:
         """The block this format is tied to when it has one (MX: 32 along `axis`), else None."""
-        return None
+        rank = len(shape)
+        whole = tuple(self.block if i == axis % rank else 1 for i in range(rank))
+        return whole if self.block else None
 
     @property
     def integer_bits(self) -> int | None:
@@ -190,11 +191,6 @@ class Format(ABC):
             raise FormatError("no kernel for minima of codes of 8 bits")
         minimum = None if found.offset is None else np.asarray(found.offset)
         return np.asarray(found.codes), np.asarray(found.scale), minimum, None
-
-    @property
-    def has_minimum(self) -> bool:
-        """True if its integers have an offset (`Integers.offset`) whatever the blocks."""
-        return False
 
     def of_codes(
         self, codes: np.ndarray, zero: np.ndarray, enc: Encoding

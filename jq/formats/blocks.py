@@ -13,7 +13,7 @@ import numpy as np
 
 from jq.formats import checks
 from jq.formats.arrays import NUMPY, Array, ArrayOps
-from jq.formats.base import Encoding, Parts, get_format
+from jq.formats.base import Encoding, get_format
 
 
 def full(ops: ArrayOps, value: float, shape: Sequence[int], dtype: Any) -> Array:
@@ -226,25 +226,3 @@ def per_block(f: Binary, x: np.ndarray, grid: np.ndarray, enc: Encoding) -> np.n
         else:
             return f(x, expand(NUMPY, grid, enc))
     return f(x.reshape(cut), grid.reshape(cut_grid)).reshape(enc.shape)
-
-
-def decode_pieces(
-    decode: Callable[[Parts, Encoding], np.ndarray], parts: Parts, enc: Encoding
-) -> np.ndarray:
-    """`decode(parts, enc)` piece by piece: a slice of the tensor is the same slice of its parts.
-
-    Parts have the tensor's rank. `codes` is cut as the tensor, the others as the grid, but for
-    axes of size 1.
-    """
-    out = np.empty(enc.shape, np.float32)
-    for rows, grid, piece in chunks(enc):
-        sliced = {
-            name: part[rows if name == "codes" else _clipped(grid, part)]
-            for name, part in parts.items()
-        }
-        out[rows] = decode(sliced, piece)
-    return out
-
-
-def _clipped(index: Index, part: np.ndarray) -> Index:
-    return tuple(slice(None) if n == 1 else s for s, n in zip(index, part.shape, strict=False))

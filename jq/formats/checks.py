@@ -1,4 +1,4 @@
-"""Refusals that every format shares."""
+"""Refusals that every format shares: a `FormatError` each."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,11 +13,7 @@ SMALLEST_SCALE = np.float32(2.0**-126)  # below it is subnormal, which some devi
 
 
 def check_choice(enc: Encoding, what: str, value: str, allowed: Sequence[str]) -> None:
-    """Refuses a value of `what` that is not among the `allowed` ones.
-
-    Raises:
-        FormatError: it is not; the hint lists the allowed ones.
-    """
+    """Refuses a value of `what` that is not among the `allowed` ones, which the hint lists."""
     if value not in allowed:
         raise FormatError(
             f"{enc.format} has no {what} {value!r}",
@@ -26,35 +22,20 @@ def check_choice(enc: Encoding, what: str, value: str, allowed: Sequence[str]) -
 
 
 def check_options(enc: Encoding, allowed: Mapping[str, Sequence[str]]) -> None:
-    """Refuses options of an encoding that are unknown, or have another value than those listed.
-
-    Args:
-        allowed: the values of each option, by its name.
-
-    Raises:
-        FormatError: an option or its value is not allowed.
-    """
+    """Refuses options of an encoding that are unknown, or have another value than those listed."""
     for name, value in enc.options:
         check_choice(enc, "option", name, tuple(allowed))
         check_choice(enc, name, value, allowed[name])
 
 
 def check_not_empty(enc: Encoding) -> None:
-    """Refuses an encoding of a tensor without elements, whose blocks have no largest value.
-
-    Raises:
-        FormatError: an axis of `enc.shape` is 0.
-    """
+    """Refuses an encoding of a tensor without elements, whose blocks have no largest value."""
     if math.prod(enc.shape) == 0:
         raise FormatError(f"{enc.format} cannot hold an empty tensor of shape {enc.shape}")
 
 
 def check_shape(x: np.ndarray, enc: Encoding) -> None:
-    """Refuses an array of another shape than that of the encoding.
-
-    Raises:
-        FormatError: `x.shape` is not `enc.shape`.
-    """
+    """Refuses an array of another shape than that of the encoding."""
     if x.shape != enc.shape:
         raise FormatError(f"array of shape {x.shape} for an encoding of shape {enc.shape}")
 
@@ -66,14 +47,7 @@ def as_float32(x: np.ndarray) -> np.ndarray:
 
 
 def check_finite(x: np.ndarray, enc: Encoding) -> None:
-    """Refuses NaN and infinity.
-
-    Args:
-        x: values of any shape, or the extremes of their blocks.
-
-    Raises:
-        FormatError: one of them is not finite.
-    """
+    """Refuses NaN and infinity among values, or among the extremes of their blocks."""
     if not np.isfinite(x).all():
         raise FormatError(
             f"{enc.format} cannot hold NaN or infinity", hint="the weights are damaged or overflow"

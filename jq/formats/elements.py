@@ -6,8 +6,7 @@ from typing import Any, Protocol
 import ml_dtypes
 import numpy as np
 
-from jq.formats.arrays import Array, ArrayOps
-from jq.formats.blocks import full
+from jq.formats.arrays import Array, ArrayOps, clip
 from jq.formats.minifloat import Minifloat
 
 F32 = np.float32
@@ -96,22 +95,19 @@ class FixedPoint:
         return float(2.0**-self.mantissa)
 
     def nearest(self, ops: ArrayOps, x: Array) -> Array:
-        return ops.mul(self._steps(ops, x), full(ops, self.unit, ops.shape(x), F32))
+        return ops.mul(self._steps(ops, x), self.unit)
 
     def codes(self, ops: ArrayOps, x: Array) -> Array:
         return ops.convert(self._steps(ops, x), np.int8)
 
     def _steps(self, ops: ArrayOps, x: Array) -> Array:
-        shape = ops.shape(x)
-        y = ops.round_even(ops.mul(x, full(ops, 2.0**self.mantissa, shape, F32)))
-        return ops.minimum(ops.maximum(y, full(ops, -127, shape, F32)), full(ops, 127, shape, F32))
+        return clip(ops, ops.round_even(ops.mul(x, 2.0**self.mantissa)), -127, 127)
 
     def multiples(self, ops: ArrayOps, codes: Array) -> Array:
         return codes
 
     def decode(self, ops: ArrayOps, codes: Array) -> Array:
-        unit = full(ops, 2.0**-self.mantissa, ops.shape(codes), F32)
-        return ops.mul(ops.convert(codes, F32), unit)
+        return ops.mul(ops.convert(codes, F32), self.unit)
 
     of_elements = decode
 

@@ -2,73 +2,35 @@
 Microscaling Formats specification 1.0), and others of 8 and of 4 bits.
 """
 
-from typing import ClassVar
-
 from jq.formats.base import Encoding
 from jq.formats.elements import FixedPoint, Table
-from jq.formats.minifloat import E2M1, E2M3, E3M2, E4M3FN, E5M2, Minifloat
-from jq.formats.scaled import Scaled, block_along, one_block
+from jq.formats.minifloat import E2M1, E2M3, E3M2, E4M3FN, E5M2
+from jq.formats.scaled import Scaled
 from jq.formats.scales import FLOAT, POWER_OF_TWO, TWO_LEVEL, Scale
 
 
 class Mx(Scaled):
     """Blocks of 32; an axis that 32 does not divide ends in a short block."""
 
-    size: ClassVar[int] = 32
-    element: ClassVar[FixedPoint | Minifloat]
-
-    def kind(self, enc: Encoding) -> Scale:
-        return POWER_OF_TWO
-
-    @property
-    def idempotent(self) -> bool:
-        return True
-
-    def check(self, enc: Encoding) -> None:
-        super().check(enc)
-        one_block(enc, self.size)
-
-    def default_block(self, shape: tuple[int, ...], axis: int) -> tuple[int, ...] | None:
-        return block_along(axis, self.size, shape)
+    scales, block, idempotent = POWER_OF_TWO, 32, True
 
 
-def _described(element: str) -> str:
-    return f"MX: blocks of 32 {element} with a shared power of two"
-
-
-class MxInt8(Mx):
-    name, element = "mxint8", FixedPoint(6)
-    description = _described("8-bit integers")
-
-
-class MxFp8E4M3(Mx):
-    name, element = "mxfp8_e4m3", E4M3FN
-    description = _described("float8_e4m3fn")
-
-
-class MxFp8E5M2(Mx):
-    name, element = "mxfp8_e5m2", E5M2
-    description = _described("float8_e5m2")
-
-
-class MxFp6E3M2(Mx):
-    name, element = "mxfp6_e3m2", E3M2
-    description = _described("6-bit floats (3 exponent bits)")
-
-
-class MxFp6E2M3(Mx):
-    name, element = "mxfp6_e2m3", E2M3
-    description = _described("6-bit floats (2 exponent bits)")
-
-
-class MxFp4(Mx):
-    name, element = "mxfp4", E2M1
-    description = _described("4-bit floats")
-
-
-class Float4E2M1FN(MxFp4):
-    name = "float4_e2m1fn"
+class Float4E2M1FN(Mx):
+    name, element = "float4_e2m1fn", E2M1
     description = "the same as mxfp4, by the name of its element"
+
+
+_MX = {
+    "mxint8": (FixedPoint(6), "8-bit integers"),
+    "mxfp8_e4m3": (E4M3FN, "float8_e4m3fn"),
+    "mxfp8_e5m2": (E5M2, "float8_e5m2"),
+    "mxfp6_e3m2": (E3M2, "6-bit floats (3 exponent bits)"),
+    "mxfp6_e2m3": (E2M3, "6-bit floats (2 exponent bits)"),
+    "mxfp4": (E2M1, "4-bit floats"),
+}
+for name, (element, text) in _MX.items():
+    about = f"MX: blocks of 32 {text} with a shared power of two"
+    type(name, (Mx,), {"name": name, "element": element, "description": about})
 
 
 # Quantiles of the normal distribution in [-1, 1]: QLoRA (Dettmers et al., 2023), appendix E.
@@ -93,20 +55,8 @@ NORMAL_QUANTILES = (
 
 
 class NvFp4(Scaled):
-    """Blocks of 16 along one axis."""
-
-    name, element = "nvfp4", E2M1
+    name, element, scales, block = "nvfp4", E2M1, TWO_LEVEL, 16
     description = "blocks of 16 4-bit floats with a float8_e4m3fn scale and one float32 scale"
-
-    def kind(self, enc: Encoding) -> Scale:
-        return TWO_LEVEL
-
-    def check(self, enc: Encoding) -> None:
-        super().check(enc)
-        one_block(enc, 16)
-
-    def default_block(self, shape: tuple[int, ...], axis: int) -> tuple[int, ...] | None:
-        return block_along(axis, 16, shape)
 
 
 class Fp4E2M1(Scaled):
@@ -115,18 +65,12 @@ class Fp4E2M1(Scaled):
     name, element = "fp4_e2m1", E2M1
     description = "4-bit floats with 2 exponent bits, scaled"
 
-    def kind(self, enc: Encoding) -> Scale:
-        return FLOAT
-
 
 class Nf4(Scaled):
     """Any blocks; 64 along the contraction is customary."""
 
     name, element, roundings = "nf4", Table(NORMAL_QUANTILES), ("nearest",)
     description = "4-bit quantiles of the normal distribution, scaled by the largest magnitude"
-
-    def kind(self, enc: Encoding) -> Scale:
-        return FLOAT
 
 
 class Float8(Scaled):

@@ -13,19 +13,19 @@ import numpy as np
 
 from jq.base.errors import FormatError
 from jq.formats import checks
-from jq.formats.arrays import NUMPY, Array, ArrayOps
-from jq.formats.base import Encoding, Format, Integers, Parts, unpacked
-from jq.formats.blocks import block_range, chunks, decode_pieces, expand, full, per_block
+from jq.formats.affine_math import ByElement
+from jq.formats.arrays import Array, ArrayOps
+from jq.formats.base import Encoding, Integers, Parts
+from jq.formats.blocks import block_range, chunks, expand, full, per_block
 from jq.formats.elements import Table
 from jq.formats.floats import NORMAL_QUANTILES
-from jq.formats.packing import pack, packed_shape, unpack
+from jq.formats.packing import pack, packed_shape
 from jq.formats.scaled import Scaled
-from jq.formats.scales import FLOAT, Scale
 
 F32, I8 = np.float32, np.dtype(np.int8)
 
 
-class WithMinimum(Format):
+class WithMinimum(ByElement):
     """Codes of `bits` bits from 0 on. Parts: `codes` (packed along the last axis; those of 8 bits
     less 128), `scale` and `minimum`, both in the scale type.
 
@@ -35,6 +35,7 @@ class WithMinimum(Format):
     """
 
     bits: ClassVar[int]
+    has_minimum = True
 
     @property
     def first(self) -> int:
@@ -45,10 +46,6 @@ class WithMinimum(Format):
     def integer_bits(self) -> int:
         return 8
 
-    @property
-    def has_minimum(self) -> bool:
-        return True
-
     def options(self, enc: Encoding) -> Mapping[str, Sequence[str]]:
         return {"packing": ("bits", "none")} if self.bits < 8 else {}
 
@@ -56,10 +53,8 @@ class WithMinimum(Format):
         return 8 if enc.option("packing", "bits") == "none" else self.bits
 
     def check(self, enc: Encoding) -> None:
-        checks.check_not_empty(enc)
-        checks.check_choice(enc, "scheme", enc.scheme, self.schemes)
+        super().check(enc)
         checks.check_choice(enc, "scale type", enc.scale_type, checks.SCALE_TYPES)
-        checks.check_options(enc, self.options(enc))
 
     def storage(self, enc: Encoding) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
         grid = enc.grid, np.dtype(enc.scale_type)
@@ -68,16 +63,6 @@ class WithMinimum(Format):
 
     def element_types(self, enc: Encoding) -> dict[str, np.dtype[Any]]:
         return {"codes": np.dtype(ml_dtypes.uint4)} if self.bits == 4 else {}
-
-    def decode_elements(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
-        if not self.element_types(enc):
-            return self.decode(ops, parts, enc)
-        plain = {**parts, "codes": ops.convert(parts["codes"], np.int8)}
-        return self.decode(ops, plain, unpacked(enc))
-
-    def codes(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
-        """The codes as they are stored, i8 of `enc.shape`."""
-        return unpack(ops, parts["codes"], enc.shape, self.stored_bits(enc))
 
     def integers(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Integers:
         zero = full(ops, self.first, enc.grid, np.int32) if self.first else None
@@ -109,13 +94,9 @@ class WithMinimum(Format):
             codes[rows] = np.clip(values, 0, steps).reshape(piece.shape)
         return self.with_minimum(codes, scale, minimum, enc)
 
-    def to_numpy(self, parts: Mapping[str, np.ndarray], enc: Encoding) -> np.ndarray:
-        return decode_pieces(lambda p, e: np.asarray(self.decode(NUMPY, p, e)), parts, enc)
-
     def decode(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
         codes = ops.convert(self.codes(ops, parts, enc), F32)
-        if self.first:
-            codes = ops.sub(codes, full(ops, self.first, enc.shape, F32))
+        codes = ops.sub(codes, self.first) if self.first else codes
         scale, minimum = (ops.convert(parts[k], F32) for k in ("scale", "minimum"))
         steps = expand(ops, scale, enc)
         if enc.scale_type == "float32":  # a sum in front of a product is never joined with it
@@ -123,19 +104,10 @@ class WithMinimum(Format):
         return ops.add(ops.mul(codes, steps), expand(ops, minimum, enc))  # exact products
 
 
-class UInt2Min(WithMinimum):
-    name, bits = "uint2_min", 2
-    description = "unsigned 2-bit integers with a scale and a minimum per block, four per byte"
-
-
-class UInt4Min(WithMinimum):
-    name, bits = "uint4_min", 4
-    description = "unsigned 4-bit integers with a scale and a minimum per block, two per byte"
-
-
-class UInt8Min(WithMinimum):
-    name, bits = "uint8_min", 8
-    description = "unsigned 8-bit integers with a scale and a minimum per block"
+for bits, end in {2: ", four per byte", 4: ", two per byte", 8: ""}.items():
+    text = f"unsigned {bits}-bit integers with a scale and a minimum per block{end}"
+    own = {"name": f"uint{bits}_min", "bits": bits, "description": text}
+    type(f"UInt{bits}Min", (WithMinimum,), own)
 
 
 # Codes that are places in a table of numbers, which belongs to the tensor: k-means and the like.
@@ -162,9 +134,6 @@ class Codebook(Scaled):
     bits: ClassVar[int]
     element: ClassVar[Table]
     roundings = ("nearest",)
-
-    def kind(self, enc: Encoding) -> Scale:
-        return FLOAT
 
     def options(self, enc: Encoding) -> Mapping[str, Sequence[str]]:
         return {**super().options(enc), TABLE: (enc.option(TABLE, ""),)}

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from jq.formats.arrays import NUMPY, Array, IntegerOps
-from jq.formats.requantize import DOUBLE, Rescaling, clip, rounding_right_shift, sign, splat
+from jq.formats.arrays import NUMPY, Array, IntegerOps, clip
+from jq.formats.requantize import DOUBLE, Rescaling, rounding_right_shift, sign
 
 
 def root(ops: IntegerOps, x: Array) -> Array:
@@ -19,12 +19,11 @@ def root(ops: IntegerOps, x: Array) -> Array:
     The start 2^ceil(bits/2) is at most twice the root (or 2 too large); the relative error e
     becomes at most e^2 / 2, so six steps leave less than one, and the last line is exact.
     """
-    one = splat(ops, 1, x)
-    bits = ops.sub(splat(ops, 64, x), ops.leading_zeros(x))
-    r = ops.shift_left(one, ops.shift_right_signed(ops.add(bits, one), one))
+    bits = ops.sub(64, ops.leading_zeros(x))
+    r = ops.shift_left(1, ops.shift_right_signed(ops.add(bits, 1), 1))
     for _ in range(6):
-        r = ops.shift_right_signed(ops.add(r, ops.quotient(x, r)), one)
-    return ops.add(r, ops.shift_right_signed(ops.sub(x, ops.mul(r, r)), splat(ops, 63, x)))
+        r = ops.shift_right_signed(ops.add(r, ops.quotient(x, r)), 1)
+    return ops.add(r, ops.shift_right_signed(ops.sub(x, ops.mul(r, r)), 63))
 
 
 def unit_rows(
@@ -54,12 +53,11 @@ def unit_rows(
         step /= unit
     squares = ops.reduce_sum(ops.mul(x, x), [axis])
     small = max(1, min(round(n * epsilon / step**2), 1 << 58))
-    w = ops.add(squares, splat(ops, small, squares))
-    one = splat(ops, 1, w)
-    half = ops.shift_right_signed(ops.sub(ops.leading_zeros(w), splat(ops, 2, w)), one)
+    w = ops.add(squares, small)
+    half = ops.shift_right_signed(ops.sub(ops.leading_zeros(w), 2), 1)
     r = root(ops, ops.shift_left(w, ops.add(half, half)))  # in [2^30, 2^31)
-    inverse = ops.quotient(splat(ops, 1 << 61, r), r)  # 2^61 / (2^half sqrt(w))
-    by = ops.sub(splat(ops, 31, half), half)
+    inverse = ops.quotient(1 << 61, r)  # 2^61 / (2^half sqrt(w))
+    by = ops.sub(31, half)
     product = ops.mul(x, ops.broadcast(inverse, shape, axes))
     return rounding_right_shift(ops, product, ops.broadcast(by, shape, axes))
 
@@ -73,12 +71,12 @@ def _centered(ops: IntegerOps, x: Array, axis: int, limits: tuple[int, int]) -> 
     total = ops.reduce_sum(x, [axis])
     room = (1 << 63) // (n * (high - low) ** 2)
     if n * n <= room:
-        return ops.sub(ops.mul(x, splat(ops, n, x)), _like(ops, total, x)), n
+        return ops.sub(ops.mul(x, n), _like(ops, total, x)), n
     f = (room.bit_length() - 1) // 2
-    positive = ops.sub(total, splat(ops, n * low, total))
-    shifted = ops.add(ops.shift_left(positive, splat(ops, f, total)), splat(ops, n // 2, total))
-    mean = ops.quotient(shifted, splat(ops, n, total))  # of x - low
-    from_low = ops.shift_left(ops.sub(x, splat(ops, low, x)), splat(ops, f, x))
+    positive = ops.sub(total, n * low)
+    shifted = ops.add(ops.shift_left(positive, f), n // 2)
+    mean = ops.quotient(shifted, n)  # of x - low
+    from_low = ops.shift_left(ops.sub(x, low), f)
     return ops.sub(from_low, _like(ops, mean, x)), 1 << f
 
 
@@ -108,17 +106,10 @@ class Output:
 
 
 def saturated(ops: IntegerOps, steps: Array, out: Output) -> Array:
-    """Codes of whole steps: `min(max(steps + zero point, low), high)`.
-
-    Args:
-        steps: integers of any shape and of 32 bits or more, in steps of `out`'s scale.
-
-    Returns:
-        Codes of `out.dtype`, of the same shape.
-    """
+    """`min(max(steps + zero point, low), high)` of integers of 32 bits or more, in `out.dtype`."""
     zero = out.zero_point
     inside = clip(ops, steps, out.low - zero, out.high - zero)  # first, so that no sum wraps
-    return ops.convert(ops.add(inside, splat(ops, zero, steps)) if zero else inside, out.dtype)
+    return ops.convert(ops.add(inside, zero) if zero else inside, out.dtype)
 
 
 def tabulated(ops: IntegerOps, index: Array, steps: np.ndarray, out: Output) -> Array:
@@ -159,14 +150,13 @@ def _knots(steps: np.ndarray, bits: int) -> np.ndarray:
 def _interpolated(
     ops: IntegerOps, index: Array, knots: np.ndarray, bits: int, out: Output
 ) -> Array:
-    one, mask = splat(ops, 1, index), splat(ops, (1 << bits) - 1, index)
-    segment = ops.shift_right_signed(index, splat(ops, bits, index))
+    segment = ops.shift_right_signed(index, bits)
     first = _looked_up(ops, knots, segment)
-    last = _looked_up(ops, knots, ops.add(segment, one))
-    part = ops.convert(ops.bit_and(index, mask), I64)
-    whole = ops.shift_left(first, splat(ops, bits, first))
+    last = _looked_up(ops, knots, ops.add(segment, 1))
+    part = ops.convert(ops.bit_and(index, (1 << bits) - 1), I64)
+    whole = ops.shift_left(first, bits)
     y = ops.add(whole, ops.mul(ops.sub(last, first), part))
-    return saturated(ops, rounding_right_shift(ops, y, splat(ops, bits + FRACTION, y)), out)
+    return saturated(ops, rounding_right_shift(ops, y, bits + FRACTION), out)
 
 
 def exponentials(ops: IntegerOps, below: Array, step: float, terms: int) -> Array:
@@ -180,14 +170,14 @@ def exponentials(ops: IntegerOps, below: Array, step: float, terms: int) -> Arra
     low_bits = 0 if count <= TABLE_LIMIT else math.ceil(math.log2(count) / 2)
     size = (count >> low_bits) + 2
     high = np.rint(2.0**k * np.exp(-step * (np.arange(size) * 2.0**low_bits)))
-    index = clip(ops, ops.shift_right_signed(below, splat(ops, low_bits, below)), 0, size - 1)
+    index = clip(ops, ops.shift_right_signed(below, low_bits), 0, size - 1)
     e = _looked_up(ops, high, index)
     if not low_bits:
         return e
     low = np.rint(2.0**30 * np.exp(-step * np.arange(1 << low_bits)))
-    rest = ops.bit_and(below, splat(ops, (1 << low_bits) - 1, below))
+    rest = ops.bit_and(below, (1 << low_bits) - 1)
     product = ops.mul(e, _looked_up(ops, low, rest))
-    return rounding_right_shift(ops, product, splat(ops, 30, product))
+    return rounding_right_shift(ops, product, 30)
 
 
 def _looked_up(ops: IntegerOps, table: np.ndarray, index: Array) -> Array:
@@ -222,9 +212,9 @@ def softmax(
     largest = ops.broadcast(ops.reduce_max(x, [axis]), ops.shape(x), range(len(ops.shape(x))))
     e = exponentials(ops, ops.sub(largest, x), step, terms)
     total = ops.reduce_sum(e, [axis])
-    inverse = ops.quotient(splat(ops, 1 << (k + 31), total), total)  # <= 2^31
+    inverse = ops.quotient(1 << (k + 31), total)  # <= 2^31
     inverse = ops.broadcast(inverse, ops.shape(x), range(len(ops.shape(x))))
-    share = rounding_right_shift(ops, ops.mul(e, inverse), splat(ops, k + 1, e))  # 2^-30 units
+    share = rounding_right_shift(ops, ops.mul(e, inverse), k + 1)  # 2^-30 units
     share = ops.convert(share, np.int32)
     return saturated(ops, rescaling.by(ops, share, 2.0**-30 / out.scale), out)
 
@@ -237,11 +227,11 @@ def ratio(ops: IntegerOps, a: Array, b: Array, bits: int) -> Array:
     Args:
         a, b: int64, |a| * 2^bits < 2^62.
     """
-    one, end = splat(ops, 1, a), splat(ops, (1 << 31) - 1, a)
+    end = (1 << 31) - 1
     a = ops.mul(a, sign(ops, b))
-    size, by = ops.abs(a), ops.maximum(ops.abs(b), one)
-    half = ops.shift_right_signed(by, one)
-    q = ops.quotient(ops.add(ops.shift_left(size, splat(ops, bits, a)), half), by)
-    unbounded = ops.mul(ops.minimum(size, one), end)
-    q = ops.select(ops.equal(b, splat(ops, 0, b)), unbounded, ops.minimum(q, end))
+    size, by = ops.abs(a), ops.maximum(ops.abs(b), 1)
+    half = ops.shift_right_signed(by, 1)
+    q = ops.quotient(ops.add(ops.shift_left(size, bits), half), by)
+    unbounded = ops.mul(ops.minimum(size, 1), end)
+    q = ops.select(ops.equal(b, 0), unbounded, ops.minimum(q, end))
     return ops.mul(q, sign(ops, a))

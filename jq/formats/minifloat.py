@@ -11,7 +11,6 @@ import ml_dtypes
 import numpy as np
 
 from jq.formats.arrays import NUMPY, Array, ArrayOps
-from jq.formats.blocks import full
 
 F32, I8, I16, I32 = np.float32, np.int8, np.int16, np.int32
 EXPONENT = I32(0x7F800000)  # field of a float32
@@ -93,50 +92,37 @@ class Minifloat:
         return float(2.0 ** (1 - self.bias - self.mantissa))
 
     def nearest(self, ops: ArrayOps, x: Array) -> Array:
-        shape = ops.shape(x)
         _, unit = self._exponent(ops, x)
         y = ops.mul(ops.round_even(ops.div(x, unit)), unit)
-        most = full(ops, self.largest, shape, F32)
-        return ops.maximum(ops.minimum(y, most), full(ops, -self.largest, shape, F32))
+        return ops.maximum(ops.minimum(y, self.largest), -self.largest)
 
     def codes(self, ops: ArrayOps, x: Array) -> Array:
         """As `encode`: of the nearest number, k units of its last place."""
-        shape = ops.shape(x)
-
-        def const(value: int) -> Array:
-            return full(ops, value, shape, I32)
-
         y = self.nearest(ops, x)
         e, unit = self._exponent(ops, y)
         k = ops.convert(ops.div(ops.abs(y), unit), I32)
-        steps = ops.sub(ops.shift_right(e, const(23)), const(128 - self.bias))
-        code = ops.add(k, ops.shift_left(steps, const(self.mantissa)))
-        sign = ops.shift_right(ops.bitcast(x, I32), const(32 - self.bits))
-        return ops.convert(ops.bit_or(code, ops.bit_and(sign, const(1 << (self.bits - 1)))), I8)
+        steps = ops.sub(ops.shift_right(e, 23), 128 - self.bias)
+        code = ops.add(k, ops.shift_left(steps, self.mantissa))
+        sign = ops.shift_right(ops.bitcast(x, I32), 32 - self.bits)
+        return ops.convert(ops.bit_or(code, ops.bit_and(sign, 1 << (self.bits - 1))), I8)
 
     def _exponent(self, ops: ArrayOps, x: Array) -> tuple[Array, Array]:
         """The exponent of each f32, or of the smallest normal number, as the field of an f32, and
         the unit of the last place there."""
-        shape = ops.shape(x)
-        e = ops.bit_and(ops.bitcast(x, I32), full(ops, int(EXPONENT), shape, I32))
-        e = ops.maximum(e, full(ops, (128 - self.bias) << 23, shape, I32))
-        return e, ops.bitcast(ops.sub(e, full(ops, self.mantissa << 23, shape, I32)), F32)
+        e = ops.bit_and(ops.bitcast(x, I32), int(EXPONENT))
+        e = ops.maximum(e, (128 - self.bias) << 23)
+        return e, ops.bitcast(ops.sub(e, self.mantissa << 23), F32)
 
     def multiples(self, ops: ArrayOps, codes: Array) -> Array:
         """By shifts: a compiler would read a table one by one."""
-        shape, m = ops.shape(codes), self.mantissa
-
-        def const(value: int) -> Array:
-            return full(ops, value, shape, I8)
-
-        fraction = ops.bit_and(codes, const((1 << m) - 1))
-        field = ops.bit_and(ops.shift_right(codes, const(m)), const((1 << self.exponent) - 1))
-        normal = ops.add(fraction, const(1 << m))
-        up = ops.maximum(ops.sub(field, const(1)), const(0))
-        none = ops.equal(field, const(0))
-        k = ops.select(none, fraction, ops.shift_left(normal, up))
-        sign = ops.bit_and(codes, const(1 << (self.bits - 1)))
-        return ops.select(ops.equal(sign, const(0)), k, ops.sub(const(0), k))
+        m = self.mantissa
+        fraction = ops.bit_and(codes, (1 << m) - 1)
+        field = ops.bit_and(ops.shift_right(codes, m), (1 << self.exponent) - 1)
+        up = ops.maximum(ops.sub(field, 1), 0)
+        normal = ops.shift_left(ops.add(fraction, 1 << m), up)
+        k = ops.select(ops.equal(field, 0), fraction, normal)
+        sign = ops.bit_and(codes, 1 << (self.bits - 1))
+        return ops.select(ops.equal(sign, 0), k, ops.sub(0, k))
 
     def decode(self, ops: ArrayOps, codes: Array) -> Array:
         """Float32 values of int8 codes; every code is decoded, NaN and infinities included."""
@@ -152,21 +138,15 @@ class Minifloat:
         sets the bias right. What is subnormal here is subnormal there, and a processor's
         conversion to float32 knows it.
         """
-        shape, fields = ops.shape(codes), (1 << (self.bits - 1)) - 1
-        up = 10 - self.mantissa
-
-        def const(value: int) -> Array:
-            return full(ops, int(np.uint16(value).view(I16)), shape, I16)
-
+        fields, up = (1 << (self.bits - 1)) - 1, 10 - self.mantissa
         wide = ops.convert(codes, I16)
-        half = ops.bit_and(ops.shift_left(wide, const(up)), const(fields << up))
+        half = ops.bit_and(ops.shift_left(wide, up), fields << up)
         if self.largest_code < fields and self.exponent < 5:
-            last = ops.add(half, const(1 << up))  # carries into the exponent's highest bit
-            half = ops.bit_or(half, ops.bit_and(last, const(1 << 14)))
-        sign = ops.bit_and(ops.shift_left(wide, const(16 - self.bits)), const(1 << 15))
+            last = ops.add(half, 1 << up)  # carries into the exponent's highest bit
+            half = ops.bit_or(half, ops.bit_and(last, 1 << 14))
+        sign = ops.bit_and(ops.shift_left(wide, 16 - self.bits), -(1 << 15))
         half = ops.bitcast(ops.bit_or(half, sign), np.float16)
-        bias = full(ops, 2.0 ** (15 - self.bias), shape, F32)
-        return ops.mul(ops.convert(half, F32), bias)
+        return ops.mul(ops.convert(half, F32), 2.0 ** (15 - self.bias))
 
 
 _TYPES = {

@@ -11,7 +11,7 @@ import numpy as np
 
 from jq.base.errors import FormatError
 from jq.formats.arrays import Array, ArrayOps
-from jq.formats.blocks import crop, full
+from jq.formats.blocks import crop
 
 PACKED = frozenset({1, 2, 3, 4, 6})  # bits of fields that fill bytes in groups; others take a byte
 
@@ -22,12 +22,7 @@ def _group(bits: int) -> tuple[int, int]:
 
 
 def packed_shape(shape: tuple[int, ...], bits: int) -> tuple[int, ...]:
-    """The shape of the bytes that hold fields.
-
-    Args:
-        shape: of the fields, which are packed along the last axis; a scalar is a row of one field.
-        bits: of a field, 1, 2, 3, 4 or 6; one of 8 or more is stored as it is.
-    """
+    """The shape of the bytes that hold fields of this shape."""
     if bits >= 8:
         return shape
     fields, nbytes = _group(bits)
@@ -35,15 +30,7 @@ def packed_shape(shape: tuple[int, ...], bits: int) -> tuple[int, ...]:
 
 
 def pack(fields: np.ndarray, bits: int, fill: int = 0) -> np.ndarray:
-    """Packs fields along the last axis, the lowest bits of a byte first.
-
-    Args:
-        fields: int8 [..., n], each in [0, 2^bits); from 8 bits on they are returned as they are.
-        fill: the field that completes the last bytes of each row.
-
-    Returns:
-        int8 of `packed_shape(fields.shape, bits)`.
-    """
+    """int8 bytes of int8 fields in [0, 2^bits); `fill` is the field that completes each row."""
     if bits >= 8:
         return fields
     per, nbytes = _group(bits)
@@ -65,17 +52,10 @@ def pack(fields: np.ndarray, bits: int, fill: int = 0) -> np.ndarray:
 
 
 def unpack(ops: ArrayOps, packed: Array, shape: tuple[int, ...], bits: int) -> Array:
-    """The inverse of `pack`.
-
-    Args:
-        packed: int8 of `packed_shape(shape, bits)`.
-        shape: of the fields.
-
-    Returns:
-        int8 of `shape`, each in [0, 2^bits) below 8 bits.
+    """The inverse of `pack`: fields of this shape, each in [0, 2^bits) below 8 bits.
 
     Raises:
-        FormatError: `packed` has another shape.
+        FormatError: `packed` has another shape than theirs.
     """
     if ops.shape(packed) != packed_shape(shape, bits):
         raise FormatError(
@@ -90,7 +70,7 @@ def unpack(ops: ArrayOps, packed: Array, shape: tuple[int, ...], bits: int) -> A
     shifts = ops.constant(np.arange(0, per * bits, bits, dtype=kind))
     x = ops.broadcast(words, wide, range(len(wide) - 1))
     x = ops.shift_right(x, ops.broadcast(shifts, wide, [len(wide) - 1]))
-    x = ops.convert(ops.bit_and(x, full(ops, 2**bits - 1, wide, kind)), np.int8)
+    x = ops.convert(ops.bit_and(x, 2**bits - 1), np.int8)
     rows = (*wide[:-2], wide[-2] * per)
     return ops.reshape(crop(ops, ops.reshape(x, rows), shape or (1,)), shape)
 
@@ -99,11 +79,10 @@ def _words(ops: ArrayOps, packed: Array) -> Array:
     """Little-endian int32 numbers of three bytes each."""
     size = ops.shape(packed)
     size = (*size[:-1], size[-1] // 3)
-    x = ops.bit_and(ops.convert(packed, np.int32), full(ops, 255, ops.shape(packed), np.int32))
-    x, axis = ops.reshape(x, (*size, 3)), len(size)
-    word = full(ops, 0, size, np.int32)
+    x = ops.reshape(ops.bit_and(ops.convert(packed, np.int32), 255), (*size, 3))
+    word = None
     for i in range(3):
-        byte = ops.slice(x, [0] * axis + [i], [*size, i + 1])
-        byte = ops.shift_left(ops.reshape(byte, size), full(ops, 8 * i, size, np.int32))
-        word = ops.bit_or(word, byte)
+        byte = ops.slice(x, [0] * len(size) + [i], [*size, i + 1])
+        byte = ops.shift_left(ops.reshape(byte, size), 8 * i)
+        word = byte if word is None else ops.bit_or(word, byte)
     return word

@@ -28,7 +28,8 @@ from typing import Literal
 import numpy as np
 
 from jq.base.errors import FormatError
-from jq.formats.arrays import Array, IntegerOps
+from jq.formats.arrays import Array, IntegerOps, arrays_of, clip
+from jq.formats.blocks import full
 
 INT32 = np.iinfo(np.int32)
 I32, I64 = np.int32, np.int64
@@ -43,12 +44,8 @@ Shifts = tuple[Array | None, Array | None]  # max(exponent, 0), max(-exponent, 0
 def multiplier(factor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Splits real factors into `mantissa * 2^(exponent - 31)`.
 
-    Args:
-        factor: floats of any shape, of magnitude below 2^31.
-
-    Returns:
-        `(mantissa, exponent)`, int32 of the same shape. |mantissa| is in [2^30, 2^31); a factor
-        of 0, or one too small for the longest shift, is (0, 0).
+    Of floats of any shape, int32 of the same shape each; |mantissa| is in [2^30, 2^31). A factor of
+    0, or one too small for the longest shift, is (0, 0).
 
     Raises:
         FormatError: a factor is not finite, or 2^31 and more.
@@ -65,22 +62,13 @@ def multiplier(factor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return mantissa.astype(np.int32), exponent.astype(np.int32)
 
 
-def splat(ops: IntegerOps, value: int, like: Array) -> Array:
-    """A constant of the shape and type of `like`."""
-    return ops.broadcast(ops.constant(np.array(value, ops.dtype(like))), ops.shape(like), ())
-
-
-def clip(ops: IntegerOps, x: Array, low: int, high: int) -> Array:
-    """`min(max(x, low), high)` of integers of any shape; both limits are in the type of `x`."""
-    return ops.minimum(ops.maximum(x, splat(ops, low, x)), splat(ops, high, x))
-
-
-def rounding_right_shift(ops: IntegerOps, x: Array, by: Array) -> Array:
+def rounding_right_shift(ops: IntegerOps, x: Array, by: Array | int) -> Array:
     """`x / 2^by` rounded to nearest, ties away from zero; `by` in [0, bits - 1], of x's type."""
-    one, top = splat(ops, 1, x), splat(ops, 8 * ops.dtype(x).itemsize - 1, x)
-    mask = ops.sub(ops.shift_left(one, by), one)
+    x, by = arrays_of(ops, (x, by))
+    top = 8 * ops.dtype(x).itemsize - 1
+    mask = ops.sub(ops.shift_left(1, by), 1)
     negative = ops.shift_right_signed(x, top)  # -1 or 0
-    threshold = ops.sub(ops.shift_right_signed(mask, one), negative)
+    threshold = ops.sub(ops.shift_right_signed(mask, 1), negative)
     above = ops.sub(threshold, ops.bit_and(x, mask))  # negative where it rounds up
     return ops.sub(ops.shift_right_signed(x, by), ops.shift_right_signed(above, top))
 
@@ -96,19 +84,13 @@ class Rescaling:
     bits: Literal[64, 32] = 64
 
     def rescale(self, ops: IntegerOps, x: Array, mantissa: Array, shifts: Shifts) -> Array:
-        """The module's `rescale`: int32 of x's shape.
-
-        Args:
-            x: int32 of any shape.
-            mantissa: int32 of x's shape, of magnitude below 2^31.
-            shifts: int32 of x's shape each.
-        """
+        """The module's `rescale` of int32 x, of any shape; all others have that shape and type, and
+        |mantissa| is below 2^31."""
         left, right = shifts
         if left is not None and self.rounding != "float32":
             x = _saturated(ops, x, left, shifted=self.rounding == "double")
         if self.rounding != "double":
-            s = splat(ops, 31, x)
-            s = s if left is None else ops.sub(s, left)
+            s = full(ops, 31, ops.shape(x), I32) if left is None else ops.sub(31, left)
             s = s if right is None else ops.add(s, right)
             if self.rounding == "float32":
                 return _of_floats(ops, x, mantissa, s)
@@ -119,16 +101,12 @@ class Rescaling:
     def by(self, ops: IntegerOps, x: Array, factor: float) -> Array:
         """`x * factor`, by one factor for all elements: int32 of x's shape.
 
-        Args:
-            x: int32 of any shape.
-            factor: of magnitude below 2^31.
-
         Raises:
             FormatError: the factor is not finite or too large.
         """
-        mantissa, left, right = (int(v) for v in self.split(np.asarray(factor)))
-        shifts = [splat(ops, by, x) if by else None for by in (left, right)]
-        return self.rescale(ops, x, splat(ops, mantissa, x), (shifts[0], shifts[1]))
+        shape, (mantissa, *shifts) = ops.shape(x), map(int, self.split(np.asarray(factor)))
+        left, right = (full(ops, by, shape, I32) if by else None for by in shifts)
+        return self.rescale(ops, x, full(ops, mantissa, shape, I32), (left, right))
 
     def split(self, factor: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Mantissa, left and right shift of real factors: int32 of the same shape.
@@ -149,7 +127,7 @@ class Rescaling:
         """`x * 2^bits`: exact where bits is positive and the result fits int32, else rounded as by
         a rescale."""
         if bits >= 0:
-            return ops.shift_left(x, splat(ops, bits, x)) if bits else x
+            return ops.shift_left(x, bits) if bits else x
         return self.by(ops, x, 2.0**bits)
 
 
@@ -158,45 +136,41 @@ DOUBLE, SINGLE = Rescaling(), Rescaling("single")
 
 def _saturated(ops: IntegerOps, x: Array, left: Array, *, shifted: bool) -> Array:
     """`x << left` saturated to int32, or x such that it would be."""
-    high = ops.shift_right_signed(splat(ops, INT32.max, x), left)
-    inside = ops.minimum(ops.maximum(x, ops.sub(splat(ops, -1, x), high)), high)
+    high = ops.shift_right_signed(INT32.max, left)
+    inside = ops.minimum(ops.maximum(x, ops.sub(-1, high)), high)
     if not shifted:
         return inside
     # The largest x gives 2^31 - 2^left: int32's own end is where x was beyond it.
     result = ops.shift_left(inside, left)
     within = ops.equal(ops.minimum(x, high), x)
-    return ops.select(within, result, splat(ops, INT32.max, x))
+    return ops.select(within, result, INT32.max)
 
 
 def _high(ops: IntegerOps, x: Array, mantissa: Array) -> Array:
     """`floor((x * mantissa + 2^30) / 2^31)`."""
     product = ops.mul(ops.convert(x, I64), ops.convert(mantissa, I64))
-    total = ops.add(product, splat(ops, 1 << 30, product))
-    return ops.convert(ops.shift_right_signed(total, splat(ops, 31, product)), I32)
+    return ops.convert(ops.shift_right_signed(ops.add(product, 1 << 30), 31), I32)
 
 
 def _single(ops: IntegerOps, x: Array, mantissa: Array, s: Array) -> Array:
     """`(x * mantissa + 2^(s - 1)) >> s`; of a shift beyond all products, 0."""
     product = ops.mul(ops.convert(x, I64), ops.convert(mantissa, I64))
-    one, by = splat(ops, 1, product), ops.minimum(ops.convert(s, I64), splat(ops, 63, product))
-    half = ops.shift_left(one, ops.sub(by, one))
-    y = ops.shift_right_signed(ops.add(product, half), by)
-    return ops.convert(y, I32)
+    by = ops.minimum(ops.convert(s, I64), 63)
+    half = ops.shift_left(1, ops.sub(by, 1))
+    return ops.convert(ops.shift_right_signed(ops.add(product, half), by), I32)
 
 
 def _to_even(ops: IntegerOps, x: Array, by: Array) -> Array:
     """`x / 2^by` of int64 x in [0, 2^62], rounded to nearest, ties to even; `by` in [0, 63]."""
-    zero, one = splat(ops, 0, x), splat(ops, 1, x)
     below = ops.shift_right_signed(x, by)
-    half = ops.shift_right(ops.shift_left(one, by), one)  # 0 of no shift
-    added = ops.add(ops.sub(half, one), ops.bit_and(below, one))
-    return ops.shift_right_signed(ops.add(x, ops.maximum(added, zero)), by)
+    half = ops.shift_right(ops.shift_left(1, by), 1)  # 0 of no shift
+    added = ops.add(ops.sub(half, 1), ops.bit_and(below, 1))
+    return ops.shift_right_signed(ops.add(x, ops.maximum(added, 0)), by)
 
 
 def _digits(ops: IntegerOps, x: Array) -> Array:
     """The float32 number nearest to int64 x in [0, 2^62], which is an integer."""
-    extra = ops.sub(splat(ops, 64 - DIGITS, x), ops.leading_zeros(x))
-    by = ops.maximum(extra, splat(ops, 0, x))
+    by = ops.maximum(ops.sub(64 - DIGITS, ops.leading_zeros(x)), 0)
     return ops.shift_left(_to_even(ops, x, by), by)
 
 
@@ -204,60 +178,55 @@ def _of_floats(ops: IntegerOps, x: Array, mantissa: Array, s: Array) -> Array:
     """`rint(float32(x) * mantissa * 2^-s)` of a mantissa with 24 bits, the product in float32."""
     wide, m = ops.convert(x, I64), ops.convert(mantissa, I64)
     product = _digits(ops, ops.mul(_digits(ops, ops.abs(wide)), ops.abs(m)))  # at most 2^62
-    by = ops.minimum(ops.convert(s, I64), splat(ops, 63, product))
-    y = ops.minimum(_to_even(ops, product, by), splat(ops, INT32.max, product))
+    by = ops.minimum(ops.convert(s, I64), 63)
+    y = ops.minimum(_to_even(ops, product, by), INT32.max)
     return ops.convert(ops.mul(y, ops.mul(sign(ops, wide), sign(ops, m))), I32)
 
 
 def sign(ops: IntegerOps, x: Array) -> Array:
     """-1 or 1 of int64 x; 1 for 0."""
-    one = splat(ops, 1, x)
-    negative = ops.shift_right_signed(x, splat(ops, 63, x))
-    return ops.add(ops.add(negative, negative), one)
+    negative = ops.shift_right_signed(x, 63)
+    return ops.add(ops.add(negative, negative), 1)
 
 
 def _product(ops: IntegerOps, x: Array, y: Array) -> tuple[Array, Array]:
     """The high and low 32 bits of the product of int32 numbers, from their 16-bit halves."""
-    mask, by = splat(ops, 0xFFFF, x), splat(ops, 16, x)
-    low = [ops.bit_and(v, mask) for v in (x, y)]
-    high = [ops.shift_right_signed(v, by) for v in (x, y)]
+    low = [ops.bit_and(v, 0xFFFF) for v in (x, y)]
+    high = [ops.shift_right_signed(v, 16) for v in (x, y)]
     first = ops.mul(low[0], low[1])  # unsigned
-    cross = ops.add(ops.mul(high[0], low[1]), ops.shift_right(first, by))  # below 2^31: no wrap
-    other = ops.add(ops.mul(low[0], high[1]), ops.bit_and(cross, mask))
-    top = ops.add(ops.mul(high[0], high[1]), ops.shift_right_signed(cross, by))
-    return ops.add(top, ops.shift_right_signed(other, by)), ops.mul(x, y)
+    cross = ops.add(ops.mul(high[0], low[1]), ops.shift_right(first, 16))  # below 2^31: no wrap
+    other = ops.add(ops.mul(low[0], high[1]), ops.bit_and(cross, 0xFFFF))
+    top = ops.add(ops.mul(high[0], high[1]), ops.shift_right_signed(cross, 16))
+    return ops.add(top, ops.shift_right_signed(other, 16)), ops.mul(x, y)
 
 
-def _bit(ops: IntegerOps, x: Array, at: Array) -> Array:
-    return ops.bit_and(ops.shift_right(x, at), splat(ops, 1, x))
+def _bit(ops: IntegerOps, x: Array, at: Array | int) -> Array:
+    return ops.bit_and(ops.shift_right(x, at), 1)
 
 
 def _high_of_halves(ops: IntegerOps, x: Array, mantissa: Array) -> Array:
     """`_high` without 64 bits: bits 31 to 62 of the product, and bit 30 rounds."""
     high, low = _product(ops, x, mantissa)
-    one, last = splat(ops, 1, x), splat(ops, 31, x)
-    y = ops.bit_or(ops.shift_left(high, one), ops.shift_right(low, last))
-    return ops.add(y, _bit(ops, low, splat(ops, 30, x)))
+    y = ops.bit_or(ops.shift_left(high, 1), ops.shift_right(low, 31))
+    return ops.add(y, _bit(ops, low, 30))
 
 
 def _single_of_halves(ops: IntegerOps, x: Array, mantissa: Array, s: Array) -> Array:
     """`_single` without 64 bits: the high part where s > 32, else of both; bit s - 1 rounds."""
     high, low = _product(ops, x, mantissa)
-    zero, one, bits = (splat(ops, v, x) for v in (0, 1, 32))
-    over = clip(ops, ops.sub(s, bits), 0, 31)  # s - 32 where that is no less than 0
+    over = clip(ops, ops.sub(s, 32), 0, 31)  # s - 32 where that is no less than 0
     under = clip(ops, s, 1, 31)
-    near = ops.bit_or(ops.shift_left(high, ops.sub(bits, under)), ops.shift_right(low, under))
+    near = ops.bit_or(ops.shift_left(high, ops.sub(32, under)), ops.shift_right(low, under))
     y = ops.select(ops.equal(under, s), near, ops.shift_right_signed(high, over))
-    half_high = _bit(ops, high, clip(ops, ops.sub(over, one), 0, 31))
-    half_low = _bit(ops, low, clip(ops, ops.sub(s, one), 0, 31))
-    result = ops.add(y, ops.select(ops.equal(over, zero), half_low, half_high))
+    half_high = _bit(ops, high, clip(ops, ops.sub(over, 1), 0, 31))
+    half_low = _bit(ops, low, clip(ops, ops.sub(s, 1), 0, 31))
+    result = ops.add(y, ops.select(ops.equal(over, 0), half_low, half_high))
     # From 63 on, 2^(s - 1) is no less than any product: nothing is left.
-    return ops.select(ops.equal(ops.minimum(s, splat(ops, 62, x)), s), result, zero)
+    return ops.select(ops.equal(ops.minimum(s, 62), s), result, 0)
 
 
 def _shifted_right(ops: IntegerOps, x: Array, by: Array) -> Array:
     """`rounding_right_shift` of int32 below 2^31 in size: by 32 and more it is 0."""
-    last = splat(ops, 31, x)
-    within = ops.minimum(by, last)
+    within = ops.minimum(by, 31)
     y = rounding_right_shift(ops, x, within)
-    return ops.select(ops.equal(within, by), y, splat(ops, 0, x))
+    return ops.select(ops.equal(within, by), y, 0)

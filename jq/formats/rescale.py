@@ -23,8 +23,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from jq.formats.arrays import Array, ArrayOps
-from jq.formats.blocks import full
+from jq.formats.arrays import Array, ArrayOps, clip
 from jq.formats.integer_functions import Output
 
 F32 = np.float32
@@ -116,31 +115,19 @@ class Rescale:
     def codes(
         self, ops: ArrayOps, total: Array, multiplier: Array, residual: Array | None = None
     ) -> Array:
-        """The int8 codes.
-
-        Args:
-            total: i32.
-            multiplier: finite f32 of `total`'s shape, to steps of the first term with a residual.
-            residual: i8 of `total`'s shape.
-        """
-        shape = ops.shape(total)
+        """The int8 codes of i32 sums; the finite f32 multiplier leads to steps of the first term
+        where there is a residual, i8. All have one shape."""
         steps = ops.mul(ops.convert(total, F32), multiplier)
         if self.residual is not None:
             steps = self._with_residual(ops, steps, residual, self.residual)
-        low, high = (full(ops, v - self.zero_point, shape, F32) for v in (self.low, self.high))
-        whole = ops.minimum(ops.maximum(ops.round_even(steps), low), high)
-        zero = full(ops, self.zero_point, shape, np.int32)
+        zero = self.zero_point
+        whole = clip(ops, ops.round_even(steps), self.low - zero, self.high - zero)
         return ops.convert(ops.add(ops.convert(whole, np.int32), zero), np.int8)
 
     def _with_residual(self, ops: ArrayOps, steps: Array, codes: Array, r: ResidualScale) -> Array:
-        shape = ops.shape(steps)
         first = ops.round_even(steps)
-        if math.isfinite(r.low):
-            first = ops.maximum(first, full(ops, r.low, shape, F32))
-        if math.isfinite(r.high):
-            first = ops.minimum(first, full(ops, r.high, shape, F32))
-        zero = full(ops, r.zero_point, shape, np.int32)
-        centered = ops.convert(ops.sub(ops.convert(codes, np.int32), zero), F32)
-        first = ops.mul(first, full(ops, r.gain, shape, F32)) if r.gain != 1 else first
-        second = ops.mul(centered, full(ops, r.factor, shape, F32))
-        return ops.mul(ops.add(first, second), full(ops, r.unit, shape, F32))
+        first = ops.maximum(first, r.low) if math.isfinite(r.low) else first
+        first = ops.minimum(first, r.high) if math.isfinite(r.high) else first
+        centered = ops.convert(ops.sub(ops.convert(codes, np.int32), r.zero_point), F32)
+        first = ops.mul(first, r.gain) if r.gain != 1 else first
+        return ops.mul(ops.add(first, ops.mul(centered, r.factor)), r.unit)

@@ -1,6 +1,5 @@
 """Formats of elements times a scale per block: what the float formats share."""
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -8,45 +7,41 @@ import numpy as np
 
 from jq.base.errors import FormatError
 from jq.formats import checks
-from jq.formats.affine_math import zero_if_nan
+from jq.formats.affine_math import ByElement, zero_if_nan
 from jq.formats.arrays import NUMPY, Array, ArrayOps
-from jq.formats.base import Encoding, Format, Integers, Parts
-from jq.formats.blocks import (
-    block_absmax,
-    chunks,
-    decode_pieces,
-    expand,
-    full,
-    per_block,
-    reduce_blocks,
-)
-from jq.formats.elements import Element, computed, whole
-from jq.formats.packing import pack, packed_shape, unpack
-from jq.formats.scales import Scale
+from jq.formats.base import Encoding, Integers, Parts
+from jq.formats.blocks import block_absmax, chunks, expand, per_block, reduce_blocks
+from jq.formats.elements import Computed, Element, computed, whole
+from jq.formats.packing import pack, packed_shape
+from jq.formats.scales import FLOAT, Scale
 
 
-class Scaled(Format):
+class Scaled(ByElement):
     """`real = element * scale`; the scale is rounded to its type before codes are taken.
 
     Parts: `codes`, packed along the last axis, and those of the kind of scale.
     """
 
     element: ClassVar[Element]
+    scales: ClassVar[Scale] = FLOAT
     roundings: ClassVar[tuple[str, ...]] = ("even", "nearest")
 
-    @abstractmethod
     def kind(self, enc: Encoding) -> Scale:
         """The kind of scale."""
+        return self.scales
 
     def options(self, enc: Encoding) -> Mapping[str, Sequence[str]]:
         packing = {"packing": ("bits", "none")} if self.element.bits < 8 else {}
         return {"rounding": self.roundings, **packing, **self.kind(enc).options()}
 
     def check(self, enc: Encoding) -> None:
-        checks.check_not_empty(enc)
-        checks.check_choice(enc, "scheme", enc.scheme, self.schemes)
-        checks.check_options(enc, self.options(enc))
+        super().check(enc)
         self.kind(enc).check(enc)
+        if self.block and sorted(enc.block) != [1] * (len(enc.block) - 1) + [self.block]:
+            raise FormatError(
+                f"{enc.format} cannot use blocks {enc.block}",
+                hint=f"one axis needs blocks of {self.block}, the others of 1",
+            )
 
     def storage(self, enc: Encoding) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
         codes = (packed_shape(enc.shape, self.stored_bits(enc)), np.dtype(np.int8))
@@ -75,10 +70,6 @@ class Scaled(Format):
         bits = codes.view(np.int8) if codes.dtype.kind in "fV" else codes.astype(np.int8)
         return enc, {"codes": pack(bits, self.stored_bits(enc))}
 
-    def codes(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
-        """Codes of the elements, i8 of `enc.shape`; below 8 bits they are not negative."""
-        return unpack(ops, parts["codes"], enc.shape, self.stored_bits(enc))
-
     def scale(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
         """Scales, f32 of `enc.grid`."""
         return self.kind(enc).decode(ops, parts, enc)
@@ -102,9 +93,6 @@ class Scaled(Format):
             packed[rows] = pack(codes, self.stored_bits(enc)).reshape(packed[rows].shape)
         return {"codes": packed, **parts}
 
-    def to_numpy(self, parts: Mapping[str, np.ndarray], enc: Encoding) -> np.ndarray:
-        return decode_pieces(lambda p, e: np.asarray(self.decode(NUMPY, p, e)), parts, enc)
-
     def decode(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
         values = self.element_of(enc).decode(ops, self.codes(ops, parts, enc))
         return self.kind(enc).applied(ops, values, parts, enc)
@@ -117,12 +105,7 @@ class Scaled(Format):
         element = computed(self.element)
         if element is None:
             return super().quantize_dynamic(ops, x, enc)
-        if enc.option("rounding", "even") != "even":
-            raise FormatError("what is quantized at run time is rounded to even")
-        x = ops.convert(x, np.float32)
-        absmax = reduce_blocks(ops, ops.reduce_max, ops.abs(x), enc)
-        parts = self.kind(enc).of_data(ops, absmax, element, enc)
-        steps = self.kind(enc).applied(ops, x, parts, enc, inverse=True)
+        parts, steps = self._steps(ops, x, element, enc)
         return {"codes": element.codes(ops, zero_if_nan(ops, steps)), **parts}
 
     def fake_quantize(self, ops: ArrayOps, x: Array, enc: Encoding) -> Array:
@@ -130,13 +113,19 @@ class Scaled(Format):
         element = computed(self.element_of(enc))
         if element is None:
             return super().fake_quantize(ops, x, enc)
+        parts, steps = self._steps(ops, x, element, enc)
+        return self.kind(enc).applied(ops, element.nearest(ops, steps), parts, enc)
+
+    def _steps(
+        self, ops: ArrayOps, x: Array, element: Computed, enc: Encoding
+    ) -> tuple[Parts, Array]:
+        """The parts of the scale by the data themselves, and the data divided by it."""
         if enc.option("rounding", "even") != "even":
-            raise FormatError("fake quantization rounds to even")
+            raise FormatError("what is quantized at run time is rounded to even")
         x, kind = ops.convert(x, np.float32), self.kind(enc)
         absmax = reduce_blocks(ops, ops.reduce_max, ops.abs(x), enc)
         parts = kind.of_data(ops, absmax, element, enc)
-        steps = kind.applied(ops, x, parts, enc, inverse=True)
-        return kind.applied(ops, element.nearest(ops, steps), parts, enc)
+        return parts, kind.applied(ops, x, parts, enc, inverse=True)
 
     @property
     def integer_bits(self) -> int | None:
@@ -147,21 +136,6 @@ class Scaled(Format):
         element = whole(self.element)
         if element is None:
             return None
-        unit = full(ops, element.unit, enc.grid, np.float32)
-        scale = ops.mul(self.scale(ops, parts, enc), unit)
+        scale = ops.mul(self.scale(ops, parts, enc), element.unit)
         multiples = element.multiples(ops, self.codes(ops, parts, enc))
         return Integers(multiples, scale, None, None, enc.block)
-
-
-def one_block(enc: Encoding, size: int) -> None:
-    """Refuses all but: one axis is cut into blocks of `size`, the others into single indices."""
-    if sorted(enc.block) != [1] * (len(enc.block) - 1) + [size]:
-        raise FormatError(
-            f"{enc.format} cannot use blocks {enc.block}",
-            hint=f"one axis needs blocks of {size}, the others of 1",
-        )
-
-
-def block_along(axis: int, size: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """`size` along `axis`, 1 along the others."""
-    return tuple(size if i == axis % len(shape) else 1 for i in range(len(shape)))

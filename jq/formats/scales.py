@@ -1,7 +1,7 @@
 """The kinds of scale of a scaled format. Each is rounded as it is chosen, before any code."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -11,7 +11,7 @@ from jq.formats import checks, e8m0
 from jq.formats.affine_math import scale_of_extent, zero_if_nan
 from jq.formats.arrays import Array, ArrayOps
 from jq.formats.base import Encoding, Parts
-from jq.formats.blocks import expand, full
+from jq.formats.blocks import expand
 from jq.formats.elements import Element
 from jq.formats.minifloat import E4M3FN
 
@@ -21,101 +21,70 @@ Options = Mapping[str, Sequence[str]]
 Storage = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
 
 
-class Scale(Protocol):
-    """Parts that hold one factor per block.
+class Scale:
+    """Parts that hold one factor per block: absmax / largest in `enc.scale_type`; a zero block has
+    scale 1.
 
-    `element_type`: the type of a factor, where it is stored as bits of int8.
+    `element_type`: the type of a factor, where it is stored as bits of int8: `enc.scale_type` has
+    no meaning then.
     """
-
-    element_type: np.dtype[Any] | None
-
-    def options(self) -> Options:
-        """Options of the encoding that it understands, and their values."""
-
-    def check(self, enc: Encoding) -> None:
-        """Refuses what this kind of scale cannot do."""
-
-    def storage(self, enc: Encoding) -> Storage:
-        """Shape and type of the parts."""
-
-    def choose(self, absmax: np.ndarray, element: Element, enc: Encoding) -> Arrays:
-        """The parts for blocks of largest magnitude `absmax` (f32 of `enc.grid`)."""
-
-    def nearest(self, scale: np.ndarray, chosen: Arrays, enc: Encoding) -> Arrays:
-        """The parts whose factors are nearest to `scale`, f32 of `enc.grid`, above 0.
-
-        Args:
-            chosen: by `choose`, for the tensor: what it has once for all is kept.
-        """
-
-    def of_data(self, ops: ArrayOps, absmax: Array, element: Element, enc: Encoding) -> Parts:
-        """`choose` in a program; a block that holds an infinity or NaN gets no number."""
-
-    def decode(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
-        """Factors, f32 of `enc.grid`."""
-
-    def decode_elements(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
-        """`decode` of parts whose `scale` has the type `element_type`."""
-
-    def applied(
-        self, ops: ArrayOps, x: Array, parts: Parts, enc: Encoding, inverse: bool = False
-    ) -> Array:
-        """f32 of `enc.shape` times the scale of its block, or divided by it."""
-
-
-class FloatScale:
-    """absmax / largest in `enc.scale_type`; a zero block has scale 1."""
 
     element_type: np.dtype[Any] | None = None
 
     def options(self) -> Options:
+        """Options of the encoding that it understands, and their values."""
         return {}
 
     def check(self, enc: Encoding) -> None:
-        checks.check_choice(enc, "scale type", enc.scale_type, checks.SCALE_TYPES)
+        """Refuses what this kind of scale cannot do."""
+        if self.element_type is None:
+            checks.check_choice(enc, "scale type", enc.scale_type, checks.SCALE_TYPES)
 
     def storage(self, enc: Encoding) -> Storage:
-        return {"scale": (enc.grid, np.dtype(enc.scale_type))}
+        """Shape and type of the parts."""
+        own = np.dtype(enc.scale_type) if self.element_type is None else I8
+        return {"scale": (enc.grid, own)}
 
     def choose(self, absmax: np.ndarray, element: Element, enc: Encoding) -> Arrays:
+        """The parts for blocks of largest magnitude `absmax` (f32 of `enc.grid`)."""
         scale = absmax / F32(element.largest)
         scale = np.where(scale < checks.SMALLEST_SCALE, F32(1), scale)
         return {"scale": checks.as_scale(scale, enc)}
 
     def nearest(self, scale: np.ndarray, chosen: Arrays, enc: Encoding) -> Arrays:
+        """The parts whose factors are nearest to `scale`, f32 of `enc.grid`, above 0; of those that
+        `choose` gave for the tensor, what it has once for all is kept."""
         return {"scale": checks.as_scale(np.maximum(scale, checks.SMALLEST_SCALE), enc)}
 
     def of_data(self, ops: ArrayOps, absmax: Array, element: Element, enc: Encoding) -> Parts:
+        """`choose` in a program; a block that holds an infinity or NaN gets no number."""
         if enc.scale_type != "float32":
             raise FormatError(f"dynamic scales are float32, not {enc.scale_type}")
         return {"scale": scale_of_extent(ops, absmax, element.largest)[0]}
 
     def decode(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
+        """Factors, f32 of `enc.grid`."""
         return ops.convert(parts["scale"], F32)
 
     def decode_elements(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
+        """`decode` of parts whose `scale` has the type `element_type`."""
         return ops.convert(parts["scale"], F32)
 
     def applied(
         self, ops: ArrayOps, x: Array, parts: Parts, enc: Encoding, inverse: bool = False
     ) -> Array:
+        """f32 of `enc.shape` times the scale of its block, or divided by it."""
         scale = expand(ops, self.decode(ops, parts, enc), enc)
         return (ops.div if inverse else ops.mul)(x, scale)
 
 
-class PowerOfTwoScale:
+class PowerOfTwoScale(Scale):
     """One e8m0 code per block; option `scale_rounding`, see `jq.formats.e8m0`."""
 
-    element_type: np.dtype[Any] | None = np.dtype(ml_dtypes.float8_e8m0fnu)
+    element_type = np.dtype(ml_dtypes.float8_e8m0fnu)
 
     def options(self) -> Options:
         return {"scale_rounding": e8m0.SCALE_ROUNDINGS}
-
-    def check(self, enc: Encoding) -> None:
-        """Nothing to refuse: `enc.scale_type` has no meaning here."""
-
-    def storage(self, enc: Encoding) -> Storage:
-        return {"scale": (enc.grid, I8)}
 
     def choose(self, absmax: np.ndarray, element: Element, enc: Encoding) -> Arrays:
         return {"scale": e8m0.choose(absmax, element, enc.option("scale_rounding", "floor"))}
@@ -132,9 +101,6 @@ class PowerOfTwoScale:
     def decode(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
         return e8m0.decode(ops, parts["scale"])
 
-    def decode_elements(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
-        return ops.convert(parts["scale"], F32)
-
     def applied(
         self, ops: ArrayOps, x: Array, parts: Parts, enc: Encoding, inverse: bool = False
     ) -> Array:
@@ -144,7 +110,7 @@ class PowerOfTwoScale:
         return ops.mul(ops.mul(x, expand(ops, first, enc)), expand(ops, second, enc))
 
 
-class TwoLevelScale(FloatScale):
+class TwoLevelScale(Scale):
     """A float8_e4m3fn number per block times one float32 number for the tensor (NVFP4).
 
     tensor_scale = absmax of the tensor / (448 * largest); a block's scale is its absmax /
@@ -153,18 +119,9 @@ class TwoLevelScale(FloatScale):
 
     element_type = E4M3FN.element_type
 
-    def options(self) -> Options:
-        return {}
-
-    def check(self, enc: Encoding) -> None:
-        """Nothing to refuse: `enc.scale_type` has no meaning here."""
-
     def storage(self, enc: Encoding) -> Storage:
         """`tensor_scale` has the tensor's rank, so that it moves through programs as `scale`."""
-        return {
-            "scale": (enc.grid, I8),
-            "tensor_scale": ((1,) * len(enc.shape), np.dtype(F32)),
-        }
+        return super().storage(enc) | {"tensor_scale": ((1,) * len(enc.shape), np.dtype(F32))}
 
     def choose(self, absmax: np.ndarray, element: Element, enc: Encoding) -> Arrays:
         largest = F32(element.largest)
@@ -181,9 +138,9 @@ class TwoLevelScale(FloatScale):
         """The tensor's scale is that of the data, too: NaN or infinite where the data are."""
         whole = ops.reduce_max(absmax, range(len(enc.grid)))
         tensor, _ = scale_of_extent(ops, whole, E4M3FN.largest * element.largest)
-        ratio = ops.div(absmax, full(ops, element.largest, enc.grid, F32))
+        ratio = ops.div(absmax, element.largest)
         ratio = ops.div(ratio, ops.broadcast(tensor, enc.grid, range(len(enc.grid))))
-        ratio = ops.maximum(zero_if_nan(ops, ratio), full(ops, 2.0**-9, enc.grid, F32))
+        ratio = ops.maximum(zero_if_nan(ops, ratio), 2.0**-9)
         return {"scale": E4M3FN.codes(ops, ratio), "tensor_scale": tensor}
 
     def decode(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
@@ -197,4 +154,4 @@ class TwoLevelScale(FloatScale):
         return ops.mul(scale, tensor)
 
 
-FLOAT, POWER_OF_TWO, TWO_LEVEL = FloatScale(), PowerOfTwoScale(), TwoLevelScale()
+FLOAT, POWER_OF_TWO, TWO_LEVEL = Scale(), PowerOfTwoScale(), TwoLevelScale()

@@ -13,6 +13,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from jq.base.errors import InternalError
+from jq.formats.arrays import arrays_of
 from jq.ir.build import fill
 from jq.ir.types import dtype_of, shape_of, tensor_type
 
@@ -32,8 +33,8 @@ def _op(name: str) -> Callable[..., Any]:
     """An operation whose result type StableHLO infers."""
     build = getattr(stablehlo, name)
 
-    def apply(_: Any, *operands: ir.Value) -> ir.Value:
-        return build(*operands)
+    def apply(ops: Any, *operands: ir.Value | float) -> ir.Value:
+        return build(*arrays_of(ops, operands))
 
     return apply
 
@@ -105,23 +106,18 @@ class StableHloOps:
         size = len(table)
         if size <= SELECT_LIMIT:
             return self._select_tree(table, index)
-        kind, shape = dtype_of(index), shape_of(index)
-        low = self.broadcast(self.constant(np.array(0, kind)), shape, ())
-        high = self.broadcast(
-            self.constant(np.array(min(size - 1, np.iinfo(kind).max), kind)), shape, ()
-        )
-        index = self.convert(self.minimum(self.maximum(index, low), high), np.int32)
-        numbers = stablehlo.GatherDimensionNumbers.get([], [0], [], [], [0], len(shape))
+        most = min(size - 1, int(np.iinfo(dtype_of(index)).max))
+        index = self.convert(self.minimum(self.maximum(index, 0), most), np.int32)
+        rank = len(shape_of(index))
+        numbers = stablehlo.GatherDimensionNumbers.get([], [0], [], [], [0], rank)
         return stablehlo.gather(self.constant(table), index, numbers, [1])
 
     def _select_tree(self, table: np.ndarray, index: ir.Value) -> ir.Value:
         """Halves the candidates by one bit of the index at a time."""
-        shape, kind = shape_of(index), dtype_of(index)
-        level = [self.broadcast(self.constant(np.asarray(v)), shape, ()) for v in table]
+        level = [self.broadcast(self.constant(v), shape_of(index), ()) for v in table]
         bit = 1
         while len(level) > 1:
-            mask = self.broadcast(self.constant(np.array(bit, kind)), shape, ())
-            odd = self.equal(self.bit_and(index, mask), mask)
+            odd = self.equal(self.bit_and(index, bit), bit)
             pairs = zip(level[::2], [*level[1::2], level[-1]], strict=False)
             level = [self.select(odd, b, a) for a, b in pairs]
             bit *= 2
@@ -147,11 +143,12 @@ class StableHloOps:
     def leading_zeros(self, a: ir.Value) -> ir.Value:
         return stablehlo.count_leading_zeros(a)
 
-    def equal(self, a: ir.Value, b: ir.Value) -> ir.Value:
+    def equal(self, a: ir.Value | float, b: ir.Value | float) -> ir.Value:
         return self.compare(a, b, "EQ")
 
-    def compare(self, a: ir.Value, b: ir.Value, direction: str) -> ir.Value:
-        return stablehlo.compare(a, b, stablehlo.ComparisonDirectionAttr.get(direction))
+    def compare(self, a: ir.Value | float, b: ir.Value | float, direction: str) -> ir.Value:
+        how = stablehlo.ComparisonDirectionAttr.get(direction)
+        return stablehlo.compare(*arrays_of(self, (a, b)), how)
 
     def reduce_max(self, x: ir.Value, axes: Sequence[int]) -> ir.Value:
         return self._reduce(x, axes, "maximum")

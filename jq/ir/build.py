@@ -23,6 +23,44 @@ def string_attr(op: Op, key: str) -> str | None:
     return ir.StringAttr(attrs[key]).value if key in attrs else None
 
 
+def attribute(value: Any) -> ir.Attribute:
+    """A text, number, array or dictionary as an attribute, or a sequence: of whole numbers, or of
+    anything else. An attribute stays what it is."""
+    match value:
+        case ir.Attribute():
+            return value
+        case str():
+            return ir.StringAttr.get(value)
+        case int() | np.integer():
+            return i64_attr(int(value))
+        case float() | np.floating():
+            return ir.FloatAttr.get(ir.F64Type.get(), float(value))
+        case np.ndarray():
+            return ir.DenseElementsAttr.get(np.array(value, order="C"))
+        case Mapping():
+            return ir.DictAttr.get({key: attribute(v) for key, v in value.items()})
+    whole = all(isinstance(v, int | np.integer) for v in value)
+    return i64_array(value) if whole else ir.ArrayAttr.get([attribute(v) for v in value])
+
+
+def plain(attr: ir.Attribute) -> Any:
+    """The value of which `attribute` makes this."""
+    match attr:
+        case ir.StringAttr() | ir.IntegerAttr() | ir.FloatAttr():
+            return attr.value
+        case ir.DenseElementsAttr():
+            return np.array(attr)
+        case ir.DictAttr():
+            return {a.name: plain(a.attr) for a in attr}
+        case ir.DenseI64ArrayAttr():
+            return tuple(attr)
+        case ir.DenseI32ArrayAttr():
+            return np.array(attr, np.int32)
+        case ir.ArrayAttr():
+            return tuple(map(plain, attr))
+    return attr
+
+
 @dataclass(frozen=True)
 class Attributes:
     """Attributes in the place where readers of an op's attributes look for them."""

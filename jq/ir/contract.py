@@ -14,7 +14,7 @@ from jaxlib.mlir import ir
 
 from jq.formats import Encoding
 from jq.ir.arrays import OPS, StableHloOps
-from jq.ir.build import NAME, attributes_of, copied, string_attr
+from jq.ir.build import NAME, attributes_of, copied, plain, string_attr
 from jq.ir.markers import Marker, composite, encoding_attributes, encoding_of, marker_kind
 from jq.ir.program import Program
 from jq.ir.types import dtype_of, shape_of
@@ -67,8 +67,7 @@ def contract(
         copy.erase()
         return [result]
 
-    attrs = ir.DictAttr.get(sides_attributes(op, sides))
-    result = composite(program, CONTRACT, str(attrs), attrs, operands, body)[0]
+    result = composite(program, CONTRACT, None, sides_attributes(op, sides), operands, body)[0]
     if declined:
         result.owner.erase()
         return None
@@ -101,19 +100,17 @@ def inside(
     return copied(op, inputs), markers
 
 
-def sides_attributes(op: Op, sides: Sequence[Marker | None]) -> dict[str, ir.Attribute]:
+def sides_attributes(op: Op, sides: Sequence[Marker | None]) -> dict[str, Any]:
     """The attributes from which `read_contract` restores `op` and its sides."""
-    described = [
-        ir.UnitAttr.get() if s is None else encoding_attributes(s.encoding, list(s.parts), s.tensor)
-        for s in sides
-    ]
-    shapes = [ir.DenseI64ArrayAttr.get(list(shape_of(x))) for x in op.operands]
     return {
-        "name": ir.StringAttr.get(string_attr(op, NAME) or ""),
-        "op": ir.StringAttr.get(op.operation.name),
-        "attributes": ir.DictAttr.get(attributes_of(op)),
-        "sides": ir.ArrayAttr.get(described),
-        "shapes": ir.ArrayAttr.get(shapes),
+        "name": string_attr(op, NAME) or "",
+        "op": op.operation.name,
+        "attributes": attributes_of(op),
+        "sides": [
+            ir.UnitAttr.get() if s is None else encoding_attributes(s.encoding, s.parts, s.tensor)
+            for s in sides
+        ],
+        "shapes": [shape_of(x) for x in op.operands],
     }
 
 
@@ -134,16 +131,14 @@ def read_contract(op: Op, attrs: ir.DictAttr) -> tuple[Contract, list[ir.Value]]
             sides.append(rest.pop(0))
             tensors.append("")
             continue
-        given = ir.DictAttr(side)
-        tensors.append(ir.StringAttr(given["tensor"]).value)
-        names = [ir.StringAttr(n).value for n in ir.ArrayAttr(given["parts"])]
-        sides.append((encoding_of(given), {n: rest.pop(0) for n in names}))
+        tensors.append(plain(side["tensor"]))
+        sides.append((encoding_of(side), {n: rest.pop(0) for n in plain(side["parts"])}))
     found = Contract(
         op=op,
-        name=ir.StringAttr(attrs["name"]).value,
-        op_type=ir.StringAttr(attrs["op"]).value.removeprefix("stablehlo."),
-        attributes={a.name: a.attr for a in ir.DictAttr(attrs["attributes"])},
-        shapes=tuple(tuple(ir.DenseI64ArrayAttr(s)) for s in ir.ArrayAttr(attrs["shapes"])),
+        name=plain(attrs["name"]),
+        op_type=plain(attrs["op"]).removeprefix("stablehlo."),
+        attributes={a.name: a.attr for a in attrs["attributes"]},
+        shapes=plain(attrs["shapes"]),
         sides=tuple(sides),
         tensors=tuple(tensors),
     )

@@ -19,12 +19,13 @@ is there as well: no op of that shape is computed on codes, in whatever form.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from jaxlib.mlir import ir
 
+from jq.ir.build import attribute, plain
 from jq.ir.mlir_context import editing
 from jq.ir.program import Program
 from jq.ir.values import Op
@@ -38,11 +39,7 @@ Facts = Mapping[str, Fact]
 def decisions(program: Program) -> dict[str, dict[str, Any]]:
     """The decisions by the op's name: texts, tuples of texts, and arrays of whole numbers."""
     attributes = program.main.attributes
-    if DECISIONS not in attributes:
-        return {}
-    return {
-        op.name: {fact.name: _read(fact.attr) for fact in op.attr} for op in attributes[DECISIONS]
-    }
+    return plain(attributes[DECISIONS]) if DECISIONS in attributes else {}
 
 
 def decide(program: Program, found: Mapping[str, Facts]) -> None:
@@ -53,11 +50,9 @@ def decide(program: Program, found: Mapping[str, Facts]) -> None:
     if not known:
         return
     with editing():
-        every = {
-            op: ir.DictAttr.get({key: _write(fact) for key, fact in facts.items()})
-            for op, facts in known.items()
-        }
-        program.main.attributes[DECISIONS] = ir.DictAttr.get(every)
+        program.main.attributes[DECISIONS] = attribute(
+            {op: {key: _kept(fact) for key, fact in facts.items()} for op, facts in known.items()}
+        )
 
 
 def facts_of(program: Program, key: str) -> dict[str, Any]:
@@ -65,20 +60,8 @@ def facts_of(program: Program, key: str) -> dict[str, Any]:
     return {op: facts[key] for op, facts in decisions(program).items() if key in facts}
 
 
-def _write(fact: Fact) -> ir.Attribute:
-    if isinstance(fact, str):
-        return ir.StringAttr.get(fact)
-    if isinstance(fact, np.ndarray):
-        return ir.DenseI32ArrayAttr.get([int(number) for number in fact])
-    return ir.ArrayAttr.get([ir.StringAttr.get(text) for text in fact])
-
-
-def _read(attribute: ir.Attribute) -> Any:
-    if isinstance(attribute, ir.ArrayAttr):
-        return tuple(ir.StringAttr(text).value for text in attribute)
-    if isinstance(attribute, ir.DenseI32ArrayAttr):
-        return np.array(attribute, np.int32)
-    return ir.StringAttr(attribute).value
+def _kept(fact: Fact) -> Fact | ir.Attribute:
+    return ir.DenseI32ArrayAttr.get([*map(int, fact)]) if isinstance(fact, np.ndarray) else fact
 
 
 def decline(op: Op, reason: str, help: str = "", *, by_shape: bool = False) -> None:
@@ -86,21 +69,16 @@ def decline(op: Op, reason: str, help: str = "", *, by_shape: bool = False) -> N
     if declined(op):
         return
     with editing():
-        said: dict[str, ir.Attribute] = {
-            "reason": ir.StringAttr.get(reason),
-            "help": ir.StringAttr.get(help),
-        }
-        if by_shape:
-            said["by_shape"] = ir.UnitAttr.get()
-        op.attributes[DECLINED] = ir.DictAttr.get(said)
+        shape = {"by_shape": ir.UnitAttr.get()} if by_shape else {}
+        op.attributes[DECLINED] = attribute({"reason": reason, "help": help, **shape})
 
 
 def declined(op: Op) -> tuple[str, str] | None:
     """The reason and what would help, or None."""
     if DECLINED not in op.attributes:
         return None
-    said = op.attributes[DECLINED]
-    return ir.StringAttr(said["reason"]).value, ir.StringAttr(said["help"]).value
+    said = plain(op.attributes[DECLINED])
+    return said["reason"], said["help"]
 
 
 def declined_by_shape(op: Op) -> bool:
@@ -123,16 +101,10 @@ class Function:
 def mark_function(ops: Iterable[Op], function: Function) -> None:
     """Says of each op that it is a part of this; a larger function takes the place of a smaller."""
     with editing():
-        said = {key: ir.StringAttr.get(text) for key, text in vars(function).items()}
         for op in ops:
-            op.attributes[PART_OF] = ir.DictAttr.get(said)
+            op.attributes[PART_OF] = attribute(vars(function))
 
 
 def function_of(op: Op) -> Function | None:
     """The function that an op is a part of, where that is refused as a whole."""
-    if PART_OF not in op.attributes:
-        return None
-    said = op.attributes[PART_OF]
-    return Function(
-        **{field.name: ir.StringAttr(said[field.name]).value for field in fields(Function)}
-    )
+    return Function(**plain(op.attributes[PART_OF])) if PART_OF in op.attributes else None

@@ -16,6 +16,7 @@ import numpy as np
 from jaxlib.mlir import ir
 
 from jq.formats import Encoding
+from jq.ir.build import attribute, plain
 from jq.ir.markers import dequantize, encoding_attributes, encoding_of, marker_kind
 from jq.ir.mlir_context import context, editing
 from jq.ir.program import Program
@@ -49,7 +50,7 @@ def match_fake_quant(op: Op) -> FakeQuant | None:
     if marker_kind(op) != FAKE_QUANT:
         return None
     attrs = ir.DictAttr(op.attributes["composite_attributes"])
-    said = {a.name: ir.StringAttr(a.attr).value for a in attrs}
+    said = plain(attrs)
     x, *rest = op.operands
     low, high = rest or (None, None)
     block = tuple(int(b) for b in said["block"].split(",") if b)
@@ -94,13 +95,11 @@ def write_encodings(program: Program, data: Mapping[str, Arrays] | None = None) 
     with editing():
         entries = {}
         for name, entry in program.encodings.items():
-            described = encoding_attributes(encoding_in(entry), list(entry["parts"]), name)
+            entries[name] = encoding_attributes(encoding_in(entry), entry["parts"], name)
             if data is not None:
-                digest = ir.StringAttr.get(digest_of(data[name]))
-                described = ir.DictAttr.get({**{a.name: a.attr for a in described}, DIGEST: digest})
-            entries[name] = described
+                entries[name][DIGEST] = digest_of(data[name])
         if entries:
-            attributes[ATTRIBUTE] = ir.DictAttr.get(entries)
+            attributes[ATTRIBUTE] = attribute(entries)
         elif ATTRIBUTE in attributes:
             del attributes[ATTRIBUTE]
 
@@ -124,14 +123,9 @@ def drop_encodings(program: Program) -> None:
 
 def encoding_in(entry: Mapping[str, Any]) -> Encoding:
     """The encoding that an entry of `Program.encodings` describes."""
-    return Encoding(
-        entry["format"],
-        tuple(entry["shape"]),
-        tuple(entry["block"]),
-        entry["scheme"],
-        entry["scale_type"],
-        tuple(sorted(entry["options"].items())),
-    )
+    shape, block = tuple(entry["shape"]), tuple(entry["block"])
+    options = tuple(sorted(entry["options"].items()))
+    return Encoding(entry["format"], shape, block, entry["scheme"], entry["scale_type"], options)
 
 
 def read_encodings(module: ir.Module) -> dict[str, Listed]:
@@ -141,9 +135,7 @@ def read_encodings(module: ir.Module) -> dict[str, Listed]:
         return {}
     entries = {a.name: ir.DictAttr(a.attr) for a in ir.DictAttr(attributes[ATTRIBUTE])}
     return {
-        name: Listed(
-            encoding_of(entry), ir.StringAttr(entry[DIGEST]).value if DIGEST in entry else None
-        )
+        name: Listed(encoding_of(entry), plain(entry[DIGEST]) if DIGEST in entry else None)
         for name, entry in entries.items()
     }
 
@@ -190,11 +182,9 @@ def drop_unused_encodings(program: Program) -> None:
 def describe(enc: Encoding, arrays: Mapping[str, np.ndarray], dtype: Any) -> dict[str, Any]:
     """An entry of `Program.encodings`: how a weight of float type `dtype` is stored."""
     return {
-        "format": enc.format,
+        **vars(enc),
         "shape": list(enc.shape),
         "block": list(enc.block),
-        "scheme": enc.scheme,
-        "scale_type": enc.scale_type,
         "options": dict(enc.options),
         "granularity": enc.granularity,
         "parts": describe_parts(arrays),

@@ -24,22 +24,42 @@ Combine = Callable[[ir.Value, ir.Value], ir.Value]
 
 def hoist(value: ir.Value, body: ir.Block, neutral: np.ndarray, combine: Combine) -> ir.Value:
     """`value` as a value of the outermost block `body`; it may be there already."""
+
+    def through_loop(op: Op, block: ir.Block, value: ir.Value) -> ir.Value:
+        if block != op.regions[1].blocks[0]:
+            raise InternalError("a value of a loop's condition cannot leave the loop")
+        with at(op):
+            start = OPS.constant(neutral)
+        return carried(op, start, lambda total: combine(total, value)).results[-1]
+
+    return outwards(value, body, through_loop, lambda _: OPS.constant(neutral))
+
+
+def outwards(
+    value: ir.Value,
+    body: ir.Block,
+    through_loop: Callable[[Op, ir.Block, ir.Value], ir.Value],
+    neutral: Callable[[ir.Value], ir.Value],
+) -> ir.Value:
+    """`value` as a value of the outermost block `body`, through one loop or branch after the other.
+
+    Args:
+        through_loop: the value outside of a loop, from that in a block of it.
+        neutral: builds, in a branch that does not compute the value, what that gives instead.
+    """
     start = value
     while (block := block_of(value)) != body:
         parent: Any = block.owner
         name = parent.operation.name
         if name == "stablehlo.while":
-            value = _through_loop(parent.opview, block, value, neutral, combine)
+            value = through_loop(parent.opview, block, value)
         elif name in ("stablehlo.case", "stablehlo.if"):
-            value = through_branch(parent.opview, block, value, lambda: OPS.constant(neutral))
+            value = _through_branch(parent.opview, block, value, neutral)
         else:
             raise InternalError(f"a value cannot leave a {name}")
-    return value if value is start else anchored(value)
-
-
-def anchored(value: ir.Value) -> ir.Value:
-    """A copy in an op of its own, which survives when the loop is rebuilt for another value."""
-    with at(value.owner, after=True):
+    if value is start:
+        return value
+    with at(value.owner, after=True):  # an op of its own survives when the loop is rebuilt
         return barrier(value)
 
 
@@ -62,11 +82,6 @@ def block_of(value: ir.Value) -> ir.Block:
     return op.operation.block if op else value.owner
 
 
-def _move(block: ir.Block, region: ir.Region) -> ir.Block:
-    block.append_to(region)
-    return region.blocks[0]
-
-
 def return_also(block: ir.Block, value: ir.Value) -> None:
     """Adds an operand to the block's terminator."""
     old = last_of(block)
@@ -87,7 +102,7 @@ def with_result(op: Op, operands: list[ir.Value], extra: ir.Type) -> ir.Operatio
             regions=len(old.regions),
         )
     for source, target in zip(old.regions, new.regions, strict=True):
-        _move(source.blocks[0], target)
+        source.blocks[0].append_to(target)
     for before, after in zip(old.results, new.results, strict=False):
         before.replace_all_uses_with(after)
     old.erase()
@@ -106,19 +121,8 @@ def carried(op: Op, start: ir.Value, update: Callable[[ir.Value], ir.Value]) -> 
     return with_result(op, [*op.operands, start], start.type)
 
 
-def _through_loop(
-    op: Op, block: ir.Block, value: ir.Value, neutral: np.ndarray, combine: Combine
-) -> ir.Value:
-    if block != op.regions[1].blocks[0]:
-        raise InternalError("a value of a loop's condition cannot leave the loop")
-    with at(op):
-        start = OPS.constant(neutral)
-    new = carried(op, start, lambda total: combine(total, value))
-    return new.results[len(new.results) - 1]
-
-
-def through_branch(
-    op: Op, block: ir.Block, value: ir.Value, neutral: Callable[[], ir.Value]
+def _through_branch(
+    op: Op, block: ir.Block, value: ir.Value, neutral: Callable[[ir.Value], ir.Value]
 ) -> ir.Value:
     """`value` as a result of the branching op; the other branches give `neutral`."""
     for region in op.regions:
@@ -126,7 +130,6 @@ def through_branch(
         result = value
         if branch != block:
             with at(last_of(branch)):
-                result = neutral()
+                result = neutral(value)
         return_also(branch, result)
-    new = with_result(op, list(op.operands), value.type)
-    return new.results[len(new.results) - 1]
+    return with_result(op, list(op.operands), value.type).results[-1]

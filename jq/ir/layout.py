@@ -93,10 +93,8 @@ class MatrixForm:
             return [a for a in self.order if a != axis] == sorted(set(self.order) - {axis})
         if list(self.order) != sorted(self.order) or self._repeats != (1,) * len(source.shape):
             return False
-        rows = (
-            [source.shape, source.grid] if "zero_point" in fmt.storage(source) else [source.shape]
-        )
-        return all(self._joins(shape) for shape in rows)
+        grids = [source.grid] * ("zero_point" in fmt.storage(source))
+        return all(self._joins(shape) for shape in (source.shape, *grids))
 
     def _joins(self, shape: tuple[int, ...]) -> bool:
         """True if packed rows of the last axis of K follow each other without a gap."""

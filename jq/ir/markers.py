@@ -5,7 +5,7 @@
     decomposition = @jq.dequantize.0} : (tensor<64x33xi8>, tensor<1x33xf32>) -> tensor<64x33xf32>
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -18,6 +18,7 @@ from jq.base.errors import InternalError
 from jq.formats import Encoding, get_format
 from jq.formats.affine import Affine, affine_format, is_affine
 from jq.ir.arrays import StableHloOps
+from jq.ir.build import attribute, plain
 from jq.ir.mlir_context import editing
 from jq.ir.program import Program
 from jq.ir.values import Op, maker
@@ -54,7 +55,7 @@ def dequantize(
         x = get_format(enc.format).decode(ops, dict(zip(parts, args, strict=True)), enc)
         return [ops.convert(x, dtype)]
 
-    attrs = encoding_attributes(enc, list(parts), tensor)
+    attrs = encoding_attributes(enc, parts, tensor)
     key = f"{enc} {list(parts)} {np.dtype(dtype).name}"
     return composite(program, DEQUANTIZE, key, attrs, list(parts.values()), body)[0]
 
@@ -75,7 +76,7 @@ def quantize(
         zero_point = given.get("zero_point")
         return [fmt.quantize_static(ops, args[0], given["scale"], zero_point, enc)]
 
-    attrs = encoding_attributes(enc, list(parameters), tensor)
+    attrs = encoding_attributes(enc, parameters, tensor)
     operands = [x, *parameters.values()]
     codes = composite(program, QUANTIZE, str(enc), attrs, operands, body)[0]
     return {"codes": codes, **parameters}
@@ -115,14 +116,13 @@ def match(value_or_op: Any, *kinds: str) -> Marker | None:
     op = op.opview if isinstance(op, ir.Operation) else op
     kind = marker_kind(op)
     attrs = ir.DictAttr(op.attributes["composite_attributes"])
-    names = [ir.StringAttr(n).value for n in ir.ArrayAttr(attrs["parts"])]
     values = {
         DEQUANTIZE: list(op.operands),
         QUANTIZE: list(op.operands)[1:],
         QUANTIZE_DYNAMIC: list(op.results),
     }[kind or ""]
-    parts = dict(zip(names, values, strict=True))
-    return Marker(op, kind or "", encoding_of(attrs), parts, ir.StringAttr(attrs["tensor"]).value)
+    parts = dict(zip(plain(attrs["parts"]), values, strict=True))
+    return Marker(op, kind or "", encoding_of(attrs), parts, plain(attrs["tensor"]))
 
 
 def encoding_of(attrs: ir.DictAttr) -> Encoding:
@@ -150,39 +150,30 @@ def _affine(enc: Encoding) -> Affine:
     return affine_format(enc.format)
 
 
-def encoding_attributes(enc: Encoding, parts: Sequence[str], tensor: str) -> ir.DictAttr:
-    text = ir.StringAttr.get
-    return ir.DictAttr.get(
-        {
-            "format": text(enc.format),
-            "shape": ir.DenseI64ArrayAttr.get(list(enc.shape)),
-            "block": ir.DenseI64ArrayAttr.get(list(enc.block)),
-            "scheme": text(enc.scheme),
-            "scale_type": text(enc.scale_type),
-            "options": ir.DictAttr.get({k: text(v) for k, v in enc.options}),
-            "parts": ir.ArrayAttr.get([text(p) for p in parts]),
-            "tensor": text(tensor),
-        }
-    )
+def encoding_attributes(enc: Encoding, parts: Iterable[str], tensor: str) -> dict[str, Any]:
+    """An encoding, and parts and name of the tensor, as markers state them."""
+    return vars(enc) | {"options": dict(enc.options), "parts": list(parts), "tensor": tensor}
 
 
 def composite(
     program: Program,
     kind: str,
-    key: str,
-    attributes: ir.DictAttr,
+    key: str | None,
+    attributes: Mapping[str, Any] | ir.DictAttr,
     operands: list[ir.Value],
     body: Body,
 ) -> list[ir.Value]:
-    """Builds a marker at the current insertion point, and its decomposition in the module."""
-    fn = _decomposition(program, f"{kind} {key}", kind, operands, body)
+    """Builds a marker at the current insertion point, and its decomposition in the module, which
+    markers of one kind, `key` (None: equal attributes) and types of operands share."""
+    said = attribute(attributes)
+    fn = _decomposition(program, f"{kind} {said if key is None else key}", kind, operands, body)
     op = ir.Operation.create(
         "stablehlo.composite",
         results=list(fn.type.results),
         operands=operands,
         attributes={
             "name": ir.StringAttr.get(kind),
-            "composite_attributes": attributes,
+            "composite_attributes": said,
             "decomposition": ir.FlatSymbolRefAttr.get(fn.name.value),
             "version": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 0),
         },

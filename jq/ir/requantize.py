@@ -14,7 +14,7 @@ from jaxlib.mlir import ir
 
 from jq.formats.rescale import Rescale, ResidualScale
 from jq.ir.arrays import OPS, StableHloOps
-from jq.ir.build import i64_attr
+from jq.ir.build import plain
 from jq.ir.contract import Contract, inside, operands_of, read_contract, sides_attributes
 from jq.ir.markers import Marker, composite, marker_kind
 from jq.ir.program import Program
@@ -22,7 +22,6 @@ from jq.ir.types import shape_of
 from jq.ir.values import Op
 
 REQUANTIZE = "jq.requantize"
-_WHOLE, _REALS = ("zero_point", "factor", "gain"), ("unit", "low", "high")  # of `ResidualScale`
 Accumulate = Callable[[Any, list[Marker | None]], ir.Value]
 
 
@@ -76,9 +75,10 @@ def requantize(
         factor = OPS.broadcast(multiplier, shape, [axis])
         return [rescale.codes(OPS, total, factor, *rest)]
 
-    attributes = sides_attributes(op, sides) | {"axis": i64_attr(axis)} | _described(rescale)
-    attrs = ir.DictAttr.get(attributes)
-    return composite(program, REQUANTIZE, str(attrs), attrs, operands, body)[0]
+    said = {k: v for k, v in vars(rescale).items() if k != "residual"} | {"axis": axis}
+    said |= {} if rescale.residual is None else {"residual": vars(rescale.residual)}
+    attributes = sides_attributes(op, sides) | said
+    return composite(program, REQUANTIZE, None, attributes, operands, body)[0]
 
 
 def match_requantize(op: Op) -> Requantized | None:
@@ -86,33 +86,8 @@ def match_requantize(op: Op) -> Requantized | None:
     if marker_kind(op) != REQUANTIZE:
         return None
     attrs = ir.DictAttr(op.attributes["composite_attributes"])
-    contract, rest = read_contract(op, attrs)
-    bias, multiplier, *residual = rest
-    rescale = _rescale(attrs)
-    return Requantized(
-        contract, _value(attrs["axis"]), bias, multiplier, rescale, *(residual or [None])
-    )
-
-
-def _value(attr: ir.Attribute) -> int:
-    return ir.IntegerAttr(attr).value
-
-
-def _described(r: Rescale) -> dict[str, ir.Attribute]:
-    found = {name: i64_attr(getattr(r, name)) for name in ("zero_point", "low", "high")}
-    if (s := r.residual) is not None:
-        whole = {name: i64_attr(getattr(s, name)) for name in _WHOLE}
-        reals = {name: ir.FloatAttr.get(ir.F64Type.get(), getattr(s, name)) for name in _REALS}
-        found["residual"] = ir.DictAttr.get(whole | reals)
-    return found
-
-
-def _rescale(attrs: ir.DictAttr) -> Rescale:
-    residual = None
-    if "residual" in attrs:
-        given = ir.DictAttr(attrs["residual"])
-        whole = {name: _value(given[name]) for name in _WHOLE}
-        reals = {name: ir.FloatAttr(given[name]).value for name in _REALS}
-        residual = ResidualScale(**whole, **reals)
-    zero_point, low, high = (_value(attrs[name]) for name in ("zero_point", "low", "high"))
-    return Rescale(zero_point, low, high, residual)
+    contract, (bias, multiplier, *residual) = read_contract(op, attrs)
+    scale = ResidualScale(**plain(attrs["residual"])) if residual else None
+    codes = {name: plain(attrs[name]) for name in ("zero_point", "low", "high")}
+    rescale, axis = Rescale(**codes, residual=scale), plain(attrs["axis"])
+    return Requantized(contract, axis, bias, multiplier, rescale, *(residual or [None]))

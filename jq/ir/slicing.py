@@ -16,13 +16,15 @@ import numpy as np
 from jaxlib.mlir import ir
 
 from jq.base.deep import Steps, deep, every
+from jq.ir.build import direction_of, integers
 from jq.ir.constants import broadcast, converted, evaluate
 from jq.ir.hoist import block_of
-from jq.ir.oracle.numpy_ops import Array, compare, each, one_by_one, reduce
+from jq.ir.pointwise import IN_NUMPY
 from jq.ir.program import Program
 from jq.ir.types import dtype_of, shape_of
 from jq.ir.values import Op, kind_of, maker
 
+Array = np.ndarray
 LIMIT = 64  # ops: more than any function that a kernel has
 
 
@@ -177,49 +179,50 @@ def _belongs(
     return True
 
 
+def _reduce(arrays: list[Array], op: Op) -> Array:
+    first = op.regions[0].blocks[0].operations[0].operation.name
+    axes = integers(op, "dimensions")
+    if first == "stablehlo.add":
+        return np.asarray(arrays[0].sum(axis=axes, dtype=arrays[0].dtype) + arrays[1])
+    if first == "stablehlo.maximum":
+        return np.maximum(arrays[0].max(axis=axes), arrays[1])
+    return np.full(shape_of(op.results[0]), np.nan, arrays[0].dtype)  # equals no function we know
+
+
+def _each(f: Any) -> Callable[[list[Array], Any], Array]:
+    return lambda arrays, op: np.asarray(f(*arrays)).astype(dtype_of(op.results[0]), copy=False)
+
+
+def one_by_one(f: Callable[[float], float]) -> Callable[[Array], Array]:
+    """As `np.vectorize`, in a fraction of its time."""
+
+    def all_of(x: Array) -> Array:
+        values = map(f, x.ravel().tolist())
+        return np.fromiter(values, np.float64, x.size).reshape(x.shape)
+
+    return all_of
+
+
+_COMPARE = {"EQ": np.equal, "NE": np.not_equal, "LT": np.less, "LE": np.less_equal}
+_COMPARE |= {"GT": np.greater, "GE": np.greater_equal}
+_FUNCTIONS: dict[str, Any] = {
+    **{op: getattr(np, name) for op, name in IN_NUMPY.items()},
+    "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
+    "logistic": lambda x: 1 / (1 + np.exp(-x)),
+    "remainder": np.fmod,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "select": np.where,
+}
 _RULES: dict[str, Callable[[list[Array], Any], Array]] = {
-    "stablehlo.convert": lambda arrays, op: converted(arrays[0], dtype_of(op.results[0])),
-    **{
-        f"stablehlo.{name}": each(f)
-        for name, f in {
-            "abs": np.abs,
-            "add": np.add,
-            "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
-            "divide": np.divide,
-            "and": np.bitwise_and,
-            "ceil": np.ceil,
-            "cosine": np.cos,
-            "exponential": np.exp,
-            "exponential_minus_one": np.expm1,
-            "floor": np.floor,
-            "log": np.log,
-            "log_plus_one": np.log1p,
-            "not": np.invert,
-            "or": np.bitwise_or,
-            "round_nearest_even": np.rint,
-            "sign": np.sign,
-            "sine": np.sin,
-            "logistic": lambda x: 1 / (1 + np.exp(-x)),
-            "maximum": np.maximum,
-            "minimum": np.minimum,
-            "multiply": np.multiply,
-            "negate": np.negative,
-            "power": np.power,
-            "remainder": np.fmod,
-            "rsqrt": lambda x: 1 / np.sqrt(x),
-            "select": np.where,
-            "sqrt": np.sqrt,
-            "subtract": np.subtract,
-            "tanh": np.tanh,
-        }.items()
-    },
-    "chlo.erf": each(one_by_one(math.erf)),
-    "chlo.erfc": each(one_by_one(math.erfc)),
+    **{f"stablehlo.{name}": _each(f) for name, f in _FUNCTIONS.items()},
+    "chlo.erf": _each(one_by_one(math.erf)),
+    "chlo.erfc": _each(one_by_one(math.erfc)),
     "stablehlo.broadcast_in_dim": lambda arrays, op: broadcast(
         arrays[0], op, shape_of(op.results[0])
     ),
-    "stablehlo.compare": compare,
-    "stablehlo.reduce": reduce,
+    "stablehlo.compare": lambda arrays, op: _COMPARE[direction_of(op)](*arrays),
+    "stablehlo.convert": lambda arrays, op: converted(arrays[0], dtype_of(op.results[0])),
+    "stablehlo.reduce": _reduce,
     "stablehlo.reshape": lambda arrays, op: arrays[0].reshape(shape_of(op.results[0])),
 }
 # All others take elements one by one.

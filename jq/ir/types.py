@@ -13,28 +13,17 @@ from jq.base.errors import UserError
 # MLIR spelling of every element type that a program of ours can hold.
 _NAMES: dict[str, Any] = {
     "i1": np.bool_,
-    "i8": np.int8,
-    "i16": np.int16,
-    "i32": np.int32,
-    "i64": np.int64,
-    "ui8": np.uint8,
-    "ui16": np.uint16,
-    "ui32": np.uint32,
-    "ui64": np.uint64,
-    "f16": np.float16,
+    **{f"i{n}": f"int{n}" for n in (8, 16, 32, 64)},
+    **{f"ui{n}": f"uint{n}" for n in (8, 16, 32, 64)},
+    **{f"f{n}": f"float{n}" for n in (16, 32, 64)},
     "bf16": ml_dtypes.bfloat16,
-    "f32": np.float32,
-    "f64": np.float64,
     "complex<f32>": np.complex64,
     "complex<f64>": np.complex128,
     "f8E4M3FN": ml_dtypes.float8_e4m3fn,
     "f8E5M2": ml_dtypes.float8_e5m2,
     "f4E2M1FN": ml_dtypes.float4_e2m1fn,
     "f8E8M0FNU": ml_dtypes.float8_e8m0fnu,
-    "i2": ml_dtypes.int2,
-    "ui2": ml_dtypes.uint2,
-    "i4": ml_dtypes.int4,
-    "ui4": ml_dtypes.uint4,
+    **{f"{sign}i{n}": getattr(ml_dtypes, f"{sign}int{n}") for n in (2, 4) for sign in ("", "u")},
 }
 NARROW = tuple(np.dtype(_NAMES[name]) for name in ("i4", "ui4", "i2", "ui2"))
 _DTYPES = {name: np.dtype(dtype) for name, dtype in _NAMES.items()}

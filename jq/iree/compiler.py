@@ -115,9 +115,7 @@ def compile_module(
         if code != 0:
             check_room(work)  # before the failure is kept: it may be for lack of room
             raise _failure(code, log, command, source, timeout)
-        program = None
-        if keep_dump:
-            program = read_phases(work / "dump")
+        program = read_phases(work / "dump") if keep_dump else None
         return Compilation((work / "module.vmfb").read_bytes(), program, seconds)
 
 

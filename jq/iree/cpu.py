@@ -9,49 +9,25 @@ from dataclasses import dataclass
 from jq.base.errors import UserError
 from jq.base.system.processor import Processor, limit, machine_name, this_processor
 
-# LLVM's name -> the flag in /proc/cpuinfo, where the two differ. These are the features whose
-# instructions a compiler puts into loops; others (caches, system calls) decide nothing.
-_X86 = {
-    name: name
-    for name in (
-        *("ssse3", "sse4a", "popcnt", "avx", "avx2", "fma", "fma4", "xop", "f16c", "bmi2", "movbe"),
-        *("aes", "vaes", "vpclmulqdq", "gfni", "adx", "avx512f", "avx512cd", "avx512dq"),
-        *("avx512bw", "avx512vl", "avx512ifma", "avx512vbmi"),
-    )
-} | {
-    "sse3": "pni",
-    "sse4.1": "sse4_1",
-    "sse4.2": "sse4_2",
-    "bmi": "bmi1",
-    "lzcnt": "abm",
-    "pclmul": "pclmulqdq",
-    "sha": "sha_ni",
-    "avx512vbmi2": "avx512_vbmi2",
-    "avx512vnni": "avx512_vnni",
-    "avx512bitalg": "avx512_bitalg",
-    "avx512vpopcntdq": "avx512_vpopcntdq",
-    "avx512bf16": "avx512_bf16",
-    "avx512fp16": "avx512_fp16",
-    "avxvnni": "avx_vnni",
-    "avxvnniint8": "avx_vnni_int8",
-    "avxvnniint16": "avx_vnni_int16",
-    "avxifma": "avx_ifma",
-    "avxneconvert": "avx_ne_convert",
-    "amx-tile": "amx_tile",
-    "amx-int8": "amx_int8",
-    "amx-bf16": "amx_bf16",
-    "amx-fp16": "amx_fp16",
-}
-_AARCH64 = {
-    "neon": "asimd",
-    "dotprod": "asimddp",
-    "fullfp16": "asimdhp",
-    "lse": "atomics",
-    "i8mm": "i8mm",
-    "bf16": "bf16",
-    "sve": "sve",
-    "sve2": "sve2",
-}
+
+def _flags(text: str) -> dict[str, str]:
+    """LLVM's names -> the flags in /proc/cpuinfo, after `=` where the two differ."""
+    pairs = (word.partition("=") for word in text.split())
+    return {name: flag or name for name, _, flag in pairs}
+
+
+# The features whose instructions a compiler puts into loops; others (caches, system calls) decide
+# nothing.
+_X86 = _flags("""
+    sse3=pni ssse3 sse4a sse4.1=sse4_1 sse4.2=sse4_2 popcnt avx avx2 fma fma4 xop f16c bmi=bmi1 bmi2
+    movbe lzcnt=abm aes vaes pclmul=pclmulqdq vpclmulqdq gfni adx sha=sha_ni
+    avx512f avx512cd avx512dq avx512bw avx512vl avx512ifma avx512vbmi avx512vbmi2=avx512_vbmi2
+    avx512vnni=avx512_vnni avx512bitalg=avx512_bitalg avx512vpopcntdq=avx512_vpopcntdq
+    avx512bf16=avx512_bf16 avx512fp16=avx512_fp16 avxvnni=avx_vnni avxvnniint8=avx_vnni_int8
+    avxvnniint16=avx_vnni_int16 avxifma=avx_ifma avxneconvert=avx_ne_convert
+    amx-tile=amx_tile amx-int8=amx_int8 amx-bf16=amx_bf16 amx-fp16=amx_fp16
+""")
+_AARCH64 = _flags("neon=asimd dotprod=asimddp fullfp16=asimdhp lse=atomics i8mm bf16 sve sve2")
 _FLAGS = {"x86_64": _X86, "aarch64": _AARCH64}
 
 HOST = "--iree-llvmcpu-target-cpu=host"

@@ -82,23 +82,15 @@ def given() -> list[Any]:
 
 # Arrays of NumPy as the runtime takes and gives them.
 _ELEMENTS: dict[np.dtype[Any], Any] = {
-    np.dtype(dtype): element
-    for dtype, element in (
-        (np.bool_, HalElementType.BOOL_8),
-        (np.int8, HalElementType.INT_8),
-        (np.int16, HalElementType.INT_16),
-        (np.int32, HalElementType.INT_32),
-        (np.int64, HalElementType.INT_64),
-        (np.float16, HalElementType.FLOAT_16),
-        (np.float32, HalElementType.FLOAT_32),
-        (np.float64, HalElementType.FLOAT_64),
-        (np.complex64, HalElementType.COMPLEX_64),
-        (np.complex128, HalElementType.COMPLEX_128),
-        (ml_dtypes.bfloat16, HalElementType.BFLOAT_16),
-        (ml_dtypes.float8_e4m3fn, HalElementType.FLOAT_8_E4M3_FN),
-        (ml_dtypes.float8_e5m2, HalElementType.FLOAT_8_E5M2),
-        (ml_dtypes.float8_e8m0fnu, HalElementType.FLOAT_8_E8M0_FNU),
-    )
+    np.dtype(f"{kind}{bits}"): getattr(HalElementType, f"{kind.upper()}_{bits}")
+    for kind, sizes in (("int", (8, 16, 32, 64)), ("float", (16, 32, 64)), ("complex", (64, 128)))
+    for bits in sizes
+} | {
+    np.dtype(np.bool_): HalElementType.BOOL_8,
+    np.dtype(ml_dtypes.bfloat16): HalElementType.BFLOAT_16,
+    np.dtype(ml_dtypes.float8_e4m3fn): HalElementType.FLOAT_8_E4M3_FN,
+    np.dtype(ml_dtypes.float8_e5m2): HalElementType.FLOAT_8_E5M2,
+    np.dtype(ml_dtypes.float8_e8m0fnu): HalElementType.FLOAT_8_E8M0_FNU,
 }
 _DTYPES = {int(element): dtype for dtype, element in _ELEMENTS.items()} | {
     int(getattr(HalElementType, f"{sign}INT_{8 * n}")): np.dtype(f"{kind}{n}")

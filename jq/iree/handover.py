@@ -80,7 +80,7 @@ def handover(
         _name_locations(module, nowhere)
         for index, (name, array) in enumerate(program.weights.items()):
             stored = _stored(array)
-            value = _argument(main, name, list(program.weights), len(program.inputs))
+            value = main.entry_block.arguments[len(program.inputs) + index]
             with ir.Location.name(name), ir.InsertionPoint.at_block_begin(main.entry_block):
                 if inline or not array.size:
                     source = _constant(name, stored)
@@ -90,7 +90,8 @@ def handover(
                     source = _parameter(module, index, key, stored, scope)
                 value.replace_all_uses_with(_typed(source, value.type))
         _drop_arguments(main, len(program.inputs))
-        _link(module, link)
+        if any(KERNEL in op.attributes for op in module.body.operations):
+            link(module)
         if not module.operation.verify():
             raise InternalError("invalid IR at the hand-over to IREE")
         buffer = io.BytesIO()
@@ -151,10 +152,6 @@ def _names(op: Op) -> tuple[str, ...]:
     return (*own, *location_names(op.location))
 
 
-def _argument(main: Any, name: str, names: list[str], inputs: int) -> ir.Value:
-    return main.entry_block.arguments[inputs + names.index(name)]
-
-
 def _stored(array: np.ndarray) -> np.ndarray:
     """The array as IREE can hold it: types it has no storage for as integers of the same width."""
     name = dtype_name(array.dtype)
@@ -173,7 +170,8 @@ def _element(array: np.ndarray) -> ir.Type:
 
 
 def _constant(name: str, array: np.ndarray) -> ir.Value:
-    kind, data = _element(array), _bytes(array)
+    # ml_dtypes has no buffer protocol.
+    kind, data = _element(array), np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     if array.size == 0:
         value = ir.Attribute.parse(f"dense<> : {kind}")
     elif data.nbytes <= _SMALL:
@@ -181,11 +179,6 @@ def _constant(name: str, array: np.ndarray) -> ir.Value:
     else:
         value = ir.DenseResourceElementsAttr.get_from_buffer(data, name, kind)
     return ir.Operation.create("stablehlo.constant", [kind], attributes={"value": value}).result
-
-
-def _bytes(array: np.ndarray) -> np.ndarray:
-    """A flat view of the array's bytes (ml_dtypes has no buffer protocol)."""
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def _parameter(module: ir.Module, index: int, key: str, array: np.ndarray, scope: str) -> ir.Value:
@@ -241,8 +234,3 @@ def _drop_arguments(main: Any, keep: int) -> None:
     for name in ("arg_attrs", "res_attrs"):  # IREE reads aliasing requests from these
         if name in main.attributes:
             del main.attributes[name]
-
-
-def _link(module: ir.Module, link: Callable[[Any], None]) -> None:
-    if any(KERNEL in op.attributes for op in module.body.operations):
-        link(module)

@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -167,31 +168,19 @@ class Executable:
     def __call__(self, *inputs: Any) -> list[np.ndarray]:
         """Results as fresh arrays; the caller's arrays are copied in and never written."""
         self._check_process()
-        arguments, results = rt.VmVariantList(len(inputs)), rt.VmVariantList(4)
-        for value in inputs:
-            arguments.push_ref(self._view(np.asarray(value)))
-        self._invoke(arguments, results)
-        views = [results.get_as_object(i, rt.HalBufferView) for i in range(len(results))]
-        arrays = [array_of(view) for view in views]
+        arrays = [array_of(view) for view in self.call_placed(*map(self.place, inputs))]
         if self._dtypes is None:
             return arrays
         if len(arrays) != len(self._dtypes):
             raise UserError(f"the module gives {len(arrays)} results, not {len(self._dtypes)}")
         return [as_type(a, t) for a, t in zip(arrays, self._dtypes, strict=True)]
 
-    def place(self, array: np.ndarray) -> Any:
-        """A copy of an array on the device, for `call_placed`."""
-        return self._view(np.asarray(array))
-
     def call_placed(self, *inputs: Any) -> list[Any]:
         """A call whose inputs were placed, or are results of such calls, and whose results stay on
         the device: `fetch` gives them. A program may write its result in an input's place, so that
         only the result is of use then.
         """
-        arguments, results = rt.VmVariantList(len(inputs)), rt.VmVariantList(4)
-        for view in inputs:
-            arguments.push_ref(view)
-        self._invoke(arguments, results)
+        results = self._invoke(inputs)
         return [results.get_as_object(i, rt.HalBufferView) for i in range(len(results))]
 
     @staticmethod
@@ -200,28 +189,24 @@ class Executable:
         may write over, the memory itself."""
         return array_of(view, copy)
 
-    def bind(self, *inputs: Any) -> Callable[[], None]:
+    def bind(self, *inputs: Any) -> Callable[[], Any]:
         """A call with these inputs, which are on the device already and whose results stay there.
 
         For measuring; a program that updates an input in place does so from call to call.
         """
         self._check_process()
-        views = [self._view(np.asarray(value)) for value in inputs]
+        return partial(self._invoke, [*map(self.place, inputs)])
 
-        def call() -> None:
-            arguments, results = rt.VmVariantList(len(views)), rt.VmVariantList(4)
-            for view in views:
-                arguments.push_ref(view)
-            self._invoke(arguments, results)
-
-        return call
-
-    def _invoke(self, arguments: Any, results: Any) -> None:
+    def _invoke(self, views: Sequence[Any]) -> Any:
+        arguments, results = rt.VmVariantList(len(views)), rt.VmVariantList(4)
+        for view in views:
+            arguments.push_ref(view)
         try:
             with self._waits():
                 self._context.invoke(self._function, arguments, results)
         except RUNTIME_ERRORS as error:
             raise readable(error, "the compiled module failed") from error
+        return results
 
     def _check_process(self) -> None:
         """A forked process has none of the threads that its parent's runtime has: a call would
@@ -232,7 +217,9 @@ class Executable:
                 hint="load it in the child, or start that with multiprocessing's `spawn`",
             )
 
-    def _view(self, array: np.ndarray) -> Any:
+    def place(self, array: Any) -> Any:
+        """A copy of an array on the device, for `call_placed`."""
+        array = np.asarray(array)
         array = array.astype(np.int8) if array.dtype in BYTES else array
         element = element_type(array.dtype)
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)

@@ -106,7 +106,7 @@ def fitted(kind: str, weight: np.ndarray, gram: np.ndarray) -> QuantizedTensor:
     """
     fmt = get_format(kind)
     assert isinstance(fmt, GgmlFormat)
-    enc = Encoding(kind, weight.shape, fmt.default_block(weight.shape, -1))
+    enc = Encoding(kind, weight.shape, (1, fmt.block))
     parts = fmt.encode(weight, enc, np.diag(gram))
     if not fmt.any_codes:  # rounding one after the other would aim between those that there are
         return QuantizedTensor(enc, parts)

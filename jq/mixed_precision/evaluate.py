@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -12,13 +12,13 @@ import numpy as np
 from jq.artifact.jobs import HERE, Workers, run_jobs
 from jq.artifact.keys import program_digest
 from jq.artifact.store import Cache
-from jq.base.errors import UserError, known
+from jq.base.errors import UserError
 from jq.base.progress import Progress
 from jq.base.system.files import read_text, written_whole
-from jq.driver.comparison.metrics import NAMES, Figures
+from jq.driver.comparison.metrics import Figures
 from jq.driver.comparison.outputs import Comparison
 from jq.driver.job import Job
-from jq.mixed_precision.budget import RESOURCES, figures
+from jq.mixed_precision.budget import figures
 from jq.mixed_precision.costs import Choice
 from jq.mixed_precision.groups import Group, Option
 from jq.mixed_precision.switch import Alone, Choices, Together
@@ -133,25 +133,14 @@ class Judge:
             self.known[choice] = self.evaluation.compare(self._references, self._run(choice))
         return self.known[choice]
 
-    def require(self, names: Iterable[str]) -> None:
-        """Measures also these figures.
-
-        Raises:
-            UserError: nothing gives one of them.
-        """
-        wanted = list(names)
-        if not wanted:
-            return
-        given = self._of_float()
-        for name in wanted:
-            if name in given:
-                continue
-            if name not in NAMES:
-                hint = known(name, dict.fromkeys((*given, *NAMES, *RESOURCES)))
-                raise UserError(f"no figure {name!r} to hold a budget", hint=hint)
-            metrics = (*self.evaluation.metrics, name)
+    def require(self, names: Sequence[str]) -> None:
+        """Measures also these figures, which `budget.check_reached` knows."""
+        if names:
+            given = self._of_float()
+            more = dict.fromkeys(name for name in names if name not in given)
+            metrics = (*self.evaluation.metrics, *more)
             self.evaluation = replace(self.evaluation, metrics=metrics)
-        self._of_float()  # what a metric lacks is told now
+            self._of_float()  # what a metric lacks is told now
 
     def _of_float(self) -> Figures:
         return figures(self.evaluation.compare(self._references, self._references))

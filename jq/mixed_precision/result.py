@@ -58,10 +58,6 @@ class LayerChoice:
     choice: str
     options: Mapping[str, Mapping[str, float]]
 
-    def to_dict(self) -> dict[str, Any]:
-        options = {name: dict(facts) for name, facts in self.options.items()}
-        return {"name": self.name, "ops": list(self.ops), "choice": self.choice, "options": options}
-
 
 @dataclass(frozen=True, repr=False)
 class SearchResult(Shown):
@@ -107,7 +103,7 @@ class SearchResult(Shown):
             **self.resources,
             "formats": self.formats,
             "frontier": [p.to_dict() for p in self.frontier],
-            "layers": [layer.to_dict() for layer in self.layers],
+            "layers": [vars(layer) for layer in self.layers],
             "rules": [rule.model_dump() for rule in self.rules],
             "comparison": self.comparison.to_dict(),
             "seconds": dict(self.seconds),

@@ -63,7 +63,6 @@ def search(
     The arguments that are not listed are those of `jq.compile`.
 
     Args:
-        model: see `jq.trace`.
         budget: one or several, see `jq.mixed_precision.budget`. Of resources alone: the most exact
             choice within them.
         pipeline: the base: its passes run, its own formats are a candidate.
@@ -131,7 +130,7 @@ def search(
         work = Choices(problem.switch(), calls)
         errors = sensitivities(work, known, told, where)
     judge = Judge(evaluation, work, told, where)
-    judge.require(b.figure for b in budgets if not b.is_resource)
+    judge.require([b.figure for b in budgets if not b.is_resource])
     resources = {
         "size": size_of(job, problem.groups, problem.base_stored),
         "work": work_in(job, problem.groups, problem.base),

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -67,21 +67,6 @@ EPSILON = 1e-5  # of the batch norms
 Tensor = Any  # a JAX or a NumPy array
 
 
-class Net(Protocol):
-    """Layers by name. Names are relative to the scopes around them."""
-
-    def scope(self, name: str) -> Any: ...
-    def conv(self, x: Tensor, features: int, size: int, stride: int = 1) -> Tensor: ...
-    def depthwise(self, x: Tensor, size: int, stride: int = 1) -> Tensor: ...
-    def norm(self, x: Tensor, gain: float = 1.0) -> Tensor: ...
-    def clip(self, x: Tensor, high: float = math.inf) -> Tensor: ...  # relu, relu6
-    def max_pool(self, x: Tensor) -> Tensor: ...  # 3x3, stride 2
-    def classify(self, x: Tensor, classes: int) -> Tensor: ...  # mean over the image, dense
-
-
-Network = Callable[[Net, Tensor], Tensor]
-
-
 class Apply:
     """JAX: float32 convolutions, norms as separate operations with their own parameters."""
 
@@ -118,14 +103,17 @@ class Apply:
         return (x - p["mean"]) * (p["gamma"] * jax.lax.rsqrt(p["var"] + EPSILON)) + p["beta"]
 
     def clip(self, x: Tensor, high: float = math.inf) -> Tensor:
+        """ReLU, or one with an upper end."""
         positive = jnp.maximum(x, 0)
         return positive if math.isinf(high) else jnp.minimum(positive, high)
 
     def max_pool(self, x: Tensor) -> Tensor:
+        """3x3, stride 2."""
         edges = ((0, 0), (1, 1), (1, 1), (0, 0))
         return jax.lax.reduce_window(x, -np.inf, jax.lax.max, (1, 3, 3, 1), (1, 2, 2, 1), edges)
 
     def classify(self, x: Tensor, classes: int) -> Tensor:
+        """A dense layer of the mean over the image."""
         return x.mean(axis=(1, 2)) @ self.params["kernel"] + self.params["bias"]
 
 
@@ -192,6 +180,10 @@ class Initialise:
         kernel /= (features @ kernel).std(axis=0).mean()
         bias = -(features @ kernel).mean(axis=0)
         return features @ self._keep("kernel", kernel) + self._keep("bias", bias)
+
+
+Net = Apply | Initialise  # names of layers are relative to the scopes around them
+Network = Callable[[Net, Tensor], Tensor]
 
 
 def _taps(

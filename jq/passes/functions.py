@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jq.ir import Program, dtype_of, ir, kind_of, shape_of
-from jq.ir.oracle.numpy_ops import one_by_one
-from jq.ir.slicing import Cut, cuts, functions
+from jq.ir.slicing import Cut, cuts, functions, one_by_one
 from jq.kernels import Clamp, Gelu, Silu, Step
 
 TOLERANCE = 4e-6  # relative to 1 + |x|: a few roundings of float32, far below any kernel's bound

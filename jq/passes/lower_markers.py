@@ -11,8 +11,9 @@ from jq.ir.contract import match_contract
 from jq.ir.encodings import drop_encodings
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, marker_kind, match
 from jq.ir.ops.base import Contraction
-from jq.ir.ops.lookup import ELEMENTWISE, rule_of
+from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.selection import elements
+from jq.ir.pointwise import ELEMENTWISE
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._ops import PRODUCTS_AND_SUMS
 from jq.planning.operands import is_stored

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from jq.base.deep import Steps, deep, every
@@ -18,13 +18,14 @@ from jq.ir.ops import Axes, Contraction, Movement, Role, rule_of
 class WeightUse:
     """A weight found behind an operand: which of its axes the contraction sums over.
 
-    `stored` is its encoding when it came quantized; `beside` is that of a role.
+    `stored` is its encoding when it came quantized; `beside` is that of a role; `value` is it.
     """
 
     name: str
     shape: tuple[int, ...]
     contracted: Axes
     block_axis: int | None
+    value: ir.Value = field(compare=False)
     stored: Encoding | None = None
     beside: Axes = frozenset()
 
@@ -49,25 +50,35 @@ def op_name(op: Op) -> str:
 
 
 def find_weight(
-    program: Program, value: ir.Value, role: Role, *, scaled: bool = False
+    program: Program,
+    value: ir.Value,
+    role: Role,
+    *,
+    scaled: bool = False,
+    constants: bool = False,
 ) -> WeightUse | None:
     """Follows an operand back through movements to a weight, or None when it is computed.
 
     `scaled`: also to one that constants scale (a weight of a loaded program has taken these).
+    `constants`: constants of the module are its weights, and have no name.
     """
     contracted, beside = role.contracted, role.beside
     block = frozenset() if role.block_axis is None else frozenset({role.block_axis})
     while True:
-        name, marker = program.weight_name(value), match(value, DEQUANTIZE)
-        if marker is not None and not is_stored(program, marker):
+        marker = match(value, DEQUANTIZE)
+        if constants:
+            name = "" if marker or maker(value, "stablehlo.constant") else None
+        elif marker is None:
+            name = program.weight_name(value)
+        elif is_stored(program, marker):
+            name = marker.tensor
+        else:
             return None
-        if name is not None or marker is not None:
-            shape = shape_of(value)
+        if name is not None:
+            shape, stored = shape_of(value), marker.encoding if marker else None
             axis = max((a for a in block if shape[a] > 1), default=None)
             apart = (block | beside) - {axis}
-            if marker is not None:
-                return WeightUse(marker.tensor, shape, contracted, axis, marker.encoding, apart)
-            return WeightUse(name or "", shape, contracted, axis, beside=apart)
+            return WeightUse(name, shape, contracted, axis, value, stored, apart)
         if maker(value) is None:
             return None
         op: Op = value.owner

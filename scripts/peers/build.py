@@ -127,8 +127,8 @@ def _compared(
         labels=None if labels is None else labels[: sum(samples)],
         metrics=() if labels is None else ("accuracy",),
     )
-    worst = min(compared.outputs, key=lambda o: o.sqnr_db).to_dict()
-    found = {name: worst[name] for name in ("sqnr_db", "cosine", "cosine_min")}
+    worst = min(compared.outputs, key=lambda o: o.sqnr_db)
+    found = {name: getattr(worst, name) for name in ("sqnr_db", "cosine", "cosine_min")}
     if both := compared.metrics.get("accuracy"):
         found |= {"accuracy": both["quantized"], "float_accuracy": both["float"]}
     return found

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jq.formats.arrays import NUMPY
+from jq.formats.arrays import NUMPY, arrays_of, clip
 from jq.formats.integer_functions import Output, ratio, softmax, tabulated, unit_rows
-from jq.formats.requantize import Rescaling, splat
+from jq.formats.requantize import Rescaling
 from jq.kernels import Line, RowProgram, Source
 from tests.kernels.harness import Runner
 from tests.kernels.strategies import HERE
@@ -59,9 +59,11 @@ class Recorder:
         return self.line("take", index, dtype=table.dtype, shape=index[2], number=number)
 
     def equal(self, a: Any, b: Any) -> Any:
+        a, b = arrays_of(self, (a, b))
         return self.line("compare_EQ", a, b, dtype=bool, shape=a[2])
 
     def select(self, pred: Any, a: Any, b: Any) -> Any:
+        pred, a, b = arrays_of(self, (pred, a, b))
         return self.line("select", pred, a, b, dtype=a[1], shape=a[2])
 
     def reduce_max(self, x: Any, axes: Sequence[int]) -> Any:
@@ -81,7 +83,12 @@ class Recorder:
             "quotient": "divide",
             "leading_zeros": "count_leading_zeros",
         }.get(name, name)
-        return lambda *of: self.line(op, *of, dtype=of[0][1], shape=of[0][2])
+
+        def apply(*of: Any) -> Any:
+            first, *others = arrays_of(self, of)
+            return self.line(op, first, *others, dtype=first[1], shape=first[2])
+
+        return apply
 
     def kernel(self, isa: str) -> RowProgram:
         shape = {"m": self.m, "k": self.k}
@@ -192,16 +199,11 @@ def _normalized(ops: Any, given: Callable[..., Any]) -> Any:
     unit = unit_rows(ops, x, 0.01, 1e-6, center=True, axis=1, limits=limits)
     y = Rescaling().by(ops, ops.convert(unit, I32), 3e-6)
     beta = ops.broadcast(given(1, 1, np.int32), ops.shape(y), (0, 1))
-    return ops.convert(
-        ops.maximum(ops.minimum(ops.add(y, beta), splat(ops, 127, y)), splat(ops, -128, y)), np.int8
-    )
+    return ops.convert(clip(ops, ops.add(y, beta), -128, 127), np.int8)
 
 
 def _table(ops: Any, given: Callable[..., Any]) -> Any:
-    index = ops.add(
-        ops.convert(given(0, 12, np.int16), I32),
-        splat(ops, 32768, ops.convert(given(0, 12, np.int16), I32)),
-    )
+    index = ops.add(ops.convert(given(0, 12, np.int16), I32), 32768)
     steps = np.tanh(np.arange(-32768, 32768) / 9000) / OUT16.scale
     return tabulated(ops, index, steps, OUT16)
 

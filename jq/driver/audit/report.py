@@ -1,7 +1,7 @@
 """The result of an audit: rows, the JSON document, and tables for people."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any
 
 from rich.table import Table
@@ -20,9 +20,6 @@ class StoredWeight:
     stored_bytes: int
     float_bytes: int
 
-    def to_dict(self) -> dict[str, Any]:
-        return {**self.__dict__, "shape": list(self.shape)}
-
 
 @dataclass(frozen=True)
 class AuditedContraction:
@@ -36,9 +33,6 @@ class AuditedContraction:
     kernel: str | None = None
     merged_from: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        return {**self.__dict__, "merged_from": list(self.merged_from)}
-
 
 @dataclass(frozen=True)
 class FloatUse:
@@ -47,9 +41,6 @@ class FloatUse:
     name: str
     op: str
     reason: str
-
-    def to_dict(self) -> dict[str, Any]:
-        return dict(self.__dict__)
 
 
 @dataclass(frozen=True, repr=False)
@@ -85,19 +76,10 @@ class Audit:
 
     def to_dict(self) -> dict[str, Any]:
         """The document of `jaxq inspect --json`."""
-        return {
-            "weights": [w.to_dict() for w in self.weights],
-            "contractions": [c.to_dict() for c in self.contractions],
-            "float_ops": [f.to_dict() for f in self.float_ops],
+        own = {key: _plain(value) for key, value in vars(self).items() if key != "float_asked"}
+        return own | {
             "programs": [{"target": target, "bytes": count} for target, count in self.programs],
             "sizes": [{"size": label, "bytes": count} for label, count in self.sizes],
-            "module_bytes": self.module_bytes,
-            "parameter_bytes": self.parameter_bytes,
-            "float_parameter_bytes": self.float_parameter_bytes,
-            "other_constant_bytes": self.other_constant_bytes,
-            "requirements": list(self.requirements),
-            "verified": self.verified,
-            "warnings": list(self.warnings),
         }
 
     def tables(self) -> list[Table]:
@@ -158,6 +140,13 @@ class Audit:
         return to_text(*self.tables()) + "\n" + self.summary()
 
     __repr__ = __str__  # at a prompt, too
+
+
+def _plain(value: Any) -> Any:
+    """Rows as dictionaries, tuples as lists."""
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return {k: _plain(v) for k, v in vars(value).items()} if is_dataclass(value) else value
 
 
 def _is_integer(c: AuditedContraction) -> bool:

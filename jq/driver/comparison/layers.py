@@ -14,7 +14,7 @@ import numpy as np
 from jq.base.progress import Progress, silent
 from jq.driver.comparison.result import ActivationRange, ErrorSum, Inside, LayerError
 from jq.formats.affine import affine_format
-from jq.formats.blocks import full
+from jq.formats.arrays import clip
 from jq.ir import OPS, Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.hoist import Combine, can_leave, hoist
@@ -54,16 +54,10 @@ class Watched:
         self.count += int(count)
 
     def result(self) -> ActivationRange:
-        ends = clip_range(self.plan)
-        return ActivationRange(
-            name=self.name,
-            kind=self.plan.kind if self.plan else "float",
-            low=self.low,
-            high=self.high,
-            clip_low=None if ends is None else ends[0],
-            clip_high=None if ends is None else ends[1],
-            saturation=1 - self.inside / self.count,
-        )
+        kind = self.plan.kind if self.plan else "float"
+        low, high = clip_range(self.plan) or (None, None)
+        outside = 1 - self.inside / self.count
+        return ActivationRange(self.name, kind, self.low, self.high, low, high, outside)
 
 
 def clip_range(p: TensorPlan | None) -> tuple[float, float] | None:
@@ -109,10 +103,8 @@ def _statistics(x: ir.Value, p: TensorPlan | None) -> Iterator[ir.Value]:
         yield OPS.constant(np.array(count, np.int32))
     else:
         half = p.parameters[0] / 2  # what is rounded to the last code is not beyond it
-        low, high = (full(OPS, v, shape, np.float32) for v in (ends[0] - half, ends[1] + half))
-        same = OPS.equal(x, OPS.minimum(OPS.maximum(x, low), high))
-        ones = OPS.convert(same, np.int32)
-        yield OPS.reduce_sum(ones, axes, keep=False)
+        same = OPS.equal(x, clip(OPS, x, float(ends[0] - half), float(ends[1] + half)))
+        yield OPS.reduce_sum(OPS.convert(same, np.int32), axes, keep=False)
     yield OPS.constant(np.array(count, np.int32))
 
 
@@ -149,21 +141,12 @@ def compare_layers(
         for k, record in enumerate(seen):
             first = 2 * len(names) + k * len(STATISTICS)
             record.add(results[first : first + len(STATISTICS)])
-    layers = tuple(_layer(name, kinds[name], *errors[name]) for name in names)
+    figures = {
+        name: [x for e in both for x in (e.sqnr_db, e.cosine, e.max_abs_error)]
+        for name, both in errors.items()
+    }
+    layers = tuple(LayerError(name, kinds[name], *figures[name]) for name in names)
     return Inside(layers, tuple(record.result() for record in seen if record.count))
-
-
-def _layer(name: str, op: str, all_errors: ErrorSum, own: ErrorSum) -> LayerError:
-    return LayerError(
-        name=name,
-        op=op,
-        sqnr_db=all_errors.sqnr_db,
-        cosine=all_errors.cosine,
-        max_abs_error=all_errors.max_abs_error,
-        isolated_sqnr_db=own.sqnr_db,
-        isolated_cosine=own.cosine,
-        isolated_max_abs_error=own.max_abs_error,
-    )
 
 
 def _contractions(program: Program) -> Iterator[tuple[str, Any, Contraction]]:

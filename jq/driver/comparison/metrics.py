@@ -36,15 +36,8 @@ def top1(scores: np.ndarray) -> np.ndarray:
 
 
 def accuracy(scores: np.ndarray, labels: Any) -> float:
-    """The share of samples whose top-1 class is the label, in [0, 1].
-
-    Args:
-        scores: [n, classes], or classes [n].
-        labels: integers [n].
-
-    Raises:
-        UserError: there are not as many labels as samples.
-    """
+    """The share of samples whose top-1 class is the label, in [0, 1], of scores [n, classes] or
+    classes [n]; `UserError` where there are not as many labels as samples."""
     labels = np.asarray(labels)
     predictions = top1(np.asarray(scores))
     if predictions.shape != labels.shape:
@@ -56,23 +49,12 @@ def accuracy(scores: np.ndarray, labels: Any) -> float:
 
 
 def top1_agreement(reference: np.ndarray, quantized: np.ndarray) -> float:
-    """The share of samples for which both models choose the same class, in [0, 1].
-
-    Args:
-        reference, quantized: scores [n, classes] of the float and the quantized model.
-    """
+    """The share of samples for which both models, by scores [n, classes], choose the same class."""
     return float(np.mean(top1(reference) == top1(quantized)))
 
 
 def retrieval_agreement(reference: np.ndarray, quantized: np.ndarray) -> float:
-    """The share of embeddings whose nearest other one, by cosine, is the same, in [0, 1].
-
-    Args:
-        reference, quantized: embeddings [n, d] of the float and the quantized model.
-
-    Raises:
-        UserError: there are fewer than 3 embeddings.
-    """
+    """The share of embeddings [n, d] whose nearest other one, by cosine, is the same."""
     if len(reference) < 3:
         raise UserError("retrieval agreement needs at least 3 embeddings")
     return float(np.mean(_nearest(reference) == _nearest(quantized)))

@@ -39,58 +39,6 @@ def samples_of(inputs: Sequence[Any]) -> int:
     return leading.pop() if len(leading) == 1 else 1
 
 
-class Comparer:
-    """Adds up pairs of results; `keep` holds the outputs for a metric."""
-
-    def __init__(self, names: Sequence[str] | None = None, *, keep: bool = False) -> None:
-        self.names, self.keep = names, keep
-        self.sums: list[ErrorSum] = []
-        self.specs: list[tuple[tuple[int, ...], bool]] = []
-        self.kept: tuple[list[list[np.ndarray]], list[list[np.ndarray]]] = ([], [])
-        self.samples = 0
-
-    def add(self, reference: Outputs, quantized: Outputs, samples: int = 1) -> None:
-        """One call's outputs. An output whose leading dimension is `samples` has one a row."""
-        pairs = [(np.asarray(r), np.asarray(q)) for r, q in zip(reference, quantized, strict=True)]
-        if not self.sums:
-            self.sums = [ErrorSum() for _ in pairs]
-            self.specs = [(r.shape, is_integer(r)) for r, _ in pairs]
-        for i, (total, (r, q)) in enumerate(zip(self.sums, pairs, strict=True)):
-            if r.shape != q.shape:
-                raise UserError(f"output is {q.shape}, float gives {r.shape}", op=self.name(i))
-            total.add(r, q, samples if r.ndim > 1 and r.shape[0] == samples else 1)
-        if self.keep:
-            for side, arrays in zip(self.kept, zip(*pairs, strict=True), strict=True):
-                side.append(list(arrays))
-        self.samples += samples
-
-    def name(self, index: int) -> str:
-        return self.names[index] if self.names else f"output{index}"
-
-    def stacked(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """All outputs of (float, quantized), the samples along the leading axis."""
-        reference, quantized = ([_join(call) for call in zip(*s, strict=True)] for s in self.kept)
-        return reference, quantized
-
-    def result(
-        self,
-        metrics: Sequence[Metric] = (),
-        labels: Any = None,
-        rebuild: Callable[[list[np.ndarray]], Any] | None = None,
-        inside: Inside = NOTHING_INSIDE,
-    ) -> Comparison:
-        outputs = tuple(
-            _output_error(self.name(i), shape, total, integer)
-            for i, (total, (shape, integer)) in enumerate(zip(self.sums, self.specs, strict=True))
-        )
-        both = self.stacked() if self.keep else ([], [])
-        found = Evaluated(*both, worst(outputs), labels, rebuild)
-        figures: Figures = {}
-        for metric in metrics:
-            figures |= evaluate(metric, found)
-        return Comparison(outputs, inside.layers, figures, self.samples, inside.activations)
-
-
 def _output_error(name: str, shape: tuple[int, ...], total: ErrorSum, integer: bool) -> OutputError:
     return OutputError(
         name=name,
@@ -143,13 +91,38 @@ def compare_outputs(
             output, or the list).
         inside: errors inside the model, passed through.
     """
-    comparer = Comparer(names, keep=needs_outputs(metrics))
+    keep, total_samples = needs_outputs(metrics), 0
+    sums: list[ErrorSum] = []
+    first: list[np.ndarray] = []  # the float model's outputs of the first call
+    kept: list[list[tuple[np.ndarray, np.ndarray]]] = []  # pairs, call by call
     counts = repeat(1) if samples is None else samples
-    for (r, q), count in zip(zip(reference, quantized, strict=True), counts, strict=False):
-        comparer.add(r, q, count)
-    if not comparer.sums:
+    for (ours, theirs), count in zip(zip(reference, quantized, strict=True), counts, strict=False):
+        pairs = [(np.asarray(r), np.asarray(q)) for r, q in zip(ours, theirs, strict=True)]
+        first = first or [r for r, _ in pairs]
+        sums = sums or [ErrorSum() for _ in pairs]
+        names = names or [f"output{i}" for i in range(len(pairs))]
+        for name, total, (r, q) in zip(names, sums, pairs, strict=True):
+            if r.shape != q.shape:
+                raise UserError(f"output is {q.shape}, float gives {r.shape}", op=name)
+            # An output whose leading dimension is the number of samples has one a row.
+            total.add(r, q, count if r.ndim > 1 and r.shape[0] == count else 1)
+        kept += [pairs] * keep
+        total_samples += count
+    if not sums:
         raise UserError("nothing to compare", hint="give at least one batch of inputs")
-    return comparer.result(metrics, labels, rebuild, inside)
+    outputs = tuple(
+        _output_error(name, r.shape, total, is_integer(r))
+        for name, r, total in zip(names or (), first, sums, strict=True)
+    )
+    ours, theirs = (
+        [_join([call[side] for call in calls]) for calls in zip(*kept, strict=True)]
+        for side in (0, 1)
+    )
+    found = Evaluated(ours, theirs, worst(outputs), labels, rebuild)
+    figures: Figures = {}
+    for metric in metrics:
+        figures |= evaluate(metric, found)
+    return Comparison(outputs, inside.layers, figures, total_samples, inside.activations)
 
 
-__all__ = ["Comparer", "Comparison", "compare_outputs", "samples_of", "worst"]
+__all__ = ["Comparison", "compare_outputs", "samples_of", "worst"]

@@ -69,15 +69,9 @@ def _rows(array: np.ndarray, samples: int) -> np.ndarray:
 
 
 def cosine_of_rows(r: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """The cosine of each pair of rows, in [-1, 1].
+    """The cosine of each pair of rows of [n, d], in [-1, 1]: 1 where both are zero, 0 where one is.
 
     Rows are divided by their largest magnitude first, so that squares neither overflow nor vanish.
-
-    Args:
-        r, q: floats [n, d].
-
-    Returns:
-        [n]; 1 where both rows are zero, 0 where one of them is.
     """
     rows = []
     for x in (r, q):
@@ -108,9 +102,6 @@ class OutputError:
     match: float | None
     nonfinite: int = 0
 
-    def to_dict(self) -> dict[str, Any]:
-        return {**self.__dict__, "shape": list(self.shape)}
-
 
 @dataclass(frozen=True)
 class LayerError:
@@ -128,9 +119,6 @@ class LayerError:
     isolated_sqnr_db: float
     isolated_cosine: float
     isolated_max_abs_error: float
-
-    def to_dict(self) -> dict[str, Any]:
-        return dict(self.__dict__)
 
 
 @dataclass(frozen=True)
@@ -152,9 +140,6 @@ class ActivationRange:
     clip_low: float | None
     clip_high: float | None
     saturation: float
-
-    def to_dict(self) -> dict[str, Any]:
-        return dict(self.__dict__)
 
 
 @dataclass(frozen=True)
@@ -181,9 +166,9 @@ class Comparison(Shown):
     def to_dict(self) -> dict[str, Any]:
         """The document of `jaxq compare --json`."""
         return {
-            "outputs": [o.to_dict() for o in self.outputs],
-            "layers": [layer.to_dict() for layer in self.layers],
-            "activations": [a.to_dict() for a in self.activations],
+            "outputs": [{**vars(o), "shape": list(o.shape)} for o in self.outputs],
+            "layers": [dict(vars(layer)) for layer in self.layers],
+            "activations": [dict(vars(a)) for a in self.activations],
             "metrics": {name: dict(both) for name, both in self.metrics.items()},
             "samples": self.samples,
         }

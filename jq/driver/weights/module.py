@@ -23,12 +23,12 @@ from jq.base.errors import FormatError, UserError
 from jq.base.from_jax import clean_scope, scope
 from jq.formats import Encoding, get_format
 from jq.frontends.tracing.constants import constant_array
-from jq.ir import Op, Program, at, constant_of, dtype_of, func, ir, maker, shape_of, walk
+from jq.ir import Op, Program, at, constant_of, dtype_of, func, ir, walk
 from jq.ir.encodings import describe, write_encodings
 from jq.ir.markers import DEQUANTIZE, dequantize, match
-from jq.ir.ops import Contraction, Movement, Role, rule_of
+from jq.ir.ops import Contraction, rule_of
 from jq.planning.encodings import weight_block
-from jq.planning.operands import WeightUse, scaled_operand
+from jq.planning.operands import WeightUse, find_weight
 from jq.target.settings import TensorSettings
 
 INTEGERS = ("int2", "int4", "int8", "uint2", "uint4", "uint8")
@@ -161,8 +161,22 @@ def quantize_module(module: ir.Module, options: WeightOptions) -> None:
     write_encodings(program, work.parts)
 
 
-class _Skip(Exception):
-    """Carries the reason for leaving an op as it is."""
+def weights_of(
+    program: Program, op: Op, rule: Contraction, *, constants: bool = False
+) -> list[WeightUse]:
+    """The weights of an op that are quantized; `FormatError` says why there are none."""
+    if reason := rule.decline(op):
+        raise FormatError(reason)
+    uses = [
+        find_weight(program, op.operands[r.index], r, scaled=True, constants=constants)
+        for r in rule.roles(op)
+    ]
+    weights, what = [u for u in uses if u is not None], "constant" if constants else "parameter"
+    if not weights:
+        raise FormatError(f"no operand is a {what}")
+    if len(weights) == len(uses) > 1:
+        raise FormatError(f"both operands are {what}s")
+    return weights
 
 
 @dataclass
@@ -177,24 +191,16 @@ class _Module:
         label = clean_scope(scope(op.location)) or f"{rule.op} {self.count}"
         try:
             self._quantize(op, rule, label)
-        except (_Skip, FormatError) as reason:
+        except FormatError as reason:
             skipped(label, rule.op, str(reason))
 
     def _quantize(self, op: Op, rule: Contraction, label: str) -> None:
         if any(not _static(v) for v in (*op.operands, *op.results)):
-            raise _Skip("dynamic shape")
-        if reason := rule.decline(op):
-            raise _Skip(reason)
-        found = [_constant_behind(self.program, op.operands[r.index], r) for r in rule.roles(op)]
-        weights = [w for w in found if w is not None]
-        if not weights:
-            raise _Skip("no operand is a constant")
-        if len(weights) == len(found) > 1:
-            raise _Skip("both operands are constant")
-        for value, use in weights:
-            if (marker := match(value, DEQUANTIZE)) and marker.tensor in self.parts:
+            raise FormatError("dynamic shape")
+        for use in weights_of(self.program, op, rule, constants=True):
+            if (marker := match(use.value, DEQUANTIZE)) and marker.tensor in self.parts:
                 continue  # a second use of what was quantized a moment ago
-            self._store(value, use, label)
+            self._store(use.value, use, label)
 
     def _store(self, value: ir.Value, use: WeightUse, label: str) -> None:
         enc = self.options.encoding(use, dtype_of(value))
@@ -221,27 +227,3 @@ class _Module:
 def _static(value: ir.Value) -> bool:
     kind = value.type
     return not isinstance(kind, ir.RankedTensorType) or kind.has_static_shape
-
-
-def _constant_behind(
-    program: Program, value: ir.Value, role: Role
-) -> tuple[ir.Value, WeightUse] | None:
-    """The constant (or stored weight) after movements and factors, if any, and how it is used."""
-    contracted, beside = role.contracted, role.beside
-    block = frozenset() if role.block_axis is None else frozenset({role.block_axis})
-    while (op := maker(value)) is not None:
-        marker = match(value, DEQUANTIZE)
-        if marker is not None or op.operation.name == "stablehlo.constant":
-            shape = shape_of(value)
-            axis = max((a for a in block if shape[a] > 1), default=None)
-            stored = marker.encoding if marker else None
-            return value, WeightUse("", shape, contracted, axis, stored, (block | beside) - {axis})
-        if (inner := scaled_operand(program, op)) is not None:
-            value = inner
-            continue
-        rule = rule_of(op)
-        if not isinstance(rule, Movement):
-            return None
-        contracted, block, beside = (rule.back(op, a) for a in (contracted, block, beside))
-        value = op.operation.operands[0]
-    return None

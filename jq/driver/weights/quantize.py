@@ -9,15 +9,21 @@ import numpy as np
 from jq.base.errors import FormatError, UserError
 from jq.base.guard.worker import WORKER
 from jq.base.system.files import read_input
-from jq.driver.weights.module import SkippedWeight, WeightOptions, quantize_module, skipped
+from jq.driver.weights.module import (
+    SkippedWeight,
+    WeightOptions,
+    quantize_module,
+    skipped,
+    weights_of,
+)
 from jq.formats import Encoding, get_format
 from jq.formats.tensor import QuantizedTensor
 from jq.frontends.model import Model
 from jq.frontends.tracing.entry import trace
 from jq.frontends.tracing.inputs import with_params
 from jq.frontends.tracing.modules import parse_stablehlo
-from jq.ir import Op, Program, ir, parse_module
-from jq.planning.operands import WeightUse, contractions, find_weight, op_name
+from jq.ir import dtype_of, ir, parse_module
+from jq.planning.operands import contractions, op_name
 
 
 def quantize_weights(
@@ -128,8 +134,8 @@ def _quantize_model(model: Model, options: WeightOptions) -> Model:
     chosen: dict[str, Encoding] = {}
     for op, rule in contractions(program):
         try:
-            for name, enc in _encodings(program, op, rule, options).items():
-                chosen.setdefault(name, enc)
+            uses = weights_of(program, op, rule)
+            chosen = {u.name: options.encoding(u, dtype_of(u.value)) for u in uses} | chosen
         except FormatError as reason:
             skipped(op_name(op), rule.op, str(reason))
     return with_params(
@@ -139,23 +145,6 @@ def _quantize_model(model: Model, options: WeightOptions) -> Model:
 
 def _quantized(weight: np.ndarray, enc: Encoding, name: str) -> QuantizedTensor:
     return QuantizedTensor(enc, get_format(enc.format).encode(weight, enc), name, weight.dtype)
-
-
-def _encodings(program: Program, op: Op, rule: Any, options: WeightOptions) -> dict[str, Encoding]:
-    if reason := rule.decline(op):
-        raise FormatError(reason)
-    uses = [find_weight(program, op.operands[r.index], r, scaled=True) for r in rule.roles(op)]
-    weights = [u for u in uses if u is not None]
-    if not weights:
-        raise FormatError("no operand is a parameter")
-    if len(weights) == len(uses) > 1:
-        raise FormatError("both operands are parameters")
-    return {u.name: options.encoding(u, _dtype(program, u)) for u in weights}
-
-
-def _dtype(program: Program, use: WeightUse) -> np.dtype[Any]:
-    stored = np.dtype(np.float32)  # of one that came quantized; it is left alone
-    return stored if use.stored else program.weights[use.name].dtype
 
 
 __all__ = ["SkippedWeight", "quantize_weights"]

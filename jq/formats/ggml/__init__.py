@@ -42,10 +42,11 @@ def blocked_axis(enc: Encoding) -> int:
 class GgmlFormat(Format):
     """A ggml type: `block` values in `bytes` bytes, one scale per `run` values."""
 
-    block: ClassVar[int] = 32
+    block = 32
     bytes: ClassVar[int]
     run: ClassVar[int] = 32
     half_scales: ClassVar[bool] = True  # in float16
+    numbers: ClassVar[Any]  # `bits.Numbers`: where its codes lie, counted from the smallest
     any_codes: ClassVar[bool] = True  # all integers within `limits` are codes, and independent
 
     def check(self, enc: Encoding) -> None:
@@ -68,9 +69,6 @@ class GgmlFormat(Format):
                 f"{self.name} has no scheme to choose, got {enc.scheme!r}",
                 hint="leave the scheme at 'symmetric'; offsets are part of the type",
             )
-
-    def default_block(self, shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
-        return tuple(self.block if i == axis % len(shape) else 1 for i in range(len(shape)))
 
     def storage(self, enc: Encoding) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
         axis = blocked_axis(enc)
@@ -170,10 +168,10 @@ class GgmlFormat(Format):
     def limits(self) -> tuple[int, int]:
         """The smallest and the largest code."""
 
-    @abstractmethod
     def put(self, codes: np.ndarray, out: np.ndarray) -> None:
         """Writes codes u8 [n, block], counted from the smallest, into u8 out [n, bytes]; scales
         stay."""
+        self.numbers.write(codes, out)
 
     def with_codes(self, parts: Parts, codes: np.ndarray, enc: Encoding) -> dict[str, np.ndarray]:
         """The same scales with other codes, integers of `enc.shape` within `limits`."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from jq.formats.arrays import Array, ArrayOps
 from jq.formats.ggml import GgmlFormat, Triple, reciprocal, row_max
-from jq.formats.ggml.bits import cut, fields, full, half, half_bytes, mask, pack, shift_left
+from jq.formats.ggml.bits import Numbers, cut, half, half_bytes
 
 
 class Q8_0(GgmlFormat):
@@ -40,21 +40,16 @@ def round_away(x: np.ndarray) -> np.ndarray:
 
 
 class _Basic(GgmlFormat):
-    """f16 scale, f16 offset when `signed` is false, fifth bits when `bits` is 5, nibbles."""
+    """f16 scale, f16 offset when `signed` is false, codes of `bits` bits."""
 
     bits: ClassVar[int]
     signed: ClassVar[bool]
 
     def unpack(self, ops: ArrayOps, blocks: Array) -> Triple:
-        start = 2 if self.signed else 4
-        codes = fields(ops, cut(ops, blocks, self.bytes - 16, self.bytes), 16, 4)
-        if self.bits == 5:
-            fifth = fields(ops, cut(ops, blocks, start, start + 4), 1, 1)
-            codes = ops.bit_or(codes, shift_left(ops, fifth, 4))
-        scale = half(ops, cut(ops, blocks, 0, 2))
+        codes, scale = self.numbers.read(ops, blocks), half(ops, cut(ops, blocks, 0, 2))
         if not self.signed:
             return codes, scale, half(ops, cut(ops, blocks, 2, 4))
-        return ops.sub(codes, full(ops, codes, 1 << (self.bits - 1))), scale, None
+        return ops.sub(codes, 1 << (self.bits - 1)), scale, None
 
     def write(self, x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
         d, codes = self._signed_codes(x, out) if self.signed else self._affine_codes(x, out)
@@ -65,11 +60,6 @@ class _Basic(GgmlFormat):
     def limits(self) -> tuple[int, int]:
         low = -(1 << (self.bits - 1)) if self.signed else 0
         return low, low + (1 << self.bits) - 1
-
-    def put(self, codes: np.ndarray, out: np.ndarray) -> None:
-        if self.bits == 5:
-            out[:, -20:-16] = pack(codes >> 4, 1, 1)
-        out[:, -16:] = pack(codes & 15, 16, 4)
 
     def _signed_codes(self, x: np.ndarray, out: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The value of largest magnitude becomes the most negative code, so all codes are used."""
@@ -89,24 +79,28 @@ class Q4_0(_Basic):
     name = "q4_0"
     description = "ggml Q4_0: 4 bits, an f16 scale per 32 values"
     bytes, bits, signed = 18, 4, True
+    numbers = Numbers(((2, 18, 16, 4),))
 
 
 class Q4_1(_Basic):
     name = "q4_1"
     description = "ggml Q4_1: 4 bits, an f16 scale and minimum per 32 values"
     bytes, bits, signed = 20, 4, False
+    numbers = Numbers(((4, 20, 16, 4),))
 
 
 class Q5_0(_Basic):
     name = "q5_0"
     description = "ggml Q5_0: 5 bits, an f16 scale per 32 values"
     bytes, bits, signed = 22, 5, True
+    numbers = Numbers(((6, 22, 16, 4), (2, 6, 1, 1)))
 
 
 class Q5_1(_Basic):
     name = "q5_1"
     description = "ggml Q5_1: 5 bits, an f16 scale and minimum per 32 values"
     bytes, bits, signed = 24, 5, False
+    numbers = Numbers(((8, 24, 16, 4), (4, 8, 1, 1)))
 
 
 # Twice the e2m1 values, so that codes are integers; the scale carries the half.
@@ -119,17 +113,16 @@ class GgmlMxfp4(GgmlFormat):
 
     name = "ggml_mxfp4"
     description = "ggml MXFP4: 4-bit floats, a power-of-two scale per 32 values"
-    bytes = 17
+    bytes, numbers = 17, Numbers(((1, 17, 16, 4),))
     half_scales = any_codes = False
 
     def unpack(self, ops: ArrayOps, blocks: Array) -> Triple:
-        nibbles = fields(ops, cut(ops, blocks, 1, 17), 16, 4)
-        codes = ops.take(_E2M1_TWICE, ops.convert(nibbles, np.int32))
-        e = mask(ops, ops.convert(cut(ops, blocks, 0, 1), np.int32), 0xFF)
-        normal = shift_left(ops, ops.sub(e, full(ops, e, 1)), 23)
+        codes = ops.take(_E2M1_TWICE, ops.convert(self.numbers.read(ops, blocks), np.int32))
+        e = ops.bit_and(ops.convert(cut(ops, blocks, 0, 1), np.int32), 0xFF)
+        normal = ops.shift_left(ops.sub(e, 1), 23)
         # 2^-128 and 2^-127 are denormal: their bits are a shifted one, not an exponent.
-        denormal = ops.shift_left(full(ops, e, 1 << 21), ops.minimum(e, full(ops, e, 1)))
-        small = ops.equal(e, ops.minimum(e, full(ops, e, 1)))
+        denormal = ops.shift_left(1 << 21, ops.minimum(e, 1))
+        small = ops.equal(e, ops.minimum(e, 1))
         return codes, ops.bitcast(ops.select(small, denormal, normal), np.float32), None
 
     def write(self, x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
@@ -144,7 +137,7 @@ class GgmlMxfp4(GgmlFormat):
             codes += size > middle
         codes[(x < 0) & (codes > 0)] |= 8
         out[:, :1] = e.astype(np.uint8)
-        out[:, 1:] = pack(codes, 16, 4)
+        self.numbers.write(codes, out)
 
     @property
     def limits(self) -> tuple[int, int]:
@@ -154,4 +147,4 @@ class GgmlMxfp4(GgmlFormat):
         """Codes that are no doubled e2m1 number become the next smaller one."""
         signed = codes.astype(np.int8) - np.int8(12)
         place = np.searchsorted(_E2M1_TWICE[:8], np.abs(signed), side="right").astype(np.uint8) - 1
-        out[:, 1:] = pack(place | (signed < 0).astype(np.uint8) << 3, 16, 4)
+        self.numbers.write(place | (signed < 0).astype(np.uint8) << 3, out)

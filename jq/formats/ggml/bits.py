@@ -4,21 +4,14 @@ Bytes travel as i8 bits; a field is masked right after its shift, so signs never
 """
 
 from base64 import b85decode
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
 from zlib import decompress
 
 import numpy as np
 
 from jq.base.errors import FormatError
 from jq.formats.arrays import Array, ArrayOps
-from jq.formats.ggml import reciprocal
-
-
-def full(ops: ArrayOps, x: Array, value: float, dtype: Any = None) -> Array:
-    """`value` everywhere, in the shape of `x` and its type (or `dtype`)."""
-    scalar = ops.constant(np.asarray(value, dtype or ops.dtype(x)))
-    return ops.broadcast(scalar, ops.shape(x), ())
 
 
 def cut(ops: ArrayOps, x: Array, start: int, stop: int) -> Array:
@@ -26,21 +19,6 @@ def cut(ops: ArrayOps, x: Array, start: int, stop: int) -> Array:
     shape = ops.shape(x)
     low = [0] * (len(shape) - 1) + [start]
     return ops.slice(x, low, [*shape[:-1], stop])
-
-
-def mask(ops: ArrayOps, x: Array, bits: int) -> Array:
-    """`x & bits`, element by element: integers of any shape, and a pattern of their type."""
-    return ops.bit_and(x, full(ops, x, bits))
-
-
-def shift_right(ops: ArrayOps, x: Array, count: int) -> Array:
-    """`x >> count`, element by element; the sign is kept in signed types. 0 <= count < width."""
-    return ops.shift_right(x, full(ops, x, count))
-
-
-def shift_left(ops: ArrayOps, x: Array, count: int) -> Array:
-    """`x << count`, element by element, in the type of `x`. 0 <= count < width."""
-    return ops.shift_left(x, full(ops, x, count))
 
 
 def fields(ops: ArrayOps, x: Array, run: int, width: int) -> Array:
@@ -56,13 +34,13 @@ def fields(ops: ArrayOps, x: Array, run: int, width: int) -> Array:
     grouped = ops.reshape(x, [*lead, n // run, run])
     wide = ops.broadcast(grouped, shape, [*range(axis - 1), axis])
     moved = ops.shift_right(wide, ops.broadcast(ops.constant(shifts), shape, [axis - 1]))
-    return ops.reshape(mask(ops, moved, (1 << width) - 1), [*lead, n * len(shifts)])
+    return ops.reshape(ops.bit_and(moved, (1 << width) - 1), [*lead, n * len(shifts)])
 
 
 def half(ops: ArrayOps, x: Array) -> Array:
     """f16 values from little-endian byte pairs. x: i8 [..., 2] -> f32 [..., 1]."""
-    low = mask(ops, ops.convert(cut(ops, x, 0, 1), np.int16), 0xFF)
-    high = shift_left(ops, ops.convert(cut(ops, x, 1, 2), np.int16), 8)
+    low = ops.bit_and(ops.convert(cut(ops, x, 0, 1), np.int16), 0xFF)
+    high = ops.shift_left(ops.convert(cut(ops, x, 1, 2), np.int16), 8)
     return ops.convert(ops.bitcast(ops.bit_or(low, high), np.float16), np.float32)
 
 
@@ -74,6 +52,34 @@ def pack(values: np.ndarray, run: int, width: int) -> np.ndarray:
     for i in range(1, count):
         out |= grouped[:, :, i] << np.uint8(i * width)
     return out.reshape(len(values), -1)
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Numbers of a block whose bits lie in several stretches of its bytes.
+
+    Attributes:
+        stretches: those of the lowest bits first: start and end of the bytes, and `run` and `width`
+            of `fields`.
+    """
+
+    stretches: tuple[tuple[int, int, int, int], ...]
+
+    def read(self, ops: ArrayOps, blocks: Array) -> Array:
+        """i8 [..., bytes] -> i8 [..., numbers], from 0 on; those of 8 bits have a sign."""
+        found, low = None, 0
+        for start, stop, run, width in self.stretches:
+            part = cut(ops, blocks, start, stop)
+            part = part if width == 8 else fields(ops, part, run, width)
+            found = part if found is None else ops.bit_or(found, ops.shift_left(part, low))
+            low += width
+        return found
+
+    def write(self, values: np.ndarray, out: np.ndarray) -> None:
+        """Writes u8 [n, numbers] into u8 out [n, bytes], whose other bytes stay."""
+        for start, stop, run, width in self.stretches:
+            out[:, start:stop] = pack(values & ((1 << width) - 1), run, width)
+            values = values >> width
 
 
 def round_to_half(x: np.ndarray) -> np.ndarray:
@@ -157,75 +163,3 @@ def words(name: str) -> np.ndarray:
     width = 16 // points.shape[1]
     bits: np.ndarray = (points << width * np.arange(points.shape[1], dtype=np.uint32)).sum(axis=1)
     return bits.astype(np.uint16).view(np.int16)
-
-
-# Scale searches of the k-quants: least squares over a range of candidate scales.
-#
-# Rounding to a trial scale gives codes; for fixed codes the best scale (and minimum) has a
-# closed form; the trial with the least squared error wins. These are the searches of ggml's
-# `make_qkx2_quants` and `make_qx_quants` with equal weights, so that they minimize the RMSE; or
-# with weights for the values [run, n], so that they minimize the weighted one.
-# Sub-blocks lie along axis 0, [run, n]: sums over it run along contiguous rows.
-def fit_affine(
-    x: np.ndarray, top: int, trials: np.ndarray, weights: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """x ~ scale * code + minimum, codes 0..top, minimum <= 0.
-
-    x: f32 [run, n]; each trial t rounds to the scale range / (top + t). Returns two f32 [n].
-    """
-    low = np.minimum(x.min(axis=0), 0)
-    span = x.max(axis=0) - low
-    y, count = x - low, np.float32(len(x)) if weights is None else weights.sum(axis=0)
-    wy = y if weights is None else y * weights
-    sum_y = wy.sum(axis=0)
-    scale, shift, best = np.zeros_like(low), np.zeros_like(low), np.zeros_like(low)
-    for t in trials:
-        codes = y * (np.float32(top + t) * reciprocal(span))
-        np.minimum(np.rint(codes, out=codes), top, out=codes)
-        sum_cy, least = (codes * wy).sum(axis=0), np.float32(0)
-        if weights is None:
-            sum_c = codes.sum(axis=0)
-            sum_cc = np.square(codes, out=codes).sum(axis=0)
-        else:
-            sum_c, sum_cc = (codes * weights).sum(axis=0), (codes * codes * weights).sum(axis=0)
-            least = np.float32(1e-6) * count * sum_cc  # no sum of integers: it is rounded
-        # Normal equations of y ~ s * codes + b. Where b + low > 0 the bound itself is best, and
-        # where all codes are equal (the determinant, a sum of integers, is exactly 0) it will do.
-        determinant = count * sum_cc - sum_c * sum_c
-        inverse = reciprocal(determinant)
-        s = (count * sum_cy - sum_y * sum_c) * inverse
-        b = (sum_cc * sum_y - sum_c * sum_cy) * inverse
-        bound = (b > -low) | (determinant <= least)
-        b = np.where(bound, -low, b)
-        s = np.where(bound, (sum_cy + low * sum_c) * reciprocal(sum_cc), s)
-        gain = s * (2 * sum_cy - s * sum_cc) + b * (2 * sum_y - 2 * s * sum_c - b * count)
-        better = gain > best
-        scale, shift, best = (
-            np.where(better, new, old) for new, old in ((s, scale), (b, shift), (gain, best))
-        )
-    return scale, low + shift
-
-
-def fit_symmetric(
-    x: np.ndarray, half: int, trials: np.ndarray, weights: np.ndarray | None = None
-) -> np.ndarray:
-    """x ~ scale * code, codes -half..half-1, the value of largest magnitude near -half.
-
-    x: f32 [run, n]; each trial t rounds to the scale largest / -(half + t). Returns f32 [n].
-    """
-    high, low = x.max(axis=0), x.min(axis=0)
-    largest = np.where(high > -low, high, low)
-    scale, best = np.zeros_like(high), np.zeros_like(high)
-    for t in trials:
-        codes = x * (np.float32(-(half + t)) * reciprocal(largest))
-        np.clip(np.rint(codes, out=codes), -half, half - 1, out=codes)
-        if weights is None:
-            sum_cx = (codes * x).sum(axis=0)
-            s = sum_cx * reciprocal(np.square(codes, out=codes).sum(axis=0))
-        else:
-            weighted = codes * weights
-            sum_cx = (weighted * x).sum(axis=0)
-            s = sum_cx * reciprocal((weighted * codes).sum(axis=0))
-        better = s * sum_cx > best
-        scale, best = np.where(better, s, scale), np.where(better, s * sum_cx, best)
-    return scale

@@ -14,7 +14,7 @@ import numpy as np
 
 from jq.formats.arrays import Array, ArrayOps
 from jq.formats.ggml import GgmlFormat, Triple, reciprocal
-from jq.formats.ggml.bits import cut, full, grid, mask, round_to_half, words
+from jq.formats.ggml.bits import Numbers, cut, grid, half_bytes, round_to_half, words
 from jq.formats.ggml.k import scaled
 
 # The eighth sign of a group makes the number of negative ones even.
@@ -31,25 +31,25 @@ def spread(ops: ArrayOps, x: Array, shifts: tuple[int, ...], bits: int) -> Array
         ops.broadcast(x, wide, range(len(shape))),
         ops.broadcast(ops.constant(np.asarray(shifts, kind)), wide, [len(shape)]),
     )
-    return ops.reshape(mask(ops, moved, (1 << bits) - 1), (*shape[:-1], shape[-1] * len(shifts)))
+    return ops.reshape(ops.bit_and(moved, (1 << bits) - 1), (*shape[:-1], shape[-1] * len(shifts)))
 
 
 def numbers(ops: ArrayOps, x: Array, count: int, dtype: Any) -> Array:
     """Little-endian numbers of `count` bytes each: i8 [..., n] -> [..., n / count]."""
     *lead, n = ops.shape(x)
-    wide = mask(ops, ops.convert(ops.reshape(x, [*lead, n // count, count]), dtype), 0xFF)
+    wide = ops.bit_and(ops.convert(ops.reshape(x, [*lead, n // count, count]), dtype), 0xFF)
     found = cut(ops, wide, 0, 1)
     for i in range(1, count):
         byte = cut(ops, wide, i, i + 1)
-        found = ops.bit_or(found, ops.shift_left(byte, full(ops, byte, 8 * i)))
+        found = ops.bit_or(found, ops.shift_left(byte, 8 * i))
     return ops.reshape(found, [*lead, n // count])
 
 
 def joined(ops: ArrayOps, low: Array, high: Array) -> Array:
     """Indices i16 of low bytes i8 and of the bits above them."""
     high = ops.convert(high, np.int16)
-    low = mask(ops, ops.convert(low, np.int16), 0xFF)
-    return ops.bit_or(low, ops.shift_left(high, full(ops, high, 8)))
+    low = ops.bit_and(ops.convert(low, np.int16), 0xFF)
+    return ops.bit_or(low, ops.shift_left(high, 8))
 
 
 class GridFormat(GgmlFormat):
@@ -58,6 +58,7 @@ class GridFormat(GgmlFormat):
     values: what the levels of a point stand for.
     unit: what scales are multiplied by besides.
     factor_bits: of a factor.
+    factors: where they lie, in types that keep them apart from all else.
     """
 
     block, in_registers, any_codes = 256, False, False
@@ -65,6 +66,7 @@ class GridFormat(GgmlFormat):
     values: ClassVar[np.ndarray]
     unit: ClassVar[float]
     factor_bits: ClassVar[int] = 4
+    factors: ClassVar[Numbers]
 
     @abstractmethod
     def read(self, ops: ArrayOps, blocks: Array) -> tuple[Array, Array, Array, Array]:
@@ -75,9 +77,10 @@ class GridFormat(GgmlFormat):
     def write_points(self, index: np.ndarray, bits: np.ndarray, out: np.ndarray) -> None:
         """Writes indices u16 [n, groups] and the bits u8 [n, 256] of codes; scales stay."""
 
-    @abstractmethod
     def write_scales(self, d: np.ndarray, factors: np.ndarray, out: np.ndarray) -> None:
         """Writes f32 [n, 1] and factors u8 [n, runs] into bytes that are zero there."""
+        out[:, :2] = half_bytes(d)
+        self.factors.write(factors, out)
 
     @property
     def size(self) -> int:
@@ -91,12 +94,12 @@ class GridFormat(GgmlFormat):
         points = ops.take(words(self.grid), ops.convert(index, np.int32))
         levels = ops.convert(spread(ops, points, shifts, width), np.int32)
         codes = self.coded(ops, ops.take(self.values, levels), ops.convert(bits, np.int8))
-        odd = ops.add(ops.add(factors, factors), full(ops, factors, 1))
-        return codes, scaled(ops, ops.mul(d, full(ops, d, self.unit)), odd), None
+        odd = ops.add(ops.add(factors, factors), 1)
+        return codes, scaled(ops, ops.mul(d, self.unit), odd), None
 
     def coded(self, ops: ArrayOps, values: Array, bits: Array) -> Array:
         """Values negated where a bit is set, i8."""
-        return ops.mul(values, ops.sub(full(ops, bits, 1), ops.add(bits, bits)))
+        return ops.mul(values, ops.sub(1, ops.add(bits, bits)))
 
     @property
     def limits(self) -> tuple[int, int]:

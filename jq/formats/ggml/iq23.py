@@ -5,7 +5,7 @@ from typing import ClassVar
 import numpy as np
 
 from jq.formats.arrays import Array, ArrayOps
-from jq.formats.ggml.bits import cut, fields, full, half, half_bytes, mask, shift_right
+from jq.formats.ggml.bits import Numbers, cut, fields, half, half_bytes
 from jq.formats.ggml.iq import EvenSigns, GridFormat, joined, nearest, numbers, spread
 
 
@@ -46,7 +46,7 @@ class IQ2_XXS(Words):
         pairs = ops.reshape(cut(ops, blocks, 2, 66), (*lead, 8, 8))
         index = ops.reshape(cut(ops, pairs, 0, 4), (*lead, 32))
         signs, factors = self.of_words(ops, ops.reshape(cut(ops, pairs, 4, 8), (*lead, 32)))
-        index = mask(ops, ops.convert(index, np.int16), 0xFF)
+        index = ops.bit_and(ops.convert(index, np.int16), 0xFF)
         return index, signs, factors, half(ops, cut(ops, blocks, 0, 2))
 
     def write_points(self, index: np.ndarray, bits: np.ndarray, out: np.ndarray) -> None:
@@ -66,7 +66,7 @@ class IQ3_XXS(Words):
 
     def read(self, ops: ArrayOps, blocks: Array) -> tuple[Array, Array, Array, Array]:
         signs, factors = self.of_words(ops, cut(ops, blocks, 66, 98))
-        index = mask(ops, ops.convert(cut(ops, blocks, 2, 66), np.int16), 0xFF)
+        index = ops.bit_and(ops.convert(cut(ops, blocks, 2, 66), np.int16), 0xFF)
         return index, signs, factors, half(ops, cut(ops, blocks, 0, 2))
 
     def write_points(self, index: np.ndarray, bits: np.ndarray, out: np.ndarray) -> None:
@@ -81,32 +81,31 @@ class IQ2_XS(EvenSigns):
     name = "iq2_xs"
     description = "ggml IQ2_XS: points of 8 values out of 512, a 4-bit scale per 16"
     grid, values, unit, bytes, run = "iq2_xs", _IQ2, 0.125, 74, 16
+    factors = Numbers(((66, 74, 1, 4),))
 
     def read(self, ops: ArrayOps, blocks: Array) -> tuple[Array, Array, Array, Array]:
         found = numbers(ops, cut(ops, blocks, 2, 66), 2, np.int16)
         signs = self.expanded(ops, spread(ops, found, (9,), 7))
-        factors = fields(ops, cut(ops, blocks, 66, 74), 1, 4)
-        return mask(ops, found, 511), signs, factors, half(ops, cut(ops, blocks, 0, 2))
+        factors = self.factors.read(ops, blocks)
+        return ops.bit_and(found, 511), signs, factors, half(ops, cut(ops, blocks, 0, 2))
 
     def write_points(self, index: np.ndarray, bits: np.ndarray, out: np.ndarray) -> None:
         out[:, 2:66] = (index | seven(bits) << 9).astype("<u2").view(np.uint8)
-
-    def write_scales(self, d: np.ndarray, factors: np.ndarray, out: np.ndarray) -> None:
-        out[:, :2], out[:, 66:] = half_bytes(d), factors[:, ::2] | factors[:, 1::2] << 4
 
 
 class IQ2_S(GridFormat):
     name = "iq2_s"
     description = "ggml IQ2_S: points of 8 values out of 1024, a 4-bit scale per 16"
     grid, values, unit, bytes, run = "iq2_s", _IQ2, 0.125, 82, 16
-    high_bits, signs_at = 2, 34  # of an index beyond 8 bits; where signs begin
+    high_bits = 2  # of an index beyond 8 bits
+    negative, factors = Numbers(((34, 66, 1, 1),)), Numbers(((74, 82, 1, 4),))
 
     def read(self, ops: ArrayOps, blocks: Array) -> tuple[Array, Array, Array, Array]:
-        shifts, signs = tuple(range(0, 8, self.high_bits)), self.signs_at
-        high = spread(ops, cut(ops, blocks, 66, 74), shifts, self.high_bits)
+        high = spread(
+            ops, cut(ops, blocks, 66, 74), tuple(range(0, 8, self.high_bits)), self.high_bits
+        )
         index = joined(ops, cut(ops, blocks, 2, 2 + 256 // self.size), high)
-        bits = fields(ops, cut(ops, blocks, signs, signs + 32), 1, 1)
-        factors = fields(ops, cut(ops, blocks, self.bytes - 128 // self.run, self.bytes), 1, 4)
+        bits, factors = (n.read(ops, blocks) for n in (self.negative, self.factors))
         return index, bits, factors, half(ops, cut(ops, blocks, 0, 2))
 
     def write_points(self, index: np.ndarray, bits: np.ndarray, out: np.ndarray) -> None:
@@ -114,11 +113,7 @@ class IQ2_S(GridFormat):
         top = (index >> 8).reshape(len(out), 8, -1) << shifts
         out[:, 2 : 2 + 256 // self.size] = index & 255
         out[:, 66:74] = top.sum(axis=-1)
-        out[:, self.signs_at : self.signs_at + 32] = np.packbits(bits, axis=1, bitorder="little")
-
-    def write_scales(self, d: np.ndarray, factors: np.ndarray, out: np.ndarray) -> None:
-        out[:, :2] = half_bytes(d)
-        out[:, -128 // self.run :] = factors[:, ::2] | factors[:, 1::2] << 4
+        self.negative.write(bits, out)
 
 
 class IQ3_S(IQ2_S):
@@ -126,7 +121,8 @@ class IQ3_S(IQ2_S):
     description = "ggml IQ3_S: points of 4 values out of 512, a 4-bit scale per 32"
     values = np.arange(1, 16, 2, dtype=np.int8)
     grid, unit, bytes, run = "iq3_s", 1.0, 110, 32
-    high_bits, signs_at = 1, 74
+    high_bits = 1
+    negative, factors = Numbers(((74, 106, 1, 1),)), Numbers(((106, 110, 1, 4),))
 
 
 # ggml's IQ types of less than two bits: points of 8 numbers -1, 0, 1, all shifted by an eighth.
@@ -137,7 +133,7 @@ class ShiftedGrid(GridFormat):
     shared: ClassVar[int]
 
     def coded(self, ops: ArrayOps, values: Array, bits: Array) -> Array:
-        return ops.add(values, ops.sub(full(ops, bits, 1), ops.add(bits, bits)))
+        return ops.add(values, ops.sub(1, ops.add(bits, bits)))
 
     @property
     def limits(self) -> tuple[int, int]:
@@ -187,15 +183,15 @@ class IQ1_M(ShiftedGrid):
 
     def read(self, ops: ArrayOps, blocks: Array) -> tuple[Array, Array, Array, Array]:
         nibbles = fields(ops, cut(ops, blocks, 32, 48), 1, 4)
-        index = joined(ops, cut(ops, blocks, 0, 32), mask(ops, nibbles, 7))
+        index = joined(ops, cut(ops, blocks, 0, 32), ops.bit_and(nibbles, 7))
         shift = spread(ops, nibbles, (3,) * 8, 1)
         word = numbers(ops, cut(ops, blocks, 48, 56), 2, np.int16)
         factors = ops.convert(spread(ops, word, (0, 3, 6, 9), 3), np.int8)
-        top = shift_right(ops, word, 12)
+        top = ops.shift_right(word, 12)
         d = cut(ops, top, 0, 1)
         for i in range(1, 4):
             piece = cut(ops, top, i, i + 1)
-            d = ops.bit_or(d, ops.shift_left(piece, full(ops, piece, 4 * i)))
+            d = ops.bit_or(d, ops.shift_left(piece, 4 * i))
         return index, shift, factors, ops.convert(ops.bitcast(d, np.float16), np.float32)
 
     def write_points(self, index: np.ndarray, bits: np.ndarray, out: np.ndarray) -> None:

@@ -7,19 +7,9 @@ import numpy as np
 from jq.formats.arrays import Array, ArrayOps
 from jq.formats.ggml import GgmlFormat, Triple, reciprocal, row_max
 from jq.formats.ggml.basic import round_away
-from jq.formats.ggml.bits import (
-    cut,
-    fields,
-    full,
-    half,
-    half_bytes,
-    mask,
-    pack,
-    round_to_half,
-    shift_left,
-)
+from jq.formats.ggml.bits import Numbers, cut, half, half_bytes, round_to_half
 from jq.formats.ggml.iq import spread
-from jq.formats.ggml.k import KQuant, Level
+from jq.formats.ggml.k_symmetric import SignedFactors
 
 _NUMBERS = np.array(
     [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8
@@ -51,13 +41,12 @@ _TRIALS = np.array([-127, -121, -115, -109, -104, 113, 108, 103, 98, 93], np.flo
 
 
 class _Unequal(GgmlFormat):
-    """Codes are `_NUMBERS`, by their places in the last half of a byte for each value."""
+    """Codes are `_NUMBERS`, which are stored by their places."""
 
     any_codes = False
 
     def codes(self, ops: ArrayOps, blocks: Array) -> Array:
-        nibbles = fields(ops, cut(ops, blocks, self.bytes - self.block // 2, self.bytes), 16, 4)
-        return ops.take(_NUMBERS, ops.convert(nibbles, np.int32))
+        return ops.take(_NUMBERS, ops.convert(self.numbers.read(ops, blocks), np.int32))
 
     @property
     def limits(self) -> tuple[int, int]:
@@ -65,16 +54,13 @@ class _Unequal(GgmlFormat):
 
     def put(self, codes: np.ndarray, out: np.ndarray) -> None:
         """Codes that are none of the numbers become the nearest one."""
-        self.put_nearest(codes.astype(np.float32) - 127, out)
-
-    def put_nearest(self, wanted: np.ndarray, out: np.ndarray) -> None:
-        out[:, -self.block // 2 :] = pack(places(wanted), 16, 4)
+        self.numbers.write(places(codes.astype(np.float32) - 127), out)
 
 
 class IQ4_NL(_Unequal):
     name = "iq4_nl"
     description = "ggml IQ4_NL: 16 numbers of unequal steps, an f16 scale per 32 values"
-    bytes = 18
+    bytes, numbers = 18, Numbers(((2, 18, 16, 4),))
 
     def unpack(self, ops: ArrayOps, blocks: Array) -> Triple:
         return self.codes(ops, blocks), half(ops, cut(ops, blocks, 0, 2)), None
@@ -82,30 +68,23 @@ class IQ4_NL(_Unequal):
     def write(self, x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
         d = round_to_half(_fitted(x, _TRIALS, importance)[:, None])
         out[:, :2] = half_bytes(d)
-        self.put_nearest(x * reciprocal(d), out)
+        self.numbers.write(places(x * reciprocal(d)), out)
 
 
-class IQ4_XS(_Unequal, KQuant):
+class IQ4_XS(_Unequal, SignedFactors):
     name = "iq4_xs"
     description = "ggml IQ4_XS: 16 numbers of unequal steps, a 6-bit scale per 32 values"
-    bytes, run, bits, factor_bits, trials = 136, 32, 4, 6, _TRIALS
-
-    def levels(self, ops: ArrayOps, blocks: Array) -> tuple[Array, Level, Level | None]:
-        high = fields(ops, cut(ops, blocks, 2, 4), 1, 2)
-        factors = ops.bit_or(fields(ops, cut(ops, blocks, 4, 8), 1, 4), shift_left(ops, high, 4))
-        scale = ops.sub(factors, full(ops, factors, 32)), half(ops, cut(ops, blocks, 0, 2))
-        return self.codes(ops, blocks), scale, None
+    bytes, run, bits, factor_bits, scale_at, trials = 136, 32, 4, 6, 0, _TRIALS
+    numbers, factors = Numbers(((8, 136, 16, 4),)), Numbers(((4, 8, 1, 4), (2, 4, 1, 2)))
 
     def write(self, x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
         weights = self.weights(x, importance)
         weights = None if weights is None else weights.T
         scale = _fitted(x.reshape(-1, 32), self.trials, weights).reshape(len(x), 8)
         d, factors = self.signed_factors(scale)
-        stored = (factors + 32).astype(np.uint8)
-        out[:, :2], out[:, 2:4] = half_bytes(d), pack(stored >> 4, 1, 2)
-        out[:, 4:8] = pack(stored & 15, 1, 4)
+        self.write_factors(d, factors, out)
         wanted = x.reshape(len(x), 8, 32) * reciprocal(d * factors)[..., None]
-        self.put_nearest(wanted.reshape(x.shape), out)
+        self.numbers.write(places(wanted.reshape(x.shape)), out)
 
 
 class _Ternary(GgmlFormat):
@@ -126,14 +105,11 @@ class _Ternary(GgmlFormat):
 class TQ2_0(_Ternary):
     name = "tq2_0"
     description = "ggml TQ2_0: -1, 0 and 1 in 2 bits, an f16 scale per 256 values"
-    bytes = 66
+    bytes, numbers = 66, Numbers(((0, 64, 32, 2),))
 
     def unpack(self, ops: ArrayOps, blocks: Array) -> Triple:
-        codes = fields(ops, cut(ops, blocks, 0, 64), 32, 2)
-        return ops.sub(codes, full(ops, codes, 1)), half(ops, cut(ops, blocks, 64, 66)), None
-
-    def put(self, codes: np.ndarray, out: np.ndarray) -> None:
-        out[:, :64] = pack(codes, 32, 2)
+        codes = self.numbers.read(ops, blocks)
+        return ops.sub(codes, 1), half(ops, cut(ops, blocks, 64, 66)), None
 
 
 class TQ1_0(_Ternary):
@@ -149,13 +125,13 @@ class TQ1_0(_Ternary):
     def unpack(self, ops: ArrayOps, blocks: Array) -> Triple:
         digits = []
         for start, stop, count in self.rows:
-            part = mask(ops, ops.convert(cut(ops, blocks, start, stop), np.int16), 0xFF)
+            part = ops.bit_and(ops.convert(cut(ops, blocks, start, stop), np.int16), 0xFF)
             for _ in range(count):
                 three = ops.add(ops.add(part, part), part)
                 digits.append(spread(ops, three, (8,), 8))
-                part = mask(ops, three, 0xFF)
+                part = ops.bit_and(three, 0xFF)
         codes = ops.convert(ops.concatenate(digits, len(ops.shape(blocks)) - 1), np.int8)
-        return ops.sub(codes, full(ops, codes, 1)), half(ops, cut(ops, blocks, 52, 54)), None
+        return ops.sub(codes, 1), half(ops, cut(ops, blocks, 52, 54)), None
 
     def put(self, codes: np.ndarray, out: np.ndarray) -> None:
         first = 0

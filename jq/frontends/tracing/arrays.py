@@ -11,12 +11,14 @@ import jax
 import numpy as np
 from jax import lax
 
+from jq.formats.arrays import arrays_of
+
 
 def _op(function: Callable[..., Any]) -> Callable[..., Any]:
     """An operation that JAX has, as a method."""
 
-    def apply(_: Any, *operands: Any) -> Any:
-        return function(*operands)
+    def apply(ops: Any, *operands: Any) -> Any:
+        return function(*arrays_of(ops, operands))
 
     return apply
 
@@ -52,6 +54,8 @@ class JaxOps:
     add = _op(lax.add)
     sub = _op(lax.sub)
     mul = _op(lax.mul)
+    # The barrier keeps XLA from multiplying by the inverse of a divisor that it knows.
+    div = _op(lambda a, b: lax.div(a, lax.optimization_barrier(b)))
     maximum = _op(lax.max)
     minimum = _op(lax.min)
     abs = _op(lax.abs)
@@ -62,10 +66,6 @@ class JaxOps:
     shift_right = _op(lax.shift_right_logical)
     equal = _op(lax.eq)
     select = _op(lax.select)
-
-    def div(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        """The barrier keeps XLA from multiplying by the inverse of a divisor that it knows."""
-        return lax.div(a, lax.optimization_barrier(b))
 
     def reduce_max(self, x: jax.Array, axes: Sequence[int]) -> jax.Array:
         return self._keep(lax.reduce_max(x, tuple(axes)), x, axes)

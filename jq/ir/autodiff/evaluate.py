@@ -12,9 +12,8 @@ import jax
 import jax.numpy as jnp
 
 from jq.ir import Op, Program, func, ir, is_read, shape_of, stablehlo
-from jq.ir.autodiff.jax_ops import COMPOSITES, ELEMENTWISE, Unsupported
 from jq.ir.autodiff.jax_ops import RULES as OPS
-from jq.ir.autodiff.reductions import Inside, combiner, reduce, reduce_window
+from jq.ir.autodiff.jax_ops import Inside, Unsupported, combiner, reduce, reduce_window
 from jq.ir.build import direction_of, integer, integers
 from jq.ir.constants import evaluate as constant_value
 from jq.ir.memory import xla_options
@@ -206,8 +205,6 @@ def _results(
             return [RULES[kind](args, op)]
         if kind == "chlo.top_k":
             return list(lax.top_k(args[0], shape_of(o.results[0])[-1]))
-        if kind in COMPOSITES:
-            return [COMPOSITES[kind](*args)]
         inner = functions[ir.FlatSymbolRefAttr(o.attributes["decomposition"]).value].entry_block
         given = dict(zip(inner.arguments, args, strict=True))
         return _block(program, inner, given, functions, lambda _, value: value)
@@ -216,8 +213,6 @@ def _results(
         if value is None:
             raise Unsupported("a constant that cannot be read")
         return [jnp.asarray(value)]
-    if name in ELEMENTWISE:
-        return [ELEMENTWISE[name](*args)]
     if name in RULES:
         return [RULES[name](args, op)]
     if name not in BLOCKS:

@@ -1,8 +1,7 @@
 """Knowledge about each op, and the encodings of the values between ops."""
 
-from jq.ir.ops.base import Axes, Contraction, Role
+from jq.ir.ops.base import Axes, Contraction, Movement, Role
 from jq.ir.ops.dims import Dims
 from jq.ir.ops.lookup import contraction, rule_of
-from jq.ir.ops.moves import Movement
 
 __all__ = ["Axes", "Contraction", "Dims", "Movement", "Role", "contraction", "rule_of"]

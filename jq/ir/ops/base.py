@@ -17,12 +17,12 @@ import numpy as np
 
 from jq.base.errors import InternalError
 from jq.formats import get_format
-from jq.ir import Op, Program, ir
-from jq.ir.arrays import StableHloOps
+from jq.formats.base import Integers
+from jq.ir import OPS, Op, Program, ir, shape_of
 from jq.ir.markers import Marker
 from jq.ir.ops.geometry import Geometry, Matrices, NotMatrices, WeightProduct, of_window
-from jq.ir.ops.lattice import FLOAT, State
-from jq.ir.ops.movement import Order, Orders
+from jq.ir.ops.lattice import FLOAT, Encoded, State
+from jq.ir.ops.movement import Order, Orders, every_axis, with_starts
 
 Axes = frozenset[int]
 
@@ -45,21 +45,15 @@ class Role:
 
 
 @dataclass(frozen=True)
-class QuantizedOperand:
-    """A dequantize marker taken apart for integer arithmetic.
+class QuantizedOperand(Integers):
+    """A dequantize marker taken apart for integer arithmetic; `sum` (i32) is that of the codes of
+    each block."""
 
-    real = scale * (codes - zero_point) + offset. `scale` and `offset` (f32), `zero_point` (i32)
-    and `sum` (i32, sum of the codes of each block) have the shape of `grid`; `block` has the
-    number of codes that share them along each axis, as in an encoding.
-    """
-
-    codes: ir.Value
-    scale: ir.Value
-    zero_point: ir.Value | None
     sum: ir.Value | None
-    grid: tuple[int, ...]
-    block: tuple[int, ...]
-    offset: ir.Value | None = None
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        return shape_of(self.scale)
 
     def constant_along(self, axes: Axes) -> bool:
         return all(self.grid[a] == 1 for a in axes)
@@ -71,14 +65,21 @@ class OpRule(ABC):  # noqa: B024 - what is abstract differs between the two kind
     `sums`: it adds its operands, so that each may be rounded to one type before.
     `limits`: it bounds one operand by others. Rounding keeps the order of numbers, so that all may
     be rounded before.
-    `around_zero`: its operands have one type with its result (`of_one_type`) where that has no zero
-    point and as many codes below zero as above.
+    `typed`: the operands of `of_one_type`, where these are the same for each such op.
+    `around_zero`: only where that type has no zero point and as many codes below zero as above.
+    `along`, `naming`, `starts`: of an op whose values all have the same axes (`orders`), attributes
+    with an entry for each axis, those that name axes, and the first operand that says where an axis
+    starts.
     """
 
     op: ClassVar[str] = ""  # without StableHLO's prefix; of a composite, its own name
     sums: ClassVar[bool] = False
     limits: ClassVar[bool] = False
+    typed: ClassVar[tuple[int, ...]] = ()
     around_zero: ClassVar[bool] = False
+    along: ClassVar[tuple[str, ...]] = ()
+    naming: ClassVar[tuple[str, ...]] = ()
+    starts: ClassVar[int] = 0
     registry: ClassVar[dict[str, OpRule]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -104,12 +105,14 @@ class OpRule(ABC):  # noqa: B024 - what is abstract differs between the two kind
     def of_one_type(self, op: Op) -> tuple[int, ...]:
         """Numbers of the operands that have the quantized type of the result where the op is
         written on codes."""
-        return ()
+        return self.typed
 
     def orders(self, op: Op, index: int, order: Order) -> Orders | None:
         """The orders of axes that it can compute in where operand `index` has one, or its results
         (`jq.ir.ops.movement.RESULT`); None where its values are read and made as they are."""
-        return None
+        if not (self.along or self.naming or self.starts):
+            return None
+        return with_starts(every_axis(op, order, self.along, self.naming), order, self.starts)
 
     def factor(self, program: Program, op: Op) -> tuple[int, np.ndarray] | None:
         """Number of the operand that a constant multiplies, and by what: size 1 along every axis on
@@ -121,12 +124,8 @@ class OpRule(ABC):  # noqa: B024 - what is abstract differs between the two kind
         return FLOAT
 
     def details(self, op: Op) -> dict[str, Any]:
-        """The op's attributes in golden vectors, beside its operands, as JSON;
-        `jq/device/replay_ops.py` computes it from them.
-
-        Raises:
-            ValueError: with the reason why it cannot be computed so.
-        """
+        """The op's attributes in golden vectors, beside its operands, as JSON, from which
+        `jq/device/replay_ops.py` computes it; `ValueError` says why it cannot."""
         return {}
 
     def carry(self, program: Program, op: Op, markers: Sequence[Marker | None]) -> ir.Value | None:
@@ -136,6 +135,44 @@ class OpRule(ABC):  # noqa: B024 - what is abstract differs between the two kind
         `markers` are the dequantizes of the operands that are encoded.
         """
         return None
+
+
+class Sinking(OpRule):
+    """An op that a dequantize in front of it can be moved after."""
+
+    @abstractmethod
+    def sink(self, program: Program, op: Op, marker: Marker) -> ir.Value | None:
+        """The op applied to the parts, then the dequantize; None where that cannot be.
+
+        `marker` is that of the first operand.
+        """
+
+
+class Movement(Sinking):
+    """An op that moves the elements of one tensor without changing them."""
+
+    typed: ClassVar[tuple[int, ...]] = (0,)
+
+    def back(self, op: Op, axes: Axes) -> Axes:
+        """The operand's axes that these axes of the result come from."""
+        return axes
+
+    def elements(self, program: Program, op: Op) -> tuple[int, ...]:
+        return self.typed
+
+    def encoded(self, program: Program, op: Op, states: Sequence[State]) -> State:
+        if not isinstance(state := states[0], Encoded):
+            return state
+        if max(state.encoding.block, default=0) > 1:
+            return FLOAT  # blocks of a stored weight move with it (`sink`)
+        shape = shape_of(op.results[0])
+        scaled = {a for a, n in enumerate(state.encoding.grid) if n > 1}
+        return state.of_shape(
+            shape, [a for a in range(len(shape)) if self.back(op, frozenset({a})) & scaled]
+        )
+
+    def carry(self, program: Program, op: Op, markers: Sequence[Marker | None]) -> ir.Value | None:
+        return None if markers[0] is None else self.sink(program, op, markers[0])
 
 
 class Contraction(OpRule):
@@ -168,7 +205,15 @@ class Contraction(OpRule):
 
     def accumulate(self, op: Op, lhs: QuantizedOperand, rhs: QuantizedOperand) -> ir.Value | None:
         """The integer sum of (codes - zero point) products; None where scales vary in a sum."""
-        return None
+        sides = zip((lhs, rhs), self.roles(op), strict=True)
+        whole = self.sums_products and all(
+            x.offset is None and x.constant_along(role.contracted) for x, role in sides
+        )
+        return self.sum_of_products(op, lhs, rhs) if whole else None
+
+    def sum_of_products(self, op: Op, lhs: QuantizedOperand, rhs: QuantizedOperand) -> ir.Value:
+        """That sum, of operands with one scale along contracted axes; for `sums_products`."""
+        raise NotImplementedError
 
     def result_axes(self, op: Op, index: int) -> dict[int, int]:
         """Axes of an operand that the result has too -> the result's axes."""
@@ -186,11 +231,8 @@ class Contraction(OpRule):
         return {}
 
     def matrices(self, product: WeightProduct) -> Matrices:
-        """The op with a stored weight as one product of matrices, at the current insertion point.
-
-        Raises:
-            NotMatrices: with the reason.
-        """
+        """The op with a stored weight as one product of matrices, at the current insertion point;
+        `NotMatrices` says why it is none."""
         raise NotMatrices(f"{self.op} is no product of matrices")
 
     def decline(self, op: Op) -> str | None:
@@ -202,16 +244,7 @@ def codes_of(marker: Marker | None) -> QuantizedOperand | None:
     """Signed integer codes of a dequantize marker, or None when its format has none."""
     if marker is None:
         return None
-    fmt, enc, ops = get_format(marker.encoding.format), marker.encoding, StableHloOps()
-    found = fmt.integers(ops, marker.parts, enc)
+    found = get_format(marker.encoding.format).integers(OPS, marker.parts, marker.encoding)
     if found is None:
         return None
-    return QuantizedOperand(
-        codes=found.codes,
-        scale=found.scale,
-        zero_point=found.zero_point,
-        sum=marker.parts.get("sum"),
-        grid=ops.shape(found.scale),
-        block=found.block,
-        offset=found.offset,
-    )
+    return QuantizedOperand(**vars(found), sum=marker.parts.get("sum"))

@@ -30,17 +30,30 @@ def block_sums(x: QuantizedOperand, contracted: Axes, dtype: Any) -> ir.Value:
     return OPS.reduce_sum(OPS.convert(x.codes, dtype), sorted(contracted))
 
 
+def centred(x: QuantizedOperand, dtype: Any) -> ir.Value:
+    """`code - zero point` in a type that holds both."""
+    return _less(OPS.convert(x.codes, dtype), x.zero_point, 1)
+
+
+def centred_sums(x: QuantizedOperand, contracted: Axes, dtype: Any) -> ir.Value:
+    """Sum over `contracted` of `code - zero point`."""
+    terms = math.prod(shape_of(x.codes)[a] for a in contracted)
+    return _less(block_sums(x, contracted, dtype), x.zero_point, terms)
+
+
+def _less(value: ir.Value, zero: ir.Value | None, terms: int) -> ir.Value:
+    if zero is None:
+        return value
+    shape = shape_of(value)
+    zero = OPS.broadcast(OPS.convert(zero, dtype_of(value)), shape, range(len(shape)))
+    return OPS.sub(value, OPS.mul(terms, zero) if terms != 1 else zero)
+
+
 def real_sums(x: QuantizedOperand, contracted: Axes) -> ir.Value:
     """Sum over `contracted` of the numbers that the codes stand for (without an offset), f32."""
     dtype = np.dtype(np.int64 if dtype_of(x.codes).itemsize > 1 else np.int32)
-    sums = block_sums(x, contracted, dtype)
-    shape = shape_of(sums)
-    if x.zero_point is not None:
-        terms = math.prod(shape_of(x.codes)[a] for a in contracted)
-        count = OPS.broadcast(OPS.constant(np.asarray(terms, dtype)), shape, [])
-        zero = OPS.broadcast(OPS.convert(x.zero_point, dtype), shape, range(len(shape)))
-        sums = OPS.sub(sums, OPS.mul(count, zero))
-    return OPS.mul(OPS.convert(sums, np.float32), OPS.broadcast(x.scale, shape, range(len(shape))))
+    sums = OPS.convert(centred_sums(x, contracted, dtype), np.float32)
+    return OPS.mul(sums, OPS.broadcast(x.scale, shape_of(sums), range(len(shape_of(sums)))))
 
 
 def correct(
@@ -67,8 +80,7 @@ def correct(
         sums = spread[0](block_sums(lhs, contracted[0], dtype))
         acc = OPS.sub(acc, OPS.mul(zeros[1], sums))
     if zeros[0] is not None and zeros[1] is not None:
-        count = OPS.broadcast(OPS.constant(np.asarray(terms, dtype)), shape_of(acc), [])
-        acc = OPS.add(acc, OPS.mul(count, OPS.mul(zeros[0], zeros[1])))
+        acc = OPS.add(acc, OPS.mul(terms, OPS.mul(zeros[0], zeros[1])))
     return acc
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from jq.formats.integer_functions import Output
 from jq.ir import Op, ir, maker
 from jq.ir.arrays import StableHloOps
-from jq.ir.build import attributes_of, copied
+from jq.ir.build import attributes_of, copied, plain
 from jq.ir.markers import composite, marker_kind
 from jq.ir.program import Program
 
@@ -96,8 +96,21 @@ def integer_step(program: Program, codes: ir.Value, step: IntegerStep) -> ir.Val
             known |= dict(zip(op.results, copy.results, strict=True))
         return [known[codes]]
 
-    attrs = _attributes(step, [read.index(v) for v in operands])
-    return composite(program, INTEGER, str(attrs), attrs, read, body)[0]
+    out = step.out
+    attributes = {
+        "kind": step.kind,
+        "name": step.name,
+        "op": step.op,
+        "operands": [
+            {"at": np.array(read.index(o.codes)), "scale": o.scale, "zero_point": o.zero_point}
+            for o in step.operands
+        ],
+        "scale": out.scale,
+        "codes": (out.zero_point, out.low, out.high),
+        "attributes": step.attributes,
+        "numbers": step.numbers,
+    }
+    return composite(program, INTEGER, None, attributes, read, body)[0]
 
 
 def _between(value: ir.Value, ends: Sequence[ir.Value]) -> tuple[list[Any], list[ir.Value]]:
@@ -120,57 +133,21 @@ def _between(value: ir.Value, ends: Sequence[ir.Value]) -> tuple[list[Any], list
     return list(ops), list(arguments)
 
 
-def _attributes(step: IntegerStep, places: Sequence[int]) -> ir.DictAttr:
-    text = ir.StringAttr.get
-    operands = [
-        ir.DictAttr.get({"at": _dense(np.array(at)), **_arrays(vars(o), "scale", "zero_point")})
-        for at, o in zip(places, step.operands, strict=True)
-    ]
-    out = vars(step.out)
-    return ir.DictAttr.get(
-        {
-            "kind": text(step.kind),
-            "name": text(step.name),
-            "op": text(step.op),
-            "operands": ir.ArrayAttr.get(operands),
-            "scale": ir.FloatAttr.get(ir.F64Type.get(), step.out.scale),
-            "codes": ir.DenseI64ArrayAttr.get([out[k] for k in ("zero_point", "low", "high")]),
-            "attributes": ir.DictAttr.get(dict(step.attributes)),
-            "numbers": ir.DictAttr.get(_arrays(step.numbers, *step.numbers)),
-        }
-    )
-
-
-def _arrays(values: Mapping[str, Any], *keys: str) -> dict[str, ir.Attribute]:
-    return {key: _dense(np.asarray(values[key])) for key in keys}
-
-
-def _dense(array: np.ndarray) -> ir.Attribute:
-    return ir.DenseElementsAttr.get(np.array(array, order="C"))
-
-
-def _array(attr: ir.Attribute) -> np.ndarray:
-    return np.array(ir.DenseElementsAttr(attr))
-
-
 def match_integer(op: Op) -> IntegerStep | None:
     """The step that an op is, or None for any other op."""
     if marker_kind(op) != INTEGER:
         return None
     attrs = ir.DictAttr(op.attributes["composite_attributes"])
-    operands = []
-    for attr in ir.ArrayAttr(attrs["operands"]):
-        given = ir.DictAttr(attr)
-        codes = op.operands[int(_array(given["at"]))]
-        operands.append(Operand(codes, _array(given["scale"]), _array(given["zero_point"])))
-    kind, name, kernel = (ir.StringAttr(attrs[k]).value for k in ("kind", "name", "op"))
-    scale, whole = ir.FloatAttr(attrs["scale"]).value, list(ir.DenseI64ArrayAttr(attrs["codes"]))
+    said = {a.name: plain(a.attr) for a in attrs if a.name != "attributes"}
     return IntegerStep(
-        kind,
-        name,
-        tuple(operands),
-        Output(scale, *whole),
-        kernel,
-        {a.name: a.attr for a in ir.DictAttr(attrs["attributes"])},
-        {a.name: _array(a.attr) for a in ir.DictAttr(attrs["numbers"])},
+        said["kind"],
+        said["name"],
+        tuple(
+            Operand(op.operands[int(o["at"])], o["scale"], o["zero_point"])
+            for o in said["operands"]
+        ),
+        Output(said["scale"], *said["codes"]),
+        said["op"],
+        {a.name: a.attr for a in attrs["attributes"]},
+        said["numbers"],
     )

@@ -21,23 +21,13 @@ WHOLE = "tensor_scale"  # a part that is one number for the whole tensor, howeve
 
 def leading(marker: Marker) -> int:
     """Number of leading axes that are the same in the tensor and in all of its parts."""
-    count = 0
-    for axis, (size, block) in enumerate(
-        zip(marker.encoding.shape, marker.encoding.block, strict=True)
-    ):
-        last = axis == len(marker.encoding.shape) - 1
-        if (
-            block != 1
-            or (last and _packed(marker))
-            or any(
-                len(shape_of(p)) <= axis or shape_of(p)[axis] != size
-                for name, p in marker.parts.items()
-                if name != WHOLE
-            )
-        ):
-            break
-        count += 1
-    return count
+    enc, parts = marker.encoding, [shape_of(p) for k, p in marker.parts.items() if k != WHOLE]
+    for axis, size in enumerate(enc.shape):
+        packed = axis == len(enc.shape) - 1 and _packed(marker)
+        kept = all(part[axis : axis + 1] == (size,) for part in parts)
+        if enc.block[axis] != 1 or packed or not kept:
+            return axis
+    return len(enc.shape)
 
 
 def plain(marker: Marker) -> bool:
@@ -148,7 +138,7 @@ def every_axis(
 
 
 def with_starts(found: Orders | None, order: Order, first: int) -> Orders | None:
-    """The orders of an op whose operands from `first` on are where each axis starts."""
-    if found is None:
-        return None
+    """The orders of an op whose operands from `first` on (0: none) are where each axis starts."""
+    if found is None or not first:
+        return found
     return replace(found, places=(*range(first), *(first + a for a in order)))

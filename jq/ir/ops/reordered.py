@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from jq.ir import OPS, Op, Program, dtype_of, ir, kind_of, shape_of, tensor_type
 from jq.ir.build import copied
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, Marker, dequantize, match, quantize
-from jq.ir.ops.lookup import POINTWISE, known_ops
+from jq.ir.ops.lookup import known_ops
 from jq.ir.ops.movement import Order, Orders, every_axis, permuted, plain
+from jq.ir.pointwise import POINTWISE
 
 
 def orders_of(op: Op, index: int, order: Order) -> Orders | None:

@@ -15,23 +15,14 @@ _OPAQUE = {"bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"}
 
 
 def interpret(program: Program, *inputs: Any) -> list[np.ndarray]:
-    """Evaluates `@main` in StableHLO's reference interpreter.
-
-    Args:
-        inputs: arrays of the shapes and types of `program.inputs`; the weights are added.
-
-    Returns:
-        The results, in the order of `program.outputs`.
-    """
+    """Evaluates `@main` in StableHLO's reference interpreter; weights are added to the inputs."""
     copy = program.clone()
     _check(copy)
     _widen_convolutions(copy)
     _order_convolutions(copy)
     _copy_scattered(copy)
     dtypes = _bits_instead(copy)
-    arrays = [np.asarray(value) for value in inputs] + [
-        np.asarray(w) for w in program.weights.values()
-    ]
+    arrays = [np.asarray(value) for value in (*inputs, *program.weights.values())]
     with editing():
         results = stablehlo.eval_module(copy.module, [_attribute(array) for array in arrays])
     return [_array(attr, dtype) for attr, dtype in zip(results, dtypes, strict=True)]

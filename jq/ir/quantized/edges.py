@@ -16,9 +16,8 @@ def edge(
     `carried`: a loop or a branch hands it on, and it has the parameters of what it becomes there.
     """
     flags = {"wide": wide, "carried": carried}
-    attrs = {"tensor": ir.StringAttr.get(name)}
-    attrs |= {key: ir.UnitAttr.get() for key, said in flags.items() if said}
-    return composite(program, EDGE, "", ir.DictAttr.get(attrs), [x], lambda ops, args: [*args])[0]
+    attrs = {"tensor": name} | {key: ir.UnitAttr.get() for key, said in flags.items() if said}
+    return composite(program, EDGE, "", attrs, [x], lambda ops, args: [*args])[0]
 
 
 def edge_name(op: Op) -> str | None:

@@ -16,7 +16,6 @@ import numpy as np
 
 from jq.base.deep import Steps, deep
 from jq.formats import NUMPY, Array, ArrayOps, Encoding, get_format
-from jq.formats.blocks import full
 from jq.formats.packing import pack, unpack
 from jq.ir import OPS, Program, dtype_of, ir, shape_of, tensor_type
 from jq.ir.build import create
@@ -65,8 +64,8 @@ def in_elements(value: ir.Value, enc: Encoding, part: str) -> ir.Value:
         return _as("convert", codes, dtype)
     if dtype != FLOAT4:
         return _as("bitcast_convert", codes, dtype)
-    four = full(OPS, 4, shape_of(codes), I8)  # the sign bit of the nibble becomes that of the byte
-    signed = OPS.shift_right_signed(OPS.shift_left(codes, four), four)
+    # The sign bit of the nibble becomes that of the byte.
+    signed = OPS.shift_right_signed(OPS.shift_left(codes, 4), 4)
     return _as("bitcast_convert", _as("convert", signed, ml_dtypes.int4), dtype)
 
 
@@ -78,7 +77,7 @@ def in_bytes(value: ir.Value) -> ir.Value:
     if dtype != FLOAT4:
         return _as("bitcast_convert", value, I8)
     nibbles = _as("convert", _as("bitcast_convert", value, ml_dtypes.int4), I8)
-    return OPS.bit_and(nibbles, full(OPS, 15, shape_of(value), I8))
+    return OPS.bit_and(nibbles, 15)
 
 
 def _codes(ops: ArrayOps, value: Array, enc: Encoding, part: str) -> Array:
@@ -88,7 +87,7 @@ def _codes(ops: ArrayOps, value: Array, enc: Encoding, part: str) -> Array:
         return value
     shape = enc.shape if part == "codes" else enc.grid
     fields, filler = unpack(ops, value, shape, bits), get_format(enc.format).filler
-    return ops.sub(fields, full(ops, filler, shape, I8)) if filler else fields
+    return ops.sub(fields, filler) if filler else fields
 
 
 def _bits(enc: Encoding, part: str) -> int:

@@ -33,6 +33,7 @@ from jq.ir.quantized.elements import as_elements, as_stored, in_bytes, in_elemen
 # The body of such a dequantize converts its parts and multiplies. Parts that are computed and moved
 # as bytes go through composites of their own: `jq.elements` of the bytes, `jq.stored` back to them.
 ELEMENTS, STORED = "jq.elements", "jq.stored"
+OneBody = Callable[[ir.Value], ir.Value]
 
 
 @dataclass
@@ -85,18 +86,11 @@ class TypedParts:
         return self.program.weight(self.names[key])
 
     def _composite(
-        self,
-        kind: str,
-        marker: Marker,
-        part: str,
-        value: ir.Value,
-        made: Callable[[ir.Value], ir.Value],
+        self, kind: str, marker: Marker, part: str, value: ir.Value, made: OneBody
     ) -> ir.Value:
-        enc, names = marker.encoding, [part]
-        attributes = encoding_attributes(enc, names, marker.tensor)
-        key = f"{enc} {part}"
-        body = lambda ops, args: [made(args[0])]  # noqa: E731
-        return composite(self.program, kind, key, attributes, [value], body)[0]
+        said = encoding_attributes(marker.encoding, [part], marker.tensor)
+        key, body = f"{marker.encoding} {part}", lambda ops, args: [made(args[0])]
+        return composite(self.program, kind, key, said, [value], body)[0]
 
     def settle(self) -> None:
         """Drops bytes that nothing reads, and what no composite stands for any more; weights get

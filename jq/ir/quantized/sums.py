@@ -3,6 +3,7 @@
 import numpy as np
 
 from jq.ir import Op, Program, ir, maker, only_user
+from jq.ir.build import plain
 from jq.ir.markers import DEQUANTIZE, encoding_of
 from jq.ir.ops.base import Contraction
 from jq.ir.ops.lookup import contraction, rule_named
@@ -21,7 +22,6 @@ from jq.ir.quantized.write import (
     parameters,
     storage_of,
     sums_of,
-    text,
     valid,
     widened,
     with_element,
@@ -41,7 +41,7 @@ def on_sums(program: Program, op: Op) -> ir.Value | None:
     operands = [v for pair in pairs if (v := in_steps(program, *pair, kind))]
     if len(operands) < len(sums):
         return None
-    made = checked(op, kind, operands, **{TYPED: text("sum")})
+    made = checked(op, kind, operands, **{TYPED: "sum"})
     return None if made is None else floats(made)
 
 
@@ -102,7 +102,7 @@ def _bound(program: Program, op: Op, index: int, codes: ir.Value) -> ir.Value | 
     known = [v for v in values if v is not None]
     if len(known) < len(values):
         return None
-    return checked(op, codes.type, known, **{TYPED: text("bound")})
+    return checked(op, codes.type, known, **{TYPED: "bound"})
 
 
 def on_products(program: Program, op: Op) -> ir.Value | None:
@@ -122,7 +122,7 @@ def on_products(program: Program, op: Op) -> ir.Value | None:
     if kind is None:
         return None
     operands = _of_one_width([s.operands[0] for s in sources], said)
-    how = {TYPED: text("product"), SIDES: ir.ArrayAttr.get(said)}
+    how = {TYPED: "product", SIDES: said}
     made = checked(op, kind, operands, **how)
     return None if made is None else floats(made)
 
@@ -160,6 +160,4 @@ def _kind(rule: Contraction, op: Op, said: list[ir.DictAttr]) -> ir.Type | None:
 def _parameters(said: ir.DictAttr) -> tuple[np.ndarray, np.ndarray, list[int]]:
     """Scales and zero points (flat), and the axes that they lie along."""
     enc = encoding_of(said)
-    given = ir.DictAttr(said["values"])
-    values = {a.name: np.array(ir.DenseElementsAttr(a.attr)) for a in given}
-    return *parameters(enc, values), axes_of(enc)
+    return *parameters(enc, plain(said["values"])), axes_of(enc)

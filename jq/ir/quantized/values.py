@@ -46,7 +46,6 @@ from jq.ir.quantized.write import (
     outside,
     per_tensor,
     sums_of,
-    text,
     widened,
     with_element,
 )
@@ -82,7 +81,7 @@ def on_codes(program: Program, op: Op) -> ir.Value | None:
             return None
         operands[i] = codes
     plain = op.results[0].type
-    made = checked(op, with_element(plain, element), operands, **{TYPED: text("codes")})
+    made = checked(op, with_element(plain, element), operands, **{TYPED: "codes"})
     if made is None:
         return None
     if not is_computed(made.owner):
@@ -132,7 +131,7 @@ def on_factors(program: Program, op: Op) -> ir.Value | None:
     if step is None:
         return None
     operands = [codes, step] if index == 0 else [step, codes]
-    made = checked(op, with_element(value.type, kind), operands, **{TYPED: text("factor")})
+    made = checked(op, with_element(value.type, kind), operands, **{TYPED: "factor"})
     if made is None or not is_computed(made.owner):
         return None
     return floats(made)

@@ -10,7 +10,7 @@ from jq.formats import NUMPY, Encoding
 from jq.formats.affine import affine_format
 from jq.formats.affine_math import FULL
 from jq.ir import Op, Program, ir, maker, tensor_type
-from jq.ir.build import attributes_of, create
+from jq.ir.build import attribute, attributes_of, create
 from jq.ir.markers import DEQUANTIZE
 from jq.ir.ops.lookup import of_one_type, rule_named
 
@@ -25,23 +25,16 @@ def axes_of(enc: Encoding) -> list[int]:
 
 
 def bits_of(enc: Encoding) -> int:
-    """Bits of a code of an affine encoding, 2 to 16.
-
-    Raises:
-        FormatError: the format is another kind.
-    """
+    """Bits of a code of an affine encoding, 2 to 16; `FormatError` for another kind."""
     return affine_format(enc.format).bits
 
 
 def parameters(enc: Encoding, values: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """The scales and zero points of an affine encoding.
+    """The scales in float64 and integer zero points (0 without any) of an affine encoding, flat, in
+    row-major order of `enc.grid`.
 
     Args:
         values: its parts by name, as they are stored; `zero_point` may also be int32 numbers.
-
-    Returns:
-        Scales in float64 and integer zero points (0 without any), flat, in row-major order of
-        `enc.grid`.
     """
     fmt, zeros = affine_format(enc.format), values.get("zero_point")
     scales = np.asarray(fmt.scale(NUMPY, values, enc), np.float64).reshape(-1)
@@ -126,11 +119,10 @@ def outside(ops: Iterable[Op]) -> list[Op]:
     return [op for op, parent in parents if parent is None or rule_named(parent.name) is None]
 
 
-def checked(
-    op: Op, kind: ir.Type, operands: Sequence[ir.Value], **attributes: ir.Attribute
-) -> ir.Value | None:
+def checked(op: Op, kind: ir.Type, operands: Sequence[ir.Value], **more: Any) -> ir.Value | None:
     """An op on other operands, with more attributes; None where StableHLO has no such op."""
-    return valid(like_op(op, kind, operands, attributes_of(op) | attributes))
+    said = {key: attribute(value) for key, value in more.items()}
+    return valid(like_op(op, kind, operands, attributes_of(op) | said))
 
 
 def valid(made: ir.Operation) -> ir.Value | None:
@@ -197,7 +189,3 @@ def is_constant(program: Program, value: ir.Value) -> bool:
     while (op := maker(value)) is not None and of_one_type(op) == (0,):
         value = op.operands[0]
     return program.weight_name(value) is not None or maker(value, "stablehlo.constant") is not None
-
-
-def text(value: str) -> ir.Attribute:
-    return ir.StringAttr.get(value)

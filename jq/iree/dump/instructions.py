@@ -13,24 +13,16 @@ from jq.iree.dump.products import ADD, MUL, WIDEN, MultiplyAdd, contraction_of, 
 from jq.iree.dump.stored import bit_width, constant_of, location_names
 
 # Multiply-accumulate inside ready-made kernels: dot-product instructions, plain vector code.
-# Part of an LLVM intrinsic's name -> what the instruction multiplies, and adds into.
-INSTRUCTIONS = {
-    "vpdpbusd": MultiplyAdd("i8", "i8", "i32"),
-    "vpdpwssd": MultiplyAdd("i16", "i16", "i32"),
+# What an instruction multiplies and adds into -> parts of the names of LLVM's intrinsics.
+_BY_TYPES = {
+    ("i8", "i8", "i32"): "vpdpbusd tdpbssd tdpbusd neon.sdot neon.udot neon.usdot neon.smmla"
     # Sums in 16 bits that cannot saturate (`Isa.for_bits`), widened right after.
-    "pmadd.ub": MultiplyAdd("i8", "i8", "i32"),
-    "pmaddubs": MultiplyAdd("i8", "i8", "i32"),
-    "pmaddw.d": MultiplyAdd("i16", "i16", "i32"),
-    "pmadd.wd": MultiplyAdd("i16", "i16", "i32"),
-    "tdpbssd": MultiplyAdd("i8", "i8", "i32"),
-    "tdpbusd": MultiplyAdd("i8", "i8", "i32"),
-    "tdpbf16ps": MultiplyAdd("bf16", "bf16", "f32"),
-    "dpbf16ps": MultiplyAdd("bf16", "bf16", "f32"),
-    "neon.sdot": MultiplyAdd("i8", "i8", "i32"),
-    "neon.udot": MultiplyAdd("i8", "i8", "i32"),
-    "neon.usdot": MultiplyAdd("i8", "i8", "i32"),
-    "neon.smmla": MultiplyAdd("i8", "i8", "i32"),
-    "neon.usmmla": MultiplyAdd("i8", "i8", "i32"),
+    " neon.usmmla pmadd.ub pmaddubs",
+    ("i16", "i16", "i32"): "vpdpwssd pmaddw.d pmadd.wd",
+    ("bf16", "bf16", "f32"): "tdpbf16ps dpbf16ps",
+}
+INSTRUCTIONS = {
+    name: MultiplyAdd(*types) for types, names in _BY_TYPES.items() for name in names.split()
 }
 # Ops on registers whose result holds the bits of operand 0.
 _KEEP = WIDEN | {

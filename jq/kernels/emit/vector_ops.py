@@ -17,6 +17,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith
 
 from jq.base.errors import InternalError
+from jq.formats.arrays import arrays_of
 from jq.kernels.emit.builder import Builder
 from jq.kernels.emit.values import lanes_of, vec
 from jq.kernels.machine.isa import Isa
@@ -40,7 +41,8 @@ class Array:
 
 
 def _binary(integer: Callable[..., Any], real: Callable[..., Any] | None = None) -> Any:
-    def apply(self: VectorOps, a: Array, b: Array) -> Array:
+    def apply(self: VectorOps, a: Any, b: Any) -> Array:
+        a, b = arrays_of(self, (a, b))
         op = real if a.dtype.kind in "fV" and real is not None else integer
         return Array(op(a.value, b.value), a.shape, a.dtype)
 
@@ -152,7 +154,8 @@ class VectorOps:
             raise InternalError("tables in registers have at most 16 entries")
         lanes, count = self.isa.lanes, math.prod(index.shape)
         if not self.isa.permute or count % lanes:
-            return self._halved([self._full(np.asarray(v), index.shape) for v in table], index, 1)
+            entries = [self.broadcast(self.constant(v), index.shape, ()) for v in table]
+            return self._halved(entries, index, 1)
         pieces = [
             self._permuted(table, self._pick(index, np.arange(i, i + lanes)))
             for i in range(0, count, lanes)
@@ -174,15 +177,11 @@ class VectorOps:
     def _halved(self, level: list[Array], index: Array, bit: int) -> Array:
         """One of the candidates, by the bits of the index from `bit` on."""
         while len(level) > 1:
-            mask = self._full(np.array(bit, index.dtype), index.shape)
-            odd = self.equal(self.bit_and(index, mask), mask)
+            odd = self.equal(self.bit_and(index, bit), bit)
             pairs = zip(level[::2], [*level[1::2], level[-1]], strict=False)
             level = [self.select(odd, b, a) for a, b in pairs]
             bit *= 2
         return level[0]
-
-    def _full(self, value: np.ndarray, shape: Sequence[int]) -> Array:
-        return self.broadcast(self.constant(value), shape, ())
 
     add = _binary(arith.addi, arith.addf)
     sub = _binary(arith.subi, arith.subf)
@@ -191,10 +190,11 @@ class VectorOps:
     bit_or = _binary(arith.ori)
     shift_left = _binary(arith.shli)
 
-    def shift_right(self, a: Array, b: Array) -> Array:
+    def shift_right(self, a: Any, b: Any) -> Array:
         """Fields of bytes: every vector of bytes is shifted as a whole, once by each count, and the
         fields are picked from the results. Vectors have no shifts of bytes, or by many counts.
         """
+        a, b = arrays_of(self, (a, b))
         counts = [] if b.known is None else sorted({int(n) for n in b.known})
         if a.dtype != np.int8 or a.picked is None or b.known is None or len(counts) > MAX_COUNTS:
             return Array(arith.shrui(a.value, b.value), a.shape, a.dtype)
@@ -226,14 +226,16 @@ class VectorOps:
     def abs(self, x: Array) -> Array:
         return Array(self.b.abs(x.value), x.shape, x.dtype)
 
-    def equal(self, a: Array, b: Array) -> Array:
+    def equal(self, a: Any, b: Any) -> Array:
+        a, b = arrays_of(self, (a, b))
         if _is_float(a.dtype):
             value = arith.cmpf(arith.CmpFPredicate.OEQ, a.value, b.value)
         else:
             value = arith.cmpi(arith.CmpIPredicate.eq, a.value, b.value)
         return Array(value, a.shape, np.dtype(bool))
 
-    def select(self, pred: Array, a: Array, b: Array) -> Array:
+    def select(self, pred: Array, a: Any, b: Any) -> Array:
+        pred, a, b = arrays_of(self, (pred, a, b))
         return Array(arith.select(pred.value, a.value, b.value), a.shape, a.dtype)
 
     def _refused(self, *_: Any) -> Array:

@@ -5,9 +5,10 @@ import math
 import numpy as np
 
 from jq.base.deep import Steps, deep
+from jq.formats.arrays import clip
 from jq.formats.integer_functions import FRACTION, Output, ratio, unit_rows
 from jq.formats.integer_functions import softmax as integer_softmax
-from jq.formats.requantize import LARGEST, Rescaling, clip, splat
+from jq.formats.requantize import LARGEST, Rescaling
 from jq.ir import OPS, Op, Program, ir, kind_of, maker, shape_of
 from jq.ir.build import NAME, direction_of, string_attr
 from jq.ir.ops.integer_step import integer_step
@@ -96,7 +97,7 @@ def _in_steps(
         if by * leaf.largest < WIDE:
             return OPS.convert(rescaling.by(OPS, codes, by), I64)
         wide = OPS.convert(rescaling.by(OPS, codes, by / 4), I64)  # may saturate from 2^30 on
-        return OPS.mul(wide, splat(OPS, 4, wide))
+        return OPS.mul(wide, 4)
     constant = splat_of(program, source)
     if constant is not None:
         steps = np.rint(constant / step)
@@ -147,7 +148,7 @@ def comparison(program: Program, op: Op) -> ir.Value | None:
         return None
     unit = max(left.scale, right.scale) / (1 << 30)
     x, y = (
-        OPS.mul(v, splat(OPS, round(leaf.scale / unit), v))
+        OPS.mul(v, round(leaf.scale / unit))
         for leaf in (left, right)
         for v in [centered(leaf, I64)]
     )
@@ -163,9 +164,9 @@ def _compared(leaf: Leaf, direction: str, number: float) -> ir.Value:
     wide = OPS.convert(leaf.codes, np.int32)
     after = limit + int(equal)
     if direction in ("EQ", "NE"):
-        return OPS.compare(wide, splat(OPS, limit if equal else leaf.high + 1, wide), direction)
+        return OPS.compare(wide, limit if equal else leaf.high + 1, direction)
     bound = {"LT": limit, "GE": limit, "LE": after, "GT": after}[direction]
-    return OPS.compare(wide, splat(OPS, bound, wide), "LT" if direction in ("LT", "LE") else "GE")
+    return OPS.compare(wide, bound, "LT" if direction in ("LT", "LE") else "GE")
 
 
 def normalization(

@@ -8,8 +8,8 @@ import numpy as np
 
 from jq.ir import Op, Program, dtype_of, evaluate, integers, ir, kind_of, maker, only_user, shape_of
 from jq.ir.markers import marker_kind
-from jq.ir.ops.lookup import ELEMENTWISE
 from jq.ir.ops.selection import splat_of
+from jq.ir.pointwise import ELEMENTWISE
 from jq.ir.slicing import Cut
 from jq.ir.values import reached
 

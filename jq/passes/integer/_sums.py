@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jq.formats.requantize import DOUBLE, INT32, Rescaling, rounding_right_shift, splat
+from jq.formats.requantize import DOUBLE, INT32, Rescaling, rounding_right_shift
 from jq.ir import OPS, Op, Program, dtype_of, evaluate, ir, kind_of, maker, shape_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.markers import DEQUANTIZE, match
@@ -92,7 +92,7 @@ def _product(op: Op, a: Leaf, b: Leaf, *, name: str, bits: int) -> Sum:
 
 def _halved(x: ir.Value, bits: int) -> ir.Value:
     """The int64 value `x / 2^bits`, rounded."""
-    return rounding_right_shift(OPS, x, splat(OPS, bits, x)) if bits else x
+    return rounding_right_shift(OPS, x, bits) if bits else x
 
 
 def _reduced(op: Op, leaf: Leaf, name: str) -> Sum:

@@ -11,7 +11,7 @@ from jq.base.errors import UserError
 from jq.formats import Encoding, integer_functions
 from jq.formats.affine import affine_format, is_affine
 from jq.formats.integer_functions import Output
-from jq.formats.requantize import INT32, Rescaling, splat
+from jq.formats.requantize import INT32, Rescaling
 from jq.ir import OPS, Op, Program, evaluate, ir, shape_of
 from jq.ir.markers import DEQUANTIZE, Marker, match
 from jq.ir.ops.integer_step import IntegerStep, Kind, Operand
@@ -128,7 +128,7 @@ def saturated(steps: ir.Value, out: Output) -> ir.Value:
 def centered(leaf: Leaf, dtype: Any = np.int32) -> ir.Value:
     """`codes - zero_point`."""
     wide = OPS.convert(leaf.codes, dtype)
-    return OPS.sub(wide, splat(OPS, leaf.zero_point, wide)) if leaf.zero_point else wide
+    return OPS.sub(wide, leaf.zero_point) if leaf.zero_point else wide
 
 
 def spread(program: Program, array: np.ndarray, shape: tuple[int, ...], name: str) -> ir.Value:

@@ -20,7 +20,6 @@ import numpy as np
 
 from jq.base.errors import FormatError, UserError
 from jq.formats.integer_functions import Output, tabulated
-from jq.formats.requantize import splat
 from jq.ir import OPS, Op, Program, at, dtype_of, ir, is_read, kind_of, maker
 from jq.ir.build import NAME, replace, string_attr
 from jq.ir.decisions import decline, declined, declined_by_shape
@@ -166,13 +165,13 @@ def _condition(program: Program, value: ir.Value) -> ir.Value | None:
         return None
     leaf, y = found
     truth = OPS.take(np.asarray(y, np.int8), _index(leaf))
-    return OPS.compare(truth, splat(OPS, 0, truth), "NE")
+    return OPS.compare(truth, 0, "NE")
 
 
 def _index(leaf: Leaf) -> ir.Value:
     """The number of each code of a leaf, from the least of its type on."""
     index = OPS.convert(leaf.codes, np.int32)
-    return OPS.sub(index, splat(OPS, int(np.iinfo(dtype_of(leaf.codes)).min), index))
+    return OPS.sub(index, int(np.iinfo(dtype_of(leaf.codes)).min))
 
 
 def _function(program: Program, value: ir.Value) -> tuple[Leaf, np.ndarray] | None:

@@ -6,9 +6,9 @@ import numpy as np
 
 from jq.ir import OPS, Op, Program, dtype_of, evaluate, ir, maker, shape_of
 from jq.ir.build import i64_array, integers
+from jq.ir.ops.base import Movement
 from jq.ir.ops.dims import Dims
 from jq.ir.ops.lookup import multiplies, rule_of
-from jq.ir.ops.moves import Movement
 from jq.passes.base import PassContext
 from jq.passes.iree_mends.mend import Mend, Read, Shield
 from jq.passes.rewrite import Rewrite

@@ -18,11 +18,10 @@ from jq.ir import OPS, Op, Program, dtype_of, ir, maker, shape_of
 from jq.ir.affine import constant_of
 from jq.ir.build import NAME, like
 from jq.ir.markers import DEQUANTIZE, match
-from jq.ir.ops.base import Contraction
+from jq.ir.ops.base import Contraction, Movement
 from jq.ir.ops.dims import Dims, dot
 from jq.ir.ops.integer import constant_or_weight
 from jq.ir.ops.lookup import rule_of
-from jq.ir.ops.moves import Movement
 from jq.ir.ops.rules.dot_general import DotGeneral
 from jq.passes.base import PassContext
 from jq.passes.rewrite import Rewrite

@@ -26,9 +26,9 @@ from jq.formats.integer_functions import Output
 from jq.ir import OPS, Op, Program, at, ir, kind_of, maker, shape_of
 from jq.ir.affine import compact
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, Marker, match, quantize
+from jq.ir.ops.base import Sinking
 from jq.ir.ops.integer import constant_or_weight
 from jq.ir.ops.lookup import rule_of
-from jq.ir.ops.moves import Sinking
 from jq.ir.ops.selection import elements, select_codes
 from jq.ir.slicing import compute
 from jq.passes.base import Pass, PassContext

@@ -18,7 +18,6 @@ from jq.base.errors import UserError
 from jq.base.progress import Progress, Stages, silent
 from jq.base.system.files import temporary_folder
 from jq.driver.comparison.layers import compare_layers
-from jq.driver.comparison.metrics import Metric
 from jq.driver.comparison.result import NOTHING_INSIDE, Comparison, Inside
 from jq.driver.compiled import CompiledModel
 from jq.driver.job import Job, prepare_job
@@ -34,31 +33,10 @@ from jq.planning.decisions import QuantPlan
 from jq.reporting.benchmark import Job as BenchJob
 from jq.reporting.benchmark import bench as measure_jobs
 from jq.reporting.benchmark import random_inputs
-from jq.reporting.measuring.evaluation import Evaluation, evaluation_of
+from jq.reporting.measuring.evaluation import Evaluation
 from jq.target.rules import Rule
 from jq.target.settings import FLOAT
 from jq.target.target import Target
-
-
-def compare_artifact(
-    source: Source,
-    compiled: CompiledModel | str | Path,
-    data: Data = None,
-    *,
-    calibration: Data = None,
-    metric: Metric | Sequence[Metric] | None = None,
-    labels: Any = None,
-    layers: bool = False,
-    workers: Workers = HERE,
-    progress: Progress | None = None,
-) -> Comparison:
-    """Error of a compiled model, or of an artifact in a folder, against the float model; the
-    arguments are those of `jq.compare`."""
-    if isinstance(compiled, str | Path):
-        compiled = load(compiled)
-    given = evaluation_of(source, data, labels, metric)
-    inside = _inside(given, compiled, calibration, progress) if layers else NOTHING_INSIDE
-    return compare_compiled(given, compiled, progress, inside, workers)
 
 
 def compare_compiled(
@@ -99,9 +77,10 @@ def check_same_model(source: Source, compiled: CompiledModel, where: str | None 
     raise UserError(reason, location=where)
 
 
-def _inside(
+def layers_of(
     given: Evaluation, compiled: CompiledModel, calibration: Data, progress: Progress | None
 ) -> Inside:
+    """Error of each layer on what the model is judged on."""
     levels, quant_plan = compiled.levels, compiled.plan
     if not levels or quant_plan is None:
         job, quant_plan = plan_again(given.source, compiled, calibration)

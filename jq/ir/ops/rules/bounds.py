@@ -56,10 +56,7 @@ def _code(program: Program, marker: Marker, value: ir.Value) -> ir.Value:
 class Extreme(Selecting):
     """The larger or smaller of two tensors, or of one and a bound."""
 
-    upper, limits = False, True
-
-    def of_one_type(self, op: Op) -> tuple[int, ...]:
-        return (0, 1)
+    upper, limits, typed = False, True, (0, 1)
 
     def elements(self, program: Program, op: Op) -> tuple[int, ...]:
         """None of a bound: it costs nothing where the range of codes ends."""

@@ -1,4 +1,4 @@
-"""Quantized tensors with equal parameters are joined without dequantizing them.
+"""Concatenation of quantized tensors.
 
 Not along an axis that shares a scale, nor where the end of a tensor is not the end of a block or
 of a byte of packed codes.
@@ -9,13 +9,11 @@ from typing import Any
 
 from jq.formats import Encoding
 from jq.formats.blocks import joined
-from jq.ir import OPS, Op, Program, dtype_of, ir, shape_of
+from jq.ir import OPS, Op, Program, dtype_of, ir
 from jq.ir.build import integer
 from jq.ir.markers import DEQUANTIZE, Marker, dequantize, match
-from jq.ir.ops.lattice import State, common
-from jq.ir.ops.movement import Order, Orders, every_axis
-from jq.ir.ops.moves import Sinking
-from jq.ir.ops.rules.selecting import carry_codes
+from jq.ir.ops.base import Sinking
+from jq.ir.ops.rules.selecting import Selecting
 
 Join = Callable[[Sequence[Any], int], Any]
 
@@ -36,25 +34,13 @@ def join_parts(
     return enc, {name: join([p[name] for p in parts], a) for name, a in axes.items()}
 
 
-class Concatenate(Sinking):
-    op = "concatenate"
+class Concatenate(Selecting, Sinking):
+    """Quantized tensors with equal parameters are joined without dequantizing them."""
 
-    def orders(self, op: Op, index: int, order: Order) -> Orders | None:
-        return every_axis(op, order, naming=("dimension",))
-
-    def elements(self, program: Program, op: Op) -> tuple[int, ...]:
-        return self.of_one_type(op)
+    op, naming = "concatenate", ("dimension",)
 
     def of_one_type(self, op: Op) -> tuple[int, ...]:
         return tuple(range(len(op.operands)))
-
-    def encoded(self, program: Program, op: Op, states: Sequence[State]) -> State:
-        operands = list(op.operands)
-        shape = shape_of(op.results[0])
-        return common(program, list(zip(operands, states, strict=True)), shape)
-
-    def carry(self, program: Program, op: Op, markers: Sequence[Marker | None]) -> ir.Value | None:
-        return carry_codes(self, program, op, markers)
 
     def sink(self, program: Program, op: Op, marker: Marker) -> ir.Value | None:
         markers = [match(v, DEQUANTIZE) for v in op.operands]

@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from jq.formats.blocks import full
 from jq.ir import OPS, Op, Program, dtype_of, ir, shape_of
 from jq.ir.build import NAME, i64_array, integers, like, reversed_axes, string_attr
 from jq.ir.markers import Marker
-from jq.ir.ops.base import Axes, Contraction, QuantizedOperand, Role, codes_of
+from jq.ir.ops.base import Contraction, QuantizedOperand, Role, codes_of
 from jq.ir.ops.geometry import Geometry, Matrices, NotMatrices, WeightProduct, along
-from jq.ir.ops.integer import Spread, accumulator, block_sums, correct, rescale
+from jq.ir.ops.integer import Spread, accumulator, centred, centred_sums, correct, rescale
 from jq.ir.ops.layout import CONVOLUTION, Layout, Window, groups_of, is_plain, padding_of
 
 
@@ -65,21 +66,37 @@ class Convolution(Contraction):
 
     def lower(self, program: Program, op: Op, markers: Sequence[Marker | None]) -> ir.Value | None:
         x, w = (codes_of(m) for m in markers)
-        roles, d = self.roles(op), Layout.of(op)
+        roles, spread, dtype = self.roles(op), _spread(op), dtype_of(op.results[0])
         if w is None or w.offset is not None or not w.constant_along(roles[1].contracted):
             return None
-        if x is None:
-            return _scaled_after(op, w, d)
+        if x is None:  # a float input: conv(x, float(codes - zero_point)) * scale
+            weight = OPS.convert(centred(w, np.float32), dtype_of(op.operands[0]))
+            acc = like(op, [op.operands[0], weight], shape_of(op.results[0]), dtype)
+            return OPS.convert(OPS.mul(OPS.convert(acc, np.float32), spread[1](w.scale)), dtype)
         if not x.constant_along(roles[0].contracted):
             return None
-        return _integer(program, op, x, w, d, (roles[0].contracted, roles[1].contracted))
+        name, acc = string_attr(op, NAME) or "conv", self.sum_of_products(op, x, w)
+        return OPS.convert(rescale(program, acc, (x.scale, w.scale), spread, name), dtype)
 
-    def accumulate(self, op: Op, lhs: QuantizedOperand, rhs: QuantizedOperand) -> ir.Value | None:
-        roles = self.roles(op)
-        whole = [c.constant_along(r.contracted) for c, r in zip((lhs, rhs), roles, strict=True)]
-        if not all(whole) or lhs.offset is not None or rhs.offset is not None:
-            return None
-        return _accumulate(op, lhs, rhs, Layout.of(op), (roles[0].contracted, roles[1].contracted))
+    def sum_of_products(self, op: Op, lhs: QuantizedOperand, rhs: QuantizedOperand) -> ir.Value:
+        x, w, spread, roles = lhs, rhs, _spread(op), self.roles(op)
+        contracted = roles[0].contracted, roles[1].contracted
+        window: dict[str, ir.Attribute] = {}
+        if x.zero_point is not None:
+            x, window = _padded(op, x, Layout.of(op))
+        shape = shape_of(op.results[0])
+        wide = max(dtype_of(x.codes), dtype_of(w.codes), key=lambda d: d.itemsize)
+        x, w = (replace(c, codes=OPS.convert(c.codes, wide)) for c in (x, w))  # equal types only
+        dtype, own = accumulator(x, w), {"precision_config": None, **window}
+        acc = like(op, [x.codes, w.codes], shape, dtype, **own)
+        if w.zero_point is not None:
+            # With zero points on both sides the sum of a window's codes is itself a convolution.
+            ones = full(OPS, 1, shape_of(w.codes), wide)
+            sums = like(op, [x.codes, ones], shape, dtype, **own)
+            zero = spread[1](OPS.convert(w.zero_point, dtype))
+            acc = OPS.sub(acc, OPS.mul(zero, sums))
+            w = replace(w, sum=centred_sums(w, contracted[1], dtype), zero_point=None)
+        return correct(acc, x, w, contracted, self.terms(op), spread)
 
     def matrices(self, product: WeightProduct) -> Matrices:
         """The product with the patches of its input."""
@@ -122,72 +139,8 @@ class Convolution(Contraction):
         }
 
 
-def _integer(
-    program: Program,
-    op: Op,
-    x: QuantizedOperand,
-    w: QuantizedOperand,
-    d: Layout,
-    contracted: tuple[Axes, Axes],
-) -> ir.Value:
-    acc = _accumulate(op, x, w, d, contracted)
-    name = string_attr(op, NAME) or "conv"
-    return OPS.convert(
-        rescale(program, acc, (x.scale, w.scale), _spread(op, d), name), dtype_of(op.results[0])
-    )
-
-
-def _accumulate(
-    op: Op, x: QuantizedOperand, w: QuantizedOperand, d: Layout, contracted: tuple[Axes, Axes]
-) -> ir.Value:
-    """The convolution of codes minus zero points."""
-    spread = _spread(op, d)
-    window: dict[str, ir.Attribute] = {}
-    if x.zero_point is not None:
-        x, window = _padded(op, x, d)
-    shape = shape_of(op.results[0])
-    wide = max(dtype_of(x.codes), dtype_of(w.codes), key=lambda d: d.itemsize)
-    x, w = (replace(c, codes=OPS.convert(c.codes, wide)) for c in (x, w))  # equal types only
-    acc = like(op, [x.codes, w.codes], shape, accumulator(x, w), precision_config=None, **window)
-    if w.zero_point is not None:
-        # With zero points on both sides the sum of a window's codes is itself a convolution.
-        ones = OPS.broadcast(OPS.constant(np.ones((), dtype_of(w.codes))), shape_of(w.codes), [])
-        sums = like(op, [x.codes, ones], shape, dtype_of(acc), precision_config=None, **window)
-        zero = spread[1](OPS.convert(w.zero_point, dtype_of(acc)))
-        acc = OPS.sub(acc, OPS.mul(zero, sums))
-        w = replace(w, sum=_shifted_sum(w, contracted[1], acc), zero_point=None)
-    terms = math.prod(shape_of(w.codes)[a] for a in contracted[1])
-    return correct(acc, x, w, contracted, terms, spread)
-
-
-def _shifted_sum(w: QuantizedOperand, contracted: Axes, acc: ir.Value) -> ir.Value:
-    """sum(w - zero_point) per output channel, for the correction by the input's zero point."""
-    assert w.zero_point is not None
-    dtype = dtype_of(acc)
-    sums = block_sums(w, contracted, dtype)
-    terms = math.prod(shape_of(w.codes)[a] for a in contracted)
-    shape = shape_of(sums)
-    count = OPS.broadcast(OPS.constant(np.asarray(terms, dtype)), shape, [])
-    zero = OPS.broadcast(OPS.convert(w.zero_point, dtype), shape, range(len(shape)))
-    return OPS.sub(sums, OPS.mul(count, zero))
-
-
-def _scaled_after(op: Op, w: QuantizedOperand, d: Layout) -> ir.Value:
-    """Float input: conv(x, float(codes - zero_point)) * scale."""
-    dtype = dtype_of(op.operands[0])
-    weight = OPS.convert(w.codes, np.float32)
-    if w.zero_point is not None:
-        zero = OPS.convert(w.zero_point, np.float32)
-        shape = shape_of(weight)
-        weight = OPS.sub(weight, OPS.broadcast(zero, shape, range(len(shape))))
-    operands = [op.operands[0], OPS.convert(weight, dtype)]
-    acc = like(op, operands, shape_of(op.results[0]), dtype_of(op.results[0]))
-    scaled = OPS.mul(OPS.convert(acc, np.float32), _spread(op, d)[1](w.scale))
-    return OPS.convert(scaled, dtype_of(op.results[0]))
-
-
-def _spread(op: Op, d: Layout) -> tuple[Spread, Spread]:
-    shape = shape_of(op.results[0])
+def _spread(op: Op) -> tuple[Spread, Spread]:
+    shape, d = shape_of(op.results[0]), Layout.of(op)
 
     def along(kept: int, target: int) -> Spread:
         def apply(grid: ir.Value) -> ir.Value:
@@ -217,12 +170,13 @@ def _padded(
     if math.prod(shape_of(zero)) == 1:
         codes = OPS.pad(x.codes, OPS.reshape(zero, []), low, high, interior)
     else:  # one zero point a sample: pad with anything, then choose by position
-        blank = OPS.constant(np.zeros((), dtype_of(x.codes)))
-        padded = OPS.pad(x.codes, blank, low, high, interior)
-        shape = shape_of(padded)
-        inside = OPS.broadcast(OPS.constant(np.ones((), np.bool_)), shape_of(x.codes), [])
-        mask = OPS.pad(inside, OPS.constant(np.zeros((), np.bool_)), low, high, interior)
-        codes = OPS.select(mask, padded, OPS.broadcast(zero, shape, range(rank)))
+
+        def widened(v: ir.Value) -> ir.Value:
+            return OPS.pad(v, OPS.constant(np.zeros((), dtype_of(v))), low, high, interior)
+
+        padded = widened(x.codes)
+        mask = widened(full(OPS, 1, shape_of(x.codes), np.bool_))
+        codes = OPS.select(mask, padded, OPS.broadcast(zero, shape_of(padded), range(rank)))
     none = ir.DenseElementsAttr.get(np.zeros((len(spatial), 2), np.int64))
     plain = {"padding": none, "lhs_dilation": i64_array([1] * len(spatial))}
     return replace(x, codes=codes), plain

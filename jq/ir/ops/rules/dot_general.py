@@ -18,7 +18,7 @@ from jq.ir.markers import Marker
 from jq.ir.ops.base import Contraction, QuantizedOperand, Role, codes_of
 from jq.ir.ops.dims import DOT_GENERAL, Dims, dot
 from jq.ir.ops.geometry import Geometry, Matrices, NotMatrices, WeightProduct
-from jq.ir.ops.integer import Spread, accumulator, correct, real_sums, rescale
+from jq.ir.ops.integer import Spread, accumulator, centred, correct, real_sums, rescale
 
 PLAIN = "jq.plain"  # attribute of a product that is none of the model's: it stays as it is
 
@@ -77,12 +77,8 @@ class DotGeneral(Contraction):
             return OPS.convert(total, dtype_of(op.results[0]))
         return _scaled_after(op, lhs, rhs, dims) if all(whole) else None
 
-    def accumulate(self, op: Op, lhs: QuantizedOperand, rhs: QuantizedOperand) -> ir.Value | None:
-        dims = Dims.of(op)
-        whole = [c.constant_along(dims.contracted(i)) for i, c in enumerate((lhs, rhs))]
-        if not all(whole) or lhs.offset is not None or rhs.offset is not None:
-            return None
-        return _accumulate(op, lhs, rhs, dims)[0]
+    def sum_of_products(self, op: Op, lhs: QuantizedOperand, rhs: QuantizedOperand) -> ir.Value:
+        return _accumulate(op, lhs, rhs, Dims.of(op))[0]
 
     def summed_with(self, op: Op, index: int) -> dict[int, int]:
         return {pair[index]: pair[1 - index] for pair in Dims.of(op).contract}
@@ -140,15 +136,10 @@ def _scaled_after(
     dtype = dtype_of(op.operands[1 - side])
     narrow = dtype.itemsize == 2 and dtype_of(codes.codes).itemsize > 1
     compute = np.dtype(np.float32) if narrow else dtype  # bf16 holds every 8-bit code exactly
-    weight = OPS.convert(codes.codes, compute)
-    if codes.zero_point is not None:
-        zero = OPS.convert(codes.zero_point, compute)
-        rank = len(shape_of(weight))
-        weight = OPS.sub(weight, OPS.broadcast(zero, shape_of(weight), range(rank)))
-    operands = [OPS.convert(op.operands[0], compute), OPS.convert(op.operands[1], compute)]
-    operands[side] = weight
-    acc = dot(op, operands[0], operands[1], dims, np.float32)
-    spread = dims.spread(side, shape_of(operands[0]), shape_of(operands[1]))
+    first, second = centred(codes, compute), OPS.convert(op.operands[1 - side], compute)
+    operands = (first, second) if side == 0 else (second, first)
+    acc = dot(op, *operands, dims, np.float32)
+    spread = dims.spread(side, *map(shape_of, operands))
     return OPS.convert(OPS.mul(acc, spread(codes.scale)), dtype_of(op.results[0]))
 
 
@@ -193,7 +184,6 @@ def _split_axis(x: QuantizedOperand, axis: int, blocks: int) -> QuantizedOperand
 
     # The sum over a larger block says nothing about those of its parts.
     whole = x.grid[axis] < blocks
-    grid = (blocks, *(1 if i == axis else n for i, n in enumerate(x.grid)))
     codes, scale = move(x.codes, grid=False), move(x.scale, grid=True)
     assert codes is not None and scale is not None
     return QuantizedOperand(
@@ -202,7 +192,6 @@ def _split_axis(x: QuantizedOperand, axis: int, blocks: int) -> QuantizedOperand
         zero_point=move(x.zero_point, grid=True),
         offset=move(x.offset, grid=True),
         sum=None if whole else move(x.sum, grid=True),
-        grid=grid,
         block=(1, *x.block),
     )
 

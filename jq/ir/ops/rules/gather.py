@@ -1,4 +1,4 @@
-"""Lookup in an embedding table that stays quantized.
+"""Rows of a table, by their numbers.
 
     gather(dequantize(codes, scale), rows) -> dequantize(gather(codes, rows), gather(scale, rows))
 
@@ -11,9 +11,8 @@ from jq.ir import OPS, Op, Program, dtype_of, ir, shape_of, stablehlo
 from jq.ir.build import i64_array, integers, like
 from jq.ir.markers import Marker
 from jq.ir.ops.base import Contraction, Role
-from jq.ir.ops.lattice import State, common
 from jq.ir.ops.movement import leading, plain, rebuilt
-from jq.ir.ops.rules.selecting import carry_codes
+from jq.ir.ops.rules.selecting import Selecting
 
 
 def row_numbers(lead: int, rank: int, vectors: int) -> ir.Attribute:
@@ -22,27 +21,16 @@ def row_numbers(lead: int, rank: int, vectors: int) -> ir.Attribute:
     return stablehlo.GatherDimensionNumbers.get(offset, [0], [], [], [0], vectors)
 
 
-class Gather(Contraction):
-    op = "gather"
+class Gather(Selecting, Contraction):
+    """Lookup in an embedding table that stays quantized."""
+
+    op, typed = "gather", (0,)
 
     def roles(self, op: Op) -> tuple[Role, ...]:
         d = stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
         rank = len(shape_of(op.operands[0]))
         read = frozenset(range(rank)) - set(d.start_index_map) - set(d.operand_batching_dims)
         return (Role(0, read, max(read, default=None)),)
-
-    def elements(self, program: Program, op: Op) -> tuple[int, ...]:
-        return (0,)
-
-    def of_one_type(self, op: Op) -> tuple[int, ...]:
-        return (0,)
-
-    def encoded(self, program: Program, op: Op, states: Sequence[State]) -> State:
-        chosen = [(op.operands[0], states[0])]
-        return common(program, chosen, shape_of(op.results[0]))
-
-    def carry(self, program: Program, op: Op, markers: Sequence[Marker | None]) -> ir.Value | None:
-        return carry_codes(self, program, op, markers)
 
     def terms(self, op: Op) -> int:
         return 1

@@ -13,9 +13,8 @@ from jq.formats.blocks import cut_axes, cut_range
 from jq.ir import OPS, Op, Program, dtype_of, ir, shape_of
 from jq.ir.build import i64_array, integers, like
 from jq.ir.markers import Marker, dequantize
-from jq.ir.ops.base import Axes
-from jq.ir.ops.movement import Order, Orders, every_axis, plain, rebuilt, with_starts
-from jq.ir.ops.moves import Movement
+from jq.ir.ops.base import Axes, Movement
+from jq.ir.ops.movement import plain, rebuilt
 
 
 class Transpose(Movement):
@@ -39,13 +38,7 @@ class Transpose(Movement):
 class Reverse(Movement):
     """A tensor is reversed as it is stored, if no block is cut."""
 
-    op = "reverse"
-
-    def orders(self, op: Op, index: int, order: Order) -> Orders | None:
-        return every_axis(op, order, naming=("dimensions",))
-
-    def back(self, op: Op, axes: Axes) -> Axes:
-        return axes
+    op, naming = "reverse", ("dimensions",)
 
     def sink(self, program: Program, op: Op, marker: Marker) -> ir.Value | None:
         enc, axes = marker.encoding, integers(op, "dimensions")
@@ -71,20 +64,12 @@ class Convert(Movement):
     """
 
     op = "convert"
+    typed = ()  # its numbers are rounded
 
     def applies(self, op: Op) -> bool:
         """To a float type that products are computed in; fp8 and integers change the values."""
         after = dtype_of(op.results[0])
         return after.kind in "fV" and after.itemsize > 1
-
-    def back(self, op: Op, axes: Axes) -> Axes:
-        return axes
-
-    def elements(self, program: Program, op: Op) -> tuple[int, ...]:
-        return ()  # its numbers are rounded
-
-    def of_one_type(self, op: Op) -> tuple[int, ...]:
-        return ()
 
     def sink(self, program: Program, op: Op, marker: Marker) -> ir.Value | None:
         after = dtype_of(op.results[0])
@@ -94,18 +79,10 @@ class Convert(Movement):
 class Slice(Movement):
     """A tensor is sliced as it is stored, if no block is cut."""
 
-    op = "slice"
-
-    def orders(self, op: Op, index: int, order: Order) -> Orders | None:
-        return every_axis(op, order, ("start_indices", "limit_indices", "strides"))
-
-    def back(self, op: Op, axes: Axes) -> Axes:
-        return axes
+    op, along = "slice", ("start_indices", "limit_indices", "strides")
 
     def sink(self, program: Program, op: Op, marker: Marker) -> ir.Value | None:
-        start, limit, stride = (
-            integers(op, key) for key in ("start_indices", "limit_indices", "strides")
-        )
+        start, limit, stride = (integers(op, key) for key in self.along)
         enc, after = marker.encoding, shape_of(op.results[0])
         bounds = {k: [(0, n, 1) for n in shape_of(v)] for k, v in marker.parts.items()}
         for axis in (a for a, n in enumerate(enc.shape) if after[a] != n):
@@ -133,20 +110,14 @@ def _slice(op: Op, part: ir.Value, bounds: Sequence[tuple[int, int, int]]) -> ir
         return part
     low, high, by = zip(*bounds, strict=True)
     size = [-(-(b - a) // s) for a, b, s in bounds]
-    names = {"start_indices": low, "limit_indices": high, "strides": by}
-    return like(op, [part], size, dtype_of(part), **{k: i64_array(v) for k, v in names.items()})
+    names = zip(Slice.along, map(i64_array, (low, high, by)), strict=True)
+    return like(op, [part], size, dtype_of(part), **dict(names))
 
 
 class DynamicSlice(Movement):
     """A tensor is sliced as it is stored, at places that are computed, if no block is cut."""
 
-    op = "dynamic_slice"
-
-    def orders(self, op: Op, index: int, order: Order) -> Orders | None:
-        return with_starts(every_axis(op, order, ("slice_sizes",)), order, 1)
-
-    def back(self, op: Op, axes: Axes) -> Axes:
-        return axes
+    op, along, starts = "dynamic_slice", ("slice_sizes",), 1
 
     def sink(self, program: Program, op: Op, marker: Marker) -> ir.Value | None:
         enc, after = marker.encoding, shape_of(op.results[0])

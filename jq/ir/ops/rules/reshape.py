@@ -6,10 +6,9 @@ from dataclasses import replace
 
 from jq.ir import OPS, Op, Program, ir, shape_of
 from jq.ir.markers import Marker
-from jq.ir.ops.base import Axes
+from jq.ir.ops.base import Axes, Movement
 from jq.ir.ops.lattice import FLOAT, Encoded, State
 from jq.ir.ops.movement import RESULT, Order, Orders, leading, plain, rebuilt, significant
-from jq.ir.ops.moves import Movement
 
 Group = tuple[tuple[int, ...], tuple[int, ...]]  # axes before, axes after, of equal size
 

@@ -7,18 +7,15 @@ select %c, (...), (...)     ->  dequantize (select %c, %x, %y)
 
 from collections.abc import Sequence
 
-import numpy as np
-
+from jq.formats.blocks import full
 from jq.ir import OPS, Op, Program, dtype_of, ir, shape_of
 from jq.ir.affine import constant_of
 from jq.ir.build import i64_array, integers
 from jq.ir.markers import Marker
 from jq.ir.ops.base import OpRule
 from jq.ir.ops.lattice import FLOAT, Encoded, State, common, of_marker
-from jq.ir.ops.movement import RESULT, Order, Orders, every_axis, inverse, rebuilt, with_starts
+from jq.ir.ops.movement import RESULT, Order, Orders, inverse, rebuilt
 from jq.ir.ops.selection import EXTREMES, combines, reduction, select_codes, written
-
-_WINDOW = ("window_dimensions", "window_strides", "base_dilations", "window_dilations", "padding")
 
 
 class Selecting(OpRule):
@@ -67,7 +64,7 @@ def constant_codes(program: Program, value: ir.Value, marker: Marker) -> ir.Valu
         vector = codes.reshape([codes.shape[a] for a in kept])
         return OPS.broadcast(OPS.constant(vector), shape, kept)
     if "zero_point" not in marker.parts:
-        return OPS.broadcast(OPS.constant(np.zeros((), dtype)), shape, [])
+        return full(OPS, 0, shape, dtype)
     zero = OPS.convert(marker.parts["zero_point"], dtype)
     return OPS.broadcast(OPS.reshape(zero, []), shape, [])
 
@@ -80,30 +77,16 @@ def chosen(program: Program, marker: Marker, codes: ir.Value) -> ir.Value:
 
 
 class Pad(Selecting):
-    op = "pad"
-
-    def orders(self, op: Op, index: int, order: Order) -> Orders | None:
-        return every_axis(op, order, ("edge_padding_low", "edge_padding_high", "interior_padding"))
-
-    def of_one_type(self, op: Op) -> tuple[int, ...]:
-        return (0, 1)
+    op, typed = "pad", (0, 1)
+    along = ("edge_padding_low", "edge_padding_high", "interior_padding")
 
 
 class Select(Selecting):
-    op = "select"
-
-    def of_one_type(self, op: Op) -> tuple[int, ...]:
-        return (1, 2)
+    op, typed = "select", (1, 2)
 
 
 class DynamicUpdateSlice(Selecting):
-    op = "dynamic_update_slice"
-
-    def orders(self, op: Op, index: int, order: Order) -> Orders | None:
-        return with_starts(every_axis(op, order), order, 2)
-
-    def of_one_type(self, op: Op) -> tuple[int, ...]:
-        return (0, 1)
+    op, typed, starts = "dynamic_update_slice", (0, 1), 2
 
 
 class Scatter(Selecting):
@@ -116,7 +99,7 @@ class Scatter(Selecting):
 
 
 class BroadcastInDim(Selecting):
-    op = "broadcast_in_dim"
+    op, typed = "broadcast_in_dim", (0,)
 
     def orders(self, op: Op, index: int, order: Order) -> Orders | None:
         """The operand's axes stay in the order of the result's; it would be a transpose else."""
@@ -131,9 +114,6 @@ class BroadcastInDim(Selecting):
         back = inverse(result)
         found = {"broadcast_dimensions": i64_array([back[dims[a]] for a in operand])}
         return Orders((operand,), (result,), found)
-
-    def of_one_type(self, op: Op) -> tuple[int, ...]:
-        return (0,)
 
 
 class Reduce(Selecting):
@@ -163,7 +143,8 @@ class Reduce(Selecting):
 class ReduceWindow(Reduce):
     """A pool of maxima or minima, of codes with one scale."""
 
-    op = "reduce_window"
-
-    def orders(self, op: Op, index: int, order: Order) -> Orders | None:
-        return every_axis(op, order, _WINDOW)
+    op, orders = "reduce_window", OpRule.orders
+    along = (
+        *("window_dimensions", "window_strides", "base_dilations", "window_dilations"),
+        "padding",
+    )

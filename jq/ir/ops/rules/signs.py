@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from jq.formats.affine import affine_format
-from jq.ir import OPS, Op, Program, dtype_of, evaluate, ir, shape_of
+from jq.ir import OPS, Op, Program, dtype_of, evaluate, ir
 from jq.ir.markers import Marker
 from jq.ir.ops.base import OpRule
 from jq.ir.ops.lattice import FLOAT, Encoded, State
@@ -24,10 +24,7 @@ from jq.ir.ops.movement import rebuilt
 class Sign(OpRule):
     """Negation and abs on codes, if every code has one for its negative."""
 
-    around_zero = True
-
-    def of_one_type(self, op: Op) -> tuple[int, ...]:
-        return (0,)
+    typed, around_zero = (0,), True
 
 
 class Negate(Sign):
@@ -80,7 +77,7 @@ def _ends(state: Encoded) -> int:
 
 def _mirrored(program: Program, part: ir.Value, ends: int) -> ir.Value:
     """`ends` minus the part, whose type holds the result; a constant where it is one."""
-    whole, known = OPS.constant(np.asarray(ends, dtype_of(part))), evaluate(program, part)
+    known = evaluate(program, part)
     if known is not None and known.size == 1:
         return OPS.constant(np.asarray(ends - known, dtype_of(part)))
-    return OPS.sub(OPS.broadcast(whole, shape_of(part), []), part)
+    return OPS.sub(ends, part)

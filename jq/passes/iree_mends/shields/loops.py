@@ -7,7 +7,7 @@ import numpy as np
 
 from jq.ir import OPS, Op, Program, at, dtype_of, ir, is_read, last_of, maker, users, walk
 from jq.ir.build import barrier
-from jq.ir.ops.lookup import POINTWISE
+from jq.ir.pointwise import POINTWISE
 from jq.ir.stack import trip_count
 from jq.ir.values import reached
 from jq.passes.base import PassContext

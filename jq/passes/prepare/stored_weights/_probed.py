@@ -15,7 +15,7 @@ import numpy as np
 
 from jq.ir import OPS, Op, dtype_of, ir, kind_of, maker, shape_of
 from jq.ir.build import copied
-from jq.ir.ops.lookup import POINTWISE
+from jq.ir.pointwise import POINTWISE
 from jq.ir.values import reached
 from jq.passes.prepare.stored_weights import FLOATS
 
