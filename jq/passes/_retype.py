@@ -9,7 +9,6 @@ from jq.ir import (
     at,
     dense_array,
     editing,
-    func,
     ir,
     last_of,
     maker,
@@ -81,11 +80,7 @@ def retype_functions(program: Program) -> None:
     """Makes the types of all functions but `@main` those of their blocks (see `refresh`)."""
     for f in program.functions():
         if f.name.value != "main":
-            _retype_function(f)
-
-
-def _retype_function(f: func.FuncOp) -> None:
-    block = f.entry_block
-    with editing():
-        kinds = [a.type for a in block.arguments], [v.type for v in last_of(block).operands]
-        f.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(*kinds))
+            given, made = f.entry_block.arguments, last_of(f.entry_block).operands
+            with editing():
+                kind = ir.FunctionType.get([v.type for v in given], [v.type for v in made])
+                f.attributes["function_type"] = ir.TypeAttr.get(kind)

@@ -43,18 +43,15 @@ class PlainWindows(Mend):
             return any(_unread(op))
         if Layout.match(op) is None:
             return False
-        return bool(_reversed_axes(op)) or any(_unread(op)) or _is_padded_before(op)
+        edges = (p for pair in padding_of(op) for p in pair)
+        dilated = max(integers(op, "lhs_dilation"), default=1) > 1
+        return bool(_reversed_axes(op)) or any(_unread(op)) or dilated or min(edges, default=0) < 0
 
     def rewritten(self, op: Op) -> None:
         if Layout.match(op) and (axes := _reversed_axes(op)):
             op.operands[1] = stablehlo.reverse(op.operands[1], axes)
             del op.attributes["window_reversal"]
         _pad(op)
-
-
-def _is_padded_before(op: Op) -> bool:
-    edges = (p for pair in padding_of(op) for p in pair)
-    return max(integers(op, "lhs_dilation"), default=1) > 1 or min(edges, default=0) < 0
 
 
 def _reversed_axes(op: Op) -> list[int]:

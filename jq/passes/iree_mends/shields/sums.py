@@ -12,6 +12,7 @@ from jq.ir.ops.dims import Dims
 from jq.ir.ops.lookup import is_product
 from jq.ir.values import reached
 from jq.passes.iree_mends.mend import Mend, Read, Shield
+from jq.passes.iree_mends.shields.writes import element
 
 # A reduction that is read along different axes is computed by itself.
 #
@@ -141,7 +142,8 @@ class ShieldEqual(Shield):
     """
 
     def values(self, program: Program) -> Iterable[Read]:
-        equal = {program.weight(name) for name, data in program.weights.items() if _is_one(data)}
+        weights = program.weights.items()
+        equal = {program.weight(name) for name, data in weights if element(data) is not None}
         for op in program.walk():
             if _gives_equal(op, equal):
                 equal.update(op.results)
@@ -150,13 +152,6 @@ class ShieldEqual(Shield):
                     made = maker(value)  # a constant is reduced rightly
                     if value in equal and made and made.operation.name != "stablehlo.constant":
                         yield op, i
-
-
-def _is_one(data: object) -> bool:
-    if not isinstance(data, np.ndarray) or not data.size:
-        return False
-    first = data.flat[0]
-    return bool(first == data.flat[-1] and (data == first).all())  # the last is read first: cheap
 
 
 def _gives_equal(op: Op, equal: set[ir.Value]) -> bool:

@@ -162,7 +162,7 @@ def _read_by_kernels(program: Program) -> dict[Any, list[Any]]:
     found = defaultdict(list)
     for value, data in _constants(program):
         calls = [u for u in value.uses if u.owner.name == "func.call"]
-        if calls and (number := _element(data)) is not None:
+        if calls and (number := element(data)) is not None:
             found[str(value.type), number].extend(calls)
     return found
 
@@ -176,11 +176,12 @@ def _constants(program: Program) -> Iterator[tuple[Any, Any]]:
             yield op.results[0], op.attributes["value"]
 
 
-def _element(data: Any) -> Any:
+def element(data: Any) -> Any:
     """The number that all elements are; None where they differ."""
-    if isinstance(data, np.ndarray):
-        same = data.size and (data == data.flat[0]).all()
-        return data.flat[0].item() if same else None
+    if isinstance(data, np.ndarray) and data.size:
+        first = data.flat[0]
+        same = first == data.flat[-1] and (data == first).all()  # the last is read first: cheap
+        return first.item() if same else None
     if isinstance(data, ir.DenseElementsAttr) and data.is_splat:
         return data.get_splat_value().value
     return None
