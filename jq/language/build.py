@@ -98,6 +98,7 @@ def write(model: Path, options: Options, shape: Shape, store: Store) -> None:
         cache="float32" if options.cache == "int8" else options.cache,
         every=shape.every,
         apart=shape.apart,
+        stacks=options.pipeline == "int8-dynamic",
     )
     settings, rules = own_settings(options)
     stages = Stages()

@@ -86,6 +86,13 @@ def find_weight(
             value = inner
             continue
         rule = rule_of(op)
+        if isinstance(rule, Contraction) and rule.op == "gather" and rule.decline(op) is None:
+            value, lead = op.operands[0], len(shape_of(value)) - len(shape_of(op.operands[0])) + 1
+            axes = contracted, block, beside
+            if match(value, DEQUANTIZE) is None or min((*contracted, *block)) < lead:
+                return None  # of a stack that is stored, whole matrices are a weight
+            contracted, block, beside = (frozenset(a - lead + 1 for a in own) for own in axes)
+            continue
         if not isinstance(rule, Movement):
             return None
         contracted, block, beside = (rule.back(op, a) for a in (contracted, block, beside))

@@ -6,7 +6,7 @@ Both are drawn, and compiled to int8 (minutes, for each expert has weights of it
 model's feed-forward layer is as wide as the experts that a token takes. Calls alternate; shown are
 the best and the median of a token, and of a prompt of 128. With `--gguf FILE` the mixture is only
 written, as a GGUF file of Q8_0, which `scripts/check.py llama LIBRARIES --time FILE` times against
-llama.cpp.
+llama.cpp; with `--case NAME --times N` too, it is a case of the tests with N times its widths.
 """
 
 from __future__ import annotations
@@ -73,19 +73,48 @@ def write(folder: Path, args: argparse.Namespace, experts: bool) -> Path:
 
 def write_gguf(folder: Path, file: Path) -> None:
     """The model of a folder as llama.cpp's converter writes it, by what the tests have for it."""
-    import gguf
-
-    from tests.support import decoders
-
     config = json.loads((folder / "config.json").read_text())
     config |= {"rope_parameters": {"rope_theta": 10000.0}}
     config["num_local_experts"] = config["num_experts"]
     tensors = read_file(folder / "model.safetensors")
     state = {name: np.asarray(array, np.float32) for name, array in tensors.items()}
+    _write_gguf(config, state, file)
+
+
+def _write_gguf(config: dict[str, Any], state: dict[str, np.ndarray], file: Path) -> None:
+    import gguf
+
+    from tests.support import decoders
+
     decoders.CASES["drawn"] = {"config": config}
     decoders.weights = lambda case: state
     small = gguf.GGMLQuantizationType.Q8_0
-    decoders.write_gguf("drawn", file, lambda name, array: small if array.ndim > 1 else None)
+
+    def kind(name: str, array: np.ndarray) -> Any:
+        return small if array.ndim > 1 and array.shape[-1] % 32 == 0 else None
+
+    decoders.write_gguf("drawn", file, kind)
+
+
+WIDTHS = ["vocab_size", "hidden_size", "intermediate_size", "head_dim", "moe_intermediate_size"]
+WIDTHS += ["linear_key_head_dim", "linear_value_head_dim"]
+HEADS = ("A_log", "dt_bias", "in_proj_a.weight", "in_proj_b.weight")  # have one row a head
+
+
+def write_case(name: str, times: int, file: Path) -> None:
+    """A case of the tests with so many times its widths; heads and layers stay as many."""
+    from tests.support import decoders
+
+    rng, case = np.random.default_rng(0), decoders.CASES[name]
+    config = {k: v * times if k in WIDTHS else v for k, v in case["config"].items()}
+    config |= {"max_position_embeddings": 1024}
+    state = {}
+    for tensor, (rows, *columns) in case["shapes"].items():
+        rows = rows if tensor.endswith(HEADS) else rows * times
+        columns = [n * times for n in columns] if len(columns) == 1 else columns
+        values = rng.standard_normal((rows, *columns), np.float32) * 0.03
+        state[tensor] = values + np.float32(1) if len(values.shape) == 1 else values
+    _write_gguf(config, state, file)
 
 
 def measure(models: dict[str, jq.LanguageModel]) -> dict[str, list[list[float]]]:
@@ -110,11 +139,14 @@ def main() -> None:
     for name, size in sizes.items():
         parser.add_argument(f"--{name}", type=int, default=size)
     parser.add_argument("--gguf", type=Path, help="write the mixture to this file alone")
+    parser.add_argument("--case", help="write this case of the tests, `--times` as wide")
+    parser.add_argument("--times", type=int, default=32)
     args = parser.parse_args()
+    if args.case:
+        return write_case(args.case, args.times, args.gguf)
     with tempfile.TemporaryDirectory() as work:
         if args.gguf:
-            write_gguf(write(Path(work) / "experts", args, True), args.gguf)
-            return
+            return write_gguf(write(Path(work) / "experts", args, True), args.gguf)
         models = {
             name: jq.LanguageModel(
                 write(Path(work) / name, args, name == "experts"),
@@ -134,6 +166,7 @@ def main() -> None:
             f"{what}: dense {dense[0]:.2f} ms (median {dense[1]:.2f}), experts {experts[0]:.2f}"
             f" ({experts[1]:.2f}), ratio {experts[0] / dense[0]:.2f} ({experts[1] / dense[1]:.2f})"
         )
+    return None
 
 
 if __name__ == "__main__":

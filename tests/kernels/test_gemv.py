@@ -260,3 +260,44 @@ def test_matrix_tiles_give_the_bits_of_vectors() -> None:
             for j, kernel in enumerate((tiles, vectors))
         ]
         np.testing.assert_array_equal(*found, err_msg=tiles.to_json())
+
+
+STACKS = {
+    "q8_0": {"bits": 8, "scale": "f16", "block": 32},
+    "q4_k": {"bits": 4, "scale": "i8", "block": 32, "outer": 2, "minimum": True},
+}
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_tiles_of_rows_take_weights_of_a_stack(name: str) -> None:
+    """Bits of the products one by one; the epilogue of 0 where a tile has no weight."""
+    chosen, rng = np.array([2, 0, 3, 0, 2], np.int32), np.random.default_rng(0)
+    count, (k, n) = 3, (640, 72)
+    form: Any = {"k": k, "n": n, "epilogue": (Bias(),), **STACKS[name]}
+    isas = [isa for isa in ("amx_int8", "avx512_vnni", "avx2") if isa in HERE]
+    cases = [(isa, height) for isa in isas for height in (1, 16)]
+    stacks = [
+        Gemv(isa=isa, m=height * len(chosen), stack=count, tiles=len(chosen), **form)
+        for isa, height in cases
+    ]
+    singles = [Gemv(isa=isa, m=height, **form) for isa, height in cases]
+    runner = Runner([*stacks, *singles])
+    drawn = [weights(rng, singles[0]) for _ in range(count)]
+    for i, (stack, single) in enumerate(zip(stacks, singles, strict=True)):
+        grid = (single.blocks, n)
+        scale: Any = rng.uniform(0.01, 1, grid).astype("f2")
+        if single.outer:
+            factors = rng.uniform(0.01, 1, (single.blocks // 2, n)).astype("f2")
+            scale = rng.integers(-128, 128, grid).astype(np.int8), factors
+        packed = [single.pack(w, scale, scale if single.minimum else None) for w in drawn]
+        x, x_scale = codes(rng, (stack.m, k)), rng.uniform(0.01, 1, (stack.m, single.blocks))
+        bias = single.pad_columns(rng.normal(0, 1, n).astype(np.float32))
+        x_scale = x_scale.astype(np.float32)
+        (got,) = runner.run(i, x, x_scale, np.concatenate(packed), chosen, bias)
+        for tile, which in enumerate(chosen):
+            rows = slice(tile * single.m, (tile + 1) * single.m)
+            want = np.broadcast_to(bias[:n], (single.m, n))
+            if which < count:
+                one = runner.run(len(stacks) + i, x[rows], x_scale[rows], packed[which], bias)
+                (want,) = one
+            np.testing.assert_array_equal(got[rows], want, err_msg=stack.to_json())

@@ -95,6 +95,7 @@ def every_family(isa: str) -> list[Kernel]:
         Convolution(isa=isa, filters=20, channels=8, element="bf16", **floats),
         Gemv(isa=isa, m=1, k=64, n=40),
         Gemv(isa=isa, m=16, k=64, n=40),  # decoded once for all rows
+        Gemv(isa=isa, m=32, k=64, n=40, stack=3, tiles=2),
         DecodeDot(isa=isa, m=1, k=64, n=5, format="nf4", block=(1, 32)),
         DecodeDot(isa=isa, m=6, k=70, n=5, format="float8_e4m3fn", block=(1, 0)),
         QuantizeRows(isa=isa, m=3, k=37),

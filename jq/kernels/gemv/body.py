@@ -39,9 +39,10 @@ def _plain(gemv: Gemv, b: Builder, tensors: Values, tile: Tile, whole: Part) -> 
 
 
 @emit.register
-def emit_gemv(gemv: Gemv, operands: Operands) -> list[ir.Value]:
+def emit_gemv(gemv: Gemv, given: Operands) -> list[ir.Value]:
+    operands = list(given)
     width, rows = min(gemv.n, gemv.width), gemv.row_block
-
+    chosen = [operands.pop(3)] if gemv.stack else []
     if gemv.tiled:
         (codes, *sums), rest = pack_rows(gemv, operands[:2]), operands[1:]
         operands = [codes, *rest, *sums]
@@ -55,12 +56,18 @@ def emit_gemv(gemv: Gemv, operands: Operands) -> list[ir.Value]:
         return b.at_most(b.scaled(ids[1], rows), gemv.m - rows)
 
     def body(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
-        wide = gemv.streams * gemv.vectors
-        whole = Part(ids[0], column(b, ids), row(b, ids), 0, wide)
+        wide, weight = gemv.streams * gemv.vectors, dict[str, Index]()
+        if chosen:
+            *tensors, numbers = tensors
+            number = b.read_index(numbers, [ids[1]], gemv.stack)
+            weight["there"] = b.smaller(b.above(gemv.stack, number), 1)
+            weight["panel"] = b.scaled(b.at_most(number, gemv.stack - 1), gemv.streams)
+        whole = Part(ids[0], column(b, ids), row(b, ids), 0, wide, **weight)
         if gemv.tiled:
             tiled(gemv, b, tensors, tiles[0], whole, ids[1])
         else:
             (decoded if gemv.decoded else _plain)(gemv, b, tensors, tiles[0], whole)
 
     output = Output(gemv.results[0], (rows, width), lambda b, ids: [row(b, ids), column(b, ids)])
-    return dispatch(operands, [output], [gemv.workgroups, math.ceil(gemv.m / rows)], body)
+    counts = [gemv.workgroups, math.ceil(gemv.m / rows)]
+    return dispatch([*operands, *chosen], [output], counts, body)

@@ -87,7 +87,8 @@ class DecodedPanel(RowPanels):
         b, gemv = self.b, self.gemv
         with b.loop(0, gemv.row_block) as row:
             self._put_totals(row.index, [b.f32(0.0, self.isa.lanes)] * self.wide)
-        b.sweep(gemv.blocks, gemv.decoded_run, self._run, counted=True)
+        with b.loop(0, self.part.there):
+            b.sweep(gemv.blocks, gemv.decoded_run, self._run, counted=True)
         with b.loop(0, gemv.row_block, writes=[self.tile]) as row:
             self._finish(row.index, self._totals(row.index))
 

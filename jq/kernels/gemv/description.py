@@ -140,7 +140,8 @@ class Gemv(Packed):
     Operands, in order:
         codes: i8 [M, K], signed; [M, digits, K] where there are several, the highest first.
         row scale: f32 [M], or [M, blocks] with `per_block`.
-        weights: i8, what `pack` made: codes and scales.
+        weights: i8, what `pack` made: codes and scales; of a stack, all.
+        chosen: i32 [tiles], of a stack: the weight of each tile; `stack` where it is 0.
         column scale: f32 [N'], where `scale` is `column`.
         what the epilogue's steps name; [N] operands have N' elements (`pad_columns`).
 
@@ -165,6 +166,8 @@ class Gemv(Packed):
             raise InternalError("minima and zero points are by block")
         if self.zero and (self.minimum or self.bits > 4 or self.outer):
             raise InternalError("zero points are of up to 4 bits, beside scales of one level")
+        if self.m % self.tiles or (self.stack and self.scale == "column"):
+            raise InternalError(f"no product with {self.stack} weights of this kind")
         if not 1 <= self.digits <= 3 or (self.digits > 1 and self.block > LARGEST_SPLIT):
             raise InternalError(f"no product of {self.digits} digits in blocks of {self.block}")
 
@@ -175,8 +178,8 @@ class Gemv(Packed):
 
     @property
     def label(self) -> str:
-        float_rows = "_split" if self.digits > 1 else ""
-        return f"{super().label}_int{self.bits}_block{self.block}{float_rows}"
+        more = "_split" * (self.digits > 1) + f"_of{self.stack}" * (self.stack > 0)
+        return f"{super().label}_int{self.bits}_block{self.block}{more}"
 
     @property
     def operands(self) -> tuple[TensorType, ...]:
@@ -186,10 +189,13 @@ class Gemv(Packed):
         split = (self.digits,) if self.digits > 1 else ()
         if self.scale == "column":
             steps.insert(0, TensorType((self.columns,), "f32"))
+        if self.stack:
+            steps.insert(0, TensorType((self.tiles,), "i32"))
+        streams = max(1, self.stack) * self.streams
         return (
             TensorType((self.m, *split, self.k), "i8"),
             TensorType(row_scale, "f32"),
-            TensorType((self.streams, self.workgroups, chunks, self.layout.bytes), "i8"),
+            TensorType((streams, self.workgroups, chunks, self.layout.bytes), "i8"),
             *steps,
         )
 
@@ -207,7 +213,8 @@ class Gemv(Packed):
         operands: Sequence[Sequence[Array]] = (),
         zero: Array | None = None,
     ) -> Array:
-        """The same in NumPy: integer sums, the rest in double precision, rounded once."""
+        """The same in NumPy, of one weight: integer sums, the rest in double precision, rounded
+        once."""
         pad = self.blocks * self.block - self.k
         if self.digits > 1:
             x = (x.astype(np.int64) << (8 * np.arange(self.digits))[::-1, None]).sum(1)

@@ -89,6 +89,8 @@ class Stored(MatrixProduct):
             `scale * code` with signed codes.
         scale: stored type of scale and minimum: `f16`, `f32`, or `i8`, integers to be multiplied
             by an f16 factor that `outer` blocks share; `column`: one for all blocks, an operand.
+        stack: weights [stack, K, N] of which each of `tiles` equal parts of the rows takes one; 0
+            for one weight.
     """
 
     bits: int = 4
@@ -99,6 +101,13 @@ class Stored(MatrixProduct):
     minimum: bool = False
     scale: str = "f32"
     outer: int = 0
+    stack: int = 0
+    tiles: int = 1
+
+    @property
+    def height(self) -> int:
+        """Rows that one weight multiplies."""
+        return self.m // self.tiles
 
     @cached_property
     def unit(self) -> Isa:
@@ -119,9 +128,9 @@ class Stored(MatrixProduct):
         if self.decoded:
             rows = (self.target.registers - 4) // (2 * self.vectors) - 1
             return max(3, rows // self.digits)
-        if self.staged and self.m >= MANY_ROWS:
+        if self.staged and self.height >= MANY_ROWS:
             return MANY_ROWS
-        return min(self.m, max(1, MAX_ROWS // self.digits))
+        return min(self.height, max(1, MAX_ROWS // self.digits))
 
     @property
     def staged(self) -> bool:
@@ -179,7 +188,7 @@ class Stored(MatrixProduct):
     def tiled(self) -> bool:
         """True if the products are of matrix tiles, a run of blocks decoded once for all rows."""
         whole = self.k % self.block == 0 and self.block % self.depth == 0 and 64 % self.depth == 0
-        many = self.m >= DECODED_ROWS and self.digits == 1
+        many = self.height >= DECODED_ROWS and self.digits == 1
         return self.target.tiles and whole and many and self.run * self.block <= LONGEST_RUN
 
     @property
@@ -187,7 +196,7 @@ class Stored(MatrixProduct):
         """Bytes that weights are fetched ahead; 0 unless few rows leave only memory to wait for.
         Measured: further where codes lie in planes, which take longer.
         """
-        if self.m > MAX_ROWS or not self.target.memory.asks:
+        if self.height > MAX_ROWS or not self.target.memory.asks:
             return 0
         return 256 if self.bits == 8 else 1024
 
@@ -195,6 +204,11 @@ class Stored(MatrixProduct):
     def run(self) -> int:
         """Blocks whose integers wait in memory between matrix tiles and scales."""
         return self.outer or RUN
+
+    @property
+    def decodes_ahead(self) -> bool:
+        """True if codes of two runs wait in memory: a single tile of rows has no other work."""
+        return self.row_tiles == 1
 
     @property
     def depth(self) -> int:
@@ -218,7 +232,7 @@ class Stored(MatrixProduct):
         """
         dot, lanes = self.unit.dot, self.target.lanes
         whole = self.k % self.block == 0 and self.block <= lanes * dot.group
-        return self.m >= DECODED_ROWS and whole and dot.element == "i8" and dot.group == 4
+        return self.height >= DECODED_ROWS and whole and dot.element == "i8" and dot.group == 4
 
     @property
     def decoded_run(self) -> int:
@@ -241,8 +255,8 @@ class Stored(MatrixProduct):
     @property
     def row_block(self) -> int:
         """Rows of a workgroup: whole matrix tiles, or equal shares."""
-        if not self.decoded and not self.tiled:
-            return self.m
+        if self.stack or (not self.decoded and not self.tiled):
+            return self.height
         most, least = math.ceil(self.m / BLOCK_ROWS), math.ceil(self.m / MOST_ROWS)
         if self.tiled:
             blocks = max(least, parts(self.workgroups, most))

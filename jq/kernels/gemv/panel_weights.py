@@ -16,7 +16,8 @@ Loaded = dict[tuple[int, int, int], ir.Value]  # bytes, by plane, step and vecto
 @dataclass(frozen=True)
 class Part:
     """The part that is computed side by side: `wide` vectors of columns from vector `first` of
-    those of workgroup `group`, which begin at `column`; the tile's rows begin at `row`.
+    those of workgroup `group`, which begin at `column`; the tile's rows begin at `row`. Panels of
+    the weight begin at `panel`; where `there` is 0, there is none, and products are 0.
     """
 
     group: Index
@@ -24,6 +25,8 @@ class Part:
     row: Index
     first: Index
     wide: int
+    panel: Index = 0
+    there: Index = 1
 
 
 class PanelWeights:
@@ -39,8 +42,10 @@ class PanelWeights:
         """The panel of vector `j`, and which of its vectors that is."""
         b, each, first = self.b, self.gemv.vectors, self.part.first
         if isinstance(first, int):
-            return divmod(first + j, each)
-        return b.offset(b.divided(first, each), j // each), j % each  # parts are whole panels
+            panel, vector = divmod(first + j, each)
+            return b.offset(self.part.panel, panel), vector
+        panels = b.offset(self.part.panel, b.divided(first, each))
+        return b.offset(panels, j // each), j % each  # parts are whole panels
 
     def _codes(self, loaded: Loaded, chunk: Index, block: Index, i: int, j: int) -> ir.Value:
         """Group `i` of a block, of vector `j`, put together from its planes.

@@ -45,22 +45,28 @@ class RowPanels(PanelWeights):
         self.b.sweep(self.gemv.row_block, self.gemv.rows, self._rows, writes=[self.tile])
 
     def _rows(self, first: Index, count: int) -> None:
-        b, gemv, isa = self.b, self.gemv, self.isa
+        b, isa = self.b, self.isa
         self.local = [b.offset(first, i) for i in range(count)]
         rows = [b.offset(self.part.row, row) for row in self.local]
         if self.stage is not None:
             self._widen(rows, self.stage)
         total = [b.f32(0.0, isa.lanes)] * (len(rows) * self.wide)
-        whole, rest = divmod(gemv.k, gemv.block * self.layout.blocks)
+        with b.loop(0, self.part.there, carry=total) as once:
+            once.carried = self._products_of(rows, once.carried)
+        total = once.carried
+        for i, local in enumerate(self.local):
+            self._finish(local, total[i * self.wide : (i + 1) * self.wide])
+
+    def _products_of(self, rows: Indices, total: Values) -> list[ir.Value]:
+        b, (whole, rest) = self.b, divmod(self.gemv.k, self.gemv.block * self.layout.blocks)
         if whole:
             with b.loop(0, whole, carry=total) as loop:
                 loop.carried = self._chunk(loop.carried, rows, loop.index, self.layout.blocks, 0)
             total = loop.carried
         if rest:
-            blocks, tail = divmod(rest, gemv.block)
+            blocks, tail = divmod(rest, self.gemv.block)
             total = self._chunk(total, rows, whole, blocks, tail)
-        for i, local in enumerate(self.local):
-            self._finish(local, total[i * self.wide : (i + 1) * self.wide])
+        return list(total)
 
     def _finish(self, local: Index, totals: Values) -> None:
         b, gemv = self.b, self.gemv

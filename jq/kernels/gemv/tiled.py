@@ -115,11 +115,14 @@ class TiledPanel(RowPanels):
 
     def emit(self) -> None:
         b, gemv = self.b, self.gemv
-        rows = gemv.row_tiles * ROWS
-        with b.loop(0, rows) as r:
+        with b.loop(0, gemv.row_tiles * ROWS) as r:
             for j in range(self.wide):
                 b.put(b.f32(0.0, ROWS), self.totals, [r.index, j * ROWS])
-        b.sweep(gemv.blocks, gemv.run, self._run, counted=True)
+        with b.loop(0, self.part.there):
+            if gemv.decodes_ahead:
+                self._runs()
+            else:
+                b.sweep(gemv.blocks, gemv.run, self._run, counted=True)
         out = [self.tile]
         with b.loop(0, gemv.row_tiles, writes=out) as tile, b.loop(0, ROWS, writes=out) as r:
             local = b.offset(tile_row(gemv, b, tile.index), r.index)
@@ -129,10 +132,26 @@ class TiledPanel(RowPanels):
         kind = vec(ROWS, "f32")
         return [self.b.get(self.totals, [r, j * ROWS], kind) for j in range(self.wide)]
 
+    def _runs(self) -> None:
+        """The same with the codes of the next run taken out in front of each run's products: tiles
+        cannot be loaded until what was stored there has left the store buffer."""
+        b, run, last = self.b, self.gemv.run, math.ceil(self.gemv.blocks / self.gemv.run) - 1
+        rest = self.gemv.blocks - last * run
+        self._decode(0, run if last else rest)
+        if last > 1:
+            with b.loop(0, last - 1) as loop:
+                self._decode(b.offset(loop.index, 1), run)
+                self._run(loop.index, run)
+        if last:
+            self._decode(last, rest)
+            self._run(last - 1, run)
+        self._run(last, rest)
+
     def _run(self, at: Index, count: int) -> None:
         """`count` blocks of run `at`, times all rows."""
         b, gemv = self.b, self.gemv
-        self._decode(at, count)
+        if not gemv.decodes_ahead:
+            self._decode(at, count)
         number = b.scaled(at, gemv.run)
         factors = self._factors(at) if gemv.outer else []
         levels = [
@@ -142,7 +161,7 @@ class TiledPanel(RowPanels):
         with b.loop(0, gemv.row_tiles) as tile:
             self._fetch_run(at, gemv.run, tile.index, gemv.row_tiles)
             with b.loop(0, count) as block:
-                self._product(tile.index, number, block.index)
+                self._product(tile.index, number, block.index, self._place(at))
             with b.loop(0, ROWS) as r:
                 self._add_row(tile.index, number, r.index, levels)
 
@@ -151,17 +170,21 @@ class TiledPanel(RowPanels):
         b, gemv, size = self.b, self.gemv, self.gemv.block // 4 * ROWS
         with b.loop(0, count) as block:
             loaded: Loaded = {}
-            place = (
-                (at, block.index)
-                if gemv.outer
-                else (b.offset(b.scaled(at, gemv.run), block.index), 0)
-            )
+            number = b.offset(b.scaled(at, gemv.run), block.index)
+            place = (at, block.index) if gemv.outer else (number, 0)
             for i in range(gemv.block // 4):
                 for j in range(self.wide):
                     codes = b.bitcast(self._codes(loaded, *place, i, j), vec(ROWS, "i32"))
-                    b.put(codes, self.panel, [j, b.offset(b.scaled(block.index, size), i * ROWS)])
+                    to = b.offset(self._place(at), b.scaled(block.index, size))
+                    b.put(codes, self.panel, [j, b.offset(to, i * ROWS)])
 
-    def _product(self, tile: Index, number: Index, block: Index) -> None:
+    def _place(self, at: Index) -> Index:
+        """The words in front of the codes of run `at` on the stack."""
+        if not self.gemv.decodes_ahead:
+            return 0
+        return self.b.scaled(self.b.modulo(at, 2), self.gemv.run * self.gemv.block // 4 * ROWS)
+
+    def _product(self, tile: Index, number: Index, block: Index, place: Index) -> None:
         """The integers of a block of a run that begins at block `number`, by all columns."""
         b, depth, steps = self.b, self.gemv.depth, self.gemv.block // self.gemv.depth
         words, tile = ROWS * depth // 4, b.offset(self.first_tile, tile)
@@ -171,7 +194,7 @@ class TiledPanel(RowPanels):
             where = b.offset(b.scaled(number, steps), here)
             left = amx.load(b, self.codes, [tile, where, 0], words)
             for j in range(self.wide):
-                right = amx.load(b, self.panel, [j, b.scaled(here, words)], words)
+                right = amx.load(b, self.panel, [j, b.offset(place, b.scaled(here, words))], words)
                 acc[j] = amx.product(b, acc[j], left, right, "tdpbssd", depth)
         to = b.scaled(block, self.wide * WORDS)
         for j, done in enumerate(acc):
@@ -185,19 +208,16 @@ class TiledPanel(RowPanels):
         totals = self._totals(place)
         for t, level in enumerate(levels):
             begin = b.offset(b.scaled(r, ROWS), t * self.wide * WORDS)
-            acc = [
-                b.get(self.integers, [b.offset(begin, j * WORDS)], kind) for j in range(self.wide)
-            ]
+            places = [b.offset(begin, j * WORDS) for j in range(self.wide)]
+            acc = [b.get(self.integers, [at], kind) for at in places]
             block = b.offset(number, t)
             extra = []
             if self.sums is not None:
-                extra = [self._of_block(b.offset(self.first_tile, tile), r, block)]
+                at = [b.offset(self.first_tile, tile), r, block]
+                extra = [self.epilogue.scalar(self.sums, at, "f32")]
             totals = self._scaled(totals, acc, extra, [row], level, block)
         for j, value in enumerate(totals):
             b.put(value, self.totals, [place, j * ROWS])
-
-    def _of_block(self, tile: Index, r: Index, number: Index) -> ir.Value:
-        return self.epilogue.scalar(self.sums, [tile, r, number], "f32")
 
     def _of_row(self, digits: Values, scale: ir.Value | None) -> ir.Value:
         return digits[0]
@@ -217,7 +237,9 @@ def tiled(gemv: Gemv, b: Builder, tensors: Values, out: Tile, whole: Part, block
     """All panels of a workgroup, one after the other."""
     *tensors, sums = tensors if gemv.corrected else (*tensors, None)
     scratch = [
-        b.scratch([gemv.vectors, gemv.run * gemv.block // 4 * ROWS], "i32"),
+        b.scratch(
+            [gemv.vectors, (1 + gemv.decodes_ahead) * gemv.run * gemv.block // 4 * ROWS], "i32"
+        ),
         b.scratch([gemv.run * gemv.vectors * WORDS], "i32"),
         b.scratch([gemv.row_tiles * ROWS, gemv.vectors * ROWS], "f32"),
     ]

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jq.language.decoder.config import Config
-from jq.language.decoder.products import INPUTS, behind, dense, normed
+from jq.language.decoder.products import INPUTS, behind, dense, f32, normed
 
 
 def _gelu(x: jax.Array) -> jax.Array:
@@ -70,71 +70,102 @@ def _routed(config: Config, p: Any, x: jax.Array) -> jax.Array:
     total = jnp.zeros_like(x)
     for i in range(config.experts):  # measured on all tokens, as if the router sent each to all
         weight = jnp.where(chosen == i, share, 0.0).sum(axis=-1, keepdims=True)
-        total = _with_one(config, p["experts"], i, total, x, weight)
+        first, last = (weight, 1.0) if config.get("shares_go_in") else (1.0, weight)
+        total = total + last * gated(config, p["experts"][str(i)], x * first)
     return total
 
 
-ROWS = 16  # that an expert takes at a time
+FEW_ROWS, ROWS = 4, 16  # that an expert takes at a time
+_SURE: dict[str, Any] = {"mode": "promise_in_bounds"}
 
 
 def _of_chosen(
     config: Config, experts: Any, x: jax.Array, chosen: jax.Array, share: jax.Array
 ) -> jax.Array:
-    """The sum of what each token's experts give, in the order of their numbers.
+    """The sum of what each token's experts give: of a row for each, sorted by expert, in tiles that
+    take one each. An expert that nobody chose is not read."""
+    count, used, stacks = x.shape[0] * x.shape[1], config.experts_used, "0" not in experts
+    picked, share = chosen.reshape(count, used), share.reshape(count, used)
+    source = np.arange(count * used, dtype=np.int32) // used
+    rows = jnp.asarray(source)
+    if count == 1 and stacks:  # nothing is to be sorted
+        height, ends, number = 1, picked[0], picked[0]
+        place = jnp.arange(used, dtype=jnp.int32)[None]
+    else:
+        height, ends, number, place = _tiles(picked, config.experts)
+        empty = jnp.zeros(number.shape[0] * height, jnp.int32)
+        rows = empty.at[place.reshape(-1)].set(source, **_SURE, unique_indices=True)
+    given = x.reshape(count, -1).at[rows].get(**_SURE)
+    if config.get("shares_go_in"):
+        at = jnp.zeros(rows.shape).at[place.reshape(-1)].set(share.reshape(-1), **_SURE)
+        given, share = given * at[:, None], jnp.ones_like(share)
+    given = given.reshape(-1, height, x.shape[-1])
+    if stacks:
+        y = _side_by_side(config, experts, given, number)
+    else:
+        y = _in_turn(config, experts, given, ends)
+    y = y.reshape(-1, x.shape[-1]).at[place].get(**_SURE) * share[..., None]
+    parts = jnp.split(y, used, axis=1)
+    return sum(parts[1:], parts[0]).reshape(x.shape)
 
-    An expert takes its tokens in groups of at most `ROWS`; one that nobody chose is not read. Rows
-    of a group without a token go behind those of the tokens, each to a place of its own.
-    """
-    flat, count = x.reshape(-1, x.shape[-1]), x.shape[0] * x.shape[1]
-    size = min(ROWS, count)
-    numbers, steps, tokens = (np.arange(n, dtype=np.int32) for n in (config.experts, size, count))
-    picked = chosen.reshape(count, -1)[..., None] == numbers
-    taken = picked.any(axis=1)
-    shares = jnp.where(picked, share.reshape(count, -1, 1), 0.0).sum(axis=1)
-    place = jnp.cumsum(taken.astype(jnp.int32), axis=0) - taken  # among the rows of the expert
-    groups = (taken.sum(axis=0, dtype=jnp.int32) + size - 1) // size
 
-    def added(i: int, carried: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        at, total = carried
-        here = taken[:, i, None] & (place[:, i, None] == at * size + steps)  # [count, size]
-        rows = jnp.where(here, tokens[:, None], 0).sum(axis=0)
-        weight = jnp.where(here, shares[:, i, None], 0.0).sum(axis=0)
-        y = _of_one(config, experts, i, flat[rows], weight[:, None])
-        to = total.at[jnp.where(here.any(axis=0), rows, count + steps)]
-        return at + 1, to.add(y, unique_indices=True, mode="promise_in_bounds")
+def _tiles(picked: jax.Array, experts: int) -> tuple[int, jax.Array, jax.Array, jax.Array]:
+    """Rows of a tile, the tile behind those of each expert, the expert of each tile (`experts`
+    where it is left over), and the row of every choice [tokens, choices]."""
+    count, used = picked.shape
+    height = FEW_ROWS if count * used <= FEW_ROWS * experts else ROWS
+    height = min(height, count)
+    most = (count * used + experts * (height - 1)) // height
+    most = min(most, count * used, experts * -(-count // height))
+    taken = picked[..., None] == np.arange(experts, dtype=np.int32)
+    until = _sums(taken.any(axis=1).astype(jnp.int32))
+    tiles = jax.lax.div(until[-1] + np.int32(height - 1), np.int32(height))
+    ends = _sums(tiles)
+    place = (ends - tiles) * height + until - 1
+    number = (ends <= np.arange(most, dtype=np.int32)[:, None]).sum(axis=1, dtype=jnp.int32)
+    return height, ends, number, jnp.where(taken, place[:, None], 0).sum(axis=-1)
 
-    def left(i: int, carried: tuple[jax.Array, jax.Array]) -> jax.Array:
-        return carried[0] < groups[i]
 
-    if count == 1:  # there are no rows to be sought
-        found = jnp.zeros_like(x)
-        for i in range(config.experts):
-            add = partial(_with_one, config, experts, i)
-            given = (found, x, shares[:, i, None])
-            found = jax.lax.cond(taken[0, i], add, lambda found, *_: found, *given)
-        return found
-    total = jnp.zeros((count + size, x.shape[-1]), jnp.float32)
+def _sums(x: jax.Array) -> jax.Array:
+    """Those up to each entry i32 of the first axis, as a product, which IREE computes faster."""
+    return jnp.matmul(np.tri(len(x), dtype=np.int32), x)
+
+
+def _side_by_side(config: Config, experts: Any, x: jax.Array, number: jax.Array) -> jax.Array:
+    """Tiles x [tiles, rows, hidden] by weights in stacks [experts, out, in]: of all in one product,
+    which a kernel computes; 0 where there is no expert of such a number."""
+    there = (number < config.experts)[:, None, None]
+
+    def product(p: Any, x: jax.Array, name: str) -> jax.Array:
+        with jax.named_scope(name):
+            weight = f32(p["weight"].at[number].get(mode="clip"))
+            y = jax.lax.dot_general(x, weight, (((2,), (2,)), ((0,), (0,))))
+            y = jnp.where(there, y, 0.0)
+            return y + p["bias"].at[number].get(mode="clip")[:, None] if "bias" in p else y
+
+    with jax.named_scope("experts"):
+        return gated(config, experts, x, None, product)
+
+
+def _in_turn(config: Config, experts: Any, x: jax.Array, ends: jax.Array) -> jax.Array:
+    """The same by one expert after the other; each tile's result takes its place."""
+    first = jnp.int32(0)
     for i in range(config.experts):
-        start = (jnp.int32(0), total)
-        _, total = jax.lax.while_loop(partial(left, i), partial(added, i), start)
-    return total[:count].reshape(x.shape)
+
+        def one(tile: jax.Array, x: jax.Array, p: Any = experts[str(i)]) -> jax.Array:
+            given = jax.lax.dynamic_index_in_dim(x, tile, keepdims=False)
+            y = gated(config, p, given)
+            return jax.lax.dynamic_update_index_in_dim(x, y, tile, 0)
+
+        with jax.named_scope(f"experts/{i}"):
+            x = jax.lax.fori_loop(first, ends[i], one, x)
+        first = ends[i]
+    return x
 
 
-def _with_one(
-    config: Config, experts: Any, i: int, total: jax.Array, x: jax.Array, weight: jax.Array
+def gated(
+    config: Config, p: Any, x: jax.Array, cut: float | None = None, dense: Any = dense
 ) -> jax.Array:
-    return total + _of_one(config, experts, i, x, weight)
-
-
-def _of_one(config: Config, experts: Any, i: int, x: jax.Array, weight: jax.Array) -> jax.Array:
-    """The result of an expert for x [..., hidden], times a weight of each."""
-    with jax.named_scope(f"experts/{i}"):
-        if config.get("shares_go_in"):
-            return gated(config, experts[str(i)], x * weight)
-        return weight * gated(config, experts[str(i)], x)
-
-
-def gated(config: Config, p: Any, x: jax.Array, cut: float | None = None) -> jax.Array:
     """down(gate(x) * up(x)), or down(act(up(x))) where there is no gate. Gates come in as how far
     they are above their mean and `cut` deviations, where it is given."""
     gate_up = GATES[config.activation]

@@ -7,9 +7,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from jq.formats.base import Encoding, get_format
 from jq.formats.tensor import QuantizedTensor
 from jq.frontends.model import Model
 from jq.language.decoder import Decoder
+from jq.language.decoder.checkpoints.method import MadeParts
 from jq.language.decoder.config import Config
 from jq.language.decoder.network import state_shapes, step
 from jq.models._tree import spec
@@ -25,6 +27,7 @@ def decoder_model(
     cache: str = "float32",
     every: bool = False,
     apart: bool = False,
+    stacks: bool = False,
 ) -> Model:
     """`count` tokens i32[batch, count] at a position i32[], and caches of `capacity` tokens;
     `apart`: at positions i32[batch], one for each sequence.
@@ -32,7 +35,8 @@ def decoder_model(
     Gives the logits of every token; or, with one more input in front of the caches, those of token
     `last` alone, of the position's shape. Where a state does not grow, an input in front of that
     counts the tokens that are no padding. `context` is the longest sequence that will be asked for
-    (see `Rope`), `cache` the type of keys and values.
+    (see `Rope`), `cache` the type of keys and values; `stacks`: products of experts are of
+    integers, one for all of them.
     """
     config = decoder.config
 
@@ -52,23 +56,27 @@ def decoder_model(
     scalar = spec((batch,) if apart else (), np.int32)
     return Model(
         run,
-        separate(decoder.parameters(capacity, context), config),
+        separate(decoder.parameters(capacity, context), config, stacks),
         (spec((batch, count), np.int32), *[scalar] * (1 + counted + (not every)), caches),
         name=config.architecture,
     )
 
 
+_BLOCK = 32  # of activations
 _NAMES = ("query", "key", "value")
 
 
-def separate(params: Mapping[str, Any], config: Config) -> dict[str, Any]:
-    """The tree of parameters without any `qkv` that can be cut between its rows."""
+def separate(params: Mapping[str, Any], config: Config, stacks: bool = False) -> dict[str, Any]:
+    """The tree of parameters without any `qkv` that can be cut between its rows, and with experts
+    as `stacks`."""
     sizes = [config.heads * config.head, *[config.kv_heads * config.head] * 2]
     ends = np.cumsum(sizes).tolist()
     rows = [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
 
     def of_layer(layer: Mapping[str, Any]) -> dict[str, Any]:
-        attention = dict(layer.get("attention", {}))
+        mlp, attention = layer.get("mlp", {}), dict(layer.get("attention", {}))
+        if stacks and "experts" in mlp and (stack := _stack(list(mlp["experts"].values()))):
+            layer = {**layer, "mlp": {**mlp, "experts": stack}}
         fused = attention.pop("qkv", None)
         if fused is None or not _can_be_cut(fused["weight"], ends):
             return dict(layer)
@@ -80,6 +88,33 @@ def separate(params: Mapping[str, Any], config: Config) -> dict[str, Any]:
         return {**layer, "attention": attention}
 
     return {**params, "layers": {i: of_layer(layer) for i, layer in params["layers"].items()}}
+
+
+def _stack(nodes: list[Any]) -> Any:
+    """The tensors of experts as stacks [experts, ...], floats as Q8_0; None where none are
+    what integer products take."""
+    first = nodes[0]
+    if isinstance(first, Mapping):
+        found = {name: _stack([node[name] for node in nodes]) for name in first}
+        return None if None in found.values() or {"order", "scale"} & found.keys() else found
+    if len(first.shape) == 1:
+        return np.stack(nodes)
+    plain = not isinstance(first, QuantizedTensor)
+    enc = Encoding("q8_0", first.shape, (1, _BLOCK)) if plain else first.encoding
+    fmt = get_format(enc.format)
+    if first.shape[-1] % _BLOCK or not (fmt.integer_bits or 16) <= 8:
+        return None
+    if not plain and any(node.encoding != enc for node in nodes):
+        return None
+
+    def make() -> dict[str, np.ndarray]:
+        each = [
+            fmt.encode(np.asarray(n, np.float32), enc) if plain else dict(n.parts) for n in nodes
+        ]
+        return {name: np.stack([parts[name] for parts in each]) for name in each[0]}
+
+    whole = enc.with_shape((len(nodes), *enc.shape), (1, *enc.block))
+    return QuantizedTensor(whole, MadeParts(tuple(fmt.storage(enc)), make), "experts")
 
 
 def _can_be_cut(leaf: Any, ends: list[int]) -> bool:

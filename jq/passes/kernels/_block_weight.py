@@ -27,6 +27,7 @@ class BlockWeight:
         `value = code * scale + minimum`.
     zero: int8 [blocks, N], from 0: `value = (code - zero) * scale`.
     factor: what all values are multiplied by, besides.
+    stack: how many weights the columns are of, one after the other; 0 for one.
     block: codes along K that share a scale.
     outer: blocks that share a factor; 0 where scales are numbers.
     """
@@ -38,6 +39,7 @@ class BlockWeight:
     outer: int = 0
     zero: np.ndarray | None = None
     factor: float = 1.0
+    stack: int = 0
 
     @staticmethod
     def of(
@@ -114,14 +116,8 @@ class BlockWeight:
         def repeated(values: Any) -> Any:
             return None if values is None else np.repeat(values, times, axis=0)[:blocks]
 
-        return BlockWeight(
-            self.codes,
-            repeated(self.scale),
-            repeated(self.minimum),
-            block,
-            zero=repeated(self.zero),
-            factor=self.factor,
-        )
+        given = {n: repeated(getattr(self, n)) for n in ("scale", "minimum", "zero")}
+        return replace(self, block=block, **given)
 
     @property
     def bits(self) -> int:
@@ -152,13 +148,21 @@ class BlockWeight:
             half = all((s.astype(np.float16).astype(s.dtype) == s).all() for s in given)
         return "f16" if half else "f32"
 
+    def stacked(self, count: int) -> BlockWeight:
+        """The same as `count` weights, with a scale for each block."""
+        scale = self.scale
+        if self.by_column:
+            scale = np.repeat(np.asarray(scale), math.ceil(len(self.codes) / self.block), axis=0)
+        return replace(self, scale=scale, stack=count)
+
     def kernel(self, isa: str, m: int, per_block: bool, digits: int, epilogue: Any) -> Gemv:
-        k, n = self.codes.shape
+        (k, n), stack = self.codes.shape, self.stack
         return Gemv(
             isa=isa,
             m=m,
             k=k,
-            n=n,
+            n=n // max(stack, 1),
+            stack=stack,
             bits=self.bits,
             block=self.block,
             per_block=per_block,
@@ -198,8 +202,18 @@ class BlockWeight:
     def operands(self, program: Program, name: str, kernel: Gemv) -> list[ir.Value]:
         """The packed weight and, where it is apart, the scale by column."""
         if not self.by_column:
-            packed = kernel.pack(self.codes, self.scale, self.minimum, self.zero)
+            parts = self.codes, self.scale, self.minimum, self.zero
+            which = range(max(self.stack, 1))
+            each = [kernel.pack(*(_columns(p, kernel.n, i) for p in parts)) for i in which]
+            packed = np.concatenate(each) if self.stack else each[0]
             return [program.add_weight(f"{name}:packed", packed)]
         column = kernel.pad_columns(np.asarray(self.scale)[0].astype(np.float32))
         packed = program.add_weight(f"{name}:packed", kernel.pack(self.codes))
         return [packed, program.add_weight(f"{name}:column_scale", column)]
+
+
+def _columns(part: Any, count: int, number: int) -> Any:
+    """Those of one weight of a stack, of an array or a pair of them."""
+    if part is None or isinstance(part, tuple):
+        return part and tuple(_columns(own, count, number) for own in part)
+    return part[:, number * count : (number + 1) * count]

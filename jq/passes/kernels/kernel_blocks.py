@@ -18,13 +18,15 @@ by the rounding of that product.
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from jq.formats import Encoding, get_format
 from jq.formats.affine import affine_format, is_affine
 from jq.formats.affine_math import HALF
-from jq.ir import OPS, Program, at, dtype_of, ir, shape_of
+from jq.ir import OPS, Op, Program, at, dtype_of, integers, ir, maker, only_user, shape_of
+from jq.ir.affine import constant_of
 from jq.ir.contract import Contract, match_contract
 from jq.ir.markers import QUANTIZE_DYNAMIC, match
 from jq.ir.ops.dims import Dims
@@ -103,21 +105,29 @@ def _lower(program: Program, c: Contract, isa: str, splits: Splits) -> str:
     """Replaces the contraction and what follows it by a call; the kernel's name."""
     (x_enc, x), (w_enc, w) = c.sides
     dims = Dims.read(c.attributes["dot_dimension_numbers"])
-    if dims.batch or len(dims.contract) != 1:
+    if len(dims.contract) != 1:
         raise NoKernel("the weight is not contracted along a single axis")
+    chosen, last = None, c.op
+    if dims.batch:
+        chosen, last, w_enc, w = _stack(program, c, w_enc, w)
     digits = _digits(x_enc)
     if math.prod(c.shapes[0]) == 0 or math.prod(c.shapes[1]) == 0:
         raise NoKernel("an empty product")
     ((axis, other),) = dims.contract
-    weight = BlockWeight.of(program, w_enc, w, [other], dims.free(1, len(w_enc.shape)), apart=True)
+    columns = [*(b for _, b in dims.batch), *dims.free(1, len(w_enc.shape))]
+    weight = BlockWeight.of(program, w_enc, w, [other], columns, apart=True)
     k, n = weight.codes.shape
     blocks = x_enc.grid[axis]
     if blocks > 1 and x_enc.scheme == "asymmetric":
         raise NoKernel("no kernel for activations with zero points in blocks")
     if blocks > 1:
         weight = weight.cut(x_enc.block[axis])
+    if chosen is not None:
+        if dims.batch != ((0, 0),) or blocks == 1:
+            raise NoKernel("products with weights of a stack take activations in blocks")
+        weight, n = weight.stacked(w_enc.shape[0]), n // w_enc.shape[0]
     dtype = dtype_of(c.op.results[0])
-    tail = Tail.behind(program, c.op, n) if dtype == np.float32 else Tail((), (), (c.op,))
+    tail = Tail.behind(program, last, n) if dtype == np.float32 else Tail((), (), (last,))
     shifted, column = x_enc.scheme == "asymmetric", weight.scale
     if digits > 1 and blocks == 1:
         raise NoKernel(f"no kernel for {x_enc.format} activations without blocks")
@@ -126,7 +136,9 @@ def _lower(program: Program, c: Contract, isa: str, splits: Splits) -> str:
         weight = replace(weight, scale=np.ones_like(np.asarray(column)))
     steps = (*(ZeroPoint(),) * shifted, *(Scale(),) * exact, *tail.steps)
     kernel = weight.kernel(isa, math.prod(c.shapes[0]) // k, blocks > 1, digits, steps)
-    order = (*dims.free(0, len(c.shapes[0])), axis)
+    if chosen is not None:
+        kernel = replace(kernel, tiles=c.shapes[0][0])
+    order = (*(a for a in range(len(c.shapes[0])) if a != axis), axis)
     with at(tail.last):
         wide = [blocks if a == axis else size for a, size in enumerate(c.shapes[0])]
         rows = get_format(x_enc.format).integers(OPS, x, x_enc)
@@ -144,6 +156,7 @@ def _lower(program: Program, c: Contract, isa: str, splits: Splits) -> str:
         scale = one if exact else by_row
         operands = [codes, _moved(scale, order)]
         operands += weight.operands(program, c.name, kernel)
+        operands += [] if chosen is None else [chosen]
         if rows.zero_point is not None:
             sums = kernel.pad_columns(weight.column_sums())
             operands.append(program.add_weight(f"{c.name}:column_sum", sums))
@@ -157,7 +170,46 @@ def _lower(program: Program, c: Contract, isa: str, splits: Splits) -> str:
         (result,) = call_kernel(program, kernel, operands, c.name)
         value = OPS.reshape(result, tail.shape)
         tail.replace(value if tail.steps else OPS.convert(value, dtype))
+    if last is not c.op:
+        c.op.operation.erase()
     return kernel.name
+
+
+def _stack(
+    program: Program, c: Contract, enc: Encoding, parts: dict[str, ir.Value]
+) -> tuple[ir.Value, Any, Encoding, dict[str, ir.Value]]:
+    """Numbers of the weights that a lookup takes from a stack, i32 [n]; the op of the result;
+    encoding and parts of the stack. A result that is 0 where a mask says so takes no weight."""
+    lookups = [op for op in (maker(v, "stablehlo.gather") for v in parts.values()) if op]
+    if len(lookups) < len(parts) or len({op.operands[1] for op in lookups}) != 1:
+        raise NoKernel("each index of a batch has a weight of its own")
+    whole = {name: op.operands[0] for name, op in zip(parts, lookups, strict=True)}
+    count = shape_of(whole[min(whole)])[0]
+    stack, user = enc.with_shape((count, *enc.shape[1:]), enc.block), only_user(c.op.results[0])
+    mask = None if user is None else _mask(program, c, user)
+    last = c.op if mask is None or user is None else user
+    with at(last):
+        chosen = OPS.reshape(OPS.convert(lookups[0].operands[1], np.int32), enc.shape[:1])
+        if mask is not None:
+            mask = OPS.reshape(mask, enc.shape[:1])
+            chosen = OPS.select(mask, chosen, OPS.full(chosen, count))
+    return chosen, last, stack, whole
+
+
+def _mask(program: Program, c: Contract, user: Op) -> ir.Value | None:
+    """The i1 of n elements in `select(broadcast(mask), product, 0)`; None for anything else."""
+    if user.operation.name != "stablehlo.select" or user.operands[1] != c.op.results[0]:
+        return None
+    other, mask = constant_of(program, user.operands[2]), user.operands[0]
+    count = shape_of(mask)[0]
+    if other is None or other.any():
+        return None
+    while shape_of(mask)[:1] == (count,) and math.prod(shape_of(mask)) != count:
+        op = maker(mask, "stablehlo.broadcast_in_dim")
+        if op is None or list(integers(op, "broadcast_dimensions"))[:1] != [0]:
+            return None
+        mask = op.operands[0]
+    return mask if math.prod(shape_of(mask)) == count else None
 
 
 def _moved(value: ir.Value, order: tuple[int, ...]) -> ir.Value:

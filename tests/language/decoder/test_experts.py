@@ -45,12 +45,20 @@ def of(config, p, x, every=False):
     return np.asarray(layer(config, every)(p, jnp.asarray(x)))
 
 
+def stacked(p):
+    """The layer with the weights of all experts in one array."""
+    experts = [p["experts"][str(i)] for i in range(len(p["experts"]))]
+    return {**p, "experts": jax.tree.map(lambda *each: np.stack(each), *experts)}
+
+
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("shape", [(1, 1), (1, 3), (2, 9)])
-def test_rows_are_those_of_all_experts(tmp_path, case, shape):
+@pytest.mark.parametrize("stacks", [False, True])
+def test_rows_are_those_of_all_experts(tmp_path, case, shape, stacks):
     config, p = layer_of(case, tmp_path)
     x = np.random.default_rng(sum(shape)).normal(0, 1, (*shape, config.hidden)).astype(np.float32)
     want = of(config, p, x, every=True)
+    p = stacked(p) if stacks else p
     got = of(config, p, x)
     assert np.abs(got - want).max() <= 1e-5 * np.abs(want).max()
     for i in range(shape[0]):
