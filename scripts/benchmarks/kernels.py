@@ -101,6 +101,12 @@ def gemms(isa: str) -> Iterator[Kernel]:
             yield Gemm(isa=isa, m=m, k=k, n=n, unsigned=True, epilogue=steps)
 
 
+def floats(isa: str) -> Iterator[Kernel]:
+    for element in ("bf16", "f32"):
+        for m, k, n in ((128, 384, 1536), (128, 1536, 384), (197, 768, 768)):
+            yield Gemm(isa=isa, m=m, k=k, n=n, element=element, epilogue=(Bias(),))
+
+
 def tiles(isa: str) -> Iterator[Kernel]:
     """Products in register tiles of many sizes, the chosen one among them."""
     steps = (Dequantize(per_row=True), Bias())
@@ -195,6 +201,7 @@ def attentions(isa: str) -> Iterator[Kernel]:
 
 FAMILIES = {
     "gemm": gemms,
+    "floats": floats,
     "tiles": tiles,
     "rows": rows,
     "gemv": gemvs,
