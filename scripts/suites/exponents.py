@@ -1,9 +1,9 @@
 """Layers whose channels, weights and inputs have exponents from all of float32.
 
 A channel of the result is right where its noise, against float64, is below `MOST` of its signal: a
-channel that collapsed is all noise. Free are only channels that leave float32, or whose signal is
-below `LEAST`: there the product of two scales is smaller than any normal number, which processors
-take for 0.
+channel that collapsed is all noise. Its signal are the terms of its sums, as those that cancel
+leave their noise. Free are only channels that leave float32, or whose signal is below `LEAST`:
+there the product of two scales is smaller than any normal number, which processors take for 0.
 """
 
 from __future__ import annotations
@@ -41,9 +41,12 @@ class Drawn:
             x = (x @ params["first"]["kernel"]).clip(0)
         return x @ params["second"]["kernel"]
 
-    def exact(self, x: np.ndarray) -> np.ndarray:
+    def exact(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The result, and the root of the sum of the squares of the terms of each number."""
         wide = {k: {"kernel": v["kernel"].astype(np.float64)} for k, v in self.params.items()}
-        return np.asarray(self(wide, x.astype(np.float64)))
+        x = x.astype(np.float64)
+        rows = (x @ wide["first"]["kernel"]).clip(0) if "first" in wide else x
+        return np.asarray(self(wide, x)), np.sqrt(rows**2 @ wide["second"]["kernel"] ** 2)
 
 
 def drawn(seed: int) -> Drawn:
@@ -102,11 +105,11 @@ def wrong(network: Drawn, iree: bool) -> str:
         got = np.asarray(jq.compile(model, cache=False, **given)(x))
     else:
         got = XlaExecutable(jq.rewrite(model, **given)["integer"])(x)[0]
-    exact = network.exact(x)
+    exact, terms = network.exact(x)
     most = MOST["int4" if "int4" in network.pipeline else "int8"]
     with np.errstate(over="ignore", invalid="ignore"):
         signal, noise = (
-            np.linalg.norm(v / 2.0**60, axis=0) * 2.0**60 for v in (exact, got - exact)
+            np.linalg.norm(v / 2.0**60, axis=0) * 2.0**60 for v in (terms, got - exact)
         )
     counted = (np.abs(exact).max(0) < LARGEST) & (signal > LEAST)
     bad = np.flatnonzero(counted & ~(noise <= most * signal))
