@@ -72,6 +72,12 @@ def windows(p: Any, x: Any) -> Any:
     return conv(x, p["g"], feature_group_count=2).mean((1, 2)) @ p["d"]
 
 
+def channels_first(p: Any, x: Any) -> Any:
+    """A factor and a bias by channel behind a pool, and channels that are no last axis."""
+    x = lax.reduce_window(x, -jnp.inf, lax.max, (1, 1, 2, 2), (1, 1, 2, 2), "VALID")
+    return (x * p["g"][:, None, None] + p["b"][:, None, None]).sum((2, 3)) @ p["w"]
+
+
 def resized(p: Any, x: Any) -> Any:
     """A linear resize: its matrix is computed from nothing."""
     x = conv(x, p["w"])
@@ -110,6 +116,11 @@ NETWORKS: dict[str, tuple[Callable[..., Any], dict[str, np.ndarray], tuple[int, 
             "d": normal(8, 4),
         },
         (1, 11, 11, 3),
+    ),
+    "channels_first": (
+        channels_first,
+        {"g": normal(8), "b": normal(8), "w": normal(8, 4)},
+        (1, 8, 4, 6),
     ),
     "resized": (resized, {"w": normal(3, 3, 3, 8), "v": normal(1, 1, 8, 4)}, (1, 4, 6, 3)),
     "far_bias": (far_bias, {"w": normal(8, 8), "b": normal(8)}, (4, 8)),

@@ -50,8 +50,21 @@ class _Builder(Windows):
             self._same(node)
 
     def _same(self, node: Node) -> None:
-        numbers = {k: flat(v, node) for k, v in node.numbers.items()}
-        self.put(node.kind, node, node.inputs, node.output, {}, numbers)
+        """A step on elements alike; channels that its numbers differ by come last."""
+        rank, made, inputs = len(node.output.shape), node.output, node.inputs
+        grids = [v.shape for v in node.numbers.values() if v.ndim == rank]
+        axes = {a for grid in grids for a, n in enumerate(grid) if n > 1}
+        order = list(range(rank))
+        if len(axes) == 1 and all(len(x.shape) == rank for x in inputs):
+            order = [*(a for a in order if a not in axes), *axes]
+        moved = order != sorted(order)
+        if moved:
+            made = self.fresh(made, [made.shape[a] for a in order])
+            inputs = tuple(self.transposed(node, x, order) for x in inputs)
+        numbers = {k: v.reshape(-1) if moved else flat(v, node) for k, v in node.numbers.items()}
+        self.put(node.kind, node, inputs, made, {}, numbers)
+        if moved:
+            self.onto(node, made, [order.index(a) for a in range(rank)])
 
     # Products
 
