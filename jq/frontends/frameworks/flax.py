@@ -75,20 +75,14 @@ def from_nnx(
 ) -> Model:
     """The model of a `flax.nnx.Module`, as after `module.eval()`.
 
+    The arguments that are not listed, and the errors, are those of `jq.from_linen`.
+
     Args:
         module: is copied: neither its mode nor its state changes.
-        example_inputs: a tuple of inputs, or a single one; fixes shapes and types.
-        method: what is called.
-        call: keyword arguments of it. Evaluation mode is passed where it asks for one
-            (`train`, `deterministic`, ...) and nothing is given.
         keys: streams of random numbers (`"noise"`) that become inputs, u32[2] each: the keys that
             `nnx.reseed` takes. Others keep the keys that the module holds.
-        options: fields of `jq.Model` (`calibration`, `evaluation`, `metric`, ...).
 
     Weights are called by their path: `blocks/0/kernel`.
-
-    Raises:
-        UserError: an argument does not fit, or the module cannot be called so.
 
     Example:
         ```python

@@ -24,22 +24,17 @@ def from_equinox(
 ) -> Model:
     """The model of an `equinox.Module`, as after `equinox.nn.inference_mode`.
 
+    The arguments that are not listed, and the errors, are those of `jq.from_linen`.
+
     Args:
         module: any module; arrays in it are its weights.
-        example_inputs: a tuple of inputs, or a single one; fixes shapes and types.
         state: what `equinox.nn.make_with_state` gave beside the module; it is read alone, and the
             results are those without the new state.
         batched: the inputs have a leading axis for samples, which the module does not know: it
             runs under `jax.vmap`, whose axis is called `batch`.
-        method: what is called.
-        call: keyword arguments of it.
         keys: keyword arguments that are random keys (`"key"`); they become inputs, u32[2] each.
-        options: fields of `jq.Model` (`calibration`, `evaluation`, `metric`, ...).
 
     Weights are called by their path (`mlp/layers/0/weight`), those of the state `state/...`.
-
-    Raises:
-        UserError: an argument does not fit, or the module cannot be called so.
 
     Example:
         ```python
@@ -94,21 +89,16 @@ def from_haiku(
 ) -> Model:
     """The model of what `haiku.transform` or `haiku.transform_with_state` gave.
 
+    The arguments that are not listed, and the errors, are those of `jq.from_linen`.
+
     Args:
         transformed: with or without `haiku.without_apply_rng`.
         params: from its `init`.
-        example_inputs: a tuple of inputs, or a single one; fixes shapes and types.
         state: from its `init`, of `transform_with_state`; it is read alone, and the results are
             those without the new state.
         random: the function draws numbers: its key becomes an input `rng`, u32[2].
-        call: keyword arguments of the function. Evaluation mode is passed where it asks for one
-            (`is_training`, ...) and nothing is given.
-        options: fields of `jq.Model` (`calibration`, `evaluation`, `metric`, ...).
 
     Weights are called by module and name (`mlp/~/linear_0/w`), those of the state `state/...`.
-
-    Raises:
-        UserError: an argument does not fit, or the module cannot be called so.
 
     Example:
         ```python
@@ -152,17 +142,14 @@ def from_keras(
 ) -> Model:
     """The model of a `keras.Model` or `keras.Layer`, with `training=False`.
 
+    The arguments that are not listed, and the errors, are those of `jq.from_linen`.
+
     Args:
         module: of Keras 3 whose backend is JAX; one that is not built yet is built by these inputs.
         example_inputs: a tuple of inputs, or a single one; fixes shapes and types. Those of a
             functional model in the order of `model.inputs`, which also names them.
-        call: keyword arguments of the call.
-        options: fields of `jq.Model` (`calibration`, `evaluation`, `metric`, ...).
 
     Weights are called by their path: `sequential/dense/kernel`.
-
-    Raises:
-        UserError: an argument does not fit, or the module cannot be called so.
 
     Example:
         ```python
