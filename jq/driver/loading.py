@@ -29,7 +29,8 @@ def load(
     verify: str | Path | Sequence[str | Path] | None = None,
     trust: str = "any",
 ) -> CompiledModel:
-    """Loads a saved artifact, and checks its checksums, version and parameters.
+    """Loads a saved artifact, and checks its checksums, version and parameters. What a call gives
+    has no classes of yours: tuples for named tuples, dicts for other mappings.
 
     An artifact is native code, and checksums do not show who wrote it: load only what you trust.
 

@@ -56,6 +56,11 @@ def docstrings() -> list[tuple[Path, int, str]]:
     ]
 
 
+ELSEWHERE = re.compile(
+    r"\nThe arguments that are not listed(, and the errors,)? are those of `jq\.(\w+)`\.\n"
+)
+
+
 def test_public_functions_say_what_they_take_and_refuse() -> None:
     refuses_nothing = {"encoding"}
     lacking = []
@@ -64,10 +69,11 @@ def test_public_functions_say_what_they_take_and_refuse() -> None:
             continue
         text = inspect.getdoc(function) or ""
         said = set(re.findall(r"^    (\w+): ", text, re.MULTILINE))
-        if "\nThe arguments that are not listed are those of `jq.compile`.\n" in text:
-            said.update(inspect.signature(jq.compile).parameters)
+        if elsewhere := ELSEWHERE.search(text):
+            said.update(inspect.signature(getattr(jq, elsewhere[2])).parameters)
+        errors = "\nRaises:\n    " in text or (elsewhere and elsewhere[1])
         lacking += [f"{name}: {p}" for p in inspect.signature(function).parameters if p not in said]
-        if name not in refuses_nothing and "\nRaises:\n    " not in text:
+        if name not in refuses_nothing and not errors:
             lacking.append(f"{name}: Raises")
     assert not lacking
 

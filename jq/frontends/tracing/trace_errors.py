@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jq.base.errors import UserError
 from jq.base.from_jax import of_mesh
@@ -178,13 +179,12 @@ def _moved(shape: Shape) -> Iterator[tuple[Shape, str, str]]:
             (start, -1, "channels come first, and the model has them last"),
             (-1, start, "channels come last, and the model has them first"),
         ):
-            rest = list(shape)
-            rest.insert(to if to >= 0 else len(shape), rest.pop(source))
-            if (other := tuple(rest)) != shape:
-                yield other, what, f"give np.moveaxis(x, {source}, {to})"
+            other = np.moveaxis(np.broadcast_to(0, shape), source, to).shape
+            if other != shape:
+                remedy = f"give np.moveaxis(x, {source}, {to})"
+                yield other, what, remedy
                 if start == 0:
-                    remedy = f"give np.moveaxis(x, {source}, {to})[None]"
-                    yield (1, *other), f"{what}; {BATCH}", remedy
+                    yield (1, *other), f"{what}; {BATCH}", f"{remedy}[None]"
 
 
 def _unfolded(shape: Shape, sizes: Sequence[int], images: bool) -> Iterator[tuple[Shape, str, str]]:
