@@ -77,8 +77,8 @@ class _Marking:
                 self.need_all(op, wide=True)
             elif any(v in self.state for v in op.operands) or _reads(op, self.state):
                 self.visit(op)
-            elif isinstance(rule_of(op), Contraction) and len(op.results) == 1:
-                self.contraction(op)
+            elif len(op.results) == 1 and (state := self.contraction(op)):
+                self.state[op.results[0]] = state
 
     def visit(self, op: Op) -> None:
         """Finds the state of the op's results."""
@@ -86,6 +86,8 @@ class _Marking:
             return
         plain = len(op.results) == 1 and is_float(op.results[0]) and not declined_by_shape(op)
         state = self.result(op) if plain else None
+        if op.operation in self.claimed:  # a function begins here: its result has a state
+            return
         if state is None:
             self.need_all(op, wide=True)
         self.state |= dict.fromkeys(op.results, state or "float")
