@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from iree.compiler import ir
 
@@ -64,10 +65,8 @@ class ChannelRows:
             row, inside = b.within(b.offset(top, tap), above, kernel.height)
             at.append(row)
             words.append(b.chosen(inside, f"i{8 * size}", 0xFF << 8 * j, 0))
-        word = words[0]
-        for other in words[1:]:
-            word = b.bit_or(word, other)
-        mask = b.bitcast(b.broadcast(word, self.isa.lanes), vec(size * self.isa.lanes, "i8"))
+        word = b.broadcast(reduce(b.bit_or, words), self.isa.lanes)
+        mask = b.bitcast(word, vec(size * self.isa.lanes, "i8"))
         assert self.padding is not None
         fill = b.bit_and(self.padding, b.xor(mask, b.constant(mask.type, -1)))
         return InputRows(at, mask, fill)

@@ -64,17 +64,10 @@ def dispatch(
     entry = ir.SymbolRefAttr.get([symbol, symbol])
     results = [mlir_type(o.whole) for o in outputs]
     values = [value for value, _ in inputs]
-    tied = _tied([o.into for o in outputs])
+    numbers = [ir.IntegerAttr.get(ir.IndexType.get(), -1 if i is None else i) for i in given]
+    tied = ir.ArrayAttr.get(numbers) if any(i is not None for i in given) else None
     entries = ir.ArrayAttr.get([entry])
     return list(flow.DispatchOp(results, [], entries, values, [], [], tied_operands=tied).results)
-
-
-def _tied(inputs: Sequence[int | None]) -> ir.ArrayAttr | None:
-    """Number of the input that each result replaces; None where none does."""
-    if all(i is None for i in inputs):
-        return None
-    index = ir.IndexType.get()
-    return ir.ArrayAttr.get([ir.IntegerAttr.get(index, -1 if i is None else i) for i in inputs])
 
 
 def _executable(

@@ -196,12 +196,11 @@ class VectorOps:
         """
         a, b = arrays_of(self, (a, b))
         counts = [] if b.known is None else sorted({int(n) for n in b.known})
-        if a.dtype != np.int8 or a.picked is None or b.known is None or len(counts) > MAX_COUNTS:
+        few = a.dtype == np.int8 and len(counts) <= MAX_COUNTS
+        if not few or a.picked is None or b.known is None or lanes_of(a.picked[0]) % 4:
             return Array(arith.shrui(a.value, b.value), a.shape, a.dtype)
         source, index = a.picked
         size = lanes_of(source)
-        if size % 4:
-            return Array(arith.shrui(a.value, b.value), a.shape, a.dtype)
         level = [self._shifted(source, count) for count in counts]
         while len(level) > 1:
             pairs = zip(level[::2], [*level[1::2], level[-1]], strict=False)
@@ -228,11 +227,10 @@ class VectorOps:
 
     def equal(self, a: Any, b: Any) -> Array:
         a, b = arrays_of(self, (a, b))
+        compare, equal = arith.cmpi, arith.CmpIPredicate.eq
         if _is_float(a.dtype):
-            value = arith.cmpf(arith.CmpFPredicate.OEQ, a.value, b.value)
-        else:
-            value = arith.cmpi(arith.CmpIPredicate.eq, a.value, b.value)
-        return Array(value, a.shape, np.dtype(bool))
+            compare, equal = arith.cmpf, arith.CmpFPredicate.OEQ
+        return Array(compare(equal, a.value, b.value), a.shape, np.dtype(bool))
 
     def select(self, pred: Array, a: Any, b: Any) -> Array:
         pred, a, b = arrays_of(self, (pred, a, b))

@@ -74,8 +74,10 @@ class Emitter(Generic[S]):
         return False
 
     def near(self, b: Builder, y: ir.Value, operands: Sequence[Any]) -> ir.Value:
-        """`whole` in fewer operations, for whoever checks `functions.doubt`, if it `has_near`."""
-        raise InternalError(f"epilogue step {self.step.kind!r} has no shorter form")
+        """`whole` in fewer operations, for whoever checks `functions.doubt`, if it `has_near`: then
+        its first operand is a `Divisor`."""
+        divided: Divisor = operands[0]
+        return divided.near(b, y)
 
     def after(self, b: Builder, isa: Isa, near: ir.Value, operands: Sequence[Any]) -> ir.Value:
         """The step's result from what `near` gave, where other steps follow."""
@@ -123,28 +125,21 @@ class JoinDigitsEmitter(Emitter[JoinDigits]):
         return b.mul(b.truncate(total, "f32"), scale)
 
 
-@emits(ColumnScale)
-class ColumnScaleEmitter(Emitter[ColumnScale]):
+# Steps that are one function of a value and their operands.
+_FUNCTIONS: dict[type[Step], Callable[..., ir.Value]] = {
+    ColumnScale: lambda b, y, factor: b.mul(y, factor),
+    Bias: lambda b, y, bias: b.add(b.rounded(y), bias),
+    Residual: lambda b, y, residual: b.add(b.rounded(y), residual),
+    Scale: lambda b, y, column, row: b.mul(y, b.mul(row, column)),
+    ZeroPoint: lambda b, y, total, zero: b.sub(b.rounded(y), b.rounded(b.mul(zero, total))),
+    Silu: silu,
+}
+
+
+@emits(*_FUNCTIONS)
+class FunctionEmitter(Emitter[Step]):
     def apply(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
-        return b.mul(y, operands[0])
-
-
-@emits(Bias, Residual)
-class SumEmitter(Emitter[Step]):
-    def apply(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
-        return b.add(b.rounded(y), operands[0])
-
-
-@emits(Scale)
-class ScaleEmitter(Emitter[Scale]):
-    def apply(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
-        return b.mul(y, b.mul(operands[1], operands[0]))
-
-
-@emits(ZeroPoint)
-class ZeroPointEmitter(Emitter[ZeroPoint]):
-    def apply(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
-        return b.sub(b.rounded(y), b.rounded(b.mul(operands[1], operands[0])))
+        return _FUNCTIONS[type(self.step)](b, y, *operands)
 
 
 @emits(QuantizedResidual)
@@ -177,12 +172,6 @@ class GeluEmitter(Emitter[Gelu]):
         return (gelu_for_codes if self.step.codes else gelu)(b, isa, y, self.step.approximate)
 
 
-@emits(Silu)
-class SiluEmitter(Emitter[Silu]):
-    def apply(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
-        return silu(b, y)
-
-
 @emits(Quantize)
 class QuantizeEmitter(Emitter[Quantize]):
     def prepare(self, b: Builder, operands: Values) -> Sequence[Any]:
@@ -207,10 +196,6 @@ class QuantizeEmitter(Emitter[Quantize]):
     def has_near(self) -> bool:
         return self.step.divide and self.step.exact
 
-    def near(self, b: Builder, y: ir.Value, operands: Sequence[Any]) -> ir.Value:
-        divided: Divisor = operands[0]
-        return divided.near(b, y)
-
     def pack(self, b: Builder, isa: Isa, ys: Values, operands: Sequence[Sequence[Any]]) -> ir.Value:
         return pack_bytes(b, isa, ys, [prepared[-1] for prepared in operands], self.step.unsigned)
 
@@ -232,10 +217,6 @@ class FakeQuantizeEmitter(Emitter[FakeQuantize]):
     def has_near(self) -> bool:
         return self.step.exact
 
-    def near(self, b: Builder, y: ir.Value, operands: Sequence[Any]) -> ir.Value:
-        divided: Divisor = operands[0]
-        return divided.near(b, y)
-
     def after(self, b: Builder, isa: Isa, near: ir.Value, operands: Sequence[Any]) -> ir.Value:
         whole = round_to_whole(b, near) if isa.rounds else round_small(b, b.rounded(near))
         return b.mul(whole, operands[1])
@@ -243,15 +224,8 @@ class FakeQuantizeEmitter(Emitter[FakeQuantize]):
 
 @emits(AddCodes)
 class AddCodesEmitter(Emitter[AddCodes]):
-    def apply(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
-        return self._add(b, b.to_f32(b.round_to_int(y)), operands)  # |y| < 2^30
-
     def emit(self, b: Builder, isa: Isa, y: ir.Value, operands: Values) -> ir.Value:
-        if not isa.rounds:
-            return self.apply(b, y, operands)
-        return self._add(b, round_to_whole(b, y), operands)
-
-    def _add(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
+        y = round_to_whole(b, y) if isa.rounds else b.to_f32(b.round_to_int(y))  # |y| < 2^30
         codes, factor, unit, zero, *more = operands
         if self.step.bounded:
             y = b.min(b.max(y, more[0]), more[1])
@@ -266,11 +240,10 @@ class RoundToCodesEmitter(Emitter[RoundToCodes]):
     def apply(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
         lanes = lanes_of(y)
         codes = b.add(b.round_to_int(y), operands[0])
-        bounded = b.min_int(
-            b.max_int(codes, b.i32(self.step.low, lanes)), b.i32(self.step.high, lanes)
-        )
-        stored = b.add(bounded, b.i32(self.step.shift, lanes)) if self.step.shift else bounded
-        return b.truncate(stored, "i8")
+        codes = b.max_int(codes, b.i32(self.step.low, lanes))
+        codes = b.min_int(codes, b.i32(self.step.high, lanes))
+        codes = b.add(codes, b.i32(self.step.shift, lanes)) if self.step.shift else codes
+        return b.truncate(codes, "i8")
 
     def whole(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
         return y

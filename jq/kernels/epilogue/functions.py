@@ -124,7 +124,10 @@ def exp2(b: Builder, x: ir.Value, factor: float, most: float = 128.0) -> ir.Valu
     shifted = b.fma(bounded, wide, magic)
     fraction = b.fma(bounded, wide, b.sub(magic, shifted))
     scale = b.reinterpret(b.shift_left(b.reinterpret(shifted, "i32"), 23), "f32")
-    return b.mul(_horner(b, EXP2, fraction), scale)
+    power = b.f32(EXP2[-1], lanes)
+    for coefficient in EXP2[-2::-1]:
+        power = b.fma(power, fraction, b.f32(coefficient, lanes))
+    return b.mul(power, scale)
 
 
 def gelu(b: Builder, isa: Isa, x: ir.Value, approximate: bool) -> ir.Value:
@@ -217,11 +220,3 @@ EXP2 = (
     0.009675540961325169,
     0.001327645150013268,
 )
-
-
-def _horner(b: Builder, coefficients: tuple[float, ...], x: ir.Value) -> ir.Value:
-    lanes = lanes_of(x)
-    power = b.f32(coefficients[-1], lanes)
-    for c in coefficients[-2::-1]:
-        power = b.fma(power, x, b.f32(c, lanes))
-    return power

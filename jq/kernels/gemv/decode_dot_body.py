@@ -32,18 +32,10 @@ class _Group:
         self.parts = dict(zip(kernel.storage, parts, strict=True))
         self.lanes = kernel.target.lanes
 
-    def emit(self) -> None:
-        if self.kernel.direct:
-            self._direct()
-        else:
-            self._panel()
-
     def _decode(self, column: Index, step: Index, length: int) -> list[ir.Value]:
         """Values of one column from `step` on, as vectors of `lanes`; zeros fill the last."""
-        kernel = self.kernel
-        ops = VectorOps(self.b, kernel.target)
-        piece = kernel.piece(length)
-        fmt = get_format(kernel.format)
+        ops, piece = VectorOps(self.b, self.kernel.target), self.kernel.piece(length)
+        fmt = get_format(piece.format)
         parts = {
             name: ops.array(self._load(name, shape, dtype, column, step), shape, dtype)
             for name, (shape, dtype) in fmt.storage(piece).items()
@@ -86,7 +78,7 @@ class _Group:
     def _rows_at(self, row: Index, at: Index, valid: int) -> ir.Value:
         return self.b.load(self.x, [row, at], vec(self.lanes, "f32"), valid)
 
-    def _direct(self) -> None:
+    def direct(self) -> None:
         b, kernel = self.b, self.kernel
         acc = [b.f32(0.0, self.lanes)] * (kernel.m * kernel.width)
         acc = b.fold(kernel.k, kernel.step, self._step, acc, counted=True)
@@ -104,7 +96,7 @@ class _Group:
                     out[j] = b.fma(self._rows_at(row, at, valid), w, out[j])
         return out
 
-    def _panel(self) -> None:
+    def panel(self) -> None:
         b, kernel = self.b, self.kernel
         panel = b.scratch((kernel.width, kernel.padded), "f32")
         with b.loop(0, kernel.width) as column:
@@ -167,7 +159,8 @@ def emit_decode_dot(kernel: DecodeDot, operands: Operands) -> list[ir.Value]:
         return [0, b.at_most(b.scaled(ids[0], width), kernel.n - width)]
 
     def body(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
-        _Group(kernel, b, tensors, tiles[0], offsets(b, ids)[1]).emit()
+        group = _Group(kernel, b, tensors, tiles[0], offsets(b, ids)[1])
+        (group.direct if kernel.direct else group.panel)()
 
     count, sums = 1 + len(kernel.storage), TensorType((kernel.m, kernel.n), "f32")
     output = Output(sums, (kernel.m, width), offsets)

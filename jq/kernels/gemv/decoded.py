@@ -16,7 +16,6 @@ their factor once for all rows. The order in which a number's parts are added is
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from iree.compiler import ir
 
@@ -25,7 +24,7 @@ from jq.kernels.emit.dispatch import Operand, Operands, Output, dispatch
 from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.gemv.description import Gemv
 from jq.kernels.gemv.panel_weights import Loaded, Part
-from jq.kernels.gemv.panels import Levels, RowPanels, joined_number
+from jq.kernels.gemv.panels import Levels, StackedPanel, joined_number
 from jq.kernels.machine import dot
 from jq.kernels.schedule import prefetch
 from jq.kernels.tensor import TensorType
@@ -75,32 +74,16 @@ def sum_rows(gemv: Gemv, operands: Operands) -> list[Operand]:
     return [(results[0], kind)]
 
 
-class DecodedPanel(RowPanels):
+class DecodedPanel(StackedPanel):
     """One panel, a run of its blocks at a time."""
-
-    def __init__(self, *given: Any, sums: ir.Value | None, scratch: Values) -> None:
-        super().__init__(*given)
-        self.sums, (self.panel, self.numbers, self.totals) = sums, scratch
-        self.factor = 0  # what it takes out, sums do
 
     def emit(self) -> None:
         b, gemv = self.b, self.gemv
-        with b.loop(0, gemv.row_block) as row:
-            self._put_totals(row.index, [b.f32(0.0, self.isa.lanes)] * self.wide)
+        self._clear(gemv.row_block)
         with b.loop(0, self.part.there):
             b.sweep(gemv.blocks, gemv.decoded_run, self._run, counted=True)
         with b.loop(0, gemv.row_block, writes=[self.tile]) as row:
             self._finish(row.index, self._totals(row.index))
-
-    def _totals(self, row: Index) -> list[ir.Value]:
-        lanes = self.isa.lanes
-        return [
-            self.b.get(self.totals, [row, j * lanes], vec(lanes, "f32")) for j in range(self.wide)
-        ]
-
-    def _put_totals(self, row: Index, values: Values) -> None:
-        for j, value in enumerate(values):
-            self.b.put(value, self.totals, [row, j * self.isa.lanes])
 
     def _run(self, at: Index, count: int) -> None:
         """`count` blocks of run `at`, times all rows."""
@@ -119,9 +102,10 @@ class DecodedPanel(RowPanels):
             first = b.scaled(number, gemv.rows)
             self.local = [b.offset(first, i) for i in range(rows)]
             total = [value for row in self.local for value in self._totals(row)]
-            total = self._blocks(total, begin, count)
+            with b.loop(0, count, carry=total) as t:
+                t.carried = self._products(t.carried, t.index, b.offset(begin, t.index))
             for i, row in enumerate(self.local):
-                self._put_totals(row, total[i * self.wide : (i + 1) * self.wide])
+                self._put_totals(row, t.carried[i * self.wide : (i + 1) * self.wide])
 
         b.sweep(gemv.row_block, gemv.rows, tile, counted=True)
 
@@ -153,15 +137,10 @@ class DecodedPanel(RowPanels):
         scales, *rest = found
         return (scales, [], rest[0]) if self.gemv.zero else (scales, rest, [])
 
-    def _blocks(self, sums: Values, begin: Index, count: int) -> list[ir.Value]:
-        with self.b.loop(0, count, carry=sums) as t:
-            number = self.b.offset(begin, t.index)
-            t.carried = self._products(t.carried, t.index, number)
-        return t.carried
-
     def _products(self, sums: Values, block: Index, number: Index) -> list[ir.Value]:
         """The sums after block `block` of the run, which is `number` along K."""
-        b, gemv, isa, rows = self.b, self.gemv, self.isa, self._places()
+        b, gemv, isa = self.b, self.gemv, self.isa
+        rows = [b.offset(self.part.row, row) for row in self.local]
         extra, start, digits = [], list[ir.Value](), range(gemv.digits)
         if self.sums is not None and gemv.corrected:
             extra = [sums for row in rows for sums in [self._of_block(row, number)] for _ in digits]
@@ -181,17 +160,10 @@ class DecodedPanel(RowPanels):
             acc.end_step()
         return self._scaled(sums, acc.result(), extra, rows, self._stored(block), number)
 
-    def _places(self) -> list[Index]:
-        """The rows of the tile, among all."""
-        return [self.b.offset(self.part.row, row) for row in self.local]
-
     def _of_block(self, row: Index, number: Index, digit: int = 0) -> ir.Value:
         assert self.sums is not None
         kind = "f32" if self.gemv.corrected else "i32"
         return self.epilogue.scalar(self.sums, [row, digit, number], kind)
-
-    def _of_row(self, digits: Values, scale: ir.Value | None) -> ir.Value:
-        return digits[0]
 
 
 def decoded(gemv: Gemv, b: Builder, tensors: Values, tile: Tile, whole: Part) -> None:

@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Sequence
+from functools import reduce
+from typing import Any
 
 from iree.compiler import ir
 
@@ -18,7 +20,7 @@ Levels = tuple[Values, Sequence[Values], Values]  # scales, minima if any, zero 
 
 
 class RowPanels(PanelWeights):
-    """The work on a part of a workgroup: its rows, and panels of columns side by side."""
+    """The rows of a workgroup, and panels of columns side by side."""
 
     def __init__(
         self,
@@ -193,7 +195,11 @@ class RowPanels(PanelWeights):
         """A block's integers, scaled and added."""
         b, out, digits, (scales, minima, zeros) = self.b, list(sums), self.gemv.digits, levels
         for i, row in enumerate(rows):
-            x_scale = self._x_scale(row, number)
+            x_scale = (
+                self.epilogue.scalar(self.row_scale, [row, number], "f32")
+                if self.gemv.per_block
+                else None
+            )
             of_codes = extra[i * digits : (i + 1) * digits]
             apart = minima or zeros  # the sum of the codes counts in another way
             taken = joined(b, of_codes) if self.factor and not apart else None
@@ -203,15 +209,13 @@ class RowPanels(PanelWeights):
                 value = joined(b, [acc[(i * digits + d) * self.wide + j] for d in range(digits)])
                 if taken:
                     value = [b.sub(v, t) for v, t in zip(value, taken, strict=True)]
-                factor = [
-                    f for f in (scale if self.layout.scales else None, x_scale) if f is not None
-                ]
                 number_of = _number(b, value, self.isa.lanes)
                 if codes_of_row is not None:
                     number_of = b.sub(number_of, b.rounded(b.mul(zeros[j], codes_of_row)))
-                if factor:
-                    by = factor[0] if len(factor) == 1 else b.mul(*factor)
-                    out[to] = b.fma(number_of, by, out[to])
+                given = scale if self.layout.scales else None, x_scale
+                factors = [factor for factor in given if factor is not None]
+                if factors:
+                    out[to] = b.fma(number_of, reduce(b.mul, factors), out[to])
                 else:
                     out[to] = b.add(number_of, out[to])
             if minima:
@@ -226,9 +230,30 @@ class RowPanels(PanelWeights):
         number = joined_number(self.b, digits, self.isa.lanes)
         return number if scale is None else self.b.mul(number, scale)
 
-    def _x_scale(self, row: Index, number: Index) -> ir.Value | None:
-        at = [row, number]
-        return self.epilogue.scalar(self.row_scale, at, "f32") if self.gemv.per_block else None
+
+class StackedPanel(RowPanels):
+    """One panel, the totals of whose rows lie on the stack, and the sums of whose rows' codes are
+    known: `scratch` is for the codes of a run, its numbers or integers, and the totals."""
+
+    def __init__(self, *given: Any, sums: ir.Value | None, scratch: Values) -> None:
+        super().__init__(*given)
+        self.sums, (self.panel, self.numbers, self.totals) = sums, scratch
+        self.factor = 0
+
+    def _totals(self, row: Index) -> list[ir.Value]:
+        lanes, kind = self.isa.lanes, vec(self.isa.lanes, "f32")
+        return [self.b.get(self.totals, [row, j * lanes], kind) for j in range(self.wide)]
+
+    def _put_totals(self, row: Index, values: Values) -> None:
+        for j, value in enumerate(values):
+            self.b.put(value, self.totals, [row, j * self.isa.lanes])
+
+    def _clear(self, rows: int) -> None:
+        with self.b.loop(0, rows) as row:
+            self._put_totals(row.index, [self.b.f32(0.0, self.isa.lanes)] * self.wide)
+
+    def _of_row(self, digits: Values, scale: ir.Value | None) -> ir.Value:
+        return digits[0]
 
 
 def joined(b: Builder, digits: Values) -> list[ir.Value]:

@@ -25,7 +25,7 @@ from jq.kernels.emit.dispatch import Operand, Operands, Output, dispatch
 from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.gemv.description import Gemv
 from jq.kernels.gemv.panel_weights import Loaded, Part
-from jq.kernels.gemv.panels import Levels, RowPanels
+from jq.kernels.gemv.panels import Levels, StackedPanel
 from jq.kernels.machine import amx
 from jq.kernels.machine.tile_cut import ROWS, WORDS
 from jq.kernels.schedule import prefetch
@@ -47,7 +47,8 @@ def pack_rows(gemv: Gemv, operands: Operands) -> list[Operand]:
         return [b.offset(b.scaled(ids[1], per_tile), ids[0]), 0, 0]
 
     def body(b: Builder, ids: Indices, tensors: Values, out: Tiles) -> None:
-        first = b.offset(block_row(gemv, b, ids[1]), tile_row(gemv, b, ids[0]))
+        begin = b.at_most(b.scaled(ids[1], gemv.row_block), gemv.m - gemv.row_block)
+        first = b.offset(begin, tile_row(gemv, b, ids[0]))
         rows = _Rows(gemv, b, tensors, first)
         b.sweep(steps, ROWS, lambda at, count: rows.pack(at, count, out[0]), writes=[out[0]])
         if gemv.corrected:
@@ -104,20 +105,16 @@ class _Rows:
             b.store(value, out, [0, r.index, at], count)
 
 
-class TiledPanel(RowPanels):
+class TiledPanel(StackedPanel):
     """One panel: a run of its blocks at a time as tiles on the stack, times all rows."""
 
-    def __init__(self, *given: Any, sums: ir.Value | None, scratch: Values, tile: Index) -> None:
-        super().__init__(*given)
-        self.sums, self.first_tile = sums, tile
-        self.panel, self.integers, self.totals = scratch
-        self.unsigned, self.factor = False, 0
+    def __init__(self, *given: Any, tile: Index, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self.first_tile, self.unsigned = tile, False
 
     def emit(self) -> None:
         b, gemv = self.b, self.gemv
-        with b.loop(0, gemv.row_tiles * ROWS) as r:
-            for j in range(self.wide):
-                b.put(b.f32(0.0, ROWS), self.totals, [r.index, j * ROWS])
+        self._clear(gemv.row_tiles * ROWS)
         with b.loop(0, self.part.there):
             if gemv.decodes_ahead:
                 self._runs()
@@ -127,10 +124,6 @@ class TiledPanel(RowPanels):
         with b.loop(0, gemv.row_tiles, writes=out) as tile, b.loop(0, ROWS, writes=out) as r:
             local = b.offset(tile_row(gemv, b, tile.index), r.index)
             self._finish(local, self._totals(b.offset(b.scaled(tile.index, ROWS), r.index)))
-
-    def _totals(self, r: Index) -> list[ir.Value]:
-        kind = vec(ROWS, "f32")
-        return [self.b.get(self.totals, [r, j * ROWS], kind) for j in range(self.wide)]
 
     def _runs(self) -> None:
         """The same with the codes of the next run taken out in front of each run's products: tiles
@@ -198,7 +191,7 @@ class TiledPanel(RowPanels):
                 acc[j] = amx.product(b, acc[j], left, right, "tdpbssd", depth)
         to = b.scaled(block, self.wide * WORDS)
         for j, done in enumerate(acc):
-            amx.store(b, done, self.integers, b.offset(to, j * WORDS))
+            amx.store(b, done, self.numbers, b.offset(to, j * WORDS))
 
     def _add_row(self, tile: Index, number: Index, r: Index, levels: Sequence[Levels]) -> None:
         """The integers of a row in a run, scaled and added to its totals."""
@@ -209,23 +202,13 @@ class TiledPanel(RowPanels):
         for t, level in enumerate(levels):
             begin = b.offset(b.scaled(r, ROWS), t * self.wide * WORDS)
             places = [b.offset(begin, j * WORDS) for j in range(self.wide)]
-            acc = [b.get(self.integers, [at], kind) for at in places]
-            block = b.offset(number, t)
-            extra = []
+            acc = [b.get(self.numbers, [at], kind) for at in places]
+            block, extra = b.offset(number, t), list[ir.Value]()
             if self.sums is not None:
                 at = [b.offset(self.first_tile, tile), r, block]
                 extra = [self.epilogue.scalar(self.sums, at, "f32")]
             totals = self._scaled(totals, acc, extra, [row], level, block)
-        for j, value in enumerate(totals):
-            b.put(value, self.totals, [place, j * ROWS])
-
-    def _of_row(self, digits: Values, scale: ir.Value | None) -> ir.Value:
-        return digits[0]
-
-
-def block_row(gemv: Gemv, b: Builder, block: Index) -> Index:
-    """The first row of a workgroup."""
-    return b.at_most(b.scaled(block, gemv.row_block), gemv.m - gemv.row_block)
+        self._put_totals(place, totals)
 
 
 def tile_row(gemv: Gemv, b: Builder, tile: Index) -> Index:

@@ -234,17 +234,10 @@ def pack_bytes(
         pair = b.max_int(pair, low) if bounds[0] > -128 else pair
         pairs.append(b.min_int(pair, high) if bounds[1] < 127 else pair)
     name = isa.packs.format("packuswb" if unsigned else "packsswb")
-    return _by_operand(b, b.intrinsic(name, byte, pairs), lanes)
-
-
-def _by_operand(b: Builder, packed: ir.Value, lanes: int) -> ir.Value:
-    """Packs work in parts of 128 bits: words of 4 bytes part by part, operand by operand inside.
-
-    Puts all words of the first operand first.
-    """
-    parts = lanes // 4
+    packed, parts = b.intrinsic(name, byte, pairs), lanes // 4
     if parts == 1:
         return packed
-    words = b.bitcast(packed, vec(lanes, "i32"))
+    # Packs work in parts of 128 bits, operand by operand inside: all of the first operand go first.
+    words_of = b.bitcast(packed, vec(lanes, "i32"))
     order = [part * PACKED + operand for operand in range(PACKED) for part in range(parts)]
-    return b.bitcast(b.shuffle(words, words, order), vec(4 * lanes, "i8"))
+    return b.bitcast(b.shuffle(words_of, words_of, order), byte)

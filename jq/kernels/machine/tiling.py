@@ -22,7 +22,6 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from jq.kernels.machine import tiling
 from jq.kernels.machine.isa import Isa
 
 MAX_VECTORS, MANY_REGISTERS = 12, 32
@@ -92,7 +91,7 @@ def _cost(isa: Isa, t: Tiling, n: int, result_bytes: int) -> float:
     caches.
     """
     crowded = _registers(isa, t.rows, t.vectors) > isa.registers - _spare(isa)
-    uneven = tiling.unevenness(t.panels * t.blocks)
+    uneven = unevenness(t.panels * t.blocks)
     width = t.vectors * isa.lanes
     shared = width < n and width * result_bytes % LINE > 0
     return t.cycles * (1 + SPILLS * crowded + UNEVEN * uneven + SHARED * shared)
@@ -124,7 +123,8 @@ def cut(isa: Isa, rows: int, vectors: int, m: int, k: int, n: int) -> Tiling:
     cycles = full * one + (_step(isa, rest, vectors) if rest else 0)
     if k * n > isa.memory.second_cache:
         cycles += max(0.0, _wait(isa, rows, vectors) - one)
-    if not _rows_fit(isa, rows, k):
+    size = isa.memory.set_bytes  # rows of a power of two codes meet in few sets of the first cache
+    if rows > isa.memory.ways * size // max(LINE, math.gcd(k, size)):
         cycles *= 2
     return Tiling(rows, vectors, panels, block, blocks, cycles * steps * panels * blocks)
 
@@ -146,19 +146,11 @@ def _wait(isa: Isa, rows: int, vectors: int) -> float:
     return isa.memory.wait_line * lines + isa.memory.wait_row * rows
 
 
-def _rows_fit(isa: Isa, rows: int, k: int) -> bool:
-    """True if the first cache holds a line of every row: rows of a power of two codes meet in few
-    of its sets.
-    """
-    size = isa.memory.set_bytes
-    return rows <= isa.memory.ways * size // max(LINE, math.gcd(k, size))
-
-
 def _row_blocks(isa: Isa, m: int, rows: int, panels: int, products_per_row: int) -> tuple[int, int]:
     """Rows of a workgroup (whole register tiles), and how many workgroups cover m rows."""
     affordable = max(1, int(m * products_per_row / (isa.macs * MIN_CYCLES)))
     tiles = math.ceil(m / rows)
-    blocks = tiling.parts(panels, min(affordable, tiles))
+    blocks = parts(panels, min(affordable, tiles))
     block = min(m, math.ceil(tiles / blocks) * rows)
     return block, math.ceil(m / block)
 

@@ -22,14 +22,15 @@ def row_body(kernel: object, b: Builder, tensors: Values, tiles: Tiles, rows: Ro
     raise InternalError(f"{kernel} has no rows")
 
 
-def over_rows(kernel: RowKernel, operands: Operands, together: int = 1) -> list[ir.Value]:
+@emit.register
+def emit_rows(kernel: RowKernel, operands: Operands) -> list[ir.Value]:
     """A dispatch over all rows of a matrix."""
 
     def body(b: Builder, tensors: Values, tiles: Tiles, rows: Rows) -> None:
         row_body(kernel, b, tensors, tiles, rows)
 
     block = row_block(kernel.m, kernel.k)
-    together = min(block, together)
+    together = min(block, kernel.together)
     return row_dispatch(operands, kernel.results, body, block, together, kernel.sequences)
 
 
@@ -66,12 +67,7 @@ def row_body_quantize_rows(
         return states
 
     over_row(b, kernel.k, lanes, write, writes=tiles[:1])
-    quantizer.store(parameters, tiles[1:], local)
-
-
-@emit.register
-def emit_quantize_rows(kernel: QuantizeRows, operands: Operands) -> list[ir.Value]:
-    return over_rows(kernel, operands)
+    quantizer.store(parameters, tiles[1:], [local])
 
 
 @row_body.register
@@ -82,9 +78,17 @@ def row_body_row_ranges(
     (row,), (local,) = rows.at, rows.to
     lanes, (source,) = kernel.target.lanes, tensors
 
+    def load(column: Index, valid: int | None) -> ir.Value:
+        """A vector of the row; lanes after its end hold its last number."""
+        x = b.load(source, [row, column], vec(lanes, "f32"), valid)
+        return x if valid is None else b.shuffle(x, x, [min(i, valid - 1) for i in range(lanes)])
+
     def include(columns: list[Index], valid: int | None, states: States) -> States:
-        xs = [_load(b, source, [row, column], lanes, valid) for column in columns]
-        return [_with(b, x, state) for x, state in zip(xs, states, strict=True)]
+        xs = [load(column, valid) for column in columns]
+        return [
+            [b.min(x, smallest), b.max(x, largest), b.select_equal(x, x, nan, x)]
+            for x, (smallest, largest, nan) in zip(xs, states, strict=True)
+        ]
 
     start = [b.f32(number, lanes) for number in (math.inf, -math.inf, 0.0)]
     first, *others = over_row(b, kernel.k, lanes, include, start)
@@ -94,23 +98,6 @@ def row_body_row_ranges(
     *ends, nan = (b.reduce(x, f) for f, x in zip(how, first, strict=True))
     for end, tile in zip(ends, tiles, strict=True):
         b.store(b.add(end, nan), tile, [local], 1)
-
-
-def _load(b: Builder, source: ir.Value, at: list[Index], lanes: int, valid: int | None) -> ir.Value:
-    """A vector of a row; lanes after its end hold its last number."""
-    x = b.load(source, at, vec(lanes, "f32"), valid)
-    return x if valid is None else b.shuffle(x, x, [min(i, valid - 1) for i in range(lanes)])
-
-
-def _with(b: Builder, x: ir.Value, state: Values) -> list[ir.Value]:
-    """The range after the vector `x`, and NaN where there was one."""
-    smallest, largest, nan = state
-    return [b.min(x, smallest), b.max(x, largest), b.select_equal(x, x, nan, x)]
-
-
-@emit.register
-def emit_row_ranges(kernel: RowRanges, operands: Operands) -> list[ir.Value]:
-    return over_rows(kernel, operands)
 
 
 LANES = 64  # elements at a time

@@ -118,6 +118,11 @@ class RowKernel(Rows):
     sequences: Sequences | None = None
 
     @property
+    def together(self) -> int:
+        """Rows whose chains of dependent operations overlap."""
+        return 1
+
+    @property
     def row_operands(self) -> tuple[int, ...]:
         return (0,)
 
@@ -134,7 +139,6 @@ class QuantizeRows(RowKernel):
     """
 
     family: ClassVar[str] = "quantize_rows"
-    together: ClassVar[int] = 1
 
     scheme: RowQuantization = field(default_factory=RowQuantization)
 
@@ -231,6 +235,5 @@ class Normalize(RowKernel):
 
     @property
     def together(self) -> int:
-        """Rows whose chains of dependent operations overlap."""
         many = self.target.registers >= MANY_REGISTERS and self.target.lanes >= CHAINS
         return 2 if many else 1

@@ -5,10 +5,9 @@ from collections.abc import Callable, Sequence
 from iree.compiler import ir
 
 from jq.kernels.emit.builder import Builder, Tiles
-from jq.kernels.emit.dispatch import Operands, emit
 from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.machine.isa import CHAINS
-from jq.kernels.rowwise.body import over_rows, row_body
+from jq.kernels.rowwise.body import row_body
 from jq.kernels.rowwise.description import Normalize
 from jq.kernels.rowwise.quantizer import RowParameters, RowQuantizer
 from jq.kernels.schedule.rows import Rows, States, over_row, split
@@ -141,7 +140,7 @@ class _NormalizedRows:
 
         over_row(b, self.kernel.k, self.lanes, write, writes=written)
         for own, to in zip(parameters, local, strict=False):
-            self.quantizer.store(own, tiles[kept + 1 :], to)
+            self.quantizer.store(own, tiles[kept + 1 :], [to])
 
 
 @row_body.register
@@ -149,8 +148,3 @@ def row_body_normalize(
     kernel: Normalize, b: Builder, tensors: Values, tiles: Tiles, rows: Rows
 ) -> None:
     _NormalizedRows(kernel, b, tensors, rows.at).emit(tiles, rows.to)
-
-
-@emit.register
-def emit_normalize(kernel: Normalize, operands: Operands) -> list[ir.Value]:
-    return over_rows(kernel, operands, kernel.together)

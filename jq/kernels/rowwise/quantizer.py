@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from iree.compiler import ir
 
 from jq.kernels.emit.builder import Builder, Tile, Tiles
-from jq.kernels.emit.values import Index, Values, vec
+from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.epilogue.functions import MAGIC_BITS, Divisor, divisor, rounded_bits, to_i8
 from jq.kernels.machine.dot import PACKED, pack_bytes
 from jq.kernels.machine.isa import Isa
@@ -46,6 +46,7 @@ class RowQuantizer:
         self.b, self.scheme, self.lanes = b, scheme, lanes
         self.asymmetric = scheme.scheme == ASYMMETRIC
         self.shift = 128 if scheme.unsigned else 0
+        self.combine = [b.max, *([b.min] if self.asymmetric else []), b.add]
 
     # Range: a state of largest, (smallest,) and a NaN where there was one
 
@@ -61,32 +62,36 @@ class RowQuantizer:
 
     def join(self, states: Sequence[Values]) -> list[ir.Value]:
         """One state of several."""
-        combine = [self.b.max, *([self.b.min] if self.asymmetric else []), self.b.add]
         joined = list(states[0])
         for state in states[1:]:
-            joined = [how(x, y) for how, x, y in zip(combine, joined, state, strict=True)]
+            joined = [how(x, y) for how, x, y in zip(self.combine, joined, state, strict=True)]
         return joined
 
     def parameters(self, state: Values) -> RowParameters:
         """The parameters of a row, from its whole range."""
         b, lanes = self.b, self.lanes
-        combine = [b.max, *([b.min] if self.asymmetric else []), b.add]
-        largest, *smallest, nan = (b.reduce(v, how) for v, how in zip(state, combine, strict=True))
-        extent = b.sub(largest, smallest[0]) if smallest else largest
-        extent = b.add(extent, nan)
+        ends = zip(state, self.combine, strict=True)
+        largest, *smallest, nan = (b.reduce(v, how) for v, how in ends)
+        extent = b.add(b.sub(largest, smallest[0]) if smallest else largest, nan)
         tiny, one = b.f32(self.scheme.steps * SMALLEST_NORMAL, lanes), b.f32(1.0, lanes)
         bounded = b.max(tiny, extent)  # NaN stays NaN
         divisor = b.select_equal(bounded, tiny, one, b.f32(self.scheme.steps, lanes))
         extent = b.select_equal(bounded, tiny, one, extent)
         scale, inverse = b.div(extent, divisor), b.div(divisor, extent)
         if not smallest:
-            low, high = (
-                b.f32(bound, lanes) for bound in (self.scheme.low, self.scheme.wide or 127)
-            )
+            bounds = self.scheme.low, self.scheme.wide or 127
+            low, high = (b.f32(bound, lanes) for bound in bounds)
             offset = b.i32(self.shift, lanes) if self.shift else None
             return RowParameters(inverse, low, high, offset, scale)
         zero = self._zero_point(smallest[0], scale)
         return RowParameters(inverse, *self._around(zero), scale, zero)
+
+    def of_block(self, xs: Values) -> RowParameters:
+        """The parameters of a few vectors."""
+        state = self.start()
+        for x in xs:
+            state = self.include(state, x)
+        return self.parameters(state)
 
     def given(self, operands: Values) -> RowParameters:
         """The parameters of every row in the static scheme, from its operands
@@ -160,8 +165,8 @@ class RowQuantizer:
         for column, x in zip(columns, xs, strict=True):
             self.b.store(self.codes(row, x), tile, [at, column], valid)
 
-    def store(self, row: RowParameters, tiles: Tiles, at: Index) -> None:
-        """Scale and zero point of a row, where the scheme has them, to [rows] tiles."""
+    def store(self, row: RowParameters, tiles: Tiles, at: Indices) -> None:
+        """Scale and zero point of a row, where the scheme has them, to a place of the tiles."""
         values = [v for v in (row.scale, row.zero) if v is not None]
         for value, tile in zip(values, tiles, strict=True):
-            self.b.store(value, tile, [at], 1)
+            self.b.store(value, tile, at, 1)

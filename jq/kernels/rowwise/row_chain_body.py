@@ -44,7 +44,8 @@ class _Row:
         elif isinstance(step, Rotated):
             self._rotate(step, operands, tiles)
         elif isinstance(step, Updated):
-            self._update(tiles[0])
+            begin = self.b.scaled(self.local, self.kernel.k)  # beside the other rows
+            self._each(self._load, tiles[0], 0, begin)
         elif isinstance(step, Coded):
             code = partial(self._code, step, tiles)
             self.b.sweep(self.kernel.k, step.block, code, writes=tiles, counted=True)
@@ -65,27 +66,26 @@ class _Row:
         kind = vec(self.kernel.target.lanes, "f32")
         return self.b.load(self.source, [self.at, column], kind, valid)
 
-    def _each(self, value: Callable[[Index, int | None], ir.Value], tile: Tile, at: Index) -> None:
-        """Stores `value(column, valid)` along a row."""
+    def _each(
+        self,
+        value: Callable[[Index, int | None], ir.Value],
+        tile: Tile,
+        at: Index,
+        begin: Index = 0,
+    ) -> None:
+        """Stores `value(column, valid)` along a row of the tile, from column `begin`."""
+        b = self.b
 
         def store(columns: list[Index], valid: int | None, states: States) -> States:
             for column in columns:
-                self.b.store(value(column, valid), tile, [at, column], valid)
+                b.store(value(column, valid), tile, [at, b.offset(begin, column)], valid)
             return states
 
-        over_row(self.b, self.kernel.k, self.kernel.target.lanes, store, writes=[tile])
+        over_row(b, self.kernel.k, self.kernel.target.lanes, store, writes=[tile])
 
     def _normalize(self, step: Normalized, operands: Values, tiles: Tiles) -> None:
-        kernel = Normalize(
-            isa=self.kernel.isa,
-            m=self.kernel.m,
-            k=self.kernel.k,
-            epsilon=step.epsilon,
-            center=step.center,
-            gamma=step.gamma,
-            beta=step.beta,
-        )
-        made = self._next()
+        chain, made, given = self.kernel, self._next(), {**vars(step), "keep": True}
+        kernel = Normalize(isa=chain.isa, m=chain.m, k=chain.k, **given)
         row_body(kernel, self.b, [self.source, *operands], [made], Rows([self.at], [0], 1))
         self._become(made, tiles)
 
@@ -122,33 +122,17 @@ class _Row:
         over_row(b, half, self.kernel.target.lanes, turn, writes=[made])
         self._become(made, tiles)
 
-    def _update(self, tile: Tile) -> None:
-        """The row beside the others, in the only row of the tile."""
-        b, lanes, begin = self.b, self.kernel.target.lanes, self.b.scaled(self.local, self.kernel.k)
-
-        def store(columns: list[Index], valid: int | None, states: States) -> States:
-            for column in columns:
-                b.store(self._load(column, valid), tile, [0, b.offset(begin, column)], valid)
-            return states
-
-        over_row(b, self.kernel.k, lanes, store, writes=[tile])
-
     def _code(self, step: Coded, tiles: Tiles, number: Index, size: int) -> None:
         """The codes of block `number`, which has `size` columns."""
         b, lanes = self.b, self.kernel.target.lanes
         quantizer, first = RowQuantizer(b, step.scheme, lanes), b.scaled(number, step.block)
         places = [(b.offset(first, i), min(lanes, size - i)) for i in range(0, size, lanes)]
         xs = [self._load(*place) for place in places]
-        state = quantizer.start()
-        for x in xs:
-            state = quantizer.include(state, x)
-        found = quantizer.parameters(state)
+        found = quantizer.of_block(xs)
         for x, (column, valid) in zip(xs, places, strict=True):
             place = (tiles[0], self.local)
             quantizer.write(self.kernel.target, found, [x], place, [column], valid)
-        values = [v for v in (found.scale, found.zero) if v is not None]
-        for value, tile in zip(values, tiles[1:], strict=True):
-            b.store(value, tile, [self.local, number], 1)
+        quantizer.store(found, tiles[1:], [self.local, number])
 
     def _split(self, step: Digits, tiles: Tiles) -> None:
         kernel, rows = self.kernel, Rows([self.at], [self.local], 1)
@@ -173,13 +157,8 @@ def emit_row_chain(kernel: RowChain, operands: Operands) -> list[ir.Value]:
             row.take(step, given[:taken], left[:made])
             given, left = given[taken:], left[made:]
 
-    return row_dispatch(
-        operands,
-        kernel.results,
-        body,
-        row_block(kernel.m, kernel.k),
-        others=_updates(kernel, firsts),
-    )
+    block, others = row_block(kernel.m, kernel.k), _updates(kernel, firsts)
+    return row_dispatch(operands, kernel.results, body, block, others=others)
 
 
 def _updates(kernel: RowChain, firsts: dict[int, ir.Value]) -> dict[int, Output]:
@@ -212,17 +191,14 @@ def split_block(
     kernel: SplitRows, b: Builder, source: ir.Value, tiles: Tiles, rows: Rows, i: Index, size: int
 ) -> None:
     """Block `i` of a row, which has `size` columns."""
-    (row,), (local,), number = rows.at, rows.to, i
-    lanes, first = kernel.target.lanes, b.scaled(number, kernel.block)
+    (row,), (local,) = rows.at, rows.to
+    lanes, first = kernel.target.lanes, b.scaled(i, kernel.block)
     quantizer = RowQuantizer(b, RowQuantization(wide=kernel.steps), lanes)
-    places = [(b.offset(first, i), min(lanes, size - i)) for i in range(0, size, lanes)]
+    places = [(b.offset(first, j), min(lanes, size - j)) for j in range(0, size, lanes)]
     xs = [b.load(source, [row, at], vec(lanes, "f32"), valid) for at, valid in places]
-    state = quantizer.start()
-    for x in xs:
-        state = quantizer.include(state, x)
-    found = quantizer.parameters(state)
-    assert found.scale is not None and isinstance(found.factor, ir.Value)
-    b.store(found.scale, tiles[1], [local, number], 1)
+    found = quantizer.of_block(xs)
+    assert isinstance(found.factor, ir.Value)
+    quantizer.store(found, tiles[1:], [local, i])
     for x, (at, valid) in zip(xs, places, strict=True):
         steps = b.zero_if_nan(b.mul(x, found.factor))
         bits = rounded_bits(b, steps, found.low, found.high)

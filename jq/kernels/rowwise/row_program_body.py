@@ -76,7 +76,8 @@ class _Row:
     def sweep(self, stage: int, tile: Tile | None, local: Index) -> None:
         """Everything of a stage that is one number an element; its sums, and what follows them."""
         kernel, b, lines = self.kernel, self.b, self.kernel.lines
-        ends = [i for i, line in enumerate(lines) if self._ends(line, stage)]
+        sums = [i for i, line in enumerate(lines) if line.op in REDUCTIONS]
+        ends = [i for i in sums if kernel.stages[lines[i].of[0]] == stage]
         kept = [i for i in self.rows if kernel.stages[i] == stage]
         lanes = kernel.target.lanes
 
@@ -96,14 +97,11 @@ class _Row:
 
         begin = [b.constant(vec(lanes, lines[i].element), start(lines[i])) for i in ends]
         writes = [tile] if tile is not None else []
-        sums = b.fold(kernel.k, lanes, body, begin, writes=writes)
-        for i, total in zip(ends, sums, strict=True):
+        totals = b.fold(kernel.k, lanes, body, begin, writes=writes)
+        for i, total in zip(ends, totals, strict=True):
             kind, width = getattr(vector.CombiningKind, KINDS[lines[i].op]), total.type
             number = vector.ReductionOp(ir.VectorType(width).element_type, kind, total).result
             self.known[i] = b.broadcast(number, 1)
-
-    def _ends(self, line: Line, stage: int) -> bool:
-        return line.op in REDUCTIONS and self.kernel.stages[line.of[0]] == stage
 
     def settle(self, stage: int) -> None:
         """The numbers of the row that follow from the sweeps before this stage."""
@@ -159,7 +157,8 @@ class _Row:
         if line.op == "count_leading_zeros":
             return math.ctlz(of[0])
         if line.op.startswith("compare_"):
-            return arith.cmpi(COMPARED[line.op.removeprefix("compare_")], *of)
+            predicate = COMPARED[line.op.removeprefix("compare_")]
+            return arith.cmpi(getattr(arith.CmpIPredicate, predicate), *of)
         return OPS[line.op](*of)
 
     def _half(self, i: int, factor: ir.Value) -> ir.Value:
@@ -220,9 +219,7 @@ class _Part:
     def _loaded(self, i: int, line: Line, lanes: int) -> ir.Value:
         kind = vec(lanes, stored(line.element))
         read = self.row.b.load(self.row.rows[i].value, [0, self.column], kind, self.valid)
-        if line.element != "i1":
-            return read
-        return arith.trunci(vec(lanes, "i1"), read)
+        return arith.trunci(vec(lanes, "i1"), read) if line.element == "i1" else read
 
 
 @emit.register

@@ -1,7 +1,6 @@
 """Operations of `RowProgram` on vectors of integers."""
 
 from collections.abc import Callable
-from typing import Any
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, llvm, math, memref
@@ -17,9 +16,8 @@ def shifted(b: Builder, op: str, x: ir.Value, by: ir.Value) -> ir.Value:
     last = b.constant(x.type, bits - 1)
     inside = arith.cmpi(arith.CmpIPredicate.ule, by, last)
     shifted = OPS[op](x, arith.select(inside, by, last))
-    if op == "shift_right_arithmetic":
-        return shifted
-    return arith.select(inside, shifted, b.constant(x.type, 0))
+    signed = op == "shift_right_arithmetic"
+    return shifted if signed else arith.select(inside, shifted, b.constant(x.type, 0))
 
 
 def divided(b: Builder, x: ir.Value, y: ir.Value) -> ir.Value:
@@ -73,20 +71,12 @@ def converted(x: ir.Value, kind: ir.VectorType) -> ir.Value:
 
 def start(line: Line) -> int:
     """The number that changes no sum, or no extreme."""
-    bits = int(line.element[1:])
-    ends = {"reduce_add": 0, "reduce_maximum": -(1 << (bits - 1))}
-    return ends.get(line.op, (1 << (bits - 1)) - 1)
+    half = 1 << (int(line.element[1:]) - 1)
+    return {"reduce_add": 0, "reduce_maximum": -half, "reduce_minimum": half - 1}[line.op]
 
 
 KINDS = {"reduce_add": "ADD", "reduce_maximum": "MAXSI", "reduce_minimum": "MINSI"}
-COMPARED: dict[str, Any] = {
-    "EQ": arith.CmpIPredicate.eq,
-    "NE": arith.CmpIPredicate.ne,
-    "LT": arith.CmpIPredicate.slt,
-    "LE": arith.CmpIPredicate.sle,
-    "GT": arith.CmpIPredicate.sgt,
-    "GE": arith.CmpIPredicate.sge,
-}
+COMPARED = {"EQ": "eq", "NE": "ne", "LT": "slt", "LE": "sle", "GT": "sgt", "GE": "sge"}
 OPS: dict[str, Callable[..., ir.Value]] = {
     "add": arith.addi,
     "subtract": arith.subi,

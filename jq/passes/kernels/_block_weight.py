@@ -123,18 +123,11 @@ class BlockWeight:
     def bits(self) -> int:
         """The fewest in which the codes can be kept."""
         low, high = int(self.codes.min(initial=0)), int(self.codes.max(initial=0))
+        from_zero = self.minimum is not None or self.zero is not None
         for bits in PLANES:
-            if self.block % Gemv.least_block(bits):
-                continue
-            half = 1 << (bits - 1)
-            if (
-                (self.minimum is not None or self.zero is not None)
-                and low >= 0
-                and high < 2 * half
-                and bits < 8
-            ):
-                return bits
-            if self.minimum is None and self.zero is None and -half <= low and high < half:
+            start = 0 if from_zero else -1 << (bits - 1)
+            whole = self.block % Gemv.least_block(bits) == 0 and not (from_zero and bits == 8)
+            if whole and start <= low and high < start + (1 << bits):
                 return bits
         raise NoKernel(f"no kernel for blocks of {self.block} of codes from {low} to {high}")
 
@@ -195,8 +188,7 @@ class BlockWeight:
 
     def packed_bytes(self, kernel: Gemv) -> int:
         """The bytes of the kernel's operands that `operands` makes."""
-        count = 2 if self.by_column else 1
-        kinds = kernel.operands[2 : 2 + count]
+        kinds = kernel.operands[2 : 3 + self.by_column]
         return sum(math.prod(t.shape) * t.dtype.itemsize for t in kinds)
 
     def operands(self, program: Program, name: str, kernel: Gemv) -> list[ir.Value]:

@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from jq.formats import Encoding
 from jq.ir import OPS, Program, at, evaluate, ir
 from jq.ir.contract import Contract
 from jq.kernels import Kernel
@@ -19,7 +17,8 @@ def digits(c: Contract) -> tuple[Contract, Contract] | None:
     `code = 256 * upper + lower + 128`, both in [-128, 127]: the lower digits have the zero point
     -128. None where no operand, or both, are symmetric codes of 16 bits.
     """
-    wide = [i for i, side in enumerate(c.sides) if isinstance(side, tuple) and _is_wide(side)]
+    sides = [(i, *side) for i, side in enumerate(c.sides) if isinstance(side, tuple)]
+    wide = [i for i, e, parts in sides if e.format == "int16" and "zero_point" not in parts]
     if len(wide) != 1 or len(c.sides) != 2:
         return None
     (index,) = wide
@@ -31,20 +30,14 @@ def digits(c: Contract) -> tuple[Contract, Contract] | None:
         low = OPS.sub(OPS.bit_and(codes, mask), half)
         zero = OPS.constant(np.full(encoding.grid, -128, np.int32))
         first = (replace(encoding, format="int8"), {**parts, "codes": upper})
-        second = (
-            replace(encoding, format="int8", scheme="asymmetric"),
-            {**parts, "codes": OPS.convert(low, byte), "zero_point": zero},
-        )
+        lower = {**parts, "codes": OPS.convert(low, byte), "zero_point": zero}
+        second = (replace(encoding, format="int8", scheme="asymmetric"), lower)
 
     def taking(side: object) -> Contract:
         sides = [side if i == index else other for i, other in enumerate(c.sides)]
         return replace(c, sides=tuple(sides))
 
     return replace(taking(first), name=f"{c.name}/upper"), taking(second)
-
-
-def _is_wide(side: tuple[Encoding, dict[str, Any]]) -> bool:
-    return side[0].format == "int16" and "zero_point" not in side[1]
 
 
 def upper_sums(

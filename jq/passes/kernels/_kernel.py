@@ -156,19 +156,16 @@ def call_instead(program: Program, kernel: Kernel, op: Op, operands: Sequence[ir
 def renamed(program: Program, changed: object) -> bool:
     """Drops kernels that nobody calls, and tells ops the names of theirs, where some have changed;
     True if they have."""
-    if changed:
-        drop_declarations(program)
-        _rename_kernels(program)
-    return bool(changed)
-
-
-def _rename_kernels(program: Program) -> None:
+    if not changed:
+        return False
+    drop_declarations(program)
     calls = [op for op in program.walk() if op.operation.name == "func.call"]
     now = {string_attr(op, NAME): _callee(op) for op in calls}
     kernels = facts_of(program, "kernel")
     names = {old: now[op] for op, old in kernels.items() if op in now}
     found = {op: now.get(op) or names.get(old) for op, old in kernels.items()}
     decide(program, {op: {"kernel": s.removeprefix("jq_")} for op, s in found.items() if s})
+    return True
 
 
 def _callee(op: Op) -> str:

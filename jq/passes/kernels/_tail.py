@@ -81,12 +81,8 @@ class Tail:
         return tail
 
     def then(self, step: Step, operands: Sequence[Any], ops: Sequence[Any]) -> Tail:
-        return replace(
-            self,
-            steps=(*self.steps, step),
-            operands=(*self.operands, *operands),
-            ops=(*self.ops, *ops),
-        )
+        more = (*self.steps, step), (*self.operands, *operands), (*self.ops, *ops)
+        return Tail(*more, self.unsigned)
 
     def values(
         self, program: Program, name: str, pad: Callable[[np.ndarray], np.ndarray]
@@ -101,9 +97,8 @@ class Tail:
                 one = math.prod(shape_of(x.value)) == 1
                 number = OPS.reshape(x.value, () if one else [x.n])
                 vector = OPS.broadcast(number, [x.n], () if one else [0])
-                found.append(
-                    OPS.pad(vector, OPS.constant(np.zeros((), np.float32)), [0], [width - x.n])
-                )
+                zero = OPS.constant(np.zeros((), np.float32))
+                found.append(OPS.pad(vector, zero, [0], [width - x.n]))
             elif isinstance(x, Unsigned):
                 found.append(unsigned_view(x.codes))
             else:
@@ -125,28 +120,24 @@ def _followed(program: Program, tail: Tail, n: int) -> Tail:
     return tail
 
 
-def _addition(tail: Tail) -> tuple[Any, ir.Value] | None:
-    """The addition that is the only reader of the tail, and what it adds."""
+def _joining(tail: Tail, kind: str) -> tuple[Any, ir.Value] | None:
+    """The op of that kind that is the only reader of the tail, and what it takes besides."""
     result = tail.last.operation.results[0]
-    add = only_user(result)
-    if add is None or add.operation.name != "stablehlo.add":
+    op = only_user(result)
+    if op is None or op.operation.name != f"stablehlo.{kind}":
         return None
-    others = [v for v in add.operation.operands if v != result]
-    return (add, others[0]) if len(others) == 1 else None
+    others = [v for v in op.operation.operands if v != result]
+    return (op, others[0]) if len(others) == 1 else None
 
 
 def _scales(program: Program, tail: Tail, n: int) -> Tail:
     """A product with what the activation's range has made, one number a column: sums of codes
     that a model itself scales."""
-    result = tail.last.operation.results[0]
-    product = only_user(result)
-    if product is None or product.operation.name != "stablehlo.multiply":
+    found = _joining(tail, "multiply")
+    if found is None or evaluate(program, found[1]) is not None:
         return tail
-    others = [v for v in product.operation.operands if v != result]
-    if len(others) != 1 or evaluate(program, others[0]) is not None:
-        return tail
-    value = _by_column(others[0], n)
-    return tail if value is None else tail.then(ColumnScale(), [Measured(value, n)], [product])
+    value = _by_column(found[1], n)
+    return tail if value is None else tail.then(ColumnScale(), [Measured(value, n)], [found[0]])
 
 
 def _by_column(value: ir.Value, n: int) -> ir.Value | None:
@@ -168,7 +159,7 @@ def _by_column(value: ir.Value, n: int) -> ir.Value | None:
 
 def _bias(program: Program, tail: Tail, n: int) -> Tail:
     """A constant vector along the columns, which are the trailing axes of the result."""
-    found = _addition(tail)
+    found = _joining(tail, "add")
     array = None if found is None else evaluate(program, found[1])
     if found is None or array is None or array.dtype != np.float32:
         return tail
@@ -191,7 +182,7 @@ def _factors(program: Program, tail: Tail, n: int) -> Tail:
 
 
 def _residual(program: Program, tail: Tail, n: int) -> Tail:
-    found = _addition(tail)
+    found = _joining(tail, "add")
     if found is None or evaluate(program, found[1]) is not None:
         return tail
     stored = _stored(program, found[1])
@@ -222,12 +213,7 @@ def _decoded(program: Program, tail: Tail) -> Tail | None:
     if stored is None or not np.array_equal(stored[2], tail.operands[-1]):
         return None
     step = FakeQuantize(last.low, last.high, last.exact)
-    return replace(
-        tail,
-        steps=(*tail.steps[:-1], step),
-        operands=(*tail.operands, stored[1]),
-        ops=(*tail.ops, reader),
-    )
+    return replace(tail, steps=tail.steps[:-1]).then(step, [stored[1]], [reader])
 
 
 def _activation(program: Program, tail: Tail, n: int) -> Tail:

@@ -97,10 +97,8 @@ class Lower:
             tail = Tail.behind(self.program, c.op, conv.filters, self.unsigned)
         _, parts = c.sides[0]
         row_scale = evaluate(self.program, parts["scale"])
-        static = row_scale is not None and row_scale.size == 1
-        scale = conv.scale
-        if static:
-            assert row_scale is not None
+        static, scale = row_scale is not None and row_scale.size == 1, conv.scale
+        if row_scale is not None and static:
             scale = (row_scale.reshape(-1)[0] * scale).astype(np.float32)
         with at(tail.last):
             first = (JoinDigits if upper else Dequantize)(per_row=not static)
@@ -174,7 +172,7 @@ class Lower:
                 **described, filters=conv.filters, groups=conv.groups, column_zero=zeros
             )
             weight = conv.weight
-        packed = self._packed(kernel, weight, bias, zero)
+        packed = kernel.pack(weight, bias, zero, conv.zero)
         inside = isinstance(kernel, Depthwise) and kernel.padded
         operands = [conv.input(self.unsigned, padded=not inside)]
         operands.append(self._weight("packed", packed["weights"]))
@@ -192,25 +190,10 @@ class Lower:
         return kernel, operands
 
     def _pointwise(self, steps: Sequence[Step]) -> Gemm:
-        image, (k, n) = self.conv.shape(), self.conv.weight.shape[2:]
-        pixels = image["batch"] * image["height"] * image["width"]
-        return Gemm(
-            isa=self.isa,
-            element=self.element,
-            m=pixels,
-            k=k,
-            n=n,
-            unsigned=self.unsigned,
-            column_zero=self.conv.zero is not None,
-            epilogue=tuple(steps),
-        )
-
-    def _packed(
-        self, kernel: _Kernel, weight: np.ndarray, bias: np.ndarray | None, zero: int
-    ) -> dict[str, np.ndarray]:
-        if isinstance(kernel, Depthwise):
-            return kernel.pack(weight, bias, zero)
-        return kernel.pack(weight, bias, zero, self.conv.zero)
+        described, (k, n) = self._described(steps, padded=True), self.conv.weight.shape[2:]
+        pixels = math.prod(described[name] for name in ("batch", "height", "width"))
+        same = {name: described[name] for name in ("isa", "element", "unsigned", "epilogue")}
+        return Gemm(m=pixels, k=k, n=n, column_zero=self.conv.zero is not None, **same)
 
     def _weight(self, part: str, array: np.ndarray) -> ir.Value:
         return self.program.add_weight(f"{self.conv.contract.name}:{part}", array)

@@ -50,7 +50,7 @@ def row_scheme(program: Program, marker: Marker) -> RowQuantization | None:
     """The kernel's name for an encoding of rows; None when it has none."""
     enc = marker.encoding
     narrow = _narrow(enc)
-    if enc.format != "int8" or narrow is None or not enc.shape or 0 in enc.shape:
+    if narrow is None:
         return None
     if marker.kind == QUANTIZE:
         if any(enc.block) or static_parameters(program, marker) is None:
@@ -63,10 +63,8 @@ def row_scheme(program: Program, marker: Marker) -> RowQuantization | None:
 
 def measured_scheme(marker: Marker) -> RowQuantization | None:
     """The scheme of a tensor whose one scale is found at run time, and given; None elsewhere."""
-    enc = marker.encoding
-    whole = marker.kind == QUANTIZE and not any(enc.block)
-    narrow = _narrow(enc)
-    if not whole or enc.format != "int8" or narrow is None or not enc.shape or 0 in enc.shape:
+    narrow = _narrow(marker.encoding)
+    if marker.kind != QUANTIZE or any(marker.encoding.block) or narrow is None:
         return None
     return RowQuantization(STATIC, narrow and "zero_point" not in marker.parts, measured=True)
 
@@ -77,13 +75,16 @@ def block_scheme(marker: Marker) -> RowQuantization | None:
     enc = marker.encoding
     size = enc.block[-1] if marker.kind == QUANTIZE_DYNAMIC and _by_row(enc) else 0
     narrow = _narrow(enc)
-    if enc.format != "int8" or narrow is None or size < 2 or enc.shape[-1] % size or 0 in enc.shape:
+    if narrow is None or size < 2 or enc.shape[-1] % size:
         return None
     return RowQuantization(ASYMMETRIC if enc.scheme == "asymmetric" else SYMMETRIC, narrow=narrow)
 
 
 def _narrow(enc: Encoding) -> bool | None:
-    """True if symmetric codes are as many on either side of zero; None where there are fewer."""
+    """True if symmetric codes are as many on either side of zero; None where there are fewer, or no
+    rows of int8."""
+    if enc.format != "int8" or not enc.shape or 0 in enc.shape:
+        return None
     return {NARROW: True, FULL: False}.get(enc.option("divisor", NARROW))
 
 
@@ -194,13 +195,10 @@ def _lower_range(program: Program, x: ir.Value, ends: dict[str, list[Op]], isa: 
     name = string_attr(first, NAME) or "range"
     with at(first):
         parts = call_kernel(program, RowRanges(isa=isa, m=m, k=k), [x], f"{name}/rows")
-    for how, part in zip(ENDS, parts, strict=True):
+    rules = (OPS.reduce_min, OPS.minimum), (OPS.reduce_max, OPS.maximum)
+    for how, part, (reduced, joined) in zip(ENDS, parts, rules, strict=True):
         for op in ends[how]:
             with at(op):
-                lowest = how == ENDS[0]
-                found = (OPS.reduce_min if lowest else OPS.reduce_max)(part, [0])
-                start = op.operands[1]
-                end = OPS.reshape(found, ())
-                value = (OPS.minimum if lowest else OPS.maximum)(end, start)
+                value = joined(OPS.reshape(reduced(part, [0]), ()), op.operands[1])
             op.results[0].replace_all_uses_with(value)
             op.erase()

@@ -17,9 +17,16 @@ import numpy as np
 from jq.ir import Op, Program, at, dtype_of, evaluate, func, ir
 from jq.ir.build import NAME, like, string_attr
 from jq.ir.build import replace as replace_op
-from jq.kernels import ATTRIBUTE, Kernel, RowQuantization, ToCodes
+from jq.kernels import Kernel, RowQuantization, ToCodes
 from jq.passes.base import Pass, PassContext
-from jq.passes.kernels._kernel import FLIP, call_kernel, declarations, renamed, unsigned_view
+from jq.passes.kernels._kernel import (
+    FLIP,
+    call_kernel,
+    called,
+    declarations,
+    renamed,
+    unsigned_view,
+)
 
 # Ops whose result holds the codes of their operands, moved.
 _MOVE = {
@@ -33,9 +40,7 @@ class KernelViews(Pass):
         declared, changed = declarations(program), False
         for op in reversed(list(program.walk())):  # readers first
             flips = _only_flips(program, op)
-            if not flips:
-                continue
-            made = _flipped(program, op, declared)
+            made = _flipped(program, op, declared) if flips else None
             if made is None:
                 continue
             for flip in flips:
@@ -77,10 +82,7 @@ def _flipped(program: Program, op: Op, declared: dict[str, func.FuncOp]) -> list
             result = op.operation.results[0]
             shape = tuple(ir.RankedTensorType(result.type).shape)
             return [like(op, operands, shape, np.int8)]
-    if op.operation.name != "func.call":
-        return None
-    callee = declared.get(ir.FlatSymbolRefAttr(op.operation.attributes["callee"]).value)
-    kernel = callee and _unsigned(Kernel.from_json(string_attr(callee, ATTRIBUTE) or ""))
+    kernel = _unsigned(called(declared, op))
     if kernel is None:
         return None
     with at(op):
@@ -92,8 +94,7 @@ def _unsigned(kernel: Any) -> Kernel | None:
     """The kernel that stores the other view of its codes; None when it has no choice."""
     scheme, steps = getattr(kernel, "scheme", None), getattr(kernel, "epilogue", ())
     if isinstance(scheme, RowQuantization):
-        flipped = replace(scheme, unsigned=not scheme.unsigned)
-        return replace(kernel, scheme=flipped)
+        return replace(kernel, scheme=replace(scheme, unsigned=not scheme.unsigned))
     if steps and isinstance(steps[-1], ToCodes):
         last = replace(steps[-1], unsigned=not steps[-1].unsigned)
         return replace(kernel, epilogue=(*steps[:-1], last))

@@ -12,6 +12,7 @@ program in which nothing is quantized is left as it is: it is what others are co
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,14 +33,9 @@ class KernelAttention(Pass):
         isa = isa_of(cx.target)
         if isa is None or not (cx.settings.op_types or _is_quantized(program)):
             return False
-        precision = cx.settings.attention_precision
         dots = [op for op in program.walk() if Dims.match(op)]
-        return to_kernels(
-            program,
-            dots,
-            lambda op: _match(program, op),
-            lambda found: _lower(program, found, isa, precision),
-        )
+        lower = partial(_lower, program, isa, cx.settings.attention_precision)
+        return to_kernels(program, dots, partial(_match, program), lower)
 
 
 def _is_quantized(program: Program) -> bool:
@@ -83,7 +79,7 @@ def _match(program: Program, first: Op) -> Found | None:
     return Found(first, between, second, 0 if left == between.result else 1)
 
 
-def _lower(program: Program, f: Found, isa: str, precision: str) -> str:
+def _lower(program: Program, isa: str, precision: str, f: Found) -> str:
     left, right = f.first.operation.operands
     values = f.second.operation.operands[1 - f.side]
     dims = Dims.of(f.first), Dims.of(f.second)

@@ -13,6 +13,7 @@ Fires on int8 with calibrated ranges of whole tensors, otherwise where `kernel-a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,12 +37,8 @@ class KernelIntegerAttention(Pass):
         if isa is None:
             return False
         contracts = [op for op in program.walk() if match_contract(op)]
-        return to_kernels(
-            program,
-            contracts,
-            lambda op: _match(program, op),
-            lambda found: _lower(program, found, isa),
-        )
+        find, lower = partial(_match, program), partial(_lower, program, isa)
+        return to_kernels(program, contracts, find, lower)
 
 
 @dataclass(frozen=True)
@@ -118,7 +115,7 @@ class _Parameters:
         return _Parameters(parts["codes"], np.float32(scale), int(zero[0]) if zero else 0)
 
 
-def _lower(program: Program, f: Found, isa: str) -> str:
+def _lower(program: Program, isa: str, f: Found) -> str:
     left, right = (_Parameters.of(program, side) for side in f.first.sides)
     v = _Parameters.of(program, f.second.sides[1 - f.side])
     p = _Parameters.of(program, f.second.sides[f.side])
@@ -130,7 +127,8 @@ def _lower(program: Program, f: Found, isa: str) -> str:
     dims = tuple(Dims.read(c.attributes["dot_dimension_numbers"]) for c in (f.first, f.second))
     best = view((dims[0], dims[1]), (left.codes, right.codes), v.codes, f.side, f.between)
     q, k = (right, left) if best.swapped else (left, right)
-    last = [] if f.result is None else [Quantize(low=_low(program, f.result))]
+    stored = row_scheme(program, f.result) if f.result else None
+    last = [Quantize(low=stored.low)] if stored else []
     with at(f.ops[-1]), f.second.op.location:  # the audit looks for both names
         kind, mask = best.mask(f.between.mask)
         kernel = IntegerAttention(
@@ -162,8 +160,3 @@ def _check_fill(mask: Mask | None, kernel: IntegerAttention, factor: float) -> N
     least = -LOWEST if mask is None or mask.fill is None else -max(mask.fill, LOWEST)
     if not kernel.spread(factor) < min(least, 2.0**100):
         raise NoKernel("the scores are too large for an attention kernel")
-
-
-def _low(program: Program, marker: Marker) -> int:
-    scheme = row_scheme(program, marker)
-    return -128 if scheme is None else scheme.low

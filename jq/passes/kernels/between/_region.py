@@ -77,10 +77,7 @@ class Region:
         whole = all((s.rows, s.columns) == (m, k) for s, t in self._read() if not t)
         if whole and not any(line.op.startswith("reduce") for line in self.lines):
             m, k = cut(m * k)
-            tables = [t for _, t in self._read()]
-            sources = [
-                s if t else Source(s.element, m, k) for s, t in zip(sources, tables, strict=True)
-            ]
+            sources = [s if t else Source(s.element, m, k) for s, t in self._read()]
         if self.numbers:
             sources.append(Source("i64", 1, len(self.numbers)))
         kernel = RowProgram(isa=isa, m=m, k=k, sources=tuple(sources), lines=tuple(self.lines))
@@ -114,13 +111,11 @@ class Region:
     def _inner(self, value: ir.Value) -> list[ir.Value] | None:
         """The operands that are lines too; None for what is read, not computed."""
         op = maker(value)
-        if (
-            op is None
-            or not fuses(op)
-            or (number_of(op) is not None and short_kind(op) != "constant")
-        ):
-            return None if op is None or number_of(op) is None else []
-        kind, operands = short_kind(op), list(op.operands)
+        if op is None:
+            return None
+        kind, operands, number = short_kind(op), list(op.operands), number_of(op)
+        if not fuses(op) or (number is not None and kind != "constant"):
+            return None if number is None else []
         if kind == "gather":
             return operands[1:] if self._form(value) and is_table(op) else None
         if kind == "reduce":
@@ -171,14 +166,10 @@ class Region:
             return self._add(f"reduce_{combines(op)}", of, result)
         if kind == "compare":
             return self._add(f"compare_{direction_of(op)}", of, result)
-        safe = kind in SHIFTS and self._within(inner[1], result)
+        made = maker(inner[1]) if kind in SHIFTS else None
+        amount = None if made is None else number_of(made)
+        safe = amount is not None and 0 <= amount < int(element_of(result)[1:])
         return self._add(kind, of, result, int(safe))
-
-    def _within(self, amount: ir.Value, result: ir.Value) -> bool:
-        """A shift is by a number that is known, and less than the bits there are."""
-        op = maker(amount)
-        number = None if op is None else number_of(op)
-        return number is not None and 0 <= number < int(element_of(result)[1:])
 
     def _add(self, op: str, of: Sequence[int], result: ir.Value, number: int = 0) -> int:
         self.lines.append(Line(op, tuple(of), element_of(result), number))
@@ -198,11 +189,8 @@ class Region:
         """A value that is read: as it lies, or what a broadcast repeats."""
         op, read, shape = maker(value), value, shape_of(value)
         every, rows, columns = 1, self.rows, self.columns
-        if (
-            op is not None
-            and short_kind(op) == "broadcast_in_dim"
-            and (found := self._repeated(op))
-        ):
+        repeats = op is not None and short_kind(op) == "broadcast_in_dim"
+        if op is not None and repeats and (found := self._repeated(op)):
             read, (rows, columns, every) = op.operands[0], found
         elif self._form(value) == "row":
             columns = 1
@@ -226,10 +214,8 @@ class Region:
         kept = [d for d, n in zip(dims, shape_of(small), strict=True) if n > 1]
         last = len(shape) - 1
         lead = [d for d in kept if d != last]
-        between = [
-            n for d, n in enumerate(shape) if lead and lead[0] < d < lead[-1] and d not in lead
-        ]
-        if any(n > 1 for n in between):
+        between = set(range(lead[0], lead[-1])) - set(lead) if lead else set()
+        if any(shape[d] > 1 for d in between):
             return None
         rows = math.prod(shape[d] for d in lead)
         every = math.prod(shape[lead[-1] + 1 : last]) if lead else 1

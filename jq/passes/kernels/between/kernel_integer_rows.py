@@ -49,9 +49,8 @@ def _roots(program: Program) -> dict[ir.Value, None]:
             continue
         value, readers = op.results[0], set[ir.Value | None]()
         for reader in users(value):
-            readers |= (
-                regions.get(reader.results[0], {None}) if len(reader.results) == 1 else {None}
-            )
+            single = len(reader.results) == 1
+            readers |= regions.get(reader.results[0], {None}) if single else {None}
         made = short_kind(op) not in ("constant", "reshape", "broadcast_in_dim")
         if made and dtype_of(value) in CODES and (len(readers) != 1 or None in readers):
             roots.append(value)
