@@ -15,11 +15,8 @@ from jq.kernels.kernel import ATTRIBUTE, Kernel
 
 
 def link(module: ir.Module) -> None:
-    """Fills `func.func private @k(...) attributes {jq.kernel = "..."}` declarations in place.
-
-    `module` lives in IREE's own context. Raises `InternalError` when a declaration's type is not
-    the kernel's.
-    """
+    """Fills `func.func private @k(...) attributes {jq.kernel = "..."}` declarations in place, in
+    IREE's own context. Raises `InternalError` when a declaration's type is not the kernel's."""
     register_bodies()
     with module.context, module.operation.location:
         for op in list(module.body.operations):

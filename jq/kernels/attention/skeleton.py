@@ -136,10 +136,7 @@ class HeadRows(ABC):
         store: Callable[[Index, Index, Values], None],
     ) -> list[Callable[[], ir.Value]]:
         """`store(row, key / pair, vectors)` of 2^(factor (score - largest)) for each row; their
-        sums, NaN where a score or all of them are no numbers.
-
-        Rows go together so that their chains of dependent operations overlap.
-        """
+        sums, NaN where a score or all of them are no numbers."""
         b, lanes, pair = self.b, self.lanes, self.pair
         repeated = [top for top in largest for _ in range(pair)]
         most = [b.join(part) for part in batches(repeated, WIDE)]

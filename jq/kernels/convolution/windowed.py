@@ -114,11 +114,8 @@ class PackedWindows(Windowed):
         column_zero: Array | None = None,
     ) -> dict[str, Array]:
         """The constant operands (`weights`, `init`, and if needed `colsum`, `column_zero`) of an
-        int8 weight of `weight_shape`.
-
-        `bias` and `column_zero` are i32 [filters], `zero_point` that of the codes (signed) where it
-        is known.
-        """
+        int8 weight of `weight_shape`. `bias` and `column_zero` are i32 [filters], `zero_point` that
+        of the codes (signed) where it is known."""
         if weight.shape != self.weight_shape:
             raise InternalError(f"{weight.shape} is not the weight of {self.label}")
         matrix = weight.reshape(-1, weight.shape[-1])
@@ -198,11 +195,9 @@ class WindowPanels(Windowed, PanelProduct):
 
 @dataclass(frozen=True, kw_only=True)
 class PairConvolution(WindowPanels, PairProduct):
-    """A `PairProduct` of windows.
-
-    Operands: codes, padded with their zero point; what `pack` made: weights, source, plan, init,
-    and (`row_zero`) zero points i32 [B] and colsum; what the epilogue's steps name.
-    """
+    """A `PairProduct` of windows. Operands: codes, padded with their zero point; what `pack` made:
+    weights, source, plan, init, and (`row_zero`) zero points i32 [B] and colsum; what the
+    epilogue's steps name."""
 
     family: ClassVar[str] = "pair_convolution"
 

@@ -19,10 +19,8 @@ from jq.kernels.machine import dot
 
 @dataclass(frozen=True)
 class InputRows:
-    """The input rows of a group of taps: where they are, and which of them the image has.
-
-    With padding, `mask` has the bytes of rows in the image, `fill` the padding's code elsewhere.
-    """
+    """The input rows of a group of taps: where they are, and which of them the image has. With
+    padding, `mask` has the bytes of rows in the image, `fill` the padding's code elsewhere."""
 
     at: Indices
     mask: ir.Value | None = None

@@ -169,11 +169,8 @@ class Arithmetic:
         return a if a.type == kind else arith.extf(kind, a)
 
     def extend(self, a: ir.Value, name: str) -> ir.Value:
-        """Sign extension.
-
-        IREE 3.13 turns `extsi` of a `vector.bitcast` into masks and logical shifts, which loses the
-        sign: there the sign is brought in by shifts.
-        """
+        """Sign extension; of a `vector.bitcast` by shifts, since IREE 3.13 turns `extsi` of one
+        into masks and logical shifts, which loses the sign."""
         kind = vec(lanes_of(a), name)
         if not isinstance(a.owner, ir.Operation | ir.OpView) or a.owner.name != "vector.bitcast":
             return arith.extsi(kind, a)

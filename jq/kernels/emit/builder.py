@@ -1,9 +1,8 @@
 """A small typed builder of kernel bodies over IREE's MLIR bindings.
 
-A kernel body is the function of a `flow.executable`: `vector`, `arith`, `scf` and target intrinsics
-on tensors. Every value is an `ir.Value` and carries its type; no IR passes through text.
-Output tiles are value-semantics tensors underneath: a `Tile` holds the current one, and a loop that
-writes a tile threads it, so that a body reads like a loop nest over buffers.
+A kernel body is the function of a `flow.executable`. Output tiles are value-semantics tensors
+underneath: a `Tile` holds the current one, and a loop that writes a tile threads it, so that a body
+reads like a loop nest over buffers.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -218,11 +217,8 @@ class Builder(Arithmetic):
     def loop(
         self, lower: int, upper: Index, step: int = 1, *, carry: Values = (), writes: Tiles = ()
     ) -> Iterator[Loop]:
-        """`for index in range(lower, upper, step)`.
-
-        The body assigns `loop.carried`; after the block it holds the results. A loop of a single
-        known trip emits its body alone.
-        """
+        """`for index in range(lower, upper, step)`. The body assigns `loop.carried`, which holds
+        the results after the block. A loop of a single known trip emits its body alone."""
         last = lower + (high(upper) - 1 - lower) // step * step
         if last == lower and isinstance(upper, int):
             yield Loop(lower, list(carry))

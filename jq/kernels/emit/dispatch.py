@@ -17,11 +17,9 @@ from jq.kernels.tensor import TensorType
 @dataclass(frozen=True)
 class Output:
     """A result of a dispatch: its whole type, the tile of a workgroup, and where that tile is.
-
     Where tiles differ in size, `sizes` says how large one is, and `tile` how large they can be.
     `into`: the number of the input that the result takes the place of. What no tile covers keeps
-    its value; the body does not see this input.
-    """
+    its value; the body does not see this input."""
 
     whole: TensorType
     tile: tuple[int, ...]
@@ -37,11 +35,9 @@ def dispatch(
     body: Callable[[Builder, Indices, Values, Tiles], None],
 ) -> list[ir.Value]:
     """A dispatch over `workgroups` (x fastest) at the current insertion point; its results.
-
-    `body(builder, workgroup_ids, input_tensors, output_tiles)` emits the work of one workgroup.
-    It stands in an executable of the module from the start: calls are copied into their callers,
-    and IREE would take a body through every pass once a call.
-    """
+    `body(builder, workgroup_ids, input_tensors, output_tiles)` emits the work of one workgroup,
+    in an executable of the module from the start: calls are copied into their callers, and IREE
+    would take a body through every pass once a call."""
     symbol, block = _executable(inputs, outputs, workgroups)
     builder = Builder(block)
     with ir.InsertionPoint(block):

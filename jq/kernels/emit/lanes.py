@@ -30,11 +30,9 @@ def transpose(b: Builder, rows: Values) -> list[ir.Value]:
 
 class Chains:
     """Float sums along rows in an order that does not depend on how many lanes a vector has.
-    Element i is added to chain i modulo `CHAINS`, and chains are joined in a fixed tree.
-
-    Where a vector holds fewer, several take turns. A sum may end in anybody's turn: the tree joins
-    the same ones. `least` is for what adds so many vectors at a time.
-    """
+    Element i is added to chain i modulo `CHAINS`, and chains are joined in a fixed tree. Where a
+    vector holds fewer, several take turns. A sum may end in anybody's turn: the tree joins the same
+    ones. `least` is for what adds so many vectors at a time."""
 
     def __init__(self, lanes: int, least: int = 1) -> None:
         self.lanes, self.vectors = lanes, max(least, CHAINS // lanes)

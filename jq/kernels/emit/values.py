@@ -10,11 +10,9 @@ from jq.kernels.tensor import TensorType
 
 @dataclass(frozen=True)
 class Position:
-    """A computed index and its largest value; the smallest is at least 0.
-
-    Positions start as workgroup ids and loop indices, whose ranges are known, and keep their
-    range through arithmetic: every load and store is proven in bounds while it is emitted.
-    """
+    """A computed index and its largest value; the smallest is at least 0. Ranges of workgroup ids
+    and loop indices are known, and arithmetic keeps them: every load and store is proven in bounds
+    while it is emitted."""
 
     value: ir.Value
     high: int

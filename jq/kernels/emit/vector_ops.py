@@ -28,10 +28,8 @@ MAX_COUNTS = 4  # by which the fields of a byte are shifted
 
 @dataclass(frozen=True)
 class Array:
-    """A flat vector and the shape and NumPy type that it stands for.
-
-    `picked` says of which elements of another vector it is made, `known` what its elements are.
-    """
+    """A flat vector and the shape and NumPy type that it stands for. `picked` says of which
+    elements of another vector it is made, `known` what its elements are."""
 
     value: ir.Value
     shape: tuple[int, ...]

@@ -23,10 +23,8 @@ DOUBT = int(np.float32(0.5 - 2.0**-14).view(np.int32))
 
 
 def rounded_bits(b: Builder, y: ir.Value, low: ir.Value, high: ir.Value) -> ir.Value:
-    """`MAGIC_BITS + round_half_even(y)` as i32, y (not NaN) bounded by whole numbers.
-
-    Bounding first gives the same integers, and keeps the sum exact.
-    """
+    """`MAGIC_BITS + round_half_even(y)` as i32, y (not NaN) bounded by whole numbers: first, which
+    gives the same integers, and keeps the sum exact."""
     bounded = b.min(b.max(y, low), high)
     return b.reinterpret(b.add(bounded, b.f32(MAGIC, lanes_of(y))), "i32")
 
@@ -44,10 +42,7 @@ def round_small(b: Builder, y: ir.Value) -> ir.Value:
 
 def to_i8(b: Builder, steps: ir.Value, zero_point: ir.Value, shift: int = 0) -> ir.Value:
     """`round_half_even(steps) + zero_point + shift` as i8 bits, for steps that are bounded already.
-
-    The zero point (i32, the same in every lane) is added in integers; the low byte of `MAGIC_BITS`
-    is 0.
-    """
+    The zero point (i32, in every lane) is added in integers; the low byte of `MAGIC_BITS` is 0."""
     bits = b.reinterpret(b.add(steps, b.f32(MAGIC, lanes_of(steps))), "i32")
     offset = b.add(zero_point, b.i32(shift, lanes_of(steps))) if shift else zero_point
     return b.truncate(b.add(bits, offset), "i8")
@@ -148,11 +143,9 @@ def gelu(b: Builder, isa: Isa, x: ir.Value, approximate: bool) -> ir.Value:
 
 
 def gelu_for_codes(b: Builder, isa: Isa, x: ir.Value, approximate: bool) -> ir.Value:
-    """`max(x, 0) + g(|x|)` within `GELU_CODES_BOUND`, g a parabola a segment; 0 for NaN.
-
-    Segments are 1/4 wide, so that a sum finds them; products, which hold up those of integers, are
-    only the parabola's two.
-    """
+    """`max(x, 0) + g(|x|)` within `GELU_CODES_BOUND`, g a parabola a segment; 0 for NaN. Segments
+    are 1/4 wide, so that a sum finds them; products, which hold up those of integers, are only the
+    parabola's two."""
     lanes = lanes_of(x)
     size = b.abs(x)
     inside = b.min(size, b.f32(NEGLIGIBLE, lanes))

@@ -15,9 +15,7 @@ from jq.kernels.tensor import Array
 @dataclass(frozen=True)
 class Rescale(ToCodes):
     """`saturate(rescale(y) + zero_point)` of int32 sums, as `jq.formats.requantize` defines it.
-
-    Operands: mantissas, left shifts if `left`, right shifts of at most 31, the zero point.
-    """
+    Operands: mantissas, left shifts if `left`, right shifts of at most 31, the zero point."""
 
     kind: ClassVar[str] = "rescale"
     source: ClassVar[str] = "i32"

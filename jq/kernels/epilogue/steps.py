@@ -134,10 +134,8 @@ class Scale(Step):
 
 @dataclass(frozen=True)
 class ZeroPoint(Step):
-    """`y - zero[row] * sum[column]`: what rows' zero points have added to sums of a weight.
-
-    `zero` is a row's zero point times its scale, `sum` that of the numbers of a column.
-    """
+    """`y - zero[row] * sum[column]`: what rows' zero points have added to sums of a weight. `zero`
+    is a row's zero point times its scale, `sum` that of the numbers of a column."""
 
     kind: ClassVar[str] = "zero_point"
     takes: ClassVar[Accesses] = ((COLUMN, "f32"), (ROW, "f32"))
@@ -161,11 +159,9 @@ class QuantizedResidual(Step):
 
 @dataclass(frozen=True)
 class FakeQuantize(Step):
-    """`(saturate(round_half_even(y / scale) + zero_point) - zero_point) * decoded`; NaN is 0.
-
-    Codes that a model has between two of its ops, which no memory sees. Operands: the scale that
-    divides (as of `Quantize`), the zero point, and the scale of what the codes stand for.
-    """
+    """`(saturate(round_half_even(y / scale) + zero_point) - zero_point) * decoded`; NaN is 0: codes
+    that a model has between two of its ops, which no memory sees. Operands: the scale that divides
+    (as of `Quantize`), the zero point, and the scale of what the codes stand for."""
 
     kind: ClassVar[str] = "fake_quantize"
     takes: ClassVar[Accesses] = ((SCALAR, "f32"), (SCALAR, "i32"), (SCALAR, "f32"))
@@ -198,10 +194,8 @@ class Clamp(Step):
 
 @dataclass(frozen=True)
 class Gelu(Step):
-    """`y * Phi(y)`, or its tanh form; within `functions.GELU_BOUND` of the exact function.
-
-    With `codes` (only codes of it are wanted) within `GELU_CODES_BOUND`, and NaN gives 0.
-    """
+    """`y * Phi(y)`, or its tanh form; within `functions.GELU_BOUND` of the exact function. With
+    `codes` (only codes of it are wanted) within `GELU_CODES_BOUND`, and NaN gives 0."""
 
     kind: ClassVar[str] = "gelu"
     long: ClassVar[bool] = True
@@ -259,16 +253,11 @@ class ToCodes(Step):
 @dataclass(frozen=True)
 class Quantize(ToCodes):
     """`saturate(round_half_even(v) + zero_point)` with v = `y / scale`, or `y` itself; NaN is 0.
-
-    The scale (if it divides; in [2^-70, 2^100]) and the zero point are operands, so that layers
-    share a kernel.
-    `divide=False` is for an integer rescale: the step before multiplied by
-    `scale_in * scale_weight / scale_out` already. A relu is a bound of the code at the zero point.
-    With `per_column` scale and zero point are by column: products that are one have results of
-    their own.
-    Without `exact` the quotient may be off by 2^-23 of its size, and y is a number: for what has an
-    error of its own (`Gelu` with `codes`).
-    """
+    The scale (in [2^-70, 2^100]) and the zero point are operands, so that layers share a kernel.
+    `divide=False`: the step before multiplied by `scale_in * scale_weight / scale_out` already. A
+    relu is a bound of the code at the zero point. With `per_column` both are by column: products
+    that are one have results of their own. Without `exact` the quotient may be off by 2^-23 of its
+    size, and y is a number: for what has an error of its own (`Gelu` with `codes`)."""
 
     kind: ClassVar[str] = "quantize"
     divide: bool = True
@@ -289,10 +278,8 @@ class Quantize(ToCodes):
 @dataclass(frozen=True)
 class AddCodes(Step):
     """`(round_half_even(y) [clamped] [* gain] + f32(codes - zero_point) * factor) * unit`.
-
     Operands: codes by element, factor (a whole number), unit, the zero point, two bounds if
-    `bounded`, and the gain (a whole number) if `gained`.
-    """
+    `bounded`, and the gain (a whole number) if `gained`."""
 
     kind: ClassVar[str] = "add_codes"
     unsigned: bool = False

@@ -62,10 +62,8 @@ class Packed(Stored):
         zero: Array | None = None,
     ) -> Array:
         """The weights' operand: int8 codes [K, N] (signed, or from 0 with a minimum) and scales.
-
         `scale`, `minimum` and `zero` are [blocks, N]; or, with `outer`, pairs of integers
-        [blocks, N] and factors [chunks, N]; or None where it is an operand by column.
-        """
+        [blocks, N] and factors [chunks, N]; or None where it is an operand by column."""
         half, layout = 1 << (self.bits - 1), Layout.of(self)
         from_zero = self.minimum or self.zero
         low, high = (0, 2 * half - 1) if from_zero else (-half, half - 1)
@@ -115,11 +113,8 @@ def _cut(kernel: Stored, values: Array) -> Array:
 
 
 def _plane(kernel: Stored, fields: Array, plane: int) -> Array:
-    """Fields of `plane` bits [K', N] -> bytes [workgroups, streams, ...].
-
-    A step is one group of every column; `8 / plane` groups share its bytes, the first in the
-    lowest bits.
-    """
+    """Fields of `plane` bits [K', N] -> bytes [workgroups, streams, ...]. A step is one group of
+    every column; `8 / plane` groups share its bytes, the first in the lowest bits."""
     group, per_byte = kernel.unit.dot.group, 8 // plane
     cut = _cut(kernel, fields)
     cut = cut.reshape(*cut.shape[:2], -1, per_byte, group, cut.shape[-1])

@@ -48,10 +48,8 @@ class PanelWeights:
         return b.offset(panels, j // each), j % each  # parts are whole panels
 
     def _codes(self, loaded: Loaded, chunk: Index, block: Index, i: int, j: int) -> ir.Value:
-        """Group `i` of a block, of vector `j`, put together from its planes.
-
-        `loaded` keeps the bytes, which hold several groups.
-        """
+        """Group `i` of a block, of vector `j`, put together from its planes. `loaded` keeps the
+        bytes, which hold several groups."""
         b, shift, codes = self.b, 0, None
         for plane, width in enumerate(self.planes):
             step, field = divmod(i, 8 // width)

@@ -44,11 +44,8 @@ class CodePacking:
 def reach(
     kernel: IntegerAttention, b: Builder, factors: ir.Value, mask: ir.Value | None, batch: Index
 ) -> Index:
-    """Keys up to the last one that the mask shows, in whole vectors.
-
-    `IntegerAttention.spread` says which key is hidden. Of equal masks none is, nor where a number
-    is NaN.
-    """
+    """Keys up to the last one that the mask shows, in whole vectors: `IntegerAttention.spread` says
+    which key is hidden. Of equal masks none is, nor where a number is NaN."""
     if not kernel.skips or mask is None:
         return kernel.padded_keys
     lanes, kind = kernel.target.lanes, vec(kernel.target.lanes, "f32")

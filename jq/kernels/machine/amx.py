@@ -72,12 +72,9 @@ def repeat(b: Builder, scratch: ir.Value, word: Index, depth: int) -> ir.Value:
 def product(
     b: Builder, acc: ir.Value, lhs: ir.Value, rhs: ir.Value, kind: str, depth: int = 64
 ) -> ir.Value:
-    """`acc + lhs rhs`, [16, 16] words.
-
-    `kind` is `tdpbssd` (i8) or `tdpbusd` (left codes read as u8): i32 sums of [16, 64] and [64, 16]
-    in groups of 4 rows, which wrap; or `tdpbf16ps`: f32 sums of [16, 32] and [32, 16] in pairs.
-    `depth`: bytes of a row of the left one, 64 or fewer.
-    """
+    """`acc + lhs rhs`, [16, 16] words. `kind` is `tdpbssd` (i8) or `tdpbusd` (left codes read as
+    u8): i32 sums of [16, 64] and [64, 16] in groups of 4 rows, which wrap; or `tdpbf16ps`: f32 sums
+    of [16, 32] and [32, 16] in pairs. `depth`: bytes of a row of the left one, 64 or fewer."""
     sizes = [*_shape(b), _i16(b, depth)]
     return b.intrinsic(f"llvm.x86.{kind}.internal", _tile(), [*sizes, acc, lhs, rhs])
 

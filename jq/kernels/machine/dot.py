@@ -22,10 +22,8 @@ SIGN_BITS = 0x80808080 - (1 << 32)
 def codes(
     b: Builder, isa: Isa, source: ir.Value, at: Indices, flip: bool, valid: int | None = None
 ) -> ir.Value:
-    """One group of i8 codes from `at`, in every lane; codes past `valid` are zero.
-
-    `flip` turns codes into the other view (signed <-> unsigned).
-    """
+    """One group of i8 codes from `at`, in every lane; codes past `valid` are zero. `flip` turns
+    them into the other view (signed <-> unsigned)."""
     dot = isa.dot
     if dot.result == "f32":
         kind = "i16" if dot.element == "bf16" else "f32"
@@ -217,10 +215,8 @@ def pack_bytes(
     bounds: tuple[int, int] = (-128, 127),
 ) -> ir.Value:
     """`saturate(round_half_even(steps) + zeros)` of four vectors one after the other, as i8 bits.
-
     Steps are no NaN and below 2^30; `zeros` are i32, one a vector; `unsigned` stores code + 128.
-    Seven operations where truncation takes twelve.
-    """
+    Seven operations where truncation takes twelve."""
     to_words = isa.packs.format("packssdw")
     lanes, shift = isa.lanes, 128 if unsigned else 0
     words, byte = vec(2 * lanes, "i16"), vec(4 * lanes, "i8")

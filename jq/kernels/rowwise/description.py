@@ -132,11 +132,9 @@ class RowKernel(Rows):
 
 @dataclass(frozen=True, kw_only=True)
 class QuantizeRows(RowKernel):
-    """f32 [M, K] (, f32 factors [K]) -> i8 [M, K] (, f32 scale [M]) (, i32 zero point [M]).
-
-    The static scheme has two more operands, its scale f32 [1], in [2^-70, 2^100] unless it is
-    measured, and its zero point i32 [1].
-    """
+    """f32 [M, K] (, f32 factors [K]) -> i8 [M, K] (, f32 scale [M]) (, i32 zero point [M]). The
+    static scheme has two more operands, its scale f32 [1], in [2^-70, 2^100] unless it is measured,
+    and its zero point i32 [1]."""
 
     family: ClassVar[str] = "quantize_rows"
 

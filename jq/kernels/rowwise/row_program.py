@@ -63,10 +63,8 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class RowProgram(Rows):
-    """Codes [M, K] of the last line, of the sources.
-
-    Lines have one number an element of a row, or one a row: those that depend on no other.
-    """
+    """Codes [M, K] of the last line, of the sources. Lines have one number an element of a row, or
+    one a row: those that depend on no other."""
 
     family: ClassVar[str] = "row_program"
 

@@ -21,10 +21,8 @@ ELEMENTS = ("f32", "f16", "bf16", "i8", "i16", "i32")
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateRows(Kernel):
-    """[batch, rows, width], [batch, count, width] of `element`, first row i32 [1] -> the first.
-
-    The first row is held to 0 .. rows - count; a negative one counts as the largest.
-    """
+    """[batch, rows, width], [batch, count, width] of `element`, first row i32 [1] -> the first. The
+    first row is held to 0 .. rows - count; a negative one counts as the largest."""
 
     family: ClassVar[str] = "update_rows"
 

@@ -18,10 +18,8 @@ from jq.kernels.tensor import TensorType
 
 @dataclass(frozen=True)
 class Frame:
-    """Images [height, width] of pixels, with so many of `code` around them.
-
-    `padding` is low and high, of height and width; `code` is i8, in the view that is stored.
-    """
+    """Images [height, width] of pixels, with so many of `code` around them. `padding` is low and
+    high, of height and width; `code` is i8, in the view that is stored."""
 
     kind: ClassVar[str] = "frame"
 
@@ -76,11 +74,8 @@ class Batch:
 @dataclass(frozen=True)
 class Sequences:
     """Rows lie in sequences of `length`, and only the first ones of each are wanted: as many as the
-    kernel's last operand says, i32 [M / length].
-
-    What a kernel gives for the others is undefined; with `fill` it is 0 (but for numbers that a row
-    has one of: its scale, its zero point).
-    """
+    kernel's last operand says, i32 [M / length]. What a kernel gives for the others is undefined;
+    with `fill` it is 0 (but for numbers that a row has one of: its scale, its zero point)."""
 
     kind: ClassVar[str] = "sequences"
 

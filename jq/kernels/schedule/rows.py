@@ -28,11 +28,9 @@ def wanted_rows(
 
 @dataclass(frozen=True)
 class Blocks:
-    """The cut of M rows into blocks of so many, none of which has rows of two sequences.
-
-    Threads take neighbouring workgroups. Of sequences most rows may be left out, and those that are
-    not lie side by side: workgroups take their blocks in an order that scatters them.
-    """
+    """The cut of M rows into blocks of so many, none of which has rows of two sequences. Threads
+    take neighbouring workgroups. Of sequences most rows may be left out, and those that are not lie
+    side by side: workgroups take their blocks in an order that scatters them."""
 
     rows: int
     block: int
@@ -94,11 +92,9 @@ def row_dispatch(
     others: Mapping[int, Output] | None = None,
 ) -> list[ir.Value]:
     """A dispatch whose results have the rows as first axis, but for `others`, by number.
-
     `body(builder, tensors, tiles, rows)` emits the work of `together` rows. The last block ends at
     the last row: rows that two blocks share are computed twice, with the same bits. With
-    `sequences` the last operand says which rows are wanted; the body does not see it.
-    """
+    `sequences` the last operand says which rows are wanted; the body does not see it."""
     whole = operands[0][1] if others else results[0]
     blocks = Blocks.of(whole.shape[0], block, sequences)
     block, together = blocks.block, min(together, blocks.block)
@@ -149,12 +145,10 @@ def over_row(
     carry: Values = (),
     writes: Tiles = (),
 ) -> States:
-    """Runs `body(columns, valid, states)` over a row, `UNROLL` vectors at a time.
-
-    Every vector of a chunk has its own state (a copy of `carry` to begin with), so that chains of
-    dependent operations overlap. `valid` is None but for the last, partial vector. Returns the
-    states, to be joined.
-    """
+    """Runs `body(columns, valid, states)` over a row, `UNROLL` vectors at a time. Every vector of a
+    chunk has its own state (a copy of `carry` to begin with), so that chains of dependent
+    operations overlap. `valid` is None but for the last, partial vector. The states are returned,
+    to be joined."""
     states = [list(carry) for _ in range(UNROLL)]
     width = UNROLL * lanes
     whole = columns // width * width

@@ -50,10 +50,8 @@ class BlockWeight:
         free: Sequence[int],
         apart: bool = False,
     ) -> BlockWeight:
-        """K runs over the axes `contracted`, the one that has blocks last; N over `free`.
-
-        `apart`: the scale of a whole tensor becomes the `factor`: those of its blocks are narrow.
-        """
+        """K runs over the axes `contracted`, the one that has blocks last; N over `free`. `apart`:
+        the scale of a whole tensor becomes the `factor`: those of its blocks are narrow."""
         arrays = {name: evaluate(program, part) for name, part in parts.items()}
         if any(a is None for a in arrays.values()):
             raise NoKernel("the right operand is no constant weight")

@@ -12,11 +12,9 @@ from jq.passes.kernels._kernel import call_kernel
 
 
 def digits(c: Contract) -> tuple[Contract, Contract] | None:
-    """The contractions of the upper and of the lower digits of the one operand that has 16 bits.
-
+    """The contractions of the upper and of the lower digits of the one operand that has 16 bits:
     `code = 256 * upper + lower + 128`, both in [-128, 127]: the lower digits have the zero point
-    -128. None where no operand, or both, are symmetric codes of 16 bits.
-    """
+    -128. None where no operand, or both, are symmetric codes of 16 bits."""
     sides = [(i, *side) for i, side in enumerate(c.sides) if isinstance(side, tuple)]
     wide = [i for i, e, parts in sides if e.format == "int16" and "zero_point" not in parts]
     if len(wide) != 1 or len(c.sides) != 2:

@@ -84,10 +84,8 @@ def call_kernel(
 
 
 def unsigned_view(codes: ir.Value) -> ir.Value:
-    """Codes as a kernel reads them that takes u8: `q + 128`, in the bits of i8 (`q ^ 0x80`).
-
-    The pass `kernel-views` brings this to where the codes are made.
-    """
+    """Codes as a kernel reads them that takes u8: `q + 128`, in the bits of i8 (`q ^ 0x80`). The
+    pass `kernel-views` brings this to where the codes are made."""
     return stablehlo.xor(codes, OPS.full(codes, FLIP))
 
 

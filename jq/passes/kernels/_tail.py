@@ -52,10 +52,8 @@ class Unsigned:
 @dataclass(frozen=True)
 class Tail:
     """Ops that follow a product and have no other reader: an epilogue's steps and their operands.
-
     `ops` are all ops that go, the contraction first; `last` gives the result. Where the kernel
-    reads codes as `unsigned`, it reads those that it adds so, too.
-    """
+    reads codes as `unsigned`, it reads those that it adds so, too."""
 
     steps: tuple[Step, ...]
     operands: tuple[Any, ...]  # values, constants, `Columns`, `Measured` or `Unsigned`

@@ -34,10 +34,8 @@ class KernelFrames(Pass):
 
 @dataclass(frozen=True)
 class _Padded:
-    """A reader that pads a kernel's result, and the kernel that writes the padding.
-
-    `ops` are those in between, readers first: the `pad` or `reduce_window`, reshapes, the call.
-    """
+    """A reader that pads a kernel's result, and the kernel that writes the padding. `ops` are those
+    in between, readers first: the `pad` or `reduce_window`, reshapes, the call."""
 
     ops: list[Any]
     kernel: Kernel

@@ -98,10 +98,8 @@ def _lower(program: Program, n: Normalization, isa: str) -> None:
 
 @dataclass(frozen=True)
 class Quantizer:
-    """A quantization of rows that a normalization can do as well.
-
-    `reader` is the op that reads the rows: the marker, or a product with `factors` in front of it.
-    """
+    """A quantization of rows that a normalization can do as well. `reader` is the op that reads the
+    rows: the marker, or a product with `factors` in front of it."""
 
     marker: Marker
     scheme: RowQuantization

@@ -29,10 +29,8 @@ LOWEST = float(np.finfo(np.float32).min)
 
 @dataclass(frozen=True)
 class Mask:
-    """Added to the scores; or, with `fill`, a predicate of the scores that are kept.
-
-    `axes` are those of the scores, in the value's order.
-    """
+    """Added to the scores; or, with `fill`, a predicate of the scores that are kept. `axes` are
+    those of the scores, in the value's order."""
 
     value: ir.Value
     axes: tuple[int, ...]
@@ -58,10 +56,8 @@ class Mask:
 
 @dataclass(frozen=True)
 class Between:
-    """`softmax(scale * scores + mask)`, by way of `ops` in program order.
-
-    `axes` are those of the scores, in the result's order; the last one counts keys.
-    """
+    """`softmax(scale * scores + mask)`, by way of `ops` in program order. `axes` are those of the
+    scores, in the result's order; the last one counts keys."""
 
     scale: float
     mask: Mask | None
