@@ -27,8 +27,7 @@ def shown(
 ) -> tuple[Index, Index]:
     """The first of `keys` keys from `key` that the mask shows to one of some rows, and the end of
     the last, both counted from `key` as whole chains of a sum: of a key that is hidden to all the
-    mask is -inf. (NaN is shown.)
-    """
+    mask is -inf. (NaN is shown.)"""
     keys = kernel.padded_keys if keys is None else keys
     if mask is None or not kernel.skips:
         return 0, keys

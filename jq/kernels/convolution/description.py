@@ -62,8 +62,7 @@ class Convolution(WindowPanels, PackedWindows):
     @property
     def room(self) -> bool:
         """A run may be read in whole groups: what lies after it meets weights of 0, which make 0 of
-        every code, but not of infinity.
-        """
+        every code, but not of infinity."""
         if self.floats:
             return False
         wide, per = self.output[1], self.channels // self.groups
@@ -79,8 +78,7 @@ class Convolution(WindowPanels, PackedWindows):
     @property
     def on_tiles(self) -> bool:
         """True if gathering into whole chunks does not add too many zeros: half as many as there
-        are codes, twice as many as floats, for which tiles are faster by more.
-        """
+        are codes, twice as many as floats, for which tiles are faster by more."""
         depth = math.prod(self.runs) * self.run
         padded, chunk = math.prod(self.runs) * self.run_chunks * self.chunk, self.chunk
         pays = self.pixels >= TILED_PIXELS and depth >= chunk

@@ -31,8 +31,7 @@ from jq.kernels.emit.values import (
 @dataclass
 class Tile:
     """The part of an output that one workgroup writes; `value` is its current tensor, or scratch
-    memory that is written as one. `shape` bounds what is written.
-    """
+    memory that is written as one. `shape` bounds what is written."""
 
     value: ir.Value
     shape: tuple[int, ...]
@@ -254,8 +253,7 @@ class Builder(Arithmetic):
         counted: bool = False,
     ) -> list[ir.Value]:
         """`body(carried, at, size)` along `length` elements, `step` of them at a time: a loop, and
-        after it what is left. `counted`: `at` is the number of the part, not its first element.
-        """
+        after it what is left. `counted`: `at` is the number of the part, not its first element."""
         (whole, tail), carried = divmod(length, step), list(carry)
         by = 1 if counted else step
         if whole:

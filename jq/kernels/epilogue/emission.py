@@ -97,8 +97,7 @@ class Epilogue:
 
     def store(self, isa: Isa, tile: Tile, rows: Sequence[Row], chain: int = TOGETHER) -> None:
         """Applies all steps to the rows of a register tile, and stores them; so many vectors at a
-        time up to where they are packed.
-        """
+        time up to where they are packed."""
         ready = [self.row(row.by_row) for row in rows]
         places = [
             _Place(row, j, operands)
@@ -133,8 +132,7 @@ class Epilogue:
 
     def _steps(self, isa: Isa, places: Sequence[_Place], chain: int) -> list[ir.Value]:
         """The values that are rounded to the codes of some places: quotients in one multiplication,
-        and again exactly in the rare case that one of them is next to a half.
-        """
+        and again exactly in the rare case that one of them is next to a half."""
         b, last, ending = self.b, len(self.steps) - 1, self.steps[-1].emitter
 
         def found(near: list[ir.Value] | None) -> list[ir.Value]:

@@ -85,8 +85,7 @@ class Emitter(Generic[S]):
 
     def pack(self, b: Builder, isa: Isa, ys: Values, operands: Sequence[Sequence[Any]]) -> ir.Value:
         """The second part: the codes of four such vectors side by side (`isa.packs`), from the
-        operands of each.
-        """
+        operands of each."""
         raise InternalError(f"epilogue step {self.step.kind!r} makes no codes")
 
 

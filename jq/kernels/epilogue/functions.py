@@ -78,8 +78,7 @@ class Divisor:
 
 def doubt(b: Builder, near: ir.Value) -> ir.Value:
     """By lane, bits that are above `DOUBT` where `Divisor.near` may round to another integer than
-    `Divisor.steps`: within 2^-14 of a half, as one lane in 2^13 is, and for NaN.
-    """
+    `Divisor.steps`: within 2^-14 of a half, as one lane in 2^13 is, and for NaN."""
     return b.reinterpret(b.abs(b.sub(near, round_to_whole(b, near))), "i32")
 
 
@@ -157,8 +156,7 @@ def gelu_for_codes(b: Builder, isa: Isa, x: ir.Value, approximate: bool) -> ir.V
 
 def _parabola(b: Builder, isa: Isa, rows: Array, bits: ir.Value, x: ir.Value) -> ir.Value:
     """The parabola in x whose number the low bits of a float give; `rows`: constant, slope and
-    square of each.
-    """
+    square of each."""
     ops = VectorOps(b, isa)
     index = ops.array(b.reinterpret(bits, "i32"), (lanes_of(bits),), np.int32)
     constant, slope, square = (ops.take(column, index).value for column in rows.T)

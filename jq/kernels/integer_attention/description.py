@@ -134,8 +134,7 @@ class IntegerAttention(Heads, ByColumn):
 
     def spread(self, factor: float) -> float:
         """A key is hidden, its probability 0 whatever the codes are, when its number in the mask is
-        this much below the largest one: scores differ by less, and e^-88 counts as 0.
-        """
+        this much below the largest one: scores differ by less, and e^-88 counts as 0."""
         return abs(factor) * self.largest_sum * SPREAD + UNDERFLOW
 
     @property

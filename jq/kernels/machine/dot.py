@@ -41,8 +41,7 @@ def codes(
 
 def several(b: Builder, isa: Isa, source: ir.Value, at: Indices, flip: bool) -> list[ir.Value]:
     """As many groups of codes from `at` as a register holds, each in every lane, by one load: for
-    products that take a group from any lane (`Dot.by_element`).
-    """
+    products that take a group from any lane (`Dot.by_element`)."""
     loaded = b.load(source, at, vec(isa.lanes * isa.dot.group, "i8"))
     words = b.bitcast(loaded, vec(isa.lanes, "i32"))
     if flip:
@@ -55,8 +54,7 @@ def several(b: Builder, isa: Isa, source: ir.Value, at: Indices, flip: bool) -> 
 
 def staged(b: Builder, isa: Isa, scratch: ir.Value, at: Indices) -> ir.Value:
     """A group of codes from `at` of a scratch, which holds them as the product takes them, in every
-    lane.
-    """
+    lane."""
     return _spread(b, isa, b.get(scratch, at, vec(isa.dot.group, isa.dot.element)))
 
 
@@ -83,8 +81,7 @@ def weights(
 
 def rounded(b: Builder, isa: Isa, source: ir.Value, at: Indices, size: int, valid: int) -> ir.Value:
     """`size` f32 from `at`, rounded to bf16 (half to even; NaN stays): as pairs are multiplied, in
-    i16, and otherwise in f32. Zeros past `valid`.
-    """
+    i16, and otherwise in f32. Zeros past `valid`."""
     *lead, column = at
     parts = [
         b.load(source, [*lead, b.offset(column, i)], vec(isa.lanes, "f32"), valid - i)

@@ -141,8 +141,7 @@ class Isa:
     def for_bits(self, bits: int) -> Isa:
         """The same with the product that codes of so many bits take: where the one of 8 bits has
         16-bit operands, pairs of few bits are multiplied as bytes and added in 16 bits, as often
-        as cannot saturate: 32,767 / (2 * 128 * (2^bits - 1)) times.
-        """
+        as cannot saturate: 32,767 / (2 * 128 * (2^bits - 1)) times."""
         sums = (2**15 - 1) // (2 * 128 * (2**bits - 1))
         if not self.pairs or not sums:
             return self

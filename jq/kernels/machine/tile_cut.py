@@ -16,8 +16,7 @@ BLOCK = 256  # rows of a workgroup at most: its codes stay in cache
 @dataclass(frozen=True)
 class TiledCut:
     """The cut of an m x k x n product into blocks of rows and ranges of columns; `group` operands
-    fill a word.
-    """
+    fill a word."""
 
     m: int
     k: int
@@ -84,8 +83,7 @@ class TiledCut:
 
 def pack_weight(cut: TiledCut, weight: Array) -> Array:
     """i8 [K, N] -> i32 [panels * vectors, K / 64, 256]: a tile holds 16 groups of 4 along K; i16
-    likewise, in groups of 2.
-    """
+    likewise, in groups of 2."""
     padded = np.pad(weight, ((0, cut.chunks * cut.depth - cut.k), (0, max(0, cut.width - cut.n))))
     ranges = cut_last(padded, cut.ranges, max(cut.range, cut.width))
     panels = cut_last(ranges, cut.panels, cut.width).swapaxes(0, 1)

@@ -70,16 +70,14 @@ def choose(isa: Isa, m: int, k: int, n: int, result_bytes: int = 4) -> Tiling:
 
 def tiles(block: int, rows: int) -> tuple[int, int]:
     """Number of rows of a block that whole register tiles cover, and of those left. Where more than
-    half a tile would be, the last one is moved back: a tile of its own is as much code again.
-    """
+    half a tile would be, the last one is moved back: a tile of its own is as much code again."""
     rest = block % rows
     return (block, 0) if block >= rows and 2 * rest > rows else (block - rest, rest)
 
 
 def even_rows(isa: Isa, vectors: int, length: int) -> int:
     """Rows of the cheapest register tile for sequences of so many rows, the last tile of which is
-    moved back to end at the edge.
-    """
+    moved back to end at the edge."""
     free = isa.registers - _spare(isa)
     fits = [rows for rows in range(1, length + 1) if _registers(isa, rows, vectors) <= free]
     return min(fits or [1], key=lambda n: (math.ceil(length / n) * _step(isa, n, vectors), -n))
@@ -88,8 +86,7 @@ def even_rows(isa: Isa, vectors: int, length: int) -> int:
 def _cost(isa: Isa, t: Tiling, n: int, result_bytes: int) -> float:
     """Cycles; accumulators that leave few registers to an epilogue are spilled around it, several
     threads wait for the one with most workgroups, and lines that two panels share move between
-    caches.
-    """
+    caches."""
     crowded = _registers(isa, t.rows, t.vectors) > isa.registers - _spare(isa)
     uneven = unevenness(t.panels * t.blocks)
     width = t.vectors * isa.lanes
@@ -99,16 +96,14 @@ def _cost(isa: Isa, t: Tiling, n: int, result_bytes: int) -> float:
 
 def _spare(isa: Isa) -> int:
     """Registers that an epilogue needs besides the accumulators: it was measured that 28 of 32 may
-    be taken, and that more are slower.
-    """
+    be taken, and that more are slower."""
     return 4 if isa.registers >= 32 else 6
 
 
 def _registers(isa: Isa, rows: int, vectors: int) -> int:
     """Accumulators, the weights of a step, one register of activations (one a row where products
     take them by element), and `APART` of products where they are added by an instruction of their
-    own.
-    """
+    own."""
     codes = rows if isa.dot.by_element else 1
     return rows * vectors + vectors + codes + APART * (not isa.dot.accumulates)
 
@@ -140,8 +135,7 @@ def _step(isa: Isa, rows: int, vectors: int) -> float:
 
 def _wait(isa: Isa, rows: int, vectors: int) -> float:
     """Cycles until a step's weights are there from memory. Lines of one step come side by side, and
-    more rows in between leave fewer steps under way at once.
-    """
+    more rows in between leave fewer steps under way at once."""
     lines = vectors * isa.lanes * isa.dot.group / LINE
     return isa.memory.wait_line * lines + isa.memory.wait_row * rows
 
@@ -170,8 +164,7 @@ def unevenness(count: int, threads: int = 2) -> float:
 
 def parts(fixed: int, most: int, cost: float = 0.0) -> int:
     """Into how many parts (1 to `most`) each of `fixed` workgroups is best cut further. Where each
-    of them costs this share of the whole work besides, as a mean of one and of two threads.
-    """
+    of them costs this share of the whole work besides, as a mean of one and of two threads."""
     wanted = max(CHUNK, 1 + math.ceil(2 * ENOUGH / fixed))
     options = range(1, max(1, min(most, wanted)) + 1)
 

@@ -121,8 +121,7 @@ def _bytes(kind: ir.ShapedType) -> int:
 
 def _define(body: ir.Operation, kind: ir.ShapedType) -> str:
     """The function's name; it stands in front of a body, named after it: IREE puts all bodies of a
-    program into one module. It takes the base and the offset of elements, and those of a number.
-    """
+    program into one module. It takes the base and the offset of elements, and those of a number."""
     name = f"{ir.StringAttr(body.attributes['sym_name']).value}_address"
     index = ir.IndexType.get()
     one, other = (ir.MemRefType.get([], t) for t in (kind.element_type, _i64()))

@@ -74,8 +74,7 @@ FILL = 64  # elements that are made 0 at a time
 @dataclass(frozen=True)
 class Rows:
     """Rows that are computed together: where they are (from the start of the operands), where they
-    go (from that of the tiles), and how many of them are wanted.
-    """
+    go (from that of the tiles), and how many of them are wanted."""
 
     at: Indices
     to: Indices

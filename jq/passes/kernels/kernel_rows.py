@@ -55,8 +55,7 @@ def _fuse(program: Program, op: Op) -> bool:
 
 def _product(value: ir.Value) -> tuple[list[Any], Any | None]:
     """The reshapes between a value and the op that makes it, and that op; None where another op
-    reads on the way.
-    """
+    reads on the way."""
     between: list[Any] = []
     while only_user(value) is not None and maker(value) is not None:
         owner: Any = value.owner
