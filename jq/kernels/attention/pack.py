@@ -188,7 +188,7 @@ def _interleaved(lanes: Lanes, values: Values) -> ir.Value:
 def scored(kernel: Attention, b: Builder, sums: ir.Value, mask: ir.Value) -> ir.Value:
     """`scale * sums + mask`, or the kernel's `fill` where the mask is not 0. The mask is added
     last, as in the program: a row whose keys are all hidden by a large number is rounded to equal
-    scores. Nothing is multiplied by log2 e, which would overflow: `exp2` does that to a difference."""
+    scores. Nothing is multiplied by log2 e (it would overflow): `exp2` does that to differences."""
     lanes = lanes_of(sums)
     scale = b.f32(kernel.scale, lanes)
     if kernel.fill is None:
