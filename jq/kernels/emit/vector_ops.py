@@ -190,8 +190,7 @@ class VectorOps:
 
     def shift_right(self, a: Any, b: Any) -> Array:
         """Fields of bytes: every vector of bytes is shifted as a whole, once by each count, and the
-        fields are picked from the results. Vectors have no shifts of bytes, or by many counts.
-        """
+        fields are picked from the results. Vectors have no shifts of bytes, or by many counts."""
         a, b = arrays_of(self, (a, b))
         counts = [] if b.known is None else sorted({int(n) for n in b.known})
         few = a.dtype == np.int8 and len(counts) <= MAX_COUNTS

@@ -121,8 +121,7 @@ class Stored(MatrixProduct):
     @property
     def rows(self) -> int:
         """Rows of a register tile. Of many rows more share the weights that are taken out of their
-        planes, where codes wait in memory as the product takes them (`staged`).
-        """
+        planes, where codes wait in memory as the product takes them (`staged`)."""
         if self.tiled:
             return 16
         if self.decoded:
@@ -141,8 +140,7 @@ class Stored(MatrixProduct):
 
     def fits(self, rows: int) -> int:
         """Vectors of columns that registers allow at once: for each the sum of every digit, that of
-        all blocks, and a weight.
-        """
+        all blocks, and a weight."""
         isa, digits = self.target, self.digits
         return (isa.registers - 2 * rows * digits - 2) // (rows * (digits + 1) + 1)
 
@@ -150,8 +148,7 @@ class Stored(MatrixProduct):
     def wide(self) -> int:
         """Vectors of columns of a workgroup, about: as many as one row goes through at once; half
         of them where that makes so few workgroups that two threads would have uneven shares. How
-        weights lie does not depend on the number of rows, so that all programs share them.
-        """
+        weights lie does not depend on the number of rows, so that all programs share them."""
         most = max(1, min(COLUMNS, self.fits(1), self.n // self.target.lanes))
         count = math.ceil(self.n / (most * self.target.lanes))
         few = most == COLUMNS and 1 < count < ENOUGH
@@ -194,8 +191,7 @@ class Stored(MatrixProduct):
     @property
     def ahead(self) -> int:
         """Bytes that weights are fetched ahead; 0 unless few rows leave only memory to wait for.
-        Measured: further where codes lie in planes, which take longer.
-        """
+        Measured: further where codes lie in planes, which take longer."""
         if self.height > MAX_ROWS or not self.target.memory.asks:
             return 0
         return 256 if self.bits == 8 else 1024
@@ -228,8 +224,7 @@ class Stored(MatrixProduct):
     @property
     def decoded(self) -> bool:
         """True if a panel's codes are taken out of their planes once for all rows, onto the stack:
-        where there are many.
-        """
+        where there are many."""
         dot, lanes = self.unit.dot, self.target.lanes
         whole = self.k % self.block == 0 and self.block <= lanes * dot.group
         return self.height >= DECODED_ROWS and whole and dot.element == "i8" and dot.group == 4

@@ -17,8 +17,7 @@ Loaded = dict[tuple[int, int, int], ir.Value]  # bytes, by plane, step and vecto
 class Part:
     """The part that is computed side by side: `wide` vectors of columns from vector `first` of
     those of workgroup `group`, which begin at `column`; the tile's rows begin at `row`. Panels of
-    the weight begin at `panel`; where `there` is 0, there is none, and products are 0.
-    """
+    the weight begin at `panel`; where `there` is 0, there is none, and products are 0."""
 
     group: Index
     column: Index
