@@ -21,6 +21,7 @@ OF_OTHERS = {
     "jit",
     "composite",
     "vdpbf16ps",
+    "vfmadd",
     "vpmaddwd",
     "vpmaddubsw",
     "tileloadd",
