@@ -20,16 +20,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from jq.formats.affine import is_affine
 from jq.ir import Op, Program, dtype_of, ir, kind_of, last_of, only_user, shape_of, walk
 from jq.ir.affine import is_constant, step
 from jq.ir.decisions import declined, declined_by_shape
-from jq.ir.markers import DEQUANTIZE, QUANTIZE, match
 from jq.ir.ops import Contraction, rule_of
 from jq.ir.ops.selection import elements, reduction, splat_of
 from jq.ir.quantized.edges import Edges
 from jq.ir.slicing import Cut, functions
-from jq.ir.values import BRANCHES, LOOP
 from jq.passes.base import Pass, PassContext
 from jq.passes.functions import as_normalization
 from jq.passes.integer._functions import terms_of
@@ -39,6 +36,7 @@ from jq.planning.operands import find_weight
 
 # open: affine steps and clamps may follow. clamped: clamps may. closed: nothing may; a quantize
 # comes next. float: an op without an integer form came before.
+LOOP, BRANCHES = "stablehlo.while", ("stablehlo.case", "stablehlo.if")
 COMPARE = "stablehlo.compare"  # a table may begin with it: where(x > 0, x, f(x))
 State = Literal["open", "clamped", "closed", "float"]
 
@@ -77,42 +75,42 @@ class _Marking:
                 self.need_all(op, wide=True)
             elif any(v in self.state for v in op.operands) or _reads(op, self.state):
                 self.visit(op)
-            elif len(op.results) == 1 and (state := self.contraction(op)):
-                self.state[op.results[0]] = state
+            elif isinstance(rule_of(op), Contraction) and len(op.results) == 1:
+                self.contraction(op)
 
     def visit(self, op: Op) -> None:
         """Finds the state of the op's results."""
-        if self.stored(op) or self.nested(op) or (kind_of(op) == COMPARE and self.table(op)):
-            return
-        plain = len(op.results) == 1 and is_float(op.results[0]) and not declined_by_shape(op)
-        state = self.result(op) if plain else None
-        if op.operation in self.claimed:  # a function begins here: its result has a state
-            return
-        if state is None:
+        known = self.nested(op) or (kind_of(op) == COMPARE and self.table(op))
+        known = known or (
+            len(op.results) == 1
+            and is_float(op.results[0])
+            and not declined_by_shape(op)
+            and (
+                self.function(op)
+                or self.contraction(op)
+                or (
+                    not any(self.state.get(v) == "float" for v in op.operands)
+                    and (self.table(op) if declined(op) else self.single(op))
+                )
+            )
+        )
+        if not known:
             self.need_all(op, wide=True)
-        self.state |= dict.fromkeys(op.results, state or "float")
+            for result in op.results:
+                self.state[result] = "float"
 
-    def result(self, op: Op) -> State | None:
-        """The state of its result; None for an op without an integer form."""
-        if found := self.function(op) or self.contraction(op):
-            return found
-        if any(self.state.get(v) == "float" for v in op.operands):
-            return None
-        if declined(op):
-            return self.table(op)
-        forms = (self.selection, self.continued, self.table, self.affine, self.binary, self.reduced)
-        return next(filter(None, (form(op) for form in forms)), None)
+    # Each returns whether the op is of its kind; then the result has a state.
 
-    def stored(self, op: Op) -> bool:
-        """The model's own quantization ends a region with its own codes, which its own
-        dequantization begins another with."""
-        marker = match(op, QUANTIZE, DEQUANTIZE)
-        if marker is None or not is_affine(marker.encoding.format) or any(marker.encoding.block):
-            return False
-        if any(self.state.get(v) == "float" for v in op.operands):
-            return False
-        self.state[op.results[0]] = "closed"
-        return True
+    def single(self, op: Op) -> bool:
+        """One op with an integer form of its own."""
+        return (
+            self.selection(op)
+            or self.continued(op)
+            or self.table(op)
+            or self.affine(op)
+            or self.binary(op)
+            or self.reduced(op)
+        )
 
     def nested(self, op: Op) -> bool:
         """A loop or a branch: what it hands on passes through codes on every way."""
@@ -135,30 +133,25 @@ class _Marking:
             if is_float(v):
                 self.edges.need(op, i, wide=True, carried=True)
 
-    # Each gives the state of the result of an op of its kind; None for other ops.
-
-    def function(self, op: Op) -> State | None:
+    def function(self, op: Op) -> bool:
         """Softmax or a normalization of an operand begins here."""
         for x in op.operands:
             if self.state.get(x) in (None, "float") or not _summed(op, x):
                 continue
-            every = list(_on_codes(functions(self.program, x, op)))
-            for cut in every:
+            for cut in _on_codes(functions(self.program, x, op)):
                 softmax = as_softmax(cut)
                 if softmax is None and not _is_normalization(cut):
                     continue
-                # A normalization has the factor and the offset of the columns that follow.
-                larger = [] if softmax else [c for c in every if len(c.ops) > len(cut.ops)]
-                whole = next((c for c in reversed(larger) if _is_normalization(c)), cut)
+                whole = cut if softmax else _largest(self.program, cut, op)
                 if softmax is None or not self.need_terms(x, whole):
                     self.need_source(whole, wide=True)
-                return self.claim(whole)
-        return None
+                self.claim(whole)
+                return True
+        return False
 
-    def claim(self, cut: Cut) -> State:
+    def claim(self, cut: Cut) -> None:
         self.claimed |= {o.operation for o in cut.ops}
         self.state[cut.result] = "closed"
-        return "closed"
 
     def need_terms(self, x: ir.Value, softmax: Cut) -> bool:
         """Softmax takes the terms of a sum and the choices of a select as they are."""
@@ -167,73 +160,85 @@ class _Marking:
         if terms == [x] or any(use.owner.operation not in inside for use in x.uses):
             return False
         todo = [x]
-        for value in todo:  # which grows
-            for i, v in enumerate(value.owner.operands):
+        while todo:
+            op = todo.pop().owner
+            for i, v in enumerate(op.operands):
                 if v in terms and is_float(v):
-                    self.edges.need(value.owner, i, wide=True)
+                    self.edges.need(op, i, wide=True)
                 elif is_float(v) and splat_of(self.program, v) is None:
                     todo.append(v)
         return True
 
-    def contraction(self, op: Op) -> State | None:
+    def contraction(self, op: Op) -> bool:
         rule = rule_of(op)
-        roles = rule.roles(op) if isinstance(rule, Contraction) else ()
-        sides = {r: op.operands[r.index] for r in roles}
+        if not isinstance(rule, Contraction) or len(rule.roles(op)) < 2:
+            return False
+        sides = {r.index: r for r in rule.roles(op)}
         free = [
-            r.index
-            for r, v in sides.items()
-            if find_weight(self.program, v, r) is None and not is_constant(self.program, v)
+            i
+            for i, role in sides.items()
+            if find_weight(self.program, op.operands[i], role) is None
+            and not is_constant(self.program, op.operands[i])
         ]
-        if len(roles) < 2 or not free or not all(map(is_float, sides.values())):
-            return None
+        if not free or not all(is_float(op.operands[i]) for i in sides):
+            return False
         for i in free:
             self.edges.need(op, i)
-        return "open"
+        self.state[op.results[0]] = "open"
+        return True
 
-    def selection(self, op: Op) -> State | None:
+    def selection(self, op: Op) -> bool:
         """An op that quantization goes through: the edge is put after it."""
         places = elements(self.program, op)
-        return "closed" if any(op.operands[i] in self.state for i in places) else None
+        if not any(op.operands[i] in self.state for i in places):
+            return False
+        self.state[op.results[0]] = "closed"
+        return True
 
-    def continued(self, op: Op) -> State | None:
+    def continued(self, op: Op) -> bool:
         """A step of the region that the operand belongs to."""
         for x in op.operands:
             state = self.state.get(x)
             if only_user(x) is None or state not in ("open", "clamped"):
                 continue
             if state == "open" and step(self.program, op, x) is not None:
-                return "open"
+                self.state[op.results[0]] = "open"
+                return True
             if clamp_of(self.program, op, x) is not None:
-                return "clamped"
-        return None
+                self.state[op.results[0]] = "clamped"
+                return True
+        return False
 
-    def table(self, op: Op) -> State | None:
-        sources = {v for v in op.operands if v in self.state}
-        if len(sources) != 1:
-            return None
-        found = functions(self.program, sources.pop(), op)
-        tables = [cut for cut in _on_codes(found) if is_table(cut)]
-        if not tables:
-            return None
-        self.need_source(tables[-1])
-        return self.claim(tables[-1])
+    def table(self, op: Op) -> bool:
+        sources = [v for v in op.operands if v in self.state]
+        if len(set(sources)) != 1:
+            return False
+        x = sources[0]
+        found = [c for c in _on_codes(functions(self.program, x, op)) if is_table(c)]
+        if not found:
+            return False
+        self.need_source(found[-1])
+        self.claim(found[-1])
+        return True
 
-    def affine(self, op: Op) -> State | None:
+    def affine(self, op: Op) -> bool:
         for i, x in enumerate(op.operands):
             if x in self.state and step(self.program, op, x) is not None:
                 self.edges.need(op, i, wide=True)
-                return "open"
-        return None
+                self.state[op.results[0]] = "open"
+                return True
+        return False
 
-    def binary(self, op: Op) -> State | None:
+    def binary(self, op: Op) -> bool:
         divides = kind_of(op) == "stablehlo.divide"
         if kind_of(op) not in PRODUCTS_AND_SUMS and not divides:
-            return None
+            return False
         if any(is_constant(self.program, v) for v in op.operands):
-            return None
+            return False
         if not self.masked(op):  # else softmax takes its terms
             self.need_all(op, prefix=True, wide=True)
-        return "closed" if divides else "open"
+        self.state[op.results[0]] = "closed" if divides else "open"
+        return True
 
     def masked(self, op: Op) -> bool:
         """True for a sum in front of softmax of which a term is a choice of two numbers."""
@@ -252,11 +257,12 @@ class _Marking:
             reader = following
         return False
 
-    def reduced(self, op: Op) -> State | None:
+    def reduced(self, op: Op) -> bool:
         if reduction(self.program, op) != "add":
-            return None
+            return False
         self.edges.need(op, 0, wide=True)
-        return "open"
+        self.state[op.results[0]] = "open"
+        return True
 
     # Edges
 
@@ -290,6 +296,13 @@ def _is_normalization(cut: Cut) -> bool:
     if shape_of(cut.result) != shape or len(shape) < 1 or shape[-1] < 2:
         return False
     return as_normalization(cut, shape, unit=True) is not None
+
+
+def _largest(program: Program, cut: Cut, first: Op) -> Cut:
+    """With the factor and the offset of the columns, when they follow."""
+    every = _on_codes(functions(program, cut.source, first))
+    larger = [c for c in every if len(c.ops) > len(cut.ops)]
+    return next((c for c in reversed(larger) if _is_normalization(c)), cut)
 
 
 def _reads(op: Op, state: dict[Any, State]) -> bool:
