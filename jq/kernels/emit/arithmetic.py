@@ -8,7 +8,7 @@ from typing import Any
 from iree.compiler import ir
 from iree.compiler.dialects import arith, llvm, math, vector
 
-from jq.kernels.emit.values import Values, is_float, lanes_of, vec
+from jq.kernels.emit.values import Values, attribute, is_float, lanes_of, vec
 
 
 def _either(real: Callable[..., ir.Value], integer: Callable[..., ir.Value]) -> Any:
@@ -33,12 +33,7 @@ class Arithmetic:
         key = (str(kind), repr(value))  # -0.0 equals 0.0
         if key not in self._constants:
             scalar = kind.element_type if isinstance(kind, ir.VectorType) else kind
-            is_float = isinstance(scalar, ir.FloatType)
-            attr: ir.Attribute = (
-                ir.FloatAttr.get(scalar, float(value))
-                if is_float
-                else ir.IntegerAttr.get(scalar, int(value))
-            )
+            attr = attribute(scalar, value)
             if isinstance(kind, ir.VectorType):
                 attr = ir.DenseElementsAttr.get_splat(kind, attr)
             with ir.InsertionPoint.at_block_begin(self._entry):

@@ -47,6 +47,12 @@ def is_float(value: ir.Value) -> bool:
     return isinstance(scalar, ir.FloatType)
 
 
+def attribute(kind: ir.Type, value: float) -> ir.Attribute:
+    """A number of a scalar type."""
+    floats = isinstance(kind, ir.FloatType)
+    return ir.FloatAttr.get(kind, float(value)) if floats else ir.IntegerAttr.get(kind, int(value))
+
+
 def minor_identity(rank: int) -> ir.AffineMapAttr:
     """The map of a transfer along the last of `rank` axes."""
     return ir.AffineMapAttr.get(ir.AffineMap.get(rank, 0, [ir.AffineDimExpr.get(rank - 1)]))

@@ -19,7 +19,7 @@ from iree.compiler.dialects import arith
 from jq.base.errors import InternalError
 from jq.formats.arrays import arrays_of
 from jq.kernels.emit.builder import Builder
-from jq.kernels.emit.values import lanes_of, vec
+from jq.kernels.emit.values import attribute, lanes_of, vec
 from jq.kernels.machine.isa import Isa
 from jq.kernels.tensor import element_name
 
@@ -68,14 +68,8 @@ class VectorOps:
 
     def _constant(self, kind: ir.VectorType, flat: np.ndarray) -> ir.Value:
         numbers = flat.astype(np.int32) if flat.dtype.kind in "ib" else flat.astype(np.float64)
-        items = [
-            ir.FloatAttr.get(kind.element_type, float(n))
-            if flat.dtype.kind in "fV"
-            else ir.IntegerAttr.get(kind.element_type, int(n))
-            for n in numbers
-        ]
-        attr = ir.DenseElementsAttr.get(items, kind)
-        return arith.ConstantOp(kind, attr).result
+        items = [attribute(kind.element_type, n) for n in numbers]
+        return arith.ConstantOp(kind, ir.DenseElementsAttr.get(items, kind)).result
 
     def shape(self, x: Array) -> tuple[int, ...]:
         return x.shape

@@ -54,9 +54,8 @@ class Frame:
         """The rows of the result for `pixels` [images * height * width, n], in NumPy."""
         n = pixels.shape[-1]
         images = pixels.reshape(-1, self.height, self.width, n)
-        return np.pad(images, ((0, 0), *self.padding, (0, 0)), constant_values=self.code).reshape(
-            -1, n
-        )
+        around = (0, 0), *self.padding, (0, 0)
+        return np.pad(images, around, constant_values=self.code).reshape(-1, n)
 
 
 @dataclass(frozen=True)

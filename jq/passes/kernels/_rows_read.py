@@ -89,11 +89,8 @@ class Reads:
         self.program, self.filled = program, set[Any]()
         ops = list(program.body.operations)
         declared = declarations(program)
-        self.kernels: dict[Any, Kernel] = {}
-        for op in ops:
-            kernel = called(declared, op)
-            if kernel is not None:
-                self.kernels[op.operation] = kernel
+        calls = ((op.operation, called(declared, op)) for op in ops)
+        self.kernels = {op: kernel for op, kernel in calls if kernel is not None}
         self._found: dict[ir.Value, Read] = {}
         for op in reversed(ops):  # readers first
             for value in op.results:
