@@ -126,7 +126,7 @@ class Reader:
                 installs(what)
             case ["mkdir" | "cp", *_]:
                 call([os.path.expanduser(word) for word in words])
-            case [".", _] | ["mkdocs", "serve"]:
+            case [".", _] | ["zensical", "serve"]:
                 pass
             case _:
                 raise AssertionError(f"nobody enters {words}")
