@@ -89,7 +89,8 @@ def parse_budget(text: str) -> Budget:
     name = ALIASES.get(name, name.rpartition(":")[2])
     budget = Budget(name, at_least, limit, unit, function)
     _check_direction(budget)
-    _check_unit(budget)
+    if unit and name != {"ms": "latency", "dB": "sqnr_db"}[unit]:
+        raise UserError(f"{name} has no unit {unit}")
     return budget
 
 
@@ -127,9 +128,3 @@ def _check_direction(budget: Budget) -> None:
             f"budget {budget} bounds the wrong side",
             hint=f"write {budget.name}{right}{budget.limit:g}",
         )
-
-
-def _check_unit(budget: Budget) -> None:
-    fits = {"": True, "ms": budget.name == "latency", "dB": budget.name == "sqnr_db"}
-    if not fits[budget.unit]:
-        raise UserError(f"{budget.name} has no unit {budget.unit}")

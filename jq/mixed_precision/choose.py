@@ -5,6 +5,7 @@ model itself, as far as one program tells (`Judge`). Where the compiled model is
 that, the difference becomes a margin on each budget.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,7 +19,6 @@ from jq.driver.stages import build, plan_job
 from jq.mixed_precision.budget import Budget
 from jq.mixed_precision.costs import (
     Choice,
-    Chooser,
     Points,
     Resource,
     frontier,
@@ -28,7 +28,7 @@ from jq.mixed_precision.costs import (
 )
 from jq.mixed_precision.evaluate import Judge
 from jq.mixed_precision.groups import Group
-from jq.mixed_precision.latency import estimated_ms, median_ms
+from jq.mixed_precision.latency import median_ms, milliseconds
 from jq.mixed_precision.problem import MixedPipeline, Problem
 from jq.passes.pipeline import for_target, load_pipeline
 from jq.reporting.measuring.evaluation import Evaluation
@@ -38,8 +38,8 @@ Holds = Callable[[Choice], bool]
 TRIES = 4  # of going further than the frontier does
 
 
-class BudgetChooser(Chooser):
-    """Chooses, again and again, while it learns what the compiled model reaches."""
+class BudgetChooser:
+    """Chooses within budgets, again and again, while it learns what the compiled model reaches."""
 
     def __init__(
         self,
@@ -54,6 +54,10 @@ class BudgetChooser(Chooser):
         self.figures = [b for b in budgets if not b.is_resource]
         self.limited = [b for b in budgets if b.is_resource]
         self.margins: dict[Budget, float] = dict.fromkeys(budgets, 0.0)
+
+    def formats(self, choice: Choice) -> Counter[str]:
+        """Number of groups that have each candidate."""
+        return Counter(g.options[i].name for g, i in zip(self.groups, choice, strict=True))
 
     def predict(self, budget: Budget, choice: Choice) -> float:
         """The figure that the choice reaches, without the margin."""
@@ -185,14 +189,10 @@ def prove(
     job = replace(job, pipeline=for_target(loaded, job.target), own_files=own_files)
     compiled = build(job, plan_job(job, stages), stages)
     comparison = compare_compiled(evaluation, compiled, stages.progress, workers=workers)
-    resources = {"size": size_share(compiled)}
+    weights = compiled.audit().weights  # stored bytes over those of the float model
+    whole = sum(w.float_bytes for w in weights) or 1
+    resources = {"size": sum(w.stored_bytes for w in weights) / whole}
     if latency is not None:
-        ms = estimated_ms(job) if job.target.hardware else median_ms(compiled)
+        ms = milliseconds(job)[0] if job.target.hardware else median_ms(compiled)
         resources["latency"] = ms / latency.whole
     return Proof(compiled, comparison, resources)
-
-
-def size_share(compiled: CompiledModel) -> float:
-    """Stored bytes of all weights over those of the float model, as the audit counts them."""
-    weights = compiled.audit().weights
-    return sum(w.stored_bytes for w in weights) / (sum(w.float_bytes for w in weights) or 1)

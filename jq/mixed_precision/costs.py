@@ -1,8 +1,6 @@
 """Cost of a choice: the sum of what its options cost, and of what is not up to choice."""
 
 import math
-from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -126,19 +124,6 @@ class Resource:
     def of(self, choice: Choice) -> float:
         pairs = zip(self.options, choice, strict=True)
         return self.fixed + sum(options[i] for options, i in pairs)
-
-
-class Chooser(ABC):
-    """Chooses an option for every group: `auto` what is worth most, a search within budgets."""
-
-    groups: Sequence[Group]
-
-    @abstractmethod
-    def choose(self) -> Choice: ...
-
-    def formats(self, choice: Choice) -> Counter[str]:
-        """Number of groups that have each candidate."""
-        return Counter(g.options[i].name for g, i in zip(self.groups, choice, strict=True))
 
 
 def decibels(error: float) -> float:

@@ -136,11 +136,6 @@ class Recoveries(Work):
                 batches.update(numbers)
         return inputs, batches
 
-    def with_batches(self, batches: Iterable[int]) -> Recoveries:
-        """All plans look at the same batches: their moments are taken once, and those of a choice
-        that mixes the plans are among them."""
-        return replace(self, context=replace(self.context, batches=sorted(batches)))
-
     def look(self, number: int) -> None:
         """Asks of the calibration data what recovery will ask under a plan."""
         cx = replace(self.context, gains=deepcopy(self.context.gains), plan=self.plans[number])
@@ -191,7 +186,10 @@ def stored_weights(
     told: Progress = lambda stage, share: report(share)  # noqa: E731
     asked = [work.asked(number) for number in numbers]
     find_gains(work.program, asked, work.context, workers, told)
-    work = work.with_batches(set().union(*(batches for _, batches in asked)))
+    # All plans look at the same batches: their moments are taken once, and those of a choice that
+    # mixes the plans are among them.
+    batches = sorted(set().union(*(numbers for _, numbers in asked)))
+    work = replace(work, context=replace(work.context, batches=batches))
     for item, found in _recovered(work, numbers, workers, told):
         for number in item:
             start = f"{number} "

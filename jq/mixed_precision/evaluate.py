@@ -51,9 +51,6 @@ class State:
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return {}
 
-    def get(self, name: str) -> float | None:
-        return self.values.get(name)
-
     def put(self, name: str, value: float) -> None:
         """Keeps a value; if the file cannot be written, the search goes on and says so once."""
         self.values[name] = value
@@ -99,7 +96,7 @@ def sensitivities(
         for g, group in enumerate(groups)
         for o, option in enumerate(group.options)
     }
-    missing = [pair for pair, key in keys.items() if state.get(key) is None]
+    missing = [pair for pair, key in keys.items() if key not in state.values]
     items, stage = [Alone(*pair) for pair in missing], "sensitivity of layers"
     for i, found in run_jobs(work, items, workers, stage=stage, progress=progress):
         state.put(keys[missing[i]], float(found["noise"]))
@@ -148,10 +145,8 @@ class Judge:
     def _run(self, choice: Choice | None) -> list[Outputs]:
         calls = self.evaluation.calls
         parts = [calls[i : i + CALLS] for i in range(0, len(calls), CALLS)]
-        items = [Together(choice, part) for part in parts]
-        found = dict(
-            run_jobs(self.work, items, self.workers, stage="evaluate", progress=self.progress)
-        )
+        items, told = [Together(choice, part) for part in parts], self.progress
+        found = dict(run_jobs(self.work, items, self.workers, stage="evaluate", progress=told))
         width = len(self.evaluation.source.program.outputs)
         return [
             [found[p][f"{c}:{i}"] for i in range(width)]

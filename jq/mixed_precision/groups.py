@@ -17,7 +17,7 @@ from jq.ir.build import NAME, string_attr
 from jq.ir.ops.base import Contraction
 from jq.ir.stack import trip_count
 from jq.mixed_precision.candidates import Candidate
-from jq.planning.decisions import OpPlan, QuantPlan, TensorPlan
+from jq.planning.decisions import OpPlan, QuantPlan
 from jq.planning.operands import contractions, find_weight
 
 
@@ -165,13 +165,9 @@ def _same(a: Sequence[OpPlan], b: Sequence[OpPlan]) -> bool:
 
 def bit_operations(fact: OpFacts, plan: OpPlan) -> float:
     if plan.decision == "integer":
-        return fact.products * math.prod(_bits(p) for p in plan.operands.values())
+        formats = (get_format(p.encoding.format) for p in plan.operands.values())
+        return fact.products * math.prod(
+            f.integer_bits or 0 for f in formats
+        )  # planning refuses None
     bits = 8 * np.dtype(plan.float_type).itemsize if plan.float_type else fact.bits
     return fact.products * bits**2
-
-
-def _bits(p: TensorPlan) -> int:
-    """Bits of the codes that an operand is multiplied as."""
-    bits = get_format(p.encoding.format).integer_bits
-    assert bits is not None  # planning refuses others
-    return bits

@@ -7,7 +7,6 @@ fusion changes is not seen; the compiled choice is measured in the end.
 import glob
 import time
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -47,39 +46,29 @@ def estimated_latency(problem: Problem) -> Resource:
     Raises:
         UserError: a candidate needs products whose rate the target does not state.
     """
-    whole, base = _milliseconds(problem.job)
+    job, groups = problem.job, problem.groups
+    whole, base = milliseconds(job)
+    rules = {o.candidate.name: o.candidate.rule for group in groups for o in group.options}
     found = {
-        o.candidate.name: _milliseconds(
-            with_rules(problem.job, [Rule(pattern="*", override=o.candidate.rule)])
-        )[1]
-        for group in problem.groups
-        for o in group.options
+        name: milliseconds(with_rules(job, [Rule(pattern="*", override=rule)]))[1]
+        for name, rule in rules.items()
     }
     options = [
-        [_of(found[o.candidate.name], group.ops) / whole for o in group.options]
-        for group in problem.groups
+        [sum(found[o.candidate.name][op] for op in group.ops) / whole for o in group.options]
+        for group in groups
     ]
-    ours = sum(_of(base, group.ops) for group in problem.groups)
+    ours = sum(base[op] for group in groups for op in group.ops)
     return Resource("latency", options, (whole - ours) / whole, whole)
 
 
-def estimated_ms(job: Job) -> float:
-    """The time of the whole model as a job plans it."""
-    return _milliseconds(job)[0]
-
-
-def _milliseconds(job: Job) -> tuple[float, Counter[str]]:
-    """The time of the model, and those of its layers by the name of their op."""
+def milliseconds(job: Job) -> tuple[float, Counter[str]]:
+    """The time of the model as a job plans it, and those of its layers by the name of their op."""
     prepared = replace(job.prepared, recover=False)  # the same ops, with other codes
     document, layers = estimated(planned_job(replace(job, prepared=prepared))), Counter[str]()
     ms = document["total_ms"] / (document["total_cycles"] or 1)
     for row in document["layers"]:
         layers[row["name"].partition("#")[0]] += row["cycles"] * ms
     return document["total_ms"], layers
-
-
-def _of(layers: Counter[str], ops: Sequence[str]) -> float:
-    return sum(layers[name] for name in ops)
 
 
 # One op of a program as a program of its own, to be measured alone.
@@ -211,7 +200,7 @@ class _Watch:
 
     def _measured(self, job: Job, rules: list[Rule], key: str) -> float:
         key = f"latency {this_processor().model} {key}"
-        known = self.state.get(key)
+        known = self.state.values.get(key)
         if known is None:
             changed = with_rules(job, rules)
             known = median_ms(build(changed, plan_job(changed, Stages()), Stages()))

@@ -15,9 +15,7 @@ from jq.base.progress import Stages
 from jq.base.system.files import written_whole
 from jq.driver.job import Job
 from jq.driver.stages import calibrate_job
-from jq.ir import Op
 from jq.ir.build import SCOPE, string_attr
-from jq.ir.ops.base import Contraction
 from jq.mixed_precision.candidates import Candidate
 from jq.mixed_precision.costs import Choice
 from jq.mixed_precision.encodings import stored_weights
@@ -47,7 +45,8 @@ def rules_of(job: Job, groups: Sequence[Group], choice: Choice) -> tuple[Rule, .
     }
     needed = {name for name, overrides in wanted.items() if overrides}
     needed |= {other for name in needed for other in hit[name]}
-    needed -= {n for n in needed - wanted.keys() if _pinned(job, aliases[n])}
+    decided = [n for n in aliases if any(r.matches(aliases[n]) for r in job.pipeline.rules)]
+    needed -= {*decided} - wanted.keys()
     in_order = [name for name in aliases if name in needed]
     order = sorted(in_order, key=lambda name: len(hit.get(name, ())))
     return tuple(Rule(pattern=glob.escape(n), override=wanted.get(n, {})) for n in order)
@@ -57,18 +56,10 @@ def _aliases(job: Job) -> dict[str, tuple[str, ...]]:
     """The names by which rules know an op: its name, scope, type and weights."""
     found = {}
     for op, rule in contractions(job.program):
-        found[op_name(op)] = (op_name(op), string_attr(op, SCOPE) or "", *_types(job, op, rule))
+        name, scope = op_name(op), string_attr(op, SCOPE) or ""
+        uses = (find_weight(job.program, op.operands[r.index], r) for r in rule.roles(op))
+        found[name] = (name, scope, rule.op, *(u.name for u in uses if u is not None))
     return found
-
-
-def _types(job: Job, op: Op, rule: Contraction) -> list[str]:
-    uses = (find_weight(job.program, op.operands[r.index], r) for r in rule.roles(op))
-    return [rule.op, *(u.name for u in uses if u is not None)]
-
-
-def _pinned(job: Job, names: tuple[str, ...]) -> bool:
-    """True if a rule of the pipeline or the user already decides on an op."""
-    return any(rule.matches(names) for rule in job.pipeline.rules)
 
 
 def with_rules(job: Job, rules: Sequence[Rule]) -> Job:
@@ -76,10 +67,8 @@ def with_rules(job: Job, rules: Sequence[Rule]) -> Job:
     return replace(job, pipeline=replace(job.pipeline, rules=(*job.pipeline.rules, *rules)))
 
 
-def check_rules(
-    job: Job, groups: Sequence[Group], choice: Choice, rules: Sequence[Rule]
-) -> QuantPlan:
-    """The plan that the rules lead to, which must be the one that was chosen."""
+def check_rules(job: Job, groups: Sequence[Group], choice: Choice, rules: Sequence[Rule]) -> None:
+    """Raises `InternalError` where the rules lead to another plan than the one that was chosen."""
     changed = with_rules(job, rules)
     plan = make_plan(job.program, changed.pipeline, job.target, job.ranges)
     found = {op.name: op for op in plan.ops}
@@ -87,7 +76,6 @@ def check_rules(
         for op in group.options[i].plans:
             if (found[op.name].decision, found[op.name].operands) != (op.decision, op.operands):
                 raise InternalError(f"the rules do not lead to {group.options[i].name}", op=op.name)
-    return plan
 
 
 @dataclass(frozen=True)
@@ -192,8 +180,8 @@ def find_problem(
 ) -> Problem:
     """`make_problem`, of which there may be nothing to choose; `once`: recovery of weights runs for
     the pipeline as it is alone, which takes less time."""
-    for candidate in candidates:
-        _check(job, candidate)
+    for c in candidates:  # whose settings may not go together with those of the pipeline
+        apply_overrides(job.pipeline.settings, c.rule, where=f"candidate {c.name!r}")
     jobs = {c: with_rules(job, [Rule(pattern="*", override=c.rule)]) for c in candidates}
     if any(j.needs_ranges for j in (job, *jobs.values())):
         job = replace(job, ranges=calibrate_job(job, stages), observed=True)
@@ -208,11 +196,6 @@ def find_problem(
     if job.pipeline.settings.integer_only or not job.target.device.float_products:
         groups = without(groups, "float", "weight-only")
     return Problem(job, base, base_stored, groups, plans)
-
-
-def _check(job: Job, candidate: Candidate) -> None:
-    """Refuses a candidate whose settings do not go together with those of the pipeline."""
-    apply_overrides(job.pipeline.settings, candidate.rule, where=f"candidate {candidate.name!r}")
 
 
 def without(groups: Sequence[Group], *decisions: str) -> list[Group]:

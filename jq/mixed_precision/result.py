@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -110,27 +110,21 @@ class SearchResult(Shown):
         }
 
     def table(self) -> Table:
-        return frontier_table(self.frontier)
-
-
-def frontier_table(points: Sequence[Point]) -> Table:
-    """One row a choice; figures that were not measured are left empty."""
-    resources = list(dict.fromkeys(name for p in points for name in p.resources))
-    reached = list(dict.fromkeys(name for p in points for name in p.reached or ()))
-    table = plain_table(
-        "", *resources, "predicted SQNR dB", *reached, "formats", title="From exact to cheap"
-    )
-    for p in points:
-        formats = ", ".join(f"{count} {name}" for name, count in p.formats.items())
-        table.add_row(
-            "*" if p.chosen else "",
-            *(f"{p.resources[name]:.4g}" for name in resources),
-            "exact" if math.isinf(p.predicted_db) else f"{p.predicted_db:.2f}",
-            *("" if p.reached is None else f"{p.reached[name]:.6g}" for name in reached),
-            formats,
-            style="bold" if p.chosen else None,
-        )
-    return table
+        """One row a choice; figures that were not measured are left empty."""
+        resources = list(dict.fromkeys(name for p in self.frontier for name in p.resources))
+        reached = list(dict.fromkeys(name for p in self.frontier for name in p.reached or ()))
+        columns = ("", *resources, "predicted SQNR dB", *reached, "formats")
+        table = plain_table(*columns, title="From exact to cheap")
+        for p in self.frontier:
+            table.add_row(
+                "*" if p.chosen else "",
+                *(f"{p.resources[name]:.4g}" for name in resources),
+                "exact" if math.isinf(p.predicted_db) else f"{p.predicted_db:.2f}",
+                *("" if p.reached is None else f"{p.reached[name]:.6g}" for name in reached),
+                ", ".join(f"{count} {name}" for name, count in p.formats.items()),
+                style="bold" if p.chosen else None,
+            )
+        return table
 
 
 # The result of a search, from the choice that was made and those beside it.

@@ -14,7 +14,7 @@ from jq.driver.request import Request
 from jq.frontends.model import Model
 from jq.frontends.source import AnyModel, Data, check_files, trace
 from jq.frontends.tracing.source import load_function, load_model
-from jq.mixed_precision.budget import Budget, check_figures, check_reached, parse_budget
+from jq.mixed_precision.budget import check_figures, check_reached, parse_budget
 from jq.mixed_precision.candidates import make_candidates
 from jq.mixed_precision.choose import BudgetChooser, Proof, prove
 from jq.mixed_precision.costs import (
@@ -68,8 +68,7 @@ def search(
         pipeline: the base: its passes run, its own formats are a candidate.
         candidates: see `jq.mixed_precision.candidates`.
         data: see `jq.compare`; the budgets are held on it.
-        metric: see `jq.compare`.
-        labels: see `jq.compare`.
+        metric, labels: see `jq.compare`.
         cost: what to save: `size`, `work`, `latency` or a sum of these shares; `size+work` by
             default, or the resource that there is a budget for.
         samples: calls that the sensitivity of each layer is measured on.
@@ -137,47 +136,36 @@ def search(
     }
     if "latency" in (*limited, *check_objective(cost)):
         with stages("latency"):
+            measured = not job.target.hardware
             resources["latency"] = (
-                estimated_latency(problem)
-                if job.target.hardware
-                else latency_of(problem, known, told)
+                latency_of(problem, known, told) if measured else estimated_latency(problem)
             )
     costs = objective(cost, resources)
     points = [list(zip(*pair, strict=True)) for pair in zip(costs, errors, strict=True)]
     chooser = BudgetChooser(problem.groups, points, resources, budgets, judge)
-    maker = _Maker(problem, base_of(pipeline), request.own_settings, budgets)
-    choice, file, proof = _proved(chooser, maker, judge.evaluation, stages, where)
+    own = str(Path(pipeline).resolve()) if Path(pipeline).suffix == ".toml" else pipeline
+    note = f"Found by `jaxq search` for {', '.join(map(str, budgets))}"
+    start = MixedPipeline(own, request.own_settings, job.pipeline.rules, (note,))
+    choice, file, proof = _proved(chooser, problem, start, judge.evaluation, stages, where)
     return result(chooser, choice, file, proof, stages)
 
 
-def base_of(pipeline: str) -> str:
-    """The name of this pipeline in a pipeline file elsewhere."""
-    return str(Path(pipeline).resolve()) if Path(pipeline).suffix == ".toml" else pipeline
-
-
-class _Maker:
-    def __init__(
-        self, problem: Problem, base: str, settings: dict[str, Any], budgets: Sequence[Budget]
-    ) -> None:
-        self.problem, self.base, self.settings = problem, base, settings
-        self.note = f"Found by `jaxq search` for {', '.join(map(str, budgets))}"
-
-    def __call__(self, choice: Choice) -> MixedPipeline:
-        problem, job = self.problem, self.problem.job
-        rules = rules_of(job, problem.groups, choice)
-        check_rules(job, problem.groups, choice, rules)
-        return MixedPipeline(self.base, self.settings, (*job.pipeline.rules, *rules), (self.note,))
-
-
 def _proved(
-    chooser: BudgetChooser, maker: _Maker, evaluation: Evaluation, stages: Stages, workers: Workers
+    chooser: BudgetChooser,
+    problem: Problem,
+    start: MixedPipeline,
+    evaluation: Evaluation,
+    stages: Stages,
+    workers: Workers,
 ) -> tuple[Choice, MixedPipeline, Proof]:
     """A choice whose compiled model holds all budgets; what it lacks is learnt from."""
     for _ in range(ATTEMPTS):
         choice = chooser.choose()
-        file = maker(choice)
+        rules = rules_of(problem.job, problem.groups, choice)
+        check_rules(problem.job, problem.groups, choice, rules)
+        file = replace(start, rules=(*start.rules, *rules))
         latency = chooser.resources.get("latency")
-        proof = prove(maker.problem, file, evaluation, latency, stages, workers)
+        proof = prove(problem, file, evaluation, latency, stages, workers)
         reached = {b: proof.value(b) for b in chooser.margins}
         broken = {b: v for b, v in reached.items() if v is not None and not chooser.meets(b, v)}
         if not broken:

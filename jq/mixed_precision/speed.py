@@ -77,14 +77,6 @@ class Rates:
         return found / (DIGITS if any(map(_wide, plan.operands.values())) else 1)
 
 
-@dataclass(frozen=True)
-class _Facts:
-    """One op: its activations' elements in a call, and whether it makes a feature map."""
-
-    elements: float
-    map: bool
-
-
 def estimated_cycles(problem: Problem) -> Resource:
     """Cycles of a call: of each option, infinite where the target has no such product, and of what
     is not up to choice."""
@@ -107,12 +99,12 @@ class _Speed:
         work = sum(self._op(plan, there.get(plan.name)) for plan in option.plans)
         floats = sum(self._weights[w].nbytes for w in group.weights if w not in option.stored)
         stored = sum(s.nbytes for s in option.stored.values())
-        facts = [(p, self._facts[p.name]) for p in option.plans]
+        facts = [(p, *self._facts[p.name]) for p in option.plans]
         if self.hardware:
-            elements = sum(f.elements for _, f in facts)
+            elements = sum(count for _, count, _ in facts)
             bounds = self.hardware.bounds(work, elements, floats + stored)
             return self.hardware.op_cycles * len(facts) + max(bounds.values())
-        moved = sum(f.elements * _cycles(p)[f.map] for p, f in facts)
+        moved = sum(count * _cycles(p)[is_map] for p, count, is_map in facts)
         return max(work, (floats + stored) / MEMORY) + moved
 
     def _op(self, plan: OpPlan, kernel: str | None) -> float:
@@ -146,12 +138,13 @@ def kernels(job: Job, plan: QuantPlan) -> dict[str, str]:
     return {row["name"]: row["kernel"] for row in op_table(plan, levels) if row["kernel"]}
 
 
-def _facts(program: Program, op: Op, rule: Contraction) -> _Facts:
+def _facts(program: Program, op: Op, rule: Contraction) -> tuple[float, bool]:
+    """The elements of an op's activations in a call, and whether it makes a feature map."""
     read = [op.operands[r.index] for r in rule.roles(op)]
     roles = zip(read, rule.roles(op), strict=True)
     moving = [v for v, r in roles if find_weight(program, v, r) is None]
     elements = sum(math.prod(shape_of(v)) for v in moving) * trips(program, op)
-    return _Facts(float(elements), rule.feature_map)
+    return float(elements), rule.feature_map
 
 
 def _cycles(plan: OpPlan) -> tuple[float, float]:

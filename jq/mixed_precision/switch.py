@@ -173,28 +173,22 @@ class Choices(Work):
 
         def done(item: Alone | Together) -> Result:
             if isinstance(item, Together):
-                return self._outputs(item)
+                each = enumerate(self._run(item.choice, item.calls))
+                return {f"{c}:{i}": a for c, arrays in each for i, a in enumerate(arrays)}
             if not references:
                 references.extend(self._run(None, self.calls))
-            options = [None if g != item.group else item.option for g in range(self._count)]
+            every = range(len(self.switch.groups))
+            options = [None if g != item.group else item.option for g in every]
             found = noise(references, self._run(options, self.calls))
             return {"noise": np.array(found, np.float64)}
 
         return done
 
-    def _outputs(self, item: Together) -> Result:
-        results = self._run(item.choice, item.calls)
-        return {f"{c}:{i}": a for c, arrays in enumerate(results) for i, a in enumerate(arrays)}
-
     def _run(self, choice: Sequence[int | None] | None, calls: Sequence[Outputs]) -> list[Outputs]:
-        numbers = [None] * self._count if choice is None else choice
-        pairs = zip(self.switch.groups, numbers, strict=True)
+        groups = self.switch.groups
+        pairs = zip(groups, choice or [None] * len(groups), strict=True)
         self.switch.choose([None if n is None else g.options[n] for g, n in pairs])
         return [self.switch(call) for call in calls]
-
-    @property
-    def _count(self) -> int:
-        return len(self.switch.groups)
 
 
 def noise(reference: Sequence[Outputs], quantized: Sequence[Outputs]) -> float:

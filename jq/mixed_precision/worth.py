@@ -23,7 +23,7 @@ from jq.driver.comparison.result import FLOOR_DB
 from jq.frontends.source import Calls
 from jq.ir.oracle.xla import XlaExecutable
 from jq.mixed_precision.candidates import Candidate
-from jq.mixed_precision.costs import Choice, Chooser, frontier, spread, total
+from jq.mixed_precision.costs import Choice, frontier, spread, total
 from jq.mixed_precision.groups import Option
 from jq.mixed_precision.problem import Problem
 from jq.mixed_precision.speed import estimated_cycles
@@ -39,7 +39,7 @@ SAMPLES, JUDGED = 4, 8  # calls at most: for single groups, for whole choices
 NEIGHBOURS = 2  # choices of the frontier on either side of the best that are measured as a whole
 
 
-class WorthChooser(Chooser):
+class WorthChooser:
     """Knows what options take, and measures the errors that it needs."""
 
     def __init__(
