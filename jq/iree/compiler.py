@@ -169,16 +169,12 @@ def _run(command: Sequence[str], work: Path, timeout: float) -> tuple[int | None
         log = late.output or b""
     finally:
         if process is not None and process.poll() is None:
-            _kill(process)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # the linker that it may have started, too
+            process.wait()
         if process is not None and process.stdout is not None:
             process.stdout.close()
     return code, log.decode(errors="replace")
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)  # the linker that it may have started, too
-    process.wait()
 
 
 def _failure(

@@ -20,7 +20,6 @@ from jq.driver.comparison.outputs import Comparison
 from jq.driver.job import Job
 from jq.mixed_precision.budget import figures
 from jq.mixed_precision.costs import Choice
-from jq.mixed_precision.groups import Group, Option
 from jq.mixed_precision.switch import Alone, Choices, Together
 from jq.reporting.measuring.evaluation import Evaluation, Outputs
 
@@ -92,7 +91,7 @@ def sensitivities(
     """The error at the model's outputs when one group alone takes an option, for all of them."""
     groups = work.switch.groups
     keys = {
-        (g, o): state_key(group, option)
+        (g, o): f"{group.name} {json.dumps(option.candidate.rule, sort_keys=True)}"
         for g, group in enumerate(groups)
         for o, option in enumerate(group.options)
     }
@@ -104,10 +103,6 @@ def sensitivities(
         [state.values[keys[g, o]] for o in range(len(group.options))]
         for g, group in enumerate(groups)
     ]
-
-
-def state_key(group: Group, option: Option) -> str:
-    return f"{group.name} {json.dumps(option.candidate.rule, sort_keys=True)}"
 
 
 class Judge:

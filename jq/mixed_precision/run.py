@@ -143,9 +143,9 @@ def search(
     costs = objective(cost, resources)
     points = [list(zip(*pair, strict=True)) for pair in zip(costs, errors, strict=True)]
     chooser = BudgetChooser(problem.groups, points, resources, budgets, judge)
-    own = str(Path(pipeline).resolve()) if Path(pipeline).suffix == ".toml" else pipeline
+    named = str(Path(pipeline).resolve()) if Path(pipeline).suffix == ".toml" else pipeline
     note = f"Found by `jaxq search` for {', '.join(map(str, budgets))}"
-    start = MixedPipeline(own, request.own_settings, job.pipeline.rules, (note,))
+    start = MixedPipeline(named, request.own_settings, job.pipeline.rules, (note,))
     choice, file, proof = _proved(chooser, problem, start, judge.evaluation, stages, where)
     return result(chooser, choice, file, proof, stages)
 

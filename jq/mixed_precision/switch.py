@@ -56,7 +56,11 @@ class SwitchProgram:
         self._float = program.weights
         copy = program.clone()
         self._flags: dict[Reading, str] = {}
-        self._insert(copy)
+        ops = {op_name(op): (op, rule) for op, rule in contractions(copy)}
+        for reading in (r for g in self.groups for option in g.options for r in readings(option)):
+            if reading not in self._flags:
+                name = self._flags[reading] = f"switch/{len(self._flags)}"
+                _switch(copy, *ops[reading.op], reading, name)
         if any(p.name == PlaceEdges.name for p in pipeline.passes["qdq"]):
             PlaceEdges().run(copy, cx)
         self._program = copy
@@ -71,23 +75,15 @@ class SwitchProgram:
     def _run(self) -> XlaExecutable:
         return XlaExecutable(self._program)
 
-    def _insert(self, program: Program) -> None:
-        ops = {op_name(op): (op, rule) for op, rule in contractions(program)}
-        for group in self.groups:
-            for option in group.options:
-                for reading in readings(option):
-                    if reading not in self._flags:
-                        name = self._flags[reading] = f"switch/{len(self._flags)}"
-                        _switch(program, *ops[reading.op], reading, name)
-
     def choose(self, choice: Sequence[Option | None]) -> None:
         """Makes the program compute a choice; None leaves a group float."""
         for i, (group, old, new) in enumerate(zip(self.groups, self._state, choice, strict=True)):
             if old is new:
                 continue
             self._run.bind({name: self._weight(name, new) for name in group.weights})
-            readings = self._readings(old, new)
-            self._run.bind({self._flags[r]: np.array(wanted) for r, wanted in readings})
+            before, after = ({*readings(o)} & {*self._flags} if o else set() for o in (old, new))
+            flags = dict.fromkeys(before - after, False) | dict.fromkeys(after - before, True)
+            self._run.bind({self._flags[r]: np.array(wanted) for r, wanted in flags.items()})
             self._state[i] = new
 
     def _weight(self, name: str, option: Option | None) -> np.ndarray:
@@ -97,14 +93,6 @@ class SwitchProgram:
         stored = option.stored[name]
         decoded = get_format(stored.encoding.format).to_numpy(stored.parts, stored.encoding)
         return np.asarray(decoded).astype(weight.dtype)
-
-    def _readings(self, old: Option | None, new: Option | None) -> list[tuple[Reading, bool]]:
-        """The flags to change, and their new values."""
-        before, after = (
-            {r for r in readings(option) if r in self._flags} if option else set()
-            for option in (old, new)
-        )
-        return [(r, False) for r in before - after] + [(r, True) for r in after - before]
 
     def __call__(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The outputs of the choice for one call's inputs."""

@@ -111,39 +111,32 @@ def random_parameters(
     return flat
 
 
+# Parts of a layer, and their names in a checkpoint.
+_THEIRS = {
+    **{f"attention/{name}": f"attention.self.{name}" for name in ("query", "key", "value")},
+    "attention/output": "attention.output.dense",
+    "attention/norm": "attention.output.LayerNorm",
+    "mlp/up": "intermediate.dense",
+    "mlp/down": "output.dense",
+    "mlp/norm": "output.LayerNorm",
+}
+
+
 def from_checkpoint(tensors: Mapping[str, np.ndarray], layers: int) -> dict[str, np.ndarray]:
     """Flat parameters from a Hugging Face BERT checkpoint; linear weights become [in, out]."""
     flat: dict[str, np.ndarray] = {}
     for kind in ("word", "position", "token_type"):
         name = f"embeddings.{kind}_embeddings.weight"
         flat[f"embeddings/{kind}/embedding"] = np.asarray(tensors[name], np.float32)
-    flat |= _norm("embeddings/norm", tensors, "embeddings.LayerNorm")
+    pairs = [("embeddings/norm", "embeddings.LayerNorm")]
     for i in range(layers):
-        theirs, ours = f"encoder.layer.{i}", f"encoder/layer{i}"
-        for name in ("query", "key", "value"):
-            flat |= _dense(f"{ours}/attention/{name}", tensors, f"{theirs}.attention.self.{name}")
-        flat |= _dense(f"{ours}/attention/output", tensors, f"{theirs}.attention.output.dense")
-        flat |= _norm(f"{ours}/attention/norm", tensors, f"{theirs}.attention.output.LayerNorm")
-        flat |= _dense(f"{ours}/mlp/up", tensors, f"{theirs}.intermediate.dense")
-        flat |= _dense(f"{ours}/mlp/down", tensors, f"{theirs}.output.dense")
-        flat |= _norm(f"{ours}/mlp/norm", tensors, f"{theirs}.output.LayerNorm")
+        pairs += [(f"encoder/layer{i}/{a}", f"encoder.layer.{i}.{b}") for a, b in _THEIRS.items()]
+    for ours, theirs in pairs:
+        weight = np.asarray(tensors[f"{theirs}.weight"], np.float32)
+        scales = ours.endswith("/norm")
+        flat[f"{ours}/scale" if scales else f"{ours}/kernel"] = np.ascontiguousarray(weight.T)
+        flat[f"{ours}/bias"] = np.asarray(tensors[f"{theirs}.bias"], np.float32)
     return flat
-
-
-def _dense(path: str, tensors: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
-    kernel = np.ascontiguousarray(tensors[f"{name}.weight"].T, np.float32)
-    return {
-        f"{path}/kernel": kernel,
-        f"{path}/bias": np.asarray(tensors[f"{name}.bias"], np.float32),
-    }
-
-
-def _norm(path: str, tensors: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
-    scale, bias = tensors[f"{name}.weight"], tensors[f"{name}.bias"]
-    return {
-        f"{path}/scale": np.asarray(scale, np.float32),
-        f"{path}/bias": np.asarray(bias, np.float32),
-    }
 
 
 # English sentences that every machine has: docstrings of Python's standard library.

@@ -28,8 +28,12 @@ def images(count: int, size: int, seed: int) -> np.ndarray:
     colour channels that go together.
     """
     rng = np.random.default_rng((seed, size))
-    first, second = (_texture(rng, count, size) for _ in range(2))
-    edge = _fields(rng, (count, size, size, 1), power=2.0) > 0
+    shape = (count, size, size)
+    first, second = (
+        _fields(rng, (*shape, 1), power=1.0) + 0.4 * _fields(rng, (*shape, 3), power=1.0)
+        for _ in range(2)
+    )
+    edge = _fields(rng, (*shape, 1), power=2.0) > 0
     contrast = rng.uniform(0.2, 1.0, (count, 1, 1, 1))
     shade = rng.normal(0, 1, (count, 1, 1, 3))
     mixed = np.where(edge, first, contrast * second + shade)
@@ -46,11 +50,6 @@ def batches(count: int, batch: int, size: int, seed: int) -> Callable[[], list[B
         return [(part,) for part in np.split(images(total * batch, size, seed), total)]
 
     return make
-
-
-def _texture(rng: np.random.Generator, count: int, size: int) -> np.ndarray:
-    grey = _fields(rng, (count, size, size, 1), power=1.0)
-    return grey + 0.4 * _fields(rng, (count, size, size, 3), power=1.0)
 
 
 def _fields(rng: np.random.Generator, shape: tuple[int, ...], power: float) -> np.ndarray:
@@ -197,6 +196,23 @@ def _taps(
         for c in range(size):
             part = padded[:, r : r + stride * rows : stride, c : c + stride * columns : stride]
             yield (r, c), part[:, :rows, :columns]
+
+
+def conv_norm(
+    net: Net,
+    x: Tensor,
+    features: int,
+    size: int = 1,
+    stride: int = 1,
+    gain: float = 1.0,
+    high: float | None = None,
+) -> Tensor:
+    """A convolution and its norm, which is cut off at 0 and `high` if that is given."""
+    with net.scope("conv"):
+        x = net.conv(x, features, size, stride)
+    with net.scope("norm"):
+        y = net.norm(x, gain)
+        return y if high is None else net.clip(y, high)
 
 
 def apply(params: Any, x: jax.Array, *, network: Network) -> jax.Array:

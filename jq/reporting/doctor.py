@@ -128,22 +128,17 @@ def known_defects(installed: Mapping[str, str]) -> list[dict[str, str]]:
 def system() -> dict[str, Any]:
     """Operating system, C library, memory, and the folders that are written to: how much is free
     there, None where they cannot be written."""
-    cache = cache_root()
+    cache, (limit, _) = cache_root(), resource.getrlimit(resource.RLIMIT_AS)
     return {
         "system": platform.platform(),
         "c_library": " ".join(platform.libc_ver()).strip(),
         "memory_bytes": physical_bytes(),
-        "memory_limit_bytes": _limit(resource.RLIMIT_AS),
+        "memory_limit_bytes": None if limit == resource.RLIM_INFINITY else limit,
         "temporary_folder": tempfile.gettempdir(),
         "temporary_free_bytes": _free(Path(tempfile.gettempdir())),
         "cache_folder": str(cache),
         "cache_free_bytes": _free(cache),
     }
-
-
-def _limit(kind: int) -> int | None:
-    soft, _ = resource.getrlimit(kind)
-    return None if soft == resource.RLIM_INFINITY else soft
 
 
 def _free(folder: Path) -> int | None:

@@ -32,6 +32,7 @@ def audit_program(
     weights = claims.weights()
     contractions = claims.contractions()
     claims.program()
+    settings = manifest.get("settings", {})
     whole = manifest.get("float_parameter_bytes") or sum(w.float_bytes for w in weights)
     return Audit(
         weights=weights,
@@ -43,10 +44,5 @@ def audit_program(
         other_constant_bytes=claims.other_bytes,
         verified=not claims.false,
         warnings=(*claims.false, *claims.notes),
-        float_asked=_float_asked(manifest.get("settings", {})),
+        float_asked=settings.get("activations", {}).get("format", "") == "float",
     )
-
-
-def _float_asked(settings: Mapping[str, Any]) -> bool:
-    """True if the settings of an artifact leave activations float."""
-    return settings.get("activations", {}).get("format", "") == "float"

@@ -6,7 +6,7 @@ from typing import Any
 from rich.table import Table
 
 from jq.base.tables import Shown, plain_table
-from jq.ir import Op, Program, dtype_name, dtype_of
+from jq.ir import Program, dtype_name, dtype_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.decisions import decisions
 from jq.ir.ops.lookup import is_product
@@ -46,7 +46,7 @@ def op_table(plan: QuantPlan, levels: Mapping[Level, Program]) -> list[dict[str,
     integer = levels.get("integer")
     decided = decisions(levels["target"]) if levels else {}
     types = {
-        name: _types(op)
+        name: [dtype_name(dtype_of(v)) for v in (*list(op.operands)[:2], op.results[0])]
         for op in (integer.walk() if integer else ())
         if (name := string_attr(op, NAME)) is not None and is_product(op)
     }
@@ -61,9 +61,3 @@ def op_table(plan: QuantPlan, levels: Mapping[Level, Program]) -> list[dict[str,
         row |= {"merged_from": list(facts.get("merged", ()))}
         rows.append(row)
     return rows
-
-
-def _types(op: Op) -> tuple[str, str, str]:
-    values = op.operands[0], op.operands[1], op.results[0]
-    lhs, rhs, acc = (dtype_name(dtype_of(v)) for v in values)
-    return lhs, rhs, acc

@@ -83,8 +83,22 @@ class Audit:
         }
 
     def tables(self) -> list[Table]:
-        tables = [_weight_table(self), _contraction_table(self), _float_table(self)]
-        return [t for t in tables if t.row_count]
+        """What is stored of each weight, the types of products, and what stayed float, if any."""
+        weights = plain_table(
+            "weight", "shape", "format", "granularity", "stored", "of float", title="Weights"
+        )
+        for w in self.weights:
+            share = f"{w.stored_bytes / w.float_bytes:.3f}" if w.float_bytes else ""
+            shape, stored = "x".join(map(str, w.shape)), size(w.stored_bytes)
+            weights.add_row(w.name, shape, w.format, w.granularity, stored, share)
+        products = plain_table("contraction", "op", "types", "kernel", title="Contractions")
+        for c in self.contractions:
+            name = f"{c.name} ({', '.join(c.merged_from)})" if c.merged_from else c.name
+            products.add_row(name, c.op, f"{c.lhs} x {c.rhs} -> {c.acc}", c.kernel or "")
+        floats = plain_table("op", "kind", "why", title="Stayed float")
+        for f in self.float_ops:
+            floats.add_row(f.name, f.op, f.reason)
+        return [t for t in (weights, products, floats) if t.row_count]
 
     def summary(self) -> str:
         stored = f"{size(self.module_bytes)} of program"
@@ -122,7 +136,8 @@ class Audit:
         """The storage of weights and the arithmetic of products, in one line."""
         low = [w for w in self.weights if 0 < w.stored_bytes < w.float_bytes]
         formats = sorted({w.format for w in low} - {"folded"})
-        count, integer = len(self.contractions), sum(_is_integer(c) for c in self.contractions)
+        types = [(c.lhs, c.rhs, c.acc) for c in self.contractions]
+        count, integer = len(types), types.count(("i8", "i8", "i32"))
         stored = ""
         if formats:
             floats = sum(w.float_bytes for w in self.weights) or 1
@@ -147,33 +162,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(each) for each in value]
     return {k: _plain(v) for k, v in vars(value).items()} if is_dataclass(value) else value
-
-
-def _is_integer(c: AuditedContraction) -> bool:
-    return c.lhs == c.rhs == "i8" and c.acc == "i32"
-
-
-def _weight_table(audit: Audit) -> Table:
-    table = plain_table(
-        "weight", "shape", "format", "granularity", "stored", "of float", title="Weights"
-    )
-    for w in audit.weights:
-        share = f"{w.stored_bytes / w.float_bytes:.3f}" if w.float_bytes else ""
-        shape = "x".join(map(str, w.shape))
-        table.add_row(w.name, shape, w.format, w.granularity, size(w.stored_bytes), share)
-    return table
-
-
-def _contraction_table(audit: Audit) -> Table:
-    table = plain_table("contraction", "op", "types", "kernel", title="Contractions")
-    for c in audit.contractions:
-        name = f"{c.name} ({', '.join(c.merged_from)})" if c.merged_from else c.name
-        table.add_row(name, c.op, f"{c.lhs} x {c.rhs} -> {c.acc}", c.kernel or "")
-    return table
-
-
-def _float_table(audit: Audit) -> Table:
-    table = plain_table("op", "kind", "why", title="Stayed float")
-    for f in audit.float_ops:
-        table.add_row(f.name, f.op, f.reason)
-    return table

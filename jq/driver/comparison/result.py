@@ -15,10 +15,6 @@ from rich.text import Text
 from jq.base.tables import Shown, plain_table
 from jq.driver.comparison.metrics import AGREEMENTS, BETWEEN
 
-# The error of one tensor against another, summed over a stream of pairs.
-#
-# sqnr_db = 10 log10(sum r^2 / sum (r - q)^2), inf when equal; cosine: mean over samples. An
-# element that is NaN or inf on one side and different on the other makes the error infinite.
 FLOOR_DB = 15.0  # below this an output is far from the float model's: nobody wants it unawares
 
 

@@ -73,11 +73,10 @@ class WeightOptions:
             _count("weight_num_threshold", threshold, 0),
             None if scale is None else _type_name(scale),
         )
-        options._check_scheme()
-        options._check_scale()
+        options._check()
         return options
 
-    def _check_scheme(self) -> None:
+    def _check(self) -> None:
         if self.qscheme == "asymmetric" and self.dtype not in INTEGERS:
             reason = f"{self.dtype} has no asymmetric scheme"
             raise UserError(reason, hint="use qscheme='symmetric'")
@@ -86,8 +85,6 @@ class WeightOptions:
                 f"{FLOAT4} needs granularity 'per-block' with block_size 32,"
                 f" got {self.granularity!r} with {self.block_size}"
             )
-
-    def _check_scale(self) -> None:
         if self.scale_dtype is None:
             return
         if self.dtype in INTEGERS:

@@ -146,7 +146,11 @@ def try_dump(data: bytes) -> None:
 def _read(module: Any) -> Dump:
     stored: dict[str, StoredConstant] = {}
     contractions, kernels, floats, derived, splats = [], [], [], [], []
-    bodies = _executables(module)
+    bodies = {  # ready-made ones, to which dispatches refer by name
+        op.attributes["sym_name"].value: kernel_products(walk(op.operation))
+        for op in module.body.operations
+        if op.operation.name == "flow.executable"
+    }
     for op in walk(module.operation):
         kind, names = op.name, location_names(op.location)
         name = names[0] if names else ""
@@ -163,18 +167,8 @@ def _read(module: Any) -> Dump:
         elif kind == "flow.dispatch":
             kernels.append(Kernel(names, bodies[_callee(op)]))
         elif found := contraction_of(op):
-            product, work = found
-            contractions.append(
-                Contraction(
-                    name,
-                    kind.rpartition(".")[2],
-                    product.lhs,
-                    product.rhs,
-                    product.acc,
-                    names,
-                    work,
-                )
-            )
+            types, work, short = vars(found[0]), found[1], kind.rpartition(".")[2]
+            contractions.append(Contraction(name, short, **types, names=names, work=work))
         elif kind.startswith("linalg.") and (maths := float_math(op)):
             floats.append(FloatOp(name, "+".join(maths)))
     return Dump(
@@ -208,15 +202,6 @@ def _signature(module: Any) -> Signature | None:
 def _shapes(types: str) -> Shapes:
     found = re.findall(r": tensor<((?:\d+x)*)", types)
     return tuple(tuple(int(n) for n in shape.split("x")[:-1]) for shape in found)
-
-
-def _executables(module: Any) -> dict[str, tuple[MultiplyAdd, ...]]:
-    """The products of every ready-made body that dispatches refer to by name."""
-    return {
-        op.attributes["sym_name"].value: kernel_products(walk(op.operation))
-        for op in module.body.operations
-        if op.operation.name == "flow.executable"
-    }
 
 
 def _callee(op: Op) -> str:

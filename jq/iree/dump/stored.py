@@ -53,18 +53,13 @@ def location_names(location: Any) -> tuple[str, ...]:
 
 
 def _unescape(text: str) -> str:
-    def one(m: re.Match[str]) -> str:
-        return chr(int(m[1], 16)) if len(m[1]) == 2 else m[1]
-
-    return _ESCAPE.sub(one, text)
+    return _ESCAPE.sub(lambda m: chr(int(m[1], 16)) if len(m[1]) == 2 else m[1], text)
 
 
 # Constants
 
 _PARAMETER = re.compile(r'#(?:flow|stream)\.parameter\.named<(?:"[^"]*"::)?"((?:[^"\\]|\\.)*)">')
 _RESOURCE = re.compile(r'dense_resource<"?((?:[^">\\]|\\.)*)"?>')
-
-
 CONSTANT_OPS = ("arith.constant", "flow.tensor.constant", "util.global")
 
 
@@ -79,19 +74,11 @@ def resource_key(op: Op) -> str | None:
     return m[1] if m and m[1] != "__elided__" else None
 
 
-def _tensor(op: Op) -> tuple[tuple[int, ...], str] | None:
-    kind = op.attributes["type"].value if op.name == "util.global" else op.results[0].type
-    if not isinstance(kind, ir.RankedTensorType):
-        return None
-    return tuple(kind.shape), str(kind.element_type)
-
-
 def constant_of(op: Op, names: tuple[str, ...]) -> StoredConstant | None:
-    tensor = _tensor(op)
-    value = _value(op)
-    if tensor is None:
+    tensor = op.attributes["type"].value if op.name == "util.global" else op.results[0].type
+    if not isinstance(tensor, ir.RankedTensorType):
         return None
-    shape, dtype = tensor
+    shape, dtype, value = tuple(tensor.shape), str(tensor.element_type), _value(op)
     splat = isinstance(value, ir.DenseElementsAttr) and value.is_splat
     kind = "splat" if splat else "global" if op.name == "util.global" else "inline"
     if value is None:

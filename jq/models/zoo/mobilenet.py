@@ -8,7 +8,7 @@ from functools import partial
 
 from jq.base.errors import UserError
 from jq.frontends.model import Model
-from jq.models._convnet import Net, Tensor, classifier
+from jq.models._convnet import Net, Tensor, classifier, conv_norm
 
 # expansion, channels, blocks, stride of the first block
 STAGES = (
@@ -31,13 +31,13 @@ def channels(count: int, width: float) -> int:
 def network(net: Net, x: Tensor, *, depth: float, width: float, classes: int) -> Tensor:
     """Images [n, h, w, 3] -> scores [n, classes]."""
     with net.scope("stem"):
-        x = _pointwise(net, x, channels(32, width), size=3, stride=2)
+        x = conv_norm(net, x, channels(32, width), size=3, stride=2, high=6)
     for stage, (expansion, features, count, stride) in enumerate(STAGES):
         for i in range(math.ceil(count * depth)):
             with net.scope(f"stage{stage}"), net.scope(f"block{i}"):
                 x = _block(net, x, expansion, channels(features, width), 1 if i else stride)
     with net.scope("last"):
-        x = _pointwise(net, x, channels(1280, max(width, 1.0)))
+        x = conv_norm(net, x, channels(1280, max(width, 1.0)), high=6)
     with net.scope("head"):
         return net.classify(x, classes)
 
@@ -47,7 +47,7 @@ def _block(net: Net, x: Tensor, expansion: int, features: int, stride: int) -> T
     y = x
     if expansion != 1:
         with net.scope("expand"):
-            y = _pointwise(net, y, expansion * x.shape[-1])
+            y = conv_norm(net, y, expansion * x.shape[-1], high=6)
     with net.scope("depthwise"):
         with net.scope("conv"):
             y = net.depthwise(y, 3, stride)
@@ -55,18 +55,8 @@ def _block(net: Net, x: Tensor, expansion: int, features: int, stride: int) -> T
             y = net.clip(net.norm(y), 6)
     residual = stride == 1 and features == x.shape[-1]
     with net.scope("project"):
-        with net.scope("conv"):
-            y = net.conv(y, features, 1)
-        with net.scope("norm"):
-            y = net.norm(y, 0.5 if residual else 1.0)
+        y = conv_norm(net, y, features, gain=0.5 if residual else 1.0)
     return x + y if residual else y
-
-
-def _pointwise(net: Net, x: Tensor, features: int, size: int = 1, stride: int = 1) -> Tensor:
-    with net.scope("conv"):
-        x = net.conv(x, features, size, stride)
-    with net.scope("norm"):
-        return net.clip(net.norm(x), 6)
 
 
 def build(

@@ -7,7 +7,7 @@ from functools import partial
 
 from jq.base.errors import UserError
 from jq.frontends.model import Model
-from jq.models._convnet import Net, Tensor, classifier
+from jq.models._convnet import Net, Tensor, classifier, conv_norm
 
 BLOCKS = {14: (1, 1, 1, 1), 26: (2, 2, 2, 2), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
 EXPANSION = 4
@@ -16,7 +16,7 @@ EXPANSION = 4
 def network(net: Net, x: Tensor, *, depth: int, width: int, classes: int) -> Tensor:
     """Images [n, h, w, 3] -> scores [n, classes]."""
     with net.scope("stem"):
-        x = net.max_pool(net.clip(_conv_norm(net, x, width, 7, 2)))
+        x = net.max_pool(net.clip(conv_norm(net, x, width, 7, 2)))
     for stage, count in enumerate(BLOCKS[depth]):
         for i in range(count):
             stride = 2 if stage > 0 and i == 0 else 1
@@ -31,23 +31,14 @@ def _block(net: Net, x: Tensor, width: int, stride: int, *, project: bool) -> Te
     shortcut = x
     if project:
         with net.scope("shortcut"):
-            shortcut = _conv_norm(net, x, EXPANSION * width, 1, stride)
+            shortcut = conv_norm(net, x, EXPANSION * width, 1, stride)
     with net.scope("reduce"):
-        y = net.clip(_conv_norm(net, x, width, 1))
+        y = net.clip(conv_norm(net, x, width, 1))
     with net.scope("spatial"):
-        y = net.clip(_conv_norm(net, y, width, 3, stride))
+        y = net.clip(conv_norm(net, y, width, 3, stride))
     with net.scope("expand"):
-        y = _conv_norm(net, y, EXPANSION * width, 1, gain=0.5)
+        y = conv_norm(net, y, EXPANSION * width, 1, gain=0.5)
     return net.clip(shortcut + y)
-
-
-def _conv_norm(
-    net: Net, x: Tensor, features: int, size: int, stride: int = 1, gain: float = 1.0
-) -> Tensor:
-    with net.scope("conv"):
-        x = net.conv(x, features, size, stride)
-    with net.scope("norm"):
-        return net.norm(x, gain)
 
 
 def build(

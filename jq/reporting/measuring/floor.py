@@ -41,7 +41,9 @@ def after_compiling(compiled: CompiledModel, data: Sequence[Sequence[Any]] | Non
     names = [o.name for o in compiled.outputs]
     try:
         there = data is not None and (not isinstance(data, LazyCalls) or data.made)
-        inputs = tuple(map(np.asarray, data[0])) if there and data else _example(source)
+        inputs = tuple(map(np.asarray, data[0])) if there and data else ()
+        if not inputs and (owner := source.model) and owner.example_inputs:
+            inputs = tuple(source.calls([owner.example_inputs])[0])
         known = plan.reference if there and data else ()
         reference = known or _reference(source.program, inputs)
         if not reference:
@@ -51,13 +53,6 @@ def after_compiling(compiled: CompiledModel, data: Sequence[Sequence[Any]] | Non
         return _told(found, compiled, [inputs])
     except JqError:  # what does not run says so when it is called
         return ""
-
-
-def _example(source: Source) -> tuple[np.ndarray, ...]:
-    """The example inputs of a model, flat; empty where there are none."""
-    owner = source.model
-    calls = source.calls([owner.example_inputs]) if owner and owner.example_inputs else None
-    return tuple(calls[0]) if calls else ()
 
 
 def _reference(program: Program, inputs: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:

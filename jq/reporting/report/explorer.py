@@ -67,13 +67,10 @@ def node_data(graph: Graph, errors: Mapping[str, LayerError], figure: str) -> di
         for i, node in enumerate(graph.nodes)
         if node.kind == "layer" and node.name in errors
     }
-    results = {i: {"value": _finite(value)} for i, value in measured.items()}
+    finite = {i: v if math.isfinite(v) else math.copysign(BEST, v) for i, v in measured.items()}
+    results = {i: {"value": value} for i, value in finite.items()}
     data: dict[str, Any] = {"name": FIGURES[figure], "results": results}
     if figure.endswith("db"):
         limits = zip((*reversed(STEPS), BEST), COLOURS, strict=True)
         data["thresholds"] = [{"value": value, "bgColor": colour} for value, colour in limits]
     return {GRAPH: data}
-
-
-def _finite(value: float) -> float:
-    return value if math.isfinite(value) else math.copysign(BEST, value)

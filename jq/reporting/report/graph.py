@@ -159,7 +159,7 @@ def drawing(
     return {
         "wide": f"{wide:.0f}",
         "high": f"{max(y, default=0.0) + TALL:.0f}",
-        "ways": [_stretch(x0, y[r0], x1, y[r1]) for x0, r0, x1, r1 in sorted(stretches)],
+        "ways": [_way(x0, y[r0], x1, y[r1]) for x0, r0, x1, r1 in sorted(stretches)],
         "nodes": [
             {"x": x, "y": y[row], **_shown(node, errors.get(node.name), node.name in kept_float)}
             for node, x, row in zip(graph.nodes, placed.x, placed.rows, strict=True)
@@ -184,11 +184,10 @@ def _heights(graph: Graph, placed: Layout) -> list[float]:
     return heights
 
 
-def _stretch(x0: float, y0: float, x1: float, y1: float) -> str:
+def _way(x0: float, y0: float, x1: float, y1: float) -> str:
     middle = (y0 + y1) / 2
     bend = f"C{x0:.1f} {middle:.1f} {x1:.1f} {middle:.1f} {x1:.1f} {y1:.1f}"
-    way = f"V{y1:.1f}" if abs(x0 - x1) < 0.5 else bend
-    return f"M{x0:.1f} {y0:.1f}{way}"
+    return f"M{x0:.1f} {y0:.1f}" + (f"V{y1:.1f}" if abs(x0 - x1) < 0.5 else bend)
 
 
 def _shown(node: Node, error: LayerError | None, is_float: bool) -> dict[str, Any]:

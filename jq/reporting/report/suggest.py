@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from jq.driver.comparison.outputs import worst
 from jq.driver.comparison.result import FLOOR_DB, Comparison, LayerError
 from jq.driver.compiled import CompiledModel
-from jq.formats import Encoding, get_format
+from jq.formats import get_format
 from jq.planning.decisions import OpPlan, QuantPlan
 from jq.reporting.measuring.verdict import furthest
 from jq.target.settings import FLOAT
@@ -90,18 +90,14 @@ def without_own_noise(layer: LayerError) -> float | None:
 
 def _change(op: OpPlan, products: Collection[str]) -> str:
     weights = [p.encoding for p in op.operands.values() if p.kind == "weight"]
-    if any(map(_few_bits, weights)):
+    # Less than a byte is stored for each element, scales included.
+    if any(get_format(e.format).stored_bytes(e) < math.prod(e.shape) for e in weights):
         return "weights.format=int8, weights.granularity=per-channel"
     found = ("static", "dynamic")
     read = [p for p in op.operands.values() if p.kind in found and p.encoding.format == "int8"]
     if read and weights and all(f"int16 x {enc.format}" in products for enc in weights):
         return "activations.format=int16"
     return FLOAT
-
-
-def _few_bits(enc: Encoding) -> bool:
-    """True if less than a byte is stored for each element, scales included."""
-    return get_format(enc.format).stored_bytes(enc) < math.prod(enc.shape)
 
 
 def pattern(name: str) -> str:
