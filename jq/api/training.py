@@ -91,7 +91,8 @@ def quantized(
     )
     job = settle(prepare_job(model, request), stages)
     plan = plan_job(job, stages)
-    if job.program.encodings or any(_given(p) for op in plan.ops for p in op.operands.values()):
+    operands = [p for op in plan.ops for p in op.operands.values()]
+    if job.program.encodings or any(p.kind == "given" or p.stored for p in operands):
         raise UserError(
             "the model is quantized already: its codes cannot be trained",
             hint="give the float model",
@@ -103,11 +104,6 @@ def quantized(
         return Quantized(*as_function(program))
     except Unsupported as reason:
         raise UserError(f"the model cannot be trained: {reason}") from reason
-
-
-def _given(p: TensorPlan) -> bool:
-    """True if the model quantizes an operand itself."""
-    return p.kind == "given" or p.stored
 
 
 def _place(program: Program, plan: QuantPlan) -> None:

@@ -6,7 +6,7 @@ that, the difference becomes a margin on each budget.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from jq.artifact.jobs import HERE, Workers
@@ -19,8 +19,10 @@ from jq.driver.stages import build, plan_job
 from jq.mixed_precision.budget import Budget
 from jq.mixed_precision.costs import (
     Choice,
+    Holds,
     Points,
     Resource,
+    cheapest,
     frontier,
     hull,
     price,
@@ -34,7 +36,6 @@ from jq.passes.pipeline import for_target, load_pipeline
 from jq.reporting.measuring.evaluation import Evaluation
 from jq.reporting.measuring.measure import compare_compiled
 
-Holds = Callable[[Choice], bool]
 TRIES = 4  # of going further than the frontier does
 
 
@@ -119,19 +120,6 @@ class BudgetChooser:
             f" ({'; '.join([*others, formats])})",
             hint="change the budget, or give other --candidates",
         )
-
-
-def cheapest(path: Sequence[Choice], holds: Holds) -> int | None:
-    """The last index of `path` that holds, by bisection; None when not even the first does."""
-    if holds(path[-1]):
-        return len(path) - 1
-    if not holds(path[0]):
-        return None
-    low, high = 0, len(path) - 1  # holds, does not hold
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if holds(path[middle]) else (low, middle)
-    return low
 
 
 def further(groups: Sequence[Points], choice: Choice, holds: Holds, tries: int = TRIES) -> Choice:

@@ -1,7 +1,7 @@
 """Cost of a choice: the sum of what its options cost, and of what is not up to choice."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeVar
@@ -22,6 +22,7 @@ from jq.planning.decisions import QuantPlan
 # most, gives choices of which none is cheaper with less error (of those on hulls).
 Points = Sequence[tuple[float, float]]  # (cost, error) of each option of a group
 Choice = tuple[int, ...]  # an option for each group
+Holds = Callable[[Choice], bool]
 T = TypeVar("T")
 
 
@@ -61,6 +62,19 @@ def frontier(groups: Sequence[Points]) -> list[Choice]:
         current[g] = hulls[g][k + 1]
         choices.append(tuple(current))
     return choices
+
+
+def cheapest(path: Sequence[Choice], holds: Holds) -> int | None:
+    """The last index of `path` that holds, by bisection; None when not even the first does."""
+    if holds(path[-1]):
+        return len(path) - 1
+    if not holds(path[0]):
+        return None
+    low, high = 0, len(path) - 1  # holds, does not hold
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(path[middle]) else (low, middle)
+    return low
 
 
 def total(groups: Sequence[Points], choice: Choice) -> tuple[float, float]:

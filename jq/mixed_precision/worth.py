@@ -17,13 +17,13 @@ frontier, since errors do not quite add up.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from jq.driver.comparison.result import FLOOR_DB
 from jq.frontends.source import Calls
 from jq.ir.oracle.xla import XlaExecutable
 from jq.mixed_precision.candidates import Candidate
-from jq.mixed_precision.costs import Choice, frontier, spread, total
+from jq.mixed_precision.costs import Choice, cheapest, frontier, spread, total
 from jq.mixed_precision.groups import Option
 from jq.mixed_precision.problem import Problem
 from jq.mixed_precision.speed import estimated_cycles
@@ -75,7 +75,9 @@ class WorthChooser:
             for done, (g, o) in enumerate(missing):
                 self.error(g, o)
                 self.report(done / len(missing))
-        at = self._within(path, path.index(best))
+        # From the best towards less error; the most exact one where none is within the floor.
+        towards = path[: path.index(best) + 1]
+        at = cheapest(towards, lambda choice: self.whole(choice) <= FLOOR) or 0
         near = path[max(0, at - NEIGHBOURS) : at + NEIGHBOURS + 1]
         fixed = self._fixed()
         losses = {c: self.loss(c, self.whole(c)) for c in (best, *near, *fixed)}
@@ -83,19 +85,6 @@ class WorthChooser:
         uniform = min(fixed, key=losses.__getitem__, default=chosen)
         (far, loss), (fixed_far, least) = losses[chosen], losses[uniform]
         return chosen if far < fixed_far or loss < least - MIN_GAIN else uniform
-
-    def _within(self, path: Sequence[Choice], at: int) -> int:
-        """The choice on the frontier from `at` towards less error that is within the floor as a
-        whole; the first one of all where none is."""
-        low, high = 0, at + 1  # of how many from the first on are within
-        last = at
-        while low < high:
-            if self.whole(path[last]) <= FLOOR:
-                low = last + 1
-            else:
-                high = last
-            last = (low + high) // 2
-        return max(low - 1, 0)
 
     def _best(self) -> tuple[Choice, list[Choice]]:
         """The best choice as far as errors are known and add up, and the frontier."""

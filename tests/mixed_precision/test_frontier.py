@@ -8,8 +8,8 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jq.mixed_precision.choose import cheapest, further
-from jq.mixed_precision.costs import frontier, hull, total, within
+from jq.mixed_precision.choose import further
+from jq.mixed_precision.costs import cheapest, frontier, hull, total, within
 
 POINTS = st.lists(
     st.tuples(st.integers(0, 20).map(float), st.integers(0, 20).map(float)), min_size=1, max_size=4

@@ -15,7 +15,7 @@ from jq.base.progress import Progress, silent
 from jq.driver.comparison.result import ActivationRange, ErrorSum, Inside, LayerError
 from jq.formats.affine import affine_format
 from jq.formats.arrays import clip
-from jq.ir import OPS, Op, Program, at, dtype_of, ir, shape_of
+from jq.ir import OPS, Program, at, dtype_of, ir, shape_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.hoist import Combine, can_leave, hoist
 from jq.ir.ops import Contraction, rule_of
@@ -23,7 +23,7 @@ from jq.ir.oracle.xla import XlaExecutable
 from jq.ir.stack import stacked
 from jq.passes.isolated import Isolation
 from jq.planning.calibration.ranges import site
-from jq.planning.decisions import OpPlan, QuantPlan, TensorPlan
+from jq.planning.decisions import QuantPlan, TensorPlan
 from jq.planning.operands import find_weight, op_name
 
 # The values that every op reads, and the share of them beyond the ends of static codes.
@@ -70,29 +70,8 @@ def clip_range(p: TensorPlan | None) -> tuple[float, float] | None:
     return low, high
 
 
-def watched(op: Op, plan: OpPlan | None, weights: Sequence[int]) -> Iterator[tuple[int, Watched]]:
-    """Operand number and record of every float operand that is not among `weights`."""
-    for index, value in enumerate(op.operands):
-        if index not in weights and dtype_of(value).kind in "fV":
-            p = plan.operands.get(index) if plan else None
-            yield index, Watched(site(op_name(op), index), p)
-
-
-def measure(op: Op, index: int, seen: Watched) -> list[ir.Value]:
-    """The statistics of an operand, computed in front of its op; see `STATISTICS`."""
-    with at(op):
-        return list(_statistics(op.operands[index], seen.plan))
-
-
-def hoisted(program: Program, values: Sequence[ir.Value]) -> list[ir.Value]:
-    """Statistics over all iterations and branches, in the outermost block."""
-    return [
-        hoist(value, program.body, neutral, combine)
-        for value, (neutral, combine) in zip(values, STATISTICS, strict=True)
-    ]
-
-
 def _statistics(x: ir.Value, p: TensorPlan | None) -> Iterator[ir.Value]:
+    """Those of `STATISTICS` of a value, at the current insertion point."""
     shape = shape_of(x)
     axes, count = range(len(shape)), int(np.prod(shape))
     x = OPS.convert(x, np.float32)
@@ -172,13 +151,20 @@ def _instrumented(
         if name not in names:
             continue
         p = plans.get(name)
-        roles = [r for r in rule.roles(op) if find_weight(copy, op.operands[r.index], r)]
-        for index, record in watched(op, p, [r.index for r in roles]):
-            measured.append((record, measure(op, index, record)))
+        weights = {r.index for r in rule.roles(op) if find_weight(copy, op.operands[r.index], r)}
+        for index, value in enumerate(op.operands):
+            if index not in weights and dtype_of(value).kind in "fV":
+                record = Watched(site(op_name(op), index), p.operands.get(index) if p else None)
+                with at(op):
+                    measured.append((record, list(_statistics(value, record.plan))))
         results[name] = op.results[0], isolation.result(op, p) if p else op.results[0]
     # Only now: loops are rebuilt, and their results change identity.
     outside = [stacked(copy, v) for name in names for v in results[name]]
-    outside += [v for _, values in measured for v in hoisted(copy, values)]
+    outside += [
+        hoist(value, copy.body, neutral, combine)
+        for _, values in measured
+        for value, (neutral, combine) in zip(values, STATISTICS, strict=True)
+    ]
     copy.return_values(outside)
     return copy, [record for record, _ in measured]
 

@@ -13,7 +13,7 @@ result.
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,11 +119,6 @@ def check(metric: Metric) -> Metric:
         hint = f"{known(name, NAMES)}; or give file.py:name"
         raise UserError(f"unknown metric {metric!r}", hint=hint)
     return name
-
-
-def needs_outputs(metrics: Iterable[Metric]) -> bool:
-    """True if all outputs have to be kept for them."""
-    return any(m not in ERRORS for m in metrics)
 
 
 def evaluate(metric: Metric, found: Evaluated) -> Figures:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.driver.comparison.metrics import ERRORS, Evaluated, Figures, Metric, evaluate, needs_outputs
+from jq.driver.comparison.metrics import ERRORS, Evaluated, Figures, Metric, evaluate
 from jq.driver.comparison.result import (
     NOTHING_INSIDE,
     Comparison,
@@ -91,7 +91,7 @@ def compare_outputs(
             output, or the list).
         inside: errors inside the model, passed through.
     """
-    keep, total_samples = needs_outputs(metrics), 0
+    keep, total_samples = any(m not in ERRORS for m in metrics), 0
     sums: list[ErrorSum] = []
     first: list[np.ndarray] = []  # the float model's outputs of the first call
     kept: list[list[tuple[np.ndarray, np.ndarray]]] = []  # pairs, call by call

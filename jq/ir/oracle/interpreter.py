@@ -1,12 +1,13 @@
 """The StableHLO reference interpreter: slow, in process, and the definition of every op."""
 
+from collections.abc import Callable
 from dataclasses import replace as replaced
 from typing import Any
 
 import numpy as np
 
 from jq.base.errors import InternalError
-from jq.ir import Program, at, dtype_of, editing, ir, shape_of, stablehlo, tensor_type, to_dtype
+from jq.ir import Op, Program, at, dtype_of, editing, ir, shape_of, stablehlo, tensor_type, to_dtype
 from jq.ir.build import like, replace
 from jq.ir.ops.layout import Layout
 
@@ -17,10 +18,9 @@ _OPAQUE = {"bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"}
 def interpret(program: Program, *inputs: Any) -> list[np.ndarray]:
     """Evaluates `@main` in StableHLO's reference interpreter; weights are added to the inputs."""
     copy = program.clone()
-    _check(copy)
-    _widen_convolutions(copy)
-    _order_convolutions(copy)
-    _copy_scattered(copy)
+    for op in list(copy.walk()):
+        for mend in _MENDS.get(op.operation.name, ()):
+            mend(op)
     dtypes = _bits_instead(copy)
     arrays = [np.asarray(value) for value in (*inputs, *program.weights.values())]
     with editing():
@@ -28,55 +28,51 @@ def interpret(program: Program, *inputs: Any) -> list[np.ndarray]:
     return [_array(attr, dtype) for attr, dtype in zip(results, dtypes, strict=True)]
 
 
-def _check(program: Program) -> None:
+def _check(op: Op) -> None:
     """The interpreter takes a resource for a dense constant and reads arbitrary memory."""
-    for op in program.walk():
-        if op.operation.name == "stablehlo.constant":
-            try:
-                ir.DenseElementsAttr(op.attributes["value"])
-            except ValueError:
-                raise InternalError("the interpreter reads no resources") from None
+    try:
+        ir.DenseElementsAttr(op.attributes["value"])
+    except ValueError:
+        raise InternalError("the interpreter reads no resources") from None
 
 
-def _widen_convolutions(program: Program) -> None:
+def _widen(op: Op) -> None:
     """The interpreter adds up a convolution in the type of its operands (i8 sums wrap around), not
     in that of its result, as it does for products and as the specification has it."""
-    for op in program.walk():
-        if op.operation.name != "stablehlo.convolution":
-            continue
-        wide = dtype_of(op.results[0])
-        with at(op):
-            for i, value in enumerate(list(op.operands)):
-                if dtype_of(value) != wide:
-                    kind = tensor_type(shape_of(value), wide)
-                    op.operands[i] = stablehlo.convert(kind, value)
+    wide = dtype_of(op.results[0])
+    with at(op):
+        for i, value in enumerate(list(op.operands)):
+            if dtype_of(value) != wide:
+                op.operands[i] = stablehlo.convert(tensor_type(shape_of(value), wide), value)
 
 
-def _order_convolutions(program: Program) -> None:
+def _order(op: Op) -> None:
     """The interpreter ends the process where the result's features come in front of its batch."""
-    for op in list(program.walk()):
-        if op.operation.name != "stablehlo.convolution":
-            continue
-        d = Layout.of(op)
-        batch, feature = d.output_batch, d.output_feature
-        if batch < feature:
-            continue
-        (result,), order = op.results, list(range(len(shape_of(op.results[0]))))
-        order[batch], order[feature] = feature, batch
-        with at(op):
-            shape = [shape_of(result)[a] for a in order]
-            numbers = replaced(d, output_batch=feature, output_feature=batch).attribute()
-            made = like(op, op.operands, shape, dtype_of(result), dimension_numbers=numbers)
-            replace(op, [stablehlo.transpose(made, order)])
+    d = Layout.of(op)
+    batch, feature = d.output_batch, d.output_feature
+    if batch < feature:
+        return
+    (result,), order = op.results, list(range(len(shape_of(op.results[0]))))
+    order[batch], order[feature] = feature, batch
+    with at(op):
+        shape = [shape_of(result)[a] for a in order]
+        numbers = replaced(d, output_batch=feature, output_feature=batch).attribute()
+        made = like(op, op.operands, shape, dtype_of(result), dimension_numbers=numbers)
+        replace(op, [stablehlo.transpose(made, order)])
 
 
-def _copy_scattered(program: Program) -> None:
+def _copy(op: Op) -> None:
     """The interpreter writes what is scattered into the tensor itself, which others may read."""
-    for op in program.walk():
-        if op.operation.name == "stablehlo.scatter":
-            with at(op):
-                for i, value in enumerate(list(op.inputs)):
-                    op.operands[i] = stablehlo.reshape(value.type, value)
+    with at(op):
+        for i, value in enumerate(list(op.inputs)):
+            op.operands[i] = stablehlo.reshape(value.type, value)
+
+
+_MENDS: dict[str, tuple[Callable[[Op], None], ...]] = {
+    "stablehlo.constant": (_check,),
+    "stablehlo.convolution": (_widen, _order),
+    "stablehlo.scatter": (_copy,),
+}
 
 
 def _bits_instead(program: Program) -> list[np.dtype[Any]]:

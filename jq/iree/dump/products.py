@@ -72,9 +72,7 @@ def _accumulated(value: Any, body: Any) -> tuple[Any, Any] | None:
         return None
     last = len(body.arguments) - 1
     for this, other in (0, 1), (1, 0):
-        acc, term = value.owner.operands[this], value.owner.operands[other]
-        while is_op(term, WIDEN):  # a product widened after the multiplication
-            term = term.owner.operands[0]
+        acc, term = value.owner.operands[this], _narrow(value.owner.operands[other])
         if _argument(acc) == last and is_op(term, MUL):
             a, b = term.owner.operands
             return None if a == b else (a, b)
@@ -85,19 +83,22 @@ def is_op(value: Any, names: set[str]) -> bool:
     return not isinstance(value.owner, ir.Block) and value.owner.name in names
 
 
-def _argument(value: Any) -> int | None:
-    """Number of the block argument that `value` widens, or None."""
+def _narrow(value: Any) -> Any:
+    """The value that `value` widens."""
     while is_op(value, WIDEN):
         value = value.owner.operands[0]
+    return value
+
+
+def _argument(value: Any) -> int | None:
+    """Number of the block argument that `value` widens, or None."""
+    value = _narrow(value)
     return ir.BlockArgument(value).arg_number if isinstance(value.owner, ir.Block) else None
 
 
 def _scalar_type(value: Any, operands: list[Any]) -> str:
-    while is_op(value, WIDEN):
-        value = value.owner.operands[0]
-    if isinstance(value.owner, ir.Block):
-        return source_type(operands[ir.BlockArgument(value).arg_number], str(value.type))
-    return str(value.type)
+    kind, index = str(_narrow(value).type), _argument(value)
+    return kind if index is None else source_type(operands[index], kind)
 
 
 def source_type(value: Any, narrowest: str | None = None) -> str:
@@ -133,19 +134,3 @@ def element_type(value: Any) -> str:
 
 def _work(*values: Any) -> int:
     return prod(n for v in values for n in ir.RankedTensorType(v.type).shape if n > 0)
-
-
-def float_math(op: Op) -> tuple[str, ...]:
-    """Short names of the float arithmetic in the body of a linalg op."""
-    names: dict[str, None] = {}
-    for region in op.regions:
-        for inner in region.blocks[0]:
-            inner = inner.operation
-            if inner.name.startswith(("arith.", "math.")) and len(inner.results):
-                short = inner.name.partition(".")[2]
-                if inner.name.startswith("math.") or short in _FLOAT:
-                    names[short] = None
-    return tuple(names)
-
-
-_FLOAT = {"addf", "subf", "mulf", "divf", "negf", "maximumf", "minimumf", "maxnumf", "minnumf"}

@@ -24,7 +24,7 @@ from jq.iree.dump.instructions import (
     from_comments,
     kernel_products,
 )
-from jq.iree.dump.products import MultiplyAdd, contraction_of, float_math
+from jq.iree.dump.products import MultiplyAdd, contraction_of
 from jq.iree.dump.stored import (
     CONSTANT_OPS,
     StoredConstant,
@@ -95,14 +95,6 @@ class Kernel:
     products: tuple[MultiplyAdd, ...]
 
 
-@dataclass(frozen=True)
-class FloatOp:
-    """Float arithmetic other than a contraction."""
-
-    name: str
-    op: str
-
-
 Shapes = tuple[tuple[int, ...], ...]
 Signature = tuple[Shapes, Shapes]
 
@@ -120,7 +112,6 @@ class Dump:
     constants: tuple[StoredConstant, ...]
     contractions: tuple[Contraction, ...]
     kernels: tuple[Kernel, ...]
-    float_ops: tuple[FloatOp, ...]
     derived: tuple[StoredConstant, ...]
     expanded: tuple[Expanded, ...] = ()
     signature: Signature | None = None
@@ -145,7 +136,7 @@ def try_dump(data: bytes) -> None:
 
 def _read(module: Any) -> Dump:
     stored: dict[str, StoredConstant] = {}
-    contractions, kernels, floats, derived, splats = [], [], [], [], []
+    contractions, kernels, derived, splats = [], [], [], []
     bodies = {  # ready-made ones, to which dispatches refer by name
         op.attributes["sym_name"].value: kernel_products(walk(op.operation))
         for op in module.body.operations
@@ -169,13 +160,10 @@ def _read(module: Any) -> Dump:
         elif found := contraction_of(op):
             types, work, short = vars(found[0]), found[1], kind.rpartition(".")[2]
             contractions.append(Contraction(name, short, **types, names=names, work=work))
-        elif kind.startswith("linalg.") and (maths := float_math(op)):
-            floats.append(FloatOp(name, "+".join(maths)))
     return Dump(
         tuple(stored.values()),
         tuple(contractions),
         tuple(kernels),
-        tuple(floats),
         tuple(derived),
         signature=_signature(module),
         splats=tuple(splats),

@@ -14,7 +14,6 @@ from jq.base.progress import Progress, silent
 from jq.base.tables import Shown, plain_table
 from jq.driver.comparison.metrics import Metric
 from jq.driver.comparison.outputs import worst
-from jq.driver.compiled import CompiledModel
 from jq.driver.loading import load
 from jq.frontends.source import AnyModel, Data, trace
 from jq.ir.oracle.xla import XlaExecutable
@@ -106,11 +105,11 @@ def rank(
     for i, (path, compiled) in enumerate(zip(artifacts, loaded, strict=True)):
         told("compare", i / len(loaded))
         found = given.compare(wanted, (compiled.call_flat(arrays) for arrays in given.calls))
-        errors = worst(found.outputs)
+        errors, audit = worst(found.outputs), compiled.audit()
         row = {
             "artifact": str(path),
             "pipeline": compiled.manifest.pipeline,
-            "bytes": _bytes(compiled),
+            "bytes": audit.module_bytes + audit.parameter_bytes,
             "sqnr_db": errors["sqnr_db"],
             "cosine_min": errors["cosine_min"],
         }
@@ -119,8 +118,3 @@ def rank(
             row["median_ms"] = bench(path, seconds=seconds, progress=progress)["median_ms"]
         rows.append(row)
     return Ranking(tuple(sorted(rows, key=lambda row: -float(row["sqnr_db"]))))
-
-
-def _bytes(compiled: CompiledModel) -> int:
-    audit = compiled.audit()
-    return audit.module_bytes + audit.parameter_bytes

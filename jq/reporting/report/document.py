@@ -3,7 +3,7 @@
 import json
 import math
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ def environment() -> Environment:
     made.globals |= {"width": WIDTH, "height": HEIGHT, "sections": SECTIONS, "links": LINKS}
     made.globals |= {"box": BOX, "tall": TALL, "radius": RADIUS, "words": WORDS}
     made.filters |= {"number": number, "size": size, "quoted": shlex.quote, "drawn": drawn}
-    made.filters |= {"json": _json, "sorted_by": _key}
+    made.filters |= {"json": lambda layers: json.dumps(list(layers)), "sorted_by": _key}
     return made
 
 
@@ -74,10 +74,6 @@ def render(facts: Facts) -> str:
         layers=layers(facts),
         latencies=[facts.latency, *([facts.float_latency] if facts.float_latency else [])],
     )
-
-
-def _json(layers: Iterable[str]) -> str:
-    return json.dumps(list(layers))
 
 
 def _key(value: float) -> float:
