@@ -10,11 +10,8 @@ from jq.driver.compiled import CompiledModel
 
 
 def folder_of(artifact: str | Path | CompiledModel) -> Path:
-    """The folder of an artifact: its path, or that of what `load` gave.
-
-    Raises:
-        UserError: it was compiled and is in no folder yet.
-    """
+    """The folder of an artifact: its path, or that of what `load` gave; `UserError` for what was
+    compiled and is in no folder yet."""
     if not isinstance(artifact, CompiledModel):
         return Path(artifact)
     if isinstance(artifact.vmfb, Path):

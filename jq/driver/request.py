@@ -70,11 +70,8 @@ class Request:
         return Ranges.load(Path(given)) if isinstance(given, str | Path) else given
 
     def check(self) -> None:
-        """Refuses every name, setting, flag and file that is wrong, before any slow work.
-
-        Raises:
-            UserError: one is.
-        """
+        """Refuses, by `UserError`, every name, setting, flag and file that is wrong, before any
+        slow work."""
         _ = self.base, self.where, self.known
         check_files(self.calibration)
         if self.iree_flags:

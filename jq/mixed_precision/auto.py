@@ -92,11 +92,8 @@ def _warning(chooser: WorthChooser, choice: Choice, error: float) -> str:
 
 
 def settle(job: Job, stages: Stages) -> Job:
-    """The job with every format decided: where its pipeline leaves that open, by rules.
-
-    Raises:
-        UserError: there are no calibration data to measure errors on.
-    """
+    """The job with every format decided: where its pipeline leaves that open, by rules; `UserError`
+    where there are no calibration data to measure errors on."""
     if not job.pipeline.open:
         return job
     pipeline = job.pipeline

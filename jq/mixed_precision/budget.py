@@ -53,11 +53,7 @@ class Budget:
         return value >= limit if self.at_least else value <= limit
 
     def value(self, comparison: Comparison) -> float:
-        """The figure that a comparison reached.
-
-        Raises:
-            UserError: it has no such figure.
-        """
+        """The figure that a comparison reached; `UserError` where it has no such figure."""
         both = figures(comparison).get(self.figure)
         if both is None:
             hint = known(self.figure, (*figures(comparison), *RESOURCES))

@@ -34,11 +34,8 @@ class Candidate:
 
 
 def make_candidates(names: Sequence[str], base: Settings, pipeline: str) -> tuple[Candidate, ...]:
-    """The candidates that were asked for, else those that suit the base pipeline.
-
-    Args:
-        base: settings of the base pipeline, whose own formats are a candidate called `pipeline`.
-    """
+    """The candidates that were asked for, else those that suit the base pipeline: `base` are its
+    settings, and its own formats are a candidate called `pipeline`."""
     found = [parse_candidate(name, base) for name in names] if names else usual(base, pipeline)
     unique: dict[str, Candidate] = {}
     for candidate in found:
@@ -60,11 +57,7 @@ def usual(base: Settings, pipeline: str) -> list[Candidate]:
 
 
 def parse_candidate(text: str, base: Settings) -> Candidate:
-    """One candidate, as the user writes it.
-
-    Raises:
-        UserError: it is none of the forms above.
-    """
+    """One candidate, as the user writes it; `UserError` where it is none of the forms above."""
     if ":" in text:
         rule = parse_rule(text)
         return Candidate(rule.pattern, tuple(rule.override.items()))

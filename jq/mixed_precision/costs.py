@@ -15,11 +15,10 @@ from jq.mixed_precision.budget import RESOURCES, Budget
 from jq.mixed_precision.groups import Group, Stored, bit_operations, op_facts
 from jq.planning.decisions import QuantPlan
 
-# Choices from the most exact to the cheapest, under the assumption that errors add up.
-#
-# Every group has points (cost, error), one an option. The lower convex hull of a group's points
-# says which options are worth taking; going down all hulls at once, always where an error buys the
-# most, gives choices of which none is cheaper with less error (of those on hulls).
+# Choices from the most exact to the cheapest, under the assumption that errors add up. Every group
+# has points (cost, error), one an option. The lower convex hull of a group's points says which
+# options are worth taking; going down all hulls at once, always where an error buys the most, gives
+# choices of which none is cheaper with less error (of those on hulls).
 Points = Sequence[tuple[float, float]]  # (cost, error) of each option of a group
 Choice = tuple[int, ...]  # an option for each group
 Holds = Callable[[Choice], bool]

@@ -67,11 +67,8 @@ def find_gains(
     workers: Workers,
     progress: Progress,
 ) -> None:
-    """Adds to `cx.gains` what several plans ask for, as far as there is room.
-
-    Args:
-        asked: of each plan: the inputs, by name, and the numbers of the batches.
-    """
+    """Adds to `cx.gains` what several plans ask for, as far as there is room; `asked` are the
+    inputs of each plan, by name, and the numbers of its batches."""
     wanted: dict[str, Wanted] = {}
     numbers: set[int] = set()
     for inputs, batches in asked:

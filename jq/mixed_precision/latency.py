@@ -41,11 +41,8 @@ from jq.target.settings import FLOAT
 # of that estimate; everything else is fixed. Shares are of what the base pipeline takes, for the
 # device may have no floats.
 def estimated_latency(problem: Problem) -> Resource:
-    """The share of each option in the milliseconds that the model takes with the base pipeline.
-
-    Raises:
-        UserError: a candidate needs products whose rate the target does not state.
-    """
+    """The share of each option in the milliseconds that the model takes with the base pipeline;
+    `UserError` where a candidate needs products whose rate the target does not state."""
     job, groups = problem.job, problem.groups
     whole, base = milliseconds(job)
     rules = {o.candidate.name: o.candidate.rule for group in groups for o in group.options}

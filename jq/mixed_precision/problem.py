@@ -155,11 +155,8 @@ class Problem:
 def make_problem(
     job: Job, candidates: Sequence[Candidate], stages: Stages, workers: Workers = HERE
 ) -> Problem:
-    """Plans and quantizes the whole model with each candidate.
-
-    Raises:
-        UserError: a candidate does not suit the pipeline, or there is nothing to choose.
-    """
+    """Plans and quantizes the whole model with each candidate; `UserError` where one does not suit
+    the pipeline, or there is nothing to choose."""
     found = find_problem(job, candidates, stages, workers)
     if not found.groups:
         names = ", ".join(c.name for c in candidates)

@@ -21,10 +21,8 @@ from jq.target.rules import Rule
 
 @dataclass(frozen=True)
 class Point:
-    """A choice on the frontier: what it costs, and what it reaches.
-
-    `predicted_db` is the SQNR if errors added up; `reached` the figures of the budgets, None
-    where the choice was not run; `formats` counts the groups by candidate.
+    """A choice on the frontier. `predicted_db` is the SQNR if errors added up, `reached` has the
+    figures of the budgets, None where it was not run, `formats` the number of groups by candidate.
     """
 
     cost: float
@@ -47,11 +45,8 @@ class Point:
 
 @dataclass(frozen=True)
 class LayerChoice:
-    """The choice for a group of ops, and what each option would have meant.
-
-    `options`: candidate -> `sqnr_db` at the model's outputs when this group alone takes it,
-    and what it takes of each resource.
-    """
+    """The choice for a group of ops. `options`: candidate -> `sqnr_db` at the model's outputs when
+    this group alone takes it, and what it takes of each resource."""
 
     name: str
     ops: tuple[str, ...]

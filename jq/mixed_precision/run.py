@@ -68,7 +68,8 @@ def search(
         pipeline: the base: its passes run, its own formats are a candidate.
         candidates: see `jq.mixed_precision.candidates`.
         data: see `jq.compare`; the budgets are held on it.
-        metric, labels: see `jq.compare`.
+        metric: see `jq.compare`.
+        labels: see `jq.compare`.
         cost: what to save: `size`, `work`, `latency` or a sum of these shares; `size+work` by
             default, or the resource that there is a budget for.
         samples: calls that the sensitivity of each layer is measured on.

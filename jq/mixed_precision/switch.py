@@ -47,11 +47,7 @@ class SwitchProgram:
     def __init__(
         self, program: Program, pipeline: Pipeline, cx: PassContext, groups: Sequence[Group]
     ):
-        """
-        Args:
-            program: the prepared float program.
-            cx: of a plan of the pipeline, for the edges between its regions.
-        """
+        """`program`: prepared, float; `cx`: of a plan, for the edges between its regions."""
         self.groups = list(groups)
         self._float = program.weights
         copy = program.clone()
@@ -147,11 +143,8 @@ class Together:
 
 @dataclass(frozen=True)
 class Choices(Work):
-    """One work for both kinds of jobs: a worker compiles the program of all choices once.
-
-    Attributes:
-        calls: that errors of one group alone are measured on.
-    """
+    """One work for both kinds of jobs: a worker compiles the program of all choices once; `calls`
+    are those that errors of one group alone are measured on."""
 
     switch: SwitchProgram
     calls: Sequence[Outputs]
@@ -180,10 +173,8 @@ class Choices(Work):
 
 
 def noise(reference: Sequence[Outputs], quantized: Sequence[Outputs]) -> float:
-    """Noise power over signal power, summed over the float outputs.
-
-    Of a program without any: the share of elements that differ.
-    """
+    """Noise power over signal power, summed over the float outputs; of a program without any, the
+    share of elements that differ."""
     shares = []
     for r, q in zip(zip(*reference, strict=True), zip(*quantized, strict=True), strict=True):
         if is_integer(r[0]):

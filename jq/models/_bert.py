@@ -162,12 +162,9 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 
 @cache
 def sentences() -> tuple[str, ...]:
-    """Different texts of 4 to 120 words: one sentence, one paragraph or all prose, a third each.
-
-    The same for the same release of Python: files are read in a fixed order, and the texts
-    are sorted by a hash, so that any run of them mixes modules and lengths. No two begin
-    with the same sentence.
-    """
+    """Different texts of 4 to 120 words: one sentence, one paragraph or all prose, a third each;
+    no two begin with the same sentence. The same for the same release of Python; sorted by a hash,
+    so that any run of them mixes modules and lengths."""
     first: dict[str, str] = {}
     for doc in _docstrings():
         prose = [" ".join(p.split()) for p in re.split(r"\n\s*\n", doc) if ">>>" not in p]

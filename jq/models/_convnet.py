@@ -21,12 +21,9 @@ from jq.models._tree import nest, spec
 
 # Random images with the structure of photographs.
 def images(count: int, size: int, seed: int) -> np.ndarray:
-    """f32[count, size, size, 3], each of mean 0 and variance 1 or less.
-
-    Two textures of different brightness and contrast that meet at a sharp, curved edge.
-    Textures have the spectrum of photographs, amplitude 1 / frequency (Field 1987), and
-    colour channels that go together.
-    """
+    """f32[count, size, size, 3], each of mean 0 and variance 1 or less: two textures of different
+    brightness and contrast that meet at a sharp, curved edge, with the spectrum of photographs,
+    amplitude 1 / frequency (Field 1987), and colour channels that go together."""
     rng = np.random.default_rng((seed, size))
     shape = (count, size, size)
     first, second = (

@@ -83,7 +83,7 @@ class Audit:
         }
 
     def tables(self) -> list[Table]:
-        """What is stored of each weight, the types of products, and what stayed float, if any."""
+        """Weights as they are stored, types of products, and what stayed float, as far as there are any."""
         weights = plain_table(
             "weight", "shape", "format", "granularity", "stored", "of float", title="Weights"
         )

@@ -107,11 +107,7 @@ class Evaluated:
 
 
 def check(metric: Metric) -> Metric:
-    """A function as it is, a name as it is written above.
-
-    Raises:
-        UserError: there is no metric of that name.
-    """
+    """A function as it is, a name as it is written above; `UserError` where there is none such."""
     if callable(metric):
         return metric
     name = ALIASES.get(metric, metric)

@@ -52,19 +52,14 @@ def of_window(op: Op) -> Geometry:
 
 
 class NotMatrices(Exception):
-    """Reason why a contraction is no product of matrices; the message goes to the user.
-
-    What a kernel for such products needs to know of an op is asked of the op's rule
-    (`Contraction.matrices`).
-    """
+    """Reason why a contraction is no product of matrices (`Contraction.matrices`); the message goes
+    to the user."""
 
 
 @dataclass(frozen=True)
 class WeightProduct:
-    """A contraction of a float value `x` and a weight, which is operand `side`.
-
-    `attributes` are those of the op, `shape` is that of its result.
-    """
+    """A contraction of a float value `x` and a weight, which is operand `side`; `attributes` are
+    the op's, `shape` is that of its result."""
 
     attributes: Mapping[str, ir.Attribute]
     side: int

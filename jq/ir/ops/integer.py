@@ -20,10 +20,7 @@ def accumulator(lhs: QuantizedOperand, rhs: QuantizedOperand) -> Any:
 
 def block_sums(x: QuantizedOperand, contracted: Axes, dtype: Any) -> ir.Value:
     """Sum of the codes over `contracted` (those axes of size 1): stored when known, else computed.
-
-    Stored sums are of whole blocks: of a weight that shares its scale along other axes too they
-    are of no use.
-    """
+    Stored ones are of whole blocks: of no use where a scale is shared along other axes too."""
     wanted = tuple(1 if a in contracted else n for a, n in enumerate(shape_of(x.codes)))
     if x.sum is not None and shape_of(x.sum) == wanted:
         return OPS.convert(x.sum, dtype)
@@ -64,10 +61,8 @@ def correct(
     terms: int,
     spread: tuple[Spread, Spread],
 ) -> ir.Value:
-    """sum((a - za) * (b - zb)) from sum(a * b), all in the accumulator's integers.
-
-    = acc - za * sum(b) - zb * sum(a) + terms * za * zb
-    """
+    """sum((a - za) * (b - zb)) from acc = sum(a * b), all in the accumulator's integers: it is
+    acc - za * sum(b) - zb * sum(a) + terms * za * zb."""
     dtype = dtype_of(acc)
     zeros = [
         None if x.zero_point is None else s(OPS.convert(x.zero_point, dtype))
@@ -91,10 +86,8 @@ def rescale(
     spread: tuple[Spread, Spread],
     name: str,
 ) -> ir.Value:
-    """float32(acc) * (scale_lhs * scale_rhs): one multiplication of the accumulator.
-
-    Where both scales are known now, and one is a scalar, their product is one constant.
-    """
+    """float32(acc) * (scale_lhs * scale_rhs): one multiplication of the accumulator, by a constant
+    where both scales are known now, and one is a scalar."""
     lhs, rhs = (evaluate(program, s) for s in scales)
     if lhs is not None and rhs is not None and 1 in (lhs.size, rhs.size):
         side = 1 if lhs.size == 1 else 0

@@ -35,10 +35,8 @@ def rule_of(op: Op) -> OpRule | None:
 
 
 def rule_named(op: str) -> OpRule | None:
-    """The rule of an op by its name, with or without the dialect's prefix.
-
-    It is given whether or not it applies to an instance of the op (`rule_of`).
-    """
+    """The rule of an op by its name, with or without the dialect's prefix, whether or not it
+    applies to an instance of the op (`rule_of`)."""
     return known_ops().get(op.removeprefix("stablehlo."))
 
 

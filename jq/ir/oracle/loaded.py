@@ -83,10 +83,8 @@ def _refused(what: str, error: Exception) -> CompilerError:
 
 
 class Apart:
-    """A module in the child process, of which a new one is given everything again.
-
-    After a crash, the module is compiled with the options `plain`, without optimizations.
-    """
+    """A module in the child process, of which a new one is given everything again; after a crash
+    it is compiled with the options `plain`, without optimizations."""
 
     def __init__(self, module: bytes, options: Options, weights: Arrays, plain: Options) -> None:
         self._module, self._options, self._plain = module, options, plain
@@ -137,11 +135,7 @@ class _Process(Child):
             self._forgotten.append(number)
 
     def ask(self, what: str, number: int, *arguments: Any) -> Any:
-        """An answer of `_answer`.
-
-        Raises:
-            XlaCrashed: the process has ended.
-        """
+        """An answer of `_answer`; `XlaCrashed` where the process has ended."""
         with self.lock:
             if not self.pid:
                 self.open()
@@ -197,11 +191,8 @@ def warm(*modules: str) -> None:
 
 
 def call_apart(function: Callable[..., Found], *arguments: Any) -> Found:
-    """The result of a function of a module of ours, computed in the child process.
-
-    Raises:
-        XlaCrashed: the process has ended.
-    """
+    """The result of a function of a module of ours, computed in the child process; `XlaCrashed`
+    where that has ended."""
     found: Found = _PROCESS.ask("call", 0, function, *arguments)
     return found
 

@@ -56,27 +56,21 @@ def read_phases(directory: Path) -> str:
 
 
 def all_valid(directory: Path) -> bool:
-    """True if the program that the compiler makes of its input keeps the rules of its ops.
-
-    A printer checks what it prints, and writes an invalid program in MLIR's generic form, where
-    the names of ops are quoted, that of the module as well.
-    """
-    return all(_is_valid(path) for path in directory.glob("*.1.input.mlir"))
-
-
-def _is_valid(path: Path) -> bool:
-    with path.open(encoding="utf-8") as lines:
-        heads = (line for line in lines if line.startswith(("module", '"builtin.module"')))
-        return next(heads, "").startswith("module")
+    """True if the program that the compiler makes of its input keeps the rules of its ops: an
+    invalid one is written in MLIR's generic form, where names of ops (the module's too) are
+    quoted."""
+    for path in directory.glob("*.1.input.mlir"):
+        with path.open(encoding="utf-8") as lines:
+            heads = (line for line in lines if line.startswith(("module", '"builtin.module"')))
+            if not next(heads, "").startswith("module"):
+                return False
+    return True
 
 
 @dataclass(frozen=True)
 class Contraction:
-    """A loop nest that multiplies and accumulates, with the types of its operands.
-
-    Types are seen through widening: i8 operands extended to i32 count as `i8`.
-    `work` orders contractions of one name by size.
-    """
+    """A loop nest that multiplies and accumulates; i8 operands that are widened to i32 count as
+    `i8`. `work` orders contractions of one name by size."""
 
     name: str
     op: str

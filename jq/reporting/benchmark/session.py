@@ -193,12 +193,8 @@ def worker_command(folder: Path, job: Job, threads: int) -> list[str]:
 
 
 def random_inputs(specs: Sequence[TensorSpec], seed: int = 0) -> list[np.ndarray]:
-    """Inputs of the right shapes and types: floats from a normal distribution, small integers
-    that are not negative (as indices are), random booleans.
-
-    Raises:
-        UserError: they take more than the memory of the machine.
-    """
+    """Inputs of the right shapes and types: floats from a normal distribution, small integers that
+    are not negative (as indices are), random booleans; `UserError` where memory is too small."""
     # Numbers are drawn in 64 bits.
     require_memory(sum(8 * math.prod(spec.shape) for spec in specs), "random inputs")
     rng = np.random.default_rng(seed)

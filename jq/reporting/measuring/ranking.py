@@ -25,11 +25,9 @@ COLUMNS = ("artifact", "pipeline", "bytes", "sqnr_db", "cosine_min", "median_ms"
 
 @dataclass(frozen=True, repr=False)
 class Ranking(Shown):
-    """One row an artifact, the most exact first.
-
-    A row has `artifact`, `pipeline`, `bytes` (module and parameters), `sqnr_db` and `cosine_min`
-    of the worst output, the metrics that were asked for, and, where it was measured, `median_ms`.
-    """
+    """One row an artifact, the most exact first: `artifact`, `pipeline`, `bytes` (module and
+    parameters), `sqnr_db` and `cosine_min` of the worst output, the metrics that were asked for,
+    and, where it was measured, `median_ms`."""
 
     rows: tuple[dict[str, Any], ...]
 

@@ -49,7 +49,8 @@ def environment() -> Environment:
     made.globals |= {"width": WIDTH, "height": HEIGHT, "sections": SECTIONS, "links": LINKS}
     made.globals |= {"box": BOX, "tall": TALL, "radius": RADIUS, "words": WORDS}
     made.filters |= {"number": number, "size": size, "quoted": shlex.quote, "drawn": drawn}
-    made.filters |= {"json": lambda layers: json.dumps(list(layers)), "sorted_by": _key}
+    made.filters |= {"sorted_by": _key}
+    made.filters["json"] = lambda layers: json.dumps(list(layers))
     return made
 
 

@@ -31,10 +31,7 @@ def suggestions(
     layers: Sequence[LayerError], plan: QuantPlan, integer_only: bool, products: Collection[str]
 ) -> list[Suggestion]:
     """One rule a layer, the worst first: more bits where it has few, activations of 16 bits where
-    the target multiplies those (`products`), else float.
-
-    None for what an integer-only program cannot be given.
-    """
+    the target multiplies those (`products`), else float, which no integer-only program has."""
     plans, found = {op.name: op for op in plan.ops}, []
     for layer in furthest(layers, MOST):
         mild = layer.isolated_sqnr_db >= FLOOR_DB  # what is ruined may be so by its weights
@@ -79,11 +76,8 @@ def _named(comparison: Comparison) -> str:
 
 
 def without_own_noise(layer: LayerError) -> float | None:
-    """SQNR in dB of a layer's result if the layer itself made no noise, and only what it reads did.
-
-    The powers of both noises are taken to add up. None where the layer's own is the larger one:
-    then they do not.
-    """
+    """SQNR in dB of a layer's result if only what it reads made noise: the powers of both are taken
+    to add up. None where the layer's own is the larger one: then they do not."""
     own, all_noise = (10 ** (-db / 10) for db in (layer.isolated_sqnr_db, layer.sqnr_db))
     return -10 * math.log10(all_noise - own) if own < all_noise else None
 
