@@ -83,7 +83,7 @@ class Audit:
         }
 
     def tables(self) -> list[Table]:
-        """Weights as they are stored, types of products, and what stayed float, as far as there are any."""
+        """Stored weights, types of products, and ops that stayed float, as far as there are any."""
         weights = plain_table(
             "weight", "shape", "format", "granularity", "stored", "of float", title="Weights"
         )
