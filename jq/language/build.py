@@ -5,7 +5,6 @@ what this one wrote, and does not import JAX.
 """
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,7 @@ from typing import Any, NoReturn
 
 from jq.base.errors import JqError, UserError
 from jq.base.system.child import death, python_command
+from jq.base.system.files import write_text, written_whole
 from jq.base.system.folders import make_private
 from jq.language.store import Options, Shape, Store, as_json, content_key
 from jq.target.rules import Rule
@@ -33,11 +33,7 @@ _USER, _OURS = 2, 3  # exit codes: the last line is a message for people
 
 
 def build(model: Path, options: Options, shape: Shape, store: Store) -> None:
-    """Compiles a program into the store, in another process.
-
-    Raises:
-        UserError, JqError: what went wrong there.
-    """
+    """Compiles a program into the store, in another process; what goes wrong there is raised."""
     given = {
         "model": str(model),
         "options": asdict(options),
@@ -47,20 +43,16 @@ def build(model: Path, options: Options, shape: Shape, store: Store) -> None:
     }
     command = python_command("jq.language.build", json.dumps(given))
     done = subprocess.run(command, capture_output=True, encoding="utf-8")
-    if done.returncode:
-        raise _failure(done.returncode, done.stderr)
-
-
-def _failure(code: int, log: str) -> JqError:
-    """The failure of the other process, of whose output the last line is ours unless it died."""
+    if not (code := done.returncode):
+        return
     who = "the process that compiles a program of the language model"
     if code < 0:
         how, hint = death(code)
-        return JqError(f"{who} {how}", hint=hint)
-    lines = log.strip().splitlines()
-    if code in (_USER, _OURS) and lines:
-        return (UserError if code == _USER else JqError)(lines[-1])
-    return JqError(f"{who} failed{f': {lines[-1]}' if lines else f' (exit code {code})'}")
+        raise JqError(f"{who} {how}", hint=hint)
+    *_, last = ["", *done.stderr.strip().splitlines()]
+    if code in (_USER, _OURS) and last:
+        raise (UserError if code == _USER else JqError)(last)
+    raise JqError(f"{who} failed{f': {last}' if last else f' (exit code {code})'}")
 
 
 def own_settings(options: Options) -> tuple[dict[str, Any], list[Rule]]:
@@ -106,9 +98,7 @@ def write(model: Path, options: Options, shape: Shape, store: Store) -> None:
         float_model, Request(options.pipeline, "llvm-cpu", settings, rules, stages=stages)
     )
     made = build(job, plan_job(job, stages), stages, key_of=content_key)
-    known: set[str] = set()
-    for archive in store.archives():
-        known |= read_index(archive).keys()
+    known = {key for archive in store.archives() for key in read_index(archive)}
     assert isinstance(made.vmfb, bytes)
     parameters = made.parameters if isinstance(made.parameters, dict) else {}
     fresh = {key: array for key, array in parameters.items() if key not in known}
@@ -126,24 +116,20 @@ def write(model: Path, options: Options, shape: Shape, store: Store) -> None:
     }
     make_private(store.folder)
     if fresh:
-        archive = store.folder / f"{shape.name}.irpa"
-        _replace(archive, lambda path: write_parameters(path, fresh))
-    vmfb = made.vmfb
-    _replace(store.program(shape), lambda path: path.write_bytes(vmfb))
-    text = as_json(described)
-    _replace(
-        store.folder / f"{shape.name}.json", lambda path: path.write_text(text, encoding="utf-8")
-    )
+        # Beside the archives, where none is looked for.
+        with tempfile.TemporaryDirectory(dir=store.folder) as work:
+            archive = Path(work) / f"{shape.name}.irpa"
+            write_parameters(archive, fresh)
+            archive.replace(store.folder / archive.name)
+    with written_whole(store.program(shape)) as program:
+        program.write_bytes(made.vmfb)
+    write_text(store.folder / f"{shape.name}.json", as_json(described))
     store.shrink()
 
 
 def _grows(states: list[list[tuple[tuple[int, ...], bool]]], inputs: Any) -> list[bool]:
     """For each input that is a state, whether it holds all tokens. Those that do may come as
-    several, as codes and scales.
-
-    Raises:
-        UserError: one that does not came as several.
-    """
+    several, as codes and scales; `UserError` where one that does not came so."""
     flat = [state for own in states for state in own]
     growing = sum(grows for _, grows in flat)
     several = (len(inputs) - len(flat) + growing) // max(growing, 1)
@@ -155,13 +141,6 @@ def _grows(states: list[list[tuple[tuple[int, ...], bool]]], inputs: Any) -> lis
     if not same:
         raise UserError("states of this model cannot be kept in such a cache", hint="float32")
     return [grows for _, grows in each]
-
-
-def _replace(path: Path, fill: Any) -> None:
-    """Writes a file wholly or not at all."""
-    with tempfile.TemporaryDirectory(dir=path.parent) as work:  # where nobody looks for archives
-        fill(Path(work) / path.name)
-        os.replace(Path(work) / path.name, path)
 
 
 def main(text: str) -> NoReturn:

@@ -56,9 +56,8 @@ class Kind:
     def config(self) -> dict[str, Any]:
         """The quantization in `config.json`."""
         weights: dict[str, Any] = {"num_bits": self.bits, "type": "int", "symmetric": True}
-        weights |= {"strategy": "group", "group_size": self.group, "dynamic": False}
-        if not self.group:
-            weights |= {"strategy": "channel", "group_size": None}
+        weights |= {"strategy": "group" if self.group else "channel", "dynamic": False}
+        weights |= {"group_size": self.group or None}
         groups = {"group_0": {"targets": ["Linear"], "weights": weights}}
         return {
             "quant_method": "compressed-tensors",
@@ -69,9 +68,8 @@ class Kind:
         }
 
     def encoding(self, shape: tuple[int, ...]) -> Encoding:
-        block = (1, self.group)
-        name, options = f"int{self.bits}", (("divisor", FULL),)
-        return Encoding(name, shape, block, "symmetric", "bfloat16", options)
+        full = (("divisor", FULL),)
+        return Encoding(f"int{self.bits}", shape, (1, self.group), "symmetric", "bfloat16", full)
 
 
 @dataclass(frozen=True)
@@ -95,7 +93,6 @@ def quantize_folder(
 
     Args:
         out: a new folder, or one that a run with the same options has begun.
-        kind: one of `BITS`.
         group: columns that share a scale; 0: all of a row.
 
     Raises:
@@ -118,16 +115,19 @@ def quantize_folder(
     begin(out, {"bits": chosen.bits, "group": group, "files": files, "sizes": sizes})
     where: dict[str, str] = {}
     count = {"quantized": 0, "kept": 0, "bytes": 0, "source_bytes": 0, "resumed": 0}
+
+    def told(i: int, share: float) -> None:
+        progress("quantize", (i + share) / len(files))
+
     for i, (file, tensors) in enumerate(shards.items()):
-        progress("quantize", i / len(files))
+        told(i, 0)
         done = out / file
         entries = list(_entries(tensors, chosen))
         if done.exists():
             count["resumed"] += 1
         else:
-            told = partial(_told, progress, i, len(files))
             with written_whole(done) as temporary:
-                write_shard(temporary, entries, told)
+                write_shard(temporary, entries, partial(told, i))
         where |= {e.name: file for e in entries}
         packed = sum(e.name.endswith(".weight_packed") for e in entries)
         count["quantized"] += packed
@@ -142,16 +142,9 @@ def quantize_folder(
     return Written(**count)
 
 
-def _told(progress: Progress, done: int, of: int, share: float) -> None:
-    progress("quantize", (done + share) / of)
-
-
 def begin(out: Path, options: dict[str, Any]) -> None:
-    """Makes `out`, or sees that what is there was begun with the same options.
-
-    Raises:
-        UserError: it holds anything else.
-    """
+    """Makes `out`, or sees that what is there was begun with the same options; `UserError` where it
+    holds anything else."""
     plan, marker = json.dumps(options), out / BEGUN
     check_folder(out, force=True)
     if out.exists() and any(out.iterdir()):
@@ -235,6 +228,3 @@ def forget(array: np.ndarray) -> None:
         base = base.base if isinstance(base, np.ndarray) else base.obj
     if isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
         base.madvise(mmap.MADV_DONTNEED)
-
-
-__all__ = ["BEGUN", "BITS", "Written", "begin", "finish", "quantize_folder"]

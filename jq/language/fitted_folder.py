@@ -11,7 +11,7 @@ there, to the same bytes.
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ import numpy as np
 
 from jq.base.errors import UserError
 from jq.base.npz import read_array
-from jq.base.progress import Stages
+from jq.base.progress import Progress, Stages, silent
 from jq.base.system.files import write_text, written_whole
 from jq.base.system.threads import one_thread
 from jq.formats.affine import affine_format
@@ -43,7 +43,6 @@ from jq.language.tokenizer import tokenizer_of_folder
 from jq.passes.recovery._solve import solve
 
 _STATES = ".jaxq-states-{}.npy"
-Tell = Callable[[str, float | None], None]
 
 
 @dataclass(frozen=True)
@@ -62,13 +61,12 @@ def fit_folder(
     limit: int = 64,
     kind: str = "int4",
     group: int = 32,
-    progress: Tell = lambda stage, share: None,
+    progress: Progress = silent,
 ) -> Fitted:
     """Writes the checkpoint; the table, the head, norms, biases and routers stay as they are.
 
     Args:
         texts: text files, of which at most `limit` pieces of 256 tokens are read.
-        kind: int4 or int8.
         group: columns that share a scale; 0: all of a row. A matrix that it does not divide stays.
 
     Raises:

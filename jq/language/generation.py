@@ -171,6 +171,3 @@ def _begun(text: str, stops: Sequence[str]) -> int:
         if any(stop.startswith(text[-size:]) for stop in stops):
             return size
     return 0
-
-
-__all__ = ["Generation", "Times"]

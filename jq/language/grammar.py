@@ -31,11 +31,7 @@ class Grammar:
 
     def masked(self, logits: np.ndarray) -> np.ndarray:
         """Logits f32[vocabulary], -inf for tokens that cannot come next; those for an end can where
-        the text is whole.
-
-        Raises:
-            UserError: there is no token that can.
-        """
+        the text is whole. `UserError` where no token can."""
         bits = np.frombuffer(self.matcher.compute_bitmask(), np.uint8)
         self._check()
         can = np.unpackbits(bits, bitorder="little")[: len(logits)].astype(bool)
@@ -107,11 +103,8 @@ def _made(make: Any, tokenizer: Tokenizer, tokens: list[bytes]) -> Any:
 
 
 def grammar(vocabulary: Any, schema: Schema | None, regex: str | None) -> Grammar:
-    """The texts of a JSON schema, or of a regular expression.
-
-    Raises:
-        UserError: both are given, or what is given is none, or asks for what cannot be followed.
-    """
+    """The texts of a JSON schema, or of a regular expression; `UserError` where both are given, or
+    what is given is none, or asks for what cannot be followed."""
     if schema is not None and regex is not None:
         raise UserError("a schema and a regular expression are both given", hint="give one of them")
     matcher = need("llguidance", "grammar").LLMatcher
@@ -119,16 +112,11 @@ def grammar(vocabulary: Any, schema: Schema | None, regex: str | None) -> Gramma
         what, made = f"the regular expression {regex!r:.60}", matcher.grammar_from_regex(regex)
     else:
         found = json_object(Path(schema)) if isinstance(schema, str | Path) else dict(schema or {})
-        what, made = "the schema", _of_schema(matcher, found)
+        try:
+            what, made = "the schema", matcher.grammar_from_json_schema(json.dumps(found))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise UserError(f"this is no JSON schema: {error}") from error
     begun = matcher(vocabulary, made, log_level=0)
     if begun.is_error():
         raise UserError(f"{what} cannot be followed: {_reason(begun)}")
     return Grammar(begun)
-
-
-def _of_schema(matcher: Any, schema: dict[str, Any]) -> str:
-    try:
-        found: str = matcher.grammar_from_json_schema(json.dumps(schema))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise UserError(f"this is no JSON schema: {error}") from error
-    return found

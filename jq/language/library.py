@@ -16,15 +16,11 @@ from jq.models._tree import need
 class Library:
     """A tokenizer of the `tokenizers` library. `plain` does not look for control tokens."""
 
-    special: Any
+    library: Any
     plain: Any
 
-    @property
-    def library(self) -> Any:
-        return self.special
-
     def encode(self, text: str, special: bool = False) -> list[int]:
-        chosen = self.special if special else self.plain
+        chosen = self.library if special else self.plain
         try:
             found: list[int] = chosen.encode(text, add_special_tokens=False).ids
         except BaseException as error:
@@ -35,11 +31,11 @@ class Library:
         return found
 
     def decode(self, tokens: Sequence[int], begins: bool = False) -> str:
-        return decoded(self.special, tokens, [] if begins else self._letter)
+        return decoded(self.library, tokens, [] if begins else self._letter)
 
     @cached_property
     def _letter(self) -> list[int]:
-        return _letter(self.special)
+        return _letter(self.library)
 
 
 def decoded(library: Any, tokens: Sequence[int], before: Sequence[int]) -> str:
@@ -84,11 +80,7 @@ class Guarded:
 
 def guarded_library(content: bytes, path: str) -> tuple[Guarded, list[int], list[int]]:
     """The codec of a `tokenizer.json`, and the tokens that it puts in front of every text and
-    behind it.
-
-    Raises:
-        UserError: the library refuses it, or it takes too much time or memory.
-    """
+    behind it; `UserError` where the library refuses it, or it takes too much time or memory."""
     first, last, letter = WORKER.ask(f"{__name__}:around", content, path)
     made = _from_json(content)  # it did no harm over there
     return Guarded(content, path, made, tuple(letter)), first, last
@@ -99,7 +91,7 @@ def around(content: bytes) -> tuple[list[int], list[int], list[int]]:
     letter. Runs in a process that has limits."""
     library = need("tokenizers")
     one = library.Tokenizer(library.models.WordLevel({"a": 0}, unk_token="a")).encode("a")
-    special = _library_of(content).special
+    special = _library_of(content).library
     made = special.post_process(one)
     inside = [i for i, of in enumerate(made.sequence_ids) if of is not None]
     first = inside[0] if inside else len(made.ids)

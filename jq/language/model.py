@@ -91,7 +91,15 @@ class LanguageModel:
         keys = asked_keys(verify, trust)
         if is_saved(self.path):
             saved = load_saved(self.path, keys)
-            self._check_given(saved.options, pipeline, cache, context, batch)
+            given = {"pipeline": pipeline, "cache": cache, "context": context, "batch": batch}
+            for name, value in given.items():
+                if value is not None and value != getattr(saved.options, name):
+                    own = getattr(saved.options, name)
+                    raise UserError(
+                        f"the model was compiled for the {name} {own}, not {value}",
+                        location=str(path),
+                        hint="give the file that it was compiled from, or compile it again",
+                    )
             self.config, self.options, self._metadata = saved.config, saved.options, saved.metadata
             self._tokenizer_folder = self.path / TOKENIZER
             store = Store(self.path, sealed=True)
@@ -109,15 +117,6 @@ class LanguageModel:
             store = Store.of(self.path, self.options, cache_dir)
             store.touch()
         self.programs = Programs(self.path, self.options, threads, store, progress)
-
-    def _check_given(self, own: Options, *given: str | int | None) -> None:
-        for name, value in zip(("pipeline", "cache", "context", "batch"), given, strict=True):
-            if value is not None and value != getattr(own, name):
-                raise UserError(
-                    f"the model was compiled for the {name} {getattr(own, name)}, not {value}",
-                    location=str(self.path),
-                    hint="give the file that it was compiled from, or compile it again",
-                )
 
     def __repr__(self) -> str:
         return f"<LanguageModel {self.config.architecture}: {self.path.name}>"

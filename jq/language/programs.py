@@ -129,14 +129,13 @@ def save_prompt(path: Path, store: Store, tokens: list[int], caches: list[np.nda
 
 
 def load_prompt(path: Path, store: Store, context: int) -> tuple[list[int], list[np.ndarray]]:
-    """The tokens and the caches of a file.
-
-    Raises:
-        UserError: it is none, or one of another model, or of other options.
-    """
+    """The tokens and the caches of a file; `UserError` where it is none, or one of another model or
+    of other options."""
     held = read_file(path)
     model, tokens = held.pop("model", None), held.pop("tokens", None)
-    if model is None or tokens is None or tokens.dtype != np.int32 or tokens.ndim != 1:
+    names = [f"cache.{i}" for i in range(len(held))]
+    sound = tokens is not None and tokens.dtype == np.int32 and tokens.ndim == 1
+    if model is None or tokens is None or not sound or set(names) != held.keys():
         raise UserError("this is no file of a prompt", location=str(path))
     if not np.array_equal(model, _model(store)) or not 0 < len(tokens) <= context:
         raise UserError(
@@ -144,9 +143,6 @@ def load_prompt(path: Path, store: Store, context: int) -> tuple[list[int], list
             location=str(path),
             hint="remove the file: it is written again",
         )
-    names = [f"cache.{i}" for i in range(len(held))]
-    if set(names) != held.keys():
-        raise UserError("this is no file of a prompt", location=str(path))
     return tokens.tolist(), [held[name] for name in names]
 
 

@@ -1,9 +1,7 @@
 """A GGUF file in another format: `jaxq quantize IN.gguf OUT.gguf --type q4_k`; on a text
 where one is given, so that the products of the model change least."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from jq.base.errors import UserError
+from jq.base.progress import Progress, silent
 from jq.base.system.files import read_text
 from jq.formats.arrays import NUMPY
 from jq.formats.base import Encoding, get_format
@@ -28,54 +27,44 @@ from jq.passes.recovery._solve import best_codes
 PIECE = 256  # tokens of a piece of text
 
 
-@dataclass
 class Fitted:
-    """Matrices of the layers, quantized on a text a layer at a time, when one is first asked for.
+    """Matrices of the layers, quantized on a text a layer at a time, when one is first asked for;
+    `names` are those of their tensors."""
 
-    Attributes:
-        names: of the tensors that it has.
-        done: blocks of each, by the number of the expert (0 where there are none).
-    """
-
-    names: set[str]
-    layers: Iterator[dict[str, Any]]
-    file_of: dict[str, str]
-    done: dict[str, dict[int, np.ndarray]]
-
-    @classmethod
-    def on(
-        cls,
+    def __init__(
+        self,
         source: Path,
         texts: Sequence[Path],
         limit: int,
         kinds: Mapping[str, str | None],
-        progress: Callable[[str, float | None], None],
-    ) -> Fitted:
+        progress: Progress,
+    ) -> None:
         from jq.language.decoder.layerwise import quantized_layers
 
         decoder = load_decoder(source)
         assert decoder.file is not None
         tokenizer = tokenizer_of_gguf(decoder.file.metadata, str(source))
         pieces = pieces_of(texts, tokenizer, decoder.config, limit)
-        file_of = file_names(decoder.config)
+        self.file_of = file_of = file_names(decoder.config)
 
         def encode(path: str, weight: np.ndarray, gram: np.ndarray) -> QuantizedTensor | None:
             kind = kinds[file_of[path]]
             return None if kind is None else fitted(kind, weight, gram)
 
-        layers = quantized_layers(
+        self.layers = quantized_layers(
             decoder, pieces, encode, lambda share: progress("quantize", share)
         )
-        names = {theirs for ours, theirs in file_of.items() if ours.startswith("layers/")}
-        return cls(names, layers, file_of, {})
+        self.names = {theirs for ours, theirs in file_of.items() if ours.startswith("layers/")}
+        # Blocks of each tensor, by the number of the expert (0 where there are none).
+        self.done: dict[str, dict[int, np.ndarray]] = {}
 
     def take(self, name: str) -> np.ndarray:
         while name not in self.done:
             for path, leaf in next(self.layers).items():
                 _, _, expert = path.partition("/experts/")
                 number = int(expert.partition("/")[0] or 0)
-                blocks = leaf.parts["blocks"]
-                self.done.setdefault(self.file_of[path], {})[number] = blocks
+                assert isinstance(leaf, QuantizedTensor)
+                self.done.setdefault(self.file_of[path], {})[number] = leaf.parts["blocks"]
         found = self.done.pop(name)
         return np.stack([found[i] for i in sorted(found)])
 
@@ -148,7 +137,7 @@ def quantize(
     kind: str,
     importance: Sequence[Path] = (),
     limit: int = 64,
-    progress: Callable[[str, float | None], None] = lambda stage, share: None,
+    progress: Progress = silent,
 ) -> list[Row]:
     """Writes the model with its matrices in a format of ggml.
 
@@ -175,21 +164,18 @@ def quantize(
             hint="join them: llama-gguf-split --merge FIRST_PART JOINED.gguf",
         )
     kinds = {name: _wanted(name, leaf, kind) for name, leaf in file.tensors.items()}
-    fitted = Fitted.on(source, importance, limit, kinds, progress) if importance else None
+    fitted = Fitted(source, importance, limit, kinds, progress) if importance else None
     rows, tensors = [], []
     for i, (name, leaf) in enumerate(file.tensors.items()):
         before, after = header.tensors[name].type.name, kinds[name]
-        made = partial(_as_it_is, leaf)
-        if after is not None:
-            made = partial(_encoded, leaf, after)
-            if fitted is not None and name in fitted.names:
-                made = partial(fitted.take, name)
+        made = partial(_encoded, leaf, after)
+        if fitted is not None and after is not None and name in fitted.names:
+            made = partial(fitted.take, name)
         share = None if fitted else (i + 1) / len(file.tensors)
-        new = NewTensor(name, tuple(leaf.shape), _ggml(after) if after else before, made)
-        tensors.append(
-            NewTensor(new.name, new.shape, new.type, partial(_told, made, progress, share))
-        )
-        rows.append(Row(name, new.shape, before, new.type, new.nbytes))
+        type_ = next(t.name for t in TYPES.values() if t.format == after) if after else before
+        told = partial(_told, made, progress, share)
+        tensors.append(NewTensor(name, tuple(leaf.shape), type_, told))
+        rows.append(Row(name, tensors[-1].shape, before, type_, tensors[-1].nbytes))
     changes = {"general.file_type": FILE_TYPES[kind], "general.quantization_version": 2}
     write_like(out, data, header, tensors, changes)
     return rows
@@ -202,11 +188,10 @@ def _wanted(name: str, leaf: Any, kind: str) -> str | None:
         return None
     if name in _TABLES and _bits(kind) < _bits(_LEAST):
         kind = _LEAST
-    for choice in (kind, _SHORTER.get(kind)):
-        if choice and get_format(choice).default_block(leaf.shape, -1) is not None:
-            block = get_format(choice).default_block(leaf.shape, -1)
-            if block and leaf.shape[-1] % block[-1] == 0:
-                return choice
+    for choice in filter(None, (kind, _SHORTER.get(kind))):
+        block = get_format(choice).default_block(leaf.shape, -1)
+        if block and leaf.shape[-1] % block[-1] == 0:
+            return choice
     return None
 
 
@@ -215,26 +200,17 @@ def _bits(kind: str) -> float:
     return row.bytes / row.block
 
 
-def _ggml(kind: str) -> str:
-    return next(t.name for t in TYPES.values() if t.format == kind)
-
-
-def _encoded(leaf: Any, kind: str) -> np.ndarray:
+def _encoded(leaf: Any, kind: str | None) -> np.ndarray:
+    """The data of a tensor in a format of ggml, or as they are."""
+    if kind is None:
+        return leaf.parts["blocks"] if isinstance(leaf, QuantizedTensor) else leaf
     values, fmt = np.asarray(leaf, np.float32), get_format(kind)
     block = fmt.default_block(values.shape, -1)
     assert block is not None
     return fmt.encode(values, Encoding(kind, values.shape, block))["blocks"]
 
 
-def _as_it_is(leaf: Any) -> np.ndarray:
-    return leaf.parts["blocks"] if isinstance(leaf, QuantizedTensor) else leaf
-
-
-def _told(
-    make: Callable[[], np.ndarray],
-    progress: Callable[[str, float | None], None],
-    share: float | None,
-) -> np.ndarray:
+def _told(make: Callable[[], np.ndarray], progress: Progress, share: float | None) -> np.ndarray:
     if share is not None:
         progress("quantize", share)
     return make()

@@ -149,9 +149,8 @@ def load(folder: Path, keys: Sequence[Path] = ()) -> Saved:
             f"not the description of a language model: {reason}", location=str(folder / MANIFEST)
         ) from error
     check_files(folder, {name: (f.bytes, f.sha256) for name, f in found.files.items()})
-    store = Store(folder, sealed=True)
     for file in sorted(folder.glob("*.vmfb")):
-        architecture, features = described(store.folder / f"{file.stem}.json")["cpu"]
+        architecture, features = described(file.with_suffix(".json"))["cpu"]
         needs = cpu.Cpu(architecture, frozenset(features))
         cpu.check_host(needs, hint="compile the model on this machine")
     return Saved(folder, found.config, found.options)
@@ -179,11 +178,8 @@ def checksums(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def check_files(folder: Path, listed: Mapping[str, tuple[int, str]]) -> None:
-    """Holds the files of a folder against sizes and checksums that its manifest lists.
-
-    Raises:
-        UserError: one is missing, another one, a link, or not listed.
-    """
+    """Holds the files of a folder against sizes and checksums that its manifest lists; `UserError`
+    where one is missing, another one, a link, or not listed."""
     present = {name for name in _names(folder) if _is_ours(name)}
     if odd := sorted(present ^ listed.keys()):
         reason = "is missing" if odd[0] in listed else "is not in the manifest"

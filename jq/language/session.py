@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes  # noqa: F401 - gives NumPy names such as bfloat16
 import numpy as np
 
 from jq.base.errors import UserError
@@ -128,12 +127,9 @@ class Session:
         self._kept = {at: states for at, states in self._kept.items() if at <= most}
         at = max(self._kept, default=0)
         if at and self._run is not None and self._caches:
-            left = iter(self._kept[at])
-            place = self._run.place
-            self._caches = [
-                view if grows else place(next(left))
-                for view, grows in zip(self._caches, self._grows, strict=True)
-            ]
+            still = np.flatnonzero(~np.array(self._grows))
+            for i, state in zip(still, self._kept[at], strict=True):
+                self._caches[i] = self._run.place(state)
         return at
 
     def caches(self) -> list[np.ndarray]:
@@ -157,11 +153,8 @@ class Session:
         )
 
     def restore(self, path: str | Path) -> None:
-        """Takes in what `save` kept, instead of all that was taken in so far.
-
-        Raises:
-            UserError: the file is none, or one of another model, or of other options.
-        """
+        """Takes in what `save` kept, instead of all that was taken in so far; `UserError` where the
+        file is none, or one of another model, or of other options."""
         tokens, arrays = load_prompt(Path(path), self.programs.store, self.options.context)
         sizes = [c for c in capacities(self.options) if c >= len(tokens)]
         run, described = self.programs.get(Shape(1, sizes[0]))
@@ -236,13 +229,8 @@ class Session:
             self.capacity = self._larger.pop(0)
         if self._caches is None or self._run is None:
             return
-        grown = []
-        for view, grows in zip(self._caches, self._grows, strict=True):
-            if not grows:
-                grown.append(view)
-                continue
-            old = self._run.fetch(view)
+        for i in np.flatnonzero(self._grows):
+            old = self._run.fetch(self._caches[i])
             larger = np.zeros((old.shape[0], self.capacity, *old.shape[2:]), old.dtype)
             larger[:, : old.shape[1]] = old
-            grown.append(self._run.place(larger))
-        self._caches = grown
+            self._caches[i] = self._run.place(larger)

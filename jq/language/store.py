@@ -28,6 +28,7 @@ from jq.language.decoder.safetensors import json_object
 
 # Files of a folder that is compiled ahead.
 MANIFEST, TOKENIZER, HEADER = "language.json", "tokenizer", "header.gguf"
+_TYPES = ("float32", "bfloat16", "float16", "int8", "int32")  # of what programs take and give
 
 
 @dataclass(frozen=True)
@@ -119,16 +120,14 @@ def _own_pipeline(name: str) -> Iterator[str]:
 
 def described(path: Path) -> dict[str, Any]:
     """The description of a program: `inputs` and `outputs` as shape and type, whether each state
-    `grows`, and the `cpu` that it needs, as architecture and features.
-
-    Raises:
-        UserError: it cannot be read, or is none.
-    """
+    `grows`, and the `cpu` that it needs, as architecture and features; `UserError` where there is
+    none."""
     found = json_object(path)
     try:
         architecture, features = found["cpu"]
         sound = all(isinstance(text, str) for text in (architecture, *features))
-        sound &= all(map(_is_tensor, (*found["inputs"], *found["outputs"])))
+        for shape, dtype in (*found["inputs"], *found["outputs"]):
+            sound &= all(type(n) is int and 0 <= n < 1 << 31 for n in shape) and dtype in _TYPES
         states = len(found["outputs"]) - 1
         grows = found.setdefault("grows", [True] * states)  # of programs from before it was said
         sound &= [type(each) for each in grows] == [bool] * states
@@ -137,12 +136,6 @@ def described(path: Path) -> dict[str, Any]:
     if not sound:
         raise UserError("not the description of a language model's program", location=str(path))
     return found
-
-
-def _is_tensor(given: Any) -> bool:
-    shape, dtype = given
-    sizes = all(type(n) is int and 0 <= n < 1 << 31 for n in shape)
-    return sizes and dtype in ("float32", "bfloat16", "float16", "int8", "int32")
 
 
 def content_key(name: str, array: Any) -> str:

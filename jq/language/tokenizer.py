@@ -10,6 +10,7 @@ import numpy as np
 
 from jq.base.errors import UserError
 from jq.base.system.files import read_input, read_text
+from jq.language.decoder.safetensors import json_object
 from jq.language.library import Library, guarded_library
 from jq.language.vocabularies import (
     CONTROL,
@@ -131,21 +132,26 @@ def tokenizer_of_gguf(metadata: Mapping[str, Any], where: str) -> Tokenizer:
             _swallow(metadata, tokens, types),
         )
     elif kind in ("gpt2", "gemma4"):
-        named = metadata.get(f"{_KEY}pre", "default") if kind == "gpt2" else kind
-        words = _words(named, where)
+        name = metadata.get(f"{_KEY}pre", "default") if kind == "gpt2" else kind
+        words = WORDS.get(name) if isinstance(name, str) else None
+        if words is None:
+            raise UserError(
+                f"the pre-tokenizer {name!r:.40} is not known",
+                location=where,
+                hint="known: " + ", ".join(WORDS),
+            )
         codec = _byte_pairs(metadata, tokens, types, words, where)
     else:
         raise UserError(
             f"the tokenizer {kind!r} is not known", location=where, hint="llama, gpt2, gemma4"
         )
-    template = metadata.get("tokenizer.chat_template")
     with_bos = metadata.get(f"{_KEY}add_bos_token", words is None or words.first)
     others = [key.removeprefix(_NAMED) for key in metadata if key.startswith(_NAMED)]
     return Tokenizer(
         codec,
         (ids["bos"],) if with_bos and ids["bos"] is not None else (),
         _ends({t: i for i, t in enumerate(tokens)}.get, [ids[name] for name in _OWN_ENDS]),
-        _text(template),
+        _text(metadata.get("tokenizer.chat_template")),
         {f"{n}_token": tokens[ids[n]] for n in ("bos", "eos") if ids[n] is not None},
         other_templates=tuple(others),
     )
@@ -185,16 +191,6 @@ def _token(metadata: Mapping[str, Any], key: str, count: int, where: str) -> Any
     if value is not None and (type(value) is not int or not 0 <= value < count):
         raise UserError(f"{_KEY}{key} is {value!r}, not one of {count} tokens", location=where)
     return value
-
-
-def _words(name: Any, where: str) -> Words:
-    if not isinstance(name, str) or name not in WORDS:
-        raise UserError(
-            f"the pre-tokenizer {name!r:.40} is not known",
-            location=where,
-            hint="known: " + ", ".join(WORDS),
-        )
-    return WORDS[name]
 
 
 def _byte_pairs(
@@ -247,14 +243,10 @@ def _byte_pairs(
 
 def tokenizer_of_folder(folder: Path) -> Tokenizer:
     """The tokenizer of a folder of Hugging Face: `tokenizer.json` and what lies beside it."""
-    from jq.language.decoder.safetensors import json_object
-
     path = folder / "tokenizer.json"
     if not path.is_file():
         raise UserError("this folder has no tokenizer.json", location=str(folder))
-
-    content = read_input(path)
-    codec, first, last = guarded_library(content, str(path))
+    codec, first, last = guarded_library(read_input(path), str(path))
     settings: dict[str, Any] = {}
     for name in SETTINGS:
         if lexists(folder / name):  # a link to nowhere is refused
@@ -273,8 +265,6 @@ def tokenizer_of_folder(folder: Path) -> Tokenizer:
 def chat_templates(folder: Path, settings: Mapping[str, Any]) -> tuple[str | None, tuple[str, ...]]:
     """The default one of a folder's templates, and the names of the others: from a file of its own,
     else from the tokenizer's settings, else from those of a processor of images and text."""
-    from jq.language.decoder.safetensors import json_object
-
     if lexists(folder / TEMPLATE):
         return read_text(folder / TEMPLATE), ()
     found = settings.get("chat_template")

@@ -1,5 +1,7 @@
 """One decoder-only language model as data: its sizes, and its choices."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -11,6 +13,18 @@ from jq.language.decoder.rope import Rope
 Shape = tuple[int, ...]
 Count = Annotated[int, Field(ge=0, lt=1 << 31)]  # of elements, tokens or parts
 Value = bool | int | float | str
+
+
+@contextmanager
+def numbers(wrong: Callable[[str], UserError]) -> Iterator[None]:
+    """Errors of values that are no numbers, not as many as there should be, or of no model, as the
+    error that `wrong` makes of a reason."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (TypeError, ValueError, ArithmeticError) as error:
+        raise wrong(f"{error}".partition("\n")[0][:100]) from error
 
 
 @dataclass(frozen=True)
@@ -80,6 +94,10 @@ class Config:
     def get(self, name: str, default: Any = 0) -> Any:
         """A value of `own`."""
         return dict[str, Any](self.own).get(name, default)
+
+    def sizes(self, names: str) -> list[int]:
+        """Values of `own` by names that spaces part."""
+        return [self.get(name) for name in names.split()]
 
     def cache_shape(self, batch: int, capacity: int) -> tuple[int, int, int, int]:
         """The shape of the cached keys, and of the cached values, of one layer of attention."""

@@ -13,28 +13,21 @@ from jq.language.decoder.config import Config
 from jq.language.decoder.products import INPUTS, behind, dense, f32, normed
 
 
-def _gelu(x: jax.Array) -> jax.Array:
-    return jax.nn.gelu(x, approximate=True)
-
-
 def _clipped(gate: jax.Array, up: jax.Array) -> jax.Array:
     """The gate of gpt-oss: x sigmoid(1.702 x), both sides bounded by 7."""
     gate, up = jnp.minimum(gate, 7.0), jnp.clip(up, -7.0, 7.0)
     return gate * jax.nn.sigmoid(1.702 * gate) * (up + 1)
 
 
-_PLAIN: dict[str, Callable[[jax.Array], jax.Array]] = {"silu": jax.nn.silu, "gelu_tanh": _gelu}
-_PLAIN |= {"gelu": lambda x: jax.nn.gelu(x, approximate=False), "relu": jax.nn.relu}
-
-
-def _times(act: Callable[[jax.Array], jax.Array], gate: jax.Array, up: jax.Array) -> jax.Array:
-    return act(gate) * up
-
-
-GATES: dict[str, Callable[[jax.Array, jax.Array], jax.Array]] = {
-    name: partial(_times, act) for name, act in _PLAIN.items()
+_PLAIN: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "silu": jax.nn.silu,
+    "gelu_tanh": partial(jax.nn.gelu, approximate=True),
+    "gelu": partial(jax.nn.gelu, approximate=False),
+    "relu": jax.nn.relu,
 }
-GATES["swiglu_oai"] = _clipped
+GATES: dict[str, Callable[[jax.Array, jax.Array], jax.Array]] = {
+    name: lambda gate, up, act=act: act(gate) * up for name, act in _PLAIN.items()
+} | {"swiglu_oai": _clipped}
 
 
 def feed_forward(config: Config, i: int, p: Any, x: jax.Array) -> jax.Array:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,45 +12,27 @@ from jq.base.errors import UserError
 from jq.frontends.gguf import GgufFile, load_parts
 from jq.language.decoder import rope
 from jq.language.decoder.architectures import Architecture
-from jq.language.decoder.config import Config
+from jq.language.decoder.config import Config, numbers
 from jq.language.decoder.names import check_shapes, expanded, stack_size, stacked, tensor_tree
 
 # Tensors that hold no parameter: factors of the rotary frequencies.
-_FACTORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
+_LONGROPE = ("rope_factors_short.weight", "rope_factors_long.weight")
+_FACTORS = ("rope_freqs.weight", *_LONGROPE)
 
 
 def read_gguf(path: str | Path) -> tuple[Config, dict[str, Any], GgufFile]:
-    """The model in a file: what it is, its parameters in the file's own formats, and the file.
-
-    Raises:
-        UserError: the file is damaged, or has an architecture, a tensor, a shape or a choice
-            that is not known; named.
-    """
+    """The model in a file: what it is, its parameters in the file's own formats, and the file;
+    `UserError` for what is damaged, and for an architecture, tensor, shape or choice that is not
+    known."""
     file = load_parts(Path(path))
     reader = _Reader(file)
-    try:
+    with numbers(reader.wrong):
         config = reader.config()
-    except UserError:
-        raise
-    except (TypeError, ValueError, ArithmeticError) as error:  # of numbers that belong to no model
-        raise reader.wrong(f"{error}".partition("\n")[0][:100]) from error
-    architecture = _architecture(file)
+    names = reader.known.gguf
     tensors = {name: t for name, t in file.tensors.items() if name not in _FACTORS}
-    tree = tensor_tree(architecture.gguf, tensors, config, str(path), stacked)
-    check_shapes(config, tree, architecture.gguf, str(path))
+    tree = tensor_tree(names, tensors, config, str(path), stacked)
+    check_shapes(config, tree, names, str(path))
     return config, tree, file
-
-
-def _architecture(file: GgufFile) -> Architecture:
-    name = file.metadata.get("general.architecture")
-    known = Architecture.registry.get(name) if isinstance(name, str) else None
-    if known is not None and known.gguf:
-        return known
-    raise UserError(
-        f"the architecture {name!r} is not known",
-        location=str(file.path),
-        hint="known: " + ", ".join(sorted(n for n, a in Architecture.registry.items() if a.gguf)),
-    )
 
 
 @dataclass(frozen=True)
@@ -58,9 +41,21 @@ class _Reader:
 
     file: GgufFile
 
+    @cached_property
+    def known(self) -> Architecture:
+        name = self.file.metadata.get("general.architecture")
+        possible = {n: known for n, known in Architecture.registry.items() if known.gguf}
+        if isinstance(name, str) and name in possible:
+            return possible[name]
+        raise UserError(
+            f"the architecture {name!r} is not known",
+            location=str(self.file.path),
+            hint="known: " + ", ".join(sorted(possible)),
+        )
+
     def value(self, key: str, default: Any = None) -> Any:
         """The value of a key."""
-        name = f"{_architecture(self.file).name}.{key}"
+        name = f"{self.known.name}.{key}"
         value: Any = self.file.metadata.get(name, default)
         if value is None:
             raise self.wrong(f"there is no {name}")
@@ -87,7 +82,7 @@ class _Reader:
         return UserError(f"the metadata describe no model: {reason}", location=str(self.file.path))
 
     def config(self) -> Config:
-        known = _architecture(self.file)
+        known = self.known
         if not self.number("attention.causal", True):
             raise self.wrong("its attention goes both ways, as that of embeddings")
         layers, hidden = self.size("block_count"), self.size("embedding_length")
@@ -105,9 +100,12 @@ class _Reader:
         if heads % kv_heads or not (alike or self.size("attention.value_length", head) == head):
             raise self.wrong(f"{heads} heads of {head} do not share {kv_heads} of values")
         wide = layers == known.wide_scale_layers
-        windows = self._windows(known, layers)
+        windows = self._windows(layers)
         turned = known.turned(windows, None, bool(self.number("rope.scaling.finetuned", 0)))
         dims = own.get("turned") or self.size("rope.dimension_count", head)
+        table = self.file.tensors.get("token_embd.weight")
+        if table is None or len(table.shape) != 2:
+            raise self.wrong("there is no table token_embd.weight")
         found: dict[str, Any] = {
             "hidden": hidden,
             "inner": inner,
@@ -116,8 +114,8 @@ class _Reader:
             "head": head,
             "context": self.size("context_length"),
             "windows": windows,
-            "mixers": self._mixers(known, windows, own),
-            "vocabulary": self._vocabulary(),
+            "mixers": self._mixers(windows, own),
+            "vocabulary": int(table.shape[0]),
             "attention_scale": 1 / math.sqrt(hidden / heads if wide else head),
             "attention_cap": known.caps[0] and self.number("attn_logit_softcapping", known.caps[0]),
             "logit_cap": self.number("final_logit_softcapping", known.caps[1]),
@@ -125,15 +123,13 @@ class _Reader:
             "experts_used": self.size("expert_used_count") if experts else 0,
             "normal_shares": bool(self.number("expert_weights_norm", known.gguf_normal_shares)),
         }
-        ropes = self._ropes(known, dims)
+        ropes = self._ropes(dims)
         return known.config(1, self.number, ropes, turned, own, **found | fields)
 
-    def _mixers(
-        self, known: Architecture, windows: tuple[int, ...], own: dict[str, Any]
-    ) -> tuple[tuple[str, ...], ...]:
+    def _mixers(self, windows: tuple[int, ...], own: dict[str, Any]) -> tuple[tuple[str, ...], ...]:
         """By windows where kinds of layers are told by them; else layers without keys have the
         first of the architecture's mixers, or all but each `full_attention_interval`th."""
-        layers = len(windows)
+        known, layers = self.known, len(windows)
         if "sliding_attention" in known.mixers or own.get("sharing"):
             kinds = ["sliding_attention" if window else "full_attention" for window in windows]
             return known.mixers_of(kinds, own.get("sharing", 0))
@@ -151,7 +147,7 @@ class _Reader:
     def _of_all_layers(self, key: str, default: int | None = None, widest: bool = False) -> int:
         """One number; files may give one for each layer when all are equal, or the `widest` is
         asked for."""
-        name = f"{_architecture(self.file).name}.{key}"
+        name = f"{self.known.name}.{key}"
         value = self.file.metadata.get(name)
         if isinstance(value, np.ndarray):
             value = value[value > 0] if value.dtype.kind in "iu" else value  # recurrent ones: 0
@@ -164,14 +160,9 @@ class _Reader:
             return value
         return self.size(key, default)
 
-    def _vocabulary(self) -> int:
-        table = self.file.tensors.get("token_embd.weight")
-        if table is None or len(table.shape) != 2:
-            raise self.wrong("there is no table token_embd.weight")
-        return int(table.shape[0])
-
-    def _windows(self, known: Architecture, layers: int) -> tuple[int, ...]:
+    def _windows(self, layers: int) -> tuple[int, ...]:
         # Files of `llama` may name a window that their own reader ignores.
+        known = self.known
         window = 0 if known.name == "llama" else self.size("attention.sliding_window", known.window)
         name = f"{known.name}.attention.sliding_window_pattern"
         pattern = self.file.metadata.get(name, known.global_every)
@@ -183,49 +174,43 @@ class _Reader:
             raise self.wrong(f"{name} is {pattern!r:.40}")
         return tuple(0 if pattern and (i + 1) % pattern == 0 else window for i in range(layers))
 
-    def _ropes(self, known: Architecture, dims: int) -> dict[str, rope.Rope]:
+    def _ropes(self, dims: int) -> dict[str, rope.Rope]:
         base = self.number("rope.freq_base", 10000.0)
         if not base > 1 or dims % 2:
             raise self.wrong(f"rotary positions of base {base} on {dims} elements")
-        found = {"all": self._rope(known, base, dims)}
-        local = self.number("rope.freq_base_swa", known.local_base)
-        if known.local_base:
+        found = {"all": self._rope(base, dims)}
+        local = self.number("rope.freq_base_swa", self.known.local_base)
+        if self.known.local_base:
             plain = rope.plain(local, self.size("rope.dimension_count_swa", dims))
             found["local"] = replace(plain, scale=self._turn_scale())
         elif local:
-            found["local"] = self._rope(known, local, dims)
-        elif known.plain_windows:
+            found["local"] = self._rope(local, dims)
+        elif self.known.plain_windows:
             found["local"] = rope.plain(base, dims)
         return found
 
-    def _rope(self, known: Architecture, base: float, dims: int) -> rope.Rope:
+    def _rope(self, base: float, dims: int) -> rope.Rope:
         """Scaled by kind, each frequency divided by a factor of its own where a tensor says so, and
         cosines and sines multiplied by `attn_factor`; files of 2023 call the factor otherwise."""
         factor = self.number("rope.scaling.factor", self.number("rope.scale_linear", 1.0))
         kind = self.value("rope.scaling.type", "none" if factor == 1 else "linear")
         context = self.size("context_length")
-        if "rope_factors_short.weight" in self.file.tensors or kind == "longrope":
+        if _LONGROPE[0] in self.file.tensors or kind == "longrope":
             original = self.size("rope.scaling.original_context_length")
             scale = self._turn_scale(rope.longrope_scale(context, original))
-            short = rope.divided(
-                base, dims, self._factors("rope_factors_short.weight", dims), scale
-            )
-            long = rope.divided(base, dims, self._factors("rope_factors_long.weight", dims), scale)
-            return rope.Rope(short.frequencies, scale, long.frequencies, original)
+            short, long = (self._factors(name, dims) for name in _LONGROPE)
+            return rope.longrope(base, dims, short, long, scale, original)
         if kind in ("none", "linear"):
             found = rope.plain(base, dims, factor if kind == "linear" else 1.0)
         elif kind == "yarn":
             original = self.size("rope.scaling.original_context_length", context)
-            fast, slow = (
-                self.number(f"rope.scaling.yarn_beta_{end}", default)
-                for end, default in (("fast", 32.0), ("slow", 1.0))
-            )
+            fast = self.number("rope.scaling.yarn_beta_fast", 32.0)
+            slow = self.number("rope.scaling.yarn_beta_slow", 1.0)
             weight = self.number("rope.scaling.yarn_log_multiplier", 0.0)
             scale = rope.yarn_scale(factor) / rope.yarn_scale(factor, weight)
-            scale = scale if known.yarn_scale is None else known.yarn_scale
-            found = rope.yarn(
-                base, dims, factor, original, fast, slow, scale, truncate=known.truncates
-            )
+            scale = scale if self.known.yarn_scale is None else self.known.yarn_scale
+            whole = self.known.truncates
+            found = rope.yarn(base, dims, factor, original, fast, slow, scale, truncate=whole)
         else:
             raise self.wrong(f"rotary positions are scaled by {kind!r}, which is not known")
         if "rope_freqs.weight" in self.file.tensors:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from jq.base.errors import UserError
 from jq.language.decoder import rope
 from jq.language.decoder.architectures import Architecture
 from jq.language.decoder.checkpoints import unpacked_tensors
-from jq.language.decoder.config import Config
+from jq.language.decoder.config import Config, numbers
 from jq.language.decoder.names import Leaf, add_scales, check_shapes, stacked, tensor_tree
 from jq.language.decoder.safetensors import json_object, read_folder
 from jq.language.decoder.windows import (
@@ -40,12 +39,8 @@ _ACTIVATIONS = {
 
 
 def read_huggingface(folder: str | Path) -> tuple[Config, dict[str, Any]]:
-    """The model in a folder: what it is, and its parameters over the mapped files.
-
-    Raises:
-        UserError: a file is damaged, or it has an architecture, a tensor, a shape or a choice
-            that is not known; named.
-    """
+    """The model in a folder: what it is, and its parameters over the mapped files; `UserError` for
+    what is damaged, and for an architecture, tensor, shape or choice that is not known."""
     folder = Path(folder)
     config, reader = _read_config(folder)
     known = reader.known
@@ -61,12 +56,13 @@ def read_huggingface(folder: str | Path) -> tuple[Config, dict[str, Any]]:
         quantized = {**own, "quant_method": "mlx"}
     if quantized is not None:
         tensors = unpacked_tensors(quantized, held, str(folder))
-    if reader.tied:
+    tied = known.one_plus if known.tied is None else known.tied
+    if reader.values.get("tie_word_embeddings", tied):
         tensors = {n: t for n, t in tensors.items() if not n.startswith("lm_head.")}
     tree = tensor_tree(known.hugging_face, tensors, config, str(folder), stacked, known.swapped)
     check_shapes(config, tree, known.hugging_face, str(folder))
     if known.scales:
-        with numbers(reader):
+        with numbers(reader.wrong):
             add_scales(tree, known.scales(reader.get), config, str(folder))
     return config, _one_plus(tree) if known.one_plus else tree
 
@@ -79,19 +75,8 @@ def read_config(folder: Path) -> Config:
 def _read_config(folder: Path) -> tuple[Config, _Reader]:
     path = folder / "config.json"
     reader = _Reader(with_wide_heads(text_of(json_object(path))), str(path))
-    with numbers(reader):
+    with numbers(reader.wrong):
         return reader.config(), reader
-
-
-@contextmanager
-def numbers(reader: _Reader) -> Iterator[None]:
-    """Errors of values that are no numbers, or not as many as there should be, as `UserError`."""
-    try:
-        yield
-    except UserError:
-        raise
-    except (TypeError, ValueError, ArithmeticError) as error:
-        raise reader.wrong(f"{error}".partition("\n")[0][:100]) from error
 
 
 def _one_plus(tree: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,11 +110,6 @@ class _Reader:
             location=self.where,
             hint="known: " + ", ".join(types),
         )
-
-    @property
-    def tied(self) -> bool:
-        default = self.known.one_plus if self.known.tied is None else self.known.tied
-        return bool(self.values.get("tie_word_embeddings", default))
 
     def number(self, key: str, default: float | None = None) -> float:
         value: Any = self.values.get(key)
@@ -228,11 +208,8 @@ class _Reader:
             values = {"sliding_window": values["attention_chunk_size"], **values}
         if kinds is None or "" in known.mixers:
             return [""] * layers, values
-        if (
-            not isinstance(kinds, list)
-            or len(kinds) != layers
-            or not all(isinstance(k, str) for k in kinds)
-        ):
+        sound = isinstance(kinds, list) and all(isinstance(k, str) for k in kinds)
+        if not sound or len(kinds) != layers:
             raise self.wrong(f"layer_types are {kinds!r:.80}")
         same = {"attention": "full_attention", "chunked_attention": "sliding_attention"}
         same |= {k: "full_attention" for k in known.mixers if k not in KINDS}
@@ -328,14 +305,11 @@ class _Reader:
         return rope.yarn(base, dims, factor, original, fast, slow, scale, truncate=bool(whole))
 
     def longrope(self, base: float, dims: int) -> rope.Rope:
-        original, context = (
-            self.size(key)
-            for key in ("original_max_position_embeddings", "max_position_embeddings")
-        )
+        original = self.size("original_max_position_embeddings")
+        context = self.size("max_position_embeddings")
         scale = self.values.get("attention_factor")
         scale = rope.longrope_scale(context, original) if scale is None else float(scale)
-        lists = [self.values.get(key) for key in ("short_factor", "long_factor")]
+        short, long = lists = [self.values.get(key) for key in ("short_factor", "long_factor")]
         if any(not isinstance(f, list) or len(f) != dims // 2 for f in lists):
             raise self.wrong(f"short_factor and long_factor do not hold {dims // 2} numbers each")
-        short, long = (rope.divided(base, dims, f or (), scale) for f in lists)
-        return rope.Rope(short.frequencies, scale, long.frequencies, original)
+        return rope.longrope(base, dims, short or (), long or (), scale, original)

@@ -5,7 +5,7 @@ text. What a product is multiplied by is measured with the layers before it quan
 that later layers make up for what earlier ones lost.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -55,16 +55,21 @@ def quantized_layers(
         )
     params = decoder.parameters(count)
     if start is None:
-        table = params["embed"]["weight"]
-        start = 0, _rows(table, np.asarray(pieces)) * np.float32(config.embedding_scale)
+        used, place = np.unique(np.asarray(pieces), return_inverse=True)
+        rows = np.asarray(params["embed"]["weight"], np.float32)[used]  # decoded for that alone
+        start = 0, rows[place.reshape(-1, count)] * np.float32(config.embedding_scale)
     first, x = start
     for i in range(first, config.layers):
-        p = _floats(decoder.params["layers"][str(i)])
+        given = flatten(decoder.params["layers"][str(i)])
+        flat = {
+            name: a if name.endswith("/order") else np.asarray(a, np.float32)
+            for name, a in given.items()
+        }
+        p, found = nest(flat), dict[str, Leaf]()
         rope = params["rope"].get(config.rope_of[i], {})
         turn = {part: jnp.asarray(table[:count]) for part, table in rope.items()}
         measure = partial(_measured, config, i)
         grams = _mean(measure(p, part, turn) for part in _parts(x))
-        flat, found = flatten(p), {}
         for name, gram in grams.items():
             leaf = encode(f"layers/{i}/{name}", flat[name], gram)
             if leaf is not None:
@@ -82,10 +87,12 @@ def _measured(config: Config, i: int, p: Any, x: jax.Array, turn: Any) -> dict[s
     """For every product of the layer the mean of x x^T."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(p)
     names = {id(leaf): leaf_name(path) for path, leaf in leaves}
-    taps: list[tuple[Any, jax.Array]] = []
+    grams: dict[str, jax.Array] = {}
 
     def tap(weight: Any, inputs: jax.Array, name: str) -> jax.Array:
-        taps.append((weight, inputs))
+        rows = inputs.reshape(-1, inputs.shape[-1])
+        gram = jnp.matmul(rows.T, rows, precision="highest") / len(rows)
+        grams[names[id(weight)]] = gram
         return inputs
 
     reset = INPUTS.set(tap)
@@ -93,7 +100,7 @@ def _measured(config: Config, i: int, p: Any, x: jax.Array, turn: Any) -> dict[s
         _given(config, i, p, x, turn)
     finally:
         INPUTS.reset(reset)
-    return {names[id(weight)]: _gram(inputs) for weight, inputs in taps}
+    return grams
 
 
 def _given(config: Config, i: int, p: Any, x: jax.Array, turn: Any) -> jax.Array:
@@ -104,11 +111,6 @@ def _given(config: Config, i: int, p: Any, x: jax.Array, turn: Any) -> jax.Array
 
 
 _give = partial(jax.jit, static_argnums=(0, 1), compiler_options=NO_LIBRARY)(_given)
-
-
-def _gram(x: jax.Array) -> jax.Array:
-    rows = x.reshape(-1, x.shape[-1])
-    return jnp.matmul(rows.T, rows, precision="highest") / len(rows)
 
 
 def _mean(grams: Iterator[dict[str, jax.Array]]) -> dict[str, np.ndarray]:
@@ -128,20 +130,3 @@ def _parts(x: np.ndarray) -> Iterator[jax.Array]:
         yield jnp.asarray(x[i : i + size])
     for i in range(whole, len(x)):
         yield jnp.asarray(x[i : i + 1])
-
-
-def _rows(table: Any, tokens: np.ndarray) -> np.ndarray:
-    """Rows f32 of a table that is decoded for that alone."""
-    used, place = np.unique(tokens, return_inverse=True)
-    return np.asarray(table, np.float32)[used][place.reshape(tokens.shape)]
-
-
-def _floats(tree: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: _floats(node)
-        if isinstance(node, Mapping)
-        else np.asarray(node)
-        if name == "order"
-        else np.asarray(node, np.float32)
-        for name, node in tree.items()
-    }

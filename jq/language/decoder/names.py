@@ -31,10 +31,7 @@ def tensor_tree(
         names: our name -> the file's, with `{i}` for layers and `{e}` for experts; a `*` in ours
             is for a tensor that `split` cuts into those of the experts.
         swapped: names of ours whose matrices the file holds as [in, out].
-        where: the file, for messages.
-
-    Raises:
-        UserError: a tensor has a name that is not known.
+        where: the file, for messages; a tensor whose name is not known is a `UserError`.
     """
     apart = any("{e}" in theirs for theirs in names.values())
     if apart and config.layers * config.experts > len(tensors):  # before all are named

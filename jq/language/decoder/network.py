@@ -92,7 +92,8 @@ def layer(
         return x + y * scale + feed_forward(config, i, p["mlp"], within) * scale, kept
     x = x + y * scale if scale != 1 else x + y
     if "beside" in p:
-        x = (x + beside(config, p["beside"], within)) * 2**-0.5
+        low = dense(p["beside"]["right"], dense(p["beside"]["left"], within))
+        x = (x + (within + normed(config, p["beside"]["norm"], low))) * 2**-0.5
     y = feed_forward(config, i, p["mlp"], x)
     x = x + y * scale if scale != 1 else x + y
     if all_streams is not None:
@@ -192,8 +193,3 @@ def corrected(config: Config, p: Any, streams: jax.Array, made: jax.Array) -> ja
 
 def _kinds(config: Config, p: Any, x: jax.Array) -> jax.Array:
     return jnp.tanh(dense(p["router"], normed(config, p["norm"], x) / config.hidden))
-
-
-def beside(config: Config, p: Any, x: jax.Array) -> jax.Array:
-    """x [batch, n, hidden] and a product of low rank of it."""
-    return x + normed(config, p["norm"], dense(p["right"], dense(p["left"], x)))

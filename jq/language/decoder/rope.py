@@ -68,9 +68,17 @@ def plain(base: float, dims: int, factor: float = 1.0) -> Rope:
     return Rope(tuple(_frequencies(base, dims, factor) / factor))
 
 
-def divided(base: float, dims: int, factors: Sequence[float], scale: float = 1.0) -> Rope:
-    """Each frequency divided by a factor of its own."""
-    return replace(plain(base, dims), scale=scale).divided(factors)
+def longrope(
+    base: float,
+    dims: int,
+    short: Sequence[float],
+    long: Sequence[float],
+    scale: float,
+    original: int,
+) -> Rope:
+    """Each frequency divided by a factor of its own: of `long` in more than `original` tokens."""
+    near, far = (plain(base, dims).divided(factors).frequencies for factors in (short, long))
+    return Rope(near, scale, far, original)
 
 
 def llama3(base: float, dims: int, factor: float, low: float, high: float, original: int) -> Rope:

@@ -29,6 +29,7 @@ _TYPES = {"BF16": ml_dtypes.bfloat16, "F8_E4M3": ml_dtypes.float8_e4m3fn}
 _TYPES |= {"F8_E5M2": ml_dtypes.float8_e5m2, "BOOL": np.bool_}
 _TYPES |= {f"F{n}": f"<f{n // 8}" for n in (16, 32, 64)}
 _TYPES |= {f"{kind}{n}": f"<{kind.lower()}{n // 8}" for kind in "IU" for n in (8, 16, 32, 64)}
+_NAMES = {np.dtype(dtype).name: kind for kind, dtype in _TYPES.items()}
 
 
 def read_folder(folder: Path) -> dict[str, np.ndarray]:
@@ -130,9 +131,6 @@ def _wrong(reason: str, path: Path, offset: int) -> UserError:
     return UserError(f"not a valid safetensors file: {reason}", location=f"{path}, byte {offset}")
 
 
-_NAMES = {"bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "bool": "BOOL"}
-
-
 @dataclass(frozen=True)
 class Entry:
     """A tensor to be written; `pieces` gives its data, one part after the other."""
@@ -145,12 +143,6 @@ class Entry:
     @property
     def nbytes(self) -> int:
         return math.prod(self.shape) * self.dtype.itemsize
-
-    @property
-    def kind(self) -> str:
-        """The format's name of its type."""
-        name = self.dtype.name
-        return _NAMES.get(name) or f"{self.dtype.kind.upper()}{8 * self.dtype.itemsize}"
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -165,7 +157,11 @@ def write_shard(path: Path, entries: Sequence[Entry], told: Callable[[float], No
     offset = 0
     for e in entries:
         where = [offset, offset + e.nbytes]
-        header[e.name] = {"dtype": e.kind, "shape": list(e.shape), "data_offsets": where}
+        header[e.name] = {
+            "dtype": _NAMES[e.dtype.name],
+            "shape": list(e.shape),
+            "data_offsets": where,
+        }
         offset += e.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
@@ -185,11 +181,8 @@ _WRITTEN_ANEW = (INDEX, "config.json")
 
 
 def files_beside(source: Path) -> list[Path]:
-    """The files in a folder that a copy with other weights has as well.
-
-    Raises:
-        UserError: one is no file, or leads out of the folder.
-    """
+    """The files in a folder that a copy with other weights has as well; `UserError` for one that is
+    no file, or leads out of the folder."""
     found = [p for p in sorted(source.iterdir()) if p.suffix in _BESIDE and not p.is_dir()]
     found = [p for p in found if p.name not in _WRITTEN_ANEW]
     for path in found:

@@ -38,11 +38,7 @@ def tensors_of_text(held: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def with_wide_heads(values: dict[str, Any]) -> dict[str, Any]:
     """A config whose `per_layer_config` is said by two keys, as files say it that do not have it:
-    layers without a window have other heads.
-
-    Raises:
-        UserError: it says anything else.
-    """
+    layers without a window have other heads. `UserError` where it says anything else."""
     given, kinds = values.get("per_layer_config"), values.get("layer_types")
     if not isinstance(given, dict) or not given or not isinstance(kinds, list):
         return values
@@ -55,13 +51,11 @@ def with_wide_heads(values: dict[str, Any]) -> dict[str, Any]:
     return {**values, **heads, "global_head_dim": first.get("head_dim")}
 
 
-# By `Architecture.windows`. Where the key is missing, `sliding_window` is:
-DEFAULT = 4096
 KINDS = {"sliding_attention": True, "full_attention": False}
 
 
 def windows(
-    rule: str, every: int, values: Mapping[str, Any], layers: int, default: int | None = DEFAULT
+    rule: str, every: int, values: Mapping[str, Any], layers: int, default: int | None
 ) -> tuple[int, ...]:
     """Number of tokens that each layer sees, 0 for all.
 
@@ -80,10 +74,8 @@ def windows(
     local, asked = _local(values.get("layer_types"), layers), bool(values.get("use_sliding_window"))
     if rule == "none" or (rule in ("asked", "from") and not asked):
         size = None
-    if rule in ("none", "all", "asked"):
+    if rule in ("none", "all", "asked") or (local is None and not every and rule == "types"):
         return (_size(size) if size is not None else 0,) * layers
-    if local is None and not every and rule == "types":
-        return windows("all", 0, values, layers, default)
     if local is None and rule == "still":
         local = [asked and size is not None and not turns for turns in values["no_rope_layers"]]
     if local is None and rule == "turned":

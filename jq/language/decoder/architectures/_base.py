@@ -8,6 +8,7 @@ which the tests compare names and logits.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, NamedTuple
@@ -17,14 +18,21 @@ from jq.language.decoder.config import Config
 from jq.language.decoder.rope import Rope
 
 
+def _names(layer: str, parts: Sequence[str], lines: Sequence[str]) -> dict[str, str]:
+    """Our names of a layer's tensors and a file's, by words: `ours=theirs` is a tensor with its
+    `parts`, `ours/part:theirs` one that the file names without a part."""
+    found = {}
+    for word in " ".join(lines).split():
+        ours, sign, theirs = re.split("([=:])", word)
+        for part in [f"/{part}" for part in parts] if sign == "=" else [""]:
+            name = f"{layer}.{theirs}{part.replace('/', '.')}"
+            found[f"layers/{{i}}/{ours}{part}"] = name
+    return found
+
+
 def hugging_face(*names: str) -> dict[str, str]:
-    """Names of a layer's tensors in a folder of Hugging Face: words of ours and theirs, with `=`
-    between them; of each its weight, bias and order of columns."""
-    return {
-        f"layers/{{i}}/{ours}/{part}": f"model.layers.{{i}}.{theirs}.{part}"
-        for ours, theirs in (word.split("=") for line in names for word in line.split())
-        for part in ("weight", "bias", "order")
-    }
+    """Names of a layer's tensors in a folder of Hugging Face, with orders of columns."""
+    return _names("model.layers.{i}", ("weight", "bias", "order"), names)
 
 
 HUGGING_FACE = {
@@ -48,23 +56,14 @@ HUGGING_FACE = {
 
 
 def gguf(*names: str) -> dict[str, str]:
-    """Likewise of a GGUF file: weights and biases."""
-    return {
-        f"layers/{{i}}/{ours}/{part}": f"blk.{{i}}.{theirs}.{part}"
-        for ours, theirs in (word.split("=") for line in names for word in line.split())
-        for part in ("weight", "bias")
-    }
+    """Likewise of a GGUF file."""
+    return _names("blk.{i}", ("weight", "bias"), names)
 
 
 def without(names: dict[str, str], *ours: str) -> dict[str, str]:
     """Names without those of some tensors of a layer."""
-    return {
-        name: theirs for name, theirs in names.items() if name.rpartition("/")[0] not in _all(ours)
-    }
-
-
-def _all(ours: Sequence[str]) -> set[str]:
-    return {f"layers/{{i}}/{name}" for name in ours}
+    left_out = {f"layers/{{i}}/{name}" for name in ours}
+    return {name: t for name, t in names.items() if name.rpartition("/")[0] not in left_out}
 
 
 GGUF = {
@@ -195,6 +194,11 @@ class Architecture:
         if self.name in Architecture.registry:
             raise InternalError(f"two architectures are called {self.name}")
         Architecture.registry[self.name] = self
+
+    def like(self, name: str, types: str = "", **changes: Any) -> Architecture:
+        """Another one, like this but for the changes; `types` are its model types, parted by
+        spaces, its name where none are given."""
+        return replace(self, name=name, model_types=tuple((types or name).split()), **changes)
 
     def turned(self, windows: Sequence[int], listed: Any, asked: bool) -> list[bool]:
         """True for each layer that turns queries and keys, by their windows, a list of the file's

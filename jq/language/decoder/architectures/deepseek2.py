@@ -1,6 +1,5 @@
 """DeepSeek 2, and MiniCPM 3: multi-head latent attention."""
 
-from dataclasses import replace
 from math import log, sqrt
 
 from jq.language.decoder.architectures._base import (
@@ -57,7 +56,7 @@ def _scaled(head: float, weight: float, factor: float) -> float:
 _DEEPSEEK = Architecture(
     "deepseek2",
     ("deepseek_v2",),
-    gguf=_PLAIN | _GGUF | {"layers/{i}/mlp/router/preference": "blk.{i}.exp_probs_b.bias"},
+    gguf=_PLAIN | _GGUF | gguf("mlp/router/preference:exp_probs_b.bias"),
     hugging_face=HUGGING_FACE | EXPERTS | _SHARED | _LATENT,
     pairs="neighbours",
     gguf_pairs="neighbours",
@@ -85,20 +84,17 @@ _DEEPSEEK = Architecture(
         ),
     },
 )
-replace(
-    _DEEPSEEK,
-    name="deepseek3",
-    model_types=("deepseek_v3",),
+_DEEPSEEK.like(
+    "deepseek3",
+    "deepseek_v3",
     gguf={},
     hugging_face=_DEEPSEEK.hugging_face
-    | {"layers/{i}/mlp/router/preference": "model.layers.{i}.mlp.gate.e_score_correction_bias"},
+    | hugging_face("mlp/router/preference:mlp.gate.e_score_correction_bias"),
     normal_shares=True,
     keys=_DEEPSEEK.keys | {"router": Key(lambda get: "sigmoid", lambda get: "sigmoid")},
 )
-replace(
-    _DEEPSEEK,
-    name="minicpm3",
-    model_types=("minicpm3",),
+_DEEPSEEK.like(
+    "minicpm3",
     gguf=_PLAIN | _GGUF,
     pairs="halves",
     gguf_pairs="halves",

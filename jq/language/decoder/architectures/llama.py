@@ -1,6 +1,5 @@
 """Llama, and the models that share its network, or all of it but a few numbers."""
 
-from dataclasses import replace
 from math import sqrt
 
 from jq.language.decoder.architectures._base import (
@@ -22,10 +21,9 @@ _LLAMA = Architecture(
     gguf_pairs="neighbours",
     windows={"mistral": ("types", 4096), "mixtral": ("all", None)},
 )
-replace(
-    _LLAMA,
-    name="mistral3",
-    model_types=("ministral3", "ministral"),
+_LLAMA.like(
+    "mistral3",
+    "ministral3 ministral",
     windows={"ministral3": ("all", None), "ministral": ("types", 4096)},
     heat=(
         Key("llama_4_scaling_beta", "attention.temperature_scale", 0.0),
@@ -34,10 +32,8 @@ replace(
         False,
     ),
 )
-replace(
-    _LLAMA,
-    name="smollm3",
-    model_types=("smollm3",),
+_LLAMA.like(
+    "smollm3",
     windows={"smollm3": ("still", None)},
     positions="listed",
     defaults={"rms_norm_eps": 1e-6, "rope_theta": 2e6},
@@ -50,23 +46,16 @@ _SCALES = {
         lambda get: 1 / get("logits_scaling", 1.0), lambda get: 1 / get("logit_scale", 1.0)
     ),
 }
-_GRANITE = replace(_LLAMA, name="granite", model_types=("granite",), windows={}, keys=_SCALES)
+_GRANITE = _LLAMA.like("granite", windows={}, keys=_SCALES)
 STACKS = hugging_face(
     "mlp/router=block_sparse_moe.router.layer mlp/shared/gate_up=shared_mlp.input_linear",
     "mlp/shared/down=shared_mlp.output_linear",
-) | {
-    f"layers/{{i}}/mlp/experts/*/{ours}/weight": (
-        f"model.layers.{{i}}.block_sparse_moe.{theirs}.weight"
-    )
-    for ours, theirs in (("gate_up", "input_linear"), ("down", "output_linear"))
-}
-replace(
-    _GRANITE, name="granitemoe", model_types=("granitemoe",), hugging_face=HUGGING_FACE | STACKS
+    "mlp/experts/*/gate_up/weight:block_sparse_moe.input_linear.weight",
+    "mlp/experts/*/down/weight:block_sparse_moe.output_linear.weight",
 )
-replace(
-    _GRANITE,
-    name="minicpm",
-    model_types=("minicpm",),
+_GRANITE.like("granitemoe", hugging_face=HUGGING_FACE | STACKS)
+_GRANITE.like(
+    "minicpm",
     keys={
         "embedding_scale": Key("scale_emb", "embedding_scale", 1.0),
         "residual_scale": Key(
@@ -163,15 +152,15 @@ _GLM4 = Architecture(
     pairs="neighbours",
     defaults={"rms_norm_eps": 1.5625e-07, "head_dim": 128, "partial_rotary_factor": 0.5},
 )
-replace(_GLM4, name="glm", model_types=("glm",), gguf={}, hugging_face=HUGGING_FACE)
+_GLM4.like("glm", gguf={}, hugging_face=HUGGING_FACE)
 
 
 # Chunks in three of four layers, and in the fourth queries that grow with the position and do not
 # turn; experts, in some layers, of which a token takes one, and one that all take.
-_LLAMA4_STACKS = {
-    "layers/{i}/mlp/experts/*/gate_up/weight": "model.layers.{i}.feed_forward.experts.gate_up_proj",
-    "layers/{i}/mlp/experts/*/down/weight": "model.layers.{i}.feed_forward.experts.down_proj",
-}
+_LLAMA4_STACKS = hugging_face(
+    "mlp/experts/*/gate_up/weight:feed_forward.experts.gate_up_proj",
+    "mlp/experts/*/down/weight:feed_forward.experts.down_proj",
+)
 _LLAMA4 = hugging_face(
     "mlp/router=feed_forward.router mlp/gate=feed_forward.gate_proj",
     "mlp/up=feed_forward.up_proj mlp/down=feed_forward.down_proj",
@@ -208,12 +197,12 @@ Architecture(
 
 
 # gpt-oss: heads with sinks, experts with biases and a gate of their own.
-_OSS = {
-    "layers/{i}/mlp/experts/*/gate_up/weight": "model.layers.{i}.mlp.experts.gate_up_proj",
-    "layers/{i}/mlp/experts/*/gate_up/bias": "model.layers.{i}.mlp.experts.gate_up_proj_bias",
-    "layers/{i}/mlp/experts/*/down/weight": "model.layers.{i}.mlp.experts.down_proj",
-    "layers/{i}/mlp/experts/*/down/bias": "model.layers.{i}.mlp.experts.down_proj_bias",
-}
+_OSS = hugging_face(
+    "mlp/experts/*/gate_up/weight:mlp.experts.gate_up_proj",
+    "mlp/experts/*/gate_up/bias:mlp.experts.gate_up_proj_bias",
+    "mlp/experts/*/down/weight:mlp.experts.down_proj",
+    "mlp/experts/*/down/bias:mlp.experts.down_proj_bias",
+)
 Architecture(
     "gpt-oss",
     ("gpt_oss",),
@@ -222,8 +211,7 @@ Architecture(
     | gguf("attention/sinks=attn_sinks mlp/norm=post_attention_norm"),
     hugging_face=HUGGING_FACE
     | _OSS
-    | hugging_face("mlp/router=mlp.router")
-    | {"layers/{i}/attention/sinks/weight": "model.layers.{i}.self_attn.sinks"},
+    | hugging_face("mlp/router=mlp.router attention/sinks/weight:self_attn.sinks"),
     swapped=tuple(name for name in _OSS if name.endswith("weight")),
     own={"sinks": True},
     keys={"gates_alternate": Key(lambda get: True, lambda get: False)},

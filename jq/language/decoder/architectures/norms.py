@@ -1,7 +1,6 @@
 """Models whose norms are not Llama's: Gemma's are what is added to 1, and from the second on there
 are norms around each block; Phi 2, StableLM and StarCoder 2 take the mean away."""
 
-from dataclasses import replace
 from statistics import NormalDist
 
 from jq.language.decoder.architectures._base import (
@@ -24,10 +23,8 @@ _GEMMA = Architecture(
     one_plus=True,
     defaults={"rms_norm_eps": 1e-6, "head_dim": 256},
 )
-_GEMMA2 = replace(
-    _GEMMA,
-    name="gemma2",
-    model_types=("gemma2",),
+_GEMMA2 = _GEMMA.like(
+    "gemma2",
     hugging_face=HUGGING_FACE | NORMS_AROUND,
     global_every=2,
     window=4096,
@@ -46,10 +43,9 @@ _SIZES = {
     "max_position_embeddings": 131072,
     "rope_theta": 1e6,
 }
-replace(
-    _GEMMA,
-    name="gemma3",
-    model_types=("gemma3_text",),
+_GEMMA.like(
+    "gemma3",
+    "gemma3_text",
     hugging_face=_GEMMA2.hugging_face,
     global_every=6,
     local_base=10000.0,
@@ -87,7 +83,7 @@ _GEMMA4 = Architecture(
     hugging_face=HUGGING_FACE
     | NORMS_AROUND
     | _PER_LAYER
-    | {"layers/{i}/scalar/weight": "model.layers.{i}.layer_scalar"},
+    | hugging_face("scalar/weight:layer_scalar"),
     scaled_embedding=True,
     tied=True,
     only={"enable_moe_block": (False,), "use_bidirectional_attention": ("vision",)},
@@ -107,10 +103,9 @@ _GEMMA4 = Architecture(
     windows={"gemma4_text": ("types", 512)},
     defaults={"rms_norm_eps": 1e-6, "head_dim": 256, "num_key_value_heads": 4},
 )
-replace(
-    _GEMMA4,
-    name="gemma3n",
-    model_types=("gemma3n_text",),
+_GEMMA4.like(
+    "gemma3n",
+    "gemma3n_text",
     gguf=GGUF
     | _GGUF_PER_LAYER
     | gguf(
@@ -127,9 +122,8 @@ replace(
         "streams/predict=altup.prediction_coefs streams/correct=altup.correction_coefs",
         "streams/router=altup.modality_router streams/norm=altup.router_norm",
         "beside/left=laurel.linear_left beside/right=laurel.linear_right",
-        "beside/norm=laurel.post_laurel_norm",
+        "beside/norm=laurel.post_laurel_norm streams/scale/weight:altup.correct_output_scale",
     )
-    | {"layers/{i}/streams/scale/weight": "model.layers.{i}.altup.correct_output_scale"}
     | {
         f"{ours}/{i}/weight": f"model.altup_{theirs}.{i}.weight"
         for ours, theirs in (("spread", "projections"), ("gather", "unembed_projections"))

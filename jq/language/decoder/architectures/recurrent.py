@@ -2,7 +2,6 @@
 convolutions and the gated delta rule."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,19 +21,13 @@ from jq.language.decoder.architectures.llama import STACKS
 
 MAMBA = hugging_face(
     "mamba/input=mamba.in_proj mamba/filter=mamba.conv1d mamba/inner_norm=mamba.norm",
-    "mamba/output=mamba.out_proj",
-) | {
-    "layers/{i}/mamba/decay/weight": "model.layers.{i}.mamba.A_log",
-    "layers/{i}/mamba/skip/weight": "model.layers.{i}.mamba.D",
-    "layers/{i}/mamba/step/bias": "model.layers.{i}.mamba.dt_bias",
-}
+    "mamba/output=mamba.out_proj mamba/decay/weight:mamba.A_log",
+    "mamba/skip/weight:mamba.D mamba/step/bias:mamba.dt_bias",
+)
 GGUF_MAMBA = gguf(
     "mamba/input=ssm_in mamba/filter=ssm_conv1d mamba/inner_norm=ssm_norm",
-    "mamba/output=ssm_out mamba/step=ssm_dt",
-) | {
-    "layers/{i}/mamba/decay/weight": "blk.{i}.ssm_a",
-    "layers/{i}/mamba/skip/weight": "blk.{i}.ssm_d",
-}
+    "mamba/output=ssm_out mamba/step=ssm_dt mamba/decay/weight:ssm_a mamba/skip/weight:ssm_d",
+)
 SIZES = {
     "mamba_heads": Key("mamba_n_heads", "ssm.time_step_rank", 128),
     "mamba_head": Key(
@@ -50,10 +43,9 @@ SIZES = {
     "inner_norm": Key("mamba_rms_norm", lambda get: False, True),
     "plain_rates": Key(lambda get: False, lambda get: True),
 }
-replace(
-    Architecture.registry["granite"],
-    name="granitehybrid",
-    model_types=("granitemoehybrid",),
+Architecture.registry["granite"].like(
+    "granitehybrid",
+    "granitemoehybrid",
     gguf=GGUF | GGUF_MAMBA,
     hugging_face=HUGGING_FACE | STACKS | MAMBA,
     keys=Architecture.registry["granite"].keys | SIZES,
@@ -91,7 +83,7 @@ Architecture(
     "falcon-h1",
     ("falcon_h1",),
     # llama.cpp names this one without a suffix.
-    gguf=GGUF | GGUF_MAMBA | {"layers/{i}/mlp/norm/weight": "blk.{i}.ffn_norm"},
+    gguf=GGUF | GGUF_MAMBA | gguf("mlp/norm/weight:ffn_norm"),
     hugging_face=HUGGING_FACE | MAMBA | _FALCON | {"norm/weight": "model.final_layernorm.weight"},
     mixers={"": ("mamba", "attention")},
     keys=SIZES
@@ -135,16 +127,15 @@ _DELTA = hugging_face(
     "delta/qkv=linear_attn.in_proj_qkv delta/gate=linear_attn.in_proj_z",
     "delta/beta=linear_attn.in_proj_b delta/rate=linear_attn.in_proj_a",
     "delta/filter=linear_attn.conv1d delta/inner_norm=linear_attn.norm",
-    "delta/output=linear_attn.out_proj",
-) | {
-    "layers/{i}/delta/decay/weight": "model.layers.{i}.linear_attn.A_log",
-    "layers/{i}/delta/step/bias": "model.layers.{i}.linear_attn.dt_bias",
-}
+    "delta/output=linear_attn.out_proj delta/decay/weight:linear_attn.A_log",
+    "delta/step/bias:linear_attn.dt_bias",
+)
 _NEXT_GGUF = gguf(
     "mlp/norm=post_attention_norm delta/qkvz=ssm_in delta/rates=ssm_ba delta/step=ssm_dt",
     "delta/qkv=attn_qkv delta/gate=attn_gate delta/filter=ssm_conv1d",
     "delta/inner_norm=ssm_norm delta/output=ssm_out delta/beta=ssm_beta delta/rate=ssm_alpha",
-) | {"layers/{i}/delta/decay/weight": "blk.{i}.ssm_a"}
+    "delta/decay/weight:ssm_a",
+)
 _NEXT = Architecture(
     "qwen3next",
     ("qwen3_next",),
@@ -171,7 +162,6 @@ _NEXT = Architecture(
 )
 # Of GGUF files the heads that share a key are not neighbours, but those of equal rest.
 _TILED = _NEXT.keys | {"tiled_heads": Key(lambda get: False, lambda get: True)}
-_QWEN35 = replace(
-    _NEXT, name="qwen35", model_types=("qwen3_5_text",), keys=_TILED, normal_shares=True
+_NEXT.like("qwen35", "qwen3_5_text", keys=_TILED, normal_shares=True).like(
+    "qwen35moe", "qwen3_5_moe_text"
 )
-replace(_QWEN35, name="qwen35moe", model_types=("qwen3_5_moe_text",))

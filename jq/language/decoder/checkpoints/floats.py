@@ -23,15 +23,11 @@ NAN = 255  # as an exponent of 8 bits
 _BLOCK, _LONG = 16, 32  # of NVFP4, of MXFP4
 
 
+@method("fbgemm_fp8", "weight_scale", "weight input_scale_ub")
 @method("fp8", "weight_scale_inv weight_scale", "weight input_scale activation_scale")
 def read_float8(layer: Layer) -> Mapping[str, Leaf]:
     inverse = "weight_scale_inv" in layer.tensors
     return {"weight": float8_weight(layer, "weight_scale_inv" if inverse else "weight_scale")}
-
-
-@method("fbgemm_fp8", "weight_scale", "weight input_scale_ub")
-def read_rows(layer: Layer) -> Mapping[str, Leaf]:
-    return {"weight": float8_weight(layer, "weight_scale")}
 
 
 @method("modelopt", "weight_scale_2", "weight weight_scale input_scale k_scale v_scale")

@@ -21,6 +21,7 @@ side: they are brought together, and the activations come in their order.
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -79,14 +80,12 @@ def weight_of(
     if scale.dtype.name not in ("float16", "bfloat16", "float32"):
         raise layer.wrong(f"scales are {scale.dtype.name}")
     fmt, block = affine_format(_FORMATS[bits]), (1, columns // groups if groups > 1 else 0)
-    whole = Encoding(_FORMATS[bits], (out, columns), block, "asymmetric", scale.dtype.name)
     middle = fmt.bits == bits and bool((zero == 1 << (bits - 1)).all())
-    full = (("divisor", FULL),)
-    encoding = (
-        Encoding(whole.format, whole.shape, block, "symmetric", whole.scale_type, full)
-        if middle
-        else whole
+    encoding = Encoding(
+        _FORMATS[bits], (out, columns), block, "asymmetric", scale_type=scale.dtype.name
     )
+    if middle:
+        encoding = replace(encoding, scheme="symmetric", options=(("divisor", FULL),))
     order = _order(layer, group_of, columns, groups)
 
     def packed(values: np.ndarray) -> np.ndarray:

@@ -128,11 +128,8 @@ def method(name: str, marks: str, others: str, joint: str = ".") -> Callable[[An
 
 
 def unpacked_tensors(config: Mapping[str, Any], tensors: Tensors, where: str) -> dict[str, Leaf]:
-    """The tensors of a checkpoint, those of each quantized module replaced by its weight.
-
-    Raises:
-        UserError: the method, or how it stored a weight, is not known.
-    """
+    """The tensors of a checkpoint, those of each quantized module replaced by its weight;
+    `UserError` where the method, or how it stored a weight, is not known."""
     name = str(config.get("quant_method"))
     name = SAME.get((name, str(config.get("packing_format"))), name)
     if name not in METHODS:

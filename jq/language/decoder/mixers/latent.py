@@ -20,7 +20,7 @@ def latent(
     """Attention of x [batch, n, hidden] to the cache: vectors [batch, capacity, 1, rank] and turned
     keys [batch, capacity, 1, turned]."""
     batch, count, _ = x.shape
-    rank, turned = config.get("rank"), config.get("turned")
+    rank, turned = config.sizes("rank turned")
     plain = config.head - turned
     q = _queries(config, p, x).reshape(batch, count, config.heads, config.head)
     down = dense(p["kv_down"], x, "kv_down")
@@ -69,7 +69,7 @@ def _states(config: Config, batch: int, capacity: int) -> tuple[Shape, ...]:
 
 
 def _shapes(config: Config, p: Any) -> dict[str, Shape]:
-    rank, turned, value = (config.get(name) for name in ("rank", "turned", "value"))
+    rank, turned, value = config.sizes("rank turned value")
     wide = config.heads * config.head
     found: dict[str, Shape] = {"kv_down": (rank + turned, config.hidden)}
     if query := config.get("query_rank"):

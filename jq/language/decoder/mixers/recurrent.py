@@ -41,6 +41,10 @@ Mixer(
 
 
 _EPSILON = 1e-6  # of the length of queries and keys
+# Groups of heads that share queries and keys, heads, width of a key and of a value.
+_DELTA = "delta_groups delta_heads delta_key delta_value"
+# Heads, width of a head, groups of heads that share b and c, and their width.
+_MAMBA = "mamba_heads mamba_head mamba_groups mamba_size"
 
 
 def delta(
@@ -49,7 +53,7 @@ def delta(
     """x [batch, n, hidden] by heads with a matrix each; the state is the last tokens of the
     convolution and the matrices [batch, heads, key, value]."""
     batch, count, _ = x.shape
-    groups, heads, key, value = _delta_sizes(config)
+    groups, heads, key, value = config.sizes(_DELTA)
     mixed, gate, beta, decay = _projections(config, p, x)
     mixed, kept = convolved(p["filter"], mixed, state[0], place)
     mixed = jax.nn.silu(mixed)
@@ -70,7 +74,7 @@ def delta(
 def _projections(config: Config, p: Any, x: jax.Array) -> tuple[jax.Array, ...]:
     """The input of the convolution [batch, n, channels], the gate, and beta and decay
     [batch, n, heads]. Some files hold all rows of a group of heads together."""
-    groups, heads, key, value = _delta_sizes(config)
+    groups, heads, key, value = config.sizes(_DELTA)
     shared, shape = heads // groups, x.shape[:2]
     if "qkv" in p:
         mixed, gate = dense(p["qkv"], x, "qkv"), dense(p["gate"], x, "gate")
@@ -126,25 +130,18 @@ def _inverse(a: jax.Array) -> jax.Array:
     return jnp.concatenate([top, jnp.concatenate([joint, lower], axis=-1)], axis=-2)
 
 
-def _delta_sizes(config: Config) -> tuple[int, int, int, int]:
-    """Groups of heads that share queries and keys, heads, width of a key and of a value."""
-    names = ("delta_groups", "delta_heads", "delta_key", "delta_value")
-    groups, heads, key, value = (config.get(name) for name in names)
-    return groups, heads, key, value
-
-
 def _channels(config: Config) -> int:
-    groups, heads, key, value = _delta_sizes(config)
+    groups, heads, key, value = config.sizes(_DELTA)
     return 2 * groups * key + heads * value
 
 
 def _delta_states(config: Config, batch: int, capacity: int) -> tuple[Shape, ...]:
-    _, heads, key, value = _delta_sizes(config)
+    _, heads, key, value = config.sizes(_DELTA)
     return (batch, config.get("width") - 1, _channels(config)), (batch, heads, key, value)
 
 
 def _delta_shapes(config: Config, p: Any) -> dict[str, Shape]:
-    groups, heads, _, value = _delta_sizes(config)
+    groups, heads, _, value = config.sizes(_DELTA)
     grouped(heads, groups)
     channels, hidden, wide = _channels(config), config.hidden, heads * value
     found: dict[str, Shape] = {"filter": (channels, config.get("width"))}
@@ -168,7 +165,7 @@ def mamba(
     """x [batch, n, hidden] by heads with a matrix each; the state is the last tokens of the
     convolution and the matrices [batch, heads, head, size]."""
     batch, count, _ = x.shape
-    heads, head, groups, size = _mamba_sizes(config)
+    heads, head, groups, size = config.sizes(_MAMBA)
     wide, shared = heads * head, groups * size
     parts = dense(p["input"], x, "input")
     gate, mixed, step = jnp.split(parts, [wide, 2 * wide + 2 * shared], axis=-1)
@@ -207,21 +204,14 @@ def _gated(config: Config, p: Any, y: jax.Array, gate: jax.Array) -> jax.Array:
     return y * gate if first else y
 
 
-def _mamba_sizes(config: Config) -> tuple[int, int, int, int]:
-    """Heads, width of a head, groups of heads that share b and c, and their width."""
-    names = ("mamba_heads", "mamba_head", "mamba_groups", "mamba_size")
-    heads, head, groups, size = (config.get(name) for name in names)
-    return heads, head, groups, size
-
-
 def _mamba_states(config: Config, batch: int, capacity: int) -> tuple[Shape, ...]:
-    heads, head, groups, size = _mamba_sizes(config)
+    heads, head, groups, size = config.sizes(_MAMBA)
     channels = heads * head + 2 * groups * size
     return (batch, config.get("width") - 1, channels), (batch, heads, head, size)
 
 
 def _mamba_shapes(config: Config, p: Any) -> dict[str, Shape]:
-    heads, head, groups, size = _mamba_sizes(config)
+    heads, head, groups, size = config.sizes(_MAMBA)
     grouped(heads, groups)
     wide, channels = heads * head, heads * head + 2 * groups * size
     found: dict[str, Shape] = {"input": (wide + channels + heads, config.hidden)}
