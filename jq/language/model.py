@@ -242,10 +242,7 @@ class LanguageModel:
         seed: int = 0,
     ) -> list[list[int]]:
         """The tokens that follow each of `batch` prompts, of any lengths: those that each gives
-        alone.
-
-        Each sequence ends as one of `generate` does; the others go on.
-        """
+        alone. Each sequence ends as one of `generate` does; the others go on."""
         rows = [self._checked(prompt, max_tokens) for prompt in prompts]
         if len(rows) != self.options.batch:
             raise UserError(

@@ -54,12 +54,8 @@ def measure(
     progress: Callable[[float], None] = lambda share: None,
     window: int | None = None,
 ) -> Perplexity:
-    """Over text files, cut into pieces as long as the model's context; a piece begins anew.
-
-    Args:
-        other: a model with the same tokens, to compare with.
-        limit: at most so many tokens of all files together.
-        window: pieces of at most so many tokens.
+    """Over at most `limit` tokens of text files, cut into pieces as long as the model's context, or
+    the `window`; a piece begins anew. `other`: a model with the same tokens, to compare with.
 
     Raises:
         UserError: there are not two tokens of text, one is none of the model's, or the two models
@@ -68,7 +64,13 @@ def measure(
     texts = [read_text(file) for file in files]
     tokens = [t for text in texts for t in model.tokenizer.codec.encode(text)]
     if other is not None:
-        _check_same_tokens(model, other, texts, tokens)
+        same = tokens == [t for text in texts for t in other.tokenizer.codec.encode(text)]
+        same &= model.config.vocabulary == other.config.vocabulary
+        if not same or model.tokenizer.first != other.tokenizer.first:
+            raise UserError(
+                f"it has other tokens than {model.path}, which it cannot be compared with",
+                location=str(other.path),
+            )
     tokens, first = tokens[:limit], list(model.tokenizer.first)
     check_tokens([*first, *tokens], model.config.vocabulary)
     contexts = [m.options.context for m in (model, other) if m is not None]
@@ -108,15 +110,3 @@ def _exp(value: float) -> float:
         return math.exp(value)
     except OverflowError:
         return math.inf
-
-
-def _check_same_tokens(
-    model: Model, other: Model, texts: Sequence[str], tokens: Sequence[int]
-) -> None:
-    theirs = [t for text in texts for t in other.tokenizer.codec.encode(text)]
-    sizes = [m.config.vocabulary for m in (model, other)]
-    if tokens != theirs or sizes[0] != sizes[1] or model.tokenizer.first != other.tokenizer.first:
-        raise UserError(
-            f"it has other tokens than {model.path}, which it cannot be compared with",
-            location=str(other.path),
-        )

@@ -88,11 +88,9 @@ def pieces_of(
 
 def fitted(kind: str, weight: np.ndarray, gram: np.ndarray) -> QuantizedTensor:
     """A weight f32 [out, in] in a format of ggml, so that its products change least with inputs
-    whose mean of x x^T is `gram` [in, in].
-
-    The search for scales weighs the error of a column by the mean square of its inputs; codes are
-    then chosen one column after the other, each making up for what those before it lost.
-    """
+    whose mean of x x^T is `gram` [in, in]. The search for scales weighs the error of a column by
+    the mean square of its inputs; codes are then chosen one column after the other, each making up
+    for what those before it lost."""
     fmt = get_format(kind)
     assert isinstance(fmt, GgmlFormat)
     enc = Encoding(kind, weight.shape, (1, fmt.block))

@@ -78,11 +78,7 @@ def save(
     progress: Callable[[str], None] = lambda what: None,
 ) -> list[Shape]:
     """Compiles all programs that generating needs into a folder, wholly or not at all; their
-    shapes.
-
-    Args:
-        force: replace a model that is there.
-        key: file of the private key to sign it with.
+    shapes. `force` replaces a model that is there, `key` is the file of a private key to sign with.
 
     Raises:
         UserError: the folder is not empty, or the model cannot be compiled so.
@@ -121,10 +117,8 @@ def is_saved(path: Path) -> bool:
 
 
 def load(folder: Path, keys: Sequence[Path] = ()) -> Saved:
-    """Loads a folder, its signature and its checksums verified.
-
-    Args:
-        keys: files of public keys; one of them must have signed it. None are asked for nothing.
+    """Loads a folder, its checksums verified, and its signature by one of the `keys` (files of
+    public ones) where there are any.
 
     Raises:
         UserError: it is damaged, of another version, or this processor lacks what it needs.

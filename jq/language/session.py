@@ -64,9 +64,7 @@ class Session:
     ) -> np.ndarray:
         """Takes in tokens [n], i32[batch, n], or a list for each sequence, of any lengths; the
         logits f32[batch, vocabulary] after the last of each, NaN where there is none, or those
-        after each f32[batch, n, vocabulary].
-
-        Each sequence gets the logits that it would have alone.
+        after each f32[batch, n, vocabulary]: those that each sequence would have alone.
 
         Raises:
             UserError: they do not fit into the context; nothing has been taken in then.

@@ -71,10 +71,7 @@ class Tokenizer:
     def encode(self, text: str, special: bool = False) -> list[int]:
         """Tokens of a prompt; `special`: names of control tokens in it are these tokens, nothing
         goes behind it, and the tokens that go in front are left out where it begins with them.
-
-        Raises:
-            UserError: it is no Unicode text, as a command line that is no UTF-8 is not.
-        """
+        `UserError` where it is no Unicode text, as a command line that is no UTF-8 is not."""
         try:
             text.encode()
         except UnicodeEncodeError as error:

@@ -38,15 +38,10 @@ def quantized_layers(
     start: tuple[int, np.ndarray] | None = None,
     reached: Callable[[int, np.ndarray], None] = lambda layer, x: None,
 ) -> Iterator[dict[str, Leaf]]:
-    """The weights that `encode` gives of each layer, by paths such as `layers/0/mlp/down/weight`.
-
-    `pieces` of text have the same number of tokens. An expert counts all tokens, as if the router
-    sent each to all.
-
-    Args:
-        start: a layer and what comes into it, to go on from.
-        reached: told these when the caller is done with what the layer before gave.
-    """
+    """The weights that `encode` gives of each layer, by paths such as `layers/0/mlp/down/weight`,
+    from `start` on (a layer and what comes into it), of which `reached` is told once the caller is
+    done with what the layer before gave. `pieces` of text have the same number of tokens. An expert
+    counts all tokens, as if the router sent each to all."""
     config, count = decoder.config, len(pieces[0])
     if config.get("per_layer") or any("shared" in name for own in config.mixers for name in own):
         raise UserError(

@@ -25,13 +25,12 @@ def tensor_tree(
     split: Callable[[Leaf], list[Leaf]] | None = None,
     swapped: Collection[str] = (),
 ) -> dict[str, Any]:
-    """The tree of parameters, named as `architectures` says.
+    """The tree of parameters, named as `architectures` says; `UserError` for a tensor without name.
 
     Args:
         names: our name -> the file's, with `{i}` for layers and `{e}` for experts; a `*` in ours
             is for a tensor that `split` cuts into those of the experts.
         swapped: names of ours whose matrices the file holds as [in, out].
-        where: the file, for messages; a tensor whose name is not known is a `UserError`.
     """
     apart = any("{e}" in theirs for theirs in names.values())
     if apart and config.layers * config.experts > len(tensors):  # before all are named

@@ -48,11 +48,8 @@ class Rope:
 
     def tables(self, count: int, context: int) -> dict[str, np.ndarray]:
         """`cos` and `sin` of the first `count` positions, f32[count, pairs], in a `context`, and
-        `heat` f32[count]; each where it is there.
-
-        Angles are computed in double precision: far along a sequence float32 has lost their
-        fraction of a turn.
-        """
+        `heat` f32[count]; each where it is there. Angles are computed in double precision: far
+        along a sequence float32 has lost their fraction of a turn."""
         chosen = self.long if self.long and context > self.original else self.frequencies
         angles = np.arange(count)[:, None] * np.asarray(chosen, np.float64)
         cos, sin = np.cos(angles) * self.scale, np.sin(angles) * self.scale

@@ -57,19 +57,14 @@ KINDS = {"sliding_attention": True, "full_attention": False}
 def windows(
     rule: str, every: int, values: Mapping[str, Any], layers: int, default: int | None
 ) -> tuple[int, ...]:
-    """Number of tokens that each layer sees, 0 for all.
+    """Number of tokens that each layer sees, 0 for all; `default` where there is no key for the
+    window. `UserError` where the values name no windows, or not for every layer.
 
-    Args:
-        rule: "none": no layer has a window; "all": every one; "asked": every one where
-            `use_sliding_window` is set; "from": likewise, from layer `max_window_layers` on; others
-            by `layer_types`, and so is "from" where they are there. Else "types": every one but
-            each `every`th, 0: every one; "fixed": likewise, whatever `sliding_window_pattern` says;
-            "turned": those that turn; "still": those that do not, where they are asked for.
-        default: the window where there is no key for it.
-
-    Raises:
-        UserError: the values name no windows, or not for every layer.
-    """
+    By the rule "none" no layer has a window; "all": every one; "asked": every one where
+    `use_sliding_window` is set; "from": likewise, from layer `max_window_layers` on; others by
+    `layer_types`, and so is "from" where they are there. Else "types": every one but each
+    `every`th, 0: every one; "fixed": likewise, whatever `sliding_window_pattern` says; "turned":
+    those that turn; "still": those that do not, where they are asked for."""
     size = values.get("sliding_window", default)
     local, asked = _local(values.get("layer_types"), layers), bool(values.get("use_sliding_window"))
     if rule == "none" or (rule in ("asked", "from") and not asked):

@@ -39,12 +39,9 @@ _AWQ = (0, 4, 1, 5, 2, 6, 3, 7)  # the place of each row in its word
 
 
 def fields(words: np.ndarray, bits: int, count: int, straddle: bool = False) -> np.ndarray:
-    """The first `count` codes of each row of words: u8 [rows, count] of [rows, words].
-
-    Args:
-        straddle: a code may begin in one word and end in the next (GPTQ's of 3 bits); else each
-            word holds 32 // bits codes.
-    """
+    """The first `count` codes of each row of words: u8 [rows, count] of [rows, words]. Where they
+    `straddle`, a code may begin in one word and end in the next (GPTQ's of 3 bits); else each word
+    holds 32 // bits codes."""
     rows = np.ascontiguousarray(words).view(np.uint32)
     group = 32 // math.gcd(bits, 32) if straddle else 32 // bits  # codes that fill whole words
     rows = rows.reshape(len(rows), -1, max(group * bits // 32, 1))
@@ -67,13 +64,8 @@ def weight_of(
     codes: Codes,
     group_of: str = "",
 ) -> dict[str, Leaf]:
-    """The weight of codes that are not negative.
-
-    Args:
-        scale, zero: floats and u8 [out, groups].
-        codes: gives them, u8 [out, columns].
-        group_of: the tensor that has the group of each column, where it is there.
-    """
+    """The weight of `codes` u8 [out, columns], with a `scale` and u8 `zero` [out, groups], and
+    `group_of`, the tensor that has the group of each column, where it is there."""
     out, groups = scale.shape
     if columns % groups:
         raise layer.wrong(f"{groups} groups do not divide {columns} columns")

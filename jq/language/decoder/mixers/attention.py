@@ -127,10 +127,8 @@ def _projections(config: Config, p: Any, x: jax.Array) -> list[jax.Array]:
 
 def rotate(config: Config, x: jax.Array, turn: Turn) -> jax.Array:
     """Turns the pairs of every head of x [batch, n, heads, head]; cosines and sines [n, pairs], or
-    of each sequence.
-
-    Neighbours are brought apart and stay so: queries and keys alike, scores do not change.
-    """
+    of each sequence. Neighbours are brought apart and stay so: queries and keys alike, scores do
+    not change."""
     if "cos" not in turn:
         return x
     cos, sin = (turn[name][..., None, :] for name in ("cos", "sin"))
@@ -169,8 +167,9 @@ def _shapes(config: Config, p: Any) -> dict[str, Shape]:
 
 
 def _shared_shapes(config: Config, p: Any) -> dict[str, Shape]:
+    own = ("query", "output", "sinks")  # keys and values are another layer's
     found = _shapes(config, p)
-    return {name: shape for name, shape in found.items() if name.partition("_")[0] in _OWN}
+    return {name: shape for name, shape in found.items() if name.partition("_")[0] in own}
 
 
 def _wide(function: Any) -> Any:
@@ -183,12 +182,7 @@ def _wide(function: Any) -> Any:
     return of
 
 
-def _none(config: Config, batch: int, capacity: int) -> tuple[Shape, ...]:
-    return ()
-
-
-_OWN = ("query", "output", "sinks")  # of layers that read the keys and values of another one
 Mixer("attention", attention, _states, _shapes, grows=True)
-Mixer("shared_attention", shared, _none, _shared_shapes, grows=True)
+Mixer("shared_attention", shared, lambda *sizes: (), _shared_shapes, grows=True)
 Mixer("wide_attention", _wide(attention), _wide(_states), _wide(_shapes), grows=True)
-Mixer("shared_wide_attention", _wide(shared), _none, _wide(_shared_shapes), grows=True)
+Mixer("shared_wide_attention", _wide(shared), lambda *_: (), _wide(_shared_shapes), grows=True)
