@@ -120,7 +120,11 @@ class CompiledModel:
         """The module, loaded. It must be compiled for this processor: `UserError` if not."""
         if self._executable is None:
             self.check_processor()
-            vmfb, parameters = self._content()
+            vmfb: Any = self.vmfb  # of files what the manifest says, in memory of our own
+            vmfb = self._checked(vmfb) if isinstance(vmfb, Path) else vmfb
+            parameters: Any = self.parameters or None
+            if isinstance(parameters, Path):
+                parameters = self._weights_in_memory()
             self._executable = Executable.load(
                 vmfb, parameters, threads=self.threads or 1, dtypes=[o.dtype for o in self.outputs]
             )
@@ -145,14 +149,6 @@ class CompiledModel:
         if self._archive is None and isinstance(self.parameters, Path):
             self._archive = Archive(self._checked(self.parameters), self.parameters.suffix[1:])
         return self._archive
-
-    def _content(self) -> tuple[Any, Any]:
-        """Module and parameters; of files what the manifest says, in memory of our own."""
-        vmfb, parameters = self.vmfb, self.parameters or None
-        return (
-            self._checked(vmfb) if isinstance(vmfb, Path) else vmfb,
-            self._weights_in_memory() if isinstance(parameters, Path) else parameters,
-        )
 
     def _checked(self, path: Path) -> mmap.mmap:
         noted = self.manifest.files[path.name]

@@ -22,7 +22,7 @@ from iree.compiler.dialects import func, util
 from iree.compiler.passmanager import PassManager
 
 from jq.base.errors import CompilerError, InternalError, UserError
-from jq.ir import Op, Program, dtype_name
+from jq.ir import Program, dtype_name
 from jq.ir.decisions import DECISIONS
 from jq.ir.portable import newest_version
 from jq.iree.dump.stored import location_names
@@ -136,7 +136,10 @@ def _name_locations(module: ir.Module, nowhere: ir.Location) -> None:
     """Attributes of ours do not survive lowering, locations do: they carry the names of ops, and
     nothing else, so that a model traced from another line gives the same bytecode.
     """
-    named = [(op, _names(op)) for op in _walk(module.body)]
+    named = []
+    for op in _walk(module.body):  # our own name of it, if it has one, and those that JAX gave it
+        own = [ir.StringAttr(op.attributes[NAME]).value] if NAME in op.attributes else []
+        named.append((op, [*own, *location_names(op.location)]))
     PassManager.parse("builtin.module(strip-debuginfo)").run(module.operation)
     module.operation.location = nowhere
     for op, names in named:
@@ -144,12 +147,6 @@ def _name_locations(module: ir.Module, nowhere: ir.Location) -> None:
         for name in reversed(names):
             location = ir.Location.name(name, location)
         op.location = location
-
-
-def _names(op: Op) -> tuple[str, ...]:
-    """Our own name of an op, if it has one, and those that JAX gave it."""
-    own = (ir.StringAttr(op.attributes[NAME]).value,) if NAME in op.attributes else ()
-    return (*own, *location_names(op.location))
 
 
 def _stored(array: np.ndarray) -> np.ndarray:

@@ -23,7 +23,7 @@ from jq.mixed_precision.candidates import Candidate, make_candidates
 from jq.mixed_precision.costs import Choice, decibels
 from jq.mixed_precision.problem import Problem, check_rules, find_problem, rules_of, without
 from jq.mixed_precision.worth import FLOOR, WorthChooser
-from jq.passes.pipeline import Pipeline, PipelineFile, flat_settings
+from jq.passes.pipeline import PipelineFile, flat_settings
 from jq.target.rules import Rule
 from jq.target.settings import FLOAT
 
@@ -103,8 +103,15 @@ def settle(job: Job, stages: Stages) -> Job:
             hint="give --calibration FILE.npz (calibration=...), or use int8-dynamic",
         )
     found = make_candidates(pipeline.file.candidates, pipeline.settings, pipeline.name)
-    problem = find_problem(job, _allowed(found, pipeline), stages, once=True)
-    if _formats_asked(pipeline):  # a candidate that an op cannot have would leave it float
+    # The settings that the user gave by name hold for all.
+    formats = any(key.endswith(".format") for key in pipeline.explicit)
+    allowed = [
+        replace(c, overrides=tuple(p for p in c.overrides if p[0] not in pipeline.explicit))
+        for c in found
+        if not (formats and "format" in c.rule)
+    ]
+    problem = find_problem(job, allowed, stages, once=True)
+    if formats:  # a candidate that an op cannot have would leave it float
         problem = replace(problem, groups=without(problem.groups, FLOAT))
     if not problem.groups:
         return _closed(problem, (), "every op has one format here: there is nothing to choose")
@@ -113,19 +120,6 @@ def settle(job: Job, stages: Stages) -> Job:
         choice = chooser.choose()
         rules = rules_with_reasons(problem, chooser, choice)
         return _closed(problem, rules, summary(chooser, choice))
-
-
-def _allowed(candidates: Sequence[Candidate], pipeline: Pipeline) -> list[Candidate]:
-    """The candidates with the settings that the user gave by name, which hold for all."""
-    asked, formats = pipeline.explicit, _formats_asked(pipeline)
-    kept = [c for c in candidates if not (formats and "format" in c.rule)]
-    return [
-        replace(c, overrides=tuple((k, v) for k, v in c.overrides if k not in asked)) for c in kept
-    ]
-
-
-def _formats_asked(pipeline: Pipeline) -> bool:
-    return any(key.endswith(".format") for key in pipeline.explicit)
 
 
 def _closed(problem: Problem, rules: Sequence[Rule], note: str) -> Job:

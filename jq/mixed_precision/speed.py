@@ -82,7 +82,12 @@ def estimated_cycles(problem: Problem) -> Resource:
     is not up to choice."""
     speed = _Speed(problem.job, problem.plans)
     options = [[speed.of(g, o) for o in g.options] for g in problem.groups]
-    return Resource("cycles", options, _rest(problem.job))
+    rest, program, hardware = 0.0, problem.job.program, problem.job.target.hardware
+    for op in program.walk():  # all that is no contraction
+        if op.results and not isinstance(rule_of(op), Contraction | Movement):
+            rest += sum(math.prod(shape_of(v)) for v in op.results) * trips(program, op)
+    rest = rest / hardware.elements_per_cycle if hardware else REST * rest
+    return Resource("cycles", options, rest)
 
 
 class _Speed:
@@ -115,16 +120,6 @@ class _Speed:
         known = self.hardware.macs_per_cycle if self.hardware else {}
         rate = next((known[pair] for pair in _pairs(plan) if pair in known), None)
         return products / rate if rate else math.inf if products else 0.0
-
-
-def _rest(job: Job) -> float:
-    """Cycles of all that is no contraction."""
-    found, hardware = 0.0, job.target.hardware
-    for op in job.program.walk():
-        if op.results and not isinstance(rule_of(op), Contraction | Movement):
-            sizes = (math.prod(shape_of(v)) for v in op.results)
-            found += sum(sizes) * trips(job.program, op)
-    return found / hardware.elements_per_cycle if hardware else REST * found
 
 
 def kernels(job: Job, plan: QuantPlan) -> dict[str, str]:

@@ -108,7 +108,10 @@ def compare_layers(
     there = {name for name, _, _ in _contractions(quantized)}
     names = [name for name in kinds if name in there]
     both, seen = _instrumented(reference, quantized, plan, names)
-    programs = XlaExecutable(both), XlaExecutable(_returning(quantized, names))
+    copy = quantized.clone()
+    made = {name: op.results[0] for name, op, _ in _contractions(copy)}
+    copy.return_values([stacked(copy, made[name]) for name in names])
+    programs = XlaExecutable(both), XlaExecutable(copy)
     errors = {name: (ErrorSum(), ErrorSum()) for name in names}
     for i, arrays in enumerate(calls):
         progress("compare layers", i / len(calls))
@@ -167,11 +170,3 @@ def _instrumented(
     ]
     copy.return_values(outside)
     return copy, [record for record, _ in measured]
-
-
-def _returning(program: Program, names: Sequence[str]) -> Program:
-    """A copy whose results are those of the named ops."""
-    copy = program.clone()
-    results = {name: op.results[0] for name, op, _ in _contractions(copy)}
-    copy.return_values([stacked(copy, results[name]) for name in names])
-    return copy

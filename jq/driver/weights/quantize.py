@@ -4,8 +4,6 @@ import io
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from jq.base.errors import FormatError, UserError
 from jq.base.guard.worker import WORKER
 from jq.base.system.files import read_input
@@ -138,13 +136,12 @@ def _quantize_model(model: Model, options: WeightOptions) -> Model:
             chosen = {u.name: options.encoding(u, dtype_of(u.value)) for u in uses} | chosen
         except FormatError as reason:
             skipped(op_name(op), rule.op, str(reason))
-    return with_params(
-        model, {name: _quantized(program.weights[name], enc, name) for name, enc in chosen.items()}
-    )
-
-
-def _quantized(weight: np.ndarray, enc: Encoding, name: str) -> QuantizedTensor:
-    return QuantizedTensor(enc, get_format(enc.format).encode(weight, enc), name, weight.dtype)
+    params = {}
+    for name, enc in chosen.items():
+        weight = program.weights[name]
+        parts = get_format(enc.format).encode(weight, enc)
+        params[name] = QuantizedTensor(enc, parts, name, weight.dtype)
+    return with_params(model, params)
 
 
 __all__ = ["SkippedWeight", "quantize_weights"]

@@ -90,8 +90,9 @@ def _narrow(value: ir.Value) -> bool:
 
 
 def _widen(op: Op) -> None:
-    result = op.results[0]
-    wide = _wide(result)
+    result, own = op.results[0], dtype_of(op.results[0])
+    whole = isinstance(ir.RankedTensorType(result.type).element_type, ir.IntegerType)
+    wide = own if own.itemsize >= INTEGERS.itemsize else INTEGERS if whole else FLOATS  # of the sum
     with at(op):
         operands = [stablehlo.convert(tensor_type(shape_of(v), wide), v) for v in op.operands]
         kept = {k: v for k, v in attributes_of(op).items() if k != "algorithm"}
@@ -99,12 +100,3 @@ def _widen(op: Op) -> None:
         made = create(op.operation.name, kind, *operands, **kept)
         result.replace_all_uses_with(stablehlo.convert(result.type, made))
     op.operation.erase()
-
-
-def _wide(result: ir.Value) -> np.dtype[Any]:
-    """The type of the sum: the result's own, if it has 32 bits or more."""
-    own = dtype_of(result)
-    if own.itemsize >= INTEGERS.itemsize:
-        return own
-    whole = isinstance(ir.RankedTensorType(result.type).element_type, ir.IntegerType)
-    return INTEGERS if whole else FLOATS

@@ -16,13 +16,12 @@ from jq.driver.comparison.layers import Calls, compare_layers
 from jq.driver.comparison.outputs import compare_outputs, worst
 from jq.driver.comparison.result import FLOOR_DB, Comparison
 from jq.driver.compiled import CompiledModel
-from jq.driver.stages import rewrite_job
 from jq.frontends.source import Data, LazyCalls, Source
 from jq.ir import Program
 from jq.ir.ops.dims import work_of
 from jq.ir.oracle.xla import XlaExecutable
 from jq.reporting.measuring.evaluation import evaluation_of
-from jq.reporting.measuring.measure import plan_again
+from jq.reporting.measuring.measure import levels_of
 from jq.reporting.report.suggest import warning
 
 FEW = 4  # calls by which the op is found
@@ -75,10 +74,7 @@ def after_comparing(
         return ""
     try:
         calls = evaluation_of(source, data, None, ()).calls[:FEW]
-        if compiled.plan is not None and compiled.levels:
-            return _told(found, compiled, calls)
-        job, plan = plan_again(source, compiled, calibration)
-        levels = rewrite_job(job, plan, until="qdq")
+        levels, plan = levels_of(source, compiled, calibration)
         return _told(found, replace(compiled, plan=plan, levels=levels), calls)
     except JqError:  # without the model's data nobody knows which op it is
         return warning(found, compiled)

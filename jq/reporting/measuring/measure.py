@@ -81,13 +81,18 @@ def layers_of(
     given: Evaluation, compiled: CompiledModel, calibration: Data, progress: Progress | None
 ) -> Inside:
     """Error of each layer on what the model is judged on."""
-    levels, quant_plan = compiled.levels, compiled.plan
-    if not levels or quant_plan is None:
-        job, quant_plan = plan_again(given.source, compiled, calibration)
-        levels = rewrite_job(job, quant_plan, until="qdq")
-    return compare_layers(
-        levels["float"], levels["qdq"], quant_plan, given.calls, progress or silent
-    )
+    levels, found = levels_of(given.source, compiled, calibration)
+    return compare_layers(levels["float"], levels["qdq"], found, given.calls, progress or silent)
+
+
+def levels_of(
+    source: Source, compiled: CompiledModel, calibration: Data
+) -> tuple[Mapping[str, Program], QuantPlan]:
+    """A compiled model's levels and plan; a loaded artifact's are made again, up to `qdq`."""
+    if compiled.levels and compiled.plan is not None:
+        return compiled.levels, compiled.plan
+    job, found = plan_again(source, compiled, calibration)
+    return rewrite_job(job, found, until="qdq"), found
 
 
 def plan_again(

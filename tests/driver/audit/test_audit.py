@@ -53,7 +53,7 @@ def run(
     splats: tuple[StoredConstant, ...] = (),
     **manifest: Any,
 ) -> Audit:
-    dump = Dump(tuple(constants), contractions, kernels, (), derived, splats=splats)
+    dump = Dump(tuple(constants), contractions, kernels, derived, splats=splats)
     claims = {"ops": list(ops), "encodings": encodings or {"l1/w": ENCODING}, **manifest}
     return audit_program(claims, dump, 3000, 500)
 
