@@ -144,10 +144,8 @@ def linker_flags(work: Path) -> list[str]:
 
 
 def _run(command: Sequence[str], work: Path, timeout: float) -> tuple[int | None, str]:
-    """Exit code (None: timed out) and what it printed. The whole process group ends with us.
-
-    A pipe says at once that the process has ended; `wait` would look 20 times a second.
-    """
+    """Exit code (None: timed out) and what it printed. The whole process group ends with us. A pipe
+    says at once that the process has ended; `wait` would look 20 times a second."""
     process, code = None, None
     try:
         with held_back():

@@ -63,11 +63,8 @@ def handover(
     key_of: Callable[[str, np.ndarray], str] = lambda name, array: parameter_key(name),
 ) -> Handover:
     """Weights together below `inline_limit` bytes become constants, else all become parameters.
-
-    `link` gives bodies to the module's kernels (functions declared with the attribute
-    `jq.kernel`); it gets the module in IREE's context. `key_of` gives a parameter's key by its
-    name and data.
-    """
+    `link` gives bodies to the module's kernels (functions declared with the attribute `jq.kernel`);
+    it gets the module in IREE's context. `key_of` gives a parameter's key by its name and data."""
     inline = sum(array.nbytes for array in program.weights.values()) < inline_limit
     copy = program.clone()
     copy.run_passes("func.func(stablehlo-legalize-composite-to-call)")

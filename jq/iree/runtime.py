@@ -191,9 +191,7 @@ class Executable:
 
     def bind(self, *inputs: Any) -> Callable[[], Any]:
         """A call with these inputs, which are on the device already and whose results stay there.
-
-        For measuring; a program that updates an input in place does so from call to call.
-        """
+        For measuring; a program that updates an input in place does so from call to call."""
         self._check_process()
         return partial(self._invoke, [*map(self.place, inputs)])
 

@@ -26,10 +26,8 @@ T = TypeVar("T")
 
 
 def hull(points: Points) -> list[int]:
-    """The options worth taking: from the least error to the least cost, at growing prices.
-
-    An option without a finite error is never worth it, unless there is no other.
-    """
+    """The options worth taking: from the least error to the least cost, at growing prices. An
+    option without a finite error is never worth it, unless there is no other."""
     order = [i for i, (_, error) in enumerate(points) if math.isfinite(error)] or [0]
     order.sort(key=lambda i: (points[i][1], points[i][0]))
     path = [order[0]]
@@ -83,10 +81,8 @@ def total(groups: Sequence[Points], choice: Choice) -> tuple[float, float]:
 
 
 def within(groups: Sequence[Points], limit: float) -> Choice | None:
-    """The choice of least error found whose cost is at most `limit`; None when none is.
-
-    The first on the frontier, then what is left is spent on the groups where it helps most.
-    """
+    """The choice of least error found whose cost is at most `limit`; None when none is. The first
+    on the frontier, then what is left is spent on the groups where it helps most."""
     path = frontier(groups)
     found = next((c for c in path if total(groups, c)[0] <= limit), None)
     if found is None:

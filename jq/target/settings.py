@@ -37,10 +37,8 @@ FormatName = Annotated[str, FORMAT_NAME]
 
 
 class Strict(BaseModel):
-    """Unknown keys are errors; values never change after validation.
-
-    The string after a field describes it to `jaxq list settings` and in the docs.
-    """
+    """Unknown keys are errors; values never change after validation. The string after a field
+    describes it to `jaxq list settings` and in the docs."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 

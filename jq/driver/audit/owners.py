@@ -79,11 +79,9 @@ class Owners:
     def encoded(
         self, name: str, parts: Mapping[str, Mapping[str, Any]], size: int
     ) -> list[StoredConstant]:
-        """The constants of a weight of `size` elements that should have `parts`.
-
-        That is: its parts (kernels pad some), what else was made of its codes, and any copy of
-        the whole. Smaller float data under its name is somebody else's.
-        """
+        """The constants of a weight of `size` elements that should have `parts`. That is: its parts
+        (kernels pad some), what else was made of its codes, and any copy of the whole. Smaller
+        float data under its name is somebody else's."""
         own, stored = self.named[name], []
         for part in parts.values():
             dtype, count = mlir_name(part["dtype"]), math.prod(part["shape"])

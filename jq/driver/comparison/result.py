@@ -101,11 +101,9 @@ class OutputError:
 
 @dataclass(frozen=True)
 class LayerError:
-    """Error of one op's result inside the model.
-
-    `sqnr_db`, `cosine` and `max_abs_error` are accumulated: of the quantized model against the
-    float model. `isolated_*`: this op alone is quantized, what it reads is float.
-    """
+    """Error of one op's result inside the model. `sqnr_db`, `cosine` and `max_abs_error` are
+    accumulated: of the quantized model against the float model. `isolated_*`: this op alone is
+    quantized, what it reads is float."""
 
     name: str
     op: str

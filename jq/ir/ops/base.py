@@ -130,10 +130,8 @@ class OpRule(ABC):  # noqa: B024 - what is abstract differs between the two kind
 
     def carry(self, program: Program, op: Op, markers: Sequence[Marker | None]) -> ir.Value | None:
         """The first result where `encoded` knows it, as the dequantize of codes, at the current
-        insertion point; None where its parts cannot be had.
-
-        `markers` are the dequantizes of the operands that are encoded.
-        """
+        insertion point; None where its parts cannot be had. `markers` are the dequantizes of the
+        operands that are encoded."""
         return None
 
 
@@ -142,10 +140,8 @@ class Sinking(OpRule):
 
     @abstractmethod
     def sink(self, program: Program, op: Op, marker: Marker) -> ir.Value | None:
-        """The op applied to the parts, then the dequantize; None where that cannot be.
-
-        `marker` is that of the first operand.
-        """
+        """The op applied to the parts, then the dequantize; None where that cannot be. `marker` is
+        that of the first operand."""
 
 
 class Movement(Sinking):
@@ -220,10 +216,8 @@ class Contraction(OpRule):
         return {}
 
     def summed_with(self, op: Op, index: int) -> dict[int, int]:
-        """Axes of an operand -> the axis of the other that is summed together with it.
-
-        Where both are rotated alike along such a pair, the result stays what it was.
-        """
+        """Axes of an operand -> the axis of the other that is summed together with it. Where both
+        are rotated alike along such a pair, the result stays what it was."""
         return {}
 
     def linear_axes(self, op: Op, index: int) -> dict[int, int]:

@@ -79,11 +79,9 @@ def _is_one(value: Any) -> bool:
 
 
 def _origin(value: Any, read_as: str, within: frozenset[Any] = frozenset()) -> str:
-    """The narrowest integer type that the values of a register had on their way into it.
-
-    `read_as` is what the instruction takes its operand for; tiles have no element type at all.
-    `within` are the buffers through which the search has come.
-    """
+    """The narrowest integer type that the values of a register had on their way into it. `read_as`
+    is what the instruction takes its operand for; tiles have no element type at all. `within` are
+    the buffers through which the search has come."""
     narrowest = read_as
     while True:
         narrowest = _narrower(narrowest, element_type(value))
@@ -102,9 +100,7 @@ def _narrower(one: str, other: str) -> str:
 
 def _stored_type(buffer: Any, within: frozenset[Any]) -> str:
     """The widest type among what is stored in a kernel's own buffer; empty where that is unknown.
-
-    Kernels widen the codes of a tile once, and read them from such a buffer many times.
-    """
+    Kernels widen the codes of a tile once, and read them from such a buffer many times."""
     if not is_op(buffer, {"memref.alloca"}) or buffer.owner in within:
         return ""
     widest = ""

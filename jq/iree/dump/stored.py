@@ -43,10 +43,8 @@ _ESCAPE = re.compile(r"\\([0-9A-Fa-f]{2}|.)")
 
 
 def location_names(location: Any) -> tuple[str, ...]:
-    """The names in a location, callee before caller; `"file":line:column` is none.
-
-    The bindings give no access to the parts of a location, so its text is read.
-    """
+    """The names in a location, callee before caller; `"file":line:column` is none. The bindings
+    give no access to the parts of a location, so its text is read."""
     text = str(location)
     found = (m[1] for m in _QUOTED.finditer(text) if not m[2])
     return tuple(dict.fromkeys(_unescape(name) for name in found))

@@ -41,10 +41,8 @@ class Job:
 
 @dataclass(frozen=True)
 class Latency:
-    """Figures of one program, from a process of its own.
-
-    `peak_rss_bytes` is the whole process; `baseline_rss_bytes` is what it took before loading.
-    """
+    """Figures of one program, from a process of its own. `peak_rss_bytes` is the whole process;
+    `baseline_rss_bytes` is what it took before loading."""
 
     median_ms: float
     p90_ms: float

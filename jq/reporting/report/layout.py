@@ -121,10 +121,8 @@ def _apart(
     wanted: Sequence[float], row: Sequence[int], size: Sequence[float], held: Sequence[float]
 ) -> list[float]:
     """The places next to the wanted ones (least weighted squares) that keep order and widths.
-
     Isotonic regression of what is wanted, with all widths to the left taken off: neighbours that
-    would overlap become a block at their weighted mean.
-    """
+    would overlap become a block at their weighted mean."""
     offsets, total = [], 0.0
     for i, node in enumerate(row):
         total += (size[row[i - 1]] + size[node]) / 2 if i else 0.0
