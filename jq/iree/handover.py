@@ -71,7 +71,8 @@ def handover(
     parameters: dict[str, np.ndarray] = {}
     with ir.Context(), ir.Location.file(FILE, 0, 0) as nowhere:
         module = read_module(copy.bytecode())
-        main = _function(module, "main")
+        functions = (op for op in module.body.operations if isinstance(op, func.FuncOp))
+        main = next(op for op in functions if op.name.value == "main")
         if DECISIONS in main.attributes:  # what we know of a program is no part of it
             del main.attributes[DECISIONS]
         _name_locations(module, nowhere)
@@ -112,13 +113,6 @@ def read_module(bytecode: bytes) -> ir.Module:
             f"{version('jax')} writes as StableHLO {newest_version()}: {reason}",
             hint="install versions that are tested together (docs/internals/jax.md)",
         ) from error
-
-
-def _function(module: ir.Module, name: str) -> Any:
-    for op in module.body.operations:
-        if isinstance(op, func.FuncOp) and op.name.value == name:
-            return op
-    raise InternalError(f"the module has no @{name}")
 
 
 def _walk(block: ir.Block) -> Iterator[Any]:
@@ -192,14 +186,13 @@ def _typed(value: ir.Value, kind: ir.Type) -> ir.Value:
     if value.type == kind:
         return value
     element = str(ir.RankedTensorType(kind).element_type)
-    if element.startswith("complex"):
+    if element.startswith("complex"):  # whose parts lie along the last axis
         return _complex(value, kind)
     name = "convert" if element == "i1" else "bitcast_convert"  # a bool occupies a byte
     return ir.Operation.create(f"stablehlo.{name}", [kind], [value]).result
 
 
 def _complex(value: ir.Value, kind: ir.Type) -> ir.Value:
-    """Numbers whose parts lie along the last axis."""
     pairs = ir.RankedTensorType(value.type)
     *shape, _ = pairs.shape
     parts = []

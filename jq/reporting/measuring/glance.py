@@ -60,7 +60,9 @@ def at_a_glance(compiled: CompiledModel, progress: Progress = silent) -> Glance:
         return Glance()
     try:
         given = evaluation_of(source, None, None, ())
-        some = replace(given, calls=given.calls[: _calls(source.program)], labels=None)
+        # So many as are affordable, by no clock: the same are compared every time.
+        count = max(FEW, min(MANY, WORK // max(1, work_of(source.program).total)))
+        some = replace(given, calls=given.calls[:count], labels=None)
         progress("compare layers", None)
         program, pair = source.program, (levels["float"], levels["qdq"])
         reference, inside = call_apart(references, program, *pair, plan, some.calls)
@@ -86,12 +88,6 @@ def references(
     inside = compare_layers(floating, quantized, plan, calls)
     run = XlaExecutable(program)
     return [run(*arrays) for arrays in calls], inside
-
-
-def _calls(program: Program) -> int:
-    """Number of affordable calls, which no clock decides: the same are compared every time."""
-    work = work_of(program)
-    return max(FEW, min(MANY, WORK // max(1, work.products + work.convolutions)))
 
 
 def verdict(glance: Glance, smaller: str) -> str:
