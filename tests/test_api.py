@@ -29,10 +29,7 @@ def model(fn: Any = lambda p, x: x @ p["w"]) -> jq.Model:
 
 @pytest.mark.parametrize(
     ("thing", "message"),
-    [
-        (None, "a NoneType is no model; give jq.Model"),
-        (lambda x: x, "a function is no model"),
-    ],
+    [(None, "a NoneType is no model; give jq.Model"), (lambda x: x, "a function is no model")],
 )
 def test_what_is_no_model(thing: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):

@@ -163,8 +163,7 @@ class Manifest(Part):
     notes: what else was decided on the way (a skipped step, a default that was used).
     float_parameter_bytes: size of the float model's weights.
     programs: one for each target, the best first; `cpu` is of that one.
-    cpu, programs, files, parameters: known once the artifact is written.
-    """
+    cpu, programs, files, parameters: known once the artifact is written."""
 
     schema_version: Annotated[int, Field(ge=1, strict=True)] = 1
     tool: str = TOOL

@@ -43,8 +43,7 @@ class TargetProgram:
     kernels: instruction set of our kernels, or `none`.
     vmfb: the compiled module, or its file.
     dump: the compiler's own program after its folding, the audit's evidence.
-    variant: which of the artifact's sizes it is for.
-    """
+    variant: which of the artifact's sizes it is for."""
 
     target: str
     kernels: str
@@ -156,8 +155,7 @@ KeyOf = Callable[[str, np.ndarray], str]
 
 class SharedWeights:
     """Attributes:
-    arrays: key -> array, of all programs.
-    """
+    arrays: key -> array, of all programs."""
 
     def __init__(self, key_of: KeyOf) -> None:
         self._key_of = key_of
@@ -166,8 +164,7 @@ class SharedWeights:
 
     def key_of(self, target: str) -> KeyOf:
         """Keys of the weights of a program: those of the programs before it where the bytes are the
-        same, else with the target's name after them.
-        """
+        same, else with the target's name after them."""
 
         def key_of(name: str, array: np.ndarray) -> str:
             key = self._key_of(name, array)

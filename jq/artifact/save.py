@@ -1,6 +1,5 @@
 """Writing an artifact: under a temporary name beside its place, then renamed, so that it is there
-whole or not at all.
-"""
+whole or not at all."""
 
 import shutil
 import time

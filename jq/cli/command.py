@@ -43,11 +43,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {}  # functions and epilo
 
 
 def command(
-    name: str,
-    *,
-    example: str,
-    writes: bool = False,
-    asked: Mapping[str, tuple[Any, Any]] = EMPTY,
+    name: str, *, example: str, writes: bool = False, asked: Mapping[str, tuple[Any, Any]] = EMPTY
 ) -> Callable[[Command], Command]:
     """Makes a function a command of the command line, `list formats` one of a group; `example` is
     shown at the end of its help. A command that `writes` has written nothing when it is

@@ -14,10 +14,7 @@ from jq.cli.output import Output
 
 @command("inspect", example="jaxq inspect out/ --json")
 def inspect(
-    out: Output,
-    artifact: Path,
-    verify: list[Path] | None = None,
-    trust: str = "any",
+    out: Output, artifact: Path, verify: list[Path] | None = None, trust: str = "any"
 ) -> dict[str, Any]:
     """Shows what an artifact holds: bytes and format of every weight, types of every product.
 

@@ -12,11 +12,7 @@ PIPELINES = ("float", "int8-static")
 
 
 @command("quickstart", example="jaxq quickstart")
-def quickstart(
-    out: Output,
-    output: Path | None = None,
-    force: bool = False,
-) -> dict[str, Any]:
+def quickstart(out: Output, output: Path | None = None, force: bool = False) -> dict[str, Any]:
     """Compiles and runs a small built-in model, to see that everything works here.
 
     The float program and an int8 one are ranked by how close they stay to the float model. It needs

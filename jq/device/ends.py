@@ -1,6 +1,5 @@
 """A network between its first codes and its last: what quantizes and dequantizes at its ends is cut
-off, and inputs and outputs are codes with their scales.
-"""
+off, and inputs and outputs are codes with their scales."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

@@ -14,13 +14,4 @@ from jq.formats.base import Encoding, Format, Parts, get_format
 for _module in walk_packages(__path__, f"{__name__}."):
     import_module(_module.name)
 
-__all__ = [
-    "NUMPY",
-    "Array",
-    "ArrayOps",
-    "Encoding",
-    "Format",
-    "NumpyOps",
-    "Parts",
-    "get_format",
-]
+__all__ = ["NUMPY", "Array", "ArrayOps", "Encoding", "Format", "NumpyOps", "Parts", "get_format"]

@@ -25,14 +25,7 @@ from jq.formats.affine_math import (
 )
 from jq.formats.arrays import NUMPY, Array, ArrayOps
 from jq.formats.base import Encoding, Integers, Levels, Parts, get_format, unpacked
-from jq.formats.blocks import (
-    block_absmax,
-    block_range,
-    chunks,
-    expand,
-    per_block,
-    reduce_blocks,
-)
+from jq.formats.blocks import block_absmax, block_range, chunks, expand, per_block, reduce_blocks
 from jq.formats.packing import packed_shape
 
 F32 = np.float32
@@ -201,12 +194,7 @@ class Affine(StoredIntegers):
             )
 
     def dequantize(
-        self,
-        ops: ArrayOps,
-        codes: Array,
-        scale: Array,
-        zero_point: Array | None,
-        enc: Encoding,
+        self, ops: ArrayOps, codes: Array, scale: Array, zero_point: Array | None, enc: Encoding
     ) -> Array:
         """`(codes - zero_point) * scale` in f32, from values."""
         q = codes

@@ -196,8 +196,7 @@ class Format(ABC):
         self, codes: np.ndarray, zero: np.ndarray, enc: Encoding
     ) -> tuple[Encoding, dict[str, np.ndarray]] | None:
         """Parts that store the codes and zero points (of `enc.grid`) that a model brings, and their
-        encoding; None where the format has no such codes.
-        """
+        encoding; None where the format has no such codes."""
         return None
 
     def stored_bits(self, enc: Encoding) -> int:

@@ -16,8 +16,7 @@ def check_choice(enc: Encoding, what: str, value: str, allowed: Sequence[str]) -
     """Refuses a value of `what` that is not among the `allowed` ones, which the hint lists."""
     if value not in allowed:
         raise FormatError(
-            f"{enc.format} has no {what} {value!r}",
-            hint=f"choose one of {', '.join(allowed)}",
+            f"{enc.format} has no {what} {value!r}", hint=f"choose one of {', '.join(allowed)}"
         )
 
 

@@ -1,6 +1,5 @@
 """Small floats with scales: MX formats, blocks of 32 along one axis that share a power of two (OCP
-Microscaling Formats specification 1.0), and others of 8 and of 4 bits.
-"""
+Microscaling Formats specification 1.0), and others of 8 and of 4 bits."""
 
 from jq.formats.base import Encoding
 from jq.formats.elements import FixedPoint, Table

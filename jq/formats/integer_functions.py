@@ -190,12 +190,7 @@ def exponential_bits(terms: int) -> int:
 
 
 def softmax(
-    ops: IntegerOps,
-    x: Array,
-    step: float,
-    axis: int,
-    out: Output,
-    rescaling: Rescaling = DOUBLE,
+    ops: IntegerOps, x: Array, step: float, axis: int, out: Output, rescaling: Rescaling = DOUBLE
 ) -> Array:
     """Softmax along `axis` of real values `step * x`, as codes of `out`.
 

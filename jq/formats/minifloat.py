@@ -136,8 +136,7 @@ class Minifloat:
     def _through_half(self, ops: ArrayOps, codes: Array) -> Array:
         """As a float16 of another bias: the fields go to their places there, and a power of two
         sets the bias right. What is subnormal here is subnormal there, and a processor's
-        conversion to float32 knows it.
-        """
+        conversion to float32 knows it."""
         fields, up = (1 << (self.bits - 1)) - 1, 10 - self.mantissa
         wide = ops.convert(codes, I16)
         half = ops.bit_and(ops.shift_left(wide, up), fields << up)

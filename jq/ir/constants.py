@@ -60,8 +60,7 @@ def dense_array(value: ir.Value) -> np.ndarray | None:
 
 def converted(x: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     """An array in another type as XLA converts it: floats become integers towards zero, the nearest
-    where none is that large, and 0 for NaN.
-    """
+    where none is that large, and 0 for NaN."""
     if number_kind(x.dtype) != "f" or number_kind(dtype) != "i":
         return x.astype(dtype, copy=False)
     info, wide = ml_dtypes.iinfo(dtype), x.astype(np.float64)

@@ -13,8 +13,7 @@ LOOP, BRANCHES = "stablehlo.while", ("stablehlo.case", "stablehlo.if")
 
 class Op(Protocol):
     """An op, as patterns see it. What its dialect calls its operands and attributes (`op.lhs`,
-    `op.permutation`) can be read from it too, and is not typed.
-    """
+    `op.permutation`) can be read from it too, and is not typed."""
 
     @property
     def operation(self) -> ir.Operation: ...

@@ -125,8 +125,7 @@ def _walk(block: ir.Block) -> Iterator[Any]:
 
 def _name_locations(module: ir.Module, nowhere: ir.Location) -> None:
     """Attributes of ours do not survive lowering, locations do: they carry the names of ops, and
-    nothing else, so that a model traced from another line gives the same bytecode.
-    """
+    nothing else, so that a model traced from another line gives the same bytecode."""
     named = []
     for op in _walk(module.body):  # our own name of it, if it has one, and those that JAX gave it
         own = [ir.StringAttr(op.attributes[NAME]).value] if NAME in op.attributes else []

@@ -178,8 +178,7 @@ class Executable:
     def call_placed(self, *inputs: Any) -> list[Any]:
         """A call whose inputs were placed, or are results of such calls, and whose results stay on
         the device: `fetch` gives them. A program may write its result in an input's place, so that
-        only the result is of use then.
-        """
+        only the result is of use then."""
         results = self._invoke(inputs)
         return [results.get_as_object(i, rt.HalBufferView) for i in range(len(results))]
 

@@ -27,8 +27,7 @@ class Perplexity:
         to this one's, in nats; None without another.
     changed: tokens whose most likely one differs between the two.
     kl_largest: of one token.
-    other_perplexity: of the other model.
-    """
+    other_perplexity: of the other model."""
 
     tokens: int
     perplexity: float

@@ -57,8 +57,7 @@ class Tokenizer:
     """Attributes:
     first, last: tokens that go in front of every prompt, and behind it.
     template: of chats, in Jinja; None where the file has none.
-    names: of tokens, for the template, as `bos_token` and `eos_token`.
-    """
+    names: of tokens, for the template, as `bos_token` and `eos_token`."""
 
     codec: Codec = field(repr=False)  # what makes tokens of text
     first: tuple[int, ...]

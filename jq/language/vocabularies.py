@@ -30,8 +30,7 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 @dataclass(frozen=True)
 class SentencePiece:
     """Attributes:
-    tokens, scores, types: of each token, by its number.
-    """
+    tokens, scores, types: of each token, by its number."""
 
     tokens: Sequence[str]
     scores: Sequence[float]
@@ -175,8 +174,7 @@ def _by_case(ending: str, digits: str) -> str:
 class Words:
     """Attributes:
     first: the token for a beginning goes in front of a prompt where the file does not say.
-    characters: pieces are characters, with U+2581 for a space, not letters that stand for bytes.
-    """
+    characters: pieces are characters, with U+2581 for a space, not letters that stand for bytes."""
 
     patterns: tuple[str, ...]  # that cut, one after the other
     whole: bool = False  # a word that is a token is that one, whatever merges would make of it

@@ -135,8 +135,7 @@ class Problem:
     job: with the ranges of all activations, when a candidate needs them.
     base: the plan of the pipeline as it is, and what it stores.
     groups: what there is a choice for.
-    plans: of the whole model with each candidate.
-    """
+    plans: of the whole model with each candidate."""
 
     job: Job
     base: QuantPlan

@@ -63,8 +63,7 @@ class SearchResult(Shown):
     frontier: the choices that were run, from the most exact to the cheapest.
     layers: the choice for each group of ops.
     file: the pipeline that makes this choice.
-    comparison: of the compiled model against float.
-    """
+    comparison: of the compiled model against float."""
 
     budgets: tuple[str, ...]
     reached: Mapping[str, float]

@@ -239,8 +239,7 @@ def make_pass(name: str, options: dict[str, Any]) -> Pass:
 
 def run_all(passes: Iterable[Pass], program: Program, cx: PassContext) -> list[str]:
     """Runs the passes that the settings let run in order, verifying after each that changed
-    something and at the end; the names of those that did.
-    """
+    something and at the end; the names of those that did."""
     changed: list[str] = []
     done: list[str] = []
     for p in passes:

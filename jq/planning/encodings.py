@@ -60,8 +60,7 @@ def weight_block(use: WeightUse, s: TensorSettings) -> tuple[int, ...]:
 
 def unpacked_rows(s: WeightSettings, shape: tuple[int, ...]) -> WeightSettings:
     """int8 for a weight whose rows have one number each: codes of 2 and 4 bits, which are packed
-    along rows, would take a byte each as well.
-    """
+    along rows, would take a byte each as well."""
     if not is_affine(s.format) or shape[-1:] != (1,) or affine_format(s.format).bits >= 8:
         return s
     return s.model_copy(update={"format": "int8"})

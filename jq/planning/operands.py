@@ -50,12 +50,7 @@ def op_name(op: Op) -> str:
 
 
 def find_weight(
-    program: Program,
-    value: ir.Value,
-    role: Role,
-    *,
-    scaled: bool = False,
-    constants: bool = False,
+    program: Program, value: ir.Value, role: Role, *, scaled: bool = False, constants: bool = False
 ) -> WeightUse | None:
     """Follows an operand back through movements to a weight, or None when it is computed.
 

@@ -15,9 +15,7 @@ from jq.planning.decisions import OpPlan, QuantPlan, TensorPlan
 from jq.target.settings import FLOAT, Settings
 
 
-def agree_on_weights(
-    ops: tuple[OpPlan, ...],
-) -> tuple[tuple[OpPlan, ...], dict[str, Encoding]]:
+def agree_on_weights(ops: tuple[OpPlan, ...]) -> tuple[tuple[OpPlan, ...], dict[str, Encoding]]:
     """One encoding a weight: uses that differ share what both can live with."""
     weights: dict[str, Encoding] = {}
     for op in ops:

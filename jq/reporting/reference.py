@@ -105,11 +105,7 @@ def metrics() -> list[Row]:
 def ops() -> list[Row]:
     """The ops that the compiler knows, and what it can do with quantized operands."""
     return [
-        {
-            "name": name,
-            "kind": _kind(rule),
-            "description": _of_rule(type(rule)),
-        }
+        {"name": name, "kind": _kind(rule), "description": _of_rule(type(rule))}
         for name, rule in sorted(known_ops().items())
         if isinstance(rule, OpRule)
     ]

@@ -37,10 +37,7 @@ def work(method: str, samples: int, pipe: Any) -> None:
     start = time.perf_counter()
     data = list(zip(ids, mask, strict=True))
     jq.rewrite(
-        model,
-        pipeline="int8-static",
-        calibration=data,
-        settings={"calibration.method": method},
+        model, pipeline="int8-static", calibration=data, settings={"calibration.method": method}
     )
     pipe.send({"seconds": time.perf_counter() - start, "peak_bytes": peak_rss_bytes()})
 

@@ -49,12 +49,7 @@ def conv(
 
     def apply(p: dict[str, Array], x: Array) -> Array:
         return jax.lax.conv_general_dilated(
-            x,
-            p["w"],
-            (stride, stride),
-            "VALID",
-            dimension_numbers=NHWC,
-            feature_group_count=groups,
+            x, p["w"], (stride, stride), "VALID", dimension_numbers=NHWC, feature_group_count=groups
         )
 
     inner = channels // groups

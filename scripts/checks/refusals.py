@@ -15,9 +15,7 @@ import typer
 from tests.device.against_planning import TARGETS, compared, models
 
 
-def main(
-    pattern: Annotated[str, typer.Argument(help="Models whose name has this.")] = "",
-) -> None:
+def main(pattern: Annotated[str, typer.Argument(help="Models whose name has this.")] = "") -> None:
     cases = refused = differ = 0
     for name, model in models().items():
         if not re.search(pattern, name):

@@ -111,13 +111,8 @@ def int8(weight: Any) -> Layout:
 
 
 def compressed(weight: Any, name: str, **given: Any) -> Layout:
-    from compressed_tensors.compressors import (  # type: ignore[import-not-found,unused-ignore]
-        BaseCompressor,
-    )
-    from compressed_tensors.quantization import (  # type: ignore[import-not-found,unused-ignore]
-        QuantizationArgs,
-        QuantizationScheme,
-    )
+    from compressed_tensors.compressors import BaseCompressor  # type: ignore[import-not-found,unused-ignore]
+    from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme  # type: ignore[import-not-found,unused-ignore]
 
     args = QuantizationArgs(**given)
     scheme = QuantizationScheme(targets=["Linear"], weights=args)
@@ -140,9 +135,7 @@ def compressed(weight: Any, name: str, **given: Any) -> Layout:
 
 def fp8(weight: Any) -> Layout:
     from transformers import FineGrainedFP8Config  # type: ignore[import-not-found,unused-ignore]
-    from transformers.integrations import (  # type: ignore[import-not-found,unused-ignore]
-        finegrained_fp8 as module,
-    )
+    from transformers.integrations import finegrained_fp8 as module  # type: ignore[import-not-found,unused-ignore]
 
     config = FineGrainedFP8Config(weight_block_size=(16, 32))
     quantizer = types.SimpleNamespace(quantization_config=config)

@@ -65,10 +65,7 @@ def _layers() -> dict[str, Callable[[], Case]]:
         "Dropout": (lambda: nn.Dropout(0.5, inference=True), (x,)),
         "Embedding": (lambda: nn.Embedding(11, 7, key=KEY), (ids,)),
         "GRUCell": (lambda: nn.GRUCell(7, 5, key=KEY), (x, numbers(3, 5))),
-        "LSTMCell": (
-            lambda: nn.LSTMCell(7, 5, key=KEY),
-            (x, (numbers(3, 5), numbers(3, 5))),
-        ),
+        "LSTMCell": (lambda: nn.LSTMCell(7, 5, key=KEY), (x, (numbers(3, 5), numbers(3, 5)))),
         "GroupNorm": (lambda: nn.GroupNorm(3, 6), (numbers(2, 6, 5),)),
         "Identity": (lambda: nn.Identity(), (x,)),
         "Lambda": (lambda: nn.Lambda(jax.nn.gelu), (x,)),
@@ -81,10 +78,7 @@ def _layers() -> dict[str, Callable[[], Case]]:
         ),
         "PReLU": (lambda: nn.PReLU(0.2), (x,)),
         "RMSNorm": (lambda: nn.RMSNorm(7), (x,)),
-        "RotaryPositionalEmbedding": (
-            lambda: nn.RotaryPositionalEmbedding(6),
-            (numbers(2, 5, 6),),
-        ),
+        "RotaryPositionalEmbedding": (lambda: nn.RotaryPositionalEmbedding(6), (numbers(2, 5, 6),)),
         "Sequential": (
             lambda: nn.Sequential([nn.Linear(7, 9, key=KEY), nn.Lambda(jax.nn.relu)]),
             (x,),

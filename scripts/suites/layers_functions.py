@@ -60,10 +60,7 @@ _SPECIAL: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         for name in ("fft", "ifft", "irfft", "hfft")
     },
     **{
-        name: (
-            _of_complex(name),
-            (numbers(2, 5, 12), numbers(2, 5, 12)),
-        )
+        name: (_of_complex(name), (numbers(2, 5, 12), numbers(2, 5, 12)))
         for name in ("fft2", "ifft2", "fftn", "ifftn", "irfft2", "irfftn")
     },
     **{name: (getattr(fft, name), (numbers(3, 7),)) for name in ("fftshift", "ifftshift")},
@@ -95,7 +92,5 @@ def _public(module: Any) -> list[str]:
 
 
 TABLE = Table(
-    _functions(),
-    _LEFT_OUT,
-    [n for m in (jax.nn, jax.image, fft, jax.ops) for n in _public(m)],
+    _functions(), _LEFT_OUT, [n for m in (jax.nn, jax.image, fft, jax.ops) for n in _public(m)]
 )

@@ -58,10 +58,7 @@ def _layers() -> dict[str, Callable[[], Case]]:
             lambda: nn.MultiHeadDotProductAttention(3, qkv_features=9, deterministic=True),
             (rows, numbers(3, 4, 7)),
         ),
-        "SelfAttention": (
-            lambda: nn.SelfAttention(3, qkv_features=9, deterministic=True),
-            (rows,),
-        ),
+        "SelfAttention": (lambda: nn.SelfAttention(3, qkv_features=9, deterministic=True), (rows,)),
         "PReLU": (lambda: nn.PReLU(), (x,)),
         "RNN": (lambda: nn.RNN(nn.LSTMCell(5)), (rows,)),
         "Bidirectional": (

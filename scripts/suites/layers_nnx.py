@@ -104,11 +104,6 @@ def _layers() -> dict[str, Callable[[], Case]]:
 
 TABLE = Table(
     _layers(),
-    {
-        "Module": NO_LAYER,
-        "RNNCellBase": NO_LAYER,
-        "Dict": "a container",
-        "List": "a container",
-    },
+    {"Module": NO_LAYER, "RNNCellBase": NO_LAYER, "Dict": "a container", "List": "a container"},
     classes(nnx, nnx.Module),
 )

@@ -39,12 +39,7 @@ def call_under_valgrind(built: Built) -> list[np.ndarray]:
         work = Path(name)
         command = [*MEMCHECK, *RUN_MODULE, *_arguments(built, work)]
         done = subprocess.run(
-            command,
-            cwd=work,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
+            command, cwd=work, capture_output=True, text=True, timeout=SECONDS, check=False
         )
         if done.returncode == FOUND:
             said = re.findall(r"==\d+== ((?:Invalid|Process|Jump|Address).*)", done.stderr)

@@ -157,11 +157,7 @@ def test_missing_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize("step", ["_put", "write_parameters", "sha256"])
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
 def test_failed_write_leaves_what_was_there(
-    made: Artifact,
-    saved: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    step: str,
-    error: BaseException,
+    made: Artifact, saved: Path, monkeypatch: pytest.MonkeyPatch, step: str, error: BaseException
 ) -> None:
     def fail(*_: Any) -> None:
         raise error

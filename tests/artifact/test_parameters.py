@@ -11,12 +11,7 @@ import numpy as np
 import pytest
 from iree import runtime as rt
 
-from jq.artifact.parameters import (
-    Parameter,
-    check_parameters,
-    read_index,
-    write_parameters,
-)
+from jq.artifact.parameters import Parameter, check_parameters, read_index, write_parameters
 from jq.base.errors import UserError
 from jq.base.system.files import sha256
 from jq.ir.resources import Deferred

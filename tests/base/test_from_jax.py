@@ -77,10 +77,7 @@ CASES: dict[str, tuple[Any, str]] = {
     "while": (lambda x: lax.while_loop(lambda c: c.sum() < 3, layer, x), ""),
     "shard_map": (over_one_device, ""),
     "exported": (lambda x: jax.export.export(jax.jit(layer))(x).call(x), "layer/"),
-    "evaluated": (
-        lambda x: from_jax.as_function(jax.make_jaxpr(layer)(x))(x)[0],
-        "",
-    ),
+    "evaluated": (lambda x: from_jax.as_function(jax.make_jaxpr(layer)(x))(x)[0], ""),
 }
 
 

@@ -74,8 +74,7 @@ def test_digits_have_the_same_bits(target: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("apply", "target"),
-    list(itertools.product((mixed, moved), ("litert-reference", "litert"))),
+    ("apply", "target"), list(itertools.product((mixed, moved), ("litert-reference", "litert")))
 )
 def test_small_networks_have_the_same_bits(apply: Apply, target: str, tmp_path: Path) -> None:
     found = jq.export(model(apply), tmp_path / "m.tflite", target=target, verify=True)

@@ -84,11 +84,7 @@ def test_what_a_device_wrote(artifact: Path, written: Path, capsys) -> None:
 def test_tables_softmax_and_normalizations(tmp_path: Path) -> None:
     model = _steps("gelu", "layer_norm", "softmax", "divide", "join_strided", "mean", "turn")
     compiled = jq.compile(
-        model,
-        "int8-static-integer-only",
-        "npu-int8",
-        [model.example_inputs],
-        emit="integer",
+        model, "int8-static-integer-only", "npu-int8", [model.example_inputs], emit="integer"
     )
     compiled.save(tmp_path / "out")
     index = jq.vectors(tmp_path / "out", tmp_path / "vectors")

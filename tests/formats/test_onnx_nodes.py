@@ -30,12 +30,7 @@ OPS = (
 )
 NO_UINT16 = "there is no format of unsigned 16-bit integers"
 NO_FLOAT8 = "float8 and float4 are formats of weights: no codes of a computed tensor"
-DIFFERENT = {
-    "uint16": NO_UINT16,
-    "e4m3fn": NO_FLOAT8,
-    "e5m2": NO_FLOAT8,
-    "float4e2m1": NO_FLOAT8,
-}
+DIFFERENT = {"uint16": NO_UINT16, "e4m3fn": NO_FLOAT8, "e5m2": NO_FLOAT8, "float4e2m1": NO_FLOAT8}
 # ONNX divides by the scale; dynamic quantization here multiplies by its inverse, computed once.
 # One number of this case lies so near a tie that it becomes the neighbouring code.
 NEIGHBOURS = {"test_dynamicquantizelinear": 1}

@@ -81,8 +81,7 @@ def test_float8_by_rows():
 
 @pytest.mark.parametrize("rounding", ["floor", "ceil", "rceil", "even"])
 @pytest.mark.parametrize(
-    ("name", "element"),
-    [("mxfp8_e4m3", torch.float8_e4m3fn), ("mxfp8_e5m2", torch.float8_e5m2)],
+    ("name", "element"), [("mxfp8_e4m3", torch.float8_e4m3fn), ("mxfp8_e5m2", torch.float8_e5m2)]
 )
 def test_mx(name, element, rounding):
     enc = Encoding(name, X.shape, (1, 32), options=(("scale_rounding", rounding),))

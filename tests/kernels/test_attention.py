@@ -272,10 +272,5 @@ def test_what_does_not_fit_is_refused() -> None:
         Attention(isa="avx2", kv_heads=2, widths=(16, 16, 15), starts=(0, 0, 0), **shape)
     with pytest.raises(InternalError, match="no bf16"):
         Attention(
-            isa="avx2",
-            kv_heads=2,
-            widths=(16, 16, 16),
-            starts=(0, 0, 0),
-            precision="bf16",
-            **shape,
+            isa="avx2", kv_heads=2, widths=(16, 16, 16), starts=(0, 0, 0), precision="bf16", **shape
         )

@@ -65,12 +65,7 @@ def run_and_compare(runner: Runner, index: int, kernel: Gemm, seed: int) -> tupl
     expected = np.stack(
         [
             kernel.reference(
-                lhs[i],
-                weight[i],
-                bias[i],
-                zero[i],
-                [[a[i] for a in s] for s in steps],
-                columns[i],
+                lhs[i], weight[i], bias[i], zero[i], [[a[i] for a in s] for s in steps], columns[i]
             )
             for i in range(batch)
         ]

@@ -16,13 +16,7 @@ from jq.kernels.gemm.pair_weights import STAGE, PairWeights
 from tests.kernels.harness import Runner
 from tests.kernels.strategies import epilogues
 from tests.kernels.test_convolution import run_and_compare
-from tests.kernels.test_pair_gemm import (
-    ISAS,
-    REQUANTIZED,
-    drawn_codes,
-    drawn_weight,
-    needs_pairs,
-)
+from tests.kernels.test_pair_gemm import ISAS, REQUANTIZED, drawn_codes, drawn_weight, needs_pairs
 from tests.support.drawn import random_example
 
 SHARED = {f.name for f in fields(Convolution)} & {f.name for f in fields(PairConvolution)}

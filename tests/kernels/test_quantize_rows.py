@@ -31,12 +31,7 @@ schemes = st.one_of(
     ),
 )
 kernels = st.builds(
-    QuantizeRows,
-    isa=st.sampled_from(HERE),
-    m=sizes,
-    k=sizes,
-    scheme=schemes,
-    factors=st.booleans(),
+    QuantizeRows, isa=st.sampled_from(HERE), m=sizes, k=sizes, scheme=schemes, factors=st.booleans()
 )
 FACTORS = np.float32([1.0, 0.37, 2.0, 0.25, 1.9])  # column after column
 

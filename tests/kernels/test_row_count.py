@@ -194,14 +194,7 @@ def attention_operands(
     return many, one
 
 
-FAMILIES = (
-    products,
-    block_products,
-    normalizations,
-    row_functions,
-    attentions,
-    integer_attentions,
-)
+FAMILIES = (products, block_products, normalizations, row_functions, attentions, integer_attentions)
 
 
 @random_example(st.tuples(*(family() for family in FAMILIES)))

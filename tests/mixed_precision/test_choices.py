@@ -54,10 +54,7 @@ MODELS = {
     "attention": (attention, {k: normal(32, 32, seed=i) for i, k in enumerate("qkvo")}),
     "stacked": (
         stacked,
-        {
-            "layers": {"up": normal(3, 32, 64), "down": normal(3, 64, 32)},
-            "head": normal(32, 8),
-        },
+        {"layers": {"up": normal(3, 32, 64), "down": normal(3, 64, 32)}, "head": normal(32, 8)},
     ),
     "tied": (tied, {"table": normal(40, 32), "w": normal(32, 32)}),
     "image": (image, {"c": normal(3, 3, 5, 7), "e": normal(63, 11)}),

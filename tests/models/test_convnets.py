@@ -71,10 +71,7 @@ def test_parameter_names():
 
 @pytest.mark.parametrize(
     "build",
-    [
-        partial(build_resnet, depth=14, width=8),
-        partial(build_mobilenet, depth=0.25, width=0.25),
-    ],
+    [partial(build_resnet, depth=14, width=8), partial(build_mobilenet, depth=0.25, width=0.25)],
 )
 def test_scores_have_unit_scale_and_tell_images_apart(build):
     model = build(image=64, classes=50)

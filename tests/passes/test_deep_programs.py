@@ -23,10 +23,7 @@ from tests.support.texts import load
 
 OPS = 300  # of a chain; Python's stack ends at 1000 calls, and an op takes several
 RNG = np.random.default_rng(0)
-PARAMS = {
-    "w": RNG.standard_normal((8, 8)).astype(np.float32) * 0.3,
-    "b": np.ones(8, np.float32),
-}
+PARAMS = {"w": RNG.standard_normal((8, 8)).astype(np.float32) * 0.3, "b": np.ones(8, np.float32)}
 X = RNG.standard_normal((4, 8)).astype(np.float32)
 
 

@@ -137,11 +137,7 @@ def test_codes(fn) -> None:
 def test_floats(fn) -> None:
     """Without quantization of activations, in float32: roundings alone differ."""
     both = Both(
-        fn,
-        PARAMS,
-        (array(B, S, WIDTH), KEEP),
-        "int8-dynamic",
-        attention_precision="float32",
+        fn, PARAMS, (array(B, S, WIDTH), KEEP), "int8-dynamic", attention_precision="float32"
     )
     assert both.families == {"gemm", "attention"}
     assert_near(both)

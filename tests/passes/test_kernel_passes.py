@@ -241,10 +241,7 @@ def test_a_weight_for_each_index_of_a_batch(pipeline, scheme):
 
 def test_what_has_no_kernel_says_why():
     both = Both(
-        lambda p, x: x @ p["w"],
-        {"w": array(63, 8)},
-        (array(4, 63),),
-        **{"weights.format": "int4"},
+        lambda p, x: x @ p["w"], {"w": array(63, 8)}, (array(4, 63),), **{"weights.format": "int4"}
     )
     assert both.facts("kernel") == {}
     assert both.facts("no_kernel") == {"w": "no kernel for blocks of 63 of codes from -7 to 7"}

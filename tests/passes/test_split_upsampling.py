@@ -72,10 +72,7 @@ def split(model: jq.Model) -> Any:
 
 
 @settings(
-    max_examples=40,
-    deadline=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
+    max_examples=40, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
 )
 @given(transposed(), st.integers(0, 2**32))
 def test_the_sums_are_those_of_the_dilated_input(case: Drawn, seed: int) -> None:

@@ -118,7 +118,7 @@ REASONS = {
         "device": {"static": False},
     },
     "no calibrated range; this op was not reached by the calibration data": {
-        "activations__mode": "static",
+        "activations__mode": "static"
     },
     "target t has no product int8 x int4": {"weights__format": "int4"},
     "target t has no product int16 x int8": {"activations__format": "int16"},
@@ -247,8 +247,7 @@ def test_unknown_op_types_are_an_error():
 
 
 @pytest.mark.parametrize(
-    "pattern",
-    ["a/*", "a/dense/kernel", "*/dense/kernel", "re:a/.*", "re:.*dense.kernel"],
+    "pattern", ["a/*", "a/dense/kernel", "*/dense/kernel", "re:a/.*", "re:.*dense.kernel"]
 )
 def test_patterns(pattern):
     plan = planned(DENSE, rules=(f"{pattern}: float",))

@@ -11,16 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jq.formats import NUMPY
-from jq.ir import (
-    Program,
-    TensorSpec,
-    dtype_of,
-    editing,
-    func,
-    ir,
-    shape_of,
-    tensor_type,
-)
+from jq.ir import Program, TensorSpec, dtype_of, editing, func, ir, shape_of, tensor_type
 from jq.ir.arrays import StableHloOps
 from jq.ir.oracle.interpreter import interpret
 from jq.ir.oracle.xla import XlaExecutable

@@ -9,11 +9,7 @@ from jq.iree.compiler import compile_module
 from jq.iree.runtime import Executable
 from tests.traps.helpers import trap
 
-CASES = {
-    "sine": (1e20, np.sin(1e20)),
-    "cosine": (1e9, np.cos(1e9)),
-    "tan": (1e5, np.tan(1e5)),
-}
+CASES = {"sine": (1e20, np.sin(1e20)), "cosine": (1e9, np.cos(1e9)), "tan": (1e5, np.tan(1e5))}
 
 
 @trap

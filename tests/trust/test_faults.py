@@ -54,9 +54,7 @@ def _ranges(low: float) -> Ranges:
 
 WORK = {
     "artifact": Work(
-        _old_artifact,
-        lambda folder: load(SAVED).save(folder / "artifact", force=True),
-        _artifact,
+        _old_artifact, lambda folder: load(SAVED).save(folder / "artifact", force=True), _artifact
     ),
     "ranges": Work(
         lambda folder: _ranges(-1).save(folder / "r.json"),

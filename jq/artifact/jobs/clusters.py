@@ -21,8 +21,7 @@ class Executor:
     options: of `joblib.parallel_config`.
     task: what joblib runs for a job's number and item (`joblib.delayed`).
     alive: whether it still answers.
-    together: how many jobs are given at once where the backend returns none before all are done.
-    """
+    together: how many jobs are given at once where the backend returns none before all are done."""
 
     options: dict[str, Any]
     task: Callable[[int, Any], Any]

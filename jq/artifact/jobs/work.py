@@ -59,8 +59,7 @@ class Payload:
     def work(self) -> Work:
         """
         Raises:
-            UserError: this worker has other versions.
-        """
+            UserError: this worker has other versions."""
         here = tuple(versions())
         if self.code != here:
             raise UserError(

@@ -39,8 +39,7 @@ class Processor:
     machine: architecture by LLVM's name (`x86_64`, `aarch64`).
     flags: features by Linux's names; empty where they cannot be read.
     vendor: `GenuineIntel`, `AuthenticAMD`, or empty.
-    model: the processor's own name, or empty.
-    """
+    model: the processor's own name, or empty."""
 
     machine: str
     flags: frozenset[str] = frozenset()

@@ -67,8 +67,7 @@ class Owners:
 
     def share(self, sizes: Mapping[str, int]) -> None:
         """Gives each of some weights, of so many elements, its part of what is stored of all:
-        their products are one.
-        """
+        their products are one."""
         stored, total = [c for name in sizes for c in self.named.pop(name, ())], sum(sizes.values())
         for constant in stored if total else ():
             for name, size in sizes.items():
@@ -155,8 +154,7 @@ def holds(constant: StoredConstant, size: int) -> bool:
 def by_column(constant: StoredConstant, parts: Collection[str]) -> bool:
     """True for what a kernel adds to every column of a product (scales, sums of codes, a bias) or
     multiplies it with. It is padded to whole registers: of a weight of a few elements, or of one
-    row, it has as many elements as the weight.
-    """
+    row, it has as many elements as the weight."""
     ends = {(n.rpartition("#")[0] or n).rpartition(":")[2] for n in constant.names if ":" in n}
     vector = sum(n > 1 for n in constant.shape) == 1
     return vector and bool(ends) and not ends & {*parts, "packed"}

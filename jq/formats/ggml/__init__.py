@@ -18,13 +18,7 @@ import numpy as np
 from jq.base.errors import FormatError
 from jq.formats.arrays import Array, ArrayOps
 from jq.formats.base import Encoding, Format, Integers, Parts
-from jq.formats.checks import (
-    as_float32,
-    check_finite,
-    check_not_empty,
-    check_options,
-    check_shape,
-)
+from jq.formats.checks import as_float32, check_finite, check_not_empty, check_options, check_shape
 
 _CHUNK = 1 << 16  # values encoded at a time: their float32 temporaries stay in the cache
 # No scale in float16 reaches it: 65504 * 127 * 32, of q6_k, is the most that a type can hold.
@@ -80,8 +74,7 @@ class GgmlFormat(Format):
         self, x: np.ndarray, enc: Encoding, importance: np.ndarray | None = None
     ) -> dict[str, np.ndarray]:
         """`importance` f32 [length of the blocked axis] is what a search for scales weighs errors
-        by, such as the mean square of what an index is multiplied by.
-        """
+        by, such as the mean square of what an index is multiplied by."""
         self.check(enc)
         check_shape(x, enc)
         rows = np.moveaxis(x, blocked_axis(enc), -1)

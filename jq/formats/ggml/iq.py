@@ -58,8 +58,7 @@ class GridFormat(GgmlFormat):
     values: what the levels of a point stand for.
     unit: what scales are multiplied by besides.
     factor_bits: of a factor.
-    factors: where they lie, in types that keep them apart from all else.
-    """
+    factors: where they lie, in types that keep them apart from all else."""
 
     block, in_registers, any_codes = 256, False, False
     grid: ClassVar[str]

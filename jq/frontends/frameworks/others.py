@@ -1,6 +1,5 @@
 """Equinox, whose modules are pytrees of a single sample; Haiku, functions beside their parameters;
-and Keras 3 on JAX.
-"""
+and Keras 3 on JAX."""
 
 import inspect
 from collections.abc import Mapping, Sequence

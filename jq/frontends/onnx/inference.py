@@ -141,8 +141,7 @@ def require_sound(
 ) -> None:
     """
     Raises:
-        UserError: the inputs or attributes are none that the operator has.
-    """
+        UserError: the inputs or attributes are none that the operator has."""
     node = call.node
     for name, value in attributes.items() if schema is not None else ():
         if name in _FLAGS and value not in (0, 1):

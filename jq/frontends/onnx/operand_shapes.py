@@ -59,8 +59,7 @@ def shapes(domain: str, *names: str) -> Callable[[R], R]:
 def require_shapes(op: Operator, call: Call, args: Sequence[Any]) -> None:
     """
     Raises:
-        UserError: an operand has another shape; names node, operand, and both shapes.
-    """
+        UserError: an operand has another shape; names node, operand, and both shapes."""
     patterns = {o.name: o.shape for o in op.operands if o.shape is not None}
     rule = RULES.get((call.node.domain, call.node.op))
     if rule is None and not patterns:

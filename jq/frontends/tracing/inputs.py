@@ -54,12 +54,7 @@ def with_params(model: Model, leaves: Mapping[str, Any]) -> Model:
 
 
 # What JAX makes of an array of 64 bits, unless `jax_enable_x64` is set.
-_NARROWED = {
-    "int64": "int32",
-    "uint64": "uint32",
-    "float64": "float32",
-    "complex128": "complex64",
-}
+_NARROWED = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}
 
 
 def flat_inputs(

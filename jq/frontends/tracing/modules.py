@@ -153,8 +153,7 @@ def _deserialize(data: bytes, where: str) -> export.Exported:
     except Exception as error:  # a damaged file fails in many ways inside the reader
         reason = (str(error).splitlines() or [""])[0]
         raise UserError(
-            f"cannot read the exported function: {type(error).__name__}: {reason}",
-            location=where,
+            f"cannot read the exported function: {type(error).__name__}: {reason}", location=where
         ) from error
     if exported.ordered_effects or exported.unordered_effects:
         raise UserError("the exported function has side effects", location=where)

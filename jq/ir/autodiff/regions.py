@@ -24,8 +24,7 @@ class Region:
     ops: in order, with those in front that give it constants and values of weights alone.
     inputs, outputs: values that depend on the program's inputs.
     weights: names of the weights to be learned that it reads.
-    bytes: of all its results and of what learning these weights takes.
-    """
+    bytes: of all its results and of what learning these weights takes."""
 
     program: Program
     ops: tuple[Op, ...]

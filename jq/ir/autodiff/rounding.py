@@ -146,8 +146,7 @@ class Learned:
         """
         Args:
             weights: all of the program, by name.
-            stored: those to learn, where the region reads them.
-        """
+            stored: those to learn, where the region reads them."""
         self.region, self.stored = region, {n: stored[n] for n in region.weights}
         self.weights = {n: jnp.asarray(w) for n, w in weights.items() if n not in self.stored}
         self.own = {n: jnp.asarray(weights[n]) for n in self.stored}

@@ -21,8 +21,7 @@ class Walk:
     def __init__(self, parts: Sequence[Learned], data: Sequence[Sequence[Any]]) -> None:
         """Args:
         parts: the regions, in order.
-        data: inputs of the program, by sample.
-        """
+        data: inputs of the program, by sample."""
         self.parts, self.data = parts, data
         program = parts[0].region.program
         last = tuple(program.returned[: len(program.outputs)])

@@ -15,8 +15,7 @@ class Geometry:
     window, stride, dilation, interior: along each axis of the window; none without one. Interior
         is how far apart elements of the input are (1: side by side).
     padding: low and high.
-    channels: read and written; none for ops without channels.
-    """
+    channels: read and written; none for ops without channels."""
 
     window: tuple[int, ...] = ()
     stride: tuple[int, ...] = ()

@@ -46,13 +46,7 @@ class Windows(Source):
     def of_pairs(conv: PairConvolution, group: Index) -> Windows:
         """As pairs read them: their weights are packed otherwise."""
         return Windows(
-            product=conv,
-            group=group,
-            runs=conv.runs,
-            whole=0,
-            tail=0,
-            flip=False,
-            fetches=False,
+            product=conv, group=group, runs=conv.runs, whole=0, tail=0, flip=False, fetches=False
         )
 
     @property

@@ -157,11 +157,7 @@ class Epilogue:
         return b.rarely(b.any_above(worst, DOUBT), lambda: found(None), steps)
 
     def _applied(
-        self,
-        isa: Isa,
-        places: Sequence[_Place],
-        count: int,
-        near: list[ir.Value] | None = None,
+        self, isa: Isa, places: Sequence[_Place], count: int, near: list[ir.Value] | None = None
     ) -> ir.Value:
         """Places as one vector after the first `count` steps; with `near` in their shorter form,
         and what is to be looked at for doubt goes there."""

@@ -66,8 +66,7 @@ def pack_tiles(
     fill: Callable[[Builder, ir.Value, Indices, Index, Tile], None],
 ) -> Operand:
     """Rows as tiles, a workgroup each: `fill(builder, source, batch, first_row, tile)` stores all
-    rows and chunks of one; rows that do not exist stay as they are and reach no result.
-    """
+    rows and chunks of one; rows that do not exist stay as they are and reach no result."""
     kind = TensorType((*lead, *cut.rows_type), "i32")
     depth = len(lead)
 

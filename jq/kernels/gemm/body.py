@@ -61,8 +61,7 @@ def emit_block(
     gemm: PanelProduct, b: Builder, tensors: Values, tile: Tile, row: Index, panels: Panels
 ) -> None:
     """A workgroup's block of rows from `row`: `panels(tensors, wanted, part)` computes as many as
-    are wanted, inside what stands around images; zeros follow them where sequences are filled.
-    """
+    are wanted, inside what stands around images; zeros follow them where sequences are filled."""
     block, sequences = gemm.tiling.block, gemm.sequences
     wanted: Index = block
     if sequences:
@@ -165,8 +164,7 @@ def _chunk(kernel: GemmRows, b: Builder, tensors: Values, tiles: Tiles, rows: Ro
 
 def _fetch(gemm: Gemm, b: Builder, tensors: Values, row: Index) -> None:
     """Touches a row of what the epilogue reads by element: a register tile's are too far from
-    those of the last for a processor to foresee, and each would wait for memory.
-    """
+    those of the last for a processor to foresee, and each would wait for memory."""
     for access, source, kind in zip(gemm.accesses, tensors, gemm.operands, strict=True):
         if access == ELEMENT:
             with b.loop(0, gemm.n, LINE // kind.dtype.itemsize) as loop:

@@ -41,8 +41,7 @@ class RegisterTile:
 @dataclass(frozen=True)
 class Streams:
     """A panel's weights are read from so many places at once: one row or two wait for memory, and
-    a processor fetches several streams ahead faster than one.
-    """
+    a processor fetches several streams ahead faster than one."""
 
     kind: ClassVar[str] = "streams"
     count: int
@@ -97,8 +96,7 @@ class Gemm(MatrixPanels):
     @property
     def on_tiles(self) -> bool:
         """Matrix tiles pay from a few rows on (below, reading the weights is all there is), and
-        where K fills them.
-        """
+        where K fills them."""
         fills = self.k >= TILED_GROUPS * self.tiles.group
         return self.target.tiles and self.m >= TILED_ROWS and fills
 
@@ -113,8 +111,7 @@ class Gemm(MatrixPanels):
     @property
     def swapped(self) -> bool:
         """Signed codes where the product reads its left operand as u8: the weights go there, and
-        what their offset of 128 adds is 128 times the sum of a row's codes.
-        """
+        what their offset of 128 adds is 128 times the sum of a row's codes."""
         return self.target.dot.lhs_unsigned and not (self.unsigned or self.on_tiles)
 
     @cached_property

@@ -88,8 +88,7 @@ def _proven(rng: np.random.Generator, windows: Array, rounds: int) -> tuple[Arra
 
 def _signs(windows: Array, order: Array, size: int) -> tuple[Array, Array]:
     """The signs with which groups of `size` weights fit best, [T, 16], and whether they fit,
-    [T, 16 / size].
-    """
+    [T, 16 / size]."""
     groups = windows[np.arange(len(windows))[:, None], order]
     groups = groups.reshape(len(windows), WINDOW // size, size, -1)
     first, *others = np.moveaxis(groups, 2, 0)
@@ -114,8 +113,7 @@ def _largest(values: Array) -> Array:
 
 def _loose(rng: np.random.Generator, fits: Array, empty: Array) -> Array:
     """Quads that are drawn again: those that do not fit, and now and then another one; always where
-    one does not.
-    """
+    one does not."""
     loose = ~fits
     alone = np.nonzero((loose.sum(1) == 1) | (rng.random(len(fits)) < MIXED))[0]
     other = np.where(loose | empty, -1.0, rng.random(loose.shape)).argmax(1)

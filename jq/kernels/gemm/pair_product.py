@@ -108,8 +108,7 @@ class PairProduct(PanelProduct):
         """Ranges of a group's panels, each a workgroup's, and each for all rows before the next
         one: as many as threads need, or as the second cache holds the weights of, but codes and
         lines of results are read once more for each. Where the last panel begins ahead of its
-        place, there is one.
-        """
+        place, there is one."""
         if self.span % self.target.lanes:
             return 1
         depth, size = math.prod(self.runs) * self.run, self.panels * self._panel_bytes
@@ -148,8 +147,7 @@ class PairProduct(PanelProduct):
 
     def pack(self, weight: PairWeights, init: Array) -> dict[str, Array]:
         """The constant operands: `weights`, `source`, `plan`, and `init` by panel, of the i32 [N']
-        that sums of signed codes start from.
-        """
+        that sums of signed codes start from."""
         types, lanes = self.packed_types, self.target.lanes
         shape = types[0].shape[:2]
         weights = np.zeros((*shape, self.chains, CHAIN, lanes), np.int8)

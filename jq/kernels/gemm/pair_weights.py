@@ -30,8 +30,7 @@ def segment_depth(k: int, lanes: int) -> int:
 @dataclass(frozen=True)
 class PairWeights:
     """A weight i8 [runs, run, groups, columns] by panels [P] of so many lanes, those of a group
-    side by side, and segments [S] of runs.
-    """
+    side by side, and segments [S] of runs."""
 
     weight: Array
     lanes: int
@@ -71,8 +70,7 @@ class PairWeights:
     @cached_property
     def chains(self) -> int:
         """Chains of a segment, at most; those that are halved count twice. Rounded up, so that
-        layers of one shape are few kernels.
-        """
+        layers of one shape are few kernels."""
         count = (self.kinds >= 0).sum(2) + (self.kinds == HALVED).sum(2)
         part = max(1, math.ceil(min(self.run, STAGE) / CHAIN / SHARES))
         return math.ceil(max(1, count.max()) / part) * part
@@ -80,8 +78,7 @@ class PairWeights:
     @property
     def work(self) -> float:
         """Cost of its multiplications, and of reading ends of runs, as a share of the cost with
-        16-bit operands.
-        """
+        16-bit operands."""
         runs = self.shape[0] * len(self.weight)
         total = COSTS[self.kinds].sum()  # the last one of those without weights
         pieces = (self.run % (CHAIN // 2 * self.lanes)).bit_count()
@@ -91,8 +88,7 @@ class PairWeights:
     @property
     def source(self) -> Array:
         """i8 [P, S, 2, codes]: which code of its window is in each place, and what its bits are
-        changed by.
-        """
+        changed by."""
         masks = np.where(self.order.negated, NEGATED, AS_UNSIGNED).astype(np.int8)
         both = np.stack([self.order.source, masks])
         return np.ascontiguousarray(both.reshape(2, *self.shape[:2], -1).transpose(1, 2, 0, 3))
@@ -108,8 +104,7 @@ class PairWeights:
 
     def chains_of(self, panel: int, segment: int) -> tuple[int, int, Array, Array]:
         """Number of chains that are proven and of those by pairs; the place of each among the
-        segment's codes, and its weights [chains, 8, lanes].
-        """
+        segment's codes, and its weights [chains, 8, lanes]."""
         kinds = self.kinds[panel, segment]
         weights = self.order.weights.reshape(*self.shape[:2], -1, CHAIN, self.lanes)
         proven, others = np.nonzero(kinds == PROVEN)[0], np.nonzero(kinds > PROVEN)[0]

@@ -30,8 +30,7 @@ STAGE = 1024  # codes of a row that are widened at a time: some rows fit the fir
 @dataclass(frozen=True)
 class Run:
     """Codes that lie side by side: where they start in each row of a tile, which run of the rows
-    it is, its first step in the packed weights; and which tile (for `Prefetch`).
-    """
+    it is, its first step in the packed weights; and which tile (for `Prefetch`)."""
 
     starts: Sequence[Indices]
     number: Index
@@ -74,8 +73,7 @@ class Panel:
 
     def _tiles(self, tall: int, block: int, wanted: Index) -> None:
         """The register tiles of the first `wanted` of `block` rows, the last of which ends at the
-        block's end at most.
-        """
+        block's end at most."""
         with self.b.loop(0, wanted, tall, writes=[self.tile]) as loop:
             self._rows(self.b.at_most(loop.index, block - tall), tall)
 

@@ -26,8 +26,7 @@ SHORTEST = 4  # steps of a part, at least
 @dataclass(frozen=True)
 class Before:
     """The tile before one: its first row, its rows (0 in front of the first tile), its accumulators
-    on the stack; and 1 where there is a tile after it, else 0.
-    """
+    on the stack; and 1 where there is a tile after it, else 0."""
 
     first: Index
     rows: Index
@@ -60,8 +59,7 @@ class PipelinedPanel(Panel):
 
     def _pays(self) -> bool:
         """True if the products are long enough for an epilogue, and that is more than a
-        multiplication and a store.
-        """
+        multiplication and a store."""
         worth = self.epilogue.packs(self.isa) or self.epilogue.long
         long = self.source.whole >= SHORTEST * self.turns * len(self._cut)
         return worth and long and self.isa.registers >= MANY_REGISTERS and not self.staged

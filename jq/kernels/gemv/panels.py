@@ -184,13 +184,7 @@ class RowPanels(PanelWeights):
         return scales, minima, self._zeros(chunk, block) if self.gemv.zero else []
 
     def _scaled(
-        self,
-        sums: Values,
-        acc: Values,
-        extra: Values,
-        rows: Indices,
-        levels: Levels,
-        number: Index,
+        self, sums: Values, acc: Values, extra: Values, rows: Indices, levels: Levels, number: Index
     ) -> list[ir.Value]:
         """A block's integers, scaled and added."""
         b, out, digits, (scales, minima, zeros) = self.b, list(sums), self.gemv.digits, levels

@@ -89,8 +89,7 @@ class Isa:
         proven: 4/3 if all are, and 3.00 ms / 2.37 ms of mobilenet's products on a Zen 5.
     dot_latency: cycles until an accumulator can be used again.
     memory: what reading weights costs.
-    compile_cpu: an LLVM processor that has it, for compile-only tests.
-    """
+    compile_cpu: an LLVM processor that has it, for compile-only tests."""
 
     name: str
     machine: str
@@ -192,10 +191,7 @@ _CONVERT = {"bf16_convert": "llvm.x86.avx512bf16.cvtne2ps2bf16.512"}
 # On Intel's, bf16 products have half the speed of f32.
 _BF16 = {"bf16_dot": "llvm.x86.avx512bf16.dpbf16ps.512", "vendor": "AuthenticAMD", **_CONVERT}
 _AMD: dict[str, Any] = {**_BF16, "memory": Memory(asks=False)}
-_PAIRS_512 = {
-    "pairs": "llvm.x86.avx512.pmaddubs.w.512",
-    "shuffles": "llvm.x86.avx512.pshuf.b.512",
-}
+_PAIRS_512 = {"pairs": "llvm.x86.avx512.pmaddubs.w.512", "shuffles": "llvm.x86.avx512.pshuf.b.512"}
 _PAIRS_256 = {"pairs": "llvm.x86.avx2.pmadd.ub.sw", "shuffles": "llvm.x86.avx2.pshuf.b"}
 _TILES = f"{_VNNI} avx512_bf16 amx_tile amx_int8 amx_bf16"
 

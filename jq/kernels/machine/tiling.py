@@ -38,8 +38,7 @@ class Tiling:
     """Attributes:
     rows, vectors: the register tile.
     panels: panels along N, each `vectors * lanes` columns.
-    block: rows of a workgroup; `blocks` of them cover M.
-    """
+    block: rows of a workgroup; `blocks` of them cover M."""
 
     rows: int
     vectors: int

@@ -46,8 +46,7 @@ class RowQuantization:
         differently from computing it for -128..127 (`int8`).
     unsigned: codes are stored in their unsigned view (`q + 128`).
     wide: steps on either side of zero where that is no int8 code, for who writes it otherwise.
-    measured: the scale that is given is found at run time: it may be any number.
-    """
+    measured: the scale that is given is found at run time: it may be any number."""
 
     scheme: str = SYMMETRIC
     narrow: bool = True

@@ -110,8 +110,7 @@ def _reduced(op: Op, leaf: Leaf, name: str) -> Sum:
 @dataclass(frozen=True)
 class IntegerProduct:
     """A contraction of codes on both sides: what one step of its sum is worth, and how far the
-    sum can go; compact in the shape of the result.
-    """
+    sum can go; compact in the shape of the result."""
 
     sides: tuple[QuantizedOperand, QuantizedOperand]
     factor: np.ndarray

@@ -184,8 +184,7 @@ def _channel_vectors(
     affine: Affine, product: IntegerProduct, unit: float, step: float, axis: int, whole: bool
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """i32 bias and f32 multiplier along `axis`; None where they vary along others, are too large,
-    or the bias is to be `whole` and is not.
-    """
+    or the bias is to be `whole` and is not."""
     shape = shape_of(affine.result)
     real = np.asarray(affine.c * product.factor)
     if not np.isfinite(real).all() or (real == 0).any():

@@ -33,8 +33,7 @@ class PatchConvolutions(Rewrite, Mend):
     """Slow: float convolutions of one or three dimensions, or with a stride and a window of one
     element, take many times as long as the product that they are.
     No trap: slow, not wrong
-    Report: iree-org/iree#22674
-    """
+    Report: iree-org/iree#22674"""
 
     def replacement(self, program: Program, op: Op, cx: PassContext) -> list[ir.Value] | None:
         if Layout.match(op) is None:
@@ -93,8 +92,7 @@ LLVM = "--iree-llvmcpu-target"
 class WidenConvolutions(Mend):
     """A convolution of bytes for a processor with Arm's matrix products of bytes (`i8mm`): a square
     tile [inputs, outputs] of the filter is taken for [outputs, inputs], and multiplied transposed.
-    Trap: kernels/test_arm_convolutions.py::test_filters_are_transposed
-    """
+    Trap: kernels/test_arm_convolutions.py::test_filters_are_transposed"""
 
     def run(self, program: Program, cx: PassContext) -> bool:
         if not multiplies_matrices(cx.target):
@@ -141,8 +139,7 @@ def _may_be_transposed(op: Op) -> bool:
 class WidenDepthwise(Mend):
     """A depthwise convolution with operands narrower than its result is garbage, or refused.
     Trap: traps/test_contractions.py::test_narrow_depthwise
-    Report: iree-org/iree#11039
-    """
+    Report: iree-org/iree#11039"""
 
     def finds(self, op: Op) -> bool:
         """One input channel a group, one filter each, and a result wider than the filter."""

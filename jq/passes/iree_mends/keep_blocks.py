@@ -19,8 +19,7 @@ class KeepBlocks(Mend):
     larger than those: GGUF blocks are stored as codes and scales.
     No trap: the compiler may do so: the artifact is not the one that was asked for, and is not
     wrong
-    Until: a flag that keeps single constants as they are
-    """
+    Until: a flag that keeps single constants as they are"""
 
     def left(self, program: Program) -> list[tuple[str, list[ir.OpOperand]]]:
         """Names of weights, and where arithmetic reads their blocks."""

@@ -81,8 +81,7 @@ Kind = np.dtype[Any]
 class PlainNibbles(Mend):
     """Integers of 4 and 2 bits that do not fill whole bytes are refused, and others are wrong.
     Trap: traps/test_refused.py::test_integers_of_four_bits
-    Report: iree-org/iree#16250
-    """
+    Report: iree-org/iree#16250"""
 
     def left(self, program: Program) -> list[ir.Value]:
         blocks = [f.entry_block for f in program.functions()]

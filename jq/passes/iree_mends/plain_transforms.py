@@ -34,8 +34,7 @@ class PlainTransforms(Mend):
     """Fourier transforms are refused if the length is no power of two, if there are several axes,
     or if they are inverse real ones.
     Trap: traps/test_transforms.py::test_lengths_that_are_no_power_of_two
-    Report: iree-org/iree#12263
-    """
+    Report: iree-org/iree#12263"""
 
     def finds(self, op: Op) -> bool:
         if op.operation.name != "stablehlo.fft":

@@ -86,8 +86,7 @@ def _clamped(op: Op) -> ir.Value:
 class GatherSlices(Rewrite, Mend):
     """Slow: where a slice lies at a position that is found at run time, the host waits for it, and
     records every command of the call anew.
-    No trap: slow, not wrong
-    """
+    No trap: slow, not wrong"""
 
     tidies = False
 

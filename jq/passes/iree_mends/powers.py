@@ -160,8 +160,7 @@ HALF_PI = (1.5707963705062866, -4.371138828673793e-08)
 
 class PlainArctangents(Mend):
     """`atan2` is off by up to 30 last places of float32.
-    Trap: traps/test_powers.py::test_the_compilers_own
-    """
+    Trap: traps/test_powers.py::test_the_compilers_own"""
 
     def finds(self, op: Op) -> bool:
         return op.operation.name == "stablehlo.atan2" and dtype_of(op.results[0]).name in FLOATS

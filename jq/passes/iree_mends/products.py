@@ -25,8 +25,7 @@ from jq.passes.rewrite import Rewrite
 class MultiplyOuter(Mend):
     """A product that sums over an axis of size 1 loses its conversion to a wider type if its
     operand has another reader, or the compiler crashes.
-    Trap: traps/test_contractions.py::test_outer_product
-    """
+    Trap: traps/test_contractions.py::test_outer_product"""
 
     def finds(self, op: Op) -> bool:
         """True if an op is a product with one term, of another type than an operand."""
@@ -60,8 +59,7 @@ ROWS = 8  # more are cheaper as a product, the copy included
 class SumProducts(Rewrite, Mend):
     """Slow: in front of a batched product of a few rows the other operand is copied into another
     order; a sum reads it as it lies.
-    No trap: slow, not wrong
-    """
+    No trap: slow, not wrong"""
 
     tidies = False
 
@@ -127,8 +125,7 @@ DIMS = "broadcast_dimensions"
 
 class OrderBroadcasts(Mend):
     """A broadcast that permutes axes, and adds no elements, becomes the inverse permutation.
-    Trap: traps/test_values.py::test_permuting_broadcast
-    """
+    Trap: traps/test_values.py::test_permuting_broadcast"""
 
     def finds(self, op: Op) -> bool:
         dims = integers(op, DIMS)
@@ -152,8 +149,7 @@ class OrderBroadcasts(Mend):
 class ShieldBooleans(Shield):
     """A product with an operand that is converted from truth values is refused where products are
     packed.
-    Trap: iree/test_iree_defects.py::test_products_of_truth_values_are_packed
-    """
+    Trap: iree/test_iree_defects.py::test_products_of_truth_values_are_packed"""
 
     def finds(self, op: Op) -> list[Read]:
         if not multiplies(op):

@@ -26,8 +26,7 @@ BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 class RoundToBfloat16(Mend):
     """Conversions of integers to bfloat16 on a processor without AVX512-BF16 call a function of the
     system's library, which a module has not.
-    Trap: traps/test_refused.py::test_integers_to_bfloat16
-    """
+    Trap: traps/test_refused.py::test_integers_to_bfloat16"""
 
     def finds(self, op: Op) -> bool:
         name = op.operation.name
@@ -60,8 +59,7 @@ class RoundToExponents(Mend):
     instead of to the nearest power of two, zero and negative numbers become numbers, and the
     smallest exponent is read as 0.
     Trap: traps/test_exponents.py::test_floats_to_exponents_without_the_pass
-    Trap: traps/test_exponents.py::test_the_smallest_exponent_without_the_pass
-    """
+    Trap: traps/test_exponents.py::test_the_smallest_exponent_without_the_pass"""
 
     def finds(self, op: Op) -> bool:
         if op.operation.name != "stablehlo.convert":
@@ -106,8 +104,7 @@ def _read(x: Number) -> Number:
 class SaturateConverts(Mend):
     """Conversions from float to integer out of range wrap around or saturate as the processor does
     it, and 1e10 is not the largest integer (StableHLO leaves the result open; XLA saturates).
-    Trap: traps/test_values.py::test_conversions_out_of_range
-    """
+    Trap: traps/test_values.py::test_conversions_out_of_range"""
 
     def left(self, program: Program) -> list[Op]:
         ops = [op for op in program.walk() if _is_float_to_integer(op)]

@@ -25,8 +25,7 @@ from jq.passes.iree_mends.mend import BARRIER, Mend
 
 class StableSorts(Mend):
     """Sorts exchange equal elements, and write into tensors that other operations read.
-    Trap: traps/test_sorts.py::test_order_of_equal_elements
-    """
+    Trap: traps/test_sorts.py::test_order_of_equal_elements"""
 
     def finds(self, op: Op) -> bool:
         given = op.operands

@@ -68,8 +68,7 @@ WIDENED = ("stablehlo.divide", "stablehlo.remainder", "stablehlo.power")
 class PlainUnsigned(Mend):
     """Unsigned integers are refused in reversals, windows, cumulative sums and the carries of
     loops.
-    Trap: traps/test_refused.py::test_unsigned_integers
-    """
+    Trap: traps/test_refused.py::test_unsigned_integers"""
 
     def finds(self, op: Op) -> bool:
         return op.operation.name in REFUSED and any(map(is_unsigned, op.results))

@@ -29,8 +29,7 @@ class BlockWeight:
     factor: what all values are multiplied by, besides.
     stack: how many weights the columns are of, one after the other; 0 for one.
     block: codes along K that share a scale.
-    outer: blocks that share a factor; 0 where scales are numbers.
-    """
+    outer: blocks that share a factor; 0 where scales are numbers."""
 
     codes: np.ndarray
     scale: Scale

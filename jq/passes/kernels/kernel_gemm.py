@@ -135,8 +135,7 @@ def _matrix(
     enc: Encoding, parts: dict[str, np.ndarray], dims: Dims
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Codes as [K, N], K in the order in which the left operand is contracted, scale [N], zero
-    points [N]; with a batch in front of all where there is one.
-    """
+    points [N]; with a batch in front of all where there is one."""
     fmt = affine_format(enc.format)
     inner, outer = [b for _, b in dims.contract], dims.free(1, len(enc.shape))
     lead = [b for _, b in dims.batch]

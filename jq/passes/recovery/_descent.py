@@ -166,11 +166,7 @@ def quadratic(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def _rescale(
-    found: Solution,
-    steps: np.ndarray,
-    residual: np.ndarray,
-    of_steps: np.ndarray,
-    g: int,
+    found: Solution, steps: np.ndarray, residual: np.ndarray, of_steps: np.ndarray, g: int
 ) -> np.ndarray:
     """Moves the scales of a block to the minimum, rounded to their type; by how much.
 

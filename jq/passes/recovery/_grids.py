@@ -29,8 +29,7 @@ Begun = tuple[np.ndarray, np.ndarray]
 class Grid:
     """Attributes:
     near: the codes nearest to numbers, f32 of any shape, which it may overwrite.
-    scales: the scales nearest to numbers, f32 of any shape; None where they stand already.
-    """
+    scales: the scales nearest to numbers, f32 of any shape; None where they stand already."""
 
     near: Callable[[np.ndarray], np.ndarray]
     scales: Callable[[np.ndarray], np.ndarray] | None
@@ -41,8 +40,7 @@ class FormatGrid(Grid):
     """Attributes:
     begin: scale and zero (f32 of the grid) of a weight, given the importance of its elements (of a
         shape that broadcasts) and its encoding.
-    stored: the parts of codes, scales and zeros, in the weight's own shape.
-    """
+    stored: the parts of codes, scales and zeros, in the weight's own shape."""
 
     begin: Callable[[np.ndarray, np.ndarray, Encoding], Begun]
     stored: Callable[[np.ndarray, np.ndarray, np.ndarray, Encoding], Arrays]

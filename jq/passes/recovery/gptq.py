@@ -40,8 +40,7 @@ Solvable = dict[str, tuple[Matrix, Encoding]]  # by weight: as a matrix, and how
 class Gptq(Recovery):
     """Options: `power` and `shared`, see `jq.planning.moments.collect.collect`; `samples`, how many
     batches of the calibration data are enough where all codes have 8 bits or more, whose rounding
-    matters little (fewer bits take all); the others, see `_solve.solve`.
-    """
+    matters little (fewer bits take all); the others, see `_solve.solve`."""
 
     optional = False
     power: float = 0.5

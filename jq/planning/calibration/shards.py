@@ -53,8 +53,7 @@ class Shards:
     def merge(self, other: Shards) -> Shards:
         """
         Raises:
-            UserError: both have seen the same, or parts of another whole.
-        """
+            UserError: both have seen the same, or parts of another whole."""
         if self.count != other.count:
             raise UserError(f"shards {self} and {other} are not parts of one whole")
         if both := self.seen & other.seen:

@@ -36,8 +36,7 @@ class Glance:
     found: the comparison, if there was anything to run.
     whole: whether it is of the whole evaluation set, as that of `jaxq compare`.
     failure: why it could not be made, where it was tried.
-    ruling: who is right, where the float model and what was compiled from it in float disagree.
-    """
+    ruling: who is right, where the float model and what was compiled from it in float disagree."""
 
     found: Comparison | None = None
     whole: bool = False

@@ -18,9 +18,7 @@ from tests.frontends.onnx.node_cases import cases, excluded, run
 OUTSIDE = ("training", "strings", "the domain ai.onnx.ml")
 
 
-def main(
-    pattern: Annotated[str, typer.Argument(help="Cases whose name has this.")] = "",
-) -> None:
+def main(pattern: Annotated[str, typer.Argument(help="Cases whose name has this.")] = "") -> None:
     chosen = {name: case for name, case in cases().items() if re.search(pattern, name)}
     passed, wrong = 0, []
     for name, case in chosen.items():

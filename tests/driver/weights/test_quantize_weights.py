@@ -44,10 +44,7 @@ REFUSED = [
     ({"granularity": "per-row"}, "unknown granularity 'per-row'"),
     ({"block_size": 0}, "block_size must be an integer of at least 1, got 0"),
     ({"weight_num_threshold": -1}, "weight_num_threshold must be an integer of at least 0, got -1"),
-    (
-        {"dtype": "float8_e4m3fn", "qscheme": "asymmetric"},
-        "float8_e4m3fn has no asymmetric scheme",
-    ),
+    ({"dtype": "float8_e4m3fn", "qscheme": "asymmetric"}, "float8_e4m3fn has no asymmetric scheme"),
     (
         {"dtype": "float4_e2m1fn", "qscheme": "asymmetric", "granularity": "per-block"},
         "float4_e2m1fn has no asymmetric scheme",

@@ -48,11 +48,7 @@ PLAIN: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "fast": ("FastGelu", {"x": real(3, 7)}, {}),
     "fast bias": ("FastGelu", {"x": real(3, 7), "b": real(7)}, {}),
     "quick": ("QuickGelu", {"x": real(3, 7)}, {"alpha": 1.5}),
-    "skip": (
-        "SkipLayerNormalization",
-        {"x": real(B, S, W), "s": real(B, S, W), "g": real(W)},
-        {},
-    ),
+    "skip": ("SkipLayerNormalization", {"x": real(B, S, W), "s": real(B, S, W), "g": real(W)}, {}),
     "skip all": (
         "SkipLayerNormalization",
         {"x": real(B, S, W), "s": real(S, W), "g": real(W), "b": real(W), "c": real(W)},

@@ -133,10 +133,7 @@ def test_nested_jit_joins_names(check):
             return inner(params, x) + inner(params, x * 2)
 
     program = check(fn, dense_params(2, 2), array(3, 3))
-    assert names(program, DOT) == [
-        "outer/inner/core/dot_general",
-        "outer/inner/core/dot_general#2",
-    ]
+    assert names(program, DOT) == ["outer/inner/core/dot_general", "outer/inner/core/dot_general#2"]
 
 
 def test_pytrees_in_and_out(check):

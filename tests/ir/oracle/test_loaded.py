@@ -177,10 +177,7 @@ model = jq.Model(lambda p, x: x @ p["w"], {"w": weights}, (x,), calibration=[(x,
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_commands_say_it_in_one_line(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    times: int,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], times: int
 ) -> None:
     (tmp_path / "my.py").write_text(MODEL)
     model, artifact = f"{tmp_path / 'my.py'}:model", str(tmp_path / "out")

@@ -101,10 +101,7 @@ BFLOAT16 = """func.func public @main(%x: tensor<300xbf16>, %e: tensor<300xbf16>)
   %2 = stablehlo.subtract %1, %x : tensor<300xbf16>
   return %2 : tensor<300xbf16>
 }"""
-BFLOAT16_INPUTS = (
-    np.ones(300, ml_dtypes.bfloat16),
-    np.full(300, 2**-8, ml_dtypes.bfloat16),
-)
+BFLOAT16_INPUTS = (np.ones(300, ml_dtypes.bfloat16), np.full(300, 2**-8, ml_dtypes.bfloat16))
 
 
 @pytest.mark.parametrize("run", [on_xla, interpret])

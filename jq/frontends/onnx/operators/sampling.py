@@ -56,8 +56,7 @@ def _reflected(at: Any, n: int, corners: bool) -> Any:
 
 def pick(x: Any, places: list[Any], padding: str, corners: bool) -> Any:
     """Elements [n, channels, ...] at whole places [n, ...]. Outside of the image they are zeros,
-    those of the border, or reflected.
-    """
+    those of the border, or reflected."""
     sizes = x.shape[2:]
     if padding == "reflection":
         places = [_reflected(p, n, corners) for p, n in zip(places, sizes, strict=True)]

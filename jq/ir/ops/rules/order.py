@@ -109,10 +109,7 @@ def _is(value: ir.Value, x: ir.Value) -> bool:
 
 def sorted_codes(codes: ir.Value, axis: int, how: str) -> ir.Value:
     """Integers in order along an axis, at the current insertion point."""
-    said = {
-        "dimension": i64_attr(axis),
-        "is_stable": ir.BoolAttr.get(False),
-    }
+    said = {"dimension": i64_attr(axis), "is_stable": ir.BoolAttr.get(False)}
     made = create("stablehlo.sort", codes.type, codes, regions=1, **said)
     fill(made.owner, tensor_type((), dtype_of(codes)), lambda a, b: OPS.compare(a, b, how))
     return made

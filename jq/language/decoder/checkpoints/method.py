@@ -99,8 +99,7 @@ class MadeParts(Mapping[str, np.ndarray]):
 @dataclass(frozen=True)
 class Method:
     """Attributes:
-    read: the module's weight as `weight`, and `order` where its columns stand in another one.
-    """
+    read: the module's weight as `weight`, and `order` where its columns stand in another one."""
 
     marks: frozenset[str]  # tensors that only a quantized module has
     parts: frozenset[str]  # all tensors that belong to such a module, but for its bias

@@ -77,8 +77,7 @@ LARGEST = 1024  # elements of a window, each of them a slice
 class PlainSelectAndScatter(Mend):
     """`select_and_scatter` is refused where windows overlap.
     Trap: traps/test_refused.py::test_select_and_scatter
-    Report: iree-org/iree#10841
-    """
+    Report: iree-org/iree#10841"""
 
     def finds(self, op: Op) -> bool:
         return op.operation.name == "stablehlo.select_and_scatter"

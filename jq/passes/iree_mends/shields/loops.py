@@ -28,8 +28,7 @@ from jq.passes.prepare.loops import unroll
 class ShieldCarries(Mend):
     """A loop with a carry that no step reads, or that does not depend on any carry, crashes the
     compiler.
-    Trap: traps/test_programs.py::test_a_carry_that_only_the_condition_reads
-    """
+    Trap: traps/test_programs.py::test_a_carry_that_only_the_condition_reads"""
 
     def finds(self, op: Op) -> list[int]:
         """Carries that are needed after a step, but not in it or not made of any other."""
@@ -97,8 +96,7 @@ class ShieldStarts(Shield):
     loop.
     Trap: traps/test_programs.py::test_what_a_loop_starts_with_is_read_behind_it
     Trap: traps/test_programs.py::test_what_a_loop_starts_with_is_computed_beside_others
-    Trap: traps/test_programs.py::test_what_a_loop_starts_with_is_read_beside_it
-    """
+    Trap: traps/test_programs.py::test_what_a_loop_starts_with_is_read_beside_it"""
 
     def finds(self, op: Op) -> list[ir.Value]:
         """Computed values that a loop starts with, and that are read, or computed, together with
@@ -169,8 +167,7 @@ class UnrollRounds(Mend):
     """A loop of unknown length with loops of a few integer operations inside, as those of
     `jax.random`'s samplers, is refused ("maximum iteration count exceeded"), or refused when called
     ("indirect buffer reference slot 0").
-    Trap: traps/test_programs.py::test_rounds_of_a_generator_in_a_loop_of_unknown_length
-    """
+    Trap: traps/test_programs.py::test_rounds_of_a_generator_in_a_loop_of_unknown_length"""
 
     limit: int = 8  # a loop that runs more often stays a loop
     ops: int = 512  # so does one whose iterations have more ops together

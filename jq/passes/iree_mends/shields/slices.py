@@ -35,8 +35,7 @@ class ShieldSlices(Shield):
     Trap: traps/test_values.py::test_gather_from_a_channel
     Trap: traps/test_values.py::test_reversal_of_a_channel
     Trap: traps/test_cuts.py::test_what_lies_apart
-    Report: iree-org/iree#23637
-    """
+    Report: iree-org/iree#23637"""
 
     def finds(self, op: Op) -> list[Read]:
         """The operands of a gather or a reversal that are cut out, so that they lie apart."""
@@ -91,8 +90,7 @@ def _behind(value: ir.Value) -> Iterator[Op]:
 # They are one loop nest for IREE, whatever lies between that it computes with them.
 class ShieldReversals(Shield):
     """Reversing every second element (`x[::-2]`) is refused.
-    Trap: traps/test_programs.py::test_reversal_of_every_second_element
-    """
+    Trap: traps/test_programs.py::test_reversal_of_every_second_element"""
 
     def values(self, program: Program) -> Iterable[ir.Value | Read]:
         ops = [(op, _kind(op)) for op in program.walk_all()]
@@ -120,8 +118,7 @@ def _kind(op: Op) -> str:
 class ShieldStrides(Shield):
     """Elements that a window of one element steps over (a pool or convolution with a stride) are
     zero for other readers, too.
-    Trap: traps/test_contractions.py::test_what_a_window_of_one_element_steps_over
-    """
+    Trap: traps/test_contractions.py::test_what_a_window_of_one_element_steps_over"""
 
     def values(self, program: Program) -> Iterable[Read]:
         for op in program.walk_all():

@@ -32,8 +32,7 @@ DEPTH = 6  # computations that are the same so far back count as the same
 class ShieldReductions(Shield):
     """A reduction that is broadcast along two different axes (`s[:, None] + s[None, :]`): the
     values of the rows are taken for those of the columns.
-    Trap: traps/test_contractions.py::test_outer_product_of_a_reduction_with_itself
-    """
+    Trap: traps/test_contractions.py::test_outer_product_of_a_reduction_with_itself"""
 
     def values(self, program: Program) -> Iterator[ir.Value]:
         return _shared_reductions(program)
@@ -138,8 +137,7 @@ class ShieldEqual(Shield):
     """A sum, or a window, over what is computed from equal constants alone (`jnp.full((2, 3), 7,
     jnp.int8).astype(jnp.int32).sum(1)`, or a weight of equal elements) adds the number once for
     each vector instead of once for each element.
-    Trap: traps/test_contractions.py::test_sums_of_equal_numbers
-    """
+    Trap: traps/test_contractions.py::test_sums_of_equal_numbers"""
 
     def values(self, program: Program) -> Iterable[Read]:
         weights = program.weights.items()
@@ -174,8 +172,7 @@ def _gives_equal(op: Op, equal: set[ir.Value]) -> bool:
 
 class ShieldUnsigned(Mend):
     """Unsigned operands of a product are taken for signed ones, also after a `convert`.
-    Trap: traps/test_contractions.py::test_unsigned_operands
-    """
+    Trap: traps/test_contractions.py::test_unsigned_operands"""
 
     def finds(self, op: Op) -> bool:
         """A product with an operand that is unsigned, or converted from what is."""

@@ -36,8 +36,7 @@ VIEWS = (  # of which the result may lie where the operand does
 class ShieldReads(Mend):
     """A tensor that a loop or a branch reads, and that a scatter or an update of a slice writes
     into later, is written before it is read.
-    Trap: traps/test_programs.py::test_an_update_of_what_a_loop_reads
-    """
+    Trap: traps/test_programs.py::test_an_update_of_what_a_loop_reads"""
 
     def left(self, program: Program) -> list[Op]:
         groups = [op for op in program.walk() if op.operation.name in REGIONS]
@@ -108,8 +107,7 @@ class ShieldUpdates(Shield):
     wrong, or refused when called, also after ops that IREE folds away (a reversal of one element,
     `maximum(x, x)`, `1 * x`).
     Trap: traps/test_programs.py::test_a_part_written_to_another_place
-    Trap: traps/test_programs.py::test_a_part_written_to_another_place_behind_a_fold
-    """
+    Trap: traps/test_programs.py::test_a_part_written_to_another_place_behind_a_fold"""
 
     def values(self, program: Program) -> Iterable[Read]:
         known = origins(program.body)
@@ -137,8 +135,7 @@ LOOP = "stablehlo.while"
 class ShieldSplats(Mend):
     """A constant that kernels read both in a loop and outside it may be left undefined; a weight
     whose elements are all equal becomes such a constant.
-    Trap: traps/test_recurrent.py::test_numbers_of_two_loops
-    """
+    Trap: traps/test_recurrent.py::test_numbers_of_two_loops"""
 
     def left(self, program: Program) -> list[list[Any]]:
         found = _read_by_kernels(program).values()

@@ -58,8 +58,7 @@ class Region:
     """Attributes:
     block: where all of its ops are.
     values: the order that each value would be stored in.
-    ops: the orders that each op would compute in.
-    """
+    ops: the orders that each op would compute in."""
 
     block: ir.Block
     facts: Facts

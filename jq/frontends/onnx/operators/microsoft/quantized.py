@@ -99,9 +99,7 @@ def _global(x: Any, channels_last: int = 0) -> Any:
 
 _unary("QLinearSigmoid", jax.nn.sigmoid)
 _unary(
-    "QLinearLeakyRelu",
-    lambda x, alpha=0.01: jnp.where(x < 0, x * np.float32(alpha), x),
-    "alpha",
+    "QLinearLeakyRelu", lambda x, alpha=0.01: jnp.where(x < 0, x * np.float32(alpha), x), "alpha"
 )
 _unary("QLinearSoftmax", partial(along, jax.nn.softmax), "axis", "opset", whole=True)
 _unary("QLinearGlobalAveragePool", _global, "channels_last", shape="[N C L ...]")
