@@ -82,10 +82,11 @@ def find_weight(
             continue
         rule = rule_of(op)
         if isinstance(rule, Contraction) and rule.op == "gather" and rule.decline(op) is None:
-            value, lead = op.operands[0], len(shape_of(value)) - len(shape_of(op.operands[0])) + 1
-            axes = contracted, block, beside
-            if match(value, DEQUANTIZE) is None or min((*contracted, *block)) < lead:
-                return None  # of a stack that is stored, whole matrices are a weight
+            value, rank = op.operands[0], len(shape_of(op.operands[0]))
+            lead, axes = len(shape_of(op.results[0])) - rank + 1, (contracted, block, beside)
+            stack = rank > 2 and match(value, DEQUANTIZE) is not None
+            if not stack or min((*contracted, *block)) < lead:
+                return None  # of a stack that is stored, whole matrices are a weight; rows never
             contracted, block, beside = (frozenset(a - lead + 1 for a in own) for own in axes)
             continue
         if not isinstance(rule, Movement):

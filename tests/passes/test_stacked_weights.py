@@ -84,3 +84,17 @@ def test_a_lookup_that_is_summed_over_is_no_weight():
     x = np.zeros((ROWS, IN), np.float32)
     made = jq.compile(jq.Model(function, params, (x,)), pipeline="int8-dynamic", settings=SETTINGS)
     assert "jq_gemv" not in str(made.levels["target"].module)
+
+
+def test_rows_of_a_stored_table_are_no_weight():
+    """They are activations of the product that reads them, whose own weight is quantized."""
+    kind, rng = "q8_0", np.random.default_rng(0)
+    enc = Encoding(kind, (96, 64), get_format(kind).default_block((96, 64), -1))
+    table = rng.standard_normal((96, 64), np.float32)
+    params = {"table": QuantizedTensor(enc, get_format(kind).encode(table, enc))}
+    params["up"] = rng.standard_normal((64, 128), np.float32)
+    model = jq.Model(lambda p, i: p["table"][i] @ p["up"], params, (CHOSEN,))
+    (row,) = [
+        op for op in jq.compile(model, "int8-dynamic").manifest.ops if op["op"] == "dot_general"
+    ]
+    assert (row["decision"], row["weight"]) == ("integer", "up")
