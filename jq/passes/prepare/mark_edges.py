@@ -20,9 +20,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from jq.formats.affine import is_affine
 from jq.ir import Op, Program, dtype_of, ir, kind_of, last_of, only_user, shape_of, walk
 from jq.ir.affine import is_constant, step
 from jq.ir.decisions import declined, declined_by_shape
+from jq.ir.markers import DEQUANTIZE, QUANTIZE, match
 from jq.ir.ops import Contraction, rule_of
 from jq.ir.ops.selection import elements, reduction, splat_of
 from jq.ir.quantized.edges import Edges
@@ -80,7 +82,7 @@ class _Marking:
 
     def visit(self, op: Op) -> None:
         """Finds the state of the op's results."""
-        known = self.nested(op) or (kind_of(op) == COMPARE and self.table(op))
+        known = self.stored(op) or self.nested(op) or (kind_of(op) == COMPARE and self.table(op))
         known = known or (
             len(op.results) == 1
             and is_float(op.results[0])
@@ -111,6 +113,17 @@ class _Marking:
             or self.binary(op)
             or self.reduced(op)
         )
+
+    def stored(self, op: Op) -> bool:
+        """The model's own quantization ends a region with its own codes, which its own
+        dequantization begins another with."""
+        marker = match(op, QUANTIZE, DEQUANTIZE)
+        if marker is None or not is_affine(marker.encoding.format) or any(marker.encoding.block):
+            return False
+        if any(self.state.get(v) == "float" for v in op.operands):
+            return False
+        self.state[op.results[0]] = "closed"
+        return True
 
     def nested(self, op: Op) -> bool:
         """A loop or a branch: what it hands on passes through codes on every way."""
