@@ -17,6 +17,8 @@ ELSEWHERE = {
         "kernel-activations",
         "kernel-chain",
         "kernel-convolution",
+        "kernel-decode",
+        "kernel-floats",
         "kernel-frames",
         "kernel-gemm",
         "kernel-hidden-rows",
