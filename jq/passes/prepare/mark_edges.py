@@ -83,19 +83,8 @@ class _Marking:
     def visit(self, op: Op) -> None:
         """Finds the state of the op's results."""
         known = self.stored(op) or self.nested(op) or (kind_of(op) == COMPARE and self.table(op))
-        known = known or (
-            len(op.results) == 1
-            and is_float(op.results[0])
-            and not declined_by_shape(op)
-            and (
-                self.function(op)
-                or self.contraction(op)
-                or (
-                    not any(self.state.get(v) == "float" for v in op.operands)
-                    and (self.table(op) if declined(op) else self.single(op))
-                )
-            )
-        )
+        if not known and len(op.results) == 1 and is_float(op.results[0]):
+            known = not declined_by_shape(op) and self.numbers(op)
         if not known:
             self.need_all(op, wide=True)
             for result in op.results:
@@ -103,16 +92,17 @@ class _Marking:
 
     # Each returns whether the op is of its kind; then the result has a state.
 
+    def numbers(self, op: Op) -> bool:
+        """An op of floats, its operands codes or, for functions and products, anything."""
+        if self.function(op) or self.contraction(op):
+            return True
+        floats = any(self.state.get(v) == "float" for v in op.operands)
+        return not floats and (self.table(op) if declined(op) else self.single(op))
+
     def single(self, op: Op) -> bool:
         """One op with an integer form of its own."""
-        return (
-            self.selection(op)
-            or self.continued(op)
-            or self.table(op)
-            or self.affine(op)
-            or self.binary(op)
-            or self.reduced(op)
-        )
+        forms = (self.selection, self.continued, self.table, self.affine, self.binary, self.reduced)
+        return any(form(op) for form in forms)
 
     def stored(self, op: Op) -> bool:
         """The model's own quantization ends a region with its own codes, which its own
