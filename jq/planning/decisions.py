@@ -108,8 +108,8 @@ class QuantPlan(Shown):
 
     @property
     def is_float(self) -> bool:
-        """True if no op is quantized."""
-        return all(op.decision == "float" for op in self.ops)
+        """True if no op is quantized, or computes in another type than its own."""
+        return all(op.decision == "float" and not op.float_type for op in self.ops)
 
     def __getitem__(self, name: str) -> OpPlan:
         return next(op for op in self.ops if op.name == name)

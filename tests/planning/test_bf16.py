@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 import jq
+from jq.base.progress import silent
 from jq.ir.decisions import facts_of
 from jq.ir.oracle.xla import XlaExecutable
+from jq.reporting.measuring.glance import at_a_glance
 from tests.kernels.strategies import HERE
 
 RNG = np.random.default_rng(0)
@@ -115,3 +117,15 @@ def test_rounded_convolutions_and_lookups() -> None:
     bound = 2.0**-7 * np.asarray(_convolved(largest, jnp.asarray(sizes["wide"])))
     assert (abs(compiled - told) <= bound).all()
     assert np.median(abs(compiled - told)) < 1e-5
+
+
+def test_the_audit_names_the_type_and_nobody_calls_the_artifact_wrong() -> None:
+    """Outputs in bfloat16 are further from XLA's than sums in another order are."""
+    rng = np.random.default_rng(0)
+    w, x = (rng.standard_normal((64, 64)).astype(np.float32) for _ in range(2))
+    model = jq.Model(lambda p, x: x @ p["w"], {"w": w}, (x,))
+    compiled = jq.compile(model, "bf16")
+    assert [row.format for row in compiled.audit().weights] == ["bf16"]
+    glance = at_a_glance(compiled, silent)
+    assert glance.found is not None
+    assert glance.ruling == ""

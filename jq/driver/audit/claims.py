@@ -223,6 +223,9 @@ class Claims:
 def _plain(name: str, spec: Mapping[str, Any], found: Sequence[StoredConstant]) -> StoredWeight:
     kind, shape = mlir_name(spec["dtype"]), tuple(spec["shape"])
     total, floats = sum(c.bytes for c in found), math.prod(shape) * bit_width(kind) // 8
+    stored = max(found, key=lambda c: c.bytes).dtype if found else kind
+    if total < floats and stored != kind:  # a kernel has them in words
+        kind = stored if stored == "f16" else "bf16"
     return StoredWeight(name, shape, kind if total else FOLDED, "none", total, floats)
 
 

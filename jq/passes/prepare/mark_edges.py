@@ -96,13 +96,10 @@ class _Marking:
         """An op of floats, its operands codes or, for functions and products, anything."""
         if self.function(op) or self.contraction(op):
             return True
-        floats = any(self.state.get(v) == "float" for v in op.operands)
-        return not floats and (self.table(op) if declined(op) else self.single(op))
-
-    def single(self, op: Op) -> bool:
-        """One op with an integer form of its own."""
+        if any(self.state.get(v) == "float" for v in op.operands):
+            return False
         forms = (self.selection, self.continued, self.table, self.affine, self.binary, self.reduced)
-        return any(form(op) for form in forms)
+        return self.table(op) if declined(op) else any(form(op) for form in forms)
 
     def stored(self, op: Op) -> bool:
         """The model's own quantization ends a region with its own codes, which its own
