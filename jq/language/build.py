@@ -80,7 +80,7 @@ def write(model: Path, options: Options, shape: Shape, store: Store) -> None:
     from jq.language.decoder.network import state_shapes
     from jq.language.decoder.program import decoder_model
 
-    decoder = load_decoder(model)
+    decoder, (settings, rules) = load_decoder(model), own_settings(options)
     float_model = decoder_model(
         decoder,
         shape.count,
@@ -90,9 +90,8 @@ def write(model: Path, options: Options, shape: Shape, store: Store) -> None:
         cache="float32" if options.cache == "int8" else options.cache,
         every=shape.every,
         apart=shape.apart,
-        stacks=options.pipeline == "int8-dynamic",
+        stacks=settings.get("activations.granularity") == "per-block",  # as their kernel wants
     )
-    settings, rules = own_settings(options)
     stages = Stages()
     job = prepare_job(
         float_model, Request(options.pipeline, "llvm-cpu", settings, rules, stages=stages)
