@@ -76,8 +76,8 @@ def search(
         state: a file to keep measurements in, by default in the user's cache directory.
         workers: who quantizes weights for each candidate and measures errors: this process, more
             of them, or a cluster (see `jq.artifact.jobs.as_workers`). The result is the same.
-            Latency is measured here, one at a time; that of a target with a table `[hardware]` is
-            estimated (`jq.estimate`), as a share of what the base pipeline takes.
+            Latency is measured here, that of single layers estimated; of a target with a table
+            `[hardware]` both are (`jq.estimate`), as shares of what the base pipeline takes.
 
     Raises:
         UserError: among others when a budget cannot be met; it says what can be reached.
@@ -139,7 +139,7 @@ def search(
         with stages("latency"):
             measured = not job.target.hardware
             resources["latency"] = (
-                latency_of(problem, known, told) if measured else estimated_latency(problem)
+                latency_of(problem, known) if measured else estimated_latency(problem)
             )
     costs = objective(cost, resources)
     points = [list(zip(*pair, strict=True)) for pair in zip(costs, errors, strict=True)]

@@ -14,7 +14,7 @@ of its products have one. What an element takes was fitted to `digits_cnn`, `min
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from jq.artifact.programs import kernels_of
@@ -28,10 +28,12 @@ from jq.kernels import PairConvolution, PairGemm, get_isa
 from jq.mixed_precision.candidates import Candidate
 from jq.mixed_precision.costs import Resource
 from jq.mixed_precision.groups import Group, Option, op_facts, trips
-from jq.mixed_precision.problem import Problem
+from jq.mixed_precision.problem import Problem, with_rules
 from jq.passes.pipeline import rewrite
 from jq.planning.decisions import OpPlan, QuantPlan, TensorPlan
 from jq.planning.operands import contractions, find_weight, op_name
+from jq.target.rules import Rule
+from jq.target.settings import FLOAT
 from jq.target.target import Target
 
 MEMORY = 16.0  # bytes of weights a cycle
@@ -77,20 +79,33 @@ class Rates:
         return found / (DIGITS if any(map(_wide, plan.operands.values())) else 1)
 
 
-def estimated_cycles(problem: Problem) -> Resource:
-    """Cycles of a call: of each option, infinite where the target has no such product, and of what
-    is not up to choice."""
-    speed = _Speed(problem.job, problem.plans)
+def estimated_cycles(problem: Problem, speed: Speed | None = None) -> Resource:
+    """Cycles of a call: of each option, infinite where the target has no such product, and of all
+    that is no contraction."""
+    speed = speed or Speed(problem.job, problem.plans)
     options = [[speed.of(g, o) for o in g.options] for g in problem.groups]
     rest, program, hardware = 0.0, problem.job.program, problem.job.target.hardware
-    for op in program.walk():  # all that is no contraction
+    for op in program.walk():
         if op.results and not isinstance(rule_of(op), Contraction | Movement):
             rest += sum(math.prod(shape_of(v)) for v in op.results) * trips(program, op)
     rest = rest / hardware.elements_per_cycle if hardware else REST * rest
     return Resource("cycles", options, rest)
 
 
-class _Speed:
+def estimated_shares(problem: Problem) -> Resource:
+    """`estimated_cycles` over those of the model with all groups in float."""
+    job, speed = problem.job, Speed(problem.job, problem.plans)
+    plan = with_rules(job, [Rule(pattern="*", override={"format": FLOAT})]).plan(job.ranges)
+    cycles = estimated_cycles(problem, speed)
+    fixed = cycles.fixed + speed.outside(problem)
+    whole = fixed + sum(speed.in_float(group, plan) for group in problem.groups)
+    options = [[each / whole for each in own] for own in cycles.options]
+    return Resource("cycles", options, fixed / whole)
+
+
+class Speed:
+    """Estimated cycles of groups of ops."""
+
     def __init__(self, job: Job, plans: Mapping[Candidate, QuantPlan]) -> None:
         self.hardware, program = job.target.hardware, job.program
         self.rates = None if self.hardware else Rates.of(job.target)
@@ -100,17 +115,35 @@ class _Speed:
         self._weights = program.weights
 
     def of(self, group: Group, option: Option) -> float:
-        there = self._kernels[option.candidate]
-        work = sum(self._op(plan, there.get(plan.name)) for plan in option.plans)
         floats = sum(self._weights[w].nbytes for w in group.weights if w not in option.stored)
         stored = sum(s.nbytes for s in option.stored.values())
-        facts = [(p, *self._facts[p.name]) for p in option.plans]
+        return self._cycles(option.plans, floats + stored, self._kernels[option.candidate])
+
+    def in_float(self, group: Group, plan: QuantPlan) -> float:
+        """Cycles of a group, all of which stays float in a plan."""
+        stored = sum(self._weights[w].nbytes for w in group.weights)
+        return self._cycles([plan.by_name[name] for name in group.ops], stored, {})
+
+    def outside(self, problem: Problem) -> float:
+        """Cycles of the ops that there is no choice for: all candidates plan them alike."""
+        ours, base = {name for g in problem.groups for name in g.ops}, problem.base_stored
+        others = [f for f in op_facts(problem.job.program) if f.name not in ours]
+        names = dict.fromkeys(w for f in others for w in f.weights)
+        stored = sum((base.get(w) or self._weights[w]).nbytes for w in names)
+        there = {op: kernel for each in self._kernels.values() for op, kernel in each.items()}
+        plans = problem.base.by_name
+        return self._cycles([plans[f.name] for f in others if f.name in plans], stored, there)
+
+    def _cycles(self, plans: Sequence[OpPlan], stored: int, there: Mapping[str, str]) -> float:
+        """Of ops whose weights take `stored` bytes, with the kernels of those that have one."""
+        work = sum(self._op(plan, there.get(plan.name)) for plan in plans)
+        facts = [(p, *self._facts[p.name]) for p in plans]
         if self.hardware:
             elements = sum(count for _, count, _ in facts)
-            bounds = self.hardware.bounds(work, elements, floats + stored)
+            bounds = self.hardware.bounds(work, elements, stored)
             return self.hardware.op_cycles * len(facts) + max(bounds.values())
         moved = sum(count * _cycles(p)[is_map] for p, count, is_map in facts)
-        return max(work, (floats + stored) / MEMORY) + moved
+        return max(work, stored / MEMORY) + moved
 
     def _op(self, plan: OpPlan, kernel: str | None) -> float:
         """Cycles of an op's products; infinite where the target has none of this kind."""

@@ -16,10 +16,8 @@ from jq.driver.job import prepare_job
 from jq.driver.request import Request
 from jq.ir.oracle.xla import XlaExecutable
 from jq.mixed_precision.candidates import make_candidates
-from jq.mixed_precision.latency import single
 from jq.mixed_precision.problem import Problem, check_rules, make_problem, rules_of, with_rules
 from jq.passes.pipeline import make_plan, rewrite
-from jq.planning.operands import contractions, op_name
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
@@ -160,22 +158,3 @@ def test_a_name_that_is_another_ops_scope() -> None:
     for choice in [(0, 1), (1, 0), (2, 0), (2, 1)]:
         rules = rules_of(job, problem.groups, choice)
         check_rules(job, problem.groups, choice, rules)
-
-
-@pytest.mark.parametrize("name", ["attention", "stacked", "tied", "image"])
-def test_a_single_op_is_computed_as_in_the_program(name: str) -> None:
-    job = problem_of(name).job
-    for op, _ in contractions(job.program):
-        if op.operation.block != job.program.body:
-            program = single(job.program, op)  # its slice of the weight comes along
-            assert any(w.ndim == 3 for w in program.weights.values())
-            continue
-        program, copy = single(job.program, op), job.program.clone()
-        own = next(o for o, _ in contractions(copy) if op_name(o) == op_name(op))
-        given = [v for v in own.operands if copy.weight_name(v) is None]
-        given = [v for v in given if len(given) == len(program.inputs)]
-        copy.return_values([own.results[0], *given])
-        want, *values = XlaExecutable(copy)(*inputs(name))
-        if len(values) == len(program.inputs):
-            (got,) = XlaExecutable(program)(*values)
-            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)

@@ -182,8 +182,11 @@ def test_latency_is_measured(tmp_path: Path) -> None:
     assert found.resources["latency"] > 0
     assert found.formats == {"float": 2}  # the most exact one within it
     kept = json.loads((tmp_path / "state.json").read_text())["values"]
-    # The model, and each option once, since the ops are alike.
-    assert len([key for key in kept if key.startswith("latency")]) == 1 + 2
+    (measured,) = (value for key, value in kept.items() if key.startswith("latency"))
+    shares = [layer.options for layer in found.layers]  # of the model in float, which was measured
+    assert measured > 0 and all(0 < o["float"]["latency"] < 1 for o in shares)
+    assert sum(o["float"]["latency"] for o in shares) == pytest.approx(1)  # there is nothing else
+    assert all(o["int8-dynamic"]["latency"] < o["float"]["latency"] for o in shares)
 
 
 def test_names_on_the_command_line() -> None:
