@@ -135,7 +135,7 @@ class Speed:
         return self._cycles([plans[f.name] for f in others if f.name in plans], stored, there)
 
     def _cycles(self, plans: Sequence[OpPlan], stored: int, there: Mapping[str, str]) -> float:
-        """Of ops whose weights take `stored` bytes, with the kernels of those that have one."""
+        """Cycles of ops whose weights take `stored` bytes; `there`: the kernels of some."""
         work = sum(self._op(plan, there.get(plan.name)) for plan in plans)
         facts = [(p, *self._facts[p.name]) for p in plans]
         if self.hardware:
