@@ -16,12 +16,13 @@ from jq.base.progress import Progress, Stages
 from jq.driver.comparison.metrics import Metric
 from jq.driver.comparison.result import NOTHING_INSIDE, Comparison
 from jq.driver.compiled import CompiledModel
-from jq.driver.job import at_size, prepare_job
+from jq.driver.job import at_size
 from jq.driver.loading import load
 from jq.driver.request import Request
 from jq.driver.stages import build, calibrate_job, plan_job
 from jq.frontends.source import AnyModel, Data, check_files, trace
 from jq.mixed_precision.auto import settle
+from jq.mixed_precision.recovery import prepare_best
 from jq.passes.order import LEVELS
 from jq.passes.pipeline.file import Rules, SettingsLike
 from jq.planning.calibration.ranges import Ranges
@@ -74,9 +75,9 @@ def compile(
         strict_encodings: refuse a model whose own codes cannot be kept; a warning otherwise.
         measure: run the result on one call beside the float model, for the warning below; a model
             of more than 200 million multiplications is run if it was calibrated.
-        minutes: for which codes and scales of weights of less than 8 bits are learned with the
-            calibration data (the setting `minutes`). With `cache` a run that was stopped goes on
-            where it was, and so does a later one with more minutes.
+        minutes: to find a smaller error in (the setting `minutes`): rotations of activations are
+            tried, then codes and scales of weights of less than 8 bits are learned. With `cache` a
+            run that was stopped goes on where it was, and so does a later one with more minutes.
         progress: called with the stage's name and the share done (or None); by default a bar in a
             terminal or a notebook, `jq.base.progress.silent` shows nothing.
 
@@ -105,7 +106,7 @@ def compile(
         *(pipeline, target, settings, rules, calibration, ranges, cache, iree_flags),
         *(allow_dynamic, strict_encodings, stages, minutes),
     )
-    job = settle(prepare_job(model, request, several=True), stages)
+    job = settle(prepare_best(model, request), stages)
     if job.source.others and job.needs_ranges:
         job = replace(job, ranges=calibrate_job(job, stages))
     quant_plan = plan_job(job, stages)

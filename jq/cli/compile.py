@@ -64,8 +64,8 @@ def compile_model(
         stablehlo_version (X.Y.Z): Of integer.portable.mlirbc, for a tool that reads no later
             StableHLO.
         cache: Take IREE's result from an earlier, equal compile.
-        minutes (N 0..): Learn codes and scales of weights of less than 8 bits for so long; goes
-            on where an earlier run was.
+        minutes (N 0..): Try rotations of activations, and learn codes and scales of weights of less
+            than 8 bits for so long; goes on where an earlier run was.
         measure: Run the result beside the float model, for a few seconds (not with -q).
         save_pipeline (FILE.toml): Also write the pipeline as a file: settings, and rules as `auto`
             chose them.

@@ -8,7 +8,7 @@ from typing import Any
 
 from jq.artifact.programs import best_first
 from jq.base.progress import Stages
-from jq.frontends.source import Data, check_files
+from jq.frontends.source import Data, LazyCalls, check_files
 from jq.iree.compiler import check_flags
 from jq.passes.pipeline import Pipeline, PipelineFile, load_pipeline
 from jq.passes.pipeline.file import Rules, SettingsLike, as_overrides, as_rules
@@ -30,7 +30,7 @@ class Request:
     target: str | Target = "llvm-cpu"
     settings: SettingsLike = None
     rules: Rules = None
-    calibration: Data = None
+    calibration: Data | LazyCalls = None
     ranges: Ranges | str | Path | None = None
     cache: bool = False
     iree_flags: Sequence[str] = ()

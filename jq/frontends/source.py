@@ -86,8 +86,10 @@ class Source:
     def in_structure(self) -> Mapping[str, Any]:
         return structure_of(self.program.in_tree, len(self.program.inputs))
 
-    def calls(self, data: Data) -> Calls | None:
-        """Batches as flat arrays, shapes and types checked; None stays None."""
+    def calls(self, data: Data | LazyCalls) -> Calls | None:
+        """Batches as flat arrays, shapes and types checked; None stays None, and so do calls."""
+        if isinstance(data, LazyCalls):
+            return data
         if isinstance(data, str | Path):
             return npz.read_samples(Path(data), self.program.inputs)
         try:

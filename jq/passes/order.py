@@ -78,7 +78,10 @@ class Step:
 
 
 # Recovery passes that lost to others at everything that was measured, and what to use.
-REMOVED = {"adaround": "use gptq, which is closer and takes less time"}
+REMOVED = {
+    "adaround": "use gptq, which is closer and takes less time",
+    "tune": "--minutes N (minutes=N) trains scales on the program's output, and more than these",
+}
 
 # All passes: the name, options, when it runs (`CONDITIONS`), and why it stands where it stands. The
 # names of mends that have no reason but their defects stand together. After `lower-markers` comes
@@ -119,7 +122,6 @@ mark-residuals [static later maps stored-sums floats]: runs last, for the same r
 # qdq
 gptq: runs first: it runs the program of the float level on the calibration data
 clip: clips the weights that gptq does not round: embeddings, weights in loops
-tune [floats]: the integers of all weights are chosen; it corrects the error of all layers together
 learn [floats]: the integers of all weights are chosen; it moves them, for as long as `minutes`
     says
 bias-correction: the integers of all weights are chosen; it measures their error

@@ -141,7 +141,8 @@ class Settings(Strict):
     that are named."""
     minutes: float = Field(0.0, ge=0)
     """Minutes for which codes and scales of weights of less than 8 bits are learned with the
-    calibration data, after the other recovery passes; a later run with more goes on."""
+    calibration data, after the other recovery passes, which are chosen by trial where activations
+    are quantized; a later run with more goes on."""
     float_type: Literal["own", "float32", "bfloat16", "float16"] = "own"
     """The type in which products that stay float are computed; `own` is the model's own type. With
     `bfloat16`, operands of products with stored weights are rounded to it on matrix tiles."""

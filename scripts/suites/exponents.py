@@ -24,7 +24,7 @@ WIDTH, HIDDEN, OUT = 16, 12, 6
 MOST = {"int8": 0.25, "int4": 0.5}
 LEAST, LARGEST = 2.0**-90, 2.0**120
 PIPELINES = ("int8-static", "int8-dynamic", "int8x16-static", "int8-weight-only", "int4-dynamic")
-RECOVERY = (True, False, ["gptq"], ["clip"], ["smooth"], ["awq"], ["bias-correction"], ["tune"])
+RECOVERY = (True, False, ["gptq"], ["clip"], ["smooth"], ["awq"], ["bias-correction"])
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from jq.ir.autodiff.walk import Rows, Walk
 from jq.passes.base import LOG, PassContext, Recovery, of_weight
 from jq.passes.recovery._grids import bits_of, has_grid, integers_stored, levels_of, packed
 from jq.passes.recovery._inputs import spread
-from jq.target.settings import Settings
+from jq.target.settings import FLOAT, Settings
 
 SMALL = 1 << 16  # elements of what stays float and is learned
 Parts = dict[str, dict[str, np.ndarray]]
@@ -109,7 +109,8 @@ class Learn(Recovery):
 
     def recover(self, program: Program, cx: PassContext) -> bool:
         if not learnable(program, cx):
-            self.skip(program, "no weight is stored in codes of less than 8 bits")
+            if cx.settings.activations.format == FLOAT:  # else rotations were tried
+                self.skip(program, "no weight is stored in codes of less than 8 bits")
             return False
         try:
             run = _Run(self, program, cx)

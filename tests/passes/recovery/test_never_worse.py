@@ -56,10 +56,6 @@ def test_what_rounds_better_is_better(method):
     assert sqnr((method,), "int4") > sqnr(False, "int4") + 1
 
 
-def test_tuned_scales():
-    assert sqnr(("gptq", "tune"), "int4") > sqnr(("gptq",), "int4") - NOISE
-
-
 @pytest.mark.parametrize("method", ["smooth", "gptq", "bias-correction"])
 def test_int8(method):
     assert sqnr((method,)) > sqnr(False) - NOISE
@@ -71,5 +67,5 @@ def test_awq():
 
 
 def test_all_together():
-    together = ("gptq", "clip", "tune", "bias-correction")
+    together = ("gptq", "clip", "bias-correction")
     assert sqnr(together, "int4") > sqnr(("gptq",), "int4") - NOISE

@@ -1,10 +1,7 @@
-"""Tuning of scales: against least squares, on what it takes, and that it never does harm."""
+"""Scales that are learned alone: against least squares, and on what is stored."""
 
-import logging
-from dataclasses import replace
 from functools import cache
 
-import jax
 import numpy as np
 import pytest
 
@@ -12,10 +9,8 @@ from jq.frontends.model import Model
 from jq.frontends.tracing.entry import trace
 from jq.ir.autodiff.regions import whole
 from jq.ir.autodiff.rounding import Codes, Learned
-from jq.passes.recovery.clip import Clip
 from jq.passes.recovery.gptq import Gptq
 from jq.passes.recovery.learn import codes_of
-from jq.passes.recovery.tune import Tune
 from tests.passes.recovery.models import context, mlp, normal
 from tests.passes.recovery.test_gptq import after, outputs
 
@@ -64,29 +59,6 @@ def chosen(scheme):
     return program, data, cx
 
 
-def error(program, data, cx):
-    ours, reference = (outputs(p, data) for p in (after(program, cx), program))
-    return ((ours - reference) ** 2).sum() / (reference**2).sum()
-
-
-@pytest.mark.parametrize("scheme", ["symmetric", "asymmetric"])
-def test_the_output_is_closer_and_only_scales_change(scheme):
-    given, data, cx = chosen(scheme)
-    program = given.clone()
-    assert Tune(epochs=40, batch=2).run(program, cx)
-    assert error(program, data, cx) < error(given, data, cx)
-    for name, parts in program.chosen.items():
-        np.testing.assert_array_equal(parts["codes"], given.chosen[name]["codes"])
-        assert parts["scale"].dtype == np.float16
-
-
-def test_what_makes_the_error_worse_is_dropped():
-    given, _, cx = chosen("asymmetric")
-    program = given.clone()
-    assert not Tune(rate=5.0).run(program, cx)
-    assert all(program.chosen[name] is parts for name, parts in given.chosen.items())
-
-
 def test_the_error_is_that_of_the_stored_parts():
     program, data, cx = chosen("asymmetric")
     stored = {n: codes_of(parts, cx.plan.weights[n]) for n, parts in program.chosen.items()}
@@ -104,30 +76,3 @@ def test_the_whole_program_takes_its_inputs_in_their_order():
     stored = {"w": codes(RNG.integers(-7, 8, (6, 4)), np.ones((1, 1), np.float32), (6, 4))}
     _, (y,), _ = Learned(whole(program, ["w"]), program.weights, stored).samples([[a, b]])(0)
     np.testing.assert_allclose(y, (b * 2 - a) @ weight, rtol=1e-5, atol=1e-5)
-
-
-def test_without_data_it_is_skipped_with_a_warning(caplog):
-    program, _, given = chosen("asymmetric")
-    none = replace(given, data=None)
-    with caplog.at_level(logging.WARNING, "jq"):
-        assert not Tune().run(program, none)
-    assert "(tune, ...) are skipped" in caplog.text
-
-
-def test_codes_of_8_bits_are_left_alone():
-    model, data = mlp()
-    program, cx = context(model, "int8-weight-only", data)
-    Clip().run(program, replace(cx, data=None))
-    assert program.chosen and not Tune().run(program, cx)
-
-
-def test_a_program_without_a_gradient_is_left_alone(caplog):
-    def f(p, x):
-        return jax.lax.while_loop(lambda y: (y > 1).any(), lambda y: y / 2, x @ p["w"])
-
-    x = RNG.standard_normal((8, 32)).astype(np.float32)
-    program, cx = context(Model(f, {"w": normal(32, 16)}, (x,)), "int8-weight-only", [[x]], INT4)
-    Clip().run(program, cx)
-    with caplog.at_level(logging.WARNING, "jq"):
-        assert not Tune().run(program, cx)
-    assert "tune was skipped" in caplog.text
