@@ -17,7 +17,9 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin
 import typer
 from typer.models import OptionInfo
 
+from jq.base.errors import UserError
 from jq.base.guard.limits import Limits, limited, parse_size
+from jq.cli.language import is_language_model
 from jq.cli.options import COMPLETE, SHARED, option
 from jq.cli.output import Output, report
 
@@ -43,18 +45,26 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {}  # functions and epilo
 
 
 def command(
-    name: str, *, example: str, writes: bool = False, asked: Mapping[str, tuple[Any, Any]] = EMPTY
+    name: str,
+    *,
+    example: str,
+    writes: bool = False,
+    asked: Mapping[str, tuple[Any, Any]] = EMPTY,
+    language: tuple[str, str] | None = None,
 ) -> Callable[[Command], Command]:
     """Makes a function a command of the command line, `list formats` one of a group; `example` is
     shown at the end of its help. A command that `writes` has written nothing when it is
     interrupted, and says so. Options that are `asked` for by several commands, annotation and
-    default by name, reach the function as its `**asked`."""
+    default by name, reach the function as its `**asked`. `language` are the options that a language
+    model has as other models do, and those that only a language model has."""
 
     def register(function: Command) -> Command:
         def run(**arguments: Any) -> None:
             out = Output(**{option: arguments.pop(option) for option in COMMON})
             seconds, memory = (arguments.pop(option) for option in LIMITS)
             try:
+                if language:
+                    _require_for(signature, arguments, *map(str.split, language))
                 most = Limits(seconds, None if memory is None else parse_size(memory))
                 with out.active(), limited(most):
                     document = function(out, **arguments)
@@ -75,6 +85,27 @@ def command(
         return function
 
     return register
+
+
+def _require_for(
+    signature: inspect.Signature, given: Mapping[str, Any], both: list[str], alone: list[str]
+) -> None:
+    """Refuses an option that a language model does not have, or that only one has."""
+    its_own, hint = is_language_model(given["model"]), "they are .gguf files or folders"
+    if its_own:
+        hint = f"they take {', '.join(_flag(signature.parameters[n]) for n in both + alone)}"
+    for name, parameter in signature.parameters.items():
+        wrong = name not in both + alone if its_own else name in alone
+        known = given.get(name) if parameter.default is not parameter.empty else None
+        if wrong and known and known != parameter.default and name != "artifacts":
+            words = "is not for" if its_own else "is for"
+            raise UserError(f"{_flag(parameter)} {words} language models", hint=hint)
+
+
+def _flag(parameter: inspect.Parameter) -> str:
+    told_of = get_args(parameter.annotation)[1]
+    flags = (f"--{parameter.name.replace('_', '-')}", told_of.default, *(told_of.param_decls or ()))
+    return [flag for flag in map(str, flags) if flag.startswith("--")][-1]
 
 
 def signature_of(

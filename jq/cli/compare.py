@@ -9,12 +9,7 @@ import typer
 from jq.base.errors import UserError
 from jq.cli import options
 from jq.cli.command import command
-from jq.cli.language import (
-    compare_language_models,
-    is_language_model,
-    refuse_language_options,
-    refuse_other_options,
-)
+from jq.cli.language import compare_language_models, is_language_model
 from jq.cli.output import Output
 
 LAYERS = (
@@ -36,6 +31,7 @@ class Style(StrEnum):
     "compare",
     example="jaxq compare my.py:model out/ --inputs samples.npz",
     asked=options.asked("ranges", "strict_encodings"),
+    language=("pipeline", "text window limit threads"),
 )
 def compare(
     out: Output,
@@ -77,26 +73,10 @@ def compare(
         threads (N 1..1024): Of a language model: worker threads.
     """
     if is_language_model(model):
-        others = {
-            "inputs": inputs,
-            "metric": metric,
-            "labels": labels,
-            "iree-flag": iree_flags,
-            "layers": layers,
-            **options.flags(asked, "pipeline", "target"),
-            "size": sizes,
-            "value": values,
-            "bench": bench,
-            "jobs": jobs != 1,
-            "dask": dask,
-            "ray": ray,
-        }
-        refuse_other_options(others, "--pipeline, --text, --window, --limit and --threads")
         return compare_language_models(
             *(out, Path(model), artifacts or [], asked["pipeline"], text or []),
             *(window, limit, threads or 1),
         )
-    refuse_language_options({"text": text, "window": window, "limit": limit, "threads": threads})
     workers = options.workers(jobs, dask, ray)
     if len(artifacts or ()) > 1 or bench:
         if not workers.inside:

@@ -12,12 +12,7 @@ from jq.base.errors import UserError
 from jq.base.tables import groups, size
 from jq.cli import completion, options
 from jq.cli.command import command
-from jq.cli.language import (
-    compile_language_model,
-    is_language_model,
-    refuse_language_options,
-    refuse_other_options,
-)
+from jq.cli.language import compile_language_model, is_language_model
 from jq.cli.output import Output
 
 
@@ -26,6 +21,7 @@ from jq.cli.output import Output
     example="jaxq compile my.py:model --pipeline int8-dynamic -o out/",
     writes=True,
     asked=options.asked(),
+    language=("pipeline sign force cache measure", "context kv_cache text"),
 )
 def compile_model(
     out: Output,
@@ -74,23 +70,10 @@ def compile_model(
         text (FILE): Of a language model: fit codes of 4 bits to it (GPTQ).
     """
     if is_language_model(model):
-        others = {
-            **options.flags(asked, "pipeline", "target"),
-            "size": sizes,
-            "value": values,
-            "iree-flag": iree_flags,
-            "emit": emit,
-            "stablehlo-version": stablehlo_version,
-            "save-pipeline": save_pipeline,
-            "minutes": minutes,
-            "target": asked["target"] != options.DEFAULT_TARGET,
-        }
-        refuse_other_options(others)
         return compile_language_model(
             *(out, Path(model), output, asked["pipeline"], context, kv_cache, text or [], sign),
             force=force,
         )
-    refuse_language_options({"context": context, "kv-cache": kv_cache, "text": text})
     from jq import api
     from jq.artifact.save import check_output, check_version
     from jq.artifact.signature import check_key

@@ -3,7 +3,7 @@
 `jaxq generate --chat` converses."""
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from jq.cli.output import Output
 WINDOW = 512  # tokens of a piece of text
 COLUMNS = ("perplexity", "perplexity_float", "kl", "kl_largest", "top1_agreement", "changed")
 FIELDS = {"perplexity_float": "other_perplexity", "top1_agreement": "agreement"}  # other names
-OPTIONS = "--pipeline, --context, --kv-cache, --text, --sign and --force"
 PROMPT = "> "  # of a conversation
 FITTED_PIPELINES = ("int4-weight-only", "int4-dynamic")  # whose weights are those of fit_folder
 
@@ -43,22 +42,6 @@ def own(pipeline: str) -> tuple[dict[str, Any], list[Any]]:
     from jq.language.store import Options
 
     return own_settings(Options(pipeline))
-
-
-def refuse_other_options(given: Mapping[str, object], taken: str = OPTIONS) -> None:
-    """Raises `UserError` for the first option that a language model does not have."""
-    for name, value in given.items():
-        if value:
-            raise UserError(f"--{name} is not for language models", hint=f"they take {taken}")
-
-
-def refuse_language_options(given: Mapping[str, object]) -> None:
-    """Raises `UserError` for the first option that only a language model has."""
-    for name, value in given.items():
-        if value:
-            raise UserError(
-                f"--{name} is for language models", hint="they are .gguf files or folders"
-            )
 
 
 def compile_language_model(

@@ -1,7 +1,7 @@
 """Arguments and options that several commands share."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import typer
 from jq.base.errors import UserError
 from jq.base.system.processor import MOST_THREADS
 from jq.cli import completion
-from jq.cli.language import is_language_model, one_token, refuse_other_options
+from jq.cli.language import is_language_model, one_token
 
 Completion = Callable[[str], list[str]]
 
@@ -105,21 +105,13 @@ def asked(*left_out: str) -> dict[str, tuple[Any, Any]]:
     return {name: each for name, each in ASKED.items() if name not in left_out}
 
 
-def flags(given: Mapping[str, Any], *left_out: str) -> dict[str, Any]:
-    """The values of `ASKED` that were given, by the names of the flags."""
-    names = {"settings": "set", "rules": "rule"}
-    return {
-        names.get(name, name.replace("_", "-")): value
-        for name, value in given.items()
-        if name not in left_out
-    }
-
-
 def sized(model: str, sizes: list[str] | None, values: list[str] | None = None) -> Any:
     """The model, traced at these sizes when there are any; `values` fix inputs of an ONNX file.
     Of a language model the step that generates a token."""
     if is_language_model(model):
-        refuse_other_options({"size": sizes, "value": values}, "none of these two")
+        if sizes or values:
+            name = "--size" if sizes else "--value"
+            raise UserError(f"{name} is not for language models", location=model)
         return one_token(Path(model))
     if not sizes and not values:
         return model

@@ -129,6 +129,23 @@ def test_a_damaged_file_is_refused(made, tmp_path, capsys):
     assert "config.json" in capsys.readouterr().err
 
 
+FOREIGN = {
+    "compile {m} -o x --set a=b": "--set is not for",
+    "compile {m} -o x --iree-flag=--x": "--iree-flag is not for",
+    "compile {m} -o x --target npu-int8": "--target is not for",
+    "compare {m} --format csv": "--format is not for",
+    "compare {m} -j 3": "--jobs is not for",
+    "compile jq.models:digits_cnn -o x --kv-cache int8": "--kv-cache is for",
+    "compare jq.models:digits_cnn --limit 3": "--limit is for",
+}
+
+
+@pytest.mark.parametrize("command", FOREIGN)
+def test_options_of_the_other_kind_of_model(command, made, capsys):
+    assert main(command.format(m=made).split()) == 2
+    assert f"{FOREIGN[command]} language models" in capsys.readouterr().err
+
+
 def test_the_plan_is_that_of_what_generates(made, capsys):
     assert main(["explain", str(made), "--json"]) == 0
     ops = {op["name"]: op for op in json.loads(capsys.readouterr().out)["ops"]}

@@ -58,7 +58,7 @@ def run(case: Any) -> None:
     file = from_proto(case.model, Path("case.onnx"))
     require_operators(file)
     for inputs, outputs in case.data_sets:
-        given, expected = ([_array(v) for v in values] for values in (inputs, outputs))
+        given, expected = ([array_of(v) for v in values] for values in (inputs, outputs))
         bounds = {"rtol": case.rtol, "atol": max(case.atol, _rounding(case.model, given))}
         with jax.enable_x64(True):
             for actual, wanted in zip(_evaluated(file, given), expected, strict=True):
@@ -113,9 +113,9 @@ def _traced(value: Any) -> Any:
     return value if value is None else jnp.asarray(value)
 
 
-def _array(value: Any) -> Any:
+def array_of(value: Any) -> Any:
     if isinstance(value, list):
-        return [_array(v) for v in value]
+        return [array_of(v) for v in value]
     if isinstance(value, onnx.TensorProto):
         return Files(Path("case.onnx")).array(value)
     return np.asarray(value) if isinstance(value, np.generic) else value

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 
 import numpy as np
+import pytest
 
 from jq.base.errors import UserError
 from tests.frontends.onnx.wrong_shapes import computed, drawn, samples, verdict
@@ -23,6 +24,34 @@ def test_operands_of_drawn_shapes() -> None:
         if found not in SOUND:
             wrong.append(f"{name}: {key} {array.shape}: {found}")
     assert not wrong, "\n".join(wrong)
+
+
+STANDARD = [
+    ("ConstantOfShape", "x", ()),
+    ("ConvTranspose", "W", (2, 2, 3, 3)),
+    ("DeformConv", "offset_with_padding", (8, 1, 4, 4)),
+    ("Gemm", "c", (1, 1, 5)),
+    ("GlobalAveragePool", "x", (75,)),
+    ("InstanceNormalization", "s", (1,)),
+    ("LayerNormalization", "W", (1, 1, 4)),
+    ("MaxUnpool", "xI", (2, 1, 1, 2)),
+    ("Reshape", "shape", (1, 1)),
+    ("ScatterElements", "updates", (1, 1)),
+    ("ScatterND", "updates", ()),
+    ("Slice", "ends", (1, 2)),
+]
+
+
+@pytest.mark.parametrize(("op", "key", "shape"), STANDARD)
+def test_operators_of_the_standard(op: str, key: str, shape: tuple[int, ...]) -> None:
+    """What onnx's own inference of shapes lets through."""
+    sample = next(one for name, one in samples().items() if name.split()[0] == op)
+    array = (sample.given | sample.fixed)[key]
+    assert array.shape != shape
+    model, given = sample.model(key, np.resize(array, shape).astype(array.dtype))
+    error = computed(model, given)
+    assert isinstance(error, UserError)
+    assert f"({key}) has shape {list(shape)}" in str(error) or f"{key!r} has shape" in str(error)
 
 
 def test_zero_points_of_blocks_of_another_shape() -> None:

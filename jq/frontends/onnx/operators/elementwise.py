@@ -103,15 +103,11 @@ def cumulative(o: Given) -> Array:
     x, at, first, run = jnp.asarray(o.x), int(o.axis.reshape(())), 0, lax.cumsum
     if o.node.node.op == "CumProd":
         first, run = 1, lax.cumprod
-    if not -x.ndim <= at < x.ndim:
-        raise IndexError(f"axis {at} of {x.ndim}")
-    at %= x.ndim
+    at = range(x.ndim)[at]  # or an IndexError
     if o.exclusive:
-        shape = tuple(1 if i == at else n for i, n in enumerate(x.shape))
-        edge = jnp.full(shape, first, x.dtype)
-        first_kept = int(bool(o.reverse))
-        inner = lax.slice_in_dim(x, first_kept, x.shape[at] - 1 + first_kept, axis=at)
-        x = jnp.concatenate([inner, edge] if o.reverse else [edge, inner], axis=at)
+        by = [(0, 0, 0)] * x.ndim
+        by[at] = (-1, 1, 0) if o.reverse else (1, -1, 0)
+        x = lax.pad(x, np.asarray(first, x.dtype), by)
     return run(x, axis=at, reverse=bool(o.reverse))
 
 

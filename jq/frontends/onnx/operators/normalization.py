@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jq.frontends.onnx.registry import MICROSOFT, Array, Given, operator
+from jq.frontends.onnx.registry import MICROSOFT, Array, Given, operator, operators
 from jq.frontends.onnx.tensors import numpy_type
 
 
@@ -29,10 +29,10 @@ def batch_normalization(o: Given) -> Any:
     return (y.astype(x.dtype), *kept)
 
 
-@operator("InstanceNormalization")
-def instance_normalization(x: Array, scale: Array, b: Array, *, epsilon: float) -> Array:
-    y, *_ = standard(x, tuple(range(2, x.ndim)), epsilon)
-    return y * _channels(x, scale) + _channels(x, b)
+@operator("InstanceNormalization", takes="x[N C L ...] scale[C] b[C]; epsilon")
+def instance_normalization(o: Given) -> Array:
+    y, *_ = standard(o.x, tuple(range(2, o.x.ndim)), o.epsilon)
+    return y * _channels(o.x, o.scale) + _channels(o.x, o.b)
 
 
 def standard(x: Any, axes: tuple[int, ...], epsilon: float) -> tuple[Any, Any, Any]:
@@ -106,17 +106,11 @@ def lrn(x: Array, *, size: int, alpha: float, beta: float, bias: float) -> Array
     return x / (np.asarray(bias, x.dtype) + factor * total) ** np.asarray(beta, x.dtype)
 
 
-@operator("Elu")
-def elu(x: Array, *, alpha: float) -> Array:
-    return jnp.where(x < 0, np.asarray(alpha, x.dtype) * jnp.expm1(x), x)
+def _elu(x: Array, *, alpha: float, gamma: float = 1) -> Array:
+    y = jnp.where(x < 0, np.asarray(alpha, x.dtype) * jnp.expm1(x), x)
+    return y if gamma == 1 else np.asarray(gamma, x.dtype) * y
 
 
-@operator("Selu")
-def selu(x: Array, *, alpha: float, gamma: float) -> Array:
-    return np.asarray(gamma, x.dtype) * elu(x, alpha=alpha)
-
-
-@operator("Gelu")
-@operator("Gelu", domain=MICROSOFT)
-def gelu(x: Array, *, approximate: str = "none") -> Array:
-    return jax.nn.gelu(jnp.asarray(x), approximate=approximate == "tanh")
+GELU = {"Gelu": lambda x, *, approximate="none": jax.nn.gelu(x, approximate == "tanh")}
+operators({"Elu": _elu, "Selu": _elu, **GELU})
+operators(GELU, domain=MICROSOFT)

@@ -28,7 +28,7 @@ def matmul(a: Array, b: Array) -> Array:
     return lax.dot_general(a, b, dims, preferred_element_type=kind)
 
 
-@operator("Gemm", takes="a b c?; alpha beta transA transB")
+@operator("Gemm", takes="a b c[/ 1|N / 1|M 1|N]?; alpha beta transA transB")
 def gemm(o: Given) -> Array:
     y = matmul(o.a.T if o.transA else o.a, o.b.T if o.transB else o.b)
     if o.alpha != 1:

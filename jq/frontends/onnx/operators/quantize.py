@@ -15,7 +15,7 @@ from jq.frontends.onnx.operators.convolutions import convolve
 from jq.frontends.onnx.operators.products import matmul
 from jq.frontends.onnx.operators.windows import Windowing
 from jq.frontends.onnx.quantized import dequantize, quantize, units
-from jq.frontends.onnx.registry import MICROSOFT, Array, Call, Given, operator
+from jq.frontends.onnx.registry import MICROSOFT, Array, Given, operator, operators
 from jq.frontends.onnx.tensors import numpy_type
 from jq.frontends.onnx.values import Codes, as_jax, best_known, plain
 
@@ -48,11 +48,6 @@ def dequantize_linear(o: Given) -> Array:
     return dequantize(o.x, o.x_scale, o.x_zero_point, **how)
 
 
-@operator("DynamicQuantizeLinear", codes=True)
-def dynamic_quantize_linear(x: Array, *, node: Call) -> Any:
-    return dynamic(as_jax(x), node.where)
-
-
 def dynamic(x: Any, name: str) -> tuple[Codes, Any, Codes]:
     """Codes, scale and zero point, of uint8, for the range of the tensor itself, 0 included."""
     zero = jnp.zeros((), x.dtype)
@@ -64,6 +59,10 @@ def dynamic(x: Any, name: str) -> tuple[Codes, Any, Codes]:
     kind = np.dtype(np.uint8)
     offset = Codes((point.astype(np.int32) - 128).astype(np.int8), kind)
     return quantize(x, scale, offset, kind, name=name), scale, offset
+
+
+DYNAMIC = {"DynamicQuantizeLinear": lambda x, *, node: dynamic(as_jax(x), node.where)}
+operators(DYNAMIC, codes=True)
 
 
 @operator(

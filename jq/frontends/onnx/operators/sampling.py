@@ -117,13 +117,14 @@ def _line(at: Any, n: int) -> tuple[list[Any], list[Any]]:
     return index, [jnp.where(live, 1 - share, 0), jnp.where(live, share, 0)]
 
 
-@operator("DeformConv", takes="x w offset b? mask?; group offset_group")
+DEFORMED = "x[N C H W] w[M c k l] offset[N K R S] b[M]? mask[N T R S]?; group offset_group"
+
+
+@operator("DeformConv", takes=DEFORMED)
 def deform_conv(o: Given) -> Array:
     """`x` [n, c, h, w]; `offset` [n, offset_group * taps * 2, h', w'] moves each tap down and to
     the right, for all channels of a group alike; `mask` [n, offset_group * taps, h', w'] weighs."""
     x, w, groups = o.x, o.w, o.offset_group
-    if x.ndim != 4:
-        raise o.node.refuse(f"images of {x.ndim - 2} axes are not supported")
     (n, c), (rows, columns), kernel = x.shape[:2], o.offset.shape[2:], w.shape[2:]
     taps = kernel[0] * kernel[1]
     moved = jnp.asarray(o.offset).reshape(n, groups, taps, 2, rows, columns)
@@ -132,6 +133,10 @@ def deform_conv(o: Given) -> Array:
         shares = jnp.asarray(o.mask).reshape(n, groups, taps, rows, columns)
     window = Windowing.of(o.node)
     (s, d), p = window.steps(2), window.pads or [0] * 4
+    ways = zip(x.shape[2:], kernel, s, d, p, p[2:], strict=False)
+    places = [(n + a + b - (k - 1) * by - 1) // step + 1 for n, k, step, by, a, b in ways]
+    if places != [rows, columns]:
+        raise o.node.refuse(f"'offset' has shape {list(o.offset.shape)}, for {places} places")
     reads = []
     for tap, at in enumerate(product(*map(range, kernel))):
         down, right = (

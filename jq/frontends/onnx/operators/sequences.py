@@ -46,11 +46,8 @@ def split_to_sequence(x: Array, split: Known = None, *, axis: int, keepdims: int
     if split is None:
         parts = jnp.split(x, n, axis=axis)
         return parts if keepdims else [jnp.squeeze(p, axis) for p in parts]
-    if split.ndim == 0:
-        cuts = list(range(int(split), n, int(split)))
-    else:
-        cuts = np.cumsum(split)[:-1].tolist()
-    return jnp.split(x, cuts, axis=axis)
+    cuts = np.cumsum(split)[:-1] if split.ndim else np.arange(int(split), n, int(split))
+    return jnp.split(x, cuts.tolist(), axis=axis)
 
 
 @operator("OptionalGetElement", fold=False)

@@ -4,13 +4,15 @@ See `operand_shapes` for what a pattern means. "" is a scalar. What onnx's own i
 refuses (`inference`) is not repeated.
 """
 
+from collections.abc import Iterable
+
 import numpy as np
 
-from jq.frontends.onnx.operand_shapes import Found, Operands, Shape, shapes
+from jq.frontends.onnx.operand_shapes import Found, Operands, shapes
 from jq.frontends.onnx.registry import MICROSOFT
 
 
-def written(shape: Shape) -> str:
+def written(shape: Iterable[int | str]) -> str:
     return " ".join(map(str, shape))
 
 
@@ -33,21 +35,42 @@ def linear(given: Operands) -> Found:
     return {scale: pattern, scale.replace("scale", "zero_point"): written(given.shapes[scale])}
 
 
-@shapes("", "Conv", "ConvInteger", "QLinearConv")
+LISTS = ("shape", "repeats", "starts", "ends", "axes", "steps")
+shapes("", "Expand", "Reshape", "Slice", "Tile")(lambda _: dict.fromkeys(LISTS, "n"))
+shapes("", "ConstantOfShape")(lambda _: {"input": "n"})
+shapes("", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool")(lambda _: {"x": "N C L ..."})
+shapes("", "MaxUnpool")(lambda given: {"indices": written(given.shapes["x"])})
+
+
+@shapes("", "Scatter", "ScatterElements", "GatherElements")
+def elements(given: Operands) -> Found:
+    """There is an index for every element that is read or written, along the axes of the data."""
+    axes = " ".join(f"n{i}" for i in range(len(given.shapes["data"])))
+    return {"indices": axes, "updates": written(given.shapes["indices"])}
+
+
+@shapes("", "ScatterND")
+def parts(given: Operands) -> Found:
+    data, indices = given.shapes["data"], given.shapes["indices"]
+    return {"updates": written(indices[:-1] + data[(indices or (0,))[-1] :])}
+
+
+@shapes("", "Conv", "ConvInteger", "ConvTranspose", "QLinearConv")
 @shapes(MICROSOFT, "FusedConv", "QLinearConv")
 def convolution(given: Operands) -> Found:
-    """The weight is [M, C / group, ...]."""
+    """The weight is [M, C / group, ...], of a transposed convolution [C, M / group, ...]."""
     x, group = given.shapes["x"], given.get("group", 1)
     if len(x) < 3:
         return {"w": "M C k"}
     channels = x[-1] if given.get("channels_last") else x[1]
-    kernel = given.get("kernel_shape") or [f"k{i}" for i in range(len(x) - 2)]
+    kernel = written(given.get("kernel_shape") or [f"k{i}" for i in range(len(x) - 2)])
     if channels % group:
         raise given.refuse(f"{channels} channels in {group} groups")
     filters = given.shapes["w"][:1]
     if filters and filters[0] % group:
         raise given.refuse(f"its operand 'w' has {filters[0]} filters, in {group} groups")
-    return {"w": f"M {channels // group} {' '.join(map(str, kernel))}"}
+    turned = given.call.node.op == "ConvTranspose"
+    return {"w": f"{channels} m {kernel}" if turned else f"M {channels // group} {kernel}"}
 
 
 @shapes("", "QLinearMatMul", "MatMulInteger")
@@ -63,6 +86,7 @@ def product(given: Operands) -> Found:
     return found
 
 
+@shapes("", "Gemm")
 @shapes(MICROSOFT, "QGemm", "FusedGemm")
 def gemm(given: Operands) -> Found:
     a, b = (given.get(name) for name in ("transA", "transB"))
@@ -134,6 +158,15 @@ def joined(given: Operands) -> Found:
 def skipped(given: Operands) -> Found:
     x = given.shapes["x"]
     return {"skip": " / ".join(written(s) for s in (x, x[1:], (1, *x[1:])) if len(s) > 1)}
+
+
+@shapes("", "LayerNormalization", "RMSNormalization")
+def rows(given: Operands) -> Found:
+    """Factors and addends are spread over `x`."""
+    sizes = [f"1|{n}" for n in given.shapes["x"]]
+    return dict.fromkeys(
+        ("scale", "b"), " / ".join(written(sizes[i:]) for i in range(len(sizes) + 1))
+    )
 
 
 @shapes("", "SimplifiedLayerNormalization")

@@ -35,6 +35,7 @@ operators(
             x, np.broadcast_shapes(x.shape, tuple(ints(shape)))
         ),
         "Flatten": lambda x, *, axis: x.reshape(_size(x.shape[:axis]), _size(x.shape[axis:])),
+        "Identity": lambda x: x,
         "Squeeze": lambda x, axes=None: (
             x.reshape([n for n in x.shape if n != 1])
             if axes is None

@@ -14,7 +14,7 @@ def _complex(x: Any) -> Any:
     return x[..., 0] if x.shape[-1] == 1 else x[..., 0] + 1j * x[..., 1]
 
 
-@operator("DFT", takes="x dft_length?! axis?!; inverse onesided")
+@operator("DFT", takes="x[... 1|2] dft_length?! axis?!; inverse onesided")
 def dft(o: Given) -> Array:
     x, given = jnp.asarray(o.x), o.dft_length
     default = 1 if o.node.version < 20 else -2
@@ -32,11 +32,13 @@ def dft(o: Given) -> Array:
     return jnp.stack([y.real, y.imag], -1).astype(x.dtype)
 
 
-@operator("STFT", takes="signal frame_step! window? frame_length?!; onesided")
+@operator("STFT", takes="signal[B L / B L 1|2] frame_step! window[W]? frame_length?!; onesided")
 def stft(o: Given) -> Array:
     x, step = jnp.asarray(o.signal), int(o.frame_step.reshape(()))
     size = o.window.shape[0] if o.frame_length is None else int(o.frame_length.reshape(()))
     z = x if x.ndim == 2 else _complex(x)
+    if size > z.shape[1]:
+        raise o.node.refuse(f"frames of {size} of a signal of {z.shape[1]}")
     starts = np.arange(0, z.shape[1] - size + 1, step)
     frames = z[:, starts[:, None] + np.arange(size)]
     if o.window is not None:

@@ -51,11 +51,6 @@ def bit_cast(x: Array, *, to: int) -> Array:
     return lax.bitcast_convert_type(x, dtype)
 
 
-@operator("Identity", moves=True)
-def identity(x: Array) -> Array:
-    return x
-
-
 CONSTANTS = {"value": None, "value_float": np.float32, "value_int": np.int64}
 
 
