@@ -3,11 +3,12 @@
 A layer is a unit of the integer program (`jq.device.units`), or a product of floats with what leads
 to it. It takes
 
-    op_cycles + max(products / rate, elements / rate, DRAM bytes / rate, on-chip bytes / rate)
+    op_cycles + transposes + max(products / rate, elements / rate, DRAM bytes / rate,
+                                 on-chip bytes / rate, parameters of channels)
 
-cycles (`Hardware.bounds`): what it does at the same time is bounded by the slowest. Weights come
-from DRAM once a call; activations lie on the chip, but for those that the greedy schedule places
-beyond its memory.
+cycles (`Hardware.bounds`): what it does at the same time is bounded by the slowest. Products are
+those that the array of multipliers takes (`Array`); weights come from DRAM once a call; activations
+lie on the chip, but for those that the greedy schedule places beyond its memory.
 """
 
 import math
@@ -21,8 +22,8 @@ from jq.device.results import Estimate
 from jq.device.units import Unit, units
 from jq.frontends.source import AnyModel
 from jq.ir import Op, Program, dtype_of, ir, kind_of, shape_of
-from jq.ir.ops.dims import operations
-from jq.ir.ops.lookup import is_product
+from jq.ir.ops.dims import Dims, operations
+from jq.ir.ops.lookup import is_product, rule_of
 from jq.passes.base import run_all
 from jq.passes.integer.verify_integer import name_of
 from jq.passes.lower_markers import LowerMarkers
@@ -98,7 +99,7 @@ def estimated(found: Planned) -> Estimate:
             hint="write one into a file of your own; `ethos-u-like` has one",
         )
     program = found.integer
-    run_all([LowerMarkers()], program, found.job.context(found.plan))
+    run_all([LowerMarkers(named=True)], program, found.job.context(found.plan))
     layers = units(program, floats=True, shared_sums=where.device.shared_sums)
     buffers = placed(_buffers(program, layers))
     outside = {b.name for b in buffers if b.end > hardware.sram_bytes}
@@ -130,23 +131,62 @@ def _cost(
 ) -> tuple[dict[str, Any], float]:
     """One layer, and the cycles of its products alone."""
     products = {op: operations(op) for op in unit.ops if is_product(op)}
-    multiplying = sum(n / 2 / _rate(op, hardware) for op, n in products.items())
+    multiplying = sum(n / 2 * _padding(op, hardware) for op, n in products.items())
     activations = (*unit.inputs, unit.result)
     weights = _weight_bytes(program, unit)
     spilled = sum(_bytes(v) for v in activations if v in outside)
-    moved = sum(_bytes(v) for v in activations)
-    elements = sum(math.prod(shape_of(v)) for v in activations)
-    bounds = hardware.bounds(multiplying, elements, weights + spilled, moved - spilled)
-    costs = {**bounds, "overhead": hardware.op_cycles}
+    moved = sum(hardware.stored(shape_of(v)) * dtype_of(v).itemsize for v in activations)
+    sizes = [hardware.stored(shape_of(v)) for v in activations]
+    bounds = hardware.bounds(multiplying, sum(sizes), weights + spilled, max(0, moved - spilled))
+    shape, each = shape_of(unit.result), hardware.element_cycles
+    if products and hardware.outputs_per_cycle:
+        bounds["vector"] = sizes[-1] / hardware.outputs_per_cycle
+        blocks = math.ceil(math.prod(shape[:-1]) / (hardware.block_pixels or math.inf))
+        bounds["channels"] = max(1, blocks) * shape[-1] * hardware.channel_cycles if shape else 0
+    elif unit.op in each:
+        bounds["vector"] = max(sizes) * each[unit.op]
+    transposes = sum(map(hardware.stored, _transposed(unit))) * each.get("transpose", 0)
+    costs = {**bounds, "transpose": transposes, "overhead": hardware.op_cycles}
     row = {
         "name": unit.name,
         "op": unit.op,
-        "operations": sum(products.values()) or elements,
-        "bytes": weights + moved,
-        "cycles": math.ceil(hardware.op_cycles + max(bounds.values())),
+        "operations": sum(products.values()) or sum(map(_elements, activations)),
+        "bytes": weights + sum(map(_bytes, activations)),
+        "cycles": math.ceil(hardware.op_cycles + max(bounds.values()) + transposes),
         "bound_by": max(costs, key=lambda key: costs[key]),
     }
     return row, multiplying
+
+
+def _padding(op: Op, hardware: Hardware) -> float:
+    """Cycles of a multiply-add that is needed."""
+    rule = rule_of(op)
+    assert rule is not None
+    found = rule.geometry(op)
+    inner, outer = found.channels
+    padded = hardware.array.padded(inner // found.groups, math.prod(found.window), outer)
+    return padded / _rate(op, hardware)
+
+
+def _transposed(unit: Unit) -> list[tuple[int, ...]]:
+    """Shapes of activations whose axes are put in another order: by an op, or for a product, which
+    has the axis that it sums over, and then the columns, last."""
+    computed, found = set(unit.inputs), list[tuple[int, ...]]()
+    for op in unit.ops:
+        operands = list(op.operation.operands)
+        given = [i for i, v in enumerate(operands) if v in computed]
+        computed.update(op.operation.results if given else ())
+        dims = Dims.match(op)
+        if kind_of(op) == "stablehlo.transpose" and given:
+            found.append(shape_of(operands[0]))
+        elif dims is not None and len(given) == 1:  # by a weight
+            shape = shape_of(operands[given[0]])
+            summed = dims.contracted(given[0])
+            if summed != set(range(len(shape) - len(summed), len(shape))):
+                found.append(shape)
+            if given == [1]:
+                found.append(shape_of(op.operation.results[0]))
+    return found
 
 
 def _rate(op: Op, hardware: Hardware) -> float:
@@ -173,8 +213,12 @@ def _weight_bytes(program: Program, unit: Unit) -> int:
     return sum(found.values())
 
 
+def _elements(value: ir.Value) -> int:
+    return math.prod(shape_of(value))
+
+
 def _bytes(value: ir.Value) -> int:
-    return math.prod(shape_of(value)) * dtype_of(value).itemsize
+    return _elements(value) * dtype_of(value).itemsize
 
 
 def _buffers(program: Program, layers: list[Unit]) -> list[Buffer]:

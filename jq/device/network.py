@@ -189,13 +189,8 @@ class _Reader:
         inputs = tuple(self._tensor(v) for v in op.operation.operands)
         compares = dtype_of(value) == np.bool_
         scaled = next((t for t in inputs if t.scale is not None and not compares), inputs[0])
-        output = Tensor(
-            self._name(named(op)),
-            shape_of(value),
-            dtype_of(value).name,
-            scaled.scale,
-            scaled.zero_point,
-        )
+        made = self._name(named(op)), shape_of(value), dtype_of(value).name
+        output = Tensor(*made, scaled.scale, scaled.zero_point)
         self.tensors[value] = output
         return Node(kind, named(op), inputs, output, kind_of(op), attributes_of(op), source=op)
 
@@ -208,17 +203,8 @@ class _Reader:
             self._name(f"{step.name} result"), shape_of(value), dtype_of(value).name, scale, zero
         )
         self.tensors[value] = output
-        return Node(
-            step.kind,
-            step.name,
-            inputs,
-            output,
-            step.op,
-            step.attributes,
-            step.numbers,
-            step.out,
-            op,
-        )
+        given = step.op, step.attributes, step.numbers, step.out
+        return Node(step.kind, step.name, inputs, output, *given, op)
 
     def _end(self, op: Op, marker: Any) -> Node:
         """The node where floats become codes or codes floats."""

@@ -10,6 +10,8 @@ COLOURS = {
     "vector": "#6acc65",
     "sram": "#d6a21e",
     "dram": "#d65f5f",
+    "channels": "#956cb4",
+    "transpose": "#8c613c",
     "overhead": "#8c8c8c",
 }
 _TEXT = 'font-family="sans-serif" font-size="11"'

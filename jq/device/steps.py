@@ -9,18 +9,8 @@ from jq.ir import Op, Program, dtype_of, ir, kind_of, shape_of
 from jq.ir.build import attributes_of, integers
 from jq.ir.ops.lookup import contraction, multiplies
 
-ARRAYS = (
-    "broadcast_dimensions",
-    "permutation",
-    "dimensions",
-    "start_indices",
-    "limit_indices",
-    "strides",
-    "edge_padding_low",
-    "edge_padding_high",
-    "interior_padding",
-    "window_dimensions",
-)
+_ARRAYS = "broadcast_dimensions permutation dimensions start_indices limit_indices strides"
+_ARRAYS += " edge_padding_low edge_padding_high interior_padding window_dimensions"
 
 
 def steps_of(made: Program) -> dict[str, Any]:
@@ -79,7 +69,7 @@ def _type(op: Op) -> dict[str, Any]:
 
 def _details(op: Op) -> dict[str, Any]:
     name, found = kind_of(op).removeprefix("stablehlo."), attributes_of(op)
-    details: dict[str, Any] = {k: list(integers(op, k)) for k in ARRAYS if k in found}
+    details: dict[str, Any] = {k: list(integers(op, k)) for k in _ARRAYS.split() if k in found}
     if name == "constant":
         array = np.array(found["value"])
         details["value"] = (array if array.size > 1 else array.reshape(())).tolist()

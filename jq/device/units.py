@@ -12,6 +12,7 @@ import numpy as np
 
 from jq.ir import Op, Program, TensorSpec, dtype_of, editing, func, ir, kind_of, maker, shape_of
 from jq.ir.build import NAME, string_attr
+from jq.ir.ops.integer_step import STEP
 from jq.ir.ops.lookup import is_product
 
 CODES = ("int8", "uint8", "int16", "uint16")
@@ -32,8 +33,10 @@ class Unit:
 
     @property
     def op(self) -> str:
-        """The op that says what it is: its product, else its last op."""
+        """The kind of its step, where that is known and no product; else its product or last op."""
         products = [op for op in self.ops if is_product(op)]
+        if not products and (kind := string_attr(self.ops[-1], STEP)):
+            return kind
         return kind_of((products or self.ops)[-1]).removeprefix("stablehlo.")
 
 

@@ -4,13 +4,15 @@
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from jq.ir import Op, Program, at, ir, kind_of
+from jq.ir import Op, Program, at, ir, kind_of, maker
 from jq.ir.build import NAME, inlined, replace, string_attr
 from jq.ir.contract import match_contract
 from jq.ir.encodings import drop_encodings
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, marker_kind, match
 from jq.ir.ops.base import Contraction
+from jq.ir.ops.integer_step import STEP, match_integer
 from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.selection import elements
 from jq.ir.pointwise import ELEMENTWISE
@@ -19,15 +21,25 @@ from jq.passes.integer._ops import PRODUCTS_AND_SUMS
 from jq.planning.operands import is_stored
 
 
+@dataclass(frozen=True)
 class LowerMarkers(Pass):
+    """`named`: what a step of integers results in has the step's name and kind (`STEP`)."""
+
+    named: bool = False
+
     def run(self, program: Program, cx: PassContext) -> bool:
         functions = {f.name.value: f for f in program.functions()}
         changed = False
         for op in program.walk():
             if marker_kind(op):
                 symbol = ir.FlatSymbolRefAttr(op.attributes["decomposition"]).value
+                step = match_integer(op) if self.named else None
                 with at(op):
-                    replace(op, inlined(functions[symbol].entry_block, op.operands))
+                    values = inlined(functions[symbol].entry_block, op.operands)
+                    if step and (made := maker(values[0])):
+                        made.attributes[NAME] = ir.StringAttr.get(step.name)
+                        made.attributes[STEP] = ir.StringAttr.get(step.kind)
+                    replace(op, values)
                 changed = True
         for symbol in set(program.decompositions.values()) & set(functions):
             functions[symbol].erase()

@@ -3,6 +3,8 @@
 Planning and the passes never emit what is not stated here; `jaxq check` reads the same figures.
 """
 
+import math
+from collections.abc import Sequence
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -192,6 +194,29 @@ class Device(Strict):
         return self.limits.get(kind, fallback)
 
 
+class Array(Strict):
+    """Sizes in which an array of multipliers takes products; a part of one takes as long."""
+
+    outputs: Positive = 1
+    """Output channels."""
+    channels: Positive = 1
+    """Input channels, for so many `taps` of the window at once."""
+    taps: Positive = 1
+    deep: Positive | None = None
+    """Input channels where it can take one tap at a time instead, if that is faster."""
+
+    def padded(self, inputs: int, taps: int, outputs: int) -> float:
+        """The multiply-adds that it takes, as a multiple of those that are needed."""
+        terms = _whole(inputs, self.channels) * _whole(taps, self.taps)
+        if self.deep:
+            terms = min(terms, _whole(inputs, self.deep) * taps)
+        return terms * _whole(outputs, self.outputs) / max(1, inputs * taps * outputs)
+
+
+def _whole(number: int, of: int) -> int:
+    return -(-number // of) * of
+
+
 class Hardware(Strict):
     """Speed of the device, which `jaxq estimate` computes with. Cycles are those of its clock."""
 
@@ -209,6 +234,23 @@ class Hardware(Strict):
     """Bytes to and from memory off the chip, where weights lie."""
     op_cycles: float = Field(0, ge=0, allow_inf_nan=False)
     """Cycles to start a layer, whatever it does."""
+    array: Array = Array()
+    """Sizes in which products are taken."""
+    outputs_per_cycle: Rate | None = None
+    """Results of products that are rescaled and written."""
+    element_cycles: dict[str, Rate] = {}
+    """Cycles of one element in what is not a product, by its kind, `transpose` among them; of what
+    is not named, `elements_per_cycle`."""
+    stored_channels: Positive = 1
+    """Elements along the last axis are stored in multiples of this."""
+    channel_cycles: float = Field(0, ge=0, allow_inf_nan=False)
+    """Cycles to read the bias and the scale of an output channel, for each `block_pixels`."""
+    block_pixels: Positive | None = None
+    """Positions of an image of which the results are made at one time."""
+
+    def stored(self, shape: Sequence[int]) -> int:
+        """Elements of a tensor where it is stored."""
+        return math.prod(shape[:-1]) * _whole(shape[-1], self.stored_channels) if shape else 1
 
     def bounds(
         self, products: float, elements: float, dram: float, sram: float = 0

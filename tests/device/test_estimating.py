@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from xml.etree import ElementTree
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ import jq
 from jq.base.errors import UserError
 from jq.cli.app import main
 from jq.device.estimating import Buffer, lower_bound, placed
+from jq.target.device_table import Array
 from jq.target.target import load_target
 
 HARDWARE = """
@@ -32,7 +34,14 @@ X = np.ones((4, 64), np.float32)
 MODEL = jq.Model(lambda p, x: x @ p, np.ones((64, 32), np.float32), (X,))
 
 
-def found(tmp_path: Path, device: str = "npu-int8", model=MODEL, **figures: float) -> dict:
+def found(
+    tmp_path: Path,
+    device: str = "npu-int8",
+    model=MODEL,
+    more: str = "",
+    pipeline: str = "int8-static",
+    **figures: float,
+) -> dict:
     figures = {
         "macs": 1e6,
         "elements": 1e6,
@@ -41,8 +50,8 @@ def found(tmp_path: Path, device: str = "npu-int8", model=MODEL, **figures: floa
         "dram": 1e6,
     } | figures
     path = tmp_path / "own.toml"
-    path.write_text(Path(f"targets/{device}.toml").read_text() + HARDWARE.format(**figures))
-    return jq.estimate(model, str(path), pipeline="int8-static")
+    path.write_text(Path(f"targets/{device}.toml").read_text() + HARDWARE.format(**figures) + more)
+    return jq.estimate(model, str(path), pipeline=pipeline)
 
 
 @pytest.mark.parametrize(
@@ -94,6 +103,60 @@ def test_the_slowest_part_bounds_a_layer(tmp_path, figures, bound, cycles) -> No
     assert result["total_cycles"] == sum(row["cycles"] for row in result["layers"])
     assert result["total_ms"] == pytest.approx(result["total_cycles"] / 1e5)
     assert 0 < result["utilization"] <= 1
+
+
+@given(*[st.integers(1, 40)] * 3, st.sampled_from([(1, 1, 1, 1), (8, 8, 4, 32), (16, 8, 4, 64)]))
+def test_an_array_takes_whole_groups(inputs, taps, outputs, sizes) -> None:
+    """What it computes is counted group by group, of both ways to go through a window."""
+    by_output, by_channel, by_tap, deep = sizes
+    array = Array(outputs=by_output, channels=by_channel, taps=by_tap, deep=deep)
+    columns = len(range(0, outputs, by_output)) * by_output
+    at_once = len(range(0, inputs, by_channel)) * len(range(0, taps, by_tap))
+    one_tap = taps * len(range(0, inputs, deep)) * deep
+    macs = columns * min(one_tap, at_once * by_channel * by_tap)
+    assert array.padded(inputs, taps, outputs) == pytest.approx(macs / (inputs * taps * outputs))
+
+
+def test_products_fill_an_array_and_results_leave_it(tmp_path) -> None:
+    result = found(tmp_path, more="array = { outputs = 24, channels = 48 }\n", macs=2)
+    (layer,) = [row for row in result["layers"] if row["op"] == "dot_general"]
+    assert layer["cycles"] == 10 + 4 * 96 * 48 / 2  # 64 terms, 32 columns
+    result = found(tmp_path, more="outputs_per_cycle = 0.5\n")
+    (layer,) = [row for row in result["layers"] if row["op"] == "dot_general"]
+    assert (layer["cycles"], layer["bound_by"]) == (10 + 4 * 32 / 0.5, "vector")
+    blocks = "outputs_per_cycle = 9\nblock_pixels = 3\nchannel_cycles = 100\n"
+    (layer,) = [r for r in found(tmp_path, more=blocks)["layers"] if r["op"] == "dot_general"]
+    assert (layer["cycles"], layer["bound_by"]) == (10 + 2 * 32 * 100, "channels")
+
+
+def test_elements_have_their_kind_and_channels_are_stored_in_groups(tmp_path) -> None:
+    """A sum has the name and the kind that the model gives it, also where it is in integers."""
+
+    def apply(p, x):
+        with jax.named_scope("joined"):
+            return x @ p + x @ (2 * p)
+
+    model = jq.Model(apply, np.ones((64, 33), np.float32), (X,))
+    more = "stored_channels = 16\nelement_cycles = { add = 7 }\n"
+    layers = found(tmp_path, model=model, more=more, pipeline="int8-static-integer-only")["layers"]
+    (row,) = [row for row in layers if row["op"] == "add"]
+    assert "joined" in row["name"] and row["bound_by"] == "vector"
+    assert row["cycles"] == 10 + 4 * 48 * 7
+
+
+def test_a_product_turns_what_it_sums_over(tmp_path) -> None:
+    """Rows of 4: 64 axes 0 are summed over, so that they have to come last first."""
+    x = np.ones((64, 4), np.float32)
+    model = jq.Model(
+        lambda p, x: jnp.einsum("km,kn->mn", x, p), np.ones((64, 32), np.float32), (x,)
+    )
+    kept, turned = (
+        [r for r in found(tmp_path, model=m, more="element_cycles = { transpose = 3 }\n")["layers"]
+         if r["op"] == "dot_general"]
+        for m in (MODEL, model)
+    )  # fmt: skip
+    assert turned[0]["cycles"] - kept[0]["cycles"] == 3 * 64 * 4
+    assert turned[0]["bound_by"] == "transpose"
 
 
 def test_what_does_not_fit_is_read_from_dram(tmp_path) -> None:

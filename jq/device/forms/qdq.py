@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.device.forms.table import Content
+from jq.device.forms.table import Arrays, Content
 
 try:
     from onnx import helper
@@ -65,7 +65,7 @@ def write(content: Content) -> bytes:
     return bytes(model.SerializeToString())
 
 
-def run(data: bytes, inputs: Sequence[np.ndarray], *, optimized: bool = True) -> list[np.ndarray]:
+def run(data: bytes, calls: Sequence[Arrays], *, optimized: bool = True) -> list[list[np.ndarray]]:
     """The outputs of a file by ONNX Runtime, on one thread.
 
     Args:
@@ -88,7 +88,8 @@ def run(data: bytes, inputs: Sequence[np.ndarray], *, optimized: bool = True) ->
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     names = [i.name for i in session.get_inputs()]
-    return [np.asarray(y) for y in session.run(None, dict(zip(names, inputs, strict=True)))]
+    given = (dict(zip(names, inputs, strict=True)) for inputs in calls)
+    return [[np.asarray(y) for y in session.run(None, each)] for each in given]
 
 
 READERS = {"optimized": run, "as written": partial(run, optimized=False)}

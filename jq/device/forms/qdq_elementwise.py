@@ -1,6 +1,7 @@
 """Sums and products of two tensors, functions of single codes and softmax, between Q and DQ."""
 
 from collections.abc import Callable
+from functools import partialmethod
 
 import numpy as np
 
@@ -21,26 +22,17 @@ class Elementwise(Writer):
 
     # Two tensors
 
-    def _add(self, step: Simple) -> None:
-        self._two(step, "Add", self._added, np.add, sums)
-
-    def _subtract(self, step: Simple) -> None:
-        self._two(step, "Sub", self._added, np.subtract, None)
-
-    def _multiply(self, step: Simple) -> None:
-        self._two(step, "Mul", self._times, np.multiply, products)
-
     def _two(
         self,
-        step: Simple,
         kind: str,
-        exact: Callable[[Simple, Codes, Codes], Codes],
         function: Callable[[Codes, Codes], Codes],
         fused: Callable[[Scaled, Scaled, Scaled], Codes] | None,
+        step: Simple,
     ) -> None:
-        """A sum or product: `exact` gives the program's int32 sums of centered codes, `fused` what
-        ONNX Runtime computes where it fuses the pairs, `function` where it does not."""
+        """A sum or product: `fused` gives what ONNX Runtime computes where it fuses the pairs,
+        `function` where it does not."""
         out, (a, b) = step.out, step.inputs
+        exact = self._times if step.kind == "multiply" else self._added
         assert out is not None
         if "shift" in step.numbers:
             raise UserError(
@@ -69,6 +61,10 @@ class Elementwise(Writer):
         order = self.order(a, b)
         reals = [self.real(t, order, s) for t, s in zip((a, b), scales, strict=True)]
         self.graph.hold(step.output, self.codes(self.graph.op(kind, reals), step), order)
+
+    _add = partialmethod(_two, "Add", np.add, sums)
+    _subtract = partialmethod(_two, "Sub", np.subtract, None)
+    _multiply = partialmethod(_two, "Mul", np.multiply, products)
 
     def _added(self, step: Simple, left: Codes, right: Codes) -> Codes:
         bits, unit = (float(step.numbers[k].reshape(())) for k in ("bits", "unit"))

@@ -1,6 +1,7 @@
 """Steps that move or select codes, or sum along axes, between Q and DQ."""
 
 import math
+from functools import partialmethod
 from typing import Any
 
 import numpy as np
@@ -58,19 +59,17 @@ class Moves(Writer):
         given = self.graph.constant(repeats, np.int64)
         self.graph.move("Tile", step.inputs, step.output, order, given)
 
-    def _maximum(self, step: Simple) -> None:
-        self.graph.move("Max", step.inputs, step.output, self.order(*step.inputs))
+    def _extreme(self, kind: str, step: Simple) -> None:
+        self.graph.move(kind, step.inputs, step.output, self.order(*step.inputs))
 
-    def _minimum(self, step: Simple) -> None:
-        self.graph.move("Min", step.inputs, step.output, self.order(*step.inputs))
+    _maximum, _minimum = partialmethod(_extreme, "Max"), partialmethod(_extreme, "Min")
 
-    def _max(self, step: Simple, kind: str = "ReduceMax") -> None:
+    def _along(self, kind: str, step: Simple) -> None:
         order = self.order(*step.inputs)
         axes = self.graph.constant([order.index(step.attributes["axis"])], np.int64)
         self.graph.move(kind, step.inputs, step.output, order, axes, keepdims=1)
 
-    def _min(self, step: Simple) -> None:
-        self._max(step, "ReduceMin")
+    _max, _min = partialmethod(_along, "ReduceMax"), partialmethod(_along, "ReduceMin")
 
     # Windows and sums
 

@@ -1,8 +1,8 @@
 """The forms that there are: one line each.
 
-The module of a form has `write(content) -> bytes`, and `run(data, inputs) -> outputs`, the form's
-own reference on arrays of codes or floats; or `READERS`, several such functions by their names, of
-which the first has to give the same bits.
+The module of a form has `write(content) -> bytes`, and `run(data, calls) -> results`, the form's
+own reference, for the arrays of codes or floats of several calls; or `READERS`, several such
+functions by their names, of which the first has to give the same bits.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,8 @@ from jq.device.network import Tensor
 from jq.formats.requantize import Rescaling
 
 Ends = Literal["int8", "float"]
-Run = Callable[[bytes, Sequence[np.ndarray]], list[np.ndarray]]
+Arrays = Sequence[np.ndarray]
+Run = Callable[[bytes, Sequence[Arrays]], list[list[np.ndarray]]]
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,9 @@ class Writer(Protocol):
     def write(self, content: Content) -> bytes:
         """The file. `UserError` names the layer of a step that the form does not have."""
 
-    def run(self, data: bytes, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The outputs of the form's own reference. `UserError` where it is not installed."""
+    def run(self, data: bytes, calls: Sequence[Arrays]) -> list[list[np.ndarray]]:
+        """The outputs of each call, by the form's own reference. `UserError` where it is not
+        installed."""
 
 
 @dataclass(frozen=True)

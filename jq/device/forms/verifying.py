@@ -24,9 +24,6 @@ class Count:
     outputs: int
     same: int
 
-    def plus(self, outputs: int, same: int) -> "Count":
-        return Count(self.outputs + outputs, self.same + same)
-
 
 def verified(
     integer: Program,
@@ -46,30 +43,24 @@ def verified(
         whole: its network, of the program with markers; `written` is what the file holds of it.
     """
     host = _host(marked, list(written.host.values()))
-    run, counts = XlaExecutable(integer), dict.fromkeys(form.readers, Count(0, 0))
+    run, wanted, calls = XlaExecutable(integer), list[list[np.ndarray]](), list[list[np.ndarray]]()
     for inputs in _inputs(integer, whole, recorded):
-        want = [
-            _codes(w, tensor) if tensor.dtype != w.dtype.name else w
-            for w, tensor in zip(run(*inputs), written.outputs, strict=True)
-        ]
+        wanted.append(list(map(_codes, run(*inputs), written.outputs)))
         known = dict(zip([t.name for t in whole.inputs], inputs, strict=True))
-        known |= dict(
-            zip(written.host, map(np.asarray, host(*inputs) if host else ()), strict=True)
-        )
-        given = [
-            _codes(x, t) if t.dtype != x.dtype.name else x
-            for t, x in [(t, known[t.name]) for t in written.inputs]
-        ]
-        for name, read in form.readers.items():
-            got = read(data, given)
-            if len(got) != len(want):
-                raise CompilerError(f"the reference gives {len(got)} outputs of {len(want)}")
-            same = sum(
-                int((np.asarray(g).reshape(w.shape) == w).sum())
-                for g, w in zip(got, want, strict=True)
-            )
-            counts[name] = counts[name].plus(sum(w.size for w in want), same)
-    return counts
+        known |= dict(zip(written.host, host(*inputs) if host else (), strict=True))
+        calls.append([_codes(np.asarray(known[t.name]), t) for t in written.inputs])
+    return {name: _count(wanted, read(data, calls)) for name, read in form.readers.items()}
+
+
+def _count(wanted: list[list[np.ndarray]], found: list[list[np.ndarray]]) -> Count:
+    outputs = same = 0
+    for want, got in zip(wanted, found, strict=True):
+        if len(got) != len(want):
+            raise CompilerError(f"the reference gives {len(got)} outputs of {len(want)}")
+        for w, g in zip(want, got, strict=True):
+            same += int((np.asarray(g).reshape(w.shape) == w).sum())
+            outputs += w.size
+    return Count(outputs, same)
 
 
 def _host(marked: Program, ops: list[Op]) -> XlaExecutable | None:
@@ -110,7 +101,10 @@ def _drawn(rng: np.random.Generator, codes: Tensor, seed: int) -> np.ndarray:
 
 
 def _codes(x: np.ndarray, tensor: Tensor) -> np.ndarray:
-    """The codes of floats that are codes exactly (else the nearest), by the tensor's scale."""
+    """The codes of floats that are codes exactly (else the nearest), by the tensor's scale; what
+    has the tensor's type as it is."""
+    if x.dtype.name == tensor.dtype:
+        return x
     scale, zero = _grid(tensor)
     ends = np.iinfo(tensor.dtype)
     rounded = np.rint(x.astype(np.float64) / scale) + zero

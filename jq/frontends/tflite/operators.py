@@ -17,14 +17,8 @@ _ACTIVATIONS = {1: (0.0, None), 2: (-1.0, 1.0), 3: (0.0, 6.0)}
 # Those that ONNX has with the same operands.
 _EACH = {"LOGISTIC": "Sigmoid", "TANH": "Tanh", "RELU": "Relu", "HARD_SWISH": "HardSwish"}
 _EACH |= {"ABS": "Abs", "NEG": "Neg", "EXP": "Exp", "SQRT": "Sqrt", "ELU": "Elu", "PRELU": "PRelu"}
-_EACH |= {
-    "ADD": "Add",
-    "SUB": "Sub",
-    "MUL": "Mul",
-    "DIV": "Div",
-    "MAXIMUM": "Max",
-    "MINIMUM": "Min",
-}
+_EACH |= {"ADD": "Add", "SUB": "Sub", "MUL": "Mul", "DIV": "Div"}
+_EACH |= {"MAXIMUM": "Max", "MINIMUM": "Min"}
 _EACH |= dict.fromkeys(("CAST", "SPLIT", "SPLIT_V", "QUANTIZE", "DEQUANTIZE"), "Identity")
 _REDUCE = {"MEAN": "ReduceMean", "SUM": "ReduceSum"}
 _REDUCE |= {"REDUCE_MAX": "ReduceMax", "REDUCE_MIN": "ReduceMin"}

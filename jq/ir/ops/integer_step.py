@@ -23,6 +23,7 @@ from jq.ir.markers import composite, marker_kind
 from jq.ir.program import Program
 
 INTEGER = "jq.integer"
+STEP = "jq.step"  # the kind of a step, at what it resulted in
 Kind = Literal[
     "contraction",  # sum of products, bias, rescale
     "rescale",  # codes in another scale

@@ -104,7 +104,7 @@ def test_digits_and_back(tmp_path: Path) -> None:
     written = [n.op_type for n in file.graph.node]
     assert written.count("Transpose") == 2  # between NHWC and NCHW, at both ends
     x = np.random.default_rng(0).random((32, 8, 8, 1)).astype(np.float32)
-    (wanted,) = qdq.run(path.read_bytes(), [x])
+    ((wanted,),) = qdq.run(path.read_bytes(), [[x]])
     compiled = jq.compile(str(path), "float", "llvm-cpu-generic", emit="integer")
     (read,) = XlaExecutable(compiled.levels["integer"])(x)
     assert np.array_equal(read, wanted)

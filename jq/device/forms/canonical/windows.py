@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.device.forms.canonical.base import Steps, along, flat, short
+from jq.device.forms.canonical.base import Simple, Steps, along, flat, short
 from jq.device.network import Node, Tensor
 from jq.ir import ir
 from jq.ir.build import Attributes, integers
@@ -51,26 +51,18 @@ class Windows(Steps):
         features = [d.output_feature], [node.output.shape[d.output_feature]]
         numbers = {key: along(v, node, *features) for key, v in node.numbers.items()}
         w = replace(w, scale=None if w.scale is None else short(w.scale.reshape(-1)))
-        self._windows(node, x, w, made, geometry, spread, numbers, groups_of(attrs))
+        step = Simple("conv2d", node.name, (x, w), made, geometry, numbers)
+        self._windows(node, step, spread, groups_of(attrs))
         order = [d.output_order.index(a) for a in range(len(d.output_order))]
         made = self.reshaped(node, made, [node.output.shape[a] for a in d.output_order])
         self.onto(node, made, order)
 
-    def _windows(
-        self,
-        node: Node,
-        x: Tensor,
-        w: Tensor,
-        made: Tensor,
-        geometry: dict[str, Any],
-        spread: list[int],
-        numbers: dict[str, np.ndarray],
-        groups: int,
-    ) -> None:
+    def _windows(self, node: Node, step: Simple, spread: list[int], groups: int) -> None:
         if max(spread) > 1:
-            self._transposed_windows(node, x, w, made, geometry, spread, numbers, groups)
+            self._transposed_windows(node, step, spread, groups)
             return
-        x, geometry = self._cut(node, x, geometry)
+        x, geometry = self._cut(node, step.inputs[0], step.attributes)
+        made, w, numbers = step.output, step.inputs[1], step.numbers
         if groups == x.shape[3] and w.shape[3] == 1:
             filters = w.values.reshape(groups, -1, *w.shape[1:3]).transpose(2, 3, 0, 1)
             w = replace(w, shape=filters.shape, data=np.ascontiguousarray(filters))
@@ -78,7 +70,7 @@ class Windows(Steps):
         elif groups == 1:
             self.put("conv2d", node, [x, w], made, geometry, numbers)
         else:
-            self._grouped(node, x, w, made, geometry, numbers, groups)
+            self._grouped(node, replace(step, inputs=(x, w), attributes=geometry), groups)
 
     def _cut(
         self, node: Node, x: Tensor, geometry: dict[str, Any]
@@ -93,17 +85,9 @@ class Windows(Steps):
         x = self.put("slice", node, [x], self.fresh(x, size), {"start": low, "size": size})
         return x, geometry | {"padding": [(max(0, a), max(0, b)) for a, b in padding]}
 
-    def _grouped(
-        self,
-        node: Node,
-        x: Tensor,
-        w: Tensor,
-        made: Tensor,
-        geometry: dict[str, Any],
-        numbers: dict[str, np.ndarray],
-        groups: int,
-    ) -> None:
+    def _grouped(self, node: Node, step: Simple, groups: int) -> None:
         """Each group is a convolution of its own channels."""
+        (x, w), made, numbers = step.inputs, step.output, step.numbers
         parts, (i, o) = [], (x.shape[3] // groups, w.shape[0] // groups)
         for g in range(groups):
             part = self.fresh(x, (*x.shape[:3], i))
@@ -117,21 +101,13 @@ class Windows(Steps):
             )
             result = self.fresh(made, (*made.shape[:3], o))
             mine = {k: v if v.size == 1 else v[own] for k, v in numbers.items()}
-            parts.append(self.put("conv2d", node, [part, filters], result, geometry, mine))
+            given = [part, filters], result, step.attributes, mine
+            parts.append(self.put("conv2d", node, *given))
         self.put("concatenate", node, parts, made, {"axis": 3})
 
-    def _transposed_windows(
-        self,
-        node: Node,
-        x: Tensor,
-        w: Tensor,
-        made: Tensor,
-        geometry: dict[str, Any],
-        spread: list[int],
-        numbers: dict[str, np.ndarray],
-        groups: int,
-    ) -> None:
+    def _transposed_windows(self, node: Node, step: Simple, spread: list[int], groups: int) -> None:
         """Zeros between elements: each input element is spread by the filter, turned around."""
+        (x, w), geometry = step.inputs, step.attributes
         if groups != 1 or geometry["stride"] != [1, 1] or geometry["dilation"] != [1, 1]:
             what = "groups" if groups != 1 else "a stride or a dilated filter"
             raise UserError(f"a transposed convolution with {what} has no form here", op=node.name)
@@ -142,7 +118,7 @@ class Windows(Steps):
         ]
         w = replace(w, data=np.ascontiguousarray(np.flip(w.values, (1, 2))))
         geometry = {"stride": spread, "out_padding": padding}
-        self.put("transposed", node, [x, w], made, geometry, numbers)
+        self.put("transposed", node, [x, w], step.output, geometry, step.numbers)
 
     def _pool(self, node: Node) -> None:
         attrs, x = Attributes(node.attributes), node.inputs[0]

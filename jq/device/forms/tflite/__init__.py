@@ -15,7 +15,7 @@ from importlib import import_module
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.device.forms.table import Content
+from jq.device.forms.table import Arrays, Content
 from jq.device.forms.tflite.writer import Writer
 from jq.frontends.tflite.schema import OPERATORS, SCHEMA
 
@@ -58,7 +58,7 @@ def write(content: Content) -> bytes:
     return SCHEMA.encode("Model", model)
 
 
-def run(data: bytes, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+def run(data: bytes, calls: Sequence[Arrays]) -> list[list[np.ndarray]]:
     """Results of LiteRT's reference kernels for a file that rounds twice, of XNNPACK for others.
 
     Raises:
@@ -75,7 +75,12 @@ def run(data: bytes, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         model_content=data, experimental_op_resolver_type=kernels, num_threads=1
     )
     interpreter.allocate_tensors()
-    for detail, array in zip(interpreter.get_input_details(), inputs, strict=True):
-        interpreter.set_tensor(detail["index"], array)
-    interpreter.invoke()
-    return [interpreter.get_tensor(d["index"]) for d in interpreter.get_output_details()]
+    results = []
+    for inputs in calls:
+        for detail, array in zip(interpreter.get_input_details(), inputs, strict=True):
+            interpreter.set_tensor(detail["index"], array)
+        interpreter.invoke()
+        results.append(
+            [interpreter.get_tensor(d["index"]) for d in interpreter.get_output_details()]
+        )
+    return results

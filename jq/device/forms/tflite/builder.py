@@ -55,12 +55,8 @@ class Builder:
             data = np.ascontiguousarray(tensor.data, tensor.dtype)
             self.buffers.append({"data": np.frombuffer(data.tobytes(), np.uint8)})
             buffer = len(self.buffers) - 1
-        found: dict[str, Any] = {
-            "shape": list(tensor.shape),
-            "type": TYPES[tensor.dtype],
-            "buffer": buffer,
-            "name": tensor.name,
-        }
+        found: dict[str, Any] = {"shape": list(tensor.shape), "type": TYPES[tensor.dtype]}
+        found |= {"buffer": buffer, "name": tensor.name}
         if tensor.scale is not None:
             scale = tensor.scale.astype(np.float32).reshape(-1)
             zero = np.full(scale.size, tensor.zero)
@@ -93,14 +89,9 @@ class Builder:
             self.codes.append(kind)
         places = [self.place(t) for t in inputs]
         name = OPERATORS[kind][2]
-        self.operators.append(
-            {
-                "opcode_index": self.codes.index(kind),
-                "inputs": places,
-                "outputs": [self.place(output)],
-                "builtin_options": (name, options),
-            }
-        )
+        row = {"opcode_index": self.codes.index(kind), "inputs": places}
+        row |= {"outputs": [self.place(output)], "builtin_options": (name, options)}
+        self.operators.append(row)
         return output
 
     # Rescales
@@ -114,11 +105,7 @@ class Builder:
         source, result = (np.float32(v) for v in (x.scale.reshape(-1)[0], step.out.scale))
         wanted = factor * np.float64(result) / np.float64(source)
         nearest = wanted.astype(np.float32)
-        below, above = (
-            np.nextafter(nearest, np.float32(0)),
-            np.nextafter(nearest, np.float32(np.inf)),
-        )
-        choices = [nearest, below, above]
+        choices = [nearest, *(np.nextafter(nearest, np.float32(end)) for end in (0, np.inf))]
         if given is not None:
             choices.insert(0, np.broadcast_to(given.reshape(-1), factor.shape))
         best = nearest.copy()

@@ -65,9 +65,10 @@ class Products(Builder):
         whole = self.fresh(step.output, (x.shape[0], *sizes, w.shape[0]))
         weights = self.weights(step, x, w, w.shape[0])
         made = replace(step, output=whole if np.any(cut) else step.output)
-        options = {"padding": VALID, "stride_h": stride[0], "stride_w": stride[1]}
         shape = self.constant(made.output.shape)
-        self.finish(made, "TRANSPOSE_CONV", [shape, weights[0], x, weights[1]], **options)
+        self.finish(
+            made, "TRANSPOSE_CONV", [shape, weights[0], x, weights[1]], **strides(step.attributes)
+        )
         if np.any(cut):
             start = [0, -cut[0][0], -cut[1][0], 0]
             self.slice(self.known[whole.name], start, step.output)
@@ -117,11 +118,11 @@ class Products(Builder):
 
 
 def _geometry(given: dict[str, Any]) -> dict[str, int]:
-    (stride_h, stride_w), (dilation_h, dilation_w) = given["stride"], given["dilation"]
-    return {
-        "padding": VALID,
-        "stride_h": stride_h,
-        "stride_w": stride_w,
-        "dilation_h": dilation_h,
-        "dilation_w": dilation_w,
-    }
+    high, wide = given["dilation"]
+    return strides(given) | {"dilation_h": high, "dilation_w": wide}
+
+
+def strides(given: dict[str, Any]) -> dict[str, int]:
+    """The options of a window that is not padded."""
+    high, wide = given["stride"]
+    return {"padding": VALID, "stride_h": high, "stride_w": wide}

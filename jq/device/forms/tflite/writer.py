@@ -1,12 +1,12 @@
 """The writer: steps on elements alike, moves, extremes and float ends, besides products."""
 
 from dataclasses import replace
+from functools import partialmethod
 
 import numpy as np
 
 from jq.device.forms.canonical.base import Simple
-from jq.device.forms.tflite.products import Products
-from jq.frontends.tflite.schema import VALID
+from jq.device.forms.tflite.products import Products, strides
 from jq.passes.integer.float_sums import multipliers
 
 
@@ -22,13 +22,7 @@ class Writer(Products):
             raise self.lacking("a rescale with more than 6 fractional bits")
         self._sums(step, x, (1, 1), 1 << bits)
 
-    def _add(self, step: Simple) -> None:
-        self._of_two(step, "ADD")
-
-    def _subtract(self, step: Simple) -> None:
-        self._of_two(step, "SUB")
-
-    def _of_two(self, step: Simple, kind: str) -> None:
+    def _of_two(self, kind: str, step: Simple) -> None:
         """By reference kernels both terms are in units of twice the larger scale, shifted by 20
         bits; by XNNPACK each has a multiplier."""
         assert step.out is not None
@@ -46,6 +40,8 @@ class Writer(Products):
             largest = 2 * np.float64(scales.max())
             self.equal(step, largest / (2**20 * np.float64(np.float32(step.out.scale))))
         self.finish(step, kind, step.inputs)
+
+    _add, _subtract = partialmethod(_of_two, "ADD"), partialmethod(_of_two, "SUB")
 
     def _multiply(self, step: Simple) -> None:
         if step.numbers["bias"].any() or int(step.numbers["bits"].reshape(())):
@@ -71,11 +67,11 @@ class Writer(Products):
         index = self.op("ADD", [index, least], self.fresh(index, x.shape))
         self.op("GATHER", [table, index], output, axis=0)
 
-    def _maximum(self, step: Simple) -> None:
-        self.op("MAXIMUM", self.shared(step), step.output)
+    def _shared(self, kind: str, step: Simple) -> None:
+        self.op(kind, self.shared(step), step.output, **step.attributes)
 
-    def _minimum(self, step: Simple) -> None:
-        self.op("MINIMUM", self.shared(step), step.output)
+    _maximum, _minimum = partialmethod(_shared, "MAXIMUM"), partialmethod(_shared, "MINIMUM")
+    _concatenate = partialmethod(_shared, "CONCATENATION")
 
     # Extremes
 
@@ -83,44 +79,26 @@ class Writer(Products):
         x, given = step.inputs[0], step.attributes
         x = self.padded(x, given["padding"], -128)
         height, width = given["window"]
-        options = {
-            "padding": VALID,
-            "stride_h": given["stride"][0],
-            "stride_w": given["stride"][1],
-            "filter_height": height,
-            "filter_width": width,
-        }
-        self.op("MAX_POOL_2D", [x], step.output, **options)
-
-    def _max(self, step: Simple) -> None:
-        axis = self.constant([step.attributes["axis"]])
-        self.op("REDUCE_MAX", [step.inputs[0], axis], step.output, keep_dims=True)
-
-    def _min(self, step: Simple) -> None:
-        axis = self.constant([step.attributes["axis"]])
-        self.op("REDUCE_MIN", [step.inputs[0], axis], step.output, keep_dims=True)
+        size = {"filter_height": height, "filter_width": width}
+        self.op("MAX_POOL_2D", [x], step.output, **size, **strides(given))
 
     # Moves, and float ends
 
-    def _quantize(self, step: Simple) -> None:
-        self.op("QUANTIZE", step.inputs, step.output)
+    def _with(self, kind: str, key: str, step: Simple, **options: bool) -> None:
+        """An operator with one of the step's attributes, if any, as its second operand."""
+        more = [self.constant(np.atleast_1d(step.attributes[key]))] if key else []
+        self.op(kind, [*step.inputs, *more], step.output, **options)
 
-    def _dequantize(self, step: Simple) -> None:
-        self.op("DEQUANTIZE", step.inputs, step.output)
+    _quantize = partialmethod(_with, "QUANTIZE", "")
+    _dequantize = partialmethod(_with, "DEQUANTIZE", "")
+    _max = partialmethod(_with, "REDUCE_MAX", "axis", keep_dims=True)
+    _min = partialmethod(_with, "REDUCE_MIN", "axis", keep_dims=True)
+    _transpose = partialmethod(_with, "TRANSPOSE", "permutation")
+    _reverse = partialmethod(_with, "REVERSE_V2", "axis")
+    _tile = partialmethod(_with, "TILE", "repeats")
 
     def _reshape(self, step: Simple) -> None:
         self.reshaped(step.inputs[0], step.output)
-
-    def _transpose(self, step: Simple) -> None:
-        order = self.constant(step.attributes["permutation"])
-        self.op("TRANSPOSE", [step.inputs[0], order], step.output)
-
-    def _reverse(self, step: Simple) -> None:
-        axis = self.constant([step.attributes["axis"]])
-        self.op("REVERSE_V2", [step.inputs[0], axis], step.output)
-
-    def _concatenate(self, step: Simple) -> None:
-        self.op("CONCATENATION", self.shared(step), step.output, axis=step.attributes["axis"])
 
     def _slice(self, step: Simple) -> None:
         self.slice(step.inputs[0], step.attributes["start"], step.output)
@@ -129,7 +107,3 @@ class Writer(Products):
         (x,), given = step.inputs, step.attributes
         code = replace(self.constant([given["value"]], "int8", x.scale), zero_point=x.zero_point)
         self.op("PADV2", [x, self.constant(given["padding"]), code], step.output)
-
-    def _tile(self, step: Simple) -> None:
-        repeats = self.constant(step.attributes["repeats"])
-        self.op("TILE", [step.inputs[0], repeats], step.output)

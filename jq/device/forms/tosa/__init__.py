@@ -14,7 +14,8 @@ import numpy as np
 from jq.base.errors import CompilerError, UserError
 from jq.base.system.child import python_command
 from jq.base.system.files import temporary_folder
-from jq.device.forms.table import Content
+from jq.device.forms.table import Arrays, Content
+from jq.device.forms.tosa.reference import arrays_of
 from jq.device.forms.tosa.writer import Writer
 from jq.frontends.tosa.schema import SCHEMA
 
@@ -54,7 +55,7 @@ def written(content: Content) -> Writer:
     return writer
 
 
-def run(data: bytes, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+def run(data: bytes, calls: Sequence[Arrays]) -> list[list[np.ndarray]]:
     """The outputs of Arm's reference model."""
     if find_spec("tosa_reference_model") is None:
         raise UserError(
@@ -62,11 +63,11 @@ def run(data: bytes, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         )
     with temporary_folder() as folder:
         (folder / "model.tosa").write_bytes(data)
-        np.savez(folder / "inputs.npz", *inputs)
+        for i, inputs in enumerate(calls):
+            np.savez(folder / f"inputs{i}.npz", *inputs)
         command = python_command("jq.device.forms.tosa.reference", str(folder))
         ended = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, check=False)
         if ended.returncode:
             said = ended.stderr.decode(errors="replace").strip().splitlines() or ["no message"]
             raise CompilerError(f"TOSA's reference model refuses the file: {said[-1]}")
-        with np.load(folder / "outputs.npz") as outputs:
-            return [outputs[f"arr_{i}"] for i in range(len(outputs.files))]
+        return [arrays_of(folder / f"outputs{i}.npz") for i in range(len(calls))]

@@ -26,7 +26,7 @@ class Builder:
         self.constants: dict[Any, str] = {}
         self.sums: dict[Any, str] = {}  # of products that several rescales read
         self.names: set[str] = set()
-        self.name = ""  # of the layer that is written, for messages
+        self.name = ""  # of the layer that is written, for messages and names
 
     # What every operator needs
 
@@ -39,7 +39,7 @@ class Builder:
         return name
 
     def fresh(self) -> str:
-        return f"t{len(self.tensors) + len(self.shapes)}"
+        return f"{self.name}/t{len(self.tensors) + len(self.shapes)}"
 
     def constant(self, values: Any, dtype: str, shape: Sequence[int] | None = None) -> str:
         """A constant tensor; equal ones are one."""

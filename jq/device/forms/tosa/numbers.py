@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partialmethod
 from typing import Any
 
 import numpy as np
@@ -43,28 +44,19 @@ class Number:
     def __add__(self, other: Number | int) -> Number:
         return self if isinstance(other, int) and not other else self.of("ADD", other)
 
-    def __sub__(self, other: Number | int) -> Number:
-        return self.of("SUB", other)
-
-    def __and__(self, mask: int) -> Number:
-        return self.of("BITWISE_AND", mask)
-
     def __lshift__(self, bits: Number | int) -> Number:
         return self.of("LOGICAL_LEFT_SHIFT", bits) if bits else self
 
     def __rshift__(self, bits: int) -> Number:
         return self.of("ARITHMETIC_RIGHT_SHIFT", bits, round=False) if bits else self
 
-    def __ge__(self, other: Number | int) -> Number:
-        return self.of("GREATER_EQUAL", other, dtype="bool")
+    __sub__, __and__ = partialmethod(of, "SUB"), partialmethod(of, "BITWISE_AND")
+    __ge__ = partialmethod(of, "GREATER_EQUAL", dtype="bool")
+    choose = partialmethod(of, "SELECT")  # `a` where this is true, else `b`
 
     def times(self, other: Number | int, shift: int = 0) -> Number:
         """`(self * other + 2^(shift - 1)) >> shift`, whose product may have 64 bits."""
         return self.of("MUL", other, more=[self.b.constant([shift], "int8", [1])])
-
-    def choose(self, a: Number | int, b: Number | int) -> Number:
-        """`a` where this is true, else `b`."""
-        return self.of("SELECT", a, b)
 
     def along(self, kind: str, axis: int, **given: Any) -> Number:
         """REDUCE_SUM and its like, the axis kept."""

@@ -8,13 +8,18 @@ import numpy as np
 
 
 def main(folder: str) -> None:
-    """Runs `model.tosa` of a folder on `inputs.npz`, into `outputs.npz`."""
+    """Runs `model.tosa` of a folder on each `inputs*.npz`, into `outputs*.npz`."""
     import tosa_reference_model
 
-    where = Path(folder)
-    with np.load(where / "inputs.npz") as inputs:
-        given = [inputs[f"arr_{i}"] for i in range(len(inputs.files))]
-    outputs, status = tosa_reference_model.run((where / "model.tosa").read_bytes(), given)
-    if outputs is None:
-        sys.exit(str(status))
-    np.savez(where / "outputs.npz", *outputs)
+    data = (Path(folder) / "model.tosa").read_bytes()
+    for path in Path(folder).glob("inputs*.npz"):
+        outputs, status = tosa_reference_model.run(data, arrays_of(path))
+        if outputs is None:
+            sys.exit(str(status))
+        np.savez(path.with_name(path.name.replace("in", "out", 1)), *outputs)
+
+
+def arrays_of(path: Path) -> list[np.ndarray]:
+    """The arrays of a file, in order."""
+    with np.load(path) as arrays:
+        return [arrays[f"arr_{i}"] for i in range(len(arrays.files))]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.device.forms.table import Content
+from jq.device.forms.table import Arrays, Content
 from jq.device.forms.tosa import written
 from jq.device.forms.tosa.writer import Writer
 from jq.frontends.tosa.schema import PROPAGATE, ROUNDINGS, TYPES
@@ -34,11 +34,12 @@ def write(content: Content) -> bytes:
     return f"func.func @main({taken}) -> ({of}) {{\n{body}\n}}\n".encode()
 
 
-def run(data: bytes, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+def run(data: bytes, calls: Sequence[Arrays]) -> list[list[np.ndarray]]:
     """The outputs by IREE, which compiles the text for this processor."""
     flags = [*HOST_FLAGS, "--iree-input-type=tosa"]
     made = compile_module(data, flags=flags, keep_dump=False)
-    return [np.asarray(y) for y in Executable.load(made.vmfb)(*inputs)]
+    loaded = Executable.load(made.vmfb)
+    return [[np.asarray(y) for y in loaded(*inputs)] for inputs in calls]
 
 
 READERS = {"IREE": run}

@@ -29,13 +29,7 @@ class Writer(Builder):
         x, w = step.inputs
         given = step.attributes
         x, padding = self._exact(step, x, w.shape[1:3] if kind == "CONV2D" else w.shape[:2])
-        attributes = {
-            "pad": padding,
-            "stride": given["stride"],
-            "dilation": given["dilation"],
-            "local_bound": False,
-            "acc_type": TYPES["int32"],
-        }
+        attributes = {"pad": padding, "stride": given["stride"], "dilation": given["dilation"]}
         self._products(kind, step, x, w, attributes)
 
     _conv2d = partialmethod(_window, "CONV2D")
@@ -59,12 +53,8 @@ class Writer(Builder):
 
     def _transposed(self, step: Simple) -> None:
         x, w = step.inputs
-        attributes = {
-            "out_pad": [v for pair in step.attributes["out_padding"] for v in pair],
-            "stride": step.attributes["stride"],
-            "local_bound": False,
-            "acc_type": TYPES["int32"],
-        }
+        padding = [v for pair in step.attributes["out_padding"] for v in pair]
+        attributes = {"out_pad": padding, "stride": step.attributes["stride"]}
         self._products("TRANSPOSE_CONV2D", step, x, w, attributes)
 
     def _products(
@@ -87,7 +77,8 @@ class Writer(Builder):
             operands = [codes, self.of(w), self.constant(bias, "int32"), *given]
             key = kind, *operands, str(attributes)
             if key not in self.sums or not self.shared_sums:
-                self.sums[key] = self.op(kind, operands, (shape, "int32"), **attributes)
+                given = attributes | {"local_bound": False, "acc_type": TYPES["int32"]}
+                self.sums[key] = self.op(kind, operands, (shape, "int32"), **given)
             return self.sums[key]
 
         bias, factor, shape = step.numbers["bias"], step.numbers["factor"], step.output.shape
@@ -204,15 +195,8 @@ class Writer(Builder):
     def _max_pool(self, step: Simple) -> None:
         given = step.attributes
         x, padding = self._exact(step, step.inputs[0], given["window"])
-        self.op(
-            "MAX_POOL2D",
-            [self.of(x)],
-            step.output,
-            kernel=given["window"],
-            stride=given["stride"],
-            pad=padding,
-            nan_mode=PROPAGATE,
-        )
+        options = {"kernel": given["window"], "stride": given["stride"], "pad": padding}
+        self.op("MAX_POOL2D", [self.of(x)], step.output, **options, nan_mode=PROPAGATE)
 
     # Moves
 
