@@ -77,8 +77,8 @@ class Writer(Builder):
             operands = [codes, self.of(w), self.constant(bias, "int32"), *given]
             key = kind, *operands, str(attributes)
             if key not in self.sums or not self.shared_sums:
-                given = attributes | {"local_bound": False, "acc_type": TYPES["int32"]}
-                self.sums[key] = self.op(kind, operands, (shape, "int32"), **given)
+                options = attributes | {"local_bound": False, "acc_type": TYPES["int32"]}
+                self.sums[key] = self.op(kind, operands, (shape, "int32"), **options)
             return self.sums[key]
 
         bias, factor, shape = step.numbers["bias"], step.numbers["factor"], step.output.shape
