@@ -6,6 +6,7 @@ in a dense layer. The form's own reference runs what was written (`jq.export(ver
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,15 +18,18 @@ import jax.numpy as jnp
 import numpy as np
 
 import jq
+from jq.ir.oracle import xla
 
 Array = Any
 Params = dict[str, Any]
-# Suffixes, and targets that compute as one of the form's references does.
+# Suffixes, targets that compute as one of the form's references does, and formats of activations.
+# Codes of 16 bits have the same bits in TOSA alone.
 FORMS = (
-    (".tosa", "npu-int8"),
-    (".tflite", "litert-reference"),
-    (".tflite", "litert"),
-    (".onnx", "onnx-qdq"),
+    (".tosa", "npu-int8", "int8"),
+    (".tflite", "litert-reference", "int8"),
+    (".tflite", "litert", "int8"),
+    (".onnx", "onnx-qdq", "int8"),
+    (".tosa", "ethos-u85", "int16"),
 )
 SETTINGS = {"recovery": False}  # which bits it is, no longer how good they are
 NHWC = ("NHWC", "HWIO", "NHWC")
@@ -48,6 +52,7 @@ class Outcome:
     seed: int
     suffix: str
     target: str
+    codes: str
     outputs: int = 0
     same: int = 0
     refused: str = ""
@@ -180,12 +185,21 @@ def model(seed: int) -> jq.Model:
 
 def outcomes(seed: int) -> Iterator[Outcome]:
     """A network in all forms."""
-    for suffix, target in FORMS:
+    drawn = model(seed)
+    for form in FORMS:
+        suffix, target, codes = form
+        settings = SETTINGS | ({} if codes == "int8" else {"activations.format": codes})
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / f"m{suffix}"
             try:
-                found = jq.export(model(seed), path, target=target, verify=True, settings=SETTINGS)
+                found = jq.export(drawn, path, target=target, verify=True, settings=settings)
             except jq.UserError as error:
-                yield Outcome(seed, suffix, target, refused=str(error))
+                yield Outcome(seed, *form, refused=str(error))
             else:
-                yield Outcome(seed, suffix, target, found["outputs"], found["same"])
+                yield Outcome(seed, *form, found["outputs"], found["same"])
+
+
+def quickly() -> None:
+    """XLA runs in this process, and compiles without optimizing: integers are the same."""
+    os.environ["JAXQ_XLA"] = "here"
+    xla._OPTIONS["xla_backend_optimization_level"] = "0"

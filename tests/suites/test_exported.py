@@ -14,5 +14,5 @@ def test_bits_are_the_same(seed: int) -> None:
     from suites.exported import FORMS, outcomes
 
     found = list(outcomes(seed))
-    assert [(o.suffix, o.target) for o in found] == list(FORMS)
+    assert [(o.suffix, o.target, o.codes) for o in found] == list(FORMS)
     assert not [o for o in found if o.wrong or o.refused]

@@ -1,6 +1,6 @@
 """Drawn networks of integers as TOSA, TFLite and ONNX, in their own references: the same bits?
 
-    scripts/suite.py exports                      # 300 networks, four references: an hour or two
+    scripts/suite.py exports                      # 300 networks in five forms
     scripts/suite.py exports --count 10 --seed 300
 
 What is refused is counted by its reason. The exit code is 1 where a bit differs. Needs the extra
@@ -14,17 +14,18 @@ from typing import Annotated
 
 import typer
 
-from suites.exported import Outcome, outcomes
+from suites.exported import Outcome, outcomes, quickly
 
 
 def main(
     count: Annotated[int, typer.Option(help="Networks that are drawn.")] = 300,
     seed: Annotated[int, typer.Option(help="Of the first of them.")] = 0,
 ) -> None:
+    quickly()
     equal, refused, wrong = Counter[str](), Counter[str](), list[Outcome]()
     for number in range(seed, seed + count):
         for found in outcomes(number):
-            form = f"{found.suffix} {found.target}"
+            form = f"{found.suffix} {found.target} {found.codes}"
             equal[form] += not found.refused and not found.wrong
             if found.refused:
                 refused[f"{form}: {found.refused.partition(' [')[0]}"] += 1

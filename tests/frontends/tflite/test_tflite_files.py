@@ -261,7 +261,7 @@ def test_codes_are_those_of_litert(apply: Any, shape: tuple[int, ...], tmp_path:
     from jq.device.forms.tflite import run
 
     x = rng.integers(-128, 128, (2, 6, 6, 4)).astype(np.int8)
-    (want,), (got,) = run(path.read_bytes(), [x]), XlaExecutable(program)(x)
+    ((want,),), (got,) = run(path.read_bytes(), [[x]]), XlaExecutable(program)(x)
     assert np.abs(np.int32(got) - np.int32(want)).max() <= 1
     assert len(np.unique(want)) > 4
 
@@ -281,6 +281,6 @@ def test_a_file_that_is_exported_again_gives_the_same_codes(tmp_path: Path) -> N
     jq.export(model, files[0], target="litert-reference")
     x = rng.integers(-128, 128, (1, 6, 6, 4)).astype(np.int8)
     jq.export(str(files[0]), files[1], target="litert-reference", calibration=[(x // 9,)])
-    (want,), (got,) = (run(path.read_bytes(), [x]) for path in files)
+    ((want,),), ((got,),) = (run(path.read_bytes(), [[x]]) for path in files)
     assert np.array_equal(got, want)
     assert len(np.unique(want)) > 4
