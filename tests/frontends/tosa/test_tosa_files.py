@@ -51,7 +51,7 @@ def test_the_bits_of_the_reference(file: Path) -> None:
     program, rng = jq.trace(file).program, np.random.default_rng(1)
     for ends in ((-128, 127), (-128, -128), (127, 127)):
         x = rng.integers(*ends, (1, 8, 8, 3), np.int8, endpoint=True)
-        (got,), (wanted,) = XlaExecutable(program)(x), run(file.read_bytes(), [x])
+        (got,), ((wanted,),) = XlaExecutable(program)(x), run(file.read_bytes(), [[x]])
         assert np.array_equal(got, wanted)
         assert got.dtype == wanted.dtype
 
