@@ -17,7 +17,7 @@ from jq.base.errors import InternalError
 from jq.ir.arrays import OPS
 from jq.ir.build import attributes_of, barrier
 from jq.ir.mlir_context import at, context
-from jq.ir.values import Op, last_of, maker
+from jq.ir.values import CONTROL, Op, last_of, maker
 
 Combine = Callable[[ir.Value, ir.Value], ir.Value]
 
@@ -71,7 +71,7 @@ def can_leave(op: Op, body: ir.Block) -> bool:
         kind = parent.operation.name
         if kind == "stablehlo.while" and block == parent.regions[0].blocks[0]:
             return False
-        if kind not in ("stablehlo.while", "stablehlo.case", "stablehlo.if"):
+        if kind not in CONTROL:
             return False
         block = parent.operation.block
     return True

@@ -9,6 +9,7 @@ from jaxlib.mlir.dialects import func
 
 T = TypeVar("T")
 LOOP, BRANCHES = "stablehlo.while", ("stablehlo.case", "stablehlo.if")
+CONTROL = (LOOP, *BRANCHES)  # their regions may read any value
 
 
 class Op(Protocol):

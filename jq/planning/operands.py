@@ -12,6 +12,7 @@ from jq.ir.affine import constant_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.markers import DEQUANTIZE, QUANTIZE_DYNAMIC, Marker, match
 from jq.ir.ops import Axes, Contraction, Movement, Role, rule_of
+from jq.ir.values import CONTROL
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ def made_of(program: Program, value: ir.Value) -> Steps[frozenset[str] | None]:
     name, marker, owner = program.weight_name(value), match(value, DEQUANTIZE), maker(value)
     if name is not None or (marker is not None and is_stored(program, marker)):
         return frozenset({name or (marker.tensor if marker else "")})
-    if owner is None or len(owner.operation.regions):
+    if owner is None or owner.operation.name in CONTROL:  # whose regions may read anything
         return None
     found = yield from every((program, operand) for operand in owner.operation.operands)
     return None if found is None else frozenset().union(*found)

@@ -22,6 +22,9 @@ PLAIN = {k: v.astype(np.float32) for k, v in PLAIN.items()}
 CASES = {
     "number": lambda x, p: x @ (p["w"] * 0.5),
     "negative": lambda x, p: x @ (-2.0 * p["w"]),
+    "negated": lambda x, p: x @ -p["w"],
+    "negated update": lambda x, p: x @ -(p["w"] + p["a"] @ p["b"]),
+    "negated and transposed": lambda x, p: x @ (-p["w"].T * p["columns"][:, None]).T,
     "of what is summed": lambda x, p: x @ (p["w"] * p["rows"][:, None]),
     "of results": lambda x, p: x @ (p["w"] * p["columns"]),
     "flip": lambda x, p: x @ p["w"][::-1, ::-1],

@@ -126,8 +126,11 @@ def test_slices_of_a_weight_keep_its_codes(cut, name):
         lambda p, x: jnp.concatenate([x, x[:, :9]], 1) @ jnp.concatenate([p, p[:, :9]], 1).T,
         lambda p, x: x @ jnp.concatenate([p, p, p]).T,  # three times what is stored
         lambda p, x: x @ jnp.sin(p).T,
+        lambda p, x: x @ p.mean(0),
+        lambda p, x: x @ p.at[3].set(0).T,
+        lambda p, x: x @ jnp.sort(p, 0).T,
     ],
-    ids=["within a block", "too much", "computed"],
+    ids=["within a block", "too much", "computed", "reduced", "written into", "sorted"],
 )
 def test_what_weights_are_computed_into_is_told(fn):
     """Not as a product of two activations."""

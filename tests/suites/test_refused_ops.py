@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -42,6 +45,21 @@ def test_whole_functions_are_refused_once(name: str, target: str, op: str, said:
     refused = jq.check(Case((name,), target, 4, 4, 0).model(), target)["refused"]
     assert refused[0]["op"] == op and said in refused[0]["reason"]
     assert len([row for row in refused if row["op"] == op]) == 1
+
+
+@pytest.mark.filterwarnings("error")
+def test_rows_of_one_number_have_no_normalization() -> None:
+    """Groups of one channel, normalized over themselves, are what is added to them."""
+
+    def forward(p: Any, x: Any) -> Any:
+        g = (x @ p["w"]).reshape(2, 4, 1)
+        g = (g - g.mean(-1, keepdims=True)) / jnp.sqrt(g.var(-1, keepdims=True) + 1e-5)
+        return (g.reshape(2, 4) * p["a"] + p["b"]) @ p["w"]
+
+    params = {"w": np.eye(4, dtype=np.float32), "a": np.float32(2), "b": np.float32(3)}
+    model = jq.Model(forward, params, (np.ones((2, 4), np.float32),))
+    for target in ("npu-int8", "ethos-u85"):
+        assert all(row["op"] for row in jq.check(model, target)["refused"])
 
 
 @pytest.mark.parametrize("name", ["prelu", "prelu_from_below", "two_slopes", "prelu_of_pixels"])

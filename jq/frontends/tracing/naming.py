@@ -12,6 +12,7 @@ from jq.ir.encodings import match_fake_quant
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.ops.base import Contraction
 from jq.ir.ops.lookup import known_ops
+from jq.ir.values import CONTROL
 
 NAME, SCOPE = "jq.name", "jq.scope"
 
@@ -23,7 +24,6 @@ _VIEWS = frozenset(
         *("slice", "dynamic_slice", "reverse", "optimization_barrier"),
     )
 )
-_CONTROL_FLOW = ("stablehlo.while", "stablehlo.case", "stablehlo.if")
 _UNNAMED = ("stablehlo.constant", "stablehlo.return", "func.return")
 
 
@@ -83,7 +83,7 @@ def _named_level(block: ir.Block) -> list[ir.OpView]:
     ops = []
     for op in block.operations:
         ops.append(op)
-        if op.operation.name in _CONTROL_FLOW:
+        if op.operation.name in CONTROL:
             for region in op.regions:
                 ops += [inner for b in region.blocks for inner in _named_level(b)]
     return ops

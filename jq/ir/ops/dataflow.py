@@ -11,8 +11,7 @@ from jq.ir import Op, Program, ir, last_of, shape_of
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.ops.lattice import CONFLICT, FLOAT, UNKNOWN, Encoded, State, common, of_marker
 from jq.ir.ops.lookup import rule_of
-
-LOOP, BRANCHES = "stablehlo.while", ("stablehlo.case", "stablehlo.if")
+from jq.ir.values import BRANCHES, LOOP
 
 
 class Encodings:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jq.ir import Op, Program, dtype_of, evaluate, integers, ir, maker, shape_of
+from jq.ir.values import CONTROL
 from jq.kernels import IntegerAttention, Kernel, Sequences
 from jq.passes.kernels._kernel import called, declarations
 
@@ -212,14 +213,13 @@ def slice_of(value: ir.Value) -> list[Any] | None:
         if owner is None or owner.operation in ops:
             continue
         op = owner.operation
-        if op.name == "func.call" or op.name in _BRANCHES or len(ops) == MASK_OPS:
+        if op.name == "func.call" or op.name in CONTROL or len(ops) == MASK_OPS:
             return None
         ops[op] = None
         values += owner.operands
     return list(ops)
 
 
-_BRANCHES = ("stablehlo.while", "stablehlo.case", "stablehlo.if")  # may read any value
 _SAME = ("reshape", "convert", "add", "subtract", "xor", "maximum", "minimum", "negate", "clamp")
 _RULES: dict[str, Callable[[Reads, Any, int], Read]] = {
     **{f"stablehlo.{name}": Reads._same for name in _SAME},

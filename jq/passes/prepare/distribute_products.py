@@ -1,6 +1,6 @@
 """A product with a stored weight that is scaled, or that has an update, becomes several.
 
-    dot_general %x, (multiply %w, %c)      ->  multiply (dot_general %x, %w), %c
+    dot_general %x, (multiply %w, %c)      ->  multiply (dot_general %x, %w), %c    (and negate)
     dot_general %x, (add %w, (%a @ %b))    ->  add (dot_general %x, %w), (%x @ %a) @ %b
 
 so that %w stays as it is stored: the sum would be a float weight, quantized anew. A factor of each
@@ -29,7 +29,8 @@ from jq.planning.operands import is_stored, op_name
 
 ADD, SUBTRACT = "stablehlo.add", "stablehlo.subtract"
 MULTIPLY, DIVIDE = "stablehlo.multiply", "stablehlo.divide"
-TERMS = (ADD, SUBTRACT, MULTIPLY, DIVIDE)
+NEGATE = "stablehlo.negate"
+TERMS = (ADD, SUBTRACT, MULTIPLY, DIVIDE, NEGATE)
 TRANSPOSE = "stablehlo.transpose"
 MOST = 16  # products of one; updates of a weight are few
 LONGEST = 64  # ops between a product and a term
@@ -117,6 +118,9 @@ class _Product:
         operands = [] if not _kind(value) else list(value.owner.operands)
         if _kind(value) in (ADD, SUBTRACT):
             return (OPS.add if _kind(value) == ADD else OPS.sub)(*map(self.of, operands))
+        if _kind(value) == NEGATE:
+            found = self.of(operands[0])
+            return like(value.owner, [found], shape_of(found), dtype_of(found))
         if _kind(value) == MULTIPLY:
             for inner, other in (operands, operands[::-1]):
                 factor = constant_of(self.program, other)

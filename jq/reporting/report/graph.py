@@ -18,12 +18,12 @@ from jq.driver.comparison.result import LayerError
 from jq.ir import Op, Program, ir, kind_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.ops.lookup import contraction_names
+from jq.ir.values import BRANCHES, LOOP
 from jq.reporting.measuring.verdict import number
 from jq.reporting.report.layout import Layout, lay_out
 
 Kind = Literal["input", "layer", "join", "output"]
 _ENDS = ("func.return", "stablehlo.return")
-_WHILE, _BRANCHES = "stablehlo.while", ("stablehlo.case", "stablehlo.if")
 
 
 @dataclass(frozen=True)
@@ -86,9 +86,9 @@ class _Walk:
         name, results = string_attr(op, NAME), list[int | None]()
         if name in self.layers:
             results = [self.add("layer", str(name), short(kind), sources)] * len(op.results)
-        elif kind == _WHILE:
+        elif kind == LOOP:
             results = self._loop(op, sources)
-        elif kind in _BRANCHES:
+        elif kind in BRANCHES:
             ends = [self.walk(region.blocks[0]) for region in op.regions]
             results = [
                 self._joined("branch", [*sources, *each]) for each in zip(*ends, strict=True)

@@ -60,8 +60,9 @@ def warning(comparison: Comparison, compiled: CompiledModel) -> str:
         return f"{text}; `jaxq compare --layers` shows which op makes it, --pipeline auto may help"
     first = found[0]
     return (
-        f"{text}; {first.layer} makes most of the noise ({first.why}): give"
-        f" --rule '{first.rule}', or --pipeline auto, which chooses formats by the error"
+        f"{text}; {first.layer} makes most of the noise ({first.why}, on"
+        f" {comparison.samples} samples): give --rule '{first.rule}', or --pipeline auto, which"
+        " chooses formats by the error"
     )
 
 

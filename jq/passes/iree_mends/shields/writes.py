@@ -10,6 +10,7 @@ import numpy as np
 from jq.ir import OPS, Op, Program, at, dtype_of, enclosing, ir, maker, shape_of, stablehlo, walk
 from jq.ir.build import barrier
 from jq.ir.memory import origins
+from jq.ir.values import CONTROL
 from jq.passes.base import PassContext
 from jq.passes.iree_mends.mend import BARRIER, Mend, Read, Shield
 
@@ -23,7 +24,6 @@ from jq.passes.iree_mends.mend import BARRIER, Mend, Read, Shield
 # are the same, so that what is computed counts as read where a tensor of its kind and size is. What
 # is known to be true is behind a barrier, for the copy to be made.
 
-REGIONS = ("stablehlo.while", "stablehlo.case", "stablehlo.if")
 UPDATES = ("stablehlo.dynamic_update_slice", "stablehlo.scatter")
 VIEWS = (  # of which the result may lie where the operand does
     "stablehlo.reshape",
@@ -39,7 +39,7 @@ class ShieldReads(Mend):
     Trap: traps/test_programs.py::test_an_update_of_what_a_loop_reads"""
 
     def left(self, program: Program) -> list[Op]:
-        groups = [op for op in program.walk() if op.operation.name in REGIONS]
+        groups = [op for op in program.walk() if op.operation.name in CONTROL]
         inner = [block for op in groups for region in op.regions for block in region.blocks]
         return [op for block in (program.body, *inner) for op in _written_early(block)]
 
@@ -57,7 +57,7 @@ class ShieldReads(Mend):
 def _written_early(block: ir.Block) -> Iterator[Op]:
     read = set[ir.Value]()
     for op in block.operations:
-        if op.operation.name in REGIONS:
+        if op.operation.name in CONTROL:
             read |= {_source(v) for v in _reads(op)}
         elif op.operation.name in UPDATES and _may_be_read(_source(op.operands[0]), read):
             yield op
@@ -67,7 +67,7 @@ def _may_be_read(source: ir.Value, read: set[ir.Value]) -> bool:
     if source in read:
         return True
     op = maker(source)
-    if op is None or op.operation.name in REGIONS:
+    if op is None or op.operation.name in CONTROL:
         return False
     if op.operation.name == "stablehlo.select" and maker(op.operands[0], BARRIER):
         return False  # a copy
