@@ -137,6 +137,8 @@ carry-codes [static]: loops and branches carry quantized values, so that hoist-q
 hoist-quantize: runs last: all quantize and dequantize ops are in place
 
 # integer
+place-float-types stored=true [floats]: all dequantize ops are in place; the next passes would take
+    their products for those of float32
 fold-quantize: a dequantize and the quantize after it become one step for the following passes
 lower-regions [static early]: everything between a dequantize and a quantize becomes integer
     arithmetic

@@ -57,6 +57,7 @@ class OpPlan:
     anew: str = ""  # why codes that the model brings are not those that it computes with
     float_weights: tuple[str, ...] = ()
     float_type: str = ""  # in which an op that stays float computes, where that is not its own
+    halves: bool = False  # a float operand and a decoded weight are rounded to bfloat16
 
     @property
     def cause(self) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from jq.artifact.programs import kernels_of
 from jq.base.errors import FormatError
 from jq.formats import get_format
 from jq.formats.affine import is_affine
@@ -16,6 +17,7 @@ from jq.planning.calibration.ranges import Ranges
 from jq.planning.decisions import Declined, OpPlan, QuantPlan, TensorPlan
 from jq.planning.edges import plan_edges
 from jq.planning.encodings import code_bits, run_of, stored_plan, summed_terms
+from jq.planning.halves import ROUNDED, asked, halves
 from jq.planning.limits import LIMIT, OpShape, largest_code, largest_sum, refusal, worst_case
 from jq.planning.operands import WeightUse, contractions, find_weight, made_of, op_name
 from jq.planning.review import agree_on_weights, doubts
@@ -83,9 +85,11 @@ class _Planner:
             operands = self._operands(op, rule, settings)
         except (Declined, FormatError) as reason:
             declined = self._declined(op, rule, settings, reason)
-            declined = replace(declined, reason="; ".join(filter(None, [declined.reason, why])))
+            half = self._half(op, rule, declined.operands, settings)
+            told = "; ".join(filter(None, [declined.reason, why, ROUNDED * half]))
             own = settings.float_type == "own" or declined.decision != "float"
-            return declined if own else replace(declined, float_type=settings.float_type)
+            kind = "" if own else settings.float_type
+            return replace(declined, reason=told, float_type=kind, halves=half)
         integer = len(operands) == len(rule.roles(op)) > 1 and not _as_floats(operands)
         decision: Literal["integer", "weight-only"] = "integer" if integer else "weight-only"
         notes = [why, note, *(_fallback(p, settings) for p in operands.values())]
@@ -94,8 +98,20 @@ class _Planner:
         new = {i for i, p in operands.items() if p.kind in ("dynamic", "static")}
         again = [r for r in rule.roles(op) if r.index in new]
         anew = "; ".join(filter(None, (self.tensors.anew(op, r, settings) for r in again)))
-        note = "; ".join(filter(None, [*notes, anew]))
-        return OpPlan(name, kind, decision, operands, note=note, anew=anew)
+        half = self._half(op, rule, operands, settings)
+        note = "; ".join(filter(None, [*notes, anew, ROUNDED * half]))
+        return OpPlan(name, kind, decision, operands, note=note, anew=anew, halves=half)
+
+    def _half(
+        self, op: Op, rule: Contraction, operands: dict[int, TensorPlan], settings: Settings
+    ) -> bool:
+        """True if a float operand and a stored weight are multiplied in bfloat16."""
+        roles, uses = rule.roles(op), self._uses(op, rule)
+        if len(roles) != 2 or len(uses) != 1 or uses.keys() != operands.keys():
+            return False
+        ((i, p),) = operands.items()
+        kernels = kernels_of(self.target)
+        return asked(p, settings) and halves(op, roles[i], p.encoding, uses[i], kernels)
 
     def _declined(self, op: Op, rule: Contraction, settings: Settings, reason: Exception) -> OpPlan:
         """Float, but for weights that came quantized: they stay so whatever is said of the op."""

@@ -63,22 +63,72 @@ def test_attention_and_what_follows_products_are_kernels() -> None:
     assert 20 * np.log10(abs(whole).max() / abs(compiled - whole).max()) > 40
 
 
-@pytest.mark.parametrize("pipeline", ["int8-weight-only", "int4-weight-only"])
-def test_stored_weights_are_multiplied_in_bfloat16_where_that_is_asked_for(pipeline: str) -> None:
+STORED: list[tuple[str, list[str], str, bool]] = [
+    ("int8-weight-only", [], "amx_int8", True),
+    ("int4-weight-only", [], "amx_int8", True),
+    ("mxfp4-weight-only", [], "amx_int8", True),
+    ("int8-weight-only", ["float_type=float32"], "amx_int8", False),
+    ("int8-weight-only", ["weights.format=int16"], "amx_int8", False),
+    ("int8-weight-only", ["weights.format=float"], "amx_int8", False),
+    ("int8-weight-only", [], "x86-64-v3", False),
+    ("int8-weight-only", [], "llvm-cpu-portable", False),
+    ("int8-weight-only", ["float_type=bfloat16"], "x86-64-v3", False),
+]
+
+
+@pytest.mark.parametrize(("pipeline", "more", "target", "halved"), STORED)
+def test_products_of_stored_weights_are_rounded_where_that_is_faster(
+    pipeline: str, more: list[str], target: str, halved: bool
+) -> None:
+    """And the plan, the levels and what is told of the kernel say so."""
     model = jq.Model(lambda p, x: jax.nn.relu(x @ p["f"] + 1), P, (X,))
-    options: dict[str, Any] = {"pipeline": pipeline, "settings": ["recovery=false"]}
-    exact, halved = (
-        jq.rewrite(model, target="amx_int8", **options | {"settings": ["recovery=false", *more]})
-        for more in ([], ["float_type=bfloat16"])
-    )
-    assert "precision\\22: \\22f32" in exact["target"].text()
-    assert "precision\\22: \\22bf16" in halved["target"].text()
-    (want,) = XlaExecutable(exact["integer"])(X)
-    options["settings"].append("float_type=bfloat16")
-    found = np.asarray(jq.compile(model, **options)(X))
-    # Both operands are off by 2^-9 at most; a decoded weight passes the largest by half a step.
-    bound = 2.0**-8 * (abs(X).sum(-1, keepdims=True) * abs(P["f"]).max() * 1.1 + 1)
-    assert (abs(found - want) <= bound).all()
+    told: dict[str, Any] = {"pipeline": pipeline, "settings": ["recovery=false", *more]}
+    levels = jq.rewrite(model, target=target, **told)
+    assert ("bf16" in levels["integer"].text()) == halved
+    assert ("precision\\22: \\22bf16" in levels["target"].text()) == halved
+    (row,) = jq.explain(model, target=target, **told)["ops"]
+    assert ("rounded to bfloat16" in row["reason"]) == halved
+    assert (row["lhs"] == row["rhs"] == "bf16") == halved
+
+
+@pytest.mark.parametrize(("pipeline", "halved"), [("int8-weight-only", False), ("bf16", True)])
+def test_weights_that_came_quantized_are_multiplied_as_they_are(
+    pipeline: str, halved: bool
+) -> None:
+    small = jq.quantize_weights(jq.Model(lambda p, x: x @ p["f"], P, (X,)), dtype="int8")
+    levels = jq.rewrite(small, pipeline=pipeline, target="amx_int8")
+    assert ("bf16" in levels["integer"].text()) == halved
+    assert ("precision\\22: \\22bf16" in levels["target"].text()) == halved
+
+
+@pytest.mark.skipif("amx_int8" not in HERE, reason="no matrix tiles here")
+@pytest.mark.parametrize(("pipeline", "neighbours"), [("int8", 0), ("int4", 1), ("mxfp4", 0)])
+def test_levels_agree_with_the_kernel_of_rounded_products(pipeline: str, neighbours: int) -> None:
+    """Few rows are multiplied as they are, and so is what is no product of matrices."""
+
+    def fn(p: dict[str, np.ndarray], x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        image = _convolved(x[:, :, None, :16], jnp.asarray(p["wide"]))
+        return x @ p["f"], x[0, :3] @ p["f"], image
+
+    params = P | {"wide": RNG.standard_normal((3, 3, 16, 32)).astype(np.float32)}
+    model = jq.Model(fn, params, (X,))
+    compiled = jq.compile(model, f"{pipeline}-weight-only", settings=["recovery=false"])
+    kernels = {op["name"]: op["kernel"] for op in compiled.manifest.ops}
+    assert all("decode_dot" in k or "gemv" in k for k in kernels.values()), kernels
+    whole, few, image = compiled(X)
+    levels = XlaExecutable(compiled.levels["integer"])(X)
+    exact = jq.rewrite(
+        model, pipeline=f"{pipeline}-weight-only", settings=["recovery=false", "float_type=float32"]
+    )["integer"]
+    plain = XlaExecutable(exact)(X)
+    sizes = [abs(X) @ abs(P["f"]) * 1.2, _convolved(abs(X)[:, :, None, :16], abs(params["wide"]))]
+    unit = (144 + 8) * UNIT + neighbours * 2.0**-8  # a decode may fall to another neighbour
+    for found, level, float32, size in zip(
+        (whole, image), levels[::2], plain[::2], sizes, strict=True
+    ):
+        assert (abs(np.asarray(found) - level) <= unit * np.asarray(size) * 1.2 + UNIT).all()
+        assert (abs(np.asarray(found) - float32) > (144 + 8) * UNIT * np.asarray(size)).any()
+    assert np.allclose(few, plain[1], atol=1e-5) and np.allclose(levels[1], plain[1], atol=1e-5)
 
 
 def _convolved(x: jax.Array, w: jax.Array, groups: int = 1) -> jax.Array:

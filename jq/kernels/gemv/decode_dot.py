@@ -49,7 +49,7 @@ class DecodeDot(MatrixProduct):
         format, block, scheme, scale_type, options: the weight's encoding; `block` has an entry for
             N (0 or 1) and for K.
         epilogue: steps from f32.
-        precision: `bf16`: operands are rounded where `on_tiles`; or `f32`.
+        precision: `bf16`, where operands are rounded if `on_tiles`; or `f32`.
     """
 
     family: ClassVar[str] = "decode_dot"
@@ -66,6 +66,14 @@ class DecodeDot(MatrixProduct):
         super().__post_init__()
         if self.block[0] > 1:
             raise InternalError(f"blocks {self.block} cross rows of the weight")
+
+    @staticmethod
+    def of(isa: str, rows: int, weight: Encoding, half: bool) -> "DecodeDot":
+        """The product of f32 rows, rounded to bf16 if `half`, and a weight [N, K]."""
+        (n, k), precision = weight.shape, "bf16" if half else "f32"
+        own = ("format", "block", "scheme", "scale_type", "options")
+        told = {name: getattr(weight, name) for name in own}
+        return DecodeDot(isa=isa, m=rows, k=k, n=n, precision=precision, **told)
 
     @property
     def label(self) -> str:

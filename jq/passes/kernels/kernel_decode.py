@@ -9,7 +9,8 @@ Without this a compiler writes the decoded weight to memory in float at every ca
 wants a matrix whose contracted axis is last; a weight that is another is stored again as one, in
 the same format (`_stored_matrix`). A convolution is a product with its patches. The result
 differs from the `integer` level by the order of a float32 sum, and an activation function by the
-bound that its step states.
+bound that its step states. Operands that are converted to bfloat16 there are multiplied on matrix
+tiles, where the kernel rounds them itself.
 
 Where rows are few and the weight's values are integers times scales, activations are split into
 int8 digits, and the integer kernel for few rows multiplies each exactly (`SplitRows`, `Gemv`): it
@@ -25,7 +26,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from jq.formats import Encoding, get_format
+from jq.formats import get_format
 from jq.ir import OPS, Op, Program, at, dtype_name, dtype_of, ir, shape_of
 from jq.ir.build import NAME, attributes_of, string_attr
 from jq.ir.build import replace as replace_op
@@ -39,9 +40,10 @@ from jq.ir.ops.geometry import NotMatrices, WeightProduct
 from jq.kernels import DecodeDot, SplitRows, get_isa
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._block_weight import BlockWeight
-from jq.passes.kernels._kernel import KernelDecisions, NoKernel, call_kernel, isa_of
+from jq.passes.kernels._kernel import KernelDecisions, NoKernel, call_kernel, isa_of, unrounded
 from jq.passes.kernels._stored_matrix import Matrices, Stored
 from jq.passes.kernels._tail import Tail
+from jq.passes.kernels.kernel_floats import of_halves
 
 SPLIT_ROWS = 8  # up to here the products of three digits are cheaper than reading the weights
 SPLIT_GROUP = 4  # of codes that one instruction multiplies; with fewer, floats are as fast
@@ -62,9 +64,9 @@ class KernelDecode(Pass):
                 continue
             try:
                 packs = product.name not in given and get_isa(isa).dot.group == SPLIT_GROUP
-                half = cx.settings.float_type == "bfloat16"
-                kernel = _lower(program, product, isa, matrices, packs, half)
-                decided.kernel(kernel, product.name, types=("f32", "f32", "f32"))
+                kernel = _lower(program, product, isa, matrices, packs)
+                kind = "bf16" if product.half else "f32"
+                decided.kernel(kernel, product.name, types=(kind, kind, "f32"))
             except NoKernel as reason:
                 decided.none(str(reason), product.name)
         if matrices.moved:
@@ -78,7 +80,7 @@ class KernelDecode(Pass):
 class StoredProduct:
     """A contraction, by `rule`, of a float value and a stored weight, which is operand `side`.
 
-    `attributes` are those of the contraction.
+    `attributes` are those of the contraction. `half`: both are rounded to bfloat16 for it.
     """
 
     op: Op
@@ -88,18 +90,21 @@ class StoredProduct:
     side: int
     x: ir.Value
     stored: Stored
+    half: bool = False
 
     @staticmethod
     def of(op: Op) -> StoredProduct | None:
         if (rule := contraction(op.operation.name)) and len(rule.roles(op)) == 2:
-            found = [match(v, DEQUANTIZE) for v in op.operands]
+            half = of_halves(op)
+            values = [unrounded(v) if half else v for v in op.operands]
+            found = [match(v, DEQUANTIZE) for v in values]
             sides = [i for i, m in enumerate(found) if m is not None]
             if len(sides) != 1 or (marker := found[sides[0]]) is None:
                 return None
             side, name = sides[0], string_attr(op, NAME) or rule.op
             stored = Stored.of(marker.encoding, marker.parts, marker.tensor)
-            x = op.operands[1 - side]
-            return StoredProduct(op, rule, name, attributes_of(op), side, x, stored)
+            x = values[1 - side]
+            return StoredProduct(op, rule, name, attributes_of(op), side, x, stored, half)
         c = match_contract(op)
         sides = [i for i, s in enumerate(c.sides) if isinstance(s, tuple)] if c else []
         rule = contraction(c.op_type) if c else None
@@ -121,11 +126,8 @@ class StoredProduct:
             raise NoKernel(str(reason)) from None
 
 
-def _lower(
-    program: Program, p: StoredProduct, isa: str, matrices: Matrices, packs: bool, half: bool
-) -> str:
-    """Replaces the product by a call; the kernel's name. `packs`: the weight may be packed anew.
-    `half`: operands may be rounded to bfloat16."""
+def _lower(program: Program, p: StoredProduct, isa: str, matrices: Matrices, packs: bool) -> str:
+    """Replaces the product by a call; the kernel's name. `packs`: the weight may be packed anew."""
     if dtype_name(dtype_of(p.x)) not in ("f32", "f16", "bf16"):
         raise NoKernel(f"the activations are {dtype_of(p.x)}")
     result = p.op.results[0]
@@ -134,20 +136,22 @@ def _lower(
     with at(p.op):
         view = p.view()
         alone = all(len(list(v.uses)) == 1 for v in p.stored.parts.values())
-        if packs and alone and shape_of(view.rows)[0] <= SPLIT_ROWS:
+        if packs and alone and shape_of(view.rows)[0] <= SPLIT_ROWS and not p.half:
             with suppress(NoKernel):
                 return _split(program, p, isa, view)
         if not get_format(p.stored.encoding.format).in_registers:
             raise NoKernel(f"the table of {p.stored.encoding.format} does not fit registers")
         enc, parts = matrices.get(p.stored, view.free, view.contracted)
-        kernel = _kernel(isa, shape_of(view.rows)[0], enc)
+        kernel = DecodeDot.of(isa, shape_of(view.rows)[0], enc, p.half)
+        if p.half and not kernel.on_tiles:
+            raise NoKernel("bfloat16 numbers are multiplied on matrix tiles alone")
         operands = [view.rows, *(parts[name] for name in kernel.storage)]
         if [dtype_name(dtype_of(v)) for v in operands] != [t.element for t in kernel.operands]:
             raise NoKernel("codes that the model computes are not held as stored ones are")
     tail = Tail((), (), (p.op,))
     if p.rule.op == DOT_GENERAL and p.side == 1 and dtype_of(result) == np.float32:
         tail = Tail.behind(program, p.op, kernel.n)
-    kernel = replace(kernel, epilogue=tail.steps, precision="bf16" if half else "f32")
+    kernel = replace(kernel, epilogue=tail.steps)
     with at(tail.last):
         operands += tail.values(program, p.name, kernel.pad_columns)
         (value,) = call_kernel(program, kernel, operands, p.name)
@@ -174,18 +178,3 @@ def _split(program: Program, p: StoredProduct, isa: str, view: MatrixView) -> st
     result = p.op.results[0]
     replace_op(p.op, [OPS.convert(view.result(value), dtype_of(result))])
     return kernel.name
-
-
-def _kernel(isa: str, rows: int, enc: Encoding) -> DecodeDot:
-    n, k = enc.shape
-    return DecodeDot(
-        isa=isa,
-        m=rows,
-        k=k,
-        n=n,
-        format=enc.format,
-        block=enc.block,
-        scheme=enc.scheme,
-        scale_type=enc.scale_type,
-        options=enc.options,
-    )

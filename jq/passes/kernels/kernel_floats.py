@@ -32,9 +32,12 @@ HALF = "bfloat16"
 class KernelFloats(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         isa, decided = isa_of(cx.target), KernelDecisions()
+        stored = {op.name for op in cx.plan.ops if op.halves}  # left to `kernel-decode`
         found = [op for op in program.walk() if Dims.match(op) or Layout.match(op)]
-        for op in filter(_rounded, found) if isa else ():
+        for op in filter(of_halves, found) if isa else ():
             name = string_attr(op, NAME) or "product"
+            if name in stored:
+                continue
             lower = _product if Dims.match(op) else _convolution
             try:
                 if not get_isa(isa or "").rounds:
@@ -47,7 +50,7 @@ class KernelFloats(Pass):
         return decided.write(program)
 
 
-def _rounded(op: Op) -> bool:
+def of_halves(op: Op) -> bool:
     """True if an op sums products of bfloat16 numbers in float32."""
     kinds = [dtype_of(v).name for v in (*op.operands, op.results[0])]
     return kinds == [HALF, HALF, "float32"]

@@ -68,9 +68,8 @@ def _only_flips(program: Program, op: Op) -> list[Any]:
 
 
 def _is_flip(program: Program, op: Op) -> bool:
-    if op.operation.name != "stablehlo.xor" or dtype_of(op.operation.results[0]) != np.int8:
-        return False
-    mask = evaluate(program, op.operation.operands[1])
+    found = op.operation.name == "stablehlo.xor" and dtype_of(op.operation.results[0]) == np.int8
+    mask = evaluate(program, op.operation.operands[1]) if found else None
     return mask is not None and bool((mask == FLIP).all())
 
 

@@ -150,15 +150,20 @@ class PlaceEdges(Rewrite):
         return [through_codes(program, op, value, planned, name) if planned else value]
 
 
-# A contraction that stays float is computed in the float type that a rule gives it.
+# A contraction of floats is computed in the float type that the plan gives it.
 #
 #     dot_general %x, %w : f32  ->  dot_general (convert %x), (convert %w) : bf16 x bf16 -> f32
 #
 # Products are summed in float32. Ops that read the same value share one conversion; a weight is
-# stored in that type.
+# stored in that type. With `stored`, of weights that are quantized: what they decode to is rounded.
 class PlaceFloatTypes(Pass):
+    stored: bool = False
+
     def run(self, program: Program, cx: PassContext) -> bool:
-        wanted = {op.name: np.dtype(op.float_type) for op in cx.plan.ops if op.float_type}
+        types = {
+            p.name: "bfloat16" * p.halves if self.stored else p.float_type for p in cx.plan.ops
+        }
+        wanted = {name: np.dtype(kind) for name, kind in types.items() if kind}
         shared: dict[Any, ir.Value] = {}
         changed = False
         for op, rule in list(contractions(program)):

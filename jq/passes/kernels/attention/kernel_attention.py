@@ -31,17 +31,14 @@ from jq.passes.kernels.attention._attention_view import view
 class KernelAttention(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         isa = isa_of(cx.target)
-        if isa is None or not (cx.settings.op_types or _is_quantized(program)):
+        ops = list(program.walk())
+        # Codes that a model has brought: markers, or the kernels that are in their place.
+        brought = any(o.operation.name == "func.call" or match(o) or match_contract(o) for o in ops)
+        if isa is None or not (cx.settings.op_types or brought):
             return False
-        dots = [op for op in program.walk() if Dims.match(op)]
+        dots = list(filter(Dims.match, ops))
         lower = partial(_lower, program, isa, cx.settings.attention_precision)
         return to_kernels(program, dots, partial(_match, program), lower)
-
-
-def _is_quantized(program: Program) -> bool:
-    """True if a model has brought codes: markers, or the kernels that are in their place."""
-    ops = list(program.walk())
-    return any(op.operation.name == "func.call" or match(op) or match_contract(op) for op in ops)
 
 
 @dataclass(frozen=True)
