@@ -19,6 +19,7 @@ import numpy as np
 
 import jq
 from jq.ir.oracle import xla
+from jq.target.target import Target, load_target
 
 Array = Any
 Params = dict[str, Any]
@@ -29,7 +30,7 @@ FORMS = (
     (".tflite", "litert-reference", "int8"),
     (".tflite", "litert", "int8"),
     (".onnx", "onnx-qdq", "int8"),
-    (".tosa", "ethos-u85", "int16"),
+    (".tosa", "npu-16x8", "int16"),
 )
 SETTINGS = {"recovery": False}  # which bits it is, no longer how good they are
 NHWC = ("NHWC", "HWIO", "NHWC")
@@ -189,14 +190,25 @@ def outcomes(seed: int) -> Iterator[Outcome]:
     for form in FORMS:
         suffix, target, codes = form
         settings = SETTINGS | ({} if codes == "int8" else {"activations.format": codes})
+        where = target if codes == "int8" else wide(target)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / f"m{suffix}"
             try:
-                found = jq.export(drawn, path, target=target, verify=True, settings=settings)
+                found = jq.export(drawn, path, target=where, verify=True, settings=settings)
             except jq.UserError as error:
                 yield Outcome(seed, *form, refused=str(error))
             else:
                 yield Outcome(seed, *form, found["outputs"], found["same"])
+
+
+def wide(name: str) -> Target:
+    """The target of 8 bits with products of codes of 16 bits, whose zero points are 0."""
+    found = load_target("npu-int8")
+    products = (*found.device.products, "int16 x int8")
+    changed = {"products": products, "zero_points": {"int16": "zero"}}
+    return found.model_copy(
+        update={"name": name, "device": found.device.model_copy(update=changed)}
+    )
 
 
 def quickly() -> None:

@@ -73,11 +73,8 @@ class Writer:
             return codes
         # Behind the first pair, so that the op in front of it keeps its form.
         y = self.graph.dequantized(codes, out.scale, out.zero_point, dtype)
-        bounds = [
-            self.graph.constant(F32(v - out.zero_point) * F32(out.scale), F32)
-            for v in (out.low, out.high)
-        ]
-        clipped = self.graph.op("Clip", [y, *bounds])
+        reals = (F32(v - out.zero_point) * F32(out.scale) for v in (out.low, out.high))
+        clipped = self.graph.op("Clip", [y, *(self.graph.constant(v, F32) for v in reals)])
         return self.graph.quantized(clipped, out.scale, out.zero_point, dtype)
 
     def with_bias(self, y: str, step: Simple, what: str) -> str:

@@ -15,6 +15,7 @@ from jq.formats.integer_functions import tabulated
 from jq.frontends.onnx.pairs import Scaled, products, sums
 
 Codes = np.ndarray
+CLOSE = 1e-6  # of a factor to that of a mere sum
 
 
 class Elementwise(Writer):
@@ -40,7 +41,8 @@ class Elementwise(Writer):
                 op=step.name,
                 hint="give the target onnx-qdq",
             )
-        scales = scale_of(a), scale_of(b)
+        scales, bias = self._operands(step), step.numbers["bias"]
+        more = F32((bias * step.numbers["factor"]).reshape(-1)[0] * out.scale)
         if {t.dtype for t in (a, b, step.output)} != {"int8"}:
             self.doubt(step, "16-bit codes: ONNX Runtime computes it in float32")
         else:
@@ -49,18 +51,19 @@ class Elementwise(Writer):
             y = _scaled(F32(out.scale), out.zero_point)
 
             def table(first: F32, second: F32) -> Codes:
-                if fused is not None:
+                if fused is not None and not more:
                     x, z = _scaled(first, a.zero), _scaled(second, b.zero)
                     return np.clip(fused(x, z, y), out.low, out.high)
                 reals = left.astype(F32)[:, None] * first, right.astype(F32)[None, :] * second
-                return fr.quantized(function(*reals), out)
+                return fr.quantized(function(*reals) + more, out)
 
             scales, bad = fr.pair_scales(scales, table, wanted)
             if bad:
                 self.doubt(step, f"{bad} of 65536 pairs of codes are next to a tie in float32")
         order = self.order(a, b)
         reals = [self.real(t, order, s) for t, s in zip((a, b), scales, strict=True)]
-        self.graph.hold(step.output, self.codes(self.graph.op(kind, reals), step), order)
+        y = self.with_bias(self.graph.op(kind, reals), step, "a sum or product of two")
+        self.graph.hold(step.output, self.codes(y, step), order)
 
     _add = partialmethod(_two, "Add", np.add, sums)
     _subtract = partialmethod(_two, "Sub", np.subtract, None)
@@ -74,6 +77,18 @@ class Elementwise(Writer):
             for v, f in zip((left, right), factors, strict=True)
         )
         return a - b if step.kind == "subtract" else a + b
+
+    def _operands(self, step: Simple) -> tuple[F32, F32]:
+        """Scales with which the sum or product of both is the step's result: their own, but where
+        the step is also a multiple."""
+        (a, b), n = (scale_of(x) for x in step.inputs), step.numbers
+        assert step.out is not None
+        product = step.kind == "multiply"
+        unit = float(a) * float(b) if product else n["unit"].item()
+        many = n["factor"].reshape(-1)[0] * step.out.scale * 2.0 ** n["bits"].item() / unit
+        if abs(many - 1) < CLOSE:
+            return a, b
+        return F32(a * many), b if product else F32(b * many)
 
     def _times(self, step: Simple, left: Codes, right: Codes) -> Codes:
         return (left * right) << int(step.numbers["bits"].reshape(()))

@@ -22,8 +22,6 @@ _EACH |= {"MAXIMUM": "Max", "MINIMUM": "Min"}
 _EACH |= dict.fromkeys(("CAST", "SPLIT", "SPLIT_V", "QUANTIZE", "DEQUANTIZE"), "Identity")
 _REDUCE = {"MEAN": "ReduceMean", "SUM": "ReduceSum"}
 _REDUCE |= {"REDUCE_MAX": "ReduceMax", "REDUCE_MIN": "ReduceMin"}
-IMAGES = {"CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "MAX_POOL_2D", "AVERAGE_POOL_2D"}
-IMAGES |= {"RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"}
 STATE = {"CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE"}
 Call = Callable[[Graph, list[int], int, Mapping[str, Any]], str]
 
@@ -34,6 +32,11 @@ def as_onnx(data: bytes, path: Path) -> ModelProto:
     Raises:
         UserError: it is damaged, or has operators that are not read (all are named at once).
     """
+    return read_graph(data, path).proto()
+
+
+def read_graph(data: bytes, path: Path) -> Graph:
+    """The graph of a file, with its operators."""
     g = Graph(data, path)
     operators = g.operators()
     if unknown := sorted({kind for kind, _ in operators} - _CALLS.keys() - STATE):
@@ -55,10 +58,10 @@ def as_onnx(data: bytes, path: Path) -> ModelProto:
                 g.store(outputs[0], _cast(g, inputs, outputs[0]))
             else:
                 made = _CALLS[kind](g, inputs, outputs[0], options)
-                g.put(outputs[0], made if kind in IMAGES else _active(g, made, options))
+                g.put(outputs[0], _active(g, made, options))
         except (IndexError, ValueError) as error:
             raise g.damaged(f"the operands of {kind} at {g.op} do not fit: {error}") from error
-    return g.proto()
+    return g
 
 
 def _active(g: Graph, value: str, options: Mapping[str, Any]) -> str:
@@ -82,9 +85,13 @@ def _reduce(name: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> 
     return moves.shaped(g, made, y)
 
 
-def _image(g: Graph, value: str, o: Mapping[str, Any]) -> str:
-    """An image with channels last; the activation belongs to the op in front."""
-    return str(g.add("Transpose", [_active(g, value, o)], perm=NHWC))
+def _image(g: Graph, value: str, *bias: int) -> str:
+    """An image with channels last. What is added and limited comes behind it, so that no transpose
+    stands between a product and its codes."""
+    value = g.add("Transpose", [value], perm=NHWC)
+    for i in bias:
+        value = g.add("Add", [value, g.real(i)]) if i >= 0 else value
+    return value
 
 
 def _window(o: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,9 +102,10 @@ def _window(o: Mapping[str, Any]) -> dict[str, Any]:
 def _conv(order: list[int], g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     """A convolution by filters whose axes are brought to OIHW by `order`."""
     groups = g.shape(x[0])[3] // max(1, g.shape(x[1])[order[1]])
-    given = [g.real(x[0], NCHW), g.real(x[1], order), *(g.real(i) for i in x[2:3] if i >= 0)]
+    given = [g.real(x[0], NCHW), g.real(x[1], order)]
     spread = [o.get("dilation_h", 1), o.get("dilation_w", 1)]
-    return _image(g, g.add("Conv", given, group=groups, dilations=spread, **_window(o)), o)
+    made = g.add("Conv", given, group=groups, dilations=spread, **_window(o))
+    return _image(g, made, *x[2:3])
 
 
 def _transposed(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
@@ -106,10 +114,10 @@ def _transposed(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     extra = [(n - 1) * s + k - out for n, s, k, out in sizes]
     total = [max(0, e) for e in extra]
     pads = [t // 2 for t in total] + [t - t // 2 for t in total]
-    given = [g.real(x[2], NCHW), g.real(x[1], [3, 0, 1, 2]), *(g.real(i) for i in x[3:4] if i >= 0)]
+    given = [g.real(x[2], NCHW), g.real(x[1], [3, 0, 1, 2])]
     more = [max(0, -e) for e in extra]
     made = g.add("ConvTranspose", given, strides=stride, pads=pads, output_padding=more)
-    return _image(g, made, o)
+    return _image(g, made, *x[3:4])
 
 
 def _dense(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
@@ -134,7 +142,8 @@ def _product(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
 
 def _pool(kind: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     window = [o.get("filter_height", 1), o.get("filter_width", 1)]
-    return _image(g, g.add(kind, [g.real(x[0], NCHW)], kernel_shape=window, **_window(o)), o)
+    made = g.add(kind, [g.real(x[0], NCHW)], kernel_shape=window, **_window(o))
+    return _image(g, made)
 
 
 def _resize(mode: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
@@ -145,7 +154,7 @@ def _resize(mode: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> 
     if mode == "nearest":
         how["nearest_mode"] = "round_prefer_ceil" if half or corners else "floor"
     given = [g.real(x[0], NCHW), "", "", g.constant([n, c, h, w], "i8")]
-    return _image(g, g.add("Resize", given, **how), o)
+    return _image(g, g.add("Resize", given, **how))
 
 
 def _softmax(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:

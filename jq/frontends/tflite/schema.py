@@ -6,30 +6,20 @@ from jq.frontends.flatbuffer import Schema
 
 # Each operator's number, version and options.
 _STRIDES = "padding i8, stride_w i32, stride_h i32"
+_WRITTEN = """
+ADD 0 2 AddOptions, BATCH_MATMUL 126 2 BatchMatMulOptions, CAST 53 1 CastOptions,
+CONCATENATION 2 2 ConcatenationOptions, CONV_2D 3 3 Conv2DOptions,
+DEPTHWISE_CONV_2D 4 3 DepthwiseConv2DOptions, DEQUANTIZE 6 2 DequantizeOptions,
+GATHER 36 2 GatherOptions, MAXIMUM 55 2 MaximumMinimumOptions, MAX_POOL_2D 17 2 Pool2DOptions,
+MINIMUM 57 2 MaximumMinimumOptions, MUL 18 2 MulOptions, PADV2 60 2 PadV2Options,
+QUANTIZE 114 2 QuantizeOptions, REDUCE_MAX 82 2 ReducerOptions, REDUCE_MIN 89 2 ReducerOptions,
+RESHAPE 22 1 ReshapeOptions, REVERSE_V2 105 2 ReverseV2Options, SLICE 65 2 SliceOptions,
+SUB 41 2 SubOptions, TILE 69 2 TileOptions, TRANSPOSE 39 2 TransposeOptions,
+TRANSPOSE_CONV 67 3 TransposeConvOptions
+"""
 OPERATORS = {
-    "ADD": (0, 2, "AddOptions"),
-    "BATCH_MATMUL": (126, 2, "BatchMatMulOptions"),
-    "CAST": (53, 1, "CastOptions"),
-    "CONCATENATION": (2, 2, "ConcatenationOptions"),
-    "CONV_2D": (3, 3, "Conv2DOptions"),
-    "DEPTHWISE_CONV_2D": (4, 3, "DepthwiseConv2DOptions"),
-    "DEQUANTIZE": (6, 2, "DequantizeOptions"),
-    "GATHER": (36, 2, "GatherOptions"),
-    "MAXIMUM": (55, 2, "MaximumMinimumOptions"),
-    "MAX_POOL_2D": (17, 2, "Pool2DOptions"),
-    "MINIMUM": (57, 2, "MaximumMinimumOptions"),
-    "MUL": (18, 2, "MulOptions"),
-    "PADV2": (60, 2, "PadV2Options"),
-    "QUANTIZE": (114, 2, "QuantizeOptions"),
-    "REDUCE_MAX": (82, 2, "ReducerOptions"),
-    "REDUCE_MIN": (89, 2, "ReducerOptions"),
-    "RESHAPE": (22, 1, "ReshapeOptions"),
-    "REVERSE_V2": (105, 2, "ReverseV2Options"),
-    "SLICE": (65, 2, "SliceOptions"),
-    "SUB": (41, 2, "SubOptions"),
-    "TILE": (69, 2, "TileOptions"),
-    "TRANSPOSE": (39, 2, "TransposeOptions"),
-    "TRANSPOSE_CONV": (67, 3, "TransposeConvOptions"),
+    name: (int(number), int(version), options)
+    for name, number, version, options in map(str.split, _WRITTEN.split(","))
 }
 # Those that are read besides.
 _OTHERS = """

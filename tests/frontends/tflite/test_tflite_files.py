@@ -284,3 +284,31 @@ def test_a_file_that_is_exported_again_gives_the_same_codes(tmp_path: Path) -> N
     ((want,),), ((got,),) = (run(path.read_bytes(), [[x]]) for path in files)
     assert np.array_equal(got, want)
     assert len(np.unique(want)) > 4
+
+
+@pytest.mark.usefixtures("quick_xla")
+def test_biases_and_activations_belong_to_their_product(tmp_path: Path) -> None:
+    """Also where an image is one pixel, so that its transposes move nothing: nothing is rescaled
+    between a product and the codes that the file states."""
+    from jq.device.forms.tflite import run
+
+    rng = np.random.default_rng(0)
+    dims = ("NHWC", "HWIO", "NHWC")
+
+    def layer(w: jax.Array, b: jax.Array, x: jax.Array) -> jax.Array:
+        y = jax.lax.conv_general_dilated(x, w, (1, 1), "VALID", dimension_numbers=dims)
+        return jax.nn.relu(y + b)
+
+    params = [(rng.standard_normal((3, 1, 4, 4), np.float32) / 2, w(4)) for _ in range(2)]
+    samples = [(rng.standard_normal((1, 5, 1, 4), np.float32),) for _ in range(2)]
+    model = jq.Model(
+        lambda p, x: layer(*p[1], layer(*p[0], x)), params, samples[0], calibration=samples
+    )
+    files = [tmp_path / "m.tflite", tmp_path / "again.tflite"]
+    jq.export(model, files[0], target="litert-reference")
+    x = rng.integers(-128, 128, (1, 5, 1, 4)).astype(np.int8)
+    found = jq.export(str(files[0]), files[1], target="litert-reference", calibration=[(x // 9,)])
+    assert found["operators"]["conv2d"] == 2
+    assert not {"rescale", "table"} & set(found["operators"])
+    ((want,),), ((got,),) = (run(path.read_bytes(), [[x]]) for path in files)
+    assert np.array_equal(got, want)

@@ -37,13 +37,8 @@ def write(content: Content) -> bytes:
     for step in steps:
         writer.step(step)
     last = [writer.place(t) for t in content.outputs]
-    graph = {
-        "tensors": writer.tensors,
-        "inputs": first,
-        "outputs": last,
-        "operators": writer.operators,
-        "name": "main",
-    }
+    graph = {"name": "main", "tensors": writer.tensors, "operators": writer.operators}
+    graph |= {"inputs": first, "outputs": last}
     codes = [
         {"deprecated_builtin_code": min(number, 127), "version": version, "builtin_code": number}
         for number, version, _ in map(OPERATORS.__getitem__, writer.codes)

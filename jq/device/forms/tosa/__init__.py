@@ -27,14 +27,9 @@ def write(content: Content) -> bytes:
         UserError: a step that TOSA's integer profile does not have, by the name of its layer.
     """
     writer = written(content)
-    block = {
-        "name": "main",
-        "operators": writer.operators,
-        "tensors": writer.tensors,
-        "inputs": [t.name for t in content.inputs],
-        "outputs": [t.name for t in content.outputs],
-        "shapes": writer.shapes,
-    }
+    names = ([t.name for t in ts] for ts in (content.inputs, content.outputs))
+    block = {"name": "main", **dict(zip(("inputs", "outputs"), names, strict=True))}
+    block |= {k: getattr(writer, k) for k in ("operators", "tensors", "shapes")}
     version = {"major": 1, "minor": 0, "patch": 0, "draft": False}
     graph = {"version": version, "regions": [{"name": "main", "blocks": [block]}]}
     return SCHEMA.encode("Graph", graph)

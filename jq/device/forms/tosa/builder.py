@@ -105,22 +105,11 @@ class Builder:
         if (shift[mantissa != 0] < 2).any():
             raise UserError("a rescale by 2^30 or more has no form in TOSA", op=self.name)
         mode = ROUNDINGS[self.rescaling.rounding]
-        return self.op(
-            "RESCALE",
-            [
-                x,
-                self.constant(mantissa.reshape(-1), "int32"),
-                self.constant(shift.reshape(-1), "int8"),
-                self.constant([zeros[0]], kind),
-                self.constant([zeros[1]], made),
-            ],
-            output,
-            scale32=True,
-            rounding_mode=mode,
-            per_channel=factor.size > 1,
-            input_unsigned=False,
-            output_unsigned=False,
-        )
+        numbers = (mantissa.reshape(-1), "int32"), (shift.reshape(-1), "int8")
+        operands = (*numbers, ([zeros[0]], kind), ([zeros[1]], made))
+        signed = {"input_unsigned": False, "output_unsigned": False}
+        options = {"scale32": True, "rounding_mode": mode, "per_channel": factor.size > 1, **signed}
+        return self.op("RESCALE", [x, *(self.constant(*n) for n in operands)], output, **options)
 
     def _negated(self, x: str, shape: Sequence[int], mantissa: np.ndarray) -> str:
         """int32 `x`, negated where a mantissa is."""

@@ -1,7 +1,6 @@
 """The operators of each step of a network."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partialmethod
 from typing import Any
 
@@ -148,16 +147,15 @@ class Writer(Builder):
             else self.rescale(self.of(x), x.dtype, x.shape, WHOLE, (x.shape, "int32"))
             for x in step.inputs
         ]
-        self.op(kind, numbers, step.output)
+        if kind:
+            self.op(kind, numbers, step.output)
+        else:
+            same = self.op("EQUAL", numbers, (step.output.shape, "bool"))
+            self.op("LOGICAL_NOT", [same], step.output)
 
     _greater = partialmethod(_compared, "GREATER")
     _greater_equal = partialmethod(_compared, "GREATER_EQUAL")
-    _equal = partialmethod(_compared, "EQUAL")
-
-    def _not_equal(self, step: Simple) -> None:
-        same = replace(step.output, name=self.fresh())
-        self._equal(replace(step, output=same))
-        self.op("LOGICAL_NOT", [same.name], step.output)
+    _equal, _not_equal = partialmethod(_compared, "EQUAL"), partialmethod(_compared, "")
 
     def _select(self, step: Simple) -> None:
         if any(x.shape != step.output.shape for x in step.inputs):

@@ -15,6 +15,7 @@ which may be taken in another order.
 from dataclasses import dataclass, field
 
 from jq.ir import OPS, Op, Program, at, context, integers, ir, kind_of, maker, shape_of
+from jq.ir.build import replace
 from jq.ir.ops.dims import Dims
 from jq.ir.ops.movement import RESULT, Order, inverse, is_moved, permuted
 from jq.ir.ops.reordered import compute_in, orders_of
@@ -24,11 +25,26 @@ from jq.passes.prepare.transposes._layout_region import TRANSPOSE, Facts, Region
 
 class MoveTransposes(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
-        changed = False
         with context():
+            changed = _joined(program)
             while _sweep(program):
                 changed = True
         return changed
+
+
+def _joined(program: Program) -> bool:
+    """Two transposes in a row become one, or none: those that move axes of size 1 alone, too."""
+    found = [op for op in program.walk() if kind_of(op) == TRANSPOSE]
+    found = [op for op in found if maker(op.operands[0], TRANSPOSE)]
+    for op in found:
+        inner = op.operands[0].owner
+        order = [integers(inner, "permutation")[a] for a in integers(op, "permutation")]
+        with at(op):
+            value = inner.operands[0]
+            replace(op, [value if order == sorted(order) else OPS.transpose(value, order)])
+    if found:
+        program.drop_dead()
+    return bool(found)
 
 
 def _sweep(program: Program) -> bool:
