@@ -12,12 +12,12 @@ exit code is 1 where an element differs or a file is not read.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
-from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from suites.exported import quickly
 
 import jq
@@ -51,9 +51,10 @@ def compared(path: Path, calls: int) -> Iterator[tuple[int, int]]:
         job.program, job.pipeline, job.context(plan_job(job, request.stages)), "integer"
     )
     ours, graph = XlaExecutable(levels["integer"]), read_graph(data, path)
-    peer = Interpreter(
+    litert = import_module("ai_edge_litert.interpreter")
+    peer = litert.Interpreter(
         model_content=data,
-        experimental_op_resolver_type=OpResolverType.BUILTIN_REF,
+        experimental_op_resolver_type=litert.OpResolverType.BUILTIN_REF,
         experimental_preserve_all_tensors=True,
     )
     peer.allocate_tensors()

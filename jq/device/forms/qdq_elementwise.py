@@ -62,8 +62,8 @@ class Elementwise(Writer):
                 self.doubt(step, f"{bad} of 65536 pairs of codes are next to a tie in float32")
         order = self.order(a, b)
         reals = [self.real(t, order, s) for t, s in zip((a, b), scales, strict=True)]
-        y = self.with_bias(self.graph.op(kind, reals), step, "a sum or product of two")
-        self.graph.hold(step.output, self.codes(y, step), order)
+        real = self.with_bias(self.graph.op(kind, reals), step, "a sum or product of two")
+        self.graph.hold(step.output, self.codes(real, step), order)
 
     _add = partialmethod(_two, "Add", np.add, sums)
     _subtract = partialmethod(_two, "Sub", np.subtract, None)

@@ -11,6 +11,7 @@ depthwise convolutions by ones: MEAN has an arithmetic of its own.
 
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Any
 
 import numpy as np
 
@@ -37,8 +38,8 @@ def write(content: Content) -> bytes:
     for step in steps:
         writer.step(step)
     last = [writer.place(t) for t in content.outputs]
-    graph = {"name": "main", "tensors": writer.tensors, "operators": writer.operators}
-    graph |= {"inputs": first, "outputs": last}
+    graph: dict[str, Any] = {"name": "main", "inputs": first, "outputs": last}
+    graph |= {"tensors": writer.tensors, "operators": writer.operators}
     codes = [
         {"deprecated_builtin_code": min(number, 127), "version": version, "builtin_code": number}
         for number, version, _ in map(OPERATORS.__getitem__, writer.codes)

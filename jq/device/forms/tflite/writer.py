@@ -53,8 +53,8 @@ class Writer(Products):
         (x,), out = step.inputs, step.out
         assert out is not None
         codes = np.clip(np.rint(step.numbers["steps"]) + out.zero_point, out.low, out.high)
-        grid = {"scale": np.array([out.scale], np.float32)}
-        output = replace(step.output, **grid, zero_point=np.array([out.zero_point], np.int32))
+        scale, zero = np.array([out.scale], np.float32), np.array([out.zero_point], np.int32)
+        output = replace(step.output, scale=scale, zero_point=zero)
         table = replace(self.constant(codes, "int8", output.scale), zero_point=output.zero_point)
         wide = {"dtype": "int32", "scale": None}
         index = self.op(
