@@ -127,7 +127,9 @@ def ranked(out: Output, style: Style, *arguments: Any, **options_of: Any) -> dic
     if style is Style.TABLE:
         out.table("artifacts, most exact first", found.columns(), found.rows)
     else:
-        out.line((found.markdown() if style is Style.MARKDOWN else found.csv()).rstrip())
+        out.line(
+            (found.markdown() if style is Style.MARKDOWN else found.csv()).rstrip(), whole=True
+        )
     return found.to_dict()
 
 

@@ -16,6 +16,7 @@ def kinds(context: typer.Context) -> None:
         print(context.get_help())
 
 
+Rows = list[dict[str, Any]]
 GROUPS = {
     name: typer.Typer(name=name, help=text, invoke_without_command=True, callback=kinds)
     for name, text in (
@@ -25,40 +26,35 @@ GROUPS = {
 }
 
 
-def formats(out: Output) -> dict[str, Any]:
-    """Lists the number formats."""
+def formats(_: str) -> Rows:
     from jq.formats import Format
 
-    rows = [
-        {"name": name, "description": each.description}
-        for name, each in sorted(Format.registry.items())
+    return [{"name": n, "description": f.description} for n, f in sorted(Format.registry.items())]
+
+
+def toml_files(kind: str) -> Rows:
+    """Name and description of each of our data files."""
+    import tomllib
+
+    from jq.base.system.folders import data_file, data_names
+
+    texts = {n: data_file(kind, n).read_text(encoding="utf-8") for n in data_names(kind)}
+    return [
+        {"name": name, "description": tomllib.loads(text).get("description", "")}
+        for name, text in texts.items()
     ]
-    return show(out, "formats", rows)
 
 
-def pipelines(out: Output) -> dict[str, Any]:
-    """Lists the pipelines."""
-    return show(out, "pipelines", toml_files("pipelines"))
-
-
-def targets(out: Output) -> dict[str, Any]:
-    """Lists the targets."""
-    return show(out, "targets", toml_files("targets"))
-
-
-def models(out: Output) -> dict[str, Any]:
-    """Lists the built-in models, to be used as jq.models:NAME."""
+def models(_: str) -> Rows:
     from jq.models import names
 
-    rows = [{"name": name, "description": text} for name, text in names().items()]
-    return show(out, "models", rows)
+    return [{"name": name, "description": text} for name, text in names().items()]
 
 
-def architectures(out: Output) -> dict[str, Any]:
-    """Lists the architectures of language models, and the forms that their files can have."""
+def architectures(_: str) -> Rows:
     from jq.language.decoder.architectures import Architecture
 
-    rows = [
+    return [
         {
             "name": name,
             "gguf": "yes" if each.gguf else "no",
@@ -66,11 +62,27 @@ def architectures(out: Output) -> dict[str, Any]:
         }
         for name, each in sorted(Architecture.registry.items())
     ]
-    return show(out, "architectures", rows)
 
 
-# What `jq.reporting.reference` tells, which takes importing the compiler.
-REFERENCE = {
+def reference(kind: str) -> Rows:
+    """Rows of the compiler itself, which take importing it."""
+    from jq.reporting.reference import rows
+
+    return rows(kind)
+
+
+ROWS: dict[str, Callable[[str], Rows]] = {
+    "formats": formats,
+    "models": models,
+    "architectures": architectures,
+}
+ROWS |= dict.fromkeys(("pipelines", "targets"), toml_files)  # others are in the reference
+KINDS = {
+    "formats": "Lists the number formats.",
+    "pipelines": "Lists the pipelines.",
+    "targets": "Lists the targets.",
+    "models": "Lists the built-in models, to be used as jq.models:NAME.",
+    "architectures": "Lists the architectures of language models, and the forms of their files.",
     "settings": "Lists the settings: type, default, allowed values, and what each does.",
     "device": "Lists what a target file can say of its device, and of single kinds of ops.",
     "recovery": "Lists the passes that keep accuracy, for the setting `recovery`.",
@@ -80,42 +92,21 @@ REFERENCE = {
 }
 
 
-def reference(kind: str) -> Callable[[Output], dict[str, Any]]:
+def lister(kind: str) -> Callable[[Output], dict[str, Any]]:
     def run(out: Output) -> dict[str, Any]:
-        from jq.reporting.reference import rows
-
-        found = rows(kind)
+        found = ROWS.get(kind, reference)(kind)
         shown = [
             {k: ", ".join(v) if isinstance(v, list) else v for k, v in r.items()} for r in found
         ]
         out.table(kind, tuple(found[0]), shown)
         return {kind: found}
 
-    run.__doc__ = REFERENCE[kind]
+    run.__doc__ = KINDS[kind]
     return run
 
 
-KINDS = {f.__name__: f for f in (formats, pipelines, targets, models, architectures)}
-for name, function in (KINDS | {kind: reference(kind) for kind in REFERENCE}).items():
-    command(f"list {name}", example=f"jaxq list {name}")(function)
-
-
-def toml_files(kind: str) -> list[dict[str, Any]]:
-    """Name and description of each of our data files."""
-    import tomllib
-
-    from jq.base.system.folders import data_file, data_names
-
-    return [
-        {"name": name, "description": tomllib.loads(text).get("description", "")}
-        for name in data_names(kind)
-        for text in [data_file(kind, name).read_text(encoding="utf-8")]
-    ]
-
-
-def show(out: Output, kind: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    out.table(kind, ("name", "description"), rows)
-    return {kind: rows}
+for kind in KINDS:
+    command(f"list {kind}", example=f"jaxq list {kind}")(lister(kind))
 
 
 def contents(out: Output) -> dict[str, Any]:

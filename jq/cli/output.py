@@ -72,10 +72,10 @@ class Output:
         if self.json:
             print(json.dumps(plain(value), indent=2, allow_nan=False), file=self.stdout)
 
-    def line(self, text: str) -> None:
-        """A line of the result."""
+    def line(self, text: str, whole: bool = False) -> None:
+        """Lines of the result; `whole`: to be copied, and never broken."""
         if not (self.json and self.quiet):
-            _print(self.tables, text)
+            _print(self.tables, text, whole)
 
     def note(self, text: str) -> None:
         """A line beside the result, which `-q` leaves out."""
@@ -90,9 +90,11 @@ class Output:
     def table(
         self, title: str, columns: Sequence[str], records: Sequence[Mapping[str, Any]]
     ) -> None:
-        """A table of the result, one row a record; columns of numbers are right-aligned."""
+        """A table of the result, one row a record; columns of numbers are right-aligned, and those
+        that no record has a value for are left out."""
         self.show(Text(title, style="italic"))
         table = plain_table()
+        columns = [c for c in columns if not records or any(r.get(c) is not None for r in records)]
         for name in columns:
             numeric = all(isinstance(r.get(name), int | float | None) for r in records)
             table.add_column(name, justify="right" if numeric else "left", overflow="fold")
@@ -125,11 +127,12 @@ class Output:
         return update
 
 
-def _print(to: Console, text: str) -> None:
+def _print(to: Console, text: str, whole: bool = False) -> None:
     """In a terminal, sentences are broken between words; commands, which stand further in, never:
     they are to be copied."""
     for line in text.split("\n"):
-        to.print(line, highlight=False, soft_wrap=not to.is_terminal or line.startswith("  "))
+        kept = whole or not to.is_terminal or line.startswith("  ")
+        to.print(line, highlight=False, soft_wrap=kept)
 
 
 class _Lines(logging.Handler):

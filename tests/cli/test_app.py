@@ -102,6 +102,13 @@ def test_lists_our_data_files(kind: str, capsys: Captured) -> None:
     assert all(each["description"] for each in listed)
 
 
+def test_the_table_of_architectures_says_what_is_read(capsys: Captured) -> None:
+    assert main(["list", "architectures"]) == 0
+    _, header, *rows = capsys.readouterr().out.splitlines()
+    assert header.split() == ["name", "gguf", "model_type"]
+    assert any(row.split()[:2] == ["llama", "yes"] for row in rows)
+
+
 def test_lists_formats(capsys: Captured) -> None:
     assert main(["list", "formats", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)["formats"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import sys
@@ -12,6 +13,7 @@ import pytest
 import typer
 
 from jq.base.errors import Terminated, UserError
+from jq.base.tables import SafeConsole
 from jq.cli.command import COMMANDS, command
 from jq.cli.output import Output, cell, classify, plain
 
@@ -143,3 +145,15 @@ def test_cells() -> None:
         "2x3",
         "x",
     ]
+
+
+def test_a_table_has_no_empty_column_and_what_is_copied_is_whole() -> None:
+    out, text = Output(), io.StringIO()
+    out.tables = SafeConsole(file=text, width=40, force_terminal=True, color_system=None)
+    out.table("t", ("name", "kl", "n"), [{"name": "a", "kl": None, "n": 0}, {"name": "b"}])
+    row = "| " + "cell | " * 20
+    out.line(row, whole=True)
+    assert row in text.getvalue()
+    assert "name" in text.getvalue() and "n\n" in text.getvalue() and "kl" not in text.getvalue()
+    out.line(row)
+    assert text.getvalue().count(row) == 1  # a sentence is broken between words

@@ -17,6 +17,7 @@ from jq.ir.values import last_of, maker
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import isa_of
 
+UPDATE = "stablehlo.dynamic_update_slice"
 MOVES = {f"stablehlo.{kind}" for kind in ("reshape", "transpose", "convert", "broadcast_in_dim")}
 
 
@@ -62,6 +63,8 @@ class UnrollLoops(Pass):
                 _fix_indices(program, op)
         while _choose(program):
             changed = True
+        if changed and not self.stacks:
+            _join_updates(program)
         if changed:
             program.drop_dead()
         return changed
@@ -137,18 +140,45 @@ def _fix_indices(program: Program, op: Op) -> None:
     if op.operation.name != "stablehlo.dynamic_slice":
         return
     source, *starts = op.operands
-    found = [compute(program, v) for v in starts]
-    if any(a is None for a in found):
+    sizes = shape_of(op.results[0])
+    if (begin := _places(program, starts, shape_of(source), sizes)) is None:
         return
-    whole, sizes = shape_of(source), shape_of(op.results[0])
-    begin = [
-        int(np.clip(a, 0, n - s))
-        for a, n, s in zip(found, whole, sizes, strict=True)
-        if a is not None
-    ]
     with at(op):
         value = OPS.slice(source, begin, [b + s for b, s in zip(begin, sizes, strict=True)])
     replace_op(op, [value])
+
+
+def _places(
+    program: Program, starts: Sequence[ir.Value], whole: Sequence[int], sizes: Sequence[int]
+) -> list[int] | None:
+    """The place of a part, inside the whole; None where it is not known."""
+    found = [compute(program, v) for v in starts]
+    known = [int(a) for a in found if a is not None]
+    ends = [n - s for n, s in zip(whole, sizes, strict=True)]
+    return np.clip(known, 0, ends).tolist() if len(known) == len(found) else None
+
+
+def _join_updates(program: Program) -> None:
+    """Joins the rows that a scan stacks, which more devices can do.
+
+    dynamic_update_slice (dynamic_update_slice %x, %a, 0), %b, 1   ->   concatenate %a, %b
+    """
+    rows: dict[ir.Value, dict[tuple[int, int], ir.Value]] = {}  # by axis and place
+    for op in list(program.walk()):
+        if op.operation.name != UPDATE:
+            continue
+        base, new, *starts = op.operands
+        whole, sizes = shape_of(base), shape_of(new)
+        begin = _places(program, starts, whole, sizes)
+        axis, *others = [a for a, n in enumerate(whole) if sizes[a] != n] or [0]
+        if begin is None or others or sizes[axis] != 1:
+            continue
+        before = rows.get(base, {})  # rows of another axis would hold parts of these
+        kept = before if all(a == axis for a, _ in before) else {}
+        rows[op.results[0]] = found = kept | {(axis, begin[axis]): new}
+        if len(found) == whole[axis]:
+            with at(op):
+                replace_op(op, [OPS.concatenate([found[k] for k in sorted(found)], axis)])
 
 
 class RotateLoops(Pass):
