@@ -8,6 +8,7 @@ changes (docs/internals/jax.md).
 
 import os
 import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from jax.extend.backend import get_compile_options
 from jax.extend.core import jaxpr_as_fun
 from jaxlib.mlir import ir
 
+from jq.base.errors import UserError
 from jq.base.system.threads import never_released
 
 # Words that JAX's own transformations add to a path and that say nothing about the model. JAX 0.10
@@ -32,6 +34,7 @@ _WRAPPER = re.compile(r"^[\w.]+\((.*)\)$")
 ONE_DEVICE = (
     "trace it under a mesh of one device, or give the function of one, without shard_map or pmap"
 )
+TASKS = "/proc/self/task"  # on Linux: the threads of this process
 _VALUE = jax.tree_util.GetAttrKey("value")
 
 
@@ -59,7 +62,36 @@ def clients() -> list[Any]:
     return list(xla_bridge._backends.values())
 
 
-os.register_at_fork(after_in_child=lambda: never_released(clients()))
+_lost = False  # in a forked child: JAX ran in the parent, whose threads it would wait for
+
+
+def _in_a_child() -> None:
+    """JAX lowers with threads of its own again; what its parent has started is never released."""
+    global _lost
+    from jax._src.interpreters import mlir
+
+    _lost = _lost or bool(clients())
+    never_released([*clients(), mlir.global_thread_pool])
+    mlir.global_thread_pool = ir.ThreadPool()
+
+
+os.register_at_fork(after_in_child=_in_a_child)
+if clients() and os.path.isdir(TASKS) and len(os.listdir(TASKS)) <= threading.active_count():
+    _in_a_child()  # of a fork before this was imported: XLA's clients have threads
+
+
+def check_threads() -> None:
+    """Raises `UserError` where XLA would wait for ever for threads that only the parent has."""
+    if _lost:
+        raise forked("JAX ran")
+
+
+def forked(what: str) -> UserError:
+    """The error of a forked child in which what the parent has begun cannot go on."""
+    return UserError(
+        f"this process was forked from one in which {what}, whose threads it has not",
+        hint="start it with multiprocessing's `spawn` or `forkserver`, or before that",
+    )
 
 
 def with_shapes(module: bytes) -> bytes:
@@ -145,16 +177,11 @@ def clean_scope(path: str) -> str:
         parts = parts[1:]  # the function that was traced
     cleaned = []
     for part in parts:
-        inside = _unwrapped(part)
+        inside = part
+        while match := _WRAPPER.match(inside):
+            inside = match.group(1)
         cleaned += [inside] if inside == part else _split(inside)
     return "/".join(part for part in cleaned if part not in _OWN_WORDS)
-
-
-def _unwrapped(part: str) -> str:
-    """`vmap(jvp(attn))` -> `attn`."""
-    while match := _WRAPPER.match(part):
-        part = match.group(1)
-    return part
 
 
 def _split(path: str) -> list[str]:

@@ -1,5 +1,6 @@
 """The one MLIR context of the process, and module parsing that reports errors kindly."""
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,12 +11,19 @@ from jaxlib.mlir import passmanager as pm
 from jaxlib.mlir.dialects import stablehlo
 
 from jq.base.errors import UserError
-from jq.base.from_jax import new_context
+from jq.base.from_jax import forked, new_context
+
+
+def context() -> ir.Context:
+    """StableHLO, CHLO, func and `quant` in one context, shared by every module we hold; `UserError`
+    where it is that of the process that this one was forked from."""
+    return _context(os.getpid())
 
 
 @cache
-def context() -> ir.Context:
-    """StableHLO, CHLO, func and `quant` in one context, shared by every module we hold."""
+def _context(process: int) -> ir.Context:
+    if _context.cache_info().currsize:
+        raise forked("models were traced or compiled")
     stablehlo.register_stablehlo_passes()
     ctx = new_context()
     with ctx, ir.Location.unknown():

@@ -48,6 +48,13 @@ def over_one_device(x: jax.Array) -> jax.Array:
     return jax.shard_map(layer, mesh=mesh, in_specs=spec, out_specs=spec)(x)
 
 
+def test_the_threads_of_lowering() -> None:
+    """A forked child gives JAX a new pool."""
+    from jax._src.interpreters import mlir
+
+    assert isinstance(mlir.global_thread_pool, ir.ThreadPool)
+
+
 # What a transformation adds to a path is no part of a name; the names of functions under `jit` are.
 CASES: dict[str, tuple[Any, str]] = {
     "plain": (layer, ""),

@@ -158,6 +158,38 @@ def test_a_child_of_who_compiled_ends(what: str) -> None:
     assert "leaked" not in done.stderr
 
 
+COMPILES = """if True:
+    import os, sys, warnings
+    warnings.simplefilter("ignore")
+    import numpy as np
+    import jax, jq
+    x = np.eye(2, 8, dtype=np.float32)
+    model = jq.Model(lambda w, x: x @ w, np.ones((8, 8), np.float32), (x,), calibration=[(x,)])
+    jq.trace(model) if sys.argv[1] == "jq" else jax.jit(lambda x: x @ x.T)(x)
+    if (child := os.fork()) == 0:
+        try:
+            print(jq.trace(model).program.inputs[0].shape, flush=True)
+            jq.calibrate(model)
+        except jq.UserError as error:
+            print(error, flush=True)
+        sys.exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("by", "said"), [("jq", ["models were traced or compiled"]), ("jax", ["(2, 8)", "JAX ran"])]
+)
+def test_a_child_compiles_nothing_with_threads_that_it_has_not(by: str, said: list[str]) -> None:
+    """It waited for ever, or was aborted. JAX's own threads of lowering are new ones."""
+    command = [sys.executable, "-c", COMPILES, by]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(said) and all(a in b for a, b in zip(said, lines, strict=True)), lines
+    assert "was forked from" in lines[-1]
+
+
 def test_a_folder_takes_the_place_of_another_at_once(tmp_path: Path) -> None:
     """No moment without an artifact: whoever is killed leaves the old one or the new one."""
     compiled, seen = load(copy_of(tmp_path)), []

@@ -50,7 +50,9 @@ def scatter(args: list[Any], op: Op) -> Any:
     indices = _vectors_last(args[1], d.index_vector_dim)
     unique = "unique_indices" in said and ir.BoolAttr(said["unique_indices"]).value
     x, updates = args[0], args[2]
-    name = "set" if _replaces(op) else combiner(op)
+    block = op.regions[0].blocks[0]
+    as_is = len(block.operations) == 1 and block.operations[0].operands[0] == block.arguments[1]
+    name = "set" if as_is else combiner(op)
     kinds = {"set": "scatter", "add": "scatter_add", "multiply": "scatter_mul"}
     kinds |= {"minimum": "scatter_min", "maximum": "scatter_max"}
     if name not in kinds:
@@ -59,12 +61,6 @@ def scatter(args: list[Any], op: Op) -> Any:
         raise Unsupported("a scatter by multiply at equal places has no gradient here")
     function = getattr(lax, kinds[name])
     return function(x, indices, updates, numbers, unique_indices=unique, mode="drop")
-
-
-def _replaces(op: Op) -> bool:
-    """True if a scatter writes its updates as they are."""
-    block = op.regions[0].blocks[0]
-    return len(block.operations) == 1 and block.operations[0].operands[0] == block.arguments[1]
 
 
 def _vectors_last(indices: Any, axis: int) -> Any:

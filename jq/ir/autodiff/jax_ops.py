@@ -147,7 +147,7 @@ def reduce(args: list[Any], op: Op, program: Program, inside: Inside) -> Any:
     if half == 1 and name in SUMS:
         value = getattr(jnp, SUMS[name])(args[0], axis=axes)
         return [ELEMENTWISE[name](value, args[1]).astype(dtype_of(op.results[0]))]
-    if not _reads_floats(op):
+    if not is_read(*(r for r in op.results if dtype_of(r).kind not in "iub")):
         args = [lax.stop_gradient(a) for a in args]
     elif any(dtype_of(r).kind in "iub" for r in op.results):
         raise Unsupported("a reduction to values and their places has no gradient here")
@@ -156,11 +156,6 @@ def reduce(args: list[Any], op: Op, program: Program, inside: Inside) -> Any:
         return tuple(inside(op.regions[0].blocks[0], (*first, *second)))
 
     return lax.reduce(tuple(args[:half]), tuple(args[half:]), combine, axes)
-
-
-def _reads_floats(op: Op) -> bool:
-    floats = [r for r in op.results if dtype_of(r).kind not in "iub"]
-    return is_read(*floats)
 
 
 def reduce_window(args: list[Any], op: Op, program: Program, inside: Inside) -> Any:

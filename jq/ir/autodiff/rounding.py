@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jq.base.from_jax import check_threads
 from jq.ir import shape_of
 from jq.ir.autodiff.evaluate import Unsupported, compiled, reverse_mode, spread
 from jq.ir.autodiff.regions import Region
@@ -147,6 +148,7 @@ class Learned:
         Args:
             weights: all of the program, by name.
             stored: those to learn, where the region reads them."""
+        check_threads()
         self.region, self.stored = region, {n: stored[n] for n in region.weights}
         self.weights = {n: jnp.asarray(w) for n, w in weights.items() if n not in self.stored}
         self.own = {n: jnp.asarray(weights[n]) for n in self.stored}

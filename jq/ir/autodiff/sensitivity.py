@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jq.base.from_jax import check_threads
 from jq.ir import Program, dtype_of, ir, shape_of
 from jq.ir.autodiff.evaluate import compiled, reverse_mode, run
 
@@ -31,6 +32,7 @@ class Sensitivity:
         Raises:
             Unsupported: the program holds an op that has no gradient here.
         """
+        check_threads()
         self.program = program
         self._names: dict[Any, list[str]] = {}
         for name, (value, _) in values.items():
@@ -59,11 +61,12 @@ class Sensitivity:
             for value, names in self._names.items()
         }
         gradients = jax.grad(self._projected)(taps, inputs, weights, jax.random.key(seed))
-        return {
-            k: _bounded(jnp.square(gradients[names[0]]).mean(self.axes[k]))
+        found = {
+            k: jnp.square(gradients[names[0]]).mean(self.axes[k])
             for names in self._names.values()
             for k in names
-        }
+        }  # gradients may leave float32, too
+        return {k: jnp.minimum(jnp.where(jnp.isnan(g), MOST, g), MOST) for k, g in found.items()}
 
     def _projected(self, taps: Any, inputs: Any, weights: Any, key: Any) -> Any:
         def edit(result: ir.Value, value: Any) -> Any:
@@ -77,11 +80,6 @@ class Sensitivity:
                 signs = jax.random.rademacher(jax.random.fold_in(key, i), y.shape, jnp.float32)
                 total = total + (y.astype(jnp.float32) * signs).sum()
         return total
-
-
-def _bounded(gains: Any) -> Any:
-    """At most `MOST`, where gradients leave float32 too."""
-    return jnp.minimum(jnp.where(jnp.isnan(gains), MOST, gains), MOST)
 
 
 def _own(dtype: Any) -> Any:

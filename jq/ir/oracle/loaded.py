@@ -24,7 +24,7 @@ import jax
 import numpy as np
 
 from jq.base.errors import CompilerError, JqError, XlaCrashed
-from jq.base.from_jax import load_by_xla
+from jq.base.from_jax import check_threads, load_by_xla
 from jq.base.system.child import python_command
 from jq.base.system.children import Child
 from jq.base.system.signals import end_with_parent
@@ -44,6 +44,7 @@ class Here:
     """
 
     def __init__(self, module: bytes, options: Options, weights: Arrays) -> None:
+        check_threads()
         self._device = jax.local_devices(backend="cpu")[0]
         self._executable = _compiled(module, self._device, options)
         self._weights = self._put(weights)
