@@ -170,7 +170,7 @@ class Claims:
     def _contraction(
         self, claim: Mapping[str, Any], found: Sequence[Contraction]
     ) -> list[AuditedContraction]:
-        meant = (claim["lhs"], claim["rhs"], claim["acc"])
+        meant = _meant(claim)
         shown = self._shown(claim, found) or self._shown_of_equal(claim)
         if shown is None and (
             claim.get("decision") == "float" or claim.get("weight") in self.folded
@@ -212,7 +212,7 @@ class Claims:
                 if names & set(k.names)
                 for p in k.products
             ]
-            meant = (claim["lhs"], claim["rhs"], claim["acc"])
+            meant = _meant(claim)
             return meant if meant in products else next(iter(products), None)
         if not found:
             return None
@@ -231,6 +231,12 @@ def _plain(name: str, spec: Mapping[str, Any], found: Sequence[StoredConstant]) 
 
 def _names(claim: Mapping[str, Any]) -> set[str]:
     return {claim["name"], *claim.get("merged_from", ())}
+
+
+def _meant(claim: Mapping[str, Any]) -> tuple[str, str, str]:
+    """The types of a product as IREE's program has them: without signs."""
+    lhs, rhs, acc = (claim[key].removeprefix("u") for key in ("lhs", "rhs", "acc"))
+    return lhs, rhs, acc
 
 
 def _product(claim: Mapping[str, Any]) -> list[Any]:

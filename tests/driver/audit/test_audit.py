@@ -202,6 +202,15 @@ def test_a_float_contraction_is_never_reported_as_integer() -> None:
     assert audit.float_ops[0].name == "l1/w"
 
 
+@pytest.mark.parametrize("claimed", ["i4 i4 i4", "ui4 ui4 ui4", "i2 i8 i8", "ui8 ui8 ui8"])
+def test_bytes_hold_integers_of_fewer_bits(claimed: str) -> None:
+    """IREE's program has a byte for each, and no signs."""
+    claim = {**OP, "decision": "float"}
+    claim |= dict(zip(("lhs", "rhs", "acc"), claimed.split(), strict=True))
+    assert run(ops=(claim,), contractions=(dot("l1/w", ("i8", "i8", "i8")),)).verified
+    assert not run(ops=(claim,), contractions=(dot("l1/w", ("i16", "i16", "i32")),)).verified
+
+
 def test_complex_products_are_computed_from_their_parts() -> None:
     claim = {**OP, "decision": "float"} | dict.fromkeys(("lhs", "rhs", "acc"), "complex<f32>")
     assert run(contractions=(dot("l1/w", F32),), ops=(claim,)).verified
