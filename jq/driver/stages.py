@@ -49,6 +49,10 @@ def calibrate_job(
         )
     chosen = job.pipeline.settings.calibration
     first, data = shards.part(job.data)
+    rows = [[np.atleast_1d(x) for x in call] for call in data]
+    same = (np.all(x == y[:1]) for call in rows for x, y in zip(call, rows[0], strict=True))
+    if sum(len(x) for call in rows for x in call) > len(rows[0]) and all(same):
+        LOG.warning("the calibration data are one sample, repeated: ranges would be of it alone")
     with stages("calibrate") as report:
 
         def observe() -> dict[str, np.ndarray]:
@@ -86,7 +90,12 @@ def plan_job(job: Job, stages: Stages) -> QuantPlan:
         ranges = calibrate_job(job, stages)
     with stages("plan"):
         found = job.plan(ranges)
-    _check_kept(job, found)
+    for op in found.ops:  # that compute with other codes than those that the model brings
+        if op.anew and job.pipeline.settings.strict_encodings:
+            hint = "leave strict_encodings (--strict-encodings) off to compute with other codes"
+            raise UserError(op.anew, op=op.name, hint=hint)
+        if op.anew:
+            LOG.warning("%s: %s", op.name, op.anew)
     if given and found.unranged and not found.has_static:
         raise UserError(
             f"the ranges are of another model: none is of an op here ({found.unranged[0]}, ...)",
@@ -103,16 +112,6 @@ def plan_job(job: Job, stages: Stages) -> QuantPlan:
             f" {job.target.name}`",
         )
     return found
-
-
-def _check_kept(job: Job, found: QuantPlan) -> None:
-    """Says which ops compute with other codes than those that the model brings, or refuses them."""
-    for op in found.ops:
-        if op.anew and job.pipeline.settings.strict_encodings:
-            hint = "leave strict_encodings (--strict-encodings) off to compute with other codes"
-            raise UserError(op.anew, op=op.name, hint=hint)
-        if op.anew:
-            LOG.warning("%s: %s", op.name, op.anew)
 
 
 def rewrite_job(job: Job, quant_plan: QuantPlan, until: Level = "target") -> Mapping[str, Program]:

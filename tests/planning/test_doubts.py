@@ -53,6 +53,16 @@ def test_sound_data_are_not_doubted(pipeline):
     assert told(np.zeros_like, "int8-dynamic") == ()
 
 
+@pytest.mark.parametrize(("rows", "told"), [([0, 0, 0], True), ([0, 1, 1], False), ([0], False)])
+def test_one_sample_repeated(rows, told, caplog):
+    """Each layer's values vary, so that a range can be had, which is of too few."""
+    x = rng.standard_normal((2, 8)).astype(np.float32)[rows]
+    for batches in ([(x,)], [(x[i : i + 1],) for i in range(len(x))]):
+        caplog.clear()
+        jq.plan(jq.Model(forward, P, batches[0], calibration=batches), pipeline="int8-static")
+        assert ("one sample, repeated" in caplog.text) == told
+
+
 def test_edges_are_named_too():
     (warning,) = told(lambda x: np.full_like(x, 0.5), "int8-static-integer-only")
     assert "never vary at" in warning

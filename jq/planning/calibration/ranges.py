@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -161,15 +161,21 @@ class Ranges:
             method, statistics = str(data["method"]), dict[str, Stats]()
             if counted := data.get("statistics", {}):
                 shapes = [n.shape for n in get_observer(method).neutral()]
-                _check_extent(method, shapes, counted, _MOST_OF_ALL + len(text) // 2)
+                for name, arrays in counted.items():
+                    if [tuple(a["shape"]) for a in arrays] != shapes:
+                        raise UserError(f"the statistics are not those of {method}", op=str(name))
+                # A few letters of a file stand for thousands of zeros.
+                if len(counted) * sum(map(math.prod, shapes)) > _MOST_OF_ALL + len(text) // 2:
+                    raise ValueError(f"statistics of {len(counted)} tensors")
                 statistics = {str(k): tuple(map(_from_json, v)) for k, v in counted.items()}
             with np.errstate(over="ignore"):  # and refused below
                 logs = data.get("smoothing", {}).items()
                 powers = {str(k): np.array(v, np.float32) for k, v in logs}
                 smoothing = {k: np.exp2(v) for k, v in powers.items()}
-            samples = int(data["samples"])
+            model, samples = str(data["model"]), data["samples"]
+            if type(samples) is not int or samples < bool(model):  # made by hand they are of none
+                raise ValueError(f"it says that it is of {samples!r:.20} samples")
             shards = Shards.of_json(data.get("shards"))
-            model = str(data["model"])
             found = Ranges(sites, samples, method, statistics, smoothing, model, shards)
         except _MALFORMED as error:
             reason = f"no {error}" if isinstance(error, KeyError) else f"{error}"
@@ -200,18 +206,6 @@ def _to_json(array: np.ndarray) -> dict[str, Any]:
     first, last = (int(used[0]), int(used[-1]) + 1) if len(used) else (0, 0)
     kept = " ".join(str(v) for v in flat[first:last].tolist())
     return {"type": array.dtype.name, "shape": list(array.shape), "first": first, "values": kept}
-
-
-def _check_extent(
-    method: str, shapes: Sequence[tuple[int, ...]], counted: Mapping[str, Any], most: int
-) -> None:
-    """Refuses statistics of other shapes than the method's, and more than anybody has, before there
-    is memory for them: a few letters of a file stand for thousands of zeros."""
-    for name, arrays in counted.items():
-        if [tuple(a["shape"]) for a in arrays] != shapes:
-            raise UserError(f"the statistics are not those of {method}", op=str(name))
-    if len(counted) * sum(map(math.prod, shapes)) > most:
-        raise ValueError(f"statistics of {len(counted)} tensors")
 
 
 def _from_json(data: Mapping[str, Any]) -> np.ndarray:
