@@ -29,6 +29,7 @@ from jq.planning.calibration.ranges import Ranges
 from jq.reporting.measuring.evaluation import check_metrics, evaluation_of
 from jq.reporting.measuring.floor import after_comparing, after_compiling
 from jq.reporting.measuring.measure import compare_compiled, layers_of
+from jq.target.rules import unmatched
 
 
 def compile(
@@ -117,9 +118,7 @@ def compile(
                 stacklevel=2,
             )
         elif rule.pattern in quant_plan.unused_rules:
-            raise UserError(
-                f"rule {rule.pattern!r} matches no op", hint="`jaxq explain` lists their names"
-            )
+            raise unmatched(rule)
     sizes = [at_size(job, other, job.ranges) for other in job.source.others]
     others = [(other, plan_job(other, stages)) for other in sizes]
     compiled = build(job, quant_plan, stages, emit, cache=cache, others=others)
@@ -181,7 +180,7 @@ def compare(
         ```
     """
     where = as_workers(workers)
-    check_metrics(model, metric, labels)
+    model = check_metrics(model, metric, labels)
     check_files(data, calibration)
     source = trace(model)
     if compiled is None:

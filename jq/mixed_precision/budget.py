@@ -124,3 +124,5 @@ def _check_direction(budget: Budget) -> None:
             f"budget {budget} bounds the wrong side",
             hint=f"write {budget.name}{right}{budget.limit:g}",
         )
+    if budget.name in _LARGER_IS_BETTER - {"sqnr_db"} and budget.limit > 1:
+        raise UserError(f"budget {budget} cannot be met: no {budget.name} is above 1")

@@ -8,12 +8,12 @@ from typing import Any
 from jq.artifact.jobs import Workers, as_workers, prepare
 from jq.base.errors import UserError
 from jq.base.progress import Progress, Stages, silent
-from jq.driver.comparison.metrics import Metric
+from jq.driver.comparison.metrics import NAMES, Metric
 from jq.driver.job import prepare_job
 from jq.driver.request import Request
 from jq.frontends.model import Model
 from jq.frontends.source import AnyModel, Data, check_files, trace
-from jq.frontends.tracing.source import load_function, load_model
+from jq.frontends.tracing.source import load_function
 from jq.mixed_precision.budget import check_figures, check_reached, parse_budget
 from jq.mixed_precision.candidates import make_candidates
 from jq.mixed_precision.choose import BudgetChooser, Proof, prove
@@ -32,7 +32,8 @@ from jq.mixed_precision.problem import MixedPipeline, Problem, check_rules, make
 from jq.mixed_precision.result import SearchResult, result
 from jq.mixed_precision.switch import Choices
 from jq.passes.pipeline.file import Rules, SettingsLike
-from jq.reporting.measuring.evaluation import Evaluation, check_metrics, evaluation_of
+from jq.reporting.measuring.evaluation import Evaluation, check_metrics, evaluation_of, several
+from jq.target.rules import unmatched
 
 ATTEMPTS = 4  # compilations until the compiled model holds what the search promised
 SAMPLES = 16  # calls that sensitivities are measured on
@@ -111,9 +112,8 @@ def search(
     check_files(data)
     functions = tuple(load_function(b.function) for b in budgets if b.function)
     prepare(where, "jq.mixed_precision.encodings", "jq.passes.order")
-    if isinstance(model, str | Path):
-        model = load_model(str(model))
-    check_metrics(model, metric, labels)
+    ours = [b.figure for b in budgets if b.figure in NAMES]
+    model = check_metrics(model, [*several(metric), *ours], labels)
     own = model.metric if isinstance(model, Model) and metric is None else None
     check_figures(budgets, metric or own)
     with stages("trace"):
@@ -124,6 +124,9 @@ def search(
     job = prepare_job(model, request)
     chosen = make_candidates(candidates, job.pipeline.settings, job.pipeline.name)
     problem = make_problem(job, chosen, stages, where)
+    for rule in request.own_rules:
+        if rule.pattern in problem.base.unused_rules and rule.pattern not in problem.base.overruled:
+            raise unmatched(rule)
     calls = spread(evaluation.calls, samples)  # not what recovery steps were fitted to
     known = state_of(job, calls, state)
     with stages("sensitivity"):

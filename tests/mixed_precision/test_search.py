@@ -130,6 +130,8 @@ def test_what_cannot_be_met(source: Path, tmp_path: Path, capsys: Captured) -> N
     assert "size<=0.01 cannot be met" in refused(capsys, *arguments, "--budget", "size<=0.01")
     both = ("--budget", "sqnr_db>=35", "--budget", "size<=0.15")
     assert "size<=0.15 cannot be met" in refused(capsys, *arguments, *both)
+    rule = ("--budget", "size<=0.27", "--rule", "nothing: float")
+    assert "rule 'nothing' matches no op" in refused(capsys, *arguments, *rule)
     assert "no figure 'recall'" in refused(capsys, *arguments, "--budget", "recall>=0.5")
     one = (*arguments[:4], "--candidates", "int8-dynamic", "--budget", "cosine>=0.5")
     assert "do not differ" in refused(capsys, *one)

@@ -89,6 +89,8 @@ def test_what_was_meant() -> None:
         (lambda: jq.compile(model(), emit="intger"), "did you mean 'integer'"),
         (lambda: jq.compare(model(), metric="acuracy"), "did you mean 'accuracy'"),
         (lambda: jq.compare(model(), metric="accuracy"), "accuracy needs labels"),
+        (lambda: jq.search(model(), "accuracy>=0.9"), "accuracy needs labels"),
+        (lambda: jq.search(model(), "cosine>=1.1"), "no cosine is above 1"),
         (lambda: jq.search(model(), "acc>=0.99"), "no figure 'acc'.*did you mean 'accuracy'"),
         (lambda: jq.search(model(), "cosine>=0.9", metric="cosin"), "did you mean 'cosine'"),
         (lambda: jq.search(model(), "cosine>=0.9", candidates=["itn8"]), "did you mean 'int8'"),

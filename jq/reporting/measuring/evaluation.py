@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from jq.driver.comparison.outputs import compare_outputs, samples_of
 from jq.driver.comparison.result import NOTHING_INSIDE, Comparison, Inside
 from jq.frontends.model import Model
 from jq.frontends.source import AnyModel, Calls, Data, Source
-from jq.frontends.tracing.source import load_function
+from jq.frontends.tracing.source import load_function, load_model
 
 Outputs = Sequence[np.ndarray]
 
@@ -55,19 +56,24 @@ class Evaluation:
             yield arrays
 
 
-def check_metrics(model: AnyModel, metric: Metric | Sequence[Metric] | None, labels: Any) -> None:
-    """Refuses unknown metrics, functions that there are not, and `accuracy` where there can be no
-    labels, before slow work."""
-    for name in _several(metric):
+def check_metrics(
+    model: AnyModel, metric: Metric | Sequence[Metric] | None, labels: Any
+) -> AnyModel:
+    """The model, no longer a name; refuses unknown metrics, functions that there are not, and
+    `accuracy` where there can be no labels, before slow work."""
+    if isinstance(model, str | Path):
+        model = load_model(str(model))
+    owner = model.model if isinstance(model, Source) else model
+    has_labels = labels is not None or (isinstance(owner, Model) and owner.labels is not None)
+    for name in several(metric):
         if isinstance(name, str) and ":" in name:
             load_function(name)
-        elif isinstance(name, str) and check(name) == "accuracy":
-            owner = model if isinstance(model, Model) else None
-            if owner is not None and owner.labels is None and labels is None:
-                raise UserError("accuracy needs labels", hint="give labels=... (--labels FILE.npy)")
+        elif isinstance(name, str) and check(name) == "accuracy" and not has_labels:
+            raise UserError("accuracy needs labels", hint="give labels=... (--labels FILE.npy)")
+    return model
 
 
-def _several(metric: Metric | Sequence[Metric] | None) -> tuple[Metric, ...]:
+def several(metric: Metric | Sequence[Metric] | None) -> tuple[Metric, ...]:
     if metric is None:
         return ()
     return (metric,) if isinstance(metric, str) or callable(metric) else tuple(metric)
@@ -89,6 +95,6 @@ def evaluation_of(
         metric = owner.metric
     if metric is None:
         metric = () if labels is None else ("accuracy", "top1_agreement")
-    named = _several(metric)
+    named = several(metric)
     loaded = (load_function(m) if isinstance(m, str) and ":" in m else m for m in named)
     return Evaluation(source, calls, labels, tuple(check(m) for m in loaded))

@@ -91,7 +91,7 @@ def rank(
     """
     if not artifacts:
         raise UserError("nothing to compare", hint="give the directories of artifacts")
-    check_metrics(model, metric, labels)
+    model = check_metrics(model, metric, labels)
     loaded = [load(path) for path in artifacts]
     source = trace(model)
     for path, compiled in zip(artifacts, loaded, strict=True):

@@ -99,7 +99,7 @@ def gather(
     progress: Progress,
 ) -> Facts:
     """Compares an artifact with its model; layers and histograms on the first `samples` calls."""
-    check_metrics(model, metric, labels)
+    model = check_metrics(model, metric, labels)
     compiled = load(directory)
     source = trace(model)
     given = evaluation_of(source, data, labels, metric)

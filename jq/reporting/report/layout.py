@@ -102,19 +102,15 @@ def _places(
     for sweep in range(SWEEPS):
         ties, before = below if sweep % 2 else above, list(x)
         for row in reversed(order) if sweep % 2 else order:
-            wanted = [_mean((x[t] for t in _strong(ties[node], held)), x[node]) for node in row]
+            # Nodes stand in a straight line, and what passes them by goes around.
+            near = [[t for t in ties[node] if held[t] == NODE] or ties[node] for node in row]
+            wanted = [_mean((x[t] for t in n), x[node]) for n, node in zip(near, row, strict=True)]
             for node, middle in zip(row, _apart(wanted, row, size, held), strict=True):
                 x[node] = middle
     # Going down drifts to one side and going up to the other; their mean keeps the distances.
     both = [(one + other) / 2 for one, other in zip(before, x, strict=True)]
     least = min((both[i] - size[i] / 2 for i in range(len(both))), default=0.0)
     return [value - least for value in both]
-
-
-def _strong(ties: Sequence[int], held: Sequence[float]) -> list[int]:
-    """The nodes among these where there are any: they stand in a straight line, and what passes
-    them by goes around."""
-    return [t for t in ties if held[t] == NODE] or list(ties)
 
 
 def _apart(
