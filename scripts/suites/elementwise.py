@@ -85,6 +85,15 @@ FORMULAS: dict[str, Function] = {
 }
 
 
+# The largest of a formula's terms, where they cancel: its steps are rounded at their size.
+# Left of 1/2, digamma(x) is digamma(1 - x) - pi / tan(pi x).
+TERMS: dict[str, Exact] = {
+    "digamma": lambda x: np.where(
+        x < 0.5, np.abs(sp.digamma(1 - x)) + np.abs(np.pi / np.tan(np.pi * (x % 1))), 0
+    )
+}
+
+
 @dataclass(frozen=True)
 class Error:
     """The largest errors of a function, in last places; infinite where NaN stands for a number."""
@@ -171,6 +180,10 @@ def errors(
         bound = np.full(ours.shape, LIMIT)
         if name in FORMULAS:
             bound = ROUNDINGS + LIMIT * _largest_near(inputs[0], xla)
+            if name in TERMS:
+                with np.errstate(all="ignore"):
+                    terms = TERMS[name](inputs[0].astype(np.float64))
+                    bound += ROUNDINGS * np.nan_to_num(terms / np.abs(exact), posinf=np.inf)
         over = np.where(np.isinf(bound), 0, ours - np.where(np.isinf(bound), 0, bound))
         i = int(np.argmax(over))
         where = tuple(float(x[i]) for x in inputs)

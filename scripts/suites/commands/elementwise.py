@@ -32,8 +32,9 @@ The functions of the first two tables are off by at most {LIMIT:g} last places. 
 are formulas of JAX, or of StableHLO's extension CHLO, whose steps are rounded in the model's type.
 Their own error is large next to their zeros, and where a step overflows or vanishes: a number is
 off by at most {ROUNDINGS:g} last places more than {LIMIT:g} times the largest error of XLA at
-numbers of its exponent. "-" says that NaN, an infinity or zero stands where float64 has a number,
-in both.
+numbers of its exponent, and `digamma` below 1/2, where its two terms cancel, by
+{ROUNDINGS:g} last places of these terms more. "-" says that NaN, an infinity or zero stands where
+float64 has a number, in both.
 """
 
 
