@@ -64,9 +64,12 @@ class Processes:
         )
 
     def keep(self) -> None:
-        """All jobs are done: the processes wait for the next."""
+        """All jobs are done: the processes wait for the next, but for those of a daemon, a worker
+        of somebody's pool, which ends without `atexit`: their semaphores would be left behind."""
         with _lock:
             _idle.extend(self._all)
+        if multiprocessing.current_process().daemon:
+            _end_idle()
         self._all = []
 
     def stop(self) -> None:

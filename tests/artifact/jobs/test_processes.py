@@ -37,9 +37,14 @@ def test_the_same_processes_do_the_next_jobs(tmp_path: Path) -> None:
 
 
 def test_a_worker_of_a_pool_has_processes_of_ours(tmp_path: Path) -> None:
-    """It is a daemon, which Python lets have no children."""
+    """It is a daemon, which Python lets have no children, and ends without a word to them."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         assert pool.apply(_squared, (tmp_path,)) == [1, 4]
+        assert pool.apply(_waiting) == 0
+
+
+def _waiting() -> int:
+    return sum(slot._pool is not None for slot in _idle)
 
 
 def _squared(folder: Path) -> list[int]:
