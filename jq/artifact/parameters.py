@@ -69,7 +69,8 @@ def write_parameters(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 def _write_irpa(file: BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
     entries, strings, offset = b"", b"", 0
     for key, array in arrays.items():
-        name, metadata = key.encode(), _describe(array).encode()
+        content = {"type": "Tensor", "dtype": array.dtype.name, "shape": list(array.shape)}
+        name, metadata = key.encode(), (_METADATA + json.dumps(content)).encode()
         entry = _ENTRY.pack(
             _ENTRY.size,
             _DATA,
@@ -204,11 +205,6 @@ def changed(path: Path) -> UserError:
     """The error for a file that is not what the manifest says any more."""
     reason = "the file changed since the artifact was loaded"
     return UserError(reason, location=str(path), hint="load it again")
-
-
-def _describe(array: np.ndarray) -> str:
-    content = {"type": "Tensor", "dtype": array.dtype.name, "shape": list(array.shape)}
-    return _METADATA + json.dumps(content)
 
 
 def _parse(metadata: str) -> Parameter | None:

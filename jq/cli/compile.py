@@ -88,7 +88,9 @@ def compile_model(
     version = check_version(stablehlo_version, emit or ())
     if save_pipeline is not None:
         check_new(save_pipeline, force=force)
-        _check_beside(save_pipeline, output)
+        if save_pipeline.resolve().is_relative_to(output.resolve()):  # it could not be replaced
+            hint = "write the pipeline file beside it"
+            raise UserError(f"{save_pipeline} is in the artifact", hint=hint)
     if sign is not None:
         check_key(sign)
     measuring = measure and not out.quiet
@@ -141,12 +143,6 @@ def compile_model(
         "audit": document,
         "measured": measured(found),
     }
-
-
-def _check_beside(file: Path, artifact: Path) -> None:
-    """Refuses a file where the artifact will be, or in it: the next one could not replace it."""
-    if file.resolve().is_relative_to(artifact.resolve()):
-        raise UserError(f"{file} is in the artifact", hint="write the pipeline file beside it")
 
 
 def summarize(out: Output, audit: Mapping[str, Any]) -> None:

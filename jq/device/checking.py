@@ -14,7 +14,6 @@ from jq.ir.decisions import Function, declined, function_of
 from jq.ir.markers import marker_kind
 from jq.passes.integer.verify_integer import FORMS_HELP, INTEGER_HELP, causes, name_of
 from jq.passes.pipeline.file import Rules, SettingsLike
-from jq.planning.decisions import OpPlan
 from jq.planning.operands import contractions, op_name
 from jq.target.target import Target
 
@@ -54,8 +53,15 @@ def check(
         ```
     """
     found = planned(model, target, pipeline, settings, rules)
-    refused = [_with_help(row, found) for row in _refused(found)]
-    ops = sum(_computes(op) for op in found.job.program.walk())
+    general = INTEGER_HELP if _integer_only(found) else FLOAT_HELP
+    refused = [
+        {**row, "help": row["help"] or general.format(name=row["name"])} for row in _refused(found)
+    ]
+    ops = sum(
+        kind_of(op) != "stablehlo.constant" and marker_kind(op) is None
+        for op in found.job.program.walk()
+        if len(op.operation.results)
+    )
     names = {"target": found.job.target.name, "pipeline": found.job.pipeline.name}
     return Check({**names, "ops": ops, "refused": refused})
 
@@ -69,7 +75,9 @@ def _refused(found: Planned) -> Iterator[dict[str, str]]:
     elif _integer_only(found):
         yield from _floats(found, ops)
     else:
-        yield from (_of_plan(ops[p.name], p) for p in declines.values() if not p.wanted)
+        for p in declines.values():
+            if not p.wanted:
+                yield {**_facts(ops[p.name], p.name), "reason": p.cause, "help": p.help}
         yield from _declined(found)
 
 
@@ -84,15 +92,11 @@ def _declined(found: Planned) -> Iterator[dict[str, str]]:
         part = function_of(op)
         if part is not None:
             if part not in seen:
-                yield _of_function(op, part)
+                told = {"op": part.function, "reason": part.reason, "help": part.help}
+                yield _facts(op, part.name) | told
             seen.add(part)
         elif (said := declined(op)) is not None:
             yield {**_facts(op, name_of(op)), "reason": said[0], "help": said[1]}
-
-
-def _of_function(op: Op, part: Function) -> dict[str, str]:
-    facts = {**_facts(op, part.name), "op": part.function}
-    return {**facts, "reason": part.reason, "help": part.help}
 
 
 def _floats(found: Planned, ops: dict[str, Op]) -> Iterator[dict[str, str]]:
@@ -102,10 +106,6 @@ def _floats(found: Planned, ops: dict[str, Op]) -> Iterator[dict[str, str]]:
         kind = {"op": cause.function} if cause.function else {}
         help = cause.help or (FORMS_HELP if "no integer form" in cause.reason else "")
         yield {**facts, **kind, "reason": cause.reason, "help": help}
-
-
-def _of_plan(op: Op, plan: OpPlan) -> dict[str, str]:
-    return {**_facts(op, plan.name), "reason": plan.cause, "help": plan.help}
 
 
 def _facts(op: Op | None, name: str) -> dict[str, str]:
@@ -121,13 +121,3 @@ def _facts(op: Op | None, name: str) -> dict[str, str]:
 
 def _shape(value: ir.Value) -> str:
     return "x".join(map(str, shape_of(value))) or "scalar"
-
-
-def _with_help(row: dict[str, str], found: Planned) -> dict[str, str]:
-    general = INTEGER_HELP if _integer_only(found) else FLOAT_HELP
-    return {**row, "help": row["help"] or general.format(name=row["name"])}
-
-
-def _computes(op: Op) -> bool:
-    results = len(op.operation.results) > 0
-    return results and kind_of(op) != "stablehlo.constant" and marker_kind(op) is None

@@ -16,7 +16,7 @@ from jq.device.forms.canonical import canonical
 from jq.device.forms.table import Content, Ends, Form, form_of
 from jq.device.forms.verifying import verified
 from jq.device.golden import integer_level
-from jq.device.network import Network, Tensor, network
+from jq.device.network import Tensor, network
 from jq.device.results import Export
 from jq.driver.compiled import CompiledModel
 from jq.driver.job import prepare_job
@@ -156,7 +156,7 @@ def _marked(folder: Path, integer: Program) -> Program:
 def _write(made: _Made, path: Path, form: Form, ends: Ends, verify: bool) -> Export:
     whole = network(made.marked)
     inner = cut(whole) if ends == "int8" else whole
-    inner = _named(inner, made.integer)
+    inner = renamed(inner, output_names(inner, [spec.name for spec in made.integer.outputs]))
     steps = canonical(inner)
     device = made.device
     ended = steps, inner.inputs, inner.outputs
@@ -175,10 +175,6 @@ def _write(made: _Made, path: Path, form: Form, ends: Ends, verify: bool) -> Exp
     found["inputs"] = [_row(t) for t in inner.inputs]
     found["results"] = [_row(t) for t in inner.outputs]
     return Export(found)
-
-
-def _named(found: Network, program: Program) -> Network:
-    return renamed(found, output_names(found, [spec.name for spec in program.outputs]))
 
 
 def _row(tensor: Tensor) -> dict[str, Any]:

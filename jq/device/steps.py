@@ -40,7 +40,9 @@ def step_of(op: Op) -> dict[str, Any]:
     Raises:
         ValueError: with the reason why the op cannot be replayed.
     """
-    return {"op": _kind(op), **_type(op), **_details(op)}
+    value = op.operation.results[0]
+    kind = {"op": _kind(op), "type": dtype_of(value).name, "shape": list(shape_of(value))}
+    return kind | _details(op)
 
 
 def _kind(op: Op) -> str:
@@ -60,11 +62,6 @@ def _check_floats(made: Program) -> None:
         raise ValueError("sums of floats depend on their order")
     if "stablehlo.multiply" in floats and floats & {"stablehlo.add", "stablehlo.subtract"}:
         raise ValueError("a product of floats and a sum may be rounded once or twice")
-
-
-def _type(op: Op) -> dict[str, Any]:
-    value = op.operation.results[0]
-    return {"type": dtype_of(value).name, "shape": list(shape_of(value))}
 
 
 def _details(op: Op) -> dict[str, Any]:

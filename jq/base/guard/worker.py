@@ -194,7 +194,8 @@ def answered(request: dict[str, Any], data: bytes) -> dict[str, Any]:
     """The answer to a request: what a function returns, or its failure."""
     module, _, name = request["function"].partition(":")
     found = importlib.import_module(module)
-    most = _address_space() + request["memory"]  # what is there already does not count
+    with open("/proc/self/statm", "rb") as file:  # what is there already does not count
+        most = int(file.read().split()[0]) * resource.getpagesize() + request["memory"]
     resource.setrlimit(resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
     # What is busy for longer is ended by a signal, also where it never returns to Python.
     busy = math.ceil(time.process_time() + request["busy"])
@@ -216,8 +217,3 @@ def answered(request: dict[str, Any], data: bytes) -> dict[str, Any]:
     finally:
         for kind in (resource.RLIMIT_AS, resource.RLIMIT_CPU):
             resource.setrlimit(kind, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-
-
-def _address_space() -> int:
-    with open("/proc/self/statm", "rb") as file:
-        return int(file.read().split()[0]) * resource.getpagesize()

@@ -25,7 +25,10 @@ _INSTALLED = ("site-packages", "dist-packages")
 
 def python_command(module: str, *arguments: str) -> list[str]:
     """The command of a process that calls `main(*arguments)` of a module of ours."""
-    return [sys.executable, "-I", __file__, json.dumps(_folders()), module, *arguments]
+    installed = [p for p in sys.path if Path(p).name in _INSTALLED and Path(p).is_absolute()]
+    here = str(Path(__file__).resolve().parents[3])  # a clone, perhaps
+    folders = json.dumps(list(dict.fromkeys([*installed, here])))
+    return [sys.executable, "-I", __file__, folders, module, *arguments]
 
 
 def death(code: int) -> tuple[str, str]:
@@ -37,12 +40,6 @@ def death(code: int) -> tuple[str, str]:
 def signal_name(code: int) -> str:
     """The signal of a negative return code; those for real time have a number alone."""
     return next((s.name for s in signal.Signals if s == -code), f"signal {-code}")
-
-
-def _folders() -> list[str]:
-    """The folders of installed packages, and of this one (a clone, perhaps)."""
-    installed = [p for p in sys.path if Path(p).name in _INSTALLED and Path(p).is_absolute()]
-    return list(dict.fromkeys([*installed, str(Path(__file__).resolve().parents[3])]))
 
 
 if __name__ == "__main__":

@@ -192,7 +192,8 @@ class _Module:
             skipped(label, rule.op, str(reason))
 
     def _quantize(self, op: Op, rule: Contraction, label: str) -> None:
-        if any(not _static(v) for v in (*op.operands, *op.results)):
+        kinds = [v.type for v in (*op.operands, *op.results)]
+        if not all(k.has_static_shape for k in kinds if isinstance(k, ir.RankedTensorType)):
             raise FormatError("dynamic shape")
         for use in weights_of(self.program, op, rule, constants=True):
             if (marker := match(use.value, DEQUANTIZE)) and marker.tensor in self.parts:
@@ -219,8 +220,3 @@ class _Module:
             n += 1
             name = f"{base}#{n}"
         return name
-
-
-def _static(value: ir.Value) -> bool:
-    kind = value.type
-    return not isinstance(kind, ir.RankedTensorType) or kind.has_static_shape

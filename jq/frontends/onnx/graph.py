@@ -141,7 +141,7 @@ def _message(data: Any, start: int, end: int, inside: dict[int, Any]) -> Iterato
             cut = True
             continue
         new = b"".join(_message(data, body, at, wanted))
-        yield _tagged(field, new)
+        yield _number(field << 3 | 2) + _number(len(new)) + new
     yield data[kept:end]
     if cut:  # after all else: the last one counts, and the tensor may say where its data are too
         tensor = onnx.TensorProto(data_location=onnx.TensorProto.EXTERNAL)
@@ -177,10 +177,6 @@ def _reference(offset: int, length: int) -> bytes:
     for key, value in pairs.items():
         tensor.external_data.add(key=key, value=value)
     return bytes(tensor.SerializeToString())
-
-
-def _tagged(field: int, body: bytes) -> bytes:
-    return _number(field << 3 | 2) + _number(len(body)) + body
 
 
 def _number(value: int) -> bytes:

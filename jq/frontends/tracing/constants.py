@@ -28,10 +28,13 @@ def lift_constants(block: ir.Block, taken: Collection[str]) -> dict[str, np.ndar
     for op in walk(block):
         if op.operation.name != "stablehlo.constant":
             continue
-        if not _is_large(op):
-            _make_dense(op)
-            continue
         value, attr = op.results[0], op.attributes["value"]
+        if not _is_large(op):
+            if not isinstance(attr, ir.DenseElementsAttr):  # XLA and the interpreter read no others
+                dense = resource_array(attr, value.type)
+                with editing():
+                    op.attributes["value"] = ir.DenseElementsAttr.get(dense, type=value.type)
+            continue
         if attr not in arguments:
             name = _name(op, {*taken, *arrays})
             arrays[name] = constant_array(attr, value.type)
@@ -54,14 +57,6 @@ def _split_complex(block: ir.Block) -> None:
             joined = ir.Operation.create("stablehlo.complex", [value.type], parts)
         value.replace_all_uses_with(joined.result)
         op.erase()
-
-
-def _make_dense(op: Op) -> None:
-    """Resources are not for XLA, and not for the interpreter."""
-    attr, kind = op.attributes["value"], op.results[0].type
-    if not isinstance(attr, ir.DenseElementsAttr):
-        with editing():
-            op.attributes["value"] = ir.DenseElementsAttr.get(resource_array(attr, kind), type=kind)
 
 
 def _is_large(op: Op) -> bool:

@@ -156,19 +156,14 @@ def to_float32(ops: Iterable[Any]) -> None:
             with at(op):
                 op.operands[0] = OPS.convert(op.operands[0], np.float32)
         if op.name == DEQUANTIZE and dtype_of(op.results[0]) in _NARROW.values():
-            _widen_result(op)
+            narrow, result = dtype_of(op.results[0]), op.results[0]
+            result.set_type(tensor_type(shape_of(result), np.float32))
+            with at(op, after=True):
+                value = OPS.convert(result, narrow)
+            result.replace_all_uses_except(value, value.owner.operation)
         for value in op.results:
             if _NARROW_TYPE.search(text := str(value.type)):
                 value.set_type(ir.Type.parse(_NARROW_TYPE.sub(_in_float32, text)))
-
-
-def _widen_result(op: Op) -> None:
-    result = op.results[0]
-    narrow = dtype_of(result)
-    result.set_type(tensor_type(shape_of(result), np.float32))
-    with at(op, after=True):
-        value = OPS.convert(result, narrow)
-    result.replace_all_uses_except(value, value.owner.operation)
 
 
 def _in_float32(found: re.Match[str]) -> str:

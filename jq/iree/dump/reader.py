@@ -150,7 +150,8 @@ def _read(module: Any) -> Dump:
         elif kind == "flow.dispatch.workgroups":
             kernels.append(Kernel(names, kernel_products(walk(op))))
         elif kind == "flow.dispatch":
-            kernels.append(Kernel(names, bodies[_callee(op)]))
+            (entry,) = ir.ArrayAttr(op.attributes["entry_points"])
+            kernels.append(Kernel(names, bodies[ir.SymbolRefAttr(entry).value[0]]))
         elif found := contraction_of(op):
             types, work, short = vars(found[0]), found[1], kind.rpartition(".")[2]
             contractions.append(Contraction(name, short, **types, names=names, work=work))
@@ -184,11 +185,6 @@ def _signature(module: Any) -> Signature | None:
 def _shapes(types: str) -> Shapes:
     found = re.findall(r": tensor<((?:\d+x)*)", types)
     return tuple(tuple(int(n) for n in shape.split("x")[:-1]) for shape in found)
-
-
-def _callee(op: Op) -> str:
-    (entry,) = ir.ArrayAttr(op.attributes["entry_points"])
-    return ir.SymbolRefAttr(entry).value[0]
 
 
 def walk(op: Op) -> Iterator[Any]:

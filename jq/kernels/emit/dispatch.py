@@ -88,19 +88,15 @@ def _executable(
         executable = flow.ExecutableOp(symbol, sym_visibility="private")
     with ir.InsertionPoint(executable.body.blocks.append()):
         export = flow.ExecutableExportOp(symbol, symbol)
-        _count(export.workgroup_count, workgroups)
+        with ir.InsertionPoint(ir.Block.create_at_start(export.workgroup_count, [])):
+            sizes = [*workgroups, *([1] * (3 - len(workgroups)))]
+            index = ir.IndexType.get()
+            flow.ReturnOp([arith.ConstantOp(index, ir.IntegerAttr.get(index, n)) for n in sizes])
         inner = builtin.ModuleOp()
         flow.ExecutableEndOp()
     with ir.InsertionPoint(inner.body):
         function = func.FuncOp(symbol, (kinds, []))
     return symbol, function.add_entry_block()
-
-
-def _count(region: ir.Region, workgroups: Sequence[int]) -> None:
-    with ir.InsertionPoint(ir.Block.create_at_start(region, [])):
-        sizes = [*workgroups, *([1] * (3 - len(workgroups)))]
-        index = ir.IndexType.get()
-        flow.ReturnOp([arith.ConstantOp(index, ir.IntegerAttr.get(index, n)) for n in sizes])
 
 
 def _placeholder(access: str, kind: TensorType) -> ir.Type:

@@ -23,7 +23,9 @@ def hadamard(n: int) -> np.ndarray | None:
     if half is not None:
         return np.kron(np.array([[1, 1], [1, -1]], np.int8), half)
     if (n - 1) % 4 == 3 and _prime(n - 1):
-        return _paley_one(n - 1)
+        s = np.zeros((n, n), np.int8)
+        s[0, 1:], s[1:, 0], s[1:, 1:] = 1, -1, _jacobsthal(n - 1)
+        return s + np.eye(n, dtype=np.int8)
     if (n // 2 - 1) % 4 == 1 and _prime(n // 2 - 1):
         return _paley_two(n // 2 - 1)
     return None
@@ -77,12 +79,6 @@ def _jacobsthal(q: int) -> np.ndarray:
     squares = {i * i % q for i in range(1, q)}
     symbol = np.array([0] + [1 if i in squares else -1 for i in range(1, q)], np.int8)
     return symbol[(np.arange(q)[:, None] - np.arange(q)) % q]
-
-
-def _paley_one(q: int) -> np.ndarray:
-    s = np.zeros((q + 1, q + 1), np.int8)
-    s[0, 1:], s[1:, 0], s[1:, 1:] = 1, -1, _jacobsthal(q)
-    return s + np.eye(q + 1, dtype=np.int8)
 
 
 def _paley_two(q: int) -> np.ndarray:

@@ -62,8 +62,12 @@ def solve(
         part.scale[:], part.zero[:] = grid.begin(own, diagonal, ranges)
 
     _fit(best, weight, gram, begin, damping, order, passes, threads)
-    if far.any():
-        _take_back(best, far)
+    if far.any():  # columns get their exponents; a block whose scale is too small is one of zeros
+        best.scale[:] = np.minimum(np.ldexp(best.scale, far), np.finfo(np.float32).max)
+        dead = best.scale < SMALLEST_SCALE
+        for g, rows in enumerate(best.groups):
+            best.codes[rows] = np.where(dead[g], best.zero[g], best.codes[rows])
+        best.scale[dead] = 1
     return best
 
 
@@ -118,15 +122,6 @@ def _fit(
 
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(columns, range(0, weight.shape[1], COLUMNS)))
-
-
-def _take_back(found: Solution, far: np.ndarray) -> None:
-    """Gives columns their exponents; a block whose scale is below the least is one of zeros."""
-    found.scale[:] = np.minimum(np.ldexp(found.scale, far), np.finfo(np.float32).max)
-    dead = found.scale < SMALLEST_SCALE
-    for g, rows in enumerate(found.groups):
-        found.codes[rows] = np.where(dead[g], found.zero[g], found.codes[rows])
-    found.scale[dead] = 1
 
 
 def block_slices(enc: Encoding) -> list[slice]:

@@ -76,7 +76,10 @@ class Awq(Recovery):
         inputs = [i for i in find_inputs(program) if i.channels.keys() <= encodings.keys()]
         inputs = [i for i in inputs if self.insert or i.edits(program, np.full(i.width, 2.0))]
         gaining: list[tuple[Input, np.ndarray]] = []
-        fitting = [i for i in inputs if _fits(program, i)]
+        rows = [[u.matrix.permuted[: u.matrix.contracted] for u in i.uses(program)] for i in inputs]
+        fitting = [
+            i for i, r in zip(inputs, rows, strict=True) if max(map(math.prod, r)) <= LARGEST
+        ]
         sizes = {
             n: sum(gram_bytes(u.matrix) for u in i.uses(program)) for n, i in enumerate(fitting)
         }
@@ -143,8 +146,3 @@ def _layers(program: Program, i: Input, encodings: Mapping[str, Encoding]) -> li
               encodings[u.matrix.name], i.channels[u.matrix.name])
         for u in i.uses(program)
     ]  # fmt: skip
-
-
-def _fits(program: Program, i: Input) -> bool:
-    rows = (math.prod(u.matrix.permuted[: u.matrix.contracted]) for u in i.uses(program))
-    return max(rows) <= LARGEST

@@ -15,7 +15,7 @@ says which is the last.
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -119,7 +119,8 @@ class Learn(Recovery):
             self.skip(program, str(reason))
             return False
         take_over(program, state.parts)
-        shown = [f"{s / 60:.1f}: {e:.3g}" for s, e in thinned(state.curve)]
+        points = {*spread(len(state.curve), 11), len(state.curve) - 1}
+        shown = [f"{s / 60:.1f}: {e:.3g}" for s, e in (state.curve[i] for i in sorted(points))]
         program.tell(f"learn: error of the output on held-out data by minutes {', '.join(shown)}")
         return state.units > 0
 
@@ -131,11 +132,6 @@ def take_over(program: Program, found: Parts) -> None:
             program.weights[name] = parts["value"]
         else:
             program.chosen[name] = parts
-
-
-def thinned(curve: Sequence[tuple[float, float]], most: int = 12) -> list[tuple[float, float]]:
-    """The first point, the last, and some between, evenly."""
-    return [curve[i] for i in sorted({*spread(len(curve), most - 1), len(curve) - 1})]
 
 
 def learnable(program: Program, cx: PassContext) -> Parts:

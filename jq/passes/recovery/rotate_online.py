@@ -22,7 +22,7 @@ import numpy as np
 
 from jq.formats import NUMPY, Encoding, get_format
 from jq.formats.base import unpacked
-from jq.ir import OPS, Op, Program, at, dtype_of, editing, ir, shape_of, stablehlo, tensor_type
+from jq.ir import OPS, Program, at, dtype_of, editing, ir, shape_of, stablehlo, tensor_type
 from jq.ir.ops.lookup import contraction
 from jq.ir.ops.rules.dot_general import PLAIN
 from jq.passes.base import LOG, PassContext, Recovery
@@ -108,15 +108,11 @@ def turned(array: np.ndarray, axis: int, most: int = 0) -> np.ndarray:
 
 def _rotatable(program: Program, i: Input, encodings: Mapping[str, Encoding]) -> bool:
     known = i.channels.keys() <= encodings.keys()
-    mixed = all(_sums_all(op, operand, i.axis) for op, operand in i.readers)
+    # A depthwise or grouped convolution does not sum over all channels.
+    rules = [(contraction(op.operation.name), op, operand) for op, operand in i.readers]
+    mixed = all(rule and i.axis in rule.summed_with(op, operand) for rule, op, operand in rules)
     axes = all(own_axis(i, n) is not None for n in i.channels)
     return known and mixed and block_of(i.width) > 1 and axes
-
-
-def _sums_all(op: Op, operand: int, axis: int) -> bool:
-    """True if a product sums over all channels: a depthwise or grouped convolution does not."""
-    rule = contraction(op.operation.name)
-    return rule is not None and axis in rule.summed_with(op, operand)
 
 
 def own_axis(i: Input, name: str) -> int | None:
@@ -161,18 +157,13 @@ def _gain(
         for rotate in (False, True):
             w = turned(weight, axis, most) / block_of(i.width, most) if rotate else weight
             x = turned(rows, place, most) if rotate else rows
-            result = _rounded(x.reshape(m.rows.shape), settings) @ shape.of(
-                _stored(w, encodings[name])
-            )
+            fmt = get_format(encodings[name].format)
+            parts = fmt.encode(w.astype(np.float32), encodings[name])
+            stored = np.asarray(fmt.decode(NUMPY, parts, encodings[name]), np.float64)
+            result = _rounded(x.reshape(m.rows.shape), settings) @ shape.of(stored)
             error = float((((result - whole) ** 2).sum(1) * m.share).sum())
             before, after = (before, after + error) if rotate else (before + error, after)
     return before / max(after, 1e-300)
-
-
-def _stored(weight: np.ndarray, enc: Encoding) -> np.ndarray:
-    fmt = get_format(enc.format)
-    parts = fmt.encode(weight.astype(np.float32), enc)
-    return np.asarray(fmt.decode(NUMPY, parts, enc), np.float64)
 
 
 def _rounded(rows: np.ndarray, settings: Settings) -> np.ndarray:

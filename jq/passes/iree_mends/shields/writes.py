@@ -139,7 +139,10 @@ class ShieldSplats(Mend):
 
     def left(self, program: Program) -> list[list[Any]]:
         found = _read_by_kernels(program).values()
-        return [uses for uses in found if len({_in_loop(use.owner) for use in uses}) > 1]
+        names = [[{b.owner.operation.name for b in enclosing(u.owner)} for u in f] for f in found]
+        return [
+            f for f, n in zip(found, names, strict=True) if len({LOOP in each for each in n}) > 1
+        ]
 
     def run(self, program: Program, cx: PassContext) -> bool:
         found = self.left(program)
@@ -182,7 +185,3 @@ def element(data: Any) -> Any:
     if isinstance(data, ir.DenseElementsAttr) and data.is_splat:
         return data.get_splat_value().value
     return None
-
-
-def _in_loop(op: Op) -> bool:
-    return any(block.owner.operation.name == LOOP for block in enclosing(op))
