@@ -59,6 +59,43 @@ def rows(x: Any) -> Any:
     return jnp.arange(x.shape[1], dtype=jnp.float32)[:, None, None] / 4 - 1
 
 
+def recurrent(p: Any, x: Any) -> Any:
+    """A GRU along the pixels, which returns all of its states."""
+
+    def step(h: Any, v: Any) -> Any:
+        z = jax.nn.sigmoid(v @ p["q"] + h @ p["k"])
+        h = (1 - z) * jnp.tanh(v @ p["v"] + z * h) + z * h
+        return h, h
+
+    rows = x.reshape(x.shape[0], -1, x.shape[-1]).swapaxes(0, 1)
+    return jax.lax.scan(step, jnp.zeros_like(rows[0]), rows)[1].swapaxes(0, 1).reshape(x.shape)
+
+
+def masked_attention(p: Any, x: Any) -> Any:
+    rows = x.reshape(x.shape[0], -1, x.shape[-1])
+    q, k, v = (rows @ p[name] for name in "qkv")
+    seen = np.tri(rows.shape[1], dtype=bool)
+    scores = jnp.where(seen, q @ k.swapaxes(1, 2) / 2, jnp.finfo(jnp.float32).min)
+    return (jax.nn.softmax(scores) @ v).reshape(x.shape)
+
+
+def scaled(up: float, method: str) -> Fn:
+    """A resize of both axes of pixels."""
+    return lambda p, x: jax.image.resize(
+        x, (x.shape[0], int(up * x.shape[1]), int(up * x.shape[2]), x.shape[3]), method
+    )
+
+
+def padded(mode: str) -> Fn:
+    return lambda p, x: jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), mode=mode)  # type: ignore[call-overload]
+
+
+def single_groups(p: Any, x: Any) -> Any:
+    g = x.reshape(*x.shape[:-1], 4, -1)
+    centered = g - g.mean(-1, keepdims=True)
+    return (centered / jnp.sqrt((centered**2).mean(-1, keepdims=True) + 1e-5)).reshape(x.shape)
+
+
 def larger(shape: tuple[int, ...]) -> tuple[int, ...]:
     b, h, w, c = shape
     return b, 2 * h, 2 * w, c
@@ -116,6 +153,24 @@ OPS: dict[str, Fn] = {
     "snake": lambda p, x: x + jnp.sin(p["a"] * x) ** 2 / p["a"],
     "zeros": lambda p, x: convolution(x, 0 * p["w"]),
     "running": lambda p, x: jnp.cumsum(x, -1),
+    "recurrent": recurrent,
+    "masked_attention": masked_attention,
+    "single_groups": single_groups,
+    "cubic": scaled(2, "cubic"),
+    "linear_by_3": scaled(3, "linear"),
+    "linear_half": scaled(0.5, "linear"),
+    "nearest_half": scaled(0.5, "nearest"),
+    "transposed_by_3": lambda p, x: jax.lax.conv_transpose(x, p["w"], (3, 3), "SAME"),
+    "transposed_valid": lambda p, x: jax.lax.conv_transpose(x, p["w"], (2, 2), "VALID"),
+    "transposed_edges": lambda p, x: jax.lax.conv_transpose(x, p["w"], (2, 1), [(2, 1), (1, 2)]),
+    "softmax_of_pixels": lambda p, x: jax.nn.softmax(x, (1, 2)),
+    "running_rows": lambda p, x: jnp.cumsum(x, 1),
+    "running_largest": lambda p, x: jax.lax.cummax(x, axis=1),
+    "shuffled_channels": lambda p, x: x[..., np.roll(np.arange(x.shape[-1]), 1)],
+    "sorted_rows": lambda p, x: jnp.sort(x, 1),
+    "chosen_by_channel": lambda p, x: jnp.where(np.arange(x.shape[-1]) % 2 == 0, x, 0.0),
+    "clipped_by_channel": lambda p, x: jnp.clip(x, -jnp.abs(p["a"]), jnp.abs(p["b"])),
+    **{f"edges_{mode}": padded(mode) for mode in ("reflect", "edge", "symmetric", "wrap")},
 }
 
 

@@ -16,7 +16,7 @@ from suites.refused_ops import drawn, wrong
 
 
 def main(
-    count: Annotated[int, typer.Option(help="Programs; the first 40 have each op once.")] = 200,
+    count: Annotated[int, typer.Option(help="Programs; the first ones have each op once.")] = 200,
     seed: int = 0,
 ) -> None:
     run = refusals = failed = 0
