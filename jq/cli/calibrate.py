@@ -57,7 +57,7 @@ def calibrate(
     if merge:
         ranges = merged([Path(name) for name in given])
     else:
-        model = options.sized(only(given), sizes, values)
+        model = options.sized(only(given), {"sizes": sizes, "values": values})
         with out.progress() as progress:
             ranges = api.calibrate(
                 model, data, settings=settings, shard=shard, workers=workers, progress=progress

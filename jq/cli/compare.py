@@ -42,8 +42,6 @@ def compare(
     labels: Path | None = None,
     iree_flags: list[str] | None = None,
     layers: bool = False,
-    sizes: list[str] | None = None,
-    values: list[str] | None = None,
     bench: bool = False,
     style: Style = Style.TABLE,
     text: list[Path] | None = None,
@@ -86,7 +84,7 @@ def compare(
         return ranked(
             out,
             style,
-            options.sized(model, sizes, values),
+            options.sized(model, asked),
             artifacts or [],
             inputs,
             metric=metric or None,
@@ -98,7 +96,7 @@ def compare(
 
     with out.progress() as progress:
         comparison = measure_error(
-            options.sized(model, sizes, values),
+            options.sized(model, asked),
             load(artifacts[0]) if artifacts else None,
             inputs,
             **asked,

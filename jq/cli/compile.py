@@ -27,8 +27,6 @@ def compile_model(
     out: Output,
     model: str,
     output: Path,
-    sizes: list[str] | None = None,
-    values: list[str] | None = None,
     iree_flags: list[str] | None = None,
     emit: Annotated[
         list[str] | None,
@@ -98,7 +96,7 @@ def compile_model(
         warm("jq.reporting.measuring.glance")  # XLA's process imports what it needs meanwhile
     with out.progress() as progress:
         compiled = api.compile(
-            options.sized(model, sizes, values),
+            options.sized(model, asked),
             **asked,
             emit=emit,
             cache=cache,

@@ -8,6 +8,7 @@ from jq.cli import options
 from jq.cli.command import command
 from jq.cli.output import Output
 
+RULED = {name: options.ASKED[name] for name in ("settings", "rules", "sizes", "values")}
 FirstPipeline = Annotated[
     str | None,
     options.option(
@@ -17,16 +18,13 @@ FirstPipeline = Annotated[
 ]
 
 
-@command("check", example="jaxq check my.py:model --target npu-int8")
+@command("check", example="jaxq check my.py:model --target npu-int8", asked=RULED)
 def check(
     out: Output,
     model: str,
     target: str = options.DEFAULT_TARGET,
     pipeline: FirstPipeline = None,
-    settings: list[str] | None = None,
-    rules: list[str] | None = None,
-    sizes: list[str] | None = None,
-    values: list[str] | None = None,
+    **asked: Any,
 ) -> dict[str, Any]:
     """Shows every op that the target's device cannot run, why, and what would help.
 
@@ -34,8 +32,8 @@ def check(
     """
     from jq.device.checking import check as find
 
-    source = options.sized(model, sizes, values)
-    document = find(source, target, pipeline=pipeline, settings=settings, rules=rules)
+    source = options.sized(model, asked)
+    document = find(source, target, pipeline=pipeline, **asked)
     if refused := document["refused"]:
         out.table(document.rows, document.columns, refused)
         out.code = 1
@@ -43,18 +41,15 @@ def check(
     return document
 
 
-@command("estimate", example="jaxq estimate my.py:model --target ethos-u-like")
+@command("estimate", example="jaxq estimate my.py:model --target ethos-u-like", asked=RULED)
 def estimate(
     out: Output,
     model: str,
     target: str,
     pipeline: FirstPipeline = None,
-    settings: list[str] | None = None,
-    rules: list[str] | None = None,
-    sizes: list[str] | None = None,
-    values: list[str] | None = None,
     picture: Path | None = None,
     force: bool = False,
+    **asked: Any,
 ) -> dict[str, Any]:
     """Estimates cycles, bytes and memory of every layer on the target's device.
 
@@ -70,8 +65,8 @@ def estimate(
 
     if picture is not None:
         check_new(picture, force=force)
-    source = options.sized(model, sizes, values)
-    found = find(source, target, pipeline=pipeline, settings=settings, rules=rules)
+    source = options.sized(model, asked)
+    found = find(source, target, pipeline=pipeline, **asked)
     out.table(found.rows, found.columns, found[found.rows])
     out.line(found.summary())
     if picture is not None:
@@ -95,8 +90,6 @@ def export(
     verify: bool = False,
     pipeline: str | None = None,
     target: str | None = None,
-    sizes: list[str] | None = None,
-    values: list[str] | None = None,
     force: bool = False,
     **asked: Any,
 ) -> dict[str, Any]:
@@ -119,7 +112,7 @@ def export(
     check_new(output, force=force)
     with out.progress() as progress:
         found = write(
-            options.sized(model, sizes, values),
+            options.sized(model, asked),
             output,
             to,
             ends,  # type: ignore[arg-type]  # checked there

@@ -70,14 +70,7 @@ def inspect_onnx(out: Output, path: Path) -> dict[str, Any]:
 @command(
     "explain", example="jaxq explain my.py:model --pipeline int8-static", asked=options.asked()
 )
-def explain(
-    out: Output,
-    model: str,
-    sizes: list[str] | None = None,
-    values: list[str] | None = None,
-    calibrate: bool = True,
-    **asked: Any,
-) -> dict[str, Any]:
+def explain(out: Output, model: str, calibrate: bool = True, **asked: Any) -> dict[str, Any]:
     """Shows what would be quantized and how, or why not, without compiling.
 
     Static ranges are calibrated first, which takes most of its time and is kept for `compile`:
@@ -99,7 +92,7 @@ def explain(
         asked["rules"] = [*(asked["rules"] or ()), *first]
     with out.progress() as progress:
         document = api.explain(
-            options.sized(model, sizes, values), **asked, calibrate=calibrate, progress=progress
+            options.sized(model, asked), **asked, calibrate=calibrate, progress=progress
         )
     shown = tuple(c for c in COLUMNS if any(row[c] for row in document["ops"]))
     out.table("plan", shown, document["ops"])

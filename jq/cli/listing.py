@@ -71,11 +71,7 @@ def reference(kind: str) -> Rows:
     return rows(kind)
 
 
-ROWS: dict[str, Callable[[str], Rows]] = {
-    "formats": formats,
-    "models": models,
-    "architectures": architectures,
-}
+ROWS: dict[str, Callable[[str], Rows]] = {f.__name__: f for f in (formats, models, architectures)}
 ROWS |= dict.fromkeys(("pipelines", "targets"), toml_files)  # others are in the reference
 KINDS = {
     "formats": "Lists the number formats.",

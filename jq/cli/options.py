@@ -97,6 +97,8 @@ ASKED: dict[str, tuple[Any, Any]] = {
     "rules": (list[str] | None, None),
     "allow_dynamic": (bool, False),
     "strict_encodings": (bool, False),
+    "sizes": (list[str] | None, None),
+    "values": (list[str] | None, None),
 }
 
 
@@ -105,13 +107,13 @@ def asked(*left_out: str) -> dict[str, tuple[Any, Any]]:
     return {name: each for name, each in ASKED.items() if name not in left_out}
 
 
-def sized(model: str, sizes: list[str] | None, values: list[str] | None = None) -> Any:
-    """The model, traced at these sizes when there are any; `values` fix inputs of an ONNX file.
-    Of a language model the step that generates a token."""
+def sized(model: str, given: dict[str, Any]) -> Any:
+    """The model, traced at the `sizes` that it takes out of what is given, when there are any; the
+    `values` fix inputs of an ONNX file. Of a language model the step that generates a token."""
+    sizes, values = given.pop("sizes"), given.pop("values")
     if is_language_model(model):
         if sizes or values:
-            name = "--size" if sizes else "--value"
-            raise UserError(f"{name} is not for language models", location=model)
+            raise UserError(f"--{'size' if sizes else 'value'} is not for language models")
         return one_token(Path(model))
     if not sizes and not values:
         return model

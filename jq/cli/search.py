@@ -11,7 +11,7 @@ from jq.cli.output import Output
 @command(
     "search",
     example='jaxq search my.py:model --budget "cosine>=0.995" -o mixed.toml',
-    asked=options.asked("ranges", "allow_dynamic", "strict_encodings"),
+    asked=options.asked("ranges", "allow_dynamic", "strict_encodings", "sizes", "values"),
 )
 def search(
     out: Output,

@@ -31,7 +31,6 @@ STARTING = Reading(busy=600.0, waiting=600.0, memory=0)
 STACK = 4 << 20  # bytes; half of what this process has, so that it crashes there and not here
 ANSWER = 8  # an answer may take this part of the memory that its maker may
 _MESSAGE = 10_000  # characters of an error
-_MODULE = "jq.base.guard.worker"
 
 
 class Worker(Child):
@@ -104,7 +103,7 @@ class Worker(Child):
         if not self.pid:
             self._imported.clear()
             self.start(
-                python_command(_MODULE),
+                python_command("jq.base.guard.worker"),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

@@ -36,10 +36,7 @@ _CHECKS = (
     " checkify.checkify to get the error as an output)"
 )
 _ANNOTATIONS = ("Sharding", "annotate_device_placement", "LayoutConstraint")
-_JITTED = re.compile(r"jit\((\w+)\)")
 _DEBUG = re.compile(r"\bdebug_(print|callback):?$")
-# What a function of `jax.lax.linalg` is made of, where it is not called by its own name.
-_PRIMITIVES = {"geqrf": "qr", "geqp3": "qr"}
 _MODULES = (
     ("jnp.linalg", jnp.linalg),
     ("jax.scipy.linalg", jax.scipy.linalg),
@@ -220,10 +217,10 @@ def _zeros(op: Op) -> ir.Value:
 
 def written(path: str) -> str | None:
     """The public function of linear algebra in a path, the outermost: `jnp.linalg.qr`."""
-    for name in _JITTED.findall(path):
+    for name in re.findall(r"jit\((\w+)\)", path):
         for prefix, module in _MODULES:
             if hasattr(module, name.lstrip("_")):
                 return f"{prefix}.{name.lstrip('_')}"
     primitive = path.rpartition("/")[2]
-    primitive = _PRIMITIVES.get(primitive, primitive)
+    primitive = {"geqrf": "qr", "geqp3": "qr"}.get(primitive, primitive)  # parts of a function
     return f"jax.lax.linalg.{primitive}" if hasattr(linalg, primitive) else None

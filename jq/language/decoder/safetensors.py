@@ -177,14 +177,13 @@ def write_shard(path: Path, entries: Sequence[Entry], told: Callable[[float], No
 
 
 _BESIDE = (".json", ".txt", ".model", ".jinja")
-_WRITTEN_ANEW = (INDEX, "config.json")
 
 
 def files_beside(source: Path) -> list[Path]:
     """The files in a folder that a copy with other weights has as well; `UserError` for one that is
     no file, or leads out of the folder."""
     found = [p for p in sorted(source.iterdir()) if p.suffix in _BESIDE and not p.is_dir()]
-    found = [p for p in found if p.name not in _WRITTEN_ANEW]
+    found = [p for p in found if p.name not in (INDEX, "config.json")]
     for path in found:
         check_inside(path)
     return found

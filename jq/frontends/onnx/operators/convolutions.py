@@ -46,9 +46,7 @@ def conv(o: Given) -> Array:
     return _biased(convolve(o.x, o.w, Windowing.of(o.node), o.group), o.b)
 
 
-@operator(
-    "ConvTranspose", takes="x[N C L ...] w b[m*group]?; group=1 output_padding? output_shape?"
-)
+@operator("ConvTranspose", takes="x[N C ...] w b[m*group]?; group=1 output_padding? output_shape?")
 def conv_transpose(o: Given) -> Array:
     """Weights are [C_in, C_out / group, ...]; computed as a convolution of the spread input."""
     x, w, group, window = o.x, o.w, o.group, Windowing.of(o.node)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jq.frontends.onnx.operators.shapes import ints
 from jq.frontends.onnx.registry import Array, Given, Known, operator, operators
 from jq.frontends.onnx.values import is_float, limits_of
 
@@ -58,9 +59,7 @@ def _define(name: str, function: Reduce) -> None:
         data: Array, axes: Known = None, *, keepdims: int, noop_with_empty_axes: int = 0
     ) -> Array:
         x = jnp.asarray(data)
-        chosen = (
-            () if axes is None else tuple(int(a) % x.ndim for a in np.asarray(axes).reshape(-1))
-        )
+        chosen = () if axes is None else tuple(a % x.ndim for a in ints(axes))
         if not chosen:
             if noop_with_empty_axes:
                 return function(x[None], axis=(0,), keepdims=False)

@@ -35,9 +35,9 @@ def linear(given: Operands) -> Found:
     return {scale: pattern, scale.replace("scale", "zero_point"): written(given.shapes[scale])}
 
 
-LISTS = ("shape", "repeats", "starts", "ends", "axes", "steps")
-shapes("", "Expand", "Reshape", "Slice", "Tile")(lambda _: dict.fromkeys(LISTS, "n"))
-shapes("", "ConstantOfShape")(lambda _: {"input": "n"})
+LISTS = ("input", "shape", "repeats", "starts", "ends", "axes", "steps")
+for name in ("ConstantOfShape", "Expand", "Reshape", "Slice", "Tile"):
+    shapes("", name)(lambda _: dict.fromkeys(LISTS, "n"))
 shapes("", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool")(lambda _: {"x": "N C L ..."})
 shapes("", "MaxUnpool")(lambda given: {"indices": written(given.shapes["x"])})
 
