@@ -88,9 +88,9 @@ def generate(
 
     start = time.perf_counter()
     penalties = (repeat_penalty, presence_penalty, frequency_penalty)
-    drawn = Sampling(temperature, top_k, top_p, min_p, *penalties)
+    drawn = Sampling(temperature, top_k, top_p, min_p, *penalties, seed)
     given: Any = _prompt(out, prompt, prompt_file, chat=chat, system=system)
-    choices = {**vars(drawn), "seed": seed, "stop": stop or (), "max_tokens": max_tokens}
+    choices = {**vars(drawn), "stop": stop or (), "max_tokens": max_tokens}
     choices |= {"lookup": lookup, "schema": schema, "regex": regex}
     with out.progress() as progress:
         loaded = LanguageModel(

@@ -13,41 +13,89 @@ from jq.models._tree import need
 # Characters of a prompt: so many times those of the messages, and so many besides.
 _TIMES, _BESIDES = 16, 1 << 20
 _THOUGHTS = ("reasoning_content", "thinking", "reasoning")
+_MARK = "CONTINUE_FINAL_MESSAGE_TAG "  # templates may test for it, as `transformers` writes it
 
 
-def chat_prompt(tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]]) -> str:
+def chat_prompt(
+    tokenizer: Tokenizer,
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    documents: Sequence[Mapping[str, Any]] | None = None,
+    add_generation_prompt: bool | None = None,
+    continue_final_message: bool | str = False,
+    chat_template: str | None = None,
+    **variables: Any,
+) -> str:
     """The prompt of `messages` (`{"role": "user", "content": ...}`) for the model to answer, as
     `transformers` renders it.
 
     A template comes with the model, hence from anybody: it runs in a sandbox, without access to
     Python's objects, and in a process of its own, with limits of time and memory.
 
+    Args:
+        tools, documents: JSON schemas of functions that the model may call; what it may quote.
+        add_generation_prompt: the prompt ends with how an answer begins; None: unless the last
+            message goes on.
+        continue_final_message: it goes on, in its content or in the field that is named.
+        chat_template: the name of one of the model's templates, or a template.
+        variables: what else the template reads, such as `enable_thinking`.
+
     Raises:
         UserError: the model has no template, there is no message, or the template fails, is no
             text, refuses the messages, or makes far more of them than they are.
     """
-    if tokenizer.template is None:
-        if tokenizer.other_templates:
-            names = ", ".join(tokenizer.other_templates)
-            raise UserError("of its chat templates none is the default one", hint=f"it has {names}")
-        raise UserError("this model has no chat template", hint="leave out --chat")
+    if continue_final_message and add_generation_prompt:
+        raise UserError("a last message that goes on, and the beginning of another are both asked")
+    if add_generation_prompt is None:
+        add_generation_prompt = not continue_final_message
+    text = _chosen(tokenizer, chat_template, tools is not None)
     try:
-        template = tokenizer.template.encode()
+        template = text.encode()
     except UnicodeEncodeError as error:  # JSON has a way to write half of a character
         raise UserError(f"the chat template is no Unicode text: {error.reason}") from error
-    found: str = WORKER.ask(
-        f"{__name__}:rendered",
-        template,
-        "the chat template",
-        messages=_checked(messages),
-        names=dict(tokenizer.names),
-    )
-    return found
+    kept, ending = _checked(messages), None
+    if continue_final_message:
+        field = "content" if continue_final_message is True else continue_final_message
+        kept[-1], ending = _marked(kept[-1], field, text)
+    for name, some in (("tools", tools), ("documents", documents)):
+        if not all(isinstance(one, Mapping) for one in some or ()):
+            raise UserError(f"{name} are a list of objects as JSON has them")
+    given = {"tools": tools, "documents": documents, **tokenizer.names, **variables}
+    given |= {"add_generation_prompt": add_generation_prompt}
+    try:
+        json.dumps([kept, given])
+    except (TypeError, ValueError) as error:
+        raise UserError(f"a message or an option is not what JSON has: {error}") from error
+    asked = f"{__name__}:rendered", template, "the chat template"
+    found: str = WORKER.ask(*asked, messages=kept, given=given)
+    if ending is None:
+        return found
+    before, mark, after = found.rpartition(_MARK.strip())
+    if not mark or ending.strip() not in found:
+        raise UserError("the chat template changes the last message, which cannot go on so")
+    # A template that strips the text loses the mark's space, and the text its own.
+    return before if after.startswith(" ") else before.rstrip()
+
+
+def _chosen(tokenizer: Tokenizer, asked: str | None, tools: bool) -> str:
+    """The template: the one that is asked for, that for tools, or the default one."""
+    others = tokenizer.other_templates
+    if asked is not None and asked != "default":
+        return others.get(asked, asked)
+    if tools and "tool_use" in others:
+        return others["tool_use"]
+    if tokenizer.template is not None:
+        return tokenizer.template
+    if others:
+        names = ", ".join(others)
+        raise UserError("of its chat templates none is the default one", hint=f"it has {names}")
+    raise UserError("this model has no chat template", hint="leave out --chat")
 
 
 def _checked(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Messages of what JSON has, without keys whose value is None: templates ask for the key. What
-    a model thought has several names, of which templates know one or another."""
+    """Messages without keys whose value is None: templates ask for the key. What a model thought
+    has several names, of which templates know one or another."""
     if not messages or not all(isinstance(message, Mapping) for message in messages):
         raise UserError("a conversation is a list of messages, one at least, each with a role")
     kept = [{k: v for k, v in message.items() if v is not None} for message in messages]
@@ -55,27 +103,37 @@ def _checked(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         thoughts = [message[name] for name in _THOUGHTS if name in message]
         if thoughts:
             kept[i] = {"thinking": thoughts[0], **message, "reasoning_content": thoughts[0]}
-    try:
-        json.dumps(kept)
-    except (TypeError, ValueError) as error:
-        raise UserError(f"a message holds what JSON does not have: {error}") from error
     return kept
 
 
-def rendered(template: bytes, messages: list[Any], names: dict[str, str]) -> str:
+def _marked(message: dict[str, Any], field: str, template: str) -> tuple[dict[str, Any], str]:
+    """The message with a mark behind its text, or the last text of its parts; and that text."""
+    value = message.get(field)
+    fields = [f for f in _THOUGHTS if message.get(f) == value] if field in _THOUGHTS else [field]
+    if not any(f in template for f in fields):
+        raise UserError(f"the chat template does not read {field!r:.40} of messages")
+    if isinstance(value, str):
+        return message | dict.fromkeys(fields, value + _MARK), value
+    parts = [dict(p) if isinstance(p, Mapping) else {} for p in value or ()]
+    last = next((part for part in reversed(parts) if isinstance(part.get("text"), str)), None)
+    if last is None:
+        raise UserError(f"the last message has no {field!r:.40} to go on with")
+    value, last["text"] = last["text"], last["text"] + _MARK
+    return message | {field: parts}, value
+
+
+def rendered(template: bytes, messages: list[Any], given: dict[str, Any]) -> str:
     """The prompt. Runs in a process that has limits (`jq.base.guard`): a template may never end."""
     jinja = need("jinja2")
-    given: dict[str, Any] = {"messages": messages, "add_generation_prompt": True}
     try:
-        made = environment().from_string(template.decode())
-        text: str = made.render(**given, **{"tools": None, "documents": None, **names})
+        text: str = environment().from_string(template.decode()).render(messages=messages, **given)
     except UserError:
         raise
     except (jinja.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
         raise UserError(f"the chat template fails: {error}") from error
     # Much longer ones take a tokenizer minutes, and fit into no context.
-    most = _TIMES * sum(len(str(message.get("content"))) for message in messages) + _BESIDES
-    if len(text) > most:
+    size = sum(len(str(part)) for part in (*messages, given["tools"], given["documents"]))
+    if len(text) > (most := _TIMES * size + _BESIDES):
         raise UserError(f"the chat template makes {len(text)} characters, at most {most} are taken")
     return text
 
@@ -113,6 +171,14 @@ def environment() -> Any:
                 raise jinja.exceptions.SecurityError(f"a namespace cannot hold {name!r:.40}")
             super().__setitem__(name, value)
 
+    class Dict:
+        """The type `dict` without what would change a message."""
+
+        fromkeys = staticmethod(dict.fromkeys)
+
+        def __call__(self, *given: Any, **values: Any) -> dict[Any, Any]:
+            return dict(*given, **values)
+
     found = sandbox.ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, more.loopcontrols]
     )
@@ -121,6 +187,7 @@ def environment() -> Any:
         "raise_exception": _refuse,
         "strftime_now": lambda form: datetime.now().strftime(form),
         "namespace": Namespace,
+        "dict": Dict(),
     }
     return found
 

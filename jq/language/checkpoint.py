@@ -6,9 +6,8 @@ A shard of the source becomes a shard of the same name. Rows of a matrix are rea
 written some at a time, so that memory depends neither on the model nor on its largest matrix. A
 shard takes its place when it is whole: a run that was ended goes on after the last one.
 
-Per module, pack-quantized (see `jq.language.decoder.checkpoints.compressed_tensors`):
-`weight_packed` i32 [out, in * bits / 32], `weight_scale` bf16 [out, in / group], `weight_shape`
-i64 [2]; `value = scale * code`, codes of [-2^(bits-1), 2^(bits-1) - 1] stored plus 2^(bits-1).
+`jq.language.decoder.checkpoints.integers` describes the layout; scales are bfloat16, and there are
+no zero points.
 """
 
 import json
@@ -99,15 +98,9 @@ def quantize_folder(
         UserError: the source is no such folder or is quantized already, or `out` holds other
             things.
     """
-    if kind not in BITS:
-        raise UserError(f"unknown type {kind!r}", hint=", ".join(BITS))
-    if group < 0 or group % (32 // BITS[kind]):
-        raise UserError(f"groups of {group} columns do not fill words of 32 bits")
-    config = json_object(source / "config.json")
-    if "quantization_config" in config:
-        raise UserError("the model is quantized already", location=str(source))
+    chosen, config, beside = opened(source, kind, group)
     read_config(source)  # one that we know
-    chosen, shards, beside = Kind(BITS[kind], group), read_shards(source), files_beside(source)
+    shards = read_shards(source)
     if not any(_chosen(n, a, chosen) for held in shards.values() for n, a in held.items()):
         raise UserError("no matrix in it can be rounded", location=str(source))
     files = list(shards)
@@ -140,6 +133,19 @@ def quantize_folder(
         write_text(out / INDEX, json.dumps(index, indent=1))
     finish(out, config | {"quantization_config": chosen.config()}, beside)
     return Written(**count)
+
+
+def opened(source: Path, kind: str, group: int) -> tuple[Kind, dict[str, Any], list[Path]]:
+    """The kind that is asked for, the config of a folder, and the files beside its weights;
+    `UserError` where there is no such kind, or the folder is quantized already."""
+    if kind not in BITS:
+        raise UserError(f"unknown type {kind!r}", hint=", ".join(BITS))
+    if group < 0 or group % (32 // BITS[kind]):
+        raise UserError(f"groups of {group} columns do not fill words of 32 bits")
+    config = json_object(source / "config.json")
+    if config.get("quantization_config") is not None:
+        raise UserError("the model is quantized already", location=str(source))
+    return Kind(BITS[kind], group), config, files_beside(source)
 
 
 def begin(out: Path, options: dict[str, Any]) -> None:

@@ -18,26 +18,18 @@ from pathlib import Path
 
 import numpy as np
 
-from jq.base.errors import UserError
 from jq.base.npz import read_array
 from jq.base.progress import Progress, Stages, silent
 from jq.base.system.files import write_text, written_whole
 from jq.base.system.threads import one_thread
 from jq.formats.affine import affine_format
 from jq.formats.tensor import QuantizedTensor
-from jq.language.checkpoint import BITS, Kind, begin, finish
+from jq.language.checkpoint import Kind, begin, finish, opened
 from jq.language.decoder import load_decoder
 from jq.language.decoder.architectures import Architecture
 from jq.language.decoder.layerwise import quantized_layers
 from jq.language.decoder.names import expanded
-from jq.language.decoder.safetensors import (
-    INDEX,
-    files_beside,
-    json_object,
-    read_file,
-    read_folder,
-    write_arrays,
-)
+from jq.language.decoder.safetensors import INDEX, read_file, read_folder, write_arrays
 from jq.language.quantize import pieces_of
 from jq.language.tokenizer import tokenizer_of_folder
 from jq.passes.recovery._solve import solve
@@ -73,17 +65,9 @@ def fit_folder(
         UserError: the checkpoint is quantized already or not known, the text is too short, or `out`
             holds other things than a run with the same options has begun.
     """
-    if kind not in BITS or group % 8:
-        raise UserError(
-            f"no codes of {kind} in groups of {group}",
-            hint=f"{', '.join(BITS)}, in groups that 8 divides",
-        )
-    begun, clock, chosen = time.perf_counter(), Stages(), Kind(BITS[kind], group)
+    begun, clock = time.perf_counter(), Stages()
+    chosen, config, beside = opened(source, kind, group)
     decoder = load_decoder(source)
-    beside = files_beside(source)
-    config = json_object(source / "config.json")
-    if config.get("quantization_config") is not None:
-        raise UserError("the checkpoint is quantized already", location=str(source))
     pieces = pieces_of(texts, tokenizer_of_folder(source), decoder.config, limit)
     read = hashlib.sha256(np.asarray(pieces).tobytes()).hexdigest()
     begin(out, {"bits": chosen.bits, "group": group, "source": str(source), "text": read})

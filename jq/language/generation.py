@@ -72,7 +72,6 @@ class Generation(Iterator[int]):
     prompt: Sequence[int]
     max_tokens: int
     sampling: Sampling
-    seed: int
     stop: Sequence[str] = ()
     session: Session | None = None
     lookup: int = 0
@@ -110,7 +109,8 @@ class Generation(Iterator[int]):
         yield self.text[done:]
 
     def _run(self) -> Iterator[int]:
-        session, rng = self.session or self.model.session(), np.random.default_rng(self.seed)
+        session = self.session or self.model.session()
+        rng = np.random.default_rng(self.sampling.seed)
         start, before = time.perf_counter(), session.seconds
         left = session.resume(self.prompt)
         self.times.prompt_tokens = len(left)

@@ -18,7 +18,7 @@ from jq.language.generation import Generation, Times
 from jq.language.grammar import Schema, grammar, vocabulary
 from jq.language.perplexity import Perplexity, measure
 from jq.language.programs import Programs, Progress
-from jq.language.sampling import Sampling, checked_seed
+from jq.language.sampling import Sampling
 from jq.language.saved import is_saved
 from jq.language.saved import load as load_saved
 from jq.language.session import Session
@@ -93,8 +93,7 @@ class LanguageModel:
             saved = load_saved(self.path, keys)
             given = {"pipeline": pipeline, "cache": cache, "context": context, "batch": batch}
             for name, value in given.items():
-                if value is not None and value != getattr(saved.options, name):
-                    own = getattr(saved.options, name)
+                if value is not None and value != (own := getattr(saved.options, name)):
                     raise UserError(
                         f"the model was compiled for the {name} {own}, not {value}",
                         location=str(path),
@@ -134,13 +133,16 @@ class LanguageModel:
     def decode(self, tokens: Sequence[int]) -> str:
         return self.tokenizer.decode(tokens)
 
-    def chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
-        """Tokens of a conversation for the model to answer, by its own template."""
-        return self.tokenizer.encode(chat_prompt(self.tokenizer, messages), special=True)
+    def chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> list[int]:
+        """Tokens of a conversation for the model to answer, by its own template. Options, `tools`
+        among them, are those of `transformers` (see `jq.language.chat.chat_prompt`)."""
+        prompt = chat_prompt(self.tokenizer, messages, **options)
+        return self.tokenizer.encode(prompt, special=True)
 
-    def conversation(self, system: str | None = None) -> Conversation:
-        """Several turns of a chat, after an instruction where `system` is given."""
-        return Conversation(self, system)
+    def conversation(self, system: str | None = None, **options: Any) -> Conversation:
+        """Several turns of a chat, after an instruction where `system` is given; options are those
+        of `chat`."""
+        return Conversation(self, system, **options)
 
     def perplexity(self, *texts: str | Path, limit: int | None = None) -> Perplexity:
         """Perplexity on text files, of which at most `limit` tokens are read."""
@@ -151,15 +153,7 @@ class LanguageModel:
     ) -> Perplexity:
         """Compares another model of the same tokens with this one on text files: `kl` from the
         distributions of this model, `changed` and `agreement` of the most likely tokens,
-        `perplexity` of the other and `other_perplexity` of this one.
-
-        Example:
-            ```python
-            exact = jq.LanguageModel("model.gguf", pipeline="float", context=32)
-            found = exact.compare(jq.LanguageModel("model.gguf", context=32), "text.txt")
-            print(found.kl, found.agreement)
-            ```
-        """
+        `perplexity` of the other and `other_perplexity` of this one."""
         return measure(other, [Path(text) for text in texts], self, limit)
 
     def session(self) -> Session:
@@ -171,27 +165,22 @@ class LanguageModel:
         prompt: str | Sequence[int],
         max_tokens: int = 128,
         *,
-        temperature: float = 0.0,
-        top_k: int = 0,
-        top_p: float = 1.0,
-        min_p: float = 0.0,
-        repeat_penalty: float = 1.0,
-        presence_penalty: float = 0.0,
-        frequency_penalty: float = 0.0,
-        seed: int = 0,
         stop: Sequence[str] = (),
         session: Session | None = None,
         lookup: int = 0,
         logprobs: int | None = None,
         schema: Schema | None = None,
         regex: str | None = None,
+        **sampling: Any,
     ) -> Generation:
         """The tokens that follow a prompt (text, or tokens), as an iterator.
 
         It ends after `max_tokens`, at the model's own token for an end, at a text in `stop`, or
         when the context is full. Without a `temperature` each token is the most likely one;
-        `Sampling` says how others are drawn. A `session` that is given goes on from where its
-        tokens and the prompt part. `lookup` and `logprobs` are those of `Generation`.
+        `sampling` has the fields of `Sampling`, which says how others are drawn: `temperature`,
+        `top_k`, `top_p`, `min_p`, `repeat_penalty`, `presence_penalty`, `frequency_penalty` and
+        `seed`. A `session` that is given goes on from where its tokens and the prompt part.
+        `lookup` and `logprobs` are those of `Generation`.
 
         Text that ends with "end" is JSON of a `schema` (what it says, or a file of it), or is
         matched by a `regex` as a whole, where one of them is given.
@@ -204,59 +193,36 @@ class LanguageModel:
         stop = [stop] if isinstance(stop, str) else list(stop)
         if not all(stop):
             raise UserError("an empty text stops at once", hint="leave it out")
-        penalties = (repeat_penalty, presence_penalty, frequency_penalty)
-        sampling = Sampling(temperature, top_k, top_p, min_p, *penalties)
+        drawn = Sampling(**sampling)
         if lookup < 0 or (logprobs is not None and logprobs < 0):
             raise UserError(f"lookup and logprobs are 0 or more, got {lookup} and {logprobs}")
         free = schema is None and regex is None
         held = None if free else grammar(self._vocabulary, schema, regex)
-        return Generation(
-            self,
-            tokens,
-            max_tokens,
-            sampling,
-            checked_seed(seed),
-            stop,
-            session,
-            lookup,
-            logprobs,
-            held,
-        )
+        return Generation(self, tokens, max_tokens, drawn, stop, session, lookup, logprobs, held)
 
     @cached_property
     def _vocabulary(self) -> Any:
         return vocabulary(self.tokenizer)
 
     def generate_batch(
-        self,
-        prompts: Sequence[str | Sequence[int]],
-        max_tokens: int = 128,
-        *,
-        temperature: float = 0.0,
-        top_k: int = 0,
-        top_p: float = 1.0,
-        min_p: float = 0.0,
-        repeat_penalty: float = 1.0,
-        presence_penalty: float = 0.0,
-        frequency_penalty: float = 0.0,
-        seed: int = 0,
+        self, prompts: Sequence[str | Sequence[int]], max_tokens: int = 128, **sampling: Any
     ) -> list[list[int]]:
         """The tokens that follow each of `batch` prompts, of any lengths: those that each gives
-        alone. Each sequence ends as one of `generate` does; the others go on."""
+        alone. Each sequence ends as one of `generate` does; the others go on. `sampling` is that of
+        `generate`, with one seed for all."""
         rows = [self._checked(prompt, max_tokens) for prompt in prompts]
         if len(rows) != self.options.batch:
             raise UserError(
                 f"{len(rows)} prompts are given, the model takes {self.options.batch} at once"
             )
-        penalties = (repeat_penalty, presence_penalty, frequency_penalty)
-        sampling = Sampling(temperature, top_k, top_p, min_p, *penalties)
-        rng = np.random.default_rng(checked_seed(seed))
+        drawn = Sampling(**sampling)
+        rng = np.random.default_rng(drawn.seed)
         session, found = self.session(), [list[int]() for _ in rows]
         going, taken = set(range(len(rows))), rows
         while True:
             logits = session.take(taken)
             for i in sorted(going):
-                token = sampling.choose(logits[i], rng, [*rows[i], *found[i]])
+                token = drawn.choose(logits[i], rng, [*rows[i], *found[i]])
                 if token not in self.tokenizer.ends:
                     found[i].append(token)
                 full = session.positions[i] >= self.options.context
@@ -282,18 +248,10 @@ class LanguageModel:
 
 
 class Conversation:
-    """The turns so far are `messages`, the one of a `system` first where it is given.
+    """The turns so far are `messages`, the one of a `system` first where it is given."""
 
-    Example:
-        ```python
-        talk = jq.LanguageModel("model.gguf", context=64).conversation()
-        print("".join(talk.ask("hello", max_tokens=4).pieces()))
-        print("".join(talk.ask("and then?", max_tokens=4).pieces()))
-        ```
-    """
-
-    def __init__(self, model: LanguageModel, system: str | None = None) -> None:
-        self.model, self._session = model, model.session()
+    def __init__(self, model: LanguageModel, system: str | None = None, **options: Any) -> None:
+        self.model, self._session, self._options = model, model.session(), options
         self.messages: list[dict[str, str]] = []
         if system is not None:
             self.messages.append({"role": "system", "content": system})
@@ -311,7 +269,8 @@ class Conversation:
         if self._answer is not None:
             said.append({"role": "assistant", "content": self._answer.text})
         said.append({"role": "user", "content": text})
-        answer = self.model.generate(self.model.chat(said), session=self._session, **options)
+        prompt = self.model.chat(said, **self._options)
+        answer = self.model.generate(prompt, session=self._session, **options)
         self.messages, self._answer = said, answer
         return answer
 

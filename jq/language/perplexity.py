@@ -20,20 +20,14 @@ PIECE = 16  # tokens whose logits are held at once
 
 @dataclass
 class Perplexity:
-    """Attributes:
-    tokens: that were foreseen, given those before them in their piece of the text.
-    perplexity: exp of the mean of -log p(token).
-    kl: mean over tokens of the Kullback-Leibler divergence from the other model's distribution
-        to this one's, in nats; None without another.
-    changed: tokens whose most likely one differs between the two.
-    kl_largest: of one token.
-    other_perplexity: of the other model."""
+    """Measures of a text; `kl` is the mean over tokens of the Kullback-Leibler divergence from the
+    other model's distribution to this one's, in nats. Without another model its fields are None."""
 
-    tokens: int
-    perplexity: float
+    tokens: int  # that were foreseen, given those before them in their piece of the text
+    perplexity: float  # exp of the mean of -log p(token)
     kl: float | None = None
-    changed: int | None = None
-    kl_largest: float | None = None
+    changed: int | None = None  # tokens whose most likely one differs between the two
+    kl_largest: float | None = None  # of one token
     other_perplexity: float | None = None
 
     @property

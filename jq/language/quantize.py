@@ -169,9 +169,8 @@ def quantize(
         made = partial(_encoded, leaf, after)
         if fitted is not None and after is not None and name in fitted.names:
             made = partial(fitted.take, name)
-        share = None if fitted else (i + 1) / len(file.tensors)
         type_ = next(t.name for t in TYPES.values() if t.format == after) if after else before
-        told = partial(_told, made, progress, share)
+        told = made if fitted else partial(_told, made, progress, (i + 1) / len(file.tensors))
         tensors.append(NewTensor(name, tuple(leaf.shape), type_, told))
         rows.append(Row(name, tensors[-1].shape, before, type_, tensors[-1].nbytes))
     changes = {"general.file_type": FILE_TYPES[kind], "general.quantization_version": 2}
@@ -208,7 +207,6 @@ def _encoded(leaf: Any, kind: str | None) -> np.ndarray:
     return fmt.encode(values, Encoding(kind, values.shape, block))["blocks"]
 
 
-def _told(make: Callable[[], np.ndarray], progress: Progress, share: float | None) -> np.ndarray:
-    if share is not None:
-        progress("quantize", share)
+def _told(make: Callable[[], np.ndarray], progress: Progress, share: float) -> np.ndarray:
+    progress("quantize", share)
     return make()

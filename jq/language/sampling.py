@@ -29,21 +29,23 @@ class Sampling:
     repeat_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
+    seed: int = 0  # of what is drawn
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < float("inf"):
             raise UserError(f"the temperature must be 0 or more, got {self.temperature}")
         if self.top_k < 0:
             raise UserError(f"top_k must be 0 (all tokens) or more, got {self.top_k}")
-        if not 0 <= self.top_p <= 1:
-            raise UserError(f"top_p must be between 0 and 1, got {self.top_p}")
-        if not 0 <= self.min_p <= 1:
-            raise UserError(f"min_p must be between 0 and 1, got {self.min_p}")
+        for name in ("top_p", "min_p"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise UserError(f"{name} must be between 0 and 1, got {getattr(self, name)}")
         if not 0 < self.repeat_penalty < float("inf"):
             raise UserError(f"the repeat_penalty must be above 0, got {self.repeat_penalty}")
         for name in ("presence_penalty", "frequency_penalty"):
             if not abs(getattr(self, name)) < float("inf"):
                 raise UserError(f"the {name} must be a number, got {getattr(self, name)}")
+        if self.seed < 0:
+            raise UserError(f"the seed must be 0 or more, got {self.seed}")
 
     def choose(
         self, logits: np.ndarray, rng: np.random.Generator, before: Sequence[int] = ()
@@ -119,10 +121,3 @@ def likeliest(logits: np.ndarray, count: int) -> np.ndarray:
     least = np.partition(logits, -count)[-count]
     found = np.flatnonzero(logits >= least)
     return found[np.argsort(-logits[found], kind="stable")][:count]
-
-
-def checked_seed(seed: int) -> int:
-    """A seed; `UserError` where it is none."""
-    if seed < 0:
-        raise UserError(f"the seed must be 0 or more, got {seed}")
-    return seed

@@ -29,12 +29,14 @@ from jq.language.decoder.config import Count
 from jq.language.decoder.safetensors import as_object, check_inside, copy_files
 from jq.language.programs import COSTS, LONG, capacities
 from jq.language.store import HEADER, MANIFEST, TOKENIZER, Options, Shape, Store, as_json, described
-from jq.language.tokenizer import PROCESSORS, SETTINGS, TEMPLATE
+from jq.language.tokenizer import PROCESSORS, SETTINGS, TEMPLATE, TEMPLATES
 
 VERSION = 2
 OF_TOKENIZERS = ("tokenizer.json", *SETTINGS, TEMPLATE, *PROCESSORS)
-_PROGRAM = re.compile(r"[0-9]+x[0-9]+(-every)?(-apart)?\.(vmfb|json|irpa)")
-_TOKENIZER = {f"{TOKENIZER}/{name}" for name in (HEADER, *OF_TOKENIZERS)}
+_FOLDERS = (TOKENIZER, f"{TOKENIZER}/{TEMPLATES}")
+_PROGRAM = r"[0-9]+x[0-9]+(-every)?(-apart)?\.(vmfb|json|irpa)"
+_OF_TOKENIZER = "|".join([*map(re.escape, (HEADER, *OF_TOKENIZERS)), rf"{TEMPLATES}/[^/]+\.jinja"])
+_OURS = re.compile(f"{_PROGRAM}|{TOKENIZER}/({_OF_TOKENIZER})")
 
 
 @dataclass(frozen=True)
@@ -157,9 +159,13 @@ def _copy_tokenizer(decoder: Decoder, folder: Path) -> None:
         write_like(folder / HEADER, data, header, [], {})
         return
     found = [decoder.path / name for name in OF_TOKENIZERS if (decoder.path / name).exists()]
-    for path in found:
+    templates = sorted((decoder.path / TEMPLATES).glob("*.jinja"))
+    for path in (*found, *templates):
         check_inside(path)
     copy_files(found, folder)
+    if templates:
+        (folder / TEMPLATES).mkdir()
+        copy_files(templates, folder / TEMPLATES)
 
 
 def checksums(folder: Path) -> dict[str, dict[str, Any]]:
@@ -167,14 +173,14 @@ def checksums(folder: Path) -> dict[str, dict[str, Any]]:
     return {
         name: {"bytes": (folder / name).stat().st_size, "sha256": sha256(folder / name)}
         for name in _names(folder)
-        if _is_ours(name)
+        if _OURS.fullmatch(name)
     }
 
 
 def check_files(folder: Path, listed: Mapping[str, tuple[int, str]]) -> None:
     """Holds the files of a folder against sizes and checksums that its manifest lists; `UserError`
     where one is missing, another one, a link, or not listed."""
-    present = {name for name in _names(folder) if _is_ours(name)}
+    present = set(filter(_OURS.fullmatch, _names(folder)))
     if odd := sorted(present ^ listed.keys()):
         reason = "is missing" if odd[0] in listed else "is not in the manifest"
         raise _damaged(folder / MANIFEST, f"{odd[0]!r:.80} {reason}")
@@ -191,7 +197,7 @@ def check_files(folder: Path, listed: Mapping[str, tuple[int, str]]) -> None:
 def check_replaceable(folder: Path) -> None:
     """Refuses a folder that holds something else than such a model: all of it would go."""
     ours = (MANIFEST, SIGNATURE)
-    if foreign := [name for name in _names(folder) if name not in ours and not _is_ours(name)]:
+    if foreign := [n for n in _names(folder) if n not in ours and not _OURS.fullmatch(n)]:
         raise UserError(
             f"{folder} holds {foreign[0]!r}, which is not part of a language model",
             hint="move it away first",
@@ -199,13 +205,9 @@ def check_replaceable(folder: Path) -> None:
 
 
 def _names(folder: Path) -> list[str]:
-    """Paths of all that is in a folder, but the folder of the tokenizer itself."""
+    """Paths of all that is in a folder, but the folders of the tokenizer themselves."""
     found = (path.relative_to(folder).as_posix() for path in folder.rglob("*"))
-    return sorted(name for name in found if name != TOKENIZER)
-
-
-def _is_ours(name: str) -> bool:
-    return bool(_PROGRAM.fullmatch(name)) or name in _TOKENIZER
+    return sorted(name for name in found if name not in _FOLDERS)
 
 
 def _damaged(path: Path, reason: str) -> UserError:

@@ -33,13 +33,9 @@ _TYPES = ("float32", "bfloat16", "float16", "int8", "int32")  # of what programs
 
 @dataclass(frozen=True)
 class Options:
-    """Options that change the programs of a model.
+    """Options that change the programs of a model."""
 
-    Attributes:
-        pipeline: a pipeline's name; products of weights in blocks of a file keep those.
-    """
-
-    pipeline: str = "int8-dynamic"
+    pipeline: str = "int8-dynamic"  # products of weights in blocks of a file keep those
     cache: str = "float32"  # type of keys and values that are kept: "float32", "bfloat16" or "int8"
     context: Count = 4096  # the largest number of tokens, prompt included
     batch: Count = 1  # sequences that go side by side

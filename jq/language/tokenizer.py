@@ -1,5 +1,6 @@
 """Text to tokens and back, by the vocabulary of a GGUF file or by a `tokenizer.json`."""
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from os.path import lexists
@@ -11,7 +12,8 @@ import numpy as np
 from jq.base.errors import UserError
 from jq.base.system.files import read_input, read_text
 from jq.language.decoder.safetensors import json_object
-from jq.language.library import Library, guarded_library
+from jq.language.decoder.windows import text_of
+from jq.language.library import Library, guarded_library, letter_of
 from jq.language.vocabularies import (
     CONTROL,
     NORMAL,
@@ -42,6 +44,8 @@ _PARTS = (("<|return|>", "<|call|>"), ("<|calls|>", "<|flush|>"))
 SETTINGS = [f"{n}.json" for n in ("special_tokens_map", "config", "generation_config")]
 SETTINGS += ["tokenizer_config.json"]
 TEMPLATE, PROCESSORS = "chat_template.jinja", ("chat_template.json", "processor_config.json")
+TEMPLATES = "additional_chat_templates"  # a folder of NAME.jinja
+_PARTS_OF_TOKEN = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
 _SPECIAL = [f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")]
 # Tokens of SentencePiece vocabularies whose file does not say which they are.
 _USUAL = {"unknown": 0, "bos": 1, "eos": 2}
@@ -54,18 +58,15 @@ class Codec(Protocol):
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """Attributes:
-    first, last: tokens that go in front of every prompt, and behind it.
-    template: of chats, in Jinja; None where the file has none.
-    names: of tokens, for the template, as `bos_token` and `eos_token`."""
+    """Prompts as a model wants them."""
 
     codec: Codec = field(repr=False)  # what makes tokens of text
-    first: tuple[int, ...]
+    first: tuple[int, ...]  # tokens that go in front of every prompt
     ends: frozenset[int]  # tokens after which a model has said what it had to say
-    template: str | None = field(default=None, repr=False)
-    names: Mapping[str, str] = field(default_factory=dict)
-    last: tuple[int, ...] = ()
-    other_templates: tuple[str, ...] = ()  # names of those that are not the default one
+    template: str | None = field(default=None, repr=False)  # of chats, in Jinja
+    names: Mapping[str, str] = field(default_factory=dict)  # for it, as `bos_token`
+    last: tuple[int, ...] = ()  # tokens that go behind every prompt
+    other_templates: Mapping[str, str] = field(default_factory=dict, repr=False)  # by their names
 
     def encode(self, text: str, special: bool = False) -> list[int]:
         """Tokens of a prompt; `special`: names of control tokens in it are these tokens, nothing
@@ -142,14 +143,14 @@ def tokenizer_of_gguf(metadata: Mapping[str, Any], where: str) -> Tokenizer:
             f"the tokenizer {kind!r} is not known", location=where, hint="llama, gpt2, gemma4"
         )
     with_bos = metadata.get(f"{_KEY}add_bos_token", words is None or words.first)
-    others = [key.removeprefix(_NAMED) for key in metadata if key.startswith(_NAMED)]
+    named = {k.removeprefix(_NAMED): str(v) for k, v in metadata.items() if k.startswith(_NAMED)}
     return Tokenizer(
         codec,
         (ids["bos"],) if with_bos and ids["bos"] is not None else (),
         _ends({t: i for i, t in enumerate(tokens)}.get, [ids[name] for name in _OWN_ENDS]),
         _text(metadata.get("tokenizer.chat_template")),
         {f"{n}_token": tokens[ids[n]] for n in ("bos", "eos") if ids[n] is not None},
-        other_templates=tuple(others),
+        other_templates=named,
     )
 
 
@@ -234,7 +235,7 @@ def _byte_pairs(
 
     plain = made()
     plain.encode_special_tokens = True
-    return Library(made(), plain)
+    return Library(special := made(), letter_of(special), plain)
 
 
 def tokenizer_of_folder(folder: Path) -> Tokenizer:
@@ -242,15 +243,22 @@ def tokenizer_of_folder(folder: Path) -> Tokenizer:
     path = folder / "tokenizer.json"
     if not path.is_file():
         raise UserError("this folder has no tokenizer.json", location=str(folder))
-    codec, first, last = guarded_library(read_input(path), str(path))
     settings: dict[str, Any] = {}
     for name in SETTINGS:
         if lexists(folder / name):  # a link to nowhere is refused
-            settings |= json_object(folder / name)
-    given = settings.get("eos_token_id")
+            found = json_object(folder / name)
+            settings |= {key: value for key, value in found.items() if value is not None}
+    more = json.dumps(_added(settings))
+    codec, first, last = guarded_library(read_input(path), str(path), more)
     number = codec.library.token_to_id
-    names = {key: text for key in _SPECIAL if (text := _name(settings.get(key)))}
-    ends = _ends(number, given if isinstance(given, list) else [given])
+    given = [settings.get("eos_token_id") or text_of(settings).get("eos_token_id")]
+    extra = settings.get("extra_special_tokens")
+    named = {key: settings.get(key) for key in _SPECIAL} | (
+        extra if isinstance(extra, dict) else {}
+    )
+    names = {key: text for key, token in named.items() if (text := _name(token))}
+    own = number(names["eos_token"]) if "eos_token" in names else None
+    ends = _ends(number, [*(given[0] if isinstance(given[0], list) else given), own])
     # A text ends with these, and a prompt goes on.
     closing = ends | {number(names[key]) for key in ("eos_token", "sep_token") if key in names}
     default, others = chat_templates(folder, settings)
@@ -258,11 +266,31 @@ def tokenizer_of_folder(folder: Path) -> Tokenizer:
     return Tokenizer(codec, tuple(first), ends, default, names, behind, others)
 
 
-def chat_templates(folder: Path, settings: Mapping[str, Any]) -> tuple[str | None, tuple[str, ...]]:
-    """The default one of a folder's templates, and the names of the others: from a file of its own,
+def _added(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Tokens that settings add to those of a `tokenizer.json`, as `transformers` does: as arguments
+    of `AddedToken`."""
+    listed, found = settings.get("added_tokens_decoder"), []
+    if isinstance(listed, dict):
+        found += [listed[key] for key in sorted(listed, key=lambda key: (len(key), key))]
+    special = [settings.get(key) for key in _SPECIAL]
+    for key in ("extra_special_tokens", "additional_special_tokens"):
+        more = settings.get(key)
+        special += (
+            more.values() if isinstance(more, dict) else more if isinstance(more, list) else []
+        )
+    found += [{**(t if isinstance(t, dict) else {"content": t}), "special": True} for t in special]
+    return [{k: token[k] for k in _PARTS_OF_TOKEN if k in token} for token in found if _name(token)]
+
+
+def chat_templates(folder: Path, settings: Mapping[str, Any]) -> tuple[str | None, dict[str, str]]:
+    """The default one of a folder's templates, and the others by name: from files of their own,
     else from the tokenizer's settings, else from those of a processor of images and text."""
+    files = {p.stem: p for p in sorted((folder / TEMPLATES).glob("*.jinja"))}
     if lexists(folder / TEMPLATE):
-        return read_text(folder / TEMPLATE), ()
+        files["default"] = folder / TEMPLATE
+    if files:
+        texts = {name: read_text(path) for name, path in files.items()}
+        return texts.pop("default", None), texts
     found = settings.get("chat_template")
     for name in PROCESSORS:
         if found is None and lexists(folder / name):
@@ -271,8 +299,9 @@ def chat_templates(folder: Path, settings: Mapping[str, Any]) -> tuple[str | Non
         named = [entry for entry in found if isinstance(entry, dict)]
         found = {str(entry.get("name")): entry.get("template") for entry in named}
     if isinstance(found, dict):
-        return _text(found.get("default")), tuple(sorted(found.keys() - {"default"}))
-    return _text(found), ()
+        texts = {name: found[name] for name in sorted(found) if _text(found[name])}
+        return texts.pop("default", None), texts
+    return _text(found), {}
 
 
 def _text(value: Any) -> str | None:

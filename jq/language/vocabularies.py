@@ -29,10 +29,9 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 
 @dataclass(frozen=True)
 class SentencePiece:
-    """Attributes:
-    tokens, scores, types: of each token, by its number."""
+    """Pieces with scores."""
 
-    tokens: Sequence[str]
+    tokens: Sequence[str]  # by their numbers, as what follows
     scores: Sequence[float]
     types: Sequence[int]
     unknown: int  # the token for bytes that have none
@@ -172,14 +171,12 @@ def _by_case(ending: str, digits: str) -> str:
 
 @dataclass(frozen=True)
 class Words:
-    """Attributes:
-    first: the token for a beginning goes in front of a prompt where the file does not say.
-    characters: pieces are characters, with U+2581 for a space, not letters that stand for bytes."""
+    """A way to cut text."""
 
     patterns: tuple[str, ...]  # that cut, one after the other
     whole: bool = False  # a word that is a token is that one, whatever merges would make of it
-    first: bool = False
-    characters: bool = False
+    first: bool = False  # the token for a beginning goes in front where the file does not say
+    characters: bool = False  # pieces are characters, U+2581 for a space; not letters for bytes
 
 
 _LLAMA3 = (rf"{_ANY_ENDINGS}|{_WORD}|\p{{N}}{{1,3}}|{_REST}",)

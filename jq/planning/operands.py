@@ -51,14 +51,22 @@ def op_name(op: Op) -> str:
 
 
 def find_weight(
-    program: Program, value: ir.Value, role: Role, *, scaled: bool = False, constants: bool = False
+    program: Program,
+    value: ir.Value,
+    role: Role,
+    *,
+    scaled: bool = False,
+    constants: bool = False,
+    chosen: bool = True,
 ) -> WeightUse | None:
     """Follows an operand back through movements to a weight, or None when it is computed.
 
     `scaled`: also to one that constants scale (a weight of a loaded program has taken these).
     `constants`: constants of the module are its weights, and have no name.
+    `chosen`: also to a stack that whole matrices are looked up in, or cut out of at run time, but
+    not in a product with another weight, whose activations they are.
     """
-    contracted, beside = role.contracted, role.beside
+    operand, contracted, beside = value, role.contracted, role.beside
     block = frozenset() if role.block_axis is None else frozenset({role.block_axis})
     while True:
         marker = match(value, DEQUANTIZE)
@@ -85,15 +93,27 @@ def find_weight(
         if isinstance(rule, Contraction) and rule.op == "gather" and rule.decline(op) is None:
             value, rank = op.operands[0], len(shape_of(op.operands[0]))
             lead, axes = len(shape_of(op.results[0])) - rank + 1, (contracted, block, beside)
-            stack = rank > 2 and match(value, DEQUANTIZE) is not None
-            if not stack or min((*contracted, *block)) < lead:
+            stack = chosen and rank > 2 and match(value, DEQUANTIZE) is not None
+            if not stack or min((*contracted, *block)) < lead or not _alone(program, operand):
                 return None  # of a stack that is stored, whole matrices are a weight; rows never
             contracted, block, beside = (frozenset(a - lead + 1 for a in own) for own in axes)
             continue
-        if not isinstance(rule, Movement):
+        cut = op.operation.name == "stablehlo.dynamic_slice"
+        if not isinstance(rule, Movement) or (cut and not (chosen and _alone(program, operand))):
             return None
         contracted, block, beside = (rule.back(op, a) for a in (contracted, block, beside))
         value = op.operation.operands[0]
+
+
+def _alone(program: Program, value: ir.Value) -> bool:
+    """True if no product that reads a value reads a weight as well, but for those looked up."""
+    for use in value.uses:
+        rule, operands = rule_of(use.owner), use.owner.operands
+        for role in rule.roles(use.owner) if isinstance(rule, Contraction) else ():
+            other = None if role.index == use.operand_number else operands[role.index]
+            if other is not None and find_weight(program, other, role, chosen=False):
+                return False
+    return True
 
 
 @deep

@@ -69,7 +69,8 @@ MORE = [
 
 def ours(template: str, chat: list[dict[str, Any]]) -> str | None:
     try:
-        return rendered(template.encode(), _checked(chat), NAMES)
+        given = {"tools": None, "documents": None, "add_generation_prompt": True, **NAMES}
+        return rendered(template.encode(), _checked(chat), given)
     except UserError:
         return None
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 NAMES = {"bos_token": "<s>", "eos_token": "</s>"}
 LOOP = "{% for m in messages %}"
@@ -41,6 +42,10 @@ TEMPLATES = {
     "text of none": "{{ messages[9].content + 'a' }}",
     "html": "{{ messages[0].content }}{{ '<' | e }}",
     "dates": "{{ strftime_now('%%') }}",
+    "dict": "{{ dict(a=1, b=2) | tojson }} {{ dict.fromkeys(['x'], 0) }} "
+    "{{ dict([('k', 'v')]).k }}",
+    "dict that changes": "{% set _ = dict.update(messages[0], {'content': 'x'}) %}"
+    "{{ messages[0].content }}",
     "slices": "{{ messages[1:] | length }} {{ messages[0]['role'].upper().startswith('U') }}",
 }
 CHATS = [
@@ -57,6 +62,79 @@ CHATS = [
         {"role": "user", "content": [{"type": "text", "text": "\u00fc"}]},
     ],
 ]
+
+# A template that reads all that one can be given, and ways to ask.
+WHOLE = (
+    "{{ bos_token }}{% if enable_thinking is defined %}<{{ enable_thinking }}>{% endif %}"
+    "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}"
+    "{% for d in documents or [] %}[{{ d.title }}: {{ d['text'] }}]{% endfor %}"
+    "{% for m in messages %}<|{{ m.role }}|>"
+    "{% if m.reasoning_content %}({{ m.reasoning_content }}){% endif %}"
+    "{% if m.content is string %}{{ m.content }}{% else %}"
+    "{% for part in m.content or [] %}{{ part.text }}{% endfor %}{% endif %}"
+    "{{ (m.tool_calls | tojson) if m.tool_calls else '' }}<|end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+STRIPS = "{% for m in messages %}[{{ m.content | trim }}]{% endfor %}"
+UPPER = "{% for m in messages %}[{{ m.content | replace('b', 'c') }}]{% endfor %}"
+MODEL = {"default": WHOLE, "tool_use": "T" + WHOLE, "rag": "R" + WHOLE}
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"a<": "\u00e9"}}}
+ASK = {"role": "user", "content": "a"}
+SAID = [ASK, {"role": "assistant", "content": "b "}]
+PARTS = [ASK, {"role": "assistant", "content": [{"type": "text", "text": "p"}, {"type": "image"}]}]
+THOUGHT = [ASK, {"role": "assistant", "content": "b", "thinking": "t"}]
+CALL = [
+    {"role": "assistant", "content": None, "tool_calls": [TOOL]},
+    {"role": "tool", "content": "2"},
+]
+CALLS: list[tuple[Any, Any, dict[str, Any]]] = [
+    (MODEL, SAID, {"add_generation_prompt": True}),
+    (MODEL, SAID, {"add_generation_prompt": False}),
+    (MODEL, SAID, {"continue_final_message": True}),
+    (WHOLE, SAID, {"continue_final_message": True}),
+    (STRIPS, SAID, {"continue_final_message": True}),
+    (UPPER, SAID, {"continue_final_message": True}),
+    (WHOLE, SAID, {"continue_final_message": True, "add_generation_prompt": True}),
+    (WHOLE, PARTS, {"continue_final_message": True}),
+    (WHOLE, THOUGHT, {"continue_final_message": "reasoning_content"}),
+    (WHOLE, THOUGHT, {"continue_final_message": "thinking"}),
+    (WHOLE, SAID, {"continue_final_message": "thinking"}),
+    (WHOLE, SAID, {"continue_final_message": "other"}),
+    ("{{ messages[0].content }}", SAID, {"continue_final_message": True}),
+    (MODEL, [ASK, *CALL], {"tools": [TOOL]}),
+    (WHOLE, [ASK, *CALL], {"tools": [TOOL], "add_generation_prompt": True}),
+    (MODEL, [ASK], {"tools": []}),
+    (WHOLE, [ASK], {"tools": []}),
+    (MODEL, [ASK], {"documents": [{"title": "t", "text": "x <y>"}]}),
+    (MODEL, [ASK], {"documents": ["text"]}),
+    (MODEL, [ASK], {"chat_template": "rag", "documents": []}),
+    (MODEL, [ASK], {"chat_template": "rag", "tools": [TOOL]}),
+    (MODEL, [ASK], {"chat_template": "{{ messages[0].content }}!"}),
+    (WHOLE, [ASK], {"chat_template": "{{ eos_token }}"}),
+    (WHOLE, [ASK], {"enable_thinking": False}),
+    (WHOLE, [ASK], {"enable_thinking": None, "bos_token": "<b>"}),
+    ({"rag": WHOLE}, [ASK], {"chat_template": "rag"}),
+    ({"rag": WHOLE}, [ASK], {}),
+    ({"tool_use": "T" + WHOLE}, [ASK], {"tools": [TOOL]}),
+]
+
+
+def asked() -> list[dict[str, Any]]:
+    """What each of `CALLS` gives; None where it is refused."""
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    plain, found = Tokenizer(models.WordLevel({"a": 0}, unk_token="a")), []
+    for template, chat, options in CALLS:
+        given = {"tokenizer_object": plain, "chat_template": template, **NAMES}
+        try:
+            model = PreTrainedTokenizerFast(**given)
+            text = model.apply_chat_template(chat, tokenize=False, **options)
+        except Exception as error:
+            print(f"{options}: {type(error).__name__}: {error}")
+            text = None
+        found.append({"template": template, "chat": chat, "options": options, "prompt": text})
+    return found
 
 
 def main() -> None:
@@ -76,6 +154,7 @@ def main() -> None:
                 text = None
             prompts[name].append(text)
     found = {"names": NAMES, "templates": TEMPLATES, "chats": CHATS, "prompts": prompts}
+    found["calls"] = asked()
     Path(sys.argv[1]).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 

@@ -29,6 +29,29 @@ def test_prompts_are_those_of_transformers(name):
             assert chat_prompt(model, chat) == want
 
 
+@pytest.mark.parametrize("call", CASES["calls"], ids=lambda c: "-".join(c["options"]) or "plain")
+def test_options_are_those_of_transformers(call):
+    """Its prompts begin no answer unless they are asked to."""
+    given = call["template"]
+    others = dict(given) if isinstance(given, dict) else {"default": given}
+    default = others.pop("default", None)
+    model = Tokenizer(SMALL, (), frozenset(), default, CASES["names"], other_templates=others)
+    options = {"add_generation_prompt": False, **call["options"]}
+    if call["prompt"] is None:
+        with pytest.raises(UserError):
+            chat_prompt(model, call["chat"], **options)
+    else:
+        assert chat_prompt(model, call["chat"], **options) == call["prompt"]
+
+
+def test_a_prompt_begins_an_answer_unless_the_last_message_goes_on():
+    model = Tokenizer(
+        SMALL, (), frozenset(), "{{ messages[0].content }}{{ add_generation_prompt }}"
+    )
+    assert chat_prompt(model, USER) == "hiTrue"
+    assert chat_prompt(model, USER, continue_final_message=True) == "hi"
+
+
 @pytest.mark.parametrize("messages", [[], ["hi"], [{"role": "user", "content": object()}]])
 def test_what_is_no_conversation_is_refused(messages):
     with pytest.raises(UserError, match="message"):
@@ -50,6 +73,7 @@ BEGIN = {"bos_token": {"content": "<s>"}}
         ({"chat_template.json": {"chat_template": NAMED}}, "d"),
         ({"processor_config.json": {"chat_template": "p"}}, "p"),
         ({"chat_template.jinja": "f"}, "f"),
+        ({"chat_template.jinja": "f", "additional_chat_templates/rag.jinja": "r"}, "f"),
         ({"chat_template.jinja": "f", "tokenizer_config.json": {"chat_template": "c"}}, "f"),
         (
             {
@@ -83,6 +107,16 @@ def test_templates_without_a_default_one_are_named(tmp_path, template, message):
     assert re.search(message, f"{info.value} {info.value.hint}")
 
 
+def test_named_templates_of_a_folder(tmp_path):
+    """Files of their own go in front of settings, all of them."""
+    files = {"additional_chat_templates/rag.jinja": "r", "additional_chat_templates/b.jinja": "b"}
+    folder = folder_of(tmp_path, {**files, "tokenizer_config.json": {"chat_template": "c"}})
+    model = tokenizer_of_folder(folder)
+    assert chat_prompt(model, USER, chat_template="rag") == "r"
+    with pytest.raises(UserError, match="none is the default one"):
+        chat_prompt(model, USER)
+
+
 def test_named_templates_of_a_gguf_file():
     _, metadata = trained(TEXTS)
     metadata["tokenizer.chat_template.tool_use"] = "t"
@@ -90,11 +124,13 @@ def test_named_templates_of_a_gguf_file():
         chat_prompt(tokenizer_of_gguf(metadata, "file"), USER)
     metadata["tokenizer.chat_template"] = "d"
     assert chat_prompt(tokenizer_of_gguf(metadata, "file"), USER) == "d"
+    assert chat_prompt(tokenizer_of_gguf(metadata, "file"), USER, tools=[]) == "t"
 
 
 def folder_of(folder: Path, files) -> Path:
     model = {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}
     for name, content in {"tokenizer.json": {"version": "1.0", "model": model}, **files}.items():
         text = content if isinstance(content, str) else json.dumps(content)
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
     return folder

@@ -132,7 +132,7 @@ def test_keys_and_values_can_be_read(model):
     pieces.take(TOKENS[3:20])
     assert len(whole.caches()) == 2 * model.config.layers
     for a, b in zip(whole.caches(), pieces.caches(), strict=True):
-        assert a.shape == model.config.cache_shape(1, CONTEXT)
+        assert a.shape == (1, CONTEXT, model.config.kv_heads, model.config.head)
         assert a[:, :20].any()
         np.testing.assert_array_equal(a[:, :20], b[:, :20])
 

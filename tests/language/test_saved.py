@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from jq.language.build import write
 from jq.language.decoder import load_decoder
 from jq.language.model import options_for
 from jq.language.programs import capacities
-from jq.language.saved import checksums, is_saved, load, save
+from jq.language.saved import _copy_tokenizer, check_replaceable, checksums, is_saved, load, save
 from jq.language.store import MANIFEST, Options
 from tests.support.decoders import write_gguf
 from tests.support.keys import keys
@@ -65,6 +66,18 @@ def test_it_needs_nothing_but_its_folder(file, folder, tmp_path, monkeypatch):
         assert np.array_equal(one_by_one, together)
     finally:
         moved.rename(folder)
+
+
+def test_templates_in_files_of_their_own_are_kept(tmp_path):
+    model, out = tmp_path / "m", tmp_path / "out"
+    for name in ("tokenizer.json", "additional_chat_templates/rag.jinja"):
+        (model / name).parent.mkdir(parents=True, exist_ok=True)
+        (model / name).write_text("x")
+    out.mkdir()
+    _copy_tokenizer(SimpleNamespace(path=model, file=None), out / "tokenizer")
+    names = {"tokenizer/tokenizer.json", "tokenizer/additional_chat_templates/rag.jinja"}
+    assert checksums(out).keys() == names
+    check_replaceable(out)
 
 
 def test_other_options_are_refused(folder):

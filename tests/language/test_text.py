@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,6 +17,7 @@ from jq.language.tokenizer import tokenizer_of_folder, tokenizer_of_gguf
 from jq.language.vocabularies import CONTROL, NORMAL, USER_DEFINED
 from tests.language.test_tokenizer import TEXTS, trained
 
+ORACLE = json.loads((Path(__file__).parent / "transformers_tokens.json").read_text())
 SPACE = "\u2581"
 SPECIAL = ["<unk>", "<s>", "</s>", "<sep>", "<more>"]
 PIECES = [*"abhiyou", SPACE, SPACE + "hi", SPACE + "you", "hi", "you"]
@@ -99,6 +101,25 @@ def test_what_a_post_processor_puts_around_a_prompt(tmp_path, processor, first, 
     assert not last or ours.encode("hi", special=True)[-1] != VOCABULARY[chat[-1]]
 
 
+@pytest.mark.parametrize("name", ORACLE["cases"])
+def test_a_folder_is_read_as_transformers_reads_it(tmp_path, name):
+    """Special tokens and others that its settings add, what goes around a prompt, and what ends;
+    without the tokens behind a prompt that end it."""
+    case = ORACLE["cases"][name]
+    for file, content in case["files"].items():
+        (tmp_path / file).write_text(json.dumps(content))
+    ours = tokenizer_of_folder(tmp_path)
+    given = case["ends"] if isinstance(case["ends"], list) else [case["ends"]]
+    assert ours.ends == {*given, 2}  # `</s>` by its name
+    closing = {2, 3} if "sep_token" in ours.names else {2}
+    assert list(ours.first) == case["first"]
+    assert list(ours.last) == [t for t in case["last"] if t not in ours.ends | closing]
+    assert dict(ours.names) == case["names"]
+    for text, tokens, back in zip(ORACLE["texts"], case["tokens"], case["texts"], strict=True):
+        assert ours.codec.encode(text, special=True) == tokens
+        assert ours.codec.decode(tokens, begins=True) == back
+
+
 def generation(tokenizer, tokens, stop=()):
     """Of a model that says these tokens."""
     rows = iter(np.eye(1024, dtype=np.float32)[[*tokens, 1]])
@@ -108,7 +129,7 @@ def generation(tokenizer, tokens, stop=()):
     model = SimpleNamespace(
         options=SimpleNamespace(context=99), tokenizer=tokenizer, session=lambda: session
     )
-    return Generation(model, [1], len(tokens), Sampling(), 0, stop)
+    return Generation(model, [1], len(tokens), Sampling(), stop)
 
 
 METASPACE = decoders.Metaspace(SPACE, "always")

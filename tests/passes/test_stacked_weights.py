@@ -86,15 +86,31 @@ def test_a_lookup_that_is_summed_over_is_no_weight():
     assert "jq_gemv" not in str(made.levels["target"].module)
 
 
-def test_rows_of_a_stored_table_are_no_weight():
-    """They are activations of the product that reads them, whose own weight is quantized."""
-    kind, rng = "q8_0", np.random.default_rng(0)
-    enc = Encoding(kind, (96, 64), get_format(kind).default_block((96, 64), -1))
-    table = rng.standard_normal((96, 64), np.float32)
-    params = {"table": QuantizedTensor(enc, get_format(kind).encode(table, enc))}
-    params["up"] = rng.standard_normal((64, 128), np.float32)
-    model = jq.Model(lambda p, i: p["table"][i] @ p["up"], params, (CHOSEN,))
-    (row,) = [
-        op for op in jq.compile(model, "int8-dynamic").manifest.ops if op["op"] == "dot_general"
-    ]
+@pytest.mark.parametrize(
+    ("shape", "chosen", "stored"),
+    [
+        ((96, 64), CHOSEN, False),
+        ((96, 64), np.int32(2), True),
+        ((6, 16, 64), CHOSEN, True),
+        ((6, 16, 64), np.int32(2), False),
+        ((2, 3, 8, 64), CHOSEN, False),
+    ],
+)
+def test_what_is_looked_up_is_no_weight_beside_one(shape, chosen, stored):
+    """Rows and matrices are activations of the product that reads them, whose own weight is
+    quantized."""
+    rng = np.random.default_rng(0)
+    params = {"table": _q8(rng.standard_normal(shape, np.float32))}
+    up = rng.standard_normal((64, 128), np.float32)
+    params["up"] = _q8(up.T) if stored else up
+    model = jq.Model(
+        lambda p, i: p["table"][i] @ (p["up"].T if stored else p["up"]), params, (chosen,)
+    )
+    ops = jq.compile(model, "int8-dynamic").manifest.ops
+    (row,) = [op for op in ops if op["op"] == "dot_general"]
     assert (row["decision"], row["weight"]) == ("integer", "up")
+
+
+def _q8(values):
+    enc = Encoding("q8_0", values.shape, get_format("q8_0").default_block(values.shape, -1))
+    return QuantizedTensor(enc, get_format("q8_0").encode(values, enc))

@@ -15,18 +15,13 @@ __all__ = ["Config", "Decoder", "load_decoder"]
 
 @dataclass(frozen=True)
 class Decoder:
-    """A model as its file has it.
-
-    Attributes:
-        params: the tree that `network.step` takes, but for the tables of rotary positions; leaves
-            are over the mapped files.
-        file: the GGUF file, where it is one.
-    """
+    """A model as its file has it; `params` is the tree that `network.step` takes, over the mapped
+    files and without the tables of rotary positions."""
 
     path: Path
     config: Config
     params: dict[str, Any] = field(repr=False)
-    file: GgufFile | None = field(default=None, repr=False)
+    file: GgufFile | None = field(default=None, repr=False)  # where it is a GGUF file
 
     def parameters(self, count: int, context: int | None = None) -> dict[str, Any]:
         """All that `network.step` reads in the first `count` positions of a `context`."""

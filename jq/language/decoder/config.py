@@ -34,7 +34,6 @@ class Config:
     Attributes:
         hidden, inner: width of the residual stream, and of the gated feed-forward layer.
         heads, kv_heads, head: query heads, key and value heads, width of each head.
-        windows: per layer, how many tokens a query sees, itself included; 0 for all before it.
         chunks: a window is the part of the sequence, cut at multiples of its size, that a query is
             in, not what is in front of it.
         ropes: rotary positions by name; `rope_of` names the one of each layer, "" for none.
@@ -44,7 +43,6 @@ class Config:
         attention_cap, logit_cap: c of c tanh(x / c), applied to scores and logits; 0 for none.
         experts, experts_used: feed-forward layers to route to, and how many each token takes;
             0 and 0 for one that all tokens take. `inner` is the width of each.
-        normal_shares: what a token's experts give is multiplied by shares that add up to 1.
         own: what one mixer or kind of experts alone asks for, by `get`.
     """
 
@@ -57,7 +55,7 @@ class Config:
     head: Count
     context: Count  # the longest sequence that the model was trained for
     epsilon: float
-    windows: tuple[Count, ...]
+    windows: tuple[Count, ...]  # per layer, how many tokens a query sees with itself; 0: all
     ropes: tuple[tuple[str, Rope], ...]
     rope_of: tuple[str, ...]
     activation: str  # of the gate, one of `feed_forward.GATES`
@@ -73,7 +71,7 @@ class Config:
     logit_cap: float = 0.0
     experts: Count = 0
     experts_used: Count = 0
-    normal_shares: bool = True
+    normal_shares: bool = True  # of what a token's experts give: shares that add up to 1
     own: tuple[tuple[str, Value | tuple[Value, ...]], ...] = ()
 
     def __post_init__(self) -> None:
@@ -98,7 +96,3 @@ class Config:
     def sizes(self, names: str) -> list[int]:
         """Values of `own` by names that spaces part."""
         return [self.get(name) for name in names.split()]
-
-    def cache_shape(self, batch: int, capacity: int) -> tuple[int, int, int, int]:
-        """The shape of the cached keys, and of the cached values, of one layer of attention."""
-        return batch, capacity, self.kv_heads, self.head

@@ -26,6 +26,7 @@ from jq.language.decoder.windows import (
     with_wide_heads,
 )
 
+_BOTH = "use_bidirectional_attention"
 _COMPUTED = "rotary_emb.inv_freq"  # which old checkpoints hold and the config gives
 _ACTIVATIONS = {
     "silu": "silu",
@@ -45,7 +46,7 @@ def read_huggingface(folder: str | Path) -> tuple[Config, dict[str, Any]]:
     config, reader = _read_config(folder)
     known = reader.known
     held = {n: t for n, t in read_folder(folder).items() if not n.endswith(_COMPUTED)}
-    if reader.values.get(TEXT):
+    if reader.values.get(TEXT) or not any(name.startswith("model.") for name in held):
         held = tensors_of_text(held)
     tensors: Mapping[str, Leaf] = held
     quantized = reader.values.get("quantization_config")
@@ -130,8 +131,8 @@ class _Reader:
 
     def config(self) -> Config:
         known = self.known
-        both = self.values.get("use_bidirectional_attention") not in (None, False, "vision")
-        if both or self.values.get("is_causal") is False:
+        both = self.values.get(_BOTH) and self.values[_BOTH] not in known.only.get(_BOTH, ())
+        if both or not self.values.get("is_causal", True):
             raise self.wrong("its attention goes both ways, as that of embeddings")
         for key, possible in known.only.items():
             if self.values.get(key) is not None and self.values[key] not in possible:
@@ -270,7 +271,11 @@ class _Reader:
         kind = given.get("rope_type") or given.get("type") or "default"
         whole = kind == "default" and "partial_rotary_factor" not in self.known.defaults
         dims = head if whole else int(head * inner.number("partial_rotary_factor", 1.0))
-        if kind in ("default", "dynamic"):  # which changes what is longer than the model's context
+        if kind in (
+            "default",
+            "dynamic",
+            "mrope",
+        ):  # which changes what is longer than the model's context
             return rope.plain(base, dims)
         if kind == "proportional":  # the first pairs of the whole head; the others stay
             whole = rope.plain(base, head).frequencies

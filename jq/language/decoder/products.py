@@ -37,21 +37,14 @@ State = tuple["jax.Array", ...]
 
 @dataclass(frozen=True)
 class Place:
-    """The place of tokens [batch, n] in their sequences.
+    """The place of tokens [batch, n] in their sequences. Those beyond the first `count`, of the
+    shape of `position`, are padding; None for none. `held` has the keys and values of the last
+    layer with a window, and without, for layers without any."""
 
-    Attributes:
-        position: of the first, i32[], or i32[batch].
-        turn: rows of the tables that the layer turns queries and keys by; empty for none.
-        count: how many of them there are, of the shape of `position`; the rest are padding. None
-            for all.
-        extra: what else comes into the layer [batch, n, width], where the model has it.
-        held: keys and values of the last layer with a window, and without, for layers without any.
-    """
-
-    position: jax.Array
-    turn: Turn
+    position: jax.Array  # of the first, i32[], or i32[batch]
+    turn: Turn  # rows of the tables that the layer turns queries and keys by; empty for none
     count: jax.Array | None = None
-    extra: jax.Array | None = None
+    extra: jax.Array | None = None  # what else comes into the layer [batch, n, width]
     held: dict[str, State] = field(default_factory=dict)
 
 

@@ -156,12 +156,8 @@ def write_shard(path: Path, entries: Sequence[Entry], told: Callable[[float], No
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     offset = 0
     for e in entries:
-        where = [offset, offset + e.nbytes]
-        header[e.name] = {
-            "dtype": _NAMES[e.dtype.name],
-            "shape": list(e.shape),
-            "data_offsets": where,
-        }
+        where = {"data_offsets": [offset, offset + e.nbytes]}
+        header[e.name] = {"dtype": _NAMES[e.dtype.name], "shape": list(e.shape), **where}
         offset += e.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)

@@ -13,14 +13,16 @@ from jq.base.errors import UserError
 # of its tensors where they stand as those of a model of text do.
 TEXT, _SHARED = "text_config", ("quantization_config", "quantization", "tie_word_embeddings")
 _PLAIN = ("lm_head.", "model.embed_tokens.", "model.layers.", "model.norm.")
+_INSIDE = ("language_model.", "text_model.")
+_NAKED = ("embed_tokens.", "layers.", "norm.")  # of what has no head, as models of embeddings
 
 
 def text_of(values: dict[str, Any]) -> dict[str, Any]:
     """Values of a config for the part that makes text, where the model has others (that see or
     hear) as well."""
     text = values.get(TEXT)
-    if not isinstance(text, dict):
-        return values
+    if not isinstance(text, dict):  # in old files what makes text is not apart
+        return {**values, TEXT: True} if isinstance(values.get("vision_config"), dict) else values
     shared = {k: values[k] for k in _SHARED if values.get(k) is not None}
     return {**shared, **text, TEXT: True}
 
@@ -29,10 +31,11 @@ def tensors_of_text(held: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The tensors of that part, named as those of a model of text alone."""
     found = {}
     for name, array in held.items():
-        _, part, after = name.partition("language_model.")
-        whole = after if after.startswith(("model.", "lm_head.")) else f"model.{after}"
-        if part or name.startswith(_PLAIN):
-            found[whole if part else name] = array
+        part = next((part for part in _INSIDE if part in name), "")
+        after = name.partition(part)[2] if part else name
+        if part or name.startswith(_PLAIN + _NAKED):
+            plain = after.startswith(("model.", "lm_head."))
+            found[after if plain else f"model.{after}"] = array
     return found
 
 
@@ -58,58 +61,44 @@ def windows(
     rule: str, every: int, values: Mapping[str, Any], layers: int, default: int | None
 ) -> tuple[int, ...]:
     """Number of tokens that each layer sees, 0 for all; `default` where there is no key for the
-    window. `UserError` where the values name no windows, or not for every layer.
+    window. `ValueError` where the values name no windows, or not for every layer.
 
     By the rule "none" no layer has a window; "all": every one; "asked": every one where
     `use_sliding_window` is set; "from": likewise, from layer `max_window_layers` on; others by
     `layer_types`, and so is "from" where they are there. Else "types": every one but each
     `every`th, 0: every one; "fixed": likewise, whatever `sliding_window_pattern` says; "turned":
     those that turn; "still": those that do not, where they are asked for."""
-    size = values.get("sliding_window", default)
-    local, asked = _local(values.get("layer_types"), layers), bool(values.get("use_sliding_window"))
+    size, kinds = values.get("sliding_window", default), values.get("layer_types")
+    known = isinstance(kinds, list) and all(isinstance(k, str) and k in KINDS for k in kinds)
+    if kinds is not None and not (known and len(kinds) == layers):
+        raise ValueError(f"layer_types are {kinds!r:.80}")
+    asked = bool(values.get("use_sliding_window"))
     if rule == "none" or (rule in ("asked", "from") and not asked):
         size = None
-    if rule in ("none", "all", "asked") or (local is None and not every and rule == "types"):
-        return (_size(size) if size is not None else 0,) * layers
-    if local is None and rule == "still":
-        local = [asked and size is not None and not turns for turns in values["no_rope_layers"]]
-    if local is None and rule == "turned":
-        local = [size is not None and bool(turns) for turns in values["no_rope_layers"]]
-    if local is None and rule == "from":
+    if size is not None and (type(size) is not int or not 0 < size < 1 << 31):
+        raise ValueError(f"sliding_window is {size!r:.40}")
+    if rule in ("none", "all", "asked") or (kinds is None and not every and rule == "types"):
+        return (size or 0,) * layers
+    if kinds is not None:
+        local = [KINDS[kind] for kind in kinds]
+    elif rule in ("still", "turned"):
+        still, there = rule == "still", size is not None and (asked or rule == "turned")
+        local = [there and bool(turns) != still for turns in values["no_rope_layers"]]
+    elif rule == "from":
         first = _number(values, "max_window_layers", 28)
         local = [size is not None and i >= first for i in range(layers)]
-    if local is None:
-        key = "sliding_window_pattern"
-        pattern = every if rule == "fixed" else _number(values, key, every)
+    else:
+        pattern = every if rule == "fixed" else _number(values, "sliding_window_pattern", every)
         if pattern < 1:
-            raise _wrong(f"sliding_window_pattern is {pattern}")
+            raise ValueError(f"sliding_window_pattern is {pattern}")
         local = [(i + 1) % pattern != 0 for i in range(layers)]
     if any(local) and size is None:
-        raise _wrong("layers of layer_types have a window, and sliding_window has no size for it")
-    return tuple(_size(size) if one else 0 for one in local)
-
-
-def _local(kinds: Any, layers: int) -> list[bool] | None:
-    if kinds is None:
-        return None
-    known = isinstance(kinds, list) and all(isinstance(k, str) and k in KINDS for k in kinds)
-    if not known or len(kinds) != layers:
-        raise _wrong(f"layer_types are {kinds!r:.80}")
-    return [KINDS[kind] for kind in kinds]
-
-
-def _size(value: Any) -> int:
-    if type(value) is not int or not 0 < value < 1 << 31:
-        raise _wrong(f"sliding_window is {value!r:.40}")
-    return value
+        raise ValueError("layer_types have a window, and sliding_window has no size for it")
+    return tuple(size or 0 if one else 0 for one in local)
 
 
 def _number(values: Mapping[str, Any], key: str, default: int) -> int:
     value = values.get(key)
     if value is not None and type(value) is not int:
-        raise _wrong(f"{key} is {value!r:.40}")
+        raise ValueError(f"{key} is {value!r:.40}")
     return default if value is None else value
-
-
-def _wrong(reason: str) -> UserError:
-    return UserError(f"the config describes no known model: {reason}")

@@ -102,6 +102,9 @@ def test_a_factor_of_yarn_may_follow_from_the_contexts(tmp_path):
         ("gemma", {"use_bidirectional_attention": True}),
         ("qwen2", {"is_causal": False}),
         ("llama", {"is_causal": False}),
+        ("llama", {"is_causal": None}),
+        ("gemma3_text", {"use_bidirectional_attention": "vision"}),
+        ("gemma4_text", {"use_bidirectional_attention": "all"}),
     ],
 )
 def test_attention_that_goes_both_ways_is_refused(tmp_path, kind, change):
@@ -140,13 +143,40 @@ def of_parts(folder, name):
         lambda n: f"language_model.{n}",
         lambda n: n.replace("model.", "model.language_model.", 1),
         lambda n: n,
+        lambda n: n.replace("model.", "model.text_model.", 1),
     ],
-    ids=["in front", "within", "as they are"],
+    ids=["in front", "within", "as they are", "text model"],
 )
 def test_the_text_of_a_model_with_other_parts(tmp_path, case, name):
     folder = write_folder(case, tmp_path / "model")
     of_parts(folder, name)
     assert_equal(case, logits_of(load_decoder(folder), CASES[case]["tokens"]))
+
+
+@pytest.mark.parametrize("kind", ["qwen2_vl", "qwen2_5_vl", "qwen2_5_vl_text", "qwen3_vl_text"])
+def test_positions_of_pictures_are_those_of_text_where_there_are_none(tmp_path, kind):
+    """`transformers` computes the same of both model types. Old files have keys of the text and of
+    what sees side by side."""
+    case = kind.partition("_")[0]
+    folder = write_folder(case, tmp_path / "model")
+    values = json.loads((folder / "config.json").read_text()) | {"model_type": kind}
+    values.pop("rope_parameters", None)
+    values |= {"rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]}}
+    if not kind.endswith("text"):
+        values["vision_config"] = {"hidden_size": 7}
+        path = folder / "model.safetensors"
+        save_file(load_file(path) | {"visual.a.weight": np.ones((2, 2), np.float32)}, path)
+    (folder / "config.json").write_text(json.dumps(values))
+    assert_equal(case, logits_of(load_decoder(folder), CASES[case]["tokens"]))
+
+
+def test_names_of_a_model_without_a_head(tmp_path):
+    """As those that give embeddings are kept; `transformers` reads the head from the table."""
+    case = "llama-one-head-of-keys"
+    path = write_folder(case, tmp_path / "model") / "model.safetensors"
+    tensors = {n.removeprefix("model."): a for n, a in load_file(path).items()}
+    save_file({n: a for n, a in tensors.items() if n != "lm_head.weight"}, path)
+    assert_equal(case, logits_of(load_decoder(path.parent), CASES[case]["tokens"]))
 
 
 def test_sizes_that_a_part_leaves_out(tmp_path):
@@ -166,7 +196,7 @@ def test_sizes_that_a_part_leaves_out(tmp_path):
 
 
 def test_a_part_that_is_not_known_is_named(tmp_path):
-    text = {"model_type": "qwen2_5_vl_text"}
+    text = {"model_type": "kimi_linear_text"}
     (tmp_path / "config.json").write_text(json.dumps({"text_config": text}))
-    with pytest.raises(UserError, match="qwen2_5_vl_text"):
+    with pytest.raises(UserError, match="kimi_linear_text"):
         read_config(tmp_path)

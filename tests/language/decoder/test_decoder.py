@@ -148,7 +148,8 @@ def test_a_fused_matrix_is_cut_without_a_copy(tmp_path, kind):
             assert part.encoding.format == fused.encoding.format
             assert np.shares_memory(part.parts["blocks"], fused.parts["blocks"])
     tokens = np.array([[3, 4, 5]], np.int32)
-    caches = [(np.zeros(decoder.config.cache_shape(1, 16), np.float32),) * 2] * 2
+    shape = (1, 16, decoder.config.kv_heads, decoder.config.head)
+    caches = [(np.zeros(shape, np.float32),) * 2] * 2
     with jax.default_matmul_precision("highest"):
         whole = step(
             decoder.config,

@@ -35,6 +35,12 @@ def hugging_face(*names: str) -> dict[str, str]:
     return _names("model.layers.{i}", ("weight", "bias", "order"), names)
 
 
+def gated(ours: str, front: str, ends: str = "gate_proj up_proj down_proj") -> str:
+    """Names, as `hugging_face` takes them, of a feed-forward layer's three products."""
+    pairs = zip(("gate", "up", "down"), ends.split(), strict=True)
+    return " ".join(f"{ours}/{own}={front}{end}" for own, end in pairs)
+
+
 HUGGING_FACE = {
     "embed/weight": "model.embed_tokens.weight",
     "norm/weight": "model.norm.weight",
@@ -47,11 +53,9 @@ HUGGING_FACE = {
     "attention/value=self_attn.v_proj attention/output=self_attn.o_proj",
     "attention/qkv=self_attn.qkv_proj",
     "attention/query_norm=self_attn.q_norm attention/key_norm=self_attn.k_norm",
-    "mlp/gate=mlp.gate_proj mlp/up=mlp.up_proj mlp/down=mlp.down_proj",
     "mlp/gate_up=mlp.gate_up_proj mlp/router=block_sparse_moe.gate",
-    "mlp/experts/{e}/gate=block_sparse_moe.experts.{e}.w1",
-    "mlp/experts/{e}/down=block_sparse_moe.experts.{e}.w2",
-    "mlp/experts/{e}/up=block_sparse_moe.experts.{e}.w3",
+    gated("mlp", "mlp."),
+    gated("mlp/experts/{e}", "block_sparse_moe.experts.{e}.", "w1 w3 w2"),
 )
 
 
@@ -83,14 +87,9 @@ GGUF = {
     "mlp/experts/*/down=ffn_down_exps",
 )
 # Experts as most folders name them, and with one that all tokens take.
-EXPERTS = hugging_face(
-    "mlp/router=mlp.gate mlp/experts/{e}/gate=mlp.experts.{e}.gate_proj",
-    "mlp/experts/{e}/up=mlp.experts.{e}.up_proj",
-    "mlp/experts/{e}/down=mlp.experts.{e}.down_proj",
-)
+EXPERTS = hugging_face("mlp/router=mlp.gate", gated("mlp/experts/{e}", "mlp.experts.{e}."))
 SHARED_EXPERT = hugging_face(
-    "mlp/shared/gate=mlp.shared_expert.gate_proj mlp/shared/up=mlp.shared_expert.up_proj",
-    "mlp/shared/down=mlp.shared_expert.down_proj mlp/shared/router=mlp.shared_expert_gate",
+    gated("mlp/shared", "mlp.shared_expert."), "mlp/shared/router=mlp.shared_expert_gate"
 )
 NORMS_AROUND = hugging_face(
     "attention/norm_after=post_attention_layernorm mlp/norm=pre_feedforward_layernorm",
@@ -121,17 +120,12 @@ RMS = Key("rms_norm_eps", "attention.layer_norm_rms_epsilon")
 LAYER = Key("layer_norm_eps", "attention.layer_norm_epsilon", 1e-5)
 
 
-_FLOATS = ("scale", "epsilon")
-
-
 @dataclass(frozen=True)
 class Architecture:
     """A family of models, known because it is made.
 
     Attributes:
         gguf, hugging_face: our name of a tensor -> the file's.
-        gguf_pairs, pairs: see `Config.pairs`: of GGUF files, and of safetensors.
-        norm, parallel: see `Config`.
         keys: of a field of `Config`, or of `Config.own`, where files have it.
         mixers: by entry of `layer_types` what mixes tokens there; attention where none is named.
         recurrent_but: the first of `mixers` is in all layers but each such; of a file that does not
@@ -143,9 +137,6 @@ class Architecture:
         tied: whether the head is the embedding where a `config.json` does not say; None: as
             `one_plus`.
         scales: products of ours whose results are multiplied, and by what, of a `config.json`.
-        normal_shares, gguf_normal_shares: see `Config.normal_shares`; of files that do not say.
-        global_every: where windows alternate, each such layer has none; 0 where all are alike.
-        local_base: base of the rotary positions of layers with a window; 0 for that of the others.
         caps: of scores and logits where the file has none; scores have none where it is 0 here.
         wide_scale_layers: a model of so many layers scales scores by hidden / heads, not by head.
         windows: by model type, which layers of a `config.json` have windows (see `windows.py`),
@@ -160,10 +151,10 @@ class Architecture:
     activation: str = "silu"  # of the gate
     gguf: dict[str, str] = field(default_factory=lambda: GGUF)
     hugging_face: dict[str, str] = field(default_factory=lambda: HUGGING_FACE)
-    gguf_pairs: str = "halves"
-    pairs: str = "halves"
+    gguf_pairs: str = "halves"  # see `Config.pairs`; of GGUF files
+    pairs: str = "halves"  # likewise of safetensors
     epsilon: Key = RMS  # of norms
-    norm: str = "rms"
+    norm: str = "rms"  # see `Config`, as for the next
     parallel: bool = False
     keys: dict[str, Key] = field(default_factory=dict)
     own: dict[str, Any] = field(default_factory=dict)  # what `Config.own` has in every model
@@ -176,14 +167,14 @@ class Architecture:
     yarn_scale: float | None = None  # see `yarn`; of GGUF files
     swapped: tuple[str, ...] = ()  # names of ours that safetensors hold as [in, out]
     scales: Callable[[Callable[..., Any]], dict[str, Any]] | None = None
-    normal_shares: bool = True
-    gguf_normal_shares: bool = True
+    normal_shares: bool = True  # see `Config`; of a `config.json` that does not say
+    gguf_normal_shares: bool = True  # likewise of a GGUF file
     truncates: bool = True  # see `yarn`; of GGUF files
     scaled_embedding: bool = False  # rows of the table are multiplied by sqrt(hidden)
     one_plus: bool = False  # safetensors hold norms as what is added to 1 (GGUF files hold the sum)
-    global_every: int = 0
+    global_every: int = 0  # where windows alternate, each such layer has none; 0: all are alike
     window: int = 0  # of a file that names none
-    local_base: float = 0.0
+    local_base: float = 0.0  # of rotary positions of layers with a window; 0: as of the others
     plain_windows: bool = False  # positions of layers with a window are not scaled
     caps: tuple[float, float] = (0.0, 0.0)
     wide_scale_layers: int = 0
@@ -224,7 +215,11 @@ class Architecture:
         `config.json`, 1 for a GGUF file; `get` gives a number by its key and a default."""
         found = self.own | {name: key.read(which, get) for name, key in self.keys.items()}
         for name, value in found.items():  # sizes that JSON has as 24.0
-            whole = type(value) is float and value.is_integer() and not name.endswith(_FLOATS)
+            whole = (
+                type(value) is float
+                and value.is_integer()
+                and not name.endswith(("scale", "epsilon"))
+            )
             found[name] = int(value) if whole else tuple(value) if type(value) is list else value
         names = {f.name for f in fields(Config)}
         return {n: v for n, v in found.items() if n in names}, {

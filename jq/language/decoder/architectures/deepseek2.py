@@ -9,6 +9,7 @@ from jq.language.decoder.architectures._base import (
     RMS,
     Architecture,
     Key,
+    gated,
     gguf,
     hugging_face,
     without,
@@ -20,10 +21,7 @@ _LATENT = hugging_face(
     "latent/kv_down=self_attn.kv_a_proj_with_mqa latent/kv_norm=self_attn.kv_a_layernorm",
     "latent/kv_up=self_attn.kv_b_proj latent/output=self_attn.o_proj",
 )
-_SHARED = hugging_face(
-    "mlp/shared/gate=mlp.shared_experts.gate_proj mlp/shared/up=mlp.shared_experts.up_proj",
-    "mlp/shared/down=mlp.shared_experts.down_proj",
-)
+_SHARED = hugging_face(gated("mlp/shared", "mlp.shared_experts."))
 _GGUF = gguf(
     "latent/query=attn_q latent/query_down=attn_q_a latent/query_up=attn_q_b",
     "latent/query_norm=attn_q_a_norm latent/kv_down=attn_kv_a_mqa",

@@ -10,6 +10,7 @@ from jq.language.decoder.architectures._base import (
     SHARED_EXPERT,
     Architecture,
     Key,
+    gated,
     gguf,
     hugging_face,
     without,
@@ -70,10 +71,12 @@ _GRANITE.like(
 
 
 # Biases or norms of queries and keys are there where the file has them.
-Architecture("qwen2", ("qwen2",), windows={"qwen2": ("from", 4096)})
+# Positions of pictures differ in three directions; those of text do not.
+_QWEN2 = ("qwen2", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text")
+Architecture("qwen2", _QWEN2, windows=dict.fromkeys(_QWEN2, ("from", 4096)))
 Architecture(
     "qwen3",
-    ("qwen3",),
+    ("qwen3", "qwen3_vl_text"),
     windows={"qwen3": ("from", 4096)},
     defaults={"rms_norm_eps": 1e-6, "head_dim": 128},
 )
@@ -162,11 +165,9 @@ _LLAMA4_STACKS = hugging_face(
     "mlp/experts/*/down/weight:feed_forward.experts.down_proj",
 )
 _LLAMA4 = hugging_face(
-    "mlp/router=feed_forward.router mlp/gate=feed_forward.gate_proj",
-    "mlp/up=feed_forward.up_proj mlp/down=feed_forward.down_proj",
-    "mlp/shared/gate=feed_forward.shared_expert.gate_proj",
-    "mlp/shared/up=feed_forward.shared_expert.up_proj",
-    "mlp/shared/down=feed_forward.shared_expert.down_proj",
+    "mlp/router=feed_forward.router",
+    gated("mlp", "feed_forward."),
+    gated("mlp/shared", "feed_forward.shared_expert."),
 )
 Architecture(
     "llama4",

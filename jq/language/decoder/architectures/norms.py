@@ -86,7 +86,7 @@ _GEMMA4 = Architecture(
     | hugging_face("scalar/weight:layer_scalar"),
     scaled_embedding=True,
     tied=True,
-    only={"enable_moe_block": (False,), "use_bidirectional_attention": ("vision",)},
+    only={"enable_moe_block": (False,), "use_bidirectional_attention": ("vision", False)},
     mixers={"sliding_attention": ("attention",), "full_attention": ("wide_attention",)},
     recurrent_but=6,
     own={"unit_values": True},

@@ -13,6 +13,7 @@ from jq.language.decoder.architectures._base import (
     SHARED_EXPERT,
     Architecture,
     Key,
+    gated,
     gguf,
     hugging_face,
     without,
@@ -75,10 +76,7 @@ def _falcon_scales(get: Callable[..., Any]) -> dict[str, Any]:
     }
 
 
-_FALCON = hugging_face(
-    "mlp/norm=pre_ff_layernorm mlp/gate=feed_forward.gate_proj mlp/up=feed_forward.up_proj",
-    "mlp/down=feed_forward.down_proj",
-)
+_FALCON = hugging_face("mlp/norm=pre_ff_layernorm", gated("mlp", "feed_forward."))
 Architecture(
     "falcon-h1",
     ("falcon_h1",),
@@ -102,8 +100,8 @@ _LFM2 = hugging_face(
     "attention/norm=operator_norm attention/output=self_attn.out_proj",
     "attention/query_norm=self_attn.q_layernorm attention/key_norm=self_attn.k_layernorm",
     "convolution/input=conv.in_proj convolution/filter=conv.conv",
-    "convolution/output=conv.out_proj mlp/norm=ffn_norm mlp/gate=feed_forward.w1",
-    "mlp/up=feed_forward.w3 mlp/down=feed_forward.w2",
+    "convolution/output=conv.out_proj mlp/norm=ffn_norm",
+    gated("mlp", "feed_forward.", "w1 w3 w2"),
 )
 _LFM2_GGUF = gguf(
     "convolution/input=shortconv.in_proj convolution/filter=shortconv.conv",

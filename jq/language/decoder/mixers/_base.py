@@ -17,22 +17,19 @@ class Mixer:
     """Known because it is made.
 
     Attributes:
-        name: of the mixer, and of the node of a layer's tree that holds its tensors.
         mix: what it makes of x [batch, n, hidden] (the layer is the second argument), and its state
             afterwards.
         states: shapes of its state for a batch and a capacity; those that grow with the capacity
             have it as their second size, and the type of the cache.
-        shapes: of the tensors that it needs, by name.
-        grows: whether the state holds every token, so that going back is to read less of it.
     """
 
     registry: ClassVar[dict[str, Mixer]] = {}
 
-    name: str
+    name: str  # also of the node of a layer's tree that holds its tensors
     mix: Callable[[Config, int, Any, jax.Array, Place, State], tuple[jax.Array, State]]
     states: Callable[[Config, int, int], tuple[Shape, ...]]
-    shapes: Callable[[Config, Any], dict[str, Shape]]
-    grows: bool = False
+    shapes: Callable[[Config, Any], dict[str, Shape]]  # of the tensors that it needs, by name
+    grows: bool = False  # the state holds every token, so that going back is to read less of it
 
     def __post_init__(self) -> None:
         if self.name in Mixer.registry:

@@ -142,7 +142,7 @@ def rotate(config: Config, x: jax.Array, turn: Turn) -> jax.Array:
 
 
 def _states(config: Config, batch: int, capacity: int) -> tuple[Shape, ...]:
-    return (config.cache_shape(batch, capacity),) * 2
+    return ((batch, capacity, config.kv_heads, config.head),) * 2
 
 
 def _shapes(config: Config, p: Any) -> dict[str, Shape]:
