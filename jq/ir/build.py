@@ -11,7 +11,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from jq.ir.types import shape_of, tensor_type
-from jq.ir.values import Op
+from jq.ir.values import Op, walk
 
 NAME = "jq.name"  # unique name of an op that can be quantized
 SCOPE = "jq.scope"  # its scope in the source, an alias for rules
@@ -140,12 +140,19 @@ def copied(op: Op, operands: Sequence[ir.Value]) -> ir.Operation:
     return copy
 
 
-def inlined(block: ir.Block, values: Sequence[ir.Value]) -> list[ir.Value]:
-    """Copies of the block's ops on `values`, at the current insertion point; what it returns."""
+def inlined(block: ir.Block, values: Sequence[ir.Value], suffix: str = "") -> list[ir.Value]:
+    """Copies of the block's ops on `values`, at the current insertion point; what it returns.
+    `suffix` is added to the names of ops."""
     known: dict[ir.Value, ir.Value] = dict(zip(block.arguments, values, strict=True))
-    *ops, last = block.operations
+    *ops, last = list(block.operations)
     for op in ops:
-        copy = copied(op, [known.get(v, v) for v in op.operands])
+        copy = op.operation.clone()
+        blocks = [inner for region in copy.regions for inner in region.blocks]
+        for each in (copy, *(inner.operation for own in blocks for inner in walk(own))):
+            for index, value in enumerate(each.operands):
+                each.operands[index] = known.get(value, value)
+            if (name := string_attr(each, NAME)) is not None:
+                each.attributes[NAME] = ir.StringAttr.get(name + suffix)
         known.update(zip(op.results, copy.results, strict=True))
     return [known.get(v, v) for v in last.operands]
 

@@ -7,7 +7,7 @@
 A branch that does not compute the value gives the neutral element.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -82,27 +82,33 @@ def block_of(value: ir.Value) -> ir.Block:
     return op.operation.block if op else value.owner
 
 
-def return_also(block: ir.Block, value: ir.Value) -> None:
-    """Adds an operand to the block's terminator."""
-    old = last_of(block)
+def end_with(block: ir.Block, values: Sequence[ir.Value]) -> None:
+    """The block gives these values."""
+    old = last_of(block).operation
     with at(old):
-        ir.Operation.create(old.operation.name, operands=[*old.operands, value])
+        ir.Operation.create(old.name, operands=values)
     old.erase()
 
 
-def with_result(op: Op, operands: list[ir.Value], extra: ir.Type) -> ir.Operation:
-    """The same op with its regions taken over and one more result; the old one is erased."""
+def return_also(block: ir.Block, value: ir.Value) -> None:
+    end_with(block, [*last_of(block).operands, value])
+
+
+def rebuilt(op: Op, operands: Sequence[ir.Value], kinds: Sequence[ir.Type]) -> ir.Operation:
+    """The same op of other operands and results, in front of it; it takes over its regions."""
     old = op.operation
     with at(old):
-        new = ir.Operation.create(
-            old.name,
-            results=[*(r.type for r in old.results), extra],
-            operands=operands,
-            attributes=attributes_of(old),
-            regions=len(old.regions),
-        )
+        given = attributes_of(old)
+        new = ir.Operation.create(old.name, kinds, operands, given, regions=len(old.regions))
     for source, target in zip(old.regions, new.regions, strict=True):
         source.blocks[0].append_to(target)
+    return new
+
+
+def with_result(op: Op, operands: list[ir.Value], extra: ir.Type) -> ir.Operation:
+    """The same op with one more result; the old one is erased."""
+    old = op.operation
+    new = rebuilt(old, operands, [*(r.type for r in old.results), extra])
     for before, after in zip(old.results, new.results, strict=False):
         before.replace_all_uses_with(after)
     old.erase()

@@ -118,6 +118,13 @@ def walk(block: ir.Block) -> Iterator[ir.OpView]:
             yield from walk(b)
 
 
+def reads(op: Op) -> Iterator[ir.Value]:
+    """The operands of an op and of all that its regions hold."""
+    yield from op.operands
+    for block in (block for region in op.regions for block in region.blocks):
+        yield from (v for inner in walk(block) for v in inner.operands)
+
+
 def enclosing(op: Op) -> Iterator[ir.Block]:
     """The blocks that an op lies in, the innermost first, up to the body of its function."""
     while not isinstance(op.operation.opview, func.FuncOp):

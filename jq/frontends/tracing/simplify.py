@@ -34,10 +34,10 @@ import math
 
 import numpy as np
 
-from jq.ir import Op, at, dtype_of, func, ir, shape_of, stablehlo, to_dtype, walk
+from jq.ir import Op, at, dtype_of, func, ir, last_of, shape_of, stablehlo, to_dtype, walk
 from jq.ir.arrays import OPS, SAFE_KINDS
 from jq.ir.build import inlined, integer, like, replace, strided_slice, string_attr
-from jq.ir.hoist import block_of
+from jq.ir.hoist import block_of, end_with, rebuilt
 from jq.ir.ops.lookup import is_product
 from jq.ir.types import number_kind
 
@@ -162,9 +162,8 @@ def _is_fixed(op: Op) -> bool:
 
 def _hoist(loop: Op) -> None:
     cond, body = (region.blocks[0] for region in loop.regions)
-    terminator = body.operations[len(body.operations) - 1]
     carried = []
-    for i, (value, result) in enumerate(zip(terminator.operands, loop.results, strict=True)):
+    for i, (value, result) in enumerate(zip(last_of(body).operands, loop.results, strict=True)):
         if value != body.arguments[i]:
             carried.append(i)
             continue
@@ -177,26 +176,14 @@ def _hoist(loop: Op) -> None:
 
 def _rebuild(loop: Op, carried: list[int]) -> None:
     """The same loop with only the operands `carried`."""
-    with at(loop):
-        new = ir.Operation.create(
-            "stablehlo.while",
-            results=[loop.results[i].type for i in carried],
-            operands=[loop.operands[i] for i in carried],
-            attributes=dict(loop.attributes.items()),
-            regions=2,
-        )
-    dropped = [i for i in range(len(loop.results)) if i not in carried]
-    for region, target in zip(loop.regions, new.regions, strict=True):
-        block = region.blocks[0]
-        block.append_to(target)
-    body = new.regions[1].blocks[0]
-    old_return = body.operations[len(body.operations) - 1]
-    with at(old_return):
-        ir.Operation.create("stablehlo.return", operands=[old_return.operands[i] for i in carried])
-    old_return.erase()
-    for region in new.regions:
-        for i in reversed(dropped):
-            region.blocks[0].erase_argument(i)
+    kinds = [loop.results[i].type for i in carried]
+    new = rebuilt(loop, [loop.operands[i] for i in carried], kinds)
+    cond, body = (region.blocks[0] for region in new.regions)
+    end_with(body, [last_of(body).operands[i] for i in carried])
+    for block in (cond, body):
+        for i in reversed(range(len(loop.results))):
+            if i not in carried:
+                block.erase_argument(i)
     for i, result in zip(carried, new.results, strict=True):
         loop.results[i].replace_all_uses_with(result)
     loop.erase()

@@ -5,13 +5,14 @@ In a network of layers these are the layers, or what lies between two residual s
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.autodiff.evaluate import run_ops
+from jq.ir.values import reads
 
 NARROW = 1.2  # times the least that passes a place near by is little
 WINDOW = 6  # weights in front and behind that are near
@@ -62,7 +63,7 @@ class _Cuts:
         self.learned = {program.weight(name): name for name in learned}
         *self.ops, self.end = list(program.body.operations)
         self.variable = set(list(program.body.arguments)[: len(program.inputs)])
-        self.reads = [list(dict.fromkeys(_reads(op))) for op in self.ops]
+        self.reads = [list(dict.fromkeys(reads(op))) for op in self.ops]
         self.last: dict[Any, int] = dict.fromkeys(self.end.operation.operands, len(self.ops))
         for i, op in enumerate(self.ops):
             if any(v in self.variable for v in self.reads[i]):
@@ -170,20 +171,6 @@ class _Cuts:
             self._weights(start, stop),
             self._bytes(start, stop),
         )
-
-
-def _reads(op: Op) -> Iterator[ir.Value]:
-    """The values that an op, and the ops inside of it, read from outside of it."""
-    own = op.operation
-    yield from own.operands
-    inner, defined = list[Any](), set[Any]()
-    for region in own.regions:
-        for block in region.blocks:
-            defined.update(block.arguments)
-            for each in block.operations:
-                defined.update(each.operation.results)
-                inner += _reads(each)
-    yield from (value for value in inner if value not in defined)
 
 
 def _bytes(value: ir.Value) -> int:

@@ -1,14 +1,13 @@
 """Loops: their iterations written out, and conditions that need no floats."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from jq.base.deep import Steps, deep
-from jq.ir import OPS, Op, Program, at, dtype_of, editing, evaluate, ir, shape_of, walk
-from jq.ir.build import NAME, attributes_of, string_attr
+from jq.ir import OPS, Op, Program, at, dtype_of, evaluate, ir, shape_of, walk
+from jq.ir.build import inlined
 from jq.ir.build import replace as replace_op
 from jq.ir.contract import match_contract
+from jq.ir.hoist import carried, end_with
 from jq.ir.markers import DEQUANTIZE
 from jq.ir.ops.lookup import is_product
 from jq.ir.slicing import compute
@@ -88,29 +87,10 @@ def unroll(loop: Op, trips: int, numbered: bool) -> None:
     for k in range(trips):
         with at(loop):
             suffix = f"[{k}]" if numbered else ""
-            values = copied(loop.regions[1].blocks[0], values, suffix)
+            values = inlined(loop.regions[1].blocks[0], values, suffix)
     for result, value in zip(loop.results, values, strict=True):
         result.replace_all_uses_with(value)
     loop.operation.erase()
-
-
-def copied(block: ir.Block, arguments: Sequence[ir.Value], suffix: str) -> list[ir.Value]:
-    """Copies a block's ops to the current insertion point, for these arguments; what it returns.
-
-    `suffix` is added to the names of ops.
-    """
-    values: dict[ir.Value, ir.Value] = dict(zip(block.arguments, arguments, strict=True))
-    *ops, last = list(block.operations)
-    for op in ops:
-        copy = op.operation.clone()
-        blocks = [block for region in copy.regions for block in region.blocks]
-        for inner in (copy, *(each.operation for block in blocks for each in walk(block))):
-            for index, value in enumerate(inner.operands):
-                inner.operands[index] = values.get(value, value)
-            if (name := string_attr(inner, NAME)) is not None:
-                inner.attributes[NAME] = ir.StringAttr.get(name + suffix)
-        values.update(zip(op.results, copy.results, strict=True))
-    return [values.get(v, v) for v in last.operands]
 
 
 def _choose(program: Program) -> bool:
@@ -128,7 +108,7 @@ def _choose(program: Program) -> bool:
         elif not 0 <= index <= last:
             index = last
         with at(op):
-            values = copied(op.regions[index].blocks[0], [], "")
+            values = inlined(op.regions[index].blocks[0], [], "")
         replace_op(op, values)
         changed = True
         break  # what was walked is gone
@@ -209,25 +189,11 @@ def _reads_floats(op: Op) -> bool:
 
 
 def _rotate(loop: Op) -> None:
-    old = loop.operation
-    condition, body = (region.blocks[0] for region in old.regions)
-    last = last_of(body).operation
-    with at(old):
-        (first,) = copied(condition, old.operands, "[first]")
-    with at(last):
-        (again,) = copied(condition, last.operands, "")
-        ir.Operation.create("stablehlo.return", operands=[*last.operands, again])
-    last.erase()
-    with at(old):
-        operands = [*old.operands, first]
-        types = [v.type for v in operands]
-        new = ir.Operation.create(old.name, types, operands, attributes_of(old), regions=2)
-        with editing():
-            body.add_argument(first.type, old.location)
-        test = new.regions[0].blocks.append(*types)
-        with ir.InsertionPoint(test):
-            ir.Operation.create("stablehlo.return", operands=[test.arguments[len(types) - 1]])
-    body.append_to(new.regions[1])
-    for before, after in zip(old.results, new.results, strict=False):
-        before.replace_all_uses_with(after)
-    old.erase()
+    condition, body = (region.blocks[0] for region in loop.regions)
+    with at(loop):
+        (first,) = inlined(condition, loop.operands, "[first]")
+    new = carried(loop, first, lambda _: inlined(condition, last_of(body).operands)[0])
+    test = new.regions[0].blocks[0]
+    end_with(test, [test.arguments[-1]])
+    for op in reversed(list(test.operations)[:-1]):
+        op.operation.erase()

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from jq.formats.affine import is_affine
-from jq.ir import Op, Program, dtype_of, ir, kind_of, last_of, only_user, shape_of, walk
+from jq.ir import Op, Program, dtype_of, ir, kind_of, last_of, only_user, shape_of
 from jq.ir.affine import is_constant, step
 from jq.ir.decisions import declined, declined_by_shape
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, match
@@ -29,6 +29,7 @@ from jq.ir.ops import Contraction, rule_of
 from jq.ir.ops.selection import elements, reduction, splat_of
 from jq.ir.quantized.edges import Edges
 from jq.ir.slicing import Cut, functions
+from jq.ir.values import reads
 from jq.passes.base import Pass, PassContext
 from jq.passes.functions import as_normalization
 from jq.passes.integer._functions import terms_of
@@ -75,7 +76,7 @@ class _Marking:
                 continue
             if op.operation.name == "func.return":
                 self.need_all(op, wide=True)
-            elif any(v in self.state for v in op.operands) or _reads(op, self.state):
+            elif any(v in self.state for v in reads(op)):
                 self.visit(op)
             elif isinstance(rule_of(op), Contraction) and len(op.results) == 1:
                 self.contraction(op)
@@ -303,14 +304,3 @@ def _largest(program: Program, cut: Cut, first: Op) -> Cut:
     every = _on_codes(functions(program, cut.source, first))
     larger = [c for c in every if len(c.ops) > len(cut.ops)]
     return next((c for c in reversed(larger) if _is_normalization(c)), cut)
-
-
-def _reads(op: Op, state: dict[Any, State]) -> bool:
-    """True if an op's regions (a loop, a branch) read a value from outside that has a state."""
-    return any(
-        v in state
-        for region in op.regions
-        for block in region.blocks
-        for inner in walk(block)
-        for v in inner.operands
-    )

@@ -14,7 +14,7 @@ from typing import Any
 
 from jq.formats import Encoding
 from jq.ir import Op, Program, at, dtype_of, editing, ir, last_of, shape_of, tensor_type
-from jq.ir.build import attributes_of
+from jq.ir.hoist import rebuilt
 from jq.ir.markers import DEQUANTIZE, dequantize, match
 from jq.ir.values import BRANCHES, LOOP, handed_on
 from jq.passes.base import Pass, PassContext
@@ -72,11 +72,9 @@ def _rebuild(program: Program, op: Op, held: dict[int, Carried]) -> None:
             types[i] = tensor_type(c.encoding.shape, c.dtype)
     if loop:
         operands = _as_codes(operands, held)
-    with at(old):
-        given = attributes_of(old)
-        new = ir.Operation.create(old.name, types, operands, given, regions=len(old.regions))
-    for source, target in zip(old.regions, new.regions, strict=True):
-        block = source.blocks[0]
+    new = rebuilt(old, operands, types)
+    for region in new.regions:
+        block = region.blocks[0]
         last = last_of(block)
         if last.operands and len(last.operands) == len(types):
             for i, v in enumerate(_as_codes(list(last.operands), held)):
@@ -89,7 +87,6 @@ def _rebuild(program: Program, op: Op, held: dict[int, Carried]) -> None:
                 with at(block.operations[0]):
                     floats = c.floats(program, argument, dtype, "carried")
                 argument.replace_all_uses_except(floats, floats.owner.operation)
-        block.append_to(target)
     for i, value in enumerate(old.results):
         result = new.results[i]
         if i in held:

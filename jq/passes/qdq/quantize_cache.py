@@ -19,7 +19,8 @@ from jq.base.errors import UserError
 from jq.base.tree import WithParts
 from jq.formats import Encoding
 from jq.ir import Op, Program, TensorSpec, at, context, dtype_of, editing, ir, shape_of, tensor_type
-from jq.ir.build import attributes_of, i64_array, like
+from jq.ir.build import i64_array, like
+from jq.ir.hoist import end_with, rebuilt
 from jq.ir.markers import dequantize, quantize_dynamic
 from jq.ir.values import last_of, maker
 from jq.passes.base import Pass, PassContext
@@ -187,20 +188,16 @@ class _Rewrite:
         kept = [i for i in range(len(old.results)) if i not in held]
         with at(op):
             extra = [v for i in held for v in self._parts_of(old.operands[i]).values()]
-            operands = [*(old.operands[i] for i in kept), *extra]
-            types = [v.type for v in operands]
-            new = ir.Operation.create(LOOP, types, operands, attributes_of(old), regions=2)
-        for source, target in zip(old.regions, new.regions, strict=True):
-            source.blocks[0].append_to(target)
-            self._carried(target.blocks[0], held, extra)
+        operands = [*(old.operands[i] for i in kept), *extra]
+        new = rebuilt(old, operands, [v.type for v in operands])
+        for region in new.regions:
+            self._carried(region.blocks[0], held, extra)
         body = new.regions[1].blocks[0]
         self._block(body)
         last = last_of(body)
         with at(last):
-            yielded = list(last.operands)
-            values = [v for i in held for v in self._parts_of(yielded[i]).values()]
-            ir.Operation.create("stablehlo.return", operands=[*(yielded[i] for i in kept), *values])
-        last.operation.erase()
+            values = [v for i in held for v in self._parts_of(last.operands[i]).values()]
+        end_with(body, [*(last.operands[i] for i in kept), *values])
         for region in new.regions:
             for i in reversed(held):
                 region.blocks[0].erase_argument(i)

@@ -9,7 +9,7 @@ from jq.ir import OPS, Op, Program, at, dtype_of, ir, is_read, last_of, maker, u
 from jq.ir.build import barrier
 from jq.ir.pointwise import POINTWISE
 from jq.ir.stack import trip_count
-from jq.ir.values import reached
+from jq.ir.values import reached, reads
 from jq.passes.base import PassContext
 from jq.passes.iree_mends.mend import Mend, Shield
 from jq.passes.iree_mends.shields.sums import is_elementwise
@@ -57,9 +57,7 @@ def _made_of(body: ir.Block) -> list[set[int]]:
     """For each value that a step of a loop gives, the carries that it is computed from."""
     sources: dict[ir.Value, set[int]] = {v: {i} for i, v in enumerate(body.arguments)}
     for op in body.operations:
-        inner = [o for region in op.regions for block in region.blocks for o in walk(block)]
-        operands = [v for o in (op, *inner) for v in o.operands if v in sources]
-        found = set().union(*(sources[v] for v in operands))
+        found = set().union(*(sources[v] for v in reads(op) if v in sources))
         sources.update((result, found) for result in op.results)
     return [sources.get(v, set()) for v in last_of(body).operands]
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import OPS, Op, Program, at, dtype_of, enclosing, ir, maker, shape_of, stablehlo, walk
+from jq.ir import OPS, Op, Program, at, dtype_of, enclosing, ir, maker, shape_of, stablehlo
 from jq.ir.build import barrier
 from jq.ir.memory import origins
-from jq.ir.values import CONTROL
+from jq.ir.values import CONTROL, reads
 from jq.passes.base import PassContext
 from jq.passes.iree_mends.mend import BARRIER, Mend, Read, Shield
 
@@ -58,7 +58,7 @@ def _written_early(block: ir.Block) -> Iterator[Op]:
     read = set[ir.Value]()
     for op in block.operations:
         if op.operation.name in CONTROL:
-            read |= {_source(v) for v in _reads(op)}
+            read |= {_source(v) for v in reads(op)}
         elif op.operation.name in UPDATES and _may_be_read(_source(op.operands[0]), read):
             yield op
 
@@ -74,13 +74,6 @@ def _may_be_read(source: ir.Value, read: set[ir.Value]) -> bool:
     kind, size = dtype_of(source), math.prod(shape_of(source))
     same = (v for v in read if maker(v) and isinstance(v.type, ir.RankedTensorType))
     return any(dtype_of(v) == kind and math.prod(shape_of(v)) == size for v in same)
-
-
-def _reads(op: Op) -> Iterator[ir.Value]:
-    """The operands of an op and of all that its regions hold."""
-    yield from op.operands
-    for block in (block for region in op.regions for block in region.blocks):
-        yield from (v for inner in walk(block) for v in inner.operands)
 
 
 def _source(value: ir.Value) -> ir.Value:
