@@ -41,6 +41,11 @@ def kind_of(op: Op) -> str:
     return str(op.operation.name)
 
 
+def short_kind(op: Op) -> str:
+    """`kind_of` without the name of StableHLO."""
+    return kind_of(op).removeprefix("stablehlo.")
+
+
 def maker(value: ir.Value, *kinds: str) -> Op | None:
     """The op that makes a value, if it is of one of these kinds (of any, where none are given).
 

@@ -11,10 +11,11 @@ import numpy as np
 from jq.formats import NUMPY, Encoding
 from jq.formats.affine import affine_format, is_affine
 from jq.formats.blocks import expand, reduce_blocks
-from jq.ir import Op, ir, kind_of, shape_of, stablehlo
+from jq.ir import Op, ir, shape_of, stablehlo
 from jq.ir.ops.base import Axes
 from jq.ir.ops.geometry import Geometry, of_window
 from jq.ir.ops.lookup import known_ops
+from jq.ir.values import short_kind
 from jq.planning.decisions import TensorPlan
 from jq.planning.encodings import code_bits
 from jq.target.device_table import OpLimits
@@ -55,11 +56,11 @@ class OpShape:
     @cached_property
     def kind(self) -> str:
         """The StableHLO name, or `depthwise` for a convolution with a group for each channel."""
-        return "depthwise" if self.geometry.depthwise else _name(self.op)
+        return "depthwise" if self.geometry.depthwise else short_kind(self.op)
 
     @cached_property
     def geometry(self) -> Geometry:
-        rule = known_ops().get(_name(self.op))
+        rule = known_ops().get(short_kind(self.op))
         return rule.geometry(self.op) if rule else of_window(self.op)
 
     @cached_property
@@ -78,14 +79,10 @@ class OpShape:
         return max(self.geometry.interior, default=1) > 1
 
 
-def _name(op: Op) -> str:
-    return kind_of(op).removeprefix("stablehlo.")
-
-
 def refusal(op: Op, target: Target) -> Refusal | None:
     """Reason why the device has no such op on codes, whatever the formats; None where it has."""
     shape, device = OpShape(op), target.device
-    name = _name(op)
+    name = short_kind(op)
     exceeded = [*_exceeded(shape, device.of(shape.kind))]
     if device.ops is not None and not {name, shape.kind} & set(device.ops):
         reason = f"target {target.name} has no quantized {name}"

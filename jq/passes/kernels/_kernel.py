@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from jq.ir import (
     func,
     ir,
     maker,
+    only_user,
     stablehlo,
     tensor_type,
 )
@@ -95,6 +97,18 @@ def unrounded(value: ir.Value) -> ir.Value:
     if op is None or dtype_of(value).name != "bfloat16":
         return value
     return op.operands[0] if dtype_of(op.operands[0]) == np.float32 else value
+
+
+def made_alone(value: ir.Value) -> list[Any]:
+    """The reshapes behind a value, and the op behind them, as far as nothing else reads on the
+    way."""
+    ops: list[Any] = []
+    while only_user(value) is not None and (op := maker(value)) is not None:
+        ops.append(op)
+        if op.operation.name != "stablehlo.reshape":
+            break
+        value = op.operands[0]
+    return ops
 
 
 def column_factors(program: Program, value: ir.Value) -> tuple[ir.Value, np.ndarray] | None:

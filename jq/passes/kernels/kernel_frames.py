@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import OPS, Op, Program, at, dtype_of, evaluate, func, ir, maker, only_user, shape_of
+from jq.ir import OPS, Op, Program, at, dtype_of, evaluate, func, ir, shape_of
 from jq.ir.build import NAME, integers, padding_pairs, string_attr
 from jq.kernels import Frame, Kernel
 from jq.passes.base import Pass, PassContext
-from jq.passes.kernels._kernel import call_kernel, called, declarations, renamed
+from jq.passes.kernels._kernel import call_kernel, called, declarations, made_alone, renamed
 
 
 class KernelFrames(Pass):
@@ -49,7 +49,7 @@ class _Padded:
         image, code = op.operands[0], evaluate(program, op.operands[1])
         if len(pairs) != 4 or dtype_of(image) != np.int8 or code is None:
             return None
-        (batch, *around, channels), ops = pairs, _back_to_call(op)
+        (batch, *around, channels), ops = pairs, [op, *made_alone(image)]
         kernel, (_, height, width, n) = called(known, ops[-1]), shape_of(image)
         if kernel is None or len(kernel.results) > 1 or kernel.results[0].shape[-1] != n:
             return None
@@ -87,16 +87,3 @@ def _padding(op: Op) -> list[tuple[int, ...]]:
         return []
     plain = all(n == 1 for n in integers(op, "base_dilations"))
     return list(padding_pairs(op, len(shape_of(op.operands[0])))) if plain else []
-
-
-def _back_to_call(reader: Op) -> list[Any]:
-    """From an op through reshapes that nobody else reads; the last one is anything."""
-    ops = [reader]
-    while True:
-        value = ops[-1].operands[0]
-        owner = maker(value)
-        if owner is None or only_user(value) is None:
-            return ops
-        ops.append(owner)
-        if owner.operation.name != "stablehlo.reshape":
-            return ops

@@ -13,7 +13,7 @@ import numpy as np
 from jq.formats import Encoding
 from jq.formats.affine_math import FULL, NARROW
 from jq.ir import OPS, Op, Program, at, dtype_of, evaluate, ir, kind_of, shape_of
-from jq.ir.build import NAME, integers, replace, string_attr
+from jq.ir.build import NAME, integers, string_attr
 from jq.ir.markers import QUANTIZE, QUANTIZE_DYNAMIC, Marker, match
 from jq.kernels import QuantizeRows, RowQuantization, RowRanges
 from jq.kernels.rowwise.description import (
@@ -25,25 +25,21 @@ from jq.kernels.rowwise.description import (
 )
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import call_kernel, column_factors, isa_of, rows_and_columns
+from jq.passes.rewrite import Rewrite
 
 ROWS = 16  # of a tensor that has one scale: what threads share
 VECTORS = 64  # rows of a multiple of this need no partial vectors
 
 
-class KernelQuantize(Pass):
-    def run(self, program: Program, cx: PassContext) -> bool:
-        isa, changed = isa_of(cx.target), False
-        for op in program.walk() if isa else ():
-            marker = match(op, QUANTIZE, QUANTIZE_DYNAMIC)
-            scheme = marker and (
-                row_scheme(program, marker) or measured_scheme(marker) or block_scheme(marker)
-            )
-            if isa and marker and scheme:
-                with at(op):
-                    results = _quantize(program, marker, scheme, isa)
-                replace(op, results)
-                changed = True
-        return changed
+class KernelQuantize(Rewrite):
+    tidies = False
+
+    def replacement(self, program: Program, op: Op, cx: PassContext) -> list[ir.Value] | None:
+        isa, marker = isa_of(cx.target), match(op, QUANTIZE, QUANTIZE_DYNAMIC)
+        if isa is None or marker is None:
+            return None
+        scheme = row_scheme(program, marker) or measured_scheme(marker) or block_scheme(marker)
+        return _quantize(program, marker, scheme, isa) if scheme else None
 
 
 def row_scheme(program: Program, marker: Marker) -> RowQuantization | None:

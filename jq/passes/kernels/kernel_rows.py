@@ -8,13 +8,11 @@
 Nothing else may read the product, and its rows must be worth keeping (`GemmRows.fits`).
 """
 
-from typing import Any
-
-from jq.ir import NAME, Op, Program, at, ir, maker, only_user, replace, string_attr
+from jq.ir import NAME, Op, Program, at, replace, string_attr
 from jq.ir.decisions import decide, facts_of
 from jq.kernels import Gemm, GemmRows, Normalize, QuantizeRows
 from jq.passes.base import Pass, PassContext
-from jq.passes.kernels._kernel import call_kernel, described, drop_declarations
+from jq.passes.kernels._kernel import call_kernel, described, drop_declarations, made_alone
 
 
 class KernelRows(Pass):
@@ -31,9 +29,7 @@ def _fuse(program: Program, op: Op) -> bool:
     second = described(program, op)
     if not isinstance(second, Normalize | QuantizeRows):
         return False
-    between, product = _product(op.operands[0])
-    if product is None:
-        return False
+    *between, product = made_alone(op.operands[0]) or [op]
     gemm = described(program, product)
     if not isinstance(gemm, Gemm) or gemm.results[0] != second.operands[0]:
         return False
@@ -51,16 +47,3 @@ def _fuse(program: Program, op: Op) -> bool:
     known = facts_of(program, "kernel")
     decide(program, {name: {"kernel": kernel.name} for name in names if name in known})
     return True
-
-
-def _product(value: ir.Value) -> tuple[list[Any], Any | None]:
-    """The reshapes between a value and the op that makes it, and that op; None where another op
-    reads on the way."""
-    between: list[Any] = []
-    while only_user(value) is not None and maker(value) is not None:
-        owner: Any = value.owner
-        if owner.operation.name != "stablehlo.reshape":
-            return between, owner
-        between.append(owner)
-        value = owner.operands[0]
-    return between, None

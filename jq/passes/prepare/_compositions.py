@@ -10,7 +10,7 @@ from jq.ir import Op, Program, ir, kind_of, maker
 from jq.ir.affine import is_constant
 from jq.ir.ops.lookup import multiplies
 from jq.ir.ops.selection import combines
-from jq.ir.values import operands_of, reached
+from jq.ir.values import operands_of, reached, short_kind
 
 VIEWS = ("broadcast_in_dim", "convert", "reshape", "transpose")
 SCORES = (*VIEWS, "add", "divide", "maximum", "minimum", "multiply", "select", "subtract")
@@ -40,16 +40,12 @@ def compositions(program: Program) -> Iterator[Composition]:
             yield whole
 
 
-def _name(op: Op) -> str:
-    return kind_of(op).removeprefix("stablehlo.")
-
-
 def _back(value: ir.Value, through: tuple[str, ...]) -> list[ir.Value]:
     """Values that one is computed from by ops of these kinds, nearest first, itself included."""
 
     def follow(v: ir.Value) -> Sequence[ir.Value]:
         op = maker(v)
-        return list(op.operands) if op is not None and _name(op) in through else ()
+        return list(op.operands) if op is not None and short_kind(op) in through else ()
 
     return list(reached([value], follow, FURTHEST))
 
@@ -66,10 +62,10 @@ def _reduces(how: str) -> Callable[[Op], bool]:
 
 def _softmax(program: Program, op: Op) -> Composition | None:
     """exp(x - max(x)) by its sum."""
-    if _name(op) != "divide":
+    if short_kind(op) != "divide":
         return None
     above, below = op.operands
-    power = _first(above, VIEWS, lambda o: _name(o) == "exponential")
+    power = _first(above, VIEWS, lambda o: short_kind(o) == "exponential")
     total = _first(below, VIEWS, _reduces("add"))
     summed = () if total is None else map(maker, _back(total.operands[0], VIEWS))
     if power is None or power not in summed:
@@ -80,7 +76,7 @@ def _softmax(program: Program, op: Op) -> Composition | None:
 
 def _shifted(x: ir.Value, by: str) -> ir.Value:
     """The tensor of which `x` is the difference with its largest elements, or mean; else `x`."""
-    difference = _first(x, VIEWS, lambda o: _name(o) == "subtract")
+    difference = _first(x, VIEWS, lambda o: short_kind(o) == "subtract")
     if difference is None:
         return x
     own, reduced = difference.operands
@@ -90,12 +86,12 @@ def _shifted(x: ir.Value, by: str) -> ir.Value:
 
 def _normalization(program: Program, op: Op) -> Composition | None:
     """Something divided by a root of its mean square: LayerNorm, RMSNorm, group norms, L2."""
-    if _name(op) not in ("divide", "multiply"):
+    if short_kind(op) not in ("divide", "multiply"):
         return None
-    root_kind = "sqrt" if _name(op) == "divide" else "rsqrt"
+    root_kind = "sqrt" if short_kind(op) == "divide" else "rsqrt"
     first, second = op.operands
     for top, below in ((first, second), (second, first)):
-        root = _first(below, (*VIEWS, "multiply", "maximum"), lambda o: _name(o) == root_kind)
+        root = _first(below, (*VIEWS, "multiply", "maximum"), lambda o: short_kind(o) == root_kind)
         total = _first(root.operands[0], SCORES, _reduces("add")) if root else None
         square = _first(total.operands[0], VIEWS, _squares) if total else None
         if square is not None and not is_constant(program, top):
@@ -106,7 +102,9 @@ def _normalization(program: Program, op: Op) -> Composition | None:
 
 def _squares(op: Op) -> bool:
     operands = op.operands
-    return _name(op) == "power" or (_name(op) == "multiply" and operands[0] == operands[1])
+    return short_kind(op) == "power" or (
+        short_kind(op) == "multiply" and operands[0] == operands[1]
+    )
 
 
 def _attention(program: Program, softmax: Composition) -> Composition | None:
@@ -122,7 +120,7 @@ def _attention(program: Program, softmax: Composition) -> Composition | None:
                 first, last = scores.results[0], op.results[0]
                 whole = _between(program, "attention", first, last)
                 return whole and Composition("attention", first, last, (scores, *whole.ops))
-            if _name(op) in (*VIEWS, "select", "multiply"):
+            if short_kind(op) in (*VIEWS, "select", "multiply"):
                 found += [v for v in op.results if v not in found]
     return None
 

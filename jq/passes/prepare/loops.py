@@ -192,7 +192,11 @@ def _rotate(loop: Op) -> None:
     condition, body = (region.blocks[0] for region in loop.regions)
     with at(loop):
         (first,) = inlined(condition, loop.operands, "[first]")
-    new = carried(loop, first, lambda _: inlined(condition, last_of(body).operands)[0])
+
+    def again(before: ir.Value) -> ir.Value:
+        return inlined(condition, [*last_of(body).operands, before])[0]
+
+    new = carried(loop, first, again)
     test = new.regions[0].blocks[0]
     end_with(test, [test.arguments[-1]])
     for op in reversed(list(test.operations)[:-1]):

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from jq.ir.build import integers
 from jq.ir.slicing import Cut, cuts
 from jq.passes.kernels._kernel import KernelDecisions, NoKernel
 
-A = TypeVar("A", bound="Attention")
+A = TypeVar("A", bound="Match")
 
 HIDDEN = -1e9  # a score that is replaced by this or less has probability 0
 LOWEST = float(np.finfo(np.float32).min)
@@ -89,15 +89,15 @@ def find_softmax(program: Program, scores: ir.Value) -> Between | None:
     return moved(replace(found, result=softmax.result, ops=(*found.ops, *softmax.ops)))
 
 
-class Attention(Protocol):
-    """A match: two products with a softmax between them."""
+@dataclass(frozen=True)
+class Match:
+    """A match: two products, of these names, with a softmax between them. `last` is the second
+    product, and `side` the operand of it that the probabilities are."""
 
-    @property
-    def names(self) -> tuple[str, str]: ...
-
-    @property
-    def last(self) -> Any:
-        """The second product."""
+    names: tuple[str, str]
+    between: Between
+    last: Any
+    side: int
 
 
 def to_kernels(

@@ -13,7 +13,6 @@ program in which nothing is quantized is left as it is: it is what others are co
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,7 @@ from jq.ir.ops.dims import Dims
 from jq.kernels import Attention, get_isa
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import call_kernel, isa_of, unrounded
-from jq.passes.kernels.attention._attention import Between, find_softmax, to_kernels
+from jq.passes.kernels.attention._attention import Match, find_softmax, to_kernels
 from jq.passes.kernels.attention._attention_view import view
 
 
@@ -42,27 +41,8 @@ class KernelAttention(Pass):
 
 
 @dataclass(frozen=True)
-class Found:
-    """An attention; `side` is the operand of the second product that the probabilities are."""
-
+class Found(Match):
     first: Op
-    between: Between
-    second: Op
-    side: int
-
-    @property
-    def names(self) -> tuple[str, str]:
-        first, second = (string_attr(o, NAME) or "attention" for o in (self.first, self.second))
-        return first, second
-
-    @property
-    def last(self) -> Any:
-        return self.second
-
-    @property
-    def ops(self) -> tuple[Any, ...]:
-        """Everything that goes, in program order."""
-        return (self.first, *self.between.ops, self.second)
 
 
 def _match(program: Program, first: Op) -> Found | None:
@@ -73,16 +53,18 @@ def _match(program: Program, first: Op) -> Found | None:
     left, right = second.operation.operands
     if left == right:
         return None
-    return Found(first, between, second, 0 if left == between.result else 1)
+    names = [string_attr(op, NAME) or "attention" for op in (first, second)]
+    side = 0 if left == between.result else 1
+    return Found((names[0], names[1]), between, second, side, first)
 
 
 def _lower(program: Program, isa: str, precision: str, f: Found) -> str:
     left, right = f.first.operation.operands
-    values = f.second.operation.operands[1 - f.side]
-    dims = Dims.of(f.first), Dims.of(f.second)
+    values = f.last.operation.operands[1 - f.side]
+    dims = Dims.of(f.first), Dims.of(f.last)
     best = view(dims, (left, right), values, f.side, f.between)
-    result = f.second.operation.results[0]
-    with at(f.second):
+    result = f.last.operation.results[0]
+    with at(f.last):
         kind, mask = best.mask(f.between.mask)
         halves = all(dtype_of(v).name == "bfloat16" for v in (left, right, values))
         bf16 = (halves or precision == "bfloat16") and get_isa(isa).multiplies_bf16
@@ -98,10 +80,9 @@ def _lower(program: Program, isa: str, precision: str, f: Found) -> str:
         if bf16:  # the kernel rounds them itself
             given = [replace(x, value=unrounded(x.value)) for x in given]
         operands = [OPS.convert(x.arranged(), np.float32) for x in given]
-        name = string_attr(f.first, NAME) or "attention"
-        (y,) = call_kernel(program, kernel, [*operands, *mask], name)
+        (y,) = call_kernel(program, kernel, [*operands, *mask], f.names[0])
         value = OPS.convert(best.restore(y), dtype_of(result))
     result.replace_all_uses_with(value)
-    for op in reversed(f.ops):
+    for op in (f.last, *reversed(f.between.ops), f.first):
         op.operation.erase()
     return kernel.name

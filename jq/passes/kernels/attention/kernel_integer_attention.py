@@ -26,7 +26,7 @@ from jq.kernels import Dequantize, IntegerAttention, Quantize
 from jq.kernels.integer_attention.description import SMALLEST_SCALE
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import NoKernel, call_kernel, isa_of
-from jq.passes.kernels.attention._attention import LOWEST, Between, Mask, find_softmax, to_kernels
+from jq.passes.kernels.attention._attention import LOWEST, Mask, Match, find_softmax, to_kernels
 from jq.passes.kernels.attention._attention_view import view
 from jq.passes.kernels.kernel_quantize import row_scheme, static_parameters
 
@@ -42,33 +42,19 @@ class KernelIntegerAttention(Pass):
 
 
 @dataclass(frozen=True)
-class Found:
-    """An attention; `side` is the operand of the second product that the probabilities are.
-
-    Attributes:
-        probabilities, result: the quantizations after the softmax and after all.
-    """
+class Found(Match):
+    """`probabilities`, `result`: the quantizations after the softmax and after all."""
 
     first: Contract
-    between: Between
     probabilities: Marker
     second: Contract
-    side: int
     result: Marker | None
-
-    @property
-    def names(self) -> tuple[str, str]:
-        return self.first.name, self.second.name
-
-    @property
-    def last(self) -> Any:
-        return self.second.op
 
     @property
     def ops(self) -> list[Any]:
         """Everything that goes, in program order."""
         last = [self.result.op] if self.result else []
-        return [self.first.op, *self.between.ops, self.probabilities.op, self.second.op, *last]
+        return [self.first.op, *self.between.ops, self.probabilities.op, self.last, *last]
 
 
 def _match(program: Program, op: Op) -> Found | None:
@@ -92,7 +78,8 @@ def _match(program: Program, op: Op) -> Found | None:
     result = match(reader, QUANTIZE) if reader else None
     if result and not row_scheme(program, result):
         result = None
-    return Found(first, between, marker, second, inside.index(True), result)
+    names, side = (first.name, second.name), inside.index(True)
+    return Found(names, between, second.op, side, first, marker, second, result)
 
 
 @dataclass(frozen=True)

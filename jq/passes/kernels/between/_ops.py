@@ -5,15 +5,12 @@ import numpy as np
 from jq.ir import Op, dense_array, dtype_of, integers, ir, maker, shape_of, stablehlo
 from jq.ir.arrays import OPS as PROGRAM
 from jq.ir.ops.selection import combines
+from jq.ir.values import short_kind
 from jq.kernels.rowwise.row_program import MOST, OPS
 
 TABLE = 8192  # entries of a table
 WIDE = 512  # elements of a row, where rows may be cut anew
 FORMS = ("convert", "compare", "gather", "reduce", "broadcast_in_dim", "reshape", "constant")
-
-
-def short_kind(op: Op) -> str:
-    return str(op.operation.name).removeprefix("stablehlo.")
 
 
 def fuses(op: Op) -> bool:

@@ -12,6 +12,7 @@ from jq.ir import Op, ir, maker, shape_of
 from jq.ir.arrays import OPS as PROGRAM
 from jq.ir.build import direction_of, integers
 from jq.ir.ops.selection import combines
+from jq.ir.values import short_kind
 from jq.kernels import Line, RowProgram, Source
 from jq.kernels.rowwise.row_program import MOST, NUMBER, OPS, SHIFTS
 from jq.passes.kernels.between._ops import (
@@ -21,7 +22,6 @@ from jq.passes.kernels.between._ops import (
     fuses,
     is_table,
     number_of,
-    short_kind,
     structural,
 )
 

@@ -14,9 +14,10 @@ import numpy as np
 
 from jq.ir import NAME, Program, at, dtype_of, ir, shape_of, string_attr, users
 from jq.ir.arrays import OPS as PROGRAM
+from jq.ir.values import short_kind
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import call_kernel, isa_of
-from jq.passes.kernels.between._ops import as_integer, fuses, short_kind
+from jq.passes.kernels.between._ops import as_integer, fuses
 from jq.passes.kernels.between._region import Region
 
 CODES = (np.int8, np.int16)
