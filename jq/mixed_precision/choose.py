@@ -181,6 +181,6 @@ def prove(
     whole = sum(w.float_bytes for w in weights) or 1
     resources = {"size": sum(w.stored_bytes for w in weights) / whole}
     if latency is not None:
-        ms = milliseconds(job)[0] if job.target.hardware else median_ms(compiled)
+        ms = milliseconds(job) if job.target.hardware else median_ms(compiled)
         resources["latency"] = ms / latency.whole
     return Proof(compiled, comparison, resources)

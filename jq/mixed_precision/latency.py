@@ -1,12 +1,11 @@
-"""Latency of each option: of a device that is not at hand by `jq.estimate`, on this machine as the
-share that `jq.mixed_precision.speed` estimates of a latency that is measured.
+"""Latency of each option: the share that `jq.mixed_precision.speed` estimates, of a latency that is
+measured, or of a device that is not at hand estimated (`jq.estimate`).
 
 What fusion changes is not seen; the compiled choice is measured in the end.
 """
 
 import glob
 import time
-from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -31,47 +30,26 @@ SECONDS, LEAST = 0.2, 10  # measuring time of a program, and calls at least
 
 
 def latency_of(problem: Problem, state: State) -> Resource:
-    """The share of each option in the milliseconds of the model with all groups in float."""
-    names = [name for group in problem.groups for name in group.ops]
-    key = f"latency {this_processor().model} {digest(names)}"
-    if key not in state.values:
-        rules = [Rule(pattern=glob.escape(name), override={"format": FLOAT}) for name in names]
-        job = with_rules(problem.job, rules)
-        state.put(key, median_ms(build(job, plan_job(job, Stages()), Stages())))
-    return replace(estimated_shares(problem), name="latency", whole=state.values[key])
+    """The share of each option in the milliseconds of the model with all groups in float; of a
+    target that states its rates, in those of the base pipeline."""
+    if problem.job.target.hardware:
+        whole = milliseconds(problem.job)
+    else:
+        names = [name for group in problem.groups for name in group.ops]
+        key = f"latency {this_processor().model} {digest(names)}"
+        if (known := state.values.get(key)) is None:
+            rules = [Rule(pattern=glob.escape(name), override={"format": FLOAT}) for name in names]
+            job = with_rules(problem.job, rules)
+            known = median_ms(build(job, plan_job(job, Stages()), Stages()))
+            state.put(key, known)
+        whole = known
+    return replace(estimated_shares(problem), name="latency", whole=whole)
 
 
-def estimated_latency(problem: Problem) -> Resource:
-    """The share of each option in the milliseconds that the model takes with the base pipeline, for
-    the device may have no floats. Every candidate is planned for the whole model once, and what its
-    ops take is read from the rows of that estimate; everything else is fixed.
-
-    Raises:
-        UserError: a candidate needs products whose rate the target does not state.
-    """
-    job, groups = problem.job, problem.groups
-    whole, base = milliseconds(job)
-    rules = {o.candidate.name: o.candidate.rule for group in groups for o in group.options}
-    found = {
-        name: milliseconds(with_rules(job, [Rule(pattern="*", override=rule)]))[1]
-        for name, rule in rules.items()
-    }
-    options = [
-        [sum(found[o.candidate.name][op] for op in group.ops) / whole for o in group.options]
-        for group in groups
-    ]
-    ours = sum(base[op] for group in groups for op in group.ops)
-    return Resource("latency", options, (whole - ours) / whole, whole)
-
-
-def milliseconds(job: Job) -> tuple[float, Counter[str]]:
-    """The time of the model as a job plans it, and those of its layers by the name of their op."""
+def milliseconds(job: Job) -> float:
+    """The time of the model as a job plans it, estimated."""
     prepared = replace(job.prepared, recover=False)  # the same ops, with other codes
-    document, layers = estimated(planned_job(replace(job, prepared=prepared))), Counter[str]()
-    ms = document["total_ms"] / (document["total_cycles"] or 1)
-    for row in document["layers"]:
-        layers[row["name"].partition("#")[0]] += row["cycles"] * ms
-    return document["total_ms"], layers
+    return float(estimated(planned_job(replace(job, prepared=prepared)))["total_ms"])
 
 
 def median_ms(compiled: CompiledModel) -> float:

@@ -27,7 +27,7 @@ from jq.mixed_precision.costs import (
     work_in,
 )
 from jq.mixed_precision.evaluate import Judge, sensitivities, state_of
-from jq.mixed_precision.latency import estimated_latency, latency_of
+from jq.mixed_precision.latency import latency_of
 from jq.mixed_precision.problem import MixedPipeline, Problem, check_rules, make_problem, rules_of
 from jq.mixed_precision.result import SearchResult, result
 from jq.mixed_precision.switch import Choices
@@ -140,10 +140,7 @@ def search(
     }
     if "latency" in (*limited, *check_objective(cost)):
         with stages("latency"):
-            measured = not job.target.hardware
-            resources["latency"] = (
-                latency_of(problem, known) if measured else estimated_latency(problem)
-            )
+            resources["latency"] = latency_of(problem, known)
     costs = objective(cost, resources)
     points = [list(zip(*pair, strict=True)) for pair in zip(costs, errors, strict=True)]
     chooser = BudgetChooser(problem.groups, points, resources, budgets, judge)

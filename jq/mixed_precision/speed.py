@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from jq.artifact.programs import kernels_of
-from jq.base.errors import JqError
+from jq.base.errors import JqError, UserError
 from jq.driver.audit.op_table import op_table
 from jq.driver.job import Job
 from jq.formats import get_format
@@ -27,7 +27,7 @@ from jq.ir.ops import Contraction, Movement, rule_of
 from jq.kernels import PairConvolution, PairGemm, get_isa
 from jq.mixed_precision.candidates import Candidate
 from jq.mixed_precision.costs import Resource
-from jq.mixed_precision.groups import Group, Option, op_facts, trips
+from jq.mixed_precision.groups import Group, Option, Stored, op_facts, trips
 from jq.mixed_precision.problem import Problem, with_rules
 from jq.passes.pipeline import rewrite
 from jq.planning.decisions import OpPlan, QuantPlan, TensorPlan
@@ -93,12 +93,23 @@ def estimated_cycles(problem: Problem, speed: Speed | None = None) -> Resource:
 
 
 def estimated_shares(problem: Problem) -> Resource:
-    """`estimated_cycles` over those of the model with all groups in float."""
+    """`estimated_cycles` over those of the model with all groups in float, or of the base pipeline
+    where the target states its rates: such a device may have no floats.
+
+    Raises:
+        UserError: an option needs products whose rate the target does not state.
+    """
     job, speed = problem.job, Speed(problem.job, problem.plans)
-    plan = with_rules(job, [Rule(pattern="*", override={"format": FLOAT})]).plan(job.ranges)
-    cycles = estimated_cycles(problem, speed)
+    cycles, plan, stored = estimated_cycles(problem, speed), problem.base, problem.base_stored
+    for group, own in zip(problem.groups, cycles.options, strict=True):
+        if math.inf in own:
+            (pair, *_) = _pairs(group.options[own.index(math.inf)].plans[0])
+            raise UserError(f"target {job.target.name} states no rate of {pair}", op=group.name)
+    if not job.target.hardware:
+        rules = [Rule(pattern="*", override={"format": FLOAT})]
+        plan, stored = with_rules(job, rules).plan(job.ranges), {}
     fixed = cycles.fixed + speed.outside(problem)
-    whole = fixed + sum(speed.in_float(group, plan) for group in problem.groups)
+    whole = fixed + sum(speed.planned(group, plan, stored) for group in problem.groups)
     options = [[each / whole for each in own] for own in cycles.options]
     return Resource("cycles", options, fixed / whole)
 
@@ -119,10 +130,10 @@ class Speed:
         stored = sum(s.nbytes for s in option.stored.values())
         return self._cycles(option.plans, floats + stored, self._kernels[option.candidate])
 
-    def in_float(self, group: Group, plan: QuantPlan) -> float:
-        """Cycles of a group, all of which stays float in a plan."""
-        stored = sum(self._weights[w].nbytes for w in group.weights)
-        return self._cycles([plan.by_name[name] for name in group.ops], stored, {})
+    def planned(self, group: Group, plan: QuantPlan, stored: Mapping[str, Stored]) -> float:
+        """Cycles of a group in a plan without kernels; weights that are not `stored` are floats."""
+        size = sum((stored.get(w) or self._weights[w]).nbytes for w in group.weights)
+        return self._cycles([plan.by_name[name] for name in group.ops], size, {})
 
     def outside(self, problem: Problem) -> float:
         """Cycles of the ops that there is no choice for: all candidates plan them alike."""
