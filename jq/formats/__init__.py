@@ -6,12 +6,10 @@ Every module in this folder is imported, and a format registers itself by being 
 from importlib import import_module
 from pkgutil import walk_packages
 
-import ml_dtypes  # noqa: F401 - makes `bfloat16` and others names that NumPy knows
+import ml_dtypes
 
 from jq.formats.arrays import NUMPY, Array, ArrayOps, NumpyOps
 from jq.formats.base import Encoding, Format, Parts, get_format
 
 for _module in walk_packages(__path__, f"{__name__}."):
     import_module(_module.name)
-
-__all__ = ["NUMPY", "Array", "ArrayOps", "Encoding", "Format", "NumpyOps", "Parts", "get_format"]

@@ -10,38 +10,3 @@ from jq.ir.mlir_context import at, context, editing, parse_module, run_passes
 from jq.ir.program import Program
 from jq.ir.types import TensorSpec, dtype_name, dtype_of, shape_of, tensor_type, to_dtype
 from jq.ir.values import Op, enclosing, is_read, kind_of, last_of, maker, only_user, users, walk
-
-__all__ = [
-    "NAME",
-    "OPS",
-    "Op",
-    "Program",
-    "TensorSpec",
-    "at",
-    "constant_of",
-    "context",
-    "dense_array",
-    "dtype_name",
-    "dtype_of",
-    "editing",
-    "enclosing",
-    "evaluate",
-    "func",
-    "integers",
-    "ir",
-    "is_read",
-    "kind_of",
-    "last_of",
-    "maker",
-    "only_user",
-    "parse_module",
-    "replace",
-    "run_passes",
-    "shape_of",
-    "stablehlo",
-    "string_attr",
-    "tensor_type",
-    "to_dtype",
-    "users",
-    "walk",
-]

@@ -1,62 +1,51 @@
 """Kernels: hand-written loop nests that take the place of an integer chain in a program."""
 
-from jq.kernels.attention.description import Attention as Attention
-from jq.kernels.convolution.description import Convolution as Convolution
-from jq.kernels.convolution.windowed import PairConvolution as PairConvolution
-from jq.kernels.depthwise.description import Depthwise as Depthwise
-from jq.kernels.epilogue.rescale import Rescale as Rescale
-from jq.kernels.epilogue.rescale import WideRescale as WideRescale
-from jq.kernels.epilogue.steps import ROW as ROW
-from jq.kernels.epilogue.steps import AddCodes as AddCodes
-from jq.kernels.epilogue.steps import Bias as Bias
-from jq.kernels.epilogue.steps import Clamp as Clamp
-from jq.kernels.epilogue.steps import ColumnScale as ColumnScale
-from jq.kernels.epilogue.steps import Dequantize as Dequantize
-from jq.kernels.epilogue.steps import FakeQuantize as FakeQuantize
-from jq.kernels.epilogue.steps import Gelu as Gelu
-from jq.kernels.epilogue.steps import JoinDigits as JoinDigits
-from jq.kernels.epilogue.steps import Quantize as Quantize
-from jq.kernels.epilogue.steps import QuantizedResidual as QuantizedResidual
-from jq.kernels.epilogue.steps import Residual as Residual
-from jq.kernels.epilogue.steps import RoundToCodes as RoundToCodes
-from jq.kernels.epilogue.steps import Scale as Scale
-from jq.kernels.epilogue.steps import Silu as Silu
-from jq.kernels.epilogue.steps import Step as Step
-from jq.kernels.epilogue.steps import ToCodes as ToCodes
-from jq.kernels.epilogue.steps import ZeroPoint as ZeroPoint
-from jq.kernels.gemm.description import Gemm as Gemm
-from jq.kernels.gemm.description import RegisterTile as RegisterTile
-from jq.kernels.gemm.description import Streams as Streams
-from jq.kernels.gemm.gemm_rows import GemmRows as GemmRows
-from jq.kernels.gemm.pack_values import PackValues as PackValues
-from jq.kernels.gemm.pair_product import PairGemm as PairGemm
-from jq.kernels.gemv.decode_dot import DecodeDot as DecodeDot
-from jq.kernels.gemv.description import Gemv as Gemv
-from jq.kernels.integer_attention.description import IntegerAttention as IntegerAttention
-from jq.kernels.kernel import ATTRIBUTE as ATTRIBUTE
-from jq.kernels.kernel import Kernel as Kernel
-from jq.kernels.machine.isa import ISAS as ISAS
-from jq.kernels.machine.isa import Isa as Isa
-from jq.kernels.machine.isa import available as available
-from jq.kernels.machine.isa import detect as detect
-from jq.kernels.machine.isa import get_isa as get_isa
-from jq.kernels.rowwise.description import Normalize as Normalize
-from jq.kernels.rowwise.description import QuantizeRows as QuantizeRows
-from jq.kernels.rowwise.description import RowQuantization as RowQuantization
-from jq.kernels.rowwise.description import RowRanges as RowRanges
-from jq.kernels.rowwise.row_chain import Added as Added
-from jq.kernels.rowwise.row_chain import Coded as Coded
-from jq.kernels.rowwise.row_chain import Digits as Digits
-from jq.kernels.rowwise.row_chain import Normalized as Normalized
-from jq.kernels.rowwise.row_chain import Rotated as Rotated
-from jq.kernels.rowwise.row_chain import RowChain as RowChain
-from jq.kernels.rowwise.row_chain import SplitRows as SplitRows
-from jq.kernels.rowwise.row_chain import Updated as Updated
-from jq.kernels.rowwise.row_program import Line as Line
-from jq.kernels.rowwise.row_program import RowProgram as RowProgram
-from jq.kernels.rowwise.row_program import Source as Source
-from jq.kernels.rowwise.update_rows import UpdateRows as UpdateRows
-from jq.kernels.schedule.layout import Batch as Batch
-from jq.kernels.schedule.layout import Frame as Frame
-from jq.kernels.schedule.layout import Sequences as Sequences
-from jq.kernels.tensor import TensorType as TensorType
+from jq.kernels.attention.description import Attention
+from jq.kernels.convolution.description import Convolution
+from jq.kernels.convolution.windowed import PairConvolution
+from jq.kernels.depthwise.description import Depthwise
+from jq.kernels.epilogue.rescale import Rescale, WideRescale
+from jq.kernels.epilogue.steps import (
+    ROW,
+    AddCodes,
+    Bias,
+    Clamp,
+    ColumnScale,
+    Dequantize,
+    FakeQuantize,
+    Gelu,
+    JoinDigits,
+    Quantize,
+    QuantizedResidual,
+    Residual,
+    RoundToCodes,
+    Scale,
+    Silu,
+    Step,
+    ToCodes,
+    ZeroPoint,
+)
+from jq.kernels.gemm.description import Gemm, RegisterTile, Streams
+from jq.kernels.gemm.gemm_rows import GemmRows
+from jq.kernels.gemm.pack_values import PackValues
+from jq.kernels.gemm.pair_product import PairGemm
+from jq.kernels.gemv.decode_dot import DecodeDot
+from jq.kernels.gemv.description import Gemv
+from jq.kernels.integer_attention.description import IntegerAttention
+from jq.kernels.kernel import ATTRIBUTE, Kernel
+from jq.kernels.machine.isa import ISAS, Isa, available, detect, get_isa
+from jq.kernels.rowwise.description import Normalize, QuantizeRows, RowQuantization, RowRanges
+from jq.kernels.rowwise.row_chain import (
+    Added,
+    Coded,
+    Digits,
+    Normalized,
+    Rotated,
+    RowChain,
+    SplitRows,
+    Updated,
+)
+from jq.kernels.rowwise.row_program import Line, RowProgram, Source
+from jq.kernels.rowwise.update_rows import UpdateRows
+from jq.kernels.schedule.layout import Batch, Frame, Sequences
+from jq.kernels.tensor import TensorType

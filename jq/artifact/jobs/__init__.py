@@ -7,15 +7,3 @@ arrays by name. `run_jobs` is the one place that knows where jobs run.
 
 from jq.artifact.jobs.run import HERE, Workers, as_workers, in_order, prepare, run_jobs
 from jq.artifact.jobs.work import Result, Work, work_digest
-
-__all__ = [
-    "HERE",
-    "Result",
-    "Work",
-    "Workers",
-    "as_workers",
-    "in_order",
-    "prepare",
-    "run_jobs",
-    "work_digest",
-]

@@ -3,5 +3,3 @@
 from jq.ir.ops.base import Axes, Contraction, Movement, Role
 from jq.ir.ops.dims import Dims
 from jq.ir.ops.lookup import contraction, rule_of
-
-__all__ = ["Axes", "Contraction", "Dims", "Movement", "Role", "contraction", "rule_of"]

@@ -7,17 +7,3 @@ from jq.passes.order import LEVELS
 from jq.passes.pipeline.checks import for_target, load_pipeline, without_ranges
 from jq.passes.pipeline.file import Pipeline, PipelineFile, flat_settings
 from jq.passes.pipeline.rewriting import Levels, make_plan, prepare, rewrite
-
-__all__ = [
-    "LEVELS",
-    "Levels",
-    "Pipeline",
-    "PipelineFile",
-    "flat_settings",
-    "for_target",
-    "load_pipeline",
-    "make_plan",
-    "prepare",
-    "rewrite",
-    "without_ranges",
-]

@@ -1,5 +1,3 @@
 """Latency and memory of a compiled program, measured in a process of its own."""
 
 from jq.reporting.benchmark.session import Job, Latency, Session, bench, measure, random_inputs
-
-__all__ = ["Job", "Latency", "Session", "bench", "measure", "random_inputs"]
