@@ -59,41 +59,33 @@ if TYPE_CHECKING:  # `as` says to type checkers that the name is public
     from jq.reporting.measuring.measure import bench as bench
     from jq.reporting.report import report as report
 
-_FRAMEWORKS = ("from_equinox", "from_haiku", "from_keras", "from_linen", "from_nnx")
-_HOMES = {
-    "CompiledModel": "jq.driver.compiled",
-    "CompilerError": "jq.base.errors",
-    "JqError": "jq.base.errors",
-    "LanguageModel": "jq.language.model",
-    "Model": "jq.frontends.model",
-    "Ranges": "jq.planning.calibration.ranges",
-    "Source": "jq.frontends.source",
-    "UserError": "jq.base.errors",
-    "bench": "jq.reporting.measuring.measure",
-    "calibrate": "jq.api",
-    "check": "jq.device.checking",
-    "compare": "jq.api",
-    "compile": "jq.api",
-    "encoding": "jq.ir.quantized.elements",
-    "estimate": "jq.device.estimating",
-    "embed": "jq.device.embedding",
-    "explain": "jq.api",
-    "export": "jq.device.exporting",
-    "fake_quant": "jq.frontends.tracing.fake_quant",
-    **dict.fromkeys(_FRAMEWORKS, "jq.frontends.frameworks"),
-    "load": "jq.driver.loading",
-    "load_gguf": "jq.frontends.gguf",
-    "load_onnx": "jq.frontends.onnx",
-    "mx_fake_quant": "jq.frontends.tracing.fake_quant",
-    "plan": "jq.api",
-    "quantized": "jq.api.training",
-    "quantize_weights": "jq.driver.weights.quantize",
-    "report": "jq.reporting.report",
-    "rewrite": "jq.api",
-    "search": "jq.mixed_precision.run",
-    "trace": "jq.frontends.source",
-    "vectors": "jq.device.golden",
+# Public names by the module that has them.
+_PUBLIC = {
+    "jq.api": "calibrate compare compile explain plan rewrite",
+    "jq.api.training": "quantized",
+    "jq.base.errors": "CompilerError JqError UserError",
+    "jq.device.checking": "check",
+    "jq.device.embedding": "embed",
+    "jq.device.estimating": "estimate",
+    "jq.device.exporting": "export",
+    "jq.device.golden": "vectors",
+    "jq.driver.compiled": "CompiledModel",
+    "jq.driver.loading": "load",
+    "jq.driver.weights.quantize": "quantize_weights",
+    "jq.frontends.frameworks": "from_equinox from_haiku from_keras from_linen from_nnx",
+    "jq.frontends.gguf": "load_gguf",
+    "jq.frontends.model": "Model",
+    "jq.frontends.onnx": "load_onnx",
+    "jq.frontends.source": "Source trace",
+    "jq.frontends.tracing.fake_quant": "fake_quant mx_fake_quant",
+    "jq.ir.quantized.elements": "encoding",
+    "jq.language.model": "LanguageModel",
+    "jq.mixed_precision.run": "search",
+    "jq.planning.calibration.ranges": "Ranges",
+    "jq.reporting.measuring.measure": "bench",
+    "jq.reporting.report": "report",
 }
+_HOMES = {name: home for home, names in _PUBLIC.items() for name in names.split()}
 __version__ = "0.1.0"
 __all__ = sorted(_HOMES)
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import stablehlo
+from jaxlib.mlir.dialects import func, stablehlo
 
+from jq.ir.mlir_context import editing
 from jq.ir.types import shape_of, tensor_type
-from jq.ir.values import Op, walk
+from jq.ir.values import Op, last_of, walk
 
 NAME = "jq.name"  # unique name of an op that can be quantized
 SCOPE = "jq.scope"  # its scope in the source, an alias for rules
@@ -100,6 +101,15 @@ def reversed_axes(op: Op | Attributes, axes: int) -> list[bool]:
 def direction_of(compare: Op) -> str:
     """`EQ`, `NE`, `LT`, `LE`, `GT` or `GE`."""
     return str(compare.attributes["comparison_direction"]).split()[-1].rstrip(">")
+
+
+def settle_type(function: func.FuncOp) -> None:
+    """Makes the type of a function that of its block."""
+    block = function.entry_block
+    with editing():
+        given, made = block.arguments, last_of(block).operands
+        kind = ir.FunctionType.get([v.type for v in given], [v.type for v in made])
+        function.attributes["function_type"] = ir.TypeAttr.get(kind)
 
 
 def create(

@@ -18,7 +18,7 @@ from jq.base.errors import InternalError
 from jq.formats import Encoding, get_format
 from jq.formats.affine import Affine, affine_format, is_affine
 from jq.ir.arrays import StableHloOps
-from jq.ir.build import attribute, plain
+from jq.ir.build import attribute, plain, settle_type
 from jq.ir.mlir_context import editing
 from jq.ir.program import Program
 from jq.ir.values import Op, maker
@@ -202,6 +202,5 @@ def _decomposition(
         with ir.InsertionPoint(block):
             results = body(StableHloOps(), list(block.arguments))
             func.ReturnOp(results)
-        out = [v.type for v in results]
-        fn.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, out))
+    settle_type(fn)
     return fn

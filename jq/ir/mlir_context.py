@@ -1,5 +1,6 @@
 """The one MLIR context of the process, and module parsing that reports errors kindly."""
 
+import io
 import os
 import re
 from collections.abc import Iterator
@@ -57,6 +58,12 @@ def parse_module(source: str | bytes, *, what: str = "module") -> ir.Module:
         detail = next((line for line in lines if "error:" in line), lines[0])
         detail = re.sub(r'^error: (?:"-":(?:0:0|(\d+:\d+)): )?', r"\1 ", detail).strip()
         raise UserError(f"cannot parse {what}: {detail}") from error
+
+
+def bytecode_of(module: ir.Module) -> bytes:
+    buffer = io.BytesIO()
+    module.operation.write_bytecode(buffer)
+    return buffer.getvalue()
 
 
 def run_passes(module: ir.Module, *passes: str) -> None:

@@ -5,14 +5,13 @@ written for them: https://openxla.org/stablehlo/compatibility. What is written h
 the last twelve weeks, or for the version that is asked for.
 """
 
-import io
 import re
 
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from jq.base.errors import UserError
-from jq.ir.mlir_context import context
+from jq.ir.mlir_context import bytecode_of, context
 
 
 def newest_version() -> str:
@@ -53,8 +52,7 @@ def portable(module: ir.Module, version: str | None = None) -> tuple[bytes, str]
     """
     version = portable_version(version)
     with context():
-        module.operation.write_bytecode(copy := io.BytesIO())
-        plain = ir.Module.parse(copy.getvalue())
+        plain = ir.Module.parse(bytecode_of(module))
         plain.operation.walk(_without_notes)
         try:
             found: bytes = stablehlo.serialize_portable_artifact(plain, version)

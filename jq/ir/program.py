@@ -8,7 +8,6 @@ out-of-line parameters, when a module is handed over (`materialize`).
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -19,8 +18,8 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import func
 
 from jq.base.errors import InternalError
-from jq.ir.build import constant_of
-from jq.ir.mlir_context import at, context, editing, parse_module, run_passes
+from jq.ir.build import constant_of, settle_type
+from jq.ir.mlir_context import at, bytecode_of, context, editing, parse_module, run_passes
 from jq.ir.resources import Deferred
 from jq.ir.types import TensorSpec, dtype_of, shape_of, signature, tensor_type
 from jq.ir.values import is_read, last_of, maker, walk
@@ -170,14 +169,11 @@ class Program:
 
     def refresh(self) -> None:
         """Makes the function's type and argument attributes agree with its block."""
-        main, args = self.main, self.body.arguments
+        settle_type(self.main)
         with editing():
             names = [None] * len(self.inputs) + list(self.weights)
-            results = [v.type for v in self.returned]
-            kind = ir.FunctionType.get([a.type for a in args], results)
-            main.attributes["function_type"] = ir.TypeAttr.get(kind)
             named = [_argument_attributes(n) for n in names]
-            main.attributes["arg_attrs"] = ir.ArrayAttr.get(named)
+            self.main.attributes["arg_attrs"] = ir.ArrayAttr.get(named)
 
     def _settle(self) -> None:
         """Weights are added by hundreds: the function is told of all of them at once."""
@@ -224,9 +220,7 @@ class Program:
 
     def bytecode(self) -> bytes:
         self._settle()
-        buffer = io.BytesIO()
-        self.module.operation.write_bytecode(buffer)
-        return buffer.getvalue()
+        return bytecode_of(self.module)
 
     def materialize(self) -> ir.Module:
         """A module of its own: the weights are constants, at locations named after them."""

@@ -6,7 +6,6 @@ module with a single resource, they end its resource section. Format:
 https://mlir.llvm.org/docs/BytecodeFormat/.
 """
 
-import io
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ import numpy as np
 from jaxlib.mlir import ir
 
 from jq.base.errors import InternalError
-from jq.ir.mlir_context import editing
+from jq.ir.mlir_context import bytecode_of, editing
 from jq.ir.types import to_dtype
 
 _RESOURCES = 5  # id of the section
@@ -29,9 +28,7 @@ def resource_array(attr: ir.Attribute, kind: ir.RankedTensorType) -> np.ndarray:
         module = ir.Module.create()
         with ir.InsertionPoint(module.body):
             ir.Operation.create("stablehlo.constant", results=[kind], attributes={"value": attr})
-    buffer = io.BytesIO()
-    module.operation.write_bytecode(buffer)
-    section = _section(buffer.getbuffer(), _RESOURCES)
+    section = _section(memoryview(bytecode_of(module)), _RESOURCES)
     size = count * dtype.itemsize
     if len(section) < size:
         raise InternalError(f"{kind} has only {len(section)} bytes of data")

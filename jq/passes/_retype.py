@@ -16,7 +16,7 @@ from jq.ir import (
     tensor_type,
     walk,
 )
-from jq.ir.build import dense_of
+from jq.ir.build import dense_of, settle_type
 
 Cast = Callable[[ir.Value], ir.Value]  # builds a value of the same type, made of another one's
 
@@ -80,7 +80,4 @@ def retype_functions(program: Program) -> None:
     """Makes the types of all functions but `@main` those of their blocks (see `refresh`)."""
     for f in program.functions():
         if f.name.value != "main":
-            given, made = f.entry_block.arguments, last_of(f.entry_block).operands
-            with editing():
-                kind = ir.FunctionType.get([v.type for v in given], [v.type for v in made])
-                f.attributes["function_type"] = ir.TypeAttr.get(kind)
+            settle_type(f)

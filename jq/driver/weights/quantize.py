@@ -1,6 +1,5 @@
 """`quantize_weights`: low-bit weights for a model or any StableHLO module, in one call."""
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from jq.frontends.tracing.entry import trace
 from jq.frontends.tracing.inputs import with_params
 from jq.frontends.tracing.modules import parse_stablehlo
 from jq.ir import dtype_of, ir, parse_module
+from jq.ir.mlir_context import bytecode_of
 from jq.planning.operands import contractions, op_name
 
 
@@ -105,10 +105,10 @@ def _read(source: Any) -> ir.Module:
 
 def _quantize_given(module: ir.Module, options: WeightOptions, in_place: bool) -> ir.Module:
     """Works on a copy in our context; the result is in the context of the given module."""
-    copy = parse_module(_bytecode(module))
+    copy = parse_module(bytecode_of(module))
     quantize_module(copy, options)
     with module.context, ir.Location.unknown():
-        result = ir.Module.parse(_bytecode(copy))
+        result = ir.Module.parse(bytecode_of(copy))
         if not in_place:
             return result
         for op in list(module.body.operations):
@@ -118,12 +118,6 @@ def _quantize_given(module: ir.Module, options: WeightOptions, in_place: bool) -
         for attribute in result.operation.attributes.items():
             module.operation.attributes[attribute[0]] = attribute[1]
     return module
-
-
-def _bytecode(module: ir.Module) -> bytes:
-    buffer = io.BytesIO()
-    module.operation.write_bytecode(buffer)
-    return buffer.getvalue()
 
 
 def _quantize_model(model: Model, options: WeightOptions) -> Model:

@@ -1,6 +1,5 @@
 """Large constants of a module become weights, so that they have a name and can be quantized."""
 
-import io
 from collections.abc import Callable, Collection
 
 import jax
@@ -9,6 +8,7 @@ import numpy as np
 from jq.base.from_jax import clean_scope, load_by_xla, scope
 from jq.ir import Op, editing, func, ir, shape_of, to_dtype, walk
 from jq.ir.arrays import OPS
+from jq.ir.mlir_context import bytecode_of
 from jq.ir.resources import resource_array
 
 MAX_INLINE = 16  # elements; a small table is clearer in the text, and compilers fold it
@@ -103,9 +103,6 @@ def _evaluate(kind: ir.Type, build: Callable[[], ir.Operation]) -> np.ndarray:
             main = func.FuncOp("main", ir.FunctionType.get([], [kind]))
         with ir.InsertionPoint(main.add_entry_block()):
             func.ReturnOp([build().result])
-    buffer = io.BytesIO()
-    module.operation.write_bytecode(buffer)
-    device = jax.devices("cpu")[0]
-    compiled = load_by_xla(buffer.getvalue(), device)
+    compiled = load_by_xla(bytecode_of(module), jax.devices("cpu")[0])
     (result,) = compiled.execute_sharded([]).disassemble_into_single_device_arrays()
     return np.asarray(result[0])

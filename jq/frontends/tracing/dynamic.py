@@ -1,6 +1,5 @@
 """Symbolic dimensions: every program has fixed sizes, so they get their values here."""
 
-import io
 import itertools
 import math
 import re
@@ -11,6 +10,7 @@ from jq.base.errors import UserError, known
 from jq.base.from_jax import clean_scope, scope, with_shapes
 from jq.frontends.tracing.legalize import inline_calls
 from jq.ir import editing, func, ir, parse_module, run_passes, walk
+from jq.ir.mlir_context import bytecode_of
 
 LARGEST = (1 << 31) - 1  # of a size
 _AXES = 60  # of a tensor; NumPy has 64, and passes add some
@@ -158,9 +158,7 @@ def specialise(
         )
     try:
         run_passes(module, f"stablehlo-refine-arguments{{types={types}}}")
-        buffer = io.BytesIO()
-        module.operation.write_bytecode(buffer)
-        return parse_module(with_shapes(buffer.getvalue()))
+        return parse_module(with_shapes(bytecode_of(module)))
     except (ir.MLIRError, ValueError, RuntimeError) as error:
         diagnostics = getattr(error, "error_diagnostics", ())
         reason = next((d.message for d in diagnostics), str(error))

@@ -1,6 +1,5 @@
 """From a model, or a file of one, to a `Program` at level `float`."""
 
-import io
 import logging
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -31,19 +30,10 @@ from jq.frontends.tracing.simplify import (
 )
 from jq.frontends.tracing.source import load_model
 from jq.frontends.tracing.weights import Leaf, bind, data_of, restore_stored
-from jq.ir import (
-    Program,
-    TensorSpec,
-    dtype_of,
-    editing,
-    func,
-    ir,
-    parse_module,
-    run_passes,
-    shape_of,
-)
-from jq.ir.build import string_attr
+from jq.ir import Program, TensorSpec, dtype_of, func, ir, parse_module, run_passes, shape_of
+from jq.ir.build import settle_type, string_attr
 from jq.ir.encodings import read_encodings, store_weight
+from jq.ir.mlir_context import bytecode_of
 from jq.ir.quantized.read import from_quant_types
 
 log = logging.getLogger("jq")
@@ -72,9 +62,7 @@ def _traced(model: Model | Program | ir.Module | Path, sizes: Sizes) -> Program:
     if isinstance(model, Model):
         return _from_model(model, sizes)
     if isinstance(model, ir.Module):
-        buffer = io.BytesIO()
-        model.operation.write_bytecode(buffer)
-        return _from_module(import_module(parse_module(buffer.getvalue()), None, sizes))
+        return _from_module(import_module(parse_module(bytecode_of(model)), None, sizes))
     if isinstance(model, Path):
         return _from_module(_read(model, sizes))
     raise UserError(
@@ -212,12 +200,9 @@ def main_of(module: ir.Module) -> func.FuncOp:
 
 def update_signature(main: func.FuncOp) -> None:
     """Makes the function's type agree with the arguments of its block."""
-    with editing():
-        kinds = [arg.type for arg in main.entry_block.arguments]
-        kind = ir.FunctionType.get(kinds, list(main.type.results))
-        main.attributes["function_type"] = ir.TypeAttr.get(kind)
-        if "arg_attrs" in main.attributes:
-            del main.attributes["arg_attrs"]
+    settle_type(main)
+    if "arg_attrs" in main.attributes:
+        del main.attributes["arg_attrs"]
 
 
 def _specs(names: Sequence[str], values: Sequence[ir.Value]) -> tuple[TensorSpec, ...]:

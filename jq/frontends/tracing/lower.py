@@ -1,6 +1,5 @@
 """From a `jq.Model` to a StableHLO module in our context, with its arguments' leaves."""
 
-import io
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from jq.frontends.tracing.dynamic import concrete_shape
 from jq.frontends.tracing.inputs import leaf_names, unique
 from jq.frontends.tracing.trace_errors import cannot_trace, expected, of_shapes
 from jq.ir import ir, parse_module
+from jq.ir.mlir_context import bytecode_of
 
 
 @dataclass(frozen=True)
@@ -75,11 +75,9 @@ def _lower(model: Model, sizes: Mapping[str, int] | None) -> Lowered:
     except OF_USERS as error:
         shape = expected(program, specs, inputs) if of_shapes(error) else None
         raise cannot_trace(error, model, shape) from error
-    buffer = io.BytesIO()
-    lowered.compiler_ir("stablehlo").operation.write_bytecode(buffer)
     results, out_tree = jax.tree_util.tree_flatten_with_path(lowered.out_info)
     return Lowered(
-        parse_module(buffer.getvalue(), what="the traced model"),
+        parse_module(bytecode_of(lowered.compiler_ir("stablehlo")), what="the traced model"),
         inputs,
         [(name, leaf) for name, (_, leaf) in named_params],
         leaf_names([path for path, _ in results], "out"),

@@ -7,7 +7,19 @@ from typing import Any
 import numpy as np
 
 from jq.base.errors import InternalError
-from jq.ir import Op, Program, at, dtype_of, editing, ir, shape_of, stablehlo, tensor_type, to_dtype
+from jq.ir import (
+    Op,
+    Program,
+    at,
+    dtype_of,
+    editing,
+    ir,
+    last_of,
+    shape_of,
+    stablehlo,
+    tensor_type,
+    to_dtype,
+)
 from jq.ir.build import like, replace
 from jq.ir.ops.layout import Layout
 
@@ -77,8 +89,7 @@ _MENDS: dict[str, tuple[Callable[[Op], None], ...]] = {
 
 def _bits_instead(program: Program) -> list[np.dtype[Any]]:
     """Makes `@main` return opaque types as integers; the dtypes that it returned before."""
-    main, block = program.main, program.body
-    terminator = block.operations[len(block.operations) - 1]
+    terminator = last_of(program.body)
     dtypes = [dtype_of(value) for value in terminator.operands]
     with at(terminator):
         for i, dtype in enumerate(dtypes):
@@ -86,10 +97,7 @@ def _bits_instead(program: Program) -> list[np.dtype[Any]]:
                 value = terminator.operands[i]
                 kind = tensor_type(shape_of(value), f"i{dtype.itemsize}")
                 terminator.operands[i] = stablehlo.bitcast_convert(kind, value)
-    with editing():
-        kinds = [argument.type for argument in block.arguments]
-        results = [value.type for value in terminator.operands]
-        main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(kinds, results))
+    program.refresh()
     return dtypes
 
 
