@@ -12,8 +12,8 @@ import numpy as np
 
 from jq.base.errors import JqError
 from jq.ir import Op, Program, dense_array, dtype_of, ir, is_read, maker, shape_of, stablehlo
-from jq.ir.build import direction_of, integer, integers, padding_pairs, reversed_axes
-from jq.ir.ops.layout import Layout, groups_of, padding_of
+from jq.ir.build import direction_of, integer, integers, padding_pairs
+from jq.ir.ops.layout import Layout, Window, groups_of
 from jq.ir.pointwise import IN_JAX
 
 lax: Any = jax.lax  # its annotations are too narrow for what it takes
@@ -53,22 +53,20 @@ def _dot(args: list[Any], op: Op) -> Any:
 
 
 def _convolution(args: list[Any], op: Op) -> Any:
-    d = Layout.of(op)
-    spatial = len(d.input_spatial)
-    if any(reversed_axes(op, spatial)):
+    d, window = Layout.of(op), Window.of(op, shape_of(op.operands[1]))
+    if any(window.reversal):
         raise Unsupported("a reversed window")
     numbers = lax.ConvDimensionNumbers(
         (d.input_batch, d.input_feature, *d.input_spatial),
         (d.kernel_out, d.kernel_in, *d.kernel_spatial),
         (d.output_batch, d.output_feature, *d.output_spatial),
     )
-    ones = (1,) * spatial
     return lax.conv_general_dilated(
         *args,
-        window_strides=integers(op, "window_strides") or ones,
-        padding=padding_of(op),
-        lhs_dilation=integers(op, "lhs_dilation") or ones,
-        rhs_dilation=integers(op, "rhs_dilation") or ones,
+        window_strides=window.strides,
+        padding=window.padding,
+        lhs_dilation=window.spacing,
+        rhs_dilation=window.dilations,
         dimension_numbers=numbers,
         feature_group_count=groups_of(op),
         batch_group_count=groups_of(op, "batch_group_count"),

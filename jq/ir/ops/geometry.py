@@ -32,20 +32,16 @@ class Geometry:
         return 1 < self.groups == self.channels[0]
 
 
-def along(op: Op, key: str, window: tuple[int, ...]) -> tuple[int, ...]:
-    """A figure of the window along each of its axes; 1 where the op does not say."""
-    return integers(op, key) or (1,) * len(window)
-
-
 def of_window(op: Op) -> Geometry:
     """The geometry of a pool, or of an op without a window."""
     window = integers(op, "window_dimensions")
+    ones = (1,) * len(window)
     padded = window and "padding" in op.attributes
     return Geometry(
         window=window,
-        stride=along(op, "window_strides", window),
-        dilation=along(op, "window_dilations", window),
-        interior=along(op, "base_dilations", window),
+        stride=integers(op, "window_strides") or ones,
+        dilation=integers(op, "window_dilations") or ones,
+        interior=integers(op, "base_dilations") or ones,
         padding=tuple(padding_pairs(op, len(window))) if padded else (),
     )
 

@@ -4,11 +4,13 @@ its window sees."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from jq.formats.blocks import full
 from jq.ir import OPS, Op, dtype_of, ir, shape_of, stablehlo
 from jq.ir.build import Attributes, integers, padding_pairs, reversed_axes, strided_slice
 from jq.ir.ops.geometry import NotMatrices
@@ -31,9 +33,25 @@ class Layout:
     output_spatial: tuple[int, ...]
 
     @property
+    def input_order(self) -> list[int]:
+        """Axes of the input: batch, spatial ones in the order of the window's, channels."""
+        return [self.input_batch, *self.input_spatial, self.input_feature]
+
+    @property
+    def kernel_order(self) -> list[int]:
+        """Axes of the kernel: spatial ones, channels, filters."""
+        return [*self.kernel_spatial, self.kernel_in, self.kernel_out]
+
+    @property
     def output_order(self) -> list[int]:
         """Axes of the result: batch, spatial ones in the order of the window's, filters."""
         return [self.output_batch, *self.output_spatial, self.output_feature]
+
+    def result(self, value: ir.Value, shape: Sequence[int]) -> ir.Value:
+        """[B * positions, F] as the op's result, whose shape is `shape`."""
+        order = self.output_order
+        value = OPS.reshape(value, [shape[a] for a in order])
+        return OPS.transpose(value, [order.index(a) for a in range(len(shape))])
 
     def attribute(self) -> ir.Attribute:
         return stablehlo.ConvDimensionNumbers.get(*vars(self).values())
@@ -73,71 +91,121 @@ def padding_of(op: Op | Attributes) -> list[tuple[int, int]]:
     return padding_pairs(op, len(Layout.of(op).input_spatial))
 
 
+def turned_axes(op: Op) -> list[int]:
+    """The kernel's axes along which the window is reversed."""
+    axes = Layout.of(op).kernel_spatial
+    return [a for a, flag in zip(axes, reversed_axes(op, len(axes)), strict=True) if flag]
+
+
 @dataclass(frozen=True)
 class Window:
-    """A convolution as a product: what its window sees, one row for each output position.
+    """What the window of a convolution sees, along any number of spatial axes.
 
-        convolution %x, %w  ->  dot_general (patches of %x) [B, positions, taps * C], %w as a matrix
-
-    Its attributes are those of the convolution, for any number of spatial dimensions; `sizes` are
-    those of the filter.
+    Attributes:
+        sizes: of the kernel.
+        spacing: how far apart elements of the input are; 1: side by side.
     """
 
     layout: Layout
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
     padding: tuple[tuple[int, int], ...]
-    interior: tuple[int, ...]  # zeros between elements of the input
+    spacing: tuple[int, ...]
     dilations: tuple[int, ...]
+    reversal: tuple[bool, ...]
 
     @staticmethod
-    def of(attributes: Mapping[str, ir.Attribute], filter_shape: tuple[int, ...]) -> Window:
-        """Raises `NotMatrices` for groups and reversed windows."""
-        op = Attributes(attributes)
+    def of(op: Op | Attributes, kernel: Sequence[int]) -> Window:
+        """That of a convolution with a kernel of that shape."""
         layout = Layout.of(op)
-        rank = len(layout.kernel_spatial)
-        for key in ("feature_group_count", "batch_group_count"):
-            if key in attributes and groups_of(op, key) != 1:
-                raise NotMatrices("a convolution in groups is no product of matrices")
-        if any(reversed_axes(op, rank)):
-            raise NotMatrices("a reversed window is no product of matrices")
-        ones = (1,) * rank
+        sizes = tuple(kernel[a] for a in layout.kernel_spatial)
+        ones = (1,) * len(sizes)
         return Window(
             layout,
-            tuple(filter_shape[a] for a in layout.kernel_spatial),
+            sizes,
             integers(op, "window_strides") or ones,
             tuple(padding_of(op)),
-            tuple(d - 1 for d in integers(op, "lhs_dilation") or ones),
+            integers(op, "lhs_dilation") or ones,
             integers(op, "rhs_dilation") or ones,
+            tuple(reversed_axes(op, len(sizes))),
         )
 
-    def patches(self, x: ir.Value) -> ir.Value:
-        """[B, positions..., taps * C] of the input: taps in the order of the filter's axes."""
-        d = self.layout
-        x = OPS.transpose(x, [d.input_batch, *d.input_spatial, d.input_feature])
-        low, high = ([0, *(p[i] for p in self.padding), 0] for i in (0, 1))
-        interior = [0, *self.interior, 0]
-        if any((*low, *high, *interior)):
-            x = OPS.pad(x, OPS.constant(np.zeros((), dtype_of(x))), low, high, interior)
-        batch, *sizes, channels = shape_of(x)
+    def widened(self, rank: int) -> Window:
+        """With axes of one element in front, so that there are `rank`."""
+        more = rank - len(self.sizes)
+        ones, zeros = (1,) * more, ((0, 0),) * more
+        return Window(
+            self.layout,
+            ones + self.sizes,
+            ones + self.strides,
+            zeros + self.padding,
+            ones + self.spacing,
+            ones + self.dilations,
+            (False,) * more + self.reversal,
+        )
+
+    @property
+    def edges(self) -> tuple[list[int], list[int], list[int]]:
+        """Padding of an input [B, spatial..., C]: low, high, between elements."""
+        low, high = ([0, *(pair[i] for pair in self.padding), 0] for i in (0, 1))
+        return low, high, [0, *(n - 1 for n in self.spacing), 0]
+
+    def taps(self, x: ir.Value) -> ir.Value:
+        """[B, positions..., sizes..., C] of the input: data moved, nothing computed. Positions and
+        taps are in the order of its spatial axes; C counts all groups."""
+        x = OPS.transpose(x, self.layout.input_order)
+        if any(map(any, self.edges)):
+            x = OPS.pad(x, OPS.constant(np.zeros((), dtype_of(x))), *self.edges)
+        batch, *given, channels = shape_of(x)
         spans = [(k - 1) * by + 1 for k, by in zip(self.sizes, self.dilations, strict=True)]
         counts = [
-            (n - span) // stride + 1
-            for n, span, stride in zip(sizes, spans, self.strides, strict=True)
+            max(0, (n - span) // stride + 1)
+            for n, span, stride in zip(given, spans, self.strides, strict=True)
         ]
-        if min(*counts, batch, channels) < 1:
-            raise NotMatrices("an empty convolution")
-        reach = [(n - 1) * by + 1 for n, by in zip(counts, self.strides, strict=True)]
-        offsets = (range(0, n, by) for n, by in zip(spans, self.dilations, strict=True))
+        reach = [max(0, (n - 1) * by + 1) for n, by in zip(counts, self.strides, strict=True)]
+        offsets = [
+            range(0, span, by)[:: -1 if turned else 1]
+            for span, by, turned in zip(spans, self.dilations, self.reversal, strict=True)
+        ]
         taps = []
         for first in itertools.product(*offsets):
             end = [a + n for a, n in zip(first, reach, strict=True)]
             window = [0, *first, 0], [batch, *end, channels], [1, *self.strides, 1]
             taps.append(strided_slice(x, *window))
-        return taps[0] if len(taps) == 1 else OPS.concatenate(taps, len(sizes) + 1)
+        together = taps[0] if len(taps) == 1 else OPS.concatenate(taps, len(given) + 1)
+        return OPS.reshape(together, [batch, *counts, *self.sizes, channels])
 
-    def result(self, value: ir.Value, shape: tuple[int, ...]) -> ir.Value:
-        """[B * positions, F] in the layout of the op's result."""
-        order = self.layout.output_order
-        value = OPS.reshape(value, [shape[a] for a in order])
-        return OPS.transpose(value, [order.index(a) for a in range(len(shape))])
+    @staticmethod
+    def of_product(op: Op | Attributes, kernel: Sequence[int]) -> Window:
+        """That of a convolution that is a product of matrices; `NotMatrices` of others."""
+        if any(groups_of(op, f"{key}_group_count") != 1 for key in ("feature", "batch")):
+            raise NotMatrices("a convolution in groups is no product of matrices")
+        return Window.of(op, kernel)
+
+    def patches(self, x: ir.Value) -> ir.Value:
+        """The left operand of the convolution as a product: [B * positions, taps * C].
+
+        convolution %x, %w  ->  dot_general (patches of %x), (%w in `kernel_order`, as a matrix)
+        """
+        taps = self.taps(x)
+        if 0 in shape_of(taps):
+            raise NotMatrices("an empty convolution")
+        depth = math.prod(self.sizes) * shape_of(taps)[-1]
+        return OPS.reshape(taps, [math.prod(shape_of(taps)) // depth, depth])
+
+
+def with_edges(
+    x: ir.Value, zero: ir.Value, edges: tuple[list[int], list[int], list[int]]
+) -> ir.Value:
+    """`zero`: one number, or one for each index of some axes of `x`."""
+    if not any(map(any, edges)):
+        return x
+    if math.prod(shape_of(zero)) == 1:
+        return OPS.pad(x, OPS.reshape(zero, []), *edges)
+
+    def widened(value: ir.Value) -> ir.Value:
+        return OPS.pad(value, OPS.constant(np.zeros((), dtype_of(value))), *edges)
+
+    wide, inside = widened(x), widened(full(OPS, 1, shape_of(x), np.bool_))
+    axes = range(len(shape_of(wide)))
+    return OPS.select(inside, wide, OPS.broadcast(zero, shape_of(wide), axes))

@@ -43,16 +43,16 @@ class PatchConvolutions(Rewrite, Mend):
         if types not in ({"f32"}, {"bf16"}, {"f16"}):
             return None
         with suppress(NotMatrices):
-            window = Window.of(attributes, shape_of(w))
+            window = Window.of_product(op, shape_of(w))
             features = shape[window.layout.output_feature] or 1
             count, depth = math.prod(shape) // features, math.prod(shape_of(w)) // features
             if not _slow(window) or not 0 < 4 * count * depth <= LARGEST:
                 return None
             matrix = _matrix(program, w, window, depth)
-            product = by_matrix(OPS.reshape(window.patches(x), [count, depth]), matrix)
+            product = by_matrix(window.patches(x), matrix)
             if NAME in attributes:
                 product.owner.attributes[NAME] = attributes[NAME]
-            return [window.result(product, shape)]
+            return [window.layout.result(product, shape)]
         return None
 
 
@@ -61,14 +61,14 @@ def _slow(window: Window) -> bool:
     if len(window.sizes) != 2:
         return True
     if max(window.sizes) == 1:
-        return any((*window.interior, *(n - 1 for n in window.strides), *sum(window.padding, ())))
+        moves = any(n != 1 for n in (*window.strides, *window.spacing))
+        return moves or any(map(any, window.padding))
     return min(window.sizes) == 1
 
 
 def _matrix(program: Program, w: ir.Value, window: Window, depth: int) -> ir.Value:
     """The filter [taps * C, F]."""
-    layout = window.layout
-    order = [*layout.kernel_spatial, layout.kernel_in, layout.kernel_out]
+    order = window.layout.kernel_order
     if order != sorted(order):
         name = program.weight_name(w)
         array = program.weights.get(name) if name else None

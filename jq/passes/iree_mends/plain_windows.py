@@ -17,9 +17,9 @@ from dataclasses import replace
 import numpy as np
 
 from jq.ir import OPS, Op, dtype_of, ir, shape_of, stablehlo
-from jq.ir.build import i64_array, integers, reversed_axes
+from jq.ir.build import i64_array, integers
 from jq.ir.ops.geometry import Geometry
-from jq.ir.ops.layout import Layout, padding_of
+from jq.ir.ops.layout import Layout, padding_of, turned_axes
 from jq.ir.ops.lookup import rule_named
 from jq.passes.iree_mends.mend import Mend
 
@@ -45,19 +45,13 @@ class PlainWindows(Mend):
             return False
         edges = (p for pair in padding_of(op) for p in pair)
         dilated = max(integers(op, "lhs_dilation"), default=1) > 1
-        return bool(_reversed_axes(op)) or any(_unread(op)) or dilated or min(edges, default=0) < 0
+        return bool(turned_axes(op)) or any(_unread(op)) or dilated or min(edges, default=0) < 0
 
     def rewritten(self, op: Op) -> None:
-        if Layout.match(op) and (axes := _reversed_axes(op)):
+        if Layout.match(op) and (axes := turned_axes(op)):
             op.operands[1] = stablehlo.reverse(op.operands[1], axes)
             del op.attributes["window_reversal"]
         _pad(op)
-
-
-def _reversed_axes(op: Op) -> list[int]:
-    """The kernel's axes along which a convolution's window is reversed."""
-    axes = Layout.of(op).kernel_spatial
-    return [a for a, flag in zip(axes, reversed_axes(op, len(axes)), strict=True) if flag]
 
 
 def _geometry(op: Op) -> tuple[Sequence[int], Geometry]:

@@ -11,37 +11,10 @@ import numpy as np
 from jq.formats import NUMPY, Encoding
 from jq.formats.affine import affine_format
 from jq.ir import OPS, Program, dtype_of, evaluate, ir, shape_of
-from jq.ir.build import Attributes, integers, padding_pairs, reversed_axes
+from jq.ir.build import Attributes
 from jq.ir.contract import Contract
-from jq.ir.ops.layout import Layout
+from jq.ir.ops.layout import Layout, Window, groups_of, with_edges
 from jq.passes.kernels._kernel import FLIP, NoKernel, unsigned_view
-
-
-@dataclass(frozen=True)
-class Window:
-    """Two spatial dimensions, whatever the op had: strides, padding, dilations."""
-
-    strides: tuple[int, int]
-    padding: tuple[tuple[int, int], tuple[int, int]]
-    interior: tuple[int, int]  # zeros between elements of the input
-    dilations: tuple[int, int]
-    reversal: tuple[bool, bool]
-
-    @staticmethod
-    def of(c: Contract, rank: int) -> Window:
-        missing = 2 - rank
-        holder = Attributes(c.attributes)
-
-        def two(values: tuple[Any, ...], default: Any) -> Any:
-            return (default,) * missing + (values or (default,) * rank)
-
-        return Window(
-            two(integers(holder, "window_strides"), 1),
-            two(tuple(padding_pairs(holder, rank)), (0, 0)),
-            two(tuple(d - 1 for d in integers(holder, "lhs_dilation")), 0),
-            two(integers(holder, "rhs_dilation"), 1),
-            two(tuple(reversed_axes(holder, rank)), 0),
-        )
 
 
 @dataclass(frozen=True)
@@ -60,9 +33,7 @@ class Convolved:
     contract: Contract
     codes: ir.Value
     zero_point: int | ir.Value
-    layout: Layout
     window: Window
-    groups: int
     weight: np.ndarray
     scale: np.ndarray
     zero: np.ndarray | None
@@ -77,11 +48,11 @@ class Convolved:
         arrays = {name: evaluate(program, part) for name, part in w.items()}
         if any(a is None for a in arrays.values()):
             raise NoKernel("the filter is no constant")
-        d, window, groups = geometry(c)
+        window = window_of(c)
         parts = {k: np.asarray(a) for k, a in arrays.items()}
-        weight, scale, offset = _filter(w_enc, parts, d, window)
-        zero = _zero_point(program, x, d)
-        plain = Convolved(c, x["codes"], zero, d, window, groups, weight, scale, offset)
+        weight, scale, offset = _filter(w_enc, parts, window)
+        zero = _zero_point(program, x, window.layout)
+        plain = Convolved(c, x["codes"], zero, window, weight, scale, offset)
         return plain if offset is None else plain._without_zero(offset)
 
     def _without_zero(self, zero: np.ndarray) -> Convolved:
@@ -90,6 +61,14 @@ class Convolved:
         if real.min(initial=0) >= -128 and real.max(initial=0) <= 127:
             return replace(self, weight=real.astype(np.int8), zero=None)
         return replace(self, weight=real, zero=None) if self.depthwise else self
+
+    @property
+    def layout(self) -> Layout:
+        return self.window.layout
+
+    @property
+    def groups(self) -> int:
+        return groups_of(Attributes(self.contract.attributes))
 
     @property
     def batch(self) -> int:
@@ -110,7 +89,7 @@ class Convolved:
         """A product of pixels and filters, as they lie; zero points are known."""
         window, known = self.window, isinstance(self.zero_point, int)
         moves = self.weight.shape[:2] != (1, 1) or window.strides != (1, 1) or self.groups > 1
-        return known and not moves and not any(window.interior) and not np.any(window.padding)
+        return known and not moves and not any(map(any, window.edges))
 
     @property
     def channels_last(self) -> bool:
@@ -122,7 +101,7 @@ class Convolved:
     def plain_padding(self) -> bool:
         """Around the image, and there alone."""
         window = self.window
-        return not any(window.interior) and min(p for pair in window.padding for p in pair) >= 0
+        return max(window.spacing) == 1 and min(p for pair in window.padding for p in pair) >= 0
 
     def zero_points(self) -> ir.Value:
         """i32 [B], of a zero point that is found at run time."""
@@ -140,30 +119,18 @@ class Convolved:
 
     def input(self, unsigned: bool, padded: bool = True) -> ir.Value:
         """Codes [B, H, W, C], with their padding written out, at the current insertion point."""
-        d, window = self.layout, self.window
-        order = [d.input_batch, *d.input_spatial, d.input_feature]
         x = unsigned_view(self.codes) if unsigned else self.codes
-        x = OPS.transpose(x, order) if order != sorted(order) else x
-        if len(d.input_spatial) == 1:
-            batch, width, channels = shape_of(x)
-            x = OPS.reshape(x, [batch, 1, width, channels])
-        low = [0, *(p[0] for p in window.padding), 0]
-        high = [0, *(p[1] for p in window.padding), 0]
-        interior = [0, *window.interior, 0]
-        if not padded or not any(low + high + interior):
+        x = OPS.transpose(x, self.layout.input_order)
+        batch, *spatial, channels = shape_of(x)
+        x = OPS.reshape(x, [batch, *[1] * (2 - len(spatial)), *spatial, channels])
+        if not padded:
             return x
         if isinstance(self.zero_point, int):
             point = np.asarray(self.zero_point, dtype_of(x))
-            return OPS.pad(
-                x, OPS.constant(point ^ FLIP if unsigned else point), low, high, interior
-            )
-        code = self.padding_code(unsigned)
-        if self.batch == 1:
-            return OPS.pad(x, OPS.reshape(code, ()), low, high, interior)
-        image = OPS.broadcast(OPS.constant(np.asarray(True)), shape_of(x), ())
-        inside = OPS.pad(image, OPS.constant(np.asarray(False)), low, high, interior)
-        x = OPS.pad(x, OPS.constant(np.asarray(0, np.int8)), low, high, interior)
-        return OPS.select(inside, x, OPS.broadcast(code, shape_of(x), [0]))
+            zero = OPS.constant(point ^ FLIP if unsigned else point)
+        else:
+            zero = OPS.reshape(self.padding_code(unsigned), [self.batch, 1, 1, 1])
+        return with_edges(x, zero, self.window.edges)
 
     def shape(self, padded: bool = True) -> dict[str, Any]:
         """Fields common to the kernels' descriptions, for an input as `input` gives it."""
@@ -171,10 +138,10 @@ class Convolved:
         spatial = [1] * (2 - len(d.input_spatial)) + [shape[axis] for axis in d.input_spatial]
         if padded:
             spatial = [
-                n + max(n - 1, 0) * between + sum(pair)
-                for n, between, pair in zip(spatial, window.interior, window.padding, strict=True)
+                n + max(n - 1, 0) * (apart - 1) + sum(pair)
+                for n, apart, pair in zip(spatial, window.spacing, window.padding, strict=True)
             ]
-        (height, width), taps = spatial, self.weight.shape[:2]
+        height, width = spatial
         batch, channels = shape[d.input_batch], shape[d.input_feature]
         if min(batch, channels, self.filters, *shape_of(self.contract.op.results[0])) < 1:
             raise NoKernel("an empty convolution")
@@ -183,23 +150,15 @@ class Convolved:
             "height": height,
             "width": width,
             "channels": channels,
-            "window": (taps[0], taps[1]),
-            "strides": self.window.strides,
-            "dilations": self.window.dilations,
+            "window": window.sizes,
+            "strides": window.strides,
+            "dilations": window.dilations,
         }
 
     def rows(self, value: ir.Value) -> ir.Value:
         """A value of the result's layout as [pixels, F]."""
-        order = self.layout.output_order
-        moved = OPS.transpose(value, order) if order != sorted(order) else value
+        moved = OPS.transpose(value, self.layout.output_order)
         return OPS.reshape(moved, [math.prod(shape_of(moved)[:-1]), self.filters])
-
-    def output(self, result: ir.Value, shape: tuple[int, ...]) -> ir.Value:
-        """[pixels, F] in the layout of the op's result, whose shape is `shape`."""
-        order = self.layout.output_order
-        value = OPS.reshape(result, [shape[a] for a in order])
-        inverse = [order.index(a) for a in range(len(shape))]
-        return OPS.transpose(value, inverse) if inverse != sorted(inverse) else value
 
 
 def _zero_point(program: Program, parts: dict[str, ir.Value], d: Layout) -> int | ir.Value:
@@ -215,30 +174,29 @@ def _zero_point(program: Program, parts: dict[str, ir.Value], d: Layout) -> int 
     return zero
 
 
-def geometry(c: Contract) -> tuple[Layout, Window, int]:
-    """Axes, window and groups; `NoKernel` of other dimensions."""
-    d = Layout.of(Attributes(c.attributes))
-    if len(d.input_spatial) not in (1, 2):
-        raise NoKernel(f"no kernel for {len(d.input_spatial)} spatial dimensions")
-    groups = ir.IntegerAttr(c.attributes["feature_group_count"]).value
-    return d, Window.of(c, len(d.input_spatial)), groups
+def window_of(c: Contract) -> Window:
+    """The window, with two spatial axes; `NoKernel` of more."""
+    window = Window.of(Attributes(c.attributes), c.shapes[1])
+    if len(window.sizes) not in (1, 2):
+        raise NoKernel(f"no kernel for {len(window.sizes)} spatial dimensions")
+    return window.widened(2)
 
 
-def hwio(filter: np.ndarray, d: Layout, window: Window) -> np.ndarray:
+def hwio(filter: np.ndarray, window: Window) -> np.ndarray:
     """A filter HWIO, reversed where the window is."""
-    moved = filter.transpose(*d.kernel_spatial, d.kernel_in, d.kernel_out)
+    moved = filter.transpose(window.layout.kernel_order)
     flips = tuple(axis for axis, back in enumerate(window.reversal) if back)
     return np.ascontiguousarray(np.flip(moved if moved.ndim == 4 else moved[None], flips))
 
 
 def _filter(
-    enc: Encoding, parts: dict[str, np.ndarray], d: Layout, window: Window
+    enc: Encoding, parts: dict[str, np.ndarray], window: Window
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """HWIO codes, reversed where the window is, scale and zero point of every filter."""
     fmt = affine_format(enc.format)
-    codes = hwio(np.asarray(fmt.codes(NUMPY, parts, enc)), d, window)
+    codes = hwio(np.asarray(fmt.codes(NUMPY, parts, enc)), window)
     scale = np.asarray(fmt.scale(NUMPY, parts, enc))
-    if math.prod(scale.shape) not in (1, scale.shape[d.kernel_out]):
+    if math.prod(scale.shape) not in (1, scale.shape[window.layout.kernel_out]):
         raise NoKernel("the filter has blocks along a contracted axis")
 
     def by_filter(grid: Any, dtype: Any) -> np.ndarray:

@@ -220,7 +220,7 @@ class Lower:
 
     def call(self, kernel: _Kernel, operands: list[ir.Value], shape: tuple[int, ...]) -> ir.Value:
         (result,) = call_kernel(self.program, kernel, operands, self.conv.contract.name)
-        return self.conv.output(result, shape)
+        return self.conv.layout.result(result, shape)
 
 
 def _scalar(value: float, dtype: Any) -> ir.Value:

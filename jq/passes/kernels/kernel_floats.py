@@ -21,7 +21,7 @@ from jq.ir.ops.geometry import NotMatrices, WeightProduct
 from jq.ir.ops.layout import CONVOLUTION, Layout, groups_of
 from jq.kernels import Gemm, get_isa
 from jq.passes.base import Pass, PassContext
-from jq.passes.kernels._convolution import Convolved, geometry, hwio
+from jq.passes.kernels._convolution import Convolved, hwio, window_of
 from jq.passes.kernels._kernel import KernelDecisions, NoKernel, call_kernel, isa_of, unrounded
 from jq.passes.kernels._tail import Tail
 from jq.passes.kernels.kernel_convolution import Lower
@@ -99,12 +99,12 @@ def _convolution(program: Program, op: Op, name: str, isa: str) -> str:
         raise NoKernel("no kernel for groups of the batch")
     shapes, given = tuple(map(shape_of, op.operands)), tuple(op.operands)
     c = Contract(op, name, CONVOLUTION, attributes_of(op), shapes, given, ("", ""))
-    layout, window, groups = geometry(c)
+    window = window_of(c)
     none = np.ones(0, np.float32)  # scales
     with at(op):
         x = OPS.convert(unrounded(value), np.float32)
-    weight = hwio(filter, layout, window)
-    conv = Convolved(c, x, 0, layout, window, groups, weight, none, None)
+    weight = hwio(filter, window)
+    conv = Convolved(c, x, 0, window, weight, none, None)
     if conv.depthwise:
         raise NoKernel("a filter for each channel")
     tail = Tail((), (), (op,))

@@ -244,8 +244,7 @@ def _operands(
     zero_point = p.row_zero if isinstance(p.row_zero, int) else 0
     packed = kernel.pack(p.weight, bias, zero_point, p.zero)
     codes = unsigned_view(p.codes) if kernel.unsigned else p.codes
-    codes = OPS.transpose(codes, p.order) if _moves(p.order) else codes
-    operands = [codes, _add(program, c, "packed", packed["weights"])]
+    operands = [OPS.transpose(codes, p.order), _add(program, c, "packed", packed["weights"])]
     operands.append(_add(program, c, "init", packed["init"]))
     if isinstance(p.row_zero, ir.Value):
         operands.append(_by_row(p, p.row_zero))
@@ -269,10 +268,6 @@ def _result(p: MatrixProduct, rows: ir.Value, shape: tuple[int, ...]) -> ir.Valu
     return OPS.transpose(OPS.reshape(rows, swapped), order)
 
 
-def _moves(order: Sequence[int]) -> bool:
-    return list(order) != sorted(order)
-
-
 def _add(program: Program, c: Contract, part: str, array: np.ndarray) -> ir.Value:
     return program.add_weight(f"{c.name}:{part}", array)
 
@@ -282,6 +277,4 @@ def _by_row(p: MatrixProduct, grid: ir.Value) -> ir.Value:
     contracted = set(p.order[len(p.order) - len(p.dims.contract) :])
     wide = [1 if a in contracted else n for a, n in enumerate(shape_of(p.codes))]
     value = OPS.broadcast(grid, wide, range(len(wide)))
-    if _moves(p.order):
-        value = OPS.transpose(value, p.order)
-    return OPS.reshape(value, [p.batch * p.m])
+    return OPS.reshape(OPS.transpose(value, p.order), [p.batch * p.m])

@@ -24,8 +24,8 @@ import numpy as np
 
 from jq.ir import OPS, Op, Program, at, dtype_name, dtype_of, ir, shape_of, stablehlo
 from jq.ir.affine import forwards
-from jq.ir.build import NAME, i64_array, integers, like, reversed_axes, string_attr
-from jq.ir.ops.layout import CONVOLUTION, Layout, is_plain, padding_of
+from jq.ir.build import NAME, i64_array, integers, like, string_attr
+from jq.ir.ops.layout import CONVOLUTION, Layout, is_plain, padding_of, turned_axes
 from jq.passes.base import Pass, PassContext
 from jq.passes.prepare.fold_weights import Constant, evaluate_all
 from jq.target.device_table import Device
@@ -185,8 +185,7 @@ class _Split:
     def _weight(self, w: ir.Value) -> ir.Value:
         """The filters of all phases: channels [d, d, ..., O] in the place of O."""
         layout, rank = self.layout, len(shape_of(w))
-        turned = reversed_axes(self.op, len(layout.kernel_spatial))
-        w = _reversed(w, [a for a, r in zip(layout.kernel_spatial, turned, strict=True) if r])
+        w = _reversed(w, turned_axes(self.op))
         low, high = [0] * rank, [0] * rank
         for place, axis in zip(layout.kernel_spatial, self.axes, strict=True):
             low[place], high[place] = axis.lead, axis.taps * axis.d - axis.k - axis.lead

@@ -1,16 +1,14 @@
 """The input of a contraction as rows: each is multiplied by the weight, seen as a matrix [K, N]."""
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from jq.ir import Op, dtype_of, ir, shape_of
-from jq.ir.build import integers, reversed_axes, strided_slice
+from jq.ir import Op, ir, shape_of
 from jq.ir.ops import Dims, rule_of
-from jq.ir.ops.layout import Layout, groups_of, padding_of
+from jq.ir.ops.layout import Layout, Window, groups_of
 from jq.ir.ops.rules.convolution import Convolution
 from jq.planning.calibration.histogram import PROGRAM_STATS as OPS
 
@@ -90,7 +88,7 @@ def other_axes(op: Op, w: Wanted) -> Sequence[int]:
 def _patches(op: Op, w: Wanted, e: Extent) -> ir.Value:
     """The patches that the output positions of a convolution read: f32[groups, rows, K]."""
     d = Layout.of(op)
-    x = OPS.convert(windows(op), F32)
+    x = OPS.convert(Window.of(op, shape_of(op.operands[1])).taps(op.operands[0]), F32)
     batch, *sizes = shape_of(x)
     x = OPS.reshape(x, [batch, *sizes[:-1], e.groups, sizes[-1] // e.groups])
     rank = len(d.kernel_spatial)
@@ -105,43 +103,3 @@ def _patches(op: Op, w: Wanted, e: Extent) -> ir.Value:
     )
     order = [1 + 2 * rank, *(rows[a] for a in sorted(rows)), *(inner[a] for a in w.contracted)]
     return OPS.reshape(OPS.transpose(x, order), [e.groups, e.rows, e.width])
-
-
-def windows(op: Op) -> ir.Value:
-    """[B, positions..., taps..., C] of the input: data moved, nothing computed.
-
-    Positions and taps in the order of the input's spatial axes; C counts all groups.
-    """
-    d, kernel = Layout.of(op), shape_of(op.operands[1])
-    sizes = [kernel[a] for a in d.kernel_spatial]
-    ones = (1,) * len(sizes)
-    strides = integers(op, "window_strides") or ones
-    dilations = integers(op, "rhs_dilation") or ones
-    x = _spread(
-        op, OPS.transpose(op.operands[0], [d.input_batch, *d.input_spatial, d.input_feature])
-    )
-    batch, *_, channels = shape_of(x)
-    result = shape_of(op.operation.results[0])
-    counts = [result[a] for a in d.output_spatial]
-    reach = [(n - 1) * by + 1 for n, by in zip(counts, strides, strict=True)]
-    offsets = [
-        [i * by for i in (reversed(range(n)) if turned else range(n))]
-        for n, by, turned in zip(sizes, dilations, reversed_axes(op, len(sizes)), strict=True)
-    ]
-    taps = []
-    for first in itertools.product(*offsets):
-        end = [a + n for a, n in zip(first, reach, strict=True)]
-        taps.append(strided_slice(x, [0, *first, 0], [batch, *end, channels], [1, *strides, 1]))
-    together = taps[0] if len(taps) == 1 else OPS.concatenate(taps, len(sizes) + 1)
-    return OPS.reshape(together, [batch, *counts, *sizes, channels])
-
-
-def _spread(op: Op, x: ir.Value) -> ir.Value:
-    """[B, spatial..., C] with the zeros around and between its elements."""
-    padding = padding_of(op)
-    between = integers(op, "lhs_dilation") or (1,) * len(padding)
-    low, high = ([0, *(p[i] for p in padding), 0] for i in (0, 1))
-    interior = [0, *(n - 1 for n in between), 0]
-    if not any((*low, *high, *interior)):
-        return x
-    return OPS.pad(x, OPS.constant(np.zeros((), dtype_of(x))), low, high, interior)

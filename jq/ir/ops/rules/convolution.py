@@ -17,12 +17,12 @@ import numpy as np
 
 from jq.formats.blocks import full
 from jq.ir import OPS, Op, Program, dtype_of, ir, shape_of
-from jq.ir.build import NAME, i64_array, integers, like, reversed_axes, string_attr
+from jq.ir.build import NAME, Attributes, i64_array, like, string_attr
 from jq.ir.markers import Marker
 from jq.ir.ops.base import Contraction, QuantizedOperand, Role, codes_of
-from jq.ir.ops.geometry import Geometry, Matrices, NotMatrices, WeightProduct, along
+from jq.ir.ops.geometry import Geometry, Matrices, NotMatrices, WeightProduct
 from jq.ir.ops.integer import Spread, accumulator, centred, centred_sums, correct, rescale
-from jq.ir.ops.layout import CONVOLUTION, Layout, Window, groups_of, is_plain, padding_of
+from jq.ir.ops.layout import CONVOLUTION, Layout, Window, groups_of, is_plain, with_edges
 
 
 class Convolution(Contraction):
@@ -32,13 +32,13 @@ class Convolution(Contraction):
 
     def geometry(self, op: Op) -> Geometry:
         d, (x, kernel) = Layout.of(op), (shape_of(v) for v in op.operands)
-        window = tuple(kernel[a] for a in d.kernel_spatial)
+        window = Window.of(op, kernel)
         return Geometry(
-            window=window,
-            stride=along(op, "window_strides", window),
-            dilation=along(op, "rhs_dilation", window),
-            interior=along(op, "lhs_dilation", window),
-            padding=tuple(padding_of(op)),
+            window=window.sizes,
+            stride=window.strides,
+            dilation=window.dilations,
+            interior=window.spacing,
+            padding=window.padding,
             channels=(x[d.input_feature], kernel[d.kernel_out]),
             groups=groups_of(op),
             batch=x[d.input_batch],
@@ -83,7 +83,7 @@ class Convolution(Contraction):
         contracted = roles[0].contracted, roles[1].contracted
         window: dict[str, ir.Attribute] = {}
         if x.zero_point is not None:
-            x, window = _padded(op, x, Layout.of(op))
+            x, window = _padded(op, x)
         shape = shape_of(op.results[0])
         wide = max(dtype_of(x.codes), dtype_of(w.codes), key=lambda d: d.itemsize)
         x, w = (replace(c, codes=OPS.convert(c.codes, wide)) for c in (x, w))  # equal types only
@@ -102,15 +102,13 @@ class Convolution(Contraction):
         """The product with the patches of its input."""
         if product.side != 1:
             raise NotMatrices("the input of the convolution is the stored operand")
-        window = Window.of(product.attributes, product.weight.shape)
-        patches = window.patches(OPS.convert(product.x, np.float32))
-        *counts, k = shape_of(patches)
-        d = window.layout
+        window = Window.of_product(Attributes(product.attributes), product.weight.shape)
+        *contracted, kernel_out = window.layout.kernel_order
         return Matrices(
-            (d.kernel_out,),
-            (*d.kernel_spatial, d.kernel_in),
-            OPS.reshape(patches, [math.prod(counts), k]),
-            lambda value: window.result(value, product.shape),
+            (kernel_out,),
+            contracted,
+            window.patches(OPS.convert(product.x, np.float32)),
+            lambda value: window.layout.result(value, product.shape),
         )
 
     def summed_with(self, op: Op, index: int) -> dict[int, int]:
@@ -122,20 +120,19 @@ class Convolution(Contraction):
         return self.result_axes(op, index) if is_plain(op) else {}
 
     def details(self, op: Op) -> dict[str, Any]:
-        layout, ones = Layout.of(op), [1] * (len(shape_of(op.operands[0])) - 2)
+        layout, window = Layout.of(op), Window.of(op, shape_of(op.operands[1]))
         if groups_of(op, "batch_group_count") != 1:
             raise ValueError("a convolution with batch groups is not replayed")
         return {
             "input": [layout.input_batch, layout.input_feature, *layout.input_spatial],
             "kernel": [layout.kernel_out, layout.kernel_in, *layout.kernel_spatial],
             "output": [layout.output_batch, layout.output_feature, *layout.output_spatial],
-            "padding": [list(pair) for pair in padding_of(op)],
-            "reversal": reversed_axes(op, len(ones)),
+            "padding": [list(pair) for pair in window.padding],
+            "reversal": list(window.reversal),
             "groups": groups_of(op),
-            **{
-                key: list(integers(op, key) or ones)
-                for key in ("window_strides", "lhs_dilation", "rhs_dilation")
-            },
+            "window_strides": list(window.strides),
+            "lhs_dilation": list(window.spacing),
+            "rhs_dilation": list(window.dilations),
         }
 
 
@@ -152,31 +149,15 @@ def _spread(op: Op) -> tuple[Spread, Spread]:
     return along(d.input_batch, d.output_batch), along(d.kernel_out, d.output_feature)
 
 
-def _padded(
-    op: Op, x: QuantizedOperand, d: Layout
-) -> tuple[QuantizedOperand, dict[str, ir.Attribute]]:
+def _padded(op: Op, x: QuantizedOperand) -> tuple[QuantizedOperand, dict[str, ir.Attribute]]:
     """The input with its padding and interior zeros written out as zero points."""
     assert x.zero_point is not None
-    rank, spatial = len(shape_of(x.codes)), d.input_spatial
-    pairs = padding_of(op)
-    dilation = integers(op, "lhs_dilation") or (1,) * len(spatial)
-    low, high, interior = ([0] * rank for _ in range(3))
-    for i, axis in enumerate(spatial):
-        low[axis], high[axis] = pairs[i]
-        interior[axis] = dilation[i] - 1
-    if not any(low + high + interior):
-        return x, {}
+    window = Window.of(op, shape_of(op.operands[1]))
+    order = window.layout.input_order
+    low, high, interior = (
+        [part[order.index(a)] for a in range(len(order))] for part in window.edges
+    )
     zero = OPS.convert(x.zero_point, dtype_of(x.codes))
-    if math.prod(shape_of(zero)) == 1:
-        codes = OPS.pad(x.codes, OPS.reshape(zero, []), low, high, interior)
-    else:  # one zero point a sample: pad with anything, then choose by position
-
-        def widened(v: ir.Value) -> ir.Value:
-            return OPS.pad(v, OPS.constant(np.zeros((), dtype_of(v))), low, high, interior)
-
-        padded = widened(x.codes)
-        mask = widened(full(OPS, 1, shape_of(x.codes), np.bool_))
-        codes = OPS.select(mask, padded, OPS.broadcast(zero, shape_of(padded), range(rank)))
-    none = ir.DenseElementsAttr.get(np.zeros((len(spatial), 2), np.int64))
-    plain = {"padding": none, "lhs_dilation": i64_array([1] * len(spatial))}
-    return replace(x, codes=codes), plain
+    none = ir.DenseElementsAttr.get(np.zeros((len(window.sizes), 2), np.int64))
+    plain = {"padding": none, "lhs_dilation": i64_array([1] * len(window.sizes))}
+    return replace(x, codes=with_edges(x.codes, zero, (low, high, interior))), plain

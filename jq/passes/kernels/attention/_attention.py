@@ -46,7 +46,7 @@ class Mask:
         shape = shape_of(self.value)
         limit = [1 if a in repeated else n for a, n in zip(self.axes, shape, strict=True)]
         value = OPS.slice(self.value, [0] * len(shape), limit)
-        value = transposed(value, [self.axes.index(a) for a in order])
+        value = OPS.transpose(value, [self.axes.index(a) for a in order])
         if self.fill is None:
             return OPS.convert(value, np.float32)
         hidden = self.fill if math.isinf(self.fill) else LOWEST
@@ -214,10 +214,6 @@ def _samples(shape: tuple[int, ...]) -> list[tuple[np.ndarray, np.ndarray, np.nd
             y = np.exp((x - x.max(-1, keepdims=True)).astype(np.float64))
             found.append((x, y / y.sum(-1, keepdims=True), kind == 0))
     return found
-
-
-def transposed(value: ir.Value, order: Sequence[int]) -> ir.Value:
-    return value if list(order) == sorted(order) else OPS.transpose(value, order)
 
 
 @deep

@@ -13,7 +13,7 @@ from typing import Any
 from jq.ir import OPS, integers, ir, maker, shape_of
 from jq.ir.ops.dims import Dims
 from jq.passes.kernels._kernel import NoKernel
-from jq.passes.kernels.attention._attention import Between, Mask, transposed
+from jq.passes.kernels.attention._attention import Between, Mask
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Operand:
         return list(self.order) != sorted(self.order)
 
     def arranged(self) -> ir.Value:
-        return transposed(self.value, self.order)
+        return OPS.transpose(self.value, self.order)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -84,7 +84,7 @@ class View:
     def restore(self, y: ir.Value) -> ir.Value:
         """The kernel's result as the second product has it."""
         axes: list[int | None] = [*self.batch, self.rows, *self.heads, None]
-        return transposed(OPS.reshape(y, self.q.sizes), [axes.index(a) for a in self.result])
+        return OPS.transpose(OPS.reshape(y, self.q.sizes), [axes.index(a) for a in self.result])
 
 
 Axes = dict[int | None, int]  # axis of the scores (None: of a head's columns) -> of an operand

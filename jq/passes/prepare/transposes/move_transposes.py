@@ -139,7 +139,7 @@ class _Move:
                 return there
             return OPS.reshape(there, shape)  # they differ in axes of size 1
         if not is_moved(shape_of(value), order):
-            return OPS.reshape(value, shape) if tuple(shape) != shape_of(value) else value
+            return OPS.reshape(value, shape)
         if self.region.known(value):
             return self._known_in(value, order)
         if value not in self.turned:
