@@ -52,6 +52,18 @@ class StableHloOps:
         dtype = value.dtype if isinstance(value, np.generic) else dtype_of(like)
         return self.broadcast(self.constant(np.asarray(value, dtype)), shape_of(like), [])
 
+    def spread(
+        self,
+        array: np.ndarray,
+        shape: Sequence[int],
+        made: Callable[[np.ndarray], ir.Value] | None = None,
+    ) -> ir.Value:
+        """A compact array over `shape`: the constant, or what `made` makes, of its numbers along
+        its axes of more than one, repeated along the others."""
+        kept = [axis for axis, n in enumerate(array.shape) if n > 1]
+        vector = array.reshape([array.shape[axis] for axis in kept])
+        return self.broadcast((made or self.constant)(vector), shape, kept)
+
     def shape(self, x: ir.Value) -> tuple[int, ...]:
         return shape_of(x)
 

@@ -19,7 +19,7 @@ from jq.base.errors import FormatError, UserError
 from jq.base.from_jax import join, scope
 from jq.formats import get_format
 from jq.frontends.tracing.quantized_types import all_ops
-from jq.ir import Op, at, dtype_of, editing, func, ir, run_passes, shape_of, walk
+from jq.ir import Op, at, dtype_of, editing, func, ir, run_passes, walk
 from jq.ir.arrays import OPS
 from jq.ir.build import copied, replace, string_attr
 from jq.ir.encodings import FAKE_QUANT, match_fake_quant
@@ -103,12 +103,8 @@ def _decomposition(module: ir.Module, name: str, op: Op) -> None:
 def _near_zero(x: ir.Value, erf: ir.Value) -> ir.Value:
     """2 x / sqrt(pi) next to zero, where the quotient of polynomials is of numbers that vanish."""
     wide = OPS.convert(x, np.float32)
-
-    def full(value: float) -> ir.Value:
-        return OPS.broadcast(OPS.constant(np.asarray(value, np.float32)), shape_of(x), [])
-
-    near = OPS.compare(OPS.abs(wide), full(2.0**-13), "LT")
-    line = OPS.mul(wide, full(2 / math.sqrt(math.pi)))
+    near = OPS.compare(OPS.abs(wide), 2.0**-13, "LT")
+    line = OPS.mul(wide, 2 / math.sqrt(math.pi))
     return OPS.select(near, OPS.convert(line, dtype_of(x)), erf)
 
 

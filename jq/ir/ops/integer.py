@@ -98,6 +98,11 @@ def rescale(
     return OPS.mul(OPS.convert(acc, np.float32), factor)
 
 
+def number_or_weight(program: Program, name: str, value: np.ndarray) -> ir.Value:
+    """One number in the text, more as a weight of the program."""
+    return program.add_weight(name, value) if value.ndim else OPS.constant(value)
+
+
 def constant_or_weight(program: Program, value: np.ndarray, name: str) -> ir.Value:
     """Small data in the text, the rest as a weight of the program."""
     return OPS.constant(value) if value.size <= 16 else program.add_weight(name, value)

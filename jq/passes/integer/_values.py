@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from jq.formats.integer_functions import Output
 from jq.formats.requantize import INT32, Rescaling
 from jq.ir import OPS, Op, Program, evaluate, ir, shape_of
 from jq.ir.markers import DEQUANTIZE, Marker, match
+from jq.ir.ops.integer import number_or_weight
 from jq.ir.ops.integer_step import IntegerStep, Kind, Operand
 from jq.passes.integer._ops import Bounds
 
@@ -133,12 +135,8 @@ def centered(leaf: Leaf, dtype: Any = np.int32) -> ir.Value:
 
 def spread(program: Program, array: np.ndarray, shape: tuple[int, ...], name: str) -> ir.Value:
     """A compact integer array over `shape`, as int32; a vector becomes a weight of the program."""
-    array = np.asarray(array)
-    if array.size == 1:
-        return OPS.broadcast(OPS.constant(np.array(int(array.reshape(())), np.int32)), shape, ())
-    kept = [axis for axis, n in enumerate(array.shape) if n > 1]
-    vector = array.reshape([array.shape[axis] for axis in kept]).astype(np.int32)
-    return OPS.broadcast(program.add_weight(name, vector), shape, kept)
+    made = partial(number_or_weight, program, name)
+    return OPS.spread(np.asarray(array).astype(np.int32), shape, made)
 
 
 def scaled(

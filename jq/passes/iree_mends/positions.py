@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from jq.formats.arrays import clip
 from jq.ir import OPS, Op, Program, dtype_of, evaluate, integers, ir, maker, shape_of, stablehlo
 from jq.ir.build import picked
 from jq.ir.index_range import Element, index_range
@@ -73,7 +74,7 @@ def _clamped(op: Op) -> ir.Value:
     single = d.index_vector_dim == len(whole)  # each index is a number
     high = OPS.constant(largest.reshape(()) if single else largest)
     high = OPS.broadcast(high, whole, [] if single else [d.index_vector_dim])
-    return OPS.minimum(OPS.maximum(index, OPS.full(index, 0)), high)
+    return clip(OPS, index, 0, high)
 
 
 # Rows from a position on that is found at run time are gathered.
@@ -119,7 +120,5 @@ def along(program: Program, op: Op) -> int | None:
 
 def held(position: ir.Value, most: int) -> ir.Value:
     """i32, held to 0 .. most."""
-    dtype = dtype_of(position)
-    ends = 0, min(most, np.iinfo(dtype).max)
-    low, high = (OPS.constant(np.asarray(n, dtype)) for n in ends)
-    return OPS.convert(OPS.minimum(OPS.maximum(position, low), high), np.int32)
+    most = min(most, np.iinfo(dtype_of(position)).max)
+    return OPS.convert(clip(OPS, position, 0, most), np.int32)

@@ -23,9 +23,8 @@ def digits(c: Contract) -> tuple[Contract, Contract] | None:
     encoding, parts = c.sides[index]
     with at(c.op):
         codes, byte = parts["codes"], np.int8
-        eight, mask, half = (OPS.full(codes, number) for number in (8, 255, 128))
-        upper = OPS.convert(OPS.shift_right_signed(codes, eight), byte)
-        low = OPS.sub(OPS.bit_and(codes, mask), half)
+        upper = OPS.convert(OPS.shift_right_signed(codes, 8), byte)
+        low = OPS.sub(OPS.bit_and(codes, 255), 128)
         zero = OPS.constant(np.full(encoding.grid, -128, np.int32))
         first = (replace(encoding, format="int8"), {**parts, "codes": upper})
         lower = {**parts, "codes": OPS.convert(low, byte), "zero_point": zero}

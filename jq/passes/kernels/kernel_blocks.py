@@ -150,10 +150,8 @@ def _lower(program: Program, c: Contract, isa: str, splits: Splits) -> str:
             codes = _moved(rows.codes, order)
             by_row = OPS.broadcast(rows.scale, wide, range(len(wide)))
         if weight.factor != 1:
-            factor = OPS.constant(np.asarray(weight.factor, np.float32))
-            by_row = OPS.mul(by_row, OPS.broadcast(factor, wide, ()))
-        one = OPS.broadcast(OPS.constant(np.ones((), np.float32)), wide, ())
-        scale = one if exact else by_row
+            by_row = OPS.mul(by_row, float(weight.factor))
+        scale = OPS.full(by_row, 1) if exact else by_row
         operands = [codes, _moved(scale, order)]
         operands += weight.operands(program, c.name, kernel)
         operands += [] if chosen is None else [chosen]
@@ -192,7 +190,7 @@ def _stack(
         chosen = OPS.reshape(OPS.convert(lookups[0].operands[1], np.int32), enc.shape[:1])
         if mask is not None:
             mask = OPS.reshape(mask, enc.shape[:1])
-            chosen = OPS.select(mask, chosen, OPS.full(chosen, count))
+            chosen = OPS.select(mask, chosen, count)
     return chosen, last, stack, whole
 
 

@@ -93,7 +93,7 @@ def _count(rows: Rows) -> ir.Value:
         if not isinstance(reason, First):
             mask = OPS.reshape(reason.mask, shape)
             if isinstance(reason, Nonzero):
-                read = OPS.compare(mask, OPS.full(mask, 0), "EQ" if reason.negated else "NE")
+                read = OPS.compare(mask, 0, "EQ" if reason.negated else "NE")
             else:
                 read = _shown(mask, reason)
             last = OPS.maximum(last, OPS.select(read, numbers, none))

@@ -70,4 +70,4 @@ def _choose(program: Program, op: Op) -> None:
             kept = OPS.constant(np.ascontiguousarray(found == numbers[1]))
             keep = OPS.broadcast(kept, shape_of(v), range(found.ndim))
             low, high = (OPS.full(v, float(x)) for x in numbers)
-            op.operands[i] = stablehlo.select(keep, high, low)
+            op.operands[i] = OPS.select(keep, high, low)

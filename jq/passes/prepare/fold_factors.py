@@ -1,10 +1,13 @@
 """Factors that go: ones, and those that a weight takes."""
 
+from functools import partial
+
 import numpy as np
 
 from jq.ir import NAME, OPS, Op, Program, at, dtype_of, evaluate, ir, shape_of, string_attr
 from jq.ir.affine import Affine, forwards
 from jq.ir.ops import Contraction, Dims, rule_of
+from jq.ir.ops.integer import number_or_weight
 from jq.passes.base import Pass, PassContext
 from jq.passes.rewrite import Rewrite
 
@@ -106,9 +109,6 @@ def _scale_weight(program: Program, op: Op, rule: Contraction, chain: Affine) ->
 def _plus(program: Program, op: Op, value: ir.Value, bias: np.ndarray) -> ir.Value:
     if not bias.any():
         return value
-    shape = shape_of(value)
-    kept = [axis for axis, n in enumerate(bias.shape) if n > 1]
-    name = string_attr(op, NAME) or "contraction"
-    vector = bias.reshape([bias.shape[axis] for axis in kept])
-    source = OPS.constant(vector) if not kept else program.add_weight(f"{name}:bias", vector)
-    return OPS.add(value, OPS.broadcast(source, shape, kept))
+    name = f"{string_attr(op, NAME) or 'contraction'}:bias"
+    made = partial(number_or_weight, program, name)
+    return OPS.add(value, OPS.spread(bias, shape_of(value), made))

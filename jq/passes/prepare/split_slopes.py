@@ -70,14 +70,11 @@ def _factor(program: Program, value: ir.Value, x: ir.Value) -> np.ndarray | None
 
 
 def _sum(x: ir.Value, up: np.ndarray, down: np.ndarray) -> ir.Value:
-    zero = OPS.full(x, np.float32(0))
-    above, below = OPS.maximum(x, zero), OPS.minimum(x, zero)
+    above, below = OPS.maximum(x, 0), OPS.minimum(x, 0)
     return OPS.add(_scaled(above, up), _scaled(below, down))
 
 
 def _scaled(x: ir.Value, c: np.ndarray) -> ir.Value:
     if (c == 1).all():
         return x
-    factor = OPS.constant(np.squeeze(c).astype(np.float32))
-    axes = [axis for axis, n in enumerate(c.shape) if n > 1]
-    return OPS.mul(x, OPS.broadcast(factor, shape_of(x), axes))
+    return OPS.mul(x, OPS.spread(c.astype(np.float32), shape_of(x)))

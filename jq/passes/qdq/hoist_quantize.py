@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -147,7 +148,5 @@ class _Hoist:
         fmt, small = affine_format(enc.format), compact(x)
         steps = np.rint(np.nan_to_num(small.astype(np.float32) / np.float32(out.scale)))
         codes = np.clip(steps + out.zero_point, out.low, out.high).astype(fmt.code_type)
-        kept = [axis for axis, n in enumerate(codes.shape) if n > 1]
-        vector = codes.reshape([codes.shape[axis] for axis in kept])
-        value = constant_or_weight(self.program, vector, f"{name}:constant")
-        return OPS.broadcast(value, x.shape, kept)
+        made = partial(constant_or_weight, self.program, name=f"{name}:constant")
+        return OPS.spread(codes, x.shape, made)

@@ -7,6 +7,7 @@ product, ReLU, a maximum over a window.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,11 +42,10 @@ class Edits:
         for op, number, factor in self.operands:
             vector = _vector(program, op.operands[number])
             assert vector is not None
-            changed = np.asarray(vector * factor)
-            axes = [a for a, n in enumerate(changed.shape) if n > 1]
-            weight = program.add_weight(f"{name}:scaled", changed.astype(vector.dtype).reshape(-1))
+            changed = np.asarray(vector * factor).astype(vector.dtype)
+            made = partial(program.add_weight, f"{name}:scaled")
             with at(op):
-                op.operands[number] = OPS.broadcast(weight, shape_of(op.operands[number]), axes)
+                op.operands[number] = OPS.spread(changed, shape_of(op.operands[number]), made)
 
     def attempt(self, visit: Callable[..., None], *args: Any) -> bool:
         """True if a visit goes through; one that does not leaves nothing behind."""

@@ -10,7 +10,7 @@ looked at alone, on float inputs. Rows count by how much they move the output, s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -188,8 +188,5 @@ def _add(program: Program, op: Op, vector: np.ndarray) -> None:
 def _constant(program: Program, op: Op, array: np.ndarray) -> ir.Value:
     result = op.results[0]
     array = compact(np.asarray(array)).astype(dtype_of(result))
-    axes: Sequence[int] = [a for a, n in enumerate(array.shape) if n > 1]
-    weight = program.add_weight(
-        f"{op_name(op)}:bias", array.reshape([array.shape[a] for a in axes])
-    )
-    return OPS.broadcast(weight, shape_of(result), axes)
+    made = partial(program.add_weight, f"{op_name(op)}:bias")
+    return OPS.spread(array, shape_of(result), made)

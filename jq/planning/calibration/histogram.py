@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from jq.formats import NumpyOps
-from jq.formats.arrays import Array, ArrayOps
+from jq.formats.arrays import Array, ArrayOps, clip
 from jq.formats.blocks import full
 from jq.ir import dtype_of, ir, shape_of, stablehlo, tensor_type
 from jq.ir.arrays import StableHloOps
@@ -31,7 +31,7 @@ class StatOps(ArrayOps, Protocol):
     """`ArrayOps` and what statistics need."""
 
     def floor(self, x: Array) -> Array: ...
-    def shift_down(self, a: Array, b: Array) -> Array: ...  # arithmetic: floor(a / 2^b)
+    def shift_right_signed(self, a: Array, b: Array) -> Array: ...  # floor(a / 2^b)
     def accumulate(self, index: Array, values: Array, size: int) -> Array: ...
     def sum(self, x: Array, axes: Sequence[int]) -> Array: ...  # axes dropped
     def gram(self, x: Array, y: Array) -> Array: ...  # [g, n, a], [g, n, b] -> x^T y, [g, a, b]
@@ -41,9 +41,6 @@ class StatOps(ArrayOps, Protocol):
 class NumpyStats(NumpyOps):
     def floor(self, x: np.ndarray) -> np.ndarray:
         return np.asarray(np.floor(x))
-
-    def shift_down(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return np.asarray(np.right_shift(a, b))
 
     def accumulate(self, index: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:
         """Sums of the values that have index 0, 1, ..., size - 1 (all 1-D)."""
@@ -65,13 +62,10 @@ class ProgramStats(StableHloOps):
     def floor(self, x: ir.Value) -> ir.Value:
         return stablehlo.floor(x)
 
-    def shift_down(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        return stablehlo.shift_right_arithmetic(a, b)
-
     def accumulate(self, index: ir.Value, values: ir.Value, size: int) -> ir.Value:
         dtype = dtype_of(values)
         numbers = stablehlo.ScatterDimensionNumbers.get([], [0], [], [], [0], 1)
-        start = self.broadcast(self.constant(np.zeros((), dtype)), (size,), ())
+        start = full(self, 0, (size,), dtype)
         op = stablehlo.ScatterOp([start.type], [start], index, [values], numbers)
         fill(op.operation, tensor_type((), dtype), stablehlo.add)
         return op.results[0]
@@ -125,11 +119,10 @@ def measure(ops: StatOps, x: Array) -> Array:
     low, high = ops.reduce_min(x, (0,)), ops.reduce_max(x, (0,))
     k = _exponent(ops, ops.maximum(ops.abs(low), ops.abs(high)))
     # x * 2^(10 - k): exact, since the factor is a power of two
-    shift = _i32(ops, LOG_HALF + 127, (1,))
-    factor = ops.bitcast(ops.shift_left(ops.sub(shift, k), _i32(ops, 23, (1,))), F32)
+    factor = ops.bitcast(ops.shift_left(ops.sub(LOG_HALF + 127, k), 23), F32)
     steps = ops.floor(ops.mul(x, ops.broadcast(factor, (count,), (0,))))
-    index = _index(ops, ops.convert(steps, I32), count)
-    counts = ops.accumulate(index, _i32(ops, 1, (count,)), BINS)
+    index = _index(ops, ops.convert(steps, I32))
+    counts = ops.accumulate(index, full(ops, 1, (count,), I32), BINS)
     return ops.concatenate([k, ops.bitcast(low, I32), ops.bitcast(high, I32), counts], 0)
 
 
@@ -153,28 +146,21 @@ def combine(ops: StatOps, a: Array, b: Array) -> Array:
 
 def _exponent(ops: StatOps, largest: Array) -> Array:
     """The smallest k with largest < 2^k, within limits; i32[1]."""
-    field = ops.shift_right(ops.bitcast(largest, I32), _i32(ops, 23, (1,)))
-    k = ops.sub(field, _i32(ops, 126, (1,)))
-    return ops.maximum(ops.minimum(k, _i32(ops, HIGHEST, (1,))), _i32(ops, LOWEST, (1,)))
+    k = ops.sub(ops.shift_right(ops.bitcast(largest, I32), 23), 126)
+    return clip(ops, k, LOWEST, HIGHEST)
 
 
 def _coarsen(ops: StatOps, packed: Array, by: Array) -> Array:
-    by = ops.minimum(ops.convert(by, I32), _i32(ops, 31, (1,)))
+    by = ops.minimum(ops.convert(by, I32), 31)
     bins = ops.constant(np.arange(BINS, dtype=I32) - BINS // 2)
-    moved = ops.shift_down(bins, ops.broadcast(by, (BINS,), (0,)))
+    moved = ops.shift_right_signed(bins, ops.broadcast(by, (BINS,), (0,)))
     counts = ops.slice(packed, [HEAD], [HEAD + BINS])
-    return ops.accumulate(_index(ops, moved, BINS), counts, BINS)
+    return ops.accumulate(_index(ops, moved), counts, BINS)
 
 
-def _index(ops: StatOps, steps: Array, count: int) -> Array:
+def _index(ops: StatOps, steps: Array) -> Array:
     """Bin numbers 0 .. 2047 from -1024 .. 1023; what lies beyond goes to the ends."""
-    index = ops.add(steps, _i32(ops, BINS // 2, (count,)))
-    index = ops.maximum(index, _i32(ops, 0, (count,)))
-    return ops.minimum(index, _i32(ops, BINS - 1, (count,)))
-
-
-def _i32(ops: StatOps, value: int, shape: tuple[int, ...]) -> Array:
-    return full(ops, value, shape, I32)
+    return clip(ops, ops.add(steps, BINS // 2), 0, BINS - 1)
 
 
 @dataclass(frozen=True)

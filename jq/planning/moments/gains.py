@@ -158,7 +158,7 @@ def shares(weights: np.ndarray, count: int) -> tuple[float, np.ndarray]:
 EXACT = 53  # bits of an integer that float64 holds
 # Takes the place of smaller largest values, of 0 too: no unit is 0, no step infinite.
 LEAST = 2.0**-200
-EXPONENT = np.array(0x7FF << 52, np.int64)  # of a float64
+EXPONENT = 0x7FF << 52  # of a float64
 
 
 def gram(ops: StatOps, x: Array) -> Array:
@@ -205,13 +205,7 @@ def _integers(
     x = ops.convert(x, F64)
     shape = ops.shape(x)
     most = ops.reduce_max(ops.abs(x), axes)
-    small = ops.shape(most)
-
-    def everywhere(value: float) -> Array:
-        return ops.broadcast(ops.constant(np.array(value, F64)), small, [])
-
-    most = ops.bitcast(ops.maximum(most, everywhere(LEAST)), np.int64)
-    mask = ops.broadcast(ops.constant(EXPONENT), small, [])
-    power = ops.bitcast(ops.bit_and(most, mask), F64)  # at most `most`, more than half of it
-    steps = ops.broadcast(ops.div(everywhere(2.0 ** (bits - 1)), power), shape, range(len(shape)))
-    return ops.round_even(ops.mul(x, steps)), ops.mul(power, everywhere(2.0 ** (1 - bits)))
+    most = ops.bitcast(ops.maximum(most, LEAST), np.int64)
+    power = ops.bitcast(ops.bit_and(most, EXPONENT), F64)  # at most `most`, more than half of it
+    steps = ops.broadcast(ops.div(2.0 ** (bits - 1), power), shape, range(len(shape)))
+    return ops.round_even(ops.mul(x, steps)), ops.mul(power, 2.0 ** (1 - bits))

@@ -169,12 +169,10 @@ class ManyRows(Reader):
     def _extremes(self, x: ir.Value, weights: ir.Value) -> list[ir.Value]:
         """The smallest and the largest value of the rows that count."""
         shape = OPS.shape(x)
-        zero = OPS.broadcast(OPS.constant(np.zeros((), F32)), shape[:2], [])
-        counts = OPS.equal(OPS.maximum(weights, zero), zero)
+        counts = OPS.equal(OPS.maximum(weights, 0), 0)
         found = []
         for bound, reduce in ((np.inf, OPS.reduce_min), (-np.inf, OPS.reduce_max)):
-            fill = OPS.broadcast(OPS.constant(np.array(bound, F32)), shape, [])
-            counted = OPS.select(OPS.broadcast(counts, shape, [0, 1]), fill, x)
+            counted = OPS.select(OPS.broadcast(counts, shape, [0, 1]), bound, x)
             found.append(OPS.reshape(reduce(counted, [1]), [shape[0], shape[2]]))
         return found
 

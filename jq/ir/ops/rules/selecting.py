@@ -59,10 +59,7 @@ def constant_codes(program: Program, value: ir.Value, marker: Marker) -> ir.Valu
     if array.any():
         if state.scale is None:
             return None
-        codes = state.code(array)
-        kept = [a for a, n in enumerate(codes.shape) if n > 1]
-        vector = codes.reshape([codes.shape[a] for a in kept])
-        return OPS.broadcast(OPS.constant(vector), shape, kept)
+        return OPS.spread(state.code(array), shape)
     if "zero_point" not in marker.parts:
         return full(OPS, 0, shape, dtype)
     zero = OPS.convert(marker.parts["zero_point"], dtype)

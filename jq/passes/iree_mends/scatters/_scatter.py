@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from jq.formats.arrays import clip
 from jq.ir import OPS, Op, at, dtype_of, ir, shape_of, stablehlo
 from jq.ir.build import constant_of, create
 from jq.ir.index_range import Element, Range, index_range
@@ -54,9 +55,9 @@ def read(op: Op) -> Scatter:
         begin, reach = component(indices, dims.index_vector_dim, k, places)
         if reach[0] < 0 or reach[1] > last:
             largest = int(np.iinfo(dtype_of(begin)).max)
-            least, most = (OPS.full(begin, min(v, largest)) for v in (0, last))
-            checks += [OPS.compare(begin, least, "GE"), OPS.compare(begin, most, "LE")]
-            begin = OPS.minimum(OPS.maximum(begin, least), most)
+            most = min(last, largest)
+            checks += [OPS.compare(begin, 0, "GE"), OPS.compare(begin, most, "LE")]
+            begin = clip(OPS, begin, 0, most)
         if shape[axis] != windows[axis]:
             begins[axis] = OPS.convert(begin, kind)
     for axis, counted in zip(

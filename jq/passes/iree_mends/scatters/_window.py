@@ -5,6 +5,8 @@ from math import prod
 
 import numpy as np
 
+from jq.formats.arrays import clip
+from jq.formats.blocks import full
 from jq.ir import OPS, Op, at, dtype_of, ir, last_of, shape_of, stablehlo
 from jq.ir.build import create, i64_array
 from jq.ir.index_range import Element, index_range
@@ -128,7 +130,7 @@ def scatter_rows(op: Op, s: Scatter, operand: ir.Value) -> ir.Value:
             unchanged = stablehlo.broadcast_in_dim(update.type, same, [])
             update = OPS.select(wide, update, unchanged)
         else:
-            index = OPS.select(inside, index, OPS.full(index, rows))
+            index = OPS.select(inside, index, rows)
             matrix = OPS.pad(matrix, zero_of(operand), [0, 0], [1, 0])
     index = _within(OPS.reshape(index, (count * each, 1)), shape_of(matrix)[0] - 1)
     result = _canonical(op, matrix, index, update, inside is None)
@@ -142,7 +144,7 @@ def _row_numbers(s: Scatter, lead: int) -> ir.Value:
     kind = np.dtype(np.int32 if prod(s.shape) < np.iinfo(np.int32).max else np.int64)
     within = s.windows[:lead]
     shape = (*s.places, *within)
-    total = OPS.broadcast(OPS.constant(np.zeros((), kind)), shape, [])
+    total = full(OPS, 0, shape, kind)
     rank = len(s.places)
     for axis in range(lead):
         stride = prod(s.shape[axis + 1 : lead])
@@ -152,8 +154,7 @@ def _row_numbers(s: Scatter, lead: int) -> ir.Value:
         if within[axis] > 1:
             parts.append((_scatter.iota((within[axis],), 0, kind), [rank + axis]))
         for part, dims in parts:
-            step = OPS.mul(part, OPS.full(part, stride))
-            total = OPS.add(total, OPS.broadcast(step, shape, dims))
+            total = OPS.add(total, OPS.broadcast(OPS.mul(part, stride), shape, dims))
     return OPS.reshape(total, (prod(shape),))
 
 
@@ -162,8 +163,7 @@ def _within(index: ir.Value, last: int) -> ir.Value:
     low, high = index_range(index, Element(1, 0))
     if low >= 0 and high <= last:
         return index
-    least, most = (OPS.full(index, v) for v in (0, last))
-    return OPS.minimum(OPS.maximum(index, least), most)
+    return clip(OPS, index, 0, last)
 
 
 def _canonical(op: Op, x: ir.Value, i: ir.Value, u: ir.Value, proven: bool) -> ir.Value:

@@ -16,6 +16,7 @@ import numpy as np
 
 from jq.base.deep import Steps, deep
 from jq.base.errors import InternalError
+from jq.formats.blocks import full
 from jq.ir import OPS, Op, Program, dtype_of, evaluate, ir, kind_of, maker, only_user, shape_of
 from jq.ir.build import integers
 from jq.ir.slicing import Cut, cuts
@@ -50,8 +51,8 @@ class Mask:
         if self.fill is None:
             return OPS.convert(value, np.float32)
         hidden = self.fill if math.isinf(self.fill) else LOWEST
-        ends = [OPS.constant(np.asarray(x, np.float32)) for x in (0.0, hidden)]
-        return OPS.select(value, *(OPS.broadcast(x, shape_of(value), ()) for x in ends))
+        ends = [full(OPS, x, shape_of(value), np.float32) for x in (0.0, hidden)]
+        return OPS.select(value, *ends)
 
 
 @dataclass(frozen=True)

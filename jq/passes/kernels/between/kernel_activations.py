@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from jq.formats.blocks import full
 from jq.formats.requantize import Rescaling
 from jq.ir import OPS, Program, at, evaluate, ir, shape_of
 from jq.ir.build import replace as replace_op
@@ -99,9 +100,10 @@ class _Product:
             operands = [self._rows(), *self._packed(program, kernel, int(bias[0]), found)]
             if zeros:
                 zero = self.zeros[1] + kernel.weight_offset
-                operands.append(_full([*lead, kernel.columns], zero))
-            operands += [_full([*lead, kernel.columns], int(c[0])) for c in columns]
-            operands.append(_full([batch], found.step.out.zero_point))
+                operands.append(full(OPS, zero, [*lead, kernel.columns], np.int32))
+            shape = [*lead, kernel.columns]
+            operands += [full(OPS, c[0], shape, np.int32) for c in columns]
+            operands.append(full(OPS, found.step.out.zero_point, [batch], np.int32))
             (result,) = call_kernel(program, kernel, operands, found.contract.name)
             replace_op(op, [OPS.reshape(result, shape_of(op.operation.results[0]))])
         return kernel.name
@@ -139,7 +141,3 @@ class _Product:
         left, right = self.zeros
         numbers = OPS.constant(np.array([left, bias + kernel.k * left * right], np.int32))
         return call_kernel(program, pack, [moved, numbers], f"{found.contract.name}/pack")
-
-
-def _full(shape: list[int], number: int) -> ir.Value:
-    return OPS.broadcast(OPS.constant(np.array(number, np.int32)), shape, ())

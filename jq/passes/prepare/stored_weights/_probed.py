@@ -38,8 +38,7 @@ def probed(op: Op, codes_of: Codes) -> tuple[ir.Value, ir.Value, ir.Value] | Non
         return None
     source, codes = found
     low, one = (_computed(chain, source, n) for n in (0, 1))
-    minus = OPS.full(low, np.float32(-1))
-    return codes, OPS.add(one, OPS.mul(low, minus)), low
+    return codes, OPS.add(one, OPS.mul(low, -1)), low
 
 
 def float_sources(op: Op) -> list[ir.Value]:

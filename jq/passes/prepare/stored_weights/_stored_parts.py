@@ -141,8 +141,7 @@ def _computed(program: Program, name: str, operands: list[ir.Value]) -> Steps[Ar
             return replace(found, scale=by if scale is None else OPS.mul(scale, by), minimum=low)
         if name == "stablehlo.divide":
             low = None if low is None else OPS.div(low, by)
-            one = OPS.full(by, np.float32(1))
-            scale = OPS.div(one if scale is None else scale, by)
+            scale = OPS.div(1 if scale is None else scale, by)
             return replace(found, scale=scale, minimum=low)
         return _shifted(found, _negative(by) if name == "stablehlo.subtract" else by)
     return None
@@ -159,7 +158,7 @@ def _shifted(found: Arriving, by: ir.Value) -> Arriving:
 
 
 def _negative(x: ir.Value) -> ir.Value:
-    return OPS.mul(x, OPS.full(x, np.float32(-1)))
+    return OPS.mul(x, -1)
 
 
 def _looked_up(program: Program, op: Op) -> Arriving | None:

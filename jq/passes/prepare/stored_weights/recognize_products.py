@@ -143,8 +143,7 @@ def _values(program: Program, codes: ir.Value, data: np.ndarray | None, name: st
         return OPS.convert(codes, F32)  # `recognize-dequantize` finds the whole weight
     shape, unsigned = shape_of(codes), dtype_of(codes) == np.uint8
     if unsigned:  # as signed codes with a zero point
-        wide = OPS.convert(codes, np.int32)
-        codes = OPS.sub(wide, OPS.full(wide, 128))
+        codes = OPS.sub(OPS.convert(codes, np.int32), 128)
     # Every code may occur.
     options = (("packing", "none"), *(() if unsigned else (("divisor", FULL),)))
     scheme = "asymmetric" if unsigned else "symmetric"
