@@ -151,8 +151,10 @@ class Window:
         return low, high, [0, *(n - 1 for n in self.spacing), 0]
 
     def taps(self, x: ir.Value) -> ir.Value:
-        """[B, positions..., sizes..., C] of the input: data moved, nothing computed. Positions and
-        taps are in the order of its spatial axes; C counts all groups."""
+        """[B, positions..., taps * C] of the input: data moved, nothing computed.
+
+        Positions and taps are in the order of its spatial axes; C counts all groups.
+        """
         x = OPS.transpose(x, self.layout.input_order)
         if any(map(any, self.edges)):
             x = OPS.pad(x, OPS.constant(np.zeros((), dtype_of(x))), *self.edges)
@@ -172,8 +174,7 @@ class Window:
             end = [a + n for a, n in zip(first, reach, strict=True)]
             window = [0, *first, 0], [batch, *end, channels], [1, *self.strides, 1]
             taps.append(strided_slice(x, *window))
-        together = taps[0] if len(taps) == 1 else OPS.concatenate(taps, len(given) + 1)
-        return OPS.reshape(together, [batch, *counts, *self.sizes, channels])
+        return taps[0] if len(taps) == 1 else OPS.concatenate(taps, len(given) + 1)
 
     @staticmethod
     def of_product(op: Op | Attributes, kernel: Sequence[int]) -> Window:
@@ -190,8 +191,8 @@ class Window:
         taps = self.taps(x)
         if 0 in shape_of(taps):
             raise NotMatrices("an empty convolution")
-        depth = math.prod(self.sizes) * shape_of(taps)[-1]
-        return OPS.reshape(taps, [math.prod(shape_of(taps)) // depth, depth])
+        *positions, depth = shape_of(taps)
+        return OPS.reshape(taps, [math.prod(positions), depth])
 
 
 def with_edges(

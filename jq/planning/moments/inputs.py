@@ -87,10 +87,10 @@ def other_axes(op: Op, w: Wanted) -> Sequence[int]:
 
 def _patches(op: Op, w: Wanted, e: Extent) -> ir.Value:
     """The patches that the output positions of a convolution read: f32[groups, rows, K]."""
-    d = Layout.of(op)
-    x = OPS.convert(Window.of(op, shape_of(op.operands[1])).taps(op.operands[0]), F32)
-    batch, *sizes = shape_of(x)
-    x = OPS.reshape(x, [batch, *sizes[:-1], e.groups, sizes[-1] // e.groups])
+    window = Window.of(op, shape_of(op.operands[1]))
+    d, x = window.layout, OPS.convert(window.taps(op.operands[0]), F32)
+    inside = shape_of(op.operands[0])[d.input_feature] // e.groups
+    x = OPS.reshape(x, [*shape_of(x)[:-1], *window.sizes, e.groups, inside])
     rank = len(d.kernel_spatial)
     # Where the axes of the result, but for its features, and those of the kernel are in x.
     rows = dict(zip([d.output_batch, *d.output_spatial], range(1 + rank), strict=True))
