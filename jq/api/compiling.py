@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jq.artifact.jobs import Workers, as_workers
-from jq.base.errors import FarFromFloat, UserError, known
+from jq.base.errors import FarFromFloat, UserError, check_known
 from jq.base.progress import Progress, Stages
 from jq.driver.comparison.metrics import Metric
 from jq.driver.comparison.result import NOTHING_INSIDE, Comparison
@@ -100,8 +100,7 @@ def compile(
     """
     emit = (emit,) if isinstance(emit, str) else tuple(emit or ())
     for level in emit:
-        if level not in LEVELS:
-            raise UserError(f"unknown level {level!r}", hint=known(level, LEVELS))
+        check_known("level", level, LEVELS)
     stages = Stages.shown(progress)
     request = Request(
         *(pipeline, target, settings, rules, calibration, ranges, cache, iree_flags),

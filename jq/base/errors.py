@@ -138,6 +138,14 @@ def known(name: str, names: Iterable[str]) -> str:
     return f"known: {', '.join(names) or 'none'}" + (f" ({meant})" if meant else "")
 
 
+def check_known(what: str, name: str, names: Iterable[str], where: str = "") -> str:
+    """The name of something, which has to be one of `names`."""
+    names = list(names)
+    if name not in names:
+        raise UserError(f"unknown {what} {name!r}{where}", hint=known(name, names))
+    return name
+
+
 def _meant(name: str, others: Mapping[str, str]) -> list[str]:
     """The names that were likely meant: a part of one was given (`int8` of `int8-dynamic`, `cpu` of
     `llvm-cpu`), else one was misspelt."""

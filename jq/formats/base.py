@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jq.base.errors import FormatError, known
+from jq.base.registry import register
 from jq.formats.arrays import NUMPY, Array, ArrayOps
 
 Parts = Mapping[str, Array]
@@ -106,9 +107,7 @@ class Format(ABC):
         super().__init_subclass__(**kwargs)
         if not cls.name or "name" not in cls.__dict__:
             return  # an abstract family
-        if cls.name in Format.registry:
-            raise FormatError(f"number format {cls.name!r} is defined twice")
-        Format.registry[cls.name] = cls()
+        register(Format.registry, "number format", cls.name, cls())
 
     @abstractmethod
     def check(self, enc: Encoding) -> None:

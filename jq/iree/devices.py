@@ -9,7 +9,7 @@ import numpy as np
 from iree import runtime as rt
 from iree.runtime import HalElementType
 
-from jq.base.errors import UserError
+from jq.base.errors import UserError, check_known
 from jq.base.system.processor import MOST_THREADS
 
 # Bytes of the stack of each worker thread. The compiler lets a function take 256 KiB
@@ -49,9 +49,7 @@ def device_of(driver: str, threads: int | None) -> Any:
         if not 1 <= threads <= MOST_THREADS:
             raise UserError(f"threads must be between 1 and {MOST_THREADS}, got {threads}")
         driver = "local-sync" if threads == 1 else "local-task"
-    if driver not in drivers():
-        known = ", ".join(drivers())
-        raise UserError(f"unknown driver {driver!r}", hint=f"known: {known}")
+    check_known("driver", driver, drivers())
     with _LOCK:
         if driver == "local-task" and _owner not in (None, os.getpid()):
             raise UserError(

@@ -18,6 +18,7 @@ from functools import cache
 from typing import Any, ClassVar, get_args, get_type_hints
 
 from jq.base.errors import InternalError, UserError
+from jq.base.registry import register
 from jq.kernels.machine.isa import Isa, get_isa
 from jq.kernels.schedule.layout import Frame, Sequences
 from jq.kernels.tensor import TensorType, pad_last
@@ -38,9 +39,7 @@ class Kernel(ABC):
         super().__init_subclass__(**kwargs)
         if not cls.family:
             return  # what several families share
-        if cls.family in Kernel.registry:
-            raise InternalError(f"kernel family {cls.family!r} is defined twice")
-        Kernel.registry[cls.family] = cls
+        register(Kernel.registry, "kernel family", cls.family, cls)
 
     @property
     def target(self) -> Isa:

@@ -1,14 +1,10 @@
 """Gives every kernel declaration of a module its body."""
 
-import importlib
-import pkgutil
-from functools import cache
-
 from iree.compiler import ir
 from iree.compiler.dialects import func
 
-import jq.kernels
 from jq.base.errors import InternalError
+from jq.base.registry import import_all
 from jq.kernels.emit.dispatch import emit
 from jq.kernels.emit.values import mlir_type
 from jq.kernels.kernel import ATTRIBUTE, Kernel
@@ -17,18 +13,11 @@ from jq.kernels.kernel import ATTRIBUTE, Kernel
 def link(module: ir.Module) -> None:
     """Fills `func.func private @k(...) attributes {jq.kernel = "..."}` declarations in place, in
     IREE's own context. Raises `InternalError` when a declaration's type is not the kernel's."""
-    register_bodies()
+    import_all("jq.kernels")  # a body registers itself by being there
     with module.context, module.operation.location:
         for op in list(module.body.operations):
             if isinstance(op.opview, func.FuncOp) and ATTRIBUTE in op.attributes:
                 _define(op.opview)
-
-
-@cache
-def register_bodies() -> None:
-    """Imports every module under `jq.kernels`: a body registers itself by being there."""
-    for found in pkgutil.walk_packages(jq.kernels.__path__, "jq.kernels."):
-        importlib.import_module(found.name)
 
 
 def _define(declaration: func.FuncOp) -> None:

@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from jq.artifact.description import float_weights
-from jq.base.errors import UserError, known
+from jq.base.errors import check_known
 from jq.driver.job import Job
 from jq.mixed_precision.budget import RESOURCES, Budget
 from jq.mixed_precision.groups import Group, Stored, bit_operations, op_facts
@@ -177,6 +177,5 @@ def check_objective(text: str) -> list[str]:
     """The resources that are to be saved: `size`, `work`, `latency`, or a sum of them."""
     names = [name.strip() for name in text.split("+")]
     for name in names:
-        if name not in RESOURCES:
-            raise UserError(f"unknown cost {name!r}", hint=known(name, RESOURCES))
+        check_known("cost", name, RESOURCES)
     return names

@@ -7,22 +7,20 @@ valid, and says whether it changed anything.
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import logging
-import pkgutil
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 import numpy as np
 
 from jq.artifact.keys import program_digest
 from jq.artifact.store import Cache
-from jq.base.errors import FormatError, InternalError, JqError, UserError, known
+from jq.base.errors import FormatError, InternalError, JqError, UserError, check_known
+from jq.base.registry import import_all, register
 from jq.ir import Program
 from jq.planning.decisions import QuantPlan
 from jq.planning.moments.collect import MomentsCache
@@ -139,9 +137,7 @@ class Pass(ABC):
             return
         if "name" not in vars(cls):
             cls.name = re.sub(r"(?<!^)(?=[A-Z])", "-", cls.__name__).lower()
-        if cls.name in Pass.registry:
-            raise InternalError(f"two passes are called {cls.name!r}")
-        Pass.registry[cls.name] = cls
+        register(Pass.registry, "pass", cls.name, cls)
 
     def __new__(cls, *args: Any, **options: Any) -> Self:
         return super().__new__(_as_dataclass(cls))
@@ -211,26 +207,16 @@ class Recovery(Pass, shared=True):
         """As `run`, with data where it needs them."""
 
 
-@cache
-def _scan() -> None:
-    import jq.passes
-
-    for module in pkgutil.walk_packages(jq.passes.__path__, "jq.passes."):
-        importlib.import_module(module.name)
-
-
 def known_passes() -> Mapping[str, type[Pass]]:
     """Every pass by name."""
-    _scan()
+    import_all("jq.passes")
     return Pass.registry
 
 
 def make_pass(name: str, options: dict[str, Any]) -> Pass:
     """The pass called `name` with its options; unknown names and options are errors."""
     there = known_passes()
-    if name not in there:
-        raise UserError(f"unknown pass {name!r}", hint=known(name, sorted(there)))
-    kind = there[name]
+    kind = there[check_known("pass", name, sorted(there))]
     options_of = {f.name for f in dataclasses.fields(_as_dataclass(kind))}
     if extra := sorted(set(options) - options_of):
         raise UserError(f"pass {name!r} has no option {extra[0]!r}")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import platformdirs
 
-from jq.base.errors import InternalError, UserError, known
+from jq.base.errors import InternalError, UserError, check_known
 from jq.base.system.files import beside_prefix, check_parent, exchange, settle, umask
 
 
@@ -133,7 +133,5 @@ def data_file(kind: str, name: str) -> Path:
         if own.is_file():
             return own
         raise UserError(f"no such file: {name}", hint=f"give a path, or one of our {kind} by name")
-    if name not in data_names(kind):
-        hint = known(name, data_names(kind))
-        raise UserError(f"unknown {kind.removesuffix('s')} {name!r}", hint=hint)
+    check_known(kind.removesuffix("s"), name, data_names(kind))
     return data_dir(kind) / f"{name}.toml"

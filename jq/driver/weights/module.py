@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.base.errors import FormatError, UserError
+from jq.base.errors import FormatError, UserError, check_known
 from jq.base.from_jax import clean_scope, scope
 from jq.formats import Encoding, get_format
 from jq.frontends.tracing.constants import constant_array
@@ -66,9 +66,9 @@ class WeightOptions:
     ) -> WeightOptions:
         """Raises `UserError` for what cannot be, before any work is done."""
         options = WeightOptions(
-            _choice("dtype", _type_name(dtype), DTYPES),
-            _choice("qscheme", qscheme, SCHEMES),
-            _choice("granularity", str(granularity).replace("_", "-"), GRANULARITIES),
+            check_known("dtype", _type_name(dtype), DTYPES),
+            check_known("qscheme", qscheme, SCHEMES),
+            check_known("granularity", str(granularity).replace("_", "-"), GRANULARITIES),
             _count("block_size", block_size, 1),
             _count("weight_num_threshold", threshold, 0),
             None if scale is None else _type_name(scale),
@@ -94,7 +94,7 @@ class WeightOptions:
             )
         if self.dtype == FLOAT4:
             raise UserError(f"the scale of {FLOAT4} is always {E8M0}", hint="leave scale_dtype out")
-        _choice("scale_dtype", self.scale_dtype, (E8M0,))
+        check_known("scale_dtype", self.scale_dtype, (E8M0,))
 
     def encoding(self, use: WeightUse, dtype: np.dtype[Any]) -> Encoding:
         """The encoding of a weight of that use and element type; `FormatError` says why not."""
@@ -130,12 +130,6 @@ def _type_name(dtype: Any) -> str:
         return np.dtype(dtype).name
     except TypeError:
         return str(dtype)
-
-
-def _choice(what: str, value: str, known: tuple[str, ...]) -> str:
-    if value not in known:
-        raise UserError(f"unknown {what} {value!r}", hint=f"known: {', '.join(known)}")
-    return value
 
 
 def _count(what: str, value: int, least: int) -> int:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_batching import custom_vmap
 
-from jq.base.errors import UserError
+from jq.base.errors import UserError, check_known
 from jq.formats import Encoding, get_format
 from jq.formats.affine import affine_format, is_affine
 from jq.formats.blocks import expand
@@ -127,9 +127,7 @@ def _axes(axis: Axis, rank: int) -> list[int]:
 def _block(rank: int, granularity: str, axis: Axis, size: int) -> tuple[int, ...]:
     # The axis that is meant where none is given, and the block along it and along the others.
     known = {"per-channel": (-1, 1, 0), "per-token": (-1, 0, 1), "per-block": (0, size, 1)}
-    if granularity not in ("per-tensor", *known):
-        hint = f"known: {', '.join(('per-tensor', *known))}"
-        raise UserError(f"unknown granularity {granularity!r}", hint=hint)
+    check_known("granularity", granularity, ("per-tensor", *known))
     if granularity == "per-tensor" or not rank:
         return (0,) * rank
     default, inside, outside = known[granularity]

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jq.base.errors import InternalError
+from jq.base.registry import register
 from jq.formats import get_format
 from jq.formats.base import Integers
 from jq.ir import OPS, Op, Program, ir, shape_of
@@ -84,11 +84,8 @@ class OpRule(ABC):  # noqa: B024 - what is abstract differs between the two kind
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if not cls.op:
-            return
-        if cls.op in OpRule.registry:
-            raise InternalError(f"two rules for op {cls.op!r}")
-        OpRule.registry[cls.op] = cls()
+        if cls.op:
+            register(OpRule.registry, "the rule of op", cls.op, cls())
 
     def applies(self, op: Op) -> bool:
         """True if this instance of the op is one that the rule is about."""

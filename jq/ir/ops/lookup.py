@@ -1,36 +1,24 @@
 """The rule of an op, and which ops are elementwise; modules of `jq.ir.ops.rules` are imported when
 a rule is first asked for."""
 
-import importlib
-import pkgutil
-from functools import cache
-
+from jq.base.registry import import_all
 from jq.ir import Op, kind_of
 from jq.ir.decisions import declined
 from jq.ir.ops.base import Contraction, OpRule
 
 
-@cache
-def _scan() -> None:
-    import jq.ir.ops.rules
-
-    for module in pkgutil.iter_modules(jq.ir.ops.rules.__path__):
-        importlib.import_module(f"jq.ir.ops.rules.{module.name}")
-
-
 def known_ops() -> dict[str, OpRule]:
     """The rules by the names of their ops."""
-    _scan()
+    import_all("jq.ir.ops.rules")
     return OpRule.registry
 
 
 def rule_of(op: Op) -> OpRule | None:
     """The rule of an op, or None for an op that nothing is known of, or that the device has in
     float alone."""
-    _scan()
     if declined(op):
         return None
-    rule = OpRule.registry.get(kind_of(op).removeprefix("stablehlo."))
+    rule = known_ops().get(kind_of(op).removeprefix("stablehlo."))
     return rule if rule is not None and rule.applies(op) else None
 
 
@@ -73,8 +61,7 @@ def makes_feature_map(op: Op) -> bool:
 
 def contraction_names() -> list[str]:
     """The ops that can be quantized."""
-    _scan()
-    return sorted(name for name, rule in OpRule.registry.items() if isinstance(rule, Contraction))
+    return sorted(name for name, rule in known_ops().items() if isinstance(rule, Contraction))
 
 
 def is_product(op: Op) -> bool:

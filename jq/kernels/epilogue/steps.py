@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jq.base.errors import InternalError
+from jq.base.registry import register
 from jq.kernels.tensor import Array, TensorType
 
 LOG2_E = math.log2(math.e)
@@ -44,9 +45,7 @@ class Step(ABC):
         super().__init_subclass__(**kwargs)
         if not cls.kind:
             return  # what several steps share
-        if cls.kind in Step.registry:
-            raise InternalError(f"epilogue step {cls.kind!r} is defined twice")
-        Step.registry[cls.kind] = cls
+        register(Step.registry, "epilogue step", cls.kind, cls)
 
     @property
     def operands(self) -> Accesses:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jq.base.errors import UserError
+from jq.base.errors import check_known
 from jq.base.system.processor import permit_tiles, this_processor
 
 # Partial sums of a float sum along a row, whatever the lanes: its bits are the same everywhere.
@@ -217,9 +217,7 @@ ISAS: dict[str, Isa] = {
 
 def get_isa(name: str) -> Isa:
     """The instruction set called `name`; an unknown name is an error that lists the known ones."""
-    if name not in ISAS:
-        raise UserError(f"unknown instruction set {name!r}", hint=f"known: {', '.join(ISAS)}")
-    return ISAS[name]
+    return ISAS[check_known("instruction set", name, ISAS)]
 
 
 def available(flags: frozenset[str] | None = None, machine: str | None = None) -> list[Isa]:

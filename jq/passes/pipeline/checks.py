@@ -4,7 +4,7 @@ import warnings
 from dataclasses import replace
 from typing import Any
 
-from jq.base.errors import UserError, known
+from jq.base.errors import UserError, check_known, known
 from jq.ir.ops.lookup import contraction_names
 from jq.passes.base import Recovery
 from jq.passes.order import REMOVED
@@ -19,8 +19,7 @@ from jq.target.target import Target
 def check_settings(settings: Settings) -> None:
     """Refuses settings that are wrong in every pipeline."""
     for op in settings.op_types:
-        if op not in contraction_names():
-            raise UserError(f"unknown op {op!r} in op_types", hint=known(op, contraction_names()))
+        check_known("op", op, contraction_names(), " in op_types")
     if settings.weights.emit == "dequantized" and settings.activations.format != FLOAT:
         raise UserError(
             "weights.emit=dequantized leaves no integers to multiply",
@@ -117,9 +116,7 @@ def for_target(pipeline: Pipeline, target: Target) -> Pipeline:
     named = {"ops": (op_kinds(), device.ops or ()), "limits": (limited_kinds(), device.limits)}
     for key, (kinds, names) in named.items():
         for kind in names:
-            if kind not in kinds:
-                where = f"device.{key} of target {target.name}"
-                raise UserError(f"unknown op {kind!r} in {where}", hint=known(kind, kinds))
+            check_known("op", kind, kinds, f" in device.{key} of target {target.name}")
     static = settings.activations.mode == "static" and settings.activations.format != FLOAT
     if device.integer_only and static and settings.placement != "early":
         if "placement" in asked:

@@ -8,19 +8,16 @@ this folder, found by being defined.
 
 from __future__ import annotations
 
-import importlib
 import math
-import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from jq.base.errors import InternalError, UserError, known
+from jq.base.errors import UserError, check_known
+from jq.base.registry import import_all, register
 from jq.formats.arrays import Array
 from jq.planning.calibration import histogram
 from jq.planning.calibration.histogram import Histogram, StatOps
@@ -48,11 +45,8 @@ class Observer(ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if not cls.name:
-            return
-        if cls.name in Observer.registry:
-            raise InternalError(f"two observers are called {cls.name!r}")
-        Observer.registry[cls.name] = cls()
+        if cls.name:
+            register(Observer.registry, "calibration method", cls.name, cls())
 
     @abstractmethod
     def neutral(self) -> Stats:
@@ -107,15 +101,9 @@ class HistogramObserver(Observer):
         """Low and high end; what lies outside of the data is cut off afterwards."""
 
 
-@cache
-def _scan() -> None:
-    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
-        importlib.import_module(f"jq.planning.calibration.{module.name}")
-
-
 def observer_names() -> list[str]:
     """The calibration methods that there are."""
-    _scan()
+    import_all("jq.planning.calibration")
     return sorted(Observer.registry)
 
 
@@ -125,12 +113,7 @@ def get_observer(name: str) -> Observer:
     Raises:
         UserError: there is none; the hint lists those that there are.
     """
-    _scan()
-    try:
-        return Observer.registry[name]
-    except KeyError:
-        hint = known(name, sorted(Observer.registry))
-        raise UserError(f"unknown calibration method {name!r}", hint=hint) from None
+    return Observer.registry[check_known("calibration method", name, observer_names())]
 
 
 def not_finite(sample: int, name: str) -> UserError:
