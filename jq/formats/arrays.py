@@ -76,6 +76,16 @@ def arrays_of(ops: ArrayOps, operands: Sequence[Array | float]) -> list[Array]:
     ]
 
 
+def halved(ops: ArrayOps, level: Sequence[Array], index: Array, bit: int = 1) -> Array:
+    """One of some arrays at each place, by the bits of an integer index from `bit` on."""
+    while len(level) > 1:
+        odd = ops.equal(ops.bit_and(index, bit), bit)
+        pairs = zip(level[::2], [*level[1::2], level[-1]], strict=False)
+        level = [ops.select(odd, b, a) for a, b in pairs]
+        bit *= 2
+    return level[0]
+
+
 Dense = np.ndarray[Any, np.dtype[Any]]
 
 

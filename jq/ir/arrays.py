@@ -13,7 +13,8 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from jq.base.errors import InternalError
-from jq.formats.arrays import arrays_of
+from jq.formats.arrays import arrays_of, halved
+from jq.formats.blocks import full
 from jq.ir.build import fill
 from jq.ir.types import dtype_of, shape_of, tensor_type
 
@@ -50,7 +51,7 @@ class StableHloOps:
     def full(self, like: ir.Value, value: Any) -> ir.Value:
         """One number in the shape of `like`: of its own type, or else of that of `like`."""
         dtype = value.dtype if isinstance(value, np.generic) else dtype_of(like)
-        return self.broadcast(self.constant(np.asarray(value, dtype)), shape_of(like), [])
+        return full(self, value, shape_of(like), dtype)
 
     def spread(
         self,
@@ -117,23 +118,13 @@ class StableHloOps:
         """`table[index]`; an index beyond a table of more than 16 entries is clamped."""
         size = len(table)
         if size <= SELECT_LIMIT:
-            return self._select_tree(table, index)
+            entries = [full(self, v, shape_of(index), table.dtype) for v in table]
+            return halved(self, entries, index)
         most = min(size - 1, int(np.iinfo(dtype_of(index)).max))
         index = self.convert(self.minimum(self.maximum(index, 0), most), np.int32)
         rank = len(shape_of(index))
         numbers = stablehlo.GatherDimensionNumbers.get([], [0], [], [], [0], rank)
         return stablehlo.gather(self.constant(table), index, numbers, [1])
-
-    def _select_tree(self, table: np.ndarray, index: ir.Value) -> ir.Value:
-        """Halves the candidates by one bit of the index at a time."""
-        level = [self.broadcast(self.constant(v), shape_of(index), ()) for v in table]
-        bit = 1
-        while len(level) > 1:
-            odd = self.equal(self.bit_and(index, bit), bit)
-            pairs = zip(level[::2], [*level[1::2], level[-1]], strict=False)
-            level = [self.select(odd, b, a) for a, b in pairs]
-            bit *= 2
-        return level[0]
 
     add = _op("add")
     sub = _op("subtract")

@@ -17,7 +17,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith
 
 from jq.base.errors import InternalError
-from jq.formats.arrays import arrays_of
+from jq.formats.arrays import arrays_of, halved
 from jq.kernels.emit.builder import Builder
 from jq.kernels.emit.values import attribute, lanes_of, vec
 from jq.kernels.machine.isa import Isa
@@ -147,7 +147,7 @@ class VectorOps:
         lanes, count = self.isa.lanes, math.prod(index.shape)
         if not self.isa.permute or count % lanes:
             entries = [self.broadcast(self.constant(v), index.shape, ()) for v in table]
-            return self._halved(entries, index, 1)
+            return halved(self, entries, index)
         pieces = [
             self._permuted(table, self._pick(index, np.arange(i, i + lanes)))
             for i in range(0, count, lanes)
@@ -164,16 +164,7 @@ class VectorOps:
             operands = [self.bitcast(entries, np.float32).value, wide.value]
             value = self.b.intrinsic(self.isa.permute, kind, operands)
             found.append(self.bitcast(self.array(value, (lanes,), np.float32), words.dtype))
-        return self.convert(self._halved(found, wide, lanes), table.dtype)
-
-    def _halved(self, level: list[Array], index: Array, bit: int) -> Array:
-        """One of the candidates, by the bits of the index from `bit` on."""
-        while len(level) > 1:
-            odd = self.equal(self.bit_and(index, bit), bit)
-            pairs = zip(level[::2], [*level[1::2], level[-1]], strict=False)
-            level = [self.select(odd, b, a) for a, b in pairs]
-            bit *= 2
-        return level[0]
+        return self.convert(halved(self, found, wide, lanes), table.dtype)
 
     add = _binary(arith.addi, arith.addf)
     sub = _binary(arith.subi, arith.subf)
