@@ -102,13 +102,17 @@ class StableHloOps:
     def pad(
         self,
         x: ir.Value,
-        value: ir.Value,
+        value: ir.Value | float,
         low: Sequence[int],
         high: Sequence[int],
         interior: Sequence[int] = (),
     ) -> ir.Value:
         """Negative edges cut."""
         between = list(interior) or [0] * len(low)
+        if not any((*low, *high, *between)):
+            return x
+        if isinstance(value, int | float):
+            value = self.constant(np.asarray(value, dtype_of(x)))
         return stablehlo.pad(x, value, list(low), list(high), between)
 
     def concatenate(self, xs: Sequence[ir.Value], axis: int) -> ir.Value:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jq.formats.blocks import full
-from jq.ir import OPS, Op, dtype_of, ir, shape_of, stablehlo
+from jq.ir import OPS, Op, ir, shape_of, stablehlo
 from jq.ir.build import Attributes, integers, padding_pairs, reversed_axes, strided_slice
 from jq.ir.ops.geometry import NotMatrices
 
@@ -155,9 +155,7 @@ class Window:
 
         Positions and taps are in the order of its spatial axes; C counts all groups.
         """
-        x = OPS.transpose(x, self.layout.input_order)
-        if any(map(any, self.edges)):
-            x = OPS.pad(x, OPS.constant(np.zeros((), dtype_of(x))), *self.edges)
+        x = OPS.pad(OPS.transpose(x, self.layout.input_order), 0, *self.edges)
         batch, *given, channels = shape_of(x)
         spans = [(k - 1) * by + 1 for k, by in zip(self.sizes, self.dilations, strict=True)]
         counts = [
@@ -203,10 +201,6 @@ def with_edges(
         return x
     if math.prod(shape_of(zero)) == 1:
         return OPS.pad(x, OPS.reshape(zero, []), *edges)
-
-    def widened(value: ir.Value) -> ir.Value:
-        return OPS.pad(value, OPS.constant(np.zeros((), dtype_of(value))), *edges)
-
-    wide, inside = widened(x), widened(full(OPS, 1, shape_of(x), np.bool_))
+    wide, inside = (OPS.pad(v, 0, *edges) for v in (x, full(OPS, 1, shape_of(x), np.bool_)))
     axes = range(len(shape_of(wide)))
     return OPS.select(inside, wide, OPS.broadcast(zero, shape_of(wide), axes))

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from jq.ir import OPS, Op, dtype_of, ir, shape_of, stablehlo
+from jq.ir import OPS, Op, ir, shape_of, stablehlo
 from jq.ir.build import i64_array, integers
 from jq.ir.ops.geometry import Geometry
 from jq.ir.ops.layout import Layout, padding_of, turned_axes
@@ -87,7 +87,7 @@ def _pad(op: Op) -> None:
             (low[axis], high[axis]), interior[axis] = pair, by - 1
         count = len(op.operands) // 2  # a pool's others are what it starts with
         for i, x in enumerate(list(op.operands)[:count]):
-            edge = op.operands[count + i] if pools else OPS.constant(np.zeros((), dtype_of(x)))
+            edge = op.operands[count + i] if pools else 0
             op.operands[i] = OPS.pad(x, edge, low, high, interior)
         padding = [(0, 0)] * len(axes)
         ones = i64_array([1] * len(axes))

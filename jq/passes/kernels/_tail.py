@@ -95,8 +95,7 @@ class Tail:
                 one = math.prod(shape_of(x.value)) == 1
                 number = OPS.reshape(x.value, () if one else [x.n])
                 vector = OPS.broadcast(number, [x.n], () if one else [0])
-                zero = OPS.constant(np.zeros((), np.float32))
-                found.append(OPS.pad(vector, zero, [0], [width - x.n]))
+                found.append(OPS.pad(vector, 0, [0], [width - x.n]))
             elif isinstance(x, Unsigned):
                 found.append(unsigned_view(x.codes))
             else:

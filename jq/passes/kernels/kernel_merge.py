@@ -194,8 +194,7 @@ def _beside(kernel: Gemm, values: Sequence[ir.Value], sizes: Sequence[int]) -> i
     """Numbers by column that are found at run time, one after the other, padded."""
     parts = [OPS.slice(v, [0], [n]) for v, n in zip(values, sizes, strict=True)]
     width = len(kernel.pad_columns(np.zeros(kernel.n, np.float32)))
-    zero = OPS.constant(np.zeros((), np.float32))
-    return OPS.pad(OPS.concatenate(parts, 0), zero, [0], [width - kernel.n])
+    return OPS.pad(OPS.concatenate(parts, 0), 0, [0], [width - kernel.n])
 
 
 def _bring(group: Sequence[_GemmCall]) -> bool:

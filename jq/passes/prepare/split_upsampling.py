@@ -189,7 +189,7 @@ class _Split:
         low, high = [0] * rank, [0] * rank
         for place, axis in zip(layout.kernel_spatial, self.axes, strict=True):
             low[place], high[place] = axis.lead, axis.taps * axis.d - axis.k - axis.lead
-        w = OPS.pad(w, OPS.constant(np.zeros((), dtype_of(w))), low, high)
+        w = OPS.pad(w, 0, low, high)
         split, order = list[int](), dict[int, list[int]]()  # of each axis, where its parts are
         phases = []
         for place, n in enumerate(shape_of(w)):
