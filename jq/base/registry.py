@@ -1,7 +1,9 @@
-"""Registries: kinds of things that are known by being defined."""
+"""Registries: kinds of things that are known by being defined; and names that are free."""
 
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
+from itertools import chain, count
 from pkgutil import walk_packages
 from typing import TypeVar
 
@@ -22,3 +24,9 @@ def register(registry: dict[str, T], kind: str, name: str, thing: T) -> None:
     if name in registry:
         raise InternalError(f"{kind} {name!r} is defined twice")
     registry[name] = thing
+
+
+def unused(name: str, taken: Callable[[str], bool]) -> str:
+    """The name, with `#2`, `#3`, ... behind it where it is taken."""
+    others = (f"{name}#{n}" for n in count(2))
+    return next(each for each in chain([name], others) if not taken(each))

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from jaxlib.mlir import ir
 
+from jq.base.registry import unused
 from jq.formats import Encoding
 from jq.ir.build import attribute, plain
 from jq.ir.markers import dequantize, encoding_attributes, encoding_of, marker_kind
@@ -159,10 +160,7 @@ def store(
 
     The name gets `#2`, `#3`, ... when another tensor is stored under it.
     """
-    unique, n = name, 1
-    while any(f"{unique}:{k}" in program.weights for k in arrays):
-        n += 1
-        unique = f"{name}#{n}"
+    unique = unused(name, lambda name: any(f"{name}:{k}" in program.weights for k in arrays))
     parts = {k: program.add_weight(f"{unique}:{k}", v) for k, v in arrays.items()}
     with context(), ir.InsertionPoint.at_block_begin(program.body), ir.Location.name(unique):
         value = dequantize(program, enc, parts, dtype, tensor=unique)

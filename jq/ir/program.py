@@ -18,6 +18,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import func
 
 from jq.base.errors import InternalError
+from jq.base.registry import unused
 from jq.ir.build import constant_of, settle_type
 from jq.ir.mlir_context import at, bytecode_of, context, editing, parse_module, run_passes
 from jq.ir.resources import Deferred
@@ -110,10 +111,7 @@ class Program:
         """Appends a weight, which may be `Deferred`; a name in use gets `#2`, `#3`, ..."""
         if self.weights.get(name) is array:
             return self.weight(name)
-        unique, n = name, 1
-        while unique in self.weights:
-            n += 1
-            unique = f"{name}#{n}"
+        unique = unused(name, self.weights.__contains__)
         with editing():
             kind = tensor_type(array.shape, array.dtype)
             value = self.body.add_argument(kind, ir.Location.name(unique))

@@ -21,6 +21,7 @@ import numpy as np
 
 from jq.base.errors import FormatError, UserError, check_known
 from jq.base.from_jax import clean_scope, scope
+from jq.base.registry import unused
 from jq.formats import Encoding, get_format
 from jq.frontends.tracing.constants import constant_array
 from jq.ir import Op, Program, at, constant_of, dtype_of, func, ir, walk
@@ -199,7 +200,8 @@ class _Module:
         owner: Any = value.owner
         array = constant_array(owner.attributes["value"], value.type)
         parts = get_format(enc.format).encode(np.asarray(array), enc)
-        name = self._name(clean_scope(scope(owner.location)) or f"{label}/weight")
+        base = clean_scope(scope(owner.location)) or f"{label}/weight"
+        name = unused(base, self.parts.__contains__)
         with at(owner):
             values = {k: constant_of(v) for k, v in parts.items()}
             new = dequantize(self.program, enc, values, dtype_of(value), tensor=name)
@@ -207,10 +209,3 @@ class _Module:
         self.program.encodings[name] = describe(enc, parts, dtype_of(value))
         value.replace_all_uses_with(new)
         owner.operation.erase()
-
-    def _name(self, base: str) -> str:
-        name, n = base, 1
-        while name in self.parts:
-            n += 1
-            name = f"{base}#{n}"
-        return name

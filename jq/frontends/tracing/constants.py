@@ -6,6 +6,7 @@ import jax
 import numpy as np
 
 from jq.base.from_jax import clean_scope, load_by_xla, scope
+from jq.base.registry import unused
 from jq.ir import Op, editing, func, ir, shape_of, to_dtype, walk
 from jq.ir.arrays import OPS
 from jq.ir.mlir_context import bytecode_of
@@ -74,11 +75,7 @@ def _name(op: Op, taken: Collection[str]) -> str:
         reader = next(iter(op.results[0].uses)).owner
         parent = clean_scope(scope(reader.location)).rpartition("/")[0]
         base = f"{parent}/constant" if parent else "constant"
-    name, n = base, 1
-    while name in taken:
-        n += 1
-        name = f"{base}#{n}"
-    return name
+    return unused(base, taken.__contains__)
 
 
 def constant_array(attr: ir.Attribute, kind: ir.Type) -> np.ndarray:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from jq.base.registry import unused
 from jq.ir import NAME, Op, Program, at, context, ir, kind_of, maker, string_attr
 from jq.ir.markers import DEQUANTIZE, EDGE, composite, marker_kind, match
 
@@ -85,9 +86,6 @@ class Edges:
                 base = f"{string_attr(value.owner.owner, NAME) or 'loop'} carry {number}"
         else:
             base = f"{string_attr(value.owner, NAME) or kind_of(value.owner)} result"
-        name, n = base, 1
-        while name in self.names:
-            n += 1
-            name = f"{base}#{n}"
+        name = unused(base, self.names.__contains__)
         self.names.add(name)
         return name

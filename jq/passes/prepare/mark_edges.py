@@ -110,8 +110,7 @@ class _Marking:
             return False
         if any(self.state.get(v) == "float" for v in op.operands):
             return False
-        self.state[op.results[0]] = "closed"
-        return True
+        return self.become(op, "closed")
 
     def nested(self, op: Op) -> bool:
         """A loop or a branch: what it hands on passes through codes on every way."""
@@ -124,6 +123,11 @@ class _Marking:
             self.block(region.blocks[0])
             self.hand_on(last_of(region.blocks[0]))
         self.closed(op.results)
+        return True
+
+    def become(self, op: Op, state: State) -> bool:
+        """Gives the result of an op its state; True, for the op belongs to a region."""
+        self.state[op.results[0]] = state
         return True
 
     def closed(self, values: Iterable[ir.Value]) -> None:
@@ -185,16 +189,14 @@ class _Marking:
             return False
         for i in free:
             self.edges.need(op, i)
-        self.state[op.results[0]] = "open"
-        return True
+        return self.become(op, "open")
 
     def selection(self, op: Op) -> bool:
         """An op that quantization goes through: the edge is put after it."""
         places = elements(self.program, op)
         if not any(op.operands[i] in self.state for i in places):
             return False
-        self.state[op.results[0]] = "closed"
-        return True
+        return self.become(op, "closed")
 
     def continued(self, op: Op) -> bool:
         """A step of the region that the operand belongs to."""
@@ -203,11 +205,9 @@ class _Marking:
             if only_user(x) is None or state not in ("open", "clamped"):
                 continue
             if state == "open" and step(self.program, op, x) is not None:
-                self.state[op.results[0]] = "open"
-                return True
+                return self.become(op, "open")
             if clamp_of(self.program, op, x) is not None:
-                self.state[op.results[0]] = "clamped"
-                return True
+                return self.become(op, "clamped")
         return False
 
     def table(self, op: Op) -> bool:
@@ -226,8 +226,7 @@ class _Marking:
         for i, x in enumerate(op.operands):
             if x in self.state and step(self.program, op, x) is not None:
                 self.edges.need(op, i, wide=True)
-                self.state[op.results[0]] = "open"
-                return True
+                return self.become(op, "open")
         return False
 
     def binary(self, op: Op) -> bool:
@@ -238,8 +237,7 @@ class _Marking:
             return False
         if not self.masked(op):  # else softmax takes its terms
             self.need_all(op, prefix=True, wide=True)
-        self.state[op.results[0]] = "closed" if divides else "open"
-        return True
+        return self.become(op, "closed" if divides else "open")
 
     def masked(self, op: Op) -> bool:
         """True for a sum in front of softmax of which a term is a choice of two numbers."""
@@ -262,8 +260,7 @@ class _Marking:
         if reduction(self.program, op) != "add":
             return False
         self.edges.need(op, 0, wide=True)
-        self.state[op.results[0]] = "open"
-        return True
+        return self.become(op, "open")
 
     # Edges
 
