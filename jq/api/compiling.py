@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jq.artifact.jobs import Workers, as_workers
-from jq.base.errors import FarFromFloat, UserError, check_known
+from jq.base.errors import FarFromFloat, check_known
 from jq.base.progress import Progress, Stages
 from jq.driver.comparison.metrics import Metric
 from jq.driver.comparison.result import NOTHING_INSIDE, Comparison

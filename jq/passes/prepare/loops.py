@@ -1,5 +1,7 @@
 """Loops: their iterations written out, and conditions that need no floats."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from jq.base.deep import Steps, deep
