@@ -99,7 +99,7 @@ def turned_axes(op: Op) -> list[int]:
 
 @dataclass(frozen=True)
 class Window:
-    """What the window of a convolution sees, along any number of spatial axes.
+    """The window of a convolution, along any number of spatial axes.
 
     Attributes:
         sizes: of the kernel.
