@@ -83,15 +83,10 @@ if clients() and os.path.isdir(TASKS) and len(os.listdir(TASKS)) <= threading.ac
 def check_threads() -> None:
     """Raises `UserError` where XLA would wait for ever for threads that only the parent has."""
     if _lost:
-        raise forked("JAX ran")
-
-
-def forked(what: str) -> UserError:
-    """The error of a forked child in which what the parent has begun cannot go on."""
-    return UserError(
-        f"this process was forked from one in which {what}, whose threads it has not",
-        hint="start it with multiprocessing's `spawn` or `forkserver`, or before that",
-    )
+        raise UserError(
+            "this process was forked from one in which JAX ran, whose threads it has not",
+            hint="start it with multiprocessing's `spawn` or `forkserver`, or before that",
+        )
 
 
 def with_shapes(module: bytes) -> bytes:

@@ -12,24 +12,19 @@ from jaxlib.mlir import passmanager as pm
 from jaxlib.mlir.dialects import stablehlo
 
 from jq.base.errors import UserError
-from jq.base.from_jax import forked, new_context
-
-
-def context() -> ir.Context:
-    """StableHLO, CHLO, func and `quant` in one context, shared by every module we hold; `UserError`
-    where it is that of the process that this one was forked from."""
-    return _context(os.getpid())
+from jq.base.from_jax import new_context
 
 
 @cache
-def _context(process: int) -> ir.Context:
-    if _context.cache_info().currsize:
-        raise forked("models were traced or compiled")
+def context() -> ir.Context:
+    """StableHLO, CHLO, func and `quant` in one context, shared by every module we hold."""
     stablehlo.register_stablehlo_passes()
     ctx = new_context()
     with ctx, ir.Location.unknown():
         # Nothing registers `quant` from Python; this pass loads it as a dependency.
         run_passes(ir.Module.create(), "vhlo-legalize-to-stablehlo")
+    # A forked child would wait for threads of its parent.
+    os.register_at_fork(after_in_child=lambda: ctx.enable_multithreading(False))
     return ctx
 
 

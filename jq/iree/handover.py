@@ -25,7 +25,7 @@ from jq.base.errors import CompilerError, InternalError, UserError
 from jq.ir import Program, dtype_name
 from jq.ir.decisions import DECISIONS
 from jq.ir.portable import newest_version
-from jq.iree.dump.stored import location_names
+from jq.iree.dump.stored import compiler_context, location_names
 from jq.iree.runtime import SCOPE
 from jq.kernels import linking
 
@@ -69,7 +69,7 @@ def handover(
     copy = program.clone()
     copy.run_passes("func.func(stablehlo-legalize-composite-to-call)")
     parameters: dict[str, np.ndarray] = {}
-    with ir.Context(), ir.Location.file(FILE, 0, 0) as nowhere:
+    with compiler_context(), ir.Location.file(FILE, 0, 0) as nowhere:
         module = read_module(copy.bytecode())
         functions = (op for op in module.body.operations if isinstance(op, func.FuncOp))
         main = next(op for op in functions if op.name.value == "main")

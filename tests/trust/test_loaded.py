@@ -165,10 +165,14 @@ COMPILES = """if True:
     import jax, jq
     x = np.eye(2, 8, dtype=np.float32)
     model = jq.Model(lambda w, x: x @ w, np.ones((8, 8), np.float32), (x,), calibration=[(x,)])
-    jq.trace(model) if sys.argv[1] == "jq" else jax.jit(lambda x: x @ x.T)(x)
+    if sys.argv[1] == "jq":
+        jq.compile(model, measure=False).audit()
+    else:
+        jax.jit(lambda x: x @ x.T)(x)
     if (child := os.fork()) == 0:
         try:
-            print(jq.trace(model).program.inputs[0].shape, flush=True)
+            made = jq.compile(model, measure=False, cache=False, settings={"recovery": False})
+            print(made.audit().verified, flush=True)
             jq.calibrate(model)
         except jq.UserError as error:
             print(error, flush=True)
@@ -177,17 +181,15 @@ COMPILES = """if True:
 """
 
 
-@pytest.mark.parametrize(
-    ("by", "said"), [("jq", ["models were traced or compiled"]), ("jax", ["(2, 8)", "JAX ran"])]
-)
-def test_a_child_compiles_nothing_with_threads_that_it_has_not(by: str, said: list[str]) -> None:
-    """It waited for ever, or was aborted. JAX's own threads of lowering are new ones."""
+@pytest.mark.parametrize("by", ["jq", "jax"])
+def test_a_child_of_who_compiled_compiles(by: str) -> None:
+    """It waited for ever for threads that only the parent has, or was aborted. XLA itself does, so
+    that gradients are refused."""
     command = [sys.executable, "-c", COMPILES, by]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert len(lines) == len(said) and all(a in b for a, b in zip(said, lines, strict=True)), lines
-    assert "was forked from" in lines[-1]
+    compiled, refused = done.stdout.splitlines()
+    assert compiled == "True" and "was forked from one in which JAX ran" in refused
 
 
 def test_a_folder_takes_the_place_of_another_at_once(tmp_path: Path) -> None:

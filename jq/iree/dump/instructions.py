@@ -10,7 +10,7 @@ from iree.compiler import ir
 
 from jq.ir import Op
 from jq.iree.dump.products import ADD, MUL, WIDEN, MultiplyAdd, contraction_of, element_type, is_op
-from jq.iree.dump.stored import bit_width, constant_of, location_names
+from jq.iree.dump.stored import bit_width, compiler_context, constant_of, location_names
 
 # Multiply-accumulate inside ready-made kernels: dot-product instructions, plain vector code.
 # What an instruction multiplies and adds into -> parts of the names of LLVM's intrinsics.
@@ -137,7 +137,7 @@ class Expanded:
 
 def find_expanded(text: str) -> list[Expanded]:
     """The expanded weights in the dump of `PHASE`; none when it cannot be read."""
-    with ir.Context():
+    with compiler_context():
         try:
             module = ir.Module.parse(text)
         except ir.MLIRError:

@@ -28,6 +28,7 @@ from jq.iree.dump.products import MultiplyAdd, contraction_of
 from jq.iree.dump.stored import (
     CONSTANT_OPS,
     StoredConstant,
+    compiler_context,
     constant_of,
     location_names,
     resource_key,
@@ -114,7 +115,7 @@ class Dump:
 
 def read_dump(text: str) -> Dump:
     """Reads the text of `DUMP_PHASE`; raises `UserError` when it is not that."""
-    with ir.Context():
+    with compiler_context():
         try:
             module = ir.Module.parse(text)
         except ir.MLIRError as error:

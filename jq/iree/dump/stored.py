@@ -1,7 +1,9 @@
 """Constants and names in IREE's IR: what is stored, as what, and under which name."""
 
+import os
 import re
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -40,6 +42,19 @@ class StoredConstant:
 
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"(:\d+:\d+)?')
 _ESCAPE = re.compile(r"\\([0-9A-Fa-f]{2}|.)")
+
+
+@cache
+def _first_process() -> int:
+    return os.getpid()
+
+
+def compiler_context() -> ir.Context:
+    """A context of IREE's compiler; without threads in a child of the process that had the first,
+    where it would wait for those of its parent."""
+    context = ir.Context()
+    context.enable_multithreading(_first_process() == os.getpid())
+    return context
 
 
 def location_names(location: Any) -> tuple[str, ...]:
