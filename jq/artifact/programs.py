@@ -67,6 +67,7 @@ class TargetProgram:
         needs = self.needs
         like = needs.name if needs.name not in ("", "generic") else ""
         where = f"{needs.architecture} processors" + (f" with all that {like} has" if like else "")
+        where += f", and {', '.join(needs.beyond)}" if needs.beyond else ""
         poorer = (
             alone and needs.architecture == "x86_64" and needs.features and self.kernels in ISAS
         )
@@ -97,16 +98,11 @@ def kernels_of(target: Target) -> str:
 
 def best_first(target: Target) -> Target:
     """A target of several programs with the fastest instruction set first, which it then is."""
-    order = list(ISAS)
-
-    def place(target: Target) -> int:
-        name = kernels_of(target)
-        return order.index(name) if name in order else len(order)
-
     if not target.members:
         return target
-    members = tuple(sorted(target.members, key=place))
-    update = {"name": target.name, "members": members, "programs": target.programs}
+    order = {name: i for i, name in enumerate(ISAS)}
+    members = sorted(target.members, key=lambda t: order.get(kernels_of(t), len(order)))
+    update = {"name": target.name, "members": tuple(members), "programs": target.programs}
     return members[0].model_copy(update=update)
 
 

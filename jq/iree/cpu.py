@@ -30,6 +30,11 @@ _X86 = _flags("""
 _AARCH64 = _flags("neon=asimd dotprod=asimddp fullfp16=asimdhp lse=atomics i8mm bf16 sve sve2")
 _FLAGS = {"x86_64": _X86, "aarch64": _AARCH64}
 
+# What LLVM's names of levels mean, without which a name says too little of a program that has more.
+_V3 = "sse3 ssse3 sse4.1 sse4.2 popcnt avx avx2 fma f16c bmi bmi2 movbe lzcnt"
+_V4 = f"{_V3} avx512f avx512cd avx512dq avx512bw avx512vl"
+_LEVELS = {"x86-64": "", "x86-64-v3": _V3, "x86-64-v4": _V4}
+
 HOST = "--iree-llvmcpu-target-cpu=host"
 
 
@@ -46,6 +51,12 @@ class Cpu:
     architecture: str
     features: frozenset[str]
     name: str = ""
+
+    @property
+    def beyond(self) -> list[str]:
+        """The features that the level of its name does not have, sorted."""
+        level = _LEVELS.get(self.name)
+        return [] if level is None else sorted(self.features - set(level.split()))
 
     def lacks(self, needed: Cpu) -> tuple[str, ...]:
         """The features that `needed` has and this one has not, sorted."""
