@@ -42,7 +42,6 @@ def _static(s: Settings) -> bool:
 ALWAYS = When("always", lambda s: True)
 CONDITIONS = {
     "static": When("activations have calibrated ranges", _static),
-    "dynamic": When("activations have no calibrated ranges", lambda s: not _static(s)),
     "early": When("placement=early", lambda s: s.placement == "early"),
     "later": When("placement is hybrid or late", lambda s: s.placement != "early"),
     "stored-sums": When("convolution_sums=codes", lambda s: s.convolution_sums == "codes"),
@@ -80,6 +79,7 @@ class Step:
 # Recovery passes that lost to others at everything that was measured, and what to use.
 REMOVED = {
     "adaround": "use gptq, which is closer and takes less time",
+    "awq": "use gptq, which is closer, and whose worst case was made worse by awq",
     "tune": "--minutes N (minutes=N) trains scales on the program's output, and more than these",
 }
 
@@ -107,7 +107,6 @@ fold-scales: a batch normalization or a bias becomes one weight and one constant
 split-upsampling: scales of channels are folded; later passes see the convolution that is computed
 absorb-transposes: packed weights cannot be transposed, but a product can read them as they are
 rotate: biases are single constants at this point, and passes that scale channels follow
-awq [dynamic]: scales channels so that weights lose less by rounding; later passes see the result
 rotate-online [floats]: at this point products have the operands that will be quantized
 smooth [floats]: scales down the outlier channels that rotations have left
 equalize [static]: scales the channels that smooth has left, where convolutions or ReLU lie between

@@ -24,7 +24,7 @@ WIDTH, HIDDEN, OUT = 16, 12, 6
 MOST = {"int8": 0.25, "int4": 0.5}
 LEAST, LARGEST = 2.0**-90, 2.0**120
 PIPELINES = ("int8-static", "int8-dynamic", "int8x16-static", "int8-weight-only", "int4-dynamic")
-RECOVERY = (True, False, ["gptq"], ["clip"], ["smooth"], ["awq"], ["bias-correction"])
+RECOVERY = (True, False, ["gptq"], ["clip"], ["smooth"], ["bias-correction"])
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,6 @@ def drawn(seed: int) -> Drawn:
         params["first"] = {"kernel": first.astype(np.float32)}
     samples = [np.ldexp(rng.standard_normal((4, WIDTH)), inputs).astype(np.float32) for _ in "1234"]
     recovery, pipeline = RECOVERY[rng.integers(len(RECOVERY))], str(rng.choice(PIPELINES))
-    if recovery == ["awq"] and "static" in pipeline:  # which have no such pass
-        recovery = True
     return Drawn(params, samples, pipeline, recovery)
 
 

@@ -41,6 +41,13 @@ def attend(params: Any, x: Any) -> Any:
     return y * (1 + jnp.mean(x, axis=0))
 
 
+@pytest.fixture(autouse=True)
+def _quick(request: pytest.FixtureRequest) -> None:
+    """Beside other processes XLA optimizes as it does there: gradients have the same bits."""
+    if request.function is not test_other_processes_find_the_same:
+        request.getfixturevalue("quick_xla")
+
+
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

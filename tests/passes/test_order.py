@@ -35,8 +35,8 @@ def test_a_pass_stands_once_in_a_level() -> None:
 @pytest.mark.parametrize(
     ("pipeline", "overrides", "level", "there", "missing"),
     [
-        ("int8-dynamic", {}, "float", {"awq", "smooth"}, {"mark-edges", "mark-residuals"}),
-        ("int8-static", {}, "float", {"mark-residuals"}, {"awq", "mark-edges", "widen-floats"}),
+        ("int8-dynamic", {}, "float", {"smooth"}, {"mark-edges", "mark-residuals"}),
+        ("int8-static", {}, "float", {"mark-residuals"}, {"mark-edges", "widen-floats"}),
         ("int8-static", {"placement": "early"}, "float", {"mark-edges"}, {"mark-residuals"}),
         ("int8-static", {"convolution_sums": "float"}, "float", {"smooth"}, {"mark-residuals"}),
         ("int8-static", {}, "integer", {"requantize"}, {"lower-regions", "verify-integer"}),

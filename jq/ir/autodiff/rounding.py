@@ -194,12 +194,6 @@ class Learned:
         size = sum(math.prod(shape_of(v)) * 4 for v in self.region.outputs)
         return cache(find) if size * len(data) <= ROOM else find
 
-    def error(self, stored: Stored, samples: Iterable[Sample]) -> float:
-        """The mean over samples of the error with these codes and scales."""
-        self.restart(stored)
-        real = self.values()
-        return relative_error((self.outputs(real, x), wanted) for x, wanted, _ in samples)
-
     def _run(self, real: Any, weights: Any, inputs: Any) -> list[Any]:
         return self.region({**weights, **real}, inputs)
 
@@ -213,7 +207,6 @@ class Learned:
         *,
         rate: float,
         scale_rate: float,
-        report: Callable[[float], None] = lambda share: None,
     ) -> dict[str, dict[str, np.ndarray]]:
         """The values to store after a step for each batch of samples, both rates falling to 0.
 
@@ -231,13 +224,12 @@ class Learned:
         labels = {n: {k: k for k in own} for n, own in parameters.items()}
         moves = optax.multi_transform(kinds, labels)
         state, update = moves.init(parameters), jax.jit(moves.update)
-        for done, batch in enumerate(batches):
+        for batch in batches:
             real = self.real(parameters, self.fixed)
             slopes = [self._slope_of(real, *sample(i)) for i in batch]
             slope = jax.tree.map(lambda *g: sum(g) / len(g), *slopes)
             changes, state = update(self._pull(parameters, self.fixed, slope), state)
             parameters = optax.apply_updates(parameters, changes)
-            report((done + 1) / len(batches))
         return {n: c.after(parameters[n]) for n, c in self.stored.items()}
 
     def _slope_of(self, real: Any, inputs: Any, wanted: Any, gains: Any) -> Any:

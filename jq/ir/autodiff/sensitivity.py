@@ -1,5 +1,6 @@
 """Sensitivity of a program's output to the rows of intermediate results, by differentiation."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -61,12 +62,15 @@ class Sensitivity:
             for value, names in self._names.items()
         }
         gradients = jax.grad(self._projected)(taps, inputs, weights, jax.random.key(seed))
-        found = {
-            k: jnp.square(gradients[names[0]]).mean(self.axes[k])
+        return {
+            k: self._of_rows(gradients[names[0]], self.axes[k])
             for names in self._names.values()
             for k in names
-        }  # gradients may leave float32, too
-        return {k: jnp.minimum(jnp.where(jnp.isnan(g), MOST, g), MOST) for k, g in found.items()}
+        }
+
+    def _of_rows(self, gradient: Any, axes: tuple[int, ...]) -> Any:
+        found = jnp.square(gradient).mean(axes)  # gradients may leave float32, too
+        return jnp.minimum(jnp.where(jnp.isnan(found), MOST, found), MOST)
 
     def _projected(self, taps: Any, inputs: Any, weights: Any, key: Any) -> Any:
         def edit(result: ir.Value, value: Any) -> Any:
@@ -80,6 +84,23 @@ class Sensitivity:
                 signs = jax.random.rademacher(jax.random.fold_in(key, i), y.shape, jnp.float32)
                 total = total + (y.astype(jnp.float32) * signs).sum()
         return total
+
+
+class Directions(Sensitivity):
+    """The gradients themselves, [rows, elements of a row]; the mean square of a row is its squared
+    gain to the power `POWER`, so that few rows do not outweigh all others."""
+
+    POWER = 0.5
+
+    def _of_rows(self, gradient: Any, axes: tuple[int, ...]) -> Any:
+        last = jnp.moveaxis(gradient, axes, range(-len(axes), 0))
+        rows = last.reshape(-1, math.prod(last.shape[-len(axes) :]))
+        rows = jnp.where(jnp.isfinite(rows), rows, 0)
+        most = jnp.abs(rows).max(1, keepdims=True)
+        unit = rows / jnp.where(most > 0, most, 1)
+        mean = jnp.square(unit).mean(1, keepdims=True)
+        gain = jnp.minimum(most, MOST**0.5) * jnp.sqrt(mean)
+        return unit * jax.lax.rsqrt(jnp.where(mean > 0, mean, 1)) * gain**self.POWER
 
 
 def _own(dtype: Any) -> Any:

@@ -31,11 +31,14 @@ class Solution:
     groups: list[slice]
     grid: Grid
 
-    def columns(self, start: int) -> Solution:
-        """Views of `COLUMNS` columns."""
-        own = np.s_[:, start : start + COLUMNS]
-        codes, scale, zero = self.codes[own], self.scale[own], self.zero[own]
+    def columns(self, which: slice | np.ndarray) -> Solution:
+        """Some columns: views of a slice, copies where they are numbered."""
+        codes, scale, zero = (a[:, which] for a in self.arrays)
         return Solution(codes, scale, zero, self.groups, self.grid)
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return self.codes, self.scale, self.zero
 
     def real(self) -> np.ndarray:
         parts = [(self.codes[s] - self.zero[g]) * self.scale[g] for g, s in enumerate(self.groups)]

@@ -65,10 +65,11 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Use:
-    """One product that reads a weight."""
+    """One product that reads a weight; `ordered`: its result has the matrix's columns in order."""
 
     matrix: Matrix
     wanted: Wanted
+    ordered: bool = True
 
 
 def find_use(program: Program, op: Op, operand: int) -> Use:
@@ -80,20 +81,22 @@ def find_use(program: Program, op: Op, operand: int) -> Use:
     if op.operation.block != program.body:
         raise NotApplicable("it is read inside a loop or a branch")
     batch, pairs, groups = _axes(op, operand)
-    value = op.operands[operand]
+    value, axes = op.operands[operand], list(range(len(shape_of(op.operands[operand]))))
     while (name := program.weight_name(value)) is None:
         if maker(value, "stablehlo.transpose") is None:
             raise NotApplicable("it is read through more than a transpose")
         permutation = integers(value.owner, "permutation")
         pairs = [(permutation[a], b) for a, b in pairs]
-        batch = [permutation[a] for a in batch]
+        batch, axes = ([permutation[a] for a in own] for own in (batch, axes))
         value = value.owner.operands[0]
     shape = program.weights[name].shape
     pairs.sort()
     inner = [a for a, _ in pairs]
     free = [a for a in range(len(shape)) if a not in (*inner, *batch)]
     matrix = Matrix(name, (*inner, *batch, *free), len(inner), shape, groups)
-    return Use(matrix, Wanted(op_name(op), 1 - operand, tuple(b for _, b in pairs)))
+    theirs = [a for a in axes if a in free]
+    wanted = Wanted(op_name(op), 1 - operand, tuple(b for _, b in pairs))
+    return Use(matrix, wanted, theirs == free)
 
 
 def _axes(op: Op, operand: int) -> tuple[list[int], list[tuple[int, int]], int]:

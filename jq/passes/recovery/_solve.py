@@ -1,7 +1,9 @@
 """Codes and scales of a matrix that minimise the error of its product with given inputs.
 
 For y = x W with H = sum x x^T, the error of a quantized W' is tr(D^T H D), D = W' - W. Every
-column of W is a problem of its own. Three steps, none of which makes it worse:
+column of W is a problem of its own, unless G says how far directions of y move the output: for
+tr(G D^T H D) some columns are solved after the others, and make up for what those lost, too. Three
+steps, none of which makes it worse:
 
 1. ends of each block's range by search, weighted with H's diagonal;
 2. GPTQ (Frantar et al., "GPTQ: Accurate Post-Training Quantization for Generative Pre-trained
@@ -23,6 +25,8 @@ from jq.passes.recovery._grids import FormatGrid, Grid, grid_of, nearest
 from jq.passes.recovery._units import far_exponents, near_one
 
 NONE = np.float32(1e-30)  # stands for a scale of 0: all codes are the offset then
+TOGETHER = 32  # columns at most that are solved for at once where others follow
+TURNS = 24  # so many at least, where there are as many columns
 SINGLE = 0.05  # relative error that a factor of H may have
 
 
@@ -36,6 +40,7 @@ def solve(
     order: bool = True,
     passes: int = 3,
     threads: int = 1,
+    outputs: np.ndarray | None = None,
 ) -> Solution:
     """The best codes found for `weight` f32[K, N] given `gram` [K, K].
 
@@ -47,13 +52,14 @@ def solve(
         order: quantize the rows with the largest inputs first.
         passes: of coordinate descent, at most.
         threads: that solve for some of the columns each. The codes do not depend on their number.
+        outputs: G [N, N], damped like H; default: all directions count alike.
     """
     grid = grid or grid_of(weight, enc)
     gram, far = near_one(gram), far_exponents(np.abs(weight).max(0, initial=0))
     if enc.scale_type == "float16" or not is_affine(enc.format):
         far = np.zeros_like(far)  # scales of so far exponents are refused, or 0
     if far.any():
-        weight = np.ldexp(weight, -far)
+        weight, outputs = np.ldexp(weight, -far), None
     scale, zero = (np.empty(enc.grid, np.float32) for _ in range(2))
     best = Solution(np.zeros_like(weight), scale, zero, block_slices(enc), grid)
 
@@ -61,7 +67,7 @@ def solve(
         ranges = enc.with_shape(own.shape, enc.block)
         part.scale[:], part.zero[:] = grid.begin(own, diagonal, ranges)
 
-    _fit(best, weight, gram, begin, damping, order, passes, threads)
+    _fit(best, weight, gram, begin, damping, order, passes, threads, outputs)
     if far.any():  # columns get their exponents; a block whose scale is too small is one of zeros
         best.scale[:] = np.minimum(np.ldexp(best.scale, far), np.finfo(np.float32).max)
         dead = best.scale < SMALLEST_SCALE
@@ -102,26 +108,41 @@ def _fit(
     order: bool,
     passes: int,
     threads: int,
+    outputs: np.ndarray | None = None,
 ) -> None:
     """GPTQ and the descent, some columns at a time; `begin` gives each its scales, from the weight
     and H's diagonal, f32[K, 1]."""
-    # The condition of h is K / damping at most.
+    h, rows = _damped(gram, damping, order)
+    feedback, single_h = _feedback(h, rows), h.astype(np.float32, copy=False)
+
+    def columns(part: Solution, aim: np.ndarray) -> None:
+        aim = np.ascontiguousarray(aim)
+        begin(part, aim, np.diag(h)[:, None])
+        _gptq(part, aim, rows, feedback)
+        descend(part, aim, single_h, passes)
+
+    if outputs is None:
+        with ThreadPoolExecutor(threads) as pool:
+            parts = runs(0, weight.shape[1], COLUMNS)
+            list(pool.map(lambda s: columns(best.columns(s), weight[:, s]), parts))
+        return
+    g, turn = _damped(near_one(outputs), damping, order=True)
+    between, ours, lost = _feedback(g, turn), best.columns(turn), np.zeros_like(weight)
+    for s in runs(0, len(g), min(TOGETHER, -(-len(g) // TURNS))):
+        part, own = ours.columns(s), weight[:, turn[s]]
+        columns(part, own + lost[:, : s.start] @ between[: s.start, s])
+        lost[:, s] = own - part.real()
+    for mine, theirs in zip(best.arrays, ours.arrays, strict=True):
+        mine[:, turn] = theirs
+
+
+def _damped(gram: np.ndarray, damping: float, order: bool) -> tuple[np.ndarray, np.ndarray]:
+    """A gram, whose condition is K / damping at most, and the order of its rows."""
     single = len(gram) * float(np.finfo(np.float32).eps) < SINGLE * damping
     h: np.ndarray = np.array(gram, np.float32 if single else np.float64)
     mean = float(np.trace(gram, dtype=np.float64)) / len(gram)
     h[np.diag_indices_from(h)] += damping * max(mean, 1e-30)
-    rows = np.argsort(-np.diag(h), kind="stable") if order else np.arange(len(h))
-    feedback = _feedback(h, rows)
-    single_h = h.astype(np.float32, copy=False)
-
-    def columns(start: int) -> None:
-        part, own = best.columns(start), np.ascontiguousarray(weight[:, start : start + COLUMNS])
-        begin(part, own, np.diag(h)[:, None])
-        _gptq(part, own, rows, feedback)
-        descend(part, own, single_h, passes)
-
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(columns, range(0, weight.shape[1], COLUMNS)))
+    return h, np.argsort(-np.diag(h), kind="stable") if order else np.arange(len(h))
 
 
 def block_slices(enc: Encoding) -> list[slice]:

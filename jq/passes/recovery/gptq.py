@@ -5,6 +5,7 @@ or stored in a format without a grid (`_grids`), keeps plain rounding, and the r
 that another pass chose codes for is left alone. The program stays as it is.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -33,14 +34,17 @@ from jq.passes.recovery._solve import joined, solve
 from jq.passes.recovery._units import far_exponents
 from jq.planning.moments.collect import Moments
 from jq.planning.moments.inputs import Wanted
+from jq.planning.moments.outputs import output_grams
 
+MOST_OUTPUTS = 4096  # columns; beyond, what they do together takes too much memory
 Solvable = dict[str, tuple[Matrix, Encoding]]  # by weight: as a matrix, and how that is encoded
 
 
 class Gptq(Recovery):
     """Options: `power` and `shared`, see `jq.planning.moments.collect.collect`; `samples`, how many
     batches of the calibration data are enough where all codes have 8 bits or more, whose rounding
-    matters little (fewer bits take all); the others, see `_solve.solve`."""
+    matters little (fewer bits take all); `outputs`: of fewer bits, how far directions of results
+    move the program's output counts (`jq.planning.moments.outputs`); others: `_solve.solve`."""
 
     optional = False
     power: float = 0.5
@@ -49,6 +53,7 @@ class Gptq(Recovery):
     damping: float = 0.1
     order: bool = True
     passes: int = 3
+    outputs: bool = True
 
     def wanted(self, program: Program, cx: PassContext) -> bool:
         return any(map(has_grid, cx.plan.weights.values()))
@@ -73,7 +78,9 @@ class Gptq(Recovery):
     def look(self, program: Program, cx: PassContext) -> None:
         solvable = self._asked(program, cx)
         if len(parts := _parts(solvable)) == 1:  # several do not fit at once
-            self._moments(program, cx, uses_of_weights(program, cx), solvable, parts[0])
+            uses = uses_of_weights(program, cx)
+            self._moments(program, cx, uses, solvable, parts[0])
+            self._columns(program, cx, uses, solvable)
 
     def _asked(self, program: Program, cx: PassContext) -> Solvable:
         """The weights that it will choose codes for by the data."""
@@ -136,11 +143,35 @@ class Gptq(Recovery):
         parts = _parts(solvable)
         for i, names in enumerate(parts):
             moments = self._moments(program, cx, uses, solvable, names)
+            columns = self._columns(program, cx, uses, {name: solvable[name] for name in names})
             for j, name in enumerate(names):
-                stored = self._stored(program, cx, name, solvable[name], moments.pop(name).gram)
+                grams = moments.pop(name).gram, columns.pop(name, None)
+                stored = self._stored(program, cx, name, solvable[name], *grams)
                 done |= {f"{name}:{part}": array for part, array in stored.items()}
                 cx.report((i + (j + 1) / len(names)) / len(parts))
         return done
+
+    def _columns(
+        self,
+        program: Program,
+        cx: PassContext,
+        uses: Mapping[str, list[Use] | str],
+        solvable: Solvable,
+    ) -> dict[str, np.ndarray]:
+        """By weight of few bits: G of `_solve.solve`."""
+        wanted: dict[str, Wanted] = {}
+        for name, own in solvable.items() if self.outputs else ():
+            reads = [use for use in uses[name] if isinstance(use, Use)]
+            if len(reads) == 1 and reads[0].ordered and _outputs_of(*own):
+                wanted[name] = reads[0].wanted
+        every, chosen, known = list(wanted.values()), self._batches(cx, solvable), cx.moments
+
+        def find() -> Mapping[str, Moments]:
+            return output_grams(program, cx.data or (), every, chosen) if every else {}
+
+        asked = f"{every} outputs {chosen}"
+        seen = known.of(program, asked, cx.gains, find) if known is not None else find()
+        return {name: seen[w.name].gram for name, w in wanted.items() if w.name in seen}
 
     def _stored(
         self,
@@ -149,6 +180,7 @@ class Gptq(Recovery):
         name: str,
         solvable: tuple[Matrix, Encoding],
         gram: np.ndarray,
+        outputs: np.ndarray | None,
     ) -> Mapping[str, np.ndarray]:
         """The parts of one weight; several plans may ask for the same."""
         (matrix, inner), enc = solvable, cx.plan.weights[name]
@@ -157,7 +189,7 @@ class Gptq(Recovery):
         def solved() -> dict[str, np.ndarray]:
             grid = grid_of(weight, inner)
             with one_thread(), of_weight(name):
-                found = self._by_groups(weight, matrix.groups, gram, inner, grid)
+                found = self._by_groups(weight, matrix.groups, gram, inner, grid, outputs)
             codes = matrix.back(found.codes, enc.shape)
             scale, zero = (matrix.back(v, enc.grid) for v in (found.scale, found.zero))
             return grid.stored(codes, scale, zero, enc)
@@ -165,18 +197,25 @@ class Gptq(Recovery):
         if cx.moments is None:
             return solved()
         how = f"{self!r} {name} {matrix} {enc}"
-        return cx.moments.solved(how, {"weight": weight, "gram": gram}, solved)
+        given = {"weight": weight, "gram": gram} | ({} if outputs is None else {"outputs": outputs})
+        return cx.moments.solved(how, given, solved)
 
     def _by_groups(
-        self, weight: np.ndarray, groups: int, gram: np.ndarray, enc: Encoding, grid: FormatGrid
+        self,
+        weight: np.ndarray,
+        groups: int,
+        gram: np.ndarray,
+        enc: Encoding,
+        grid: FormatGrid,
+        outputs: np.ndarray | None,
     ) -> Solution:
         """Each group of columns with the moments of its own rows."""
         count = weight.shape[1] // groups
         own = enc.with_shape((len(weight), count), enc.block)
         grams = gram.reshape(groups, len(weight), len(weight))
         columns = [weight[:, g * count : (g + 1) * count] for g in range(groups)]
-        how: dict[str, Any]
-        how = {"grid": grid, "damping": self.damping, "order": self.order, "passes": self.passes}
+        how: dict[str, Any] = {"grid": grid, "damping": self.damping, "order": self.order}
+        how |= {"passes": self.passes, "outputs": outputs}
         pairs = zip(columns, grams, strict=True)
         with one_thread() as threads:
             return joined([solve(w, h, own, **how, threads=threads) for w, h in pairs])
@@ -189,4 +228,12 @@ def _far(weight: Any) -> bool:
 
 def _parts(solvable: Solvable) -> list[list[str]]:
     """The weights in as many parts as their moments need to fit in memory."""
-    return in_parts({name: gram_bytes(matrix) for name, (matrix, _) in solvable.items()})
+    return in_parts(
+        {n: gram_bytes(own[0]) + 8 * _outputs_of(*own) ** 2 for n, own in solvable.items()}
+    )
+
+
+def _outputs_of(matrix: Matrix, enc: Encoding) -> int:
+    """The number of columns, where what is known of them is of use; else 0."""
+    count = math.prod(matrix.permuted[matrix.contracted :])
+    return count if matrix.groups == 1 and bits_of(enc) < 8 and 1 < count <= MOST_OUTPUTS else 0

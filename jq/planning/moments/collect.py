@@ -118,14 +118,16 @@ def _outermost(program: Program) -> dict[str | None, Any]:
     return {string_attr(op, NAME): op for op in program.body.operations}
 
 
-def sensitivity(program: Program, wanted: Sequence[Wanted]) -> Sensitivity | None:
+def sensitivity(
+    program: Program, wanted: Sequence[Wanted], kind: type[Sensitivity] = Sensitivity
+) -> Sensitivity | None:
     """The sensitivity to the rows of these ops; None, with a warning, where there is no answer."""
     ops = _outermost(program)
     values = {
         w.name: (ops[w.name].operation.results[0], other_axes(ops[w.name], w)) for w in wanted
     }
     try:
-        return Sensitivity(program, values)
+        return kind(program, values)
     except Unsupported as reason:
         LOG.warning("all rows of the calibration data count alike: %s", reason)
         return None

@@ -237,3 +237,36 @@ def test_codes_of_eight_bits_in_blocks_and_numbers_far_from_one_are_rounded_plai
     assert "down is rounded plainly: its numbers are far from 1" in caplog.text
     program, cx = context(model, "int8-weight-only", data, {"weights.format": "mxint8"})
     assert not Gptq().run(program, cx) and not program.chosen
+
+
+@pytest.mark.parametrize("how", ["direct", "turned", "convolution", "nvfp4"])
+def test_the_output_gains_where_later_ops_take_notice_of_few_directions(how):
+    """`turned`: the columns of the result are not in the order in which the weight is stored."""
+    rng = np.random.default_rng(11)
+    draw = lambda *shape: rng.standard_normal(shape).astype(np.float32)  # noqa: E731
+    few = draw(32, 4) @ draw(4, 32) + np.float32(0.05) * draw(32, 32)
+
+    def f(p, x):
+        if how == "convolution":
+            y = jax.lax.conv_general_dilated(
+                x[:, None], p["w"][None, None], (1, 1), "SAME",
+                dimension_numbers=jax.lax.conv_dimension_numbers(
+                    (1, 1, 64, 24), (1, 1, 24, 32), ("NHWC", "HWIO", "NHWC")),
+            )[:, 0]  # fmt: skip
+        elif how == "turned":
+            y = jnp.einsum("brk,knm->brmn", x, p["w"]).reshape(*x.shape[:2], 32)
+        else:
+            y = x @ p["w"]
+        return y @ few
+
+    weight = draw(24, 32) if how != "turned" else draw(24, 4, 8)
+    mixing = draw(24, 24)
+    data = [[draw(1, 64, 24) @ mixing] for _ in range(8)]
+    given = INT4 if how != "nvfp4" else {"weights.format": "nvfp4"}
+    program, cx = context(Model(f, {"w": weight}, tuple(data[0])), "int8-weight-only", data, given)
+    reference, errors = outputs(program, data), []
+    for both in (False, True):
+        copy = program.clone()
+        Gptq(outputs=both).run(copy, cx)
+        errors.append(((outputs(after(copy, cx), data) - reference) ** 2).sum())
+    assert errors[1] < 0.8 * errors[0], errors

@@ -8,7 +8,7 @@ import pytest
 from jq.frontends.model import Model
 from jq.frontends.tracing.entry import trace
 from jq.ir.autodiff.regions import whole
-from jq.ir.autodiff.rounding import Codes, Learned
+from jq.ir.autodiff.rounding import Codes, Learned, relative_error
 from jq.passes.recovery.gptq import Gptq
 from jq.passes.recovery.learn import codes_of
 from tests.passes.recovery.models import context, mlp, normal
@@ -65,7 +65,8 @@ def test_the_error_is_that_of_the_stored_parts():
     learned = Learned(whole(program, stored), program.weights, stored)
     ours, reference = (outputs(p, data[:1]) for p in (after(program, cx), program))
     expected = ((ours - reference) ** 2).sum() / (reference**2).sum()
-    found = learned.error(stored, [learned.samples(data)(0)])
+    x, wanted, _ = learned.samples(data)(0)
+    found = relative_error([(learned.outputs(learned.values(), x), wanted)])
     assert found == pytest.approx(expected, rel=1e-3)
 
 

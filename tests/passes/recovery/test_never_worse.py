@@ -61,11 +61,6 @@ def test_int8(method):
     assert sqnr((method,)) > sqnr(False) - NOISE
 
 
-def test_awq():
-    alone = "int4", "per-channel", "int8-weight-only"
-    assert sqnr(("awq",), *alone) > sqnr(False, *alone) - NOISE
-
-
 def test_all_together():
     together = ("gptq", "clip", "bias-correction")
     assert sqnr(together, "int4") > sqnr(("gptq",), "int4") - NOISE

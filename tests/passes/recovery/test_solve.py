@@ -142,3 +142,40 @@ def test_codes_that_a_format_has_are_found_as_they_are(fmt):
     weight = rounded(weight, enc)
     found = solve(weight, np.eye(64), enc)
     np.testing.assert_allclose(found.real(), weight, rtol=1e-6, atol=1e-7)
+
+
+def both_sides(rng, rows, columns):
+    """A weight, moments of its inputs, and those of directions of its results: few count much."""
+    weight = rng.standard_normal((rows, columns)).astype(np.float32)
+    inputs = rng.standard_normal((4 * rows, rows)) @ rng.standard_normal((rows, rows))
+    fading = np.exp(-np.arange(columns) / 8)[:, None]
+    outputs = rng.standard_normal((4 * columns, columns))
+    outputs = outputs @ (fading * rng.standard_normal((columns, columns)))
+    return weight, inputs.T @ inputs, outputs.T @ outputs
+
+
+@pytest.mark.parametrize("fmt", ["int2", "int4", "nvfp4"])
+def test_directions_of_the_result_that_count_little_take_the_error(fmt):
+    rng = np.random.default_rng(7)
+    for columns in (5, 40):
+        weight, gram, outputs = both_sides(rng, 48, columns)
+        block = 16 if fmt == "nvfp4" else 24
+        enc = (
+            encoding(fmt, weight.shape, block)
+            if fmt != "nvfp4"
+            else Encoding(fmt, weight.shape, (block, 1))
+        )
+        lost = []
+        for g in (None, outputs):
+            d = solve(weight, gram, enc, outputs=g).real() - weight
+            lost.append(float(((gram @ d) * (d @ outputs)).sum()))
+        assert lost[1] < 0.8 * lost[0], (columns, lost)
+
+
+def test_directions_that_count_alike_change_next_to_nothing():
+    """The descent ends by what some columns gain, and not all: so few codes may differ."""
+    weight, gram, _ = both_sides(np.random.default_rng(8), 32, 40)
+    enc = encoding("int4", weight.shape, 16, "asymmetric")
+    plain, same = (solve(weight, gram, enc, outputs=g) for g in (None, 3 * np.eye(40)))
+    assert (plain.codes != same.codes).mean() < 0.1
+    assert error(same, weight, gram) == pytest.approx(error(plain, weight, gram), rel=0.02)

@@ -1,0 +1,84 @@
+"""The board of real networks: what inputs are drawn, and scores by hand."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "scripts"))
+
+from peers import board, drawn_sounds, drawn_text
+
+
+def test_there_are_ten_networks_at_least_and_each_says_what_is_counted():
+    rows = [
+        {"case": name, "samples": 1, "program": "p", "ours": True, "cosine": 1.0, "cosine_min": 1.0}
+        | {"sqnr_db": 9.0, "bytes": 1, "build_seconds": 0.0, "accuracy": 0.5, "float_accuracy": 1.0}
+        for name in board.NAMES
+    ]
+    text = "\n".join(board.sections(rows))
+    assert len(board.NAMES) >= 10 and text.count("### ") == len(board.NAMES)
+    assert "| **p** | 0.5000 | 1.0000 |" in text
+
+
+def test_characters_that_are_read():
+    known = ["a", "b", "c"]
+    path = np.eye(5)[[1, 1, 0, 1, 2, 0, 4, 3]][None]  # a, a, b, a space, c
+    found = [[path]], [("aa bc", known)], [[path]]
+    assert board.characters_right(*found) == 1
+    assert board.characters_right([[path]], [("abc", known)], []) == pytest.approx(2 / 3)
+    assert [board.distance(*p) for p in (("", "ab"), ("kitten", "sitting"), ("x", "x"))] == [
+        2,
+        3,
+        0,
+    ]
+
+
+def test_masks_neighbours_and_classes():
+    mask = np.array([True, True, False, False])
+    score = board.overlap(0.5, 1)
+    assert score([[None, np.array([[0.9, 0.1, 0.6, 0.2]])]], [mask], []) == 0.5
+    vectors = [[np.array(v, float)] for v in ([1, 0], [0.9, 0.1], [0, 1], [0.7, 0.8])]
+    assert board.neighbours_right(vectors, [0, 0, 1, 1], []) == 1
+    assert board.neighbours_right(vectors, [0, 0, 1, 0], []) == 0.75 - 0.25
+    exact = [[np.eye(3)[[0, 1, 2]], np.eye(3)[[0]]]]
+    assert board.like_float([[np.eye(3)[[0, 1, 1]], np.eye(3)[[0]]]], [], exact) == pytest.approx(
+        5 / 6
+    )
+
+
+def test_beginnings_by_what_the_float_model_means():
+    truth = [np.array([True, False, True, False])]
+    exact = [[np.eye(4)[[3, 1, 2, 1]][None]]]
+    assert board.beginnings_right(exact, truth, exact) == 1
+    assert board.beginnings_right([[np.eye(4)[[3, 1, 1, 1]][None]]], truth, exact) == 0.75
+
+
+def test_what_is_drawn_is_what_its_label_says():
+    pytest.importorskip("PIL")
+    pytest.importorskip("matplotlib")
+    draws = {
+        "chord": drawn_sounds.chord,
+        "words": lambda rng: drawn_text.words(rng, (48, 320)),
+        "page": lambda rng: drawn_text.marked_page(rng, (320, 320)),
+        "digits": drawn_text.digits,
+    }
+    for name, draw in draws.items():
+        (a, first), (b, same), (c, _) = (draw(np.random.default_rng(s)) for s in (1, 1, 2))
+        assert np.array_equal(a[0], b[0]) and np.array_equal(first, same), name
+        assert not np.array_equal(a[0], c[0]) and a[0].dtype == np.float32, name
+    sound, spoken = drawn_sounds.speech(np.random.default_rng(3), 32 * 512)
+    loud = np.abs(sound).reshape(32, 512).mean(1)
+    whole = spoken.reshape(32, 512).mean(1)
+    assert loud[whole == 1].min() > 3 * loud[whole == 0].max()
+    (page,), mask = drawn_text.marked_page(np.random.default_rng(4), (320, 320))
+    assert mask.sum() > 0 and page[0][:, mask].mean() < page[0][:, ~mask].mean()
+
+
+def test_functions_have_one_docstring_each():
+    rows = board.functions()
+    names = [name for name, _ in rows]
+    assert len(rows) > 128 and len(set(names)) == len(names)
