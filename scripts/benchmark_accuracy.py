@@ -6,6 +6,8 @@
     scripts/benchmark_accuracy.py --own --models minilm --pipelines "int8-dynamic recovery=gptq"
 
     scripts/benchmark_accuracy.py --own --models digits_cnn --pipelines all --time 2
+    scripts/benchmark_accuracy.py --board -o build/board        # real networks, by what they do
+    scripts/benchmark_accuracy.py --board --models silero-vad,captcha --own --sentences 64
 
 Every row is a program that was built from the same weights and, where it is calibrated, the same
 calibration data; it runs on the evaluation set and is compared with float32 in JAX. Programs and
@@ -29,6 +31,7 @@ from rich.console import Console
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from peers import board as boards
 from peers import ort, ours, ovino, timed
 from peers.build import Built, build_all
 from peers.case import (
@@ -101,17 +104,24 @@ def benchmark(
     calibration: Annotated[int, typer.Option(help="Calibration sentences of minilm.")] = 128,
     time: Annotated[float, typer.Option(help="Seconds to time each of ours for; 0: none.")] = 0.0,
     own: Annotated[bool, typer.Option("--own", help="Without the peers.")] = False,
+    board: Annotated[
+        bool, typer.Option("--board", help="Real networks, by scores of what they are for.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The document on stdout.")] = False,
     output: Annotated[Path, typer.Option("-o", help="Directory.")] = Path("build/accuracy"),
 ) -> None:
     """The error of every program."""
     document: dict[str, Any] = {"machine": machine(), "rows": [], "skipped": {}}
-    asked = [c.name for c in CASES] if models == "all" else models.split(",")
-    for case in (c for c in (*CASES, *RANDOM) if c.name in asked):
+    chosen = [] if models == "all" else models.split(",")
+    asked = chosen or [c.name for c in CASES]
+    own_cases = [c for c in (*CASES, *RANDOM) if c.name in asked]
+    where = output / "packages"
+    real = (boards.find(n, where, calibration, sentences) for n in chosen or boards.NAMES)
+    for case in real if board else own_cases:
         if pipelines:
             names = data_names("pipelines") if pipelines == "all" else pipelines.split(";")
             case = replace(case, pipelines=tuple(p.strip() for p in names))
-        if case.name == "minilm":
+        if case.name == "minilm" and not board:
             case = replace(case, build=partial(build_minilm, calibration=calibration))
         # All images: there are few of them, and accuracy is a share of the whole set.
         samples = TEST if case.name == "digits_cnn" else sentences
@@ -133,7 +143,7 @@ def benchmark(
             for r in own_rows:
                 r["ms"] = known[r["program"]]
         document["skipped"][case.name] = skipped
-        write(document, output)
+        write(document, output, board)
     if as_json:
         print(json.dumps(document))
 
@@ -166,25 +176,27 @@ def row(case: Case, samples: int, built: Built) -> dict[str, Any]:
     }
 
 
-def write(document: dict[str, Any], output: Path) -> None:
+def write(document: dict[str, Any], output: Path, board: bool) -> None:
     output.mkdir(parents=True, exist_ok=True)
     (output / "accuracy.json").write_text(json.dumps(document, indent=1) + "\n")
-    text = markdown(document)
+    text = markdown(document, board)
     (output / "accuracy.md").write_text(text)
-    plot(document["rows"], output)
+    if not board:
+        plot(document["rows"], output)
     console.print(text, markup=False, soft_wrap=True)
 
 
 COLUMNS = ("", "cosine", "worst", "SQNR dB", "accuracy (float32)", "MB", "built in s")
 
 
-def markdown(document: dict[str, Any]) -> str:
+def markdown(document: dict[str, Any], board: bool) -> str:
     """A table of each model and kind, the smallest error first."""
     machine = document["machine"]
     versions = ", ".join(f"{k} {v}" for k, v in machine["versions"].items())
     lines = [f"{machine['cpu']['model']}; {versions}", ""]
     lines += timed.sections(document["rows"])
-    for title, rows in sections(document["rows"]).items():
+    lines += boards.sections(document["rows"]) if board else []
+    for title, rows in sections(document["rows"] if not board else ()).items():
         lines += [f"### {title} ({rows[0]['samples']} inputs)", ""]
         lines += table(COLUMNS, [cells(r) for r in rows])
     for name, reasons in document["skipped"].items():

@@ -120,9 +120,10 @@ def _compared(
     calls = _inputs(source, contender, source.evaluation)
     samples = [samples_of(inputs) for inputs in source.evaluation]
     labels = source.labels
+    outputs, score = [program(inputs) for inputs in calls], source.case.score
     compared = compare_outputs(
         source.reference,
-        (program(inputs) for inputs in calls),
+        outputs,
         samples=samples,
         labels=None if labels is None else labels[: sum(samples)],
         metrics=() if labels is None else ("accuracy",),
@@ -131,6 +132,9 @@ def _compared(
     found = {name: getattr(worst, name) for name in ("sqnr_db", "cosine", "cosine_min")}
     if both := compared.metrics.get("accuracy"):
         found |= {"accuracy": both["quantized"], "float_accuracy": both["float"]}
+    if score is not None:
+        figures = (score.of(given, source.reference) for given in (outputs, source.reference))
+        found |= zip(("accuracy", "float_accuracy"), figures, strict=True)
     return found
 
 

