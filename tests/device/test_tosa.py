@@ -196,3 +196,34 @@ def test_what_tosa_does_not_have_is_named(tmp_path: Path) -> None:
     with pytest.raises(jq.UserError, match="every second element has no form"):
         exported(lambda p, x: x[:, ::2] @ p["w"], {"w": normal(4, 8)}, (4, 8), tmp_path, "npu-int8")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_resize_of_an_onnx_file_repeats_elements(tmp_path: Path) -> None:
+    """To the nearest, by whole numbers: no element is chosen by an index."""
+    onnx = pytest.importorskip("onnx")
+    h = onnx.helper
+    given = {"w": normal(3, 3, 1, 1), "scales": np.array([1, 1, 2, 3], np.float32)}
+    nodes = [
+        h.make_node("Conv", ["x", "w"], ["a"]),
+        h.make_node(
+            "Resize",
+            ["a", "", "scales"],
+            ["b"],
+            mode="nearest",
+            coordinate_transformation_mode="asymmetric",
+            nearest_mode="floor",
+        ),
+        h.make_node("Conv", ["b", "w"], ["y"]),
+    ]
+    infos = [
+        [h.make_tensor_value_info(name, 1, shape)]
+        for name, shape in (("x", (1, 3, 3, 2)), ("y", (1, 3, 6, 6)))
+    ]
+    weights = [onnx.numpy_helper.from_array(v, k) for k, v in given.items()]
+    graph = h.make_graph(nodes, "g", *infos, initializer=weights)
+    path = tmp_path / "m.onnx"
+    onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 19)], ir_version=10), path)
+    calibration = [(normal(1, 3, 3, 2),) for _ in range(2)]
+    found = jq.export(path, tmp_path / "m.tosa", calibration=calibration, verify=True)
+    assert found["same"] == found["outputs"] > 0
+    assert not {"select", "gather_rows"} & set(found["operators"])
