@@ -98,6 +98,7 @@ class Format(ABC):
     schemes: ClassVar[tuple[str, ...]] = ("symmetric",)  # that can be chosen
     in_registers: ClassVar[bool] = True  # decoded without tables of more than 16 entries
     block: ClassVar[int] = 0  # values along one axis, where it is tied to blocks of so many
+    in_bfloat16: ClassVar[bool] = False  # its numbers are bfloat16's, from 2^-126 on
     has_minimum: ClassVar[bool] = False  # its integers have an offset whatever the blocks
     # Quantizing dequantized values again, in whole blocks, returns them unchanged.
     idempotent: ClassVar[bool] = False

@@ -11,7 +11,7 @@ from jq.formats.scales import FLOAT, POWER_OF_TWO, TWO_LEVEL, Scale
 class Mx(Scaled):
     """Blocks of 32; an axis that 32 does not divide ends in a short block."""
 
-    scales, block, idempotent = POWER_OF_TWO, 32, True
+    scales, block, idempotent, in_bfloat16 = POWER_OF_TWO, 32, True, True
 
 
 class Float4E2M1FN(Mx):

@@ -22,14 +22,20 @@ from jq.planning.operands import WeightUse
 from jq.target.settings import FLOAT, Settings
 
 ROUNDED = "both operands are rounded to bfloat16 (float_type=float32 leaves them as they are)"
+EXACT = "both operands are numbers of bfloat16, and are multiplied as such"
 FINEST = 8  # bits of a weight's integers, by default
 
 
-def asked(weight: TensorPlan, s: Settings) -> bool:
-    """True if operands may be rounded, by the settings and what the weight is."""
+def asked(weight: TensorPlan, others: list[TensorPlan], s: Settings) -> str:
+    """The words for operands that may be bfloat16 numbers, by the settings and what they are; or
+    empty. `others`: the activation, if it is quantized."""
+    if others:
+        exact = all(get_format(p.encoding.format).in_bfloat16 for p in (weight, *others))
+        return EXACT if exact and s.float_type in ("own", "bfloat16") else ""
     only = FLOAT == s.activations.format != s.weights.format and not weight.stored
     coarse = (get_format(weight.encoding.format).integer_bits or 0) <= FINEST
-    return s.float_type == "bfloat16" or (s.float_type == "own" and only and coarse)
+    default = s.float_type == "own" and only and coarse
+    return ROUNDED if default or s.float_type == "bfloat16" else ""
 
 
 def halves(op: Op, role: Role, enc: Encoding, use: WeightUse, isa: str) -> bool:

@@ -17,7 +17,7 @@ from jq.planning.calibration.ranges import Ranges
 from jq.planning.decisions import Declined, OpPlan, QuantPlan, TensorPlan
 from jq.planning.edges import plan_edges
 from jq.planning.encodings import code_bits, run_of, stored_plan, summed_terms
-from jq.planning.halves import ROUNDED, asked, halves
+from jq.planning.halves import asked, halves
 from jq.planning.limits import LIMIT, OpShape, largest_code, largest_sum, refusal, worst_case
 from jq.planning.operands import WeightUse, contractions, find_weight, made_of, op_name
 from jq.planning.review import agree_on_weights, doubts
@@ -86,10 +86,10 @@ class _Planner:
         except (Declined, FormatError) as reason:
             declined = self._declined(op, rule, settings, reason)
             half = self._half(op, rule, declined.operands, settings)
-            told = "; ".join(filter(None, [declined.reason, why, ROUNDED * half]))
+            told = "; ".join(filter(None, [declined.reason, why, half]))
             own = settings.float_type == "own" or declined.decision != "float"
             kind = "" if own else settings.float_type
-            return replace(declined, reason=told, float_type=kind, halves=half)
+            return replace(declined, reason=told, float_type=kind, halves=bool(half))
         integer = len(operands) == len(rule.roles(op)) > 1 and not _as_floats(operands)
         decision: Literal["integer", "weight-only"] = "integer" if integer else "weight-only"
         notes = [why, note, *(_fallback(p, settings) for p in operands.values())]
@@ -98,20 +98,21 @@ class _Planner:
         new = {i for i, p in operands.items() if p.kind in ("dynamic", "static")}
         again = [r for r in rule.roles(op) if r.index in new]
         anew = "; ".join(filter(None, (self.tensors.anew(op, r, settings) for r in again)))
-        half = self._half(op, rule, operands, settings)
-        note = "; ".join(filter(None, [*notes, anew, ROUNDED * half]))
-        return OpPlan(name, kind, decision, operands, note=note, anew=anew, halves=half)
+        half = "" if integer else self._half(op, rule, operands, settings)
+        note = "; ".join(filter(None, [*notes, anew, half]))
+        return OpPlan(name, kind, decision, operands, note=note, anew=anew, halves=bool(half))
 
     def _half(
         self, op: Op, rule: Contraction, operands: dict[int, TensorPlan], settings: Settings
-    ) -> bool:
-        """True if a float operand and a stored weight are multiplied in bfloat16."""
+    ) -> str:
+        """The words for a stored weight that is multiplied in bfloat16; or empty."""
         roles, uses = rule.roles(op), self._uses(op, rule)
-        if len(roles) != 2 or len(uses) != 1 or uses.keys() != operands.keys():
-            return False
-        ((i, p),) = operands.items()
-        kernels = kernels_of(self.target)
-        return asked(p, settings) and halves(op, roles[i], p.encoding, uses[i], kernels)
+        if len(roles) != 2 or len(uses) != 1 or not operands.keys() >= uses.keys():
+            return ""
+        ((i, use),) = uses.items()
+        told = asked(operands[i], [p for j, p in operands.items() if j != i], settings)
+        kernel = told and halves(op, roles[i], operands[i].encoding, use, kernels_of(self.target))
+        return told if kernel else ""
 
     def _declined(self, op: Op, rule: Contraction, settings: Settings, reason: Exception) -> OpPlan:
         """Float, but for weights that came quantized: they stay so whatever is said of the op."""

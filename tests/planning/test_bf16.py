@@ -131,6 +131,33 @@ def test_levels_agree_with_the_kernel_of_rounded_products(pipeline: str, neighbo
     assert np.allclose(few, plain[1], atol=1e-5) and np.allclose(levels[1], plain[1], atol=1e-5)
 
 
+@pytest.mark.parametrize("more", [[], ["activations.format=mxfp8_e5m2"], ["float_type=float32"]])
+@pytest.mark.parametrize("target", ["amx_int8", "x86-64-v3"])
+def test_products_of_mx_floats_have_kernels_and_are_exact_in_bfloat16(
+    target: str, more: list[str]
+) -> None:
+    """Many rows and few; both operands are numbers of bfloat16, so that only sums round."""
+    if {"x86-64-v3": "avx2"}.get(target, target) not in HERE:
+        pytest.skip(f"no {target} here")
+    model = jq.Model(lambda p, x: (x @ p["f"], x[0, :3] @ p["f"]), P, (X,))
+    told: dict[str, Any] = {"pipeline": "mxfp8", "settings": ["recovery=false", *more]}
+    told["target"] = target
+    compiled = jq.compile(model, **told)
+    first, second = compiled.manifest.ops
+    halved = target == "amx_int8" and more != ["float_type=float32"]
+    assert first["kernel"].startswith("decode_dot") and second["kernel"]
+    assert ([first["lhs"], first["rhs"]] == ["bf16", "bf16"]) == halved and second["lhs"] != "bf16"
+    told["settings"] = ["recovery=false", *more[:1], "float_type=float32"]
+    plain = XlaExecutable(jq.rewrite(model, **told)["integer"])(X)
+    levels = XlaExecutable(compiled.levels["integer"])(X)
+    sizes = abs(X) @ abs(P["f"]) * 1.2  # codes may be larger by half a step
+    for got, level, want, size in zip(
+        compiled(X), levels, plain, (sizes, sizes[0, :3]), strict=True
+    ):
+        for found in (np.asarray(got), level):
+            assert (abs(found - want) <= 2 * (64 + 8) * UNIT * size).all()
+
+
 def _convolved(x: jax.Array, w: jax.Array, groups: int = 1) -> jax.Array:
     numbers = ("NHWC", "HWIO", "NHWC")
     return jax.lax.conv_general_dilated(

@@ -44,6 +44,7 @@ from jq.passes.kernels._kernel import KernelDecisions, NoKernel, call_kernel, is
 from jq.passes.kernels._stored_matrix import Matrices, Stored
 from jq.passes.kernels._tail import Tail
 from jq.passes.kernels.kernel_floats import of_halves
+from jq.planning.operands import blocks_behind
 
 SPLIT_ROWS = 8  # up to here the products of three digits are cheaper than reading the weights
 SPLIT_GROUP = 4  # of codes that one instruction multiplies; with fewer, floats are as fast
@@ -99,6 +100,8 @@ class StoredProduct:
             values = [unrounded(v) if half else v for v in op.operands]
             found = [match(v, DEQUANTIZE) for v in values]
             sides = [i for i, m in enumerate(found) if m is not None]
+            if len(sides) == 2:  # activations that were rounded to a format without integers
+                sides = [i for i in sides if blocks_behind(values[i]) is None]
             if len(sides) != 1 or (marker := found[sides[0]]) is None:
                 return None
             side, name = sides[0], string_attr(op, NAME) or rule.op
