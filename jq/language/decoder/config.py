@@ -34,10 +34,7 @@ class Config:
     Attributes:
         hidden, inner: width of the residual stream, and of the gated feed-forward layer.
         heads, kv_heads, head: query heads, key and value heads, width of each head.
-        chunks: a window is the part of the sequence, cut at multiples of its size, that a query is
-            in, not what is in front of it.
         ropes: rotary positions by name; `rope_of` names the one of each layer, "" for none.
-        mixers: per layer, the names of what mixes tokens there (see `mixers`), which are added.
         pairs: "halves" rotates element i with i + head / 2, "neighbours" 2 i with 2 i + 1 (the
             order in which GGUF files keep the rows of `llama`'s queries and keys).
         attention_cap, logit_cap: c of c tanh(x / c), applied to scores and logits; 0 for none.
@@ -59,10 +56,10 @@ class Config:
     ropes: tuple[tuple[str, Rope], ...]
     rope_of: tuple[str, ...]
     activation: str  # of the gate, one of `feed_forward.GATES`
-    mixers: tuple[tuple[str, ...], ...] = ()
+    mixers: tuple[tuple[str, ...], ...] = ()  # names, by layer, of what mixes tokens; added
     norm: str = "rms"  # "rms", or "layer", which takes the mean away as well
     parallel: bool = False  # the feed-forward layer of a block takes what its mixers take
-    chunks: bool = False
+    chunks: bool = False  # a window is the part, cut at multiples of its size, of the query
     residual_scale: float = 1.0  # what each block's result is multiplied by before it is added
     pairs: str = "halves"
     embedding_scale: float = 1.0  # what rows of the table are multiplied by
