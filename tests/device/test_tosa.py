@@ -13,7 +13,9 @@ import pytest
 from jax import lax
 
 import jq
-from jq.frontends.tosa.schema import OPERATORS, SCHEMA
+from jq.device.forms.tosa.builder import Builder
+from jq.formats.requantize import Rescaling
+from jq.frontends.tosa.schema import OPERATORS, SCHEMA, TYPES
 from jq.models.zoo.minilm import build_random
 
 pytest.importorskip("tosa_reference_model", reason="Arm's reference model is not installed")
@@ -227,3 +229,11 @@ def test_a_resize_of_an_onnx_file_repeats_elements(tmp_path: Path) -> None:
     found = jq.export(path, tmp_path / "m.tosa", calibration=calibration, verify=True)
     assert found["same"] == found["outputs"] > 0
     assert not {"select", "gather_rows"} & set(found["operators"])
+
+
+def test_a_factor_of_nothing_takes_any_sum() -> None:
+    """A rescale takes values below 2^(shift - 1) alone: those of a dead channel are its bias."""
+    builder = Builder(Rescaling("double", 64))
+    builder.rescale("x", "int32", (1,), np.array([1e-17]), ((1,), "int8"))
+    (shift,) = (t for t in builder.tensors[:2] if t["type"] == TYPES["int8"])
+    assert shift["data"].tolist() == [62]

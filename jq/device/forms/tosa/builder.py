@@ -99,7 +99,7 @@ class Builder:
         if (mantissa < 0).any():  # TOSA has none: the operand changes its sign
             x, mantissa = self._negated(x, shape, mantissa), np.abs(mantissa)
         shift = 31 - exponent
-        nothing = shift > 62  # a half of int32 and less
+        nothing = (shift > 62) | (mantissa == 0)  # a half of int32 and less
         mantissa, shift = np.where(nothing, 0, mantissa), np.where(nothing, 62, shift)
         made = output.dtype if isinstance(output, Tensor) else output[1]
         if (shift[mantissa != 0] < 2).any():

@@ -14,7 +14,7 @@ def main(folder: str) -> None:
     data = (Path(folder) / "model.tosa").read_bytes()
     for path in Path(folder).glob("inputs*.npz"):
         outputs, status = tosa_reference_model.run(data, arrays_of(path))
-        if outputs is None:
+        if outputs is None or "TOSA_VALID" not in str(status):  # it gives some all the same
             sys.exit(str(status))
         np.savez(path.with_name(path.name.replace("in", "out", 1)), *outputs)
 
