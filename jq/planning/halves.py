@@ -43,6 +43,7 @@ def halves(op: Op, role: Role, enc: Encoding, use: WeightUse, isa: str) -> bool:
     floats = all(dtype_of(v) == np.float32 for v in (*op.operands, op.results[0]))
     dims, shape, size = Dims.match(op), shape_of(op.operands[role.index]), shape_of(op.results[0])
     apart = dims.batch if dims else role.index == 0 or OpShape(op).geometry.groups > 1
+    apart = apart or not use.contracted
     if isa == "none" or apart or not floats or not get_format(enc.format).in_registers or 0 in size:
         return False
     free = tuple(a for a in range(len(use.shape)) if a not in use.contracted)

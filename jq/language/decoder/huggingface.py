@@ -19,6 +19,7 @@ from jq.language.decoder.names import Leaf, add_scales, check_shapes, stacked, t
 from jq.language.decoder.safetensors import json_object, read_folder
 from jq.language.decoder.windows import (
     KINDS,
+    NAKED,
     TEXT,
     tensors_of_text,
     text_of,
@@ -46,7 +47,7 @@ def read_huggingface(folder: str | Path) -> tuple[Config, dict[str, Any]]:
     config, reader = _read_config(folder)
     known = reader.known
     held = {n: t for n, t in read_folder(folder).items() if not n.endswith(_COMPUTED)}
-    if reader.values.get(TEXT) or not any(name.startswith("model.") for name in held):
+    if reader.values.get(TEXT) or any(name.startswith(NAKED) for name in held):
         held = tensors_of_text(held)
     tensors: Mapping[str, Leaf] = held
     quantized = reader.values.get("quantization_config")

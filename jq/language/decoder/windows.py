@@ -14,7 +14,7 @@ from jq.base.errors import UserError
 TEXT, _SHARED = "text_config", ("quantization_config", "quantization", "tie_word_embeddings")
 _PLAIN = ("lm_head.", "model.embed_tokens.", "model.layers.", "model.norm.")
 _INSIDE = ("language_model.", "text_model.")
-_NAKED = ("embed_tokens.", "layers.", "norm.")  # of what has no head, as models of embeddings
+NAKED = ("embed_tokens.", "layers.", "norm.")  # of what has no head, as models of embeddings
 
 
 def text_of(values: dict[str, Any]) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def tensors_of_text(held: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     for name, array in held.items():
         part = next((part for part in _INSIDE if part in name), "")
         after = name.partition(part)[2] if part else name
-        if part or name.startswith(_PLAIN + _NAKED):
+        if part or name.startswith(_PLAIN + NAKED):
             plain = after.startswith(("model.", "lm_head."))
             found[after if plain else f"model.{after}"] = array
     return found
