@@ -17,7 +17,7 @@ from jq.base.errors import InternalError
 from jq.ir.arrays import OPS
 from jq.ir.build import attributes_of, barrier
 from jq.ir.mlir_context import at, context
-from jq.ir.values import CONTROL, Op, last_of, maker
+from jq.ir.values import CONTROL, LOOP, Op, last_of, maker
 
 Combine = Callable[[ir.Value, ir.Value], ir.Value]
 
@@ -69,9 +69,7 @@ def can_leave(op: Op, body: ir.Block) -> bool:
     while block != body:
         parent: Any = block.owner
         kind = parent.operation.name
-        if kind == "stablehlo.while" and block == parent.regions[0].blocks[0]:
-            return False
-        if kind not in CONTROL:
+        if kind not in CONTROL or (kind == LOOP and block == parent.regions[0].blocks[0]):
             return False
         block = parent.operation.block
     return True

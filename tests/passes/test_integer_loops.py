@@ -12,7 +12,12 @@ from jq.base.errors import UserError
 from jq.ir import dtype_of
 from jq.ir.oracle.interpreter import interpret
 from jq.ir.oracle.xla import XlaExecutable
+from jq.passes.base import PassContext
 from jq.passes.integer.verify_integer import offenders
+from jq.passes.prepare.loops import UnrollLoops
+from jq.planning.decisions import QuantPlan
+from jq.target.settings import Settings
+from jq.target.target import load_target
 from tests.support.noise import bound
 from tests.support.programs import assert_same_bits, run_iree
 
@@ -137,3 +142,21 @@ def test_a_long_loop_stays_one():
     levels = jq.rewrite(model, pipeline="int8-static-integer-only", target="npu-int8")
     (loop,) = (op for op in levels["integer"].walk() if op.operation.name == "stablehlo.while")
     assert {str(dtype_of(v)) for v in loop.results} == {"int32", "int16"}
+
+
+def test_stacks_that_are_written_one_after_the_other_are_joined_each_for_itself():
+    """An update of a joined stack changes one row of it, and takes none of an earlier stack."""
+
+    def f(_, x, row):
+        for k in range(12):
+            body = lambda i, x, k=k: jax.lax.dynamic_update_slice(x, row + 4 * k + i, (i, 0))  # noqa: E731
+            x = jax.lax.fori_loop(0, 4, body, x)
+        return jax.lax.dynamic_update_slice(x, row - 1, (2, 0))
+
+    x, row = np.zeros((4, 2), np.float32), np.ones((1, 2), np.float32)
+    program = jq.trace(jq.Model(f, {}, (x, row))).program.clone()
+    assert UnrollLoops().run(
+        program, PassContext(QuantPlan((), {}), Settings(), load_target("llvm-cpu"))
+    )
+    (found,) = interpret(program, x, row)
+    np.testing.assert_array_equal(found[:, 0], [45, 46, 0, 48])

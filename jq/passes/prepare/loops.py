@@ -159,6 +159,7 @@ def _join_updates(program: Program) -> None:
         kept = before if all(a == axis for a, _ in before) else {}
         rows[op.results[0]] = found = kept | {(axis, begin[axis]): new}
         if len(found) == whole[axis]:
+            del rows[op.results[0]]  # it goes, and another value may take its place in memory
             with at(op):
                 replace_op(op, [OPS.concatenate([found[k] for k in sorted(found)], axis)])
 
