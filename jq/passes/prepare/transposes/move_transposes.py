@@ -34,17 +34,16 @@ class MoveTransposes(Pass):
 
 def _joined(program: Program) -> bool:
     """Two transposes in a row become one, or none: those that move axes of size 1 alone, too."""
-    found = [op for op in program.walk() if kind_of(op) == TRANSPOSE]
-    found = [op for op in found if maker(op.operands[0], TRANSPOSE)]
-    for op in found:
-        inner = op.operands[0].owner
-        order = [integers(inner, "permutation")[a] for a in integers(op, "permutation")]
-        with at(op):
-            value = inner.operands[0]
-            replace(op, [value if order == sorted(order) else OPS.transpose(value, order)])
-    if found:
+    changed = False
+    for op in [op for op in program.walk() if kind_of(op) == TRANSPOSE]:
+        if inner := maker(op.operands[0], TRANSPOSE):  # not where two in front of it have cancelled
+            order = [integers(inner, "permutation")[a] for a in integers(op, "permutation")]
+            with at(op):
+                replace(op, [OPS.transpose(inner.operands[0], order)])
+            changed = True
+    if changed:
         program.drop_dead()
-    return bool(found)
+    return changed
 
 
 def _sweep(program: Program) -> bool:
