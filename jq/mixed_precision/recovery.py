@@ -37,7 +37,8 @@ def prepare_best(model: AnyModel, request: Request) -> Job:
     tried = [(), *(steps for steps in OTHERS if there.issuperset(steps))]
     given = request.calibration
     own = source.model.calibration if source.model else None
-    calls = spread(source.calls(own if given is None else given) or (), SAMPLES)
+    data = LazyCalls(lambda: source.calls(own if given is None else given))
+    request, calls = replace(request, calibration=data), spread(data, SAMPLES)  # read once
     errors = {steps: _error(source, request, steps, calls) for steps in tried if calls[1:]}
     best = min(errors, key=errors.__getitem__, default=())
     if not best or errors[best] * GAIN > errors[()]:

@@ -87,6 +87,15 @@ def test_a_pipeline_without_rotations_and_a_single_call_are_no_error(target, pip
     assert job.pipeline.settings.recovery is True
 
 
+def test_data_that_can_be_read_once_are_enough(monkeypatch):
+    monkeypatch.setattr("jq.mixed_precision.recovery._error", lambda *given: 1.0)
+    f, params = network()
+    data = rows(4, False)
+    plain = jq.Model(f, params, data[0])
+    job = prepare_best(plain, Request("int8-static", settings=MINUTES, calibration=iter(data)))
+    assert len(job.data) == len(data)
+
+
 def test_what_is_wrong_is_refused_before_any_trial():
     request = Request("int8-dynamic", settings=MINUTES, calibration="nowhere.npz")
     with pytest.raises(UserError, match="no such file"):
