@@ -17,7 +17,7 @@ from jq.base.errors import UserError, known
 from jq.driver.comparison.metrics import ALIASES, ERRORS, NAMES, Metric
 from jq.driver.comparison.outputs import Comparison, worst
 from jq.ir.oracle.xla import XlaExecutable
-from jq.reporting.measuring.evaluation import Evaluation
+from jq.reporting.measuring.evaluation import Evaluation, several
 
 RESOURCES = ("size", "work", "latency")
 _POINTS = {"accuracy", "top1_agreement", "retrieval_agreement", "match"}  # shares, in hundredths
@@ -90,15 +90,16 @@ def parse_budget(text: str) -> Budget:
     return budget
 
 
-def check_figures(budgets: Sequence[Budget], metric: Metric | Sequence[Metric] | None) -> None:
-    """Refuses a figure that nothing will give: it is none of ours, and no function is asked."""
-    given = metric if isinstance(metric, list | tuple) else [metric]
-    if any(callable(m) or (isinstance(m, str) and ":" in m) for m in given):
-        return
-    for budget in budgets:
-        if not (budget.is_resource or budget.function or budget.figure in NAMES):
-            hint = known(budget.figure, (*NAMES, *RESOURCES))
-            raise UserError(f"no figure {budget.figure!r} to hold a budget", hint=hint)
+def check_figures(budgets: Sequence[Budget], metric: Metric | Sequence[Metric] | None) -> list[str]:
+    """The built-in figures to measure, none where a function may give them; refuses all others."""
+    if any(callable(m) or ":" in m for m in several(metric)):
+        return []
+    asked = [b.figure for b in budgets if not (b.is_resource or b.function)]
+    for name in asked:
+        if name not in NAMES:
+            hint = known(name, (*NAMES, *RESOURCES))
+            raise UserError(f"no figure {name!r} to hold a budget", hint=hint)
+    return asked
 
 
 def check_reached(budgets: Sequence[Budget], evaluation: Evaluation) -> None:
@@ -124,5 +125,5 @@ def _check_direction(budget: Budget) -> None:
             f"budget {budget} bounds the wrong side",
             hint=f"write {budget.name}{right}{budget.limit:g}",
         )
-    if budget.name in _LARGER_IS_BETTER - {"sqnr_db"} and budget.limit > 1:
+    if budget.name in _LARGER_IS_BETTER - {"sqnr_db"} and budget.limit > 1 and not budget.function:
         raise UserError(f"budget {budget} cannot be met: no {budget.name} is above 1")

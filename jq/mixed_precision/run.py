@@ -8,7 +8,7 @@ from typing import Any
 from jq.artifact.jobs import Workers, as_workers, prepare
 from jq.base.errors import UserError
 from jq.base.progress import Progress, Stages, silent
-from jq.driver.comparison.metrics import NAMES, Metric
+from jq.driver.comparison.metrics import Metric
 from jq.driver.job import prepare_job
 from jq.driver.request import Request
 from jq.frontends.model import Model
@@ -32,7 +32,7 @@ from jq.mixed_precision.problem import MixedPipeline, Problem, check_rules, make
 from jq.mixed_precision.result import SearchResult, result
 from jq.mixed_precision.switch import Choices
 from jq.passes.pipeline.file import Rules, SettingsLike
-from jq.reporting.measuring.evaluation import Evaluation, check_metrics, evaluation_of, several
+from jq.reporting.measuring.evaluation import Evaluation, check_metrics, evaluation_of
 from jq.target.rules import unmatched
 
 ATTEMPTS = 4  # compilations until the compiled model holds what the search promised
@@ -112,10 +112,9 @@ def search(
     check_files(data)
     functions = tuple(load_function(b.function) for b in budgets if b.function)
     prepare(where, "jq.mixed_precision.encodings", "jq.passes.order")
-    ours = [b.figure for b in budgets if b.figure in NAMES]
-    model = check_metrics(model, [*several(metric), *ours], labels)
+    model = check_metrics(model, metric, labels)
     own = model.metric if isinstance(model, Model) and metric is None else None
-    check_figures(budgets, metric or own)
+    check_metrics(model, check_figures(budgets, metric or own), labels)
     with stages("trace"):
         model = trace(model)
     evaluation = evaluation_of(model, data, labels, metric)

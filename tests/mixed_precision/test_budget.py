@@ -7,7 +7,7 @@ import pytest
 
 from jq.base.errors import UserError
 from jq.driver.comparison.outputs import compare_outputs
-from jq.mixed_precision.budget import parse_budget
+from jq.mixed_precision.budget import check_figures, parse_budget
 from jq.mixed_precision.candidates import make_candidates, parse_candidate
 from jq.passes.pipeline import load_pipeline
 from jq.target.rules import apply_overrides
@@ -24,12 +24,23 @@ BASE = load_pipeline("int8-dynamic").settings
         ("size<=3e-1", "size", False, 0.3),
         ("latency<=5ms", "latency", False, 5),
         ("some/file.py:loss<=-2", "loss", False, -2),
+        ("some/file.py:accuracy>=90", "accuracy", True, 90),  # a function may count in percent
     ],
 )
 def test_what_is_read(text, name, at_least, limit):
     found = parse_budget(text)
     assert (found.name, found.at_least, found.limit) == (name, at_least, limit)
-    assert found.function == ("some/file.py:loss" if ":" in text else "")
+    assert found.function == (f"some/file.py:{name}" if ":" in text else "")
+
+
+def test_built_in_figures_that_are_asked_for():
+    """Not those that a function gives, whatever it calls them: `accuracy` needs labels."""
+    own, ours = parse_budget("some/file.py:accuracy>=0.9"), parse_budget("accuracy>=0.9")
+    assert check_figures([own, parse_budget("size<=0.3")], None) == []
+    assert check_figures([own, ours], "cosine") == ["accuracy"]
+    assert check_figures([ours], lambda outputs: {"accuracy": 1.0}) == []
+    with pytest.raises(UserError, match="no figure 'recall'"):
+        check_figures([parse_budget("recall>=0.5")], None)
 
 
 @pytest.mark.parametrize(
@@ -43,6 +54,7 @@ def test_what_is_read(text, name, at_least, limit):
         ("cosine<=0.9", "wrong side; write cosine>=0.9"),
         ("size>=0.3", "wrong side; write size<=0.3"),
         ("accuracy_drop>=1", "wrong side"),
+        ("accuracy>=90", "no accuracy is above 1"),
         ("size<=5ms", "size has no unit ms"),
     ],
 )
