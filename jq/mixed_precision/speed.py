@@ -102,9 +102,10 @@ def estimated_shares(problem: Problem) -> Resource:
     job, speed = problem.job, Speed(problem.job, problem.plans)
     cycles, plan, stored = estimated_cycles(problem, speed), problem.base, problem.base_stored
     for group, own in zip(problem.groups, cycles.options, strict=True):
-        if math.inf in own:
-            (pair, *_) = _pairs(group.options[own.index(math.inf)].plans[0])
-            raise UserError(f"target {job.target.name} states no rate of {pair}", op=group.name)
+        for op in group.options[own.index(math.inf)].plans if math.inf in own else ():
+            if speed.products(op) == math.inf:
+                told = f"target {job.target.name} states no rate of {_pairs(op)[0]}"
+                raise UserError(told, op=op.name)
     if not job.target.hardware:
         rules = [Rule(pattern="*", override={"format": FLOAT})]
         plan, stored = with_rules(job, rules).plan(job.ranges), {}
@@ -147,7 +148,7 @@ class Speed:
 
     def _cycles(self, plans: Sequence[OpPlan], stored: int, there: Mapping[str, str]) -> float:
         """Cycles of ops whose weights take `stored` bytes; `there`: the kernels of some."""
-        work = sum(self._op(plan, there.get(plan.name)) for plan in plans)
+        work = sum(self.products(plan, there.get(plan.name)) for plan in plans)
         facts = [(p, *self._facts[p.name]) for p in plans]
         if self.hardware:
             elements = sum(count for _, count, _ in facts)
@@ -156,7 +157,7 @@ class Speed:
         moved = sum(count * _cycles(p)[is_map] for p, count, is_map in facts)
         return max(work, stored / MEMORY) + moved
 
-    def _op(self, plan: OpPlan, kernel: str | None) -> float:
+    def products(self, plan: OpPlan, kernel: str | None = None) -> float:
         """Cycles of an op's products; infinite where the target has none of this kind."""
         products = self._products.get(plan.name, 0.0)
         if self.rates:
