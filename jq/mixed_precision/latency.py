@@ -1,5 +1,5 @@
-"""Latency of each option: the share that `jq.mixed_precision.speed` estimates, of a latency that is
-measured, or of a device that is not at hand estimated (`jq.estimate`).
+"""Latency of each option: a share of the model's, as `jq.mixed_precision.speed` estimates it. The
+model's is measured; for a target that states its rates it is estimated, too (`jq.estimate`).
 
 What fusion changes is not seen; the compiled choice is measured in the end.
 """

@@ -80,7 +80,7 @@ STORED: list[tuple[str, list[str], str, bool]] = [
 def test_products_of_stored_weights_are_rounded_where_that_is_faster(
     pipeline: str, more: list[str], target: str, halved: bool
 ) -> None:
-    """And the plan, the levels and what is told of the kernel say so."""
+    """The plan, the levels and what is told of the kernel say so as well."""
     model = jq.Model(lambda p, x: jax.nn.relu(x @ p["f"] + 1), P, (X,))
     told: dict[str, Any] = {"pipeline": pipeline, "settings": ["recovery=false", *more]}
     levels = jq.rewrite(model, target=target, **told)

@@ -43,8 +43,8 @@ Solvable = dict[str, tuple[Matrix, Encoding]]  # by weight: as a matrix, and how
 class Gptq(Recovery):
     """Options: `power` and `shared`, see `jq.planning.moments.collect.collect`; `samples`, how many
     batches of the calibration data are enough where all codes have 8 bits or more, whose rounding
-    matters little (fewer bits take all); `outputs`: of fewer bits, how far directions of results
-    move the program's output counts (`jq.planning.moments.outputs`); others: `_solve.solve`."""
+    matters little (fewer bits take all); `outputs`: fewer bits are weighed by how far directions of
+    a result move the output, too (`jq.planning.moments.outputs`); others: `_solve.solve`."""
 
     optional = False
     power: float = 0.5
