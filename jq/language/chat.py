@@ -114,12 +114,13 @@ def _marked(message: dict[str, Any], field: str, template: str) -> tuple[dict[st
         raise UserError(f"the chat template does not read {field!r:.40} of messages")
     if isinstance(value, str):
         return message | dict.fromkeys(fields, value + _MARK), value
-    parts = [dict(p) if isinstance(p, Mapping) else {} for p in value or ()]
-    last = next((part for part in reversed(parts) if isinstance(part.get("text"), str)), None)
-    if last is None:
+    parts = list(value) if isinstance(value, list | tuple) else []
+    at = [i for i, p in enumerate(parts) if isinstance(p, Mapping) and type(p.get("text")) is str]
+    if not at:
         raise UserError(f"the last message has no {field!r:.40} to go on with")
-    value, last["text"] = last["text"], last["text"] + _MARK
-    return message | {field: parts}, value
+    last = parts[at[-1]]
+    parts[at[-1]] = {**last, "text": last["text"] + _MARK}
+    return message | {field: parts}, last["text"]
 
 
 def rendered(template: bytes, messages: list[Any], given: dict[str, Any]) -> str:

@@ -131,7 +131,7 @@ def quantize_folder(
         total = sum((out / f).stat().st_size for f in files)
         index = {"metadata": {"total_size": total}, "weight_map": where}
         write_text(out / INDEX, json.dumps(index, indent=1))
-    finish(out, config | {"quantization_config": chosen.config()}, beside)
+    finish(out, config | {"quantization_config": chosen.config()}, beside, source)
     return Written(**count)
 
 
@@ -165,9 +165,9 @@ def begin(out: Path, options: dict[str, Any]) -> None:
     write_text(marker, plan)
 
 
-def finish(out: Path, config: dict[str, Any], beside: Iterable[Path]) -> None:
+def finish(out: Path, config: dict[str, Any], beside: Iterable[Path], source: Path) -> None:
     """Copies what lies beside the weights, and writes the config last: then the folder is whole."""
-    copy_files(beside, out)
+    copy_files(beside, source, out)
     write_text(out / "config.json", json.dumps(config, indent=1))
     (out / BEGUN).unlink()
 

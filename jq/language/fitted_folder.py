@@ -102,7 +102,7 @@ def fit_folder(
     write_text(out / INDEX, json.dumps({"metadata": {}, "weight_map": places}))
     for kept in out.glob(_STATES.format("*")):
         kept.unlink()
-    finish(out, {**config, "quantization_config": chosen.config()}, beside)
+    finish(out, {**config, "quantization_config": chosen.config()}, beside, source)
     rest = time.perf_counter() - begun - sum(clock.seconds.values())
     return Fitted(count, {"network": rest, "solve": 0.0, **clock.seconds})
 

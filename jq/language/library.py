@@ -5,6 +5,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import groupby
 from typing import Any
 
 from jq.base.errors import UserError
@@ -128,9 +129,10 @@ def _from_json(content: bytes, more: str) -> Any:
     library = need("tokenizers")
     try:
         made = library.Tokenizer.from_buffer(content)
-        for given in json.loads(more):
-            add = made.add_special_tokens if given.get("special") else made.add_tokens
-            add([library.AddedToken(**given)])
+        # Many at once: some models have thousands, and the library begins anew after each call.
+        for special, tokens in groupby(json.loads(more), lambda token: bool(token.get("special"))):
+            add = made.add_special_tokens if special else made.add_tokens
+            add([library.AddedToken(**token) for token in tokens])
     except Exception as error:  # the library knows one class of exceptions
         raise UserError(f"cannot read: {error}") from error
     return made

@@ -26,10 +26,10 @@ from jq.iree import cpu
 from jq.language.build import build
 from jq.language.decoder import Config, Decoder
 from jq.language.decoder.config import Count
-from jq.language.decoder.safetensors import as_object, check_inside, copy_files
+from jq.language.decoder.safetensors import TEMPLATES, as_object, check_inside, copy_files
 from jq.language.programs import COSTS, LONG, capacities
 from jq.language.store import HEADER, MANIFEST, TOKENIZER, Options, Shape, Store, as_json, described
-from jq.language.tokenizer import PROCESSORS, SETTINGS, TEMPLATE, TEMPLATES
+from jq.language.tokenizer import PROCESSORS, SETTINGS, TEMPLATE
 
 VERSION = 2
 OF_TOKENIZERS = ("tokenizer.json", *SETTINGS, TEMPLATE, *PROCESSORS)
@@ -159,13 +159,10 @@ def _copy_tokenizer(decoder: Decoder, folder: Path) -> None:
         write_like(folder / HEADER, data, header, [], {})
         return
     found = [decoder.path / name for name in OF_TOKENIZERS if (decoder.path / name).exists()]
-    templates = sorted((decoder.path / TEMPLATES).glob("*.jinja"))
-    for path in (*found, *templates):
-        check_inside(path)
-    copy_files(found, folder)
-    if templates:
-        (folder / TEMPLATES).mkdir()
-        copy_files(templates, folder / TEMPLATES)
+    found += sorted((decoder.path / TEMPLATES).glob("*.jinja"))
+    for path in found:
+        check_inside(path, decoder.path)
+    copy_files(found, decoder.path, folder)
 
 
 def checksums(folder: Path) -> dict[str, dict[str, Any]]:
@@ -181,6 +178,7 @@ def check_files(folder: Path, listed: Mapping[str, tuple[int, str]]) -> None:
     """Holds the files of a folder against sizes and checksums that its manifest lists; `UserError`
     where one is missing, another one, a link, or not listed."""
     present = set(filter(_OURS.fullmatch, _names(folder)))
+    present |= {name for name in _FOLDERS if (folder / name).is_symlink()}  # to what nobody lists
     if odd := sorted(present ^ listed.keys()):
         reason = "is missing" if odd[0] in listed else "is not in the manifest"
         raise _damaged(folder / MANIFEST, f"{odd[0]!r:.80} {reason}")

@@ -11,7 +11,7 @@ import numpy as np
 
 from jq.base.errors import UserError
 from jq.base.system.files import read_input, read_text
-from jq.language.decoder.safetensors import json_object
+from jq.language.decoder.safetensors import TEMPLATES, json_object
 from jq.language.decoder.windows import text_of
 from jq.language.library import Library, guarded_library, letter_of
 from jq.language.vocabularies import (
@@ -44,7 +44,6 @@ _PARTS = (("<|return|>", "<|call|>"), ("<|calls|>", "<|flush|>"))
 SETTINGS = [f"{n}.json" for n in ("special_tokens_map", "config", "generation_config")]
 SETTINGS += ["tokenizer_config.json"]
 TEMPLATE, PROCESSORS = "chat_template.jinja", ("chat_template.json", "processor_config.json")
-TEMPLATES = "additional_chat_templates"  # a folder of NAME.jinja
 _PARTS_OF_TOKEN = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
 _SPECIAL = [f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")]
 # Tokens of SentencePiece vocabularies whose file does not say which they are.
@@ -253,9 +252,8 @@ def tokenizer_of_folder(folder: Path) -> Tokenizer:
     number = codec.library.token_to_id
     given = [settings.get("eos_token_id") or text_of(settings).get("eos_token_id")]
     extra = settings.get("extra_special_tokens")
-    named = {key: settings.get(key) for key in _SPECIAL} | (
-        extra if isinstance(extra, dict) else {}
-    )
+    named = {key: settings.get(key) for key in _SPECIAL}
+    named |= extra if isinstance(extra, dict) else {}
     names = {key: text for key, token in named.items() if (text := _name(token))}
     own = number(names["eos_token"]) if "eos_token" in names else None
     ends = _ends(number, [*(given[0] if isinstance(given[0], list) else given), own])
@@ -272,12 +270,13 @@ def _added(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     listed, found = settings.get("added_tokens_decoder"), []
     if isinstance(listed, dict):
         found += [listed[key] for key in sorted(listed, key=lambda key: (len(key), key))]
+        if odd := [token for token in found if not isinstance(token, dict)]:
+            raise UserError(f"added_tokens_decoder has {odd[0]!r:.40}, which is no object")
     special = [settings.get(key) for key in _SPECIAL]
     for key in ("extra_special_tokens", "additional_special_tokens"):
         more = settings.get(key)
-        special += (
-            more.values() if isinstance(more, dict) else more if isinstance(more, list) else []
-        )
+        more = list(more.values()) if isinstance(more, dict) else more
+        special += more if isinstance(more, list) else []
     found += [{**(t if isinstance(t, dict) else {"content": t}), "special": True} for t in special]
     return [{k: token[k] for k in _PARTS_OF_TOKEN if k in token} for token in found if _name(token)]
 

@@ -44,6 +44,18 @@ def test_options_are_those_of_transformers(call):
         assert chat_prompt(model, call["chat"], **options) == call["prompt"]
 
 
+def test_the_last_text_of_parts_goes_on():
+    text = "{% for part in messages[0].content %}{{ part.text or part }};{% endfor %}"
+    model = Tokenizer(SMALL, (), frozenset(), text)
+    parts = ["a", {"text": "b"}, {"text": "c"}]
+    options = {"continue_final_message": True}
+    assert chat_prompt(model, [{"role": "user", "content": parts}], **options) == "a;b;c"
+    assert parts == ["a", {"text": "b"}, {"text": "c"}]
+    for content in (5, ["a"], {"text": "b"}, None):
+        with pytest.raises(UserError, match="no 'content' to go on with"):
+            chat_prompt(model, [{"role": "user", "content": content}], **options)
+
+
 def test_a_prompt_begins_an_answer_unless_the_last_message_goes_on():
     model = Tokenizer(
         SMALL, (), frozenset(), "{{ messages[0].content }}{{ add_generation_prompt }}"

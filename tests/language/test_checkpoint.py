@@ -132,3 +132,11 @@ def test_nothing_is_begun_of_what_cannot_be_read(
     with pytest.raises(UserError, match=message):
         quantize_folder(source, tmp_path / "never")
     assert not (tmp_path / "never").exists()
+
+
+def test_templates_of_chats_come_along(source: Path, tmp_path: Path) -> None:
+    for name in ("chat_template.jinja", "additional_chat_templates/rag.jinja"):
+        (source / name).parent.mkdir(exist_ok=True)
+        (source / name).write_text(name)
+        quantize_folder(source, tmp_path / Path(name).stem)
+        assert (tmp_path / Path(name).stem / name).read_text() == name

@@ -80,6 +80,25 @@ def test_templates_in_files_of_their_own_are_kept(tmp_path):
     check_replaceable(out)
 
 
+def test_templates_may_be_links_into_a_cache_and_lead_nowhere_else(tmp_path):
+    """As the cache of Hugging Face has them, `snapshots/REVISION` beside `blobs`."""
+    model, others = tmp_path / "snapshots" / "a1", tmp_path / "others"
+    for folder in (model / "additional_chat_templates", tmp_path / "blobs", others):
+        folder.mkdir(parents=True)
+    (tmp_path / "blobs" / "f00").write_text("x")
+    (others / "rag.jinja").write_text("y")
+    path = model / "additional_chat_templates" / "rag.jinja"
+    path.symlink_to("../../../blobs/f00")
+    decoder = SimpleNamespace(path=model, file=None)
+    _copy_tokenizer(decoder, tmp_path / "out")
+    assert (tmp_path / "out" / "additional_chat_templates" / "rag.jinja").read_text() == "x"
+    path.unlink()
+    path.parent.rmdir()
+    path.parent.symlink_to(others)
+    with pytest.raises(UserError, match="a link out of the model's folder"):
+        _copy_tokenizer(decoder, tmp_path / "again")
+
+
 def test_other_options_are_refused(folder):
     for other in ({"context": 8}, {"cache": "int8"}, {"pipeline": "float"}):
         with pytest.raises(UserError, match=f"compiled for the {next(iter(other))}"):
@@ -144,6 +163,10 @@ def test_every_file_is_as_it_was_written(folder, tmp_path):
         path.write_bytes(whole)
     (own / "2x32.irpa").write_bytes(b"weights of others")
     with pytest.raises(UserError, match="'2x32.irpa' is not in the manifest"):
+        load(own)
+    (own / "2x32.irpa").unlink()
+    (own / "tokenizer" / "additional_chat_templates").symlink_to(tmp_path)
+    with pytest.raises(UserError, match="additional_chat_templates' is not in the manifest"):
         load(own)
 
 

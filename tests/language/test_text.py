@@ -11,6 +11,7 @@ import pytest
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
+from jq.base.errors import UserError
 from jq.language.generation import Generation
 from jq.language.sampling import Sampling
 from jq.language.tokenizer import tokenizer_of_folder, tokenizer_of_gguf
@@ -118,6 +119,11 @@ def test_a_folder_is_read_as_transformers_reads_it(tmp_path, name):
     for text, tokens, back in zip(ORACLE["texts"], case["tokens"], case["texts"], strict=True):
         assert ours.codec.encode(text, special=True) == tokens
         assert ours.codec.decode(tokens, begins=True) == back
+
+
+def test_added_tokens_are_objects(tmp_path):
+    with pytest.raises(UserError, match="added_tokens_decoder has 'special'"):
+        folder(tmp_path, llama2(), added_tokens_decoder={"0": "special"})
 
 
 def generation(tokenizer, tokens, stop=()):

@@ -272,11 +272,8 @@ class _Reader:
         kind = given.get("rope_type") or given.get("type") or "default"
         whole = kind == "default" and "partial_rotary_factor" not in self.known.defaults
         dims = head if whole else int(head * inner.number("partial_rotary_factor", 1.0))
-        if kind in (
-            "default",
-            "dynamic",
-            "mrope",
-        ):  # which changes what is longer than the model's context
+        # "dynamic" changes what is longer than the model's context, "mrope" positions of pictures.
+        if kind in ("default", "dynamic", "mrope"):
             return rope.plain(base, dims)
         if kind == "proportional":  # the first pairs of the whole head; the others stay
             whole = rope.plain(base, head).frequencies

@@ -173,6 +173,7 @@ def write_shard(path: Path, entries: Sequence[Entry], told: Callable[[float], No
 
 
 _BESIDE = (".json", ".txt", ".model", ".jinja")
+TEMPLATES = "additional_chat_templates"  # a folder of NAME.jinja
 
 
 def files_beside(source: Path) -> list[Path]:
@@ -180,23 +181,26 @@ def files_beside(source: Path) -> list[Path]:
     no file, or leads out of the folder."""
     found = [p for p in sorted(source.iterdir()) if p.suffix in _BESIDE and not p.is_dir()]
     found = [p for p in found if p.name not in (INDEX, "config.json")]
+    found += sorted((source / TEMPLATES).glob("*.jinja"))
     for path in found:
-        check_inside(path)
+        check_inside(path, source)
     return found
 
 
-def check_inside(path: Path) -> None:
-    """Refuses what is no file, and a link to a file of another folder."""
+def check_inside(path: Path, source: Path) -> None:
+    """Refuses what is no file, and a link out of the folder of a model."""
     check_input(path)
-    folder = path.parent.resolve()
-    if path.resolve().parent not in (folder, folder.parent.parent / "blobs"):
+    folder, whole = source.resolve(), path.resolve()
+    if not (whole.is_relative_to(folder) or whole.parent == folder.parent.parent / "blobs"):
         raise UserError(
             "a link out of the model's folder is not copied", location=str(path), hint="copy it"
         )
 
 
-def copy_files(files: Iterable[Path], out: Path) -> None:
-    """Copies files into a folder, each whole or not at all."""
+def copy_files(files: Iterable[Path], source: Path, out: Path) -> None:
+    """Copies files of a folder into another, each whole or not at all."""
     for path in files:
-        with written_whole(out / path.name) as temporary:
+        place = out / path.relative_to(source)
+        place.parent.mkdir(exist_ok=True)
+        with written_whole(place) as temporary:
             shutil.copyfile(path, temporary)

@@ -215,11 +215,8 @@ class Architecture:
         `config.json`, 1 for a GGUF file; `get` gives a number by its key and a default."""
         found = self.own | {name: key.read(which, get) for name, key in self.keys.items()}
         for name, value in found.items():  # sizes that JSON has as 24.0
-            whole = (
-                type(value) is float
-                and value.is_integer()
-                and not name.endswith(("scale", "epsilon"))
-            )
+            whole = type(value) is float and value.is_integer()
+            whole = whole and not name.endswith(("scale", "epsilon"))
             found[name] = int(value) if whole else tuple(value) if type(value) is list else value
         names = {f.name for f in fields(Config)}
         return {n: v for n, v in found.items() if n in names}, {
