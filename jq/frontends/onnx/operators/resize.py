@@ -39,10 +39,10 @@ def resize(o: Given) -> Array:
         at = coordinates(n, m, s, o.coordinate_transformation_mode, ends, precision)
         if o.mode == "nearest":
             rounding = o.nearest_mode or ("ceil" if s < 1 else "floor")
-            index = _nearest(at, rounding, n)
-            even = np.array_equal(index, np.repeat(np.arange(n), m // max(1, n)))
+            index, times = _nearest(at, rounding, n), m // max(1, n)
+            even = np.array_equal(index, np.repeat(np.arange(n), times))
             # Repeated where it can be: devices have no gather of anything but rows.
-            x = jnp.repeat(x, m // n, axis) if even else jnp.take(x, index, axis, mode="clip")
+            x = jnp.repeat(x, times, axis) if even else jnp.take(x, index, axis, mode="clip")
         else:
             x = _along(x, _weights(o, at, n, s), axis)
         if cropped:
