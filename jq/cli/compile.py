@@ -21,7 +21,7 @@ from jq.cli.output import Output
     example="jaxq compile my.py:model --pipeline int8-dynamic -o out/",
     writes=True,
     asked=options.asked(),
-    language=("pipeline sign force cache measure", "context kv_cache text"),
+    language=("pipeline sign force", "context kv_cache text"),
 )
 def compile_model(
     out: Output,

@@ -45,7 +45,7 @@ def verified(
     host = _host(marked, list(written.host.values()))
     run, wanted, calls = XlaExecutable(integer), list[list[np.ndarray]](), list[list[np.ndarray]]()
     for inputs in _inputs(integer, whole, recorded):
-        wanted.append(list(map(_codes, run(*inputs), written.outputs)))
+        wanted.append([_codes(*y) for y in zip(run(*inputs), written.outputs, strict=True)])
         known = dict(zip([t.name for t in whole.inputs], inputs, strict=True))
         known |= dict(zip(written.host, host(*inputs) if host else (), strict=True))
         calls.append([_codes(np.asarray(known[t.name]), t) for t in written.inputs])
