@@ -189,7 +189,7 @@ def installs(what: list[str]) -> None:
     """What is installed is what `pyproject.toml` offers."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     for name in what:
-        ours = re.fullmatch(r"jaxq(?:\[(.*)\])?", name)
+        ours = re.fullmatch(r"(?:jaxq|\.)(?:\[(.*)\])?", name)
         extras = ours[1].split(",") if ours and ours[1] else []
         assert set(extras) <= set(project["optional-dependencies"]), name
 
