@@ -120,7 +120,7 @@ CALLS: list[tuple[Any, Any, dict[str, Any]]] = [
 
 
 def asked() -> list[dict[str, Any]]:
-    """What each of `CALLS` gives; None where it is refused."""
+    """The prompt of each of `CALLS`; None where it is refused."""
     from tokenizers import Tokenizer, models
     from transformers import PreTrainedTokenizerFast
 

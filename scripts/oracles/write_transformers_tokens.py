@@ -138,7 +138,7 @@ def cases() -> dict[str, dict[str, Any]]:
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """What is made of a folder."""
+    """Tokens, names and ends that `transformers` makes of a folder."""
     from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
     made = AutoTokenizer.from_pretrained(folder)

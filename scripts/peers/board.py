@@ -255,7 +255,7 @@ NETWORKS = {
 
 
 def retrieval(calibration: int, evaluation: int) -> Case:
-    """Which function of the standard library a docstring is of."""
+    """Functions of the standard library, found by their docstrings."""
     half = evaluation // 2
 
     def build() -> Model:

@@ -107,7 +107,7 @@ def test_the_slowest_part_bounds_a_layer(tmp_path, figures, bound, cycles) -> No
 
 @given(*[st.integers(1, 40)] * 3, st.sampled_from([(1, 1, 1, 1), (8, 8, 4, 32), (16, 8, 4, 64)]))
 def test_an_array_takes_whole_groups(inputs, taps, outputs, sizes) -> None:
-    """What it computes is counted group by group, of both ways to go through a window."""
+    """Multiply-adds are counted group by group, by both ways to go through a window."""
     by_output, by_channel, by_tap, deep = sizes
     array = Array(outputs=by_output, channels=by_channel, taps=by_tap, deep=deep)
     columns = len(range(0, outputs, by_output)) * by_output
@@ -145,7 +145,7 @@ def test_elements_have_their_kind_and_channels_are_stored_in_groups(tmp_path) ->
 
 
 def test_a_product_turns_what_it_sums_over(tmp_path) -> None:
-    """Rows of 4: 64 axes 0 are summed over, so that they have to come last first."""
+    """The first axis is summed over, which has to be the last: 64 x 4 numbers are transposed."""
     x = np.ones((64, 4), np.float32)
     model = jq.Model(
         lambda p, x: jnp.einsum("km,kn->mn", x, p), np.ones((64, 32), np.float32), (x,)

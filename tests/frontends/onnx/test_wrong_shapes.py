@@ -44,7 +44,7 @@ STANDARD = [
 
 @pytest.mark.parametrize(("op", "key", "shape"), STANDARD)
 def test_operators_of_the_standard(op: str, key: str, shape: tuple[int, ...]) -> None:
-    """What onnx's own inference of shapes lets through."""
+    """Shapes that onnx's own inference lets through."""
     sample = next(one for name, one in samples().items() if name.split()[0] == op)
     array = (sample.given | sample.fixed)[key]
     assert array.shape != shape
