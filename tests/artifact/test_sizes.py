@@ -95,7 +95,7 @@ def test_only_compile_takes_several() -> None:
 
 def test_a_command_line_gives_sizes_by_comma(tmp_path: Path) -> None:
     (tmp_path / "m.py").write_text(SOURCE)
-    source = sized(f"{tmp_path / 'm.py'}:model", ["b=8,16"])
+    source = sized(f"{tmp_path / 'm.py'}:model", {"sizes": ["b=8,16"], "values": None})
     shapes = [one.program.inputs[0].shape for one in (source, *source.others)]
     assert shapes == [(8, 64), (16, 64)]
 

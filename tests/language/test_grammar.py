@@ -36,8 +36,8 @@ def said(tokenizer, schema=None, regex=None, seed=0, vocabulary_of=None, **optio
         options=SimpleNamespace(context=2 * ROOM), tokenizer=tokenizer, session=lambda: session
     )
     form = grammar(vocabulary_of or vocabulary(tokenizer), schema, regex)
-    sampling = Sampling(options.pop("temperature", 0.0), options.pop("top_k", 0))
-    return Generation(model, [1], ROOM, sampling, seed, grammar=form, **options)
+    sampling = Sampling(options.pop("temperature", 0.0), options.pop("top_k", 0), seed=seed)
+    return Generation(model, [1], ROOM, sampling, grammar=form, **options)
 
 
 def whole(found):

@@ -83,7 +83,7 @@ def test_packed_weights_at_odd_shapes(format, columns):
       %y = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
            : (tensor<64x64xf32>, tensor<64x{columns}xf32>) -> tensor<64x{columns}xf32>
       return %y : tensor<64x{columns}xf32> }}"""
-    settings = {"weights.format": format, "min_elements": 1}
+    settings = {"weights.format": format, "min_elements": 1, "float_type": "float32"}
     pipeline, target = load_pipeline("int8-weight-only", settings), load_target("llvm-cpu")
     program: Program = prepare(load(text, {"w": w}), pipeline, target)
     plan = make_plan(program, pipeline, target)

@@ -123,7 +123,7 @@ class _Nothing:
         ("{{ ''.__class__.__mro__ }}", "the chat template fails", 60),
         ("{{ raise_exception('no') }}", "refuses these messages: no", 60),
         ("{{ raise_exception('x' * 10 ** 8) }}", "refuses these messages: x", 60),
-        ("{{ 'x' * 10 ** 7 }}", "makes 10000000 characters, at most 1048592 are taken", 60),
+        ("{{ 'x' * 10 ** 7 }}", "makes 10000000 characters, at most 1049216 are taken", 60),
         ("{{ '\ud800' }}", "the chat template is no Unicode text", 60),
     ],
 )

@@ -99,9 +99,8 @@ def gather(
     progress: Progress,
 ) -> Facts:
     """Compares an artifact with its model; layers and histograms on the first `samples` calls."""
-    model = check_metrics(model, metric, labels)
     compiled = load(directory)
-    source = trace(model)
+    source = trace(check_metrics(model, metric, labels))
     given = evaluation_of(source, data, labels, metric)
     job, plan = plan_again(source, compiled, calibration)
     levels, calls = rewrite_job(job, plan, until="qdq"), given.calls[:samples]

@@ -103,7 +103,8 @@ def cumulative(o: Given) -> Array:
     x, at, first, run = jnp.asarray(o.x), int(o.axis.reshape(())), 0, lax.cumsum
     if o.node.node.op == "CumProd":
         first, run = 1, lax.cumprod
-    at = range(x.ndim)[at]  # or an IndexError
+    if not -x.ndim <= at < x.ndim:
+        raise IndexError(f"axis {at} of {x.ndim}")
     if o.exclusive:
         by = [(0, 0, 0)] * x.ndim
         by[at] = (-1, 1, 0) if o.reverse else (1, -1, 0)
