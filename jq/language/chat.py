@@ -59,7 +59,8 @@ def chat_prompt(
         field = "content" if continue_final_message is True else continue_final_message
         kept[-1], ending = _marked(kept[-1], field, text)
     for name, some in (("tools", tools), ("documents", documents)):
-        if not all(isinstance(one, Mapping) for one in some or ()):
+        listed = isinstance(some or (), list | tuple)
+        if not listed or not all(isinstance(one, Mapping) for one in some or ()):
             raise UserError(f"{name} are a list of objects as JSON has them")
     given = {"tools": tools, "documents": documents, **tokenizer.names, **variables}
     given |= {"add_generation_prompt": add_generation_prompt}

@@ -5,9 +5,11 @@ Here the usual steps and others are fitted to most of some calibration data, and
 runs, as the codes compute, on the rest. Others are taken where they leave a clearly smaller error.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from jq.base.errors import UserError
 from jq.base.progress import Stages
 from jq.driver.job import Job, prepare_job
 from jq.driver.request import Request
@@ -56,13 +58,18 @@ def _with(request: Request, steps: Sequence[str]) -> Request:
 
 
 def _error(source: Source, request: Request, steps: Sequence[str], calls: Calls) -> float:
-    """Noise over signal of the outputs, on the calls that nothing was fitted to."""
+    """Noise over signal of the outputs, on the calls that nothing was fitted to; infinite where
+    it cannot be told, or the steps refuse the model: the usual ones say so themselves."""
     fitted = LazyCalls(lambda: [x for i, x in enumerate(calls) if i % HELD])
     own = _with(request, steps) if steps else request
     settings = as_overrides(own.settings) | {"minutes": 0.0}
     own = replace(own, settings=settings, minutes=0.0, calibration=fitted, stages=Stages())
-    job = prepare_job(source, own)
-    found = XlaExecutable(rewrite_job(job, plan_job(job, own.stages), "integer")["integer"])
-    exact = XlaExecutable(source.program)
-    pairs = [(exact(*x), found(*x)) for x in calls[::HELD]]
-    return noise(*zip(*pairs, strict=True))
+    try:
+        job = prepare_job(source, own)
+        found = XlaExecutable(rewrite_job(job, plan_job(job, own.stages), "integer")["integer"])
+        exact = XlaExecutable(source.program)
+        pairs = [(exact(*x), found(*x)) for x in calls[::HELD]]
+    except UserError:
+        return math.inf
+    error = noise(*zip(*pairs, strict=True))
+    return math.inf if math.isnan(error) else error

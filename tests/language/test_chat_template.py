@@ -146,3 +146,10 @@ def folder_of(folder: Path, files) -> Path:
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
     return folder
+
+
+@pytest.mark.parametrize("tools", [5, "text", {"name": "f"}, [5]])
+def test_tools_that_are_no_list_of_objects_are_refused(tools):
+    _, metadata = trained(TEXTS)
+    with pytest.raises(UserError, match="tools are a list of objects"):
+        chat_prompt(tokenizer_of_gguf(metadata, "file"), USER, tools=tools, chat_template="t")

@@ -100,3 +100,17 @@ def test_what_is_wrong_is_refused_before_any_trial():
     request = Request("int8-dynamic", settings=MINUTES, calibration="nowhere.npz")
     with pytest.raises(UserError, match="no such file"):
         prepare_best(model(True), request)
+
+
+def test_steps_that_refuse_a_model_are_not_taken(monkeypatch):
+    from jq.mixed_precision import recovery
+
+    def refusing(source, request, **options):
+        if "rotate-online" in (request.settings or {}).get("recovery", ()):
+            raise UserError("no rotation")
+        return prepared(source, request, **options)
+
+    prepared = recovery.prepare_job
+    monkeypatch.setattr(recovery, "prepare_job", refusing)
+    job = prepare_best(jq.trace(model(outliers=True)), Request("int8-dynamic", settings=MINUTES))
+    assert job.pipeline.settings.recovery is True
