@@ -76,7 +76,7 @@ class Step:
         return "; ".join([*told, *filter(None, [self.why])])
 
 
-# Recovery passes that lost to others at everything that was measured, and what to use.
+# Recovery passes that are gone, since others do better, and what to use.
 REMOVED = {
     "adaround": "use gptq, which is closer and takes less time",
     "awq": "use gptq, which is closer, and whose worst case was made worse by awq",

@@ -149,7 +149,10 @@ def test_stacks_that_are_written_one_after_the_other_are_joined_each_for_itself(
 
     def f(_, x, row):
         for k in range(12):
-            body = lambda i, x, k=k: jax.lax.dynamic_update_slice(x, row + 4 * k + i, (i, 0))  # noqa: E731
+
+            def body(i, x, k=k):
+                return jax.lax.dynamic_update_slice(x, row + 4 * k + i, (i, 0))
+
             x = jax.lax.fori_loop(0, 4, body, x)
         return jax.lax.dynamic_update_slice(x, row - 1, (2, 0))
 

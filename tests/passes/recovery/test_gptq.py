@@ -243,7 +243,10 @@ def test_codes_of_eight_bits_in_blocks_and_numbers_far_from_one_are_rounded_plai
 def test_the_output_gains_where_later_ops_take_notice_of_few_directions(how):
     """`turned`: the columns of the result are not in the order in which the weight is stored."""
     rng = np.random.default_rng(11)
-    draw = lambda *shape: rng.standard_normal(shape).astype(np.float32)  # noqa: E731
+
+    def draw(*shape):
+        return rng.standard_normal(shape).astype(np.float32)
+
     few = draw(32, 4) @ draw(4, 32) + np.float32(0.05) * draw(32, 32)
 
     def f(p, x):
