@@ -116,7 +116,7 @@ def row(case: Case, built: Built, threads: int, figures: dict[str, Any]) -> dict
 
 
 def joined(path: Path, new: dict[str, Any]) -> dict[str, Any]:
-    """What an earlier run measured, and the new rows in place of the same case's."""
+    """Rows of an earlier run, and the new rows in place of the same case's."""
     if not path.exists():
         return new
     old = json.loads(path.read_text())

@@ -33,7 +33,7 @@ PACKAGES = ("jaxlib", "iree-base-compiler", "numpy", "scipy")
 
 
 def here() -> str:
-    """What the bytes depend on besides the model: the processor, how many of it may be used, the
+    """Everything that the bytes depend on besides the model: the processor, the cores in use, the
     packages, and this one's code."""
     found, count = this_processor(), len(os.sched_getaffinity(0))
     packages = ", ".join(f"{name} {version(name)}" for name in PACKAGES)

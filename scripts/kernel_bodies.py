@@ -74,7 +74,7 @@ def on(kernel: Kernel, isa: str) -> Kernel | None:
 
 
 def digests(count: int) -> list[tuple[str, str]]:
-    """Of the operands' types, the results' and the body, after the description."""
+    """Digests of the operands' types, the results' and the body, after the description."""
     return [(kernel.to_json(), _digest_of(kernel)) for kernel in examples(count)]
 
 
@@ -86,7 +86,7 @@ def _digest_of(kernel: Kernel) -> str:
 
 
 def digest(text: str) -> str:
-    """Of a module whose equal operations are one, as the compiler's first pass makes them."""
+    """Digest of a module whose equal operations are one, as after the compiler's first pass."""
     with ir.Context():
         module = ir.Module.parse(text)
         PassManager.parse("builtin.module(cse)").run(module.operation)
@@ -94,7 +94,7 @@ def digest(text: str) -> str:
 
 
 def emitted(code: Path, tests: Path, count: int) -> list[list[str]]:
-    """What the code of one tree emits for the kernels that the tests of one draw."""
+    """Kernels as the code of one tree emits them, of those that the tests of one draw."""
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         (root / "jq").symlink_to(code / "jq")

@@ -97,7 +97,7 @@ class Row:
 
 
 def kernels(isa: str) -> list[Kernel]:
-    """Of a transformer's size and of a network's middle; codes as the product reads them."""
+    """Kernels of the size of a transformer and of a network's middle; codes as they are read."""
     unsigned = get_isa(isa).dot.lhs_unsigned
     image: dict[str, Any] = {
         "batch": 1,
@@ -120,7 +120,7 @@ def kernels(isa: str) -> list[Kernel]:
 def assembly(
     isa: str, cpu: str, some: Sequence[Kernel] = (), more_flags: Sequence[str] = ()
 ) -> str:
-    """What the compiler makes of some kernels, or of `kernels`, for a processor."""
+    """Assembly for a processor of some kernels, or of `kernels`."""
     triple = f"{get_isa(isa).machine}-unknown-linux-gnu"
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -186,7 +186,7 @@ def alone(isa: str, count: int) -> list[str]:
 
 
 def cycles(mca: str, cpu: str, machine: str, body: list[str]) -> float:
-    """Of one pass, by llvm-mca."""
+    """Cycles of one pass, by llvm-mca."""
     command = [mca, f"-mtriple={machine}-unknown-linux-gnu", f"-mcpu={cpu}"]
     command += [f"-iterations={ITERATIONS}", "-resource-pressure=false", "-instruction-info=false"]
     text = "\n".join(body) + "\n"
@@ -224,7 +224,7 @@ def find_mca(path: str | None = None) -> str | None:
 
 
 def rows(mca: str, cpu: str) -> list[Row]:
-    """Of one processor."""
+    """Rows of one processor."""
     isa, found = PROCESSORS[cpu], []
     machine = get_isa(isa).machine
     for loop in busiest(assembly(isa, cpu)):

@@ -117,7 +117,7 @@ def _timed(path: Path, x: Arrays, rounds: int) -> str:
 
 
 def _by_layer(path: Path, x: Arrays) -> str:
-    """What each layer differs by that is given ONNX Runtime's own codes."""
+    """Differences of each layer that is given ONNX Runtime's own codes."""
     found = [layer for layer in layers(path, *x) if layer.codes]
     equal = [1 - layer.differing / layer.size for layer in found]
     worst = min(zip(equal, found, strict=True), key=lambda pair: pair[0])
@@ -143,7 +143,7 @@ def _other_sums(path: Path, x: Arrays, codes: list[str]) -> str:
 
 
 def _compared(path: Path, x: Arrays, kind: str) -> tuple[str, int, int]:
-    """What is printed, and the integer contractions of the artifact and of the file."""
+    """The lines to print, and the integer contractions of the artifact and of the file."""
     import onnx
 
     model = onnx.load(path)
@@ -210,7 +210,7 @@ def _codes(model: Any) -> list[str]:
 
 
 def _last(model: Any, codes: list[str]) -> list[str]:
-    """Of these codes, those that are dequantized to a result of the graph."""
+    """Those of the codes that are dequantized to a result of the graph."""
     results = {o.name for o in model.graph.output}
     ends = [n for n in model.graph.node if n.op_type == "DequantizeLinear"]
     read = {n.input[0] for n in ends if results.intersection(n.output)}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""What each number format can do in each op, as the table of docs/reference/support.md.
+"""Support of each number format by each op, as the table of docs/reference/support.md.
 
 Asks `jq.explain` for every format of weights on a model of three ops, with one scale a channel and
 with blocks, and keeps the better answer. Writes the page anew:

@@ -36,7 +36,7 @@ WRONG = {"failed", "crashed", "endless"}
 
 
 def packages(jax: str | None, iree: str | None) -> list[str]:
-    """What pip is asked for; of None the newest, of an empty text nothing."""
+    """Requirements for pip; None stands for the newest version, an empty text for no package."""
     kinds = (
         ("jax", jax),
         ("jaxlib", jax),

@@ -49,7 +49,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache() -> Iterator[None]:
-    """What earlier runs left in the user's cache decides nothing here."""
+    """An empty cache: the user's, with what earlier runs left, decides nothing here."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", folder)
         yield

@@ -1,4 +1,4 @@
-"""What users hand in from Python, and what they are told when it does not fit."""
+"""Arguments that users hand in from Python, and the messages where they do not fit."""
 
 from __future__ import annotations
 

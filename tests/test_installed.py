@@ -1,4 +1,4 @@
-"""What is installed fits together: what we and Flax ask for is what is here."""
+"""The installed packages fit together: we and Flax ask for what is here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from packaging.utils import canonicalize_name
 
 
 def asked(package: str) -> list[Requirement]:
-    """What a package needs here, without its extras."""
+    """Requirements of a package here, without its extras."""
     found = map(Requirement, requires(package) or [])
     return [each for each in found if not each.marker or each.marker.evaluate({"extra": ""})]
 

@@ -75,7 +75,7 @@ def imported(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def at_home(module: str, home: str) -> bool:
-    """Whether an entry of `OUTSIDE` stands for a module."""
+    """True if an entry of `OUTSIDE` stands for a module."""
     if home.endswith(".*"):
         return f"{module}.".startswith(home[:-1])
     return home in (module, module.rpartition(".")[0])

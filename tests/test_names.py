@@ -78,6 +78,6 @@ def test_of_budgets(given: dict[str, Any], words: str) -> None:
 
 @pytest.mark.parametrize("metric", [own, "top1_agreement"])
 def test_of_budgets_for_a_metric_of_the_model(metric: Any) -> None:
-    """What a function calls its figures is seen on the float model, before anything else."""
+    """The names of a function's figures are seen on the float model, before anything else."""
     stages = refused(jq.search, "no figure 'acc'", {"budget": "acc>=0.9"}, model(metric))
     assert set(stages) <= {"trace"}

@@ -137,7 +137,7 @@ def sized(model: str, given: dict[str, Any]) -> Any:
 
 
 def workers(jobs: int, dask: str | None, ray: str | None) -> Any:
-    """Who does the work."""
+    """The workers that one of three options asks for; None where none does."""
     from jq.artifact.jobs import Workers, as_workers
 
     if sum([jobs > 1, bool(dask), bool(ray)]) > 1:

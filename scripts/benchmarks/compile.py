@@ -1,4 +1,4 @@
-"""How long `jq.compile` takes, with nothing kept from before and out of the cache.
+"""Time that `jq.compile` takes, with nothing kept from before and out of the cache.
 
     scripts/benchmark.py compile [MODEL ...] [--pipeline int8-static] [--rounds 3] [--json]
 

@@ -49,7 +49,7 @@ ROUNDING = 1e-3  # of the largest result, in float programs
 def on_arm(
     program: TargetProgram, compiled: CompiledModel, samples: list[list[np.ndarray]], folder: Path
 ) -> list[list[np.ndarray]]:
-    """What a program gives for the samples."""
+    """Results of a program for the samples."""
     assert isinstance(program.vmfb, Path)
     weights = compiled.parameters
     assert weights is None or isinstance(weights, Path)
@@ -70,7 +70,7 @@ def difference(here: list[np.ndarray], there: list[np.ndarray]) -> float:
 
 
 def compare(name: str, pipeline: str, samples: int, folder: Path) -> bool:
-    """Whether the programs of a model agree; prints a line for each of those for Arm."""
+    """True where the programs of a model agree; prints a line for each of those for Arm."""
     model = jq.models.build(name, **SIZES[name])
     given = model.evaluation() if callable(model.evaluation) else model.evaluation
     agree = True

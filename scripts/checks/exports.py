@@ -42,7 +42,7 @@ DEVICES = "ethos-u55-256,ethos-u65-512,ethos-u85-256"
 def written(
     model: jq.Model, path: Path, target: str, *, verify: bool = True
 ) -> Iterator[tuple[str, bool]]:
-    """What each reader of a form says of a model, and True where all is right; writes the file."""
+    """Results of each reader of a form, and True where all is right; writes the file."""
     try:
         found = jq.export(model, path, target=target, verify=verify)
     except jq.UserError as error:

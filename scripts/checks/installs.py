@@ -29,7 +29,7 @@ SHOWN = ("jax", "jaxlib", "flax")
 
 
 def versions(python: Path) -> dict[str, str]:
-    """Of what is shown and installed."""
+    """Versions of the packages that are shown, as installed."""
     run = [str(python), "-m", "pip", "list", "--format=json"]
     found = json.loads(subprocess.run(run, check=True, capture_output=True).stdout)
     return {each["name"]: each["version"] for each in found if each["name"] in SHOWN}

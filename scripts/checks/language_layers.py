@@ -1,4 +1,4 @@
-"""Whether a language model is off from float by the rounding of activations alone.
+"""A language model's distance from float, held against the rounding of activations alone.
 
     scripts/check.py language_layers model.gguf [--text TEXT] [--tokens 64]
 

@@ -43,7 +43,7 @@ def decoded(source: Path, out: Path) -> None:
 
 
 def mean_squares(source: Path, texts: list[Path], pieces: int) -> dict[str, np.ndarray]:
-    """Of the columns of each matrix of the layers, by the file's names."""
+    """Mean squares of the columns of each matrix of the layers, by the file's names."""
     decoder = load_decoder(source)
     assert decoder.file is not None
     tokenizer = tokenizer_of_gguf(decoder.file.metadata, str(source))

@@ -45,7 +45,7 @@ FEW = 32  # numbers of a tensor that are shown
 
 
 class Given(Exception):
-    """What a trap wants to compile and to run."""
+    """A module that a trap wants to compile and to run."""
 
     def __init__(self, text: str | bytes, *inputs: Any, **weights: Any) -> None:
         self.text = text.decode() if isinstance(text, bytes) else text

@@ -72,7 +72,7 @@ def minors(package: str, allowed: str = "") -> list[str]:
 
 
 def allowed(package: str) -> str:
-    """What `pyproject.toml` asks for of a package: `>=3.13,<3.14`."""
+    """The versions of a package that `pyproject.toml` allows: `>=3.13,<3.14`."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     found = next(d for d in project["dependencies"] if re.match(rf"{package}[<>=]", d))
     return found.removeprefix(package)
@@ -107,7 +107,7 @@ def judged(name: str, env: dict[str, str]) -> Row:
 
 
 def row(jax: str, iree: str) -> Row:
-    """What becomes of models and tests with these versions."""
+    """Results of models and tests with these versions, as a row of the table."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "packages"
         pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(folder)]
@@ -152,7 +152,7 @@ def _summary(row: Row, first: Row) -> str:
 
 
 def _differences(row: Row) -> Iterable[str]:
-    """What is not as with the versions that are pinned."""
+    """Results that differ from those with the pinned versions."""
     for name, found in row["models"].items():
         if "error" in found:
             yield f"{name}: `{found['error'][:160]}`"

@@ -1,1 +1,1 @@
-"""What writes the expected results of other tools that tests commit."""
+"""Writers of the expected results of other tools that tests commit."""

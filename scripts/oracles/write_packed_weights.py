@@ -74,7 +74,7 @@ def gptq(weight: Any, folder: Path, bits: int) -> Layout:
 
 
 def within(weight: Any, scale: Any, zero: Any, bits: int) -> Any:
-    """What the codes can reach: the packing does not saturate."""
+    """The values clipped to what codes can reach: the packing does not saturate."""
     wide, middle = (x.repeat_interleave(IN // x.shape[1], 1) for x in (scale, zero))
     return torch.maximum(torch.minimum(weight, (2**bits - 1 - middle) * wide), -middle * wide)
 

@@ -63,7 +63,7 @@ COUNT = 8
 
 
 def seen(kind: str, changes: dict[str, Any]) -> list[int] | None:
-    """How many of `COUNT` tokens the last one sees in each layer; None where it is refused."""
+    """Number of `COUNT` tokens that the last one sees in each layer; None where it is refused."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 

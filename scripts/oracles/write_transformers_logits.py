@@ -434,7 +434,7 @@ def draw(name: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
 
 
 def neutral(name: str, model_type: str) -> float:
-    """What a norm's weight is drawn around."""
+    """The number that a norm's weight is drawn around."""
     from_one = model_type.startswith(("gemma", "qwen3_next", "qwen3_5"))
     from_one = from_one and not model_type.startswith(("gemma4", "gemma3n"))
     if "norm" not in name or "bias" in name or (from_one and "linear_attn" not in name):

@@ -105,7 +105,7 @@ def _inputs(source: Source, contender: Contender, calls: Sequence[Arrays]) -> li
 
 
 def _error(source: Source, contender: Contender, path: Path) -> dict[str, float]:
-    """Of the worst output, against float32 in JAX; with labels, the accuracy and float32's. Of a
+    """Error of the worst output, against float32 in JAX; with labels, also the accuracies. Of a
     peer's integers also `exact_sqnr_db`: that of the same program with sums that do not saturate.
     """
     found = _compared(source, contender, RUNTIMES[contender.runtime](path, contender.options, 1))
@@ -147,7 +147,7 @@ def _facts(path: Path) -> dict[str, Any]:
 
 
 def _fingerprint(source: Source, contender: Contender) -> str:
-    """Of what the program depends on."""
+    """Digest of all that the program depends on."""
     build: Any = contender.build
     if isinstance(build, partial):
         build, given = build.func, dict(build.keywords)

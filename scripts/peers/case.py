@@ -1,4 +1,4 @@
-"""What is measured: a model with its inputs, and who runs it."""
+"""One measurement: a model with its inputs, and who runs it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MODELS = tuple(sorted((Path(jq.__file__).parent / "models").glob("*.py")))
 
 
 def digest_of(*groups: Sequence[Path]) -> str:
-    """Of the contents of files."""
+    """Digest of the contents of files."""
     digest = hashlib.sha256()
     for path in (path for group in groups for path in group):
         digest.update(path.read_bytes())
@@ -37,7 +37,7 @@ def digest_of(*groups: Sequence[Path]) -> str:
 
 
 class Skipped(Exception):
-    """Why a contender cannot run; shown, and the others go on."""
+    """The reason that a contender cannot run; shown, and the others go on."""
 
 
 @dataclass(frozen=True)

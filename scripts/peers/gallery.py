@@ -82,7 +82,7 @@ def fetched(package: str, folder: Path) -> Path:
 
 
 def _magika(path: Path, root: Path, calibration: int, evaluation: int) -> Model:
-    """Which of 214 types a file has; labels are those of the names of this machine's files."""
+    """One of 214 types for a file; labels are those of the names of this machine's files."""
     settings = json.loads((path.parent / "config.min.json").read_text())
     types = json.loads((root / "magika/config/content_types_kb.min.json").read_text())
     labels = settings["target_labels_space"]

@@ -1,4 +1,4 @@
-"""Which of the other runtimes are there, and on what machine."""
+"""The other runtimes that are installed, and the machine they run on."""
 
 from __future__ import annotations
 

@@ -229,7 +229,7 @@ def pools(graph: Graph, node: onnx.NodeProto) -> Nodes:
 
 
 def nhwc_source(graph: Graph, name: str) -> tuple[str, list[onnx.NodeProto]] | None:
-    """What Unsqueeze, Unsqueeze (, Transpose) gave two leading axes to, transposed likewise."""
+    """The value that Unsqueeze, Unsqueeze (, Transpose) gave two axes to, transposed likewise."""
     last = graph.maker.get(name)
     moved = last is not None and last.op_type == "Transpose"
     node = graph.maker.get(last.input[0]) if moved and last is not None else last

@@ -105,7 +105,7 @@ def _exported(source: Source) -> Any:
 
 @cache
 def _digest() -> str:
-    """Of this compiler's sources: another state of them makes other programs."""
+    """Digest of this compiler's sources: another state of them makes other programs."""
     root = Path(jq.__file__).parent
     digest = hashlib.sha256()
     for path in sorted([*root.rglob("*.py"), *root.parent.glob("*/*.toml")]):

@@ -1,4 +1,4 @@
-"""What this machine can do: kernels that are bound by one thing each.
+"""Peaks of this machine: kernels that are bound by one thing each.
 
 integer   accumulators in registers, one integer product each per step, nothing else
 float     the same with fused multiply-adds on float32

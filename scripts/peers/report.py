@@ -33,7 +33,7 @@ def compare(rows: Sequence[Row]) -> None:
 
 
 def saturated(row: Row) -> bool:
-    """Whether a program's error is larger than its own on exact integers."""
+    """True where a program's error is larger than its own on exact integers."""
     own: float = row["sqnr_db"]
     exact = min(row.get("exact_sqnr_db", own) or 0.0, ROUNDING_DB)
     return bool(exact - row["sqnr_db"] > EQUAL_DB)

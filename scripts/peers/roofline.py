@@ -1,4 +1,4 @@
-"""How far a time is from what the machine allows.
+"""Distance of a time from what the machine allows.
 
     limit = max(operations / peak, bytes of weights and inputs / memory rate)
 

@@ -30,7 +30,7 @@ def _job(built: Built) -> Job:
 
 
 def dominates(a: dict[str, Any], b: dict[str, Any]) -> bool:
-    """Whether `a` is nowhere worse than `b`, and somewhere better, by more than noise."""
+    """True where `a` is nowhere worse than `b`, and somewhere better, by more than noise."""
     slower, further = a["ms"] > b["ms"] * (1 + NOISE), a["sqnr_db"] < b["sqnr_db"] - CLOSE
     faster, closer = a["ms"] < b["ms"] * (1 - NOISE), a["sqnr_db"] > b["sqnr_db"] + CLOSE
     return not slower and not further and (faster or closer)

@@ -1,4 +1,4 @@
-"""When two results are equal: integers exactly, floats within the rounding of their type.
+"""Equality of two results: integers exactly, floats within the rounding of their type.
 
 `|a - b| <= ROUNDINGS * eps * (|b| + size)`, where `eps` is the step of the type at 1. `size` is 0
 for what is computed element by element: nothing but the last bits may differ. For what adds or
@@ -17,14 +17,14 @@ ROUNDINGS = {4: 32, 2: 4, 8: 32}
 
 
 def is_exact(dtype: np.dtype) -> bool:
-    """Whether numbers of a type are not rounded; to NumPy, those of 4 bits are of no kind."""
+    """True for a type whose numbers are not rounded; NumPy has no kind for those of 4 bits."""
     return dtype.kind in "biu" or dtype.name.removeprefix("u").startswith("int")
 
 
 def difference(
     ours: np.ndarray, theirs: np.ndarray, *, sums: bool = False, allowed: np.ndarray | float = 0.0
 ) -> str:
-    """What differs, in words; empty where the results are equal.
+    """The difference in words; empty where the results are equal.
 
     Args:
         ours, theirs: the result and the reference.

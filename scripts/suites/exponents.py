@@ -79,7 +79,7 @@ def identify(case: Case) -> tuple[str, str]:
 
 
 def judge(cases: Sequence[Case]) -> list[Outcome | None]:
-    """Of one case."""
+    """The outcome of one case."""
     logging.disable(logging.WARNING)
     (case,) = cases
     network = drawn(case.seed)

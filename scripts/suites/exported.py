@@ -48,7 +48,7 @@ Layer = Callable[[Params, Array], Array]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one network in one form."""
+    """The outcome of one network in one form."""
 
     seed: int
     suffix: str

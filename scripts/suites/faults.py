@@ -38,7 +38,7 @@ class _Run:
     points: list[str] = field(default_factory=list)
 
     def point(self, name: str) -> bool:
-        """Whether what is written there is lost; other faults are raised."""
+        """True where the data written there are lost; other faults are raised."""
         self.points.append(name)
         if len(self.points) - 1 != self.fails:
             return False
@@ -55,7 +55,7 @@ _run: _Run | None = None
 
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
-    """What Python says before it asks the system."""
+    """Hook for the events that Python raises before it asks the system."""
     if _run is None:
         return
     if event == "open":

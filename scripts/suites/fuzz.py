@@ -46,7 +46,7 @@ _TICK = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Failure:
-    """What a reader did on mutation `index` that it must not do."""
+    """An offence of a reader on mutation `index`."""
 
     reader: str
     index: int
@@ -87,7 +87,7 @@ def temporary() -> Iterator[Path]:
 
 
 def judge(reader: Reader, path: Path, data: bytes) -> tuple[bool, str]:
-    """Whether the file was read, and what was wrong with how it was refused."""
+    """True where the file was read, and the fault in how it was refused."""
     path.write_bytes(data)
     start = time.process_time()
     try:

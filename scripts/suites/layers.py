@@ -23,7 +23,7 @@ NO_LAYER = "no layer"
 
 @dataclass(frozen=True)
 class Table:
-    """What a module has.
+    """The layers of a module.
 
     Attributes:
         cases: name -> what makes the case; a name may have several (`Conv`, `Conv dilated`).
@@ -53,7 +53,7 @@ def names(modules: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def missing(module: str) -> list[str]:
-    """What the table of a module lacks."""
+    """Layers that the table of a module lacks."""
     return table(module).missing()
 
 
@@ -64,5 +64,5 @@ def classes(module: Any, base: type) -> list[str]:
 
 
 def judge(batch: Sequence[tuple[str, str]], pipeline: str) -> list[Outcome | None]:
-    """What becomes of these layers, each the name of a table and one of a case."""
+    """Outcomes of these layers, each the name of a table and one of a case."""
     return program.judge([table(module).cases[name]() for module, name in batch], pipeline)

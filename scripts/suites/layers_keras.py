@@ -39,7 +39,7 @@ def _case(name: str, make: Callable[[], Any], *inputs: Any, **call: Any) -> Case
 
 
 def _ranked() -> dict[str, tuple[Callable[[], Any], tuple[Any, ...]]]:
-    """What there is for one, two and three axes of space."""
+    """Layers that exist for one, two and three axes of space."""
     made: dict[str, tuple[Callable[[], Any], tuple[Any, ...]]] = {}
     for rank, shape in _SPATIAL.items():
         x = numbers(*shape)

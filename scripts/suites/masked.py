@@ -85,7 +85,7 @@ def _attention(p: Any, x: Any, keep: Any, shape: tuple[int, ...], mask: Any) -> 
 
 
 def keeps() -> np.ndarray:
-    """Which keys a query sees, of each of `SAMPLES`; all are causal."""
+    """Keys that a query sees, of each of `SAMPLES`; all are causal."""
     there, causal = np.arange(LENGTH), np.tri(LENGTH, dtype=bool)
     parts = there // 12
     return np.stack(
@@ -110,7 +110,7 @@ def mxfp4_by_hand(x: Any, axis: int) -> Any:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a pipeline: samples of cases that were compared, the least dB, what is wrong."""
+    """The outcome of a pipeline: samples of cases compared, the least dB, what is wrong."""
 
     compared: int
     least: float

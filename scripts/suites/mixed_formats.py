@@ -222,7 +222,7 @@ def identify(case: Case) -> tuple[str, str]:
 
 
 def judge(cases: Sequence[Case]) -> list[Outcome | None]:
-    """Of one case."""
+    """The outcome of one case."""
     (case,) = cases
     network = drawn(case.seed)
     given = {"pipeline": network.pipeline, "settings": network.settings, "rules": network.rules}
@@ -248,7 +248,7 @@ def outcome(
 
 
 def wrong(model: jq.Model, given: dict[str, Any], iree: bool) -> str:
-    """What differs; empty if nothing does."""
+    """The difference; empty if there is none."""
     (x,) = model.example_inputs
     levels = jq.rewrite(model, **given)
     if said := next(op_by_op(levels["integer"], x), ""):

@@ -159,7 +159,7 @@ def _network(case: Case) -> Callable[[Layer, Array], Array]:
 
 
 def judge(cases: Sequence[Case]) -> list[Outcome | None]:
-    """Of one case."""
+    """The outcome of one case."""
     (case,) = cases
     (pipeline, overrides), layers = (
         RULES[case.rules],

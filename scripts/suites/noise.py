@@ -1,4 +1,4 @@
-"""How much noise the rounding of a pipeline's formats may add to a function's results.
+"""Noise that the rounding of a pipeline's formats may add to a function's results.
 
 The function is run with errors put in where the pipeline may round: on every weight of two axes or
 more, and on both operands of every product and convolution where activations are quantized. Each
@@ -26,7 +26,7 @@ _CALLS = ("jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call", "c
 
 @dataclass(frozen=True)
 class Steps:
-    """What a pipeline rounds to.
+    """The codes that a pipeline rounds to.
 
     Attributes:
         weights: codes on each side of zero.

@@ -1,4 +1,4 @@
-"""What became of a case, and the tables of many."""
+"""The outcome of a case, and the tables of many."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VERDICTS = (RIGHT, REFUSED, WRONG, FAILED, CRASHED, SKIPPED)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one case.
+    """The outcome of one case.
 
     Attributes:
         group, name: of the case.

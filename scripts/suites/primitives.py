@@ -58,7 +58,7 @@ def chosen(sample: int | None = None, groups: Sequence[str] = ()) -> list[int]:
 
 
 def judge(batch: Sequence[int], pipeline: str) -> list[Outcome | None]:
-    """What becomes of these harnesses."""
+    """Outcomes of these harnesses."""
     cases = [case(ALL[i], weights=pipeline != "float") for i in batch]
     return program.judge(cases, pipeline)
 
@@ -90,7 +90,7 @@ def case(harness: Harness, *, weights: bool = False) -> Case:
 
 
 def _selected(harness: Harness, _: Any, x: Any) -> Any:
-    """What is selected, and what lies at the places given: which of equal ones is left open."""
+    """Values selected, and those at the places given: which of equal ones is left open."""
     values, places = harness.dyn_fun(x)
     return values, jax.numpy.take_along_axis(x, places, -1)
 
@@ -109,7 +109,7 @@ def _none(pipeline: str) -> list[Any]:
 
 
 def _room(harness: Harness, weight: Any, inputs: Sequence[Any]) -> Callable[[str], list[Any]]:
-    """What rounding both operands to a format can change: the same sum over absolute values.
+    """Bound on the change by rounding both operands to a format: the sum over absolute values.
 
     |f(x + dx, w + dw) - f(x, w)| <= f(|x|, dw) + f(dx, |w|) + f(dx, dw), for f is linear in each.
     """

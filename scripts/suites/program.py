@@ -133,7 +133,7 @@ def _compared(
 
 
 def _noise(ours: np.ndarray, theirs: np.ndarray, limit: float) -> str:
-    """What is wrong with a quantized result: more noise than `limit` and the float rounding of
+    """Excess of a quantized result: more noise than `limit` and the float rounding of
     sums, together, or infinities of its own."""
     if is_exact(ours.dtype) or ours.shape != theirs.shape or ours.dtype != theirs.dtype:
         return difference(ours, theirs)
@@ -153,7 +153,7 @@ def numbers(*shape: int) -> np.ndarray:
 
 
 def _conditioning(case: Case, theirs: Sequence[np.ndarray]) -> list[Any]:
-    """What the reference changes by when each input changes by `PLACES` of its last places."""
+    """The reference's change when each input changes by `PLACES` of its last places."""
     leaves, tree = jax.tree.flatten((case.weights, case.inputs))
     function = jax.jit(_plain(case.fn))
     room: list[Any] = [0.0] * len(theirs)

@@ -143,7 +143,7 @@ def judge(seeds: Sequence[int]) -> list[Outcome | None]:
 
 
 def _planned(op: OpPlan) -> str:
-    """What is wrong with the plan of a product: it has nothing to quantize."""
+    """The fault in the plan of a product, which has nothing to quantize; empty if there is none."""
     kinds = [(p.kind, p.stored) for _, p in sorted(op.operands.items())]
     right = op.decision == "integer" and kinds == [("given", False), ("weight", True)]
     return "" if right else f"{op.decision} {kinds} {op.reason}"

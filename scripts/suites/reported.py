@@ -59,7 +59,7 @@ def outcomes(
 def _events(
     arguments: Sequence[str], environment: Mapping[str, str], folder: Path, limit: float
 ) -> Iterator[dict[str, Any]]:
-    """What the plugin says; `end` where the process crashed, or was ended after `limit`."""
+    """Events from the plugin; `end` where the process crashed, or was ended after `limit`."""
     reader, writer = os.pipe()
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     # A warning of another version is no defect of it.
@@ -97,7 +97,7 @@ def _events(
 
 
 def outcome(report: Any) -> str | None:
-    """What a report of pytest says; None where the test goes on."""
+    """The outcome in a report of pytest; None where the test goes on."""
     expected = hasattr(report, "wasxfail")
     if report.skipped:
         return "there" if expected else "skipped"

@@ -1,4 +1,4 @@
-"""How many of the values between ops of an emitted `qdq` module carry a quantized type."""
+"""The share of values between ops of an emitted `qdq` module that carry a quantized type."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def emitted(program: Program) -> Program:
 
 
 def share(program: Program) -> Share:
-    """Of an emitted program."""
+    """The share in an emitted program."""
     found, untyped = Share(), list[ir.Value]()
     computed = set[ir.Value](program.body.arguments[i] for i in _inputs(program))
     for op in program.walk():

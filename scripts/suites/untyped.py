@@ -1,4 +1,4 @@
-"""Why values of an emitted `qdq` module carry no quantized type."""
+"""Reasons that values of an emitted `qdq` module carry no quantized type."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def call_under_valgrind(built: Built) -> list[np.ndarray]:
 
 
 def _arguments(built: Built, work: Path) -> Sequence[str]:
-    """Of `iree-run-module`, whose files lie in a folder."""
+    """Arguments of `iree-run-module`, whose files lie in a folder."""
     (work / "module.vmfb").write_bytes(built.vmfb)
     found = ["--module=module.vmfb", "--function=main"]
     if built.parameters:

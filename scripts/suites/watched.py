@@ -23,7 +23,7 @@ WAYS: dict[str, Run] = {
 
 
 def judge(batch: Sequence[int], pipeline: str, by: Sequence[str]) -> list[Outcome | None]:
-    """What becomes of these harnesses in some of `WAYS`: the first that is not right counts."""
+    """Outcomes of these harnesses in some of `WAYS`: the first that is not right counts."""
     cases = [primitives.case(primitives.ALL[i], weights=pipeline != "float") for i in batch]
     found = [program.judge(cases, pipeline, WAYS[way]) for way in by]
     return [

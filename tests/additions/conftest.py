@@ -1,4 +1,4 @@
-"""What a test adds to a registry is taken out of it again."""
+"""Entries that a test adds to a registry are taken out of it again."""
 
 from __future__ import annotations
 

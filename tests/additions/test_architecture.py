@@ -55,7 +55,7 @@ def test_an_architecture_in_gguf_files(tmp_path):
 
 
 def test_a_mixer(tmp_path):
-    """What mixes tokens is one as well: here each token with the one in front of it."""
+    """One file adds a mixer of tokens as well: here each token with the one in front of it."""
 
     def mix(config, i, p, x, place, state):
         before = jnp.where(place.position == 0, 0.0, state[0])

@@ -176,7 +176,7 @@ def test_failed_write_leaves_what_was_there(
 def test_failed_rename_leaves_what_was_there(
     made: Artifact, saved: Path, monkeypatch: pytest.MonkeyPatch, failing: int
 ) -> None:
-    """Where the system cannot exchange two folders."""
+    """The other way, where the system cannot exchange two folders."""
     calls, real = [], Path.rename
     monkeypatch.setattr(folders, "exchange", lambda one, other: False)
 
@@ -328,7 +328,7 @@ def test_other_processor(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_deepest_structure_comes_back() -> None:
-    """Of dicts alone, which take the most levels of JSON; one more is refused when it is traced."""
+    """Dicts alone take the most levels of JSON; one more is refused when it is traced."""
     tree: Any = 0.0
     for _ in range(79):
         tree = {"a": tree}

@@ -1,4 +1,4 @@
-"""What long passes found is taken from an earlier run with the same input, and from no other."""
+"""Results of long passes are taken from an earlier run with the same input, and no other."""
 
 from dataclasses import replace
 
@@ -108,7 +108,7 @@ def test_second_compile_solves_nothing(monkeypatch, tmp_path):
 
 
 def test_later_passes_know_the_same_gains(tmp_path):
-    """Of a pass that ran, and of one that was taken from an earlier run: they round by them."""
+    """They round by the gains of a pass that ran, and of one taken from an earlier run."""
     model = jq.Model(lambda p, x: x @ p, np.eye(3, dtype=np.float32), DATA[0])
     job = prepare_job(model, Request("float", "llvm-cpu"))
     asked = []

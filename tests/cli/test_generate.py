@@ -80,7 +80,7 @@ def test_a_prompt_from_a_file_or_from_standard_input(made, tmp_path, capsys, mon
 
 
 def test_a_conversation_has_several_turns(made, capsys, monkeypatch):
-    """What the second question gives is what the whole of it gives at once."""
+    """The second question's answer is that to the whole of it at once."""
     options = ["--chat", "--max-tokens", "3", "--context", "32", "--system", "ab"]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"abc\n\nde\n")))
     assert main(["generate", str(made), *options]) == 0

@@ -1,4 +1,4 @@
-"""What `jaxq check` says without data, against what planning then does with calibrated ranges."""
+"""The verdict of `jaxq check` without data, against planning with calibrated ranges."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def test_each_limit(tmp_path: Path, name: str, kind: str, limit: str, reason: st
 
 
 def test_a_device_with_floats_that_is_given_an_integer_only_pipeline(tmp_path: Path) -> None:
-    """What `compile` refuses there, and what it computes in float where floats are allowed."""
+    """Refusals are those of `compile`; ops computed in float count where floats are allowed."""
     path = tmp_path / "made-up.toml"
     path.write_text(CPU.format(kind="default", limit="max_rank = 3"))
     model = models()["axes_between"]

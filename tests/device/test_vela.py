@@ -1,4 +1,4 @@
-"""What is exported for Ethos-U in Arm's own compiler: nothing stays on the CPU."""
+"""Exports for Ethos-U in Arm's own compiler: nothing stays on the CPU."""
 
 from __future__ import annotations
 

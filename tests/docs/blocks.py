@@ -186,7 +186,7 @@ def understood(script: Path, arguments: list[str]) -> None:
 
 
 def installs(what: list[str]) -> None:
-    """What is installed is what `pyproject.toml` offers."""
+    """The packages installed are those that `pyproject.toml` offers."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     for name in what:
         ours = re.fullmatch(r"(?:jaxq|\.)(?:\[(.*)\])?", name)

@@ -1,4 +1,4 @@
-"""What the pages on the internals name is there: files and folders, classes, functions, passes."""
+"""Names on the internals' pages exist: files and folders, classes, functions, passes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OF_OTHERS = {
 
 
 def quoted(page: str) -> set[str]:
-    """What stands in backquotes outside of blocks of code."""
+    """Texts in backquotes outside of blocks of code."""
     text = (ROOT / f"docs/internals/{page}.md").read_text()
     text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     return set(re.findall(r"`([^`\n]+)`", text))

@@ -78,7 +78,7 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reader:
 
 
 def own_files(page: str) -> None:
-    """What a reader of this page has besides."""
+    """Files that a reader of this page has besides."""
     if page.endswith("security.md"):
         np.savez("in.npz", arg0=np.zeros((32, 8, 8, 1), np.float32))
     elif page.endswith(("language-models.md", "gguf.md", "README.md")):

@@ -22,7 +22,7 @@ from tests.docs.blocks import ROOT
 from tests.support.decoders import write_gguf
 
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
-QUESTIONS = {"What", "Whether", "How", "Where", "Which", "Why"}
+QUESTIONS = {"What", "Whether", "How", "Where", "Which", "Why", "Who", "When", "Whose"}
 
 
 def test_no_docstring_begins_in_the_middle_of_a_sentence() -> None:
@@ -38,17 +38,18 @@ def test_docstrings_begin_with_the_thing() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{number}: {text}"
         for path, number, text in docstrings()
-        if text.partition(" ")[0] in QUESTIONS
+        if text.partition(" ")[0].strip(",") in QUESTIONS
     ]
     assert not found, "name the thing instead: " + "\n".join(found)
 
 
 @cache
 def docstrings() -> list[tuple[Path, int, str]]:
-    """The first line of every docstring of `jq`, those of attributes included, and its place."""
+    """The first line of every docstring, those of attributes included, and its place."""
     return [
         (path, statement.lineno, inspect.cleandoc(statement.value.value).partition("\n")[0])
-        for path in sorted((ROOT / "jq").rglob("*.py"))
+        for folder in ("jq", "scripts", "tests")
+        for path in sorted((ROOT / folder).rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text()))
         for statement in (node.body if isinstance(node, DOCUMENTED) else ())
         if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
@@ -83,7 +84,7 @@ EXAMPLE = re.compile(r"^Example:\n    ```python\n(.*?)\n    ```", re.MULTILINE |
 
 @pytest.fixture
 def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What examples may take for given: a small model, its artifact, and files of others."""
+    """Names that examples may use: a small model, its artifact, and files of others."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KERAS_BACKEND", "jax")
     rng = np.random.default_rng(0)

@@ -149,7 +149,7 @@ def test_refusals() -> None:
 
 
 def test_computed_codes_below_a_byte_are_not_packed() -> None:
-    """What quantization in a program gives, decode takes; a packed encoding is refused."""
+    """Decoding takes the result of quantization in a program; a packed encoding is refused."""
     fmt, x = get_format("int4"), values((5, 7))
     packed = Encoding("int4", x.shape, (1, 0), "asymmetric")
     enc = Encoding("int4", x.shape, (1, 0), "asymmetric", options=UNPACKED)

@@ -1,4 +1,4 @@
-"""Why formats hold numbers as bits of int8 and read them with integer arithmetic.
+"""Reasons that formats hold numbers as bits of int8 and read them with integer arithmetic.
 
 Each compiler defect is pinned next to what formats do instead: when one is mended, its test fails.
 """

@@ -1,4 +1,4 @@
-"""What a format decodes to is the same, bit for bit, in NumPy and wherever programs run."""
+"""Decoding gives the same bits in NumPy and wherever programs run."""
 
 from __future__ import annotations
 

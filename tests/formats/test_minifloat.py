@@ -75,7 +75,7 @@ def test_every_power_of_two_decodes() -> None:
 
 @pytest.mark.parametrize("runner", ["interpreter", "xla", "iree"])
 def test_every_code_decodes_in_programs(runner: str) -> None:
-    """Where 8-bit float types themselves are wrong: 0xFF is -480 in IREE 3.13."""
+    """Also where 8-bit float types themselves are wrong: 0xFF is -480 in IREE 3.13."""
     every = BYTES.view(np.int8)
     cases = [Case(spec.decode, [every]) for spec, _ in ORACLES.values() if spec.bits == 8]
     cases += [Case(spec.decode, [every[: 2**spec.bits]]) for spec in (E3M2, E2M3, E2M1)]

@@ -44,7 +44,7 @@ def shared_exponent(absmax: float, name: str, rounding: str) -> int:
 
 
 def quantize_block(x: np.ndarray, name: str, rounding: str) -> np.ndarray:
-    """What a block of 32 becomes."""
+    """A block of 32, rounded."""
     largest, _, mantissa, oracle = ELEMENTS[name]
     scale = 2.0 ** shared_exponent(float(np.abs(x).max()), name, rounding)
     steps = np.clip(x.astype(np.float64) / scale, -largest, largest)

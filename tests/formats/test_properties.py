@@ -1,4 +1,4 @@
-"""What every format promises, on arrays that nobody chose."""
+"""Properties that every format promises, on arrays that nobody chose."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_zero_tensor(name: str) -> None:
 
 @EVERY
 def test_a_slice_along_leading_axes_is_a_slice_of_the_parts(name: str) -> None:
-    """What a loop over stacked layers relies on."""
+    """A loop over stacked layers relies on it."""
     fmt = get_format(name)
     enc = encodings(name)[3]
     stacked = values(enc.shape)

@@ -108,7 +108,7 @@ def test_large_pages_but_where_the_user_said_otherwise(
 
 @pytest.fixture
 def checks(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Of every run of the compiler, whether it checks its program after every pass."""
+    """One entry for each run of the compiler: True if it checks its program after every pass."""
     runs: list[bool] = []
     run = compiler._run
 

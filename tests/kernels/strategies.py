@@ -114,7 +114,7 @@ def gemms() -> st.SearchStrategy[Gemm]:
 
 
 def reads_unsigned(isa: str) -> bool:
-    """Whether the products of an instruction set read codes as unsigned: sums of such are known."""
+    """True if an instruction set's products read codes as unsigned: sums of such are known."""
     return get_isa(isa).dot.lhs_unsigned
 
 

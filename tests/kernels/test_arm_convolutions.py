@@ -1,4 +1,4 @@
-"""What IREE itself compiles of int8 convolutions for Arm with `i8mm`: under emulation alone."""
+"""IREE's own int8 convolutions for Arm with `i8mm`: under emulation alone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TARGET = load_target("aarch64_i8mm")
 
 
 def run(stride: int, widen: bool) -> bool:
-    """Whether a 3x3 convolution of 32 channels is right."""
+    """True where a 3x3 convolution of 32 channels is right."""
     size = 3 + 3 * stride
     x = RNG.integers(-128, 128, (1, size, size, 32), np.int8)
     w = RNG.integers(-128, 128, (3, 3, 32, 32), np.int8)

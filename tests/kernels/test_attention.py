@@ -130,7 +130,7 @@ NUMBERS += (-np.inf, np.inf, np.nan)
 @pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
 @random_example(st.integers(0))
 def test_masks_and_scores_of_all_of_float32(drawn: int, seed: int) -> None:
-    """What is finite and what is not is that of float32: nothing overflows on its way. Scores are
+    """Finite results are those of float32: nothing overflows on its way. Scores are
     sums of few bits, so that they are exact."""
     rng, kernels = np.random.default_rng(seed), []
     for isa, precision in PRECISIONS:

@@ -76,7 +76,7 @@ def test_the_chosen_tile_is_among_the_fastest() -> None:
 
 
 def _time(times: dict[str, float], rows: int, vectors: int) -> float:
-    """Of a tile; one that was not measured takes as long as the slower of those beside it."""
+    """Time of a tile; one that was not measured takes as long as the slower of its neighbours."""
     sizes = [tuple(map(int, size.split("x"))) for size in times]
     known = [(abs(r - rows), times[f"{r}x{v}"]) for r, v in sizes if v == vectors]
     nearest = min(distance for distance, _ in known)

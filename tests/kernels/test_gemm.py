@@ -97,7 +97,7 @@ def test_smallest_and_extreme() -> None:
 
 
 def test_codes_are_widened_in_parts() -> None:
-    """Where the product takes no bytes: whole parts, one that begins another, and what is left."""
+    """A product that takes no bytes: whole parts, one that begins another, and what is left."""
     depths = [STAGE - 1, STAGE, STAGE + 1, 2 * STAGE + 35]
     isas = [isa for isa in HERE if get_isa(isa).dot.element == "i16"]
     if not isas:
@@ -318,7 +318,7 @@ def test_threads_give_the_same_bits() -> None:
 
 @pytest.mark.parametrize("isa", ["avx2", "avx512_vnni", "amx_int8", "aarch64_dotprod"])
 def test_packed_weights_are_unpacked(isa: str) -> None:
-    """Of every instruction set, on every machine: blocks, ranges and panels that overlap."""
+    """Every instruction set, on every machine: blocks, ranges and panels that overlap."""
     rng = np.random.default_rng(5)
     for m, k, n in [(5, 48, 1), (16, 64, 16), (700, 65, 33), (9, 130, 700), (64, 200, 1100)]:
         kernel, weight = Gemm(isa=isa, m=m, k=k, n=n), codes(rng, (k, n))
@@ -328,7 +328,7 @@ def test_packed_weights_are_unpacked(isa: str) -> None:
 
 @pytest.mark.parametrize("isa", [name for name in HERE if get_isa(name).lanes > 4])
 def test_streams(isa: str) -> None:
-    """Of a row or two; the last panel overlaps, K has a rest."""
+    """Products of a row or two; the last panel overlaps, K has a rest."""
     drawn = [
         Gemm(isa=isa, m=m, k=70, n=300, cut=Streams(s), row_zero=True, column_zero=zero, rows=rows)
         for m, s, zero, rows in ((1, 4, False, None), (2, 4, True, None), (1, 2, True, Batch(2)))

@@ -1,4 +1,4 @@
-"""What the tile choice believes of processors, and inner loops, against llvm-mca."""
+"""The tile choice's model of processors, and inner loops, against llvm-mca."""
 
 from __future__ import annotations
 

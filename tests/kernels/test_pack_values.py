@@ -22,7 +22,7 @@ SHAPES = [  # m, k, n, outer, inner, transposed
 
 
 def expected(kernel: PackValues, codes: np.ndarray, numbers: np.ndarray) -> list[np.ndarray]:
-    """What `Gemm.pack` makes of the same codes as a constant weight."""
+    """The result of `Gemm.pack` for the same codes as a constant weight."""
     gemm, last = kernel.gemm, (0, 2, 3, 1) if kernel.transposed else (0, 2, 1, 3)
     weight = codes.transpose(last).reshape(-1, gemm.k, gemm.n)
     bias = np.full((len(weight), gemm.n), numbers[1], np.int32)

@@ -25,7 +25,7 @@ PADS = st.tuples(st.integers(0, 2), st.integers(0, 2))
 
 @st.composite
 def pair_convolutions(draw: st.DrawFn) -> PairConvolution:
-    """Of any shape; how many chains there are, their weights say (`described`)."""
+    """Convolutions of any shape; their weights (`described`) say how many chains there are."""
     groups = draw(st.sampled_from([1, 1, 1, 2, 3]))
     window = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
     dilations = draw(st.tuples(st.integers(1, 2), st.sampled_from([1, 1, 2])))
@@ -54,7 +54,7 @@ def plain(kernel: PairConvolution) -> Convolution:
 
 
 def weights_of(kernel: PairConvolution, weight: np.ndarray) -> PairWeights:
-    """Of a weight HWIO."""
+    """Pairs of a weight HWIO."""
     runs = (math.prod(kernel.runs), kernel.run, kernel.groups, kernel.span)
     return PairWeights(weight.reshape(runs), kernel.target.lanes)
 

@@ -19,7 +19,7 @@ needs_pairs = pytest.mark.skipif(not ISAS, reason="no instruction set with sums 
 
 
 def drawn_weight(rng: np.random.Generator, *shape: int) -> np.ndarray:
-    """Of every kind: bell-shaped, of extremes, of one number."""
+    """A weight of any kind: bell-shaped, of extremes, of one number."""
     spread = rng.choice([5, 30, 60, 200])
     kinds = [
         lambda: np.clip(np.rint(rng.standard_normal(shape) * spread), -127, 127),
@@ -66,7 +66,7 @@ def operands_of(
 
 
 def pair_gemms() -> list[st.SearchStrategy[PairGemm]]:
-    """Of any shape, or none: where chains begin is for a guard to find out."""
+    """Products of any shape, or none: a guard is to find out where chains begin."""
     wide, chains = st.integers(16, 60), st.integers(1, 20)
     isas = st.sampled_from(ISAS)
     return [st.builds(PairGemm, isa=isas, m=sizes, k=sizes, n=wide, chains=chains)] * bool(ISAS)

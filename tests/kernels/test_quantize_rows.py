@@ -127,7 +127,7 @@ def test_static_scale_divides_exactly() -> None:
 
 
 def test_a_measured_scale_may_be_any_number() -> None:
-    """Where multiplying by an inverse and its remainder would overflow or lose them."""
+    """Multiplying by an inverse and its remainder would overflow or lose some of them."""
     scheme = RowQuantization("static", narrow=False, measured=True)
     kernel = QuantizeRows(isa=HERE[0], m=16, k=37, scheme=scheme)
     runner, rng = Runner([kernel]), np.random.default_rng(2)

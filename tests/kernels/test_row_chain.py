@@ -54,7 +54,7 @@ def kernels(draw: st.DrawFn) -> RowChain:
 def by_hand(
     kernel: RowChain, step: RowStep, row: np.ndarray, taken: list[np.ndarray]
 ) -> np.ndarray:
-    """What a step that is no kernel by itself makes of the rows."""
+    """The rows after a step that is no kernel by itself."""
     if isinstance(step, Rotated):
         lines = np.arange(kernel.m) // step.rows % step.lines
         cos, sin = (table[lines] for table in taken)

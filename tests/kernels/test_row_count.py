@@ -47,7 +47,7 @@ LATER = 37  # keys that a single query has besides, all hidden
 
 @st.composite
 def products(draw: st.DrawFn) -> Pair:
-    """Of a single large row `kernel-gemm` reads several streams."""
+    """Products; of a single large row `kernel-gemm` reads several streams."""
     start, isa = Dequantize(per_row=True), draw(isas)
     steps = st.sampled_from(
         [(Silu(),), (Gelu(),), (Gelu(True),), (Bias(), Residual()), (Residual(), Quantize())]
@@ -101,14 +101,14 @@ def row_functions(draw: st.DrawFn) -> Pair:
 
 
 def heads(draw: st.DrawFn, n: int) -> dict[str, Any]:
-    """What attentions of a sequence of `n` have in common."""
+    """Fields that attentions of a sequence of `n` have in common."""
     dim = draw(st.sampled_from([64, 8, 20]))
     shape = {"batch": 1, "queries": n, "keys": n, "heads": 2, "kv_heads": 1, "dim": dim}
     return {**shape, "widths": (2 * dim, dim, dim), "starts": (0, 0, 0), "mask": "full"}
 
 
 def on_cache(whole: Attention | IntegerAttention) -> Pair:
-    """And that of one token on a cache that has room for more."""
+    """An attention, and that of one token on a cache that has room for more."""
     return whole, dataclasses.replace(whole, queries=1, keys=whole.keys + LATER, mask="keys")
 
 
@@ -138,7 +138,7 @@ def only(x: np.ndarray, kind: TensorType, row: int) -> np.ndarray:
 def operands(
     rng: np.random.Generator, whole: Kernel, alone: Kernel
 ) -> tuple[Arrays, Callable[[int], Arrays]]:
-    """Of all rows, and of any one of them."""
+    """Operands of all rows, and of any one of them."""
     if isinstance(whole, TOKENS):
         return attention_operands(rng, whole)
     many = [values(rng, kind) for kind in whole.operands]

@@ -109,7 +109,7 @@ def check(runner: Runner, at: int, kernel: Any, operands: list[Any], counts: np.
 
 
 def some_counts(rng: np.random.Generator, sequences: Sequences, rows: int) -> np.ndarray:
-    """Of none and all too, and such as are none."""
+    """Counts of rows, none and all among them, and numbers that are no counts."""
     n = sequences.length
     options = [0, 1, n, n - 1, n // 2, n // 3, -1, n + 5, -(2**31)]
     return rng.choice(options, sequences.operand(rows).shape).astype(np.int32)
@@ -153,7 +153,7 @@ def test_register_tiles_divide_a_sequence(vectors: int, length: int, rows: int) 
 
 @pytest.mark.parametrize(("batch", "parts"), [(1, 16), (8, 4), (3, 5), (1, 1), (7, 1)])
 def test_every_block_is_somebodys(batch: int, parts: int) -> None:
-    """And neighbours are not of the same part of a sequence."""
+    """Neighbours are not of the same part of a sequence."""
     blocks = Blocks.of(batch * parts * 8, 8, Sequences(parts * 8))
     assert blocks.count == batch * parts
 

@@ -23,7 +23,7 @@ kernels = st.builds(
 
 
 def values(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Of many magnitudes, some rows zero, some numbers the largest of their block."""
+    """Values of many magnitudes, some rows zero, some numbers the largest of their block."""
     x = rng.standard_normal(shape) * 2.0 ** rng.integers(-40, 40, (shape[0], 1))
     x[rng.random(shape) < 0.1] = 0
     return np.where(rng.random((shape[0], 1)) < 0.2, 0, x).astype(np.float32)

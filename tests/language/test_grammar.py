@@ -24,7 +24,7 @@ ROOM = 400
 
 
 def said(tokenizer, schema=None, regex=None, seed=0, vocabulary_of=None, **options):
-    """What a model says whose logits are noise."""
+    """The words of a model whose logits are noise."""
     rng = np.random.default_rng(seed)
 
     def take(tokens, every=False):

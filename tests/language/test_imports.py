@@ -1,4 +1,4 @@
-"""What generates does not import JAX, nor a compiler: the first token of a second run is near."""
+"""Generating imports neither JAX nor a compiler: the first token of a second run is near."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def reference(file, tokens):
 
 
 def least_cosine(file):
-    """Of logits whose products round one side to 254 steps of the largest of 32 elements: noise of
+    """Bound on logits whose products round one side to 254 steps of the largest of 32: noise of
     at most 32 / (3 * 254^2) of the signal for each of seven products a layer; half of it is
     1 - cosine."""
     return 1 - load_decoder(file).config.layers * 7 * 32 / (3 * 254**2) / 2
@@ -170,7 +170,7 @@ def test_no_command_of_a_program_waits_for_a_position(file, count):
 
 
 def test_a_token_needs_no_program_of_its_own(file, tmp_path, monkeypatch):
-    """What generates takes it in; another process compiles it."""
+    """The program that generates takes it in; another process compiles it."""
     monkeypatch.setattr("jq.language.programs.build", build)
     model = jq.LanguageModel(file, context=CONTEXT, cache_dir=tmp_path)
     assert len(list(model.generate(TOKENS[:1], 2))) == 2
@@ -203,7 +203,7 @@ def test_a_prompt_is_cut_into_what_takes_least_time(left, sizes):
 
 
 def test_caches_are_used_again(model):
-    """What a session before left in them is not seen, and what is not finite is not kept."""
+    """An earlier session's contents are not seen, and what is not finite is not kept."""
     want = model.session().take(TOKENS[:3])
     used = model.session()
     used.take(TOKENS[:40])
@@ -248,7 +248,7 @@ def test_text_goes_in_and_comes_out(model):
 
 
 def test_text_to_stop_at_is_held_back(model):
-    """What may begin it comes with what shows that it does not, or never."""
+    """A possible beginning of it comes with the text that shows it is none, or never."""
     draws = [partial(model.generate, "abc", 8, temperature=3.0, seed=seed) for seed in range(9)]
     texts = ["".join(draw().pieces()) for draw in draws]
     draw, whole = next(pair for pair in zip(draws, texts, strict=True) if len(set(pair[1])) > 6)
@@ -291,7 +291,7 @@ def test_tokens_that_are_looked_up_change_nothing(model, options):
 
 
 def test_tokens_that_are_looked_up_take_fewer_steps(model, monkeypatch):
-    """Where all are right: a model's own answer in front of the prompt that it answers."""
+    """Guesses that are all right: a model's own answer in front of the prompt that it answers."""
     answer = list(model.generate(TOKENS[:3], 8))
     monkeypatch.setattr("jq.language.generation.looked_up", lambda whole, most: ahead(whole)[:most])
 

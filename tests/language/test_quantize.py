@@ -56,7 +56,7 @@ def test_rows_that_a_super_block_does_not_divide_get_smaller_blocks(source, tmp_
 
 
 def test_what_products_read_is_measured(source):
-    """Of the first product: the normalized rows of the table, computed by NumPy."""
+    """Inputs of the first product: the normalized rows of the table, computed by NumPy."""
     pieces, found = [[1, 5, 9, 30], [3, 5, 7, 2]], {}
 
     def encode(path, weight, gram):
@@ -76,7 +76,7 @@ def test_what_products_read_is_measured(source):
 
 
 def test_layers_make_up_for_those_before_them(source):
-    """What comes into the second layer is what the first one gives with its own new weights."""
+    """The input of the second layer is what the first one gives with its own new weights."""
     pieces, grams = [[1, 5, 9, 30]], []
 
     def encode(factor, path, weight, gram):

@@ -77,7 +77,7 @@ def test_pieces(model, want):
 
 
 def test_a_session_begins_with_no_state(model, want):
-    """What a session before it left in memory is not read."""
+    """An earlier session's state in memory is not read."""
     for count in (3, 16, 17):
         assert_close(model.session().take(TOKENS[:count]), want[count - 1])
 

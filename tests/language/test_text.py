@@ -127,7 +127,7 @@ def test_added_tokens_are_objects(tmp_path):
 
 
 def generation(tokenizer, tokens, stop=()):
-    """Of a model that says these tokens."""
+    """Generation by a model that says these tokens."""
     rows = iter(np.eye(1024, dtype=np.float32)[[*tokens, 1]])
     session = SimpleNamespace(seconds=0.0, position=0)
     session.resume = list
@@ -172,7 +172,7 @@ def pieces():
 
 
 def test_text_token_by_token_is_the_text(tmp_path):
-    """Of all kinds, and as it stands behind a prompt: with the space in front."""
+    """Tokenizers of all kinds, and text as behind a prompt: with the space in front."""
     for ours in many(tmp_path):
         for text in ("hi you", "a b", "you hi a", "ab"):
             tokens = ours.encode(text)[len(ours.first) :]

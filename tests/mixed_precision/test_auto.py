@@ -84,7 +84,7 @@ def test_the_layer_with_a_loud_channel_gets_more_bits_and_no_other(seed, loud, t
 
 @pytest.mark.parametrize("target", EVERY)
 def test_loud_rows_are_quantized_row_by_row(target: str) -> None:
-    """Where a token is large as a whole, a range for each costs little and is enough."""
+    """A range for each token costs little and is enough where a token is large as a whole."""
     rng = np.random.default_rng(7)
     model = drawn(7, None)
     rows = np.geomspace(1, 3e3, ROWS).astype(np.float32)[:, None]
@@ -152,7 +152,7 @@ def test_what_the_user_says_holds() -> None:
 
 
 def test_what_is_below_the_floor_is_warned_of() -> None:
-    """Where the user leaves no other choice; otherwise there is nothing to say."""
+    """A warning where the user leaves no other choice; otherwise there is nothing to say."""
     for more, warned in (["weights.format=int2"], True), ([], False):
         job = settled(drawn(6, 2), "amx_int8", settings=[*PLAIN, *more])
         far = "warning: that is far from the float model, and layers/l"

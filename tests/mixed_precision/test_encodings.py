@@ -1,4 +1,4 @@
-"""What is stored under several plans: a job depends on no other, wherever it is done."""
+"""Jobs that store encodings under several plans: none depends on another, wherever it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How built-in models are found: by name, lazily, next to the modules of the same name."""
+"""Built-in models are found by name, lazily, next to the modules of the same name."""
 
 import importlib
 import subprocess

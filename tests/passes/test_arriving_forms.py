@@ -282,7 +282,7 @@ def test_a_scale_for_the_whole_stack(caplog):
 
 
 def test_rows_in_any_order_are_stored_for_products_alone(caplog):
-    """Who adds up a weight itself reads its rows where they were; groups of several sizes stay."""
+    """A sum of a weight itself reads its rows where they were; groups of several sizes stay."""
     w = codes((64, 48), 0, 16).astype(np.uint8)
     found = jq.rewrite(jq.Model(desc_act, GROUPS | ORDER | {"w": w}, (X,)), pipeline="float")
     rows = np.argsort(ORDER["i"], kind="stable")

@@ -1,4 +1,4 @@
-"""What a device has is left as it is where a rewrite makes what it has not."""
+"""Ops that a device has stay where a rewrite makes one that it has not."""
 
 from __future__ import annotations
 

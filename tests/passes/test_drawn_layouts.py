@@ -38,7 +38,7 @@ class Drawn:
 
 
 def convolved(w: Any, x: Any, *, turned: Axes, turn: Axes, **kwargs: Any) -> Any:
-    """Of an operand that is transposed, its result likewise, or neither."""
+    """A convolution of an operand that is transposed, or its result, or neither."""
     y = jax.lax.conv_general_dilated(x.transpose(turned) if turned else x, w, **kwargs)
     return y.transpose(turn) if turn else y
 

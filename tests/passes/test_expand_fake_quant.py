@@ -157,7 +157,7 @@ def test_a_tied_weight_keeps_its_float_use():
 
 @pytest.mark.parametrize("pipeline", ["float", "int8-dynamic"])
 def test_quantizing_twice_is_what_it_is_in_jax(pipeline: str) -> None:
-    """Of a weight, in two formats; of an activation, to fewer bits. It used to end the process."""
+    """A weight in two formats; an activation to fewer bits. It used to end the process."""
 
     def weights(p, x):
         twice = jq.mx_fake_quant(jq.mx_fake_quant(p["w"], "mxint8", 0), "mxint8", 0)

@@ -96,7 +96,7 @@ def data() -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def family(kernel: Kernel) -> str:
-    """What a kernel is, however a processor multiplies."""
+    """The kind of a kernel, however a processor multiplies."""
     return kernel.family.removeprefix("pair_")
 
 

@@ -48,7 +48,7 @@ def nested(p, x):
 
 
 def until(p, x):
-    """How often it runs is not known: a condition on what is computed."""
+    """A loop that ends on a computed condition: its number of steps is not known."""
 
     def small(state):
         return (state[0] < 9) & (jnp.abs(state[1]).max() < 4)

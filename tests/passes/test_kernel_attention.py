@@ -89,7 +89,7 @@ def of_the_library(p, x, keep):
 
 
 def biased_heads(p, x, keep):
-    """What is added differs from head to head."""
+    """Attention with a bias that differs from head to head."""
     q, k, v = heads(p, x)
     slopes = jnp.asarray([0.5, 0.25, 0.125, 0.0625])
     bias = -slopes[:, None, None] * jnp.abs(jnp.arange(S)[:, None] - jnp.arange(S))

@@ -93,7 +93,7 @@ def test_zero_points_of_columns_beside_blocks_of_activations() -> None:
 
 
 def test_blocks_of_activations_are_those_of_the_weight() -> None:
-    """Where the weight has none, or longer ones, they are those of the setting."""
+    """The setting's blocks are used where the weight has none, or longer ones."""
     for settings, size in (({}, 32), (CASES["fine"], 16), (CASES["coarse"], 32)):
         (op,) = api.plan(model(1, 512, 72), pipeline="int4-dynamic", settings=settings).ops
         assert op.operands[0].encoding.block == (1, size)

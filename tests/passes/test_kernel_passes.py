@@ -60,12 +60,12 @@ class Both:
 
     @property
     def families(self) -> set[str]:
-        """Of the kernels; those of pairs have the bits of the usual ones."""
+        """Families of the kernels; those of pairs have the bits of the usual ones."""
         names = self.facts("kernel").values()
         return {name.removeprefix("pair_").split("_")[0] for name in names}
 
     def facts(self, key: str) -> dict[str, Any]:
-        """What the passes decided about the ops, by their names."""
+        """Decisions of the passes about the ops, by their names."""
         return facts_of(self.levels["target"], key)
 
 
@@ -277,7 +277,7 @@ def test_bfloat16_models_have_kernels():
     ],
 )
 def test_a_window_of_one_pixel_is_a_product(family, pipeline, options):
-    """Of the pixels as they lie, with the zero points of all."""
+    """It multiplies the pixels as they lie, with the zero points of all."""
     groups, last = options.get("feature_group_count", 1), "dimension_numbers" not in options
     weight = array(1, 1, 68 // groups, 52)
     params = {"w": weight if last else weight.transpose(3, 2, 0, 1)}

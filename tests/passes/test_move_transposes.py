@@ -33,7 +33,7 @@ def moved(program: Program) -> tuple[int, int]:
 
 
 def convolved(x: Any, w: Any) -> Any:
-    """Of [B, C, H, W], computed on channels last."""
+    """Convolution of [B, C, H, W], computed on channels last."""
     y = jax.lax.conv_general_dilated(
         x.transpose(0, 2, 3, 1), w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
     )

@@ -16,7 +16,7 @@ RNG = np.random.default_rng(0)
 
 
 def functions(params, x, y, floats, words):
-    """What computes, what reads the sign or single bits, what moves, loops and conversions."""
+    """Ops that compute, that read the sign or single bits, that move, loops and conversions."""
     kind, zero = x.dtype, np.zeros((), x.dtype)
     known = jnp.asarray(params["known"])
     one = jnp.where(y == 0, jnp.ones_like(y), y)

@@ -1,4 +1,4 @@
-"""What windows select, scattered back: the gradients of pools, through IREE, as XLA has them."""
+"""Selections of windows, scattered back: gradients of pools, through IREE, as in XLA."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What shields look through they look through once, in memory that stays small."""
+"""Shields look through the same op once, in memory that stays small."""
 
 from __future__ import annotations
 

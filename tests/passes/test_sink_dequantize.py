@@ -195,7 +195,7 @@ def test_packed_bytes_are_not_cut(name):
 
 @pytest.mark.parametrize("name", ["a layer", "a dynamic layer"])
 def test_a_layer_of_a_stack_is_read_in_every_format(name):
-    """Where every layer has scales of its own."""
+    """Every layer has scales of its own in some of them."""
     program = place(MOVES[name])
     run_all([make_pass("sink-dequantize", {})], program, CONTEXT)
     for enc, value in zip(ENCODINGS, returned(program), strict=True):

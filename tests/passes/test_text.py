@@ -78,7 +78,7 @@ def _range(line: str) -> tuple[str, Range]:
 
 
 def output(text: str) -> str:
-    """What the passes make of a file's module."""
+    """A file's module after the passes."""
     program = load(text)
     (run,) = lines(text, "RUN")
     changed = run_all(passes_of(run), program, context_of(text, program))

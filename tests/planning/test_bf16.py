@@ -166,7 +166,7 @@ def _convolved(x: jax.Array, w: jax.Array, groups: int = 1) -> jax.Array:
 
 
 def test_rounded_convolutions_and_lookups() -> None:
-    """Of a filter for each channel, without a kernel, and of an embedding."""
+    """A filter for each channel, without a kernel, and an embedding."""
     params = {
         "table": RNG.standard_normal((20, 8)).astype(np.float32),
         "deep": RNG.standard_normal((3, 3, 1, 8)).astype(np.float32),

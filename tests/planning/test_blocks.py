@@ -35,7 +35,7 @@ def test_a_kernel_summed_over_two_axes(fn):
 
 @pytest.mark.parametrize("dtype", ["float4_e2m1fn", "float8_e4m3fn"])
 def test_an_exponent_is_shared_by_32_neighbours_alone(dtype):
-    """Of a convolution's kernel, too: as the MX formats have it."""
+    """Also in a convolution's kernel, as the MX formats have it."""
     conv = lambda p, x: jax.lax.conv_general_dilated(x, p["k"], (1, 1), "SAME")  # noqa: E731
     kernel = RNG.standard_normal((8, 64, 3, 3)).astype(np.float32)
     given = jq.Model(conv, {"k": kernel}, (kernel,))

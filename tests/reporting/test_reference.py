@@ -1,4 +1,4 @@
-"""What there is to choose from: listed from what validates it, and checked before slow work."""
+"""The lists of choices: made from what validates them, and checked before slow work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the benchmark of kernels says of every kernel that it times."""
+"""The benchmark of kernels, on every kernel that it times."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def test_graphs_hold_every_op() -> None:
 
 @pytest.mark.parametrize("kind", WEIGHTS)
 def test_drawn_weights_are_exact(kind: int) -> None:
-    """What each format makes of a drawn weight is a multiple of a power of two, of few bits."""
+    """Each format makes multiples of a power of two, of few bits, of a drawn weight."""
     from suites.differential.graph import Graph
     from suites.differential.judge import evaluated
     from suites.differential.kinds import Kind, kind_of
@@ -129,7 +129,7 @@ def test_a_wrong_bit_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_failure_shrinks_to_the_op_that_fails() -> None:
-    """What fails here is any module with a transpose whose result is read by something else."""
+    """Any module with a transpose whose result is read by something else fails here."""
     from suites.differential.kinds import Kind
     from suites.differential.modules import drawn, module_of
     from suites.differential.shrink import shrunk

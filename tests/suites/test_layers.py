@@ -43,7 +43,7 @@ def test_noise_beyond_rounding_is_seen():
 
 
 def test_noise_follows_loops_of_every_jax():
-    """What rounding a weight adds grows with the steps that read it, and scanned values have it."""
+    """Noise of a rounded weight grows with the steps that read it; scanned values have it."""
     import jax
     import numpy as np
     from suites import noise

@@ -18,7 +18,7 @@ def test_a_sample_of_masks() -> None:
 def test_four_bits_of_activations_are_what_their_format_says(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of one query: 8 dB of its float value, where it reads few keys."""
+    """One query is within 8 dB of its float value where it reads few keys."""
     from suites import masked
 
     monkeypatch.setattr(masked, "SHAPES", masked.SHAPES[-1:])

@@ -45,7 +45,7 @@ def call(made, late):
 
 @pytest.fixture
 def ends(monkeypatch):
-    """How a process ends that calls an artifact; what these need is imported once, before a fork.
+    """The end of a process that calls an artifact; its imports are made once, before a fork.
 
     Python 3.11 looks for it in the path of its environment, and goes on without a word.
     """

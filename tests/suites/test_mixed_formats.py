@@ -9,7 +9,7 @@ import pytest
 
 @pytest.mark.parametrize("seed", [3, 15, 35, 1016])
 def test_drawn_networks(judged: Any, seed: int) -> None:
-    """Of 3 an op is refused; in 15 two roundings turn codes; in 35 a convolution of int16 codes
+    """In 3 an op is refused; in 15 two roundings turn codes; in 35 a convolution of int16 codes
     ends in codes of int8; in 1016 a value has a reader in blocks."""
     from suites.mixed_formats import Case, judge
     from suites.outcome import REFUSED, RIGHT

@@ -26,7 +26,7 @@ def test_every_pair_is_in_the_sample() -> None:
 
 @pytest.mark.parametrize("name", ["halves", "permuted"])
 def test_a_pair_that_differs_is_seen(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Where the second of the two programs has one weight that is twice as large."""
+    """The second of the two programs has one weight that is twice as large."""
     from suites.differential import pairs as module
 
     seen = list[Any]()

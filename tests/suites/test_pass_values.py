@@ -78,7 +78,7 @@ def test_a_wrong_pass_is_seen(child: Child) -> None:
 
 
 def wrong() -> list[str]:
-    """What is said of a pass that also reverses the results."""
+    """Messages about a pass that also reverses the results."""
     from jq.ir import at, stablehlo
     from jq.passes.prepare.transposes.move_transposes import AbsorbTransposes
 

@@ -23,7 +23,7 @@ ALONE = sorted({p.stem for p in SCRIPTS.glob("*.py")} - {"minilm_subset"})  # wh
 
 
 def help_of(command: str) -> tuple[str, object]:
-    """What `scripts/COMMAND --help` prints, and the code that it ends with."""
+    """The output of `scripts/COMMAND --help`, and the code that it ends with."""
     script, *name = command.split()
     before, environment = sys.path[:], dict(os.environ)
     sys.argv = [f"{script}.py", *name, "--help"]

@@ -31,7 +31,7 @@ class Child:
         return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _prepare)
 
     def call(self, function: Callable[..., Any], *args: Any, limit: float | None = None) -> Any:
-        """What a function of a module gives; `BrokenProcessPool` where the process has died, or was
+        """The result of a module's function; `BrokenProcessPool` where the process has died, or was
         ended after `limit` seconds. In its place there is then another."""
         found = self._pool.submit(function, *args)
         try:

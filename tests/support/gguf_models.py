@@ -1,4 +1,4 @@
-"""What llama.cpp's converter makes of models beyond llama and Gemma: keys, and changed weights."""
+"""llama.cpp's conversion of models beyond llama and Gemma: keys, and changed weights."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def widths(config):
 
 
 def rope_factors(config):
-    """What frequencies are divided by, where some pairs of a head stay."""
+    """Divisors of frequencies, where some pairs of a head stay."""
     rope = config["rope_parameters"].get("full_attention", {})
     if rope.get("rope_type") != "proportional":
         return None

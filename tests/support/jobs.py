@@ -44,7 +44,7 @@ class Squares(Work):
 
 
 def begun(folder: Path) -> dict[int, int]:
-    """How often each item was begun."""
+    """Number of times that each item was begun."""
     found: dict[int, int] = {}
     for path in folder.iterdir():
         number = int(path.stem)

@@ -1,4 +1,4 @@
-"""How much noise a quantized program may have, from the steps of its formats.
+"""Noise that a quantized program may have, from the steps of its formats.
 
 An activation in `b` bits has steps of its range / (2^b - 1) and noise of step^2 / 12, where the
 range is taken to be 2 * CREST times the root of its mean square. The noise of all roundings adds
@@ -27,7 +27,7 @@ def error(got: np.ndarray, want: np.ndarray) -> float:
 
 
 def bound(integer: Program) -> float:
-    """What `error` of a program at the `integer` level may be: every int8 tensor that it makes by
+    """Bound on `error` of a program at the `integer` level: every int8 tensor that it makes by
     a conversion, and every stored weight, is a rounding."""
     made = sum(
         op.operation.name == "stablehlo.convert" and dtype_of(op.operation.results[0]) == np.int8

@@ -1,4 +1,4 @@
-"""How far results may lie apart that are right: steps of codes, and what they move."""
+"""Distances allowed between right results: steps of codes, and what they move."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def assert_one_code(found: np.ndarray, expected: np.ndarray) -> None:
 
 
 def moved(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """What `x @ weight` moves by at most where codes of x come out as the next ones: x in 256 codes
+    """Most that `x @ weight` moves by where codes of x come out as the next ones: x in 256 codes
     from the range of each row, and weights in 8 bits a column.
     """
     step = (np.maximum(x.max(-1), 0) - np.minimum(x.min(-1), 0)) / 255

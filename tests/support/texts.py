@@ -92,7 +92,7 @@ def run_iree(program: Program, *inputs: np.ndarray, flags=HOST_FLAGS) -> list[np
 
 
 def built_for_iree(program: Program, *, flags=HOST_FLAGS) -> tuple[bytes, Arrays, list[str]]:
-    """What `run_module` takes: the module, its parameters, the types of its results."""
+    """Arguments of `run_module`: the module, its parameters, the types of its results."""
     given = handover(program)
     built = compile_module(given.bytecode, flags=flags, keep_dump=False)
     return built.vmfb, given.parameters, [spec.dtype for spec in program.outputs]

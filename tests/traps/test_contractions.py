@@ -1,4 +1,4 @@
-"""What IREE 3.13 computes wrongly, or refuses, of products and convolutions."""
+"""Products and convolutions that IREE 3.13 computes wrongly, or refuses."""
 
 from __future__ import annotations
 

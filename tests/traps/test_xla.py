@@ -1,4 +1,4 @@
-"""What XLA's CPU compiler gets wrong with its usual options, and our options for it."""
+"""Mistakes of XLA's CPU compiler with its usual options, and our options for it."""
 
 from __future__ import annotations
 

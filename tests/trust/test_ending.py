@@ -1,4 +1,4 @@
-"""How a run ends that is ended: no process goes on, no temporary folder stays, and what was there
+"""A run that is ended: no process goes on, no temporary folder stays, and what was there
 before is there."""
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def test_as_soon_as_the_compiler_has_started(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_between_two_renames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where folders cannot change places at once: the old one comes back."""
+    """Folders that cannot change places at once: the old one comes back."""
     folder, rename = copy_of(tmp_path), Path.rename
 
     def interrupted(path: Path, target: Path) -> Path:

@@ -1,4 +1,4 @@
-"""What nobody can compile or run is refused in one line with exit code 2, and nothing is accepted
+"""Input that nobody can compile or run: one line and exit code 2, and nothing is accepted
 that means something else than it says."""
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def test_who_did_not_sign(signed: tuple[Path, Path], tmp_path: Path) -> None:
 
 
 def test_a_forger_who_rehashes(signed: tuple[Path, Path]) -> None:
-    """What checksums in the manifest do not notice."""
+    """A change that the checksums in the manifest do not notice."""
     folder, public = signed
     path = folder / "program.mlir"
     path.write_text(path.read_text() + "// changed\n")

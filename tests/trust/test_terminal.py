@@ -21,7 +21,7 @@ HOSTILE = "w\x1b[2J\x1b]8;;http://x\x07\x9b2J\u202e[link=http://x][/]"
 
 
 def harmless(text: str) -> bool:
-    """Whether a terminal shows every character; its own commands aside, of which tests get none."""
+    """True if a terminal shows every character; its own commands aside, of which tests get none."""
     return printable(text) == text and "[link=http://x][/]" in text
 
 

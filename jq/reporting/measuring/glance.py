@@ -179,7 +179,7 @@ def _numbers(program: Program) -> float:
 
 
 def ruling(reference: Arrays, found: Arrays, who: str, right: Arrays, moved: Arrays) -> str:
-    """Who is right, in a sentence without its full stop; the artifact is `found`, and `moved` is
+    """The verdict, in a sentence without its full stop; the artifact is `found`, and `moved` is
     what becomes of `right` in the shaken program."""
     theirs, ours = agreement(right, reference), agreement(right, found)
     if theirs >= AGREE > ours:

@@ -37,7 +37,7 @@ def rss() -> int:
 
 
 def wrong(models: list[jq.CompiledModel], calls: int, threads: int) -> int:
-    """How many of so many calls gave other bits than the same call alone."""
+    """Number of calls, of so many, that gave other bits than the same call alone."""
     rng = np.random.default_rng(1)
     inputs = [rng.standard_normal((4, 64)).astype(np.float32) for _ in range(INPUTS)]
     right = [[np.asarray(m(x)).tobytes() for x in inputs] for m in models]

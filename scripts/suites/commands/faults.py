@@ -59,7 +59,7 @@ IMPORTED = ["jq.mixed_precision.run", "suites.faults"]
 
 
 def disturbed(work: Callable[[Path], object], at: int, way: str, right: object) -> str:
-    """What is wrong after a fault; nothing, as it should be."""
+    """The damage after a fault; empty, as it should be."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         _make(folder)

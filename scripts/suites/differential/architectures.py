@@ -98,7 +98,7 @@ def convolution(p: Params, at: str, x: Any, linear: Linear, *, f: Any, kind: int
 
 
 def attention(p: Params, at: str, x: Any, linear: Linear, *, f: Any, kind: int) -> Any:
-    """Of two heads, with a mask or without."""
+    """Attention of two heads, with a mask or without."""
     q, k, v = (linear(x, p[f"{at}/{n}"]).reshape(*x.shape[:2], 2, -1).swapaxes(1, 2) for n in "qkv")
     scores = q @ k.swapaxes(2, 3) / np.sqrt(q.shape[-1])
     if kind:

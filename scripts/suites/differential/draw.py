@@ -1,4 +1,4 @@
-"""What can be drawn: each function adds an op to a graph, or says None where none fits it."""
+"""Ops that can be drawn: each function adds one to a graph, or says None where none fits it."""
 
 from __future__ import annotations
 

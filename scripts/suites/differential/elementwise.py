@@ -186,7 +186,7 @@ def function(g: Graph) -> Value | None:
 
 
 def _offset(results: np.ndarray) -> float:
-    """What is added in front of `floor`: as far as can be from a step for all these results."""
+    """The addend in front of `floor`: as far as can be from a step for all these results."""
     parts = np.sort(np.concatenate([(results / STEP) % 1, [0.0, 1.0]]))
     gap = int(np.argmax(np.diff(parts)))
     return float(np.round(256 * (1 - (parts[gap] + parts[gap + 1]) / 2)) / 256)

@@ -45,7 +45,7 @@ def _plain(array: np.ndarray) -> np.ndarray:
 
 
 def told(found: np.ndarray, right: np.ndarray) -> str:
-    """How many elements differ, and the first of them."""
+    """The number of elements that differ, and the first of them."""
     if found.shape != right.shape or found.dtype != right.dtype:
         return f"{found.dtype}{found.shape} instead of {right.dtype}{right.shape}"
     other = _plain(found) != _plain(right)

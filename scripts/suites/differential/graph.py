@@ -237,7 +237,7 @@ class Graph:
         return self.op("multiply", [inside, self.full(v, step)], v.shape, v.kind, most, step)
 
     def result(self) -> list[Value]:
-        """What nobody reads."""
+        """Values that no op reads."""
         return [v for v in self.values if v.name not in self.read]
 
 

@@ -1,4 +1,4 @@
-"""What becomes of drawn graphs: compiled as one program, evaluated, compared."""
+"""Outcomes of drawn graphs: compiled as one program, evaluated, compared."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def failure(error: Exception) -> tuple[str, str]:
 
 
 def fails(case: Case, before: Outcome, module: Module) -> bool:
-    """Whether a smaller module fails as the case did."""
+    """True for a smaller module that fails as the case did."""
     try:
         results = evaluated(module, case.kind, case.iree, True)
     except Exception as error:
@@ -73,7 +73,7 @@ def fails(case: Case, before: Outcome, module: Module) -> bool:
 def _judged(
     case: Case, results: Mapping[str, list[list[Arrays]]], i: int, count: int
 ) -> Outcome | None:
-    """What is wrong has to be wrong alone, too."""
+    """The outcome of a graph; None for a wrong one of several, which is tried alone."""
     calls = range(len(next(iter(results.values()))))
     found = next(filter(None, (_differs(results, call, i) for call in calls)), "")
     if found and count > 1:

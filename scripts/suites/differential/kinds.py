@@ -1,4 +1,4 @@
-"""How a batch of graphs is compiled: pipeline, formats, placement, target."""
+"""Ways to compile a batch of graphs: pipeline, formats, placement, target."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Kind:
 
     @property
     def splits(self) -> bool:
-        """Whether floats are multiplied with codes, in digits of int8 (`SplitRows`)."""
+        """True where floats are multiplied with codes, in digits of int8 (`SplitRows`)."""
         return self.pipeline.endswith("weight-only")
 
     @property
@@ -72,12 +72,12 @@ class Kind:
 
     @property
     def rows(self) -> Codes:
-        """Of what is looked up, which a pipeline may store by a rule of its own."""
+        """The format of rows that are looked up; a pipeline may store them by a rule of its own."""
         return Codes() if self.pipeline == "int4-weight-only" else self.codes
 
     @property
     def without(self) -> tuple[str, ...]:
-        """What is refused where no float may be left."""
+        """Ops that are refused where no float may be left."""
         return NO_INTEGER_FORM if self.pipeline == "int8-static-integer-only" else ()
 
     def __str__(self) -> str:

@@ -182,7 +182,7 @@ def gather(g: Graph) -> Value | None:
 
 
 def rows_of(g: Graph, v: Value, at: Value, axis: int) -> Value:
-    """What indices choose along an axis."""
+    """Slices that indices choose along an axis."""
     rank, sizes = len(at.shape), list(v.shape)
     sizes[axis] = 1
     shape = (*at.shape, *(n for a, n in enumerate(v.shape) if a != axis))

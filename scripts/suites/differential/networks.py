@@ -1,4 +1,4 @@
-"""What becomes of drawn networks: op by op, and as a whole through IREE.
+"""Outcomes of drawn networks: op by op, and as a whole through IREE.
 
 The interpreter runs the integer level and its values are kept. Every op is then given its operands
 of that run, by XLA and by NumPy: integers must be equal bit by bit, floats as `suites.close` has it
@@ -45,7 +45,7 @@ def identify(case: Case) -> tuple[str, str]:
 
 
 def judge(cases: Sequence[Case]) -> list[Outcome | None]:
-    """Of one case."""
+    """The outcome of one case."""
     logging.disable(logging.WARNING)
     (case,) = cases
     try:
@@ -58,7 +58,7 @@ def judge(cases: Sequence[Case]) -> list[Outcome | None]:
 
 
 def wrong(drawn: Network, iree: bool) -> str:
-    """What differs; empty if nothing does."""
+    """The difference; empty if there is none."""
     x, model = drawn.samples[0], drawn.model()
     program = jq.rewrite(model, pipeline=drawn.pipeline, settings=SETTINGS)["integer"]
     if found := next(op_by_op(program, x), ""):
@@ -76,7 +76,7 @@ def reference(drawn: Network) -> np.ndarray:
 
 
 def near(got: np.ndarray, right: np.ndarray, exact: np.ndarray, share: float = SHARE) -> str:
-    """How two results of a quantized network differ by more than rounding, and by more than
+    """The difference of two results of a quantized network beyond rounding, and by more than
     `share` of the noise that quantizing adds (root mean squares); empty if they do not."""
     said = difference(got, right, sums=True)
     return "" if not said or _size(got - right) <= share * _size(right - exact) else said
@@ -87,7 +87,7 @@ def _size(a: np.ndarray) -> float:
 
 
 def op_by_op(program: Program, x: np.ndarray) -> Iterator[str]:
-    """What differs, op by op."""
+    """Differences, op by op."""
     ops = [op for op in program.body.operations if judged(op)]
     known = values(program, x)
     found = XlaExecutable(shattered(program, ops, known), strict=True)(x)
@@ -102,7 +102,7 @@ def op_by_op(program: Program, x: np.ndarray) -> Iterator[str]:
 
 
 def judged(op: Op) -> bool:
-    """Whether an op has one result of a type that every evaluator gives back; loops quantize."""
+    """True for an op with one result of a type that every evaluator gives back; loops quantize."""
     name, results = op.operation.name, list(op.operation.results)
     plain = len(results) == 1 and dtype_of(results[0]).kind in "fiub"
     return plain and name not in ALONE and name not in LOOPS
@@ -114,7 +114,7 @@ def _told(by: str, op: Op, got: np.ndarray, right: np.ndarray) -> Iterator[str]:
 
 
 def values(program: Program, x: np.ndarray) -> dict[ir.Value, np.ndarray]:
-    """Of arguments and of whatever an op gives, in a run of the interpreter."""
+    """Values of arguments and of every op's results, in a run of the interpreter."""
     copy, own = program.clone(), _results(program)
     copy.return_values(_results(copy))
     found = dict(zip(own, interpret(copy, x), strict=True))

@@ -31,7 +31,7 @@ def _step(op: Op) -> dict[str, Any] | None:
 
 
 def by_numpy(program: Program, calls: Sequence[Arrays]) -> list[Arrays]:
-    """What NumPy has not (loops, sorts, functions) it is given as the interpreter computes it."""
+    """Results by NumPy, with the interpreter's for what it lacks (loops, sorts, functions)."""
     steps = steps_by_op(program)
     read = {v for op, step in steps if step is not None for v in op.operation.operands}
     read |= set(program.returned)

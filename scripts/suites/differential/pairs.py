@@ -78,7 +78,7 @@ def permuted(drawn: Network) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _second(block: str, b: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """What reads the channels: rows of a product, or the other side of the scores."""
+    """The reader of the channels: rows of a product, or the other side of the scores."""
     if block == "attention":
         return b[..., order]
     if block == "convolution":  # a channel of each column of the image
@@ -101,7 +101,7 @@ def identify(case: Case) -> tuple[str, str]:
 
 
 def judge(cases: Sequence[Case]) -> list[Outcome | None]:
-    """Of one case."""
+    """The outcome of one case."""
     logging.disable(logging.WARNING)
     (case,) = cases
     try:

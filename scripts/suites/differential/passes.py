@@ -34,7 +34,7 @@ BEYOND = {"stablehlo.fft", "stablehlo.custom_call"}
 
 @dataclass(frozen=True)
 class Step:
-    """What a pass did to a program.
+    """A program before and after a pass.
 
     Attributes:
         evaluated: whether the interpreter could run both programs.
@@ -90,7 +90,7 @@ def value(program: Program, cx: PassContext, inputs: Arrays) -> Arrays:
 
 
 def evaluable(program: Program) -> bool:
-    """Whether every op is one that the interpreter has, and every function has a body of them."""
+    """True where the interpreter has every op, and every function has a body of them."""
     functions = [op for op in program.module.body.operations if isinstance(op, func.FuncOp)]
     return all(not f.is_external for f in functions) and not any(
         op.operation.name in BEYOND or not op.operation.name.startswith(("stablehlo.", "func."))

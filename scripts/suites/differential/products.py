@@ -74,7 +74,7 @@ def scores(g: Graph) -> Value | None:
 
 @drawer("convolution", 7)
 def convolution(g: Graph) -> Value | None:
-    """Of one or two axes; strides, padding, dilation of either side, groups."""
+    """Convolution of one or two axes; strides, padding, dilation of either side, groups."""
     v = g.pick(lambda v: v.is_float and 0 < v.size <= 512 and bool(v.shape))
     if v is None:
         return None
@@ -128,7 +128,7 @@ def _image(g: Graph, size: int, spatial: int) -> tuple[int, ...]:
 
 @drawer("integer product", 2)
 def integers(g: Graph) -> Value | None:
-    """Of codes that the model has computed itself."""
+    """Product of codes that the model has computed itself."""
     v = g.pick(lambda v: v.kind == "i8" and has_axis(v) and len(v.shape) >= 2)
     if v is None:
         return None

@@ -40,7 +40,7 @@ def identify(case: Case) -> tuple[str, str]:
 
 
 def judge(cases: Sequence[Case]) -> list[Outcome | None]:
-    """Of one case: a module of many would be one program to XLA."""
+    """The outcome of one case: a module of many would be one program to XLA."""
     logging.disable(logging.WARNING)
     (case,) = cases
     try:

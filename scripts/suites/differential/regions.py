@@ -186,7 +186,7 @@ def _counter(g: Graph) -> tuple[Value, Value]:
 
 @drawer("case, if", 2)
 def branch(g: Graph) -> Value | None:
-    """Which of two changes is made is a number of the data."""
+    """One of two changes, chosen by a number of the data."""
     v = g.pick(lambda v: v.kind in ("f32", "i32", "i8", "bf16"))
     if v is None:
         return None

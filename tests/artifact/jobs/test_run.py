@@ -168,7 +168,7 @@ class TestDask:
             squares(Squares(Path()), Workers(dask="tcp://127.0.0.1:9"))
 
     def test_a_server_of_something_else(self, tmp_path: Path) -> None:
-        """What it says is taken for the sizes of messages, for which there is no memory."""
+        """Its answer is taken for the sizes of messages, for which there is no memory."""
         (tmp_path / "m.py").write_text(SAMPLED)
 
         class Answers(socketserver.BaseRequestHandler):

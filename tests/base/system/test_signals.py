@@ -78,7 +78,7 @@ def test_an_exception_that_python_drops_comes_again(name: str) -> None:
 
 @pytest.mark.parametrize(("text", "patience"), [(LIBRARY, 60), (ENDLESS, 0.1)])
 def test_a_library_is_imported_whole(text: str, patience: float, tmp_path: Path) -> None:
-    """What C++ calls there must not raise: MLIR's bindings crashed the process. But what never ends
+    """Code that C++ calls must not raise: MLIR's bindings crashed the process. But what never ends
     is interrupted."""
     place = tmp_path / "site-packages"
     place.mkdir()

@@ -61,7 +61,7 @@ def _residual(p, x):
 
 
 def _moves(p, x):
-    """What moves codes, and the largest of a window."""
+    """Ops that move codes, and the largest of a window."""
     a = _conv(x, p["a"])
     a = jnp.concatenate([a, a[:, ::-1]], 3)[:, 1:, :, 4:12]
     a = jnp.pad(a, ((0, 0), (1, 0), (0, 0), (0, 0)))

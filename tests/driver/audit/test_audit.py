@@ -172,7 +172,7 @@ def test_a_float_that_is_one_number_is_no_weight_of_few_bits() -> None:
 
 
 def test_kernels_keep_small_codes_in_fewer_bits() -> None:
-    """Which, their name says."""
+    """The name of a kernel has their width."""
     ops = ({**OP, "weight": "l1/w", "kernel": "gemv_8x64x32_int2_block32_split_f5f8"},)
     kernels = (Kernel(("l1/w",), (MultiplyAdd(*I8),)),)
     for count, verified in ((512, True), (511, False)):

@@ -1,4 +1,4 @@
-"""What `--emit` writes is the program: another compiler gets all of it."""
+"""The output of `--emit` is the program: another compiler gets all of it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ TYPED = {
 
 
 def test_codes_have_quantized_types(made: tuple[jq.CompiledModel, Path]) -> None:
-    """What `--emit qdq` writes, run by StableHLO's own definition of these types."""
+    """The output of `--emit qdq`, run by StableHLO's own definition of these types."""
     compiled, path = made
     text, pipeline = (path / "qdq.mlir").read_text(), compiled.manifest.pipeline
     for kind in TYPED[pipeline]:

@@ -35,7 +35,7 @@ GIVEN = "/given"
 
 @dataclass(frozen=True)
 class Layer:
-    """What a layer gave.
+    """The result of a layer.
 
     Attributes:
         differing, apart: codes that are not ONNX Runtime's, and by how many steps at most.
@@ -61,7 +61,7 @@ class Layer:
 
 
 def layers(path: Path, *inputs: np.ndarray, sizes: dict[str, int] | None = None) -> list[Layer]:
-    """Of a quantized file, at these inputs; the files `shown` and `cut` are written beside it.
+    """Results of a quantized file's layers; `shown` and `cut` files are written beside it.
 
     `sizes` are those of named dimensions.
     """
@@ -151,6 +151,6 @@ def cut(model: onnx.ModelProto, values: dict[str, np.ndarray]) -> onnx.ModelProt
 def inputs_of(
     apart: onnx.ModelProto, xs: dict[str, np.ndarray], values: dict[str, np.ndarray]
 ) -> list[np.ndarray]:
-    """Of a graph that is `cut`: the inputs `xs` of the whole graph, and the values given."""
+    """Inputs of a graph that is `cut`: from the whole graph's `xs`, and from the values given."""
     names = [i.name for i in apart.graph.input]
     return [xs[n] if n in xs else values[n.removesuffix(GIVEN)] for n in names]

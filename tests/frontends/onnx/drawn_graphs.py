@@ -128,7 +128,7 @@ def quantized(seed: int, folder: Path) -> Drawn:
 
 
 def _from_onnxruntime(error: Exception) -> bool:
-    """Whether its quantizer raised it, and not we: in a call of it, or in one that it made."""
+    """True where its quantizer raised it, and not we: in a call of it, or in one that it made."""
     ours, theirs = Path(__file__).parent, Path(onnxruntime.__file__).parent
     frames = [Path(frame.filename) for frame in extract_tb(error.__traceback__)]
     last = [p for p in frames if p.is_relative_to(ours) or p.is_relative_to(theirs)][-1]
@@ -144,7 +144,7 @@ def _quantized(g: Graph, rng: np.random.Generator, source: Path, path: Path) -> 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one drawn graph.
+    """The outcome of one drawn graph.
 
     Attributes:
         wrong: what is wrong with its import, and the options; empty where nothing is.
@@ -157,7 +157,7 @@ class Outcome:
 
 
 def outcome(seed: int, folder: Path) -> Outcome:
-    """Of the import of a drawn graph."""
+    """The outcome of the import of a drawn graph."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

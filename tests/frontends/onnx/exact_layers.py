@@ -18,7 +18,7 @@ from tests.frontends.onnx.against_ort import by_onnxruntime
 
 
 def exact(model: onnx.ModelProto, inputs: list[np.ndarray]) -> dict[str, np.ndarray]:
-    """What each output of the graph is before it is rounded to codes."""
+    """Each output of the graph before it is rounded to codes."""
     file = from_proto(in_float64(model), Path("exact.onnx"))
     with jax.enable_x64(True):
         wide = [jnp.asarray(v.astype(np.float64) if v.dtype == np.float32 else v) for v in inputs]
@@ -60,7 +60,7 @@ def in_float64(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def codes_of_weights(model: onnx.ModelProto) -> dict[str, np.ndarray]:
-    """What nodes quantize that depend on initializers alone, as floats: ONNX Runtime makes no
+    """Results, as floats, of nodes that quantize initializers alone: ONNX Runtime makes no
     arrays of numbers of less than a byte."""
     fixed, made = constants(model), copy.deepcopy(model)
     nodes = [n for n in model.graph.node if fixed.issuperset(n.output)]
@@ -75,14 +75,14 @@ def codes_of_weights(model: onnx.ModelProto) -> dict[str, np.ndarray]:
 
 
 def _as_floats(name: str, domain: str) -> onnx.NodeProto:
-    """Where the standard has no such type yet, its `Cast` does not take it either."""
+    """A node that reads codes: `Cast` does not take types that the standard has not yet."""
     if domain:
         return helper.make_node("DequantizeLinear", [name, "one"], [f"{name}/float"], domain=domain)
     return helper.make_node("Cast", [name], [f"{name}/float"], to=TensorProto.FLOAT)
 
 
 def _shapes(model: onnx.ModelProto) -> dict[str, list[int]]:
-    """Of all tensors whose shapes are written or follow from the operators; a size that is not
+    """Shapes of tensors where written or inferred from the operators; a size that is not
     known is 0."""
     graph = onnx.shape_inference.infer_shapes(model).graph
     values = [*graph.input, *graph.value_info, *graph.output]

@@ -1,4 +1,4 @@
-"""What the comparison layer by layer says of files that ONNX Runtime's quantizer writes."""
+"""The comparison layer by layer, of files that ONNX Runtime's quantizer writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What exporters write is imported: results are ONNX Runtime's, within float rounding."""
+"""Exporters' files are imported: results are ONNX Runtime's, within float rounding."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from tests.frontends.onnx.forms import FORMS, build_all
 
 @cache
 def computed() -> tuple[dict[str, list[tuple[np.ndarray, np.ndarray]]], jq.CompiledModel]:
-    """Of each form, pairs of ours and theirs; and the artifact."""
+    """Pairs of our results and theirs for each form; and the artifact."""
     form, names = build_all()
     with TemporaryDirectory() as folder:
         path = form.save(Path(folder) / "forms.onnx")

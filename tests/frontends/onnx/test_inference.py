@@ -71,7 +71,7 @@ def test_a_normalization_in_integers(tmp_path: Path) -> None:
 
 
 def test_a_condition_may_be_longer_than_the_axis(tmp_path: Path) -> None:
-    """What was chosen beyond the end was NaN."""
+    """Elements chosen beyond the end were NaN."""
     arrays = {"condition": np.array([False, True, True, True])}
     nodes = [helper.make_node("Compress", ["x", "condition"], ["y"], axis=0)]
     ends = [(name, TensorProto.FLOAT, None) for name in "y"]

@@ -223,7 +223,7 @@ def test_every_damaged_beginning_is_refused_in_one_line(tmp_path: Path) -> None:
 
 
 def choosing(path: Path) -> Path:
-    """Where `flag` is true a product that no size but 3 allows, else twice the input."""
+    """A product that no size but 3 allows where `flag` is true, else twice the input."""
     w = numpy_helper.from_array(np.ones((3, 3), np.float32), "w")
     made = [helper.make_tensor_value_info(n, FLOAT, None) for n in ("a", "b")]
     then = helper.make_graph(

@@ -47,7 +47,7 @@ OLD = {
 @pytest.mark.parametrize("opset", [7, 11, 13])
 @pytest.mark.parametrize("name", OLD)
 def test_an_operator_is_what_a_later_version_defines(name: str, opset: int) -> None:
-    """Where the standard gives a definition for a later version alone, with the same attributes."""
+    """Operators that the standard defines for a later version alone, with the same attributes."""
     x = np.random.default_rng(opset).standard_normal((1, 4, 2, 6)).astype(np.float32)
     node = helper.make_node(name, ["x"], ["y"], name="here", **OLD[name])
     ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in "xy"]

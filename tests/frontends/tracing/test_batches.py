@@ -31,7 +31,7 @@ class Loader:
 
 
 class Frame:
-    """What pandas has of a table."""
+    """The part of pandas' interface that a table is read by."""
 
     shape, dtypes = (4, 16), ()
 

@@ -62,6 +62,6 @@ def test_a_model_takes_its_own_example_and_typed_keys():
 
 
 def test_a_refusal_is_a_value_error() -> None:
-    """What Python users catch where an argument does not fit."""
+    """Python users catch it where an argument does not fit."""
     with pytest.raises(ValueError, match="unknown granularity"):
         jq.fake_quant(np.ones((2, 2), np.float32), granularity="per-row")

@@ -1,4 +1,4 @@
-"""What a user can name as a model, and the line that a mistake ends with."""
+"""Names that stand for a model, and the line that a mistake ends with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is chosen by its place (`argmax`, `top_k`, `argsort`) leaves the rest its gradient."""
+"""Choices by place (`argmax`, `top_k`, `argsort`) leave the rest its gradient."""
 
 from __future__ import annotations
 

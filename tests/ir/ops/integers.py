@@ -176,7 +176,7 @@ def _corrected(value: ir.Value) -> ir.Value:
 
 @dataclass(frozen=True)
 class Expected:
-    """What a case must give. Blocks of a contracted axis lead the accumulator's axes."""
+    """The result of a case. Blocks of a contracted axis lead the accumulator's axes."""
 
     accumulator: np.ndarray
     result: np.ndarray

@@ -28,7 +28,7 @@ def test_a_narrow_weight_of_a_wide_product_is_integer(dtype):
 
 
 def test_a_weight_that_is_rounded_on_the_way_is_not_the_weight():
-    """What fp8 does to the values is part of the model: its codes are the weight."""
+    """Rounding the values to fp8 is part of the model: its codes are the weight."""
 
     def fn(p, x):
         return x @ p["w"].astype(jnp.float8_e4m3fn).astype(jnp.float32)

@@ -124,7 +124,7 @@ def test_anybody_can_ask_how_a_value_is_quantized():
 
 
 def test_quantized_types_are_read_back_to_the_same_bits():
-    """Of every op above, in the module that `--emit qdq` writes. StableHLO takes it apart, too, but
+    """Every op above, in the module that `--emit qdq` writes. StableHLO takes it apart, too, but
     for scales along an axis that is not the last."""
     whole = {name: fn for name, fn in KEEPING.items() if name != "a factor for each row"}
     given, _ = model(whole.values())

@@ -1,4 +1,4 @@
-"""What passes ask of a contraction they ask its rule: the names of ops are in `jq/ir/ops`."""
+"""Passes ask a contraction's rule about it: the names of ops are in `jq/ir/ops`."""
 
 from __future__ import annotations
 

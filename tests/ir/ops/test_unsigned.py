@@ -12,7 +12,7 @@ import jq
 
 
 def functions(_, x, y, floats, bits, words):
-    """What reads the sign of an integer, what moves it, loops and windows."""
+    """Readers of an integer's sign, ops that move it, loops and windows."""
     one = jnp.maximum(y, 1)
 
     def step(carry):

@@ -259,7 +259,7 @@ def test_xla_does_not_crash(child: Child) -> None:
 
 
 def test_xla_takes_away_negative_padding() -> None:
-    """What is in the place of the fusion emitters does not."""
+    """Its code in place of the fusion emitters does not."""
     text = """(%x: tensor<6x4xf32>) -> tensor<4x4xf32> {
       %z = stablehlo.constant dense<0.0> : tensor<f32>
       %y = stablehlo.pad %x, %z, low = [-1, 0], high = [-1, 0], interior = [0, 0]

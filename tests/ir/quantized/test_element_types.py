@@ -190,7 +190,7 @@ def test_parts_that_are_not_those_of_the_format_are_refused(damage: str) -> None
 
 @pytest.mark.parametrize("name", sorted(Format.registry))
 def test_element_types_hold_what_is_stored(name: str) -> None:
-    """Of every format: the bytes come back, and conversions give what decoding gives."""
+    """In every format the bytes come back, and conversions give what decoding gives."""
     fmt, shape = get_format(name), (3, 64, 33)
     x = RNG.standard_normal(shape).astype(np.float32)
     for scheme in fmt.schemes:

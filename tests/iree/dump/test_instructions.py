@@ -13,7 +13,7 @@ INT8 = MultiplyAdd("i8", "i8", "i32")
 
 
 def products(kernel: Kernel) -> set[MultiplyAdd]:
-    """What the dispatches of a kernel multiply; some need more than one."""
+    """Multiplications in the dispatches of a kernel; some need more than one."""
     return {p for found in read_dump(linked([kernel])).kernels for p in found.products}
 
 

@@ -86,7 +86,7 @@ def test_what_describes_no_model_is_refused(tmp_path, case, values):
 
 
 def test_minicpm_is_granite_by_other_numbers(tmp_path):
-    """Of which one is fixed: queries make up for it."""
+    """One of its numbers is fixed: queries make up for it."""
     folder = write_folder("granite", tmp_path / "model")
     changed(
         folder,

@@ -1,4 +1,4 @@
-"""What a `config.json` means, against `transformers` (in transformers_configs.json)."""
+"""The meaning of a `config.json`, against `transformers` (in transformers_configs.json)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def config_of(folder, kind, changes):
 
 @pytest.mark.parametrize("kind", FOUND["windows"])
 def test_windows_are_those_of_transformers(tmp_path, kind):
-    """Of each model type, for all keys that name windows in any."""
+    """All model types, and all keys that name windows in any."""
     keys, count = FOUND["keys"], FOUND["count"]
     for values, want in zip(product(*keys.values()), FOUND["windows"][kind], strict=True):
         changes = {k: v for k, v in zip(keys, values, strict=True) if v != "missing"}

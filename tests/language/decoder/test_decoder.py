@@ -191,7 +191,7 @@ YARN = {"scaling.type": "yarn", "scaling.factor": 4.0}
 def test_rotary_positions_of_a_gguf_file(
     tmp_path, monkeypatch, case, keys, factors, name, frequencies, scale
 ):
-    """What llama.cpp makes of keys that no case has: kinds of scaling go together."""
+    """llama.cpp's reading of keys that no case has: kinds of scaling go together."""
 
     def metadata(writer, config, architecture, plain=decoders._metadata):
         plain(writer, config, architecture)

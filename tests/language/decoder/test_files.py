@@ -94,6 +94,6 @@ builtins.first, builtins.second = made(), made()
 
 
 def test_sessions_that_end_with_the_process_ask_nothing_of_numpy():
-    """Which is gone by then: these are held by what Python clears last."""
+    """NumPy is gone by then: sessions are held by what Python clears last."""
     done = subprocess.run([sys.executable, "-c", END], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")

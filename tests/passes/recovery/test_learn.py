@@ -82,7 +82,7 @@ def test_a_loop_is_in_one_region():
 
 
 def test_codes_that_are_off_by_one_are_found_back():
-    """Of a weight that codes can express, with blocks that do not divide its axis."""
+    """A weight that codes can express, with blocks that do not divide its axis."""
     steps, scale = RNG.integers(-3, 4, (10, 6)).astype(np.float32), np.float32(0.1)
     zero = np.array([[1.0], [-1.0], [0.0]], np.float32) * np.ones((1, 6), np.float32)
     wide = np.repeat(zero, 4, axis=0)[:10]

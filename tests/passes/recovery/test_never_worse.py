@@ -28,7 +28,7 @@ def source():
 
 @cache
 def sqnr(recovery, fmt="int8", granularity="per-channel", pipeline="int8-static"):
-    """Of the `qdq` level on the calibration data, in dB."""
+    """Signal to noise of the `qdq` level on the calibration data, in dB."""
     program, data, reference = source()
     chosen = {"recovery": recovery, "weights.format": fmt, "weights.granularity": granularity}
     pipeline = load_pipeline(pipeline, chosen | {"min_elements": 1})

@@ -91,7 +91,7 @@ def test_descent_never_makes_it_worse():
 
 @pytest.mark.parametrize(("fmt", "block"), [("int4", 32), ("int4", 128), ("int4", 0)])
 def test_panels_change_only_the_order_of_sums(fmt, block, monkeypatch):
-    """Of float32: what is added up in another order may tie-break a code elsewhere, no more."""
+    """Sums of float32 in another order may tie-break a code elsewhere, no more."""
     weight, gram = RNG.standard_normal((384, 24)).astype(np.float32), correlated(900, 384)
     enc = encoding(fmt, weight.shape, block)
     whole = solve(weight, gram, enc)
@@ -123,7 +123,7 @@ def test_short_last_block_and_zero_column():
 @pytest.mark.parametrize(("fmt", "block"), [("mxfp4", 32), ("nvfp4", 16), ("nf4", 64),
                                             ("mxfp6_e2m3", 32), ("fp4_e2m1", 0)])  # fmt: skip
 def test_small_floats_and_tables(fmt, block):
-    """What is stored decodes to what was solved for, and is closer than plain rounding."""
+    """Stored codes decode to what was solved for, and are closer than plain rounding."""
     weight, gram = RNG.standard_normal((80, 24)).astype(np.float32), correlated(200, 80)
     weight[:, 1] = 0
     enc = Encoding(fmt, weight.shape, (block, 1), scale_type="float16")

@@ -1,4 +1,4 @@
-"""What each method chooses, against small cases solved by hand and brute force."""
+"""The choice of each method, against small cases solved by hand and brute force."""
 
 import numpy as np
 import pytest

@@ -57,7 +57,7 @@ DIFFERENCES = frozenset({"window", "levels", "ends", "whole", "smooth"})
 
 
 def divergence(counts, size, levels, theirs):
-    """Of |x| counted in `counts`, mirrored, cut at `size`. ONNX Runtime's, with all `DIFFERENCES`:
+    """Divergence of |x| in `counts`, mirrored, cut at `size`. In ONNX Runtime, all `DIFFERENCES`:
 
     window: one bin more on the positive side;
     levels: each has size // levels bins; the last one counts those that are left over, and leaves

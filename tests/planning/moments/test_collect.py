@@ -25,7 +25,7 @@ def program_of(f, params, data):
 
 
 def check(program, data, wanted, rows):
-    """Of rows that all count alike."""
+    """Holds moments of rows that all count alike against NumPy's."""
     rows = rows.astype(np.float64)
     gram = rows.swapaxes(-1, -2) @ rows
     whole = collect(program, data, [wanted], power=0)[wanted.name]

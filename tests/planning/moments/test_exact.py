@@ -91,7 +91,7 @@ def test_channels_of_zeros() -> None:
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("by", [0, 4, 20, 64])
 def test_the_same_codes(state: str, by: int) -> None:
-    """What GPTQ stores of a matrix, by the rows that it is multiplied by."""
+    """The codes that GPTQ stores of a matrix, by the rows that it is multiplied by."""
     mixing = np.random.default_rng(1).standard_normal((72, 72))
     x = (ROWS[:, 20:92] / np.abs(ROWS[:, 20:92]).max(0) @ mixing).astype(np.float32)
     weight = np.random.default_rng(2).standard_normal((72, 40)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""What the windows of convolutions see, of any geometry: times the kernel it is the convolution."""
+"""The windows of convolutions, of any geometry: times the kernel they are the convolution."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What `jaxq compile` says at its end: it is never a failure of what was compiled."""
+"""The last lines of `jaxq compile`: they are never a failure of what was compiled."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def ssh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """How to connect to a server that this module starts."""
+    """The address of a server that this module starts, with the options to connect to it."""
     if not (SSHD and shutil.which("ssh") and shutil.which("ssh-keygen")):
         pytest.skip("OpenSSH's server is not installed")
     folder = tmp_path_factory.mktemp("ssh")

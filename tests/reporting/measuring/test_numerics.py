@@ -72,7 +72,7 @@ def noise_to_signal(levels: dict[str, Program]) -> float:
 
 @cache
 def gain(name: str) -> float:
-    """How much more a relative error weighs in the outputs than where it arises, in power.
+    """Gain in power of a relative error, from where it arises to the outputs.
 
     Measured in float, with noise on the inputs; inputs that are not float get none.
     """

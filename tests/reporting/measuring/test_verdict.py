@@ -1,4 +1,4 @@
-"""What figures come to, in words."""
+"""Verdicts on figures, in words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of outputs that are far from the float model's, and which rule is suggested."""
+"""The verdict on outputs far from the float model's, and the rule that is suggested."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ FLAGS = (
 
 
 class Draw:
-    """What one graph is quantized with; each method draws a part."""
+    """Options that one graph is quantized with; each method draws a part."""
 
     def __init__(self, rng: np.random.Generator, graph: onnx.GraphProto) -> None:
         self.rng, self.graph = rng, graph
@@ -53,7 +53,7 @@ class Draw:
         return [n for n in names if self.chance(0.5)]
 
     def common(self) -> dict[str, Any]:
-        """Of both quantizers."""
+        """Options of both quantizers."""
         names = [n.name for n in self.graph.node]
         types = sorted({n.op_type for n in self.graph.node})
         found: dict[str, Any] = {"per_channel": self.chance(0.5), "reduce_range": self.chance(0.2)}
@@ -106,7 +106,7 @@ class Draw:
         return self.common() | {"weight_type": weight, "extra_options": extra}
 
     def blocks(self) -> dict[str, Any]:
-        """Of weights alone."""
+        """Options of weights alone."""
         found = {
             "bits": int(self.of(4, 4, 8, 2)),
             "block_size": int(self.of(16, 32, 64, 128)),
