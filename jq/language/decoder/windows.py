@@ -75,11 +75,9 @@ def windows(
     asked = bool(values.get("use_sliding_window"))
     if rule == "none" or (rule in ("asked", "from") and not asked):
         size = None
-    if size is not None and (type(size) is not int or not 0 < size < 1 << 31):
-        raise ValueError(f"sliding_window is {size!r:.40}")
     if rule in ("none", "all", "asked") or (kinds is None and not every and rule == "types"):
-        return (size or 0,) * layers
-    if kinds is not None:
+        local = [size is not None] * layers
+    elif kinds is not None:
         local = [KINDS[kind] for kind in kinds]
     elif rule in ("still", "turned"):
         still, there = rule == "still", size is not None and (asked or rule == "turned")
@@ -92,9 +90,13 @@ def windows(
         if pattern < 1:
             raise ValueError(f"sliding_window_pattern is {pattern}")
         local = [(i + 1) % pattern != 0 for i in range(layers)]
-    if any(local) and size is None:
+    if not any(local):
+        return (0,) * layers
+    if size is None:
         raise ValueError("layer_types have a window, and sliding_window has no size for it")
-    return tuple(size or 0 if one else 0 for one in local)
+    if type(size) is not int or not 0 < size < 1 << 31:
+        raise ValueError(f"sliding_window is {size!r:.40}")
+    return tuple(size if one else 0 for one in local)
 
 
 def _number(values: Mapping[str, Any], key: str, default: int) -> int:

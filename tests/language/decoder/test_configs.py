@@ -43,6 +43,30 @@ def test_windows_are_those_of_transformers(tmp_path, kind):
             assert [min(w or count, count) for w in windows] == want, changes
 
 
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("olmo3", {"layer_types": ["full_attention"] * 4}),
+        ("gemma3_text", {"layer_types": ["full_attention"] * 4}),
+        ("gpt_oss", {"layer_types": ["full_attention"] * 4}),
+        ("qwen2", {"use_sliding_window": True, "max_window_layers": 4}),
+        ("qwen3", {"use_sliding_window": False}),
+        ("exaone4", {"layer_types": ["full_attention"] * 4}),
+        ("llama", {}),
+    ],
+)
+def test_a_window_of_no_layer_may_have_any_size(tmp_path, kind, changes):
+    """`transformers` does not read it there; a layer whose window is 0 would see nothing."""
+    assert config_of(tmp_path, kind, {"sliding_window": 0, **changes}).windows == (0,) * 4
+
+
+@pytest.mark.parametrize("kind", ["mistral", "mixtral", "phi3", "gemma2", "gpt_oss", "starcoder2"])
+@pytest.mark.parametrize("size", [0, -1, 1 << 31, 2.5, "3", True])
+def test_a_window_of_no_size_is_refused(tmp_path, kind, size):
+    with pytest.raises(UserError, match="sliding_window is"):
+        config_of(tmp_path, kind, {"sliding_window": size})
+
+
 @pytest.mark.parametrize("given", range(len(FOUND["ropes"])))
 def test_yarn_is_that_of_transformers(tmp_path, given):
     """Float32 there, and here double precision."""
