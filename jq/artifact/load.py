@@ -14,6 +14,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from os.path import lexists
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from jq.artifact.parameters import Parameter, check_parameters
 from jq.artifact.programs import DUMP, MODULE, TargetProgram, choose
 from jq.artifact.signature import verify
 from jq.base.errors import UserError
-from jq.base.system.files import TEXT_LIMIT, check_input, read_input, read_text, sha256
+from jq.base.system.files import TEXT_LIMIT, check_content, damaged, read_input, read_text
 from jq.ir import Program
 
 MANIFEST = "manifest.json"
@@ -119,9 +120,9 @@ def _parsed(directory: Path, data: bytes) -> Manifest:
     try:
         content = json.loads(data, object_pairs_hook=_object)
     except UserError as error:
-        raise _damaged(path, error.message) from error
+        raise damaged(path, error.message) from error
     except (ValueError, RecursionError) as error:
-        raise _damaged(path, "not JSON") from error
+        raise damaged(path, "not JSON") from error
     if not isinstance(content, dict) or content.get("tool") != TOOL:
         raise UserError(f"{directory} is not an artifact of {TOOL}")
     number = content.get("schema_version")
@@ -135,7 +136,7 @@ def _parsed(directory: Path, data: bytes) -> Manifest:
         return Manifest.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
-        raise _damaged(path, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        raise damaged(path, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
 
 
 def _check_files(directory: Path, manifest: Manifest) -> None:
@@ -144,19 +145,10 @@ def _check_files(directory: Path, manifest: Manifest) -> None:
         path = directory / name
         known = manifest.files.get(name)
         if known is None or Path(name).name != name:
-            raise _damaged(directory / MANIFEST, f"the file {name!r} is not as it should be")
-        if path.is_symlink():
-            raise _damaged(path, "it is a link to somewhere else")
-        if not path.exists():
+            raise damaged(directory / MANIFEST, f"the file {name!r} is not as it should be")
+        if not lexists(path):
             raise UserError(f"the artifact lacks {name}", location=str(directory))
-        if (size := check_input(path)) != known.bytes:
-            raise _damaged(path, f"{size} bytes instead of {known.bytes}")
-        if sha256(path) != known.sha256:
-            raise _damaged(path, "its checksum differs")
-
-
-def _damaged(path: Path, reason: str) -> UserError:
-    return UserError(f"{path} is damaged: {reason}", hint="compile the model again")
+        check_content(path, known.bytes, known.sha256)
 
 
 __all__ = ["Artifact", "Manifest", "load_artifact", "read_manifest"]

@@ -12,20 +12,26 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from jq.artifact.signature import SIGNATURE, sign, verify
 from jq.base.errors import UserError
-from jq.base.system.files import TEXT_LIMIT, check_folder, check_input, read_input, sha256
+from jq.base.system.files import (
+    TEXT_LIMIT,
+    check_content,
+    check_folder,
+    damaged,
+    read_input,
+    sha256,
+)
 from jq.base.system.folders import replacing
 from jq.frontends.gguf import open_gguf
 from jq.frontends.gguf.write import write_like
 from jq.iree import cpu
 from jq.language.build import build
 from jq.language.decoder import Config, Decoder
-from jq.language.decoder.config import Count
 from jq.language.decoder.safetensors import TEMPLATES, as_object, check_inside, copy_files
 from jq.language.programs import COSTS, LONG, capacities
 from jq.language.store import HEADER, MANIFEST, TOKENIZER, Options, Shape, Store, as_json, described
@@ -57,7 +63,7 @@ class Saved:
 class _Part(BaseModel):
     model_config = ConfigDict(strict=True)
 
-    bytes: Count
+    bytes: Annotated[int, Field(ge=0, le=1 << 62)]
     sha256: str
 
 
@@ -88,7 +94,7 @@ def save(
     check_folder(folder, force=force)
     check_replaceable(folder)
     first, *larger = capacities(options)
-    sizes = {first: sorted({*COSTS, LONG})} | {key: [1, LONG] for key in larger}
+    sizes = {first: sorted({*COSTS, LONG})} | {size: [1, LONG] for size in larger}
     shapes = [
         Shape(count, capacity)
         for capacity, counts in sizes.items()
@@ -181,15 +187,9 @@ def check_files(folder: Path, listed: Mapping[str, tuple[int, str]]) -> None:
     present |= {name for name in _FOLDERS if (folder / name).is_symlink()}  # to what nobody lists
     if odd := sorted(present ^ listed.keys()):
         reason = "is missing" if odd[0] in listed else "is not in the manifest"
-        raise _damaged(folder / MANIFEST, f"{odd[0]!r:.80} {reason}")
+        raise damaged(folder / MANIFEST, f"{odd[0]!r:.80} {reason}")
     for name, (bytes_, digest) in listed.items():
-        path = folder / name
-        if path.is_symlink():
-            raise _damaged(path, "it is a link to somewhere else")
-        if (size := check_input(path)) != bytes_:
-            raise _damaged(path, f"{size} bytes instead of {bytes_!r:.30}")
-        if sha256(path) != digest:
-            raise _damaged(path, "its checksum differs")
+        check_content(folder / name, bytes_, digest)
 
 
 def check_replaceable(folder: Path) -> None:
@@ -206,7 +206,3 @@ def _names(folder: Path) -> list[str]:
     """Paths of all that is in a folder, but the folders of the tokenizer themselves."""
     found = (path.relative_to(folder).as_posix() for path in folder.rglob("*"))
     return sorted(name for name in found if name not in _FOLDERS)
-
-
-def _damaged(path: Path, reason: str) -> UserError:
-    return UserError(f"{path} is damaged: {reason}", hint="compile the model again")

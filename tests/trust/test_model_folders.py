@@ -163,6 +163,15 @@ def test_a_description_of_other_types(saved: Path, part: str) -> None:
                 load_saved(saved.parent)
 
 
+def test_a_file_of_a_saved_model_may_be_larger_than_2_gib(saved: Path) -> None:
+    """Weights of a few billion parameters are."""
+    (saved.parent / "1x4.irpa").write_bytes(b"small")
+    files = {"1x4.irpa": {"bytes": 3 << 30, "sha256": "0"}}
+    saved.write_text(json.dumps(json.loads(saved.read_text()) | {"files": files}))
+    with pytest.raises(UserError, match=f"damaged: 5 bytes instead of {3 << 30}"):
+        load_saved(saved.parent)
+
+
 PROGRAM = {"inputs": [[[1, 4], "int32"]], "outputs": [[[1], "float32"]], "cpu": ["x86_64", ["a"]]}
 
 

@@ -25,7 +25,7 @@ from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.ops.dataflow import Encodings
 from jq.ir.ops.lattice import Encoded
 from jq.ir.ops.lookup import of_one_type
-from jq.ir.quantized.write import encoding_of_type, is_quantized
+from jq.ir.quantized.types import encoding_of_type, is_quantized
 
 I8 = np.dtype(np.int8)
 ELEMENT_TYPES = frozenset(

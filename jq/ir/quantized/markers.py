@@ -31,8 +31,8 @@ from jq.ir.encodings import write_encodings
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC, Marker, match
 from jq.ir.mlir_context import at
 from jq.ir.quantized.stored import TypedParts
+from jq.ir.quantized.types import CAST, UNIFORM_DEQUANTIZE, UNIFORM_QUANTIZE, axes_of, cast, kind_of
 from jq.ir.quantized.values import carry_types
-from jq.ir.quantized.write import CAST, UNIFORM_DEQUANTIZE, UNIFORM_QUANTIZE, axes_of, cast, kind_of
 
 KINDS = {QUANTIZE: UNIFORM_QUANTIZE, DEQUANTIZE: UNIFORM_DEQUANTIZE}
 

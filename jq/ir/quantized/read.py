@@ -14,7 +14,7 @@ from jq.ir.markers import DEQUANTIZE, QUANTIZE, dequantize, encoding_of, quantiz
 from jq.ir.mlir_context import at
 from jq.ir.quantized.markers import KINDS
 from jq.ir.quantized.stored import StoredParts, has_typed_parts
-from jq.ir.quantized.write import (
+from jq.ir.quantized.types import (
     CAST,
     SIDES,
     TYPED,

@@ -7,7 +7,7 @@ from jq.ir.build import plain
 from jq.ir.markers import DEQUANTIZE, encoding_of
 from jq.ir.ops.base import Contraction
 from jq.ir.ops.lookup import contraction, rule_named
-from jq.ir.quantized.write import (
+from jq.ir.quantized.types import (
     SIDES,
     TYPED,
     UNIFORM_DEQUANTIZE,

@@ -31,7 +31,7 @@ from jq.ir.markers import DEQUANTIZE
 from jq.ir.mlir_context import at
 from jq.ir.ops.lookup import of_one_type, rule_named
 from jq.ir.quantized.sums import bounded, in_steps, on_products, on_sums
-from jq.ir.quantized.write import (
+from jq.ir.quantized.types import (
     CAST,
     TYPED,
     UNIFORM_DEQUANTIZE,

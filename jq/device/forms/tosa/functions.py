@@ -16,7 +16,7 @@ import numpy as np
 from jq.base.errors import UserError
 from jq.device.forms.canonical.base import Simple
 from jq.device.forms.tosa.builder import WHOLE, Builder
-from jq.device.forms.tosa.numbers import Number, inverse, looked_up, normalized, root, squares
+from jq.device.forms.tosa.int32 import Int32, inverse, looked_up, normalized, root, squares
 from jq.device.network import Tensor
 from jq.formats.arrays import NUMPY
 from jq.formats.integer_functions import TABLE_LIMIT, exponential_bits, tabulated
@@ -36,7 +36,7 @@ def table(b: Builder, step: Simple) -> None:
         b.op("TABLE", [b.of(x), b.constant(codes, "int8")], step.output)
         return
     least = np.array([np.iinfo(x.dtype).min], np.int32)
-    places = Number(b, b.wide(replace(x, zero_point=least)), x.shape)
+    places = Int32(b, b.wide(replace(x, zero_point=least)), x.shape)
     found = looked_up(codes, places, step.output.dtype)
     b.op("RESHAPE", [found.name, b.shape(step.output.shape)], step.output)
 
@@ -67,7 +67,7 @@ def gather_rows(b: Builder, step: Simple) -> None:
 def halves(b: Builder, x: Tensor) -> list[tuple[str, int]]:
     """Codes of 16 bits as two of 8, `256 high + low`, each with its zero point; low is moved by
     -128."""
-    codes = Number(b, b.wide(replace(x, zero_point=None)), x.shape)
+    codes = Int32(b, b.wide(replace(x, zero_point=None)), x.shape)
     parts = codes >> 8, (codes & 255) - 128
     names = [b.rescale(p.name, "int32", x.shape, WHOLE, (x.shape, "int8")) for p in parts]
     return list(zip(names, (x.zero >> 8, (x.zero & 255) - 128), strict=True))
@@ -76,7 +76,7 @@ def halves(b: Builder, x: Tensor) -> list[tuple[str, int]]:
 def joined(b: Builder, sums: Sequence[str], step: Simple) -> str:
     """The sum of products of both halves, in units of 2^-bits that leave 32 bits, rounded as
     `jq.formats.requantize.rounding_right_shift` rounds."""
-    high, low = (Number(b, name, step.output.shape) for name in sums)
+    high, low = (Int32(b, name, step.output.shape) for name in sums)
     bits = -int(step.numbers["bits"].reshape(())) if "bits" in step.numbers else 0
     if bits:
         half = 1 << (bits - 1)
@@ -100,21 +100,21 @@ def softmax(b: Builder, step: Simple) -> None:
     b.codes(alone.choose(e << (30 - k), share).name, step, shape, np.array([2.0**-30 / out.scale]))
 
 
-def _scores(b: Builder, step: Simple) -> Number:
+def _scores(b: Builder, step: Simple) -> Int32:
     """The sum of scores and masks in units of softmax."""
-    terms, largest = list[Number](), 0.0
+    terms, largest = list[Int32](), 0.0
     for x, by in zip(step.inputs, step.numbers["by"].reshape(-1), strict=True):
         ends, name = np.iinfo(x.dtype), b.wide(x)
         largest += max(ends.max - x.zero, x.zero - ends.min) * by
         if by != 1:
             name = b.rescale(name, "int32", x.shape, np.array([by]), (x.shape, "int32"))
-        terms.append(Number(b, name, x.shape))
+        terms.append(Int32(b, name, x.shape))
     if largest >= 1 << 30:
         raise UserError("a mask beyond 2^30 steps of its scores has no form in TOSA", op=step.name)
     return reduce(add, terms)
 
 
-def _exponentials(below: Number, unit: float, k: int) -> Number:
+def _exponentials(below: Int32, unit: float, k: int) -> Int32:
     """`jq.formats.integer_functions.exponentials`."""
     count = math.ceil((k + 1) * math.log(2) / unit) + 2
     bits = 0 if count <= TABLE_LIMIT else math.ceil(math.log2(count) / 2)
@@ -137,7 +137,7 @@ def normalization(b: Builder, step: Simple) -> None:
     unit, widest = float(given["step"].reshape(())), int(ends.max) - int(ends.min)
     if n**3 * widest**2 >= 1 << 63:
         raise UserError(f"normalization of rows of {n} has no form in TOSA", op=step.name)
-    c, largest = Number(b, b.wide(x), x.shape), max(ends.max - x.zero, x.zero - ends.min)
+    c, largest = Int32(b, b.wide(x), x.shape), max(ends.max - x.zero, x.zero - ends.min)
     if given["center"]:
         c = c.times(n) - c.along("REDUCE_SUM", axis)
         unit, largest = unit / n, n * widest
@@ -156,7 +156,7 @@ def quotient(b: Builder, step: Simple) -> None:
     (x, y), out = step.inputs, step.out
     bits, unit = (float(step.numbers[k].reshape(())) for k in ("bits", "unit"))
     assert out is not None
-    over, under = (Number(b, b.wide(t), t.shape) for t in (x, y))
+    over, under = (Int32(b, b.wide(t), t.shape) for t in (x, y))
     size, by = over.of("ABS"), under.of("ABS").of("MAXIMUM", 1, nan_mode=PROPAGATE)
     ends = np.iinfo(x.dtype)
     highest, end = int(max(ends.max - x.zero, x.zero - ends.min)).bit_length(), (1 << 31) - 1

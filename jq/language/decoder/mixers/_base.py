@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from jq.base.errors import InternalError, UserError
+from jq.base.errors import UserError
+from jq.base.registry import register
 from jq.language.decoder.config import Config, Shape
 from jq.language.decoder.products import Place, State, cut, f32, jax, jnp
 
@@ -32,9 +33,7 @@ class Mixer:
     grows: bool = False  # the state holds every token, so that going back is to read less of it
 
     def __post_init__(self) -> None:
-        if self.name in Mixer.registry:
-            raise InternalError(f"two mixers are called {self.name}")
-        Mixer.registry[self.name] = self
+        register(Mixer.registry, "mixer", self.name, self)
 
 
 def updated(old: jax.Array, new: jax.Array, position: jax.Array) -> jax.Array:

@@ -42,6 +42,7 @@ from jq.passes.prepare.stored_weights._whole_ops import (
     concatenated,
     from_table,
     key_of,
+    moved,
     of_each,
 )
 
@@ -131,8 +132,7 @@ class _Decoder:
                 return together(op, parts, known[0])
             if name == GATHER.removeprefix("stablehlo.") and wholes[0] is None:
                 return from_table(self.program, op, known[0])
-            moved = MOVED.get(name)
-            return moved(op, known[0]) if moved and len(operands) == 1 else None
+            return moved(op, known[0]) if name in MOVED else None
 
     def _constant(self, value: ir.Value, lead: int) -> ir.Value | None:
         """A constant of all layers or rows, where it is the same for each."""

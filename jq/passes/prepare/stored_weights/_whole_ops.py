@@ -14,13 +14,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jq.ir import OPS, Op, Program, dtype_of, evaluate, ir, maker, shape_of, stablehlo
+from jq.ir import OPS, Op, Program, dtype_of, evaluate, ir, kind_of, maker, shape_of, stablehlo
 from jq.ir.build import i64_array, i64_attr, integer, integers, like
 
 BITS = {"and", "not", "or", "shift_left", "shift_right_arithmetic", "shift_right_logical", "xor"}
 NUMBERS = {"add", "convert", "divide", "multiply", "negate", "power", "remainder", "subtract"}
 CHOICES = {"abs", "compare", "exponential", "floor", "maximum", "minimum", "select", "sign"}
 EACH = BITS | NUMBERS | CHOICES
+MOVED = {"reshape", "transpose", "broadcast_in_dim", "slice", "bitcast_convert"}
 
 
 @dataclass(frozen=True)
@@ -52,54 +53,28 @@ def concatenated(op: Op, parts: Sequence[ir.Value], first: Whole) -> Whole | Non
     return Whole(like(op, parts, shape, dtype_of(parts[0]), dimension=dimension), lead)
 
 
-def _reshaped(op: Op, w: Whole) -> Whole | None:
-    before, after = shape_of(op.operands[0]), shape_of(op.results[0])
-    outer = math.prod(before[: w.lead])
-    lead = next((n for n in range(len(after) + 1) if math.prod(after[:n]) == outer), None)
-    if lead is None or not math.prod(after):
+ORDERS = ("permutation", "broadcast_dimensions")  # of axes, the leading ones in their places
+
+
+def moved(op: Op, w: Whole) -> Whole | None:
+    """An op on one operand that moves elements of each alone, or reads their bits."""
+    before, after, count = shape_of(op.operands[0]), shape_of(op.results[0]), shape_of(w.value)[0]
+    lead, attrs, outer = w.lead, dict[str, ir.Attribute](), math.prod(before[: w.lead])
+    if kind_of(op) == "stablehlo.reshape":
+        found = (n for n in range(len(after) + 1) if math.prod(after[:n]) == outer)
+        lead = next(found, -1)
+    if lead < 0 or not math.prod(after) or math.prod(after[:lead]) != outer:
         return None
-    shape = [shape_of(w.value)[0], *after[lead:]]
-    return Whole(like(op, [w.value], shape, dtype_of(w.value)), lead)
-
-
-def _transposed(op: Op, w: Whole) -> Whole | None:
-    order = list(integers(op, "permutation"))
-    if order[: w.lead] != list(range(w.lead)):
-        return None
-    own, before = [0, *(a - w.lead + 1 for a in order[w.lead :])], shape_of(w.value)
-    shape = [before[a] for a in own]
-    moved = like(op, [w.value], shape, dtype_of(w.value), permutation=i64_array(own))
-    return Whole(moved, w.lead)
-
-
-def _broadcast(op: Op, w: Whole) -> Whole | None:
-    dims, before = list(integers(op, "broadcast_dimensions")), shape_of(op.operands[0])
-    after = shape_of(op.results[0])
-    if dims[: w.lead] != list(range(w.lead)) or before[: w.lead] != after[: w.lead]:
-        return None
-    shape = [shape_of(w.value)[0], *after[w.lead :]]
-    own = i64_array([0, *(d - w.lead + 1 for d in dims[w.lead :])])
-    spread = like(op, [w.value], shape, dtype_of(w.value), broadcast_dimensions=own)
-    return Whole(spread, w.lead)
-
-
-def _cut(op: Op, w: Whole) -> Whole | None:
-    before, after = shape_of(op.operands[0]), shape_of(op.results[0])
-    if before[: w.lead] != after[: w.lead]:
-        return None
-    count = shape_of(w.value)[0]
-    names = {"start_indices": 0, "limit_indices": count, "strides": 1}
-    attrs = {k: i64_array([v, *integers(op, k)[w.lead :]]) for k, v in names.items()}
-    shape = [count, *after[w.lead :]]
-    return Whole(like(op, [w.value], shape, dtype_of(w.value), **attrs), w.lead)
-
-
-def _bits(op: Op, w: Whole) -> Whole | None:
-    result = op.results[0]
-    if len(shape_of(op.operands[0])) == w.lead or len(shape_of(result)) < w.lead:
-        return None
-    shape = [shape_of(w.value)[0], *shape_of(result)[w.lead :]]
-    return Whole(like(op, [w.value], shape, dtype_of(result)), w.lead)
+    for key in (key for key in ORDERS if key in op.attributes):
+        order = list(integers(op, key))
+        if order[:lead] != list(range(lead)):
+            return None
+        attrs[key] = i64_array([0, *(a - lead + 1 for a in order[lead:])])
+    for key, whole in {"start_indices": 0, "limit_indices": count, "strides": 1}.items():
+        if key in op.attributes:
+            attrs[key] = i64_array([whole, *integers(op, key)[lead:]])
+    shape = [count, *after[lead:]]
+    return Whole(like(op, [w.value], shape, dtype_of(op.results[0]), **attrs), lead)
 
 
 def from_table(program: Program, op: Op, w: Whole) -> Whole | None:
@@ -115,15 +90,6 @@ def from_table(program: Program, op: Op, w: Whole) -> Whole | None:
     shape = [shape_of(w.value)[0], *shape_of(result)[w.lead :]]
     operands = [OPS.constant(np.asarray(table)), w.value]
     return Whole(like(op, operands, shape, dtype_of(result), dimension_numbers=numbers), w.lead)
-
-
-MOVED = {
-    "reshape": _reshaped,
-    "transpose": _transposed,
-    "broadcast_in_dim": _broadcast,
-    "slice": _cut,
-    "bitcast_convert": _bits,
-}
 
 
 SLICE, GATHER = "stablehlo.dynamic_slice", "stablehlo.gather"

@@ -18,54 +18,54 @@ DIGIT, WORD = 15, 31  # bits of a digit of a long sum; of each of the two words 
 
 
 @dataclass(frozen=True)
-class Number:
+class Int32:
     """A tensor by its name in a file; beside it, an integer is a constant."""
 
     b: Builder
     name: str
     shape: tuple[int, ...]
 
-    def of(self, kind: str, *others: Number | int, dtype: str = "int32", **given: Any) -> Number:
+    def of(self, kind: str, *others: Int32 | int, dtype: str = "int32", **given: Any) -> Int32:
         """An operator on this one and others, which broadcast."""
         ones = [1] * len(self.shape)
         row = [
-            o if isinstance(o, Number) else Number(self.b, self.b.constant([o], "int32", ones), ())
+            o if isinstance(o, Int32) else Int32(self.b, self.b.constant([o], "int32", ones), ())
             for o in others
         ]
         shape = np.broadcast_shapes(self.shape, *(o.shape or ones for o in row))
         names = [self.name, *(o.name for o in row), *given.pop("more", ())]
-        return Number(self.b, self.b.op(kind, names, (shape, dtype), **given), shape)
+        return Int32(self.b, self.b.op(kind, names, (shape, dtype), **given), shape)
 
-    def full(self, value: int) -> Number:
+    def full(self, value: int) -> Int32:
         """A constant of this one's shape."""
         name = self.b.constant(np.full(self.shape, value), "int32")
-        return Number(self.b, name, self.shape)
+        return Int32(self.b, name, self.shape)
 
-    def __add__(self, other: Number | int) -> Number:
+    def __add__(self, other: Int32 | int) -> Int32:
         return self if isinstance(other, int) and not other else self.of("ADD", other)
 
-    def __lshift__(self, bits: Number | int) -> Number:
+    def __lshift__(self, bits: Int32 | int) -> Int32:
         return self.of("LOGICAL_LEFT_SHIFT", bits) if bits else self
 
-    def __rshift__(self, bits: int) -> Number:
+    def __rshift__(self, bits: int) -> Int32:
         return self.of("ARITHMETIC_RIGHT_SHIFT", bits, round=False) if bits else self
 
     __sub__, __and__ = partialmethod(of, "SUB"), partialmethod(of, "BITWISE_AND")
     __ge__ = partialmethod(of, "GREATER_EQUAL", dtype="bool")
     choose = partialmethod(of, "SELECT")  # `a` where this is true, else `b`
 
-    def times(self, other: Number | int, shift: int = 0) -> Number:
+    def times(self, other: Int32 | int, shift: int = 0) -> Int32:
         """`(self * other + 2^(shift - 1)) >> shift`, whose product may have 64 bits."""
         return self.of("MUL", other, more=[self.b.constant([shift], "int8", [1])])
 
-    def along(self, kind: str, axis: int, **given: Any) -> Number:
+    def along(self, kind: str, axis: int, **given: Any) -> Int32:
         """REDUCE_SUM and its like, the axis kept."""
         shape = tuple(1 if a == axis else n for a, n in enumerate(self.shape))
         name = self.b.op(kind, [self.name], (shape, "int32"), axis=axis, **given)
-        return Number(self.b, name, shape)
+        return Int32(self.b, name, shape)
 
 
-def squares(x: Number, bits: int, axis: int, more: int) -> tuple[Number, Number]:
+def squares(x: Int32, bits: int, axis: int, more: int) -> tuple[Int32, Int32]:
     """The sum of squares along an axis of `0 <= x < 2^bits`, plus a constant, below 2^62: its high
     and low 31 bits. Sums of products of parts of x stay in 32 bits, and become digits."""
     n = x.shape[axis]
@@ -90,7 +90,7 @@ def squares(x: Number, bits: int, axis: int, more: int) -> tuple[Number, Number]
     return (d2 >> 1) + (d3 << 14) + (d4 << 29), ((d2 & 1) << 30) + (d1 << DIGIT) + d0
 
 
-def normalized(high: Number, low: Number) -> tuple[Number, Number, Number]:
+def normalized(high: Int32, low: Int32) -> tuple[Int32, Int32, Int32]:
     """A number of 62 bits shifted left by 2 half, into [2^60, 2^62): both words, and half."""
     half: Any = None
     for s in (15, 8, 4, 2, 1):
@@ -102,7 +102,7 @@ def normalized(high: Number, low: Number) -> tuple[Number, Number, Number]:
     return high, low, half
 
 
-def root(high: Number, low: Number) -> Number:
+def root(high: Int32, low: Int32) -> Int32:
     """`floor(sqrt(x))` of x in [2^60, 2^62), two bits after two bits."""
     found: Any = None
     rest: Any = None
@@ -129,7 +129,7 @@ def root(high: Number, low: Number) -> Number:
     return found
 
 
-def inverse(total: Number, k: int) -> Number:
+def inverse(total: Int32, k: int) -> Int32:
     """`floor(2^(k + 31) / total)` of total in (2^k, 2^31), bit by bit; 2^31 - 1 of 2^k."""
     quotient, rest = total.full(0), total.full(1 << k)
     for _ in range(WORD):
@@ -140,11 +140,11 @@ def inverse(total: Number, k: int) -> Number:
     return quotient
 
 
-def looked_up(values: np.ndarray, index: Number, dtype: str = "int32") -> Number:
+def looked_up(values: np.ndarray, index: Int32, dtype: str = "int32") -> Int32:
     """The elements of a table at indices of any shape."""
     b, count = index.b, math.prod(index.shape)
     flat = b.op("RESHAPE", [index.name, b.shape([1, count])], ([1, count], "int32"))
     rows = b.constant(values, dtype, [1, values.size, 1])
     found = b.op("GATHER", [rows, flat], ([1, count, 1], dtype))
     shaped = b.op("RESHAPE", [found, b.shape(index.shape)], (index.shape, dtype))
-    return Number(b, shaped, index.shape)
+    return Int32(b, shaped, index.shape)
