@@ -50,7 +50,7 @@ def deep(body: Callable[P, Steps[R]]) -> Callable[P, R]:
 
 
 def every(calls: Iterable[tuple[Any, ...]]) -> Steps[list[Any] | None]:
-    """In such a body, by `yield from`: the results of all calls; None as soon as one gives None."""
+    """The results of all calls, by `yield from` in such a body; None as soon as one gives None."""
     results = []
     for arguments in calls:
         if (result := (yield arguments)) is None:

@@ -97,7 +97,7 @@ class Stages:
 
     @staticmethod
     def shown(progress: Progress | None) -> Stages:
-        """With what a call was given, or what it shows without."""
+        """Stages with what a call was given, or with what is shown without."""
         return Stages(progress or default())
 
     @contextmanager

@@ -40,7 +40,7 @@ class SafeConsole(Console):
         raise  # rich calls this while it handles the error
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Before it is measured, so that columns have the width of what is shown."""
+        """The text as it is shown, before it is measured: columns have that width."""
         return super().render_str(printable(text), **options)
 
     def render(

@@ -128,8 +128,8 @@ class Output:
 
 
 def _print(to: Console, text: str, whole: bool = False) -> None:
-    """In a terminal, sentences are broken between words; commands, which stand further in, never:
-    they are to be copied."""
+    """Prints lines; in a terminal sentences are broken between words, and commands, which stand
+    further in, never: they are to be copied."""
     for line in text.split("\n"):
         kept = whole or not to.is_terminal or line.startswith("  ")
         to.print(line, highlight=False, soft_wrap=kept)

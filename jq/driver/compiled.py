@@ -219,7 +219,7 @@ class CompiledModel:
         )
 
     def _repr_html_(self) -> str:
-        """As a notebook shows it: what was quantized and what was not."""
+        """The view in a notebook: what was quantized and what was not."""
         return to_html(repr(self), *self.audit().tables())
 
 

@@ -125,7 +125,7 @@ class Table:
 
     @property
     def element_type(self) -> np.dtype[Any] | None:
-        """That of the index."""
+        """The type of the index."""
         return np.dtype(ml_dtypes.uint4) if self.bits == 4 else None
 
     @property

@@ -97,7 +97,7 @@ class Minifloat:
         return ops.maximum(ops.minimum(y, self.largest), -self.largest)
 
     def codes(self, ops: ArrayOps, x: Array) -> Array:
-        """As `encode`: of the nearest number, k units of its last place."""
+        """Codes, as `encode`, of the nearest number, k units of its last place."""
         y = self.nearest(ops, x)
         e, unit = self._exponent(ops, y)
         k = ops.convert(ops.div(ops.abs(y), unit), I32)
@@ -114,7 +114,7 @@ class Minifloat:
         return e, ops.bitcast(ops.sub(e, self.mantissa << 23), F32)
 
     def multiples(self, ops: ArrayOps, codes: Array) -> Array:
-        """By shifts: a compiler would read a table one by one."""
+        """Multiples of the unit, by shifts: a compiler would read a table one by one."""
         m = self.mantissa
         fraction = ops.bit_and(codes, (1 << m) - 1)
         field = ops.bit_and(ops.shift_right(codes, m), (1 << self.exponent) - 1)
@@ -134,8 +134,8 @@ class Minifloat:
         return self.decode(ops, x) if self.element_type is None else ops.convert(x, F32)
 
     def _through_half(self, ops: ArrayOps, codes: Array) -> Array:
-        """As a float16 of another bias: the fields go to their places there, and a power of two
-        sets the bias right. What is subnormal here is subnormal there, and a processor's
+        """The numbers as float16 of another bias: the fields go to their places there, and a power
+        of two sets the bias right. What is subnormal here is subnormal there, and a processor's
         conversion to float32 knows it."""
         fields, up = (1 << (self.bits - 1)) - 1, 10 - self.mantissa
         wide = ops.convert(codes, I16)

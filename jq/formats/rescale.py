@@ -1,4 +1,4 @@
-"""From int32 sums to codes by one float multiplication, with a residual in codes when there is one.
+"""Int32 sums to codes by one float multiplication, with a residual in codes when there is one.
 
     steps = f32(sum) * multiplier
     code  = saturate(round_half_even(steps) + zero_point)
@@ -54,7 +54,7 @@ class ResidualScale:
 
     @staticmethod
     def of(ratio: float, zero_point: int) -> ResidualScale:
-        """For scales of residual and result that have this ratio, to 16 bits."""
+        """The residual's scale, to 16 bits, whose ratio to that of the result is `ratio`."""
         _, exponent = math.frexp(ratio)
         fraction = min(MAX_FRACTION, 16 - exponent)
         factor = round(ratio * 2.0**fraction)
@@ -64,7 +64,7 @@ class ResidualScale:
 
     @staticmethod
     def between(first: Output, residual: Output, out: Output) -> ResidualScale | None:
-        """That of codes which a model adds as floats and quantizes:
+        """The residual's scale of codes which a model adds as floats and quantizes:
 
             code = saturate(round_half_even((real first + real residual) / scale) + zero_point)
 

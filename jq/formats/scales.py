@@ -104,7 +104,7 @@ class PowerOfTwoScale(Scale):
     def applied(
         self, ops: ArrayOps, x: Array, parts: Parts, enc: Encoding, inverse: bool = False
     ) -> Array:
-        """In two steps: exact, wherever the result is a normal number."""
+        """Products in two steps: exact, wherever the result is a normal number."""
         code = e8m0.opposite(ops, parts["scale"]) if inverse else parts["scale"]
         first, second = e8m0.halves(ops, code)
         return ops.mul(ops.mul(x, expand(ops, first, enc)), expand(ops, second, enc))

@@ -65,7 +65,7 @@ class Model:
         return f"<Model {self.name}: ({inputs}), {self._parameters()}>"
 
     def _repr_html_(self) -> str:
-        """As a notebook shows it: what goes in, and what there is to judge it by."""
+        """The view in a notebook: what goes in, and what there is to judge it by."""
         table = plain_table("input", "shape and type", title=f"{self.name}, {self._parameters()}")
         names = self.input_names or [f"arg{i}" for i in range(len(self.example_inputs))]
         for name, example in zip(names, self.example_inputs, strict=False):

@@ -93,7 +93,7 @@ def padding_pairs(op: Op | Attributes, axes: int) -> list[tuple[int, int]]:
 
 
 def reversed_axes(op: Op | Attributes, axes: int) -> list[bool]:
-    """For each axis of a convolution's window, whether it is reversed."""
+    """True for each axis of a convolution's window that is reversed."""
     flags = attributes_of(op).get("window_reversal")
     return [False] * axes if flags is None else [bool(b) for b in ir.DenseBoolArrayAttr(flags)]
 

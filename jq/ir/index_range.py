@@ -137,7 +137,7 @@ def _clamp(op: Op, place: Element | None, read: Read) -> Range:
 
 
 def _pairwise(combine: Callable[[int, int], int]) -> Rule:
-    """For what grows, or falls, with each of two operands: the extremes are at the corners."""
+    """The rule of what grows, or falls, with each of two operands: extremes are at corners."""
 
     def rule(op: Op, place: Element | None, read: Read) -> Range:
         left, right = read(0, place), read(1, place)

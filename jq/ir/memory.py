@@ -117,7 +117,7 @@ MOST = 200_000  # ops, each as often as its function is called
 
 
 def xla_options(module: ir.Module, **others: str) -> dict[str, str]:
-    """By name, as `compiler_options` of `jax.jit` and `compile` take them; `others` besides."""
+    """XLA's options by name, as `compiler_options` of `jax.jit` takes them; `others` besides."""
     apart = _overwritten(module) or _entangled(module)
     without = ["fusion"] * apart + [others[d] for d in others if d == DISABLED]
     return NO_LIBRARY | others | ({DISABLED: ",".join(without)} if without else {})

@@ -60,7 +60,7 @@ class Number:
         return Number(OPS.bitcast(self.value, dtype))
 
     def rounded(self) -> Number:
-        """To whole numbers, ties to even ones."""
+        """The nearest whole numbers, of ties the even ones."""
         return Number(OPS.round_even(self.value))
 
     def is_negative(self) -> Number:

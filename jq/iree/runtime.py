@@ -84,7 +84,7 @@ _ALIVE: weakref.WeakSet[Executable] = weakref.WeakSet()
 
 
 def _in_a_child() -> None:
-    """In a forked child nothing of the parent's runtime, or of XLA's, is ever released."""
+    """Keeps, in a forked child, all of the parent's runtime, and of XLA's, from being released."""
     parts = [p for e in list(_ALIVE) for p in (e._context, e._device, e._function)]
     if parts:
         parts += given()

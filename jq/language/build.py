@@ -127,7 +127,7 @@ def write(model: Path, options: Options, shape: Shape, store: Store) -> None:
 
 
 def _grows(states: list[list[tuple[tuple[int, ...], bool]]], inputs: Any) -> list[bool]:
-    """For each input that is a state, whether it holds all tokens. Those that do may come as
+    """True for each input that is a state and holds all tokens. Those that do may come as
     several, as codes and scales; `UserError` where one that does not came so."""
     flat = [state for own in states for state in own]
     growing = sum(grows for _, grows in flat)

@@ -161,7 +161,7 @@ def environment() -> Any:
             return caller()
 
     class Namespace(plain):
-        """Without names of Python's own."""
+        """A namespace without names of Python's own."""
 
         def __init__(*given: Any, **values: Any) -> None:
             plain.__init__(*given)

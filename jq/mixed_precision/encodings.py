@@ -108,7 +108,7 @@ class Recoveries(Work):
         return Recoveries(job.program, job.pipeline.passes["qdq"], plans, cx)
 
     def elsewhere(self) -> Recoveries:
-        """For other processes: they cannot report, nor see what earlier runs found."""
+        """The work for other processes: they cannot report, nor see what earlier runs found."""
         cx = self.context
         known = cx.moments if cx.moments and cx.moments.is_of(self.program) else MomentsCache()
         data = None if cx.data is None else list(cx.data)

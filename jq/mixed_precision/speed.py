@@ -70,7 +70,7 @@ class Rates:
         return Rates(0.9 * kernel, vector / 8, 0.65 * vector, 0.9 * isa.pair_macs)
 
     def rate(self, plan: OpPlan, kernel: str | None) -> float:
-        """That of an op in a kernel, if in any."""
+        """The rate of an op in a kernel, if in any."""
         if plan.decision != "integer":
             return self.floats
         if kernel is None:

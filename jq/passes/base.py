@@ -204,7 +204,7 @@ class Recovery(Pass, shared=True):
 
     @abstractmethod
     def recover(self, program: Program, cx: PassContext) -> bool:
-        """As `run`, with data where it needs them."""
+        """Rewrites as `run`, with data where it needs them."""
 
 
 def known_passes() -> Mapping[str, type[Pass]]:

@@ -89,7 +89,7 @@ class ActivationSettings(TensorSettings):
     mode: Literal["dynamic", "static"] = "dynamic"
     """`dynamic`: ranges are found while the program runs; `static`: by calibration."""
     residual: FormatName | None = None
-    """In integer-only programs, the format of tensors that no product reads: residual sums, inputs
+    """The format of tensors that no product reads, in integer-only programs: residual sums, inputs
     of normalizations and of softmax. Without it they have the format of other activations."""
 
 
@@ -113,8 +113,8 @@ class StorageSettings(Strict):
     """Storage of weights."""
 
     inline_limit: int = Field(32 << 20, ge=0)
-    """If all weights together have this many bytes or more, they are written to a file beside the
-    module."""
+    """All weights are written to a file beside the module where they have this many bytes or more
+    together."""
     archive: Literal["irpa", "safetensors"] = "irpa"
     """The type of the file that holds the weights."""
 

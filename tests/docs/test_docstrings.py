@@ -22,6 +22,8 @@ from tests.docs.blocks import ROOT
 from tests.support.decoders import write_gguf
 
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
+# Words in front of the thing; "From" stands at the head of modules and of nothing else.
+MIDDLE = "Also And As Before But By For From If In Likewise Not Of On Only Or So That To With"
 QUESTIONS = {"What", "Whether", "How", "Where", "Which", "Why", "Who", "When", "Whose"}
 
 
@@ -29,7 +31,9 @@ def test_no_docstring_begins_in_the_middle_of_a_sentence() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{number}: {text}"
         for path, number, text in docstrings()
-        if text.startswith(("Of ", "And ", "Or ", "But "))
+        if text.partition(" ")[0] in MIDDLE.split()
+        and not (number == 1 and text.startswith("From "))
+        and (path.is_relative_to(ROOT / "jq") or text.startswith(("Of ", "And ", "Or ", "But ")))
     ]
     assert not found
 

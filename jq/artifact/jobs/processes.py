@@ -160,7 +160,7 @@ def _import(modules: Sequence[str]) -> None:
 
 
 def _begin(parent: int) -> None:
-    """In a new process: an interrupt from the keyboard reaches all processes, and the first one
+    """Prepares a new process: an interrupt from the keyboard reaches all processes, and the first
     ends the others; they end as well where it could not. A work that is opened is no leak."""
     if hasattr(process_executor, LEAK):  # loky ends who grew since its first job, and says so
         setattr(process_executor, LEAK, sys.maxsize)

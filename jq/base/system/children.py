@@ -23,7 +23,7 @@ class Child:
         return self._process.pid if self._process and self._owner == os.getpid() else 0
 
     def start(self, command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-        """In a session of its own, so that an interrupt from the keyboard reaches us alone."""
+        """Starts it in a session of its own: an interrupt from the keyboard reaches us alone."""
         with held_back():
             self._process = subprocess.Popen(command, start_new_session=True, **options)
         if self._owner != os.getpid():

@@ -47,7 +47,7 @@ def replacing(directory: Path) -> Iterator[Path]:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """As `replacing`, where there must be nothing."""
+    """A folder as `replacing` has it, where there must be nothing."""
     check_parent(path)
     if path.exists():
         raise UserError(f"{path} exists already", hint="choose another directory")

@@ -42,7 +42,7 @@ def held_back() -> Iterator[None]:
 
 
 def end_with_parent(parent: int) -> None:
-    """From now on this process ends when that one does, which may have no time to end it."""
+    """Ends this process when that one ends, which may have no time to do it."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -58,7 +58,7 @@ _INSTALLED = ("site-packages", "dist-packages")
 
 
 def ended_by(error: Callable[[int], BaseException]) -> None:
-    """From now on a signal that ends the process raises `error(number)`, once, in the main thread.
+    """Makes a signal that ends the process raise `error(number)`, once, in the main thread.
 
     Not while a library is imported: what C++ calls there must not raise, or the process crashes.
     And again where Python drops exceptions (finalizers, callbacks of the garbage collector), after

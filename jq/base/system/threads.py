@@ -16,7 +16,7 @@ from typing import Any
 # To release such an object waits for its threads: when Python clears its modules, or in the
 # destructors of libraries, which run after that.
 def never_released(objects: Iterable[Any]) -> None:
-    """For a child right after the fork: keeps these objects until the process is gone, and in its
+    """Keeps these objects, in a child right after the fork, until the process is gone, and in its
     end those of all modules (compilers have pools of threads there), and ends without the
     destructors of libraries. The exit code, and what the child has registered with `atexit`, stay
     as they are."""

@@ -111,7 +111,7 @@ class GgmlFormat(Format):
             self.write(strip.reshape(-1, self.block), blocks, given)
 
     def _check_size(self, x: np.ndarray) -> None:
-        """Before a search squares and sums them up, which overflows far beyond."""
+        """Refuses what a search would square and sum up, which overflows far beyond."""
         most = max(x.max(initial=0), -x.min(initial=0))
         if self.half_scales and most > _LARGEST:
             raise FormatError(f"a weight of {most:g} needs a ggml block scale beyond float16")

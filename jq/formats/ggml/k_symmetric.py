@@ -13,7 +13,7 @@ from jq.formats.ggml.k import KQuant, Level
 def fit_symmetric(
     x: np.ndarray, half: int, trials: np.ndarray, weights: np.ndarray | None = None
 ) -> np.ndarray:
-    """As `fit_affine` without a minimum: x ~ scale * code, codes -half..half-1, the value of
+    """`fit_affine` without a minimum: x ~ scale * code, codes -half..half-1, the value of
     largest magnitude near -half.
 
     x: f32 [run, n]; each trial t rounds to the scale largest / -(half + t). Returns f32 [n].

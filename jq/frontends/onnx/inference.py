@@ -174,7 +174,7 @@ def require_sound(
 
 
 def _reason(text: str) -> str:
-    """Without the place in onnx's own source, and without the node, which the error has."""
+    """The reason without the place in onnx's own source, and the node, which the error has."""
     text = text.partition("\n")[0]
     for mark in ("[ShapeInferenceError] ", "[TypeInferenceError] "):
         text = text.rpartition(mark)[2]

@@ -134,7 +134,7 @@ def _as_codes(array: np.ndarray) -> bool:
 
 
 def _held(array: np.ndarray, bits: int) -> np.ndarray:
-    """As a parameter of the program: unsigned numbers and those below a byte as signed codes."""
+    """A parameter of the program: unsigned numbers and those below a byte as signed codes."""
     if bits < 8:
         return np.asarray(to_signed(unpacked_fields(array, bits).astype(small_type(bits))))
     return np.asarray(to_signed(array)) if _as_codes(array) else array

@@ -15,7 +15,7 @@ from jq.frontends.onnx.values import Value, known
 
 
 def sorted_nodes(nodes: list[Node], path: Path) -> tuple[Node, ...]:
-    """In an order in which every node comes after what it reads; a cycle is refused."""
+    """The nodes in an order in which each comes after what it reads; a cycle is refused."""
     makers: dict[str, int] = {}
     for i, node in enumerate(nodes):
         for name in filter(None, node.outputs):

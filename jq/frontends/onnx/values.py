@@ -107,7 +107,7 @@ def to_signed(x: Any) -> Any:
 
 
 def is_float(dtype: Any) -> bool:
-    """Also of types that NumPy does not know, bfloat16 and those of 8 bits."""
+    """True also of types that NumPy does not know, bfloat16 and those of 8 bits."""
     return bool(jnp.issubdtype(dtype, np.floating))
 
 

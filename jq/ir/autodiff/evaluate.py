@@ -113,7 +113,7 @@ def _if(args: list[Any], op: Op, program: Program, inside: Inside) -> Any:
 
 
 def _sort(args: list[Any], op: Op, program: Program, inside: Inside) -> Any:
-    """In ascending order, by as many of its operands as its comparison reads."""
+    """Sorts in ascending order, by as many operands as the comparison reads."""
     block = op.regions[0].blocks[0]
     compared = [o for o in block.operations if o.operation.name == "stablehlo.compare"]
     if not compared or direction_of(compared[-1]) != "LT":

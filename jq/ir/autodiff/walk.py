@@ -35,7 +35,7 @@ class Walk:
         self.theirs: list[Values] = [dict(known) for known in self.ours]
 
     def go(self, number: int, codes: Stored) -> None:
-        """To the front of region `number`, or of the end; regions on the way have these codes.
+        """Goes to the front of region `number`, or of the end; regions on the way have these codes.
 
         A walk that goes on counts on the codes of the regions behind it being those they had.
         """
@@ -79,7 +79,7 @@ class Rows:
         self.known: dict[int, dict[str, np.ndarray]] = {}
 
     def of(self, i: int, number: int) -> list[Any]:
-        """For each output of region `number`, what weighs its squared error."""
+        """Weights of the squared error of each output of region `number`."""
         if i not in self.known:
             found = self.sensitivity(self.data[i], i, 1) if self.sensitivity else {}
             self.known[i] = {k: np.asarray(v)[..., None] for k, v in found.items()}

@@ -205,7 +205,7 @@ class Contraction(OpRule):
         return self.sum_of_products(op, lhs, rhs) if whole else None
 
     def sum_of_products(self, op: Op, lhs: QuantizedOperand, rhs: QuantizedOperand) -> ir.Value:
-        """That sum, of operands with one scale along contracted axes; for `sums_products`."""
+        """The sum, of operands with one scale along contracted axes; for `sums_products`."""
         raise NotImplementedError
 
     def result_axes(self, op: Op, index: int) -> dict[int, int]:

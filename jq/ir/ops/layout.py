@@ -58,7 +58,7 @@ class Layout:
 
     @staticmethod
     def match(op: Op) -> Layout | None:
-        """That of a convolution; None for any other op."""
+        """The layout of a convolution; None for any other op."""
         return Layout.of(op) if op.operation.name == f"stablehlo.{CONVOLUTION}" else None
 
     @staticmethod
@@ -116,7 +116,7 @@ class Window:
 
     @staticmethod
     def of(op: Op | Attributes, kernel: Sequence[int]) -> Window:
-        """That of a convolution with a kernel of that shape."""
+        """The window of a convolution with a kernel of that shape."""
         layout = Layout.of(op)
         sizes = tuple(kernel[a] for a in layout.kernel_spatial)
         ones = (1,) * len(sizes)
@@ -131,7 +131,7 @@ class Window:
         )
 
     def widened(self, rank: int) -> Window:
-        """With axes of one element in front, so that there are `rank`."""
+        """The same with axes of one element in front, so that there are `rank`."""
         more = rank - len(self.sizes)
         ones, zeros = (1,) * more, ((0, 0),) * more
         return Window(
@@ -176,7 +176,7 @@ class Window:
 
     @staticmethod
     def of_product(op: Op | Attributes, kernel: Sequence[int]) -> Window:
-        """That of a convolution that is a product of matrices; `NotMatrices` of others."""
+        """The window of a convolution that is a product of matrices; `NotMatrices` of others."""
         if any(groups_of(op, f"{key}_group_count") != 1 for key in ("feature", "batch")):
             raise NotMatrices("a convolution in groups is no product of matrices")
         return Window.of(op, kernel)

@@ -114,7 +114,7 @@ TYPED, SIDES, WIDE = "jq.typed", "jq.sides", "jq.wide"
 
 
 def outside(ops: Iterable[Op]) -> list[Op]:
-    """Without those in the bodies of pools and the like, which go with their op."""
+    """The ops without those in the bodies of pools and the like, which go with their op."""
     parents = ((op, op.operation.parent) for op in ops)
     return [op for op, parent in parents if parent is None or rule_named(parent.name) is None]
 

@@ -167,7 +167,7 @@ def _read(module: Any) -> Dump:
 
 
 def _signature(module: Any) -> Signature | None:
-    """From what the compiler notes of `@main` for its callers:
+    """The types that the compiler notes of `@main` for its callers:
     `sync func @main(%input0: tensor<4x64xf32>) -> (%output0: tensor<4xi32>)`. An unsigned type is
     in an attribute besides: `%input0: tensor<4xi8> {iree.abi.encoding = tensor<4xui8>}`."""
     for op in module.body.operations:

@@ -116,8 +116,8 @@ class Heads(Kernel):
         return x[:, :, start : start + self.dim]
 
     def softmax(self, scores: Array, mask: Array | None, fill: float | None = None) -> Array:
-        """In NumPy, of one head's scores [B, Sq, Sk]; with `fill` scores are that number where the
-        mask is not 0. Sums with a mask are rounded to float32, as in a program."""
+        """Softmax in NumPy of a head's scores [B, Sq, Sk]; with `fill` they are that number where
+        the mask is not 0. Sums with a mask are rounded to float32, as in a program."""
         if mask is not None:
             mask = mask[:, None, :] if self.mask == "keys" else mask
             scores = scores + mask if fill is None else np.where(mask == 0, scores, fill)

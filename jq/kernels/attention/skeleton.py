@@ -83,7 +83,7 @@ class HeadRows(ABC):
         return self.b.at_most(at, self._heads.padded_keys - keys)
 
     def _word(self, index: Index) -> Index:
-        """Likewise, of a key or a pair of them."""
+        """The same of a key or a pair of them."""
         return index if self.first == 0 else self._key(index, 1)
 
     @abstractmethod

@@ -44,7 +44,7 @@ class Windows(Source):
 
     @staticmethod
     def of_pairs(conv: PairConvolution, group: Index) -> Windows:
-        """As pairs read them: their weights are packed otherwise."""
+        """The windows as pairs read them: their weights are packed otherwise."""
         return Windows(
             product=conv, group=group, runs=conv.runs, whole=0, tail=0, flip=False, fetches=False
         )

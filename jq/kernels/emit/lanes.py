@@ -44,7 +44,7 @@ class Chains:
     def add(
         self, b: Builder, sums: Sequence[ir.Value], values: Sequence[ir.Value]
     ) -> list[ir.Value]:
-        """After the next vectors of the row; the first of the sums is whose turn it is."""
+        """The sums after the next vectors of the row; the first is the one whose turn it is."""
         for value in values:
             first, *rest = sums
             sums = [*rest, b.add(first, value)]

@@ -155,7 +155,7 @@ class VectorOps:
         return self.reshape(self.concatenate(pieces, 0), index.shape)
 
     def _permuted(self, table: np.ndarray, index: Array) -> Array:
-        """For one register of indices. The instruction ignores bits beyond its lanes."""
+        """Numbers for one register of indices. The instruction ignores bits beyond its lanes."""
         lanes, wide = self.isa.lanes, self.convert(index, np.int32)
         words = table if table.dtype == np.float32 else table.astype(np.int32)
         kind, found = vec(lanes, "f32"), []

@@ -77,7 +77,7 @@ class Divisor:
 
 
 def doubt(b: Builder, near: ir.Value) -> ir.Value:
-    """By lane, bits that are above `DOUBT` where `Divisor.near` may round to another integer than
+    """Bits by lane, above `DOUBT` where `Divisor.near` may round to another integer than
     `Divisor.steps`: within 2^-14 of a half, as one lane in 2^13 is, and for NaN."""
     return b.reinterpret(b.abs(b.sub(near, round_to_whole(b, near))), "i32")
 

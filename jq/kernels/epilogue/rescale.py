@@ -1,4 +1,4 @@
-"""From int32 sums to codes without floats, as integer-only devices rescale."""
+"""Int32 sums to codes without floats, as integer-only devices rescale."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -35,7 +35,7 @@ class PairPanel(Panel):
         self.kernel = kernel
 
     def _first_sums(self, starts: Values) -> list[ir.Value]:
-        """By panel: columns that two panels have are taken differently in each."""
+        """The start of sums, by panel: columns of two panels are taken differently in each."""
         lanes = self.isa.lanes
         return [self.b.load(starts[0], [self.b.scaled(self.place.panel, lanes)], vec(lanes, "i32"))]
 

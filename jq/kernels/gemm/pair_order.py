@@ -1,4 +1,4 @@
-"""In which order weights of 8 bits are multiplied as bytes, so that no sum of 16 bits saturates.
+"""The order of weights of 8 bits, multiplied as bytes, so that no sum of 16 bits saturates.
 
 `vpmaddubsw` multiplies unsigned codes by signed weights and adds two products in 16 bits, where the
 sum saturates. Products of some weights with codes from 0 to 255 fit, in whatever order they are

@@ -137,7 +137,7 @@ class Panel:
         return out
 
     def _several(self, acc: list[ir.Value], run: Run, number: Index) -> list[ir.Value]:
-        """As many groups as a register has lanes."""
+        """All products of as many groups as a register has lanes."""
         b, isa = self.b, self.isa
         k = b.scaled(number, isa.lanes)
         at = b.scaled(k, isa.dot.group)

@@ -75,7 +75,7 @@ class PipelinedPanel(Panel):
         return self._pieces if self.source.in_pieces else [None]
 
     def _groups(self, acc: list[ir.Value], run: Run) -> list[ir.Value]:
-        """In each of some turns, each piece of an epilogue follows a part of the groups."""
+        """The groups, in some turns with each piece of an epilogue behind a part of them."""
         if self.before is None:
             return super()._groups(acc, run)
         b, cut, before = self.b, self._cut, self.before

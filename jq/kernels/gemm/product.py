@@ -128,7 +128,7 @@ class Product(ByColumn):
         return bits
 
     def rounded(self, x: Array) -> Array:
-        """In NumPy, floats as they are multiplied; codes as they are."""
+        """Floats in NumPy as they are multiplied; codes as they are."""
         return x.astype(ml_dtypes.bfloat16) if self.element == "bf16" else x
 
     def starts(
@@ -153,7 +153,7 @@ class Product(ByColumn):
     def finished(
         self, acc: Array, bias: Array | None, operands: Sequence[Sequence[Array]]
     ) -> Array:
-        """In NumPy, the result from sums; `operands` holds each step's in broadcastable form."""
+        """The result from sums, in NumPy; `operands` holds each step's in broadcastable form."""
         kind = np.float32 if self.floats else np.int32
         y: Array = (acc + (0 if bias is None else bias)).astype(kind).reshape(self.shape)
         y = applied(self.epilogue, y, operands)

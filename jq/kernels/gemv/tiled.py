@@ -75,7 +75,7 @@ class _Rows:
             b.put(b.i32(ONES, 1), self.ones, [ROWS - 1])
 
     def pack(self, at: Index, count: int, out: Tile) -> None:
-        """So many steps along K."""
+        """Packs `count` steps along K."""
         b, depth = self.b, self.gemv.depth
         with b.loop(0, count, writes=[out]) as step, b.loop(0, ROWS, writes=[out]) as r:
             number = b.offset(at, step.index)

@@ -156,7 +156,7 @@ class IntegerAttention(Heads, ByColumn):
         )
 
     def probabilities(self, q: Array, k: Array, zeros: Array, factor: float, mask: Any) -> Array:
-        """In double precision, [heads, B, Sq, Sk]; 0 in rows that have no softmax."""
+        """Probabilities f64 [heads, B, Sq, Sk]; 0 in rows that have no softmax."""
         found = []
         for h in range(self.heads):
             left, right = self._integers(q, 0, h, zeros), self._integers(k, 1, h, zeros)

@@ -40,7 +40,7 @@ def codes(
 
 
 def several(b: Builder, isa: Isa, source: ir.Value, at: Indices, flip: bool) -> list[ir.Value]:
-    """As many groups of codes from `at` as a register holds, each in every lane, by one load: for
+    """Groups of codes from `at`, as many as a register holds, each in every lane, by one load: for
     products that take a group from any lane (`Dot.by_element`)."""
     loaded = b.load(source, at, vec(isa.lanes * isa.dot.group, "i8"))
     words = b.bitcast(loaded, vec(isa.lanes, "i32"))

@@ -38,7 +38,7 @@ class _NormalizedRows:
         self._write(tiles, local, self._ranges())
 
     def _sums(self, plus: Callable[[int, ir.Value, Index, int | None], ir.Value]) -> list[ir.Value]:
-        """By row, in every one of `CHAINS` lanes; narrower vectors become several."""
+        """Sums by row, in every one of `CHAINS` lanes; narrower vectors become several."""
         b = self.b
 
         def add(columns: list[Index], valid: int | None, states: States) -> States:

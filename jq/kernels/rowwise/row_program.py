@@ -88,7 +88,7 @@ class RowProgram(Rows):
 
     @cached_property
     def wide(self) -> tuple[bool, ...]:
-        """For each line, whether it has a number for every element of a row."""
+        """True for each line that has a number for every element of a row."""
         found: list[bool] = []
         for line in self.lines:
             if line.op == SOURCE:
@@ -99,7 +99,7 @@ class RowProgram(Rows):
 
     @cached_property
     def stages(self) -> tuple[int, ...]:
-        """For each line, the number of sweeps that end before it is known."""
+        """Number of sweeps, for each line, that end before it is known."""
         found: list[int] = []
         for line in self.lines:
             stage = max((found[i] for i in line.of), default=0)

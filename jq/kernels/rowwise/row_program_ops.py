@@ -11,7 +11,7 @@ from jq.kernels.rowwise.row_program import Line
 
 
 def shifted(b: Builder, op: str, x: ir.Value, by: ir.Value) -> ir.Value:
-    """With all bits shifted out where the amount is not within the element."""
+    """The shifted number; all bits are out where the amount is not within the element."""
     bits = ir.VectorType(x.type).element_type.width
     last = b.constant(x.type, bits - 1)
     inside = arith.cmpi(arith.CmpIPredicate.ule, by, last)

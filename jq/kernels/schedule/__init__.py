@@ -1,1 +1,1 @@
-"""In which order a kernel's work is done, and where its rows go."""
+"""The order in which a kernel's work is done, and where its rows go."""

@@ -60,7 +60,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Batch:
-    """So many products: every operand and result has a leading axis, scalars and vectors too."""
+    """`count` products: every operand and result has a leading axis, scalars and vectors too."""
 
     kind: ClassVar[str] = "batch"
     count: int

@@ -127,7 +127,7 @@ class _Reader:
         return known.config(1, self.number, ropes, turned, own, **found | fields)
 
     def _mixers(self, windows: tuple[int, ...], own: dict[str, Any]) -> tuple[tuple[str, ...], ...]:
-        """By windows where kinds of layers are told by them; else layers without keys have the
+        """Mixers by windows where these tell kinds of layers; else layers without keys have the
         first of the architecture's mixers, or all but each `full_attention_interval`th."""
         known, layers = self.known, len(windows)
         if "sliding_attention" in known.mixers or own.get("sharing"):

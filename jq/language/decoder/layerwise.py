@@ -79,7 +79,7 @@ def quantized_layers(
 
 @partial(jax.jit, static_argnums=(0, 1), compiler_options=NO_LIBRARY)
 def _measured(config: Config, i: int, p: Any, x: jax.Array, turn: Any) -> dict[str, jax.Array]:
-    """For every product of the layer the mean of x x^T."""
+    """The mean of x x^T for every product of the layer."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(p)
     names = {id(leaf): leaf_name(path) for path, leaf in leaves}
     grams: dict[str, jax.Array] = {}

@@ -69,7 +69,7 @@ def _quantized(program: Program, target: Target) -> bool:
 
 
 def _too_far(program: Program, marker: Marker, out: Output, error: FormatError) -> UserError:
-    """For values whose steps are too far from those of their result for one rescale."""
+    """The error for values whose steps are too far from those of their result for one rescale."""
     owner = maker(marker.op.operands[0])
     named = string_attr(owner, NAME) if owner is not None else None
     name = named or re.sub(r" result(#\d+)?$", "", marker.tensor or "")  # that of its edge
@@ -159,7 +159,7 @@ def _table(
 
 
 def _condition(program: Program, value: ir.Value) -> ir.Value | None:
-    """Likewise of a condition."""
+    """The table of a condition."""
     found = _function(program, value)
     if found is None:
         return None

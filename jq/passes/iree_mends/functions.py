@@ -114,7 +114,7 @@ def _factors(size: Number) -> list[Number]:
 
 @cache
 def _group(start: int) -> tuple[float, ...]:
-    """For numbers from `2^start` on: what makes integers of them, and what is to multiply those.
+    """Factors for numbers from `2^start` on: to make integers of them, and to multiply those.
 
     `2^-shift`, and `2/pi * 2^shift` modulo 4 as three numbers of 29 bits and a small one: integers
     times a multiple of 4 do not count. The first group, from 0 on, has no shift.

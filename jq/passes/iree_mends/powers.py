@@ -50,7 +50,7 @@ def exp2(x: Number) -> Number:
 
 
 def polynomial(coefficients: Sequence[float], x: Number) -> Number:
-    """From its constant term on."""
+    """The value of a polynomial, whose constant term comes first."""
     series = Number(x.of(coefficients[-1]))
     for c in reversed(coefficients[:-1]):
         series = series * x + c

@@ -85,7 +85,7 @@ def _large_side(program: Program, op: Op, dims: Dims) -> int | None:
 
 
 def _sum(op: Op, dims: Dims, side: int) -> ir.Value:
-    """With the rows as one axis right after the last axis of the batch."""
+    """The product as a sum, with the rows as one axis right after the last one of the batch."""
     large, row = op.operands[side], op.operands[1 - side]
     shape, small = shape_of(large), shape_of(row)
     free = dims.free(1 - side, len(small))

@@ -168,7 +168,7 @@ class BlockWeight:
         """f32 [N]: the sums along K of the numbers that the codes stand for, each rounded once."""
 
         def wide(values: Any) -> np.ndarray:
-            """By code, f64 [K, N]."""
+            """Values by code, f64 [K, N]."""
             if isinstance(values, tuple):
                 number, factor = (np.asarray(v, np.float64) for v in values)
                 values = number * np.repeat(factor, self.outer, axis=0)[: len(number)]

@@ -110,7 +110,7 @@ class Tail:
 
 
 def _followed(program: Program, tail: Tail, n: int) -> Tail:
-    """With what follows it up to a quantization."""
+    """The tail with what follows it up to a quantization."""
     steps = _scales, _bias, _activation, _factors, _residual, _activation, _quantize
     for step in steps:
         tail = step(program, tail, n)
@@ -214,8 +214,8 @@ def _decoded(program: Program, tail: Tail) -> Tail | None:
 
 
 def _activation(program: Program, tail: Tail, n: int) -> Tail:
-    """Not a GELU of what a model itself scales: its error, of 1e-4 and less, would move codes away
-    from those that the model's own float has, by the range that is found of it."""
+    """The tail with its activation; not a GELU that a model itself scales: its error, of 1e-4 and
+    less, would move codes away from those of the model's own float, by the range found of it."""
     found = find_activation(program, tail.last.operation.results[0])
     measured = any(isinstance(x, Measured) for x in tail.operands)
     if found is None or (measured and isinstance(found.step, Gelu)):

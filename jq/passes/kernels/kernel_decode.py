@@ -119,7 +119,7 @@ class StoredProduct:
         return StoredProduct(op, rule, c.name, c.attributes, side, c.sides[1 - side], stored)
 
     def view(self) -> MatrixView:
-        """As a product of matrices; `NoKernel` where it is none."""
+        """The product as one of matrices; `NoKernel` where it is none."""
         shape = shape_of(self.op.results[0])
         weight = self.stored.encoding
         product = WeightProduct(self.attributes, self.side, self.x, weight, shape)

@@ -297,7 +297,7 @@ def _is_normalization(cut: Cut) -> bool:
 
 
 def _largest(program: Program, cut: Cut, first: Op) -> Cut:
-    """With the factor and the offset of the columns, when they follow."""
+    """The cut with the factor and the offset of the columns, when they follow."""
     every = _on_codes(functions(program, cut.source, first))
     larger = [c for c in every if len(c.ops) > len(cut.ops)]
     return next((c for c in reversed(larger) if _is_normalization(c)), cut)

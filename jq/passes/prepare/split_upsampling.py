@@ -97,7 +97,7 @@ class _Axis:
 
     @property
     def lead(self) -> int:
-        """As many zeros as let the first result be the first of its phases, if they cost no tap."""
+        """Zeros that let the first result be the first of its phases, if they cost no tap."""
         wanted = (-1 - self.low) % self.d
         return wanted if self.k + wanted <= self.taps * self.d else 0
 

@@ -156,7 +156,7 @@ def planned_weights(program: Program, cx: PassContext) -> Mapping[str, Encoding]
 
 
 def uses_of_weights(program: Program, cx: PassContext) -> dict[str, list[Use] | str]:
-    """By weight of the plan: the products that read it, or why it cannot be solved for."""
+    """Products that read each weight of the plan, by its name, or why it cannot be solved for."""
     uses: dict[str, list[Use] | str] = {}
     plans = {op.name: op for op in cx.plan.ops}
     for op, _ in contractions(program):

@@ -176,7 +176,7 @@ def _broadcast(edits: Edits, op: Op, factor: Factor) -> None:
 
 
 def _slice(edits: Edits, op: Op, factor: Factor) -> None:
-    """Only what is read of the operand is multiplied; its other readers read other parts."""
+    """The part of the operand that is read is multiplied; its other readers read other parts."""
     source = op.operands[0]
     axes = [a for a, n in enumerate(factor.shape) if n > 1]
     mine = _window(op)

@@ -69,7 +69,7 @@ class Input:
 
 
 def find_inputs(program: Program) -> list[Input]:
-    """In program order; each product is in one of them."""
+    """The inputs in program order; each product is in one of them."""
     inputs: dict[Any, Input] = {}
     for op, _ in contractions(program):
         for index, axis in _summed(program, op):

@@ -170,7 +170,7 @@ class Closure:
         return self.require(op.results[0], of_result(self.program, op, number, rotation))
 
     def _squared(self, op: Op, rotation: Rotation) -> None:
-        """Only the sum of squares over all channels may be read."""
+        """Refuses readers of other than the sum of squares over all channels."""
         for use in op.results[0].uses:
             inner = use.owner
             whole = inner.operation.name == "stablehlo.reduce" and rotation.axis in integers(

@@ -125,7 +125,7 @@ class Gptq(Recovery):
         solvable: Solvable,
         names: Iterable[str],
     ) -> dict[str, Moments]:
-        """By weight: the moments of what it is multiplied by."""
+        """Moments, by weight, of what it is multiplied by."""
         wanted, chosen = {n: uses[n] for n in names}, self._batches(cx, solvable)
         return moments_of_weights(
             program, cx, wanted, self.power, shared=self.shared, samples=chosen
@@ -158,7 +158,7 @@ class Gptq(Recovery):
         uses: Mapping[str, list[Use] | str],
         solvable: Solvable,
     ) -> dict[str, np.ndarray]:
-        """By weight of few bits: G of `_solve.solve`."""
+        """G of `_solve.solve`, by weight of few bits."""
         wanted: dict[str, Wanted] = {}
         for name, own in solvable.items() if self.outputs else ():
             reads = [use for use in uses[name] if isinstance(use, Use)]

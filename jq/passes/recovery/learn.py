@@ -288,7 +288,7 @@ class _Run:
         before: Codes | Floats,
         parts: Mapping[str, np.ndarray],
     ) -> dict[str, np.ndarray]:
-        """As it is stored, in place of such parts."""
+        """The parts as they are stored, in place of such parts."""
         if isinstance(before, Floats):
             return found
         enc = self.cx.plan.weights[name]

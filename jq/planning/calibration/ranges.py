@@ -71,7 +71,7 @@ class Ranges:
         return get_observer(self.method).range_of(self.statistics[name], bits, scheme)
 
     def merge(self, other: Ranges) -> Ranges:
-        """As if both had been observed in one run, in any order.
+        """The ranges as if both had been observed in one run, in any order.
 
         Counts, smallest and largest values are exact. Of `average` the sums of n samples are of
         float64: another order moves them by at most n * 2^-53 of the sum of their magnitudes.
@@ -117,7 +117,7 @@ class Ranges:
         check_smoothing(self.smoothing)
 
     def text(self) -> str:
-        """As JSON."""
+        """The ranges as JSON."""
         data = {
             "schema": SCHEMA,
             "model": self.model,

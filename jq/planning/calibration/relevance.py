@@ -19,7 +19,7 @@ Rows = Mapping[str, tuple[ir.Value, Sequence[int]]]  # site -> value, the axes o
 
 
 class Relevance:
-    """For a batch of inputs: by site, 1 for rows that move the output and 0 for others.
+    """Rows of a batch of inputs, by site: 1 for those that move the output and 0 for others.
 
     Exact zeros of a gradient decide (never a NaN), in one random direction of the output. Sites
     that cannot be followed or have one row are missing; a batch in which nothing moves the output

@@ -33,7 +33,7 @@ class Gradient(Protocol):
 
 @dataclass
 class Gains:
-    """By op and number of the sample: the mean squared gradient of each row."""
+    """The mean squared gradient of each row, by op and number of the sample."""
 
     known: dict[tuple[str, int], np.ndarray] = field(default_factory=dict)
     size: int = 0

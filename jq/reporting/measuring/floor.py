@@ -31,9 +31,9 @@ LARGEST = 256 << 20  # bytes of weights, which are copied
 
 
 def after_compiling(compiled: CompiledModel, data: Sequence[Sequence[Any]] | None) -> str:
-    """On the first of the calls of the data that it was compiled with, if these are there already,
-    else on its example inputs; empty where there is nothing to say, nothing that runs here, or no
-    float model that runs quickly."""
+    """A verdict on the first of the calls of the data that it was compiled with, if these are there
+    already, else on its example inputs; empty where there is nothing to say, nothing that runs
+    here, or no float model that runs quickly."""
     plan, source = compiled.plan, compiled.source
     if plan is None or choose(compiled.programs) is None or plan.is_float:
         return ""
@@ -69,7 +69,7 @@ def _reference(program: Program, inputs: Sequence[np.ndarray]) -> tuple[np.ndarr
 def after_comparing(
     source: Source, compiled: CompiledModel, found: Comparison, data: Data, calibration: Data
 ) -> str:
-    """On what a comparison found."""
+    """A verdict on what a comparison found."""
     if not _is_far(found):
         return ""
     try:

@@ -156,7 +156,7 @@ def _asked(
 
 
 def main() -> None:
-    """On the other machine."""
+    """The entry point on the other machine."""
     given, answer = sys.stdin.buffer, sys.stdout
     sys.stdout = sys.stderr  # nothing else goes where the answer goes
     options = json.loads(given.readline())

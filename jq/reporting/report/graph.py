@@ -125,7 +125,7 @@ def short(kind: str) -> str:
 
 
 def _without_ends(nodes: Sequence[Node], edges: Collection[tuple[int, int]]) -> Graph:
-    """Without joins that lead nowhere: what they compute is a shape, an index, a check."""
+    """The graph without joins that lead nowhere: they compute a shape, an index, a check."""
     kept = set(range(len(nodes)))
     for index in reversed(range(len(nodes))):
         leads = any(a == index and b in kept for a, b in edges)

@@ -16,15 +16,15 @@ class Writer(Products):
     # Element by element
 
     def _rescale(self, step: Simple) -> None:
-        """By a depthwise convolution: a factor need not be a quotient of scales."""
+        """A rescale, by a depthwise convolution: its factor need not be a quotient of scales."""
         (x,), bits = step.inputs, int(step.numbers["bits"].reshape(()))
         if not 0 <= bits <= 6:
             raise self.lacking("a rescale with more than 6 fractional bits")
         self._sums(step, x, (1, 1), 1 << bits)
 
     def _of_two(self, kind: str, step: Simple) -> None:
-        """By reference kernels both terms are in units of twice the larger scale, shifted by 20
-        bits; by XNNPACK each has a multiplier."""
+        """A sum: reference kernels have both terms in units of twice the larger scale, shifted by
+        20 bits; XNNPACK has a multiplier for each."""
         assert step.out is not None
         grids = [t.scale.reshape(-1)[:1] for t in step.inputs if t.scale is not None]
         scales = np.concatenate(grids).astype(np.float32)

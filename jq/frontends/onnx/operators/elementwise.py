@@ -62,7 +62,7 @@ def mod(a: Array, b: Array, *, fmod: int = 0) -> Array:
 
 @operator("Pow")
 def power(x: Array, y: Array) -> Array:
-    """In the type of `x`, whatever that of `y`; known small whole exponents are products."""
+    """Powers in the type of `x`, whatever that of `y`; known small whole exponents are products."""
     if isinstance(y, np.ndarray) and y.size == 1 and not isinstance(x, np.ndarray):
         exponent = float(y.reshape(()))
         shape = jnp.broadcast_shapes(x.shape, y.shape)

@@ -75,7 +75,7 @@ def rms_normalization(o: Given) -> Array:
 
 @operator("GroupNormalization", takes="x scale bias; num_groups epsilon stash_type=1")
 def group_normalization(o: Given) -> Array:
-    """Before version 21 scale and bias are one a group, then one a channel."""
+    """Scale and bias are one a group before version 21, then one a channel."""
     x, old = o.x, o.node.version < 21
     n, c = x.shape[:2]
     wide = jnp.asarray(x).astype(x.dtype if old else numpy_type(o.stash_type))

@@ -123,7 +123,7 @@ def _clipped(o: Given, x: Any) -> Any:
 
 
 def _product(x: Any, weights: Any, d: int) -> Any:
-    """By the weights of a direction, [directions, outputs, inputs], or by what a function makes."""
+    """Products by the weights of a direction, [directions, outputs, inputs], or by a function's."""
     return weights(x, d) if callable(weights) else x @ weights[d].T
 
 

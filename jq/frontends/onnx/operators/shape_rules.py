@@ -44,7 +44,7 @@ shapes("", "MaxUnpool")(lambda given: {"indices": written(given.shapes["x"])})
 
 @shapes("", "Scatter", "ScatterElements", "GatherElements")
 def elements(given: Operands) -> Found:
-    """There is an index for every element that is read or written, along the axes of the data."""
+    """An index for every element that is read or written, along the axes of the data."""
     axes = " ".join(f"n{i}" for i in range(len(given.shapes["data"])))
     return {"indices": axes, "updates": written(given.shapes["indices"])}
 

@@ -24,7 +24,7 @@ def cast(x: Array, *, to: int, saturate: int = 1, round_mode: str = "up", node: 
 
 
 def _cast(x: Any, dtype: np.dtype[Any], saturate: int, mode: str) -> Any:
-    """To float8_e8m0, the exponent alone, it is rounded up, down or to the nearest power of two."""
+    """A cast; to float8_e8m0, the exponent alone, rounded up, down or to the nearest power."""
     if dtype.name != "float8_e8m0fnu":
         return convert(x, dtype, bool(saturate))
     x = jnp.asarray(x).astype(np.float32)

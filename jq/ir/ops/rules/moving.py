@@ -67,7 +67,7 @@ class Convert(Movement):
     typed = ()  # its numbers are rounded
 
     def applies(self, op: Op) -> bool:
-        """To a float type that products are computed in; fp8 and integers change the values."""
+        """True for float types that products are computed in; fp8 and integers change values."""
         after = dtype_of(op.results[0])
         return after.kind in "fV" and after.itemsize > 1
 

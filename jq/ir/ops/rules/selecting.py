@@ -119,7 +119,7 @@ class Reduce(Selecting):
     op = "reduce"
 
     def orders(self, op: Op, index: int, order: Order) -> Orders | None:
-        """From an operand's; a result says nothing of the axes that are summed."""
+        """Orders from an operand's; a result says nothing of the axes that are summed."""
         results, dims = op.results, integers(op, "dimensions")
         if index == RESULT:
             return None

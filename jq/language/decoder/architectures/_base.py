@@ -60,7 +60,7 @@ HUGGING_FACE = {
 
 
 def gguf(*names: str) -> dict[str, str]:
-    """Likewise of a GGUF file."""
+    """Names of a layer's tensors in a GGUF file."""
     return _names("blk.{i}", ("weight", "bias"), names)
 
 

@@ -54,7 +54,7 @@ class ShieldCarries(Mend):
 
 
 def _made_of(body: ir.Block) -> list[set[int]]:
-    """For each value that a step of a loop gives, the carries that it is computed from."""
+    """The carries that each value which a step of a loop gives is computed from."""
     sources: dict[ir.Value, set[int]] = {v: {i} for i, v in enumerate(body.arguments)}
     for op in body.operations:
         found = set().union(*(sources[v] for v in reads(op) if v in sources))

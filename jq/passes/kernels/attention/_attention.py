@@ -67,7 +67,7 @@ class Between:
     ops: tuple[Any, ...]
 
     def then(self, op: Op) -> Between:
-        """With one more op: a transpose, or one that keeps the axes in place."""
+        """The middle with one more op: a transpose, or one that keeps the axes in place."""
         axes = self.axes
         if op.operation.name == "stablehlo.transpose":
             axes = tuple(axes[a] for a in integers(op, "permutation"))
@@ -125,7 +125,7 @@ def to_kernels(
 
 
 def moved(found: Between) -> Between:
-    """With the transposes and conversions between float types that follow."""
+    """The middle with the transposes and conversions between float types that follow."""
     while (op := only_user(found.result)) is not None and (step := _moved(found, op)):
         found = step
     return found

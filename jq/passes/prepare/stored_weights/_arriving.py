@@ -205,7 +205,7 @@ def _candidates(program: Program) -> Iterator[ir.Value]:
 
 
 def pays(program: Program, value: ir.Value, names: set[str]) -> bool:
-    """Not what a small weight is repeated to: no more elements than quarters of bytes."""
+    """False for what a small weight is repeated to: more elements than quarters of bytes."""
     return math.prod(shape_of(value)) <= 4 * sum(program.weights[n].nbytes for n in names)
 
 

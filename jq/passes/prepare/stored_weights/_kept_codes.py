@@ -27,7 +27,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def by_layer(made: Parts) -> Parts:
-    """With parameters for each index of the first axis."""
+    """The parts with parameters for each index of the first axis."""
     enc, parts = made
     if enc.block[0] or "zero_point" in parts:
         return made
@@ -42,8 +42,8 @@ def held(
     given: Arrays,
     own: bool,
 ) -> Parts | None:
-    """In a format that has the codes, scales and zero points or minima, and gives the numbers of
-    `whole`.
+    """The parts in a format that has the codes, scales and zero points or minima, and that gives
+    the numbers of `whole`.
 
     Args:
         values: those of `parts.values`.
@@ -87,7 +87,7 @@ def integral(whole: np.ndarray, given: Arrays) -> Parts | None:
 
 
 def _small(made: Parts, given: Arrays) -> bool:
-    """Not a small weight that is repeated, nor one with a scale for each number."""
+    """False for a small weight that is repeated, and for one with a scale for each number."""
     size = sum(a.nbytes for a in made[1].values())
     return 2 * size <= 3 * sum(a.nbytes for a in given.values())
 

@@ -148,7 +148,7 @@ def _computed(program: Program, name: str, operands: list[ir.Value]) -> Steps[Ar
 
 
 def _shifted(found: Arriving, by: ir.Value) -> Arriving:
-    """With a number added to each."""
+    """The parts with a number added to each."""
     scale = found.scale
     if found.minimum is not None:
         return replace(found, zero=None, difference=None, minimum=OPS.add(found.minimum, by))

@@ -92,7 +92,7 @@ def _fields(packed: Any, bits: int) -> Any:
 
 @operator("GatherBlockQuantized", domain=MICROSOFT, codes=True, takes=GATHERED)
 def gather_block_quantized(o: Given) -> Array:
-    """Without zero points, bytes are in the middle of their numbers, and numbers of 4 bits at 0."""
+    """Bytes without zero points are in the middle of their numbers, numbers of 4 bits at 0."""
     value, zero, bits = traced(o.data), o.zero_points, o.bits
     in_bytes = np.dtype(o.data.dtype) == np.uint8
     if in_bytes and bits < 8:

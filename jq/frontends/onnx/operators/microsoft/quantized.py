@@ -35,7 +35,7 @@ def _quantized(o: Given, y: Any, like: Any, name: str = "y") -> Any:
 
 @operator("QLinearConv", domain=MICROSOFT, codes=True, takes=f"{CONVOLVED} channels_last=0")
 def qlinear_conv_microsoft(o: Given) -> Any:
-    """That of the standard, also with the channels of `x` and of the result on the last axis."""
+    """The standard's, also with the channels of `x` and of the result on the last axis."""
     if not o.channels_last:
         return qlinear_conv(o)
     front = Codes(jnp.moveaxis(jnp.asarray(to_signed(o.x)), -1, 1), np.dtype(o.x.dtype))
@@ -112,7 +112,7 @@ _unary("QLinearGlobalAveragePool", _global, "channels_last", shape="[N C L ...]"
     takes=f"x {X} {Y}; ceil_mode=0 count_include_pad=0 channels_last=0",
 )
 def qlinear_average_pool(o: Given) -> Any:
-    """As ONNX Runtime does it, which adds the zero point before the average is rounded."""
+    """The average as ONNX Runtime has it: the zero point is added before it is rounded."""
     front = real(o, "x")
     front = jnp.moveaxis(front, -1, 1) if o.channels_last else front
     window = replace(Windowing.of(o.node), dilations=None)
