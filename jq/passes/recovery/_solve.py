@@ -130,7 +130,10 @@ def _fit(
     between, ours, lost = _feedback(g, turn), best.columns(turn), np.zeros_like(weight)
     for s in runs(0, len(g), min(TOGETHER, -(-len(g) // TURNS))):
         part, own = ours.columns(s), weight[:, turn[s]]
-        columns(part, own + lost[:, : s.start] @ between[: s.start, s])
+        # With G = U F U^T these columns of D U are (D_s + D_before U_before,s U_ss^-1) U_ss: it is
+        # the sum in the brackets that is to be 0, whatever U_ss mixes.
+        known = lost[:, : s.start] @ between[: s.start, s]
+        columns(part, own + np.linalg.solve(between[s, s].T, known.T).T)
         lost[:, s] = own - part.real()
     for mine, theirs in zip(best.arrays, ours.arrays, strict=True):
         mine[:, turn] = theirs

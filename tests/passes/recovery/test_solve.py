@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jq.formats import NUMPY, Encoding, get_format
-from jq.passes.recovery import _descent
+from jq.passes.recovery import _descent, _solve
 from jq.passes.recovery._descent import Solution
 from jq.passes.recovery._ranges import search_ranges
 from jq.passes.recovery._solve import error, solve
@@ -179,3 +179,30 @@ def test_directions_that_count_alike_change_next_to_nothing():
     plain, same = (solve(weight, gram, enc, outputs=g) for g in (None, 3 * np.eye(40)))
     assert (plain.codes != same.codes).mean() < 0.1
     assert error(same, weight, gram) == pytest.approx(error(plain, weight, gram), rel=0.02)
+
+
+def test_columns_aim_at_the_least_that_those_before_leave(monkeypatch):
+    """tr(G D^T H D) is stationary there, for any H, for D of the errors of those before and of what
+    the aim adds to the weight, once the columns to come have done their best as well."""
+    weight, gram, outputs = both_sides(np.random.default_rng(9), 24, 40)
+    aims = []
+    monkeypatch.setattr(_solve, "TURNS", 3)
+
+    def seen(part, aim, h, passes):
+        aims.append((part, aim.copy()))
+
+    monkeypatch.setattr(_solve, "descend", seen)
+    solve(weight, gram, encoding("int2", weight.shape, 0), outputs=outputs, damping=1e-2)
+    g, turn = _solve._damped(_solve.near_one(outputs), 1e-2, order=True)
+    own, g, start = weight[:, turn], g[np.ix_(turn, turn)], 0
+    moved = np.zeros_like(own)  # D
+    for part, aim in aims:
+        s = slice(start, start + aim.shape[1])
+        moved[:, s] = aim - own[:, s]
+        slope = moved[:, : s.stop] @ g[: s.stop, s]
+        rest = slice(s.stop, None)
+        slope -= moved[:, : s.stop] @ g[: s.stop, rest] @ np.linalg.solve(g[rest, rest], g[rest, s])
+        assert np.abs(slope).max() <= 1e-4 * np.abs(moved).max() * np.abs(g).max()
+        moved[:, s] = part.real() - own[:, s]
+        start = s.stop
+    assert len(aims) == 3 and np.abs(moved).max() > 0.1
