@@ -201,9 +201,3 @@ def _feedback(h: np.ndarray, rows: np.ndarray) -> np.ndarray:
         raise InternalError(f"a gram of {len(h)} inputs is singular at {failed}")
     lower /= np.diag(lower).copy()
     return np.asarray(lower[::-1, ::-1], np.float32)
-
-
-def error(solution: Solution, weight: np.ndarray, gram: np.ndarray) -> float:
-    """tr(D^T H D)."""
-    d = solution.real() - weight
-    return float((d * (gram @ d)).sum())

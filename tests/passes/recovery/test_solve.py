@@ -9,7 +9,7 @@ from jq.formats import NUMPY, Encoding, get_format
 from jq.passes.recovery import _descent, _solve
 from jq.passes.recovery._descent import Solution
 from jq.passes.recovery._ranges import search_ranges
-from jq.passes.recovery._solve import error, solve
+from jq.passes.recovery._solve import solve
 
 RNG = np.random.default_rng(0)
 
@@ -28,6 +28,10 @@ def rounded(weight, enc):
 def loss(approximation, weight, gram):
     d = approximation - weight
     return float((d * (gram @ d)).sum())
+
+
+def error(found, weight, gram):
+    return loss(found.real(), weight, gram)
 
 
 def encoding(fmt, shape, block, scheme="symmetric", scale_type="float32"):
