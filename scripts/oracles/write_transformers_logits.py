@@ -417,6 +417,55 @@ CASES |= {
             "final_logit_softcapping": 5.0,
         },
     ),
+    # Keys that the model does not read, and one that it does.
+    "gemma-unread": (
+        "gemma",
+        {"final_logit_softcapping": 3.0, "hidden_activation": "relu", "hidden_act": "gelu"},
+    ),
+    "gemma3-exact-gelu": (
+        "gemma3_text",
+        {
+            "sliding_window": 4,
+            "query_pre_attn_scalar": 16,
+            "hidden_activation": "gelu",
+            "attn_logit_softcapping": 2.0,
+            "final_logit_softcapping": 5.0,
+        },
+    ),
+    "phi-table": ("phi", {"head_dim": 8, "num_key_value_heads": 4, "tie_word_embeddings": True}),
+    "deepseek2-unread": (
+        "deepseek_v2",
+        LATENT
+        | {
+            "first_k_dense_replace": 1,
+            "n_routed_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 24,
+            "topk_method": "greedy",
+            "norm_topk_prob": True,
+            "head_dim": 8,
+        },
+    ),
+    "lfm2-unread": (
+        "lfm2",
+        {
+            "head_dim": 8,
+            "layer_types": ["conv", "full_attention"],
+            "block_auto_adjust_ff_dim": False,
+            "intermediate_size": 48,
+            "hidden_act": "relu",
+        },
+    ),
+    "gemma4-alike": (
+        "gemma4_text",
+        {
+            "layer_types": ["sliding_attention", "full_attention"],
+            "sliding_window": 4,
+            "hidden_size_per_layer_input": 0,
+            "head_dim": 24,
+            "global_head_dim": 24,
+        },
+    ),
 }
 SAVED = tuple(CASES)[19:]
 TOKENS = 13

@@ -117,14 +117,17 @@ class _Reader:
             "mixers": self._mixers(windows, own),
             "vocabulary": int(table.shape[0]),
             "attention_scale": 1 / math.sqrt(hidden / heads if wide else head),
-            "attention_cap": known.caps[0] and self.number("attn_logit_softcapping", known.caps[0]),
-            "logit_cap": self.number("final_logit_softcapping", known.caps[1]),
+            "attention_cap": self._cap("attn_logit_softcapping", known.caps[0]),
+            "logit_cap": self._cap("final_logit_softcapping", known.caps[1]),
             "experts": experts,
             "experts_used": self.size("expert_used_count") if experts else 0,
             "normal_shares": bool(self.number("expert_weights_norm", known.gguf_normal_shares)),
         }
         ropes = self._ropes(dims)
         return known.config(1, self.number, ropes, turned, own, **found | fields)
+
+    def _cap(self, key: str, default: float | None) -> float:
+        return 0.0 if default is None else self.number(key, default)
 
     def _mixers(self, windows: tuple[int, ...], own: dict[str, Any]) -> tuple[tuple[str, ...], ...]:
         """Mixers by windows where these tell kinds of layers; else layers without keys have the

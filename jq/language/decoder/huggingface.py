@@ -60,7 +60,8 @@ def read_huggingface(folder: str | Path) -> tuple[Config, dict[str, Any]]:
         tensors = unpacked_tensors(quantized, held, str(folder))
     tied = known.one_plus if known.tied is None else known.tied
     if reader.values.get("tie_word_embeddings", tied):
-        tensors = {n: t for n, t in tensors.items() if not n.startswith("lm_head.")}
+        bias = "lm_head.bias"
+        tensors = {n: t for n, t in tensors.items() if not n.startswith("lm_head.") or n == bias}
     tree = tensor_tree(known.hugging_face, tensors, config, str(folder), stacked, known.swapped)
     check_shapes(config, tree, known.hugging_face, str(folder))
     if known.scales:
@@ -160,7 +161,8 @@ class _Reader:
         if len(turned) != layers:
             raise self.wrong(f"no_rope_layers are {len(turned)} of {layers} layers")
         ropes = self._ropes(known, own.get("turned") or head, own.get("wide_head") or head)
-        scalar = self.number("query_pre_attn_scalar", head) if known.one_plus else head
+        scaled = "query_pre_attn_scalar" in known.defaults
+        scalar = self.number("query_pre_attn_scalar") if scaled else head
         experts, inner = self._experts()
         found: dict[str, Any] = {
             "hidden": hidden,
@@ -174,11 +176,15 @@ class _Reader:
             "vocabulary": self.size("vocab_size"),
             "activation": self._activation(known),
             "attention_scale": scalar**-0.5,
-            "attention_cap": known.caps[0] and self._cap("attn_logit_softcapping", known.caps[0]),
+            "attention_cap": self._cap("attn_logit_softcapping", known.caps[0]),
             "logit_cap": self._cap("final_logit_softcapping", known.caps[1]),
             "experts": experts,
             "experts_used": self.size("num_experts_per_tok") if experts else 0,
-            "normal_shares": bool(self.values.get("norm_topk_prob", known.normal_shares)),
+            "normal_shares": bool(
+                self.values.get("norm_topk_prob", known.normal_shares)
+                if known.shares_are_said
+                else known.normal_shares
+            ),
         }
         return known.config(0, self.get, ropes, turned, own, **found | fields)
 
@@ -229,13 +235,13 @@ class _Reader:
                 return self.size(key), self.size("moe_intermediate_size", width)
         return 0, width
 
-    def _cap(self, key: str, default: float) -> float:
+    def _cap(self, key: str, default: float | None) -> float:
         """An explicit null turns it off."""
-        return float(self.values.get(key, default) or 0.0)
+        return 0.0 if default is None else float(self.values.get(key, default) or 0.0)
 
     def _activation(self, known: Architecture) -> str:
-        name = self.values.get("hidden_activation") or self.values.get("hidden_act")
-        if name is None or known.activation == "swiglu_oai" or (known.one_plus and name == "gelu"):
+        name = self.values.get(known.activation_key)
+        if name is None or (known.name == "gemma" and name == "gelu"):
             return known.activation  # Gemma's first configs named the wrong one
         if name not in _ACTIVATIONS:
             raise self.wrong(f"the activation {name!r} is not known")

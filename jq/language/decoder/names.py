@@ -59,7 +59,10 @@ def tensor_tree(
                 flat[name.replace("*", str(e))] = part
         else:
             flat[name] = leaf
-    return nest(flat)
+    tree = nest(flat)
+    if tree.get("head", {}).keys() == {"bias"}:  # whose matrix is the table
+        tree.setdefault("embed", {}).update(tree.pop("head"))
+    return tree
 
 
 def stack_size(name: str, config: Config) -> int:

@@ -43,7 +43,9 @@ def with_wide_heads(values: dict[str, Any]) -> dict[str, Any]:
     """A config whose `per_layer_config` is said by two keys, as files say it that do not have it:
     layers without a window have other heads. `UserError` where it says anything else."""
     given, kinds = values.get("per_layer_config"), values.get("layer_types")
-    if not isinstance(given, dict) or not given or not isinstance(kinds, list):
+    if given == {}:  # all are alike
+        return {**values, "global_head_dim": values.get("head_dim")}
+    if not isinstance(given, dict) or not isinstance(kinds, list):
         return values
     first = next(iter(given.values()))
     full = {str(i) for i, kind in enumerate(kinds) if kind == "full_attention"}

@@ -137,7 +137,9 @@ class Architecture:
         tied: whether the head is the embedding where a `config.json` does not say; None: as
             `one_plus`.
         scales: products of ours whose results are multiplied, and by what, of a `config.json`.
-        caps: of scores and logits where the file has none; scores have none where it is 0 here.
+        activation_key: where a `config.json` names the activation; "" where it is always the same.
+        shares_are_said: whether `norm_topk_prob` of a `config.json` counts.
+        caps: of scores and logits where the file has none; None where no file has one.
         wide_scale_layers: a model of so many layers scales scores by hidden / heads, not by head.
         windows: by model type, which layers of a `config.json` have windows (see `windows.py`),
             and their size where the key is missing; types that are not there have none.
@@ -149,6 +151,7 @@ class Architecture:
     name: str  # `general.architecture` of a GGUF file
     model_types: tuple[str, ...]  # `model_type` of a `config.json`
     activation: str = "silu"  # of the gate
+    activation_key: str = "hidden_act"
     gguf: dict[str, str] = field(default_factory=lambda: GGUF)
     hugging_face: dict[str, str] = field(default_factory=lambda: HUGGING_FACE)
     gguf_pairs: str = "halves"  # see `Config.pairs`; of GGUF files
@@ -169,6 +172,7 @@ class Architecture:
     scales: Callable[[Callable[..., Any]], dict[str, Any]] | None = None
     normal_shares: bool = True  # see `Config`; of a `config.json` that does not say
     gguf_normal_shares: bool = True  # likewise of a GGUF file
+    shares_are_said: bool = False
     truncates: bool = True  # see `yarn`; of GGUF files
     scaled_embedding: bool = False  # rows of the table are multiplied by sqrt(hidden)
     one_plus: bool = False  # safetensors hold norms as what is added to 1 (GGUF files hold the sum)
@@ -176,7 +180,7 @@ class Architecture:
     window: int = 0  # of a file that names none
     local_base: float = 0.0  # of rotary positions of layers with a window; 0: as of the others
     plain_windows: bool = False  # positions of layers with a window are not scaled
-    caps: tuple[float, float] = (0.0, 0.0)
+    caps: tuple[float | None, float | None] = (None, None)
     wide_scale_layers: int = 0
     windows: dict[str, tuple[str, int | None]] = field(default_factory=dict)
     defaults: dict[str, float] = field(default_factory=lambda: {"rms_norm_eps": 1e-6})

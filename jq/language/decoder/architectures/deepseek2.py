@@ -89,6 +89,7 @@ _DEEPSEEK.like(
     hugging_face=_DEEPSEEK.hugging_face
     | hugging_face("mlp/router/preference:mlp.gate.e_score_correction_bias"),
     normal_shares=True,
+    shares_are_said=True,
     keys=_DEEPSEEK.keys | {"router": Key(lambda get: "sigmoid", lambda get: "sigmoid")},
 )
 _DEEPSEEK.like(

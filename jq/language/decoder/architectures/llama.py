@@ -86,6 +86,7 @@ Architecture(
     hugging_face=HUGGING_FACE | EXPERTS | SHARED_EXPERT,
     normal_shares=False,
     gguf_normal_shares=False,
+    shares_are_said=True,
     windows={"qwen2_moe": ("asked", 4096)},
 )
 Architecture(
@@ -93,6 +94,7 @@ Architecture(
     ("qwen3_moe",),
     hugging_face=HUGGING_FACE | EXPERTS,
     normal_shares=False,
+    shares_are_said=True,
     windows={"qwen3_moe": ("asked", 4096)},
 )
 
@@ -208,6 +210,7 @@ Architecture(
     "gpt-oss",
     ("gpt_oss",),
     activation="swiglu_oai",
+    activation_key="",
     gguf=without(GGUF, "attention/norm_after")
     | gguf("attention/sinks=attn_sinks mlp/norm=post_attention_norm"),
     hugging_face=HUGGING_FACE

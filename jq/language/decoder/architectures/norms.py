@@ -25,6 +25,7 @@ _GEMMA = Architecture(
 )
 _GEMMA2 = _GEMMA.like(
     "gemma2",
+    activation_key="hidden_activation",
     hugging_face=HUGGING_FACE | NORMS_AROUND,
     global_every=2,
     window=4096,
@@ -46,6 +47,8 @@ _SIZES = {
 _GEMMA.like(
     "gemma3",
     "gemma3_text",
+    activation_key="hidden_activation",
+    caps=(None, 0.0),
     hugging_face=_GEMMA2.hugging_face,
     global_every=6,
     local_base=10000.0,
@@ -77,6 +80,8 @@ _GEMMA4 = Architecture(
     "gemma4",
     ("gemma4_text",),
     activation="gelu_tanh",
+    activation_key="hidden_activation",
+    caps=(None, 0.0),
     gguf=GGUF | _GGUF_PER_LAYER | gguf("scalar=layer_output_scale"),
     local_base=10000.0,
     global_every=6,
@@ -134,7 +139,7 @@ _GEMMA4.like(
     recurrent_but=0,
     local_base=10000.0,
     global_every=5,
-    caps=(0.0, 30.0),
+    caps=(None, 30.0),
     keys=_SHARING
     | {
         "streams": Key("altup_num_inputs", "altup.num_inputs", 4),
@@ -172,6 +177,7 @@ Architecture(
     norm="layer",
     epsilon=LAYER,
     keys={"parallel": Key("use_parallel_residual", "use_parallel_residual", False)},
+    only={"qk_layernorm": (False,)},
     defaults={"layer_norm_eps": 1e-5, "partial_rotary_factor": 0.25},
 )
 Architecture(

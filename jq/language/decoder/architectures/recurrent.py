@@ -2,6 +2,7 @@
 convolutions and the gated delta rule."""
 
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,9 @@ from jq.language.decoder.architectures._base import (
 )
 from jq.language.decoder.architectures.llama import STACKS
 
+# Filters of states are made for this one; steps are as the layer makes them.
+_SILU: dict[str, tuple[Any, ...]] = {"hidden_act": ("silu", "swish")}
+_FREE = _SILU | {"time_step_limit": ([0.0, inf], [0.0, {"__float__": "Infinity"}])}
 MAMBA = hugging_face(
     "mamba/input=mamba.in_proj mamba/filter=mamba.conv1d mamba/inner_norm=mamba.norm",
     "mamba/output=mamba.out_proj mamba/decay/weight:mamba.A_log",
@@ -52,6 +56,7 @@ Architecture.registry["granite"].like(
     keys=Architecture.registry["granite"].keys | SIZES,
     mixers={"linear_attention": ("mamba",), "mamba": ("mamba",)},
     positions="asked",
+    only=_FREE,
 )
 
 
@@ -84,6 +89,7 @@ Architecture(
     gguf=GGUF | GGUF_MAMBA | gguf("mlp/norm/weight:ffn_norm"),
     hugging_face=HUGGING_FACE | MAMBA | _FALCON | {"norm/weight": "model.final_layernorm.weight"},
     mixers={"": ("mamba", "attention")},
+    only=_FREE,
     keys=SIZES
     | {
         "embedding_scale": Key("embedding_multiplier", lambda get: 1.0, 1.0),
@@ -110,6 +116,7 @@ _LFM2_GGUF = gguf(
 Architecture(
     "lfm2",
     ("lfm2",),
+    activation_key="",
     gguf=GGUF | _LFM2_GGUF | {"norm/weight": "token_embd_norm.weight"},
     hugging_face=HUGGING_FACE | _LFM2 | {"norm/weight": "model.embedding_norm.weight"},
     epsilon=Key("norm_eps", "attention.layer_norm_rms_epsilon", 1e-5),
@@ -143,6 +150,8 @@ _NEXT = Architecture(
     tied=False,
     mixers={"linear_attention": ("delta",)},
     recurrent_but=4,
+    only=_SILU,
+    shares_are_said=True,
     own={"gated_heads": True},
     keys={
         "delta_groups": Key("linear_num_key_heads", "ssm.group_count", 16),
@@ -160,6 +169,6 @@ _NEXT = Architecture(
 )
 # Of GGUF files the heads that share a key are not neighbours, but those of equal rest.
 _TILED = _NEXT.keys | {"tiled_heads": Key(lambda get: False, lambda get: True)}
-_NEXT.like("qwen35", "qwen3_5_text", keys=_TILED, normal_shares=True).like(
+_NEXT.like("qwen35", "qwen3_5_text", keys=_TILED, shares_are_said=False).like(
     "qwen35moe", "qwen3_5_moe_text"
 )
