@@ -456,6 +456,23 @@ CASES |= {
             "hidden_act": "relu",
         },
     ),
+    "deepseek3-groups": (
+        "deepseek_v3",
+        LATENT
+        | {
+            "num_hidden_layers": 2,
+            "first_k_dense_replace": 1,
+            "n_routed_experts": 8,
+            "n_shared_experts": 1,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 24,
+            "n_group": 4,
+            "topk_group": 2,
+            "q_lora_rank": 24,
+            "head_dim": 8,
+        },
+    ),
+    "stablelm-heads": ("stablelm", {"head_dim": 8, "qk_layernorm": True}),
     "gemma4-alike": (
         "gemma4_text",
         {

@@ -79,6 +79,14 @@ class Config:
             raise UserError(f"{turned} elements of heads of {self.head} cannot be turned")
         if not 0 <= self.experts_used <= self.experts:
             raise UserError(f"{self.experts_used} of {self.experts} experts cannot be used")
+        groups, used = self.get("groups", 1), self.get("groups_used", 1)
+        size = self.experts // max(groups, 1)
+        fits = groups * size == self.experts and size > 1 and self.experts_used <= used * size
+        if self.experts and groups != 1 and not (fits and 0 < used <= groups):
+            raise UserError(
+                f"{self.experts_used} experts of {used} of {groups} groups cannot be used, "
+                f"of {self.experts} in all"
+            )
         if not self.epsilon > 0:
             raise UserError(f"norms need an epsilon above 0, not {self.epsilon}")
 

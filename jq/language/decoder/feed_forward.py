@@ -51,8 +51,11 @@ def _routed(config: Config, p: Any, x: jax.Array) -> jax.Array:
     with jax.named_scope("router"):
         logits = dense(p["router"], x)
         chance = jax.nn.sigmoid(logits) if sigmoid else jax.nn.softmax(logits, axis=-1)
-    if "preference" in p["router"]:
-        _, chosen = jax.lax.top_k(chance + p["router"]["preference"], config.experts_used)
+    grouped = config.get("groups", 1) > 1
+    if "preference" in p["router"] or grouped:
+        wanted = chance + p["router"]["preference"] if "preference" in p["router"] else chance
+        wanted = _of_best_groups(config, wanted) if grouped else wanted
+        _, chosen = jax.lax.top_k(wanted, config.experts_used)
         best = jnp.take_along_axis(chance, chosen, axis=-1)
     else:
         best, chosen = jax.lax.top_k(chance, config.experts_used)
@@ -66,6 +69,15 @@ def _routed(config: Config, p: Any, x: jax.Array) -> jax.Array:
         first, last = (weight, 1.0) if config.get("shares_go_in") else (1.0, weight)
         total = total + last * gated(config, p["experts"][str(i)], x * first)
     return total
+
+
+def _of_best_groups(config: Config, wanted: jax.Array) -> jax.Array:
+    """-inf for experts of groups whose two best together are not among the `groups_used` largest
+    (DeepSeek-AI 2024)."""
+    groups = wanted.reshape(*wanted.shape[:-1], config.get("groups"), -1)
+    best = jax.lax.top_k(groups, 2)[0].sum(axis=-1)
+    least = jax.lax.top_k(best, config.get("groups_used"))[0][..., -1:]
+    return jnp.where((best >= least)[..., None], groups, -jnp.inf).reshape(wanted.shape)
 
 
 FEW_ROWS, ROWS = 4, 16  # that an expert takes at a time

@@ -49,6 +49,7 @@ def read_huggingface(folder: str | Path) -> tuple[Config, dict[str, Any]]:
     held = {n: t for n, t in read_folder(folder).items() if not n.endswith(_COMPUTED)}
     if reader.values.get(TEXT) or any(name.startswith(NAKED) for name in held):
         held = tensors_of_text(held)
+    held = _of_heads_together(held, str(folder))
     tensors: Mapping[str, Leaf] = held
     quantized = reader.values.get("quantization_config")
     if quantized is not None and not isinstance(quantized, dict):
@@ -68,6 +69,24 @@ def read_huggingface(folder: str | Path) -> tuple[Config, dict[str, Any]]:
         with numbers(reader.wrong):
             add_scales(tree, known.scales(reader.get), config, str(folder))
     return config, _one_plus(tree) if known.one_plus else tree
+
+
+def _of_heads_together(held: Mapping[str, np.ndarray], where: str) -> dict[str, np.ndarray]:
+    """Norms of each head, `norms.0.weight` and so on, as one tensor [heads, head]."""
+    found: dict[str, np.ndarray] = {}
+    parts: dict[str, dict[int, np.ndarray]] = {}
+    for name, array in held.items():
+        front, inside, rest = name.rpartition(".norms.")
+        number, _, part = rest.partition(".")
+        if inside and number.isdecimal():
+            parts.setdefault(f"{front}.{part}", {})[int(number)] = array
+        else:
+            found[name] = array
+    for name, heads in parts.items():
+        if len({array.shape for array in heads.values()}) > 1:
+            raise UserError(f"the norms of {name} have several shapes", location=where)
+        found[name] = np.stack([heads[i] for i in sorted(heads)])
+    return found
 
 
 def read_config(folder: Path) -> Config:

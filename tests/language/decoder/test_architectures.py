@@ -50,7 +50,7 @@ def changed(folder, **values):
 @pytest.mark.parametrize(
     ("case", "values"),
     [
-        ("deepseek2", {"n_group": 2}),
+        ("deepseek2", {"topk_method": "group_limited_greedy"}),
         ("deepseek2", {"kv_lora_rank": 8}),
         ("deepseek2", {"kv_lora_rank": None}),
         ("deepseek2", {"qk_rope_head_dim": 7}),
@@ -74,7 +74,10 @@ def changed(folder, **values):
         ("granite4", {"hidden_act": "relu"}),
         ("falcon-h1", {"time_step_limit": [0.1, 1.0]}),
         ("qwen3.5", {"hidden_act": "gelu"}),
-        ("stablelm", {"qk_layernorm": True}),
+        ("deepseek3-groups", {"n_group": 3}),
+        ("deepseek3-groups", {"n_group": 8}),
+        ("deepseek3-groups", {"topk_group": 5}),
+        ("deepseek3-groups", {"topk_group": 1}),
         ("granite", {"logits_scaling": 0}),
         ("granite", {"embedding_multiplier": "3"}),
         ("falcon-h1", {"ssm_multipliers": [1.0]}),

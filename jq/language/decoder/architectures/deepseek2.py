@@ -62,7 +62,7 @@ _DEEPSEEK = Architecture(
     gguf_normal_shares=False,
     yarn_scale=1.0,
     mixers={"": ("latent",)},
-    only={"n_group": (1,)},
+    only={"topk_method": ("greedy",)},
     keys=_SIZES
     | {
         "attention_scale": Key(
@@ -76,6 +76,8 @@ _DEEPSEEK = Architecture(
             ),
         ),
         "share_scale": Key("routed_scaling_factor", "expert_weights_scale", 1.0),
+        "groups": Key(lambda get: 1, "expert_group_count", 1),
+        "groups_used": Key(lambda get: 1, "expert_group_used_count", 1),
         "router": Key(
             lambda get: "softmax",
             lambda get: "sigmoid" if get("expert_gating_func", 1) == 2 else "softmax",
@@ -90,7 +92,13 @@ _DEEPSEEK.like(
     | hugging_face("mlp/router/preference:mlp.gate.e_score_correction_bias"),
     normal_shares=True,
     shares_are_said=True,
-    keys=_DEEPSEEK.keys | {"router": Key(lambda get: "sigmoid", lambda get: "sigmoid")},
+    only={},
+    keys=_DEEPSEEK.keys
+    | {
+        "router": Key(lambda get: "sigmoid", lambda get: "sigmoid"),
+        "groups": Key("n_group", "expert_group_count", 8),
+        "groups_used": Key("topk_group", "expert_group_used_count", 4),
+    },
 )
 _DEEPSEEK.like(
     "minicpm3",

@@ -176,8 +176,12 @@ Architecture(
     ("stablelm",),
     norm="layer",
     epsilon=LAYER,
+    hugging_face=HUGGING_FACE
+    | hugging_face(
+        "attention/query_norm=self_attn.q_layernorm attention/key_norm=self_attn.k_layernorm"
+    ),
     keys={"parallel": Key("use_parallel_residual", "use_parallel_residual", False)},
-    only={"qk_layernorm": (False,)},
+    own={"norms_by_head": True},
     defaults={"layer_norm_eps": 1e-5, "partial_rotary_factor": 0.25},
 )
 Architecture(

@@ -107,8 +107,8 @@ def _softmax(scores: jax.Array, p: Any) -> jax.Array:
 
 
 def _heads_normed(config: Config, p: Any, x: jax.Array) -> jax.Array:
-    """x [batch, n, heads, head] by each head's norm, or by one over all heads."""
-    if p["weight"].size == x.shape[-1]:
+    """x [batch, n, heads, head] by a norm of all heads alike, of each, or of all as one row."""
+    if not config.get("norms_of_all_heads"):
         return normed(config, p, x)
     return normed(config, p, x.reshape(*x.shape[:2], -1)).reshape(x.shape)
 
@@ -158,9 +158,10 @@ def _shapes(config: Config, p: Any) -> dict[str, Shape]:
             del sizes["value"]
         found |= {name: (size, config.hidden) for name, size in sizes.items()}
     if "query_norm" in p or "key_norm" in p:
-        whole = config.get("norms_of_all_heads")
-        found |= {"query_norm": (every if whole else config.head,)}
-        found |= {"key_norm": (shared if whole else config.head,)}
+        whole, apart = config.get("norms_of_all_heads"), config.get("norms_by_head")
+        for name, heads in (("query_norm", config.heads), ("key_norm", config.kv_heads)):
+            one = (heads, config.head) if apart else (config.head,)
+            found[name] = (heads * config.head,) if whole else one
     if "sinks" in p or config.get("sinks"):
         found["sinks"] = (config.heads,)
     return found
