@@ -472,6 +472,11 @@ CASES |= {
             "head_dim": 8,
         },
     ),
+    "phi-heads": ("phi", {"head_dim": 8, "num_key_value_heads": 4, "qk_layernorm": True}),
+    "falcon-h1-gelu": (
+        "falcon_h1",
+        MAMBA | {"mamba_d_ssm": 64, "mamba_rms_norm": False, "hidden_act": "gelu"},
+    ),
     "stablelm-heads": ("stablelm", {"head_dim": 8, "qk_layernorm": True}),
     "gemma4-alike": (
         "gemma4_text",

@@ -1,7 +1,6 @@
 """The feed-forward layers: with a gate, without, and several that a router chooses from."""
 
 from collections.abc import Callable
-from functools import partial
 from statistics import NormalDist
 from typing import Any
 
@@ -10,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jq.language.decoder.config import Config
-from jq.language.decoder.products import INPUTS, behind, dense, f32, normed
+from jq.language.decoder.products import ACTIVATIONS, INPUTS, behind, dense, f32, normed
 
 
 def _clipped(gate: jax.Array, up: jax.Array) -> jax.Array:
@@ -19,14 +18,8 @@ def _clipped(gate: jax.Array, up: jax.Array) -> jax.Array:
     return gate * jax.nn.sigmoid(1.702 * gate) * (up + 1)
 
 
-_PLAIN: dict[str, Callable[[jax.Array], jax.Array]] = {
-    "silu": jax.nn.silu,
-    "gelu_tanh": partial(jax.nn.gelu, approximate=True),
-    "gelu": partial(jax.nn.gelu, approximate=False),
-    "relu": jax.nn.relu,
-}
 GATES: dict[str, Callable[[jax.Array, jax.Array], jax.Array]] = {
-    name: lambda gate, up, act=act: act(gate) * up for name, act in _PLAIN.items()
+    name: lambda gate, up, act=act: act(gate) * up for name, act in ACTIVATIONS.items()
 } | {"swiglu_oai": _clipped}
 
 
@@ -183,7 +176,7 @@ def gated(
     elif "gate" in p:
         gate, up = dense(p["gate"], x, "gate"), dense(p["up"], x, "up")
     else:
-        return dense(p["down"], _PLAIN[config.activation](dense(p["up"], x, "up")), "down")
+        return dense(p["down"], ACTIVATIONS[config.activation](dense(p["up"], x, "up")), "down")
     if cut is not None:
         least = gate.mean(axis=-1, keepdims=True) + cut * gate.std(axis=-1, keepdims=True)
         gate = jax.nn.relu(gate - least)

@@ -231,8 +231,8 @@ class _Reader:
             every = known.recurrent_but if every is None else self.size("full_attention_interval")
             kinds = [other if (i + 1) % every else "full_attention" for i in range(layers)]
         values = self.values
-        if "attention_chunk_size" in values:
-            values = {"sliding_window": values["attention_chunk_size"], **values}
+        if "chunks" in known.own and "attention_chunk_size" in values:
+            values = {**values, "sliding_window": values["attention_chunk_size"]}
         if kinds is None or "" in known.mixers:
             return [""] * layers, values
         sound = isinstance(kinds, list) and all(isinstance(k, str) for k in kinds)

@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 else:
     jax, jnp = _Lazy("jax"), _Lazy("jax.numpy")
 
+ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "silu": lambda x: jax.nn.silu(x),
+    "gelu_tanh": lambda x: jax.nn.gelu(x, approximate=True),
+    "gelu": lambda x: jax.nn.gelu(x, approximate=False),
+    "relu": lambda x: jax.nn.relu(x),
+}
 # While it is a function, every product multiplies what it gives for the weight, what it would be
 # multiplied by, and the product's name.
 INPUTS: ContextVar[Callable[[Any, Any, str], Any] | None] = ContextVar("INPUTS", default=None)

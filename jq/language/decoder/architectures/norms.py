@@ -156,6 +156,9 @@ _GEMMA4.like(
 )
 
 
+_HEADS = hugging_face(
+    "attention/query_norm=self_attn.q_layernorm attention/key_norm=self_attn.k_layernorm"
+)
 _FINAL = {f"norm/{part}": f"model.final_layernorm.{part}" for part in ("weight", "bias")}
 Architecture(
     "phi2",
@@ -164,6 +167,7 @@ Architecture(
     gguf=without(GGUF, "mlp/norm", "mlp/gate"),
     hugging_face=without(HUGGING_FACE, "mlp/norm", "mlp/gate")
     | _FINAL
+    | _HEADS
     | hugging_face("attention/output=self_attn.dense mlp/up=mlp.fc1 mlp/down=mlp.fc2"),
     norm="layer",
     epsilon=LAYER,
@@ -176,10 +180,7 @@ Architecture(
     ("stablelm",),
     norm="layer",
     epsilon=LAYER,
-    hugging_face=HUGGING_FACE
-    | hugging_face(
-        "attention/query_norm=self_attn.q_layernorm attention/key_norm=self_attn.k_layernorm"
-    ),
+    hugging_face=HUGGING_FACE | _HEADS,
     keys={"parallel": Key("use_parallel_residual", "use_parallel_residual", False)},
     own={"norms_by_head": True},
     defaults={"layer_norm_eps": 1e-5, "partial_rotary_factor": 0.25},

@@ -16,7 +16,7 @@ from typing import Any
 
 from jq.language.decoder.config import Config, Shape
 from jq.language.decoder.mixers._base import Mixer, begun, convolved, faded, grouped, present, rates
-from jq.language.decoder.products import Place, State, dense, f32, jax, jnp, unit
+from jq.language.decoder.products import ACTIVATIONS, Place, State, dense, f32, jax, jnp, unit
 
 
 def convolution(
@@ -56,7 +56,7 @@ def delta(
     groups, heads, key, value = config.sizes(_DELTA)
     mixed, gate, beta, decay = _projections(config, p, x)
     mixed, kept = convolved(p["filter"], mixed, state[0], place)
-    mixed = jax.nn.silu(mixed)
+    mixed = ACTIVATIONS[config.activation](mixed)
     q, k, v = jnp.split(mixed, [groups * key, 2 * groups * key], axis=-1)
     tiled = config.get("tiled_heads")
     q, k = (_length_one(y.reshape(batch, count, groups, key), heads, tiled) for y in (q, k))
@@ -170,7 +170,8 @@ def mamba(
     parts = dense(p["input"], x, "input")
     gate, mixed, step = jnp.split(parts, [wide, 2 * wide + 2 * shared], axis=-1)
     mixed, kept = convolved(p["filter"], mixed, state[0], place)
-    inner, b, c = jnp.split(jax.nn.silu(mixed), [wide, wide + shared], axis=-1)
+    mixed = ACTIVATIONS[config.activation](mixed)
+    inner, b, c = jnp.split(mixed, [wide, wide + shared], axis=-1)
     inner = inner.reshape(batch, count, heads, head)
     b, c = (jnp.repeat(y.reshape(batch, count, groups, size), heads // groups, 2) for y in (b, c))
     step = jax.nn.softplus(step + f32(p["step"]["bias"]))
