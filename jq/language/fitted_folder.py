@@ -30,6 +30,7 @@ from jq.language.decoder.architectures import Architecture
 from jq.language.decoder.layerwise import quantized_layers
 from jq.language.decoder.names import expanded
 from jq.language.decoder.safetensors import INDEX, read_file, read_folder, write_arrays
+from jq.language.decoder.windows import names_of_text
 from jq.language.quantize import pieces_of
 from jq.language.tokenizer import tokenizer_of_folder
 from jq.passes.recovery._solve import solve
@@ -55,7 +56,8 @@ def fit_folder(
     group: int = 32,
     progress: Progress = silent,
 ) -> Fitted:
-    """Writes the checkpoint; the table, the head, norms, biases and routers stay as they are.
+    """Writes the checkpoint; the table, the head, norms, biases, routers and stacks of experts stay
+    as they are.
 
     Args:
         texts: text files, of which at most `limit` pieces of 256 tokens are read.
@@ -72,8 +74,10 @@ def fit_folder(
     read = hashlib.sha256(np.asarray(pieces).tobytes()).hexdigest()
     begin(out, {"bits": chosen.bits, "group": group, "source": str(source), "text": read})
     known = Architecture.registry[decoder.config.architecture]
-    theirs = {o: t for t, o in expanded(known.hugging_face, decoder.config)}
     raw, places, start = dict(read_folder(source)), dict[str, str](), _states(out)
+    held = names_of_text(config, raw)
+    pairs = expanded(known.hugging_face, decoder.config)
+    theirs = {ours: held[name] for name, ours in pairs if name in held}
     first = start[0] if start else 0
     for i in range(first):
         places |= dict.fromkeys(read_file(out / _file(i)), _file(i))
@@ -82,7 +86,7 @@ def fit_folder(
     layers = quantized_layers(
         decoder,
         pieces,
-        partial(_encode, chosen, clock),
+        partial(_encode, chosen, clock, theirs),
         lambda share: progress("quantize", share),
         start,
         partial(_keep, out),
@@ -126,10 +130,16 @@ def _states(out: Path) -> tuple[int, np.ndarray] | None:
 
 
 def _encode(
-    kind: Kind, clock: Stages, path: str, weight: np.ndarray, gram: np.ndarray
+    kind: Kind,
+    clock: Stages,
+    theirs: Mapping[str, str],
+    path: str,
+    weight: np.ndarray,
+    gram: np.ndarray,
 ) -> QuantizedTensor | None:
     count, columns = weight.shape
-    if "/router/" in path or columns % (kind.group or 8):
+    alone = path in theirs  # not one of a stack
+    if not alone or "/router/" in path or columns % (kind.group or 8):
         return None
     stored = replace(kind.encoding(weight.shape), scale_type="float16")
     turned = stored.with_shape((columns, count), (kind.group, 1))

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 from tokenizers import Tokenizer, decoders, models
 
 from jq.base.errors import UserError
 from jq.formats.base import Encoding, get_format
 from jq.formats.tensor import QuantizedTensor
 from jq.language.decoder import load_decoder
+from jq.language.decoder.safetensors import read_folder
 from jq.language.fitted_folder import fit_folder
+from jq.models._tree import flatten
 from tests.support.decoders import weights, write_folder
 
 
@@ -108,6 +112,42 @@ def test_what_is_no_product_stays(folder, made):
     index = json.loads((made / "model.safetensors.index.json").read_text())["weight_map"]
     files = {"layer-0.safetensors", "layer-1.safetensors", "tables.safetensors"}
     assert set(index.values()) == files
+
+
+@pytest.mark.parametrize("case", ["granite-experts", "gpt-oss"])
+def test_stacks_of_experts_stay(folder, text, tmp_path, case):
+    """The file has them as one tensor, beside matrices that are rounded."""
+    source, out = write_folder(case, tmp_path / "in"), tmp_path / "out"
+    shutil.copy(folder / "tokenizer.json", source)
+    count = fit_folder(source, out, [text], 1, "int8", 0).quantized
+    before, after = read_folder(source), read_folder(out)
+    packed = {n.removesuffix("_packed") for n in after if n.endswith(".weight_packed")}
+    assert count == len(packed) == 8
+    assert {name for name in before if "experts" in name or "block_sparse" in name} - packed
+    assert all(np.array_equal(before[name], after[name]) for name in before.keys() - packed)
+    load_decoder(out)
+
+
+def test_the_part_of_a_model_that_makes_text(folder, made, text, tmp_path):
+    """Its tensors keep their names, and what sees stays as it is."""
+    source, out = tmp_path / "in", tmp_path / "out"
+    source.mkdir()
+    shutil.copy(folder / "tokenizer.json", source)
+    config = json.loads((folder / "config.json").read_text())
+    whole = {"model_type": "seeing", "text_config": config, "vision_config": {}}
+    (source / "config.json").write_text(json.dumps(whole))
+    tensors = {f"language_model.{name}": array for name, array in weights("mixtral").items()}
+    sees = {"vision_tower.layers.0.weight": np.ones((4, 64), np.float32)}
+    save_file(tensors | sees, source / "model.safetensors")
+    fit_folder(source, out, [text], limit=2)
+    want, found = (flatten(load_decoder(path).params) for path in (made, out))
+    assert want.keys() == found.keys()
+    for name, leaf in want.items():
+        assert np.array_equal(np.asarray(leaf), np.asarray(found[name])), name
+    written = read_folder(out)
+    assert np.array_equal(written["vision_tower.layers.0.weight"], np.ones((4, 64)))
+    packed = [name for name in written if name.endswith("weight_packed")]
+    assert packed and all(name.startswith("language_model.model.layers.") for name in packed)
 
 
 def test_mistakes_are_refused(folder, made, text, tmp_path):

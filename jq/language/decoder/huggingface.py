@@ -17,15 +17,7 @@ from jq.language.decoder.checkpoints import unpacked_tensors
 from jq.language.decoder.config import Config, numbers
 from jq.language.decoder.names import Leaf, add_scales, check_shapes, stacked, tensor_tree
 from jq.language.decoder.safetensors import json_object, read_folder
-from jq.language.decoder.windows import (
-    KINDS,
-    NAKED,
-    TEXT,
-    tensors_of_text,
-    text_of,
-    windows,
-    with_wide_heads,
-)
+from jq.language.decoder.windows import KINDS, names_of_text, text_of, windows, with_wide_heads
 
 _BOTH = "use_bidirectional_attention"
 _COMPUTED = "rotary_emb.inv_freq"  # which old checkpoints hold and the config gives
@@ -46,9 +38,8 @@ def read_huggingface(folder: str | Path) -> tuple[Config, dict[str, Any]]:
     folder = Path(folder)
     config, reader = _read_config(folder)
     known = reader.known
-    held = {n: t for n, t in read_folder(folder).items() if not n.endswith(_COMPUTED)}
-    if reader.values.get(TEXT) or any(name.startswith(NAKED) for name in held):
-        held = tensors_of_text(held)
+    files = {n: t for n, t in read_folder(folder).items() if not n.endswith(_COMPUTED)}
+    held = {ours: files[name] for ours, name in names_of_text(reader.values, files).items()}
     held = _of_heads_together(held, str(folder))
     tensors: Mapping[str, Leaf] = held
     quantized = reader.values.get("quantization_config")

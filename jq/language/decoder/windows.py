@@ -2,10 +2,8 @@
 `config.json`: each model type of `transformers` has rules of its own for these layers, and ignores
 keys that others read."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
-
-import numpy as np
 
 from jq.base.errors import UserError
 
@@ -14,7 +12,7 @@ from jq.base.errors import UserError
 TEXT, _SHARED = "text_config", ("quantization_config", "quantization", "tie_word_embeddings")
 _PLAIN = ("lm_head.", "model.embed_tokens.", "model.layers.", "model.norm.")
 _INSIDE = ("language_model.", "text_model.")
-NAKED = ("embed_tokens.", "layers.", "norm.")  # of what has no head, as models of embeddings
+_NAKED = ("embed_tokens.", "layers.", "norm.")  # of what has no head, as models of embeddings
 
 
 def text_of(values: dict[str, Any]) -> dict[str, Any]:
@@ -27,15 +25,19 @@ def text_of(values: dict[str, Any]) -> dict[str, Any]:
     return {**shared, **text, TEXT: True}
 
 
-def tensors_of_text(held: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The tensors of that part, named as those of a model of text alone."""
+def names_of_text(values: Mapping[str, Any], held: Iterable[str]) -> dict[str, str]:
+    """The names of the tensors of that part as those of a model of text alone have them, and as the
+    file has them; `values` of the config."""
+    held = list(held)
+    if not text_of(dict(values)).get(TEXT) and not any(name.startswith(_NAKED) for name in held):
+        return {name: name for name in held}
     found = {}
-    for name, array in held.items():
+    for name in held:
         part = next((part for part in _INSIDE if part in name), "")
         after = name.partition(part)[2] if part else name
-        if part or name.startswith(_PLAIN + NAKED):
+        if part or name.startswith(_PLAIN + _NAKED):
             plain = after.startswith(("model.", "lm_head."))
-            found[after if plain else f"model.{after}"] = array
+            found[after if plain else f"model.{after}"] = name
     return found
 
 
