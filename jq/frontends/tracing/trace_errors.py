@@ -106,13 +106,15 @@ def expected(
     program: Callable[..., Any], specs: Sequence[Any], inputs: Sequence[str]
 ) -> tuple[str, str] | None:
     """A sentence on the input whose shape is wrong and on the one that the model takes, and what to
-    do; None where no near shape helps.
+    do; None where no near shape helps, or JAX takes the shapes and fails later.
 
     Args:
         program: function of the leaves of inputs and parameters.
         specs: their shapes and types, inputs first.
         inputs: names of the inputs.
     """
+    if _traces(program, specs):
+        return None
     count = len(inputs)
     weights = [spec.shape for spec in specs[count:]]
     for i, name in enumerate(inputs[:MOST_INPUTS]):

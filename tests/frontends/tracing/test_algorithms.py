@@ -95,6 +95,17 @@ def test_no_algorithm_is_left() -> None:
     assert "(tensor<4x4xbf16>, tensor<4x4xbf16>) -> tensor<4x4xf32>" in text
 
 
+def test_what_jax_does_not_lower_is_no_matter_of_shapes() -> None:
+    """The model takes samples as well as batches of them, and the batch is not to blame."""
+
+    def fn(p, x):
+        return jnp.dot(x, p, precision=jax.lax.DotAlgorithmPreset.BF16_BF16_F32_X9)
+
+    model = jq.Model(fn, np.ones((4, 4), np.float32), (np.ones((2, 4), np.float32),))
+    with pytest.raises(jq.UserError, match="cannot be traced: .*BF16_BF16_F32_X9.* on CPU"):
+        trace(model)
+
+
 @pytest.mark.parametrize("pipeline", ["float", "int8-dynamic"])
 def test_the_attention_of_the_library_in_bfloat16(pipeline: str) -> None:
     rng, shape = np.random.default_rng(0), (1, 8, 2, 8)
