@@ -7,12 +7,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.dtypes import canonicalize_dtype  # JAX narrows types of 64 bits
 
 from jq.base.from_jax import check_threads
 from jq.ir import Program, dtype_of, ir, shape_of
 from jq.ir.autodiff.evaluate import compiled, reverse_mode, run
 
-MOST = 2.0**60  # a squared gradient: rows that count are multiplied by it, and squared
+# A squared gradient: rows that count are multiplied by it, and squared.
+LEAST, MOST = 2.0**-100, 2.0**60
 
 
 class Sensitivity:
@@ -40,7 +42,7 @@ class Sensitivity:
             self._names.setdefault(value, []).append(name)
         self.axes = {name: tuple(axes) for name, (_, axes) in values.items()}
         weights = [jnp.asarray(w) for w in program.weights.values()]
-        blank = [jax.ShapeDtypeStruct(i.shape, _own(i.dtype)) for i in program.inputs]
+        blank = [jax.ShapeDtypeStruct(i.shape, canonicalize_dtype(i.dtype)) for i in program.inputs]
         # Compiled here: a program without a gradient is refused now, not in the first call.
         with reverse_mode():
             self._step = compiled(self._squares, blank, weights, np.int32(0))
@@ -58,7 +60,7 @@ class Sensitivity:
     def _squares(self, inputs: Any, weights: Any, seed: Any) -> dict[str, Any]:
         """The squared gradients of one direction, averaged over axes."""
         taps = {
-            names[0]: jnp.zeros(shape_of(value), _own(dtype_of(value)))
+            names[0]: jnp.zeros(shape_of(value), canonicalize_dtype(dtype_of(value)))
             for value, names in self._names.items()
         }
         gradients = jax.grad(self._projected)(taps, inputs, weights, jax.random.key(seed))
@@ -70,7 +72,8 @@ class Sensitivity:
 
     def _of_rows(self, gradient: Any, axes: tuple[int, ...]) -> Any:
         found = jnp.square(gradient).mean(axes)  # gradients may leave float32, too
-        return jnp.minimum(jnp.where(jnp.isnan(found), MOST, found), MOST)
+        found = jnp.where(jnp.isnan(found), MOST, found)
+        return jnp.clip(found, jnp.where((gradient != 0).any(axes), LEAST, 0), MOST)
 
     def _projected(self, taps: Any, inputs: Any, weights: Any, key: Any) -> Any:
         def edit(result: ir.Value, value: Any) -> Any:
@@ -101,8 +104,3 @@ class Directions(Sensitivity):
         mean = jnp.square(unit).mean(1, keepdims=True)
         gain = jnp.minimum(most, MOST**0.5) * jnp.sqrt(mean)
         return unit * jax.lax.rsqrt(jnp.where(mean > 0, mean, 1)) * gain**self.POWER
-
-
-def _own(dtype: Any) -> Any:
-    """JAX's type: it narrows those of 64 bits."""
-    return jax.dtypes.canonicalize_dtype(dtype)

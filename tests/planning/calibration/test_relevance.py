@@ -46,6 +46,16 @@ def test_rows_that_count_stay():
     assert calibrate(program, data, relevant=True).sites == calibrate(program, data).sites
 
 
+def test_rows_count_however_small_their_gradients_are():
+    """Squares of 1e-25 are no floats; another output has gradients near 1."""
+
+    def two(p, x, mask):
+        return (x * 1.5 @ p["w"]) * 1e-25, x * 2.5 @ p["v"]
+
+    program, data = program_of(two), [batch(100)]
+    assert calibrate(program, data, relevant=True).sites == calibrate(program, data).sites
+
+
 def test_what_a_loop_gives_counts():
     """Also where it is not the loop's first result, which is its counter."""
 
