@@ -1,4 +1,5 @@
-"""Conversions to exponents of 8 bits (`float8_e8m0fnu`), which scales of blocks have."""
+"""Conversions to exponents of 8 bits (`float8_e8m0fnu`), which scales of blocks have; and between
+float16 and other floats of 8 bits."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 import jq
-from jq.base.errors import UserError
+from jq.base.errors import CompilerError, UserError
 from tests.traps.helpers import mended, raw, trap
 
 EXPONENTS = ml_dtypes.float8_e8m0fnu
@@ -60,6 +61,27 @@ def test_every_number_becomes_the_nearest_exponent(kind: str) -> None:
     x = BITS.view(dtype).copy()
     (found,) = mended("round-to-exponents", text(x, kind), x)
     np.testing.assert_array_equal(found, rounded(x))
+
+
+HALVES = """(%x: tensor<400xf16>) -> (tensor<400xf16>) {
+  %e = stablehlo.convert %x : (tensor<400xf16>) -> tensor<400xTYPE>
+  %r = stablehlo.convert %e : (tensor<400xTYPE>) -> tensor<400xf16>
+  return %r : tensor<400xf16> }"""
+FLOATS = {"f8E4M3FN": ml_dtypes.float8_e4m3fn, "f8E5M2": ml_dtypes.float8_e5m2}
+
+
+@trap(raises=CompilerError)
+@pytest.mark.parametrize("kind", FLOATS)
+def test_float16_and_floats_of_8_bits_without_the_pass(kind: str) -> None:
+    raw(HALVES.replace("TYPE", kind), np.ones(400, np.float16))
+
+
+@pytest.mark.parametrize("kind", FLOATS)
+def test_float16_becomes_the_nearest_float_of_8_bits(kind: str) -> None:
+    x = BITS[-400:].astype(np.uint16).view(np.float16)
+    (found,) = mended("convert-by-float32", HALVES.replace("TYPE", kind), x)
+    with np.errstate(over="ignore", invalid="ignore"):
+        np.testing.assert_array_equal(found, x.astype(FLOATS[kind]).astype(np.float16))
 
 
 def test_scales_of_blocks_that_a_model_computes() -> None:

@@ -1,16 +1,25 @@
 """Conversions that IREE rounds, or saturates, in another way."""
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 
 from jq.ir import OPS, Op, Program, at, constant_of, dtype_of, ir, shape_of
-from jq.ir.build import recast
+from jq.ir.build import barrier, like, recast
 from jq.ir.constants import dense_array
 from jq.ir.numbers import Number, where
 from jq.ir.types import number_kind
 from jq.ir.values import maker
 from jq.passes.base import PassContext
 from jq.passes.iree_mends.mend import Mend
+
+
+def _kinds(op: Op) -> list[np.dtype[Any]]:
+    """The types from which and to which an op converts; none of another op."""
+    converts = op.operation.name == "stablehlo.convert"
+    return [dtype_of(v) for v in (*op.operands, *op.results)] if converts else []
+
 
 # Integers become bfloat16 by way of float32, as on XLA, and are rounded in integers.
 #
@@ -29,10 +38,8 @@ class RoundToBfloat16(Mend):
     Trap: traps/test_refused.py::test_integers_to_bfloat16"""
 
     def finds(self, op: Op) -> bool:
-        name = op.operation.name
-        if name != "stablehlo.convert" or dtype_of(op.results[0]) != BFLOAT16:
-            return False
-        return dtype_of(op.operands[0]).kind in "iub"
+        kinds = _kinds(op)
+        return kinds[1:] == [BFLOAT16] and kinds[0].kind in "iub"
 
     def rewritten(self, op: Op) -> list[ir.Value]:
         x = op.operands[0]
@@ -62,10 +69,7 @@ class RoundToExponents(Mend):
     Trap: traps/test_exponents.py::test_the_smallest_exponent_without_the_pass"""
 
     def finds(self, op: Op) -> bool:
-        if op.operation.name != "stablehlo.convert":
-            return False
-        (operand,), (result,) = op.operands, op.results
-        return (dtype_of(operand) == EXPONENTS) != (dtype_of(result) == EXPONENTS)
+        return _kinds(op).count(EXPONENTS) == 1
 
     def rewritten(self, op: Op) -> list[ir.Value]:
         (x,), kind = op.operands, dtype_of(op.results[0])
@@ -93,6 +97,19 @@ def _read(x: Number) -> Number:
     return where(code.equals(NAN), 0x7FC00000, bits).bits(np.float32)
 
 
+class ConvertByFloat32(Mend):
+    """Conversions between float16 and floats of 8 bits are refused.
+    Trap: traps/test_exponents.py::test_float16_and_floats_of_8_bits_without_the_pass"""
+
+    def finds(self, op: Op) -> bool:
+        kinds = _kinds(op)
+        return np.float16 in kinds and any(k.itemsize == 1 and number_kind(k) == "f" for k in kinds)
+
+    def rewritten(self, op: Op) -> list[ir.Value]:
+        wide = barrier(OPS.convert(op.operands[0], np.float32))  # exact; else the two become one
+        return [like(op, [wide], shape_of(wide), dtype_of(op.results[0]))]
+
+
 # Conversions from float to integer saturate, and NaN becomes 0, as on XLA.
 #
 #     convert %x : f32 -> i8   ->  convert (select (x == x) clamp(-128, x, 127), 0)
@@ -118,10 +135,7 @@ class SaturateConverts(Mend):
 
 
 def _is_float_to_integer(op: Op) -> bool:
-    if op.operation.name != "stablehlo.convert":
-        return False
-    source, target = dtype_of(op.operands[0]), dtype_of(op.results[0])
-    return number_kind(source) == "f" and number_kind(target) == "i"
+    return [number_kind(kind) for kind in _kinds(op)] == ["f", "i"]
 
 
 def _saturate(op: Op) -> None:
