@@ -70,3 +70,19 @@ def test_a_choice_that_something_else_reads_has_a_range() -> None:
     want = np.asarray(fn(WEIGHTS, X, KEEP))
     (found,) = XlaExecutable(levels["integer"])(X, KEEP)
     assert np.square(found - want).sum() < 1e-3 * np.square(want).sum()
+
+
+def test_a_mask_that_is_added_and_chosen_by() -> None:
+    """One kernel reads it twice, and IREE's compiler failed on its bits, moved in between."""
+
+    def fn(p: Any, x: Any, keep: Any) -> Any:
+        q, k, v = ((x @ p[n]).reshape(2, N, 2, 8) for n in "qkv")
+        bias = jnp.where(keep[:, None], 0.0, -3.0)
+        return jax.nn.dot_product_attention(q, k, v, bias=bias, mask=keep[:, None])
+
+    seen = KEEP | np.eye(N, dtype=bool)
+    model = jq.Model(fn, WEIGHTS, (X, seen), calibration=[(X, seen)])
+    settings = {"recovery": False}
+    found = jq.compile(model, pipeline="int8-static-integer-only", settings=settings)(X, seen)
+    want = np.asarray(fn(WEIGHTS, X, seen))
+    assert np.square(found - want).sum() < 1e-3 * np.square(want).sum()

@@ -4,6 +4,7 @@ import numpy as np
 
 from jq.ir import Op, dense_array, dtype_of, integers, ir, maker, shape_of, stablehlo
 from jq.ir.arrays import OPS as PROGRAM
+from jq.ir.build import like
 from jq.ir.ops.selection import combines
 from jq.ir.values import short_kind
 from jq.kernels.rowwise.row_program import MOST, OPS
@@ -28,17 +29,17 @@ def is_integer(value: ir.Value) -> bool:
 
 
 def as_integer(value: ir.Value) -> ir.Value:
-    return PROGRAM.convert(value, np.int8) if dtype_of(value) == np.bool_ else value
+    """Bits as bytes, before they are moved: IREE's compiler may fail on moved ones."""
+    if dtype_of(value) != np.bool_:
+        return value
+    moved = maker(value, "stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transpose")
+    if moved is None:
+        return PROGRAM.convert(value, np.int8)
+    return like(moved, [as_integer(moved.operands[0])], shape_of(value), np.int8)
 
 
 def element_of(value: ir.Value) -> str:
     return f"i{ir.IntegerType(ir.ShapedType(value.type).element_type).width}"
-
-
-def structural(number: int) -> bool:
-    """Likely the same in all layers: 0, powers of two and what is one below them."""
-    size = abs(number)
-    return not size & (size - 1) or (number > 0 and not (number + 1) & number)
 
 
 def cut(size: int) -> tuple[int, int]:

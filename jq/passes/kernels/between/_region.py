@@ -15,15 +15,7 @@ from jq.ir.ops.selection import combines
 from jq.ir.values import short_kind
 from jq.kernels import Line, RowProgram, Source
 from jq.kernels.rowwise.row_program import MOST, NUMBER, OPS, SHIFTS
-from jq.passes.kernels.between._ops import (
-    along_rows,
-    cut,
-    element_of,
-    fuses,
-    is_table,
-    number_of,
-    structural,
-)
+from jq.passes.kernels.between._ops import along_rows, cut, element_of, fuses, is_table, number_of
 
 LEAST = 3  # ops that are worth a kernel
 DEEP = 400  # ops of a region
@@ -177,7 +169,9 @@ class Region:
 
     def _constant(self, number: int, element: str) -> int:
         line = Line("constant", (), element, number)
-        if not structural(number):
+        # Likely the same in all layers: 0, powers of two and what is one below them.
+        size = abs(number)
+        if size & (size - 1) and (number < 0 or (number + 1) & number):
             if number not in self.numbers:
                 self.numbers.append(number)
             line = Line(NUMBER, (), element, self.numbers.index(number))
