@@ -15,7 +15,7 @@ from jq.kernels import Clamp, Gelu, Silu, Step
 
 TOLERANCE = 4e-6  # relative to 1 + |x|: a few roundings of float32, far below any kernel's bound
 MAGNITUDES = 16  # of rows that tell normalizations apart
-_ENDS = [0.0, -100.0, 100.0, 1e-3, -1e-3, 1e4, -1e4]
+_ENDS = [0.0, -100.0, 100.0, 1e-3, -1e-3, 1e4, -1e4, 3e38, -3e38, np.inf, -np.inf, np.nan]
 _POINTS = np.concatenate([np.linspace(-12, 12, 4096), _ENDS]).astype(np.float32)
 _SOME_POINTS = np.concatenate([np.linspace(-12, 12, 256), _ENDS]).astype(np.float32)
 
@@ -52,30 +52,27 @@ def _step(cut: Cut, shape: tuple[int, ...]) -> Step | None:
         calls = [np.resize(part, shape) for part in np.array_split(points, -(-len(points) // size))]
         x = np.concatenate([c.reshape(-1) for c in calls]).astype(np.float64)
         y = np.concatenate([cut(c).reshape(-1) for c in calls]).astype(np.float64)
-    if not np.isfinite(y).all():
-        return None
     if clamp := _clamp(x, y):
         return clamp
-
-    def close(f: np.ndarray) -> bool:
-        return bool((np.abs(y - f) <= TOLERANCE * (1 + np.abs(x))).all())
-
     half = 0.5 * x
-    if close(half * (1 + one_by_one(math.erf)(x / math.sqrt(2)))):
-        return Gelu()
-    if close(half * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))):
-        return Gelu(approximate=True)
-    if close(half * (1 + np.tanh(half))):
-        return Silu()
+    known = (
+        (Gelu(), one_by_one(math.erf)(x / math.sqrt(2))),
+        (Gelu(approximate=True), np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+        (Silu(), np.tanh(half)),
+    )
+    with np.errstate(invalid="ignore"):  # -inf * 0
+        for step, f in known:
+            if np.isclose(y, half * (1 + f), 0, TOLERANCE * (1 + np.abs(x)), equal_nan=True).all():
+                return step
     return None
 
 
 def _clamp(x: np.ndarray, y: np.ndarray) -> Clamp | None:
-    low, high = float(y.min()), float(y.max())
-    if low == high or not np.array_equal(y, np.clip(x, low, high)):
+    low, high = float(np.fmin.reduce(y)), float(np.fmax.reduce(y))
+    if not low < high or not np.array_equal(y, np.clip(x, low, high), equal_nan=True):
         return None
-    bounds = (None if low == x.min() else low, None if high == x.max() else high)
-    return None if bounds == (None, None) else Clamp(*bounds)
+    bounds = [None if math.isinf(bound) else bound for bound in (low, high)]
+    return None if bounds == [None, None] else Clamp(*bounds)
 
 
 @dataclass(frozen=True)
@@ -134,12 +131,18 @@ def as_normalization(
     if unit and np.isnan(beta).all():
         beta = np.zeros_like(beta)
     offset = beta.reshape(-1, shape[-1])[0]
-    if not np.isfinite(y).all() or not np.array_equal(beta, np.broadcast_to(offset, shape)):
+    damaged = np.isnan(cut(np.full(shape, np.nan, np.float32))).all()
+    even = (beta == offset).all()
+    if not (damaged and even and np.isfinite(y).all()):
         return None
     lengths = (1, shape[-1]) if unit else (1,)
+    splats = {float(a.flat[0]) for a in cut.constants.values() if a.size and (a == a.flat[0]).all()}
+    epsilons = sorted({0.0, *(e for e in splats if 0 < e <= 1e-2)})
     for center in (True, False):
-        for epsilon in (e / n for n in lengths for e in _epsilons(cut)):
-            normal = _normal(x.astype(np.float64), center, epsilon)
+        for epsilon in (e / n for n in lengths for e in epsilons):
+            u = x.astype(np.float64)
+            u = u - u.mean(-1, keepdims=True) if center else u
+            normal = u / np.sqrt((u**2).mean(-1, keepdims=True) + epsilon)
             gamma = _gamma(cut, normal, y - offset, lengths)
             if gamma is not None:
                 ones = np.array_equal(gamma, np.ones_like(gamma))
@@ -151,24 +154,14 @@ def as_normalization(
 
 def _rows(shape: tuple[int, ...], least: float) -> np.ndarray:
     """Samples [calls, *shape] of rows from `least` up, to which an epsilon matters and to which it
-    does not, however few rows there are at once."""
+    does not, however few rows there are at once. The last go as far as normalizations can."""
     rows, columns = math.prod(shape[:-1]), shape[-1]
     calls = -(-MAGNITUDES // rows)
     rng = np.random.default_rng(0)
     magnitude = np.resize(np.geomspace(least, 1e3, MAGNITUDES), (calls * rows, 1))
     x = (rng.standard_normal((calls * rows, columns)) + 0.5) * magnitude
+    x[-2:, 1:], x[-2:, 0] = 0, (-1e3, 1e3)
     return np.asarray(x.reshape(calls, *shape), np.float32)
-
-
-def _epsilons(cut: Cut) -> list[float]:
-    """Small positive numbers among the constants, and none at all."""
-    found = {float(a.flat[0]) for a in cut.constants.values() if a.size and (a == a.flat[0]).all()}
-    return sorted({0.0, *(e for e in found if 0 < e <= 1e-2)})
-
-
-def _normal(x: np.ndarray, center: bool, epsilon: float) -> np.ndarray:
-    u = x - x.mean(-1, keepdims=True) if center else x
-    return np.asarray(u / np.sqrt((u**2).mean(-1, keepdims=True) + epsilon))
 
 
 def _gamma(
@@ -180,7 +173,7 @@ def _gamma(
     arrays = [a for a in cut.constants.values() if a.dtype == np.float32 and a.size >= columns]
     rows = [a.reshape(-1, columns)[0] for a in arrays if a.shape[-1] == columns]
     for factor in ((v / math.sqrt(n)).astype(np.float32) for n in lengths for v in (ones, *rows)):
-        scale = np.abs(factor).max() + np.abs(y).max()
+        scale = np.abs(factor).max() + np.abs(y).max(-1, keepdims=True)
         if (np.abs(y - normal * factor) <= 2e-5 * scale).all():
             return factor
     return None

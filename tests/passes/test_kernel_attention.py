@@ -208,6 +208,19 @@ def test_products_are_in_bf16_where_the_processor_has_them(isa: str, precision: 
     assert kernel.on_tiles == (isa == "amx_int8")
 
 
+def test_a_logarithm_that_is_lost_beside_a_mask_is_no_part_of_a_softmax():
+    """Each of a row's scores is the lowest float: each is e^0 then, and not a share of 1."""
+
+    def fn(p, q, k):
+        s = jnp.einsum("bqnd,bknd->bnqk", q, k)
+        top = s.max(-1, keepdims=True)
+        return jnp.exp(s - (top + jnp.log(jnp.exp(s - top).sum(-1, keepdims=True))))
+
+    program = jq.trace(jq.Model(fn, {}, (array(1, S, 1, D), array(1, S, 1, D)))).program
+    (scores,) = (op.results[0] for op in program.walk() if kind_of(op) == DOT)
+    assert find_softmax(program, scores) is None
+
+
 @pytest.mark.parametrize(("low", "high"), [(-2.0, 2.0), (-1e30, None), (None, 1e30), (-1e30, 1e30)])
 @pytest.mark.parametrize("rows", [S, 1])
 def test_limits_on_scores_are_no_part_of_a_softmax(low, high, rows):

@@ -364,6 +364,13 @@ def test_narrow_groups_take_no_more_room(width):
         (jax.nn.gelu, Gelu(approximate=True)),
         (partial(jax.nn.gelu, approximate=False), Gelu()),
         (jax.nn.relu6, Clamp(0.0, 6.0)),
+        (lambda x: jnp.clip(x, -3.4e38, 6.0), Clamp(float(np.float32(-3.4e38)), 6.0)),
+        (lambda x: jnp.clip(x, 0.0, 65504.0), Clamp(0.0, 65504.0)),
+        (lambda x: jnp.minimum(jax.nn.silu(x), 65504.0), Silu()),
+        (lambda x: jnp.where(x > 0, x, 0), None),  # NaN becomes 0
+        (lambda x: jax.nn.relu(jnp.nan_to_num(x)), None),
+        (lambda x: jnp.where(jnp.isnan(x), 0, jax.nn.gelu(x)), None),
+        (lambda x: jnp.where(jnp.isinf(x), 0, jax.nn.silu(x)), None),
         (jnp.tanh, None),
     ],
 )
@@ -385,6 +392,22 @@ def test_the_epsilon_of_a_normalization_is_found(epsilon, rows):
     program = trace(jq.Model(fn, {"g": array(32)}, (array(rows, 32),))).program
     found = find_normalization(program, program.body.arguments[0])
     assert found is not None and found.epsilon == np.float32(epsilon)
+
+
+@pytest.mark.parametrize(
+    "after", [lambda y: jnp.clip(y, -9, 9), jnp.nan_to_num], ids=["limits", "numbers for NaN"]
+)
+@pytest.mark.parametrize("center", [True, False], ids=["layer norm", "rms norm"])
+def test_what_changes_few_rows_is_no_part_of_a_normalization(center, after):
+    """Only a row with one large element goes beyond 9, and only a damaged one is NaN."""
+
+    def fn(p, x):
+        y = x - x.mean(-1, keepdims=True) if center else x
+        return after(y * jax.lax.rsqrt((y * y).mean(-1, keepdims=True) + 1e-6))
+
+    program = trace(jq.Model(fn, {}, (array(4, 256),))).program
+    found = find_normalization(program, program.body.arguments[0])
+    assert found is not None and found.cut.result.owner.operation.name == "stablehlo.multiply"
 
 
 @pytest.mark.parametrize("center", [True, False], ids=["layer norm", "rms norm"])

@@ -138,26 +138,23 @@ def _is_float(value: ir.Value) -> bool:
 def _moved(found: Between, op: Op) -> Between | None:
     """A transpose, or a conversion from one float type to another."""
     name = op.operation.name
-    if name == "stablehlo.transpose":
-        return found.then(op)
-    between = name == "stablehlo.convert" and _is_float(op.operation.results[0])
-    return found.then(op) if between and _is_float(found.result) else None
+    converts = name == "stablehlo.convert" and _is_float(op.operation.results[0])
+    return found.then(op) if converts or name == "stablehlo.transpose" else None
 
 
 def _scaled(program: Program, found: Between, op: Op) -> Between | None:
     """A multiplication or division by one number."""
-    if found.mask or op.operation.name not in ("stablehlo.multiply", "stablehlo.divide"):
+    divides = op.operation.name == "stablehlo.divide"
+    if found.mask or not (divides or op.operation.name == "stablehlo.multiply"):
         return None
-    operands = list(op.operation.operands)
-    if op.operation.name == "stablehlo.divide" and operands[0] != found.result:
+    left, right = op.operation.operands
+    if divides and left != found.result:
         return None
-    array = evaluate(program, operands[1] if operands[0] == found.result else operands[0])
+    array = evaluate(program, right if left == found.result else left)
     if array is None or not (array == array.flat[0]).all():
         return None
     number = float(array.flat[0])
-    if op.operation.name == "stablehlo.divide":
-        number = 1.0 / number if number else math.nan
-    scale = found.scale * number
+    scale = found.scale * (number if not divides else 1.0 / number if number else math.nan)
     return replace(found.then(op), scale=scale) if math.isfinite(scale) else None
 
 
@@ -202,14 +199,16 @@ def _same(found: np.ndarray, y: np.ndarray, usual: np.ndarray) -> bool:
 @lru_cache(maxsize=1)
 def _samples(shape: tuple[int, ...]) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Scores, their softmax, and which rows have scores of the usual size. Others are huge, far
-    below zero, or hidden as a whole: there a limit on the scores shows, and is no softmax."""
+    below zero, or hidden as a whole: there a limit on the scores shows, and is no softmax. Nor is
+    `exp(x - (max + log(sum)))` one: the logarithm is lost beside the lowest float."""
     usual = np.random.default_rng(0).uniform(-30, 30, shape).astype(np.float32)
     huge = usual * np.float32(1e37)
-    kinds = (usual, huge, -np.abs(huge), np.full_like(usual, -np.inf))
+    hidden = (np.full_like(usual, fill) for fill in (-np.inf, LOWEST))
+    kinds = (usual, huge, -np.abs(huge), *hidden)
     rows = np.arange(math.prod(shape[:-1])).reshape(*shape[:-1], 1)
     found = []
-    for first in range(4 if rows.size < 4 else 1):
-        kind = (rows + first) % 4
+    for first in range(len(kinds) if rows.size < len(kinds) else 1):
+        kind = (rows + first) % len(kinds)
         x = np.choose(kind, kinds)
         with np.errstate(invalid="ignore", over="ignore"):
             y = np.exp((x - x.max(-1, keepdims=True)).astype(np.float64))

@@ -23,10 +23,6 @@ class Operand:
     value: ir.Value
     order: tuple[int, ...]
 
-    @property
-    def moves(self) -> bool:
-        return list(self.order) != sorted(self.order)
-
     def arranged(self) -> ir.Value:
         return OPS.transpose(self.value, self.order)
 
@@ -55,11 +51,6 @@ class View:
     keys: int
     result: tuple[int | None, ...]
     swapped: bool
-
-    @property
-    def copies(self) -> int:
-        """Number of moves that q, k and v need."""
-        return sum(x.moves for x in (self.q, self.k, self.v))
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -147,7 +138,9 @@ def view(
     fitting = [v for v in found if not hidden & set(v.heads)]
     if not fitting:
         raise NoKernel("a mask of its own for every head")
-    return min(fitting, key=lambda v: v.copies)
+    return min(
+        fitting, key=lambda v: sum(list(x.order) != sorted(x.order) for x in (v.q, v.k, v.v))
+    )
 
 
 def _maps(first: Dims, operands: tuple[ir.Value, ir.Value]) -> tuple[Axes, Axes]:
