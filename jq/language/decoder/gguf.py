@@ -164,9 +164,10 @@ class _Reader:
         return self.size(key, default)
 
     def _windows(self, layers: int) -> tuple[int, ...]:
-        # Files of `llama` may name a window that their own reader ignores.
+        # Files of `llama`, and of models without windows, may name one that no reader knows.
         known = self.known
-        window = 0 if known.name == "llama" else self.size("attention.sliding_window", known.window)
+        some = known.windows and known.name != "llama"
+        window = self.size("attention.sliding_window", known.window) if some else 0
         name = f"{known.name}.attention.sliding_window_pattern"
         pattern = self.file.metadata.get(name, known.global_every)
         if isinstance(pattern, np.ndarray):

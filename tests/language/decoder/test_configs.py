@@ -148,6 +148,17 @@ def test_attention_that_goes_both_ways_in_a_gguf_file(tmp_path, monkeypatch):
         load_decoder(write_gguf("llama", tmp_path / "m.gguf"))
 
 
+@pytest.mark.parametrize("case", ["llama", "glm4", "granite", "phi", "stablelm"])
+def test_a_window_in_a_gguf_file_of_a_model_without_windows(case, tmp_path, monkeypatch):
+    def metadata(writer, config, architecture, plain=decoders._metadata):
+        plain(writer, config | {"sliding_window": None}, architecture)
+        writer.add_sliding_window(3)
+
+    monkeypatch.setattr(decoders, "_metadata", metadata)
+    found = load_decoder(write_gguf(case, tmp_path / "m.gguf")).config
+    assert found.windows == (0,) * found.layers
+
+
 def of_parts(folder, name):
     """The same model as the text of one that sees as well; tensors named by `name`."""
     path = folder / "model.safetensors"
