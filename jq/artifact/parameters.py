@@ -4,8 +4,6 @@ IREE's runtime finds a parameter by its key and checks its size alone. So the fi
 their tensors are, in the metadata that IREE's own tools write, and `check_parameters` compares.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -46,7 +44,7 @@ class Parameter:
     shape: tuple[int, ...]
 
     @classmethod
-    def of(cls, array: np.ndarray) -> Parameter:
+    def of(cls, array: np.ndarray) -> "Parameter":
         return cls(array.dtype.name, tuple(array.shape))
 
     def __str__(self) -> str:

@@ -1,7 +1,5 @@
 """`.npz` files as inputs and outputs: one array per input, by its name or `arg0`, `arg1`, ..."""
 
-from __future__ import annotations
-
 import io
 import math
 import tokenize
@@ -94,7 +92,7 @@ class _Claim:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
-    def view(self, dtype: np.dtype[Any]) -> _Claim:
+    def view(self, dtype: np.dtype[Any]) -> "_Claim":
         return _Claim(self.shape, dtype)
 
 

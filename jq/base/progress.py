@@ -1,7 +1,5 @@
 """Progress: stages tell their callers how far they are."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -96,7 +94,7 @@ class Stages:
     seconds: dict[str, float] = field(default_factory=dict)
 
     @staticmethod
-    def shown(progress: Progress | None) -> Stages:
+    def shown(progress: Progress | None) -> "Stages":
         """Stages with what a call was given, or with what is shown without."""
         return Stages(progress or default())
 

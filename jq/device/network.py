@@ -18,6 +18,7 @@ from jq.ir.build import NAME, SCOPE, attributes_of, string_attr
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, match
 from jq.ir.ops.integer_step import IntegerStep, match_integer
 from jq.ir.ops.selection import combines
+from jq.ir.values import reached, users
 from jq.passes.prepare.fold_weights import evaluate_all
 
 
@@ -178,7 +179,7 @@ class _Reader:
         kind, values = kind_of(op).removeprefix("stablehlo."), [*op.operands, *op.results]
         floats = any(dtype_of(v).kind in "fV" for v in values) and kind not in FLOAT_MOVES
         if not (kind in MOVES or floats) or len(op.operation.results) != 1:
-            raise UserError(f"{kind} on codes has no form of its own", op=named(op))
+            raise UserError(f"{kind} on codes has no form of its own", op=blamed(op))
         if floats:
             kind = "float"
         elif kind in ("add", "subtract"):  # of indices: sums of codes are markers
@@ -192,7 +193,8 @@ class _Reader:
         made = self._name(named(op)), shape_of(value), dtype_of(value).name
         output = Tensor(*made, scaled.scale, scaled.zero_point)
         self.tensors[value] = output
-        return Node(kind, named(op), inputs, output, kind_of(op), attributes_of(op), source=op)
+        name = blamed(op) if floats else named(op)
+        return Node(kind, name, inputs, output, kind_of(op), attributes_of(op), source=op)
 
     def _step(self, op: Op, step: IntegerStep) -> Node:
         inputs = tuple(_with(self._tensor(o.codes), o.scale, o.zero_point) for o in step.operands)
@@ -236,3 +238,17 @@ def _with(tensor: Tensor, scale: np.ndarray, zero_point: np.ndarray) -> Tensor:
 def named(op: Op) -> str:
     """The user's name of an op: its own, its scope, or what it is."""
     return string_attr(op, NAME) or string_attr(op, SCOPE) or kind_of(op).removeprefix("stablehlo.")
+
+
+def blamed(op: Op) -> str:
+    """The user's name of an op, or of the first with a name that reads what came of it."""
+
+    def results(value: ir.Value) -> list[ir.Value]:
+        return [v for reader in users(value) for v in reader.operation.results]
+
+    for value in reached(op.operation.results, results, 1000):
+        step = match_integer(value.owner)
+        name = string_attr(value.owner, NAME) or string_attr(value.owner, SCOPE)
+        if name or step:
+            return name or (step.name if step else "")
+    return named(op)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jq.formats.arrays import NUMPY, Array, IntegerOps, clip
-from jq.formats.requantize import DOUBLE, Rescaling, rounding_right_shift, sign
+from jq.formats.requantize import DOUBLE, LARGEST, Rescaling, rounding_right_shift, sign
 
 
 def root(ops: IntegerOps, x: Array) -> Array:
@@ -87,6 +87,7 @@ def _like(ops: IntegerOps, rows: Array, x: Array) -> Array:
 I64 = np.int64
 FRACTION = 8  # bits below the code that a sum of two rescaled terms keeps
 FARTHEST = 1 << 22  # steps: far beyond all codes, with their fractions in int32
+WIDE = 1 << 30  # a sum in front of softmax saturates here: no difference leaves int32
 TABLE_LIMIT = 1 << 10  # entries of a table of exponentials; from there on two share the bits
 
 
@@ -103,6 +104,9 @@ class Output:
     def dtype(self) -> np.dtype[Any]:
         """Type of the codes."""
         return np.dtype(np.int8 if self.low >= -128 and self.high <= 127 else np.int16)
+
+
+NO_OUTPUT = Output(1.0, 0, 0, 0)  # of a step whose result is not known yet, or that makes no codes
 
 
 def saturated(ops: IntegerOps, steps: Array, out: Output) -> Array:
@@ -187,6 +191,18 @@ def _looked_up(ops: IntegerOps, table: np.ndarray, index: Array) -> Array:
 def exponential_bits(terms: int) -> int:
     """k = 30 - ceil(log2(terms)): a sum of `terms` numbers up to 2^k stays below 2^31."""
     return 30 - math.ceil(math.log2(max(terms, 2)))
+
+
+def in_units(ops: IntegerOps, codes: Array, largest: int, by: float, rescaling: Rescaling) -> Array:
+    """int32 codes, at most `largest` in size, times `by`: a term of what softmax takes, int64.
+
+    Of a mask as large as floats are, one step is beyond all sums.
+    """
+    by = min(by, LARGEST)
+    if by * largest < WIDE:
+        return ops.convert(rescaling.by(ops, codes, by), I64)
+    wide = ops.convert(rescaling.by(ops, codes, by / 4), I64)  # may saturate from 2^30 on
+    return ops.mul(wide, 4)
 
 
 def softmax(

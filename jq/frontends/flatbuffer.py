@@ -7,8 +7,6 @@ Types are numbers (`i8 u8 i16 i32 u16 u32 i64 u64 f32 bool`), `string`, the name
 these, `[i32]`; `[u8:16]` are bytes that begin at a multiple of 16.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +33,7 @@ class Schema:
     identifier: bytes
 
     @staticmethod
-    def of(text: str, unions: Mapping[str, Sequence[str]], identifier: bytes) -> Schema:
+    def of(text: str, unions: Mapping[str, Sequence[str]], identifier: bytes) -> "Schema":
         _, *parts = re.split(r"^\s*(\w+):", text, flags=re.MULTILINE)
         tables = {
             name: dict(field.split() for field in fields.split(",") if field.strip())

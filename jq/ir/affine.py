@@ -3,8 +3,6 @@
 Constants keep size 1 along the axes on which they do not depend, as NumPy broadcasts.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +26,7 @@ class Affine:
     b: Array
     ops: tuple[Any, ...] = ()
 
-    def then(self, c: Array, b: Array, op: Op) -> Affine:
+    def then(self, c: Array, b: Array, op: Op) -> "Affine":
         result = op.results[0]
         return Affine(self.source, result, self.c * c, self.b * c + b, (*self.ops, op))
 

@@ -1,7 +1,5 @@
 """Building ops that are not in the array protocol, and reading what ops say of themselves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -69,7 +67,7 @@ class Attributes:
     attributes: Mapping[str, ir.Attribute]
 
     @property
-    def operation(self) -> Attributes:
+    def operation(self) -> "Attributes":
         return self
 
 

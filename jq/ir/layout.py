@@ -5,8 +5,6 @@ that several indices of an axis share are repeated where K could not have them o
 in front of the blocked one, or a block that the end of the blocked axis cuts.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -127,7 +125,7 @@ class MatrixForm:
             yield self._part(name, array)
 
     @cached_property
-    def _layer(self) -> MatrixForm:
+    def _layer(self) -> "MatrixForm":
         inner = self.source.with_shape(self.source.shape[1:], self.source.block[1:])
         free, contracted = (tuple(a - 1 for a in x) for x in (self.free, self.contracted))
         return MatrixForm(inner, self.lead - 1, free, contracted)

@@ -6,8 +6,6 @@ printed, and an oracle runs the module by passing the arrays. They become consta
 out-of-line parameters, when a module is handed over (`materialize`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -69,7 +67,7 @@ class Program:
     def body(self) -> ir.Block:
         return self.main.entry_block
 
-    def clone(self) -> Program:
+    def clone(self) -> "Program":
         """An independent copy of the IR; the arrays are shared."""
         with editing():
             module = parse_module(self.bytecode())

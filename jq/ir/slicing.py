@@ -5,8 +5,6 @@ some op leaves through a single value, that value is a function of the first one
 which can be evaluated in NumPy and recognised by what it computes, however it was written.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -46,7 +44,7 @@ class Cut:
                 known[op.results[0]] = _RULES[kind_of(op)](arrays, op.operation)
         return known[self.result]
 
-    def of_elements(self) -> Cut | None:
+    def of_elements(self) -> "Cut | None":
         """The same function for arrays of any shape; None where it is not one of each element, or
         not the same of all."""
         kinds = {kind_of(op) for op in self.ops}

@@ -1,7 +1,5 @@
 """Processors: what this one has, and what a compiled module needs. Names are LLVM's."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -58,7 +56,7 @@ class Cpu:
         level = _LEVELS.get(self.name)
         return [] if level is None else sorted(self.features - set(level.split()))
 
-    def lacks(self, needed: Cpu) -> tuple[str, ...]:
+    def lacks(self, needed: "Cpu") -> tuple[str, ...]:
         """The features that `needed` has and this one has not, sorted."""
         if needed.architecture and needed.architecture != self.architecture:
             return (needed.architecture,)

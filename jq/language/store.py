@@ -8,8 +8,6 @@ A folder holds what one model file and one set of options gave with this compile
 Weights are found by their content, so that programs of all lengths share them.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import tomllib
@@ -66,7 +64,7 @@ class Store:
     sealed: bool = False
 
     @classmethod
-    def of(cls, model: Path, options: Options, root: Path | None = None) -> Store:
+    def of(cls, model: Path, options: Options, root: Path | None = None) -> "Store":
         """The folder for a model with options; `root` instead of the user's cache directory."""
         kinds = (".gguf", ".safetensors", ".json")
         files = (

@@ -5,21 +5,37 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import jq
 from tests.device.test_exporting import small
 
 pytest.importorskip("ethosu", reason="Arm's compiler Vela is not installed")
+pytest.importorskip("tosa_reference_model", reason="Arm's reference model is not installed")
 pytestmark = pytest.mark.usefixtures("quick_xla")
 
 
+def wide_table() -> jq.Model:
+    """A function whose codes have 16 bits, of codes of 8: the last of a model."""
+    rng = np.random.default_rng(0)
+    x = (rng.standard_normal((2, 8), np.float32),)
+    params = {"w": rng.standard_normal((8, 8), np.float32)}
+    return jq.Model(lambda p, x: jnp.tanh(x @ p["w"]), params, x, calibration=[x])
+
+
 @pytest.mark.parametrize("device", ["ethos-u55-256", "ethos-u65-512", "ethos-u85-256"])
-def test_every_operator_runs_on_the_device(device: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("model", [small, wide_table])
+def test_every_operator_runs_on_the_device(
+    device: str, model: Callable[[], jq.Model], tmp_path: Path
+) -> None:
     path = tmp_path / "m.tosa"
-    jq.export(small(), path, target=device.rpartition("-")[0])
+    found = jq.export(model(), path, target=device.rpartition("-")[0], verify=True)
+    assert found["same"] == found["outputs"] > 0
     command = ["-m", "ethosu.vela", str(path), "--accelerator-config", device]
     said = subprocess.run(
         [sys.executable, *command, "--output-dir", str(tmp_path)],

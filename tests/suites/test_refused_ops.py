@@ -33,9 +33,9 @@ def test_steps_that_are_too_far_apart_are_those_of_an_op() -> None:
     [
         ("heads", "ethos-u-like", "attention", "rank 5"),
         ("attention", "ethos-u-like", "attention", "weights alone"),
-        ("attention", "litert", "attention", "no softmax"),
+        ("attention", "ethos-u65", "attention", "no softmax"),
         ("softmax", "ethos-u55", "softmax", "no softmax"),
-        ("group_norm", "litert", "normalization", "no normalization"),
+        ("group_norm", "ethos-u65", "normalization", "no normalization"),
         ("choice_of_two", "litert", "select", "comparison of quantized"),
     ],
 )

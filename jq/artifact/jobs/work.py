@@ -1,7 +1,5 @@
 """The common part of jobs, and its way to a worker: pickled once, opened once a process."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import pickle
@@ -48,7 +46,7 @@ class Payload:
     content: bytes = b""
 
     @staticmethod
-    def of(work: Work, folder: Path | None = None) -> Payload:
+    def of(work: Work, folder: Path | None = None) -> "Payload":
         code = tuple(versions())
         if folder is None:
             content = io.BytesIO()

@@ -65,7 +65,6 @@ class Writer:
 
     def codes(self, y: str, step: Simple) -> str:
         """The codes of a step's float result."""
-        assert step.out is not None
         out, dtype = step.out, step.output.dtype
         codes = self.graph.quantized(y, out.scale, out.zero_point, dtype)
         ends = np.iinfo(dtype)
@@ -82,7 +81,6 @@ class Writer:
         bias = step.numbers["bias"]
         if not bias.any():
             return y
-        assert step.out is not None
         self.doubt(step, f"a bias behind {what} is added in float32")
         real = bias * (step.numbers["factor"] * step.out.scale)
         return self.graph.op("Add", [y, self.graph.constant(real, F32)])

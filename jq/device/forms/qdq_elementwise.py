@@ -34,7 +34,6 @@ class Elementwise(Writer):
         `function` where it does not."""
         out, (a, b) = step.out, step.inputs
         exact = self._times if step.kind == "multiply" else self._added
-        assert out is not None
         if "shift" in step.numbers:
             raise UserError(
                 "sums of two tensors as XNNPACK computes them have no Q/DQ form",
@@ -82,7 +81,6 @@ class Elementwise(Writer):
         """Scales with which the sum or product of both is the step's result: their own, but where
         the step is also a multiple."""
         (a, b), n = (scale_of(x) for x in step.inputs), step.numbers
-        assert step.out is not None
         product = step.kind == "multiply"
         unit = float(a) * float(b) if product else n["unit"].item()
         many = n["factor"].reshape(-1)[0] * step.out.scale * 2.0 ** n["bits"].item() / unit
@@ -96,7 +94,6 @@ class Elementwise(Writer):
     def _ended(self, step: Simple, total: Codes) -> Codes:
         """The program's codes of int32 sums."""
         out, numbers = step.out, step.numbers
-        assert out is not None
         if numbers["factor"].size > 1 or numbers["bias"].size > 1:
             raise UserError("factors by channel of a sum of two have no Q/DQ form", op=step.name)
         total = total + numbers["bias"].reshape(())
@@ -107,7 +104,6 @@ class Elementwise(Writer):
 
     def _rescale(self, step: Simple) -> None:
         (x,), out = step.inputs, step.out
-        assert out is not None
         ends = np.iinfo(x.dtype)
         centered = np.arange(ends.min, ends.max + 1) - x.zero
         codes = self._ended(step, centered << int(step.numbers["bits"].reshape(())))
@@ -120,7 +116,6 @@ class Elementwise(Writer):
 
     def _table(self, step: Simple) -> None:
         (x,), out = step.inputs, step.out
-        assert out is not None
         steps = step.numbers["steps"]
         codes = tabulated(NUMPY, np.arange(len(steps), dtype=np.int32), steps, out)
         ends = np.iinfo(x.dtype)

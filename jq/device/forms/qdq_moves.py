@@ -103,7 +103,6 @@ class Moves(Writer):
         """The floats whose mean is the step's result: by the scale of the tensor where it is a
         mean, else by a multiple."""
         (x,), out = step.inputs, step.out
-        assert out is not None
         factor = step.numbers["factor"].reshape(-1)
         guess = factor * out.scale * terms
         if x.dtype != "int8" or step.output.dtype != "int8":

@@ -19,7 +19,6 @@ class Products(Writer):
         self, step: Simple, of: Callable[[np.ndarray], np.ndarray], unit: float, channels: int
     ) -> np.ndarray:
         """Scales of a second operand, one for each channel, of which `unit` times is a sum's."""
-        assert step.out is not None
         factor = np.broadcast_to(step.numbers["factor"].reshape(-1), [channels])
         if (factor <= 0).any():
             # A channel without weights: any scale will do.
@@ -37,7 +36,6 @@ class Products(Writer):
 
     def _filters(self, step: Simple, w: np.ndarray, axis: int) -> tuple[str, str]:
         """The floats of a weight and of its bias, with one scale for each index of `axis`."""
-        assert step.out is not None
         x, n, out = step.inputs[0], w.shape[axis], F32(step.out.scale)
         scales = self._scaled(step, lambda s: (scale_of(x) * s) / out, float(scale_of(x)), n)
         if np.all(scales == scales[0]):
@@ -99,7 +97,6 @@ class Products(Writer):
 
     def _matmul(self, step: Simple) -> None:
         a, b = step.inputs
-        assert step.out is not None
         sb, out = scale_of(b), F32(step.out.scale)
         scales = self._scaled(step, lambda s: (s * sb) / out, float(sb), 1)
         y = self.graph.op("MatMul", [self.real(a, scale=scales[0]), self.real(b)])

@@ -1,7 +1,5 @@
 """Owners of stored constants: the weights that they belong to."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import defaultdict
@@ -53,7 +51,7 @@ class Owners:
         constants: Sequence[StoredConstant],
         known: Sequence[str],
         read_by: Mapping[str, str] | None = None,
-    ) -> Owners:
+    ) -> "Owners":
         """`read_by`: the weights of ops, whose kernels store them under the op's name."""
         owners = Owners({**(read_by or {}), **{name: name for name in known}})
         for constant in constants:

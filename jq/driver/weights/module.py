@@ -10,8 +10,6 @@ The module may have several functions, calls, loops and dynamic dimensions: a we
 constant that a contraction reads, through ops that only move elements, or scale them by constants.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from dataclasses import dataclass, field
@@ -64,7 +62,7 @@ class WeightOptions:
     @staticmethod
     def of(
         dtype: Any, qscheme: str, granularity: str, block_size: int, threshold: int, scale: Any
-    ) -> WeightOptions:
+    ) -> "WeightOptions":
         """Raises `UserError` for what cannot be, before any work is done."""
         options = WeightOptions(
             check_known("dtype", _type_name(dtype), DTYPES),

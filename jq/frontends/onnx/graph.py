@@ -1,7 +1,5 @@
 """An ONNX model as plain data: graphs of nodes, functions, and the file that holds them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -45,7 +43,7 @@ class Node:
         return self.name or next(filter(None, self.outputs), self.op)
 
     @cached_property
-    def graphs(self) -> list[Graph]:
+    def graphs(self) -> "list[Graph]":
         return [v for v in self.attributes.values() if isinstance(v, Graph)]
 
 

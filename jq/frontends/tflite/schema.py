@@ -4,18 +4,19 @@ import re
 
 from jq.frontends.flatbuffer import Schema
 
-# Each operator's number, version and options.
+# Each operator's number, version and options; - of those that have none.
 _STRIDES = "padding i8, stride_w i32, stride_h i32"
 _WRITTEN = """
-ADD 0 2 AddOptions, BATCH_MATMUL 126 2 BatchMatMulOptions, CAST 53 1 CastOptions,
+ADD 0 2 AddOptions, BATCH_MATMUL 126 2 BatchMatMulOptions, BITCAST 159 1 -, CAST 53 1 CastOptions,
 CONCATENATION 2 2 ConcatenationOptions, CONV_2D 3 3 Conv2DOptions,
-DEPTHWISE_CONV_2D 4 3 DepthwiseConv2DOptions, DEQUANTIZE 6 2 DequantizeOptions,
-GATHER 36 2 GatherOptions, MAXIMUM 55 2 MaximumMinimumOptions, MAX_POOL_2D 17 2 Pool2DOptions,
+DEPTHWISE_CONV_2D 4 3 DepthwiseConv2DOptions, DEQUANTIZE 6 2 DequantizeOptions, DIV 42 1 DivOptions,
+EQUAL 71 1 -, FLOOR 8 1 -, FLOOR_MOD 95 1 -, GATHER 36 2 GatherOptions, GREATER_EQUAL 62 1 -,
+MAXIMUM 55 2 MaximumMinimumOptions, MAX_POOL_2D 17 2 Pool2DOptions,
 MINIMUM 57 2 MaximumMinimumOptions, MUL 18 2 MulOptions, PADV2 60 2 PadV2Options,
 QUANTIZE 114 2 QuantizeOptions, REDUCE_MAX 82 2 ReducerOptions, REDUCE_MIN 89 2 ReducerOptions,
-RESHAPE 22 1 ReshapeOptions, REVERSE_V2 105 2 ReverseV2Options, SLICE 65 2 SliceOptions,
-SUB 41 2 SubOptions, TILE 69 2 TileOptions, TRANSPOSE 39 2 TransposeOptions,
-TRANSPOSE_CONV 67 3 TransposeConvOptions
+RESHAPE 22 1 ReshapeOptions, REVERSE_V2 105 2 ReverseV2Options, RIGHT_SHIFT 161 1 -, ROUND 116 1 -,
+SELECT_V2 123 1 -, SLICE 65 2 SliceOptions, SUB 41 2 SubOptions, SUM 74 1 ReducerOptions,
+TILE 69 2 TileOptions, TRANSPOSE 39 2 TransposeOptions, TRANSPOSE_CONV 67 3 TransposeConvOptions
 """
 OPERATORS = {
     name: (int(number), int(version), options)
@@ -24,8 +25,8 @@ OPERATORS = {
 # Those that are read besides.
 _OTHERS = """
 AVERAGE_POOL_2D 1, FULLY_CONNECTED 9, LOGISTIC 14, RELU 19, RELU_N1_TO_1 20, RELU6 21,
-RESIZE_BILINEAR 23, SOFTMAX 25, TANH 28, PAD 34, MEAN 40, DIV 42, SQUEEZE 43, STRIDED_SLICE 45,
-EXP 47, SPLIT 49, PRELU 54, NEG 59, EXPAND_DIMS 70, SUM 74, SQRT 75, RESIZE_NEAREST_NEIGHBOR 97,
+RESIZE_BILINEAR 23, SOFTMAX 25, TANH 28, PAD 34, MEAN 40, SQUEEZE 43, STRIDED_SLICE 45,
+EXP 47, SPLIT 49, PRELU 54, NEG 59, EXPAND_DIMS 70, SQRT 75, RESIZE_NEAREST_NEIGHBOR 97,
 LEAKY_RELU 98, ABS 101, SPLIT_V 102, ELU 111, HARD_SWISH 117, CALL_ONCE 129, VAR_HANDLE 142,
 READ_VARIABLE 143, ASSIGN_VARIABLE 144, GELU 150
 """
@@ -87,6 +88,6 @@ SCHEMA = Schema.of(
     {"builtin_options": [_NUMBERED.get(i + 1, "") for i in range(max(_NUMBERED))]},
     b"TFL3",
 )
-TYPES = {"float32": 0, "int32": 2, "int16": 7, "int8": 9}
+TYPES = {"float32": 0, "int32": 2, "int64": 4, "bool": 6, "int16": 7, "int8": 9}
 VALID = 1  # the other padding, SAME, is not used: what is padded is written out
 RELU = 1

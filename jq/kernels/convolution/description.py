@@ -11,8 +11,6 @@ On matrix tiles the codes of 16 pixels are first gathered into tiles (`gemm.amx`
 2 * pixels * filters * taps * channels / groups operations.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -119,7 +117,7 @@ class Convolution(WindowPanels, PackedWindows):
         init, steps = self.behind()
         return (self.codes, weights, *init, *steps)
 
-    def in_frame(self, frame: Frame) -> Convolution | None:
+    def in_frame(self, frame: Frame) -> "Convolution | None":
         return None if self.on_tiles or self.floats else replace(self, frame=frame)
 
     def _packed(self, weight: Array) -> Array:

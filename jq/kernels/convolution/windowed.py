@@ -1,7 +1,5 @@
 """Common base of products over windows of an image: shapes, constants, and the NumPy reference."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -210,5 +208,5 @@ class PairConvolution(WindowPanels, PairProduct):
         (_, *corrections), steps = self.behind()
         return (self.codes, *self.packed_types, *corrections, *steps)
 
-    def in_frame(self, frame: Frame) -> PairConvolution:
+    def in_frame(self, frame: Frame) -> "PairConvolution":
         return replace(self, frame=frame)

@@ -1,7 +1,5 @@
 """The body of `Gemm` in vectors: a workgroup is a block of rows by one panel of columns."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,7 +31,7 @@ class MatrixRows(Source):
     prefix: Indices
 
     @staticmethod
-    def of(gemm: Gemm, prefix: Indices) -> MatrixRows:
+    def of(gemm: Gemm, prefix: Indices) -> "MatrixRows":
         whole, tail = divmod(gemm.k, gemm.target.dot.group)
         return MatrixRows(
             product=gemm,

@@ -11,8 +11,6 @@ The bits are those of `Gemm` and `Normalize` (or `QuantizeRows`) one after the o
 read once a chunk, so they must be near. 2 M N K operations and those of the rows.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -81,7 +79,7 @@ class GemmRows(Kernel):
     def row_operands(self) -> tuple[int, ...]:
         return self.gemm.row_operands
 
-    def by_sequences(self, sequences: Sequences) -> GemmRows | None:
+    def by_sequences(self, sequences: Sequences) -> "GemmRows | None":
         gemm = self.gemm.by_sequences(sequences)
         if gemm is None:
             return None

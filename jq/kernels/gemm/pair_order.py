@@ -20,8 +20,6 @@ every column of the panel. Two quads are a chain of eight codes:
 The search draws orders, keeps what is proven and draws the rest again: the same ones on every run.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import product
 
@@ -57,7 +55,7 @@ class PairOrder:
     kinds: Array
 
     @staticmethod
-    def of(windows: Array) -> PairOrder:
+    def of(windows: Array) -> "PairOrder":
         """An order of windows i8 [T, 16, columns] in which many chains are proven."""
         rng, wide = np.random.default_rng(0), windows.astype(np.int16)
         rounds = min(ROUNDS, max(FEWEST, WORK // max(1, len(windows))))

@@ -1,7 +1,5 @@
 """The weights of a `PairProduct`: panels of columns, in the order that lets most sums be proven."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -36,7 +34,7 @@ class PairWeights:
     lanes: int
 
     @staticmethod
-    def of_matrix(weight: Array, lanes: int) -> PairWeights:
+    def of_matrix(weight: Array, lanes: int) -> "PairWeights":
         """A weight i8 [K, N], which is one run and one group."""
         return PairWeights(weight[None, :, None], lanes)
 

@@ -19,8 +19,6 @@ of its size, plus what the rounding of its score moves it by (3 2^-24 of the lar
 magnitude); its code is the rounding of that number.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -118,7 +116,7 @@ class IntegerAttention(Heads, ByColumn):
     def row_operands(self) -> tuple[int, ...]:
         return (0,)
 
-    def by_sequences(self, sequences: Sequences) -> IntegerAttention | None:
+    def by_sequences(self, sequences: Sequences) -> "IntegerAttention | None":
         if sequences != Sequences(self.queries):
             return None
         return replace(self, sequences=sequences)

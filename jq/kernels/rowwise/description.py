@@ -9,8 +9,6 @@
 About 4 operations an element for the range and 5 for the code; bound by memory.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -125,7 +123,7 @@ class RowKernel(Rows):
     def row_operands(self) -> tuple[int, ...]:
         return (0,)
 
-    def by_sequences(self, sequences: Sequences) -> RowKernel:
+    def by_sequences(self, sequences: Sequences) -> "RowKernel":
         return replace(self, sequences=sequences)
 
 

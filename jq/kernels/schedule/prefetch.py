@@ -11,8 +11,6 @@ Bodies work on tensors, which have no address: a function that IREE calls with t
 operands (a "microkernel") stores that of its first one into its second. LLVM inlines it.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -54,7 +52,7 @@ class Prefetch:
     @staticmethod
     def of(
         b: Builder, isa: Isa, weights: ir.Value, panel: Index, rows: int, block: int, tall: int
-    ) -> Prefetch | None:
+    ) -> "Prefetch | None":
         """The prefetches of packed weights [panels, steps, elements], for so many rows, of which
         tiles of `tall` read a panel for a block at a time; None where it does not pay: products of
         many rows take much longer than their weights do, a single tile has no time in which to

@@ -1,7 +1,5 @@
 """A decoder from a folder of Hugging Face: `config.json` as a `Config`, safetensors as weights."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -85,7 +83,7 @@ def read_config(folder: Path) -> Config:
     return _read_config(folder)[0]
 
 
-def _read_config(folder: Path) -> tuple[Config, _Reader]:
+def _read_config(folder: Path) -> "tuple[Config, _Reader]":
     path = folder / "config.json"
     reader = _Reader(with_wide_heads(text_of(json_object(path))), str(path))
     with numbers(reader.wrong):

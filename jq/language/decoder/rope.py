@@ -5,8 +5,6 @@ slow ones alone (`llama3`; as in Llama 3.1), the slow ones more than the fast on
 al. 2023), each by a factor of its own (`longrope`; Ding et al. 2024).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -40,7 +38,7 @@ class Rope:
         if not self.heat[1] > 0:
             raise UserError(f"queries cannot grow with each {self.heat[1]} positions")
 
-    def divided(self, factors: Sequence[float]) -> Rope:
+    def divided(self, factors: Sequence[float]) -> "Rope":
         """The same, each frequency divided by a factor of its own."""
         with np.errstate(all="ignore"):  # what is not finite is refused
             own = np.asarray(self.frequencies) / np.asarray(factors, np.float64)

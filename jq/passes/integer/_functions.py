@@ -1,12 +1,13 @@
 """Softmax and normalizations of a region, as calls of `jq.formats.integer_functions`."""
 
 import math
+from functools import reduce
 
 import numpy as np
 
 from jq.base.deep import Steps, deep
 from jq.formats.arrays import clip
-from jq.formats.integer_functions import FRACTION, Output, ratio, unit_rows
+from jq.formats.integer_functions import FRACTION, WIDE, Output, in_units, ratio, unit_rows
 from jq.formats.integer_functions import softmax as integer_softmax
 from jq.formats.requantize import LARGEST, Rescaling
 from jq.ir import OPS, Op, Program, ir, kind_of, maker, shape_of
@@ -26,9 +27,9 @@ from jq.passes.integer._values import (
     spread,
     step_of,
 )
+from jq.passes.prepare.fold_weights import Constant, evaluate_all
 
 FINEST = 2.0**-17  # steps of what softmax takes: an error of 2^-18 of an exponential
-WIDE = 1 << 30  # a sum in front of softmax saturates here: no difference leaves int32
 HIDDEN = 4 * WIDE  # of a mask that lies beyond: a score that is added to it does not matter
 
 
@@ -49,20 +50,44 @@ def softmax(
         step = max(min(leaf.scale for leaf in leaves if leaf), FINEST)
         x = clip(OPS, _in_steps(program, source, step, rescaling), -WIDE, WIDE)
         codes = integer_softmax(OPS, x, step, found.axis, out, rescaling)
-        terms = [leaf_of(program, v) for v in _summed(source)]
+        terms, hidden = _summed(program, source, step)
         if None in terms:  # of a choice, or with a constant
             return codes
         operands = [leaf.operand for leaf in terms if leaf]
         by = np.array([min(leaf.scale / step, LARGEST) for leaf in terms if leaf])
         made = step_of("softmax", name, operands, axis=found.axis, step=step).knowing(by=by)
+        if hidden is not None:
+            made = made.knowing(hidden=hidden.astype(np.int8))
         return integer_step(program, codes, made.giving(out))
     return None
 
 
-def _summed(value: ir.Value) -> list[ir.Value]:
-    """The terms of a sum, each once for each time that it is added."""
-    op = maker(value, "stablehlo.add")
-    return [value] if op is None else [v for term in op.operands for v in _summed(term)]
+def _summed(
+    program: Program, value: ir.Value, step: float
+) -> tuple[list[Leaf | None], np.ndarray | None]:
+    """The terms of a sum, each once for each time that it is added; and where a choice by a known
+    condition takes a constant that is far below in place of it, or adds that."""
+    leaf, constant = leaf_of(program, value), splat_of(program, value)
+    if leaf is not None or constant == 0:
+        return ([] if leaf is None else [leaf]), None
+    if (op := maker(value, "stablehlo.add")) is not None:
+        parts = [_summed(program, v, step) for v in op.operands]
+        masks = [hidden for _, hidden in parts if hidden is not None]
+        hidden = reduce(np.logical_or, masks) if masks else None
+        return [leaf for terms, _ in parts for leaf in terms], hidden
+    op = maker(value, "stablehlo.select")
+    condition = None if op is None else op.operands[0]
+    if op is None or condition is None or Constant(program).weights(condition) is None:
+        return [None], None
+    where = np.asarray(evaluate_all(program, [condition])[condition])
+    for side in (1, 2):
+        constant = splat_of(program, op.operands[side])
+        if constant is not None and constant / step < -WIDE:
+            terms, hidden = _summed(program, op.operands[3 - side], step)
+            near = sum(leaf.largest * leaf.scale / step for leaf in terms if leaf) < WIDE
+            mask = np.broadcast_to(where if side == 1 else ~where, shape_of(value))
+            return (terms, mask) if near and hidden is None else ([None], None)
+    return [None], None
 
 
 @deep
@@ -92,12 +117,8 @@ def _in_steps(
 ) -> Steps[ir.Value]:
     """The int64 value of a tree of `terms_of` in units of `step`."""
     leaf = leaf_of(program, source)
-    if leaf is not None:  # of a mask as large as floats are, one step is beyond all sums
-        by, codes = min(leaf.scale / step, LARGEST), centered(leaf)
-        if by * leaf.largest < WIDE:
-            return OPS.convert(rescaling.by(OPS, codes, by), I64)
-        wide = OPS.convert(rescaling.by(OPS, codes, by / 4), I64)  # may saturate from 2^30 on
-        return OPS.mul(wide, 4)
+    if leaf is not None:
+        return in_units(OPS, centered(leaf), leaf.largest, leaf.scale / step, rescaling)
     constant = splat_of(program, source)
     if constant is not None:
         steps = np.rint(constant / step)

@@ -1,7 +1,5 @@
 """Exact integer values of sums and products of leaves: what a chain of integers begins with."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -117,7 +115,7 @@ class IntegerProduct:
     bound: np.ndarray
 
     @staticmethod
-    def of(program: Program, op: Op, rule: Contraction) -> IntegerProduct | None:
+    def of(program: Program, op: Op, rule: Contraction) -> "IntegerProduct | None":
         """None where parameters are not known now."""
         roles = rule.roles(op)
         sides = [codes_of(match(op.operands[r.index], DEQUANTIZE)) for r in roles]

@@ -11,7 +11,7 @@ import numpy as np
 from jq.base.errors import UserError
 from jq.formats import Encoding, integer_functions
 from jq.formats.affine import affine_format, is_affine
-from jq.formats.integer_functions import Output
+from jq.formats.integer_functions import NO_OUTPUT, Output
 from jq.formats.requantize import INT32, Rescaling
 from jq.ir import OPS, Op, Program, evaluate, ir, shape_of
 from jq.ir.markers import DEQUANTIZE, Marker, match
@@ -55,9 +55,6 @@ class Sum:
     bound: np.ndarray
     name: str
     step: IntegerStep  # what it is a sum of; its result is not known yet
-
-
-NO_OUTPUT = Output(1.0, 0, 0, 0)  # of a step whose result is not known yet
 
 
 def step_of(

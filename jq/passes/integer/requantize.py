@@ -18,8 +18,6 @@ those that it says, but for sums next to the middle of two: with a bias that is 
 the sum, and no residual but one that is added to codes.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any
@@ -92,7 +90,7 @@ class _Chain:
         return self.residual is not None and self.rounded is None
 
     @staticmethod
-    def of(program: Program, value: ir.Value) -> _Chain | None:
+    def of(program: Program, value: ir.Value) -> "_Chain | None":
         outer, value = clamps_behind(program, value, alone=True)
         found = _sum_behind(program, value)
         if found is None:

@@ -18,8 +18,6 @@ reads the weights at the speed of memory, which decoding to float does not. The 
 for that, so it must have no other reader, not grow, and not have come as it is stored.
 """
 
-from __future__ import annotations
-
 import math
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -94,7 +92,7 @@ class StoredProduct:
     half: bool = False
 
     @staticmethod
-    def of(op: Op) -> StoredProduct | None:
+    def of(op: Op) -> "StoredProduct | None":
         if (rule := contraction(op.operation.name)) and len(rule.roles(op)) == 2:
             half = of_halves(op)
             values = [unrounded(v) if half else v for v in op.operands]

@@ -9,8 +9,6 @@ a pool (`reduce_window`), whose padding IREE writes out. Fires where the padding
 around height and width, and nobody reads the image without it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +40,7 @@ class _Padded:
     frame: Frame
 
     @staticmethod
-    def of(program: Program, op: Op, known: dict[str, func.FuncOp]) -> _Padded | None:
+    def of(program: Program, op: Op, known: dict[str, func.FuncOp]) -> "_Padded | None":
         pairs = _padding(op)
         if not any(map(any, pairs)):
             return None

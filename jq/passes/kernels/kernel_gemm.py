@@ -10,8 +10,6 @@ The result has the bits of the `integer` level: the same integers, and the same 
 the same order; an activation function is within the bound that its step states.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -101,7 +99,7 @@ class MatrixProduct:
         return math.prod(shape_of(self.codes)) // self.weight.shape[-2] // self.batch
 
     @staticmethod
-    def of(program: Program, c: Contract) -> MatrixProduct:
+    def of(program: Program, c: Contract) -> "MatrixProduct":
         if any(not isinstance(side, tuple) for side in c.sides):
             raise NoKernel("one operand is float")
         side, known = _weight(program, c)

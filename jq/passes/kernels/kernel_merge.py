@@ -10,8 +10,6 @@ has to be there at the first of them. An attention reads its columns of the whol
 would have to be copied: for another kernel, or as a result of the program.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -61,7 +59,7 @@ class _GemmCall:
     operands: tuple[_Operand, ...]
 
     @staticmethod
-    def of(program: Program, op: Op) -> _GemmCall | None:
+    def of(program: Program, op: Op) -> "_GemmCall | None":
         kernel = described(program, op)
         if not isinstance(kernel, Gemm) or kernel.batch > 1:
             return None

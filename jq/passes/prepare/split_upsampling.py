@@ -16,8 +16,6 @@ not with strides or a dilated window, and not where the weight is computed from 
 inputs, is part of a loop's stack, or came quantized: what is stored stays as it is.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -125,7 +123,7 @@ class _Split:
     axes: tuple[_Axis, ...]
 
     @staticmethod
-    def of(op: Op) -> _Split:
+    def of(op: Op) -> "_Split":
         layout = Layout.of(op)
         x, w = (shape_of(v) for v in op.operands)
         y, by = shape_of(op.results[0]), integers(op, "lhs_dilation")

@@ -11,8 +11,6 @@ whose operand a contraction gives in codes); `early` moves it up as far as it go
 scales, one a tensor.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from functools import partial
@@ -73,7 +71,7 @@ class _Key:
     out: Output
 
     @staticmethod
-    def of(program: Program, marker: Marker) -> _Key | None:
+    def of(program: Program, marker: Marker) -> "_Key | None":
         out = output_of(program, marker)
         return None if out is None else _Key(marker.encoding.with_shape((), ()), out)
 

@@ -5,8 +5,6 @@ H D, for D = W' - W, is kept up to date: what some rows change is added at once 
 panel, which stay in the processor's caches, and to all others when the panel is done.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -31,7 +29,7 @@ class Solution:
     groups: list[slice]
     grid: Grid
 
-    def columns(self, which: slice | np.ndarray) -> Solution:
+    def columns(self, which: slice | np.ndarray) -> "Solution":
         """Some columns: views of a slice, copies where they are numbered."""
         codes, scale, zero = (a[:, which] for a in self.arrays)
         return Solution(codes, scale, zero, self.groups, self.grid)

@@ -1,7 +1,5 @@
 """Rotations of an axis, on the other side of an op that moves or scales elements."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +26,7 @@ class Rotation:
     size: int
     inner: int = 1
 
-    def on(self, axis: int) -> Rotation:
+    def on(self, axis: int) -> "Rotation":
         return replace(self, axis=axis)
 
     def apply(self, array: np.ndarray, q: np.ndarray) -> np.ndarray:

@@ -8,8 +8,6 @@ and Bias Correction", 2019, section 4.2, with measured in place of assumed means
 looked at alone, on float inputs. Rows count by how much they move the output, so padding does not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -126,7 +124,7 @@ class _Spread:
     rows: tuple[int, ...]
 
     @staticmethod
-    def of(op: Op, w: Wanted) -> _Spread:
+    def of(op: Op, w: Wanted) -> "_Spread":
         shape, own = shape_of(op.results[0]), tuple(other_axes(op, w))
         batch = len(Dims.of(op).batch) if isinstance(rule_of(op), DotGeneral) else 0
         rows = tuple(a for a in range(len(shape)) if a not in own and a >= batch)

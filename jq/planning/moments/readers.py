@@ -3,8 +3,6 @@
 A reader adds results to an instrumented program and sums up what they are, sample by sample.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
@@ -49,7 +47,7 @@ class Reader(ABC):
         self._instrument(program, op, w, results, ask.kept)
 
     @staticmethod
-    def of(program: Program, op: Op, w: Wanted, results: Results, ask: Ask) -> Reader:
+    def of(program: Program, op: Op, w: Wanted, results: Results, ask: Ask) -> "Reader":
         """Few rows are handed over: to add up their grams would cost more than the products."""
         e = extent(op, w)
         kind = FewRows if e.groups == 1 and e.rows <= e.width else ManyRows

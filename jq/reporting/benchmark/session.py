@@ -1,7 +1,5 @@
 """Drives worker processes and turns their times into figures."""
 
-from __future__ import annotations
-
 import json
 import math
 import subprocess
@@ -73,7 +71,7 @@ class Session(Child):
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self._errors}
         self.worker = self.start(command, **pipes, encoding="utf-8")
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> "Session":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,7 +1,5 @@
 """Quality of a compiled model: its error against the float model, and its latency."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import tee
@@ -182,7 +180,7 @@ class Both(Work):
     files: Mapping[str, bytes]
 
     @staticmethod
-    def of(program: Program, compiled: CompiledModel) -> Both:
+    def of(program: Program, compiled: CompiledModel) -> "Both":
         """Takes along the files of a loaded artifact: a worker may be on another machine."""
         if not isinstance(compiled.vmfb, Path):
             return Both(program, compiled, {})

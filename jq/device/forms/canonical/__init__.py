@@ -55,7 +55,8 @@ class _Builder(Windows):
         grids = [v.shape for v in node.numbers.values() if v.ndim == rank]
         axes = {a for grid in grids for a, n in enumerate(grid) if n > 1}
         order = list(range(rank))
-        if len(axes) == 1 and all(len(x.shape) == rank for x in inputs):
+        along = "axis" in node.numbers  # of softmax, which stays
+        if len(axes) == 1 and not along and all(len(x.shape) == rank for x in inputs):
             order = [*(a for a in order if a not in axes), *axes]
         moved = order != sorted(order)
         if moved:

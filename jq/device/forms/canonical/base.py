@@ -31,7 +31,7 @@ import numpy as np
 
 from jq.base.errors import UserError
 from jq.device.network import Node, Tensor
-from jq.formats.integer_functions import Output
+from jq.formats.integer_functions import NO_OUTPUT, Output
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Simple:
     output: Tensor
     attributes: dict[str, Any] = field(default_factory=dict)
     numbers: dict[str, np.ndarray] = field(default_factory=dict)
-    out: Output | None = None
+    out: Output = NO_OUTPUT  # of moves
 
 
 class Steps:
@@ -64,7 +64,7 @@ class Steps:
         attributes: dict[str, Any] | None = None,
         numbers: dict[str, np.ndarray] | None = None,
     ) -> Tensor:
-        out = node.out if numbers is not None else None
+        out = node.out if node.out is not None and numbers is not None else NO_OUTPUT
         if kind in ("conv2d", "depthwise", "transposed") and numbers is not None:
             (x, w), numbers = inputs, dict(numbers)
             inputs = x, _positive(w, numbers, kind)

@@ -17,6 +17,7 @@ import numpy as np
 
 from jq.base.errors import UserError
 from jq.device.forms.table import Arrays, Content
+from jq.device.forms.tflite.builder import Builder
 from jq.device.forms.tflite.writer import Writer
 from jq.frontends.tflite.schema import OPERATORS, SCHEMA
 
@@ -37,7 +38,11 @@ def write(content: Content) -> bytes:
     first = [writer.place(t) for t in content.inputs]
     for step in steps:
         writer.step(step)
-    last = [writer.place(t) for t in content.outputs]
+    return file(writer, first, [writer.place(t) for t in content.outputs])
+
+
+def file(writer: Builder, first: Sequence[int], last: Sequence[int]) -> bytes:
+    """What was put together, between these tensors."""
     graph: dict[str, Any] = {"name": "main", "inputs": first, "outputs": last}
     graph |= {"tensors": writer.tensors, "operators": writer.operators}
     codes = [
@@ -48,7 +53,7 @@ def write(content: Content) -> bytes:
         "version": 3,
         "operator_codes": codes,
         "subgraphs": [graph],
-        "description": DESCRIPTION[rescaling.rounding],
+        "description": DESCRIPTION[writer.rescaling.rounding],
         "buffers": writer.buffers,
     }
     return SCHEMA.encode("Model", model)

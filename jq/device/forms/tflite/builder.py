@@ -90,7 +90,8 @@ class Builder:
         places = [self.place(t) for t in inputs]
         name = OPERATORS[kind][2]
         row = {"opcode_index": self.codes.index(kind), "inputs": places}
-        row |= {"outputs": [self.place(output)], "builtin_options": (name, options)}
+        row |= {"outputs": [self.place(output)]}
+        row |= {"builtin_options": (name, options)} if name != "-" else {}
         self.operators.append(row)
         return output
 
@@ -99,7 +100,6 @@ class Builder:
     def weight_scale(self, step: Simple, x: Tensor, given: np.ndarray | None) -> np.ndarray:
         """The float32 scale from which kernels derive the step's mantissas: the weight's own,
         `given`, or the nearest to what the factor asks for."""
-        assert step.out is not None
         assert x.scale is not None
         factor = step.numbers["factor"].reshape(-1)
         source, result = (np.float32(v) for v in (x.scale.reshape(-1)[0], step.out.scale))
@@ -131,7 +131,6 @@ class Builder:
 
     def scales(self, step: Simple, *xs: Tensor) -> None:
         """Refuses a factor that is not the product of the scales by the result's."""
-        assert step.out is not None
         first, second = (x.scale for x in xs)
         assert first is not None
         assert second is not None
@@ -145,14 +144,16 @@ class Builder:
         if not self.same(np.asarray(factor), step.numbers["factor"]).all():
             raise self.lacking("a factor that its scales do not give")
 
+    def given(self, step: Simple) -> Tensor:
+        """The result of a step that makes codes, with what they stand for."""
+        scale, zero = np.array([step.out.scale], np.float32), np.array([step.out.zero_point])
+        return replace(step.output, scale=scale, zero_point=zero)
+
     def result(self, step: Simple) -> tuple[Tensor, dict[str, int], list[tuple[str, int]]]:
         """The tensor that an operator writes, its fused activation, and limits that follow it."""
-        out, output = step.out, step.output
-        assert out is not None
+        out, output = step.out, self.given(step)
         if (step.numbers["behind"] != 0).any():
             raise self.lacking("a bias that no accumulator holds")
-        scale = np.array([out.scale], np.float32)
-        output = replace(output, scale=scale, zero_point=np.array([out.zero_point], np.int32))
         if (out.low, out.high) == (-128, 127):
             return output, {}, []
         if (out.low, out.high) == (out.zero_point, 127):

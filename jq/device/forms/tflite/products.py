@@ -73,7 +73,7 @@ class Products(Builder):
             start = [0, -cut[0][0], -cut[1][0], 0]
             self.slice(self.known[whole.name], start, step.output)
 
-    def _matmul(self, step: Simple) -> None:
+    def _plain_matmul(self, step: Simple) -> None:
         a, b = step.inputs
         if self.rescaling.rounding != "double":
             raise self.lacking("a product of two activations by XNNPACK")

@@ -1,31 +1,33 @@
 """The writer: steps on elements alike, moves, extremes and float ends, besides products."""
 
 from dataclasses import replace
-from functools import partialmethod
+from functools import partial, partialmethod
 
 import numpy as np
 
 from jq.device.forms.canonical.base import Simple
-from jq.device.forms.tflite.products import Products, strides
+from jq.device.forms.tflite.products import strides
+from jq.device.forms.tflite.spelled import Spelled, or_spelled
 from jq.passes.integer.float_sums import multipliers
 
 
-class Writer(Products):
+class Writer(Spelled):
     """Writes each step by the method of its kind."""
 
     # Element by element
 
-    def _rescale(self, step: Simple) -> None:
+    def _plain_rescale(self, step: Simple) -> None:
         """A rescale, by a depthwise convolution: its factor need not be a quotient of scales."""
         (x,), bits = step.inputs, int(step.numbers["bits"].reshape(()))
         if not 0 <= bits <= 6:
             raise self.lacking("a rescale with more than 6 fractional bits")
         self._sums(step, x, (1, 1), 1 << bits)
 
-    def _of_two(self, kind: str, step: Simple) -> None:
+    _rescale = or_spelled(_plain_rescale, Spelled._spelled_rescale)
+
+    def _of_two(self, step: Simple, kind: str) -> None:
         """A sum: reference kernels have both terms in units of twice the larger scale, shifted by
         20 bits; XNNPACK has a multiplier for each."""
-        assert step.out is not None
         grids = [t.scale.reshape(-1)[:1] for t in step.inputs if t.scale is not None]
         scales = np.concatenate(grids).astype(np.float32)
         if self.rescaling.rounding == "float32":
@@ -41,20 +43,22 @@ class Writer(Products):
             self.equal(step, largest / (2**20 * np.float64(np.float32(step.out.scale))))
         self.finish(step, kind, step.inputs)
 
-    _add, _subtract = partialmethod(_of_two, "ADD"), partialmethod(_of_two, "SUB")
+    _add = or_spelled(partial(_of_two, kind="ADD"), Spelled._spelled_add)
+    _subtract = or_spelled(partial(_of_two, kind="SUB"), Spelled._spelled_subtract)
 
-    def _multiply(self, step: Simple) -> None:
+    def _plain_multiply(self, step: Simple) -> None:
         if step.numbers["bias"].any() or int(step.numbers["bits"].reshape(())):
             raise self.lacking("a product with a bias or with fractional bits")
         self.scales(step, *step.inputs)
         self.finish(step, "MUL", step.inputs)
 
+    _multiply = or_spelled(_plain_multiply, Spelled._spelled_multiply)
+    _matmul = or_spelled(Spelled._plain_matmul, Spelled._spelled_matmul)
+
     def _table(self, step: Simple) -> None:
         (x,), out = step.inputs, step.out
-        assert out is not None
         codes = np.clip(np.rint(step.numbers["steps"]) + out.zero_point, out.low, out.high)
-        scale, zero = np.array([out.scale], np.float32), np.array([out.zero_point], np.int32)
-        output = replace(step.output, scale=scale, zero_point=zero)
+        output = self.given(step)
         table = replace(self.constant(codes, "int8", output.scale), zero_point=output.zero_point)
         wide = {"dtype": "int32", "scale": None}
         index = self.op(

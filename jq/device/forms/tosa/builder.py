@@ -155,7 +155,6 @@ class Builder:
     def codes(self, total: str, step: Simple, shape: Sequence[int], factor: np.ndarray) -> None:
         """Codes of an int32 sum, and of a bias behind the rescale."""
         out, output, behind = step.out, step.output, step.numbers.get("behind")
-        assert out is not None
         self.along(factor, shape)
         if behind is not None and (behind.any() or step.kind == "normalization"):
             made = shape, "int32"

@@ -19,14 +19,13 @@ from jq.device.forms.tosa.builder import WHOLE, Builder
 from jq.device.forms.tosa.int32 import Int32, inverse, looked_up, normalized, root, squares
 from jq.device.network import Tensor
 from jq.formats.arrays import NUMPY
-from jq.formats.integer_functions import TABLE_LIMIT, exponential_bits, tabulated
+from jq.formats.integer_functions import TABLE_LIMIT, WIDE, exponential_bits, tabulated
 from jq.frontends.tosa.schema import PROPAGATE
 
 
 def table(b: Builder, step: Simple) -> None:
-    """One function of every code."""
+    """One function of every code; `codes` are of 8 or 16 bits."""
     (x,), out, steps = step.inputs, step.out, step.numbers["steps"].reshape(-1)
-    assert out is not None
     index = np.arange(len(steps), dtype=np.int32)
     if "whole" in step.numbers:  # of 16 bits as well
         codes = np.clip(steps + out.zero_point, out.low, out.high).astype(out.dtype)
@@ -34,6 +33,16 @@ def table(b: Builder, step: Simple) -> None:
         codes = np.asarray(tabulated(NUMPY, index, steps.astype(np.float64), out))
     if x.dtype == step.output.dtype == "int8":
         b.op("TABLE", [b.of(x), b.constant(codes, "int8")], step.output)
+        return
+    if x.dtype == "int8":  # the high and the low byte of the result: not every device has GATHER
+        shape, parts = x.shape, (codes >> 8, (codes & 255) - 128)
+        bytes_of = (b.op("TABLE", [b.of(x), b.constant(p, "int8")], (shape, "int8")) for p in parts)
+        high, low = (
+            b.rescale(part, "int8", shape, np.array([by]), (shape, "int32"), (zero, 0))
+            for part, by, zero in zip(bytes_of, (256.0, 1.0), (0, -128), strict=True)
+        )
+        total = b.op("ADD", [high, low], (shape, "int32"))
+        b.rescale(total, "int32", shape, WHOLE, step.output)
         return
     least = np.array([np.iinfo(x.dtype).min], np.int32)
     places = Int32(b, b.wide(replace(x, zero_point=least)), x.shape)
@@ -90,7 +99,6 @@ def softmax(b: Builder, step: Simple) -> None:
     """Exponentials of differences by tables, their sum, its inverse, and the products."""
     out, shape, given = step.out, step.output.shape, step.numbers
     unit, along = float(given["step"].reshape(())), int(given["axis"].reshape(()))
-    assert out is not None
     k, scores = exponential_bits(shape[along]), _scores(b, step)
     below = scores.along("REDUCE_MAX", along, nan_mode=PROPAGATE) - scores
     e = _exponentials(below, unit, k)
@@ -111,7 +119,11 @@ def _scores(b: Builder, step: Simple) -> Int32:
         terms.append(Int32(b, name, x.shape))
     if largest >= 1 << 30:
         raise UserError("a mask beyond 2^30 steps of its scores has no form in TOSA", op=step.name)
-    return reduce(add, terms)
+    total = reduce(add, terms)
+    if (hidden := step.numbers.get("hidden")) is None:
+        return total
+    where = Int32(b, b.constant(hidden, "bool"), hidden.shape)
+    return where.of("SELECT", total.full(-WIDE), total)
 
 
 def _exponentials(below: Int32, unit: float, k: int) -> Int32:
@@ -132,7 +144,6 @@ def normalization(b: Builder, step: Simple) -> None:
     """Rows divided by their length: `jq.formats.integer_functions.unit_rows`. A row's inverse is
     found in 31 bits; as c^2 2^(2 half) < 2^62, c 2^half fits in 32 bits."""
     (x,), out, given = step.inputs, step.out, step.numbers
-    assert out is not None
     n, axis, ends = x.shape[-1], len(x.shape) - 1, np.iinfo(x.dtype)
     unit, widest = float(given["step"].reshape(())), int(ends.max) - int(ends.min)
     if n**3 * widest**2 >= 1 << 63:
@@ -155,7 +166,6 @@ def quotient(b: Builder, step: Simple) -> None:
     """`jq.formats.integer_functions.ratio`, bit by bit."""
     (x, y), out = step.inputs, step.out
     bits, unit = (float(step.numbers[k].reshape(())) for k in ("bits", "unit"))
-    assert out is not None
     over, under = (Int32(b, b.wide(t), t.shape) for t in (x, y))
     size, by = over.of("ABS"), under.of("ABS").of("MAXIMUM", 1, nan_mode=PROPAGATE)
     ends = np.iinfo(x.dtype)

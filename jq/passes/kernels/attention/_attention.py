@@ -4,8 +4,6 @@ Axes of the scores, and of all that is made of them, are known by their place in
 result: transposes in between change the order alone.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -66,7 +64,7 @@ class Between:
     axes: tuple[int, ...]
     ops: tuple[Any, ...]
 
-    def then(self, op: Op) -> Between:
+    def then(self, op: Op) -> "Between":
         """The middle with one more op: a transpose, or one that keeps the axes in place."""
         axes = self.axes
         if op.operation.name == "stablehlo.transpose":

@@ -10,8 +10,6 @@
 Fires on int8 with calibrated ranges of whole tensors, otherwise where `kernel-attention` does.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -91,7 +89,7 @@ class _Parameters:
     zero: int
 
     @staticmethod
-    def of(program: Program, side: Any) -> _Parameters:
+    def of(program: Program, side: Any) -> "_Parameters":
         enc, parts = side
         known = {k: evaluate(program, parts[k]) for k in ("scale", "zero_point") if k in parts}
         if enc.format != "int8" or "offset" in parts:

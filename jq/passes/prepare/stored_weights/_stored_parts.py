@@ -9,8 +9,6 @@ ops compute the parts in the shape of the value; `recognize-dequantize` evaluate
 whether they give its numbers.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 
@@ -58,7 +56,7 @@ class Arriving:
     def values(self) -> tuple[ir.Value | None, ...]:
         return self.codes, self.scale, self.zero, self.difference, self.minimum
 
-    def moved(self, op: Op) -> Arriving:
+    def moved(self, op: Op) -> "Arriving":
         """Every part as a movement moves the value."""
         shape = shape_of(op.results[0])
         rest = list(op.operands)[1:]
