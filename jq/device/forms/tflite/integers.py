@@ -70,7 +70,7 @@ class Integers(NumpyOps):
         return self.op("RESHAPE", x, np.array(shape, I32), shape=shape, new_shape=list(shape))
 
     def broadcast(self, x: Array, shape: Sequence[int], dims: Sequence[int]) -> Array:
-        """Only the rank changes: operators do the rest."""
+        """The same with another rank: operators do the rest."""
         spread = [1] * len(shape)
         for axis, size in zip(dims, x.shape, strict=True):
             spread[axis] = size
@@ -97,7 +97,7 @@ class Integers(NumpyOps):
     reduce_sum = partialmethod(_along, "SUM")  # type: ignore[assignment]
 
     def _masked(self, a: Array, b: Array) -> Array:
-        """Of a mask `2^n - 1`: the rest, which is not negative."""
+        """`a & b` of a mask `2^n - 1`: the rest, which is not negative."""
         return self.op("FLOOR_MOD", a, self.add(b, 1))
 
     def _power(self, like: Array, b: Array) -> Array:

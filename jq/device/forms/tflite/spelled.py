@@ -136,7 +136,7 @@ class Spelled(Products):
         self.finished(step, self.ops.shift_left(x, int(step.numbers["bits"].reshape(()))))
 
     def _spelled_sum_of_two(self, kind: str, step: Simple) -> None:
-        """As the integer program has it: of XNNPACK's multipliers, or of rescaled terms."""
+        """The integer program's sum: of XNNPACK's multipliers, or of rescaled terms."""
         ops, given = self.ops, {k: v.reshape(-1) for k, v in step.numbers.items()}
         terms = [self.centered(x, self._rows(x.shape)) for x in step.inputs]
         if "multipliers" in given:
