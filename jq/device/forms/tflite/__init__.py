@@ -42,7 +42,7 @@ def write(content: Content) -> bytes:
 
 
 def file(writer: Builder, first: Sequence[int], last: Sequence[int]) -> bytes:
-    """What was put together, between these tensors."""
+    """The file of what was put together, from some tensors to others."""
     graph: dict[str, Any] = {"name": "main", "inputs": first, "outputs": last}
     graph |= {"tensors": writer.tensors, "operators": writer.operators}
     codes = [
