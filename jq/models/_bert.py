@@ -82,35 +82,6 @@ def layer_norm(params: Any, x: jax.Array) -> jax.Array:
     return y
 
 
-def random_parameters(
-    *, layers: int, hidden: int, vocabulary: int, positions: int, seed: int
-) -> dict[str, Any]:
-    """Parameters of a smaller encoder, in the flat names of `from_checkpoint`'s result."""
-    rng = np.random.default_rng(seed)
-
-    def normal(*shape: int) -> np.ndarray:
-        return (rng.standard_normal(shape) / math.sqrt(shape[0])).astype(np.float32)
-
-    def norm(path: str) -> dict[str, np.ndarray]:
-        scale = 1 + 0.1 * rng.standard_normal(hidden)
-        bias = 0.1 * rng.standard_normal(hidden)
-        return {f"{path}/scale": scale.astype(np.float32), f"{path}/bias": bias.astype(np.float32)}
-
-    rows = {"word": vocabulary, "position": positions, "token_type": 2}
-    flat = {f"embeddings/{name}/embedding": normal(hidden, n).T.copy() for name, n in rows.items()}
-    flat |= norm("embeddings/norm")
-    for i in range(layers):
-        at = f"encoder/layer{i}"
-        for name in ("query", "key", "value", "output"):
-            flat[f"{at}/attention/{name}/kernel"] = normal(hidden, hidden)
-            flat[f"{at}/attention/{name}/bias"] = 0.1 * normal(1, hidden)[0]
-        flat |= norm(f"{at}/attention/norm") | norm(f"{at}/mlp/norm")
-        for name, shape in {"up": (hidden, 4 * hidden), "down": (4 * hidden, hidden)}.items():
-            flat[f"{at}/mlp/{name}/kernel"] = normal(*shape)
-            flat[f"{at}/mlp/{name}/bias"] = 0.1 * normal(1, shape[1])[0]
-    return flat
-
-
 # Parts of a layer, and their names in a checkpoint.
 _THEIRS = {
     **{f"attention/{name}": f"attention.self.{name}" for name in ("query", "key", "value")},

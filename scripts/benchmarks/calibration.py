@@ -25,7 +25,7 @@ def work(method: str, samples: int, pipe: Any) -> None:
     """In the child: sends seconds and the peak of resident memory."""
     import jq
     from jq.base.system.processor import peak_rss_bytes
-    from jq.models.zoo.minilm import build_random
+    from tests.support.encoder import build_random
 
     rng = np.random.default_rng(0)
     length = rng.integers(8, SEQUENCE + 1, (samples, 1, 1))

@@ -23,8 +23,8 @@ from jq.iree import cpu
 from jq.iree.cpu import Cpu
 from jq.kernels import ISAS, detect, get_isa
 from jq.kernels.machine.isa import available
-from jq.models.zoo import minilm
 from jq.target.target import SAME, load_target
+from tests.support import encoder
 
 RNG = np.random.default_rng(3)
 X = RNG.standard_normal((5, 64)).astype(np.float32)
@@ -64,7 +64,7 @@ def test_an_encoder_has_the_same_bits_whatever_the_lanes(
     if len(names) < 2:
         pytest.skip("this machine has vectors of one width")
     names = [names[0], names[-1]]
-    model = minilm.build_random(sequence=24, layers=1, hidden=64)
+    model = encoder.build_random(sequence=24, layers=1, hidden=64)
     made = jq.compile(model, pipeline="int8-static", target=",".join(names))
     folder, results = made.save(tmp_path / "out"), []
     for name in names:
@@ -137,8 +137,8 @@ def _windows() -> tuple[jq.Model, str]:
         lambda: _rows(64, "int8-dynamic"),
         lambda: _rows(1, "int4-dynamic"),
         _windows,
-        lambda: (minilm.build_random(sequence=32, layers=1, hidden=64), "int8-dynamic"),
-        lambda: (minilm.build_random(sequence=32, layers=1, hidden=64), "int8-static"),
+        lambda: (encoder.build_random(sequence=32, layers=1, hidden=64), "int8-dynamic"),
+        lambda: (encoder.build_random(sequence=32, layers=1, hidden=64), "int8-static"),
     ],
     ids=["products", "one row", "convolution", "encoder", "static encoder"],
 )

@@ -16,7 +16,7 @@ import jq
 from jq.device.forms.tosa.builder import Builder
 from jq.formats.requantize import Rescaling
 from jq.frontends.tosa.schema import OPERATORS, SCHEMA, TYPES
-from jq.models.zoo.minilm import build_random
+from tests.support.encoder import build_random
 
 pytest.importorskip("tosa_reference_model", reason="Arm's reference model is not installed")
 pytestmark = pytest.mark.usefixtures("quick_xla")

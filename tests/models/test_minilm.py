@@ -11,7 +11,8 @@ import jq.models
 from jq.base.errors import UserError
 from jq.frontends.model import batches
 from jq.models import _bert
-from jq.models.zoo.minilm import build, build_random, folder, tokenize
+from jq.models.zoo.minilm import build, folder, tokenize
+from tests.support.encoder import build_random
 
 
 @pytest.fixture(scope="module")

@@ -197,7 +197,7 @@ def test_models_are_integer_from_end_to_end(name):
 
 
 def test_encoder_is_integer_between_embedding_and_pooling():
-    model = import_module("jq.models.zoo.minilm").build_random(layers=1)
+    model = import_module("tests.support.encoder").build_random(layers=1)
     levels = lowered(model)
     types = contraction_types(levels["integer"])
     assert len(types) == 8 and set(types) == {("int8", "int8", "int32")}

