@@ -56,8 +56,10 @@ def calibrate(
     workers = options.workers(jobs, dask, ray)
     if merge:
         ranges = merged([Path(name) for name in given])
+    elif len(given) > 1:
+        raise UserError("one model, not several", hint="--merge puts files of ranges together")
     else:
-        model = options.sized(only(given), {"sizes": sizes, "values": values})
+        model = options.sized(given[0], {"sizes": sizes, "values": values})
         with out.progress() as progress:
             ranges = api.calibrate(
                 model, data, settings=settings, shard=shard, workers=workers, progress=progress
@@ -68,19 +70,12 @@ def calibrate(
     return {"path": str(output), "tensors": len(ranges.sites), "samples": ranges.samples}
 
 
-def only(given: list[str]) -> str:
-    if len(given) > 1:
-        raise UserError("one model, not several", hint="--merge puts files of ranges together")
-    return given[0]
-
-
 def merged(files: list[Path]) -> Ranges:
     """The ranges of several runs as those of one."""
     from jq.planning.calibration.ranges import Ranges
 
-    total = Ranges.load(files[0])
-    for file in files[1:]:
-        found = Ranges.load(file)
+    total, *others = map(Ranges.load, files)
+    for file, found in zip(files[1:], others, strict=True):
         try:
             total = total.merge(found)
         except UserError as error:

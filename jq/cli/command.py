@@ -97,9 +97,11 @@ def _require_for(
     for name, parameter in signature.parameters.items():
         wrong = name not in both + alone if its_own else name in alone
         known = given.get(name) if parameter.default is not parameter.empty else None
-        if wrong and known and known != parameter.default and name != "artifacts":
+        given_so = (known or known is False) and known != parameter.default
+        if wrong and given_so and name != "artifacts":
+            flag = _flag(parameter) if known else f"--no-{name}"
             words = "is not for" if its_own else "is for"
-            raise UserError(f"{_flag(parameter)} {words} language models", hint=hint)
+            raise UserError(f"{flag} {words} language models", hint=hint)
 
 
 def _flag(parameter: inspect.Parameter) -> str:

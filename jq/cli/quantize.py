@@ -35,12 +35,10 @@ def quantize(
     from jq.base.system.files import check_new
     from jq.language.quantize import quantize as write
 
+    if source.is_dir() and force:
+        raise UserError("--force is of GGUF files", location=str(source))
     if source.is_dir():
-        if force:
-            raise UserError("--force is of GGUF files", location=str(source))
-        if importance:
-            return fitted_folder(out, source, target, kind, group, importance, pieces)
-        return of_folder(out, source, target, kind, group)
+        return of_folder(out, source, target, kind, group, importance, pieces)
     check_new(target, force=force)
     with out.progress() as progress:
         rows = write(source, target, kind, importance or (), pieces, progress)
@@ -49,27 +47,21 @@ def quantize(
     return {"path": str(target), "tensors": kept}
 
 
-def of_folder(out: Output, source: Path, target: Path, kind: str, group: int) -> dict[str, Any]:
-    """A folder, shard by shard."""
-    from jq.language.checkpoint import quantize_folder
-
-    with out.progress() as progress:
-        found = quantize_folder(source, target, kind, group, progress)
-    resumed = f"; {found.resumed} shards were there already" if found.resumed else ""
-    out.line(
-        f"wrote {target}: {found.quantized} matrices as {kind}, {found.kept} tensors as they were,"
-        f" {found.bytes / 1e9:.2f} of {found.source_bytes / 1e9:.2f} GB{resumed}"
-    )
-    return {"path": str(target), **vars(found)}
-
-
-def fitted_folder(
-    out: Output, source: Path, target: Path, kind: str, group: int, texts: list[Path], pieces: int
+def of_folder(
+    out: Output, source: Path, target: Path, kind: str, group: int, texts: Any, pieces: int
 ) -> dict[str, Any]:
-    """A folder, layer by layer."""
+    """A folder: layer by layer where it is fitted to texts, else shard by shard."""
+    from jq.language.checkpoint import quantize_folder
     from jq.language.fitted_folder import fit_folder
 
     with out.progress() as progress:
-        found = fit_folder(source, target, texts, pieces, kind, group, progress)
-    out.line(f"wrote {target}: {found.quantized} matrices as {kind}, fitted to the text")
+        if texts:
+            found: Any = fit_folder(source, target, texts, pieces, kind, group, progress)
+            more = "fitted to the text"
+        else:
+            found = quantize_folder(source, target, kind, group, progress)
+            more = f"{found.kept} tensors as they were, {found.bytes / 1e9:.2f} of"
+            more += f" {found.source_bytes / 1e9:.2f} GB"
+            more += f"; {found.resumed} shards were there already" if found.resumed else ""
+    out.line(f"wrote {target}: {found.quantized} matrices as {kind}, {more}")
     return {"path": str(target), **vars(found)}

@@ -46,28 +46,17 @@ VARIABLES = ("JAX", "XLA", "IREE", "TF_CPP", "OMP_", "GLIBC_TUNABLES", "LD_PRELO
 SECRET = re.compile("PASSWORD|TOKEN|KEY|SECRET")
 
 
-@dataclass(frozen=True)
-class Defect:
-    """A fault in the versions of a package before `mended`, and what is done about it."""
-
-    package: str
-    mended: tuple[int, int]
-    wrong: str
-    remedy: str
-
-
-# Those of IREE are in docs/internals/iree.md; here is what users meet in JAX itself.
+# What users meet in JAX itself: the package, its first version without the fault, what is wrong,
+# and what is done about it. Those of IREE are in docs/internals/iree.md.
 KNOWN = (
-    Defect(
-        "jaxlib",
-        (0, 11),
+    (
+        *("jaxlib", (0, 11)),
         "its fused sums on a CPU are wrong after products, and crash at seven axes (jax-ml/jax"
         " 39103, 39257, 40412); JAX itself computes so, with the options it has by default",
         "the float reference is compiled without these kernels; Python 3.12 gets a newer jaxlib",
     ),
-    Defect(
-        "jaxlib",
-        (0, 13),
+    (
+        *("jaxlib", (0, 13)),
         "what is written into a tensor that it is read from may be wrong (openxla/xla 49176)",
         "the float reference of such a program is compiled without fusions",
     ),
@@ -114,14 +103,10 @@ def versions() -> dict[str, str]:
 def known_defects(installed: Mapping[str, str]) -> list[dict[str, str]]:
     """Known faults of these versions: `version`, `wrong` and `remedy` of each."""
     return [
-        {
-            "version": f"{each.package} {installed[each.package]}",
-            "wrong": each.wrong,
-            "remedy": each.remedy,
-        }
-        for each in KNOWN
-        if (found := re.match(r"(\d+)\.(\d+)", installed[each.package]))
-        and (int(found[1]), int(found[2])) < each.mended
+        {"version": f"{package} {installed[package]}", "wrong": wrong, "remedy": remedy}
+        for package, mended, wrong, remedy in KNOWN
+        if (found := re.match(r"(\d+)\.(\d+)", installed[package]))
+        and (int(found[1]), int(found[2])) < mended
     ]
 
 

@@ -133,6 +133,8 @@ FOREIGN = {
     "compile {m} -o x --set a=b": "--set is not for",
     "compile {m} -o x --iree-flag=--x": "--iree-flag is not for",
     "compile {m} -o x --target npu-int8": "--target is not for",
+    "compile {m} -o x --no-measure": "--no-measure is not for",
+    "compile {m} -o x --no-cache": "--no-cache is not for",
     "compare {m} --format csv": "--format is not for",
     "compare {m} -j 3": "--jobs is not for",
     "compile jq.models:digits_cnn -o x --kv-cache int8": "--kv-cache is for",
