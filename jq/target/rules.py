@@ -45,7 +45,11 @@ def parse_rule(text: str) -> Rule:
     override: dict[str, Any] = {}
     for part in tail.split(","):
         key, eq, value = part.strip().partition("=")
-        override[key if eq else "format"] = parse_value(value if eq else key)
+        key, value = (key.strip(), value) if eq else ("format", key)
+        if key in override or not value.strip():
+            what = "is given twice" if key in override else "has no value"
+            raise UserError(f"{key} {what} in rule {text!r:.200}")
+        override[key] = parse_value(value)
     rule = Rule(pattern=prefix.strip(), override=override)
     check_rule(rule)
     return rule

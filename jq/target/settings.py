@@ -1,8 +1,8 @@
 """Settings of a pipeline: what to quantize, how, and by which rule. Validated by pydantic."""
 
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from jq.base.errors import FormatError, UserError, known
 from jq.formats import Encoding, Format, get_format
@@ -16,10 +16,8 @@ WHOLE = (
     "calibration.",
     "kv_cache.",
     "storage.",
-    "recovery",
-    "placement",
-    "integer_only",
-    "strict_encodings",
+    *("recovery", "minutes", "placement", "integer_only", "strict_encodings"),
+    *("attention_precision", "convolution_sums"),
 )
 LISTS = ("op_types", "recovery")  # settings for which one word is a list of it
 FLOAT = "float"  # the format name that means: leave it in floating point
@@ -41,6 +39,18 @@ class Strict(BaseModel):
     describes it to `jaxq list settings` and in the docs."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _of_its_type(cls, value: Any, info: Any) -> Any:
+        """Refuses 1 for true, true for 1 and "1" for either, which pydantic takes."""
+        parts = get_args(kind := cls.model_fields[info.field_name].annotation)
+        parts = (kind, *parts, *(part for each in parts for part in get_args(each)))
+        kinds = [each for each in (bool, int, float) if each in parts]
+        given, truth = type(value), bool in kinds
+        if kinds and (given is str or (given in (bool, int, float) and (given is bool) != truth)):
+            raise ValueError(f"it has to be {'true or false' if truth else 'a number'}")
+        return value
 
 
 class TensorSettings(Strict):
@@ -139,7 +149,7 @@ class Settings(Strict):
     recovery: bool | tuple[str, ...] = True
     """The recovery passes that run: `true`, those that are on by default; `false`, none; or those
     that are named."""
-    minutes: float = Field(0.0, ge=0)
+    minutes: float = Field(0.0, ge=0, allow_inf_nan=False)
     """Minutes for which codes and scales of weights of less than 8 bits are learned with the
     calibration data, after the other recovery passes, which are chosen by trial where activations
     are quantized; a later run with more goes on."""

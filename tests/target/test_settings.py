@@ -126,3 +126,38 @@ def test_a_number_of_many_digits_is_the_users_error(digits: int) -> None:
     assert len(str(found.value)) < 1000
     with pytest.raises(UserError):
         parse_rule(f"w: block_size={number}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("recovery=1", "recovery=0.0", "integer_only=1", "integer_only=yes", "minutes=true"),
+        *("min_elements=true", 'min_elements="5"', "weights.block_size=false", 'minutes="1"'),
+        *("minutes=1e400", "minutes=nan", "storage.inline_limit=true", "weights.block_size=３２"),
+        *("min_elements=", "integer_only=", "minutes=-1", "weights.block_size=1e400"),
+    ],
+)
+def test_a_setting_takes_no_value_of_another_type(text: str) -> None:
+    key = text.partition("=")[0]
+    with pytest.raises(UserError, match=f"settings: {key}: ") as found:
+        apply_overrides(Settings(), parse_assignments([text]), where="settings")
+    assert "\n" not in str(found.value)
+    with pytest.raises(UserError):
+        parse_rule(f"w: {text}")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("w: format=int8, format=int4", "format is given twice"),
+        ("w: int8, format=int4", "format is given twice"),
+        ("w: int8, , min_elements=2", "format has no value|format is given twice"),
+        ("w: weights.format=", "weights.format has no value"),
+        ("w: minutes=1", "minutes is of the whole program"),
+        ("w: attention_precision=float32", "attention_precision is of the whole program"),
+        ("w: convolution_sums=float", "convolution_sums is of the whole program"),
+    ],
+)
+def test_what_a_rule_cannot_say(text: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        parse_rule(text)

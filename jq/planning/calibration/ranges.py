@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +158,7 @@ class Ranges:
                     f"{path}: ranges of schema {schema!r:.20}, this reads {SCHEMA}",
                     hint="make them again with `jaxq calibrate`",
                 )
-            sites = {str(k): Range(float(a), float(b)) for k, (a, b) in data["sites"].items()}
+            sites = {k: Range(*map(_number, ends)) for k, ends in data["sites"].items()}
             method, statistics = str(data["method"]), dict[str, Stats]()
             if counted := data.get("statistics", {}):
                 shapes = [n.shape for n in get_observer(method).neutral()]
@@ -170,7 +171,7 @@ class Ranges:
                 statistics = {str(k): tuple(map(_from_json, v)) for k, v in counted.items()}
             with np.errstate(over="ignore"):  # and refused below
                 logs = data.get("smoothing", {}).items()
-                powers = {str(k): np.array(v, np.float32) for k, v in logs}
+                powers = {k: np.array([*map(_number, v)], np.float32) for k, v in logs}
                 smoothing = {k: np.exp2(v) for k, v in powers.items()}
             model, samples = str(data["model"]), data["samples"]
             if type(samples) is not int or samples < bool(model):  # made by hand they are of none
@@ -209,7 +210,7 @@ def _to_json(array: np.ndarray) -> dict[str, Any]:
 
 
 def _from_json(data: Mapping[str, Any]) -> np.ndarray:
-    shape, first = tuple(int(n) for n in data["shape"]), int(data["first"])
+    shape, first = tuple(map(index, data["shape"])), index(data["first"])
     if data["type"] not in _TYPES or min(shape, default=0) < 0 or math.prod(shape) > _MOST:
         raise ValueError(f"no statistics are {data['type']!r:.20}{list(shape)!r:.40}")
     array = np.zeros(shape, np.dtype(data["type"]))
@@ -219,6 +220,12 @@ def _from_json(data: Mapping[str, Any]) -> np.ndarray:
         raise ValueError(f"{len(values)} values from {first} on do not fit into {list(shape)}")
     flat[first : first + len(values)] = values
     return array
+
+
+def _number(value: Any) -> float:
+    if type(value) not in (int, float):  # float() would take a text or a truth value
+        raise ValueError(f"{value!r:.20} is no number")
+    return float(value)
 
 
 def site(op_name: str, operand: int) -> str:

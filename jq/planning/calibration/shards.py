@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import Any, TypeVar
 
 from jq.base.errors import UserError
@@ -36,7 +37,7 @@ class Shards:
         """Reads and checks the shards in a file of ranges, which may say anything."""
         if data is None:
             return NO_SHARDS
-        return _checked(int(data["count"]), frozenset(map(int, data["seen"])))
+        return _checked(index(data["count"]), frozenset(map(index, data["seen"])))
 
     def part(self, data: Sequence[T]) -> tuple[int, Sequence[T]]:
         """The number of the first sample of this part, and its samples."""
