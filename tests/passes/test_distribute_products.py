@@ -66,3 +66,25 @@ def test_the_stored_weight_is_multiplied_in_integers():
     first, *updates = jq.plan(model, pipeline="int8-dynamic", rules=["*update*: float"]).ops
     assert first.decision == "integer" and first.operands[1].stored
     assert len(updates) == 2 and {op.decision for op in updates} == {"float"}
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, p: x @ (p["w"] + jnp.zeros((64, 48))),
+        lambda x, p: x @ (p["none"] + p["w"]).T.T,
+        lambda x, p: x @ (2.0 * (p["w"] - p["none"]) + p["a"] @ (0 * p["b"])),
+        lambda x, p: x @ (p["w"] + p["a"] @ p["never"]),
+    ],
+    ids=["constant", "weight", "subtracted", "low rank"],
+)
+def test_zeros_that_are_added_are_left_out(fn):
+    """As of an update that was never trained: nothing is multiplied or stored."""
+    none = {"none": np.zeros((64, 48), np.float32), "never": np.zeros((4, 48), np.float32)}
+    params = stored("int8") | none
+    (op,) = jq.plan(jq.Model(lambda p, x: fn(x, p), params, (X,)), pipeline="int8-dynamic").ops
+    assert op.decision == "integer" and op.operands[1].stored
+    program = jq.rewrite(jq.Model(lambda p, x: fn(x, p), params, (X,)), pipeline="float")["float"]
+    assert all(name.startswith("w:") for name in program.weights)
+    want = fn(X, params | {"w": params["w"].decode()})
+    np.testing.assert_allclose(XlaExecutable(program)(X)[0], want, rtol=1e-5, atol=1e-4)

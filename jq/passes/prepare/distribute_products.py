@@ -117,6 +117,9 @@ class _Product:
             value = _transposed_before(value)
         operands = [] if not _kind(value) else list(value.owner.operands)
         if _kind(value) in (ADD, SUBTRACT):
+            first, second = map(self._is_zero, operands)
+            if second or (first and _kind(value) == ADD):
+                return self.of(operands[not second])
             return (OPS.add if _kind(value) == ADD else OPS.sub)(*map(self.of, operands))
         if _kind(value) == NEGATE:
             found = self.of(operands[0])
@@ -142,6 +145,15 @@ class _Product:
         self.count += 1
         own = op_name(self.op)
         return {NAME: ir.StringAttr.get(own if self.count == 1 else f"{own}#update{self.count}")}
+
+    def _is_zero(self, value: ir.Value) -> bool:
+        """True of constants and weights that are zeros, and of products with them, as an update
+        that is not trained yet."""
+        inner = maker(value)
+        parts = inner.operands if inner and Dims.match(inner) else [value]
+        plain = (v for v in parts if not _has_stored(self.program, v))
+        known = (constant_of(self.program, v) for v in plain)
+        return any(array is not None and not array.any() for array in known)
 
     def _scaled(self, value: ir.Value, factor: np.ndarray) -> ir.Value | None:
         """The factor after the product, where each element of the result has one of its own."""
