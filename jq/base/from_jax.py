@@ -132,8 +132,9 @@ def of_mesh(error: BaseException) -> str | None:
 
 
 def leaf_name(path: Sequence[Any]) -> str:
-    """`layer1/0/kernel` for the path of a leaf; empty for a tree that is a leaf itself."""
-    return jax.tree_util.keystr(tuple(path), simple=True, separator="/")
+    """`layer1/0/kernel` for the path of a leaf, in UTF-8; empty for a tree that is a leaf."""
+    name = jax.tree_util.keystr(tuple(path), simple=True, separator="/")
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def position(key: Any) -> int | None:

@@ -6,6 +6,7 @@ numbers, `{"leaves": [i, ...]}`: they are given as they are, or as anything with
 and come back as tuples.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +30,7 @@ def describe(value: Any) -> Structure:
         return {"leaf": value}
     if value is None:
         return {"none": True}
-    if isinstance(value, Mapping) and all(isinstance(key, str | int | float) for key in value):
+    if isinstance(value, Mapping) and all(map(_in_json, value)):
         return {"dict": [[key, describe(child)] for key, child in value.items()]}
     if isinstance(value, list):
         return {"list": [describe(child) for child in value]}
@@ -39,6 +40,15 @@ def describe(value: Any) -> Structure:
     if not all(isinstance(leaf, int) for leaf in leaves):
         raise TypeError(type(value).__name__)
     return {"leaves": leaves}
+
+
+def _in_json(key: Any) -> bool:
+    """True of a text or number that JSON gives back: no lone surrogate, no NaN."""
+    try:
+        text = json.dumps(key, ensure_ascii=False, allow_nan=False).encode()
+        return isinstance(key, str | int | float) and bool(json.loads(text) == key)
+    except (TypeError, ValueError):
+        return False
 
 
 @dataclass(frozen=True)
@@ -79,15 +89,23 @@ def check_depth(treedef: Any, what: str) -> None:
 
 
 def check_nesting(value: Any, what: str) -> None:
-    """Raises `UserError` for a tree that is too deep to be saved, or for JAX to be read.
+    """Raises `UserError` for a tree that is too deep to be saved, or that JAX cannot read."""
+    check_depth(treedef_of(value, what), what)
+
+
+def treedef_of(value: Any, what: str) -> Any:
+    """JAX's definition of a tree; `UserError` for one that it cannot read.
 
     Older versions of JAX raise a `SystemError` where they run out of stack.
     """
     try:
-        treedef = jax.tree.structure(value)
+        return jax.tree.structure(value)
     except (RecursionError, SystemError) as error:
         raise _too_deep(what) from error
-    check_depth(treedef, what)
+    except (TypeError, ValueError) as error:  # dicts are sorted by their keys
+        reason = str(error).partition("\n")[0]
+        hint = "the keys of a dict are all texts, or all numbers"
+        raise UserError(f"{what} cannot be flattened: {reason}", hint=hint) from error
 
 
 def _too_deep(what: str) -> UserError:

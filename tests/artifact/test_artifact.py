@@ -14,6 +14,7 @@ import jax
 import numpy as np
 import pytest
 
+import jq
 from jq.artifact import save
 from jq.artifact.description import describe_build
 from jq.artifact.load import Artifact, load_artifact, read_manifest
@@ -341,3 +342,31 @@ def test_the_deepest_structure_comes_back() -> None:
     assert unflatten(again["out_structure"], [0.0]) == tree
     with pytest.raises(UserError, match="nested more than 80"):
         check_depth(jax.tree.structure([tree]), "outputs")
+
+
+ODD_KEYS = {
+    "surrogate": {"\ud800": 0, "b": 1},
+    "not a number": {float("nan"): 0},
+    "infinite": {float("inf"): 0, 1.0: 1},
+    "pairs": {(1, 2): 0, (0, 3): 1},
+}
+
+
+@pytest.mark.parametrize("name", ODD_KEYS)
+def test_keys_that_json_has_not(name: str, tmp_path: Path) -> None:
+    """Such dicts come back as tuples, in the order of JAX; names of tensors are UTF-8."""
+    keys = ODD_KEYS[name]
+    model = jq.Model(lambda p, x: {k: x[n] for k, n in keys.items()}, {}, (np.arange(2.0),))
+    compiled = jq.compile(model, "float", measure=False)
+    compiled.save(tmp_path / "out")
+    want = jax.tree.leaves(model.fn({}, *model.example_inputs))
+    for each in (compiled, jq.load(tmp_path / "out")):
+        assert each(np.arange(2.0)) == tuple(np.float32(v) for v in want)
+
+
+@pytest.mark.parametrize("where", ["inputs", "parameters"])
+def test_keys_that_cannot_be_sorted(where: str) -> None:
+    tree = {"a": np.ones(2, np.float32), 1: np.ones(2, np.float32)}
+    given = ({}, (tree,)) if where == "inputs" else (tree, (np.ones(2, np.float32),))
+    with pytest.raises(UserError, match=f"{where} cannot be flattened: .* keys of a dict are all"):
+        jq.trace(jq.Model(lambda p, x: x, *given))

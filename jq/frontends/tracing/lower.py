@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from jq.base.errors import OF_USERS, UserError
 from jq.base.from_jax import leaf_name, position
-from jq.base.tree import check_nesting
+from jq.base.tree import check_nesting, treedef_of
 from jq.frontends.model import Model
 from jq.frontends.tracing.custom_calls import without_checks
 from jq.frontends.tracing.dynamic import concrete_shape
@@ -48,8 +48,8 @@ def lower(model: Model, sizes: Mapping[str, int] | None = None) -> Lowered:
 
 
 def _lower(model: Model, sizes: Mapping[str, int] | None) -> Lowered:
+    param_tree = treedef_of(model.params, "parameters")
     params = jax.tree_util.tree_leaves_with_path(model.params)
-    param_tree = jax.tree_util.tree_structure(model.params)
     check_nesting(tuple(model.example_inputs), "inputs")
     examples, in_tree = jax.tree_util.tree_flatten_with_path(tuple(model.example_inputs))
     inputs = _input_names([path for path, _ in examples], model)
