@@ -33,6 +33,7 @@ from jq.planning.review import mostly_float
 from jq.target.target import Target
 
 LOG = logging.getLogger("jq")
+FAR = 16  # times what was calibrated with
 MANY_OPERATIONS = 10_000_000  # of float products: from here on their layout matters
 
 
@@ -53,6 +54,8 @@ def calibrate_job(
     same = (np.all(x == y[:1]) for call in rows for x, y in zip(call, rows[0], strict=True))
     if sum(len(x) for call in rows for x in call) > len(rows[0]) and all(same):
         LOG.warning("the calibration data are one sample, repeated: ranges would be of it alone")
+    with suppress(UserError):  # example inputs of another size
+        _warn_of_examples(job, rows)
     with stages("calibrate") as report:
 
         def observe() -> dict[str, np.ndarray]:
@@ -74,6 +77,19 @@ def calibrate_job(
     smoothing = {name: np.exp2(s) for name, s in facts_of(job.program, SMOOTHING).items()}
     digest = program_digest(job.source.program)
     return replace(ranges, smoothing=smoothing, model=digest, shards=shards, outputs=outputs)
+
+
+def _warn_of_examples(job: Job, rows: Sequence[Sequence[np.ndarray]]) -> None:
+    """Example inputs that are far larger than the calibration data: one of both is not what the
+    model will get."""
+    owner = job.source.model
+    calls = job.source.calls([owner.example_inputs]) if owner else None
+    for tensor, *every in zip(job.program.inputs, *(calls or [()]), *rows, strict=False):
+        if np.asarray(every[0]).dtype.kind in "fV":
+            reach, *seen = (np.abs(np.asarray(x, np.float32)).max(initial=0) for x in every)
+            if reach > FAR * max(seen, default=reach):
+                said = "the example inputs reach %.3g at %s, the calibration data %.3g: what is"
+                LOG.warning(said + " beyond that is clipped", reach, tensor.name, max(seen))
 
 
 def plan_job(job: Job, stages: Stages) -> QuantPlan:

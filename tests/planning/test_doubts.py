@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 
 import numpy as np
 import pytest
@@ -116,3 +117,13 @@ def test_what_is_not_finite_is_refused_by_name(number):
     model = jq.Model(forward, P, (x,), calibration=[(x,)])
     with pytest.raises(UserError, match="a/kernel"):
         jq.plan(model, pipeline="int8-static", settings={"recovery": False})
+
+
+@pytest.mark.parametrize(("size", "told"), [(0.01, True), (1.0, False), (100.0, False)])
+def test_example_inputs_beyond_the_calibration_data(size, told, caplog):
+    x = rng.standard_normal((3, 8)).astype(np.float32)
+    batches = [(x[i : i + 1].repeat(3, 0) * np.float32(size),) for i in range(3)]
+    model = jq.Model(forward, P, (x,), calibration=batches)
+    jq.plan(model, pipeline="int8-static", settings={"recovery": False})
+    said = "the example inputs reach .* the calibration data .* is clipped"
+    assert bool(re.search(said, caplog.text)) == told

@@ -90,5 +90,5 @@ def _told(found: Comparison, compiled: CompiledModel, calls: Calls) -> str:
         return ""
     if not found.layers:
         inside = compare_layers(levels["float"], levels["qdq"], plan, calls)
-        found = replace(found, layers=inside.layers)
+        found = replace(found, layers=inside.layers, activations=inside.activations)
     return warning(found, compiled)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from jq.driver.comparison.outputs import worst
-from jq.driver.comparison.result import FLOOR_DB, Comparison, LayerError
+from jq.driver.comparison.result import FLOOR_DB, ActivationRange, Comparison, LayerError
 from jq.driver.compiled import CompiledModel
 from jq.formats import get_format
 from jq.planning.decisions import OpPlan, QuantPlan
@@ -14,6 +14,7 @@ from jq.reporting.measuring.verdict import furthest
 from jq.target.settings import FLOAT
 
 MOST = 3  # rules
+CLIPPED, FILLED = 0.01, 1 / 16  # shares of values, and of a range: 1/16 leaves 4 bits of 8
 ENOUGH = 40.0  # dB: a layer that makes no more noise than this needs no rule
 
 
@@ -51,6 +52,8 @@ def warning(comparison: Comparison, compiled: CompiledModel) -> str:
     if not db < FLOOR_DB:
         return ""
     text = f"at {db:.1f} dB {_named(comparison)} far from the float model's"
+    if other := next(filter(None, map(_unlike, comparison.activations)), ""):
+        return f"{text}; {other}: calibrate with data like these"
     target = manifest.own_target()
     integer_only = bool(manifest.settings["integer_only"]) or target.device.integer_only
     products, found = target.device.products, []
@@ -64,6 +67,20 @@ def warning(comparison: Comparison, compiled: CompiledModel) -> str:
         f" {comparison.samples} samples): give --rule '{first.rule}', or --pipeline auto, which"
         " chooses formats by the error"
     )
+
+
+def _unlike(read: ActivationRange) -> str:
+    """The words for values that are beyond a calibrated range, or fill little of it; or empty."""
+    if read.clip_low is None or read.clip_high is None:
+        return ""
+    calibrated = f"the range of the calibration data, {read.clip_low:.3g} to {read.clip_high:.3g}"
+    there = f"{read.low:.3g} to {read.high:.3g}"
+    name = read.name.rpartition(":")[0]
+    if read.saturation > CLIPPED:
+        return f"{read.saturation:.0%} of what {name} reads ({there}) is beyond {calibrated}"
+    if max(-read.low, read.high) < FILLED * max(-read.clip_low, read.clip_high):
+        return f"what {name} reads ({there}) fills little of {calibrated}"
+    return ""
 
 
 def _named(comparison: Comparison) -> str:

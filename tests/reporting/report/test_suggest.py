@@ -147,3 +147,32 @@ def test_16_bits_where_they_help(
     layer = LayerError("w", "convolution", db, 1.0, 0.0, db, 1.0, 0.0)
     layers = [layer, replace(layer, name="d", isolated_sqnr_db=50.0)]
     assert [s.rule for s in suggestions(layers, plan, integer_only, products)] == rules
+
+
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [
+        (0.01, "of what first reads .* is beyond the range of the calibration data, .* like these"),
+        (100.0, "what first reads .* fills little of the range of the calibration data"),
+        (1.0, ""),
+    ],
+)
+def test_data_that_are_unlike_the_calibration_data(size: float, said: str) -> None:
+    rng = np.random.default_rng(3)
+    params = {n: rng.standard_normal((16, 16)).astype(np.float32) for n in ("first", "second")}
+    data = [(rng.standard_normal((8, 16)).astype(np.float32),) for _ in range(4)]
+
+    def f(p: Any, x: Any) -> Any:
+        return jax.nn.relu(x @ p["first"]) @ p["second"]
+
+    calibration = [(x * np.float32(size),) for (x,) in data]
+    model = jq.Model(f, params, data[0], calibration=calibration, evaluation=data)
+    compiled = jq.compile(model, "int8-static")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        jq.compare(model, compiled)
+    (found,) = [str(w.message) for w in told if w.category is FarFromFloat] or [""]
+    assert re.search(said, found) if said else not found
+    glance = at_a_glance(compiled).found  # `jaxq compile` says it at once
+    assert glance is not None
+    assert re.search(said, warning(glance, compiled))
