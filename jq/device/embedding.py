@@ -117,12 +117,9 @@ def _found(pattern: str, text: bytes) -> str:
 
 
 def _rows(specs: Sequence[TensorSpec]) -> str:
-    return "\n".join(f"  {_row(spec)},  // {_comment(spec.name)}" for spec in specs)
-
-
-def _comment(name: str) -> str:
-    """A name that a model or a file gave, of which nothing is C: no end of a line, no backslash."""
-    return re.sub(r"[^\w./\[\] -]", "_", name, flags=re.ASCII)
+    # Of a name that a model or a file gave nothing is C: no end of a line, no backslash.
+    names = (re.sub(r"[^\w./\[\] -]", "_", spec.name, flags=re.ASCII) for spec in specs)
+    return "\n".join(f"  {_row(s)},  // {name}" for s, name in zip(specs, names, strict=True))
 
 
 def _row(spec: TensorSpec) -> str:

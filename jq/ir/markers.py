@@ -16,7 +16,7 @@ from jaxlib.mlir.dialects import func
 
 from jq.base.errors import InternalError
 from jq.formats import Encoding, get_format
-from jq.formats.affine import Affine, affine_format, is_affine
+from jq.formats.affine import affine_format, is_affine
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import attribute, plain, settle_type
 from jq.ir.mlir_context import editing
@@ -69,7 +69,9 @@ def quantize(
     tensor: str = "",
 ) -> dict[str, ir.Value]:
     """Codes of `x` for a given scale and zero point (operands `scale`, `zero_point`)."""
-    fmt = _affine(enc)
+    if not is_affine(enc.format):
+        raise InternalError(f"activations cannot be quantized to {enc.format}")
+    fmt = affine_format(enc.format)
 
     def body(ops: StableHloOps, args: Sequence[ir.Value]) -> list[ir.Value]:
         given = dict(zip(parameters, args[1:], strict=True))
@@ -142,12 +144,6 @@ def _sizes(attribute: ir.Attribute) -> tuple[int, ...]:
     if isinstance(attribute, ir.DenseI64ArrayAttr):
         return tuple(attribute)
     return tuple(int(n) for n in np.asarray(ir.DenseIntElementsAttr(attribute)))
-
-
-def _affine(enc: Encoding) -> Affine:
-    if not is_affine(enc.format):
-        raise InternalError(f"activations cannot be quantized to {enc.format}")
-    return affine_format(enc.format)
 
 
 def encoding_attributes(enc: Encoding, parts: Iterable[str], tensor: str) -> dict[str, Any]:

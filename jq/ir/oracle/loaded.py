@@ -124,8 +124,6 @@ class Apart:
 
 
 class _Process(Child):
-    """The process of XLA."""
-
     def __init__(self) -> None:
         super().__init__()
         self.lock = threading.RLock()

@@ -116,7 +116,11 @@ def cut(isa: Isa, rows: int, vectors: int, m: int, k: int, n: int) -> Tiling:
     one = _step(isa, rows, vectors)
     cycles = full * one + (_step(isa, rest, vectors) if rest else 0)
     if k * n > isa.memory.second_cache:
-        cycles += max(0.0, _wait(isa, rows, vectors) - one)
+        # Cycles until weights are there from memory: lines of one step come side by side, and more
+        # rows in between leave fewer steps under way at once.
+        lines = vectors * isa.lanes * isa.dot.group / LINE
+        wait = isa.memory.wait_line * lines + isa.memory.wait_row * rows
+        cycles += max(0.0, wait - one)
     size = isa.memory.set_bytes  # rows of a power of two codes meet in few sets of the first cache
     if rows > isa.memory.ways * size // max(LINE, math.gcd(k, size)):
         cycles *= 2
@@ -130,13 +134,6 @@ def _step(isa: Isa, rows: int, vectors: int) -> float:
         vectors * isa.memory.fetch,
         float(isa.dot_latency),
     )
-
-
-def _wait(isa: Isa, rows: int, vectors: int) -> float:
-    """Cycles until a step's weights are there from memory. Lines of one step come side by side, and
-    more rows in between leave fewer steps under way at once."""
-    lines = vectors * isa.lanes * isa.dot.group / LINE
-    return isa.memory.wait_line * lines + isa.memory.wait_row * rows
 
 
 def _row_blocks(isa: Isa, m: int, rows: int, panels: int, products_per_row: int) -> tuple[int, int]:

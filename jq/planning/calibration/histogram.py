@@ -117,7 +117,10 @@ def measure(ops: StatOps, x: Array) -> Array:
         return ops.constant(neutral())
     x = ops.reshape(ops.convert(x, F32), (count,))
     low, high = ops.reduce_min(x, (0,)), ops.reduce_max(x, (0,))
-    k = _exponent(ops, ops.maximum(ops.abs(low), ops.abs(high)))
+    largest = ops.maximum(ops.abs(low), ops.abs(high))
+    # The smallest k with largest < 2^k, within limits; i32[1].
+    k = ops.sub(ops.shift_right(ops.bitcast(largest, I32), 23), 126)
+    k = clip(ops, k, LOWEST, HIGHEST)
     # x * 2^(10 - k): exact, since the factor is a power of two
     factor = ops.bitcast(ops.shift_left(ops.sub(LOG_HALF + 127, k), 23), F32)
     steps = ops.floor(ops.mul(x, ops.broadcast(factor, (count,), (0,))))
@@ -142,12 +145,6 @@ def combine(ops: StatOps, a: Array, b: Array) -> Array:
         chosen = pick(*(ops.bitcast(v, F32) for v in bits))
         extremes.append(ops.convert(ops.bitcast(chosen, I32), kind))
     return ops.concatenate([top, *extremes, ops.add(*counts)], 0)
-
-
-def _exponent(ops: StatOps, largest: Array) -> Array:
-    """The smallest k with largest < 2^k, within limits; i32[1]."""
-    k = ops.sub(ops.shift_right(ops.bitcast(largest, I32), 23), 126)
-    return clip(ops, k, LOWEST, HIGHEST)
 
 
 def _coarsen(ops: StatOps, packed: Array, by: Array) -> Array:

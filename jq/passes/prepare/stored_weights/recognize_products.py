@@ -54,7 +54,6 @@ class RecognizeProducts(Pass):
                 changed = True
         if changed:
             program.drop_dead()
-            program.drop_unused_weights()
         return changed
 
 
