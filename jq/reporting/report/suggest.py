@@ -36,7 +36,7 @@ def suggestions(
     plans, found = {op.name: op for op in plan.ops}, []
     for layer in furthest(layers, MOST):
         mild = layer.isolated_sqnr_db >= FLOOR_DB  # what is ruined may be so by its weights
-        change = _change(plans[layer.name], products if mild else ())
+        change = _change(plans[layer.name], products, mild)
         what = f"{layer.isolated_sqnr_db:.1f} dB by itself"
         now, then = layer.sqnr_db, without_own_noise(layer)
         hope = "not known" if then is None else f"from {now:.1f} to at most {then:.1f} dB"
@@ -54,19 +54,21 @@ def warning(comparison: Comparison, compiled: CompiledModel) -> str:
     text = f"at {db:.1f} dB {_named(comparison)} far from the float model's"
     if other := next(filter(None, map(_unlike, comparison.activations)), ""):
         return f"{text}; {other}: calibrate with data like these"
-    target = manifest.own_target()
-    integer_only = bool(manifest.settings["integer_only"]) or target.device.integer_only
-    products, found = target.device.products, []
-    if plan is not None:
-        found = suggestions(comparison.layers, plan, integer_only, products)
-    if not found:
+    bad = next(iter(furthest(comparison.layers)), None)
+    if plan is None or bad is None or bad.isolated_sqnr_db >= ENOUGH:
         return f"{text}; `jaxq compare --layers` shows which op makes it, --pipeline auto may help"
-    first = found[0]
-    return (
-        f"{text}; {first.layer} makes most of the noise ({first.why}, on"
-        f" {comparison.samples} samples): give --rule '{first.rule}', or --pipeline auto, which"
-        " chooses formats by the error"
-    )
+    settings, device = manifest.settings, manifest.own_target().device
+    integer_only = bool(settings["integer_only"]) or device.integer_only
+    rules = suggestions([bad], plan, integer_only, device.products)
+    ways, used = [f"--rule '{s.rule}'" for s in rules], settings["recovery"]
+    static = settings["activations"]["mode"] == "static"
+    if static and not (isinstance(used, Sequence) and "equalize" in used):
+        ways.append("--set recovery=equalize, which scales channels")
+    if not integer_only:
+        ways.append("--pipeline auto, which chooses formats by the error")
+    why = f"{bad.isolated_sqnr_db:.1f} dB by itself, on {comparison.samples} samples"
+    help = f": give {', or '.join(ways)}" if ways else ""
+    return f"{text}; {bad.name} makes most of the noise ({why}){help}"
 
 
 def _unlike(read: ActivationRange) -> str:
@@ -100,14 +102,15 @@ def without_own_noise(layer: LayerError) -> float | None:
     return -10 * math.log10(all_noise - own) if own < all_noise else None
 
 
-def _change(op: OpPlan, products: Collection[str]) -> str:
+def _change(op: OpPlan, products: Collection[str], mild: bool) -> str:
+    read = [p for p in op.operands.values() if p.kind in ("static", "dynamic")]
     weights = [p.encoding for p in op.operands.values() if p.kind == "weight"]
     # Less than a byte is stored for each element, scales included.
-    if any(get_format(e.format).stored_bytes(e) < math.prod(e.shape) for e in weights):
+    few = any(get_format(e.format).stored_bytes(e) < math.prod(e.shape) for e in weights)
+    if few and (mild or not read):
         return "weights.format=int8, weights.granularity=per-channel"
-    found = ("static", "dynamic")
-    read = [p for p in op.operands.values() if p.kind in found and p.encoding.format == "int8"]
-    if read and weights and all(f"int16 x {enc.format}" in products for enc in weights):
+    wide = weights and all(f"int16 x {enc.format}" in products for enc in weights)
+    if mild and wide and any(p.encoding.format == "int8" for p in read):
         return "activations.format=int16"
     return FLOAT
 

@@ -60,6 +60,20 @@ def test_a_ruined_output_is_warned_of_and_auto_does_better() -> None:
     assert not said(pair(4), "auto")
 
 
+def test_what_has_no_floats_is_equalized() -> None:
+    """The op is named, and what is offered helps."""
+    model, pipeline = pair(4), "int8-static-integer-only"
+    with pytest.warns(FarFromFloat, match=r"w makes .*: give --set recovery=equalize, .*s$"):
+        jq.compile(model, pipeline)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        jq.compile(model, pipeline, settings={"recovery": ["equalize"]})
+
+
+def test_wider_weights_do_not_help_ruined_activations() -> None:
+    assert "--rule 'w: float'" in said(pair(4), "mxfp4")
+
+
 def test_python_warns_too(tmp_path: Path) -> None:
     model = pair(4)
     with pytest.warns(FarFromFloat, match="the outputs are far .* w makes most of the noise"):
