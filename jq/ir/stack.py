@@ -6,8 +6,8 @@
       %x = ...; return ..., %count + 1, dynamic_update_slice(%all, %x, %count, ...)
     }
 
-A branch that does not compute the value gives zeros. Of a loop that runs more than `LIMIT`
-times, or nobody knows how often, the first `LIMIT - 1` values and the last are kept.
+A branch that does not compute the value gives `none`. Of a loop that runs more than `LIMIT` times,
+or nobody knows how often, the first `LIMIT - 1` values and the last are kept.
 """
 
 import numpy as np
@@ -27,23 +27,23 @@ from jq.ir.values import Op, last_of, maker
 LIMIT = 64
 
 
-def stacked(program: Program, value: ir.Value) -> ir.Value:
+def stacked(program: Program, value: ir.Value, none: float = 0) -> ir.Value:
     """`value` as a value of the outermost block, one leading axis for each loop around it."""
 
     def through_loop(op: Op, _: ir.Block, value: ir.Value) -> ir.Value:
-        return _through_loop(program, op, value)
+        return _through_loop(program, op, value, none)
 
     return outwards(
-        value, program.body, through_loop, lambda v: full(OPS, 0, shape_of(v), dtype_of(v))
+        value, program.body, through_loop, lambda v: full(OPS, none, shape_of(v), dtype_of(v))
     )
 
 
-def _through_loop(program: Program, op: Op, value: ir.Value) -> ir.Value:
+def _through_loop(program: Program, op: Op, value: ir.Value, none: float) -> ir.Value:
     shape = shape_of(value)
     trips = min(trip_count(program, op) or LIMIT, LIMIT)
     with at(op):
         zero = OPS.constant(np.array(0, np.int32))
-        buffer = full(OPS, 0, (trips, *shape), dtype_of(value))
+        buffer = full(OPS, none, (trips, *shape), dtype_of(value))
     counted = carried(op, zero, lambda count: OPS.add(count, 1))
     count = counted.regions[1].blocks[0].arguments[-1]
 

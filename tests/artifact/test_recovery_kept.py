@@ -13,7 +13,9 @@ from jq.driver.job import prepare_job
 from jq.driver.request import Request
 from jq.passes.recovery import gptq, smooth
 from jq.planning.calibration import run
+from jq.planning.moments import collect
 from jq.planning.moments.gains import Gains
+from tests.passes.recovery.models import mlp
 from tests.support.texts import load
 
 pytestmark = pytest.mark.usefixtures("quick_xla")
@@ -105,6 +107,18 @@ def test_second_compile_solves_nothing(monkeypatch, tmp_path):
     np.testing.assert_array_equal(second(*data[1]), first(*data[1]))
     with pytest.raises(jq.JqError, match="it was found before"):
         jq.compile(model, "int8-static", cache=False)
+
+
+def test_one_gradient_serves_every_pass(monkeypatch):
+    """Also for the batches that the first of them, `smooth`, does not look at."""
+    made, find = [], collect.sensitivity
+    monkeypatch.setattr(collect, "sensitivity", lambda *given: made.append(1) or find(*given))
+    model, data = mlp()
+    calls = [tuple(x) for x in data * 4]
+    assert len(calls) > smooth.SAMPLES["dynamic"]
+    model = replace(model, calibration=calls)
+    jq.compile(model, "int8-dynamic", settings={"min_elements": 1}, cache=False, measure=False)
+    assert len(made) == 1
 
 
 def test_later_passes_know_the_same_gains(tmp_path):

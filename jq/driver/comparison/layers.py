@@ -14,10 +14,9 @@ import numpy as np
 from jq.base.progress import Progress, silent
 from jq.driver.comparison.result import ActivationRange, ErrorSum, Inside, LayerError
 from jq.formats.affine import affine_format
-from jq.formats.arrays import clip
 from jq.ir import OPS, Program, at, dtype_of, ir, shape_of
 from jq.ir.build import NAME, string_attr
-from jq.ir.hoist import Combine, can_leave, hoist
+from jq.ir.hoist import can_leave
 from jq.ir.ops import Contraction, rule_of
 from jq.ir.oracle.xla import XlaExecutable
 from jq.ir.stack import stacked
@@ -25,15 +24,6 @@ from jq.passes.isolated import Isolation
 from jq.planning.calibration.ranges import site
 from jq.planning.decisions import QuantPlan, TensorPlan
 from jq.planning.operands import find_weight, op_name
-
-# The values that every op reads, and the share of them beyond the ends of static codes.
-Step = tuple[np.ndarray, Combine]  # neutral element, combination
-STATISTICS: tuple[Step, ...] = (
-    (np.array(np.inf, np.float32), OPS.minimum),
-    (np.array(-np.inf, np.float32), OPS.maximum),
-    (np.array(0, np.int32), OPS.add),  # elements inside of the ends
-    (np.array(0, np.int32), OPS.add),  # all elements
-)
 
 
 @dataclass
@@ -47,11 +37,16 @@ class Watched:
     inside: int = 0
     count: int = 0
 
-    def add(self, statistics: Sequence[np.ndarray]) -> None:
-        low, high, inside, count = statistics
-        self.low, self.high = min(self.low, float(low)), max(self.high, float(high))
-        self.inside += int(inside)
-        self.count += int(count)
+    def add(self, x: np.ndarray) -> None:
+        """Takes in what was read; NaN stands for what was not, in a branch or a loop."""
+        x = x[~np.isnan(x)].astype(np.float32)
+        self.low = float(x.min(initial=self.low))
+        self.high = float(x.max(initial=self.high))
+        low, high = clip_range(self.plan) or (-np.inf, np.inf)
+        # What is rounded to the last code is not beyond it.
+        half = self.plan.parameters[0] / 2 if self.plan and self.plan.parameters else 0.0
+        self.inside += int(np.sum((x >= np.float32(low - half)) & (x <= np.float32(high + half))))
+        self.count += x.size
 
     def result(self) -> ActivationRange:
         kind = self.plan.kind if self.plan else "float"
@@ -68,23 +63,6 @@ def clip_range(p: TensorPlan | None) -> tuple[float, float] | None:
     scale, zero = p.parameters
     low, high = (scale * (code - (zero or 0)) for code in fmt.limits(p.encoding))
     return low, high
-
-
-def _statistics(x: ir.Value, p: TensorPlan | None) -> Iterator[ir.Value]:
-    """Those of `STATISTICS` of a value, at the current insertion point."""
-    shape = shape_of(x)
-    axes, count = range(len(shape)), int(np.prod(shape))
-    x = OPS.convert(x, np.float32)
-    yield OPS.reshape(OPS.reduce_min(x, axes), ())
-    yield OPS.reshape(OPS.reduce_max(x, axes), ())
-    ends = clip_range(p)
-    if p is None or p.parameters is None or ends is None:
-        yield OPS.constant(np.array(count, np.int32))
-    else:
-        half = p.parameters[0] / 2  # what is rounded to the last code is not beyond it
-        same = OPS.equal(x, clip(OPS, x, float(ends[0] - half), float(ends[1] + half)))
-        yield OPS.reduce_sum(OPS.convert(same, np.int32), axes, keep=False)
-    yield OPS.constant(np.array(count, np.int32))
 
 
 Calls = Sequence[Sequence[np.ndarray]]
@@ -121,8 +99,7 @@ def compare_layers(
             errors[name][0].add(r, accumulated[k])
             errors[name][1].add(r, isolated)
         for k, record in enumerate(seen):
-            first = 2 * len(names) + k * len(STATISTICS)
-            record.add(results[first : first + len(STATISTICS)])
+            record.add(results[2 * len(names) + k])
     figures = {
         name: [x for e in both for x in (e.sqnr_db, e.cosine, e.max_abs_error)]
         for name, both in errors.items()
@@ -145,11 +122,11 @@ def _instrumented(
     reference: Program, quantized: Program, plan: QuantPlan, names: Sequence[str]
 ) -> tuple[Program, list[Watched]]:
     """The float program with other results: of each op its own and that of its quantized copy,
-    then the statistics of each activation."""
+    then each activation."""
     copy, plans = reference.clone(), {op.name: op for op in plan.ops}
     isolation = Isolation(copy, quantized.weights)
     results: dict[str, tuple[ir.Value, ir.Value]] = {}
-    measured: list[tuple[Watched, list[ir.Value]]] = []
+    read: list[tuple[Watched, ir.Value]] = []
     for name, op, rule in list(_contractions(copy)):
         if name not in names:
             continue
@@ -158,15 +135,11 @@ def _instrumented(
         for index, value in enumerate(op.operands):
             if index not in weights and dtype_of(value).kind in "fV":
                 record = Watched(site(op_name(op), index), p.operands.get(index) if p else None)
-                with at(op):
-                    measured.append((record, list(_statistics(value, record.plan))))
+                with at(op):  # an op of its own, see below
+                    read.append((record, OPS.reshape(value, [*shape_of(value), 1])))
         results[name] = op.results[0], isolation.result(op, p) if p else op.results[0]
     # Only now: loops are rebuilt, and their results change identity.
     outside = [stacked(copy, v) for name in names for v in results[name]]
-    outside += [
-        hoist(value, copy.body, neutral, combine)
-        for _, values in measured
-        for value, (neutral, combine) in zip(values, STATISTICS, strict=True)
-    ]
+    outside += [stacked(copy, value, np.nan) for _, value in read]
     copy.return_values(outside)
-    return copy, [record for record, _ in measured]
+    return copy, [record for record, _ in read]

@@ -1,7 +1,7 @@
 """Factors of `smooth`: how much of the products' error they take away, by an estimate."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -112,29 +112,31 @@ def factors(
         up, down = (alike(heard(d, count), count) for d in (high - mean, mean - low))
     largest = np.maximum(largest, 1e-12 * largest.max())
     squares = [p.weight.astype(np.float64) ** 2 for p in products]
+    powers = [square.sum(1) for square in squares]
 
-    def noise(s: np.ndarray) -> list[np.ndarray]:
-        """The noise of each column of each product, times 12."""
-        found, s32 = [], s.astype(np.float32)
-        for p, size, square in zip(products, sizes, squares, strict=True):
+    def noise(s: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Noise of each product, times 12: by channels of x, for weights of 1, and by columns."""
+        s32 = s.astype(np.float32)
+        for p, size in zip(products, sizes, strict=True):
             if static:
                 top, bottom = max(0.0, (high / s).max()), min(0.0, (low / s).min())
                 step = (top - bottom) / ((1 << bits) - 1)
                 cut = beyond(top * s - mean, up, count) + beyond(mean - bottom * s, down, count)
-                of_rows = p.moments.total * ((step * s) ** 2 + 12 * cut) @ square
+                of_rows = p.moments.total * ((step * s) ** 2 + 12 * cut)
             else:
                 rows = p.moments.rows * (1 / s32)
                 extents = np.maximum(rows.max(1), 0) - np.minimum(rows.min(1), 0)
                 ranges = float(extents.astype(np.float64) ** 2 @ p.moments.share)
-                of_rows = ranges / ((1 << bits) - 1) ** 2 * (s**2 @ square)
-            found.append(of_rows + rounding * p.noise(size * s32[:, None], s))
-        return found
+                of_rows = ranges / ((1 << bits) - 1) ** 2 * s**2
+            yield of_rows, rounding * p.noise(size * s32[:, None], s)
 
     def error(s: np.ndarray) -> float:
-        return float(sum(columns.sum() for columns in noise(s)))
+        pairs = zip(noise(s), powers, strict=True)
+        return float(sum(of_rows @ power + own.sum() for (of_rows, own), power in pairs))
 
     def loses_a_column(s: np.ndarray) -> bool:
-        for after, before, p, w in zip(noise(s), noise(ones), products, squares, strict=True):
+        for now, was, p, w in zip(noise(s), noise(ones), products, squares, strict=True):
+            after, before = (of_rows @ w + own for of_rows, own in (now, was))
             most = np.maximum(GROWN**2 * before, 12 * LOST**2 * (p.moments.gram @ w))
             if (after > most).any():
                 return True
@@ -145,7 +147,7 @@ def factors(
     ones = np.ones_like(extent)
     centred = (s / np.exp(np.log(s).mean()) for s in candidates)
     rounded = [2.0 ** np.clip(np.rint(np.log2(s)), -20, 20) for s in centred]
-    ranked = sorted([ones, *rounded], key=error)
+    ranked = sorted({s.tobytes(): s for s in (ones, *rounded)}.values(), key=error)
     best = next(s for s in ranked if s is ones or not loses_a_column(s))
     trust = min(1.0, count / FEW) if static else 1.0
     return best.astype(np.float32), trust * error(ones) / max(error(best), 1e-300)

@@ -62,7 +62,8 @@ class Gptq(Recovery):
         uses = uses_of_weights(program, cx)
         solvable = self._solvable(program, cx, uses)
         what = f"{self!r} {sorted(solvable.items())}"
-        codes = cx.found(program, what, lambda: self._solve_all(program, cx, uses, solvable))
+        with one_thread():  # for all of them: to find the libraries takes as long as a small weight
+            codes = cx.found(program, what, lambda: self._solve_all(program, cx, uses, solvable))
         for key, array in codes.items():
             name, _, part = key.rpartition(":")
             program.chosen.setdefault(name, {})[part] = array
@@ -73,7 +74,7 @@ class Gptq(Recovery):
         if not solvable:
             return (), ()
         weighed = [use.wanted for use in uses_in(program)] if self.power else []
-        return weighed, self._batches(cx, solvable)
+        return weighed, self.batches(cx, solvable.values())
 
     def look(self, program: Program, cx: PassContext) -> None:
         solvable = self._asked(program, cx)
@@ -109,12 +110,12 @@ class Gptq(Recovery):
                 LOG.info("%s: %s is rounded plainly: %s", self.name, name, reason)
         return solvable
 
-    def _batches(self, cx: PassContext, solvable: Solvable) -> Sequence[int]:
-        """The numbers of the batches that it looks at."""
+    def batches(self, cx: PassContext, solved: Iterable[tuple[Any, Encoding]]) -> Sequence[int]:
+        """The numbers of the batches that it looks at for weights with these encodings."""
         if cx.batches is not None:
             return cx.batches
         count = len(cx.data or ())
-        narrow = any(bits_of(enc) < 8 for _, enc in solvable.values())
+        narrow = any(bits_of(enc) < 8 for _, enc in solved)
         return spread(count, count if narrow else self.samples)
 
     def _moments(
@@ -126,7 +127,7 @@ class Gptq(Recovery):
         names: Iterable[str],
     ) -> dict[str, Moments]:
         """Moments, by weight, of what it is multiplied by."""
-        wanted, chosen = {n: uses[n] for n in names}, self._batches(cx, solvable)
+        wanted, chosen = {n: uses[n] for n in names}, self.batches(cx, solvable.values())
         return moments_of_weights(
             program, cx, wanted, self.power, shared=self.shared, samples=chosen
         )
@@ -164,7 +165,11 @@ class Gptq(Recovery):
             reads = [use for use in uses[name] if isinstance(use, Use)]
             if len(reads) == 1 and reads[0].ordered and _outputs_of(*own):
                 wanted[name] = reads[0].wanted
-        every, chosen, known = list(wanted.values()), self._batches(cx, solvable), cx.moments
+        every, chosen, known = (
+            list(wanted.values()),
+            self.batches(cx, solvable.values()),
+            cx.moments,
+        )
 
         def find() -> Mapping[str, Moments]:
             return output_grams(program, cx.data or (), every, chosen) if every else {}
@@ -188,7 +193,7 @@ class Gptq(Recovery):
 
         def solved() -> dict[str, np.ndarray]:
             grid = grid_of(weight, inner)
-            with one_thread(), of_weight(name):
+            with of_weight(name):
                 found = self._by_groups(weight, matrix.groups, gram, inner, grid, outputs)
             codes = matrix.back(found.codes, enc.shape)
             scale, zero = (matrix.back(v, enc.grid) for v in (found.scale, found.zero))

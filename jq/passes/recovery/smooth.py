@@ -25,6 +25,7 @@ from jq.ir.decisions import SMOOTHING, decide
 from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.rules.dot_general import DotGeneral
 from jq.passes.base import LOG, PassContext, Recovery
+from jq.passes.recovery._grids import has_grid
 from jq.passes.recovery._inputs import (
     Matrix,
     NotApplicable,
@@ -35,6 +36,7 @@ from jq.passes.recovery._inputs import (
 )
 from jq.passes.recovery._product_inputs import Input, find_inputs
 from jq.passes.recovery._smoothing import Weighted, factors
+from jq.passes.recovery.gptq import Gptq
 from jq.planning.moments.collect import collect
 from jq.planning.operands import find_weight
 from jq.target.settings import FLOAT
@@ -87,6 +89,8 @@ class Smooth(Recovery):
         wanted = [use.wanted for own in uses.values() for use in own]
         mode = cx.settings.activations.mode
         samples = spread(len(cx.data), SAMPLES[mode])
+        encodings, gptq = planned_weights(program, cx), Gptq()
+        solved = [own for own in encodings.items() if has_grid(own[1])]
         seen = collect(
             program,
             cx.data,
@@ -97,10 +101,10 @@ class Smooth(Recovery):
             samples=samples,
             gains=cx.gains,
             others=[use.wanted for use in uses_in(program)],
+            ahead=gptq.batches(cx, solved) if solved and gptq.chosen(cx.settings) else (),
             report=cx.report,
         )
         found: dict[str, np.ndarray] = {}
-        encodings = planned_weights(program, cx)
         for name, group in groups.items():
             products = [
                 Weighted(

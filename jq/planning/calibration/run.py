@@ -1,5 +1,6 @@
 """Calibration: an instrumented copy of the program measures its own activations."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,22 +26,29 @@ from jq.planning.calibration.ranges import Ranges, site
 from jq.planning.calibration.relevance import Relevance
 
 OUTPUT = "output "  # and its number: no site is called so, which ends in `:` and a number
+Place = tuple[slice, bool]  # true: an activation itself is there
+NUMBERS = 4 << 20  # of one activation in all calls: NumPy takes some 30 ms, XLA's compiler 60
 Batch = tuple[int, Sequence[np.ndarray]]
 
 
 def instrument(
-    program: Program, observer: Observer, masks: Mapping[str, Sequence[int]] | None = None
-) -> tuple[Program, list[str]]:
-    """A copy whose further results are the statistics of every activation, site after site.
+    program: Program,
+    observer: Observer,
+    masks: Mapping[str, Sequence[int]] | None = None,
+    small: int = 0,
+) -> tuple[Program, dict[str, Place]]:
+    """A copy with further results, and where in these the statistics of every site are.
 
     Args:
         masks: shape of the rows of some sites; the copy has a weight `<site>:rows` of that shape,
             and a row for which it is 0 counts as zeros.
+        small: activations of so many numbers are handed over instead of their statistics: XLA
+            takes longer to compile these than NumPy to find them.
     """
     copy, masks = program.clone(), masks or {}
-    sites: list[str] = []
+    sites: dict[str, list[ir.Value]] = {}
+    handed: list[int] = []
     measured: dict[tuple[ir.Block, ir.Value], list[ir.Value]] = {}
-    order: list[list[ir.Value]] = []
     for op, index in _activations(copy):
         x = op.operands[index]
         name = site(edge_name(op) or string_attr(op, NAME) or "", index)
@@ -49,15 +57,22 @@ def instrument(
         if stats is None:
             with at(op):
                 kept = _masked(copy, op, index, name, masks[name]) if name in masks else x
-                stats = list(observer.measure(PROGRAM_STATS, kept))
+                if op.operation.block == copy.body and math.prod(shape_of(x)) <= small:
+                    stats = [PROGRAM_STATS.reshape(kept, [*shape_of(x), 1])]  # an op: see below
+                    handed.append(id(stats))
+                else:
+                    stats = list(observer.measure(PROGRAM_STATS, kept))
             measured[op.operation.block, x] = stats
-        sites.append(name)
-        order.append(stats)
+        sites[name] = stats
     # Only now: lifting rebuilds loops, and values that were results of a loop change identity.
-    hoisted = {id(stats): _hoist(copy, stats, observer) for stats in measured.values()}
-    statistics = [value for stats in order for value in hoisted[id(stats)]]
-    copy.return_values([*copy.returned, *statistics])
-    return copy, sites
+    results: list[ir.Value] = []
+    places: dict[int, Place] = {}
+    for stats in measured.values():
+        few = id(stats) in handed
+        places[id(stats)] = slice(len(results), len(results) + len(stats)), few
+        results += stats if few else _hoist(copy, stats, observer)
+    copy.return_values([*copy.returned, *results])
+    return copy, {name: places[id(stats)] for name, stats in sites.items()}
 
 
 def _masked(program: Program, op: Op, index: int, name: str, rows: Sequence[int]) -> ir.Value:
@@ -121,13 +136,14 @@ class Observation(Work):
     program: Program
     method: str
     relevant: bool
+    small: int  # see `instrument`
 
     def open(self) -> Callable[[Batch], Result]:
         observer = get_observer(self.method)
         rows = Relevance(self.program, _rows(self.program)) if self.relevant else None
-        instrumented, sites = instrument(self.program, observer, rows.shapes if rows else {})
+        shapes = rows.shapes if rows else {}
+        instrumented, sites = instrument(self.program, observer, shapes, self.small)
         run, first = XlaExecutable(instrumented), len(self.program.outputs)
-        width = len(observer.neutral())
 
         def observe(batch: Batch) -> Result:
             number, inputs = batch
@@ -135,7 +151,10 @@ class Observation(Work):
                 kept = rows(inputs, number)
                 run.bind({f"{name}:rows": some for name, some in kept.items()})
             outputs, results = (every := run(*inputs))[:first], every[first:]
-            stats = {k: tuple(results[i * width :][:width]) for i, k in enumerate(sites)}
+            stats = {
+                name: observer.measure(NUMPY_STATS, *results[own]) if few else tuple(results[own])
+                for name, (own, few) in sites.items()
+            }
             for name, seen in stats.items():
                 finite = np.isfinite(observer.extremes(seen)).all()
                 if not finite and not _empty(observer, seen):
@@ -176,7 +195,7 @@ def calibrate(
     kept = None
     if not workers.inside:
         kept = Cache("job", ["calibrate", method, relevant, program_digest(program)])
-    work = Observation(program, method, relevant)
+    work = Observation(program, method, relevant, NUMBERS // len(items))
     total: dict[str, Stats] = {}
     outputs: list[np.ndarray] = []
     for stats in in_order(run_jobs(work, items, workers, progress=told, kept=kept)):

@@ -17,6 +17,7 @@ with probability weight(r).
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -25,6 +26,7 @@ import numpy as np
 
 from jq.artifact.keys import digest
 from jq.artifact.store import Arrays
+from jq.base.system.threads import one_thread
 from jq.ir import Program
 from jq.ir.autodiff.evaluate import Unsupported
 from jq.ir.autodiff.sensitivity import Sensitivity
@@ -52,6 +54,7 @@ def collect(
     samples: Sequence[int] | None = None,
     gains: Gains | None = None,
     others: Sequence[Wanted] = (),
+    ahead: Sequence[int] = (),
     report: Callable[[float], None] = lambda share: None,
 ) -> dict[str, Moments]:
     """Moments by op name.
@@ -65,7 +68,8 @@ def collect(
             common.
         samples: the batches to look at, by number; default all.
         gains: the gradients that are known already; what is found is added.
-        others: whose gradients a later pass will ask for: one program finds all.
+        others: whose gradients a later pass will ask for, at the batches `ahead`: one program
+            finds all.
         report: told the share of the data that is done.
     """
     copy = program.clone()
@@ -82,18 +86,25 @@ def collect(
     readers = [Reader.of(copy, ops[w.name], w, results, ask) for w in present]
     copy.return_values(list(results.values()))
     run, draw = XlaExecutable(copy), np.random.default_rng(0)
-    for done, i in enumerate(chosen, 1):
-        found = gains.of([w.name for w in present], i, data[i], gradient) if power else {}
-        weights = [_weights(reader, found.get(reader.name), power) for reader in readers]
-        drawn = [_draw(draw, counted, kept) for counted in weights]
-        bound = [r.bound(*given) for r, *given in zip(readers, weights, drawn, strict=True)]
-        run.bind({name: array for arrays in bound for name, array in arrays.items()})
-        values = dict(zip(results, run(*data[i]), strict=True))
-        for reader, *given in zip(readers, weights, drawn, strict=True):
-            if not reader.add(values, *given):
-                raise not_finite(i, reader.name)
-        report(done / len(chosen))
-    return {reader.name: reader.moments() for reader in readers}
+    names = [reader.name for reader in readers]
+    # BLAS's own threads spend several times the work on waiting for each other.
+    with one_thread() as threads, ThreadPoolExecutor(threads) as pool:
+        for done, i in enumerate(chosen, 1):
+            found = gains.of(names, i, data[i], gradient) if power else {}
+            weights = [_weights(reader, found.get(reader.name), power) for reader in readers]
+            drawn = [_draw(draw, counted, kept) for counted in weights]
+            bound = [r.bound(*given) for r, *given in zip(readers, weights, drawn, strict=True)]
+            run.bind({name: array for arrays in bound for name, array in arrays.items()})
+            values = dict(zip(results, run(*data[i]), strict=True))
+            finite = pool.map(partial(Reader.add, values=values), readers, weights, drawn)
+            for name, fine in zip(names, finite, strict=True):
+                if not fine:
+                    raise not_finite(i, name)
+            report(done / len(chosen))
+        moments = dict(zip(names, pool.map(lambda reader: reader.moments(), readers), strict=True))
+    for i in ahead if power else ():
+        gains.of([w.name for w in asked], i, data[i], gradient)
+    return moments
 
 
 def _weights(reader: Reader, gains: np.ndarray | None, power: float) -> np.ndarray:

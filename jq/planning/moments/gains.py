@@ -55,10 +55,7 @@ class Gains:
             self.gradient = make()
             self.names = frozenset({*names, *(self.gradient.axes if self.gradient else ())})
         found = self.gradient(inputs, sample, ROUNDS) if self.gradient else {}
-        for name, rows in found.items():
-            if (name, sample) not in self.known and self.size + rows.nbytes <= ROOM:
-                self.known[name, sample] = rows
-                self.size += rows.nbytes
+        self.unpack({f"{sample} {name}": rows for name, rows in found.items()})
         return {name: found[name] for name in names if name in found}
 
     def forget_gradient(self) -> None:
@@ -78,11 +75,12 @@ class Gains:
         }
 
     def unpack(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Takes in the gains that an earlier run found."""
-        for key, rows in arrays.items():
-            sample, _, name = key.partition(" ")
-            if (name, int(sample)) not in self.known:
-                self.known[name, int(sample)] = rows
+        """Takes in gains, by sample and name in one word, as far as there is room."""
+        for word, rows in arrays.items():
+            sample, _, name = word.partition(" ")
+            key = name, int(sample)
+            if key not in self.known and self.size + rows.nbytes <= ROOM:
+                self.known[key] = rows
                 self.size += rows.nbytes
 
 
@@ -202,10 +200,9 @@ def _integers(
         count: of terms.
     """
     bits = (EXACT - max(count - 1, 0).bit_length()) // factors
-    x = ops.convert(x, F64)
     shape = ops.shape(x)
-    most = ops.reduce_max(ops.abs(x), axes)
+    most = ops.convert(ops.reduce_max(ops.abs(x), axes), F64)  # the narrow numbers are read faster
     most = ops.bitcast(ops.maximum(most, LEAST), np.int64)
     power = ops.bitcast(ops.bit_and(most, EXPONENT), F64)  # at most `most`, more than half of it
     steps = ops.broadcast(ops.div(2.0 ** (bits - 1), power), shape, range(len(shape)))
-    return ops.round_even(ops.mul(x, steps)), ops.mul(power, 2.0 ** (1 - bits))
+    return ops.round_even(ops.mul(ops.convert(x, F64), steps)), ops.mul(power, 2.0 ** (1 - bits))

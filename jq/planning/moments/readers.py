@@ -18,6 +18,7 @@ from jq.planning.moments.gains import F32, F64, Moments, gram_alone, shared_weig
 from jq.planning.moments.inputs import Wanted, extent, rows_of
 
 I32 = np.int32
+SMALL = 2 << 20  # numbers in the rows of one product and sample
 Results = dict[Hashable, ir.Value]  # of the instrumented program, in order
 Values = Mapping[Hashable, np.ndarray]
 
@@ -48,17 +49,20 @@ class Reader(ABC):
 
     @staticmethod
     def of(program: Program, op: Op, w: Wanted, results: Results, ask: Ask) -> "Reader":
-        """Few rows are handed over: to add up their grams would cost more than the products."""
+        """Rows are handed over where they are few: to add up their grams would cost more than the
+        products; and where they are small: XLA takes longer to compile the sums, and to multiply
+        without the symmetry of a gram, than NumPy to add up all."""
         e = extent(op, w)
-        kind = FewRows if e.groups == 1 and e.rows <= e.width else ManyRows
+        few = e.rows <= e.width or e.rows * e.width <= SMALL
+        kind = FewRows if e.groups == 1 and few else ManyRows
         return kind(program, op, w, results, ask)
 
     def bound(self, weights: np.ndarray, drawn: np.ndarray) -> dict[str, np.ndarray]:
         """The inputs of the program for a sample."""
         return {}
 
-    def add(self, values: Values, weights: np.ndarray, drawn: np.ndarray) -> bool:
-        """Takes a sample in: results, f32[groups, rows] and the rows to keep; False: not finite."""
+    def add(self, weights: np.ndarray, drawn: np.ndarray, values: Values) -> bool:
+        """Takes a sample in: f32[groups, rows], the rows to keep, results; False: not finite."""
         new = self._read(values, weights, drawn)
         self.seen = new if self.seen is None else self.seen.add(new)
         return bool(np.isfinite(new.gram).all())

@@ -10,6 +10,7 @@ import pytest
 from jq.base.errors import UserError
 from jq.frontends.model import Model
 from jq.frontends.tracing import trace
+from jq.planning.calibration import run
 from jq.planning.calibration.observer import get_observer
 from jq.planning.calibration.run import calibrate, instrument
 
@@ -150,6 +151,18 @@ def test_the_outputs_stay_what_they_were():
     assert {"w:0", "w#2:0"} <= set(sites)
     assert len(copy.returned) == 1 + 2 * len(sites)
     assert len(program.returned) == 1
+
+
+@pytest.mark.parametrize("method", ["minmax", "octav", "average"])
+def test_small_activations_are_measured_outside_of_the_program(monkeypatch, method):
+    program = trace(Model(lambda p, x: branches(p, x) @ p["s"][0], {"w": W, "s": STACK}, (X,)))
+    places = instrument(program, get_observer(method), small=X.size)[1].values()
+    assert {handed for _, handed in places} == {False, True}
+    inside, outside = (
+        monkeypatch.setattr(run, "NUMBERS", most) or calibrate(program, [[X], [-5 * X]], method)
+        for most in (0, 2 * X.size)
+    )
+    assert inside.text() == outside.text()
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

@@ -8,10 +8,17 @@ import pytest
 from jq.base.errors import UserError
 from jq.frontends.model import Model
 from jq.frontends.tracing.entry import trace
+from jq.planning.moments import readers
 from jq.planning.moments.collect import collect
 from jq.planning.moments.inputs import Wanted
 
 pytestmark = pytest.mark.usefixtures("quick_xla")
+
+
+@pytest.fixture(autouse=True, params=[0, readers.SMALL], ids=["inside", "handed-over"])
+def _small(request, monkeypatch):
+    monkeypatch.setattr(readers, "SMALL", request.param)
+
 
 RNG = np.random.default_rng(3)
 
