@@ -42,7 +42,7 @@ BITS = {"int4": 4, "int8": 8}
 PIECE = 1 << 24  # elements that are rounded at a time
 BEGUN = ".jaxq-quantize.json"  # what a run that has not ended yet does
 _TABLES = ("embed_tokens.weight", "lm_head.weight")
-_ROUTERS = (".gate.weight", ".router.weight")
+_GATES = (".gate.weight", ".shared_expert_gate.weight")  # other names of routers
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,10 @@ class Kind:
             "config_groups": groups,
             "ignore": ["lm_head"],
         }
+
+    def stored(self, codes: np.ndarray) -> np.ndarray:
+        """Codes u8 as files have them, from 0 on; packed ones are so already."""
+        return codes.view(np.uint8) ^ np.uint8(0x80 if self.bits == 8 else 0)
 
     def encoding(self, shape: tuple[int, ...]) -> Encoding:
         full = (("divisor", FULL),)
@@ -188,7 +192,8 @@ def _entries(tensors: dict[str, np.ndarray], kind: Kind) -> Iterator[Entry]:
 
 
 def _chosen(name: str, array: np.ndarray, kind: Kind) -> bool:
-    if array.ndim != 2 or not name.endswith(".weight") or name.endswith((*_TABLES, *_ROUTERS)):
+    stays = name.endswith((*_TABLES, *_GATES)) or "router" in name
+    if array.ndim != 2 or not name.endswith(".weight") or stays:
         return False
     floats = array.dtype.kind == "f" or array.dtype == ml_dtypes.bfloat16
     whole = array.shape[1] % (kind.group or 32 // kind.bits) == 0
@@ -204,8 +209,6 @@ class _Rounding:
 
     def codes(self) -> Iterator[np.ndarray]:
         fmt, step = affine_format(f"int{self.kind.bits}"), max(1, PIECE // self.array.shape[1])
-        # Packed, they are stored from 0 on already.
-        middle = np.uint8(0x80 if self.kind.bits == 8 else 0)
         for first in range(0, len(self.array), step):
             rows = np.asarray(self.array[first : first + step], np.float32)
             if not np.isfinite(rows).all():
@@ -213,7 +216,7 @@ class _Rounding:
             parts = fmt.encode(rows, self.kind.encoding(rows.shape))
             self._scales.append(parts["scale"])
             forget(self.array)
-            yield parts["codes"].view(np.uint8).reshape(-1) ^ middle
+            yield self.kind.stored(parts["codes"]).reshape(-1)
 
     def scales(self) -> Iterator[np.ndarray]:
         while self._scales:

@@ -151,9 +151,7 @@ def _encode(
 
 
 def _tensors(stem: str, leaf: QuantizedTensor, kind: Kind) -> dict[str, np.ndarray]:
-    """Codes below 8 bits are stored from 0 on already."""
-    middle = np.uint8(0x80 if kind.bits == 8 else 0)
-    codes = np.ascontiguousarray(leaf.parts["codes"].view(np.uint8) ^ middle)
+    codes = np.ascontiguousarray(kind.stored(leaf.parts["codes"]))
     return {
         f"{stem}weight_packed": codes.view(np.int32),
         f"{stem}weight_scale": leaf.parts["scale"],

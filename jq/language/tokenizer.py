@@ -37,7 +37,7 @@ _END_NAMES = (
     " <fim_pad> <PAD> [PAD] <|fim_repo|> <|repo_name|> <fim-repo> <REPO> <reponame>"
     " <|file_sep|>"
 )
-_ENDS = _END_NAMES.split()
+_ENDS = frozenset(_END_NAMES.split())
 # Where a model has both of a pair, `<|end|>` ends a part of what it says.
 _PARTS = (("<|return|>", "<|call|>"), ("<|calls|>", "<|flush|>"))
 # Of a folder: what says which tokens are special, the later files first; and where templates lie.

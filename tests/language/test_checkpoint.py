@@ -68,6 +68,15 @@ def test_codes_and_scales(
     assert not any("embed_tokens.weight_" in n for n in file_tensors(tmp_path / "out"))
 
 
+@pytest.mark.parametrize("case", ["granite-experts", "qwen2-experts", "qwen3-next", "llama4"])
+def test_routers_stay(tmp_path: Path, case: str) -> None:
+    """A token that goes to other experts loses more than a matrix saves."""
+    quantize_folder(write_folder(case, tmp_path / "in"), tmp_path / "out", "int8", 0)
+    names = file_tensors(tmp_path / "out")
+    routers = [n for n in names if "router" in n or ".gate." in n or "shared_expert_gate" in n]
+    assert routers and not any(n.endswith("_packed") for n in routers)
+
+
 def test_a_run_that_was_ended_goes_on(source: Path, tmp_path: Path) -> None:
     out, other = tmp_path / "out", tmp_path / "other"
 
