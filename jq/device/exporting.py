@@ -83,7 +83,8 @@ def export(
         `inputs` and `results` (type, shape, scale and zero point), and with `verify` the number of
         elements that were compared (`outputs`), of those with the same bits (`same`), and both by
         the name of each reference (`readers`: the same, all): of Q/DQ files, ONNX Runtime also
-        computes the floats as they are written, whose sums are rounded.
+        computes the floats as they are written, whose sums are rounded. `near_ties` names the
+        layers of such files whose codes may differ by one next to a tie, and why.
 
     Raises:
         UserError: the form cannot hold an op, which is named; nothing has been written.
@@ -164,6 +165,7 @@ def _write(made: _Made, path: Path, form: Form, ends: Ends, verify: bool) -> Exp
     data = form.writer.write(content)
     found: dict[str, Any] = {"path": str(path), "form": form.name}
     found |= dict.fromkeys(("outputs", "same", "readers"))
+    found["near_ties"] = getattr(form.writer, "near_ties", lambda _: {})(data)
     if verify:
         counts = verified(made.integer, whole, inner, made.marked, form, data, made.data)
         first = next(iter(counts.values()))

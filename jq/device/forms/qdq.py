@@ -16,7 +16,7 @@ from jq.base.errors import UserError
 from jq.device.forms.table import Arrays, Content
 
 try:
-    from onnx import helper
+    from onnx import ModelProto, helper
 
     from jq.device.forms.onnx_graph import value_info
     from jq.device.forms.qdq_base import scale_of
@@ -63,6 +63,12 @@ def write(content: Content) -> bytes:
     metadata = {"jq.ends": json.dumps(scales), "jq.near_ties": json.dumps(writer.near_ties)}
     helper.set_model_props(model, metadata)
     return bytes(model.SerializeToString())
+
+
+def near_ties(data: bytes) -> dict[str, str]:
+    """Layers of a file whose codes may differ by one, with the cause of each."""
+    found = {p.key: p.value for p in ModelProto.FromString(data).metadata_props}
+    return dict(json.loads(found["jq.near_ties"]))
 
 
 def run(data: bytes, calls: Sequence[Arrays], *, optimized: bool = True) -> list[list[np.ndarray]]:
