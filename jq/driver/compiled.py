@@ -1,7 +1,5 @@
 """A compiled model: a callable that can be saved, loaded, audited."""
 
-from __future__ import annotations
-
 import mmap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -65,12 +63,12 @@ class CompiledModel:
         self._at_sizes: dict[int, CompiledModel] = {}
 
     @property
-    def sizes(self) -> tuple[CompiledModel, ...]:
+    def sizes(self) -> "tuple[CompiledModel, ...]":
         """The model at each of its sizes, which share their weights; itself, where there is one."""
         count = len(self.manifest.sizes)
         return tuple(self._at_size(i) for i in range(count)) if count else (self,)
 
-    def _at_size(self, index: int) -> CompiledModel:
+    def _at_size(self, index: int) -> "CompiledModel":
         if index not in self._at_sizes:
             stored = self.manifest.sizes[index]
             update = {"inputs": stored.inputs, "outputs": stored.outputs, "sizes": ()}
@@ -80,7 +78,7 @@ class CompiledModel:
             self._at_sizes[index] = one
         return self._at_sizes[index]
 
-    def at_shapes(self, shapes: Sequence[tuple[int, ...]]) -> CompiledModel:
+    def at_shapes(self, shapes: Sequence[tuple[int, ...]]) -> "CompiledModel":
         """The model at the size that takes inputs of these shapes."""
         if not self.manifest.sizes:
             return self

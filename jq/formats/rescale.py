@@ -14,8 +14,6 @@ fuses the operations. Steps stay below 2^30. The first term is in fine units of 
 (`ResidualScale.of`), or in codes of its own, which a model rounds it to (`ResidualScale.between`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -53,7 +51,7 @@ class ResidualScale:
     high: float = math.inf
 
     @staticmethod
-    def of(ratio: float, zero_point: int) -> ResidualScale:
+    def of(ratio: float, zero_point: int) -> "ResidualScale":
         """The residual's scale, to 16 bits, whose ratio to that of the result is `ratio`."""
         _, exponent = math.frexp(ratio)
         fraction = min(MAX_FRACTION, 16 - exponent)
@@ -63,7 +61,7 @@ class ResidualScale:
         return ResidualScale(zero_point, factor, 2.0**-fraction)
 
     @staticmethod
-    def between(first: Output, residual: Output, out: Output) -> ResidualScale | None:
+    def between(first: Output, residual: Output, out: Output) -> "ResidualScale | None":
         """The residual's scale of codes which a model adds as floats and quantizes:
 
             code = saturate(round_half_even((real first + real residual) / scale) + zero_point)

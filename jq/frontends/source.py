@@ -1,7 +1,5 @@
 """Sources: a model in any of its forms, traced once, and the data of its calls."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -72,9 +70,9 @@ class Source:
     program: Program
     model: Model | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
-    others: tuple[Source, ...] = ()
+    others: "tuple[Source, ...]" = ()
 
-    def joined(self, others: Iterable[Source]) -> Source:
+    def joined(self, others: "Iterable[Source]") -> "Source":
         """One source of several sizes, which have to differ in their inputs' shapes."""
         every = (self, *others)
         shapes = [tuple(s.shape for s in each.program.inputs) for each in every]

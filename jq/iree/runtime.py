@@ -1,7 +1,5 @@
 """Runs a compiled module on NumPy arrays."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import sys
@@ -80,7 +78,7 @@ def index_of(parameters: Path | Mapping[str, np.ndarray] | ParameterFiles | Arch
     return index
 
 
-_ALIVE: weakref.WeakSet[Executable] = weakref.WeakSet()
+_ALIVE: "weakref.WeakSet[Executable]" = weakref.WeakSet()
 
 
 def _in_a_child() -> None:
@@ -127,7 +125,7 @@ class Executable:
         threads: int | None = None,
         dtypes: Sequence[Any] | None = None,
         function: str = "main",
-    ) -> Executable:
+    ) -> "Executable":
         """Loads a module.
 
         Args:

@@ -1,7 +1,5 @@
 """A language model that generates: `jq.LanguageModel(path).generate(prompt)`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -139,7 +137,7 @@ class LanguageModel:
         prompt = chat_prompt(self.tokenizer, messages, **options)
         return self.tokenizer.encode(prompt, special=True)
 
-    def conversation(self, system: str | None = None, **options: Any) -> Conversation:
+    def conversation(self, system: str | None = None, **options: Any) -> "Conversation":
         """Several turns of a chat, after an instruction where `system` is given; options are those
         of `chat`."""
         return Conversation(self, system, **options)
@@ -149,7 +147,7 @@ class LanguageModel:
         return measure(self, [Path(text) for text in texts], limit=limit)
 
     def compare(
-        self, other: LanguageModel, *texts: str | Path, limit: int | None = None
+        self, other: "LanguageModel", *texts: str | Path, limit: int | None = None
     ) -> Perplexity:
         """Compares another model of the same tokens with this one on text files: `kl` from the
         distributions of this model, `changed` and `agreement` of the most likely tokens,

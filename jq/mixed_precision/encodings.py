@@ -7,8 +7,6 @@ along to whoever does them. Each set of encodings is a job. What a job gives dep
 that the result is the same wherever each was done.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -102,12 +100,12 @@ class Recoveries(Work):
     context: PassContext
 
     @staticmethod
-    def of(job: Job, plans: Sequence[QuantPlan], report: Report) -> Recoveries:
+    def of(job: Job, plans: Sequence[QuantPlan], report: Report) -> "Recoveries":
         cx = job.context(plans[0], report)
         cx.gains.forget_gradient()
         return Recoveries(job.program, job.pipeline.passes["qdq"], plans, cx)
 
-    def elsewhere(self) -> Recoveries:
+    def elsewhere(self) -> "Recoveries":
         """The work for other processes: they cannot report, nor see what earlier runs found."""
         cx = self.context
         known = cx.moments if cx.moments and cx.moments.is_of(self.program) else MomentsCache()

@@ -11,8 +11,6 @@ of its products have one. What an element takes was fitted to `digits_cnn`, `min
 `mobilenet` in the fixed pipelines on one processor (AMD EPYC, Zen 5): only ratios matter.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -60,7 +58,7 @@ class Rates:
     pairs: float = 0.0
 
     @staticmethod
-    def of(target: Target) -> Rates:
+    def of(target: Target) -> "Rates":
         name = kernels_of(target)
         if name == "none":  # nothing is known but that codes of 8 bits take a quarter of the room
             return Rates(2.0, 2.0, 1.0)
@@ -79,7 +77,7 @@ class Rates:
         return found / (DIGITS if any(map(_wide, plan.operands.values())) else 1)
 
 
-def estimated_cycles(problem: Problem, speed: Speed | None = None) -> Resource:
+def estimated_cycles(problem: Problem, speed: "Speed | None" = None) -> Resource:
     """Cycles of a call: of each option, infinite where the target has no such product, and of all
     that is no contraction."""
     speed = speed or Speed(problem.job, problem.plans)

@@ -6,8 +6,6 @@ alone. `float` passes run before calibration and planning, `qdq` passes carry ou
 passes put kernels in its place, and the last ones rewrite what IREE's compiler gets wrong.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -31,7 +29,7 @@ class When:
     text: str
     holds: Callable[[Settings], bool]
 
-    def __and__(self, other: When) -> When:
+    def __and__(self, other: "When") -> "When":
         return When(f"{self.text}, and {other.text}", lambda s: self.holds(s) and other.holds(s))
 
 

@@ -1,7 +1,5 @@
 """A target: the compiler's flags, and what the device can do. `targets/<name>.toml`, or a path."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Collection, Sequence
@@ -50,13 +48,13 @@ class Target(Strict):
     device: Device = Device()
     hardware: Hardware | None = None
     programs: tuple[str, ...] = ()
-    members: tuple[Target, ...] = ()
+    members: "tuple[Target, ...]" = ()
 
-    def each(self) -> tuple[Target, ...]:
+    def each(self) -> "tuple[Target, ...]":
         """The targets that an artifact has programs for."""
         return self.members or (self,)
 
-    def with_flags(self, flags: Sequence[str]) -> Target:
+    def with_flags(self, flags: Sequence[str]) -> "Target":
         """The target with flags that a person gave, in place of its own of the same name."""
         own = combined(self.flags, check_user_flags(flags))
         members = tuple(member.with_flags(flags) for member in self.members)

@@ -7,8 +7,6 @@ Its decomposition is the integer arithmetic. What a device's own format needs to
 points, bias, mantissas, windows, tables) are its attributes: no writer reads arithmetic.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -69,16 +67,16 @@ class IntegerStep:
     attributes: Mapping[str, ir.Attribute] = field(default_factory=dict)
     numbers: Mapping[str, np.ndarray] = field(default_factory=dict)
 
-    def of_op(self, op: Op) -> IntegerStep:
+    def of_op(self, op: Op) -> "IntegerStep":
         """The same as the form of an op of the program."""
         return replace(self, op=op.operation.name, attributes=attributes_of(op))
 
-    def knowing(self, **numbers: Any) -> IntegerStep:
+    def knowing(self, **numbers: Any) -> "IntegerStep":
         """The same with further numbers."""
         arrays = {key: np.asarray(value) for key, value in numbers.items()}
         return replace(self, numbers={**self.numbers, **arrays})
 
-    def giving(self, out: Output) -> IntegerStep:
+    def giving(self, out: Output) -> "IntegerStep":
         """The same with a result."""
         return replace(self, out=out)
 

@@ -12,8 +12,6 @@ held. Each op says by its rule (`OpRule.encoded`) what it makes of the encodings
 `jq.ir.ops.dataflow` finds the least solution for a program.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -63,18 +61,18 @@ class Encoded:
         """True if all elements have one scale."""
         return math.prod(self.encoding.grid) == 1
 
-    def of_shape(self, shape: Sequence[int], scaled: Sequence[int] = ()) -> Encoded:
+    def of_shape(self, shape: Sequence[int], scaled: Sequence[int] = ()) -> "Encoded":
         """The same numbers in another shape, with a scale for each index of the axes `scaled`."""
         block = tuple(int(a in scaled) for a in range(len(shape)))
         return replace(self, encoding=self.encoding.with_shape(tuple(shape), block))
 
-    def times(self, factor: float) -> Encoded:
+    def times(self, factor: float) -> "Encoded":
         """The scale takes a positive factor."""
         if self.scale is None:
             return replace(self, factor=self.factor * factor)
         return replace(self, scale=float(np.float32(self.scale) * np.float32(factor)))
 
-    def alike(self, other: Encoded) -> bool:
+    def alike(self, other: "Encoded") -> bool:
         """True if two tensors with one scale each have the same format and parameters."""
         bare = [
             replace(e, encoding=e.encoding.with_shape((), ()), rounded=False) for e in (self, other)

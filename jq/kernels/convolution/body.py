@@ -1,7 +1,5 @@
 """The bodies of convolutions: a workgroup is a block of pixels by panels of a group's filters."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 
@@ -28,7 +26,7 @@ class Windows(Source):
     group: Index
 
     @staticmethod
-    def of(conv: Convolution, group: Index = 0) -> Windows:
+    def of(conv: Convolution, group: Index = 0) -> "Windows":
         size = conv.target.dot.group
         whole, tail = (conv.run_groups, 0) if conv.room else divmod(conv.run, size)
         return Windows(
@@ -43,7 +41,7 @@ class Windows(Source):
         )
 
     @staticmethod
-    def of_pairs(conv: PairConvolution, group: Index) -> Windows:
+    def of_pairs(conv: PairConvolution, group: Index) -> "Windows":
         """The windows as pairs read them: their weights are packed otherwise."""
         return Windows(
             product=conv, group=group, runs=conv.runs, whole=0, tail=0, flip=False, fetches=False

@@ -7,8 +7,6 @@ Sums of floats are f32, in an order that depends on the instruction set: within 
 of magnitudes. Numbers below 2^-126 may count as 0, before and after a sum.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -152,14 +150,14 @@ class Gemm(MatrixPanels):
     def row_operands(self) -> tuple[int, ...]:
         return tuple(i for i, how in enumerate(self.accesses) if how in ("codes", ROW, ELEMENT))
 
-    def by_sequences(self, sequences: Sequences) -> Gemm | None:
+    def by_sequences(self, sequences: Sequences) -> "Gemm | None":
         if self.rows or self.on_tiles or self.streams > 1 or self.floats:
             return None
         vectors = self.tiling.vectors  # as the weights lie
         rows = tiling.even_rows(self.target, vectors, sequences.length)
         return replace(self, cut=RegisterTile(rows, vectors), rows=sequences)
 
-    def in_frame(self, frame: Frame) -> Gemm | None:
+    def in_frame(self, frame: Frame) -> "Gemm | None":
         no = self.rows or self.on_tiles or self.floats
         return None if no else replace(self, rows=frame)
 

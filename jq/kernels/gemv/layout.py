@@ -1,7 +1,5 @@
 """The stored form of `Gemv`'s block-scaled weights: packed at compile time, read in order."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -50,7 +48,7 @@ class Layout:
     planes: tuple[int, ...]
 
     @staticmethod
-    def of(kernel: Stored) -> Layout:
+    def of(kernel: "Stored") -> "Layout":
         width, levels = kernel.width // kernel.streams, 2 if kernel.minimum else 1
         if kernel.scale == "column":
             sizes, levels = [], 0

@@ -3,8 +3,6 @@
 A target names one (`avx512_vnni`), and `detect` names the best one of this machine.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -128,7 +126,7 @@ class Isa:
         """It has products of bf16 numbers, of vectors or of matrix tiles."""
         return self.tiles or bool(self.bf16_dot)
 
-    def for_element(self, element: str) -> Isa:
+    def for_element(self, element: str) -> "Isa":
         """The same with the product of weights of `i8`, `bf16` (else as f32) or `f32`."""
         if element == "i8":
             return self
@@ -137,7 +135,7 @@ class Isa:
             dot = Dot(self.bf16_dot, 2, "bf16", True, False, result="f32")
         return replace(self, dot=dot, pairs="", tiles=self.tiles and element == "bf16")
 
-    def for_bits(self, bits: int) -> Isa:
+    def for_bits(self, bits: int) -> "Isa":
         """The same with the product that codes of so many bits take: where the one of 8 bits has
         16-bit operands, pairs of few bits are multiplied as bytes and added in 16 bits, as often
         as cannot saturate: 32,767 / (2 * 128 * (2^bits - 1)) times."""

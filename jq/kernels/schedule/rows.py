@@ -1,7 +1,5 @@
 """Common parts of kernels over a matrix's rows: blocks of rows, and vectors of a row."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,7 +36,7 @@ class Blocks:
     scattered: bool
 
     @staticmethod
-    def of(rows: int, block: int, sequences: Sequences | None) -> Blocks:
+    def of(rows: int, block: int, sequences: Sequences | None) -> "Blocks":
         length = sequences.length if sequences else rows
         return Blocks(rows, min(block, length), length, sequences is not None)
 
@@ -192,7 +190,7 @@ class Part:
     count: Index
 
     @staticmethod
-    def of(b: Builder, frame: Frame, first: Index, count: int, pixels: int) -> Part:
+    def of(b: Builder, frame: Frame, first: Index, count: int, pixels: int) -> "Part":
         """The part that the workgroup with `count` pixels from `first` on writes, of all."""
         front = b.scaled(b.above(1, first), frame.lead)
         start = b.above(place(b, frame, first), front)

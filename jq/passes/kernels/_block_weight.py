@@ -1,7 +1,5 @@
 """Weights as `Gemv` takes them: integers, and scales by block of what is summed or by column."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -48,7 +46,7 @@ class BlockWeight:
         contracted: Sequence[int],
         free: Sequence[int],
         apart: bool = False,
-    ) -> BlockWeight:
+    ) -> "BlockWeight":
         """K runs over the axes `contracted`, the one that has blocks last; N over `free`. `apart`:
         the scale of a whole tensor becomes the `factor`: those of its blocks are narrow."""
         arrays = {name: evaluate(program, part) for name, part in parts.items()}
@@ -101,7 +99,7 @@ class BlockWeight:
         plain = self.minimum is None and self.zero is None and not self.outer
         return plain and len(self.scale) == 1
 
-    def cut(self, block: int) -> BlockWeight:
+    def cut(self, block: int) -> "BlockWeight":
         """The same in blocks of `block`, which divides those it has."""
         if self.by_column or block == self.block:
             return replace(self, block=block)
@@ -138,7 +136,7 @@ class BlockWeight:
             half = all((s.astype(np.float16).astype(s.dtype) == s).all() for s in given)
         return "f16" if half else "f32"
 
-    def stacked(self, count: int) -> BlockWeight:
+    def stacked(self, count: int) -> "BlockWeight":
         """The same as `count` weights, with a scale for each block."""
         scale = self.scale
         if self.by_column:

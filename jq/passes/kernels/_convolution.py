@@ -1,7 +1,5 @@
 """A convolution as its kernels see it: two spatial dimensions, channels last."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any
@@ -39,7 +37,7 @@ class Convolved:
     zero: np.ndarray | None
 
     @staticmethod
-    def of(program: Program, c: Contract) -> Convolved:
+    def of(program: Program, c: Contract) -> "Convolved":
         if any(not isinstance(side, tuple) for side in c.sides):
             raise NoKernel("one operand is float")
         (x_enc, x), (w_enc, w) = c.sides
@@ -55,7 +53,7 @@ class Convolved:
         plain = Convolved(c, x["codes"], zero, window, weight, scale, offset)
         return plain if offset is None else plain._without_zero(offset)
 
-    def _without_zero(self, zero: np.ndarray) -> Convolved:
+    def _without_zero(self, zero: np.ndarray) -> "Convolved":
         """Zero points taken from the codes, where what remains has a kernel."""
         real = self.weight.astype(np.int16) - zero.astype(np.int16)
         if real.min(initial=0) >= -128 and real.max(initial=0) <= 127:

@@ -4,8 +4,6 @@ Where that is another order of the data, the weight is stored anew: of a stack t
 the whole stack, and the loop cuts that. The data are made when they are written.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,7 +33,7 @@ class Stored:
     tensor: str
 
     @staticmethod
-    def of(encoding: Encoding, parts: Values, tensor: str) -> Stored:
+    def of(encoding: Encoding, parts: Values, tensor: str) -> "Stored":
         return Stored(encoding, {k: v for k, v in parts.items() if k != "sum"}, tensor)
 
 
@@ -139,7 +137,7 @@ class _Cut:
     ops: tuple[Any, ...]
 
     @staticmethod
-    def behind(program: Program, value: ir.Value) -> _Cut:
+    def behind(program: Program, value: ir.Value) -> "_Cut":
         ops: list[Any] = []
         while (name := program.weight_name(value)) is None:
             if maker(value) is None or not _cuts_first_axis(value.owner):

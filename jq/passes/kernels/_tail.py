@@ -1,7 +1,5 @@
 """Turns what follows a product and has no other reader into the epilogue of its kernel."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -69,7 +67,7 @@ class Tail:
         return shape_of(self.last.operation.results[0])
 
     @staticmethod
-    def behind(program: Program, op: Op, n: int, unsigned: bool = False) -> Tail:
+    def behind(program: Program, op: Op, n: int, unsigned: bool = False) -> "Tail":
         tail = _followed(program, Tail((), (), (op,), unsigned), n)
         while (decoded := _decoded(program, tail)) is not None:
             longer = _followed(program, decoded, n)
@@ -78,7 +76,7 @@ class Tail:
             tail = longer
         return tail
 
-    def then(self, step: Step, operands: Sequence[Any], ops: Sequence[Any]) -> Tail:
+    def then(self, step: Step, operands: Sequence[Any], ops: Sequence[Any]) -> "Tail":
         more = (*self.steps, step), (*self.operands, *operands), (*self.ops, *ops)
         return Tail(*more, self.unsigned)
 

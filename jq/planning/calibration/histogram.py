@@ -8,8 +8,6 @@ Packed as one i32[3 + 2048] (or i64) array, since a loop carries one value at a 
 [k, bits of the smallest value, bits of the largest, counts...].
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -178,7 +176,7 @@ class Histogram:
     high: float
 
     @staticmethod
-    def of(packed: np.ndarray) -> Histogram:
+    def of(packed: np.ndarray) -> "Histogram":
         """Reads a packed histogram; empty bins beyond the outermost ones are left out."""
         k, counts = int(packed[0]), packed[HEAD:]
         low, high = (float(v) for v in packed[1:HEAD].astype(I32).view(F32))
@@ -190,6 +188,6 @@ class Histogram:
         return Histogram(centers, counts[first:last].astype(np.float64), width, low, high)
 
     @staticmethod
-    def of_data(x: Any) -> Histogram:
+    def of_data(x: Any) -> "Histogram":
         """The histogram of an array, computed in NumPy."""
         return Histogram.of(measure(NUMPY_STATS, np.asarray(x)))

@@ -5,8 +5,6 @@ needs the same one. The passes before it leave the function as it is, and produc
 channel by channel.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -113,7 +111,7 @@ class Moments:
     rows: np.ndarray
     share: np.ndarray
 
-    def add(self, other: Moments) -> Moments:
+    def add(self, other: "Moments") -> "Moments":
         return Moments(
             self.gram + other.gram,
             self.total + other.total,

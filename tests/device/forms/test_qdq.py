@@ -114,9 +114,12 @@ def test_what_is_computed_in_float_is_said(weights, tmp_path: Path) -> None:
     def apply(p, x):
         return jax.nn.softmax(x @ p["d"])
 
-    _, written, metadata = _exported(apply, weights, (16, 8), tmp_path / "m.onnx")
+    found, written, metadata = _exported(apply, weights, (16, 8), tmp_path / "m.onnx")
     assert "Softmax" in written
     assert any("softmax" in why for why in metadata["jq.near_ties"].values())
+    assert found["near_ties"] == metadata["jq.near_ties"]
+    said = Export({**found, "same": found["outputs"] - 1}).summary()
+    assert "may differ by one" in said and "ONNX Runtime computes softmax in float32" in said
 
 
 def test_codes_begin_at_the_same_sums() -> None:

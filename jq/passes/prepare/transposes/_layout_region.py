@@ -7,8 +7,6 @@ does not: the fewest bytes that are transposed are a minimum cut between what ca
 transposes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -38,7 +36,7 @@ class Facts:
     dead: set[ir.Operation] = field(default_factory=set)
 
     @staticmethod
-    def of(program: Program) -> Facts:
+    def of(program: Program) -> "Facts":
         known = set(list(program.body.arguments)[len(program.inputs) :])
         for op in program.body.operations:
             plain = not list(op.regions) or kind_of(op).startswith("stablehlo.reduce")
@@ -66,7 +64,7 @@ class Region:
     ops: dict[ir.Operation, Orders] = field(default_factory=dict)
 
     @staticmethod
-    def around(transpose: Op, facts: Facts, *, behind: bool) -> Region:
+    def around(transpose: Op, facts: Facts, *, behind: bool) -> "Region":
         """The region to store as the operand is (`behind`), or in front of it as the result is."""
         order = integers(transpose, "permutation")
         region = Region(block_of(transpose.results[0]), facts)
