@@ -15,6 +15,7 @@ import pytest
 import jq
 from jq.device.forms import float_rescale, qdq
 from jq.device.forms.float_rescale import named_function
+from jq.device.results import Export
 from jq.formats.integer_functions import Output
 from jq.formats.requantize import SINGLE
 from jq.ir.oracle.xla import XlaExecutable
