@@ -52,8 +52,10 @@ def _step(cut: Cut, shape: tuple[int, ...]) -> Step | None:
         calls = [np.resize(part, shape) for part in np.array_split(points, -(-len(points) // size))]
         x = np.concatenate([c.reshape(-1) for c in calls]).astype(np.float64)
         y = np.concatenate([cut(c).reshape(-1) for c in calls]).astype(np.float64)
-    if clamp := _clamp(x, y):
-        return clamp
+    low, high = float(np.fmin.reduce(y)), float(np.fmax.reduce(y))
+    if low < high and np.array_equal(y, np.clip(x, low, high), equal_nan=True):
+        bounds = [None if math.isinf(bound) else bound for bound in (low, high)]
+        return None if bounds == [None, None] else Clamp(*bounds)
     half = 0.5 * x
     known = (
         (Gelu(), one_by_one(math.erf)(x / math.sqrt(2))),
@@ -65,14 +67,6 @@ def _step(cut: Cut, shape: tuple[int, ...]) -> Step | None:
             if np.isclose(y, half * (1 + f), 0, TOLERANCE * (1 + np.abs(x)), equal_nan=True).all():
                 return step
     return None
-
-
-def _clamp(x: np.ndarray, y: np.ndarray) -> Clamp | None:
-    low, high = float(np.fmin.reduce(y)), float(np.fmax.reduce(y))
-    if not low < high or not np.array_equal(y, np.clip(x, low, high), equal_nan=True):
-        return None
-    bounds = [None if math.isinf(bound) else bound for bound in (low, high)]
-    return None if bounds == [None, None] else Clamp(*bounds)
 
 
 @dataclass(frozen=True)

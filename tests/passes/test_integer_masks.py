@@ -34,6 +34,12 @@ MASKS: dict[str, Callable[[Any, Any], Any]] = {
     "small product": lambda s, k: s + (1.0 - k.astype(jnp.float32)[:, -1:]) * -1e4,
     "constant": lambda s, _: s + HIDDEN,
     "after another": lambda s, k: s + HIDDEN + jnp.where(k[:, -1:, :1], 0.0, -1e4),
+    "scaled after": lambda s, k: (s * 2 + jnp.where(k, 0.0, LOW)) * 0.5,
+    "divided after": lambda s, k: (s * 2 + jnp.where(k, 0.0, -1e9)) / 2.0,
+    "larger after": lambda s, k: (s / 3 + jnp.where(k, 0.0, LOW)) * 3.0,
+    "chosen, then scaled": lambda s, k: 0.5 * jnp.where(k, s * 2, LOW),
+    "hidden, not kept": lambda s, k: (jnp.where(~k, LOW, 0.5) + s) * 1.0001,
+    "two, scaled after": lambda s, k: (s * 2 + HIDDEN + jnp.where(k[:, -1:, :1], 0.0, -1e4)) * 0.5,
     "added first": lambda s, k: s + (HIDDEN + jnp.where(k[:, -1:, :1], 0.0, -1e4)),
 }
 

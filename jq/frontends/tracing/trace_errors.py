@@ -63,26 +63,20 @@ def _place(error: BaseException, model: Model) -> str | None:
 
 
 def _hint(error: BaseException, model: Model) -> str | None:
-    if isinstance(error, TypeError) and not _takes(model):
-        given = ", ".join(["params", *(f"input {i}" for i in range(len(model.example_inputs)))])
-        return f"it is called as fn({given}); fix other arguments: functools.partial(fn, name=...)"
+    try:
+        inspect.signature(model.fn).bind(model.params, *model.example_inputs)
+    except (TypeError, ValueError) as wrong:
+        if isinstance(error, TypeError) and isinstance(wrong, TypeError):  # else built into Python
+            given = ", ".join(["params", *(f"input {i}" for i in range(len(model.example_inputs)))])
+            return (
+                f"it is called as fn({given}); fix other arguments: functools.partial(fn, name=...)"
+            )
     hint = next((text for kind, text in INSTEAD.items() if isinstance(error, kind)), None)
     hint = hint or of_mesh(error)
     if hint and (names := _settings(model)):
         own = f"{', '.join(names)}: a Python number there is traced as an array"
         return f"{hint}; {own}, so fix a setting in the function: functools.partial(fn, name=...)"
     return hint
-
-
-def _takes(model: Model) -> bool:
-    """True if the function can be called with the parameters and that many inputs."""
-    try:
-        inspect.signature(model.fn).bind(model.params, *model.example_inputs)
-    except TypeError:
-        return False
-    except ValueError:  # no signature: built into Python
-        return True
-    return True
 
 
 def _settings(model: Model) -> list[str]:

@@ -13,8 +13,7 @@ from jq.base.from_jax import check_threads
 from jq.ir import Program, dtype_of, ir, shape_of
 from jq.ir.autodiff.evaluate import compiled, reverse_mode, run
 
-# A squared gradient: rows that count are multiplied by it, and squared.
-LEAST, MOST = 2.0**-100, 2.0**60
+LEAST, MOST = 2.0**-100, 2.0**60  # squared gradients: rows are multiplied by them, and squared
 
 
 class Sensitivity:

@@ -76,7 +76,9 @@ class RoundToExponents(Mend):
         if kind == EXPONENTS:
             code = _to_exponents(Number(OPS.convert(x, np.float32)))
             return [recast(code.as_type(np.int8).value, EXPONENTS)]
-        return [_read(Number(recast(x, np.int8))).as_type(kind).value]
+        code = Number(recast(x, np.int8)).as_type(np.int32) & 0xFF
+        bits = where(code.equals(0), 0x400000, code << 23)
+        return [where(code.equals(NAN), 0x7FC00000, bits).bits(np.float32).as_type(kind).value]
 
 
 def _to_exponents(x: Number) -> Number:
@@ -88,13 +90,6 @@ def _to_exponents(x: Number) -> Number:
     code = where(bits < 0x800000, 1, code)
     code = where(bits <= 0x400000, 0, code)
     return where((bits >= 0x7F400000) | (bits <= 0), NAN, code)
-
-
-def _read(x: Number) -> Number:
-    """The float32 that an exponent stands for, of i8."""
-    code = x.as_type(np.int32) & 0xFF
-    bits = where(code.equals(0), 0x400000, code << 23)
-    return where(code.equals(NAN), 0x7FC00000, bits).bits(np.float32)
 
 
 class ConvertByFloat32(Mend):

@@ -2,18 +2,20 @@
 
 Softmax takes such a choice as it is, without a range of its own (`terms_of`). So an op that moves
 elements of one, or gives them another float type, moves its predicate instead, and a constant of
-two numbers, of which one hides what it is added to, becomes a choice.
+two numbers, of which one hides what it is added to, becomes a choice. Factors go in front of it.
 """
 
 import numpy as np
 
 from jq.base.deep import Steps, deep, every
-from jq.ir import OPS, Op, Program, at, ir, kind_of, maker, shape_of, stablehlo
+from jq.ir import OPS, Op, Program, at, ir, kind_of, maker, only_user, shape_of, stablehlo
 from jq.ir.affine import constant_of
 from jq.ir.build import like, replace
 from jq.ir.ops.selection import splat_of
+from jq.ir.values import reached
 from jq.passes.integer._ops import is_float
 
+SELECT = "stablehlo.select"
 MOVES = ("broadcast_in_dim", "reshape", "transpose", "slice", "convert")
 HIDES = -1e8  # in float32 nothing is left of a score beside it
 
@@ -26,6 +28,9 @@ def with_choices(program: Program) -> None:
             _move(program, op)
         elif kind == "add":
             _choose(program, op)
+        elif kind in ("multiply", "divide"):
+            _scale(program, op)
+    program.drop_dead()
 
 
 def _move(program: Program, op: Op) -> None:
@@ -39,7 +44,7 @@ def _move(program: Program, op: Op) -> None:
 @deep
 def _moved(program: Program, op: Op, value: ir.Value) -> Steps[ir.Value | None]:
     """`op` of a choice of two numbers, or of a sum of such; None for any other value."""
-    made = maker(value, "stablehlo.select", "stablehlo.add")
+    made = maker(value, SELECT, "stablehlo.add")
     if made is None:
         return None
     if kind_of(made) == "stablehlo.add":
@@ -61,13 +66,36 @@ def _choose(program: Program, op: Op) -> None:
     """Makes a choice of the constant mask of a sum."""
     for i, v in enumerate(op.operands):
         found = constant_of(program, v) if is_float(v) else None
-        if found is None or found.size < 2 or found.min() > HIDES:
-            continue
-        numbers = np.unique(found)
-        if len(numbers) != 2:
+        numbers = np.unique(() if found is None else found)
+        if found is None or len(numbers) != 2 or numbers[0] > HIDES:
             continue
         with at(op):
             kept = OPS.constant(np.ascontiguousarray(found == numbers[1]))
             keep = OPS.broadcast(kept, shape_of(v), range(found.ndim))
             low, high = (OPS.full(v, float(x)) for x in numbers)
             op.operands[i] = OPS.select(keep, high, low)
+
+
+def _scale(program: Program, op: Op) -> None:
+    """A factor behind a mask goes to what is masked: `(x + mask) * c` -> `x * c + mask * c`."""
+    divides, (x, by) = kind_of(op) == "stablehlo.divide", op.operands
+    if not divides and splat_of(program, by) is None:
+        x, by = by, x
+    number = splat_of(program, by) or 0.0
+
+    def terms(v: ir.Value) -> list[ir.Value]:
+        made = maker(v, "stablehlo.add", SELECT)
+        return [] if made is None else list(made.operands)
+
+    def scaled(v: ir.Value) -> ir.Value:
+        if maker(v, SELECT) or any(maker(n, SELECT) for n in terms(v)):
+            parts = [scaled(part) if is_float(part) else part for part in terms(v)]
+            return like(v.owner, parts, shape_of(v), np.float32)
+        if (known := splat_of(program, v)) is None:
+            return like(op, [v, by], shape_of(v), np.float32)
+        return OPS.full(v, float(np.float32(known / number if divides else known * number)))
+
+    numbers = (splat_of(program, v) or 0.0 for v in reached([x], terms, 60))
+    if number and only_user(x) == op and min(numbers) <= HIDES:
+        with at(op), np.errstate(over="ignore"):
+            replace(op, [scaled(x)])

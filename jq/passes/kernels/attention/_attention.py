@@ -85,7 +85,10 @@ def find_softmax(program: Program, scores: ir.Value) -> Between | None:
     softmax = next(_softmaxes(program, found.result), None)
     if softmax is None:
         return None
-    return moved(replace(found, result=softmax.result, ops=(*found.ops, *softmax.ops)))
+    found = replace(found, result=softmax.result, ops=(*found.ops, *softmax.ops))
+    while (op := only_user(found.result)) is not None and (step := _moved(found, op)):
+        found = step
+    return found
 
 
 @dataclass(frozen=True)
@@ -120,13 +123,6 @@ def to_kernels(
         gone.add(second)
         decided.kernel(kernel, *names)
     return decided.write(program)
-
-
-def moved(found: Between) -> Between:
-    """The middle with the transposes and conversions between float types that follow."""
-    while (op := only_user(found.result)) is not None and (step := _moved(found, op)):
-        found = step
-    return found
 
 
 def _is_float(value: ir.Value) -> bool:
