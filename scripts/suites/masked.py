@@ -49,6 +49,9 @@ SPELLINGS: dict[str, Callable[..., Any] | None] = {
     "-1e9": _added(lambda _: -1e9),
     "-inf": _added(lambda _: -np.inf),
     "where": lambda s, keep: jnp.where(keep, s, jnp.asarray(lowest(s.dtype), s.dtype)),
+    "finfo.min, then scaled": lambda s, keep: (
+        _added(lowest)(s * 2, keep) * jnp.asarray(0.5, s.dtype)
+    ),
     "boolean": None,  # jax.nn.dot_product_attention
 }
 

@@ -23,12 +23,28 @@ AFTER = {
     "clip": lambda y: jnp.clip(y, -1.5, 2.5),
     "ceiling": lambda y: jnp.minimum(y, 1.0),
     "negative": lambda y: jnp.maximum(y, -3.0),
+    "chosen": lambda y: jnp.where(y > 0, y, 0),  # of NaN, 0
+    "numbers": lambda y: jax.nn.relu(jnp.nan_to_num(y)),
+    "half": lambda y: jnp.clip(y, 0, 65504),
     "gelu": lambda y: jax.nn.gelu(y, approximate=False),
     "tanh": jax.nn.gelu,
     "silu": jax.nn.silu,
     "leaky": jax.nn.leaky_relu,
 }
-EXACT = ("relu", "relu6", "clip", "ceiling", "negative", "leaky", "sum", "two", "loop")
+EXACT = (
+    "relu",
+    "relu6",
+    "clip",
+    "ceiling",
+    "negative",
+    "leaky",
+    "chosen",
+    "numbers",
+    "half",
+    "sum",
+    "two",
+    "loop",
+)
 # Depthwise convolutions: what comes after them, their strides, and their windows.
 DEPTHWISE = {
     "depth_relu6": (jax.nn.relu6, 1, 3),

@@ -11,7 +11,7 @@ def test_a_sample_of_masks() -> None:
     from suites import masked
 
     outcome = masked.run("int8-dynamic", jnp.float32)
-    assert outcome.compared == 4 * 5 * 4 and not outcome.wrong, outcome
+    assert outcome.compared == 4 * 6 * 4 and not outcome.wrong, outcome
 
 
 @pytest.mark.filterwarnings("ignore")

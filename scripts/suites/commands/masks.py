@@ -1,4 +1,4 @@
-"""Attention of four shapes, masks in five spellings, padded and packed batches, in all pipelines.
+"""Attention of four shapes, masks in six spellings, padded and packed batches, in all pipelines.
 
     scripts/suite.py masks                     # every pipeline, float32 and bfloat16
     scripts/suite.py masks int8-dynamic float
