@@ -88,3 +88,17 @@ def test_zeros_that_are_added_are_left_out(fn):
     assert all(name.startswith("w:") for name in program.weights)
     want = fn(X, params | {"w": params["w"].decode()})
     np.testing.assert_allclose(XlaExecutable(program)(X)[0], want, rtol=1e-5, atol=1e-4)
+
+
+def test_zeros_that_are_multiplied_by_what_may_be_infinite_stay():
+    """Infinity times 0 is NaN, which stays visible."""
+
+    def fn(p, x):
+        return x[:8] @ (p["w"] + x[:8].T @ p["never"])
+
+    params = stored("int8") | {"never": np.zeros((8, 48), np.float32)}
+    x = np.concatenate([X, X])
+    program = jq.rewrite(jq.Model(fn, params, (x,)), pipeline="float")["float"]
+    damaged = x.copy()
+    damaged[0, 0] = np.inf
+    assert np.isnan(np.asarray(XlaExecutable(program)(damaged)[0])).all()

@@ -147,13 +147,13 @@ class _Product:
         return {NAME: ir.StringAttr.get(own if self.count == 1 else f"{own}#update{self.count}")}
 
     def _is_zero(self, value: ir.Value) -> bool:
-        """True of constants and weights that are zeros, and of products with them, as an update
-        that is not trained yet."""
+        """True of constants and weights that are zeros, and of their products with finite ones, as
+        an update that is not trained yet."""
         inner = maker(value)
         parts = inner.operands if inner and Dims.match(inner) else [value]
-        plain = (v for v in parts if not _has_stored(self.program, v))
-        known = (constant_of(self.program, v) for v in plain)
-        return any(array is not None and not array.any() for array in known)
+        plain = [constant_of(self.program, v) for v in parts if not _has_stored(self.program, v)]
+        known = [array for array in plain if array is not None and np.isfinite(array).all()]
+        return len(known) == len(plain) and not all(array.any() for array in known)
 
     def _scaled(self, value: ir.Value, factor: np.ndarray) -> ir.Value | None:
         """The factor after the product, where each element of the result has one of its own."""
