@@ -1,9 +1,18 @@
-"""The page `docs/reference/options.md`, as `python -m jq.cli.reference` prints it."""
+#!/usr/bin/env python
+"""Every option of every command, as the page docs/reference/options.md:
 
+scripts/options_page.py > docs/reference/options.md
+"""
+
+import argparse
+import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import typer
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from jq.cli.app import HELP, commands
 from jq.cli.command import COMMON, LIMITS
@@ -12,7 +21,7 @@ HEAD = """# Options
 
 Every option of every command, as `jaxq COMMAND --help` has them. [Command line](command-line.md)
 says what all commands have in common and what they print. This page is printed by
-`python -m jq.cli.reference`; do not edit it.
+`scripts/options_page.py`; do not edit it.
 
 """
 EVERYWHERE = {*COMMON, *LIMITS, "help"}
@@ -69,4 +78,5 @@ def _default(parameter: Any) -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args()
     print(markdown(), end="")
