@@ -5,7 +5,7 @@ In a network of layers these are the layers, or what lies between two residual s
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -34,6 +34,12 @@ class Region:
     weights: tuple[str, ...]
     bytes: int
 
+    @property
+    def reads(self) -> set[str]:
+        """The names of all weights that it reads."""
+        read = {v for op in self.ops for v in reads(op)}
+        return {name for name in self.program.weights if self.program.weight(name) in read}
+
     def __call__(self, weights: Mapping[str, Any], inputs: Sequence[Any]) -> list[Any]:
         """The outputs, from arrays of all weights of the program by name."""
         known: dict[Any, Any] = dict(zip(self.inputs, inputs, strict=True))
@@ -55,6 +61,20 @@ def whole(program: Program, learned: Iterable[str]) -> Region:
     cuts = _Cuts(program, set(learned), 0)
     inputs = tuple(program.body.arguments)[: len(program.inputs)]
     return replace(cuts.region(0, len(cuts.ops)), inputs=inputs)
+
+
+def behind(
+    program: Program, learned: Iterable[str], values: Collection[ir.Value]
+) -> tuple[list[Region], dict[ir.Value, int], int]:
+    """The program, cut behind each of these values as far as they vary, the number of the region
+    that follows each, and the most bytes that pass a cut."""
+    cuts = _Cuts(program, set(learned), 0)
+    made = {v: i + 1 for i, op in enumerate(cuts.ops) for v in op.operation.results if v in values}
+    made = {v: made.get(v, 0) for v in values if v in cuts.variable}
+    places = sorted({0, *made.values()})
+    found = [cuts.region(*ends) for ends in pairwise([*places, len(cuts.ops)])]
+    most = max(cuts.live[i] for i in places)
+    return found, {v: places.index(place) for v, place in made.items()}, most
 
 
 class _Cuts:

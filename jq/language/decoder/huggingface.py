@@ -1,6 +1,7 @@
 """A decoder from a folder of Hugging Face: `config.json` as a `Config`, safetensors as weights."""
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from jq.language.decoder.safetensors import json_object, read_folder
 from jq.language.decoder.windows import KINDS, names_of_text, text_of, windows, with_wide_heads
 
 _BOTH = "use_bidirectional_attention"
+_OF_HEAD = re.compile(r"(.+)\.norms\.(\d+)\.(\w+)")
 _COMPUTED = "rotary_emb.inv_freq"  # which old checkpoints hold and the config gives
 _ACTIVATIONS = {
     "silu": "silu",
@@ -65,10 +67,8 @@ def _of_heads_together(held: Mapping[str, np.ndarray], where: str) -> dict[str, 
     found: dict[str, np.ndarray] = {}
     parts: dict[str, dict[int, np.ndarray]] = {}
     for name, array in held.items():
-        front, inside, rest = name.rpartition(".norms.")
-        number, _, part = rest.partition(".")
-        if inside and number.isdecimal():
-            parts.setdefault(f"{front}.{part}", {})[int(number)] = array
+        if head := _OF_HEAD.fullmatch(name):
+            parts.setdefault(f"{head[1]}.{head[3]}", {})[int(head[2])] = array
         else:
             found[name] = array
     for name, heads in parts.items():
@@ -172,6 +172,7 @@ class _Reader:
         scaled = "query_pre_attn_scalar" in known.defaults
         scalar = self.number("query_pre_attn_scalar") if scaled else head
         experts, inner = self._experts()
+        said = self.values if known.shares_are_said else {}
         found: dict[str, Any] = {
             "hidden": hidden,
             "inner": inner,
@@ -188,11 +189,7 @@ class _Reader:
             "logit_cap": self._cap("final_logit_softcapping", known.caps[1]),
             "experts": experts,
             "experts_used": self.size("num_experts_per_tok") if experts else 0,
-            "normal_shares": bool(
-                self.values.get("norm_topk_prob", known.normal_shares)
-                if known.shares_are_said
-                else known.normal_shares
-            ),
+            "normal_shares": bool(said.get("norm_topk_prob", known.normal_shares)),
         }
         return known.config(0, self.get, ropes, turned, own, **found | fields)
 

@@ -7,6 +7,7 @@ that another pass chose codes for is left alone. The program stays as it is.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from jq.formats.affine import is_affine
 from jq.ir import Program
 from jq.passes.base import LOG, PassContext, Recovery, of_weight
 from jq.passes.recovery._descent import Solution
+from jq.passes.recovery._earlier import Earlier
 from jq.passes.recovery._grids import FormatGrid, bits_of, grid_of, has_grid
 from jq.passes.recovery._inputs import (
     Matrix,
@@ -37,14 +39,29 @@ from jq.planning.moments.inputs import Wanted
 from jq.planning.moments.outputs import output_grams
 
 MOST_OUTPUTS = 4096  # columns; beyond, what they do together takes too much memory
-Solvable = dict[str, tuple[Matrix, Encoding]]  # by weight: as a matrix, and how that is encoded
+
+
+@dataclass(frozen=True)
+class _Task:
+    """Weights to solve: by name their products, and the matrix with how that is encoded."""
+
+    program: Program
+    cx: PassContext
+    uses: Mapping[str, list[Use] | str]
+    solvable: dict[str, tuple[Matrix, Encoding]]
+
+    def parts(self) -> list[list[str]]:
+        """The weights in as many parts as their moments need to fit in memory."""
+        sizes = self.solvable.items()
+        return in_parts({n: gram_bytes(m) + 8 * _outputs_of(m, enc) ** 2 for n, (m, enc) in sizes})
 
 
 class Gptq(Recovery):
     """Options: `power` and `shared`, see `jq.planning.moments.collect.collect`; `samples`, how many
     batches of the calibration data are enough where all codes have 8 bits or more, whose rounding
     matters little (fewer bits take all); `outputs`: fewer bits are weighed by how far directions of
-    a result move the output, too (`jq.planning.moments.outputs`); others: `_solve.solve`."""
+    a result move the output, too (`jq.planning.moments.outputs`); `earlier`: they take this share
+    of what makes up for those in front (`_earlier`); others: `_solve.solve`."""
 
     optional = False
     power: float = 0.5
@@ -54,47 +71,43 @@ class Gptq(Recovery):
     order: bool = True
     passes: int = 3
     outputs: bool = True
+    earlier: float = 0.5
 
     def wanted(self, program: Program, cx: PassContext) -> bool:
         return any(map(has_grid, cx.plan.weights.values()))
 
     def recover(self, program: Program, cx: PassContext) -> bool:
-        uses = uses_of_weights(program, cx)
-        solvable = self._solvable(program, cx, uses)
-        what = f"{self!r} {sorted(solvable.items())}"
+        task = self._task(program, cx)
+        what = f"{self!r} {sorted(task.solvable.items())}"
         with one_thread():  # for all of them: to find the libraries takes as long as a small weight
-            codes = cx.found(program, what, lambda: self._solve_all(program, cx, uses, solvable))
+            codes = cx.found(program, what, lambda: self._solve_all(task))
         for key, array in codes.items():
             name, _, part = key.rpartition(":")
             program.chosen.setdefault(name, {})[part] = array
-        return bool(solvable)
+        return bool(task.solvable)
 
     def weighs(self, program: Program, cx: PassContext) -> tuple[Sequence[Wanted], Sequence[int]]:
-        solvable = self._asked(program, cx)
-        if not solvable:
+        task = self._asked(program, cx)
+        if not (task and task.solvable):
             return (), ()
         weighed = [use.wanted for use in uses_in(program)] if self.power else []
-        return weighed, self.batches(cx, solvable.values())
+        return weighed, self.batches(cx, task.solvable.values())
 
     def look(self, program: Program, cx: PassContext) -> None:
-        solvable = self._asked(program, cx)
-        if len(parts := _parts(solvable)) == 1:  # several do not fit at once
-            uses = uses_of_weights(program, cx)
-            self._moments(program, cx, uses, solvable, parts[0])
-            self._columns(program, cx, uses, solvable)
+        task = self._asked(program, cx)
+        if task and len(parts := task.parts()) == 1:  # several do not fit at once
+            self._moments(task, parts[0])
+            self._columns(task, parts[0])
 
-    def _asked(self, program: Program, cx: PassContext) -> Solvable:
+    def _asked(self, program: Program, cx: PassContext) -> _Task | None:
         """The weights that it will choose codes for by the data."""
-        if not (cx.recover and cx.data and self.wanted(program, cx)):
-            return {}
-        return self._solvable(program, cx, uses_of_weights(program, cx))
+        asked = cx.recover and cx.data and self.wanted(program, cx)
+        return self._task(program, cx) if asked else None
 
-    def _solvable(
-        self, program: Program, cx: PassContext, uses: Mapping[str, list[Use] | str]
-    ) -> Solvable:
+    def _task(self, program: Program, cx: PassContext) -> _Task:
         """The weights that it chooses codes for; of the others the reason is logged."""
-        solvable: Solvable = {}
-        for name, reads in uses.items():
+        task = _Task(program, cx, uses_of_weights(program, cx), {})
+        for name, reads in task.uses.items():
             if name in program.chosen:
                 continue
             try:
@@ -105,91 +118,78 @@ class Gptq(Recovery):
                     raise NotApplicable(f"{enc.format} has no codes with a scale below 8 bits")
                 if not is_affine(enc.format) and _far(program.weights[name]):
                     raise NotApplicable("its numbers are far from 1")
-                solvable[name] = reads[0].matrix, matrix_encoding(reads[0].matrix, enc)
+                task.solvable[name] = reads[0].matrix, matrix_encoding(reads[0].matrix, enc)
             except NotApplicable as reason:
                 LOG.info("%s: %s is rounded plainly: %s", self.name, name, reason)
-        return solvable
+        return task
 
     def batches(self, cx: PassContext, solved: Iterable[tuple[Any, Encoding]]) -> Sequence[int]:
         """The numbers of the batches that it looks at for weights with these encodings."""
         if cx.batches is not None:
             return cx.batches
         count = len(cx.data or ())
-        narrow = any(bits_of(enc) < 8 for _, enc in solved)
-        return spread(count, count if narrow else self.samples)
+        return spread(count, count if _narrow(solved) else self.samples)
 
-    def _moments(
-        self,
-        program: Program,
-        cx: PassContext,
-        uses: Mapping[str, list[Use] | str],
-        solvable: Solvable,
-        names: Iterable[str],
-    ) -> dict[str, Moments]:
+    def _batches(self, task: _Task) -> Sequence[int]:
+        return self.batches(task.cx, task.solvable.values())
+
+    def _moments(self, task: _Task, names: Iterable[str]) -> dict[str, Moments]:
         """Moments, by weight, of what it is multiplied by."""
-        wanted, chosen = {n: uses[n] for n in names}, self.batches(cx, solvable.values())
-        return moments_of_weights(
-            program, cx, wanted, self.power, shared=self.shared, samples=chosen
-        )
+        how: dict[str, Any] = {"shared": self.shared, "samples": self._batches(task)}
+        wanted = {n: task.uses[n] for n in names}
+        return moments_of_weights(task.program, task.cx, wanted, self.power, **how)
 
-    def _solve_all(
-        self,
-        program: Program,
-        cx: PassContext,
-        uses: Mapping[str, list[Use] | str],
-        solvable: Solvable,
-    ) -> dict[str, np.ndarray]:
+    def _solve_all(self, task: _Task) -> dict[str, np.ndarray]:
         """The stored parts of every weight, under `name:part`."""
         done: dict[str, np.ndarray] = {}
-        parts = _parts(solvable)
+        parts, given = task.parts(), (task.program, task.cx)
+        once = {n: r[0] for n, r in task.uses.items() if isinstance(r, list) and len(r) == 1}
+        walk = None
+        if self.earlier and _narrow(task.solvable.values()):
+            walk = Earlier(*given, once, self._batches(task))
         for i, names in enumerate(parts):
-            moments = self._moments(program, cx, uses, solvable, names)
-            columns = self._columns(program, cx, uses, {name: solvable[name] for name in names})
+            moments, columns = self._moments(task, names), self._columns(task, names)
             for j, name in enumerate(names):
-                grams = moments.pop(name).gram, columns.pop(name, None)
-                stored = self._stored(program, cx, name, solvable[name], *grams)
+                gram, matrix = moments.pop(name).gram, task.solvable[name][0]
+                aim = matrix.of(np.asarray(task.program.weights[name]).astype(np.float32))
+                if walk:
+                    best = walk.aim(name, aim, gram, self.power, self.shared)
+                    aim = (aim + self.earlier * (best - aim)).astype(np.float32)
+                stored = self._stored(task, name, aim, gram, columns.pop(name, None))
+                if walk:
+                    walk.put(name, stored)
                 done |= {f"{name}:{part}": array for part, array in stored.items()}
-                cx.report((i + (j + 1) / len(names)) / len(parts))
+                task.cx.report((i + (j + 1) / len(names)) / len(parts))
         return done
 
-    def _columns(
-        self,
-        program: Program,
-        cx: PassContext,
-        uses: Mapping[str, list[Use] | str],
-        solvable: Solvable,
-    ) -> dict[str, np.ndarray]:
+    def _columns(self, task: _Task, names: Iterable[str]) -> dict[str, np.ndarray]:
         """G of `_solve.solve`, by weight of few bits."""
         wanted: dict[str, Wanted] = {}
-        for name, own in solvable.items() if self.outputs else ():
-            reads = [use for use in uses[name] if isinstance(use, Use)]
-            if len(reads) == 1 and reads[0].ordered and _outputs_of(*own):
+        for name in names if self.outputs else ():
+            reads = [use for use in task.uses[name] if isinstance(use, Use)]
+            if len(reads) == 1 and reads[0].ordered and _outputs_of(*task.solvable[name]):
                 wanted[name] = reads[0].wanted
-        every, chosen, known = (
-            list(wanted.values()),
-            self.batches(cx, solvable.values()),
-            cx.moments,
-        )
+        every, chosen, known = list(wanted.values()), self._batches(task), task.cx.moments
 
         def find() -> Mapping[str, Moments]:
-            return output_grams(program, cx.data or (), every, chosen) if every else {}
+            data = task.cx.data or ()
+            return output_grams(task.program, data, every, chosen) if every else {}
 
         asked = f"{every} outputs {chosen}"
-        seen = known.of(program, asked, cx.gains, find) if known is not None else find()
+        seen = known.of(task.program, asked, task.cx.gains, find) if known is not None else find()
         return {name: seen[w.name].gram for name, w in wanted.items() if w.name in seen}
 
     def _stored(
         self,
-        program: Program,
-        cx: PassContext,
+        task: _Task,
         name: str,
-        solvable: tuple[Matrix, Encoding],
+        weight: np.ndarray,
         gram: np.ndarray,
         outputs: np.ndarray | None,
     ) -> Mapping[str, np.ndarray]:
-        """The parts of one weight; several plans may ask for the same."""
-        (matrix, inner), enc = solvable, cx.plan.weights[name]
-        weight = matrix.of(np.asarray(program.weights[name]).astype(np.float32))
+        """The parts of one weight f32[K, N]; several plans may ask for the same."""
+        (matrix, inner), enc = task.solvable[name], task.cx.plan.weights[name]
+        known = task.cx.moments
 
         def solved() -> dict[str, np.ndarray]:
             grid = grid_of(weight, inner)
@@ -199,11 +199,11 @@ class Gptq(Recovery):
             scale, zero = (matrix.back(v, enc.grid) for v in (found.scale, found.zero))
             return grid.stored(codes, scale, zero, enc)
 
-        if cx.moments is None:
+        if known is None:
             return solved()
         how = f"{self!r} {name} {matrix} {enc}"
         given = {"weight": weight, "gram": gram} | ({} if outputs is None else {"outputs": outputs})
-        return cx.moments.solved(how, given, solved)
+        return known.solved(how, given, solved)
 
     def _by_groups(
         self,
@@ -226,16 +226,13 @@ class Gptq(Recovery):
             return joined([solve(w, h, own, **how, threads=threads) for w, h in pairs])
 
 
+def _narrow(solved: Iterable[tuple[Any, Encoding]]) -> bool:
+    return any(bits_of(enc) < 8 for _, enc in solved)
+
+
 def _far(weight: Any) -> bool:
     largest = np.abs(np.asarray(weight, np.float32)).max(initial=0, keepdims=True)
     return bool(far_exponents(largest).any())
-
-
-def _parts(solvable: Solvable) -> list[list[str]]:
-    """The weights in as many parts as their moments need to fit in memory."""
-    return in_parts(
-        {n: gram_bytes(own[0]) + 8 * _outputs_of(*own) ** 2 for n, own in solvable.items()}
-    )
 
 
 def _outputs_of(matrix: Matrix, enc: Encoding) -> int:

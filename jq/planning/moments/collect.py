@@ -34,7 +34,7 @@ from jq.ir.build import NAME, string_attr
 from jq.ir.oracle.xla import XlaExecutable
 from jq.planning.calibration.observer import not_finite
 from jq.planning.moments.gains import Gains, Moments
-from jq.planning.moments.inputs import Wanted, extent, other_axes
+from jq.planning.moments.inputs import Extent, Wanted, extent, other_axes
 from jq.planning.moments.readers import Ask, Reader, Results
 
 LOG = logging.getLogger("jq")
@@ -73,7 +73,7 @@ def collect(
         report: told the share of the data that is done.
     """
     copy = program.clone()
-    ops = _outermost(copy)
+    ops = outermost(copy)
     present = [w for w in wanted if w.name in ops]
     if not present:
         return {}
@@ -91,7 +91,7 @@ def collect(
     with one_thread() as threads, ThreadPoolExecutor(threads) as pool:
         for done, i in enumerate(chosen, 1):
             found = gains.of(names, i, data[i], gradient) if power else {}
-            weights = [_weights(reader, found.get(reader.name), power) for reader in readers]
+            weights = [row_weights(r.extent, found.get(r.name), power) for r in readers]
             drawn = [_draw(draw, counted, kept) for counted in weights]
             bound = [r.bound(*given) for r, *given in zip(readers, weights, drawn, strict=True)]
             run.bind({name: array for arrays in bound for name, array in arrays.items()})
@@ -107,9 +107,9 @@ def collect(
     return moments
 
 
-def _weights(reader: Reader, gains: np.ndarray | None, power: float) -> np.ndarray:
-    """f32[groups, rows]: how much each row counts."""
-    shape = (reader.extent.groups, reader.extent.rows)
+def row_weights(e: Extent, gains: np.ndarray | None, power: float) -> Weights:
+    """The weight of each row, given its gain."""
+    shape = (e.groups, e.rows)
     if gains is None:
         return np.ones(shape, F32)
     # A convolution's groups read the same rows.
@@ -125,7 +125,8 @@ def _draw(random: np.random.Generator, weights: Weights, count: int) -> np.ndarr
     return np.minimum(np.searchsorted(total, at, side="right"), weights.size - 1).astype(I32)
 
 
-def _outermost(program: Program) -> dict[str | None, Any]:
+def outermost(program: Program) -> dict[str | None, Any]:
+    """The ops of the program's body by their names."""
     return {string_attr(op, NAME): op for op in program.body.operations}
 
 
@@ -133,7 +134,7 @@ def sensitivity(
     program: Program, wanted: Sequence[Wanted], kind: type[Sensitivity] = Sensitivity
 ) -> Sensitivity | None:
     """The sensitivity to the rows of these ops; None, with a warning, where there is no answer."""
-    ops = _outermost(program)
+    ops = outermost(program)
     values = {
         w.name: (ops[w.name].operation.results[0], other_axes(ops[w.name], w)) for w in wanted
     }
@@ -146,7 +147,7 @@ def sensitivity(
 
 def gains_bytes(program: Program, wanted: Iterable[Wanted]) -> int:
     """The bytes of what `sensitivity` finds for one batch, at most."""
-    ops = _outermost(program)
+    ops = outermost(program)
     extents = [extent(ops[w.name], w) for w in wanted]
     return sum(np.dtype(F32).itemsize * e.groups * e.rows for e in extents)
 

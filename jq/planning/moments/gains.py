@@ -135,6 +135,18 @@ def shared_weights(weights: np.ndarray, sequences: int) -> np.ndarray:
     return scaled.reshape(weights.shape).astype(F32)
 
 
+def counted_rows(x: np.ndarray, weights: np.ndarray, sequences: int, shared: float) -> np.ndarray:
+    """Rows whose gram is that of `x` f32[rows, K], each counted by `weights` f32[1, rows], a share
+    of it being that of what the rows of each sequence have in common."""
+    keep = weights[0] > 0
+    rows = x[keep] * np.sqrt(weights[0, keep, None])
+    if not (shared and sequences):
+        return rows
+    common = x * shared_weights(weights, sequences)[0, :, None]
+    common = common.reshape(sequences, -1, x.shape[1]).sum(1)
+    return np.concatenate([rows * F32(np.sqrt(1 - shared)), common * F32(np.sqrt(shared))])
+
+
 def shares(weights: np.ndarray, count: int) -> tuple[float, np.ndarray]:
     """The sum of the rows' weights, and what each of those kept stands for."""
     total = float(weights.sum(dtype=F64))
@@ -169,14 +181,17 @@ def gram(ops: StatOps, x: Array) -> Array:
     return product
 
 
-def gram_of_rows(x: np.ndarray) -> np.ndarray:
-    """x^T x in f64[K, K] of [rows, K]; the bits of `gram` without its copies."""
+def gram_of_rows(x: np.ndarray, y: np.ndarray | None = None) -> np.ndarray:
+    """x^T y in f64[K, L] of [rows, K] and [rows, L], by default x again; the bits of `gram` without
+    its copies."""
+    y = x if y is None else y
     if not len(x):  # a call may select no row
-        return np.zeros((x.shape[1], x.shape[1]), F64)
+        return np.zeros((x.shape[1], y.shape[1]), F64)
     q, unit = _integers(NUMPY_STATS, x, [0], 2, len(x))
-    product = np.asarray(q.T @ q)
+    other, step = (q, unit) if y is x else _integers(NUMPY_STATS, y, [0], 2, len(y))
+    product = np.asarray(q.T @ other)
     product *= unit.T
-    product *= unit
+    product *= step
     return product
 
 

@@ -100,22 +100,13 @@ class FewRows(Reader):
         checked = np.zeros(()) if np.isfinite(x).all() else np.full((), np.nan)
         if self.full:
             if np.isfinite(checked):
-                self._wait(self._with_shared(rows * np.sqrt(own), x, weights))
+                self._wait(gains.counted_rows(x, weights, self.extent.sequences, self.shared))
             return gram_alone(checked, weights)  # the gram itself at the end
         scaled = rows.astype(F64) * own  # float32 holds no square of 1e20
         self._take((scaled * rows).sum(0))
         low, high = rows.min(0, initial=np.inf), rows.max(0, initial=-np.inf)
         total, share = shares(weights, len(drawn))
         return Moments(checked, total, scaled.sum(0), low, high, x[drawn], share)
-
-    def _with_shared(self, rows: np.ndarray, x: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Rows whose gram is that of the rows and of what each sequence has in common."""
-        if not self.shared:
-            return rows
-        common = x * shared_weights(weights, self.extent.sequences)[0, :, None]
-        common = common.reshape(self.extent.sequences, -1, self.extent.width).sum(1)
-        parts = rows * F32(np.sqrt(1 - self.shared)), common * F32(np.sqrt(self.shared))
-        return np.concatenate(parts)
 
     def _wait(self, rows: np.ndarray) -> None:
         """Rows are given few at a time and multiplied many at a time."""

@@ -13,7 +13,7 @@ from jq.formats import NUMPY, get_format
 from jq.frontends.model import Model
 from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.qdq.place_weights import PlaceWeights
-from jq.passes.recovery import _inputs
+from jq.passes.recovery import _earlier, _inputs
 from jq.passes.recovery.gptq import Gptq
 from tests.passes.recovery.models import context, mlp, normal
 
@@ -273,3 +273,50 @@ def test_the_output_gains_where_later_ops_take_notice_of_few_directions(how):
         Gptq(outputs=both).run(copy, cx)
         errors.append(((outputs(after(copy, cx), data) - reference) ** 2).sum())
     assert errors[1] < 0.8 * errors[0], errors
+
+
+def two_products():
+    """(x A) B of correlated x, whose sequences are no first axis, and data to fit and to try."""
+    rng = np.random.default_rng(17)
+    a, b = (rng.standard_normal((32, 32)).astype(np.float32) / 6 for _ in range(2))
+    mixing = rng.standard_normal((32, 32)) / np.arange(1, 33)[:, None]
+    data = [[(rng.standard_normal((8, 6, 32)) @ mixing).astype(np.float32)] for _ in range(12)]
+    data = [[np.moveaxis(x, 2, 1)] for (x,) in data]
+
+    def f(p, x):
+        return jnp.einsum("bhs,hk->bsk", jnp.einsum("bis,ih->bhs", x, p["a"]), p["b"])
+
+    model = Model(f, {"a": a, "b": b}, tuple(data[0]))
+    settings = {"weights.format": "int3", "weights.scheme": "asymmetric"}
+    return context(model, "int8-weight-only", data[:8], settings), a, b, data
+
+
+@pytest.mark.parametrize("shared", [0.0, 0.25])
+def test_a_product_aims_at_what_undoes_the_rounding_in_front(shared, monkeypatch):
+    """x A B = x A' (A'^-1 A B) for every x: whatever rows count."""
+    monkeypatch.setattr(_earlier, "RIDGE", 1e-12)
+    (program, cx), a, b, data = two_products()
+    uses = {n: reads[0] for n, reads in _inputs.uses_of_weights(program, cx).items()}
+    walk = _earlier.Earlier(program, cx, uses, range(8))
+    enc = cx.plan.weights["a"]
+    parts = get_format("int3").encode(a, enc)
+    rounded = get_format("int3").decode(NUMPY, parts, enc).astype(np.float64)
+    assert walk.aim("a", a, np.eye(32), 0.0, shared) == pytest.approx(a)
+    walk.put("a", parts)
+    x = np.concatenate([np.moveaxis(x, 1, 2).reshape(-1, 32) for (x,) in data[:8]]) @ rounded
+    means = np.concatenate([np.moveaxis(x, 1, 2).sum(1) for (x,) in data[:8]]) @ rounded / 6**0.5
+    gram = (1 - shared) * x.T @ x + shared * means.T @ means
+    found = walk.aim("b", b, gram, 0.0, shared)
+    np.testing.assert_allclose(found, np.linalg.inv(rounded) @ a @ b, atol=2e-3)
+    assert np.abs(found - b).max() > 0.1
+
+
+def test_what_is_rounded_in_front_is_made_up_for():
+    """On data that nothing was fitted to."""
+    (program, cx), _, _, data = two_products()
+    reference, lost = outputs(program, data[8:]), []
+    for share in (0.0, 0.5):
+        copy = program.clone()
+        Gptq(earlier=share).run(copy, cx)
+        lost.append(float(np.square(outputs(after(copy, cx), data[8:]) - reference).sum()))
+    assert lost[1] < 0.95 * lost[0], lost
