@@ -96,6 +96,7 @@ def _scale(program: Program, op: Op) -> None:
         return OPS.full(v, float(np.float32(known / number if divides else known * number)))
 
     numbers = (splat_of(program, v) or 0.0 for v in reached([x], terms, 60))
-    if number and only_user(x) == op and min(numbers) <= HIDES:
+    reader = only_user(x)
+    if number and reader and reader == op and min(numbers) <= HIDES:
         with at(op), np.errstate(over="ignore"):
             replace(op, [scaled(x)])
