@@ -157,6 +157,18 @@ def test_codes_of_16_bits_are_multiplied_in_halves(name: str, tmp_path: Path) ->
     assert {t["dtype"] for t in found["inputs"]} == {"int16"}
 
 
+def test_offsets_of_many_channels(tmp_path: Path) -> None:
+    """A half of a fraction of a code, rounded as the integer program rounds it."""
+
+    def layer_norm(p: Any, x: Any) -> Any:
+        u = x - x.mean(-1, keepdims=True)
+        return u * lax.rsqrt((u * u).mean(-1, keepdims=True) + 1e-5) * p["g"] + p["b"]
+
+    params = {"g": np.ones(384, np.float32), "b": RNG.standard_normal(384, np.float32) / 5}
+    found = exported(layer_norm, params, (96, 384), tmp_path, "ethos-u85")
+    assert found["same"] == found["outputs"] > 0 and found["results"][0]["dtype"] == "int16"
+
+
 @pytest.mark.parametrize("name", ["signs", "functions"])
 def test_iree_reads_the_text(name: str, tmp_path: Path) -> None:
     found = exported(*NETWORKS[name], tmp_path, "ethos-u55", "m.tosa.mlir")

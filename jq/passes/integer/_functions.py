@@ -217,13 +217,13 @@ def normalization(
         row = [1] * axis + [n]
         factor = gamma.reshape(row) * math.sqrt(n) * 2.0**-30 / out.scale * (1 << FRACTION)
         y = scaled(program, OPS.convert(unit, np.int32), factor, name, rescaling)
+        beta = np.zeros(n) if found.beta is None else found.beta.astype(np.float64)
         if found.beta is not None:
-            beta = np.rint(found.beta.astype(np.float64) / out.scale * (1 << FRACTION))
-            y = OPS.add(y, spread(program, beta.reshape(row), shape, f"{name}:beta"))
+            steps = np.rint(beta / out.scale * (1 << FRACTION))
+            y = OPS.add(y, spread(program, steps.reshape(row), shape, f"{name}:beta"))
         codes = saturated(rescaling.shift(OPS, y, -FRACTION), out)
-        zero = np.zeros(n) if found.beta is None else found.beta
         step = step_of("normalization", name, [leaf.operand]).knowing(
-            gamma=gamma, beta=zero, epsilon=found.epsilon, center=found.center, step=leaf.scale
+            gamma=gamma, beta=beta, epsilon=found.epsilon, center=found.center, step=leaf.scale
         )
         return integer_step(program, codes, step.giving(out))
     return None
