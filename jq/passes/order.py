@@ -117,7 +117,8 @@ mark-residuals [static later maps stored-sums floats]: runs last, for the same r
     these tensors are observed, and will be quantized
 
 # qdq
-gptq: runs first: it runs the program of the float level on the calibration data
+gptaq: runs first: it runs the program of the float level on the calibration data
+gptq: likewise; it chooses the codes of weights that no pass has chosen
 clip: clips the weights that gptq does not round: embeddings, weights in loops
 learn [floats]: the integers of all weights are chosen; it moves them, for as long as `minutes`
     says

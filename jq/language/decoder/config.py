@@ -83,10 +83,7 @@ class Config:
         size = self.experts // max(groups, 1)
         fits = groups * size == self.experts and size > 1 and self.experts_used <= used * size
         if self.experts and groups != 1 and not (fits and 0 < used <= groups):
-            raise UserError(
-                f"{self.experts_used} experts of {used} of {groups} groups cannot be used, "
-                f"of {self.experts} in all"
-            )
+            raise UserError(f"{self.experts_used} experts are not in {used} of {groups} groups")
         if not self.epsilon > 0:
             raise UserError(f"norms need an epsilon above 0, not {self.epsilon}")
 

@@ -18,7 +18,6 @@ from jq.formats.affine import is_affine
 from jq.ir import Program
 from jq.passes.base import LOG, PassContext, Recovery, of_weight
 from jq.passes.recovery._descent import Solution
-from jq.passes.recovery._earlier import Earlier
 from jq.passes.recovery._grids import FormatGrid, bits_of, grid_of, has_grid
 from jq.passes.recovery._inputs import (
     Matrix,
@@ -42,7 +41,7 @@ MOST_OUTPUTS = 4096  # columns; beyond, what they do together takes too much mem
 
 
 @dataclass(frozen=True)
-class _Task:
+class Task:
     """Weights to solve: by name their products, and the matrix with how that is encoded."""
 
     program: Program
@@ -56,12 +55,12 @@ class _Task:
         return in_parts({n: gram_bytes(m) + 8 * _outputs_of(m, enc) ** 2 for n, (m, enc) in sizes})
 
 
+@dataclass(frozen=True)
 class Gptq(Recovery):
     """Options: `power` and `shared`, see `jq.planning.moments.collect.collect`; `samples`, how many
     batches of the calibration data are enough where all codes have 8 bits or more, whose rounding
     matters little (fewer bits take all); `outputs`: fewer bits are weighed by how far directions of
-    a result move the output, too (`jq.planning.moments.outputs`); `earlier`: they take this share
-    of what makes up for those in front (`_earlier`); others: `_solve.solve`."""
+    a result move the output, too (`jq.planning.moments.outputs`); others: `_solve.solve`."""
 
     optional = False
     power: float = 0.5
@@ -71,7 +70,6 @@ class Gptq(Recovery):
     order: bool = True
     passes: int = 3
     outputs: bool = True
-    earlier: float = 0.5
 
     def wanted(self, program: Program, cx: PassContext) -> bool:
         return any(map(has_grid, cx.plan.weights.values()))
@@ -99,14 +97,14 @@ class Gptq(Recovery):
             self._moments(task, parts[0])
             self._columns(task, parts[0])
 
-    def _asked(self, program: Program, cx: PassContext) -> _Task | None:
+    def _asked(self, program: Program, cx: PassContext) -> Task | None:
         """The weights that it will choose codes for by the data."""
         asked = cx.recover and cx.data and self.wanted(program, cx)
         return self._task(program, cx) if asked else None
 
-    def _task(self, program: Program, cx: PassContext) -> _Task:
+    def _task(self, program: Program, cx: PassContext) -> Task:
         """The weights that it chooses codes for; of the others the reason is logged."""
-        task = _Task(program, cx, uses_of_weights(program, cx), {})
+        task = Task(program, cx, uses_of_weights(program, cx), {})
         for name, reads in task.uses.items():
             if name in program.chosen:
                 continue
@@ -128,48 +126,46 @@ class Gptq(Recovery):
         if cx.batches is not None:
             return cx.batches
         count = len(cx.data or ())
-        return spread(count, count if _narrow(solved) else self.samples)
+        return spread(count, count if narrow(solved) else self.samples)
 
-    def _batches(self, task: _Task) -> Sequence[int]:
+    def aims(self, task: Task) -> Any:
+        """Other weights to come close to, as `gptaq.Earlier` has them; None: the model's own."""
+        return None
+
+    def batches_of(self, task: Task) -> Sequence[int]:
         return self.batches(task.cx, task.solvable.values())
 
-    def _moments(self, task: _Task, names: Iterable[str]) -> dict[str, Moments]:
+    def _moments(self, task: Task, names: Iterable[str]) -> dict[str, Moments]:
         """Moments, by weight, of what it is multiplied by."""
-        how: dict[str, Any] = {"shared": self.shared, "samples": self._batches(task)}
+        how: dict[str, Any] = {"shared": self.shared, "samples": self.batches_of(task)}
         wanted = {n: task.uses[n] for n in names}
         return moments_of_weights(task.program, task.cx, wanted, self.power, **how)
 
-    def _solve_all(self, task: _Task) -> dict[str, np.ndarray]:
+    def _solve_all(self, task: Task) -> dict[str, np.ndarray]:
         """The stored parts of every weight, under `name:part`."""
         done: dict[str, np.ndarray] = {}
-        parts, given = task.parts(), (task.program, task.cx)
-        once = {n: r[0] for n, r in task.uses.items() if isinstance(r, list) and len(r) == 1}
-        walk = None
-        if self.earlier and _narrow(task.solvable.values()):
-            walk = Earlier(*given, once, self._batches(task))
+        parts, aims = task.parts(), self.aims(task)
         for i, names in enumerate(parts):
             moments, columns = self._moments(task, names), self._columns(task, names)
             for j, name in enumerate(names):
                 gram, matrix = moments.pop(name).gram, task.solvable[name][0]
                 aim = matrix.of(np.asarray(task.program.weights[name]).astype(np.float32))
-                if walk:
-                    best = walk.aim(name, aim, gram, self.power, self.shared)
-                    aim = (aim + self.earlier * (best - aim)).astype(np.float32)
+                aim = aims.aim(name, aim, gram) if aims else aim
                 stored = self._stored(task, name, aim, gram, columns.pop(name, None))
-                if walk:
-                    walk.put(name, stored)
+                if aims:
+                    aims.put(name, stored)
                 done |= {f"{name}:{part}": array for part, array in stored.items()}
                 task.cx.report((i + (j + 1) / len(names)) / len(parts))
         return done
 
-    def _columns(self, task: _Task, names: Iterable[str]) -> dict[str, np.ndarray]:
+    def _columns(self, task: Task, names: Iterable[str]) -> dict[str, np.ndarray]:
         """G of `_solve.solve`, by weight of few bits."""
         wanted: dict[str, Wanted] = {}
         for name in names if self.outputs else ():
             reads = [use for use in task.uses[name] if isinstance(use, Use)]
             if len(reads) == 1 and reads[0].ordered and _outputs_of(*task.solvable[name]):
                 wanted[name] = reads[0].wanted
-        every, chosen, known = list(wanted.values()), self._batches(task), task.cx.moments
+        every, chosen, known = list(wanted.values()), self.batches_of(task), task.cx.moments
 
         def find() -> Mapping[str, Moments]:
             data = task.cx.data or ()
@@ -181,7 +177,7 @@ class Gptq(Recovery):
 
     def _stored(
         self,
-        task: _Task,
+        task: Task,
         name: str,
         weight: np.ndarray,
         gram: np.ndarray,
@@ -226,7 +222,7 @@ class Gptq(Recovery):
             return joined([solve(w, h, own, **how, threads=threads) for w, h in pairs])
 
 
-def _narrow(solved: Iterable[tuple[Any, Encoding]]) -> bool:
+def narrow(solved: Iterable[tuple[Any, Encoding]]) -> bool:
     return any(bits_of(enc) < 8 for _, enc in solved)
 
 

@@ -13,7 +13,8 @@ from jq.formats import NUMPY, get_format
 from jq.frontends.model import Model
 from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.qdq.place_weights import PlaceWeights
-from jq.passes.recovery import _earlier, _inputs
+from jq.passes.recovery import _inputs, gptaq
+from jq.passes.recovery.gptaq import Earlier, Gptaq
 from jq.passes.recovery.gptq import Gptq
 from tests.passes.recovery.models import context, mlp, normal
 
@@ -294,29 +295,31 @@ def two_products():
 @pytest.mark.parametrize("shared", [0.0, 0.25])
 def test_a_product_aims_at_what_undoes_the_rounding_in_front(shared, monkeypatch):
     """x A B = x A' (A'^-1 A B) for every x: whatever rows count."""
-    monkeypatch.setattr(_earlier, "RIDGE", 1e-12)
+    monkeypatch.setattr(gptaq, "RIDGE", 1e-12)
     (program, cx), a, b, data = two_products()
-    uses = {n: reads[0] for n, reads in _inputs.uses_of_weights(program, cx).items()}
-    walk = _earlier.Earlier(program, cx, uses, range(8))
+    how = Gptaq(power=0.0, shared=shared, earlier=1.0)
+    walk = Earlier(how, how._task(program, replace(cx, batches=range(8))))
     enc = cx.plan.weights["a"]
     parts = get_format("int3").encode(a, enc)
     rounded = get_format("int3").decode(NUMPY, parts, enc).astype(np.float64)
-    assert walk.aim("a", a, np.eye(32), 0.0, shared) == pytest.approx(a)
+    assert walk.aim("a", a, np.eye(32)) == pytest.approx(a)
     walk.put("a", parts)
     x = np.concatenate([np.moveaxis(x, 1, 2).reshape(-1, 32) for (x,) in data[:8]]) @ rounded
     means = np.concatenate([np.moveaxis(x, 1, 2).sum(1) for (x,) in data[:8]]) @ rounded / 6**0.5
     gram = (1 - shared) * x.T @ x + shared * means.T @ means
-    found = walk.aim("b", b, gram, 0.0, shared)
+    found = walk.aim("b", b, gram)
     np.testing.assert_allclose(found, np.linalg.inv(rounded) @ a @ b, atol=2e-3)
     assert np.abs(found - b).max() > 0.1
+    monkeypatch.setattr(gptaq, "ROWS", 1 + len(x) // 32)  # fewer rows than that say too little
+    assert walk.aim("b", b, gram) is b
 
 
 def test_what_is_rounded_in_front_is_made_up_for():
     """On data that nothing was fitted to."""
     (program, cx), _, _, data = two_products()
     reference, lost = outputs(program, data[8:]), []
-    for share in (0.0, 0.5):
+    for step in (Gptq(), Gptaq()):
         copy = program.clone()
-        Gptq(earlier=share).run(copy, cx)
+        step.run(copy, cx)
         lost.append(float(np.square(outputs(after(copy, cx), data[8:]) - reference).sum()))
     assert lost[1] < 0.95 * lost[0], lost

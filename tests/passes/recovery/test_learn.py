@@ -125,7 +125,7 @@ def chosen(fmt="int3"):
         model, data = mlp()
     own = INT3 if fmt == "int3" else {"weights.format": fmt, "minutes": 1}
     program, cx = context(model, "int8-weight-only", data * 4, own)
-    Gptq(outputs=False, earlier=0.0).run(program, cx)  # leaves something to find
+    Gptq(outputs=False).run(program, cx)  # leaves something to find
     return program, data, cx
 
 

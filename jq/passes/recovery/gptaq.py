@@ -1,50 +1,60 @@
-"""Makes up for the rounding of weights in front: a product aims at what float inputs would give.
+"""GPTQ of weights of few bits that make up for the rounding of those in front of them.
 
-Where they give a product x W rounded inputs x', what comes closest to x W is x' W* of
+Where rounded weights give a product x W inputs x', what comes closest to x W is x' W* of
 
     W* = W + (H + ridge)^-1  sum over rows r of  weight(r) x'_r (x_r - x'_r)^T  W
 
 (Li et al., "GPTAQ: Efficient Finetuning-Free Quantization for Asymmetric Calibration", 2025).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from jq.base.system.threads import one_thread
 from jq.formats import NUMPY, get_format
-from jq.ir import Program, shape_of
+from jq.ir import shape_of
 from jq.ir.autodiff.evaluate import Unsupported
 from jq.ir.autodiff.regions import behind
 from jq.ir.autodiff.rounding import Floats, Learned
 from jq.ir.autodiff.walk import Walk
 from jq.ir.ops import Dims, rule_of
 from jq.ir.ops.rules.dot_general import DotGeneral
-from jq.passes.base import LOG, PassContext
-from jq.passes.recovery._inputs import Use, spread
+from jq.passes.base import LOG
+from jq.passes.recovery._inputs import spread
+from jq.passes.recovery.gptq import Gptq, Task, narrow
 from jq.planning.moments.collect import outermost, row_weights
 from jq.planning.moments.gains import counted_rows, gram_of_rows
 from jq.planning.moments.inputs import extent
 
 RIDGE = 0.1  # times the mean of H's diagonal
+ROWS = 2  # for each input, at least: fewer rows would be learned by heart
 ROOM = 1 << 30  # bytes of the values of all samples that pass a cut
 
 
-class Earlier:
-    """The weights of products, in the order of the program."""
+class Gptaq(Gptq):
+    """Options: `earlier`, the share of W* - W that a weight takes before it is rounded; others as
+    of `Gptq`."""
 
-    def __init__(
-        self, program: Program, cx: PassContext, uses: Mapping[str, Use], batches: Sequence[int]
-    ) -> None:
-        """Args:
-        uses: by weight; only products without batch axes count.
-        batches: the numbers of those to take, or of some of them where room is short."""
-        ops, data, self.cx = outermost(program), cx.data or (), cx
-        found = {n: (ops[use.wanted.name], use.wanted) for n, use in uses.items()}
+    optional = True
+    earlier: float = 0.5
+
+    def aims(self, task: Task) -> "Earlier | None":
+        return Earlier(self, task) if narrow(task.solvable.values()) else None
+
+
+class Earlier:
+    """The weights of products without batch axes, in the order of the program; of the batches, some
+    where room is short."""
+
+    def __init__(self, how: Gptaq, task: Task) -> None:
+        self.how, self.cx, program, cx = how, task.cx, task.program, task.cx
+        ops, data, batches = outermost(program), cx.data or (), how.batches_of(task)
+        once = {n: r[0].wanted for n, r in task.uses.items() if isinstance(r, list) and not r[1:]}
+        found = {n: (ops[wanted.name], wanted) for n, wanted in once.items()}
         every = {n: (op, w, op.operands[w.operand]) for n, (op, w) in found.items()}
-        regions, self.place, most = behind(
-            program, cx.plan.weights, {v for *_, v in every.values()}
-        )
+        values = {value for *_, value in every.values()}
+        regions, self.place, most = behind(program, cx.plan.weights, values)
         self.products = {
             n: (op, w, value)
             for n, (op, w, value) in every.items()
@@ -62,15 +72,9 @@ class Earlier:
         enc = self.cx.plan.weights[name]
         self.values[name] = Floats(np.asarray(get_format(enc.format).decode(NUMPY, parts, enc)))
 
-    def aim(
-        self, name: str, weight: np.ndarray, gram: np.ndarray, power: float, shared: float
-    ) -> np.ndarray:
-        """W* of a weight f32[K, N], once all in front are rounded; the weight where it has none.
-
-        Args:
-            gram: H.
-            power, shared: as `jq.planning.moments.collect.collect` has them.
-        """
+    def aim(self, name: str, weight: np.ndarray, gram: np.ndarray) -> np.ndarray:
+        """The share of the way to W* of a weight f32[K, N], given H, once all in front are rounded;
+        the weight where there is no way."""
         if name not in self.products:
             return weight
         try:
@@ -81,25 +85,28 @@ class Earlier:
             return weight
         mean = max(float(np.trace(gram)) / len(gram), 1e-30)
         with one_thread():
-            change = self._cross(name, power, shared) @ weight
-            found = weight + np.linalg.solve(gram + RIDGE * mean * np.eye(len(gram)), change)
-        return found if np.isfinite(found).all() else weight
+            cross, rows = self._cross(name)
+            way = np.linalg.solve(gram + RIDGE * mean * np.eye(len(gram)), cross @ weight)
+        known = rows >= ROWS * len(gram) and np.isfinite(way).all()
+        return (weight + self.how.earlier * way).astype(np.float32) if known else weight
 
-    def _cross(self, name: str, power: float, shared: float) -> np.ndarray:
-        """The sum of  weight(r) x'_r (x_r - x'_r)^T,  f64[K, K]."""
+    def _cross(self, name: str) -> tuple[np.ndarray, int]:
+        """The sum of  weight(r) x'_r (x_r - x'_r)^T,  f64[K, K], and the number of rows."""
         op, w, value = self.products[name]
         e, known = extent(op, w), self.cx.gains.known
         order = [*Dims.of(op).free(w.operand, len(shape_of(value))), *w.contracted]
-        total, waiting = np.zeros((e.width, e.width)), list[list[np.ndarray]]()
+        total, waiting, seen = np.zeros((e.width, e.width)), list[list[np.ndarray]](), 0
         for i, *both in zip(self.batches, self.walk.ours, self.walk.theirs, strict=True):
             ours, theirs = (
                 np.asarray(v[value], np.float32).transpose(order).reshape(e.rows, e.width)
                 for v in both
             )
-            count = row_weights(e, known.get((w.name, i)) if power else None, power)
-            rows = [counted_rows(x, count, e.sequences, shared) for x in (ours, theirs - ours)]
-            waiting.append(rows)
+            gains = known.get((w.name, i)) if self.how.power else None
+            count = row_weights(e, gains, self.how.power)
+            seen += int((count > 0).sum())
+            pair = ours, theirs - ours
+            waiting.append([counted_rows(x, count, e.sequences, self.how.shared) for x in pair])
             if i == self.batches[-1] or sum(len(x) for x, _ in waiting) >= e.width:
                 total += gram_of_rows(*map(np.concatenate, zip(*waiting, strict=True)))
                 waiting = []
-        return total * self.times
+        return total * self.times, seen
