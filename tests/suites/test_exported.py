@@ -9,13 +9,12 @@ for reference in ("tosa_reference_model", "ai_edge_litert", "onnxruntime"):
 pytestmark = pytest.mark.usefixtures("quick_xla")
 
 
-@pytest.mark.parametrize(("seed", "refused"), [(0, 0), (8, 0), (1003, 2), (1007, 0)])
-def test_bits_are_the_same(seed: int, refused: int) -> None:
-    """1003: a sum of two that is also a multiple, which TFLite has no form for. 1007: a comparison
-    for inequality."""
+@pytest.mark.parametrize("seed", [0, 8, 1003, 1007])
+def test_bits_are_the_same(seed: int) -> None:
+    """1003: a sum of two that is also a multiple. 1007: a comparison for inequality."""
     from suites.exported import FORMS, outcomes
 
     found = list(outcomes(seed))
     assert [(o.suffix, o.target, o.codes) for o in found] == list(FORMS)
     assert not [o for o in found if o.wrong]
-    assert [o.suffix for o in found if o.refused] == [".tflite"] * refused
+    assert not [o for o in found if o.refused]
