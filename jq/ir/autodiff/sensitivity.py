@@ -70,7 +70,7 @@ class Sensitivity:
         }
 
     def _of_rows(self, gradient: Any, axes: tuple[int, ...]) -> Any:
-        found = jnp.square(gradient).mean(axes)  # gradients may leave float32, too
+        found = jnp.square(gradient.astype(jnp.float32)).mean(axes)  # may leave float32, too
         found = jnp.where(jnp.isnan(found), MOST, found)
         return jnp.clip(found, jnp.where((gradient != 0).any(axes), LEAST, 0), MOST)
 

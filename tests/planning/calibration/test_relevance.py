@@ -56,6 +56,18 @@ def test_rows_count_however_small_their_gradients_are():
     assert calibrate(program, data, relevant=True).sites == calibrate(program, data).sites
 
 
+def test_rows_count_whose_gradients_have_no_square_in_float16():
+    program = trace(Model(halves, {"w": W.astype(np.float16)}, (np.zeros((4, 8), np.float16),)))
+    data = [[RNG.uniform(-1, 1, (4, 8)).astype(np.float16)]]
+    assert calibrate(program, data, relevant=True).sites == calibrate(program, data).sites
+
+
+def halves(p, x):
+    """Gradients of 1e-5 for all rows but the first, which alone would have the range."""
+    large = jax.numpy.array([1, 1e-5, 1e-5, 1e-5], np.float16)
+    return (x * 1.5 @ p["w"]) * large[:, None]
+
+
 def test_what_a_loop_gives_counts():
     """Also where it is not the loop's first result, which is its counter."""
 
