@@ -81,7 +81,7 @@ def fit_folder(
     first = start[0] if start else 0
     for i in range(first):
         places |= dict.fromkeys(read_file(out / _file(i)), _file(i))
-        raw = {name: a for name, a in raw.items() if f".layers.{i}." not in name}
+        raw = {name: a for name, a in raw.items() if f".layers.{i}." not in f".{name}"}
     count = sum(name.endswith("weight_packed") for name in places)
     layers = quantized_layers(
         decoder,
@@ -98,7 +98,7 @@ def fit_folder(
             del raw[name]
             raw |= _tensors(name.removesuffix("weight"), leaf, chosen)
             count += 1
-        own = [name for name in raw if f".layers.{i}." in name]
+        own = [name for name in raw if f".layers.{i}." in f".{name}"]
         with clock("write"):
             _write(out, _file(i), {n: raw.pop(n) for n in own}, places)
     with clock("write"):

@@ -92,6 +92,26 @@ def test_a_run_that_was_ended_goes_on(folder, made, text, tmp_path):
         assert path.read_bytes() == (out / path.name).read_bytes()
 
 
+def test_a_run_goes_on_where_names_begin_with_the_layer(folder, text, tmp_path):
+    """As those of a model without a head do."""
+    source, out, other = (tmp_path / name for name in ("in", "out", "other"))
+    shutil.copytree(folder, source)
+    tensors = {n.removeprefix("model."): a for n, a in weights("mixtral").items()}
+    tensors.pop("lm_head.weight")
+    save_file(tensors, source / "model.safetensors")
+    fit_folder(source, other, [text], limit=1)
+
+    def progress(stage: str, share: float | None) -> None:
+        if share == 1:  # of the second of two layers
+            raise Killed
+
+    with pytest.raises(Killed):
+        fit_folder(source, out, [text], limit=1, progress=progress)
+    fit_folder(source, out, [text], limit=1)
+    for path in other.glob("*.safetensors"):
+        assert path.read_bytes() == (out / path.name).read_bytes()
+
+
 def test_codes_of_8_bits_for_whole_rows(folder, text, tmp_path):
     count = fit_folder(folder, tmp_path / "out", [text], 1, "int8", 0).quantized
     assert count == 2 * (4 + 3 * 4)  # of two layers, with four experts
