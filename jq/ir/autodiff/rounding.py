@@ -150,8 +150,7 @@ class Learned:
             stored: those to learn, where the region reads them."""
         check_threads()
         self.region, self.stored = region, {n: stored[n] for n in region.weights}
-        others = {n: w for n, w in weights.items() if n in region.reads and n not in self.stored}
-        self.weights = {n: jnp.asarray(w) for n, w in others.items()}
+        self.weights = {n: jnp.asarray(weights[n]) for n in region.reads - self.stored.keys()}
         self.own = {n: jnp.asarray(weights[n]) for n in self.stored}
         self.real = jax.jit(self._real)
         self._pull = jax.jit(self._pulled)
