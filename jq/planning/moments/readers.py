@@ -97,16 +97,18 @@ class FewRows(Reader):
         x, counted = values[self.key][0], weights[0]
         keep = counted > 0
         rows, own = x[keep], counted[keep, None]
-        checked = np.zeros(()) if np.isfinite(x).all() else np.full((), np.nan)
+        fine = np.isfinite(x).all()
         if self.full:
-            if np.isfinite(checked):
-                self._wait(gains.counted_rows(x, weights, self.extent.sequences, self.shared))
-            return gram_alone(checked, weights)  # the gram itself at the end
+            with np.errstate(all="ignore"):  # what is not finite is refused
+                given = gains.counted_rows(x, weights, self.extent.sequences, self.shared)
+            if fine := fine and np.isfinite(given).all():
+                self._wait(given)
+            return gram_alone(np.where(fine, 0, np.nan), weights)  # the gram itself at the end
         scaled = rows.astype(F64) * own  # float32 holds no square of 1e20
         self._take((scaled * rows).sum(0))
         low, high = rows.min(0, initial=np.inf), rows.max(0, initial=-np.inf)
         total, share = shares(weights, len(drawn))
-        return Moments(checked, total, scaled.sum(0), low, high, x[drawn], share)
+        return Moments(np.where(fine, 0, np.nan), total, scaled.sum(0), low, high, x[drawn], share)
 
     def _wait(self, rows: np.ndarray) -> None:
         """Rows are given few at a time and multiplied many at a time."""
@@ -115,8 +117,7 @@ class FewRows(Reader):
             self._flush()
 
     def _flush(self) -> None:
-        x = np.concatenate(self.waiting)
-        self._take(gains.gram_of_rows(x))
+        self._take(gains.gram_of_rows(np.concatenate(self.waiting)))
         self.waiting = []
 
     def _take(self, gram: np.ndarray) -> None:

@@ -137,6 +137,13 @@ def test_a_product_outside_of_reach_is_left_out():
     assert collect(program, data, [Wanted("other", 0, (1,))]) == {}
 
 
+def test_rows_that_are_not_finite_by_what_they_count_are_named():
+    data = [[np.full((64, 6), 1e30, np.float32)]]
+    program = program_of(lambda p, x: (x * 1.5 @ p["w"]) * 1e12, {"w": normal(6, 4)}, data)
+    with pytest.raises(UserError, match="NaN or infinity in sample 0"):
+        collect(program, data, [Wanted("w", 0, (1,))], power=1)
+
+
 def test_nan_is_named():
     data = [[normal(4, 6)], [normal(4, 6)]]
     data[1][0][2, 3] = np.nan
