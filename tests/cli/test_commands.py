@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jq.base.errors import CompilerError
 from jq.cli.app import main
 
 pytestmark = pytest.mark.usefixtures("quick_xla")
@@ -103,6 +104,7 @@ def test_compile_says_what_it_did(source: Path, tmp_path: Path, capsys: Captured
     assert any("integer" in path.name for path in out.iterdir())
     assert main(["compile", f"{source}:model", "-o", str(out), "--force"]) == 0
     said = capsys.readouterr().out
+    assert "runs on " in said  # the processor that it needs
     assert "2 of 2 products in integers (i8 x i8 -> i32)" in said
     assert "The outputs are close to the float model's" in said or "very close" in said
     assert "The worst layer is " in said and "It is no smaller than" in said
@@ -123,6 +125,22 @@ def test_what_cannot_be_measured_is_compiled_all_the_same(tmp_path: Path, capsys
     }""")
     arguments = ("compile", str(file), "-o", str(tmp_path / "out"))
     assert document(capsys, *arguments)["measured"] is None  # there are no samples
+
+
+def test_a_comparison_that_fails_is_no_failure_of_the_artifact(
+    source: Path, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is written and said to be good; exit code 0, and how to leave the comparison out."""
+
+    def fails(*_: object) -> None:
+        raise CompilerError("XLA cannot compile the program")
+
+    monkeypatch.setattr("jq.reporting.measuring.glance.call_apart", fails)
+    out = tmp_path / "out"
+    assert main(["compile", f"{source}:model", "-p", "float", "-o", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert "XLA cannot compile the program; --no-measure leaves this out" in said
+    assert (out / "manifest.json").exists()
 
 
 def test_symbolic_sizes(tmp_path: Path, capsys: Captured) -> None:
@@ -182,6 +200,9 @@ def test_inspect_shows_int8(artifact: Path, capsys: Captured) -> None:
     assert codes + word <= stored["first/kernel"]["stored_bytes"] <= codes + 4 * word
     types = {(c["lhs"], c["rhs"], c["acc"]) for c in audit["contractions"]}
     assert types == {("i8", "i8", "i32")}
+    assert main(["inspect", str(artifact)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert audit["requirements"] and all(needed in said for needed in audit["requirements"])
 
 
 def test_a_process_ends_in_silence(artifact: Path) -> None:

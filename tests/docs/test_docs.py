@@ -213,6 +213,23 @@ def test_tutorials_write_into_folders_of_their_own() -> None:
                 taken[folder] = page
 
 
+def test_the_landing_page() -> None:
+    """A picture of the way, a chart beside the peers, the source, and nothing to run that fails."""
+    landing = (DOCS / "index.md").read_text()
+    pictures = re.findall(r"!\[[^\]]+\]\((\S+)\)", landing)
+    assert "images/levels.svg" in pictures
+    assert any("error-time" in picture for picture in pictures)
+    assert all((DOCS / picture).is_file() for picture in pictures)
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
+    assert f"]({urls['Source']})" in landing
+    for page in (DOCS / "index.md", ROOT / "README.md"):  # the package is not on PyPI
+        assert "pip install jaxq` fails" in page.read_text()
+        shell = [b.text for b in blocks(page) if b.language == "sh"]
+        assert shell and not re.search(r"pip install jaxq\b", "\n".join(shell))
+    benchmarks = (DOCS / "reference/benchmarks.md").read_text()
+    assert len(re.findall(r"images/error-time\S+\.svg", benchmarks)) >= 3
+
+
 READ_BY_OTHERS = {"environment.sh", "minilm_subset.py"}
 
 

@@ -11,6 +11,7 @@ import jq
 from jq.formats import Encoding, get_format
 from jq.formats.tensor import QuantizedTensor
 from jq.ir.markers import DEQUANTIZE, match
+from jq.ir.oracle.xla import XlaExecutable
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((2, 256)).astype(np.float32)
@@ -140,6 +141,20 @@ def test_what_weights_are_computed_into_is_told(fn):
     assert op.reason.startswith("an operand is computed from the weights params0 (")
     both = jq.Model(lambda _, x: x @ x.T, {}, (X,))
     assert "two activations" in jq.plan(both, pipeline="int8-dynamic").ops[0].reason
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("name", ["q4_k", "int4", "int8"])
+def test_a_vector_that_multiplies_a_weight_leaves_its_codes(name, axis):
+    """Along what is summed, too, where it goes to the other operand."""
+    w, v = FORMATS[name]["a"], RNG.standard_normal((64, 256)).astype(np.float32)
+    factor = v.mean(axis, keepdims=True)
+    model = jq.Model(lambda p, x: x @ (p["w"] * factor).T, {"w": w}, (X,))
+    (op,) = jq.plan(model, pipeline="int8-dynamic").ops
+    assert op.decision == "integer" and f"{name} " in op.to_dict()["weights"]
+    program = jq.rewrite(model, pipeline="float")["float"]
+    want = X @ (w.decode() * factor).T
+    np.testing.assert_allclose(XlaExecutable(program)(X)[0], want, atol=1e-3)
 
 
 @pytest.mark.parametrize("name", ["int4", "q4_k"])

@@ -197,6 +197,11 @@ def test_explain_says_why_floats_are_read(placement):
     rows = api.explain(MODELS["network"], pipeline="int8-static", settings=settings)["dequantized"]
     assert rows and all(row["reason"] for row in rows)
     readers = {row["op"] for row in rows}
+    named = {row["tensor"] for row in rows}
+    assert not named & set(PARAMS)  # what a weight gives is not called as the weight is
+    returned = {row["reason"] for row in rows if row["op"] == "func.return"}
+    assert returned <= {"it is an output, which is float as in the model"}
+    assert not any("placement=hybrid" in row["reason"] for row in rows)
     if placement == "early":
         assert readers == {"func.return"}
     else:

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import jq
 from jq.formats import Encoding
 from jq.formats.affine import affine_format
+from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.recovery._ranges import search_ranges
 from jq.passes.recovery._solve import solve
 
@@ -45,3 +47,17 @@ def test_an_exponent_of_a_column_moves_its_scales_alone(name: str, scheme: Any) 
         assert np.array_equal(whole.codes, plain.codes)
         assert np.array_equal(whole.zero, plain.zero)
         assert np.array_equal(whole.scale, np.ldexp(plain.scale, far))
+
+
+@pytest.mark.parametrize("pipeline", ["int8-static", "int8-dynamic", "int8x16-static"])
+def test_a_huge_channel_keeps_its_scale(pipeline: str) -> None:
+    """Squares of its errors leave float32; recovery is on."""
+    rng = np.random.default_rng(0)
+    w = (rng.standard_normal((K, 2)) * [1, 1e25]).astype(np.float32)
+    data = [(rng.standard_normal((8, K)).astype(np.float32),) for _ in range(3)]
+    model = jq.Model(lambda p, x: x @ p["w"], {"w": w}, data[0], calibration=data)
+    (x,) = data[0]
+    found = XlaExecutable(jq.rewrite(model, pipeline=pipeline)["integer"])(x)[0]
+    want = x.astype(np.float64) @ w
+    noise, signal = (np.linalg.norm(v / [1, 1e25], axis=0) for v in (found - want, want))
+    assert (noise < 0.05 * signal).all()

@@ -47,6 +47,26 @@ def test_whole_functions_are_refused_once(name: str, target: str, op: str, said:
     assert len([row for row in refused if row["op"] == op]) == 1
 
 
+@pytest.mark.parametrize("scale", [np.float32(0.02) * (np.arange(8) % 3 != 1), np.zeros(())])
+def test_a_weight_whose_scale_is_0_is_a_weight(scale: np.ndarray) -> None:
+    """No second activation, which such a device does not multiply by: its channels are 0."""
+    from suites.refused_ops import convolution
+
+    def fn(p: Any, x: Any) -> Any:
+        return convolution(x, p["codes"].astype(jnp.float32) * p["scale"])
+
+    rng = np.random.default_rng(0)
+    params = {"codes": rng.integers(-127, 128, (3, 3, 4, 8)).astype(np.int8)}
+    params["scale"] = scale.astype(np.float32)
+    x = rng.standard_normal((1, 4, 4, 4)).astype(np.float32)
+    model = jq.Model(fn, params, (x,), calibration=[(x,)])
+    assert jq.check(model, "ethos-u-like")["refused"] == []
+    levels = jq.rewrite(model, pipeline="int8-static", target="ethos-u-like")
+    found, want = XlaExecutable(levels["integer"])(x)[0], np.asarray(fn(params, x))
+    assert not found[..., np.broadcast_to(scale == 0, 8)].any()
+    assert np.abs(found - want).max() <= 0.05 * np.abs(want).max()
+
+
 @pytest.mark.filterwarnings("error")
 def test_rows_of_one_number_have_no_normalization() -> None:
     """Groups of one channel, normalized over themselves, are what is added to them."""

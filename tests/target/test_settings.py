@@ -87,8 +87,9 @@ def test_mistakes_are_one_line(key, value, message):
 
 @pytest.mark.parametrize("key", ["weights.format", "activations.format", "format"])
 def test_unknown_formats_list_the_known(key):
-    with pytest.raises(UserError, match="unknown number format 'int5'.*did you mean 'int"):
+    with pytest.raises(UserError, match="unknown number format 'int5'.*did you mean 'int") as found:
         apply_overrides(Settings(), {key: "int5"}, where="settings")
+    assert str(found.value).count("int5") == 1
 
 
 def test_overrides_leave_the_rest_as_it_was():

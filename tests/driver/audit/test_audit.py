@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -282,6 +283,17 @@ def test_a_wider_sum_is_no_defect(decision: str, meant: Any, is_: Any, good: boo
     assert audit.verified == good
     if good:  # what is there is said
         assert audit.contractions[0].acc == is_[2]
+
+
+def test_sizes_are_told_in_words() -> None:
+    """Nothing of 0 bytes is told, and no sum is left to the reader."""
+    weights = {"l1/w": {"shape": [64, 32], "dtype": "float32"}}
+    whole = run(weights=weights)
+    first, *_ = whole.summary().splitlines()
+    stored = "2.93 KiB of program and 500 B of weights beside it"
+    assert first == f"{stored}, 42.7 % of the 8 KiB of the float weights"
+    alone = replace(whole, parameter_bytes=0, float_parameter_bytes=0)
+    assert alone.summary().splitlines()[0] == "2.93 KiB of program"
 
 
 def test_what_stayed_float_and_why() -> None:

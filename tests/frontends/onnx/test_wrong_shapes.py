@@ -54,6 +54,17 @@ def test_operators_of_the_standard(op: str, key: str, shape: tuple[int, ...]) ->
     assert f"({key}) has shape {list(shape)}" in str(error) or f"{key!r} has shape" in str(error)
 
 
+@pytest.mark.parametrize("shape", [(48, 16), (12, 2, 32), (24, 2, 15), (24, 3, 16), (768,)])
+def test_codes_of_blocks_of_another_shape(shape: tuple[int, ...]) -> None:
+    """They would be cut, or read in another order."""
+    sample = samples()["MatMulNBits of 4 bits"]
+    key = next(k for k, v in sample.fixed.items() if v.shape == (24, 2, 16))
+    model, given = sample.model(key, np.resize(sample.fixed[key], shape))
+    error = computed(model, given)
+    assert isinstance(error, UserError)
+    assert f"'b' ({key}) has shape {list(shape)}, and not [24, 2, 16]" in str(error)
+
+
 def test_zero_points_of_blocks_of_another_shape() -> None:
     """They would be read in another order."""
     sample = samples()["MatMulNBits of 4 bits"]

@@ -62,3 +62,18 @@ def test_a_convolution(kind: str, wide: type) -> None:
     a, b = x.astype(np.float64), w.astype(np.float64)
     right = sum(a[:, i : i + 4] @ b[i] for i in range(3))
     np.testing.assert_array_equal(found.astype(np.float64), right)
+
+
+@pytest.mark.parametrize("kind", ["int4", "int2"])
+def test_an_artifact_of_such_products_can_be_compared(kind: str) -> None:
+    """The reference is widened where XLA refuses what IREE computes."""
+    x, w = drawn(kind, (5, 8), 4), drawn(kind, (8, 3), 5)
+
+    def product(p: jax.Array, a: jax.Array) -> jax.Array:
+        return jnp.dot(a, p, preferred_element_type=jnp.int32)
+
+    model = jq.Model(product, w, (x,))
+    compiled = jq.compile(model, "float")
+    np.testing.assert_array_equal(compiled(x), x.astype(np.int32) @ w.astype(np.int32))
+    (output,) = jq.compare(model, compiled, [(x,)]).outputs
+    assert output.max_abs_error == 0
