@@ -50,6 +50,12 @@ def attention(p: Any, x: Any) -> Any:
     return jax.nn.softmax((x @ p["q"]) @ (x @ p["k"]).T) @ (x @ p["v"])
 
 
+def hidden(p: Any, x: Any) -> Any:
+    """Scores of one row, of which a constant hides some."""
+    scores = jnp.where(np.arange(8) < 6, x @ p["w"], jnp.finfo(jnp.float32).min)
+    return jax.nn.softmax(scores) @ p["v"]
+
+
 def normalized(p: Any, x: Any) -> Any:
     """LayerNorm of a residual sum, of 16 bits, and lengths of its rows, of 8."""
     h = x + x @ p["w"]
@@ -103,6 +109,7 @@ NETWORKS: dict[str, tuple[Callable[..., Any], dict[str, np.ndarray], tuple[int, 
     ),
     "functions": (functions, {"w": normal(8, 8), "v": normal(16, 4)}, (4, 8)),
     "attention": (attention, {k: 2 * normal(8, 8) for k in "qkv"}, (6, 8)),
+    "hidden": (hidden, {"w": normal(8, 8), "v": normal(8, 4)}, (1, 8)),
     "normalized": (
         normalized,
         {"w": normal(24, 24), "g": 1 + normal(24), "b": normal(24)},

@@ -143,6 +143,10 @@ class Elementwise(Writer):
         axis, scores = order.index(int(step.numbers["axis"].reshape(()))), self.real(x, order)
         for mask in masks:
             scores = self.graph.op("Add", [scores, self.real(mask, order)])
+        if "hidden" in step.numbers:
+            hidden = np.broadcast_to(step.numbers["hidden"], step.output.shape).transpose(order)
+            given = self.graph.constant(hidden, bool), self.graph.constant(np.finfo(F32).min, F32)
+            scores = self.graph.op("Where", [*given, scores])
         y = self.graph.op("Softmax", [scores], axis=axis)
         self.graph.hold(step.output, self.codes(y, step), order)
         self.doubt(step, "ONNX Runtime computes softmax in float32")

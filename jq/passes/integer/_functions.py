@@ -11,6 +11,7 @@ from jq.formats.integer_functions import FRACTION, WIDE, Output, in_units, ratio
 from jq.formats.integer_functions import softmax as integer_softmax
 from jq.formats.requantize import LARGEST, Rescaling
 from jq.ir import OPS, Op, Program, ir, kind_of, maker, shape_of
+from jq.ir.affine import compact
 from jq.ir.build import NAME, direction_of, string_attr
 from jq.ir.ops.integer_step import integer_step
 from jq.ir.ops.selection import splat_of
@@ -57,7 +58,7 @@ def softmax(
         by = np.array([min(leaf.scale / step, LARGEST) for leaf in terms if leaf])
         made = step_of("softmax", name, operands, axis=found.axis, step=step).knowing(by=by)
         if hidden is not None:
-            made = made.knowing(hidden=hidden.astype(np.int8))
+            made = made.knowing(hidden=compact(hidden).astype(np.int8))
         return integer_step(program, codes, made.giving(out))
     return None
 
@@ -76,8 +77,7 @@ def _summed(
         hidden = reduce(np.logical_or, masks) if masks else None
         return [leaf for terms, _ in parts for leaf in terms], hidden
     op = maker(value, "stablehlo.select")
-    condition = None if op is None else op.operands[0]
-    if op is None or condition is None or Constant(program).weights(condition) is None:
+    if op is None or Constant(program).weights(condition := op.operands[0]) is None:
         return [None], None
     where = np.asarray(evaluate_all(program, [condition])[condition])
     for side in (1, 2):

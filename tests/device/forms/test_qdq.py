@@ -123,6 +123,23 @@ def test_what_is_computed_in_float_is_said(weights, tmp_path: Path) -> None:
     assert "may differ by one" in said and "ONNX Runtime computes softmax in float32" in said
 
 
+def test_scores_that_a_constant_hides_have_no_share(weights, tmp_path: Path) -> None:
+    """Of a row that is hidden as a whole all have the same."""
+    seen = np.tri(5, k=-1, dtype=bool)
+
+    def apply(p, x):
+        return jax.nn.softmax(jnp.where(seen, x @ p["d"], jnp.finfo(jnp.float32).min))
+
+    found, written, _ = _exported(apply, weights, (5, 8), tmp_path / "m.onnx")
+    assert "Softmax" in written and found["same"] > 0
+    codes = np.random.default_rng(0).integers(-128, 128, (5, 8), np.int8)
+    ((got,),) = qdq.run((tmp_path / "m.onnx").read_bytes(), [[codes]])
+    (end,) = found["results"]
+    shares = (got.astype(int) - end["zero_point"]) * end["scale"]
+    np.testing.assert_allclose(shares[0], 0.2, atol=end["scale"])
+    assert (shares[1:][~seen[1:]] == 0).all() and (shares[1:].max(1) > 0.2).all()
+
+
 def test_codes_begin_at_the_same_sums() -> None:
     """Every sum up to saturation, of factors whose codes are said to agree: exact arithmetic on
     one side, float32 on the other."""

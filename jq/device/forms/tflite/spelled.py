@@ -7,7 +7,7 @@ operators of 64 bits: these run on a processor.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial, partialmethod, reduce
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from jq.formats.integer_functions import (
     softmax,
     unit_rows,
 )
-from jq.formats.requantize import DIGITS, Rescaling, rounding_right_shift
+from jq.formats.requantize import DIGITS, Rescaling
 
 Step = Callable[[Any, Simple], None]
 
@@ -98,7 +98,7 @@ class Spelled(Products):
         ]
         x = clip(ops, reduce(ops.add, terms), -WIDE, WIDE)
         if "hidden" in given:
-            x = ops.select(given["hidden"].reshape(rows) != 0, -WIDE, x)
+            x = ops.select(np.broadcast_to(given["hidden"], shape).reshape(rows) != 0, -WIDE, x)
         self.put(step, softmax(ops, x, unit, 1, out, self.spelled))
 
     def _normalization(self, step: Simple) -> None:
@@ -135,7 +135,7 @@ class Spelled(Products):
         x = self.centered(step.inputs[0], self._rows(step.output.shape))
         self.finished(step, self.ops.shift_left(x, int(step.numbers["bits"].reshape(()))))
 
-    def _spelled_sum_of_two(self, kind: str, step: Simple) -> None:
+    def _spelled_sum(self, step: Simple, kind: str) -> None:
         """The integer program's sum: of XNNPACK's multipliers, or of rescaled terms."""
         ops, given = self.ops, {k: v.reshape(-1) for k, v in step.numbers.items()}
         terms = [self.centered(x, self._rows(x.shape)) for x in step.inputs]
@@ -154,14 +154,10 @@ class Spelled(Products):
         )
         self.finished(step, getattr(ops, kind)(x, y))
 
-    _spelled_add = partialmethod(_spelled_sum_of_two, "add")
-    _spelled_subtract = partialmethod(_spelled_sum_of_two, "sub")
-
     def _spelled_multiply(self, step: Simple) -> None:
         ops, bits = self.ops, int(step.numbers["bits"].reshape(()))
         a, b = (self.centered(x, self._rows(x.shape), np.int64) for x in step.inputs)
-        shift = ops.shift_left if bits >= 0 else partial(rounding_right_shift, ops)
-        self.finished(step, ops.convert(shift(ops.mul(a, b), abs(bits)), np.int32))
+        self.finished(step, ops.convert(ops.shift_left(ops.mul(a, b), bits), np.int32))
 
     def _spelled_matmul(self, step: Simple) -> None:
         """Sums of products of floats that are integers below 2^24: as they are, in any order."""
@@ -169,8 +165,6 @@ class Spelled(Products):
         a, b = (ops.convert(self.centered(x, x.shape), np.float32) for x in step.inputs)
         (batch, m, k), n = a.shape, b.shape[2]
         at_once = (1 << DIGITS) // math.prod(map(_largest, step.inputs))
-        if not at_once:
-            raise self.lacking("a product of two activations of 16 bits")
         parts = []
         for start in range(0, k, at_once):
             size = min(at_once, k - start)

@@ -43,8 +43,8 @@ class Writer(Spelled):
             self.equal(step, largest / (2**20 * np.float64(np.float32(step.out.scale))))
         self.finish(step, kind, step.inputs)
 
-    _add = or_spelled(partial(_of_two, kind="ADD"), Spelled._spelled_add)
-    _subtract = or_spelled(partial(_of_two, kind="SUB"), Spelled._spelled_subtract)
+    _add = or_spelled(partial(_of_two, kind="ADD"), partial(Spelled._spelled_sum, kind="add"))
+    _subtract = or_spelled(partial(_of_two, kind="SUB"), partial(Spelled._spelled_sum, kind="sub"))
 
     def _plain_multiply(self, step: Simple) -> None:
         if step.numbers["bias"].any() or int(step.numbers["bits"].reshape(())):

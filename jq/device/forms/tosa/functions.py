@@ -122,7 +122,7 @@ def _scores(b: Builder, step: Simple) -> Int32:
     total = reduce(add, terms)
     if (hidden := step.numbers.get("hidden")) is None:
         return total
-    where = Int32(b, b.constant(hidden, "bool"), hidden.shape)
+    where = Int32(b, b.constant(np.broadcast_to(hidden, total.shape), "bool"), total.shape)
     return where.of("SELECT", total.full(-WIDE), total)
 
 
