@@ -1,6 +1,7 @@
 """Steps that TFLite has no operator of its own for, in LiteRT: the integer program's bits."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,21 @@ def test_a_choice_is_refused_by_what_reads_it(tmp_path: Path) -> None:
     with pytest.raises(jq.UserError, match="has no form of its own") as error:
         jq.export(model(apply), tmp_path / "m.tosa", settings={"recovery": False})
     assert error.value.op == "v"
+
+
+@pytest.mark.parametrize("target", ["litert-reference", "npu-int8"])
+def test_a_product_with_scales_for_each_matrix_is_refused(target: str, tmp_path: Path) -> None:
+    """As many matrices as columns: no writer may take the scales of these for those of others."""
+
+    def apply(p: Any, x: jax.Array, _: jax.Array) -> jax.Array:
+        return jnp.einsum("bmk,bkn->bmn", x.reshape(3, 4, 8), p["many"])
+
+    rng = np.random.default_rng(3)
+    params = {"many": rng.standard_normal((3, 8, 3), np.float32)}
+    given = replace(model(apply), params=params)
+    path = tmp_path / ("m.tosa" if target == "npu-int8" else "m.tflite")
+    with pytest.raises(jq.UserError, match="more than the channels"):
+        jq.export(given, path, target=target, settings={"recovery": False})
 
 
 def test_integers_are_those_of_numpy() -> None:

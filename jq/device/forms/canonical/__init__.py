@@ -82,6 +82,8 @@ class _Builder(Windows):
             self._dense(node, weights.index(True), free, summed)
             return
         a, b = node.inputs
+        if any((x.zero_point != x.zero).any() for x in (a, b) if x.zero_point is not None):
+            raise UserError("zero points by channel have no form in such a product", op=node.name)
         a = self.transposed(node, a, [*batch[0], *free[0], *summed[0]])
         b = self.transposed(node, b, [*batch[1], *summed[1], *free[1]])
         shared = [node.inputs[0].shape[i] for i in batch[0]]
@@ -91,7 +93,8 @@ class _Builder(Windows):
         a = self.reshaped(node, a, (sizes[0], sizes[1], k))
         b = self.reshaped(node, b, (sizes[0], k, sizes[2]))
         made = self.fresh(node.output, sizes)
-        numbers = {key: flat(v, node) for key, v in node.numbers.items()}
+        axes = list(range(len(node.output.shape) - len(n), len(node.output.shape)))
+        numbers = {key: along(v, node, axes, n) for key, v in node.numbers.items()}
         self.put("matmul", node, [a, b], made, {}, numbers)
         self.onto(node, made, range(len(node.output.shape)))
 
