@@ -242,13 +242,10 @@ def named(op: Op) -> str:
 
 def blamed(op: Op) -> str:
     """The user's name of an op, or of the first with a name that reads what came of it."""
-
-    def results(value: ir.Value) -> list[ir.Value]:
-        return [v for reader in users(value) for v in reader.operation.results]
-
-    for value in reached(op.operation.results, results, 1000):
-        step = match_integer(value.owner)
+    for value in reached(
+        op.operation.results, lambda v: [y for use in users(v) for y in use.operation.results], 1000
+    ):
         name = string_attr(value.owner, NAME) or string_attr(value.owner, SCOPE)
-        if name or step:
-            return name or (step.name if step else "")
+        if found := name or getattr(match_integer(value.owner), "name", ""):
+            return found
     return named(op)

@@ -66,8 +66,6 @@ class Export(_Document):
         written = f"{self['path']}: {self['form']}, {count} operators"
         if self["outputs"] is None:
             return f"{written}; not verified (--verify)"
-        causes = [
-            f"\n  may differ by one: {name}: {why}" for name, why in self["near_ties"].items()
-        ]
+        causes = [f"\n  may differ by one: {n}: {why}" for n, why in self["near_ties"].items()]
         said = f"{written}; {self['same']} of {self['outputs']} outputs have the same bits"
         return said + "".join(causes if self["same"] < self["outputs"] else ())
