@@ -40,6 +40,11 @@ MASKS: dict[str, Callable[[Any, Any], Any]] = {
     "chosen, then scaled": lambda s, k: 0.5 * jnp.where(k, s * 2, LOW),
     "hidden, not kept": lambda s, k: (jnp.where(~k, LOW, 0.5) + s) * 1.0001,
     "two, scaled after": lambda s, k: (s * 2 + HIDDEN + jnp.where(k[:, -1:, :1], 0.0, -1e4)) * 0.5,
+    "integers": lambda s, k: s + (jnp.where(k, 0, -(10**9)) * 2).astype(jnp.float32),
+    "small, scaled after": lambda s, k: (s * 2 + jnp.where(k, 0.0, -1e4)) * 0.5,
+    "added first, scaled after": lambda s, k: (
+        (s * 2 + (HIDDEN + jnp.where(k[:, -1:, :1], 0.0, -1e4))) * 0.5
+    ),
     "added first": lambda s, k: s + (HIDDEN + jnp.where(k[:, -1:, :1], 0.0, -1e4)),
 }
 

@@ -5,14 +5,16 @@ elements of one, or gives them another float type, moves its predicate instead, 
 two numbers, of which one hides what it is added to, becomes a choice. Factors go in front of it.
 """
 
+from functools import cache
+
 import numpy as np
 
 from jq.base.deep import Steps, deep, every
-from jq.ir import OPS, Op, Program, at, ir, kind_of, maker, only_user, shape_of, stablehlo
+from jq.ir import OPS, Op, Program, at, ir, kind_of, maker, shape_of, stablehlo
 from jq.ir.affine import constant_of
 from jq.ir.build import like, replace
 from jq.ir.ops.selection import splat_of
-from jq.ir.values import reached
+from jq.ir.values import reached, users
 from jq.passes.integer._ops import is_float
 
 SELECT = "stablehlo.select"
@@ -66,8 +68,7 @@ def _choose(program: Program, op: Op) -> None:
     """Makes a choice of the constant mask of a sum."""
     for i, v in enumerate(op.operands):
         found = constant_of(program, v) if is_float(v) else None
-        numbers = np.unique(() if found is None else found)
-        if found is None or len(numbers) != 2 or numbers[0] > HIDES:
+        if found is None or found.min(initial=0) > HIDES or len(numbers := np.unique(found)) != 2:
             continue
         with at(op):
             kept = OPS.constant(np.ascontiguousarray(found == numbers[1]))
@@ -87,16 +88,18 @@ def _scale(program: Program, op: Op) -> None:
         made = maker(v, "stablehlo.add", SELECT)
         return [] if made is None else list(made.operands)
 
+    found = reached([x], terms, 60)
+
+    @cache
     def scaled(v: ir.Value) -> ir.Value:
-        if maker(v, SELECT) or any(maker(n, SELECT) for n in terms(v)):
+        if v in found and any(maker(n, SELECT) for n in reached([v], terms, 60)):
             parts = [scaled(part) if is_float(part) else part for part in terms(v)]
             return like(v.owner, parts, shape_of(v), np.float32)
         if (known := splat_of(program, v)) is None:
             return like(op, [v, by], shape_of(v), np.float32)
         return OPS.full(v, float(np.float32(known / number if divides else known * number)))
 
-    numbers = (splat_of(program, v) or 0.0 for v in reached([x], terms, 60))
-    reader = only_user(x)
-    if number and reader and reader == op and min(numbers) <= HIDES:
+    numbers = (splat_of(program, v) or 0.0 for v in found)
+    if users(x) == [op] and is_float(x) and 0 < abs(number) < np.inf and min(numbers) <= HIDES:
         with at(op), np.errstate(over="ignore"):
             replace(op, [scaled(x)])
