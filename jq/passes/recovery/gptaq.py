@@ -61,7 +61,7 @@ class Earlier:
             if isinstance(rule_of(op), DotGeneral) and not Dims.of(op).batch and value in self.place
         }
         self.batches = [batches[i] for i in spread(len(batches), max(1, ROOM // (2 * most + 1)))]
-        self.times = len(batches) / len(self.batches)
+        self.count = len(batches)
         weights = {n: np.asarray(w) for n, w in program.weights.items()}
         self.values = {n: Floats(weights[n]) for n in cx.plan.weights}
         parts = [Learned(region, weights, self.values) for region in regions]
@@ -93,20 +93,22 @@ class Earlier:
     def _cross(self, name: str) -> tuple[np.ndarray, int]:
         """The sum of  weight(r) x'_r (x_r - x'_r)^T,  f64[K, K], and the number of rows."""
         op, w, value = self.products[name]
-        e, known = extent(op, w), self.cx.gains.known
+        e, known = extent(op, w), self.cx.gains.known if self.how.power else {}
         order = [*Dims.of(op).free(w.operand, len(shape_of(value))), *w.contracted]
         total, waiting, seen = np.zeros((e.width, e.width)), list[list[np.ndarray]](), 0
-        for i, *both in zip(self.batches, self.walk.ours, self.walk.theirs, strict=True):
+        every = list(zip(self.batches, self.walk.ours, self.walk.theirs, strict=True))
+        # Gains of later batches may have had no room: weights of 1 would count for all others.
+        counted = [batch for batch in every if (w.name, batch[0]) in known] or every
+        for i, *both in counted:
             ours, theirs = (
                 np.asarray(v[value], np.float32).transpose(order).reshape(e.rows, e.width)
                 for v in both
             )
-            gains = known.get((w.name, i)) if self.how.power else None
-            count = row_weights(e, gains, self.how.power)
+            count = row_weights(e, known.get((w.name, i)), self.how.power)
             seen += int((count > 0).sum())
             pair = ours, theirs - ours
             waiting.append([counted_rows(x, count, e.sequences, self.how.shared) for x in pair])
-            if i == self.batches[-1] or sum(len(x) for x, _ in waiting) >= e.width:
+            if i == counted[-1][0] or sum(len(x) for x, _ in waiting) >= e.width:
                 total += gram_of_rows(*map(np.concatenate, zip(*waiting, strict=True)))
                 waiting = []
-        return total * self.times, seen
+        return total * (self.count / len(counted)), seen

@@ -314,6 +314,23 @@ def test_a_product_aims_at_what_undoes_the_rounding_in_front(shared, monkeypatch
     assert walk.aim("b", b, gram) is b
 
 
+def test_batches_whose_gains_had_no_room_do_not_outweigh_others():
+    """Half of the batches tell about as much as all; rows have small gains."""
+    (program, cx), a, b, _ = two_products()
+    how = Gptaq(shared=0.0)
+    task = how._task(program, replace(cx, batches=range(8)))
+    reader = task.uses["b"][0].wanted.name
+    walk = Earlier(how, task)
+    walk.put("a", get_format("int3").encode(a, cx.plan.weights["a"]))
+    known, gram = cx.gains.known, 1e-3 * 8 * 48 * np.eye(32)
+    known |= {(reader, i): np.full(48, 1e-6, np.float32) for i in range(8)}
+    whole = walk.aim("b", b, gram)
+    for i in range(4, 8):
+        del known[reader, i]
+    away = np.abs(walk.aim("b", b, gram) - whole).max()
+    assert 0 < away < np.abs(whole - b).max()
+
+
 def test_what_is_rounded_in_front_is_made_up_for():
     """On data that nothing was fitted to."""
     (program, cx), _, _, data = two_products()
