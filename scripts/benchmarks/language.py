@@ -32,7 +32,7 @@ SCRIPT = Path(__file__).resolve().parents[1] / "benchmark.py"
 
 
 def ours(model: str, threads: int) -> Callable[[], Take]:
-    """Beginner of sequences; each takes in tokens and computes the logits after the last."""
+    """Begins a sequence with each call; one takes in tokens and gives the logits after the last."""
     from jq.language.model import LanguageModel
 
     loaded = LanguageModel(model, context=CONTEXT, threads=threads)

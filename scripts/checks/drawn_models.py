@@ -57,7 +57,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=Path)
     counts: Counter[str] = Counter()
-    for path in sorted(parser.parse_args().folder.glob("*/expected.npz")):
+    paths = sorted(parser.parse_args().folder.glob("*/expected.npz"))
+    if not paths:
+        parser.error("no folder in it has an expected.npz")
+    for path in paths:
         found = verdict(path.parent)
         counts[found.partition(" ")[0].rstrip(":")] += 1
         if found != "right":
