@@ -87,7 +87,7 @@ def _warn_of_examples(job: Job, rows: Sequence[Sequence[np.ndarray]]) -> None:
     for tensor, *every in zip(job.program.inputs, *(calls or [()]), *rows, strict=False):
         if np.asarray(every[0]).dtype.kind in "fV":
             reach, *seen = (np.abs(np.asarray(x, np.float32)).max(initial=0) for x in every)
-            if reach > FAR * max(seen, default=reach):
+            if 0 < FAR * max(seen, default=0) < reach:
                 said = "the example inputs reach %.3g at %s, the calibration data %.3g: what is"
                 LOG.warning(said + " beyond that is clipped", reach, tensor.name, max(seen))
 

@@ -21,6 +21,7 @@ from jq.ir.autodiff.walk import Walk
 from jq.ir.ops import Dims, rule_of
 from jq.ir.ops.rules.dot_general import DotGeneral
 from jq.passes.base import LOG
+from jq.passes.recovery._grids import bits_of
 from jq.passes.recovery._inputs import spread
 from jq.passes.recovery.gptq import Gptq, Task, narrow
 from jq.planning.moments.collect import outermost, row_weights
@@ -33,8 +34,7 @@ ROOM = 1 << 30  # bytes of the values of all samples that pass a cut
 
 
 class Gptaq(Gptq):
-    """Options: `earlier`, the share of W* - W that a weight takes before it is rounded; others as
-    of `Gptq`."""
+    """Options: `earlier`, the share of W* - W that is added to a weight; others: `Gptq`."""
 
     optional = True
     earlier: float = 0.5
@@ -58,7 +58,8 @@ class Earlier:
         self.products = {
             n: (op, w, value)
             for n, (op, w, value) in every.items()
-            if isinstance(rule_of(op), DotGeneral) and not Dims.of(op).batch and value in self.place
+            if isinstance(rule_of(op), DotGeneral) and not Dims.of(op).batch
+            if value in self.place and bits_of(cx.plan.weights[n]) < 8
         }
         self.batches = [batches[i] for i in spread(len(batches), max(1, ROOM // (2 * most + 1)))]
         self.count = len(batches)
@@ -100,13 +101,11 @@ class Earlier:
         # Gains of later batches may have had no room: weights of 1 would count for all others.
         counted = [batch for batch in every if (w.name, batch[0]) in known] or every
         for i, *both in counted:
-            ours, theirs = (
-                np.asarray(v[value], np.float32).transpose(order).reshape(e.rows, e.width)
-                for v in both
-            )
+            pair = [np.asarray(v[value], np.float32).transpose(order) for v in both]
+            ours, theirs = (x.reshape(e.rows, e.width) for x in pair)
             count = row_weights(e, known.get((w.name, i)), self.how.power)
             seen += int((count > 0).sum())
-            pair = ours, theirs - ours
+            pair = [ours, theirs - ours]
             waiting.append([counted_rows(x, count, e.sequences, self.how.shared) for x in pair])
             if i == counted[-1][0] or sum(len(x) for x, _ in waiting) >= e.width:
                 total += gram_of_rows(*map(np.concatenate, zip(*waiting, strict=True)))

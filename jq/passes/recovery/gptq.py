@@ -37,6 +37,7 @@ from jq.planning.moments.collect import Moments
 from jq.planning.moments.inputs import Wanted
 from jq.planning.moments.outputs import output_grams
 
+Array = np.ndarray
 MOST_OUTPUTS = 4096  # columns; beyond, what they do together takes too much memory
 
 
@@ -176,12 +177,7 @@ class Gptq(Recovery):
         return {name: seen[w.name].gram for name, w in wanted.items() if w.name in seen}
 
     def _stored(
-        self,
-        task: Task,
-        name: str,
-        weight: np.ndarray,
-        gram: np.ndarray,
-        outputs: np.ndarray | None,
+        self, task: Task, name: str, weight: Array, gram: Array, outputs: Array | None
     ) -> Mapping[str, np.ndarray]:
         """The parts of one weight f32[K, N]; several plans may ask for the same."""
         (matrix, inner), enc = task.solvable[name], task.cx.plan.weights[name]

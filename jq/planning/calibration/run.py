@@ -27,7 +27,7 @@ from jq.planning.calibration.relevance import Relevance
 
 OUTPUT = "output "  # and its number: no site is called so, which ends in `:` and a number
 Place = tuple[slice, bool]  # true: an activation itself is there
-NUMBERS = 4 << 20  # of one activation in all calls: NumPy takes some 30 ms, XLA's compiler 60
+NUMBERS = 16 << 20  # of activations in all calls: NumPy takes 30 ms for 4 of 16, XLA's compiler 60
 Batch = tuple[int, Sequence[np.ndarray]]
 
 
@@ -42,7 +42,7 @@ def instrument(
     Args:
         masks: shape of the rows of some sites; the copy has a weight `<site>:rows` of that shape,
             and a row for which it is 0 counts as zeros.
-        small: activations of so many numbers are handed over instead of their statistics: XLA
+        small: as many numbers of activations are handed over instead of their statistics: XLA
             takes longer to compile these than NumPy to find them.
     """
     copy, masks = program.clone(), masks or {}
@@ -57,7 +57,9 @@ def instrument(
         if stats is None:
             with at(op):
                 kept = _masked(copy, op, index, name, masks[name]) if name in masks else x
-                if op.operation.block == copy.body and math.prod(shape_of(x)) <= small:
+                size = math.prod(shape_of(x))
+                if op.operation.block == copy.body and size <= small:
+                    small -= size
                     stats = [PROGRAM_STATS.reshape(kept, [*shape_of(x), 1])]  # an op: see below
                     handed.append(id(stats))
                 else:

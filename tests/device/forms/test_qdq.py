@@ -124,7 +124,7 @@ def test_what_is_computed_in_float_is_said(weights, tmp_path: Path) -> None:
 
 
 def test_scores_that_a_constant_hides_have_no_share(weights, tmp_path: Path) -> None:
-    """Of a row that is hidden as a whole all have the same."""
+    """All of a row that is hidden as a whole have the same."""
     seen = np.tri(5, k=-1, dtype=bool)
 
     def apply(p, x):

@@ -21,9 +21,7 @@ from jq.language.decoder.architectures._base import (
 )
 from jq.language.decoder.architectures.llama import STACKS
 
-_STEPS: dict[str, tuple[Any, ...]] = {  # as the layer makes them
-    "time_step_limit": ([0.0, inf], [0.0, {"__float__": "Infinity"}])
-}
+_STEPS = ([0.0, inf], [0.0, {"__float__": "Infinity"}])  # as the layer makes them
 MAMBA = hugging_face(
     "mamba/input=mamba.in_proj mamba/filter=mamba.conv1d mamba/inner_norm=mamba.norm",
     "mamba/output=mamba.out_proj mamba/decay/weight:mamba.A_log",
@@ -56,7 +54,7 @@ Architecture.registry["granite"].like(
     keys=Architecture.registry["granite"].keys | SIZES,
     mixers={"linear_attention": ("mamba",), "mamba": ("mamba",)},
     positions="asked",
-    only=_STEPS,
+    only={"time_step_limit": _STEPS},
 )
 
 
@@ -89,7 +87,7 @@ Architecture(
     gguf=GGUF | GGUF_MAMBA | gguf("mlp/norm/weight:ffn_norm"),
     hugging_face=HUGGING_FACE | MAMBA | _FALCON | {"norm/weight": "model.final_layernorm.weight"},
     mixers={"": ("mamba", "attention")},
-    only=_STEPS,
+    only={"time_step_limit": _STEPS},
     keys=SIZES
     | {
         "embedding_scale": Key("embedding_multiplier", lambda get: 1.0, 1.0),
