@@ -157,7 +157,7 @@ def _signed_zero(zero: Value, dtype: np.dtype[Any]) -> Any:
     value = data if data is not None else traced(zero)
     if isinstance(value, Codes):
         return value.signed.astype(np.int32)
-    return value.astype(np.int32) - offset_of(dtype)
+    return value.astype(np.int32) - np.full(1, offset_of(dtype), np.int32)  # an array in any case
 
 
 def _on_grid(x: Any, enc: Encoding) -> Any:

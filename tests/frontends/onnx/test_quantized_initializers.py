@@ -82,3 +82,17 @@ def test_its_codes_are_stored(tmp_path: Path, name: str) -> None:
     level = jq.rewrite(model, pipeline="float")["integer"]
     assert not [n for n, a in level.weights.items() if a.dtype == np.float32 and a.size == W.size]
     assert "jq.quantize" not in level.text().partition("func.func private")[0]
+
+
+@pytest.mark.parametrize("name", ["one scale", "transpose between", "codes"])
+def test_a_zero_point_of_0_is_none(tmp_path: Path, name: str) -> None:
+    """Also a number without axes, as quantizers write it: devices have no others for weights."""
+    end, arrays = (TensorProto.FLOAT, (16, 16)), TENSOR | {"z": np.int8(0)}
+    nodes = CASES.get(name, ([],))[0]
+    if name == "codes":
+        nodes = [helper.make_node("DequantizeLinear", ["w", "s", "z"], ["d"]), product()]
+        arrays |= {"w": np.arange(-128, 128, dtype=np.int8).reshape(16, 16)}
+    path = save(tmp_path / "m.onnx", nodes, [("x", *end)], [("y", *end)], arrays, opset=21)
+    assert jq.check(path, "ethos-u-like")["refused"] == []
+    (op,) = jq.plan(path, pipeline="int8-dynamic").ops
+    assert op.to_dict()["weights"] == "int8 per-tensor symmetric (stored)"
