@@ -68,7 +68,7 @@ class KernelConvolution(Pass):
                 else:
                     upper = Convolved.of(program, pair[0]) if pair else None
                     kernel = lower.codes(codes) if codes else lower.floats(upper)
-                decided.kernel(kernel, c.name)
+                decided.kernel(kernel, c.name, **({"types": ("i8", "i8", "i32")} if pair else {}))
             except NoKernel as reason:
                 decided.none(str(reason), c.name)
         erase_dead(program)

@@ -55,7 +55,7 @@ class KernelGemm(Pass):
                 else:
                     upper = MatrixProduct.of(program, pair[0]) if pair else None
                     kernel = _lower(program, product, isa, upper)
-                decided.kernel(kernel, c.name)
+                decided.kernel(kernel, c.name, **({"types": ("i8", "i8", "i32")} if pair else {}))
             except NoKernel as reason:
                 if c.name not in known:  # why it has none of its own says more
                     decided.none(str(reason), c.name)

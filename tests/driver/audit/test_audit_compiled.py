@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jq
 from jq import api
 from jq.driver.compiled import CompiledModel
 from jq.frontends.model import Model
@@ -145,3 +146,26 @@ def test_weights_of_equal_numbers(pipeline: str) -> None:
         assert audit.verified, audit.warnings
         lie = replace(compiled, programs=api.compile(model, "float").programs)
         assert not lie.audit().verified  # where it is one number as well
+
+
+@pytest.mark.parametrize("shape", [(64, 24), (3, 3, 16, 24)], ids=["product", "convolution"])
+@pytest.mark.parametrize("target", ["x86-64-v3", "avx512_vnni"])
+def test_codes_of_16_bits_as_two_digits_are_verified(target: str, shape: tuple[int, ...]) -> None:
+    """A kernel multiplies the bytes that they are made of."""
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal(shape).astype(np.float32)
+
+    def fn(p: Any, x: Any) -> Any:
+        if p.ndim == 2:
+            return x @ p
+        kinds = ("NHWC", "HWIO", "NHWC")
+        return jax.lax.conv_general_dilated(x, p, (1, 1), "SAME", dimension_numbers=kinds)
+
+    x = rng.standard_normal((48, 64) if w.ndim == 2 else (1, 8, 8, 16)).astype(np.float32)
+    model = jq.Model(fn, w, (x,), calibration=[(x,)])
+    settings = {"recovery": False}
+    compiled = jq.compile(model, "int8x16-static", target, measure=False, settings=settings)
+    assert compiled.manifest.ops[0]["kernel"]
+    found = compiled.audit()
+    assert found.verified, found.warnings
+    assert {(c.lhs, c.rhs, c.acc) for c in found.contractions} == {("i8", "i8", "i32")}
