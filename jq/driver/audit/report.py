@@ -105,8 +105,9 @@ class Audit:
         if self.parameter_bytes:
             stored += f" and {size(self.parameter_bytes)} of weights beside it"
         if self.float_parameter_bytes:
-            share = f"{100 * self.ratio:.3g} %"
-            stored += f", {share} of the {size(self.float_parameter_bytes)} of the float weights"
+            times = self.ratio
+            share = f"{times:.0f} times" if times >= 10 else f"{100 * times:.3g} % of"
+            stored += f", {share} the {size(self.float_parameter_bytes)} of the float weights"
         return "\n".join(
             [
                 stored,

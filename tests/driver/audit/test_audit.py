@@ -294,6 +294,8 @@ def test_sizes_are_told_in_words() -> None:
     assert first == f"{stored}, 42.7 % of the 8 KiB of the float weights"
     alone = replace(whole, parameter_bytes=0, float_parameter_bytes=0)
     assert alone.summary().splitlines()[0] == "2.93 KiB of program"
+    tiny = replace(whole, float_parameter_bytes=100).summary().splitlines()[0]
+    assert tiny == f"{stored}, 35 times the 100 B of the float weights"
 
 
 def test_what_stayed_float_and_why() -> None:
