@@ -30,7 +30,7 @@ from jq.language.decoder.architectures import Architecture
 from jq.language.decoder.layerwise import quantized_layers
 from jq.language.decoder.names import expanded
 from jq.language.decoder.safetensors import INDEX, read_file, read_folder, write_arrays
-from jq.language.decoder.windows import names_of_text
+from jq.language.decoder.text import names_of_text
 from jq.language.quantize import pieces_of
 from jq.language.tokenizer import tokenizer_of_folder
 from jq.passes.recovery._solve import solve

@@ -12,7 +12,7 @@ import numpy as np
 from jq.base.errors import UserError
 from jq.base.system.files import read_input, read_text
 from jq.language.decoder.safetensors import TEMPLATES, json_object
-from jq.language.decoder.windows import text_of
+from jq.language.decoder.text import text_of
 from jq.language.library import Library, guarded_library, letter_of
 from jq.language.vocabularies import (
     CONTROL,

@@ -32,7 +32,7 @@ def test_an_architecture(tmp_path):
     with pytest.raises(jq.UserError, match="'made_up' is not known"):
         load_decoder(folder(tmp_path / "unknown"))
     names = {ours: theirs.replace("model.", "made_up.") for ours, theirs in HUGGING_FACE.items()}
-    Architecture("made-up", ("made_up",), hugging_face=names, gguf_pairs="neighbours")
+    Architecture("made-up", ("made_up",), hugging_face=names, own={"pairs": "neighbours"})
 
     case = CASES["llama"]
     want = np.array(case["logits"], np.float32)
@@ -49,7 +49,7 @@ def test_an_architecture_in_gguf_files(tmp_path):
     other.write_bytes(path.read_bytes().replace(b"llama", b"madeu"))
     with pytest.raises(jq.UserError, match="'madeu' is not known"):
         load_decoder(other)
-    Architecture("madeu", (), gguf=dict(GGUF), gguf_pairs="neighbours")
+    Architecture("madeu", (), gguf=dict(GGUF), own={"pairs": "neighbours"})
     tokens = CASES["llama"]["tokens"]
     np.testing.assert_array_equal(logits(other, tokens), logits(path, tokens))
 

@@ -27,7 +27,7 @@ from tests.support.decoders import write_folder, write_gguf
     [
         ("llama.attention.head_count", [float("nan")] * 2, "not one whole number"),
         ("llama.attention.head_count", [float("inf")] * 2, "not one whole number"),
-        ("llama.attention.head_count", ["4", "4"], "not int"),
+        ("llama.attention.head_count", ["4", "4"], "head_count is"),
         ("split.count", [1, 2], "one of array"),
         ("split.count", "x", "one of 'x' parts"),
         ("llama.rope.scaling.attn_factor", float("nan"), "attn_factor is nan"),

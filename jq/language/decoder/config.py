@@ -17,13 +17,13 @@ Value = bool | int | float | str
 
 @contextmanager
 def numbers(wrong: Callable[[str], UserError]) -> Iterator[None]:
-    """Errors of values that are no numbers, not as many as there should be, or of no model, as the
-    error that `wrong` makes of a reason."""
+    """Errors of values that are not there, are no numbers, not as many as there should be, or of no
+    model, as the error that `wrong` makes of a reason."""
     try:
         yield
     except UserError:
         raise
-    except (TypeError, ValueError, ArithmeticError) as error:
+    except (TypeError, ValueError, LookupError, ArithmeticError) as error:
         raise wrong(f"{error}".partition("\n")[0][:100]) from error
 
 

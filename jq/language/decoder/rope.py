@@ -6,8 +6,9 @@ al. 2023), each by a factor of its own (`longrope`; Ding et al. 2024).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -39,7 +40,10 @@ class Rope:
             raise UserError(f"queries cannot grow with each {self.heat[1]} positions")
 
     def divided(self, factors: Sequence[float]) -> "Rope":
-        """The same, each frequency divided by a factor of its own."""
+        """The same, each frequency divided by a factor of its own; `ValueError` where there are
+        not as many."""
+        if len(factors) != len(self.frequencies):
+            raise ValueError(f"{len(factors)} factors of {len(self.frequencies)} frequencies")
         with np.errstate(all="ignore"):  # what is not finite is refused
             own = np.asarray(self.frequencies) / np.asarray(factors, np.float64)
         return replace(self, frequencies=tuple(own))
@@ -63,19 +67,6 @@ def plain(base: float, dims: int, factor: float = 1.0) -> Rope:
     return Rope(tuple(_frequencies(base, dims, factor) / factor))
 
 
-def longrope(
-    base: float,
-    dims: int,
-    short: Sequence[float],
-    long: Sequence[float],
-    scale: float,
-    original: int,
-) -> Rope:
-    """Each frequency divided by a factor of its own: of `long` in more than `original` tokens."""
-    near, far = (plain(base, dims).divided(factors).frequencies for factors in (short, long))
-    return Rope(near, scale, far, original)
-
-
 def llama3(base: float, dims: int, factor: float, low: float, high: float, original: int) -> Rope:
     """Frequencies of fewer than `low` turns in `original` tokens are divided by `factor`, of more
     than `high` kept, and between the two blended."""
@@ -90,15 +81,14 @@ def yarn(
     dims: int,
     factor: float,
     original: int,
-    fast: float = 32.0,
-    slow: float = 1.0,
-    scale: float | None = None,
-    *,
-    truncate: bool = True,
+    fast: float,
+    slow: float,
+    scale: float,
+    truncate: bool,
 ) -> Rope:
     """Pairs of more than `fast` turns in `original` tokens keep their frequency, those of fewer
     than `slow` have it divided by `factor`, by their index in between; `truncate`: between whole
-    indices. `scale` is that of `factor` where none is given."""
+    indices."""
     f = _frequencies(base, dims, factor)
 
     def index(turns: float) -> float:
@@ -109,8 +99,38 @@ def yarn(
         first, last = math.floor(first), math.ceil(last)
     first, last = max(first, 0), min(last, dims - 1)
     ramp = np.clip((np.arange(len(f)) - first) / (last - first or 0.001), 0, 1)
-    scale = yarn_scale(factor) if scale is None else scale
     return Rope(tuple(f / factor * ramp + f * (1 - ramp)), scale)
+
+
+def scaled(kind: str, base: float, dims: int, context: int, get: Callable[..., Any]) -> Rope:
+    """Positions of a model of `context` tokens as the `rope_parameters` of a `config.json` say:
+    their `kind`, and what `get` gives by its key there and a default, without which it has to be
+    there. `ValueError` for a kind that is not known.
+
+    Those of longrope are divided by factors of their own, others in more than the original context.
+    The scale of yarn is the ratio of two where a file has both, `mscale` and `mscale_all_dim`."""
+    # "dynamic" changes what is longer than the model's context, "mrope" positions of pictures.
+    if kind in ("default", "dynamic", "mrope"):
+        return plain(base, dims)
+    original = int(get("original_max_position_embeddings", context))
+    scale = get("attention_factor", 0.0)
+    if kind in ("longrope", "su"):
+        lists = [get(f"{name}_factor", []) for name in ("short", "long")]
+        near, far = (plain(base, dims).divided(factors).frequencies for factors in lists)
+        return Rope(near, scale or longrope_scale(context, original), far, original)
+    factor = get("factor", context / original if kind == "yarn" else None)
+    if kind == "linear":
+        return plain(base, dims, factor)
+    if kind == "llama3":
+        low, high = get("low_freq_factor"), get("high_freq_factor")
+        return llama3(base, dims, factor, low, high, original)
+    if kind == "yarn":
+        upper, lower = get("mscale", 0.0), get("mscale_all_dim", 0.0)
+        both = yarn_scale(factor, upper) / yarn_scale(factor, lower) if upper and lower else 0.0
+        fast, slow = get("beta_fast", 32.0) or 32.0, get("beta_slow", 1.0) or 1.0
+        scale, truncate = scale or both or yarn_scale(factor), bool(get("truncate", True))
+        return yarn(base, dims, factor, original, fast, slow, scale, truncate)
+    raise ValueError(f"rotary positions are scaled by {kind!r}, which is not known")
 
 
 def yarn_scale(factor: float, weight: float = 1.0) -> float:

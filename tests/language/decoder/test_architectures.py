@@ -11,6 +11,7 @@ from safetensors.numpy import load_file, save_file
 from jq.base.errors import UserError
 from jq.language.decoder import load_decoder
 from jq.language.decoder.architectures import Architecture
+from jq.language.decoder.huggingface import read_config
 from tests.language.decoder.test_decoder import assert_equal, logits_of
 from tests.support.decoders import CASES, write_folder
 
@@ -88,6 +89,39 @@ def changed(folder, **values):
 def test_what_describes_no_model_is_refused(tmp_path, case, values):
     with pytest.raises(UserError):
         load_decoder(changed(write_folder(case, tmp_path / "model"), **values))
+
+
+def test_methods_of_routing_are_alike_in_one_group(tmp_path):
+    folder = write_folder("deepseek2", tmp_path / "model")
+    greedy = load_decoder(folder).config
+    assert (
+        load_decoder(changed(folder, topk_method="group_limited_greedy", n_group=1)).config
+        == greedy
+    )
+    with pytest.raises(UserError, match="topk_method"):
+        load_decoder(changed(folder, n_group=2))
+
+
+def test_heads_that_are_alike_have_the_same_width_where_no_file_says_it(tmp_path):
+    """`transformers` has 256 there."""
+    folder = write_folder("gemma4-alike", tmp_path / "model")
+    values = json.loads((folder / "config.json").read_text())
+    values = {k: v for k, v in values.items() if k != "head_dim"} | {"per_layer_config": {}}
+    (folder / "config.json").write_text(json.dumps(values))
+    found = read_config(folder)
+    assert (found.head, found.get("wide_head")) == (256, 256)
+
+
+@pytest.mark.parametrize("head", [0, 1])
+def test_a_norm_of_a_head_that_is_left_out_is_noticed(tmp_path, head):
+    """In all layers, for the numbers of the others would move up."""
+    folder = write_folder("stablelm-heads", tmp_path / "model")
+    whole = load_file(folder / "model.safetensors")
+    kept = {n: t for n, t in whole.items() if f"q_layernorm.norms.{head}." not in n}
+    assert len(kept) < len(whole)
+    save_file(kept, folder / "model.safetensors")
+    with pytest.raises(UserError, match="not one of each head"):
+        load_decoder(folder)
 
 
 def test_minicpm_is_granite_by_other_numbers(tmp_path):

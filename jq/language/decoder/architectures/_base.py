@@ -7,15 +7,12 @@ which the tests compare names and logits.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
-from jq.base.errors import InternalError, UserError
-from jq.language.decoder.config import Config
-from jq.language.decoder.rope import Rope
+from jq.base.errors import InternalError
 
 
 def _names(layer: str, parts: Sequence[str], lines: Sequence[str]) -> dict[str, str]:
@@ -97,6 +94,9 @@ NORMS_AROUND = hugging_face(
 )
 
 
+Get = Callable[..., Any]  # a number, or what else is asked for, by its key and a default
+
+
 class Key(NamedTuple):
     """The place of a value in files.
 
@@ -106,18 +106,31 @@ class Key(NamedTuple):
         gguf: a key of a GGUF file, behind the architecture's name; likewise.
     """
 
-    hugging_face: str | Callable[[Callable[..., Any]], Any]
-    gguf: str | Callable[[Callable[..., Any]], Any]
+    hugging_face: str | Callable[[Get], Any]
+    gguf: str | Callable[[Get], Any]
     default: Any = None  # of files without it; None where a file must have it
 
-    def read(self, which: int, get: Callable[..., Any]) -> Any:
-        """The value, of a form as `Architecture.read` numbers them."""
-        place = (self.hugging_face, self.gguf)[which]
+    def read(self, form: int, get: Get) -> Any:
+        """The value, of a `config.json` (form 0) or a GGUF file (1)."""
+        place = self[form]
         return place(get) if callable(place) else get(place, self.default)
 
 
-RMS = Key("rms_norm_eps", "attention.layer_norm_rms_epsilon")
+def fixed(hugging_face: Any, gguf: Any = None) -> Key:
+    """A value that no file says: of GGUF files the same where none is given."""
+    other = hugging_face if gguf is None else gguf
+    return Key(lambda get: hugging_face, lambda get: other)
+
+
 LAYER = Key("layer_norm_eps", "attention.layer_norm_epsilon", 1e-5)
+# Of a router whose file says whether shares add up to 1.
+SHARES = Key("norm_topk_prob", "expert_weights_norm", True)
+# Fields of `Config` that all have, but for what an architecture says otherwise.
+KEYS = {
+    "context": Key("max_position_embeddings", "context_length"),
+    "epsilon": Key("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
+    "normal_shares": Key(lambda get: True, SHARES.gguf, True),
+}
 
 
 @dataclass(frozen=True)
@@ -126,22 +139,20 @@ class Architecture:
 
     Attributes:
         gguf, hugging_face: our name of a tensor -> the file's.
-        keys: of a field of `Config`, or of `Config.own`, where files have it.
+        keys: of a field of `Config`, or of `Config.own`, where files have it; of "heat" (see
+            `Rope`), which by "listed" `positions` only layers have that do not turn.
+        own: fields of `Config`, or of `Config.own`, that are the same in every model.
         mixers: by entry of `layer_types` what mixes tokens there; attention where none is named.
         recurrent_but: the first of `mixers` is in all layers but each such; of a file that does not
             say.
         positions: which layers turn queries and keys: "all"; "windows", those with a window where
             any has; "listed", by `no_rope_layers` or but each 4th; "asked", where a file says so.
-        heat: see `Rope.heat`: numbers by key, and whether only layers that do not turn have it.
         only: keys of a `config.json` of which other values are refused.
         tied: whether the head is the embedding where a `config.json` does not say; None: as
             `one_plus`.
         scales: products of ours whose results are multiplied, and by what, of a `config.json`.
         activation_key: where a `config.json` names the activation; "" where it is always the same.
-        shares_are_said: whether `norm_topk_prob` of a `config.json` counts.
-        caps: of scores and logits where the file has none; None where no file has one.
-        wide_scale_layers: a model of so many layers scales scores by hidden / heads, not by head.
-        windows: by model type, which layers of a `config.json` have windows (see `windows.py`),
+        windows: by model type, which layers of a `config.json` have windows (see `huggingface.py`),
             and their size where the key is missing; types that are not there have none.
         defaults: numbers that a `config.json` may leave out.
     """
@@ -154,34 +165,22 @@ class Architecture:
     activation_key: str = "hidden_act"
     gguf: dict[str, str] = field(default_factory=lambda: GGUF)
     hugging_face: dict[str, str] = field(default_factory=lambda: HUGGING_FACE)
-    gguf_pairs: str = "halves"  # see `Config.pairs`; of GGUF files
-    pairs: str = "halves"  # likewise of safetensors
-    epsilon: Key = RMS  # of norms
-    norm: str = "rms"  # see `Config`, as for the next
-    parallel: bool = False
     keys: dict[str, Key] = field(default_factory=dict)
-    own: dict[str, Any] = field(default_factory=dict)  # what `Config.own` has in every model
+    own: dict[str, Any] = field(default_factory=dict)
     mixers: dict[str, tuple[str, ...]] = field(default_factory=dict)
     recurrent_but: int = 0
     positions: str = "all"
-    heat: tuple[Key, Key, float, bool] | None = None
     only: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     tied: bool | None = None
     yarn_scale: float | None = None  # see `yarn`; of GGUF files
     swapped: tuple[str, ...] = ()  # names of ours that safetensors hold as [in, out]
-    scales: Callable[[Callable[..., Any]], dict[str, Any]] | None = None
-    normal_shares: bool = True  # see `Config`; of a `config.json` that does not say
-    gguf_normal_shares: bool = True  # likewise of a GGUF file
-    shares_are_said: bool = False
+    scales: Callable[[Get], dict[str, Any]] | None = None
     truncates: bool = True  # see `yarn`; of GGUF files
-    scaled_embedding: bool = False  # rows of the table are multiplied by sqrt(hidden)
     one_plus: bool = False  # safetensors hold norms as what is added to 1 (GGUF files hold the sum)
     global_every: int = 0  # where windows alternate, each such layer has none; 0: all are alike
     window: int = 0  # of a file that names none
     local_base: float = 0.0  # of rotary positions of layers with a window; 0: as of the others
     plain_windows: bool = False  # positions of layers with a window are not scaled
-    caps: tuple[float | None, float | None] = (None, None)
-    wide_scale_layers: int = 0
     windows: dict[str, tuple[str, int | None]] = field(default_factory=dict)
     defaults: dict[str, float] = field(default_factory=lambda: {"rms_norm_eps": 1e-6})
 
@@ -194,75 +193,3 @@ class Architecture:
         """Another one, like this but for the changes; `types` are its model types, parted by
         spaces, its name where none are given."""
         return replace(self, name=name, model_types=tuple((types or name).split()), **changes)
-
-    def turned(self, windows: Sequence[int], listed: Any, asked: bool) -> list[bool]:
-        """True for each layer that turns queries and keys, by their windows, a list of the file's
-        own, and by what the file asks for."""
-        if self.positions == "windows" and any(windows):
-            return [window > 0 for window in windows]
-        if self.positions == "listed":
-            every = [(i + 1) % 4 != 0 for i in range(len(windows))]
-            return [bool(x) for x in listed] if isinstance(listed, list) else every
-        return [self.positions != "asked" or asked] * len(windows)
-
-    def mixers_of(self, kinds: Sequence[str], sharing: int) -> tuple[tuple[str, ...], ...]:
-        """Mixers of layers by their kinds; the last `sharing` of them read what others hold."""
-        found = [self.mixers.get(kind, ("attention",)) for kind in kinds]
-        first = len(found) - sharing
-        own, others = found[:first], found[first:]
-        if not 0 <= sharing <= len(found) or not set(kinds[first:]) <= set(kinds[:first]):
-            raise UserError(f"no layer holds what the last {sharing} of {len(found)} read")
-        return (*own, *(tuple(f"shared_{name}" for name in names) for names in others))
-
-    def read(self, which: int, get: Callable[..., Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Fields of `Config` and what goes to its `own`, by the keys of a form: 0 for a
-        `config.json`, 1 for a GGUF file; `get` gives a number by its key and a default."""
-        found = self.own | {name: key.read(which, get) for name, key in self.keys.items()}
-        for name, value in found.items():  # sizes that JSON has as 24.0
-            whole = type(value) is float and value.is_integer()
-            whole = whole and not name.endswith(("scale", "epsilon"))
-            found[name] = int(value) if whole else tuple(value) if type(value) is list else value
-        names = {f.name for f in fields(Config)}
-        return {n: v for n, v in found.items() if n in names}, {
-            n: v for n, v in found.items() if n not in names
-        }
-
-    def config(
-        self,
-        which: int,
-        get: Callable[..., Any],
-        ropes: dict[str, Rope],
-        turned: Sequence[bool],
-        own: dict[str, Any],
-        **given: Any,
-    ) -> Config:
-        """The config of a file of a form, as `read` numbers them: positions by name, which layers
-        turn, `Config.own`, and what else files say."""
-        weight, size = (float(k.read(which, get)) for k in self.heat[:2]) if self.heat else (0, 1)
-        still = ""
-        if weight and self.heat:
-            hot = (weight, size, self.heat[2])
-            if self.heat[3]:
-                still, ropes = "heat", {**ropes, "heat": Rope((), heat=hot)}
-            else:
-                ropes = {name: replace(rope, heat=hot) for name, rope in ropes.items()}
-        local = "local" if "local" in ropes else "all"
-        rope_of = tuple(
-            still if not turns else local if window else "all"
-            for window, turns in zip(given["windows"], turned, strict=True)
-        )
-        plain = {
-            "epsilon": self.epsilon.read(which, get),
-            "activation": self.activation,
-            "norm": self.norm,
-            "parallel": self.parallel,
-            "pairs": (self.pairs, self.gguf_pairs)[which],
-            "embedding_scale": math.sqrt(given["hidden"]) if self.scaled_embedding else 1.0,
-        }
-        return Config(
-            architecture=self.name,
-            ropes=tuple((name, rope) for name, rope in ropes.items() if name in rope_of),
-            rope_of=rope_of,
-            own=tuple(own.items()),
-            **plain | given,
-        )

@@ -6,9 +6,11 @@ from jq.language.decoder.architectures._base import (
     EXPERTS,
     GGUF,
     HUGGING_FACE,
-    RMS,
+    KEYS,
+    SHARES,
     Architecture,
     Key,
+    fixed,
     gated,
     gguf,
     hugging_face,
@@ -42,7 +44,7 @@ _SIZES = {
         "v_head_dim",
         lambda get: get("attention.value_length_mla", 0) or get("attention.value_length"),
     ),
-    "latent_epsilon": Key(lambda get: 1e-6, RMS.gguf),
+    "latent_epsilon": Key(lambda get: 1e-6, KEYS["epsilon"].gguf),
 }
 
 
@@ -56,15 +58,13 @@ _DEEPSEEK = Architecture(
     ("deepseek_v2",),
     gguf=_PLAIN | _GGUF | gguf("mlp/router/preference:exp_probs_b.bias"),
     hugging_face=HUGGING_FACE | EXPERTS | _SHARED | _LATENT,
-    pairs="neighbours",
-    gguf_pairs="neighbours",
-    normal_shares=False,
-    gguf_normal_shares=False,
+    own={"pairs": "neighbours"},
     yarn_scale=1.0,
     mixers={"": ("latent",)},
     only={"topk_method": ("greedy",)},
     keys=_SIZES
     | {
+        "normal_shares": Key(lambda get: False, SHARES.gguf, False),
         "attention_scale": Key(
             lambda get: _scaled(
                 _HEAD.read(0, get), 0.1 * get("mscale_all_dim", 0.0), get("factor", 1.0)
@@ -90,12 +90,11 @@ _DEEPSEEK.like(
     gguf={},
     hugging_face=_DEEPSEEK.hugging_face
     | hugging_face("mlp/router/preference:mlp.gate.e_score_correction_bias"),
-    normal_shares=True,
-    shares_are_said=True,
     only={},
     keys=_DEEPSEEK.keys
     | {
-        "router": Key(lambda get: "sigmoid", lambda get: "sigmoid"),
+        "normal_shares": SHARES,
+        "router": fixed("sigmoid"),
         "groups": Key("n_group", "expert_group_count", 8),
         "groups_used": Key("topk_group", "expert_group_used_count", 4),
     },
@@ -103,8 +102,7 @@ _DEEPSEEK.like(
 _DEEPSEEK.like(
     "minicpm3",
     gguf=_PLAIN | _GGUF,
-    pairs="halves",
-    gguf_pairs="halves",
+    own={},
     only={},
     keys=_SIZES
     | {

@@ -8,30 +8,42 @@ from jq.language.decoder.architectures._base import (
     HUGGING_FACE,
     NORMS_AROUND,
     SHARED_EXPERT,
+    SHARES,
     Architecture,
     Key,
+    fixed,
     gated,
     gguf,
     hugging_face,
     without,
 )
 
+_PAIRS = fixed("halves", "neighbours")
 _LLAMA = Architecture(
     "llama",
     ("llama", "mistral", "mixtral"),
-    gguf_pairs="neighbours",
+    keys={"pairs": _PAIRS},
     windows={"mistral": ("types", 4096), "mixtral": ("all", None)},
 )
 _LLAMA.like(
     "mistral3",
     "ministral3 ministral",
     windows={"ministral3": ("all", None), "ministral": ("types", 4096)},
-    heat=(
-        Key("llama_4_scaling_beta", "attention.temperature_scale", 0.0),
-        Key("original_max_position_embeddings", "rope.scaling.original_context_length", 16384),
-        0.0,
-        False,
-    ),
+    keys={
+        "pairs": _PAIRS,
+        "heat": Key(
+            lambda get: (
+                get("llama_4_scaling_beta", 0.0),
+                get("original_max_position_embeddings", 16384),
+                0.0,
+            ),
+            lambda get: (
+                get("attention.temperature_scale", 0.0),
+                get("rope.scaling.original_context_length", 16384),
+                0.0,
+            ),
+        ),
+    },
 )
 _LLAMA.like(
     "smollm3",
@@ -40,6 +52,7 @@ _LLAMA.like(
     defaults={"rms_norm_eps": 1e-6, "rope_theta": 2e6},
 )
 _SCALES = {
+    "pairs": _PAIRS,
     "embedding_scale": Key("embedding_multiplier", "embedding_scale", 1.0),
     "residual_scale": Key("residual_multiplier", "residual_scale", 1.0),
     "attention_scale": Key("attention_multiplier", "attention.scale", 1.0),
@@ -58,6 +71,7 @@ _GRANITE.like("granitemoe", hugging_face=HUGGING_FACE | STACKS)
 _GRANITE.like(
     "minicpm",
     keys={
+        "pairs": _PAIRS,
         "embedding_scale": Key("scale_emb", "embedding_scale", 1.0),
         "residual_scale": Key(
             lambda get: get("scale_depth") / sqrt(get("num_hidden_layers")), "residual_scale", 1.0
@@ -84,17 +98,14 @@ Architecture(
     "qwen2moe",
     ("qwen2_moe",),
     hugging_face=HUGGING_FACE | EXPERTS | SHARED_EXPERT,
-    normal_shares=False,
-    gguf_normal_shares=False,
-    shares_are_said=True,
+    keys={"normal_shares": SHARES._replace(default=False)},
     windows={"qwen2_moe": ("asked", 4096)},
 )
 Architecture(
     "qwen3moe",
     ("qwen3_moe",),
     hugging_face=HUGGING_FACE | EXPERTS,
-    normal_shares=False,
-    shares_are_said=True,
+    keys={"normal_shares": Key(SHARES.hugging_face, lambda get: get(SHARES.gguf, True), False)},
     windows={"qwen3_moe": ("asked", 4096)},
 )
 
@@ -153,8 +164,7 @@ _GLM4 = Architecture(
     ("glm4",),
     gguf=without_gate(GGUF),
     hugging_face=HUGGING_FACE | _AROUND,
-    gguf_pairs="neighbours",
-    pairs="neighbours",
+    own={"pairs": "neighbours"},
     defaults={"rms_norm_eps": 1.5625e-07, "head_dim": 128, "partial_rotary_factor": 0.5},
 )
 _GLM4.like("glm", gguf={}, hugging_face=HUGGING_FACE)
@@ -176,25 +186,23 @@ Architecture(
     ("llama4_text",),
     hugging_face=HUGGING_FACE | _LLAMA4 | _LLAMA4_STACKS,
     swapped=tuple(_LLAMA4_STACKS),
-    gguf_pairs="neighbours",
-    pairs="neighbours",
-    normal_shares=False,
-    gguf_normal_shares=False,
-    own={"router": "sigmoid", "shares_go_in": True, "chunks": True},
-    keys={"unit_heads": Key("use_qk_norm", lambda get: True, True)},
+    own={"pairs": "neighbours", "router": "sigmoid", "shares_go_in": True, "chunks": True},
+    keys={
+        "normal_shares": fixed(False),
+        "unit_heads": Key("use_qk_norm", lambda get: True, True),
+        "heat": Key(
+            lambda get: (
+                get("attn_scale", 0.1) * bool(get("attn_temperature_tuning", True)),
+                get("floor_scale", 8192),
+                1.0,
+            ),
+            lambda get: (0.1, 8192.0, 1.0),
+        ),
+    },
     windows={"llama4_text": ("turned", 8192)},
     window=8192,
     global_every=4,
     positions="listed",
-    heat=(
-        Key(
-            lambda get: get("attn_scale", 0.1) if get("attn_temperature_tuning", True) else 0.0,
-            lambda get: 0.1,
-        ),
-        Key("floor_scale", lambda get: 8192, 8192),
-        1.0,
-        True,
-    ),
     defaults={"rms_norm_eps": 1e-5, "head_dim": 128, "rope_theta": 500000.0},
 )
 
@@ -218,7 +226,7 @@ Architecture(
     | hugging_face("mlp/router=mlp.router attention/sinks/weight:self_attn.sinks"),
     swapped=tuple(name for name in _OSS if name.endswith("weight")),
     own={"sinks": True},
-    keys={"gates_alternate": Key(lambda get: True, lambda get: False)},
+    keys={"gates_alternate": fixed(True, False)},
     global_every=2,
     windows={"gpt_oss": ("fixed", 128)},
     truncates=False,

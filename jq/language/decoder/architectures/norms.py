@@ -1,7 +1,9 @@
 """Models whose norms are not Llama's: Gemma's are what is added to 1, and from the second on there
 are norms around each block; Phi 2, StableLM and StarCoder 2 take the mean away."""
 
+from math import sqrt
 from statistics import NormalDist
+from typing import Any
 
 from jq.language.decoder.architectures._base import (
     GGUF,
@@ -9,17 +11,40 @@ from jq.language.decoder.architectures._base import (
     LAYER,
     NORMS_AROUND,
     Architecture,
+    Get,
     Key,
+    fixed,
     gguf,
     hugging_face,
     without,
 )
 
+
+def _scale(widest: int) -> Key:
+    """Of scores. Files of GGUF do not say that the model of most layers has another one."""
+
+    def by_head(get: Get) -> Any:
+        wide = get("embedding_length") / get("attention.head_count")
+        return (wide if get("block_count") == widest else get("attention.key_length", wide)) ** -0.5
+
+    return Key(lambda get: get("query_pre_attn_scalar") ** -0.5, by_head)
+
+
+def _cap(which: str, default: float) -> Key:
+    name = f"{which}_logit_softcapping"
+    return Key(name, name, default)
+
+
+_KEYS = {
+    "embedding_scale": Key(
+        lambda get: sqrt(get("hidden_size")), lambda get: sqrt(get("embedding_length"))
+    )
+}
 _GEMMA = Architecture(
     "gemma",
     ("gemma",),
     activation="gelu_tanh",
-    scaled_embedding=True,
+    keys=_KEYS,
     one_plus=True,
     defaults={"rms_norm_eps": 1e-6, "head_dim": 256},
 )
@@ -29,8 +54,12 @@ _GEMMA2 = _GEMMA.like(
     hugging_face=HUGGING_FACE | NORMS_AROUND,
     global_every=2,
     window=4096,
-    caps=(50.0, 30.0),
-    wide_scale_layers=46,
+    keys=_KEYS
+    | {
+        "attention_scale": _scale(46),
+        "attention_cap": _cap("attn", 50.0),
+        "logit_cap": _cap("final", 30.0),
+    },
     windows={"gemma2": ("types", 4096)},
     defaults=_GEMMA.defaults | {"query_pre_attn_scalar": 256},
 )
@@ -48,11 +77,10 @@ _GEMMA.like(
     "gemma3",
     "gemma3_text",
     activation_key="hidden_activation",
-    caps=(None, 0.0),
+    keys=_KEYS | {"attention_scale": _scale(62), "logit_cap": _cap("final", 0.0)},
     hugging_face=_GEMMA2.hugging_face,
     global_every=6,
     local_base=10000.0,
-    wide_scale_layers=62,
     windows={"gemma3_text": ("types", 4096)},
     defaults=_GEMMA2.defaults | _SIZES,  # which models that see as well leave out
 )
@@ -70,8 +98,8 @@ _GGUF_PER_LAYER |= {
     "per_layer/projection/weight": "per_layer_model_proj.weight",
     "per_layer/norm/weight": "per_layer_proj_norm.weight",
 }
-_SHARING = {
-    "attention_scale": Key(lambda get: 1.0, lambda get: 1.0),
+_SHARING = _KEYS | {
+    "attention_scale": fixed(1.0),
     "per_layer": Key("hidden_size_per_layer_input", "embedding_length_per_layer_input", 256),
     "per_layer_vocabulary": Key("vocab_size_per_layer_input", lambda get: 0, 0),
     "sharing": Key("num_kv_shared_layers", "attention.shared_kv_layers", 0),
@@ -81,7 +109,6 @@ _GEMMA4 = Architecture(
     ("gemma4_text",),
     activation="gelu_tanh",
     activation_key="hidden_activation",
-    caps=(None, 0.0),
     gguf=GGUF | _GGUF_PER_LAYER | gguf("scalar=layer_output_scale"),
     local_base=10000.0,
     global_every=6,
@@ -89,7 +116,6 @@ _GEMMA4 = Architecture(
     | NORMS_AROUND
     | _PER_LAYER
     | hugging_face("scalar/weight:layer_scalar"),
-    scaled_embedding=True,
     tied=True,
     only={"enable_moe_block": (False,), "use_bidirectional_attention": ("vision", False)},
     mixers={"sliding_attention": ("attention",), "full_attention": ("wide_attention",)},
@@ -97,6 +123,7 @@ _GEMMA4 = Architecture(
     own={"unit_values": True},
     keys=_SHARING
     | {
+        "logit_cap": _cap("final", 0.0),
         "head": Key("head_dim", "attention.key_length_swa", 256),
         "wide_head": Key("global_head_dim", "attention.key_length", 512),
         "wide_kv_heads": Key(
@@ -139,16 +166,16 @@ _GEMMA4.like(
     recurrent_but=0,
     local_base=10000.0,
     global_every=5,
-    caps=(None, 30.0),
     keys=_SHARING
     | {
+        "logit_cap": _cap("final", 30.0),
         "streams": Key("altup_num_inputs", "altup.num_inputs", 4),
         "rank": Key("laurel_rank", lambda get: 0, 64),
         # GGUF files have how many deviations are cut off, of which that many are below.
         "sparsity": Key(
             "activation_sparsity_pattern",
             lambda get: [NormalDist().cdf(cut) for cut in get("activation_sparsity_scale", [])],
-            0,
+            [],
         ),
     },
     windows={"gemma3n_text": ("types", 512)},
@@ -169,20 +196,19 @@ Architecture(
     | _FINAL
     | _HEADS
     | hugging_face("attention/output=self_attn.dense mlp/up=mlp.fc1 mlp/down=mlp.fc2"),
-    norm="layer",
-    epsilon=LAYER,
-    parallel=True,
-    own={"gated": False},
+    keys={"epsilon": LAYER},
+    own={"norm": "layer", "parallel": True, "gated": False},
     defaults={"layer_norm_eps": 1e-5, "partial_rotary_factor": 0.5},
 )
 Architecture(
     "stablelm",
     ("stablelm",),
-    norm="layer",
-    epsilon=LAYER,
     hugging_face=HUGGING_FACE | _HEADS,
-    keys={"parallel": Key("use_parallel_residual", "use_parallel_residual", False)},
-    own={"norms_by_head": True},
+    keys={
+        "epsilon": LAYER,
+        "parallel": Key("use_parallel_residual", "use_parallel_residual", False),
+    },
+    own={"norm": "layer", "norms_by_head": True},
     defaults={"layer_norm_eps": 1e-5, "partial_rotary_factor": 0.25},
 )
 Architecture(
@@ -192,8 +218,7 @@ Architecture(
     gguf=without(GGUF, "mlp/gate"),
     hugging_face=without(HUGGING_FACE, "mlp/gate")
     | hugging_face("mlp/up=mlp.c_fc mlp/down=mlp.c_proj"),
-    norm="layer",
-    epsilon=Key("norm_epsilon", "attention.layer_norm_epsilon", 1e-5),
-    own={"gated": False},
+    keys={"epsilon": Key("norm_epsilon", LAYER.gguf, 1e-5)},
+    own={"norm": "layer", "gated": False},
     windows={"starcoder2": ("all", None)},
 )

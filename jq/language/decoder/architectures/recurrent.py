@@ -11,9 +11,12 @@ from jq.language.decoder.architectures._base import (
     EXPERTS,
     GGUF,
     HUGGING_FACE,
+    KEYS,
     SHARED_EXPERT,
+    SHARES,
     Architecture,
     Key,
+    fixed,
     gated,
     gguf,
     hugging_face,
@@ -44,7 +47,7 @@ SIZES = {
     "mamba_size": Key("mamba_d_state", "ssm.state_size", 256),
     "width": Key("mamba_d_conv", "ssm.conv_kernel", 4),
     "inner_norm": Key("mamba_rms_norm", lambda get: False, True),
-    "plain_rates": Key(lambda get: False, lambda get: True),
+    "plain_rates": fixed(False, True),
 }
 Architecture.registry["granite"].like(
     "granitehybrid",
@@ -117,9 +120,11 @@ Architecture(
     activation_key="",
     gguf=GGUF | _LFM2_GGUF | {"norm/weight": "token_embd_norm.weight"},
     hugging_face=HUGGING_FACE | _LFM2 | {"norm/weight": "model.embedding_norm.weight"},
-    epsilon=Key("norm_eps", "attention.layer_norm_rms_epsilon", 1e-5),
     mixers={"conv": ("convolution",)},
-    keys={"width": Key("conv_L_cache", "shortconv.l_cache", 3)},
+    keys={
+        "epsilon": Key("norm_eps", "attention.layer_norm_rms_epsilon", 1e-5),
+        "width": Key("conv_L_cache", "shortconv.l_cache", 3),
+    },
     defaults={"norm_eps": 1e-5, "rope_theta": 1e6},
 )
 
@@ -148,9 +153,9 @@ _NEXT = Architecture(
     tied=False,
     mixers={"linear_attention": ("delta",)},
     recurrent_but=4,
-    shares_are_said=True,
     own={"gated_heads": True},
     keys={
+        "normal_shares": SHARES,
         "delta_groups": Key("linear_num_key_heads", "ssm.group_count", 16),
         "delta_heads": Key("linear_num_value_heads", "ssm.time_step_rank", 32),
         "delta_key": Key("linear_key_head_dim", "ssm.state_size", 128),
@@ -159,13 +164,11 @@ _NEXT = Architecture(
             lambda get: get("ssm.inner_size") // max(get("ssm.time_step_rank"), 1),
             128,
         ),
-        "plain_rates": Key(lambda get: False, lambda get: True),
+        "plain_rates": fixed(False, True),
         "width": Key("linear_conv_kernel_dim", "ssm.conv_kernel", 4),
     },
     defaults={"rms_norm_eps": 1e-6, "head_dim": 256, "partial_rotary_factor": 0.25},
 )
 # Of GGUF files the heads that share a key are not neighbours, but those of equal rest.
-_TILED = _NEXT.keys | {"tiled_heads": Key(lambda get: False, lambda get: True)}
-_NEXT.like("qwen35", "qwen3_5_text", keys=_TILED, shares_are_said=False).like(
-    "qwen35moe", "qwen3_5_moe_text"
-)
+_TILED = _NEXT.keys | {"tiled_heads": fixed(False, True), "normal_shares": KEYS["normal_shares"]}
+_NEXT.like("qwen35", "qwen3_5_text", keys=_TILED).like("qwen35moe", "qwen3_5_moe_text")

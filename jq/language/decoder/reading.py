@@ -1,0 +1,169 @@
+"""A `Config` from what a file says: the part that both forms of files have in common."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from jq.base.errors import UserError
+from jq.language.decoder.architectures import KEYS, Architecture, Key
+from jq.language.decoder.config import Config, numbers
+from jq.language.decoder.rope import Rope
+
+_CAUSAL = Key("is_causal", "attention.causal")
+_VOCABULARY = Key("vocab_size", "token_embd.weight")
+_TURNED = Key("position_embedding_type", "rope.scaling.finetuned")
+_LAYERS = Key("num_hidden_layers", "block_count")
+_MOST_LAYERS = 4096
+_HIDDEN = Key("hidden_size", "embedding_length")
+_HEADS = Key("num_attention_heads", "attention.head_count")
+_KV_HEADS = Key("num_key_value_heads", "attention.head_count_kv")
+_HEAD = Key("head_dim", "attention.key_length")
+_INNER = Key("intermediate_size", "feed_forward_length")
+_EXPERTS = Key("num_experts", "expert_count")
+_EXPERTS_USED = Key("num_experts_per_tok", "expert_used_count")
+_EXPERT = Key("moe_intermediate_size", "expert_feed_forward_length")
+
+
+@dataclass(frozen=True)
+class Reader(ABC):
+    """Values of a file by their keys; each form of files has its own way to them."""
+
+    form: ClassVar[int]  # as `Key.read` numbers them
+
+    known: Architecture
+    where: str  # the file, for messages
+
+    @abstractmethod
+    def value(self, key: str) -> Any:
+        """What the file says; None where it says nothing."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """A finite number or truth, or a list of numbers where the default is one."""
+        value = self.value(key)
+        value = default if value is None else value
+        if value is None:
+            raise self.wrong(f"there is no {key}")
+        value = value.tolist() if isinstance(value, np.ndarray) else value
+        many = isinstance(value, list) and isinstance(default, list)
+        sound = all(type(v) in (int, float, bool) for v in (value if many else [value]))
+        if not sound or not (many or math.isfinite(value)):
+            raise self.wrong(f"{key} is {value!r:.40}")
+        return value
+
+    def size(self, place: str | Key, default: int | None = None, least: int = 1) -> int:
+        """A whole number, not below `least`, or the default; JSON may have it as 24.0."""
+        key = str(place[self.form]) if isinstance(place, Key) else place
+        value = self.get(key, default)
+        if type(value) is bool or value != int(value):
+            raise self.wrong(f"{key} is {value!r:.40}, not int")
+        if not least <= value < 1 << 31 and value != default:
+            raise self.wrong(f"{key} is {value}")
+        return int(value)
+
+    def wrong(self, reason: str) -> UserError:
+        return UserError(f"the file describes no known model: {reason}", location=self.where)
+
+    def causal(self) -> bool:
+        """True where a token sees those before it alone."""
+        return bool(self.get(str(_CAUSAL[self.form]), True))
+
+    @abstractmethod
+    def layers(self, count: int, sharing: int) -> tuple[Sequence[str], tuple[int, ...]]:
+        """The kind of each layer, as `Architecture.mixers` names them, and its window."""
+
+    def listed(self, count: int) -> list[bool]:
+        """Layers that turn queries and keys where an architecture lists them."""
+        return [(i + 1) % 4 != 0 for i in range(count)]
+
+    @abstractmethod
+    def ropes(self, dims: int, wide: int) -> dict[str, Rope]:
+        """Positions by name, of heads of `dims` elements, or `wide` in layers without a window."""
+
+    def config(self) -> Config:
+        """The model; `UserError` where the file does not describe one."""
+        with numbers(self.wrong):
+            return self._config()
+
+    def _config(self) -> Config:
+        known = self.known
+        if not self.causal():
+            raise self.wrong("its attention goes both ways, as that of embeddings")
+        layers, hidden, heads = (self.size(key) for key in (_LAYERS, _HIDDEN, _HEADS))
+        if layers > _MOST_LAYERS:
+            raise self.wrong(f"it has {layers} layers")
+        kv_heads, inner = self.size(_KV_HEADS, heads), self.size(_INNER)
+        if heads % kv_heads:
+            raise self.wrong(f"{heads} heads do not share {kv_heads} of keys")
+        experts = self.size(_EXPERTS, 0)
+        found, own = self._keys()
+        head = found.get("head") or self.size(_HEAD, max(hidden // heads, 1))
+        found |= {"hidden": hidden, "heads": heads, "kv_heads": kv_heads, "head": head}
+        found["inner"] = self.size(_EXPERT, inner) if experts else inner
+        found["experts"] = experts
+        found["experts_used"] = self.size(_EXPERTS_USED) if experts else 0
+        found.setdefault("attention_scale", head**-0.5)
+        found.setdefault("activation", known.activation)
+        weight, size, first = map(float, own.pop("heat", (0, 1, 0)))
+        heat, sharing = (weight, size, first), own.get("sharing", 0)
+        kinds, windows = self.layers(layers, sharing)
+        ropes = self.ropes(own.get("turned") or head, own.get("wide_head") or head)
+        still = ""
+        if weight and known.positions == "listed":
+            still, ropes = "heat", {**ropes, "heat": Rope((), heat=heat)}
+        elif weight:
+            ropes = {name: replace(rope, heat=heat) for name, rope in ropes.items()}
+        local = "local" if "local" in ropes else "all"
+        rope_of = tuple(
+            (local if window else "all") if turns else still
+            for window, turns in zip(windows, self._turned(windows), strict=True)
+        )
+        return Config(
+            architecture=known.name,
+            vocabulary=self.size(_VOCABULARY),
+            windows=windows,
+            ropes=tuple((name, rope) for name, rope in ropes.items() if name in rope_of),
+            rope_of=rope_of,
+            mixers=self._mixers(kinds, sharing),
+            own=tuple(own.items()),
+            **found,
+        )
+
+    def _keys(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What the keys of the architecture give: fields of `Config`, and what goes to its
+        `own`."""
+        keys = KEYS | self.known.keys
+        found = self.known.own | {name: key.read(self.form, self.get) for name, key in keys.items()}
+        types = {f.name: f.type for f in fields(Config)}
+        for name, value in found.items():
+            kind = types.get(name)
+            if kind in (float, bool):
+                found[name] = kind(value)
+            elif type(value) is list:
+                found[name] = tuple(value)
+            elif type(value) is float and value.is_integer() and not name.endswith("scale"):
+                found[name] = int(value)  # sizes that JSON has as 24.0
+        own = {name: found.pop(name) for name in found.keys() - types.keys()}
+        return found, own
+
+    def _turned(self, windows: Sequence[int]) -> list[bool]:
+        """True for each layer that turns queries and keys."""
+        positions = self.known.positions
+        if positions == "windows" and any(windows):
+            return [window > 0 for window in windows]
+        if positions == "listed":
+            return self.listed(len(windows))
+        asked = self.value(str(_TURNED[self.form])) in ("rope", True)
+        return [positions != "asked" or asked] * len(windows)
+
+    def _mixers(self, kinds: Sequence[str], sharing: int) -> tuple[tuple[str, ...], ...]:
+        """Mixers of layers by their kinds; the last `sharing` of them read what others hold."""
+        found = [self.known.mixers.get(kind, ("attention",)) for kind in kinds]
+        first = len(found) - sharing
+        own, others = found[:first], found[first:]
+        if not 0 <= sharing <= len(found) or not set(kinds[first:]) <= set(kinds[:first]):
+            raise self.wrong(f"no layer holds what the last {sharing} of {len(found)} read")
+        return (*own, *(tuple(f"shared_{name}" for name in names) for names in others))
