@@ -23,6 +23,8 @@ from jq.kernels.epilogue.steps import (
     Silu,
     Step,
     ToCodes,
+    WideQuantize,
+    WideResidual,
     ZeroPoint,
 )
 from jq.kernels.gemm.description import Gemm, RegisterTile, Streams

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,9 @@ from jq.kernels import (
     Rescale,
     Residual,
     RoundToCodes,
+    WideQuantize,
     WideRescale,
+    WideResidual,
     ZeroPoint,
     available,
     get_isa,
@@ -47,6 +50,7 @@ def epilogues() -> st.SearchStrategy[tuple[Any, ...]]:
                 ZeroPoint(),
                 QuantizedResidual(),
                 QuantizedResidual(True),
+                WideResidual(),
                 FakeQuantize(),
                 FakeQuantize(-100, 90),
                 Clamp(0.0, 6.0),
@@ -63,11 +67,18 @@ def epilogues() -> st.SearchStrategy[tuple[Any, ...]]:
             Quantize(low=-127),
             Quantize(per_column=True),
             Quantize(per_column=True, unsigned=True),
+            WideQuantize(),
+            WideQuantize(-(2**15) + 1),
+            WideQuantize(divide=False),
         ]
     )
     build = st.builds(
-        lambda first, per_row, steps, end: (first(per_row), *steps, *([end] if end else [])),
-        st.sampled_from([Dequantize, Dequantize, JoinDigits]),
+        lambda first, per_row, steps, end: (
+            first(per_row=per_row),
+            *steps,
+            *([end] if end else []),
+        ),
+        st.sampled_from([Dequantize, Dequantize, JoinDigits, partial(JoinDigits, small=True)]),
         st.booleans(),
         middle,
         last,
@@ -140,8 +151,11 @@ def step_operands(
         shape = shapes[how]
         if kind == "i8":
             return codes(rng, shape)
+        if kind == "i16":
+            return rng.integers(-(2**15), 2**15, shape, dtype=np.int16)
         if kind == "i32" and how == "element":
-            return rng.integers(-(2**23), 2**23, shape).astype(np.int32)  # sums of upper digits
+            most = 2**22 if getattr(step, "small", False) else 2**23
+            return rng.integers(-most, most, shape).astype(np.int32)  # sums of upper digits
         if kind == "i32":
             return rng.choice([0, 3, -128, 127], (shape[0], 1, shape[2])).astype(np.int32)
         if isinstance(step, Quantize) and how == "column":
@@ -156,6 +170,8 @@ def step_operands(
             return (np.exp2(rng.integers(-2, 2, shape)) * rng.choice([1, 0.7], shape)).astype(
                 np.float32
             )
+        if how == "scalar" and isinstance(step, WideQuantize):
+            return np.full(shape, rng.choice([2.0**-13, 2.0**-15, 3e-5]), np.float32)
         if how == "scalar":
             exact = isinstance(step, AddCodes)
             return np.full(shape, rng.choice([0.5, 4 if exact else 0.037]), np.float32)

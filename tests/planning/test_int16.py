@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 
 import jq
+from jq.ir.build import string_attr
+from jq.ir.oracle.interpreter import interpret
 from jq.ir.oracle.xla import XlaExecutable
+from jq.kernels import ATTRIBUTE, JoinDigits, Kernel, WideQuantize, WideResidual
+from jq.passes.kernels._kernel import declarations
+from tests.support.programs import assert_same_bits, run_iree
 
 RNG = np.random.default_rng(0)
 W = RNG.standard_normal((64, 48)).astype(np.float32)
@@ -26,6 +32,63 @@ def test_products_are_exact_and_the_activation_costs_half_a_step():
     assert (np.abs(got - X @ decoded) <= bound).all()
     compiled = np.asarray(jq.compile(model, pipeline="int8x16-static")(X))
     assert np.array_equal(compiled, got)
+
+
+CONVOLVED = {
+    "stem": RNG.standard_normal((3, 3, 3, 16)).astype(np.float32),
+    "deep": RNG.standard_normal((3, 3, 1, 16)).astype(np.float32),
+    "point": RNG.standard_normal((1, 1, 16, 16)).astype(np.float32),
+    "last": RNG.standard_normal((3, 3, 16, 24)).astype(np.float32),
+}
+
+
+def convolutions(p, x):
+    def conv(x, name, groups=1):
+        layout = ("NHWC", "HWIO", "NHWC")
+        return jax.lax.conv_general_dilated(
+            x, p[name], (1, 1), "SAME", dimension_numbers=layout, feature_group_count=groups
+        )
+
+    x = jax.nn.relu(conv(x, "stem"))
+    x = x + conv(jax.nn.relu6(conv(x, "deep", 16)), "point")
+    return conv(x, "last")
+
+
+def steps_of(program):
+    kernels = (
+        Kernel.from_json(string_attr(op, ATTRIBUTE) or "") for op in declarations(program).values()
+    )
+    return [step for kernel in kernels for step in getattr(kernel, "epilogue", ())]
+
+
+def assert_same_as_the_integer_level(levels, *inputs):
+    (want,) = interpret(levels["integer"], *inputs)  # XLA multiplies by 1 / scale
+    (got,) = run_iree(levels["target"], inputs)
+    assert_same_bits(got, want, "a program of 16-bit codes")
+
+
+def test_kernels_end_in_codes_of_16_bits():
+    """Between two products, taking codes apart is all that is left to the compiler."""
+    batches = [(RNG.standard_normal((1, 9, 9, 3)).astype(np.float32),) for _ in range(2)]
+    model = jq.Model(convolutions, CONVOLVED, batches[0], calibration=batches)
+    levels = jq.rewrite(model, pipeline="int8x16-static")
+    steps = steps_of(levels["target"])
+    assert sum(isinstance(step, WideQuantize) for step in steps) == 3
+    assert sum(isinstance(step, WideResidual) for step in steps) == 1
+    assert all(step.small for step in steps if isinstance(step, JoinDigits))
+    assert levels["target"].text().count("stablehlo.divide") == 1  # of the input
+    for (x,) in batches:
+        assert_same_as_the_integer_level(levels, x)
+
+
+def test_sums_of_more_than_32_bits_are_joined_as_such():
+    x = np.where(RNG.random((2, 3000)) < 0.99, 1, -1).astype(np.float32)
+    model = jq.Model(
+        lambda p, x: x @ p["w"], {"w": np.ones((3000, 20), "f")}, (x,), calibration=[(x,)]
+    )
+    levels = jq.rewrite(model, pipeline="int8x16-static")
+    assert [step.small for step in steps_of(levels["target"])] == [False]
+    assert_same_as_the_integer_level(levels, x)
 
 
 def test_edges_have_no_zero_point_where_the_device_has_none():

@@ -21,7 +21,7 @@ from jq.kernels.epilogue.functions import (
     round_small,
     round_to_whole,
     silu,
-    to_i8,
+    to_codes,
 )
 from jq.kernels.epilogue.steps import (
     AddCodes,
@@ -39,6 +39,8 @@ from jq.kernels.epilogue.steps import (
     Scale,
     Silu,
     Step,
+    WideQuantize,
+    WideResidual,
     ZeroPoint,
 )
 from jq.kernels.machine.dot import pack_bytes
@@ -117,10 +119,12 @@ class DequantizeEmitter(Emitter[Dequantize]):
 class JoinDigitsEmitter(Emitter[JoinDigits]):
     def apply(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
         *scales, high = operands
+        scale = b.mul(scales[1], scales[0]) if self.step.per_row else scales[0]
+        if self.step.small:  # what the upper part loses above 32 bits the sum has not
+            return b.mul(b.to_f32(b.add(b.shift_left(high, 8), y)), scale)
         wide = vec(lanes_of(y), "f64")  # which holds the sum as it is
         low, upper = (arith.sitofp(wide, x) for x in (y, high))
         total = b.add(b.mul(upper, b.constant(wide, 256.0)), low)
-        scale = b.mul(scales[1], scales[0]) if self.step.per_row else scales[0]
         return b.mul(b.truncate(total, "f32"), scale)
 
 
@@ -141,7 +145,7 @@ class FunctionEmitter(Emitter[Step]):
         return _FUNCTIONS[type(self.step)](b, y, *operands)
 
 
-@emits(QuantizedResidual)
+@emits(QuantizedResidual, WideResidual)
 class QuantizedResidualEmitter(Emitter[QuantizedResidual]):
     def apply(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
         codes, scale, zero = operands
@@ -171,7 +175,7 @@ class GeluEmitter(Emitter[Gelu]):
         return (gelu_for_codes if self.step.codes else gelu)(b, isa, y, self.step.approximate)
 
 
-@emits(Quantize)
+@emits(Quantize, WideQuantize)
 class QuantizeEmitter(Emitter[Quantize]):
     def prepare(self, b: Builder, operands: Values) -> Sequence[Any]:
         lanes, zero = lanes_of(operands[-1]), operands[-1]
@@ -182,7 +186,9 @@ class QuantizeEmitter(Emitter[Quantize]):
         return (*ends, zero)
 
     def apply(self, b: Builder, y: ir.Value, operands: Sequence[Any]) -> ir.Value:
-        return to_i8(b, self.whole(b, y, operands), operands[-1], self.step.shift)
+        return to_codes(
+            b, self.whole(b, y, operands), operands[-1], self.step.shift, self.step.result
+        )
 
     def whole(self, b: Builder, y: ir.Value, operands: Sequence[Any]) -> ir.Value:
         if self.step.divide:
@@ -193,7 +199,7 @@ class QuantizeEmitter(Emitter[Quantize]):
 
     @property
     def has_near(self) -> bool:
-        return self.step.divide and self.step.exact
+        return self.step.divide and self.step.exact and self.step.bits == 8
 
     def pack(self, b: Builder, isa: Isa, ys: Values, operands: Sequence[Sequence[Any]]) -> ir.Value:
         return pack_bytes(b, isa, ys, [prepared[-1] for prepared in operands], self.step.unsigned)

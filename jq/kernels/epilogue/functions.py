@@ -40,12 +40,15 @@ def round_small(b: Builder, y: ir.Value) -> ir.Value:
     return b.sub(b.add(y, magic), magic)
 
 
-def to_i8(b: Builder, steps: ir.Value, zero_point: ir.Value, shift: int = 0) -> ir.Value:
-    """`round_half_even(steps) + zero_point + shift` as i8 bits, for steps that are bounded already.
-    The zero point (i32, in every lane) is added in integers; the low byte of `MAGIC_BITS` is 0."""
+def to_codes(
+    b: Builder, steps: ir.Value, zero_point: ir.Value, shift: int = 0, kind: str = "i8"
+) -> ir.Value:
+    """`round_half_even(steps) + zero_point + shift` as i8 or i16 bits, for steps that are bounded
+    already. The zero point (i32, in every lane) is added in integers; the low 16 bits of
+    `MAGIC_BITS` are 0."""
     bits = b.reinterpret(b.add(steps, b.f32(MAGIC, lanes_of(steps))), "i32")
     offset = b.add(zero_point, b.i32(shift, lanes_of(steps))) if shift else zero_point
-    return b.truncate(b.add(bits, offset), "i8")
+    return b.truncate(b.add(bits, offset), kind)
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ def doubt(b: Builder, near: ir.Value) -> ir.Value:
 
 
 def divisor(b: Builder, scale: ir.Value, low: ir.Value, high: ir.Value) -> Divisor:
-    """Division by `scale`, a number in [2^-70, 2^100], bounded by whole numbers of at most 2^9.
+    """Division by `scale`, a number in [2^-70, 2^100], bounded by whole numbers of at most 2^17.
 
     The inverse is rounded once, and `tail` is what that rounding took off, so that the first
     quotient is one of the two floats around the exact one; by Markstein's theorem one correction

@@ -76,9 +76,10 @@ class Dequantize(Step):
 @dataclass(frozen=True)
 class JoinDigits(Dequantize):
     """`Dequantize` of `256 * high[row, column] + acc`, where `high` are the sums of the upper
-    digits of 16-bit codes: the sum of 40 bits and less is rounded once."""
+    digits of 16-bit codes: the sum of 40 bits and less is rounded once. `small`: it has 32 bits."""
 
     kind: ClassVar[str] = "join_digits"
+    small: bool = False
 
     @property
     def operands(self) -> Accesses:
@@ -154,6 +155,14 @@ class QuantizedResidual(Step):
     def reference(self, y: Array, operands: Sequence[Array]) -> Array:
         codes = _signed(operands[0], self.unsigned) - operands[2]
         return y + codes.astype(np.float32) * operands[1]
+
+
+@dataclass(frozen=True)
+class WideResidual(QuantizedResidual):
+    """`QuantizedResidual` of codes of 16 bits."""
+
+    kind: ClassVar[str] = "wide_residual"
+    takes: ClassVar[Accesses] = ((ELEMENT, "i16"), (SCALAR, "f32"), (SCALAR, "i32"))
 
 
 @dataclass(frozen=True)
@@ -272,6 +281,18 @@ class Quantize(ToCodes):
     def reference(self, y: Array, operands: Sequence[Array]) -> Array:
         value = y / operands[0] if self.divide else y
         return self.stored(np.rint(np.where(np.isnan(value), np.float32(0), value)) + operands[-1])
+
+
+@dataclass(frozen=True)
+class WideQuantize(Quantize):
+    """`Quantize` to codes of 16 bits."""
+
+    kind: ClassVar[str] = "wide_quantize"
+    result: ClassVar[str] = "i16"
+    bits: ClassVar[int] = 16
+    packs: ClassVar[bool] = False
+    low: int = -(2**15)
+    high: int = 2**15 - 1
 
 
 @dataclass(frozen=True)

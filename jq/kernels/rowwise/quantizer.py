@@ -7,7 +7,7 @@ from iree.compiler import ir
 
 from jq.kernels.emit.builder import Builder, Tile, Tiles
 from jq.kernels.emit.values import Index, Indices, Values, vec
-from jq.kernels.epilogue.functions import MAGIC_BITS, Divisor, divisor, rounded_bits, to_i8
+from jq.kernels.epilogue.functions import MAGIC_BITS, Divisor, divisor, rounded_bits, to_codes
 from jq.kernels.machine.dot import PACKED, pack_bytes
 from jq.kernels.machine.isa import Isa
 from jq.kernels.rowwise.description import ASYMMETRIC, SMALLEST_NORMAL, RowQuantization
@@ -143,7 +143,7 @@ class RowQuantizer:
         b = self.b
         if isinstance(row.factor, Divisor | Quotient):
             assert row.offset is not None
-            return to_i8(b, row.factor.steps(b, x), row.offset)
+            return to_codes(b, row.factor.steps(b, x), row.offset)
         steps = b.zero_if_nan(b.mul(x, row.factor))
         bits = rounded_bits(b, steps, row.low, row.high)
         return b.truncate(b.add(bits, row.offset) if row.offset else bits, "i8")

@@ -7,7 +7,7 @@ import numpy as np
 
 from jq.ir import OPS, Program, at, evaluate, ir
 from jq.ir.contract import Contract
-from jq.kernels import Kernel
+from jq.kernels import JoinDigits, Kernel
 from jq.passes.kernels._kernel import call_kernel
 
 
@@ -35,6 +35,14 @@ def digits(c: Contract) -> tuple[Contract, Contract] | None:
         return replace(c, sides=tuple(sides))
 
     return replace(taking(first), name=f"{c.name}/upper"), taking(second)
+
+
+def joined(per_row: bool, weight: np.ndarray, zero: np.ndarray | None) -> JoinDigits:
+    """The step that adds the sums of both digits, for a weight [..., columns] of any axes in front
+    and zero points [columns]."""
+    real = weight.astype(np.int64) - (0 if zero is None else zero)
+    most = np.abs(real).reshape(-1, real.shape[-1]).sum(0).max() << 15
+    return JoinDigits(per_row=per_row, small=bool(most < 1 << 31))
 
 
 def upper_sums(

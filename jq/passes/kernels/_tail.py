@@ -19,10 +19,12 @@ from jq.kernels import (
     QuantizedResidual,
     Residual,
     Step,
+    WideQuantize,
+    WideResidual,
 )
 from jq.passes.functions import find_activation
 from jq.passes.kernels._kernel import column_factors, unsigned_view
-from jq.passes.kernels.kernel_quantize import row_scheme, static_parameters
+from jq.passes.kernels.kernel_quantize import row_scheme, static_parameters, wide_codes
 
 
 @dataclass(frozen=True)
@@ -183,16 +185,19 @@ def _residual(program: Program, tail: Tail, n: int) -> Tail:
     stored = _stored(program, found[1])
     if stored is None:
         return tail.then(Residual(), [found[1]], [found[0]])
+    if dtype_of(stored[0]) == np.int16:
+        return tail.then(WideResidual(), stored, [found[0]])
     codes = Unsigned(stored[0]) if tail.unsigned else stored[0]
     return tail.then(QuantizedResidual(tail.unsigned), [codes, *stored[1:]], [found[0]])
 
 
 def _stored(program: Program, value: ir.Value) -> tuple[ir.Value, np.ndarray, np.ndarray] | None:
-    """Codes, scale f32 [1] and zero point i32 [1] of what is dequantized from int8."""
+    """Codes, scale f32 [1] and zero point i32 [1] of what is dequantized from int8
+    or int16."""
     marker = match(value, DEQUANTIZE)
     if marker is None or not plain(marker) or dtype_of(value) != np.float32:
         return None
-    if marker.encoding.format != "int8":
+    if marker.encoding.format not in ("int8", "int16"):
         return None
     found = static_parameters(program, marker)
     return None if found is None else (marker.parts["codes"], *found)
@@ -202,8 +207,8 @@ def _decoded(program: Program, tail: Tail) -> Tail | None:
     """A tail that ends in codes with what they stand for in their place, if that alone is read."""
     last = tail.steps[-1] if tail.steps else None
     reader = only_user(tail.last.operation.results[0])
-    if not isinstance(last, Quantize) or reader is None or match(reader, DEQUANTIZE) is None:
-        return None  # codes may be a result, too
+    if type(last) is not Quantize or reader is None or match(reader, DEQUANTIZE) is None:
+        return None  # codes may be a result, too; those of 16 bits are no step
     stored = _stored(program, reader.operation.results[0])
     if stored is None or not np.array_equal(stored[2], tail.operands[-1]):
         return None
@@ -225,10 +230,14 @@ def _quantize(program: Program, tail: Tail, n: int) -> Tail:
     """The static quantization of the result, when nothing reads the float."""
     reader = only_user(tail.last.operation.results[0])
     marker = None if reader is None else match(reader, QUANTIZE)
-    scheme = None if marker is None else row_scheme(program, marker)
-    if marker is None or scheme is None:
+    if marker is None:
         return tail
     given = static_parameters(program, marker) or ()
+    if (ends := wide_codes(program, marker)) is not None:
+        return tail.then(WideQuantize(*ends), given, [marker.op])
+    scheme = row_scheme(program, marker)
+    if scheme is None:
+        return tail
     last = tail.steps[-1] if tail.steps else None
     if isinstance(last, Gelu):
         tail = replace(tail, steps=(*tail.steps[:-1], replace(last, codes=True)))

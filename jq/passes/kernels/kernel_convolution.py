@@ -33,14 +33,13 @@ from jq.kernels import (
     Depthwise,
     Dequantize,
     Gemm,
-    JoinDigits,
     RoundToCodes,
     Step,
     get_isa,
 )
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._convolution import Convolved
-from jq.passes.kernels._digits import digits, upper_sums
+from jq.passes.kernels._digits import digits, joined, upper_sums
 from jq.passes.kernels._integer import IntegerContraction, contractions, match_contraction
 from jq.passes.kernels._kernel import KernelDecisions, NoKernel, call_kernel, isa_of, unsigned_view
 from jq.passes.kernels._tail import Tail
@@ -101,7 +100,9 @@ class Lower:
         if row_scale is not None and static:
             scale = (row_scale.reshape(-1)[0] * scale).astype(np.float32)
         with at(tail.last):
-            first = (JoinDigits if upper else Dequantize)(per_row=not static)
+            first = Dequantize(per_row=not static)
+            if upper:
+                first = joined(first.per_row, conv.weight, conv.zero)
             kernel, operands = self.kernel((first, *tail.steps), [scale])
             if not static:
                 per_sample = OPS.reshape(parts["scale"], [math.prod(shape_of(parts["scale"]))])

@@ -25,9 +25,9 @@ from jq.ir.build import replace as replace_op
 from jq.ir.contract import Contract, match_contract
 from jq.ir.decisions import facts_of
 from jq.ir.ops.dims import Dims
-from jq.kernels import Batch, Dequantize, Gemm, JoinDigits, Streams, get_isa
+from jq.kernels import Batch, Dequantize, Gemm, Streams, get_isa
 from jq.passes.base import Pass, PassContext
-from jq.passes.kernels._digits import digits, upper_sums
+from jq.passes.kernels._digits import digits, joined, upper_sums
 from jq.passes.kernels._integer import IntegerContraction, contractions, match_contraction
 from jq.passes.kernels._kernel import KernelDecisions, NoKernel, call_kernel, isa_of, unsigned_view
 from jq.passes.kernels._tail import Tail
@@ -176,7 +176,9 @@ def _lower(program: Program, p: MatrixProduct, isa: str, upper: MatrixProduct | 
     whole = dtype == np.float32 and p.batch == 1 and p.side == 1
     unsigned = get_isa(isa).dot.lhs_unsigned and p.zero is None
     tail = Tail.behind(program, c.op, n, unsigned) if whole else Tail((), (), (c.op,))
-    first = JoinDigits(per_row=dynamic) if upper else Dequantize(per_row=dynamic)
+    first = Dequantize(per_row=dynamic)
+    if upper:
+        first = joined(dynamic, p.weight, None if p.zero is None else p.zero[..., None, :])
     kernel = Gemm(
         isa=isa,
         m=p.m,

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from jq.formats import Encoding
+from jq.formats.affine import affine_format
 from jq.formats.affine_math import FULL, NARROW
 from jq.ir import OPS, Op, Program, at, dtype_of, evaluate, ir, kind_of, shape_of
 from jq.ir.build import NAME, integers, string_attr
@@ -55,6 +56,16 @@ def row_scheme(program: Program, marker: Marker) -> RowQuantization | None:
     if not _by_row(enc) or (enc.block[-1] and enc.shape[-1] > 1):
         return None
     return RowQuantization(ASYMMETRIC if enc.scheme == "asymmetric" else SYMMETRIC, narrow=narrow)
+
+
+def wide_codes(program: Program, marker: Marker) -> tuple[int, int] | None:
+    """Smallest and largest code of a quantization to 16 bits whose parameters are one each, and
+    known; None of any other."""
+    enc = marker.encoding
+    plain = marker.kind == QUANTIZE and enc.format == "int16" and not any(enc.block)
+    if not plain or static_parameters(program, marker) is None:
+        return None
+    return affine_format(enc.format).limits(enc)
 
 
 def measured_scheme(marker: Marker) -> RowQuantization | None:
