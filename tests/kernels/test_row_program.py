@@ -16,6 +16,7 @@ from tests.kernels.harness import Runner
 from tests.kernels.strategies import HERE
 
 I32, I64 = np.int32, np.int64
+RNG = np.random.default_rng(0)
 
 
 class Recorder:
@@ -251,3 +252,41 @@ def test_rows_have_the_bits_of_their_formats(isa: str) -> None:
         np.testing.assert_array_equal(evaluated(kernel, *operands), want, WORKS[i][0].__name__)
         (got,) = runner.run(i, *operands)
         np.testing.assert_array_equal(got, want, WORKS[i][0].__name__)
+
+
+@pytest.mark.parametrize("isa", HERE)
+def test_high_halves_and_several_results(isa: str) -> None:
+    """Products of 32 bits rounded at 31, of all corners: by vectors, a constant, a row's number."""
+    lines = [
+        Line("source", (), "i32", 0),
+        Line("source", (), "i32", 1),
+        Line("multiply_high", (0, 1)),
+        Line("result", (2,)),
+        Line("constant", (), "i32", 1 << 30),
+        Line("multiply_high", (0, 4)),
+        Line("result", (5,)),
+        Line("source", (), "i32", 2),
+        Line("number", (), "i32", 0),
+        Line("multiply_high", (7, 8)),
+        Line("multiply_high", (1, 9)),
+    ]
+    ends = np.iinfo(I32)
+    corners = np.array([ends.min, ends.min + 1, -(1 << 30), -2, -1, 0, 1, 2, 1 << 30, ends.max])
+    m, k = 7, len(corners) ** 2 + 37
+    a, b = (RNG.integers(ends.min, ends.max, (m, k), endpoint=True) for _ in range(2))
+    a[:, : len(corners) ** 2] = np.repeat(corners, len(corners))
+    b[:, : len(corners) ** 2] = np.tile(corners, len(corners))
+    c = RNG.choice(corners, (m, 1))
+    number = np.array([[(1 << 30) + 12345]])
+    shapes = ("i32", m, k), ("i32", m, k), ("i32", m, 1), ("i64", 1, 1)
+    kernel = RowProgram(
+        isa=isa, m=m, k=k, sources=tuple(Source(*s) for s in shapes), lines=tuple(lines)
+    )
+
+    def high(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return ((x.astype(I64) * y + (1 << 30)) >> 31).astype(I32)
+
+    got = Runner([kernel]).run(0, *(v.astype(I32) for v in (a, b, c)), number)
+    want = high(a, b), high(a, np.int64(1 << 30)), high(b, high(c, number))
+    for one, other in zip(got, want, strict=True):
+        np.testing.assert_array_equal(one, other)

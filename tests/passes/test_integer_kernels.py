@@ -149,6 +149,34 @@ def test_codes_of_16_bits_are_multiplied_as_two_digits(kernels, tmp_path) -> Non
         assert_same_bits(got, want, "digits")
 
 
+def residuals(p, x):
+    """Sums that are read by the next sum and by the next convolution."""
+    x = conv(x, p["conv"])
+    for name in ("one", "two"):
+        x = x + conv(jax.nn.relu(x), p[name])
+    return conv(jax.nn.relu(x), p["point"])
+
+
+def test_a_sum_is_computed_once_for_all_its_codes():
+    params = PARAMS | {name: normal(3, 3, 16, 16) for name in ("one", "two")}
+    batches = [(normal(1, 8, 8, 3),) for _ in range(2)]
+    model = jq.Model(residuals, params, batches[0], calibration=batches)
+    levels = api.rewrite(model, pipeline="int8-static-integer-only")
+    found = [
+        Kernel.from_json(string_attr(op, ATTRIBUTE) or "")
+        for op in declarations(levels["target"]).values()
+    ]
+    sums = [
+        kernel for kernel in found if isinstance(kernel, RowProgram) and len(kernel.sources) > 2
+    ]
+    assert sorted(len(kernel.results) for kernel in sums) == [1, 2]
+    assert all(line.op != "multiply" for kernel in sums for line in kernel.lines)
+    for (x,) in batches:
+        (want,) = interpret(levels["integer"], x)
+        (got,) = run_iree(levels["target"], [x])
+        assert_same_bits(got, want, "residual sums")
+
+
 def test_a_region_that_is_too_deep_reads_what_is_before_it(monkeypatch):
     monkeypatch.setattr(_region, "DEEP", 8)
     made = output((FOLDER / "kernel_integer_rows.mlir").read_text())

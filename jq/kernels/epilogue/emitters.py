@@ -13,40 +13,11 @@ from iree.compiler.dialects import arith
 from jq.base.errors import InternalError
 from jq.kernels.emit.builder import Builder
 from jq.kernels.emit.values import Values, lanes_of, vec
-from jq.kernels.epilogue.functions import (
-    Divisor,
-    divisor,
-    gelu,
-    gelu_for_codes,
-    round_small,
-    round_to_whole,
-    silu,
-    to_codes,
-)
-from jq.kernels.epilogue.steps import (
-    AddCodes,
-    Bias,
-    Clamp,
-    ColumnScale,
-    Dequantize,
-    FakeQuantize,
-    Gelu,
-    JoinDigits,
-    Quantize,
-    QuantizedResidual,
-    Residual,
-    RoundToCodes,
-    Scale,
-    Silu,
-    Step,
-    WideQuantize,
-    WideResidual,
-    ZeroPoint,
-)
+from jq.kernels.epilogue import functions, steps
 from jq.kernels.machine.dot import pack_bytes
 from jq.kernels.machine.isa import Isa
 
-S = TypeVar("S", bound=Step)
+S = TypeVar("S", bound=steps.Step)
 
 
 class Emitter(Generic[S]):
@@ -78,7 +49,7 @@ class Emitter(Generic[S]):
     def near(self, b: Builder, y: ir.Value, operands: Sequence[Any]) -> ir.Value:
         """`whole` in fewer operations, for whoever checks `functions.doubt`, if it `has_near`: then
         its first operand is a `Divisor`."""
-        divided: Divisor = operands[0]
+        divided: functions.Divisor = operands[0]
         return divided.near(b, y)
 
     def after(self, b: Builder, isa: Isa, near: ir.Value, operands: Sequence[Any]) -> ir.Value:
@@ -91,10 +62,10 @@ class Emitter(Generic[S]):
         raise InternalError(f"epilogue step {self.step.kind!r} makes no codes")
 
 
-_EMITTERS: dict[type[Step], type[Emitter[Any]]] = {}
+_EMITTERS: dict[type[steps.Step], type[Emitter[Any]]] = {}
 
 
-def emits(*kinds: type[Step]) -> Callable[[type[Emitter[Any]]], type[Emitter[Any]]]:
+def emits(*kinds: type[steps.Step]) -> Callable[[type[Emitter[Any]]], type[Emitter[Any]]]:
     """Registers the emitter of some kinds of steps."""
 
     def register(cls: type[Emitter[Any]]) -> type[Emitter[Any]]:
@@ -104,19 +75,19 @@ def emits(*kinds: type[Step]) -> Callable[[type[Emitter[Any]]], type[Emitter[Any
     return register
 
 
-def emitter(step: Step) -> Emitter[Any]:
+def emitter(step: steps.Step) -> Emitter[Any]:
     return _EMITTERS[type(step)](step)
 
 
-@emits(Dequantize)
-class DequantizeEmitter(Emitter[Dequantize]):
+@emits(steps.Dequantize)
+class DequantizeEmitter(Emitter[steps.Dequantize]):
     def apply(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
         scale = b.mul(operands[1], operands[0]) if self.step.per_row else operands[0]
         return b.mul(b.to_f32(y), scale)
 
 
-@emits(JoinDigits)
-class JoinDigitsEmitter(Emitter[JoinDigits]):
+@emits(steps.JoinDigits)
+class JoinDigitsEmitter(Emitter[steps.JoinDigits]):
     def apply(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
         *scales, high = operands
         scale = b.mul(scales[1], scales[0]) if self.step.per_row else scales[0]
@@ -129,24 +100,24 @@ class JoinDigitsEmitter(Emitter[JoinDigits]):
 
 
 # Steps that are one function of a value and their operands.
-_FUNCTIONS: dict[type[Step], Callable[..., ir.Value]] = {
-    ColumnScale: lambda b, y, factor: b.mul(y, factor),
-    Bias: lambda b, y, bias: b.add(b.rounded(y), bias),
-    Residual: lambda b, y, residual: b.add(b.rounded(y), residual),
-    Scale: lambda b, y, column, row: b.mul(y, b.mul(row, column)),
-    ZeroPoint: lambda b, y, total, zero: b.sub(b.rounded(y), b.rounded(b.mul(zero, total))),
-    Silu: silu,
+_FUNCTIONS: dict[type[steps.Step], Callable[..., ir.Value]] = {
+    steps.ColumnScale: lambda b, y, factor: b.mul(y, factor),
+    steps.Bias: lambda b, y, bias: b.add(b.rounded(y), bias),
+    steps.Residual: lambda b, y, residual: b.add(b.rounded(y), residual),
+    steps.Scale: lambda b, y, column, row: b.mul(y, b.mul(row, column)),
+    steps.ZeroPoint: lambda b, y, total, zero: b.sub(b.rounded(y), b.rounded(b.mul(zero, total))),
+    steps.Silu: functions.silu,
 }
 
 
 @emits(*_FUNCTIONS)
-class FunctionEmitter(Emitter[Step]):
+class FunctionEmitter(Emitter[steps.Step]):
     def apply(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
         return _FUNCTIONS[type(self.step)](b, y, *operands)
 
 
-@emits(QuantizedResidual, WideResidual)
-class QuantizedResidualEmitter(Emitter[QuantizedResidual]):
+@emits(steps.QuantizedResidual, steps.WideResidual)
+class QuantizedResidualEmitter(Emitter[steps.QuantizedResidual]):
     def apply(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
         codes, scale, zero = operands
         wide = centered(b, codes, zero, self.step.unsigned)
@@ -159,8 +130,8 @@ def centered(b: Builder, codes: ir.Value, zero: ir.Value, unsigned: bool) -> ir.
     return b.sub(wide, b.add(zero, b.i32(128, lanes_of(wide))) if unsigned else zero)
 
 
-@emits(Clamp)
-class ClampEmitter(Emitter[Clamp]):
+@emits(steps.Clamp)
+class ClampEmitter(Emitter[steps.Clamp]):
     def apply(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
         if self.step.low is not None:
             y = b.at_least(y, b.f32(self.step.low, lanes_of(y)))
@@ -169,30 +140,32 @@ class ClampEmitter(Emitter[Clamp]):
         return y
 
 
-@emits(Gelu)
-class GeluEmitter(Emitter[Gelu]):
+@emits(steps.Gelu)
+class GeluEmitter(Emitter[steps.Gelu]):
     def emit(self, b: Builder, isa: Isa, y: ir.Value, operands: Sequence[Any]) -> ir.Value:
-        return (gelu_for_codes if self.step.codes else gelu)(b, isa, y, self.step.approximate)
+        return (functions.gelu_for_codes if self.step.codes else functions.gelu)(
+            b, isa, y, self.step.approximate
+        )
 
 
-@emits(Quantize, WideQuantize)
-class QuantizeEmitter(Emitter[Quantize]):
+@emits(steps.Quantize, steps.WideQuantize)
+class QuantizeEmitter(Emitter[steps.Quantize]):
     def prepare(self, b: Builder, operands: Values) -> Sequence[Any]:
         lanes, zero = lanes_of(operands[-1]), operands[-1]
         as_float = b.to_f32(zero)
         bounds = (self.step.low, self.step.high)
         low, high = (b.sub(b.f32(bound, lanes), as_float) for bound in bounds)
-        ends = (divisor(b, operands[0], low, high),) if self.step.divide else (low, high)
+        ends = (functions.divisor(b, operands[0], low, high),) if self.step.divide else (low, high)
         return (*ends, zero)
 
     def apply(self, b: Builder, y: ir.Value, operands: Sequence[Any]) -> ir.Value:
-        return to_codes(
+        return functions.to_codes(
             b, self.whole(b, y, operands), operands[-1], self.step.shift, self.step.result
         )
 
     def whole(self, b: Builder, y: ir.Value, operands: Sequence[Any]) -> ir.Value:
         if self.step.divide:
-            divided: Divisor = operands[0]
+            divided: functions.Divisor = operands[0]
             return divided.steps(b, y) if self.step.exact else divided.near(b, y)
         low, high, _ = operands
         return b.min(b.max(b.zero_if_nan(y), low), high)
@@ -205,16 +178,16 @@ class QuantizeEmitter(Emitter[Quantize]):
         return pack_bytes(b, isa, ys, [prepared[-1] for prepared in operands], self.step.unsigned)
 
 
-@emits(FakeQuantize)
-class FakeQuantizeEmitter(Emitter[FakeQuantize]):
+@emits(steps.FakeQuantize)
+class FakeQuantizeEmitter(Emitter[steps.FakeQuantize]):
     def prepare(self, b: Builder, operands: Values) -> Sequence[Any]:
         scale, zero, decoded = operands
         ends = (b.f32(bound, lanes_of(zero)) for bound in (self.step.low, self.step.high))
         low, high = (b.sub(end, b.to_f32(zero)) for end in ends)
-        return divisor(b, scale, low, high), decoded
+        return functions.divisor(b, scale, low, high), decoded
 
     def emit(self, b: Builder, isa: Isa, y: ir.Value, operands: Sequence[Any]) -> ir.Value:
-        divided: Divisor = operands[0]
+        divided: functions.Divisor = operands[0]
         quotient = divided.steps(b, y) if self.step.exact else divided.near(b, y)
         return self.after(b, isa, quotient, operands)
 
@@ -223,14 +196,20 @@ class FakeQuantizeEmitter(Emitter[FakeQuantize]):
         return self.step.exact
 
     def after(self, b: Builder, isa: Isa, near: ir.Value, operands: Sequence[Any]) -> ir.Value:
-        whole = round_to_whole(b, near) if isa.rounds else round_small(b, b.rounded(near))
+        whole = (
+            functions.round_to_whole(b, near)
+            if isa.rounds
+            else functions.round_small(b, b.rounded(near))
+        )
         return b.mul(whole, operands[1])
 
 
-@emits(AddCodes)
-class AddCodesEmitter(Emitter[AddCodes]):
+@emits(steps.AddCodes)
+class AddCodesEmitter(Emitter[steps.AddCodes]):
     def emit(self, b: Builder, isa: Isa, y: ir.Value, operands: Values) -> ir.Value:
-        y = round_to_whole(b, y) if isa.rounds else b.to_f32(b.round_to_int(y))  # |y| < 2^30
+        y = (
+            functions.round_to_whole(b, y) if isa.rounds else b.to_f32(b.round_to_int(y))
+        )  # |y| < 2^30
         codes, factor, unit, zero, *more = operands
         if self.step.bounded:
             y = b.min(b.max(y, more[0]), more[1])
@@ -240,8 +219,8 @@ class AddCodesEmitter(Emitter[AddCodes]):
         return b.mul(b.add(b.mul(b.to_f32(wide), factor), y), unit)  # exact, fused or not
 
 
-@emits(RoundToCodes)
-class RoundToCodesEmitter(Emitter[RoundToCodes]):
+@emits(steps.RoundToCodes)
+class RoundToCodesEmitter(Emitter[steps.RoundToCodes]):
     def apply(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
         lanes = lanes_of(y)
         codes = b.add(b.round_to_int(y), operands[0])

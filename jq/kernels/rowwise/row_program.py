@@ -19,6 +19,7 @@ from jq.kernels.rowwise.description import Rows
 from jq.kernels.tensor import TensorType
 
 SOURCE, CONSTANT, NUMBER, TAKE = "source", "constant", "number", "take"
+RESULT, MULTIPLY_HIGH = "result", "multiply_high"
 CONVERT = "convert"
 REDUCTIONS = ("reduce_add", "reduce_maximum", "reduce_minimum")
 SHIFTS = ("shift_left", "shift_right_logical", "shift_right_arithmetic")
@@ -48,7 +49,9 @@ class Line:
 
     Attributes:
         op: or `source`, `constant`, `number` (a column of the last source, which is [1, n] i64),
-            `take` (of a table, an index that is clamped), `compare_LT`, `reduce_add`.
+            `take` (of a table, an index that is clamped), `compare_LT`, `reduce_add`,
+            `multiply_high` (of i32 the low bits of `(i64(a) * b + 2^30) >> 31`), and `result`: a
+            line that is stored besides the last one.
         of: numbers of the lines that it reads.
         element: of its result: `i1` to `i64`.
         number: of a constant, the source, the column, or a take's table; 1 of a shift whose amount
@@ -63,8 +66,8 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class RowProgram(Rows):
-    """Codes [M, K] of the last line, of the sources. Lines have one number an element of a row, or
-    one a row: those that depend on no other."""
+    """Codes [M, K] of each `result` and of the last line, of the sources. Lines have one number an
+    element of a row, or one a row: those that depend on no other."""
 
     family: ClassVar[str] = "row_program"
 
@@ -75,6 +78,8 @@ class RowProgram(Rows):
         super().__post_init__()
         if not self.wide[-1]:
             raise InternalError(f"{self.label} has no rows")
+        if any(self.stages[i] != self.stages[-1] or not self.wide[i] for i in self.stored):
+            raise InternalError(f"results of {self.label} are not of the last sweep")
         if self.kept and self.k > MOST:
             raise InternalError(f"rows of {self.label} are too long to be kept")
 
@@ -84,7 +89,12 @@ class RowProgram(Rows):
 
     @property
     def results(self) -> tuple[TensorType, ...]:
-        return (TensorType((self.m, self.k), self.lines[-1].element),)
+        return tuple(TensorType((self.m, self.k), self.lines[i].element) for i in self.stored)
+
+    @property
+    def stored(self) -> list[int]:
+        """The lines that are results."""
+        return [*(line.of[0] for line in self.lines if line.op == RESULT), len(self.lines) - 1]
 
     @cached_property
     def wide(self) -> tuple[bool, ...]:

@@ -7,6 +7,7 @@ from iree.compiler.dialects import arith, llvm, math, memref
 
 from jq.kernels.emit.builder import Builder
 from jq.kernels.emit.values import lanes_of, vec
+from jq.kernels.epilogue.rescale_emitter import halves, high_half
 from jq.kernels.rowwise.row_program import Line
 
 
@@ -29,6 +30,21 @@ def divided(b: Builder, x: ir.Value, y: ir.Value) -> ir.Value:
     lost = arith.andi(least, arith.cmpi(arith.CmpIPredicate.eq, y, minus))
     divided = arith.divsi(x, arith.select(arith.ori(none, lost), one, y))
     return arith.select(none, minus, divided)
+
+
+def multiplied_high(b: Builder, x: ir.Value, y: ir.Value) -> ir.Value:
+    """The low 32 bits of `(x * y + 2^30) >> 31`, of i32."""
+    if lanes_of(x) == 1:
+        wide = arith.muli(*(converted(v, vec(1, "i64")) for v in (x, y)))
+        product = arith.addi(wide, b.constant(wide.type, 1 << 30))
+        return converted(b.shift_right_signed(product, 31), x.type)
+    return high_half(b, halves(b, x), halves(b, y))
+
+
+def halved(b: Builder, x: ir.Value) -> ir.Value:
+    """`multiplied_high` by 2^30: half of x, a half rounded up."""
+    one = b.constant(x.type, 1)
+    return b.add(b.shift_right_signed(x, 1), b.bit_and(x, one))
 
 
 def gathered(b: Builder, table: ir.Value, index: ir.Value) -> ir.Value:
