@@ -20,8 +20,7 @@ def compile_cached(
 
     It depends on the bytecode with its constants (parameters lie outside of it and do not matter),
     on the flags and, because a flag may say `host`, on this processor. A cache that is damaged, or
-    cannot be written, is as good as none.
-    """
+    cannot be written, is as good as none."""
 
     def make() -> Arrays:
         made = compile_module(source, flags=flags)

@@ -1,8 +1,7 @@
 """Parameter files: weights that lie beside the module.
 
-IREE's runtime finds a parameter by its key and checks its size alone. So the files say what
-their tensors are, in the metadata that IREE's own tools write, and `check_parameters` compares.
-"""
+IREE's runtime finds a parameter by its key and checks its size alone. So the files say what their
+tensors are, in the metadata that IREE's own tools write, and `check_parameters` compares."""
 
 import hashlib
 import json
@@ -96,8 +95,7 @@ def _write_safetensors(file: BinaryIO, arrays: Mapping[str, np.ndarray]) -> None
     """The length of a JSON header (u64), the header, the data.
 
     Not by the package, which would hold all data twice. The widest types come first, so that every
-    tensor begins at a multiple of its element.
-    """
+    tensor begins at a multiple of its element."""
     arrays = dict(sorted(arrays.items(), key=lambda item: -item[1].dtype.itemsize))
     header, offset = {}, 0
     for key, array in arrays.items():
@@ -188,8 +186,7 @@ def read_checked(path: Path, size: int, digest: str) -> mmap.mmap:
     """The content of a file, in memory of our own, if it is still what the manifest says.
 
     Not mapped: a file that is changed under a loaded model would change its results, and one that
-    is cut off would end the process (SIGBUS). What is checked is what is used.
-    """
+    is cut off would end the process (SIGBUS). What is checked is what is used."""
     if check_input(path) == size:
         memory = mmap.mmap(-1, max(size, 1))
         with path.open("rb") as file:

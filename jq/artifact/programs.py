@@ -3,8 +3,7 @@
 model.vmfb, program.mlir         of the first target, the best
 model.2.vmfb, program.2.mlir     of the second, and so on
 
-An artifact of several sizes has those of the first size first.
-"""
+An artifact of several sizes has those of the first size first."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -1,9 +1,8 @@
 """The one store of what is kept between runs, in the user's cache directory.
 
-An entry is found by a digest of all that it depends on: the code of this package, the packages
-that compute, the processor, and the inputs. It is a file of arrays by name, or a folder (the
-programs of a language model). Once all together exceed `LIMIT`, those not used for longest go.
-"""
+An entry is found by a digest of all that it depends on: the code of this package, the packages that
+compute, the processor, and the inputs. It is a file of arrays by name, or a folder (the programs of
+a language model). Once all together exceed `LIMIT`, those not used for longest go."""
 
 import json
 import os

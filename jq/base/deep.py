@@ -11,8 +11,7 @@
 A model whose loops are unrolled is a chain of thousands of ops, and Python's stack ends at a
 thousand calls. A function that calls itself is therefore written as a generator: it yields the
 arguments of each call and is sent the result. Each call is made once, so that a value which two ops
-read is not followed twice, and forty additions of a value to itself take forty steps.
-"""
+read is not followed twice, and forty additions of a value to itself take forty steps."""
 
 from collections.abc import Callable, Generator, Iterable
 from functools import wraps

@@ -129,8 +129,7 @@ MANY, SHOWN = 16, 6  # names that a line can hold; that may have been meant
 def known(name: str, names: Iterable[str]) -> str:
     """A hint for a name that is none of `names`: the one that was likely meant, and all of them.
 
-    Many names hide the one that was meant, and are left out when there is one.
-    """
+    Many names hide the one that was meant, and are left out when there is one."""
     names = list(dict.fromkeys(names))
     meant = _asked(_meant(name.lower(), {other.lower(): other for other in reversed(names)}))
     if meant and len(names) > MANY:

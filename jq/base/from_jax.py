@@ -3,8 +3,7 @@
 Each release of JAX may move a private or experimental module, the options of its compiler, or the
 words of the paths that it writes into locations. All of these are read here and nowhere else, and
 `tests/base/test_from_jax.py` has a test for each: where a new JAX differs, this file is what
-changes (docs/internals/jax.md).
-"""
+changes (docs/internals/jax.md)."""
 
 import os
 import re

@@ -117,8 +117,7 @@ def read_any(path: Path, several: Sequence[Sequence[Spec]]) -> list[np.ndarray]:
 def read_samples(path: Path, specs: Sequence[Spec]) -> list[list[np.ndarray]]:
     """The arrays of one call per sample.
 
-    Every array has its input's shape (one sample), or one more leading axis that counts samples.
-    """
+    Every array has its input's shape (one sample), or one more leading axis that counts samples."""
     arrays = _matched(read(path, specs), specs, path)
     counts: dict[str, int] = {}
     for spec, array in zip(specs, arrays, strict=True):

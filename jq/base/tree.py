@@ -1,10 +1,9 @@
 """Pytree structures as plain JSON, so that a saved program gives back what the function gave.
 
-A structure is `{"leaf": i}`, `{"none": true}`, `{"tuple": [...]}`, `{"list": [...]}`,
-`{"dict": [[key, structure], ...]}` or, for other containers and dicts whose keys are no strings or
-numbers, `{"leaves": [i, ...]}`: they are given as they are, or as anything with as many leaves,
-and come back as tuples.
-"""
+A structure is `{"leaf": i}`, `{"none": true}`, `{"tuple": [...]}`, `{"list": [...]}`, `{"dict":
+[[key, structure], ...]}` or, for other containers and dicts whose keys are no strings or numbers,
+`{"leaves": [i, ...]}`: they are given as they are, or as anything with as many leaves, and come
+back as tuples."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -96,8 +95,7 @@ def check_nesting(value: Any, what: str) -> None:
 def treedef_of(value: Any, what: str) -> Any:
     """JAX's definition of a tree; `UserError` for one that it cannot read.
 
-    Older versions of JAX raise a `SystemError` where they run out of stack.
-    """
+    Older versions of JAX raise a `SystemError` where they run out of stack."""
     try:
         return jax.tree.structure(value)
     except (RecursionError, SystemError) as error:
@@ -119,8 +117,7 @@ def structure_of(treedef: Any, count: int = 0) -> Structure:
     """The structure of a JAX tree definition.
 
     A flat tuple where a container refuses integers as leaves, and of `count` leaves where there is
-    no tree (a program that came from a file).
-    """
+    no tree (a program that came from a file)."""
     if treedef is None:
         return {"tuple": [{"leaf": i} for i in range(count)]}
     count = treedef.num_leaves

@@ -1,7 +1,6 @@
 """Number formats in NumPy: the numerical specification of everything else.
 
-Every module in this folder is imported, and a format registers itself by being defined.
-"""
+Every module in this folder is imported, and a format registers itself by being defined."""
 
 import ml_dtypes
 

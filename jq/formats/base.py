@@ -1,10 +1,9 @@
 """Number formats: their base class, and the registry that finds one by name.
 
-A tensor in a format is a dict of *parts*: plain arrays that are stored in the program
-(`codes`, `scale`, `zero_point`, or `blocks` of raw bytes). An `Encoding` says how to
-read them. `decode` is written once against `ArrayOps`, so that the NumPy evaluation
-(the specification) and the StableHLO in the program are the same definition.
-"""
+A tensor in a format is a dict of *parts*: plain arrays that are stored in the program (`codes`,
+`scale`, `zero_point`, or `blocks` of raw bytes). An `Encoding` says how to read them. `decode` is
+written once against `ArrayOps`, so that the NumPy evaluation (the specification) and the StableHLO
+in the program are the same definition."""
 
 from __future__ import annotations
 
@@ -80,8 +79,7 @@ class Integers:
     """A tensor for integer arithmetic: value = scale * (codes - zero_point) + offset.
 
     `scale` and `offset` (f32) and `zero_point` (i32) have an entry for every `block` codes along
-    each axis, as those of an `Encoding` have.
-    """
+    each axis, as those of an `Encoding` have."""
 
     codes: Array
     scale: Array
@@ -155,8 +153,7 @@ class Format(ABC):
     def quantize_dynamic(self, ops: ArrayOps, x: Array, enc: Encoding) -> dict[str, Array]:
         """The parts of `x` with parameters of `x` itself, codes one in a byte or more.
 
-        A block that holds NaN or an infinity decodes to NaN.
-        """
+        A block that holds NaN or an infinity decodes to NaN."""
         raise FormatError(f"{self.name} is no format of activations")
 
     def default_block(self, shape: tuple[int, ...], axis: int) -> tuple[int, ...] | None:

@@ -1,8 +1,7 @@
 """Blocks along axes, written against `ArrayOps`: what every block format shares.
 
-A tensor of `enc.shape` is cut into blocks of `enc.block`; `enc.grid` counts them per axis.
-The last block of an axis may be short; zeros fill it where a full block is needed.
-"""
+A tensor of `enc.shape` is cut into blocks of `enc.block`; `enc.grid` counts them per axis. The last
+block of an axis may be short; zeros fill it where a full block is needed."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -76,8 +75,7 @@ def pad_to(ops: ArrayOps, x: Array, shape: tuple[int, ...]) -> Array:
 def reduce_blocks(ops: ArrayOps, reduce: Any, x: Array, enc: Encoding) -> Array:
     """`reduce` (`ops.reduce_max` or `ops.reduce_min`) of every block, of shape `enc.grid`.
 
-    Short blocks are filled with zeros, so the result is that of the block and 0.
-    """
+    Short blocks are filled with zeros, so the result is that of the block and 0."""
     x = pad_to(ops, x, padded_shape(enc))
     cut, axes, axis = _cut_shape(enc), [], 0
     for g, b in zip(enc.grid, sizes(enc), strict=True):
@@ -97,8 +95,7 @@ Axes = dict[str, int | None]  # by part; None where its shape has nothing to do 
 def cut_axes(enc: Encoding, axis: int, at: int) -> Axes | None:
     """The axis of each part that is cut where the tensor is cut along `axis` in front of `at`.
 
-    None unless a block, and a byte of packed codes, ends there in every part.
-    """
+    None unless a block, and a byte of packed codes, ends there in every part."""
     # Of such pieces their parts must be as many times; more than codes that fill bytes together.
     many = 24 * max(enc.block[axis], 1)
     one, all_ = (_shapes(enc, axis, n) for n in (at, at * many))
@@ -116,8 +113,7 @@ def cut_range(
 ) -> dict[str, tuple[int, int, int]] | None:
     """Axis, start and end in each part of the indices from `low` to `high` along `axis`.
 
-    Parts that stay whole are left out. None where a part cannot be cut there.
-    """
+    Parts that stay whole are left out. None where a part cannot be cut there."""
     ends = [n for n in (low, high) if 0 < n < enc.shape[axis]] or [enc.shape[axis]]
     found = [cut_axes(enc, axis, n) for n in ends]
     if any(axes is None for axes in found):
@@ -130,9 +126,8 @@ def cut_range(
 def joined(encodings: Sequence[Encoding], axis: int) -> tuple[Encoding, dict[str, int]] | None:
     """The encoding of tensors one after the other along `axis`, and the axis of each part.
 
-    None where they are stored in different ways, share a scale along that axis, or where the end
-    of one is not the end of a block.
-    """
+    None where they are stored in different ways, share a scale along that axis, or where the end of
+    one is not the end of a block."""
     first, *others = encodings
     ends = [cut_axes(enc, axis, enc.shape[axis]) for enc in encodings[:-1]]
     size = sum(enc.shape[axis] for enc in encodings)
@@ -161,8 +156,7 @@ Binary = Callable[[np.ndarray, np.ndarray], np.ndarray]
 def chunks(enc: Encoding) -> Iterator[Piece]:
     """Slices of the tensor and of its grid that cover both, and each piece's encoding.
 
-    Pieces are cut along leading axes at whole blocks, never along the last axis.
-    """
+    Pieces are cut along leading axes at whole blocks, never along the last axis."""
     axis = next((i for i, n in enumerate(enc.shape[:-1]) if n > 1), None)
     size = math.prod(enc.shape)
     if axis is None or size <= CHUNK:

@@ -1,7 +1,6 @@
 """Scales that are powers of two: e8m0, the exponent plus 127 in int8 bits; 255 is NaN.
 
-Defined by the OCP Microscaling Formats (MX) specification 1.0, sections 5.4.1 and 6.3.
-"""
+Defined by the OCP Microscaling Formats (MX) specification 1.0, sections 5.4.1 and 6.3."""
 
 import numpy as np
 
@@ -24,8 +23,7 @@ def choose(absmax: np.ndarray, element: Element, rounding: str) -> np.ndarray:
     * rceil: ceil(log2(absmax / largest)), the smallest scale that nothing saturates at;
     * even: as floor, of absmax rounded to the element's mantissa.
 
-    A zero block, and one below the range, gets the smallest scale, 2^-127.
-    """
+    A zero block, and one below the range, gets the smallest scale, 2^-127."""
     code = np.asarray(biased(NUMPY, absmax, element, rounding))
     if code.max() > 254:
         raise FormatError("a block needs a scale beyond 2^127", hint="use scale_rounding floor")

@@ -1,8 +1,7 @@
 """Unsigned integers with a scale and a minimum for each block: `real = scale * code + minimum`.
 
 As HQQ, MLX and tinygemm quantize: the number of code 0 is any float, where the zero point of an
-affine integer is a code (`affine`). ggml's types of this kind (q4_1) have blocks of their own.
-"""
+affine integer is a code (`affine`). ggml's types of this kind (q4_1) have blocks of their own."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,8 +30,7 @@ class WithMinimum(ByElement):
 
     The range of a block includes 0. A block of zeros has scale 1. With scales of float32 a number
     is computed as `(code + minimum / scale) * scale`: a product and a sum would be rounded once or
-    twice, as a compiler joins them. Those of 16 bits have exact products.
-    """
+    twice, as a compiler joins them. Those of 16 bits have exact products."""
 
     bits: ClassVar[int]
     has_minimum = True

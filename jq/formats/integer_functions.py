@@ -1,7 +1,6 @@
 """Softmax and normalizations from codes to codes in integer arithmetic alone.
 
-Written against `IntegerOps`: NumPy is the specification. Bounds are in steps of the result.
-"""
+Written against `IntegerOps`: NumPy is the specification. Bounds are in steps of the result."""
 
 import math
 from dataclasses import dataclass
@@ -17,8 +16,7 @@ def root(ops: IntegerOps, x: Array) -> Array:
     """`floor(sqrt(x))` of int64 x in [1, 2^62), by Newton's method from above.
 
     The start 2^ceil(bits/2) is at most twice the root (or 2 too large); the relative error e
-    becomes at most e^2 / 2, so six steps leave less than one, and the last line is exact.
-    """
+    becomes at most e^2 / 2, so six steps leave less than one, and the last line is exact."""
     bits = ops.sub(64, ops.leading_zeros(x))
     r = ops.shift_left(1, ops.shift_right_signed(ops.add(bits, 1), 1))
     for _ in range(6):
@@ -65,8 +63,7 @@ def unit_rows(
 def _centered(ops: IntegerOps, x: Array, axis: int, limits: tuple[int, int]) -> tuple[Array, int]:
     """`unit * (x - mean)` and its unit: n, which is exact, or else 2^f, the mean rounded.
 
-    The sum of squares of the result is at most `n * (unit * (high - low) / 2)^2 < 2^61`.
-    """
+    The sum of squares of the result is at most `n * (unit * (high - low) / 2)^2 < 2^61`."""
     n, (low, high) = ops.shape(x)[axis], limits
     total = ops.reduce_sum(x, [axis])
     room = (1 << 63) // (n * (high - low) ** 2)
@@ -166,9 +163,8 @@ def _interpolated(
 def exponentials(ops: IntegerOps, below: Array, step: float, terms: int) -> Array:
     """`2^k * exp(-step * below)` of int64 `below >= 0`, int64, with k of `exponential_bits`.
 
-    From one table where that is small: right to half a unit. Else a product of two, of the high
-    and the low bits of `below`: right to 1.5 units.
-    """
+    From one table where that is small: right to half a unit. Else a product of two, of the high and
+    the low bits of `below`: right to 1.5 units."""
     k = exponential_bits(terms)
     count = math.ceil((k + 1) * math.log(2) / step) + 2  # from there on it is 0
     low_bits = 0 if count <= TABLE_LIMIT else math.ceil(math.log2(count) / 2)
@@ -196,8 +192,7 @@ def exponential_bits(terms: int) -> int:
 def in_units(ops: IntegerOps, codes: Array, largest: int, by: float, rescaling: Rescaling) -> Array:
     """int32 codes, at most `largest` in size, times `by`: a term of what softmax takes, int64.
 
-    Of a mask as large as floats are, one step is beyond all sums.
-    """
+    Of a mask as large as floats are, one step is beyond all sums."""
     by = min(by, LARGEST)
     if by * largest < WIDE:
         return ops.convert(rescaling.by(ops, codes, by), I64)

@@ -1,8 +1,7 @@
 """Small floats: codes of sign, exponent and mantissa bits, held in int8.
 
-Read and written with integer arithmetic, for compilers' own 8-bit float types are wrong at
-NaN and overflow, and below 8 bits there are none.
-"""
+Read and written with integer arithmetic, for compilers' own 8-bit float types are wrong at NaN and
+overflow, and below 8 bits there are none."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -2,8 +2,7 @@
 
 Every row of the last axis is filled to whole bytes (3-bit and 6-bit fields: to whole groups of
 eight or four fields in three bytes), so a slice along leading axes is the same slice of the bytes.
-A scalar is packed as one row of one field. Fields of 8 bits and more are stored as they are.
-"""
+A scalar is packed as one row of one field. Fields of 8 bits and more are stored as they are."""
 
 import math
 

@@ -77,8 +77,7 @@ def rounding_right_shift(ops: IntegerOps, x: Array, by: Array | int) -> Array:
 class Rescaling:
     """A device's way to rescale: `rounding` of the module's formulas, in elements of `bits` bits.
 
-    Both widths give the same numbers; `float32` needs 64 bits.
-    """
+    Both widths give the same numbers; `float32` needs 64 bits."""
 
     rounding: Rounding = "double"
     bits: Literal[64, 32] = 64

@@ -66,8 +66,7 @@ class ResidualScale:
 
             code = saturate(round_half_even((real first + real residual) / scale) + zero_point)
 
-        Proven on every pair of codes; None where no scale gives these codes for all of them.
-        """
+        Proven on every pair of codes; None where no scale gives these codes for all of them."""
         a, b = (
             np.arange(o.low - o.zero_point, o.high - o.zero_point + 1, dtype=F32)
             for o in (first, residual)

@@ -26,8 +26,7 @@ class Scale:
     scale 1.
 
     `element_type`: the type of a factor, where it is stored as bits of int8: `enc.scale_type` has
-    no meaning then.
-    """
+    no meaning then."""
 
     element_type: np.dtype[Any] | None = None
 
@@ -113,9 +112,8 @@ class PowerOfTwoScale(Scale):
 class TwoLevelScale(Scale):
     """A float8_e4m3fn number per block times one float32 number for the tensor (NVFP4).
 
-    tensor_scale = absmax of the tensor / (448 * largest); a block's scale is its absmax /
-    (largest * tensor_scale), at least the smallest e4m3 number, so that it is never 0.
-    """
+    tensor_scale = absmax of the tensor / (448 * largest); a block's scale is its absmax / (largest
+    * tensor_scale), at least the smallest e4m3 number, so that it is never 0."""
 
     element_type = E4M3FN.element_type
 

@@ -1,7 +1,6 @@
 """Steps `c * x + b` with constant `c` and `b`: how biases, norms of inference and means look.
 
-Constants keep size 1 along the axes on which they do not depend, as NumPy broadcasts.
-"""
+Constants keep size 1 along the axes on which they do not depend, as NumPy broadcasts."""
 
 from dataclasses import dataclass
 from typing import Any

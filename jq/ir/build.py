@@ -221,8 +221,7 @@ def replace(op: Op, values: Mapping[int, ir.Value] | Sequence[ir.Value]) -> None
 def constant_of(array: np.ndarray) -> ir.Value:
     """`stablehlo.constant` of an array of any type, at the current insertion point.
 
-    Dense, not a resource: XLA and portable artifacts have no resources.
-    """
+    Dense, not a resource: XLA and portable artifacts have no resources."""
     kind = tensor_type(array.shape, array.dtype)
     return create("stablehlo.constant", kind, value=dense_of(array))
 

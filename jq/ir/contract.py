@@ -2,8 +2,7 @@
 
     %y = stablehlo.composite "jq.contract" %a.codes, %a.scale, %b.codes, %b.scale {...}
 
-Its decomposition is the integer arithmetic; a target may put a kernel in its place.
-"""
+Its decomposition is the integer arithmetic; a target may put a kernel in its place."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

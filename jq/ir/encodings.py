@@ -147,8 +147,7 @@ def store_weight(
 ) -> None:
     """Replaces the uses of one float weight by a dequantize of its parts.
 
-    The parts become the weights `name:part`; the float weight itself is left without uses.
-    """
+    The parts become the weights `name:part`; the float weight itself is left without uses."""
     weight = program.weight(name)
     weight.replace_all_uses_with(store(program, name, enc, arrays, dtype_of(weight)))
 
@@ -158,8 +157,7 @@ def store(
 ) -> ir.Value:
     """The float tensor of `dtype` that new weights `name:part` stand for.
 
-    The name gets `#2`, `#3`, ... when another tensor is stored under it.
-    """
+    The name gets `#2`, `#3`, ... when another tensor is stored under it."""
     unique = unused(name, lambda name: any(f"{name}:{k}" in program.weights for k in arrays))
     parts = {k: program.add_weight(f"{unique}:{k}", v) for k, v in arrays.items()}
     with context(), ir.InsertionPoint.at_block_begin(program.body), ir.Location.name(unique):

@@ -4,8 +4,7 @@
     ->
     %r:n+1 = while(..., %acc = neutral) { %x = ...; return ..., combine(%acc, %x) }
 
-A branch that does not compute the value gives the neutral element.
-"""
+A branch that does not compute the value gives the neutral element."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

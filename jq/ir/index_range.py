@@ -3,8 +3,7 @@
     %i = clamp(0, %x, 9) * 6 + iota(6)   ->   (0, 59), whatever %x is
 
 An op that is not known here, or may wrap, proves nothing but its type's own range. So memory that
-is addressed by what has been proven is ours.
-"""
+is addressed by what has been proven is ours."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

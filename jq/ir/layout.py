@@ -1,9 +1,8 @@
 """Stored tensors as matrices [..., N, K]: the same values in the same format, K last.
 
 Codes and scales are kept; of codes that are packed along another axis the bytes are new. Scales
-that several indices of an axis share are repeated where K could not have them otherwise: an axis
-in front of the blocked one, or a block that the end of the blocked axis cuts.
-"""
+that several indices of an axis share are repeated where K could not have them otherwise: an axis in
+front of the blocked one, or a block that the end of the blocked axis cuts."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence

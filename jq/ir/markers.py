@@ -35,9 +35,8 @@ Body = Callable[[StableHloOps, Sequence[ir.Value]], list[ir.Value]]
 class Marker:
     """A marker op read back: its kind, encoding, and its parts by name.
 
-    `parts` are the operands of a dequantize or quantize (but for the quantized tensor `x`)
-    and the results of a dynamic quantize.
-    """
+    `parts` are the operands of a dequantize or quantize (but for the quantized tensor `x`) and the
+    results of a dynamic quantize."""
 
     op: Op
     kind: str

@@ -54,8 +54,7 @@ class Walk:
         """Fills `known` for all values of a block; gives back what its ops read from outside.
 
         `starts` is what is known of the values that its arguments begin with, `first` the bit of
-        the first of them. Outside of the block those bits are free again, so that they stay few.
-        """
+        the first of them. Outside of the block those bits are free again, so that they stay few."""
         for i, (value, start) in enumerate(zip(block.arguments, starts, strict=True)):
             self.known[value] = start | 1 << first + i
         read = 0

@@ -2,8 +2,7 @@
 
 StableHLO promises that later versions read an artifact for five years, and earlier ones one that is
 written for them: https://openxla.org/stablehlo/compatibility. What is written here is for those of
-the last twelve weeks, or for the version that is asked for.
-"""
+the last twelve weeks, or for the version that is asked for."""
 
 import re
 

@@ -1,10 +1,9 @@
 """A module together with the data of its weights.
 
-Weights are trailing arguments of `@main` in every level that we rewrite, and their data
-lives beside the module as NumPy arrays: text stays readable, nothing large is copied or
-printed, and an oracle runs the module by passing the arrays. They become constants, or
-out-of-line parameters, when a module is handed over (`materialize`).
-"""
+Weights are trailing arguments of `@main` in every level that we rewrite, and their data lives
+beside the module as NumPy arrays: text stays readable, nothing large is copied or printed, and an
+oracle runs the module by passing the arrays. They become constants, or out-of-line parameters, when
+a module is handed over (`materialize`)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -233,6 +232,5 @@ class Program:
 def _argument_attributes(weight: str | None) -> ir.DictAttr:
     """The attributes of one argument of `@main`.
 
-    Made once for each: passes add weights, and then all arguments are named again.
-    """
+    Made once for each: passes add weights, and then all arguments are named again."""
     return ir.DictAttr.get({} if weight is None else {WEIGHT: ir.StringAttr.get(weight)})

@@ -3,8 +3,7 @@
     %q = stablehlo.composite "jq.requantize" %a.codes, ..., %b.codes, ..., %bias, %multiplier
                                              (, %residual) {...}
 
-Its decomposition is the integer arithmetic (`jq.formats.rescale`).
-"""
+Its decomposition is the integer arithmetic (`jq.formats.rescale`)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -67,8 +67,7 @@ class Deferred:
     """An array of known shape and type; `np.asarray` makes it, anew each time.
 
     So a weight in another order is written straight to a file. `pieces` gives it in parts, one
-    after the other in memory.
-    """
+    after the other in memory."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]

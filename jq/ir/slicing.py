@@ -1,9 +1,8 @@
 """The slice of a value: all that a program computes of it before anything else comes in.
 
 A slice holds the ops that depend on a value and on constants alone. Where the whole slice up to
-some op leaves through a single value, that value is a function of the first one (a *cut*),
-which can be evaluated in NumPy and recognised by what it computes, however it was written.
-"""
+some op leaves through a single value, that value is a function of the first one (a *cut*), which
+can be evaluated in NumPy and recognised by what it computes, however it was written."""
 
 import math
 from collections.abc import Callable, Iterator

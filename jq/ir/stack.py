@@ -7,8 +7,7 @@
     }
 
 A branch that does not compute the value gives `none`. Of a loop that runs more than `LIMIT` times,
-or nobody knows how often, the first `LIMIT - 1` values and the last are kept.
-"""
+or nobody knows how often, the first `LIMIT - 1` values and the last are kept."""
 
 import numpy as np
 from jaxlib.mlir import ir

@@ -50,8 +50,7 @@ def maker(value: ir.Value, *kinds: str) -> Op | None:
     """The op that makes a value, if it is of one of these kinds (of any, where none are given).
 
     None for what an op of another kind makes, and for the argument of a block: an input, a weight,
-    or what a loop carries.
-    """
+    or what a loop carries."""
     op = value.owner
     if isinstance(op, ir.Block) or (kinds and kind_of(op) not in kinds):
         return None
@@ -114,8 +113,7 @@ def last_of(block: ir.Block) -> Op:
 def walk(block: ir.Block) -> Iterator[ir.OpView]:
     """Ops of a block and of all regions inside, parents before children.
 
-    The caller may erase the op it was given, unless that op has regions.
-    """
+    The caller may erase the op it was given, unless that op has regions."""
     for op in list(block.operations):
         inner = [b for region in op.regions for b in region.blocks]
         yield op

@@ -93,8 +93,7 @@ def compile_module(
     otherwise. A function that the compiler lacks is a `UserError`. Any other failure, crash or
     timeout is a `CompilerError` with the compiler's first error in one line; the IR, the command
     and the compiler's output are kept in a directory `jaxq-crash-*` under the system's temporary
-    directory. An interrupt kills the compiler and leaves nothing behind.
-    """
+    directory. An interrupt kills the compiler and leaves nothing behind."""
     with temporary_folder() as work:
         (work / "module.mlirbc").write_bytes(source)
         timeout = timeout or limits().compiling()[0]

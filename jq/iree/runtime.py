@@ -20,8 +20,7 @@ from jq.base.system.processor import permit_tiles
 from jq.base.system.threads import never_released, patient
 from jq.iree.devices import BYTES, array_of, as_type, device_of, element_type, given
 
-# Errors of the runtime as errors of ours.
-# What the runtime's status codes become in Python.
+# Errors of the runtime as errors of ours. What the runtime's status codes become in Python.
 RUNTIME_ERRORS = (RuntimeError, ValueError, LookupError, OSError, MemoryError)
 # Codes that say that the module or its arguments are wrong, not that the machine fails.
 _OF_WHAT_IS_GIVEN = ("INVALID_ARGUMENT", "NOT_FOUND", "OUT_OF_RANGE", "UNIMPLEMENTED", "DATA_LOSS")

@@ -1,10 +1,9 @@
 """Kernels: frozen descriptions that know their operands and their weights' layout.
 
-A program calls a kernel through a private function declaration that carries the description as
-JSON (`jq.kernel`); `link` gives every such declaration the body that is registered for the
-description's type (`jq.kernels.emit.dispatch`) when the module is handed over. A description can
-be read, packed for and checked against its NumPy reference without a compiler.
-"""
+A program calls a kernel through a private function declaration that carries the description as JSON
+(`jq.kernel`); `link` gives every such declaration the body that is registered for the description's
+type (`jq.kernels.emit.dispatch`) when the module is handed over. A description can be read, packed
+for and checked against its NumPy reference without a compiler."""
 
 from __future__ import annotations
 

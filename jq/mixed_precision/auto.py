@@ -8,8 +8,7 @@
    (`jq.mixed_precision.worth`).
 3. The best becomes rules with their reasons, as if the user had written them.
 
-What is chosen follows from the model, the data, the pipeline and the target: nothing is timed.
-"""
+What is chosen follows from the model, the data, the pipeline and the target: nothing is timed."""
 
 import glob
 from collections import Counter

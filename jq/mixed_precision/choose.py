@@ -1,9 +1,8 @@
 """Chooses the cheapest that really holds the budgets, or the most exact within them.
 
-Errors are assumed to add up only to order the choices; whether a choice holds is asked of the
-model itself, as far as one program tells (`Judge`). Where the compiled model is further off than
-that, the difference becomes a margin on each budget.
-"""
+Errors are assumed to add up only to order the choices; whether a choice holds is asked of the model
+itself, as far as one program tells (`Judge`). Where the compiled model is further off than that,
+the difference becomes a margin on each budget."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

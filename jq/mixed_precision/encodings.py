@@ -4,8 +4,7 @@ Recovery of weights runs for each plan, which takes most of the time in front of
 measurement. Plans that store the same are run once. What they ask of the calibration data is found
 here, with all cores: all look at the same batches, so that most ask the same, and the answers go
 along to whoever does them. Each set of encodings is a job. What a job gives depends on no other, so
-that the result is the same wherever each was done.
-"""
+that the result is the same wherever each was done."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy

@@ -1,8 +1,7 @@
 """Groups of ops: one of the options in which the candidates differ is chosen for each.
 
-Ops that read the same weight are a group, since it is stored once. Candidates that give a
-group the same plan are one option, known by the first of them.
-"""
+Ops that read the same weight are a group, since it is stored once. Candidates that give a group the
+same plan are one option, known by the first of them."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence

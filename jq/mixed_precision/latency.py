@@ -1,8 +1,7 @@
 """Latency of each option: a share of the model's, as `jq.mixed_precision.speed` estimates it. The
 model's is measured; for a target that states its rates it is estimated, too (`jq.estimate`).
 
-What fusion changes is not seen; the compiled choice is measured in the end.
-"""
+What fusion changes is not seen; the compiled choice is measured in the end."""
 
 import glob
 import time

@@ -1,9 +1,8 @@
 """Recovery steps that are chosen by what they bring, where `minutes` are given.
 
 A transform of activations (`rotate-online`) costs time in every call, so that it is no default.
-Here the usual steps and others are fitted to most of some calibration data, and each program
-runs, as the codes compute, on the rest. Others are taken where they leave a clearly smaller error.
-"""
+Here the usual steps and others are fitted to most of some calibration data, and each program runs,
+as the codes compute, on the rest. Others are taken where they leave a clearly smaller error."""
 
 import math
 from collections.abc import Sequence

@@ -7,9 +7,8 @@ time.
 Where a target states its own rates (`[hardware]`), they bound an op as in `jq.estimate`
 (`Hardware.bounds`). Else rates follow from the instruction set of its kernels: products that no
 kernel takes are far slower, which is why the program of each candidate is made once, to see which
-of its products have one. What an element takes was fitted to `digits_cnn`, `minilm` and
-`mobilenet` in the fixed pipelines on one processor (AMD EPYC, Zen 5): only ratios matter.
-"""
+of its products have one. What an element takes was fitted to `digits_cnn`, `minilm` and `mobilenet`
+in the fixed pipelines on one processor (AMD EPYC, Zen 5): only ratios matter."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -6,8 +6,7 @@
     %s = select %flag, %q, %x        // %flag: a weight of type i1
     %y = dot_general %s, %w          // %w is bound to what the option's stored weight decodes to
 
-So all choices take one compilation, and changing a choice means giving other weights.
-"""
+So all choices take one compilation, and changing a choice means giving other weights."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

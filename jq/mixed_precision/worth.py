@@ -13,8 +13,7 @@ estimates know no better.
 
 Only options that might be chosen are measured: those that were not yet count as exact, until the
 choice has none of them. What is chosen is then measured as a whole beside its neighbours on the
-frontier, since errors do not quite add up.
-"""
+frontier, since errors do not quite add up."""
 
 import math
 from collections.abc import Callable

@@ -1,8 +1,7 @@
 """Passes: their base class, and how they are found and run.
 
 The fields of a pass are its options in a pipeline file. It edits a program in place, leaves it
-valid, and says whether it changed anything.
-"""
+valid, and says whether it changed anything."""
 
 from __future__ import annotations
 
@@ -60,8 +59,7 @@ class PassContext:
     moments are taken of, where it is not each pass that says so; `results` has what earlier runs
     found. `rules` and `explicit` are what the plan is made by (see `jq.planning.planner.plan`), for
     passes in front of it. What passes decide stands in the program (`jq.ir.decisions`,
-    `Program.chosen`).
-    """
+    `Program.chosen`)."""
 
     plan: QuantPlan
     settings: Settings
@@ -123,8 +121,7 @@ class Pass(ABC):
     several passes; `FoldWeights` has the name `fold-weights`.
 
     The passes of this package stand in `jq.passes.order`. One from outside names in `after` the
-    pass that it follows, and its docstring says why.
-    """
+    pass that it follows, and its docstring says why."""
 
     name: ClassVar[str] = ""
     after: ClassVar[str | None] = None
@@ -164,8 +161,7 @@ class Recovery(Pass, shared=True):
     """A pass that keeps accuracy.
 
     One that needs calibration data is skipped where there are none. `optional`: in the order, it
-    runs only where the setting `recovery` names it.
-    """
+    runs only where the setting `recovery` names it."""
 
     needs_data: ClassVar[bool] = True
     optional: ClassVar[bool] = True

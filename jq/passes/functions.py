@@ -1,7 +1,6 @@
 """Functions that kernels have, recognised in a program by what they compute.
 
-The values of a cut on sample points decide; the samples cover where the functions differ.
-"""
+The values of a cut on sample points decide; the samples cover where the functions differ."""
 
 import math
 from collections.abc import Iterator
@@ -113,8 +112,7 @@ def as_normalization(
     """The normalization of rows of `shape` that a cut computes, if it is one.
 
     `unit`: also rows divided by their length, `x * rsqrt(sum(x^2) + e)`, which is RMSNorm with a
-    factor of n^-1/2. Rows of zeros may then give NaN.
-    """
+    factor of n^-1/2. Rows of zeros may then give NaN."""
     kinds = {kind_of(op) for op in cut.ops}
     if shape[-1] == 1:  # nothing is left of rows of one number
         return None

@@ -27,8 +27,7 @@ from jq.planning.operands import op_name
 class Isolation:
     """Adds the copies to `program` (in place).
 
-    `stored` has what was chosen for weights, `NAME:PART`; others are rounded plainly.
-    """
+    `stored` has what was chosen for weights, `NAME:PART`; others are rounded plainly."""
 
     def __init__(self, program: Program, stored: Mapping[str, np.ndarray]) -> None:
         self.program, self.stored = program, stored

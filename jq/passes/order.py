@@ -1,10 +1,9 @@
 """The order of the whole compiler: every pass, why it stands where it stands, and when it runs.
 
-A pipeline file holds settings and rules; which of these passes run follows from the settings
-alone. `float` passes run before calibration and planning, `qdq` passes carry out the plan,
-`integer` passes turn what is between quantize and dequantize into integer arithmetic, `target`
-passes put kernels in its place, and the last ones rewrite what IREE's compiler gets wrong.
-"""
+A pipeline file holds settings and rules; which of these passes run follows from the settings alone.
+`float` passes run before calibration and planning, `qdq` passes carry out the plan, `integer`
+passes turn what is between quantize and dequantize into integer arithmetic, `target` passes put
+kernels in its place, and the last ones rewrite what IREE's compiler gets wrong."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -56,8 +55,7 @@ CONDITIONS = {
 class Step:
     """One pass in the order: its name, why it is here, when it runs, and its options.
 
-    A mend is there because of its defects; `why` says what else decides its place.
-    """
+    A mend is there because of its defects; `why` says what else decides its place."""
 
     name: str
     why: str = ""

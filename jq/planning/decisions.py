@@ -17,11 +17,10 @@ Kind = Literal["weight", "dynamic", "static", "given"]
 class TensorPlan:
     """The quantization of one operand.
 
-    A weight is known by `weight` (its name) and its encoding is that of the whole stored
-    tensor; an activation's encoding is that of the operand. `parameters` (scale, zero point)
-    belong to static activations. `stored`: the weight came quantized and stays as it is; an
-    activation that the model quantizes itself is `given`.
-    """
+    A weight is known by `weight` (its name) and its encoding is that of the whole stored tensor; an
+    activation's encoding is that of the operand. `parameters` (scale, zero point) belong to static
+    activations. `stored`: the weight came quantized and stays as it is; an activation that the
+    model quantizes itself is `given`."""
 
     kind: Kind
     encoding: Encoding
@@ -43,8 +42,7 @@ class OpPlan:
     """The decision on one op. `operands` has an entry for each operand that is quantized.
 
     `float_weights` are those that a rule or setting keeps float for this op, whatever other ops
-    that read them do.
-    """
+    that read them do."""
 
     name: str
     op: str
@@ -139,8 +137,7 @@ class QuantPlan(Shown):
 class Declined(Exception):
     """Raised inside planning with the reason; never leaves this package.
 
-    `help`: what would help. `wanted`: a setting, a rule or the model itself asks for it.
-    """
+    `help`: what would help. `wanted`: a setting, a rule or the model itself asks for it."""
 
     def __init__(self, reason: str, help: str = "", *, wanted: bool = False) -> None:
         super().__init__(f"{reason}; {help}" if help else reason)

@@ -2,9 +2,8 @@
 
 Ops that move or choose elements (`jq.ir.ops.selection`) work on codes when all their operands and
 the result have one scale and zero point. Tensors that such ops join are a group; its range is that
-of all its edges, forwards and backwards. An edge whose step would more than double leaves
-the group: it keeps its own range, and one integer rescale stands where the parameters change.
-"""
+of all its edges, forwards and backwards. An edge whose step would more than double leaves the
+group: it keeps its own range, and one integer rescale stands where the parameters change."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -68,8 +67,7 @@ def plan_edges(
 def clusters(group: Sequence[Edge]) -> list[tuple[Range, list[Edge]]]:
     """Edges with the range that they share: the widest first, then those that can live with it.
 
-    What loops and branches hand on has no choice.
-    """
+    What loops and branches hand on has no choice."""
     tied = [edge for edge in group if edge.carried]
     found = [(reduce(Range.merge, (e.seen for e in tied)), tied)] if tied else []
     rest = [edge for edge in group if not edge.carried]

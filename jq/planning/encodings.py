@@ -71,10 +71,9 @@ def activation_block(
 ) -> tuple[int, ...]:
     """Block sizes of an activation: one scale a tensor, a token, or a block of a token.
 
-    Blocks are `block_size` long, or as long as those of the weight (`run`, see `run_of`) where
-    that is no multiple of it. Where the op has no products of blocks (`run` is None), or they do
-    not divide the axis, a token has one scale.
-    """
+    Blocks are `block_size` long, or as long as those of the weight (`run`, see `run_of`) where that
+    is no multiple of it. Where the op has no products of blocks (`run` is None), or they do not
+    divide the axis, a token has one scale."""
     if s.granularity == "per-tensor":
         return (0,) * len(shape)
     token = [int(a not in role.contracted) for a in range(len(shape))]

@@ -19,8 +19,7 @@ from jq.ir.values import CONTROL
 class WeightUse:
     """A weight found behind an operand: which of its axes the contraction sums over.
 
-    `stored` is its encoding when it came quantized; `beside` is that of a role; `value` is it.
-    """
+    `stored` is its encoding when it came quantized; `beside` is that of a role; `value` is it."""
 
     name: str
     shape: tuple[int, ...]
@@ -62,10 +61,9 @@ def find_weight(
     """Follows an operand back through movements to a weight, or None when it is computed.
 
     `scaled`: also to one that constants scale (a weight of a loaded program has taken these).
-    `constants`: constants of the module are its weights, and have no name.
-    `chosen`: also to a stack that whole matrices are looked up in, or cut out of at run time, but
-    not in a product with another weight, whose activations they are.
-    """
+    `constants`: constants of the module are its weights, and have no name. `chosen`: also to a
+    stack that whole matrices are looked up in, or cut out of at run time, but not in a product with
+    another weight, whose activations they are."""
     operand, contracted, beside = value, role.contracted, role.beside
     block = frozenset() if role.block_axis is None else frozenset({role.block_axis})
     while True:

@@ -85,8 +85,7 @@ def doubts(plan: QuantPlan, ranges: Ranges) -> tuple[str, ...]:
 def _doubt(seen: Range, tensor: TensorPlan, samples: int) -> str:
     """The fault of a range, with `{}` for the tensors; empty for one that may be right.
 
-    A single number seen once has no chance to vary.
-    """
+    A single number seen once has no chance to vary."""
     low, high = min(seen.low, 0.0), max(seen.high, 0.0)
     fmt = affine_format(tensor.encoding.format)
     largest = max(-low, high)

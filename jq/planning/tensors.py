@@ -71,8 +71,7 @@ class TensorPlanner:
         """An operand that the model quantizes itself, in a way that the device has.
 
         One with numbers between the codes, at a bound, is quantized with the model's parameters
-        where the settings quantize activations at all.
-        """
+        where the settings quantize activations at all."""
         device, state = self.target.device, self.encodings.of(op.operands[role.index])
         if not isinstance(state, Encoded):
             return None

@@ -23,8 +23,7 @@ OPEN = 2  # works that a process keeps open
 class Work(ABC):
     """The common part of many jobs. It can be pickled; `open` is slow, and called once a worker.
 
-    What an opened work gives for an item depends on that item alone, not on those before it.
-    """
+    What an opened work gives for an item depends on that item alone, not on those before it."""
 
     @abstractmethod
     def open(self) -> Callable[[Any], Result]:

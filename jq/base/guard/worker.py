@@ -2,8 +2,7 @@
 
 It is kept warm between requests, since it takes a second to start. A request is a function's name
 and its arguments; the answer is what the function returns, or its `UserError`. Whatever else
-happens there becomes a `UserError` here: it was the file's doing.
-"""
+happens there becomes a `UserError` here: it was the file's doing."""
 
 import importlib
 import json

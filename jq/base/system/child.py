@@ -2,8 +2,7 @@
 
 `python -m` and `PYTHONPATH` look for modules in the current directory, so that a `resource.py`
 beside an artifact would run. A child runs this file with `-I` instead: it sees the standard library
-first, then what is installed, then the folder that holds this package, and nothing else.
-"""
+first, then what is installed, then the folder that holds this package, and nothing else."""
 
 import importlib
 import json

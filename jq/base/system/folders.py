@@ -22,8 +22,7 @@ from jq.base.system.files import beside_prefix, check_parent, exchange, settle, 
 def replacing(directory: Path) -> Iterator[Path]:
     """A new directory that takes the place of `directory` when the block succeeds.
 
-    What is in `directory` before goes away with it: the caller knows that it may.
-    """
+    What is in `directory` before goes away with it: the caller knows that it may."""
     place = directory.absolute()
     work = Path(tempfile.mkdtemp(dir=place.parent, prefix=beside_prefix(place)))
     old = work.with_name(f"{work.name}.old")

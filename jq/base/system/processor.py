@@ -56,8 +56,7 @@ def machine_name(name: str) -> str:
 def this_processor(cpuinfo: Path = CPUINFO, machine: str | None = None) -> Processor:
     """The processor that /proc/cpuinfo names first; without that file, its architecture alone.
 
-    Flags beyond the instruction set that `JAXQ_MAX_ISA` names are left out.
-    """
+    Flags beyond the instruction set that `JAXQ_MAX_ISA` names are left out."""
     fields: dict[str, str] = {}
     for line in cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.is_file() else ():
         key, _, value = line.partition(":")
@@ -96,8 +95,7 @@ def permit_tiles() -> bool:
 def peak_rss_bytes() -> int:
     """The most memory this process has held so far.
 
-    Linux hands `ru_maxrss` on to a child, which then reports its parent's peak: /proc does not.
-    """
+    Linux hands `ru_maxrss` on to a child, which then reports its parent's peak: /proc does not."""
     status = Path("/proc/self/status")
     if status.exists():
         return int(status.read_text(encoding="utf-8").partition("VmHWM:")[2].split()[0]) * 1024

@@ -20,8 +20,7 @@ def held_back() -> Iterator[None]:
     """Signals that end the process are handled when the block is done, not within it.
 
     Between the start of a process and the line that knows of it, an interrupt would leave it
-    running. Only the main thread is ever interrupted: in others this does nothing.
-    """
+    running. Only the main thread is ever interrupted: in others this does nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -62,8 +61,7 @@ def ended_by(error: Callable[[int], BaseException]) -> None:
 
     Not while a library is imported: what C++ calls there must not raise, or the process crashes.
     And again where Python drops exceptions (finalizers, callbacks of the garbage collector), after
-    which a run would go on as if nobody had asked. Both are a few milliseconds.
-    """
+    which a run would go on as if nobody had asked. Both are a few milliseconds."""
     waiting: list[tuple[int, float]] = []  # the number, and when it arrived
 
     def arrived(number: int, frame: FrameType | None) -> None:

@@ -46,8 +46,7 @@ def patient() -> Iterator[None]:
 
     By default Linux may let a thread that is woken take the processor of the one that woke it, in
     the middle of what that does. If the first then waits for the other in a loop, it does so until
-    its time slice ends (about 3 ms). The policy SCHED_BATCH displaces nobody: see sched(7).
-    """
+    its time slice ends (about 3 ms). The policy SCHED_BATCH displaces nobody: see sched(7)."""
     changed = False
     if sys.platform == "linux":
         with suppress(OSError):  # where that is not allowed nothing is lost but time
@@ -78,8 +77,7 @@ _before: list[tuple[Any, int]] = []  # libraries, and how many threads each had
 def one_thread() -> Iterator[int]:
     """The BLAS of NumPy and SciPy computes in the calling thread alone; how many threads it had.
 
-    The last of several callers restores that number, whichever thread it is.
-    """
+    The last of several callers restores that number, whichever thread it is."""
     global _inside, _before
     with _lock:
         if not _inside:

@@ -4,10 +4,9 @@ A tensor is stored as its raw ggml bytes, in one part `blocks` of i8 bits. The b
 axis (the contraction axis of a weight) is moved last and cut into blocks, so a
 [in, out] kernel blocked along `in` is stored like ggml's own rows: [out, in / 32, bytes].
 
-Every type is `value = code * scale + offset` with one scale (and offset) for each run of
-`run` values. The products are exact in float32, so the sum rounds once, fused or not.
-Layouts and formulas: `ggml-common.h` and `gguf.quants`, which the tests take as oracle.
-"""
+Every type is `value = code * scale + offset` with one scale (and offset) for each run of `run`
+values. The products are exact in float32, so the sum rounds once, fused or not. Layouts and
+formulas: `ggml-common.h` and `gguf.quants`, which the tests take as oracle."""
 
 from abc import abstractmethod
 from collections.abc import Iterable
@@ -89,9 +88,8 @@ class GgmlFormat(Format):
     ) -> None:
         """[..., n, block] in any memory order -> [..., n, bytes], a cacheful at a time.
 
-        A transposed weight is copied in strips: as they lie first, which uses each cache line
-        whole and is four times faster, then into block order.
-        """
+        A transposed weight is copied in strips: as they lie first, which uses each cache line whole
+        and is four times faster, then into block order."""
         if x.ndim > 2 and x[0].size > _CHUNK:
             for part, blocks in zip(x, out, strict=True):
                 self._encode(part, blocks, enc, weights)
@@ -138,9 +136,8 @@ class GgmlFormat(Format):
     def integer_parts(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Triple:
         """The codes and what turns them into values: `value = codes * scale + offset`.
 
-        Returns i8 codes of `enc.shape`; f32 scale, and f32 offset or None, of the same shape
-        but for the blocked axis, which has one entry per `run` values. All three are exact.
-        """
+        Returns i8 codes of `enc.shape`; f32 scale, and f32 offset or None, of the same shape but
+        for the blocked axis, which has one entry per `run` values. All three are exact."""
         codes, scale, offset = self.unpack(ops, parts["blocks"])
         return (
             self._logical(ops, codes, enc),

@@ -1,7 +1,6 @@
 """Bit fields of ggml blocks: reading over `ArrayOps`, writing in NumPy.
 
-Bytes travel as i8 bits; a field is masked right after its shift, so signs never matter.
-"""
+Bytes travel as i8 bits; a field is masked right after its shift, so signs never matter."""
 
 from base64 import b85decode
 from dataclasses import dataclass

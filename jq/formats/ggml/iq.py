@@ -3,8 +3,7 @@
     value = f16 scale * (2 * factor + 1) * unit * code
 
 A point is an index into the set. Codes are its magnitudes with signs (IQ2, IQ3), or eight times its
-numbers -1, 0, 1 with a shift of one up or down (IQ1). All products are exact in float32.
-"""
+numbers -1, 0, 1 with a shift of one up or down (IQ1). All products are exact in float32."""
 
 from abc import abstractmethod
 from functools import cached_property

@@ -43,9 +43,8 @@ class KQuant(GgmlFormat):
         """`integer_parts` with scales as they are stored: `value = code * (factor * scale) +
         factor' * scale'`.
 
-        Factors are i8 with an entry for each run along the blocked axis, scales f32 (exact in
-        f16) with one for each super-block.
-        """
+        Factors are i8 with an entry for each run along the blocked axis, scales f32 (exact in f16)
+        with one for each super-block."""
         codes, scale, minima = self.levels(NUMPY, parts["blocks"])
 
         def logical(x: Array) -> np.ndarray:
@@ -127,8 +126,7 @@ def fit_affine(
 class AffineK(KQuant):
     """d * factor * code - dmin * factor', factors of `factor_bits` bits.
 
-    `pairs_at`: first byte and end of the factors of both kinds; `scales_at`: d and dmin.
-    """
+    `pairs_at`: first byte and end of the factors of both kinds; `scales_at`: d and dmin."""
 
     pairs_at: ClassVar[tuple[int, int]]
     scales_at: ClassVar[tuple[int, int]]

@@ -1,7 +1,6 @@
 """StableHLO ops in JAX, one rule an op: from JAX arrays and the op to its value.
 
-Reductions go by JAX's own functions where it has one, else by any block.
-"""
+Reductions go by JAX's own functions where it has one, else by any block."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,6 @@
 """A program cut into regions: runs of ops that few values pass between, as JAX functions.
 
-In a network of layers these are the layers, or what lies between two residual sums.
-"""
+In a network of layers these are the layers, or what lies between two residual sums."""
 
 import math
 from bisect import bisect_left
@@ -51,8 +50,7 @@ class Region:
 def regions(program: Program, learned: Iterable[str], most: int) -> list[Region]:
     """The whole program, cut wherever little passes between two weights that are learned.
 
-    Regions have `most` bytes if there are places for that; one that none divides may be larger.
-    """
+    Regions have `most` bytes if there are places for that; one that none divides may be larger."""
     return _Cuts(program, set(learned), most).regions()
 
 

@@ -5,8 +5,7 @@
 A latent number is what a code is the rounding of. Rounding has the gradient of 1 (straight
 through), and a step moves each latent number by the sign of its gradient alone, so that those near
 the middle between two codes change sides where that helps: Cheng et al., "Optimize Weight Rounding
-via Signed Gradient Descent for the Quantization of LLMs", 2023. Factors take steps of Adam.
-"""
+via Signed Gradient Descent for the Quantization of LLMs", 2023. Factors take steps of Adam."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -19,10 +19,9 @@ LEAST, MOST = 2.0**-100, 2.0**60  # squared gradients: rows are multiplied by th
 class Sensitivity:
     """Computes how far each row of some values moves the program's output.
 
-    For a random direction v of the output (signs), g = d<v, output> / d(value); the mean of
-    g^2 over v is the squared gain from that element to the output. Averaged over the axes
-    given, which leaves one number a row: rows that never reach the output (padding) get 0.
-    """
+    For a random direction v of the output (signs), g = d<v, output> / d(value); the mean of g^2
+    over v is the squared gain from that element to the output. Averaged over the axes given, which
+    leaves one number a row: rows that never reach the output (padding) get 0."""
 
     def __init__(
         self, program: Program, values: Mapping[str, tuple[ir.Value, Sequence[int]]]

@@ -37,8 +37,7 @@ class Walk:
     def go(self, number: int, codes: Stored) -> None:
         """Goes to the front of region `number`, or of the end; regions on the way have these codes.
 
-        A walk that goes on counts on the codes of the regions behind it being those they had.
-        """
+        A walk that goes on counts on the codes of the regions behind it being those they had."""
         if number < self.number or number == len(self.parts):
             self.begin()
         while self.number < number:

@@ -1,10 +1,9 @@
 """Rules: all that the compiler must know of an op. One op (or family) is a file of `ops/rules`.
 
-A *contraction* sums products over axes of its operands; it says which axes those are (one
-scale must hold along them) and how it is computed on integer codes. A *movement* only
-moves elements: a dequantize in front of it can be moved after it (`sink`), and an axis of
-its result can be followed back to an axis of its operand (`back`).
-"""
+A *contraction* sums products over axes of its operands; it says which axes those are (one scale
+must hold along them) and how it is computed on integer codes. A *movement* only moves elements: a
+dequantize in front of it can be moved after it (`sink`), and an axis of its result can be followed
+back to an axis of its operand (`back`)."""
 
 from __future__ import annotations
 
@@ -172,12 +171,10 @@ class Contraction(OpRule):
     """An op that may be computed on integer codes.
 
     `sums_products`: on codes of one scale along contracted axes it is the exact sum of their
-    products, in steps of the product of both scales.
-    `splits_blocks`: also on codes with several scales along a contracted axis.
-    `feature_map`: what it makes is large and is added to others of its kind; with static ranges
-    such sums are stored as codes, and its result becomes codes in one step.
-    `any_order`: a transpose of what it reads or makes is a part of it, and costs little.
-    """
+    products, in steps of the product of both scales. `splits_blocks`: also on codes with several
+    scales along a contracted axis. `feature_map`: what it makes is large and is added to others of
+    its kind; with static ranges such sums are stored as codes, and its result becomes codes in one
+    step. `any_order`: a transpose of what it reads or makes is a part of it, and costs little."""
 
     sums_products: ClassVar[bool] = False
     splits_blocks: ClassVar[bool] = False

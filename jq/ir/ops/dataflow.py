@@ -2,8 +2,7 @@
 
 Forwards through the blocks in program order; what a loop carries starts as unknown and goes around
 until nothing changes. That comes to an end: a carry that is found to be float, or in conflict,
-stays so, and one encoding becomes no other (`jq.ir.ops.lattice`).
-"""
+stays so, and one encoding becomes no other (`jq.ir.ops.lattice`)."""
 
 from collections.abc import Sequence
 

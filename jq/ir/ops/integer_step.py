@@ -4,8 +4,7 @@
         kind = "contraction", op = "stablehlo.convolution", scale = ..., mantissa = ..., ...}}
 
 Its decomposition is the integer arithmetic. What a device's own format needs to know (scales, zero
-points, bias, mantissas, windows, tables) are its attributes: no writer reads arithmetic.
-"""
+points, bias, mantissas, windows, tables) are its attributes: no writer reads arithmetic."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

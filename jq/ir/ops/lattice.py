@@ -9,8 +9,7 @@ r"""A lattice of what is known about the encoding of a float value's numbers.
 An encoding here is a format with its parameters: two tensors of int8 with other scales differ.
 Constants take sides with whatever they meet, where its codes can hold them; zero can always be
 held. Each op says by its rule (`OpRule.encoded`) what it makes of the encodings of its operands;
-`jq.ir.ops.dataflow` finds the least solution for a program.
-"""
+`jq.ir.ops.dataflow` finds the least solution for a program."""
 
 import math
 from collections.abc import Sequence

@@ -153,8 +153,7 @@ class Window:
     def taps(self, x: ir.Value) -> ir.Value:
         """[B, positions..., taps * C] of the input: data moved, nothing computed.
 
-        Positions and taps are in the order of its spatial axes; C counts all groups.
-        """
+        Positions and taps are in the order of its spatial axes; C counts all groups."""
         x = OPS.pad(OPS.transpose(x, self.layout.input_order), 0, *self.edges)
         batch, *given, channels = shape_of(x)
         spans = [(k - 1) * by + 1 for k, by in zip(self.sizes, self.dilations, strict=True)]

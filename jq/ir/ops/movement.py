@@ -1,9 +1,8 @@
 """Shared by the ops that only move elements: moves of the parts of a tensor, and orders of axes.
 
-Every format keeps the leading axes of the tensor as leading axes of each part, as far as
-every index has its own scale there (`leading`). Formats whose codes are stored one to an
-element keep all axes, and scales keep the rank, so any move goes part by part.
-"""
+Every format keeps the leading axes of the tensor as leading axes of each part, as far as every
+index has its own scale there (`leading`). Formats whose codes are stored one to an element keep all
+axes, and scales keep the rank, so any move goes part by part."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

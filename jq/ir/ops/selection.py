@@ -2,9 +2,8 @@
 
     quantize(f(x, y)) = f(quantize(x), quantize(y))        with the same scale and zero point
 
-exactly, since each element of the result is one of the operands' elements, and quantization
-keeps the order that a maximum goes by. (NaN, which has the code of 0, is the exception.)
-"""
+exactly, since each element of the result is one of the operands' elements, and quantization keeps
+the order that a maximum goes by. (NaN, which has the code of 0, is the exception.)"""
 
 from collections.abc import Sequence
 

@@ -5,8 +5,7 @@
 
 Which type a part has its format says (`Format.element_types`). Stored weights become arrays of that
 type; what a program computes becomes one by the ops of `in_elements`, and is stored again by those
-of `in_bytes`.
-"""
+of `in_bytes`."""
 
 import math
 from typing import Any

@@ -14,9 +14,8 @@ that are computed at run time, blocks, other formats than affine integers. Its p
 element types (`jq/ir/quantized/stored.py`).
 
 StableHLO adds the zero point before it rounds, our formats after: a number within a float32
-rounding error of a tie may get the neighbouring code. An attribute of each op says what it was,
-so that `jq/ir/quantized/read.py` finds our own op again.
-"""
+rounding error of a tie may get the neighbouring code. An attribute of each op says what it was, so
+that `jq/ir/quantized/read.py` finds our own op again."""
 
 from collections.abc import Mapping
 from typing import Any

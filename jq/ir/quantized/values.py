@@ -16,8 +16,7 @@ carry the type of the codes. What an op does to the types of its operands its ru
 (`jq/ir/ops`): `sums_products`, `sums`, `factor`, `limits`, `of_one_type`.
 
 Every op that is written so says what it was, and `open_values` finds it again: a program that is
-read back is the one that was written, with the numbers that were added as they were.
-"""
+read back is the one that was written, with the numbers that were added as they were."""
 
 import re
 from collections.abc import Callable
@@ -111,8 +110,7 @@ def _as_codes(program: Program, value: ir.Value, element: ir.Type) -> ir.Value |
 def on_factors(program: Program, op: Op) -> ir.Value | None:
     """A product with one positive number, or a quotient by one, in 32 bits; then the floats.
 
-    StableHLO multiplies types with one scale for the whole tensor alone.
-    """
+    StableHLO multiplies types with one scale for the whole tensor alone."""
     rule = rule_named(op.operation.name)
     found = None if rule is None else rule.factor(program, op)
     if found is None or found[1].size != 1 or not found[1].reshape(()) > 0:

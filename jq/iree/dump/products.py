@@ -1,8 +1,7 @@
 """Multiply-accumulate in IREE's IR: which element types are multiplied, and into what.
 
-Types are seen through widening (`extsi`, `extui`, `extf`) and through ops that only move
-data, so that an i8 operand counts as `i8` however the compiler chose to feed it.
-"""
+Types are seen through widening (`extsi`, `extui`, `extf`) and through ops that only move data, so
+that an i8 operand counts as `i8` however the compiler chose to feed it."""
 
 from dataclasses import dataclass
 from math import prod

@@ -1,10 +1,9 @@
 """Reader of the compiler's program after its own folding: the ground truth of an audit.
 
 IREE hoists expressions over constants, evaluates them, and only then stores the results.
-`DUMP_PHASE` is the phase after that, where contractions are still linalg ops with visible
-element types. The dump is parsed with IREE's own bindings: large constants are elided in
-it, but their types remain.
-"""
+`DUMP_PHASE` is the phase after that, where contractions are still linalg ops with visible element
+types. The dump is parsed with IREE's own bindings: large constants are elided in it, but their
+types remain."""
 
 import re
 from collections.abc import Iterator
@@ -99,10 +98,9 @@ class Dump:
     """All that an audit needs from the compiler's IR.
 
     `derived` are tensors computed when the module is loaded: they cost memory, not file size.
-    `splats` are constants that are one number everywhere: they cost neither.
-    `expanded` are floats computed from constants alone at every call. `signature` are the shapes
-    that `@main` takes and gives; None where there is no such function.
-    """
+    `splats` are constants that are one number everywhere: they cost neither. `expanded` are floats
+    computed from constants alone at every call. `signature` are the shapes that `@main` takes and
+    gives; None where there is no such function."""
 
     constants: tuple[StoredConstant, ...]
     contractions: tuple[Contraction, ...]

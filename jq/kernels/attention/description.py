@@ -9,11 +9,10 @@
         out = probabilities v             loop over keys, accumulators rows x vectors of D
         out / sum, epilogue, store
 
-On matrix tiles q, k, v and the probabilities are packed into tiles (`attention.amx`).
-4 Sq Sk D operations a head, and about 20 Sq Sk for the softmax. `bf16` rounds q, k, v and the
-probabilities to 8 bits of mantissa and sums in f32; `f32` rounds nothing else. Keys past the end
-(vectors are whole) have probability 0.
-"""
+On matrix tiles q, k, v and the probabilities are packed into tiles (`attention.amx`). 4 Sq Sk D
+operations a head, and about 20 Sq Sk for the softmax. `bf16` rounds q, k, v and the probabilities
+to 8 bits of mantissa and sums in f32; `f32` rounds nothing else. Keys past the end (vectors are
+whole) have probability 0."""
 
 import math
 from dataclasses import dataclass

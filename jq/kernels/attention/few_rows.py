@@ -10,9 +10,8 @@ for all heads that share them, and only as far as the mask shows them.
         e = 2^(score - max), summed; out of every row += e v
       out / sum, epilogue, store
 
-Bits are those of `Head`: sums over D and over keys run in the same order, and what is left out
-has the probability 0 there.
-"""
+Bits are those of `Head`: sums over D and over keys run in the same order, and what is left out has
+the probability 0 there."""
 
 import math
 

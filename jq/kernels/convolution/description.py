@@ -7,9 +7,8 @@
           for k in 0 .. run/group:             # as in `Gemm`
         epilogue, store
 
-On matrix tiles the codes of 16 pixels are first gathered into tiles (`gemm.amx`).
-2 * pixels * filters * taps * channels / groups operations.
-"""
+On matrix tiles the codes of 16 pixels are first gathered into tiles (`gemm.amx`). 2 * pixels *
+filters * taps * channels / groups operations."""
 
 import math
 from dataclasses import dataclass, replace

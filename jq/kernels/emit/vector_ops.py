@@ -1,8 +1,7 @@
 """`ArrayOps` in vector registers: a format's own decode, unrolled inside a kernel.
 
-An array of any rank is one flat vector with a shape beside it. What moves elements is a
-shuffle with constant indices, of which LLVM makes the target's unpack and permute instructions.
-"""
+An array of any rank is one flat vector with a shape beside it. What moves elements is a shuffle
+with constant indices, of which LLVM makes the target's unpack and permute instructions."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Emission of an epilogue's steps, with what an instruction set has for each.
 
 One instruction rounds numbers below 2^30 to int32, and where the processor has saturating packs,
-four vectors become one of bytes in four more.
-"""
+four vectors become one of bytes in four more."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar

@@ -133,8 +133,7 @@ def gelu(b: Builder, isa: Isa, x: ir.Value, approximate: bool) -> ir.Value:
     The coefficients of a segment are lanes of registers; `x` may be several registers. The last
     segment is the constant 1/2, so that large |x| give exactly x or 0. It has the same bits on all
     instruction sets, as `gelu_for_codes`: an odd polynomial of degree 17, which needs no table,
-    takes as long on AVX2.
-    """
+    takes as long on AVX2."""
     lanes = lanes_of(x)
     size = b.abs(x)
     inside = b.min(size, b.f32((SEGMENTS - 1) / SEGMENTS_IN_ONE, lanes))

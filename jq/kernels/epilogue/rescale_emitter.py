@@ -1,8 +1,7 @@
 """The rescale of integer-only devices on vectors: products of 64 bits from pairs of 32.
 
 A processor multiplies the even lanes of a register to 64 bits at once; the odd ones follow in
-another multiplication, and both halves are shifted so that their results blend.
-"""
+another multiplication, and both halves are shifted so that their results blend."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -7,8 +7,7 @@ contracted: a product is rounded before it is added. `emitters` says how each is
 
 From int32 sums to int8 codes, as `jq.formats.rescale` defines them: Dequantize (the sum times a
 multiplier), AddCodes (where there is a residual), RoundToCodes. Steps stay below 2^30 (the pass
-that makes them proves it).
-"""
+that makes them proves it)."""
 
 from __future__ import annotations
 

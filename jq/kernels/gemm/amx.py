@@ -11,8 +11,7 @@
 
 A product of tiles takes 16 cycles for 2 * 16 * 16 * 64 operations (half as many in bf16). What does
 not divide (rows into blocks and tiles, columns into ranges and panels) is cut so that the last part
-ends at the edge; results in two parts are computed twice, with the same bits.
-"""
+ends at the edge; results in two parts are computed twice, with the same bits."""
 
 from collections.abc import Callable
 

@@ -4,8 +4,7 @@ Weights are packed `[panels, K/group, vectors * lanes * group]`: a workgroup rea
 stream. `init` holds the int32 bias and every constant correction. 2 * M * N * K operations.
 
 Sums of floats are f32, in an order that depends on the instruction set: within K 2^-24 of the sum
-of magnitudes. Numbers below 2^-126 may count as 0, before and after a sum.
-"""
+of magnitudes. Numbers below 2^-126 may count as 0, before and after a sum."""
 
 import math
 from dataclasses import dataclass, replace
@@ -172,8 +171,7 @@ class Gemm(MatrixPanels):
         [K, N] int8 weight; of floats the `weights` alone.
 
         `bias` and `column_zero` are i32 [N], `zero_point` is that of static activations (signed).
-        With `batch`, arrays have the leading axis.
-        """
+        With `batch`, arrays have the leading axis."""
         if self.batch == 1:
             return self._pack(weight, bias, zero_point, column_zero)
         none = [None] * self.batch

@@ -8,8 +8,7 @@
         for row in chunk: normalized, or quantized      -> results
 
 The bits are those of `Gemm` and `Normalize` (or `QuantizeRows`) one after the other. Weights are
-read once a chunk, so they must be near. 2 M N K operations and those of the rows.
-"""
+read once a chunk, so they must be near. 2 M N K operations and those of the rows."""
 
 import math
 from dataclasses import dataclass, replace
@@ -34,8 +33,7 @@ class GemmRows(Kernel):
     """`gemm`, and `normalize` or `quantize` of its result.
 
     Operands are those of the product, then those of the second after its first; results are the
-    second's.
-    """
+    second's."""
 
     family: ClassVar[str] = "gemm_rows"
 

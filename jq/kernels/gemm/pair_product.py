@@ -10,8 +10,7 @@
 
 A chain is eight codes of a window, two words of four; `pair_order` says why nothing saturates. For
 32 columns of a chain, a proven one takes 3 multiplications where 16-bit operands take 4, and half
-the additions.
-"""
+the additions."""
 
 import math
 from abc import abstractmethod

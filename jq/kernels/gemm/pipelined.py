@@ -6,8 +6,7 @@
         if tile > 0: epilogue(row of the tile before)
 
 A processor looks ahead too little to begin with a tile's products while the last one's epilogue is
-under way, but far enough for a piece of it. Accumulators wait on the stack.
-"""
+under way, but far enough for a piece of it. Accumulators wait on the stack."""
 
 import math
 from collections.abc import Sequence

@@ -242,8 +242,7 @@ class MatrixPanels(MatrixProduct, PanelProduct):
         """The same in NumPy: signed codes [M, K], weight [K, N], zero points per row or one; floats
         with sums in float64.
 
-        `operands` holds each step's arrays in broadcastable form.
-        """
+        `operands` holds each step's arrays in broadcastable form."""
         kind = np.float64 if self.floats else np.int64
         q = self.rounded(codes).astype(kind) - np.asarray(zero, kind).reshape(-1, 1)
         acc = q @ (weight.astype(kind) - column_zero)

@@ -96,8 +96,7 @@ class Start:
 
         init[n] - row_zero[m] * colsum[n] - sum_k codes[m, k] * column_zero[n]
 
-    The last term also takes out an offset of the weights, which is the same for every column.
-    """
+    The last term also takes out an offset of the weights, which is the same for every column."""
 
     def __init__(
         self, gemm: Product, epilogue: Epilogue, init: Values, corrections: Values

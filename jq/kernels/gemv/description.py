@@ -32,8 +32,7 @@ A number that is more than a code is several: x = x_scale * sum_d 256^d digit[d]
 products of each digit are exact, so three digits give what float activations give.
 
 2 M N K operations; bound by reading N K bits / 8 of weights. The sum over blocks is in f32, in
-order, one rounding a block: its error is below (K / block + 1) 2^-24 of the sum of magnitudes.
-"""
+order, one rounding a block: its error is below (K / block + 1) 2^-24 of the sum of magnitudes."""
 
 import math
 from collections.abc import Sequence

@@ -10,8 +10,7 @@
             products of tiles, a block each, to memory
             row by row: what vectors do with the integers of a block, in the same order
 
-Integers are exact, so a row has the bits that it has on vectors.
-"""
+Integers are exact, so a row has the bits that it has on vectors."""
 
 import math
 from collections.abc import Sequence

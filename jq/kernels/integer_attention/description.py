@@ -16,8 +16,7 @@ probability 0.
 mask a row's scores lack what the zero point of k adds to all of them, which no softmax sees (a
 large number of a mask would round it away). A probability is within `(keys / 16 + 42) 2^-24 + 2e-7`
 of its size, plus what the rounding of its score moves it by (3 2^-24 of the largest score's
-magnitude); its code is the rounding of that number.
-"""
+magnitude); its code is the rounding of that number."""
 
 import math
 from collections.abc import Sequence

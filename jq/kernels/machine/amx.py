@@ -3,8 +3,7 @@
 A tile is loaded from 1 KiB of packed memory, rows after rows: LLVM turns a load of 256 words that
 feeds a tile into one `tileloadd`. A process must have asked Linux for them: `jaxq` does before it
 loads a program (`processor.permit_tiles`), and a kernel does before its first tile, since IREE's
-own tools do not.
-"""
+own tools do not."""
 
 import math
 

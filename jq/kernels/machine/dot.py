@@ -7,8 +7,7 @@ kept in their unsigned view (`q + 128`, the same bits as `q ^ 0x80`), and the ac
 `-128 * sum_k weight[k, lane]`, which takes the 128 out again: exact in wrapping 32-bit arithmetic.
 
 Of floats (`Isa.for_element`), bf16 lies in memory as i16, and is multiplied in pairs or, where no
-instruction does that, widened to f32. Products of bf16 are exact in f32; each sum rounds.
-"""
+instruction does that, widened to f32. Products of bf16 are exact in f32; each sum rounds."""
 
 from iree.compiler import ir
 

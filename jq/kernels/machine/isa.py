@@ -1,7 +1,6 @@
 """Instruction sets as data: what a kernel needs to know about the processor it is emitted for.
 
-A target names one (`avx512_vnni`), and `detect` names the best one of this machine.
-"""
+A target names one (`avx512_vnni`), and `detect` names the best one of this machine."""
 
 from dataclasses import dataclass, replace
 from typing import Any

@@ -15,8 +15,7 @@ than two on an Intel Xeon, the same on Zen 4 and 5; in LLVM's model of Zen 4 a b
 slot of those that multiply. Then it takes one whose rows come out even. Columns are cut into panels
 of `vectors` vectors, rows into equal blocks; where a panel or a block does not divide its axis, the
 last one is moved back to end at the edge: it computes some results a second time, with the same
-bits, and nothing is masked or padded.
-"""
+bits, and nothing is masked or padded."""
 
 import math
 from dataclasses import dataclass

@@ -6,8 +6,7 @@
         scale, inverse, zero point   (a division each)
         codes of the row             (a second pass, from cache)
 
-About 4 operations an element for the range and 5 for the code; bound by memory.
-"""
+About 4 operations an element for the range and 5 for the code; bound by memory."""
 
 from dataclasses import dataclass, field, replace
 from typing import ClassVar

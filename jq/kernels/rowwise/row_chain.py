@@ -5,9 +5,8 @@
         for step: another row, in the first cache, or codes of the row     -> stored where read
 
 A token that is decoded is a single row: each of these steps takes less time than a dispatch of its
-own. The bits are those of `Normalize`, of a sum, of `QuantizeRows` and of `SplitRows` one after
-the other.
-"""
+own. The bits are those of `Normalize`, of a sum, of `QuantizeRows` and of `SplitRows` one after the
+other."""
 
 import math
 from dataclasses import dataclass, field

@@ -4,8 +4,7 @@
       cache[batch, first + row, :] = new[batch, row, :]
 
 IREE would wait on the host for the number, and record every command of a call anew with it.
-Memory-bound: it reads and writes the new rows once.
-"""
+Memory-bound: it reads and writes the new rows once."""
 
 import math
 from dataclasses import dataclass

@@ -8,8 +8,7 @@ take long enough. After the last panel lie the weights of the kernel that comes 
 stored in the order of their use. A prefetch of an address that does not exist does nothing.
 
 Bodies work on tensors, which have no address: a function that IREE calls with the buffers of its
-operands (a "microkernel") stores that of its first one into its second. LLVM inlines it.
-"""
+operands (a "microkernel") stores that of its first one into its second. LLVM inlines it."""
 
 import math
 from dataclasses import dataclass

@@ -94,8 +94,7 @@ def _summed(
 def terms_of(program: Program, source: ir.Value) -> Steps[list[ir.Value]]:
     """Values that softmax takes each with its own scale: a mask must not widen the steps of scores.
 
-    The terms of a sum of two, and what a select chooses from, but for constants.
-    """
+    The terms of a sum of two, and what a select chooses from, but for constants."""
     if maker(source) is None:
         return [source]
     operands = list(source.owner.operands)

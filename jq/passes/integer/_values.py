@@ -47,8 +47,7 @@ class Leaf:
 class Sum:
     """An exact integer tensor: `factor * value`, |value| <= bound.
 
-    `factor` is float64, of size 1 along the axes on which it does not depend; `bound` likewise.
-    """
+    `factor` is float64, of size 1 along the axes on which it does not depend; `bound` likewise."""
 
     value: ir.Value
     factor: np.ndarray

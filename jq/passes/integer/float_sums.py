@@ -5,8 +5,7 @@ A sum of two tensors has a multiplier of 21 bits for each, and one shift:
     (A * (x - zero) + B * (y - zero) + 2^(k - 1)) >> k,  k = 20 - exponent of the larger ratio,
     A = rint(2^k * x's scale / the result's)
 
-https://github.com/google/XNNPACK (qs8-vadd).
-"""
+https://github.com/google/XNNPACK (qs8-vadd)."""
 
 import numpy as np
 

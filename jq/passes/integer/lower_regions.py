@@ -8,10 +8,9 @@
     %o = clamp(rescale(%acc) + zero_point)
 
 The chain of affine steps becomes the factor of the rescale and a constant in the accumulator,
-clamps become the clamp of the result. A function of one tensor is a table of 256 codes. What
-has no such form is left as it is; `verify-integer` names it. Only for `placement=early`: elsewhere
-floats between products cost nothing, and kernels compute them.
-"""
+clamps become the clamp of the result. A function of one tensor is a table of 256 codes. What has no
+such form is left as it is; `verify-integer` names it. Only for `placement=early`: elsewhere floats
+between products cost nothing, and kernels compute them."""
 
 import re
 from collections.abc import Callable

@@ -11,12 +11,11 @@ does the step.
 
 The bias joins the int32 sum, and one float multiplication takes it to steps of the result (see
 `jq.formats.rescale`): its bits do not depend on how a compiler fuses float operations, and a kernel
-needs three operations in the place of twenty. Fires where scales are known now, one an
-activation; on what nobody else reads; on codes of 8 bits (those of 16 are summed in int64), where
-no sum can leave int32. Where the model alone says how its tensors are quantized, only if codes stay
-those that it says, but for sums next to the middle of two: with a bias that is whole in steps of
-the sum, and no residual but one that is added to codes.
-"""
+needs three operations in the place of twenty. Fires where scales are known now, one an activation;
+on what nobody else reads; on codes of 8 bits (those of 16 are summed in int64), where no sum can
+leave int32. Where the model alone says how its tensors are quantized, only if codes stay those that
+it says, but for sums next to the middle of two: with a bias that is whole in steps of the sum, and
+no residual but one that is added to codes."""
 
 import math
 from dataclasses import dataclass, replace

@@ -1,10 +1,9 @@
 """Proves that no float op lies between codes: nothing is rewritten.
 
-An op offends when it reads or makes floats that come from codes, and codes are computed from it.
-In front of the first quantize and after the last dequantize floats are the user's own tensors;
-but a float product of an input offends in any place, and so does what the device has declined and
-would compute from codes or from a float input.
-"""
+An op offends when it reads or makes floats that come from codes, and codes are computed from it. In
+front of the first quantize and after the last dequantize floats are the user's own tensors; but a
+float product of an input offends in any place, and so does what the device has declined and would
+compute from codes or from a float input."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -43,8 +42,7 @@ class VerifyInteger(Pass):
 class Cause:
     """An op of the model without a form in integers, not float because of another such op.
 
-    `function`: softmax, a normalization or attention, where it is a part of one.
-    """
+    `function`: softmax, a normalization or attention, where it is a part of one."""
 
     op: Any
     name: str

@@ -6,9 +6,8 @@
     logistic %x   ->  convert (logistic (convert %x : f32)), for %x of 16 bits
 
 IREE's sine, cosine and tangent lose what is next to zero and everything from 1,000 on, its cube
-root of infinity is NaN, and its logistic function of float16 is 0 below -11.
-`scripts/suite.py elementwise` measures what remains. float64 stays as it is.
-"""
+root of infinity is NaN, and its logistic function of float16 is 0 below -11. `scripts/suite.py
+elementwise` measures what remains. float64 stays as it is."""
 
 import math
 from collections.abc import Callable
@@ -117,8 +116,7 @@ def _group(start: int) -> tuple[float, ...]:
     """Factors for numbers from `2^start` on: to make integers of them, and to multiply those.
 
     `2^-shift`, and `2/pi * 2^shift` modulo 4 as three numbers of 29 bits and a small one: integers
-    times a multiple of 4 do not count. The first group, from 0 on, has no shift.
-    """
+    times a multiple of 4 do not count. The first group, from 0 on, has no shift."""
     shift = max(start - 23, 0)
     behind = BITS - shift  # bits behind the point
     rest = TWO_OVER_PI & ((1 << (behind + 2)) - 1)

@@ -5,8 +5,7 @@
     %b = optimization_barrier %w.blocks
     %codes = slice %b
 
-Fires where plain arithmetic reads the raw blocks of a weight.
-"""
+Fires where plain arithmetic reads the raw blocks of a weight."""
 
 from jq.ir import Program, context, ir
 from jq.ir.build import barrier

@@ -1,8 +1,7 @@
 """Mends: rewrites that keep from IREE's compiler what it gets wrong. Each tells its defects once.
 
-The page of defects, the reasons in the order of passes and the traps (tests that tell when a
-defect is gone) are read from here.
-"""
+The page of defects, the reasons in the order of passes and the traps (tests that tell when a defect
+is gone) are read from here."""
 
 import inspect
 import re
@@ -100,8 +99,7 @@ def defects() -> Iterator[Defect]:
 class Shield(Mend, shared=True):
     """A mend that computes values by themselves: each gets a barrier, and nothing else changes.
 
-    It has `values`, or a `finds` that gives those of one op.
-    """
+    It has `values`, or a `finds` that gives those of one op."""
 
     def values(self, program: Program) -> Iterable[ir.Value | Read]:
         """The values that are shielded from all who read them, and those from one reader alone."""

@@ -4,8 +4,7 @@
     add %a, %b : ui4   ->   (%a + %b) & 15 : i8
 
 What the program takes and gives back has a byte for each number too, and so have weights of such
-types.
-"""
+types."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

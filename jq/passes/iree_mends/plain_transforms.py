@@ -6,8 +6,7 @@
 
 Those of several axes are taken axis by axis. A transform is linear in the real and imaginary parts
 of its numbers: the rows of the matrix are the transforms of unit vectors, by NumPy in double
-precision.
-"""
+precision."""
 
 from typing import Any
 

@@ -1,9 +1,8 @@
 """Powers and angles, to the last places of float32.
 
-Powers of numbers >= 0 are `2^(y log2 x)`, rounded once from float64. The logarithm of 2^e m, with
-m next to 1, is `e + 2 atanh((m - 1) / (m + 1)) / log 2`; the power of two is that of the nearest
-integer times an exponential of what is left: Taylor series, cut where 1e-11 and 1e-9 remain.
-"""
+Powers of numbers >= 0 are `2^(y log2 x)`, rounded once from float64. The logarithm of 2^e m, with m
+next to 1, is `e + 2 atanh((m - 1) / (m + 1)) / log 2`; the power of two is that of the nearest
+integer times an exponential of what is left: Taylor series, cut where 1e-11 and 1e-9 remain."""
 
 import math
 from collections.abc import Sequence

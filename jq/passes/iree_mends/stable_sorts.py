@@ -8,8 +8,7 @@ ones are the same.
 
 What two operands, or two sorts, have in common is computed once, and sorted in place. Each operand
 is therefore a copy that is equal to no other: its bits, turned by a number of its own (`xor`),
-which the comparison and whoever reads the result turn back.
-"""
+which the comparison and whoever reads the result turn back."""
 
 import itertools
 from collections.abc import Iterator, Sequence

@@ -4,8 +4,7 @@
     convert %a : ui8 -> f32 ->   convert (and (convert %a : i8 -> i32), 255) : i32 -> f32
 
 IREE has integers without a sign. Most ops treat the bits of both alike; those that do not are
-written in signed ones. Inputs and results of the program keep their types.
-"""
+written in signed ones. Inputs and results of the program keep their types."""
 
 from typing import Any
 

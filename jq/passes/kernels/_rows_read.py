@@ -9,8 +9,7 @@ shape: reshapes leave rows where they are. Rows stop being read where
     x[:, :n]            they are after the first n
     attention           a mask hides them as keys and values (`IntegerAttention.spread`)
 
-and are read again where anything else reads the value.
-"""
+and are read again where anything else reads the value."""
 
 import math
 from collections.abc import Callable, Sequence

@@ -1,8 +1,7 @@
 """Stored weights as matrices [N, K] that kernels read.
 
-Where that is another order of the data, the weight is stored anew: of a stack that a loop cuts,
-the whole stack, and the loop cuts that. The data are made when they are written.
-"""
+Where that is another order of the data, the weight is stored anew: of a stack that a loop cuts, the
+whole stack, and the loop cuts that. The data are made when they are written."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -6,15 +6,13 @@
     call @jq_gemv(%x.codes, %x.scale, %w.packed, ...)
 
 Without the kernel every block is a product of its own, whose sums lie in memory, and codes of 4
-bits take a byte each. Fires on integer weights and on ggml's types, with activations of one scale
-a row or one a block; also on weights with one scale a column, where the activations have blocks.
+bits take a byte each. Fires on integer weights and on ggml's types, with activations of one scale a
+row or one a block; also on weights with one scale a column, where the activations have blocks.
 Activations of int16 in blocks whose codes are two int8 digits (divisor `absmax/63`) are multiplied
-a digit after the other, with weights that are read once.
-What zero points of rows add is taken off after the product: `y - zero[row] * sum[column]`. With
-one scale a column all of that is in whole numbers that float32 holds, scaled last: the bits of the
-`integer` level. With blocks the result differs from it by the order of a float32 sum of blocks, and
-by the rounding of that product.
-"""
+a digit after the other, with weights that are read once. What zero points of rows add is taken off
+after the product: `y - zero[row] * sum[column]`. With one scale a column all of that is in whole
+numbers that float32 holds, scaled last: the bits of the `integer` level. With blocks the result
+differs from it by the order of a float32 sum of blocks, and by the rounding of that product."""
 
 import math
 from dataclasses import dataclass, replace

@@ -6,8 +6,7 @@
 
 Codes are stored where the padded image has them, and nothing copies it: for a convolution, and for
 a pool (`reduce_window`), whose padding IREE writes out. Fires where the padding is a constant
-around height and width, and nobody reads the image without it.
-"""
+around height and width, and nobody reads the image without it."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -7,8 +7,7 @@
 
 Fires on int8 x int8 with per-channel or per-tensor weights, one or one for each index of a batch.
 The result has the bits of the `integer` level: the same integers, and the same float operations in
-the same order; an activation function is within the bound that its step states.
-"""
+the same order; an activation function is within the bound that its step states."""
 
 import math
 from collections.abc import Sequence

@@ -6,8 +6,7 @@
 
 So sentences that are padded to a length cost what their own lengths do. `_rows_read` says which
 rows are read; kernels leave out those after the last one of each sequence. Nothing is left out
-where a row is a result of the program, or read by an op that has no rule.
-"""
+where a row is a result of the program, or read by an op that has no rule."""
 
 from collections.abc import Iterable
 from typing import Any

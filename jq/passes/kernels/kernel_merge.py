@@ -7,8 +7,7 @@
 Any number of products, of any widths, with the same steps after them; what is one number for a
 whole result (its scale, its zero point) becomes one a column. What is found at run time by column
 has to be there at the first of them. An attention reads its columns of the whole. Not where a part
-would have to be copied: for another kernel, or as a result of the program.
-"""
+would have to be copied: for another kernel, or as a result of the program."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,7 @@
     ->
     call @jq_normalize(%x, %gamma, %beta)
 
-Recognised by what is computed, however it is written. Float reductions may differ by roundings.
-"""
+Recognised by what is computed, however it is written. Float reductions may differ by roundings."""
 
 from dataclasses import dataclass
 

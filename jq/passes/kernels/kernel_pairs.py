@@ -7,8 +7,7 @@
 and convolutions (`jq_pair_convolution`) alike. On processors without products of bytes in 32 bits
 (AVX2, AVX-512 without VNNI). The result has the same bits; `jq/kernels/gemm/pair_order.py` says
 which weights can be proven. Fires where that saves enough of the multiplications, and there are
-rows enough to put their codes in order.
-"""
+rows enough to put their codes in order."""
 
 import math
 from dataclasses import fields

@@ -5,8 +5,7 @@
  ->
     %r:2 = call @jq_gemm_rows_128x384x384(%x, %w, ..., %residual, %gamma, ...)
 
-Nothing else may read the product, and its rows must be worth keeping (`GemmRows.fits`).
-"""
+Nothing else may read the product, and its rows must be worth keeping (`GemmRows.fits`)."""
 
 from jq.ir import NAME, Op, Program, at, replace, string_attr
 from jq.ir.decisions import decide, facts_of

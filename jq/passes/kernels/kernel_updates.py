@@ -6,8 +6,7 @@
 
 Where the position of a slice is found at run time, IREE waits for it on the host before it records
 what follows. Fires on an input of the program that nothing else reads, and a single axis along
-which it is updated in part.
-"""
+which it is updated in part."""
 
 import math
 

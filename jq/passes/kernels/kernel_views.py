@@ -6,8 +6,7 @@
     call @jq_gemm(%u, ...)
 
 Passes before flip codes where a kernel reads its operand as unsigned (`unsigned_view`). A flip
-moves to where the codes are made, through ops that only move data, when every reader has it.
-"""
+moves to where the codes are made, through ops that only move data, when every reader has it."""
 
 from dataclasses import replace
 from typing import Any

@@ -21,9 +21,7 @@ class PipelineFile(Strict):
     its base, and its settings replace those of its base. A path is relative to the file.
 
     `candidates`: what an op may be, where the file leaves that to `compile`
-    (`jq.mixed_precision.auto`); see `jq.mixed_precision.candidates` for how they are
-    written.
-    """
+    (`jq.mixed_precision.auto`); see `jq.mixed_precision.candidates` for how they are written."""
 
     name: str = ""
     base: str = ""
@@ -82,8 +80,7 @@ def flat_settings(node: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 class Pipeline:
     """A pipeline ready to run.
 
-    `explicit` are the settings that the user gave by name; `file` is what it was made from.
-    """
+    `explicit` are the settings that the user gave by name; `file` is what it was made from."""
 
     name: str
     description: str

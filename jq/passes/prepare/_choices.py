@@ -2,8 +2,7 @@
 
 Softmax takes such a choice as it is, without a range of its own (`terms_of`). So an op that moves
 elements of one, or gives them another float type, moves its predicate instead, and a constant of
-two numbers, of which one hides what it is added to, becomes a choice. Factors go in front of it.
-"""
+two numbers, of which one hides what it is added to, becomes a choice. Factors go in front of it."""
 
 from functools import cache
 

@@ -1,7 +1,6 @@
 """Softmax, normalizations and attention, by the ops that they are made of, in whatever axes.
 
-Only to name them: whether they have a form on codes is asked elsewhere, by what they compute.
-"""
+Only to name them: whether they have a form on codes is asked elsewhere, by what they compute."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,7 @@
 Also after transposes, conversions and new leading axes (a stack) that are the same for all, and of
 slices of stored weights, which are stored besides where that is at most as much again. Where the
 encodings are alike and no block is cut (`jq.formats.blocks`). A weight that is read by itself, too,
-is stored for that besides.
-"""
+is stored for that besides."""
 
 import math
 from dataclasses import dataclass
@@ -46,8 +45,7 @@ def join_stored(program: Program) -> bool:
 class _Source:
     """A stored weight, with leading axes of size 1 as a stack gives it.
 
-    `moves`: the transposes (an order of axes) and conversions after it, the first of them first.
-    """
+    `moves`: the transposes (an order of axes) and conversions after it, the first of them first."""
 
     tensor: str
     encoding: Encoding

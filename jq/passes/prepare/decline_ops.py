@@ -8,8 +8,7 @@ constants are left out: they are computed before the program reaches the device.
 left to the plan, which asks the same limits.
 
 Softmax, a normalization or attention that the device cannot compute is refused as one function,
-since that is what was written, not the ops that it consists of.
-"""
+since that is what was written, not the ops that it consists of."""
 
 from jq.ir import Op, Program, ir, kind_of, maker, shape_of
 from jq.ir.affine import is_constant, step

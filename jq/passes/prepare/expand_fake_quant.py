@@ -5,8 +5,7 @@
     dot_general (jq.dequantize (jq.quantize %x, %scale)), (jq.dequantize %codes, %scale)
 
 What is computed from weights alone is stored as its codes, in `scan`, where a layer's slice is
-quantized, too. After another quantization with the same parameters nothing is left to do.
-"""
+quantized, too. After another quantization with the same parameters nothing is left to do."""
 
 from dataclasses import replace
 from typing import Any
@@ -46,8 +45,7 @@ class ExpandFakeQuant(Pass):
 def _store_weights(program: Program, found: list[FakeQuant]) -> None:
     """Codes instead of every fake-quantized value that is computed from weights alone.
 
-    One may read what another gives, so all are encoded before the first is replaced.
-    """
+    One may read what another gives, so all are encoded before the first is replaced."""
     constant = Constant(program)
     pending: list[tuple[FakeQuant, list[Any], ir.Value, str]] = []
     for fake in found:

@@ -49,10 +49,9 @@ class FoldScales(Pass):
         %y = convolution %x, %w'            // %w * factor, the same name
         %n = add %y, %bias                  // one new weight: beta - mean * factor
 
-    This is how batch norms of inference disappear. Fires where each step is the only reader of
-    the one before and the weight has no other reader; a sum of more than one addend becomes one
-    in any case. Not where the factor depends on more than the axes that the weight brings.
-    """
+    This is how batch norms of inference disappear. Fires where each step is the only reader of the
+    one before and the weight has no other reader; a sum of more than one addend becomes one in any
+    case. Not where the factor depends on more than the axes that the weight brings."""
 
     def run(self, program: Program, cx: PassContext) -> bool:
         changed = False

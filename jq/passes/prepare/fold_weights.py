@@ -2,14 +2,13 @@
 
     dot_general %x, (multiply %w, %mask)  ->  dot_general %x, %w'      // one new weight
 
-Fires when what stands behind an operand, beyond ops that only move elements, is computed
-from weights and constants; a weight is then found there and can be quantized. So is a product of
-weights and constants (of a state that starts as zeros, say), and a sum of integers (the columns of
-codes, that zero points are corrected with). It does not
-fire on anything that grows: a broadcast of a vector stays what it is. Where a device multiplies by
-weights alone, or has integers alone, a matrix that is computed from constants becomes one. Weights
-that came quantized are not computed with, but joined (`_join_stored`).
-"""
+Fires when what stands behind an operand, beyond ops that only move elements, is computed from
+weights and constants; a weight is then found there and can be quantized. So is a product of weights
+and constants (of a state that starts as zeros, say), and a sum of integers (the columns of codes,
+that zero points are corrected with). It does not fire on anything that grows: a broadcast of a
+vector stays what it is. Where a device multiplies by weights alone, or has integers alone, a matrix
+that is computed from constants becomes one. Weights that came quantized are not computed with, but
+joined (`_join_stored`)."""
 
 import math
 from collections.abc import Iterable
@@ -71,8 +70,7 @@ def _results(op: Op) -> list[ir.Value]:
 class Constant:
     """Finds the weights that a value is computed from, if from nothing else; cached by value.
 
-    `stored`: also from weights that are stored quantized, which otherwise stay as they are.
-    """
+    `stored`: also from weights that are stored quantized, which otherwise stay as they are."""
 
     def __init__(self, program: Program, stored: bool = False) -> None:
         self.program, self.stored = program, stored

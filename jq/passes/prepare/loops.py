@@ -173,8 +173,7 @@ class RotateLoops(Pass):
         while(%x = %a, %p = %q) cond { return %p } do { ...; %r = (abs %y < 1); return %y, %r }
 
     What a condition computes can then be observed and quantized like everything else. Only for
-    `placement=early`; a condition on integers stays where it is.
-    """
+    `placement=early`; a condition on integers stays where it is."""
 
     def run(self, program: Program, cx: PassContext) -> bool:
         loops = [op for op in program.walk() if op.operation.name == "stablehlo.while"]

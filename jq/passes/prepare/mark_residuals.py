@@ -5,10 +5,9 @@
                                          %s = add %y, %e
 
 A feature map in float32 takes four times the memory traffic of its codes, which are there anyway
-where a convolution reads them. Only sums whose terms come from convolutions through biases,
-clamps, pooling and other such sums; the residual sums of a transformer have outliers that 8 bits
-do not hold. With static ranges and `convolution_sums=codes`; `placement=early` has edges at all.
-"""
+where a convolution reads them. Only sums whose terms come from convolutions through biases, clamps,
+pooling and other such sums; the residual sums of a transformer have outliers that 8 bits do not
+hold. With static ranges and `convolution_sums=codes`; `placement=early` has edges at all."""
 
 from dataclasses import dataclass, field
 

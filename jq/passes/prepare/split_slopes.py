@@ -6,8 +6,7 @@
 
 This is how PReLU is written, and any `where(x > 0, a * x, b * x)`. Not for a device that compares
 quantized values and selects among them, and not where one table computes it: both slopes are single
-numbers. Either factor may be a weight.
-"""
+numbers. Either factor may be a weight."""
 
 import numpy as np
 

@@ -12,9 +12,8 @@ the taps that are missing are zeros. A vector that is added to the result is add
 shuffle. The sum may have another order.
 
 Not for a device that has transposed convolutions, and no reshape of as many axes. Not in groups,
-not with strides or a dilated window, and not where the weight is computed from the
-inputs, is part of a loop's stack, or came quantized: what is stored stays as it is.
-"""
+not with strides or a dilated window, and not where the weight is computed from the inputs, is part
+of a loop's stack, or came quantized: what is stored stays as it is."""
 
 from dataclasses import dataclass
 
@@ -80,8 +79,7 @@ class _Axis:
     """One spatial axis: `n` elements with `d - 1` zeros between, a window of `k`, `count` results.
 
     With `lead` zeros before the window, position `p` of the result, counted from the first element
-    of the input, sums tap `d*u + s` times element `q + u`, where `p = d*q - s` and `0 <= s < d`.
-    """
+    of the input, sums tap `d*u + s` times element `q + u`, where `p = d*q - s` and `0 <= s < d`."""
 
     n: int
     d: int

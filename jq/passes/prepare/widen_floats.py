@@ -7,9 +7,8 @@
 
 A model in bfloat16, float16 or float64 (or in several) is then what the passes after know. Inputs
 and outputs keep their types. Only for `placement=early`: elsewhere floats stay between products,
-and their types are the model's choice. What reads bits (`bitcast_convert`, a custom call) gets
-the type that it had.
-"""
+and their types are the model's choice. What reads bits (`bitcast_convert`, a custom call) gets the
+type that it had."""
 
 from typing import Any
 

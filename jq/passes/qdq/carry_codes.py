@@ -4,9 +4,8 @@
     ->
     while(%x = %q) { dequantize %x; ...; return %r }
 
-Fires where all of them have one scale and zero point, known now: the plan gives edges that a
-loop or a branch hands on the same ones.
-"""
+Fires where all of them have one scale and zero point, known now: the plan gives edges that a loop
+or a branch hands on the same ones."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

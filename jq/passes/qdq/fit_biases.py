@@ -5,8 +5,7 @@
 
 Such a channel is next to dead, as BatchNorm leaves them behind: its weights are so small that their
 products are lost beside the bias, and more so their rounding to the larger scale. Fires for weights
-of one scale a channel that one product reads.
-"""
+of one scale a channel that one product reads."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

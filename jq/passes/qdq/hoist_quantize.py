@@ -4,12 +4,11 @@
     quantize (reduce_window max %x)   ->  reduce_window max (quantize %x)
     quantize (concatenate %x, %y)     ->  concatenate (quantize %x), (quantize %y)
 
-The codes are the same (see `_selection`), and fewer bytes are moved. This is where the placement
-is decided: `late` leaves every quantize in front of its contraction; `hybrid` moves it up where
-nobody else reads the float result, and not to where there is more to quantize (but for pooling,
-whose operand a contraction gives in codes); `early` moves it up as far as it goes. For given
-scales, one a tensor.
-"""
+The codes are the same (see `_selection`), and fewer bytes are moved. This is where the placement is
+decided: `late` leaves every quantize in front of its contraction; `hybrid` moves it up where nobody
+else reads the float result, and not to where there is more to quantize (but for pooling, whose
+operand a contraction gives in codes); `early` moves it up as far as it goes. For given scales, one
+a tensor."""
 
 import math
 from dataclasses import dataclass, field

@@ -6,8 +6,7 @@
 %y = dot_general %x, %d
 
 An op that a rule keeps float reads the float weight, which then is stored besides, as
-"dense/kernel:float".
-"""
+"dense/kernel:float"."""
 
 from collections.abc import Collection, Mapping
 
@@ -45,8 +44,7 @@ class PlaceWeights(Pass):
 def keep_floats(program: Program, plan: QuantPlan) -> set[str]:
     """Ops that keep a weight float, which others quantize, read a weight of their own.
 
-    Gives the names of such weights.
-    """
+    Gives the names of such weights."""
     kept = {op.name: plan.weights.keys() & set(op.float_weights) for op in plan.ops}
     for op, rule in list(contractions(program)) if any(kept.values()) else ():
         for role in rule.roles(op) if kept.get(op_name(op)) else ():

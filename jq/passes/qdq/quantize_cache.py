@@ -4,10 +4,9 @@
     ->
     @main(%cache:codes: i8[.., d], %cache:scale: f32[.., 1]) { two updates; return both }
 
-A cache is an input that flows through cuts, reshapes and loops into a dynamic_update_slice and
-from there to an output. What comes in is quantized once, with the range of its last axis; what
-is there is moved as codes, never quantized again. Whoever computes with it reads a dequantize.
-"""
+A cache is an input that flows through cuts, reshapes and loops into a dynamic_update_slice and from
+there to an output. What comes in is quantized once, with the range of its last axis; what is there
+is moved as codes, never quantized again. Whoever computes with it reads a dequantize."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace

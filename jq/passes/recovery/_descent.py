@@ -2,8 +2,7 @@
 codes to their best given all others.
 
 H D, for D = W' - W, is kept up to date: what some rows change is added at once to the rows of their
-panel, which stay in the processor's caches, and to all others when the panel is done.
-"""
+panel, which stay in the processor's caches, and to all others when the panel is done."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -171,8 +170,7 @@ def _rescale(
 ) -> np.ndarray:
     """Moves the scales of a block to the minimum, rounded to their type; by how much.
 
-    `of_steps` is H times `steps`, the codes less their zero.
-    """
+    `of_steps` is H times `steps`, the codes less their zero."""
     slope = np.einsum("kn,kn->n", steps, residual)
     curve = np.maximum(np.einsum("kn,kn->n", steps, of_steps), np.float32(1e-30))
     old = found.scale[g]
@@ -189,8 +187,7 @@ def _recode(
 ) -> np.ndarray:
     """Moves the codes of some rows of a block, one at a time, to their best; the change of W'.
 
-    `residual` is used up.
-    """
+    `residual` is used up."""
     scale = found.scale[g]
     codes = found.codes[rows]  # a view
     changes = np.empty_like(codes)

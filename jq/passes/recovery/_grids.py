@@ -1,8 +1,7 @@
 """The numbers that a format has, as the solver of weights takes them: codes and scales.
 
 A code of integers is the integer; one of small floats or of a table is the number that it stands
-for, and its zero is 0.
-"""
+for, and its zero is 0."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -2,8 +2,7 @@
 factors.
 
 The factors are positive and move up through what is linear, or positively homogeneous: a bias, a
-product, ReLU, a maximum over a window.
-"""
+product, ReLU, a maximum over a window."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

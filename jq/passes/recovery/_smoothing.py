@@ -22,8 +22,7 @@ class Weighted:
     """The weight that multiplies x, f32[K, N], and the moments of x weighted for this product.
 
     `most`: the steps from 0 to the largest number of a scale, which so many `rows` of a column
-    share (0: all).
-    """
+    share (0: all)."""
 
     moments: Moments
     weight: np.ndarray
@@ -52,8 +51,7 @@ def alike(seen: np.ndarray, count: int) -> np.ndarray:
     The logarithm of such an extreme of normal numbers varies by pi / sqrt(6) / (2 ln(count)), and
     twice as much in the square is allowed for, as rows are not independent. What channels differ by
     beyond that is their own: they are drawn to the median by the share of chance (an estimate of
-    James and Stein).
-    """
+    James and Stein)."""
     logs = np.log(seen)
     middle = np.median(logs)
     chance = math.pi**2 / 12 / math.log(max(count, 2)) ** 2
@@ -65,8 +63,7 @@ def beyond(end: np.ndarray, seen: np.ndarray, count: int) -> np.ndarray:
     """E[(x - end)^2; x > end] of numbers x, of which `seen` is the largest of `count`.
 
     Tails of normal numbers: P(x > end) = count^-(end / seen)^2, of which 1 in `count` lies beyond
-    `seen`. They fall by 1/e within b = seen^2 / (2 end ln(count)): 2 b^2 P.
-    """
+    `seen`. They fall by 1/e within b = seen^2 / (2 end ln(count)): 2 b^2 P."""
     log, share = math.log(max(count, 2)), np.maximum(end / seen, LEAST_END)
     return 2 * (seen / (2 * share * log)) ** 2 * np.exp(-log * share**2)
 

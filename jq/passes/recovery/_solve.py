@@ -166,8 +166,7 @@ def _gptq(found: Solution, weight: np.ndarray, rows: np.ndarray, feedback: np.nd
     """Row k aims at w_k + sum_{j < k} L_jk (w_j - w'_j), for H = L D L^T with a unit upper L.
 
     That is GPTQ without the inverse of H: Chee et al., "QuIP: 2-Bit Quantization of Large Language
-    Models With Guarantees", 2023 (LDLQ).
-    """
+    Models With Guarantees", 2023 (LDLQ)."""
     count = len(weight)
     group = np.concatenate([np.full(s.stop - s.start, g) for g, s in enumerate(found.groups)])
     own = weight[rows]
@@ -190,8 +189,7 @@ def _gptq(found: Solution, weight: np.ndarray, rows: np.ndarray, feedback: np.nd
 def _feedback(h: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """f32 L of `_gptq`, of H's rows and columns in this order.
 
-    In reverse order it is Cholesky's lower triangle, its columns divided by their diagonal.
-    """
+    In reverse order it is Cholesky's lower triangle, its columns divided by their diagonal."""
     from scipy.linalg.lapack import dpotrf, spotrf  # it takes long to import
 
     back = rows[::-1]

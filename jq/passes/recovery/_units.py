@@ -1,7 +1,6 @@
 """Powers of two that are taken out of numbers whose squares float32 does not hold.
 
-They are exact, and what recovery looks for (codes, ratios of errors) does not depend on them.
-"""
+They are exact, and what recovery looks for (codes, ratios of errors) does not depend on them."""
 
 import numpy as np
 

@@ -13,8 +13,7 @@ al., "Bridging the Gap Between Promise and Performance for Microscaling FP4 Quan
 Both are tried, for each input, and the better is taken.
 
 It costs at run time. So it is placed where it pays: products are tried on some rows of the
-calibration data, quantized as they will be.
-"""
+calibration data, quantized as they will be."""
 
 from collections.abc import Mapping, Sequence
 

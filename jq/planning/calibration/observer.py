@@ -1,10 +1,9 @@
 """Observers: what is measured of an activation inside the program, and what range follows.
 
-An observer computes a few small arrays of a tensor (`measure`, as ops of the program). They
-are combined over the iterations of a loop and over samples by `combine`, in the program and
-in NumPy alike, so memory does not grow with the number of samples. A method is a class in
-this folder, found by being defined.
-"""
+An observer computes a few small arrays of a tensor (`measure`, as ops of the program). They are
+combined over the iterations of a loop and over samples by `combine`, in the program and in NumPy
+alike, so memory does not grow with the number of samples. A method is a class in this folder, found
+by being defined."""
 
 from __future__ import annotations
 

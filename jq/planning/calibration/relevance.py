@@ -1,7 +1,6 @@
 """Rows of the activations that reach the output: padding that a mask removes does not.
 
-A range need not hold what is thrown away later, and one that does is coarser for the rest.
-"""
+A range need not hold what is thrown away later, and one that does is coarser for the rest."""
 
 import logging
 import math
@@ -23,8 +22,7 @@ class Relevance:
 
     Exact zeros of a gradient decide (never a NaN), in one random direction of the output. Sites
     that cannot be followed or have one row are missing; a batch in which nothing moves the output
-    counts whole.
-    """
+    counts whole."""
 
     def __init__(self, program: Program, rows: Rows) -> None:
         inside = {

@@ -2,8 +2,7 @@
 
 A gradient costs twice what running the model does, and some seconds to compile; every recovery pass
 needs the same one. The passes before it leave the function as it is, and products at most scaled
-channel by channel.
-"""
+channel by channel."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field

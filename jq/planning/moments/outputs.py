@@ -31,8 +31,7 @@ def output_grams(
 
     The fewer gradients there are, and the less they agree, the more of the gram is replaced by what
     counts all directions alike (Ledoit and Wolf, "A well-conditioned estimator for
-    large-dimensional covariance matrices", 2004). `samples` are the numbers of batches.
-    """
+    large-dimensional covariance matrices", 2004). `samples` are the numbers of batches."""
     find = sensitivity(program.clone(), wanted, Directions)
     if find is None:
         return {}

@@ -1,7 +1,6 @@
 """Readers of the moments of one input of a contraction: inside the program, or of its rows.
 
-A reader adds results to an instrumented program and sums up what they are, sample by sample.
-"""
+A reader adds results to an instrumented program and sums up what they are, sample by sample."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping

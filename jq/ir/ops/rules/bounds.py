@@ -3,8 +3,7 @@
     maximum (dequantize %x), 0.0  ->  dequantize (maximum %x, zero point)
 
 A bound between two codes has none: the numbers at it are rounded when they are quantized with the
-parameters of the others (`Encoded.rounded`).
-"""
+parameters of the others (`Encoded.rounded`)."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,8 +1,7 @@
 """Concatenation of quantized tensors.
 
-Not along an axis that shares a scale, nor where the end of a tensor is not the end of a block or
-of a byte of packed codes.
-"""
+Not along an axis that shares a scale, nor where the end of a tensor is not the end of a block or of
+a byte of packed codes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -23,8 +22,7 @@ def join_parts(
 ) -> tuple[Encoding, dict[str, Any]] | None:
     """Encoding and parts of tensors one after the other; None where that cannot be.
 
-    `join` concatenates arrays along an axis. Sums of blocks are joined as scales are.
-    """
+    `join` concatenates arrays along an axis. Sums of blocks are joined as scales are."""
     found = joined(encodings, axis)
     if found is None or any(p.keys() != parts[0].keys() for p in parts):
         return None

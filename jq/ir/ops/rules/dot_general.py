@@ -3,9 +3,8 @@
     dot(dequantize(a), dequantize(b))
     -> convert(dot(a.codes, b.codes) - corrections) * (a.scale * b.scale)
 
-Blocks along the contracted axis become a batch dimension, and their scaled products are
-summed in float. With one float operand the codes are converted and scaled after the product.
-"""
+Blocks along the contracted axis become a batch dimension, and their scaled products are summed in
+float. With one float operand the codes are converted and scaled after the product."""
 
 import math
 from collections.abc import Sequence

@@ -4,8 +4,7 @@
 
 The constant is one positive number for the whole tensor, or one for each index of an axis. The
 product of a scale and a factor is rounded once, as that of a number and the factor is: results
-differ by a rounding.
-"""
+differ by a rounding."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -2,8 +2,7 @@
 
     gather(dequantize(codes, scale), rows) -> dequantize(gather(codes, rows), gather(scale, rows))
 
-One scale a row, and only the rows that are read are dequantized.
-"""
+One scale a row, and only the rows that are read are dequantized."""
 
 from collections.abc import Sequence
 

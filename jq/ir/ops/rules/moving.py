@@ -1,8 +1,7 @@
 """Ops that move elements of stored tensors: in another order, in part, or to another float type.
 
 Where no block is cut. A dynamic slice along the leading axis is how a layer reads its weight in a
-`scan`.
-"""
+`scan`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -60,8 +59,7 @@ class Convert(Movement):
     """A conversion between float types changes the type that is dequantized to.
 
     A value of the codes is rounded once, to the type that is wanted in the end: what lies between
-    is taken out, also where it is the narrower one (a bfloat16 weight of a float32 product).
-    """
+    is taken out, also where it is the narrower one (a bfloat16 weight of a float32 product)."""
 
     op = "convert"
     typed = ()  # its numbers are rounded

@@ -3,8 +3,7 @@
     sort (dequantize %x)   ->  dequantize (sort %x)
     top_k (dequantize %x)  ->  dequantize (slice (sort %x))
 
-Those are the values of top_k; its indices stay as they are. NaN has no code of its own.
-"""
+Those are the values of top_k; its indices stay as they are. NaN has no code of its own."""
 
 from collections.abc import Sequence
 

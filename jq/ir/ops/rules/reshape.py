@@ -114,8 +114,7 @@ def new_block(
     """Blocks after a reshape; None where one would be cut.
 
     An axis that stays keeps its block. Of axes that merge or split, what shares a scale must be a
-    run of neighbours, and be one afterwards. Axes of size 1 get 1.
-    """
+    run of neighbours, and be one afterwards. Axes of size 1 get 1."""
     new = [1] * len(after)
     for group in groups(before, after):
         left = [a for a in group[0] if before[a] > 1]

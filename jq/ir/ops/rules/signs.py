@@ -4,8 +4,7 @@
     negate (dequantize %x, %s, %zero)          ->  dequantize (ends - %x), %s, (ends - %zero)
 
 `ends` is the smallest code plus the largest: -1 for int8, so that no code falls outside. Symmetric
-codes that use -128 have no code for its negative.
-"""
+codes that use -128 have no code for its negative."""
 
 import math
 from collections.abc import Sequence

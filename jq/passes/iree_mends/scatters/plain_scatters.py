@@ -12,8 +12,7 @@ becomes several updates. XLA drops a window that is not whole. What is known of 
 - for any other update the operand gets one more row, where they go, which is cut off again.
 
 One window alone is read, changed and written back as a slice. A scatter of several operands at a
-time takes one window after the other in a loop.
-"""
+time takes one window after the other in a loop."""
 
 from jq.base.errors import UserError
 from jq.ir import NAME, Op, dtype_of, ir, shape_of, string_attr

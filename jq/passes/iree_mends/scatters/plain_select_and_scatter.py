@@ -7,8 +7,7 @@
     scatter (full %init : [4 * 6 + 1]), %place, %source
 
 The gradient of a pool is one. Padding is never selected, and a window of padding alone gives to the
-one element more, which is cut off again.
-"""
+one element more, which is cut off again."""
 
 from itertools import product
 from math import prod

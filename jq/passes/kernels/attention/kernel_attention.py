@@ -6,10 +6,9 @@
     ->
     call @jq_attention(%q, %k, %v, %mask)
 
-Fires on products with batch dimensions, where queries may share keys and values, a mask that is
-the same for every head, and softmax over the keys. Narrower floats are computed in float32. A
-program in which nothing is quantized is left as it is: it is what others are compared with.
-"""
+Fires on products with batch dimensions, where queries may share keys and values, a mask that is the
+same for every head, and softmax over the keys. Narrower floats are computed in float32. A program
+in which nothing is quantized is left as it is: it is what others are compared with."""
 
 from dataclasses import dataclass, replace
 from functools import partial

@@ -7,8 +7,7 @@
     ->
     call @jq_integer_attention(%q.codes, %k.codes, %v.codes, %zeros, %factors, %mask, ...)
 
-Fires on int8 with calibrated ranges of whole tensors, otherwise where `kernel-attention` does.
-"""
+Fires on int8 with calibrated ranges of whole tensors, otherwise where `kernel-attention` does."""
 
 from dataclasses import dataclass
 from functools import partial

@@ -5,8 +5,7 @@
     %weights, %init = call @jq_pack_values(%k.codes, zero points)
     call @jq_gemm(%q.codes, %weights, %init, ...)
 
-Fires on int8 x int8 with one scale and zero point each, as attention has them.
-"""
+Fires on int8 x int8 with one scale and zero point each, as attention has them."""
 
 import math
 from dataclasses import dataclass

@@ -6,9 +6,8 @@
 
 Fires on everything between codes that is elementwise, looked up in a table, or summed or maximized
 along the last axis: rescales, sums of tensors, softmax, normalizations. What a region reads besides
-(what other kernels, transposes or IREE make) are its operands. Numbers that differ from layer
-to layer are one operand, so that layers share a kernel.
-"""
+(what other kernels, transposes or IREE make) are its operands. Numbers that differ from layer to
+layer are one operand, so that layers share a kernel."""
 
 from collections.abc import Sequence
 

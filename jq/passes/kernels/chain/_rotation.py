@@ -1,7 +1,6 @@
 """Rotary positions of rows: both halves of a row turned by angles of their own.
 
-concatenate(low * cos - high * sin, high * cos + low * sin)
-"""
+concatenate(low * cos - high * sin, high * cos + low * sin)"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -7,8 +7,7 @@
 
 Such a kernel takes less time than it takes to begin one. The chain begins with a normalization;
 codes and digits of its rows, and rows that something else reads, are results. What the steps read
-besides must be there in front of the first.
-"""
+besides must be there in front of the first."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

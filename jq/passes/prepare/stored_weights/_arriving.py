@@ -3,8 +3,7 @@
 Behind the operand of a contraction (`_stored_parts` finds codes, scale and zero point): blocks are
 what shares a scale. Only where the format gives the numbers that the model computes, within two
 roundings of its type. What is added to such a weight, or scales it besides, stays apart
-(`distribute-products`); what does not fit any format is noted, and becomes a float weight.
-"""
+(`distribute-products`); what does not fit any format is noted, and becomes a float weight."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence

@@ -52,8 +52,7 @@ def with_minimum(
 ) -> tuple[Encoding, dict[str, np.ndarray]] | None:
     """`scale * codes + minimum` in the fewest bits; None where codes take more than 8, or are none.
 
-    Negative codes are counted from the lowest of their type, whose number is then the minimum.
-    """
+    Negative codes are counted from the lowest of their type, whose number is then the minimum."""
     if number_kind(codes.dtype) != "i" or not codes.size:
         return None
     low, high = int(codes.min()), int(codes.max())
@@ -76,8 +75,7 @@ def rounded_sizes(made: tuple[Encoding, dict[str, np.ndarray]]) -> np.ndarray:
     """The magnitudes that are rounded for each element: its product and its minimum together.
 
     Twice them, for the model and the format round a sum each: in float32 the latter rounds the
-    minimum in steps, a sum and a product.
-    """
+    minimum in steps, a sum and a product."""
     enc, parts = made
     fmt = get_format(enc.format)
     assert isinstance(fmt, WithMinimum)

@@ -162,8 +162,7 @@ def _exponents(scale: np.ndarray) -> np.ndarray | None:
 def _gives(made: Parts, whole: np.ndarray, size: np.ndarray) -> bool:
     """True if the parts stand for the numbers of the model, each rounded at most twice.
 
-    `size`: of what was rounded.
-    """
+    `size`: of what was rounded."""
     enc, parts = made
     fmt = get_format(enc.format)
     decoded = np.asarray(fmt.to_numpy(parts, enc), np.float64)

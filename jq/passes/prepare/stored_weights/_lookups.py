@@ -7,8 +7,7 @@
 as a scan over layers has them, and an embedding whose codes and scales are looked up beside each
 other. `store_arriving` then finds the codes of a weight in front of the lookup, as anywhere else.
 Every op in between works on each element or moves them within a layer or row, so it does the same
-to all of them at once: in front of a new axis instead of those that come from the indices.
-"""
+to all of them at once: in front of a new axis instead of those that come from the indices."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -51,8 +50,7 @@ from jq.passes.prepare.stored_weights._whole_ops import (
 class Lookup:
     """A float value, the whole that it is looked up in, and the lookup.
 
-    `layer`: one index picks it, as a loop does from a stack of layers.
-    """
+    `layer`: one index picks it, as a loop does from a stack of layers."""
 
     value: ir.Value
     whole: ir.Value

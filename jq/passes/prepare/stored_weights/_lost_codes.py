@@ -2,9 +2,8 @@
 
 Backwards from a float value that weights alone make: codes are integers of a weight (or 8-bit
 floats) that become a float each, or indices of a table with fewer numbers than are looked up, be it
-by `gather` or by one-hot rows (compared with all indices). What positions and masks are made
-from is none of it: no other comparisons are followed, nor what picks from larger tables.
-"""
+by `gather` or by one-hot rows (compared with all indices). What positions and masks are made from
+is none of it: no other comparisons are followed, nor what picks from larger tables."""
 
 import math
 from typing import Any

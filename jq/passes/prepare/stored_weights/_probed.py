@@ -5,8 +5,7 @@
 `jnp.ldexp(codes, exponents)` is such a chain. Where it is `scale * codes + minimum`, with numbers
 that do not depend on the codes, its value for codes of 0 is the minimum, and for codes of 1 the
 scale is added: the chain is computed once more for each. Whether it is so is seen by its numbers,
-as of every form.
-"""
+as of every form."""
 
 import math
 from collections.abc import Iterator, Mapping

@@ -6,8 +6,7 @@ Backwards from a float value that weights alone make: what moves elements moves 
 factors go into the scale, what is subtracted from codes is their zero point, until integers or
 8-bit floats are found, or a lookup of numbers in a table (the elements of `nf4` or `fp4_e2m1`). New
 ops compute the parts in the shape of the value; `recognize-dequantize` evaluates them, and looks
-whether they give its numbers.
-"""
+whether they give its numbers."""
 
 import math
 from dataclasses import dataclass, replace
@@ -37,11 +36,10 @@ WORK = ("stablehlo.multiply", "stablehlo.divide", "stablehlo.subtract", "stableh
 class Arriving:
     """`scale * (codes - zero)`, all in the shape of the value; None: 1, and 0.
 
-    `difference`: `codes - zero`, where the model subtracts them as integers.
-    `added`: `zero` is what the model adds to scaled codes, divided by the scale.
-    `minimum`: the number of code 0, where it is not 0; `zero` is None where two steps add it.
-    `table`: the format whose elements the codes are indices of; `numbers`: those of its own table.
-    """
+    `difference`: `codes - zero`, where the model subtracts them as integers. `added`: `zero` is
+    what the model adds to scaled codes, divided by the scale. `minimum`: the number of code 0,
+    where it is not 0; `zero` is None where two steps add it. `table`: the format whose elements the
+    codes are indices of; `numbers`: those of its own table."""
 
     codes: ir.Value
     scale: ir.Value | None = None

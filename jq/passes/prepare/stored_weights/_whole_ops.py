@@ -5,8 +5,7 @@
     reshape %all : [count, 32] -> [count, 4, 8]
 
 The axes that come from the indices become one, the first. Each function gives None where an op does
-something else to different layers or rows.
-"""
+something else to different layers or rows."""
 
 import math
 from collections.abc import Sequence

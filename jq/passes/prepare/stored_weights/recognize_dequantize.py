@@ -8,8 +8,7 @@ Weights in any format of integers or 8-bit floats, in blocks or not, are found f
 Beyond them it fires for int8 and int16 codes with scales and zero points that are known, one for
 the tensor or one for each index of some axes. How the codes were made is the model's own business
 and stays as it is, so that nothing changes its value; codes of a weight are stored as that weight.
-So are those that a marker of the model itself reads, as imported models have them.
-"""
+So are those that a marker of the model itself reads, as imported models have them."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -60,8 +59,7 @@ def _store_marked(program: Program) -> bool:
     """Stores the codes of weights that a dequantize marker of the model itself reads.
 
     The marker may come with an imported model, or be one that an earlier pass placed. A model may
-    quantize its weights itself, too: what weights alone make is evaluated here.
-    """
+    quantize its weights itself, too: what weights alone make is evaluated here."""
     markers = [marker for op in program.walk() if (marker := match(op, DEQUANTIZE))]
     named = ((m, [program.weight_name(v) or "" for v in m.parts.values()]) for m in markers)
     affine = ((m, names) for m, names in named if is_affine(m.encoding.format))

@@ -4,8 +4,7 @@ A region grows from one transpose through every op that can follow its order (`j
 What each of its values would be stored as is then known; each op is to take it on or not. A
 transpose stands wherever that changes along a value, and one that is there already goes where it
 does not: the fewest bytes that are transposed are a minimum cut between what cannot move and the
-transposes.
-"""
+transposes."""
 
 import math
 from collections.abc import Iterable

@@ -9,8 +9,7 @@ to have a transpose at its inputs and outputs alone, so that convolutions meet w
 results. Each op says in which orders of axes it can compute (`OpRule.orders`); of all ways to give
 the ops around a transpose its order or leave them, the one is taken that transposes the fewest
 bytes. It fires where they become fewer, and transposes not more. Floats are the same but for sums,
-which may be taken in another order.
-"""
+which may be taken in another order."""
 
 from dataclasses import dataclass, field
 
@@ -189,8 +188,7 @@ class AbsorbTransposes(Pass):
         ->
         dot_general %x, %w, contracting [1] x [1]
 
-    Fires where the order of the free axes stays as it is, since that order is the result's.
-    """
+    Fires where the order of the free axes stays as it is, since that order is the result's."""
 
     def run(self, program: Program, cx: PassContext) -> bool:
         changed = False
