@@ -42,9 +42,8 @@ def quantize(
     check_new(target, force=force)
     with out.progress() as progress:
         rows = write(source, target, kind, importance or (), pieces, progress)
-    kept = [{"name": r.name, "before": r.before, "after": r.after, "bytes": r.bytes} for r in rows]
-    out.table(str(target), ("name", "before", "after", "bytes"), kept)
-    return {"path": str(target), "tensors": kept}
+    out.table(str(target), ("name", "before", "after", "bytes"), rows)
+    return {"path": str(target), "tensors": rows}
 
 
 def of_folder(

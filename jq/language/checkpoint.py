@@ -30,6 +30,7 @@ from jq.formats.base import Encoding
 from jq.language.decoder.huggingface import read_config
 from jq.language.decoder.safetensors import (
     INDEX,
+    SINGLE,
     Entry,
     copy_files,
     files_beside,
@@ -75,15 +76,15 @@ class Kind:
         return Encoding(f"int{self.bits}", shape, (1, self.group), "symmetric", "bfloat16", full)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Written:
     """Totals of what was written, and the number of shards that were there already."""
 
-    quantized: int
-    kept: int
-    bytes: int
-    source_bytes: int
-    resumed: int
+    quantized: int = 0
+    kept: int = 0
+    bytes: int = 0
+    source_bytes: int = 0
+    resumed: int = 0
 
 
 def quantize_folder(
@@ -110,33 +111,26 @@ def quantize_folder(
     files = list(shards)
     sizes = [(source / f).stat().st_size for f in files]
     begin(out, {"bits": chosen.bits, "group": group, "files": files, "sizes": sizes})
-    where: dict[str, str] = {}
-    count = {"quantized": 0, "kept": 0, "bytes": 0, "source_bytes": 0, "resumed": 0}
+    found, where = Written(source_bytes=sum(sizes)), dict[str, str]()
 
     def told(i: int, share: float) -> None:
         progress("quantize", (i + share) / len(files))
 
     for i, (file, tensors) in enumerate(shards.items()):
         told(i, 0)
-        done = out / file
-        entries = list(_entries(tensors, chosen))
+        done, entries = out / file, list(_entries(tensors, chosen))
         if done.exists():
-            count["resumed"] += 1
+            found.resumed += 1
         else:
             with written_whole(done) as temporary:
                 write_shard(temporary, entries, partial(told, i))
         where |= {e.name: file for e in entries}
         packed = sum(e.name.endswith(".weight_packed") for e in entries)
-        count["quantized"] += packed
-        count["kept"] += len(tensors) - packed
-        count["bytes"] += done.stat().st_size
-        count["source_bytes"] += (source / file).stat().st_size
-    if (source / INDEX).exists():
-        total = sum((out / f).stat().st_size for f in files)
-        index = {"metadata": {"total_size": total}, "weight_map": where}
-        write_text(out / INDEX, json.dumps(index, indent=1))
-    finish(out, config | {"quantization_config": chosen.config()}, beside, source)
-    return Written(**count)
+        found.quantized += packed
+        found.kept += len(tensors) - packed
+        found.bytes += done.stat().st_size
+    finish(out, source, config, chosen, beside, where)
+    return found
 
 
 def opened(source: Path, kind: str, group: int) -> tuple[Kind, dict[str, Any], list[Path]]:
@@ -169,10 +163,23 @@ def begin(out: Path, options: dict[str, Any]) -> None:
     write_text(marker, plan)
 
 
-def finish(out: Path, config: dict[str, Any], beside: Iterable[Path], source: Path) -> None:
-    """Copies what lies beside the weights, and writes the config last: then the folder is whole."""
+def finish(
+    out: Path,
+    source: Path,
+    config: dict[str, Any],
+    kind: Kind,
+    beside: Iterable[Path],
+    where: dict[str, str],
+) -> None:
+    """Writes the index of the weights, of which `where` has the files, copies what lies beside
+    them, and writes the config last: then the folder is whole."""
+    if (files := set(where.values())) != {SINGLE}:
+        total = sum((out / file).stat().st_size for file in files)
+        index = {"metadata": {"total_size": total}, "weight_map": where}
+        write_text(out / INDEX, json.dumps(index, indent=1))
     copy_files(beside, source, out)
-    write_text(out / "config.json", json.dumps(config, indent=1))
+    whole = config | {"quantization_config": kind.config()}
+    write_text(out / "config.json", json.dumps(whole, indent=1))
     (out / BEGUN).unlink()
 
 
@@ -182,12 +189,12 @@ def _entries(tensors: dict[str, np.ndarray], kind: Kind) -> Iterator[Entry]:
             yield Entry(name, array.dtype, array.shape, partial(_pieces, array))
             continue
         module, (rows, columns) = name.removesuffix(".weight"), array.shape
-        groups = columns // kind.group if kind.group else 1
-        bf16, words = np.dtype(ml_dtypes.bfloat16), columns * kind.bits // 32
-        made = _Rounding(array, kind)
-        yield Entry(f"{module}.weight_packed", np.dtype(np.int32), (rows, words), made.codes)
-        yield Entry(f"{module}.weight_scale", bf16, (rows, groups), made.scales)
-        shape = np.array(array.shape, np.int64)
+        words, groups = columns * kind.bits // 32, columns // (kind.group or columns)
+        bf16, shape = np.dtype(ml_dtypes.bfloat16), np.array(array.shape, np.int64)
+        scales = list[np.ndarray]()  # known when the codes are written
+        codes = partial(_codes, array, kind, scales)
+        yield Entry(f"{module}.weight_packed", np.dtype(np.int32), (rows, words), codes)
+        yield Entry(f"{module}.weight_scale", bf16, (rows, groups), partial(_emptied, scales))
         yield Entry(f"{module}.weight_shape", shape.dtype, (2,), partial(_pieces, shape))
 
 
@@ -200,27 +207,22 @@ def _chosen(name: str, array: np.ndarray, kind: Kind) -> bool:
     return floats and whole and "norm" not in name
 
 
-class _Rounding:
-    """A matrix, rounded some rows at a time; its scales are known when its codes are written."""
+def _codes(array: np.ndarray, kind: Kind, scales: list[np.ndarray]) -> Iterator[np.ndarray]:
+    """The codes of a matrix, which is rounded some rows at a time; `scales` gets theirs."""
+    fmt, step = affine_format(f"int{kind.bits}"), max(1, PIECE // array.shape[1])
+    for first in range(0, len(array), step):
+        rows = np.asarray(array[first : first + step], np.float32)
+        if not np.isfinite(rows).all():
+            raise UserError("a weight holds NaN or infinity")
+        parts = fmt.encode(rows, kind.encoding(rows.shape))
+        scales.append(parts["scale"])
+        forget(array)
+        yield kind.stored(parts["codes"]).reshape(-1)
 
-    def __init__(self, array: np.ndarray, kind: Kind) -> None:
-        self.array, self.kind = array, kind
-        self._scales: list[np.ndarray] = []
 
-    def codes(self) -> Iterator[np.ndarray]:
-        fmt, step = affine_format(f"int{self.kind.bits}"), max(1, PIECE // self.array.shape[1])
-        for first in range(0, len(self.array), step):
-            rows = np.asarray(self.array[first : first + step], np.float32)
-            if not np.isfinite(rows).all():
-                raise UserError("a weight holds NaN or infinity")
-            parts = fmt.encode(rows, self.kind.encoding(rows.shape))
-            self._scales.append(parts["scale"])
-            forget(self.array)
-            yield self.kind.stored(parts["codes"]).reshape(-1)
-
-    def scales(self) -> Iterator[np.ndarray]:
-        while self._scales:
-            yield self._scales.pop(0)
+def _emptied(pieces: list[np.ndarray]) -> Iterator[np.ndarray]:
+    while pieces:
+        yield pieces.pop(0)
 
 
 def _pieces(array: np.ndarray) -> Iterator[np.ndarray]:

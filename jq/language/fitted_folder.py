@@ -9,7 +9,6 @@ there, to the same bytes.
 """
 
 import hashlib
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ import numpy as np
 
 from jq.base.npz import read_array
 from jq.base.progress import Progress, Stages, silent
-from jq.base.system.files import write_text, written_whole
+from jq.base.system.files import written_whole
 from jq.base.system.threads import one_thread
 from jq.formats.affine import affine_format
 from jq.formats.tensor import QuantizedTensor
@@ -29,7 +28,7 @@ from jq.language.decoder import load_decoder
 from jq.language.decoder.architectures import Architecture
 from jq.language.decoder.layerwise import quantized_layers
 from jq.language.decoder.names import expanded
-from jq.language.decoder.safetensors import INDEX, read_file, read_folder, write_arrays
+from jq.language.decoder.safetensors import read_file, read_folder, write_arrays
 from jq.language.decoder.text import names_of_text
 from jq.language.quantize import pieces_of
 from jq.language.tokenizer import tokenizer_of_folder
@@ -103,10 +102,9 @@ def fit_folder(
             _write(out, _file(i), {n: raw.pop(n) for n in own}, places)
     with clock("write"):
         _write(out, "tables.safetensors", raw, places)
-    write_text(out / INDEX, json.dumps({"metadata": {}, "weight_map": places}))
     for kept in out.glob(_STATES.format("*")):
         kept.unlink()
-    finish(out, {**config, "quantization_config": chosen.config()}, beside, source)
+    finish(out, source, config, chosen, beside, places)
     rest = time.perf_counter() - begun - sum(clock.seconds.values())
     return Fitted(count, {"network": rest, "solve": 0.0, **clock.seconds})
 

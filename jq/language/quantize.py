@@ -2,7 +2,6 @@
 where one is given, so that the products of the model change least."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,46 +26,38 @@ from jq.passes.recovery._solve import best_codes
 PIECE = 256  # tokens of a piece of text
 
 
-class Fitted:
-    """Matrices of the layers, quantized on a text a layer at a time, when one is first asked for;
-    `names` are those of their tensors."""
+def _fitted(
+    source: Path, texts: Sequence[Path], limit: int, kinds: Mapping[str, str | None]
+) -> dict[str, Callable[[], np.ndarray]]:
+    """For each matrix of the layers, by the name of its tensor, what gives its blocks: they are
+    quantized on a text a layer at a time, when one is first asked for."""
+    from jq.language.decoder.layerwise import quantized_layers
 
-    def __init__(
-        self,
-        source: Path,
-        texts: Sequence[Path],
-        limit: int,
-        kinds: Mapping[str, str | None],
-        progress: Progress,
-    ) -> None:
-        from jq.language.decoder.layerwise import quantized_layers
+    decoder = load_decoder(source)
+    assert decoder.file is not None
+    tokenizer = tokenizer_of_gguf(decoder.file.metadata, str(source))
+    pieces = pieces_of(texts, tokenizer, decoder.config, limit)
+    file_of = file_names(decoder.config)
 
-        decoder = load_decoder(source)
-        assert decoder.file is not None
-        tokenizer = tokenizer_of_gguf(decoder.file.metadata, str(source))
-        pieces = pieces_of(texts, tokenizer, decoder.config, limit)
-        self.file_of = file_of = file_names(decoder.config)
+    def encode(path: str, weight: np.ndarray, gram: np.ndarray) -> QuantizedTensor | None:
+        kind = kinds[file_of[path]]
+        return None if kind is None else fitted(kind, weight, gram)
 
-        def encode(path: str, weight: np.ndarray, gram: np.ndarray) -> QuantizedTensor | None:
-            kind = kinds[file_of[path]]
-            return None if kind is None else fitted(kind, weight, gram)
+    layers = quantized_layers(decoder, pieces, encode)
+    done: dict[str, dict[int, np.ndarray]] = {}  # by the number of the expert, 0 where none are
 
-        self.layers = quantized_layers(
-            decoder, pieces, encode, lambda share: progress("quantize", share)
-        )
-        self.names = {theirs for ours, theirs in file_of.items() if ours.startswith("layers/")}
-        # Blocks of each tensor, by the number of the expert (0 where there are none).
-        self.done: dict[str, dict[int, np.ndarray]] = {}
-
-    def take(self, name: str) -> np.ndarray:
-        while name not in self.done:
-            for path, leaf in next(self.layers).items():
+    def take(name: str) -> np.ndarray:
+        while name not in done:
+            for path, leaf in next(layers).items():
                 _, _, expert = path.partition("/experts/")
                 number = int(expert.partition("/")[0] or 0)
                 assert isinstance(leaf, QuantizedTensor)
-                self.done.setdefault(self.file_of[path], {})[number] = leaf.parts["blocks"]
-        found = self.done.pop(name)
+                done.setdefault(file_of[path], {})[number] = leaf.parts["blocks"]
+        found = done.pop(name)
         return np.stack([found[i] for i in sorted(found)])
+
+    names = [theirs for ours, theirs in file_of.items() if ours.startswith("layers/")]
+    return {name: partial(take, name) for name in names if kinds.get(name)}
 
 
 def pieces_of(
@@ -114,19 +105,9 @@ FILE_TYPES |= {"iq2_s": 28, "iq4_xs": 30, "iq1_m": 31, "tq1_0": 36, "tq2_0": 37}
 # What a row takes that 256 does not divide: the next better type in blocks of 32.
 _SHORTER = dict.fromkeys(FILE_TYPES, "iq4_nl") | {"q2_k": "q4_0", "q3_k": "q4_0", "q4_k": "q5_0"}
 _SHORTER |= {"q5_k": "q5_1", "q6_k": "q8_0"}
+_TYPES = {t.format: t for t in TYPES.values()}
 _TABLES = ("token_embd.weight", "output.weight")
 _LEAST = "q6_k"  # of the tables: every token reads them
-
-
-@dataclass(frozen=True)
-class Row:
-    """A tensor before and after quantization."""
-
-    name: str
-    shape: tuple[int, ...]
-    before: str
-    after: str
-    bytes: int
 
 
 def quantize(
@@ -136,8 +117,9 @@ def quantize(
     importance: Sequence[Path] = (),
     limit: int = 64,
     progress: Progress = silent,
-) -> list[Row]:
-    """Writes the model with its matrices in a format of ggml.
+) -> list[dict[str, Any]]:
+    """Writes the model with its matrices in a format of ggml; of each tensor its `name`, its type
+    `before` and `after`, and its `bytes`.
 
     Norms, biases and routers stay as they are, and so does what no format divides; the embedding
     and the head get `q6_k` where the wanted type has fewer bits. A tensor at a time is decoded.
@@ -162,19 +144,17 @@ def quantize(
             hint="join them: llama-gguf-split --merge FIRST_PART JOINED.gguf",
         )
     kinds = {name: _wanted(name, leaf, kind) for name, leaf in file.tensors.items()}
-    fitted = Fitted(source, importance, limit, kinds, progress) if importance else None
+    fitted = _fitted(source, importance, limit, kinds) if importance else {}
     rows, tensors = [], []
-    for i, (name, leaf) in enumerate(file.tensors.items()):
+    for name, leaf in file.tensors.items():
         before, after = header.tensors[name].type.name, kinds[name]
-        made = partial(_encoded, leaf, after)
-        if fitted is not None and after is not None and name in fitted.names:
-            made = partial(fitted.take, name)
-        type_ = next(t.name for t in TYPES.values() if t.format == after) if after else before
-        told = made if fitted else partial(_told, made, progress, (i + 1) / len(file.tensors))
-        tensors.append(NewTensor(name, tuple(leaf.shape), type_, told))
-        rows.append(Row(name, tensors[-1].shape, before, type_, tensors[-1].nbytes))
+        type_ = _TYPES[after].name if after else before
+        made = fitted.get(name, partial(_encoded, leaf, after))
+        tensor = NewTensor(name, tuple(leaf.shape), type_, made)
+        tensors.append(tensor)
+        rows.append({"name": name, "before": before, "after": type_, "bytes": tensor.nbytes})
     changes = {"general.file_type": FILE_TYPES[kind], "general.quantization_version": 2}
-    write_like(out, data, header, tensors, changes)
+    write_like(out, data, header, tensors, changes, partial(progress, "quantize"))
     return rows
 
 
@@ -193,8 +173,7 @@ def _wanted(name: str, leaf: Any, kind: str) -> str | None:
 
 
 def _bits(kind: str) -> float:
-    row = next(t for t in TYPES.values() if t.format == kind)
-    return row.bytes / row.block
+    return _TYPES[kind].bytes / _TYPES[kind].block
 
 
 def _encoded(leaf: Any, kind: str | None) -> np.ndarray:
@@ -205,8 +184,3 @@ def _encoded(leaf: Any, kind: str | None) -> np.ndarray:
     block = fmt.default_block(values.shape, -1)
     assert block is not None
     return fmt.encode(values, Encoding(kind, values.shape, block))["blocks"]
-
-
-def _told(make: Callable[[], np.ndarray], progress: Progress, share: float) -> np.ndarray:
-    progress("quantize", share)
-    return make()

@@ -35,7 +35,7 @@ def test_the_package_reads_the_same_model(source, tmp_path):
     changed = {k for k in after if before.get(k) != after[k] and not k.startswith("GGUF.")}
     assert changed == {"general.file_type", "general.quantization_version"}
     assert after["general.file_type"] == 7
-    assert [t.name for t in written] == [t.name for t in tensors] == [r.name for r in rows]
+    assert [t.name for t in written] == [t.name for t in tensors] == [r["name"] for r in rows]
     for old, new in zip(tensors, written, strict=True):
         values = gguf.dequantize(new.data, new.tensor_type)
         if old.name.endswith(("norm.weight", "ffn_gate_inp.weight")):
@@ -49,7 +49,7 @@ def test_the_package_reads_the_same_model(source, tmp_path):
 
 
 def test_rows_that_a_super_block_does_not_divide_get_smaller_blocks(source, tmp_path):
-    rows = {r.name: r.after for r in quantize(source, tmp_path / "out.gguf", "q4_k")}
+    rows = {r["name"]: r["after"] for r in quantize(source, tmp_path / "out.gguf", "q4_k")}
     assert rows["blk.0.attn_q.weight"] == "Q5_0"  # 32 columns
     assert rows["token_embd.weight"] == "Q8_0"
     assert load_gguf(tmp_path / "out.gguf").tensors["blk.0.attn_q.weight"].shape == (64, 32)
@@ -101,7 +101,8 @@ def test_a_text_chooses_the_codes_of_every_matrix(source, tmp_path):
     assert quantize(source, fitted, "q4_0", [text], limit=2) == rows
     before, after = (load_gguf(path).tensors for path in (plain, fitted))
     changed = {name for name in before if not np.array_equal(before[name], after[name])}
-    assert changed == {r.name for r in rows if r.name.startswith("blk.") and r.after == "Q4_0"}
+    fitted_rows = [r for r in rows if r["name"].startswith("blk.") and r["after"] == "Q4_0"]
+    assert changed == {r["name"] for r in fitted_rows}
     assert fields(fitted)[1][0].tensor_type == fields(plain)[1][0].tensor_type
 
 

@@ -42,6 +42,7 @@ def write_like(
     header: Header,
     tensors: Sequence[NewTensor],
     changes: Mapping[str, int],
+    told: Callable[[float], None] = lambda share: None,
 ) -> None:
     """Writes a file with the metadata of another, and `tensors`, made one at a time.
 
@@ -49,6 +50,7 @@ def write_like(
         path: written wholly or not at all.
         source, header: the other file's bytes and what was read of them.
         changes: keys that get another u32, or are added.
+        told: hears the share of the tensors that is written.
     """
     alignment = header.metadata.get(_ALIGNMENT, 32)
     kept = [bytes(source[a:b]) for key, (a, b) in header.spans.items() if key not in changes]
@@ -63,8 +65,9 @@ def write_like(
     head = fixed + b"".join(kept + new) + entries
     with written_whole(path) as temporary, temporary.open("wb") as file:
         file.write(head + bytes(_aligned(len(head), alignment) - len(head)))
-        for tensor in tensors:
+        for count, tensor in enumerate(tensors, start=1):
             _write(file, tensor, alignment)
+            told(count / len(tensors))
 
 
 def _write(file: BinaryIO, tensor: NewTensor, alignment: int) -> None:
