@@ -7,9 +7,12 @@ from collections.abc import Mapping, Sequence, Set
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from jq.base.system.files import check_input, damaged, sha256
 
 if TYPE_CHECKING:  # a process that generates text does not load it
     from jq.ir import Program
@@ -23,6 +26,28 @@ _PACKAGES = (
     "iree-base-compiler",
     "iree-base-runtime",
 )
+
+
+class StoredFile(BaseModel):
+    """A file of a compiled model, as its manifest lists it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    bytes: Annotated[int, Field(ge=0, le=1 << 62)]
+    sha256: str
+
+    @classmethod
+    def of(cls, path: Path) -> Self:
+        return cls(bytes=path.stat().st_size, sha256=sha256(path))
+
+    def check(self, path: Path) -> None:
+        """Refuses a link, and a file of another size or content."""
+        if path.is_symlink():
+            raise damaged(path, "it is a link to somewhere else")
+        if (found := check_input(path)) != self.bytes:
+            raise damaged(path, f"{found} bytes instead of {self.bytes}")
+        if sha256(path) != self.sha256:
+            raise damaged(path, "its checksum differs")
 
 
 def digest(*values: Any) -> str:

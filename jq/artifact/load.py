@@ -26,7 +26,7 @@ from jq.artifact.parameters import Parameter, check_parameters
 from jq.artifact.programs import DUMP, MODULE, TargetProgram, choose
 from jq.artifact.signature import verify
 from jq.base.errors import UserError
-from jq.base.system.files import TEXT_LIMIT, check_content, damaged, read_input, read_text
+from jq.base.system.files import TEXT_LIMIT, damaged, read_input, read_text
 from jq.ir import Program
 
 MANIFEST = "manifest.json"
@@ -148,7 +148,7 @@ def _check_files(directory: Path, manifest: Manifest) -> None:
             raise damaged(directory / MANIFEST, f"the file {name!r} is not as it should be")
         if not lexists(path):
             raise UserError(f"the artifact lacks {name}", location=str(directory))
-        check_content(path, known.bytes, known.sha256)
+        known.check(path)
 
 
 __all__ = ["Artifact", "Manifest", "load_artifact", "read_manifest"]

@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from jq.artifact.keys import StoredFile
 from jq.base.tree import check_structure
 from jq.target.rules import Rule
 from jq.target.target import Target, load_target
@@ -60,13 +61,6 @@ class StoredTensor(Part):
 
     shape: Shape
     dtype: Dtype
-
-
-class StoredFile(Part):
-    """A file of the artifact."""
-
-    bytes: Count
-    sha256: str
 
 
 class Processor(Part):

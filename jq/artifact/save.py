@@ -8,8 +8,9 @@ from contextlib import suppress
 from glob import escape
 from pathlib import Path
 
+from jq.artifact.keys import StoredFile
 from jq.artifact.load import ARCHIVES, MANIFEST, Artifact, read_manifest
-from jq.artifact.manifest import Processor, StoredFile, StoredProgram, StoredTensor
+from jq.artifact.manifest import Processor, StoredProgram, StoredTensor
 from jq.artifact.parameters import changed, write_parameters
 from jq.artifact.programs import TargetProgram, file_names, is_program_file
 from jq.artifact.signature import SIGNATURE, sign
@@ -133,10 +134,7 @@ def _write(work: Path, artifact: Artifact, stablehlo_version: str | None) -> Non
         if level == "integer":  # the first for tools of other versions
             (work / f"{level}.portable.mlirbc").write_bytes(portable(module, stablehlo_version)[0])
             _put_module(work / MARKED, artifact.levels["marked"].materialize())
-    files = {
-        path.name: StoredFile(bytes=path.stat().st_size, sha256=sha256(path))
-        for path in sorted(work.iterdir())
-    }
+    files = {path.name: StoredFile.of(path) for path in sorted(work.iterdir())}
     whole = artifact.manifest.model_copy(
         update={"files": files, "parameters": stored, "programs": programs, "cpu": programs[0].cpu}
     )

@@ -12,11 +12,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
+from jq.artifact.keys import digest
 from jq.base.errors import JqError, UserError
 from jq.base.system.child import death, python_command
 from jq.base.system.files import write_text, written_whole
 from jq.base.system.folders import make_private
-from jq.language.store import Options, Shape, Store, as_json, content_key
+from jq.language.store import Described, Options, Shape, Store
 from jq.target.rules import Rule
 
 # Activations in blocks, as weights have them: large values spoil no others.
@@ -34,13 +35,7 @@ _USER, _OURS = 2, 3  # exit codes: the last line is a message for people
 
 def build(model: Path, options: Options, shape: Shape, store: Store) -> None:
     """Compiles a program into the store, in another process; what goes wrong there is raised."""
-    given = {
-        "model": str(model),
-        "options": asdict(options),
-        "shape": asdict(shape),
-        "folder": str(store.folder),
-        "sealed": store.sealed,
-    }
+    given = [str(model), asdict(options), asdict(shape), str(store.folder), store.sealed]
     command = python_command("jq.language.build", json.dumps(given))
     done = subprocess.run(command, capture_output=True, encoding="utf-8")
     if not (code := done.returncode):
@@ -96,23 +91,21 @@ def write(model: Path, options: Options, shape: Shape, store: Store) -> None:
     job = prepare_job(
         float_model, Request(options.pipeline, "llvm-cpu", settings, rules, stages=stages)
     )
-    made = build(job, plan_job(job, stages), stages, key_of=content_key)
+    made = build(job, plan_job(job, stages), stages, key_of=lambda name, array: digest(array)[:24])
     known = {key for archive in store.archives() for key in read_index(archive)}
     assert isinstance(made.vmfb, bytes)
     parameters = made.parameters if isinstance(made.parameters, dict) else {}
     fresh = {key: array for key, array in parameters.items() if key not in known}
     needs = made.programs[0].needs
-    described = {
-        "inputs": [[list(i.shape), i.dtype] for i in made.inputs],
-        "outputs": [[list(o.shape), o.dtype] for o in made.outputs],
-        "grows": _grows(
+    described = Described(
+        inputs=[(i.shape, i.dtype) for i in made.inputs],
+        outputs=[(o.shape, o.dtype) for o in made.outputs],
+        grows=_grows(
             state_shapes(decoder.config, options.batch, shape.capacity),
             made.inputs[1 - len(made.outputs) :],
         ),
-        "float_ops": len([op for op in made.manifest.ops if op["decision"] == "float"]),
-        "seconds": dict(stages.seconds),
-        "cpu": [needs.architecture, sorted(needs.features)],
-    }
+        cpu=(needs.architecture, sorted(needs.features)),
+    )
     make_private(store.folder)
     if fresh:
         # Beside the archives, where none is looked for.
@@ -122,7 +115,7 @@ def write(model: Path, options: Options, shape: Shape, store: Store) -> None:
             archive.replace(store.folder / archive.name)
     with written_whole(store.program(shape)) as program:
         program.write_bytes(made.vmfb)
-    write_text(store.folder / f"{shape.name}.json", as_json(described))
+    write_text(store.folder / f"{shape.name}.json", f"{described.model_dump_json(indent=1)}\n")
     store.shrink()
 
 
@@ -144,14 +137,9 @@ def _grows(states: list[list[tuple[tuple[int, ...], bool]]], inputs: Any) -> lis
 
 def main(text: str) -> NoReturn:
     """Entry point of the other process, with the JSON that `build` gave it."""
-    given = json.loads(text)
+    model, options, shape, folder, sealed = json.loads(text)
     try:
-        write(
-            Path(given["model"]),
-            Options(**given["options"]),
-            Shape(**given["shape"]),
-            Store(Path(given["folder"]), given["sealed"]),
-        )
+        write(Path(model), Options(**options), Shape(**shape), Store(Path(folder), sealed))
     except JqError as error:
         print(" ".join(str(error).split()), file=sys.stderr)
         sys.exit(_USER if isinstance(error, UserError) else _OURS)

@@ -1,7 +1,6 @@
 """A language model that generates: `jq.LanguageModel(path).generate(prompt)`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import numpy as np
 
 from jq.artifact.signature import asked_keys
 from jq.base.errors import UserError
+from jq.frontends.gguf import open_gguf
 from jq.language.chat import chat_prompt
 from jq.language.decoder import Decoder, load_decoder
 from jq.language.generation import Generation, Times
@@ -20,7 +20,7 @@ from jq.language.sampling import Sampling
 from jq.language.saved import is_saved
 from jq.language.saved import load as load_saved
 from jq.language.session import Session
-from jq.language.store import TOKENIZER, Options, Store
+from jq.language.store import HEADER, TOKENIZER, Options, Store
 from jq.language.tokenizer import Tokenizer, check_tokens, tokenizer_of_folder, tokenizer_of_gguf
 
 CONTEXT, PIPELINE = 4096, "int8-dynamic"
@@ -28,9 +28,11 @@ CACHES = ("float32", "bfloat16", "int8")
 
 
 def options_for(
-    decoder: Decoder, pipeline: str | None, cache: str | None, context: int | None
+    decoder: Decoder, pipeline: str | None, cache: str | None, context: int | None, batch: int = 1
 ) -> Options:
     """Options with what is not given as it is by default; `UserError` for what is not possible."""
+    if batch < 1:
+        raise UserError(f"a batch of {batch} sequences is not possible")
     if cache is not None and cache not in CACHES:
         raise UserError(f"a cache cannot be {cache!r}", hint=", ".join(CACHES))
     most = decoder.config.context
@@ -41,7 +43,8 @@ def options_for(
             location=str(decoder.path),
             hint=f"the model takes 1 to {most}",
         )
-    return Options(PIPELINE if pipeline is None else pipeline, cache or CACHES[0], chosen)
+    pipeline = PIPELINE if pipeline is None else pipeline
+    return Options(pipeline, cache or CACHES[0], chosen, batch)
 
 
 class LanguageModel:
@@ -87,9 +90,9 @@ class LanguageModel:
     ) -> None:
         self.path = Path(path)
         keys = asked_keys(verify, trust)
+        given: Any = {"pipeline": pipeline, "cache": cache, "context": context, "batch": batch}
         if is_saved(self.path):
             saved = load_saved(self.path, keys)
-            given = {"pipeline": pipeline, "cache": cache, "context": context, "batch": batch}
             for name, value in given.items():
                 if value is not None and value != (own := getattr(saved.options, name)):
                     raise UserError(
@@ -97,8 +100,10 @@ class LanguageModel:
                         location=str(path),
                         hint="give the file that it was compiled from, or compile it again",
                     )
-            self.config, self.options, self._metadata = saved.config, saved.options, saved.metadata
+            self.config, self.options = saved.config, saved.options
             self._tokenizer_folder = self.path / TOKENIZER
+            header = self._tokenizer_folder / HEADER
+            self._metadata = open_gguf(header)[1].metadata if header.exists() else None
             store = Store(self.path, sealed=True)
         else:
             if keys:
@@ -107,9 +112,7 @@ class LanguageModel:
                 )
             decoder = load_decoder(path)
             self.config, self._tokenizer_folder = decoder.config, self.path
-            if batch < 1:
-                raise UserError(f"a batch of {batch} sequences is not possible")
-            self.options = replace(options_for(decoder, pipeline, cache, context), batch=batch)
+            self.options = options_for(decoder, **given)
             self._metadata = decoder.file.metadata if decoder.file else None
             store = Store.of(self.path, self.options, cache_dir)
             store.touch()

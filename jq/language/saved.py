@@ -10,34 +10,26 @@ Nothing of it refers to the file that it was made of, and nothing is compiled wh
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, field_validator
 
+from jq.artifact.keys import StoredFile
 from jq.artifact.signature import SIGNATURE, sign, verify
 from jq.base.errors import UserError
-from jq.base.system.files import (
-    TEXT_LIMIT,
-    check_content,
-    check_folder,
-    damaged,
-    read_input,
-    sha256,
-)
+from jq.base.system.files import TEXT_LIMIT, check_folder, damaged, read_input
 from jq.base.system.folders import replacing
 from jq.frontends.gguf import open_gguf
 from jq.frontends.gguf.write import write_like
 from jq.iree import cpu
 from jq.language.build import build
 from jq.language.decoder import Config, Decoder
-from jq.language.decoder.safetensors import TEMPLATES, as_object, check_inside, copy_files
-from jq.language.programs import COSTS, LONG, capacities
-from jq.language.store import HEADER, MANIFEST, TOKENIZER, Options, Shape, Store, as_json, described
+from jq.language.decoder.safetensors import TEMPLATES, check_inside, copy_files
+from jq.language.programs import COSTS, capacities
+from jq.language.store import HEADER, MANIFEST, TOKENIZER, Options, Shape, Store, described, parsed
 from jq.language.tokenizer import PROCESSORS, SETTINGS, TEMPLATE
 
-VERSION = 2
 OF_TOKENIZERS = ("tokenizer.json", *SETTINGS, TEMPLATE, *PROCESSORS)
 _FOLDERS = (TOKENIZER, f"{TOKENIZER}/{TEMPLATES}")
 _PROGRAM = r"[0-9]+x[0-9]+(-every)?(-apart)?\.(vmfb|json|irpa)"
@@ -45,35 +37,22 @@ _OF_TOKENIZER = "|".join([*map(re.escape, (HEADER, *OF_TOKENIZERS)), rf"{TEMPLAT
 _OURS = re.compile(f"{_PROGRAM}|{TOKENIZER}/({_OF_TOKENIZER})")
 
 
-@dataclass(frozen=True)
-class Saved:
-    """A model that was compiled ahead, as `LanguageModel` reads it."""
+class Saved(BaseModel):
+    """A model that was compiled ahead, as `language.json` describes it."""
 
-    folder: Path
-    config: Config
-    options: Options
-
-    @property
-    def metadata(self) -> Mapping[str, Any] | None:
-        """The metadata of the GGUF file that it came from, if any."""
-        header = self.folder / TOKENIZER / HEADER
-        return open_gguf(header)[1].metadata if header.exists() else None
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(strict=True)
-
-    bytes: Annotated[int, Field(ge=0, le=1 << 62)]
-    sha256: str
-
-
-class _Document(BaseModel):
     model_config = ConfigDict(strict=True, allow_inf_nan=False, extra="forbid")
 
-    version: int
+    version: Literal[2] = 2
     config: Config
     options: Options
-    files: dict[str, _Part]
+    files: dict[str, StoredFile]
+
+    @field_validator("config")
+    @classmethod
+    def _whole(cls, config: Config) -> Config:
+        if len(config.mixers) != config.layers:
+            raise ValueError(f"mixers are of {len(config.mixers)} layers")
+        return config
 
 
 def save(
@@ -94,7 +73,7 @@ def save(
     check_folder(folder, force=force)
     check_replaceable(folder)
     first, *larger = capacities(options)
-    sizes = {first: sorted({*COSTS, LONG})} | {size: [1, LONG] for size in larger}
+    sizes = {first: list(COSTS)} | {size: [1, max(COSTS)] for size in larger}
     shapes = [
         Shape(count, capacity)
         for capacity, counts in sizes.items()
@@ -107,13 +86,8 @@ def save(
             progress(f"compile for {shape.name}")
             build(decoder.path, options, shape, store)
         _copy_tokenizer(decoder, work / TOKENIZER)
-        document = {
-            "version": VERSION,
-            "config": asdict(decoder.config),
-            "options": asdict(options),
-            "files": checksums(work),
-        }
-        content = as_json(document).encode()
+        made = Saved(config=decoder.config, options=options, files=checksums(work))
+        content = f"{made.model_dump_json(indent=1)}\n".encode()
         (work / MANIFEST).write_bytes(content)
         if key is not None:
             (work / SIGNATURE).write_bytes(sign(content, key))
@@ -134,28 +108,13 @@ def load(folder: Path, keys: Sequence[Path] = ()) -> Saved:
     content = read_input(folder / MANIFEST, TEXT_LIMIT)
     if keys:
         verify(folder, content, keys)
-    version = as_object(content, folder / MANIFEST).get("version")
-    if version != VERSION:
-        raise UserError(
-            f"version {version!r} of a saved language model is not known",
-            location=str(folder / MANIFEST),
-            hint="compile it again",
-        )
-    try:
-        found = _Document.model_validate_json(content)
-        if len(found.config.mixers) != found.config.layers:
-            raise ValueError(f"mixers are of {len(found.config.mixers)} layers")
-    except (ValueError, ArithmeticError) as error:
-        reason = "; ".join(line.strip() for line in str(error).splitlines()[1:3]) or error
-        raise UserError(
-            f"not the description of a language model: {reason}", location=str(folder / MANIFEST)
-        ) from error
-    check_files(folder, {name: (f.bytes, f.sha256) for name, f in found.files.items()})
+    found = parsed(Saved, content, folder / MANIFEST, "a language model")
+    check_files(folder, found.files)
     for file in sorted(folder.glob("*.vmfb")):
-        architecture, features = described(file.with_suffix(".json"))["cpu"]
+        architecture, features = described(file.with_suffix(".json")).cpu
         needs = cpu.Cpu(architecture, frozenset(features))
         cpu.check_host(needs, hint="compile the model on this machine")
-    return Saved(folder, found.config, found.options)
+    return found
 
 
 def _copy_tokenizer(decoder: Decoder, folder: Path) -> None:
@@ -171,16 +130,12 @@ def _copy_tokenizer(decoder: Decoder, folder: Path) -> None:
     copy_files(found, decoder.path, folder)
 
 
-def checksums(folder: Path) -> dict[str, dict[str, Any]]:
-    """Size in bytes and SHA-256 of each file but the manifest, by its path in the folder."""
-    return {
-        name: {"bytes": (folder / name).stat().st_size, "sha256": sha256(folder / name)}
-        for name in _names(folder)
-        if _OURS.fullmatch(name)
-    }
+def checksums(folder: Path) -> dict[str, StoredFile]:
+    """Size and SHA-256 of each file but the manifest, by its path in the folder."""
+    return {n: StoredFile.of(folder / n) for n in _names(folder) if _OURS.fullmatch(n)}
 
 
-def check_files(folder: Path, listed: Mapping[str, tuple[int, str]]) -> None:
+def check_files(folder: Path, listed: Mapping[str, StoredFile]) -> None:
     """Holds the files of a folder against sizes and checksums that its manifest lists; `UserError`
     where one is missing, another one, a link, or not listed."""
     present = set(filter(_OURS.fullmatch, _names(folder)))
@@ -188,8 +143,8 @@ def check_files(folder: Path, listed: Mapping[str, tuple[int, str]]) -> None:
     if odd := sorted(present ^ listed.keys()):
         reason = "is missing" if odd[0] in listed else "is not in the manifest"
         raise damaged(folder / MANIFEST, f"{odd[0]!r:.80} {reason}")
-    for name, (bytes_, digest) in listed.items():
-        check_content(folder / name, bytes_, digest)
+    for name, file in listed.items():
+        file.check(folder / name)
 
 
 def check_replaceable(folder: Path) -> None:

@@ -2,26 +2,17 @@
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from jq.base.errors import UserError
+from jq.base.system.files import written_whole
 from jq.iree.runtime import Executable
-from jq.language.programs import (
-    COSTS,
-    LONG,
-    LONG_COST,
-    LONG_EVERY,
-    Programs,
-    capacities,
-    cheapest,
-    load_prompt,
-    rows_of,
-    save_prompt,
-)
+from jq.language.decoder.safetensors import read_file, write_arrays
+from jq.language.programs import COSTS, LONG_EVERY, Programs, capacities, cheapest, rows_of
 from jq.language.store import Shape
 
 KEPT = 4  # states that a session can go back to
@@ -138,40 +129,47 @@ class Session:
         return [self._run.fetch(view) for view in self._caches]
 
     def save(self, path: str | Path) -> None:
-        """Keeps the only sequence in a file, for `restore` of a session of the same model."""
+        """Keeps the only sequence in a file, for `restore` of a session of the same model, whole or
+        not at all: in safetensors `tokens` i32[n], `model` u8[32] (see `Store.identity`), and
+        each cache, cut to its n tokens."""
         (taken,) = self._taken
         if not taken:
             raise UserError("there is no token to keep")
-        pairs = zip(self.caches(), self._grows, strict=True)
-        save_prompt(
-            Path(path),
-            self.programs.store,
-            taken,
-            [array[:, : self.position] if grows else array for array, grows in pairs],
-        )
+        arrays = {"tokens": np.array(taken, np.int32), "model": self.programs.store.identity()}
+        for i, (array, grows) in enumerate(zip(self.caches(), self._grows, strict=True)):
+            arrays[f"cache.{i}"] = array[:, : self.position] if grows else array
+        with written_whole(Path(path)) as temporary:
+            write_arrays(temporary, arrays)
 
     def restore(self, path: str | Path) -> None:
         """Takes in what `save` kept, instead of all that was taken in so far; `UserError` where the
         file is none, or one of another model, or of other options."""
-        tokens, arrays = load_prompt(Path(path), self.programs.store, self.options.context)
+        where, held = str(path), read_file(Path(path))
+        model, tokens = held.pop("model", None), held.pop("tokens", None)
+        if model is None or tokens is None or tokens.dtype != np.int32 or tokens.ndim != 1:
+            raise UserError("this is no file of a prompt", location=where)
+        same = np.array_equal(model, self.programs.store.identity())
+        if not same or not 0 < len(tokens) <= self.options.context:
+            raise UserError(
+                "the prompt was kept by another model, or with other options",
+                location=where,
+                hint="remove the file: it is written again",
+            )
         sizes = [c for c in capacities(self.options) if c >= len(tokens)]
         run, described = self.programs.get(Shape(1, sizes[0]))
-        shapes = described["inputs"][-len(described["outputs"]) + 1 :]
-        grows = described["grows"]
-        wrong = UserError("the caches are of other shapes", location=str(path))
-        if len(arrays) != len(shapes):
-            raise wrong
-        caches = []
-        for array, (shape, dtype), each in zip(arrays, shapes, grows, strict=True):
-            whole = np.zeros(shape, np.dtype(dtype))
-            part = whole[:, : len(tokens)] if each else whole
-            if (array.dtype, array.shape) != (part.dtype, part.shape):
-                raise wrong
-            part[...] = array
-            caches.append(run.place(whole))
+        caches = [np.zeros(shape, np.dtype(dtype)) for shape, dtype in described.states]
+        parts = {
+            f"cache.{i}": whole[:, : len(tokens)] if grows else whole
+            for i, (whole, grows) in enumerate(zip(caches, described.grows, strict=True))
+        }
+        if _kinds(held) != _kinds(parts):
+            raise UserError("the caches are of other shapes", location=where)
+        for name, part in parts.items():
+            part[...] = held[name]
         self.capacity, *self._larger = sizes
-        self._caches, self._run, self._grows, self._kept = caches, run, grows, {}
-        self._taken, self.positions[:] = [tokens], len(tokens)
+        self._caches, self._run = [run.place(whole) for whole in caches], run
+        self._grows, self._kept = described.grows, {}
+        self._taken, self.positions[:] = [tokens.tolist()], len(tokens)
         self._keep()
 
     def _length(self, left: int, every: bool) -> int:
@@ -184,10 +182,11 @@ class Session:
             return LONG_EVERY if can and room >= LONG_EVERY and left > 1 else 1
         costs = {
             size: cost
-            for size, cost in (COSTS | {LONG: LONG_COST}).items()
+            for size, cost in COSTS.items()
             if size == 1 or (size <= room and self.programs.can(Shape(size, self.capacity)))
         }
-        return LONG if left >= LONG and LONG in costs else cheapest(left, tuple(costs.items()))
+        longest = max(costs)
+        return longest if left >= longest else cheapest(left, tuple(costs.items()))
 
     def _piece(self, rows: list[np.ndarray], length: int, every: bool) -> np.ndarray:
         """The logits of a program of `length`, which takes at most so many tokens of each row."""
@@ -199,9 +198,8 @@ class Session:
         if self._caches is None:
             self._caches = self.programs.spare.pop(self.capacity, None)
         if self._caches is None:
-            shapes = described["inputs"][-len(described["outputs"]) + 1 :]
-            self._caches = [run.place(np.zeros(shape, np.dtype(dtype))) for shape, dtype in shapes]
-        self._run, self._grows = run, described["grows"]
+            self._caches = [run.place(np.zeros(s, np.dtype(t))) for s, t in described.states]
+        self._run, self._grows = run, described.grows
         # What is padded here lies after all that is read, and is written over later.
         padded = np.zeros((len(rows), length), np.int32)
         for to, row in zip(padded, rows, strict=True):
@@ -232,3 +230,7 @@ class Session:
             larger = np.zeros((old.shape[0], self.capacity, *old.shape[2:]), old.dtype)
             larger[:, : old.shape[1]] = old
             self._caches[i] = self._run.place(larger)
+
+
+def _kinds(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    return {name: (array.dtype, array.shape) for name, array in arrays.items()}

@@ -8,25 +8,25 @@ A folder holds what one model file and one set of options gave with this compile
 Weights are found by their content, so that programs of all lengths share them.
 """
 
-import json
+import hashlib
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal, Self, TypeVar
 
-from jq.artifact.keys import digest
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
 from jq.artifact.store import Cache, file_digest, shrink
 from jq.base.errors import UserError
-from jq.base.system.files import read_text
+from jq.base.system.files import TEXT_LIMIT, read_input, read_text
 from jq.frontends.gguf import parts_of
 from jq.language.decoder.config import Count
-from jq.language.decoder.safetensors import json_object
 
 # Files of a folder that is compiled ahead.
 MANIFEST, TOKENIZER, HEADER = "language.json", "tokenizer", "header.gguf"
-_TYPES = ("float32", "bfloat16", "float16", "int8", "int32")  # of what programs take and give
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,51 @@ class Options:
     cache: str = "float32"  # type of keys and values that are kept: "float32", "bfloat16" or "int8"
     context: Count = 4096  # the largest number of tokens, prompt included
     batch: Count = 1  # sequences that go side by side
+
+
+_Size = Annotated[int, Field(ge=0, lt=1 << 31)]
+_Tensor = tuple[
+    tuple[_Size, ...], Literal["float32", "bfloat16", "float16", "int8", "int32"]
+]  # shape and type
+
+
+class Described(BaseModel):
+    """Description of a program: what it takes and gives, whether each state among that `grows`, and
+    the `cpu` that it needs, as architecture and features."""
+
+    model_config = ConfigDict(strict=True)
+
+    inputs: list[_Tensor]
+    outputs: list[_Tensor]
+    grows: list[bool]
+    cpu: tuple[str, list[str]]
+
+    @property
+    def states(self) -> list[_Tensor]:
+        """The inputs that are states; outputs have them behind the logits."""
+        return self.inputs[1 - len(self.outputs) :]
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if not len(self.grows) + 1 == len(self.outputs) <= len(self.inputs):
+            raise ValueError("states are as many as outputs but one")
+        return self
+
+
+Document = TypeVar("Document", bound=BaseModel)
+
+
+def parsed(kind: type[Document], content: bytes, path: Path, what: str) -> Document:
+    """The content of a file of JSON; `UserError` where it is not the description of `what`."""
+    try:
+        return kind.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": ")
+    except ArithmeticError as error:  # of what is computed of it
+        reason = str(error)
+    hint = "compile the model again"
+    raise UserError(f"not the description of {what}: {reason}", location=str(path), hint=hint)
 
 
 @dataclass(frozen=True)
@@ -78,9 +123,8 @@ class Store:
     def program(self, shape: Shape) -> Path:
         return self.folder / f"{shape.name}.vmfb"
 
-    def described(self, shape: Shape) -> dict[str, Any] | None:
-        """Description of a program: what it takes and gives; None where there is none, or it is
-        damaged."""
+    def described(self, shape: Shape) -> Described | None:
+        """Description of a program; None where there is none, or it is damaged."""
         try:
             found = described(self.folder / f"{shape.name}.json")
         except UserError:
@@ -89,6 +133,13 @@ class Store:
 
     def archives(self) -> list[Path]:
         return sorted(self.folder.glob("*.irpa"))
+
+    def identity(self) -> np.ndarray:
+        """A digest u8[32] of what changes caches: a folder is named by one, but for one that was
+        moved."""
+        name = self.folder.name.encode()
+        content = read_input(self.folder / MANIFEST) if self.sealed else name
+        return np.frombuffer(hashlib.sha256(content).digest(), np.uint8)
 
     def shrink(self) -> None:
         """Makes room in the store, but never removes this folder."""
@@ -112,30 +163,7 @@ def _own_pipeline(name: str) -> Iterator[str]:
         file = file.parent / base
 
 
-def described(path: Path) -> dict[str, Any]:
-    """The description of a program: `inputs` and `outputs` as shape and type, whether each state
-    `grows`, and the `cpu` that it needs, as architecture and features; `UserError` where there is
-    none."""
-    found = json_object(path)
-    try:
-        architecture, features = found["cpu"]
-        sound = all(isinstance(text, str) for text in (architecture, *features))
-        for shape, dtype in (*found["inputs"], *found["outputs"]):
-            sound &= all(type(n) is int and 0 <= n < 1 << 31 for n in shape) and dtype in _TYPES
-        states = len(found["outputs"]) - 1
-        grows = found.setdefault("grows", [True] * states)  # of programs from before it was said
-        sound &= [type(each) for each in grows] == [bool] * states
-    except (KeyError, TypeError, ValueError):
-        sound = False
-    if not sound:
-        raise UserError("not the description of a language model's program", location=str(path))
-    return found
-
-
-def content_key(name: str, array: Any) -> str:
-    """A key that only equal data have."""
-    return digest(array)[:24]
-
-
-def as_json(values: Mapping[str, Any]) -> str:
-    return json.dumps(values, indent=1) + "\n"
+def described(path: Path) -> Described:
+    """The description of a program in a file; `UserError` where it is none."""
+    content = read_input(path, TEXT_LIMIT)
+    return parsed(Described, content, path, "a language model's program")

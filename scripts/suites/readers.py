@@ -39,9 +39,8 @@ from jq.frontends.tracing.entry import trace
 from jq.language.decoder.gguf import read_gguf
 from jq.language.decoder.huggingface import read_config, read_huggingface
 from jq.language.decoder.safetensors import read_file
-from jq.language.saved import VERSION
 from jq.language.saved import load as load_saved
-from jq.language.store import MANIFEST, Options, as_json, described
+from jq.language.store import MANIFEST, Options, described
 from jq.language.tokenizer import tokenizer_of_folder, tokenizer_of_gguf
 from jq.passes.pipeline import load_pipeline
 from jq.planning.calibration.observer import Range
@@ -163,14 +162,15 @@ def _config(path: Path) -> None:
 def _saved(folder: Path) -> list[bytes]:
     """The description of a language model that was compiled ahead."""
     config = read_config(write_folder(next(iter(CASES)), folder))
-    known = {"version": VERSION, "config": asdict(config), "options": asdict(Options())}
+    known = {"version": 2, "config": asdict(config), "options": asdict(Options())}
     listed = {"tokenizer/tokenizer.json": {"bytes": 2, "sha256": "0" * 64}}
-    return [as_json(known | {"files": files}).encode() for files in ({}, listed)]
+    return [json.dumps(known | {"files": files}).encode() for files in ({}, listed)]
 
 
 def _program(_: Path) -> list[bytes]:
     tensors = [[[1, 4], "int32"], [[], "float32"]]
     found = {"inputs": tensors, "outputs": tensors, "cpu": ["x86_64", ["avx2", "fma"]]}
+    found |= {"grows": [True]}
     return [json.dumps(found).encode()]
 
 

@@ -57,7 +57,7 @@ def small() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jq.models, "get", get)
-        patch.setattr("jq.language.session.LONG", 16)
+        patch.setattr("jq.language.session.COSTS", {1: 1.0, 4: 1.7, 16: 3.35})
         patch.setattr("jq.language.programs.build", write)
         yield
 

@@ -26,8 +26,7 @@ def cheap_programs(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         for module, builder in (("session", "programs"), ("saved", "saved")):
-            patch.setattr(f"jq.language.{module}.LONG", 16)
-            patch.setattr(f"jq.language.{module}.COSTS", {1: 1.0})
+            patch.setattr(f"jq.language.{module}.COSTS", {1: 1.0, 16: 22.0})
             patch.setattr(f"jq.language.{builder}.build", write)
         yield
 

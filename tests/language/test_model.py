@@ -43,9 +43,7 @@ def mixed(name, array):
 def cheap_programs():
     """Long programs that fit the context here, compiled in this process: another imports all."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("jq.language.session.LONG", 16)
-        patch.setattr("jq.language.session.COSTS", {1: 1.0})
-        patch.setattr("jq.language.session.LONG_COST", 2.5)
+        patch.setattr("jq.language.session.COSTS", {1: 1.0, 16: 2.5})
         patch.setattr("jq.language.programs.build", write)
         yield
 

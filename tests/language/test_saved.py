@@ -28,7 +28,7 @@ CONTEXT = 24
 def cheap_programs():
     with pytest.MonkeyPatch.context() as patch:
         for module, builder in (("session", "programs"), ("saved", "saved")):
-            patch.setattr(f"jq.language.{module}.LONG", 16)
+            patch.setattr(f"jq.language.{module}.COSTS", {1: 1.0, 4: 1.7, 16: 3.35})
             patch.setattr(f"jq.language.{builder}.build", write)
         yield
 
@@ -132,7 +132,8 @@ def test_damage_is_refused(folder, monkeypatch):
             described.write_text(content)
             with pytest.raises(UserError, match="damaged"):
                 jq.LanguageModel(folder)
-            manifest.write_text(json.dumps(document | {"files": checksums(folder)}))
+            files = {name: file.model_dump() for name, file in checksums(folder).items()}
+            manifest.write_text(json.dumps(document | {"files": files}))
             with pytest.raises(UserError, match=reason):
                 jq.LanguageModel(folder)
             manifest.write_text(text)

@@ -49,9 +49,7 @@ def test_padding_is_not_taken_in(tmp_path, case):
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("jq.language.session.LONG", 16)
-        patch.setattr("jq.language.session.COSTS", {1: 1.0})
-        patch.setattr("jq.language.session.LONG_COST", 2.5)
+        patch.setattr("jq.language.session.COSTS", {1: 1.0, 16: 2.5})
         patch.setattr("jq.language.programs.build", write)
         path = write_folder("lfm2", tmp_path_factory.mktemp("model") / "lfm2")
         cache = tmp_path_factory.mktemp("cache")

@@ -16,7 +16,7 @@ from jq.cli.app import main
 from jq.language.decoder import load_decoder
 from jq.language.decoder.safetensors import INDEX
 from jq.language.saved import load as load_saved
-from jq.language.store import MANIFEST, Options, as_json, described
+from jq.language.store import MANIFEST, Options, described
 from tests.support.decoders import write_folder, write_gguf
 
 CASE = "llama-one-head-of-keys"
@@ -145,7 +145,7 @@ def saved(tmp_path: Path) -> Path:
     decoder = load_decoder(write_gguf(CASE, tmp_path / "m.gguf"))
     parts = {"config": asdict(decoder.config), "options": asdict(Options()), "files": {}}
     document = {"version": 2, **parts}
-    (tmp_path / MANIFEST).write_text(as_json(document))
+    (tmp_path / MANIFEST).write_text(json.dumps(document))
     load_saved(tmp_path)
     return tmp_path / MANIFEST
 
@@ -173,13 +173,14 @@ def test_a_file_of_a_saved_model_may_be_larger_than_2_gib(saved: Path) -> None:
 
 
 PROGRAM = {"inputs": [[[1, 4], "int32"]], "outputs": [[[1], "float32"]], "cpu": ["x86_64", ["a"]]}
+PROGRAM |= {"grows": []}
 
 
 @pytest.mark.parametrize("key", list(PROGRAM))
 def test_a_program_of_other_types(tmp_path: Path, key: str) -> None:
     path = tmp_path / "1x4.json"
     path.write_text(json.dumps(PROGRAM))
-    assert described(path) == PROGRAM | {"grows": []}
+    assert json.loads(described(path).model_dump_json()) == PROGRAM
     for value in (
         None,
         1,

@@ -54,16 +54,6 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def check_content(path: Path, size: int, digest: str) -> None:
-    """Refuses a link, and a file that has another size or SHA-256 than a manifest says."""
-    if path.is_symlink():
-        raise damaged(path, "it is a link to somewhere else")
-    if (found := check_input(path)) != size:
-        raise damaged(path, f"{found} bytes instead of {size}")
-    if sha256(path) != digest:
-        raise damaged(path, "its checksum differs")
-
-
 def damaged(path: Path, reason: str) -> UserError:
     """The error for a file of a compiled model that is not as it was written."""
     return UserError(f"{path} is damaged: {reason}", hint="compile the model again")

@@ -101,8 +101,7 @@ def test_an_expert_may_take_no_row_or_all(tmp_path):
 def test_a_compiled_model_has_the_same_rows_in_any_pieces(tmp_path, monkeypatch):
     """Bits, in int8: a row does not depend on which others are computed beside it."""
     monkeypatch.setattr("jq.language.programs.build", write)
-    monkeypatch.setattr("jq.language.session.COSTS", {1: 1.0})
-    monkeypatch.setattr("jq.language.session.LONG", 16)
+    monkeypatch.setattr("jq.language.session.COSTS", {1: 1.0, 16: 2.5})
     path = write_folder("mixtral", tmp_path / "model")
     model = jq.LanguageModel(path, context=32, cache_dir=tmp_path / "cache")
     tokens = np.random.default_rng(0).integers(3, 48, 19).tolist()
