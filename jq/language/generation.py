@@ -118,7 +118,8 @@ class Generation(Iterator[int]):
         self.times.first_token = time.perf_counter() - start
         self.times.prefill = session.seconds - before
         held = self.grammar
-        while not (held and held.done):
+        self.ended = "end" if held and held.done else None
+        while not self.ended:
             said = [*self.prompt[-RECENT:], *self.tokens[-RECENT:]]
             token = self.sampling.choose(held.masked(rows[0]) if held else rows[0], rng, said)
             if token in self.model.tokenizer.ends:
@@ -129,20 +130,18 @@ class Generation(Iterator[int]):
             self.tokens.append(token)
             self._note(rows[0], token)
             yield token
-            if self.stop and any(
-                stop in self.model.tokenizer.decode(self.tokens) for stop in self.stop
-            ):
-                self.ended = "stop"
-                return
-            if held and held.done:
-                break
-            if len(self.tokens) >= self.max_tokens:
-                self.ended = "length"
-                return
+            text = self.model.tokenizer.decode(self.tokens) if self.stop else ""
             whole = [*self.prompt, *self.tokens]
             room = self.model.options.context - len(whole)
-            if room < 0:
+            if any(stop in text for stop in self.stop):
+                self.ended = "stop"
+            elif held and held.done:
+                self.ended = "end"
+            elif len(self.tokens) >= self.max_tokens:
+                self.ended = "length"
+            elif room < 0:
                 self.ended = "context"
+            if self.ended:
                 return
             if guess and guess[0] == token:  # its logits are here
                 rows, guess = rows[1:], guess[1:]
@@ -153,7 +152,6 @@ class Generation(Iterator[int]):
                 rows = rows[0, -len(guess) - 1 :] if guess else rows
             self.times.decode = session.seconds - before - self.times.prefill
             self.times.decoded += 1
-        self.ended = "end"
 
     def _note(self, logits: np.ndarray, token: int) -> None:
         if self.logprobs is None:
@@ -167,7 +165,5 @@ class Generation(Iterator[int]):
 def _begun(text: str, stops: Sequence[str]) -> int:
     """Number of characters at the end of `text` that begin one of `stops`."""
     longest = max(map(len, stops), default=1) - 1
-    for size in range(min(longest, len(text)), 0, -1):
-        if any(stop.startswith(text[-size:]) for stop in stops):
-            return size
-    return 0
+    sizes = range(min(longest, len(text)), 0, -1)
+    return next((n for n in sizes if any(s.startswith(text[-n:]) for s in stops)), 0)

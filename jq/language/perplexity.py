@@ -1,7 +1,6 @@
 """Perplexity of a model on a text, and its distance from another: KL divergence, and the number of
 tokens that change under greedy decoding."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -70,36 +69,28 @@ def measure(
     room = min(contexts if window is None else [window, *contexts]) - len(first)
     if len(tokens) < 2 or room < 2:
         raise UserError("two tokens of text are needed at least", location=str(files[0]))
-    surprise = others = divergence = largest = 0.0
-    count = changed = 0
+    surprise, others, divergence = ([np.zeros(0)] for _ in range(3))  # of each token
+    changed = 0
     for start in range(0, len(tokens) - 1, room):
         piece = first + tokens[start : start + room]
         sessions = [m.session() for m in (model, other) if m is not None]
         for i in range(0, len(piece) - 1, PIECE):
             part = piece[i : min(i + PIECE, len(piece) - 1)]
             skip = max(0, len(first) - 1 - i)  # nobody foresees the tokens in front
-            rows = [logprobs(s.take(part, every=True)[0]) for s in sessions]
-            own, right = rows[0][skip:], np.array(piece[i + 1 : i + 1 + len(part)])[skip:]
-            surprise -= float(own[np.arange(len(right)), right].sum())
-            count += len(right)
-            if other is not None:
-                theirs = rows[1][skip:]
-                apart = (np.exp(theirs) * (theirs - own)).sum(axis=-1)
-                divergence += float(apart.sum())
-                largest = max(largest, float(apart.max(initial=0)))
-                others -= float(theirs[np.arange(len(right)), right].sum())
+            own, *rows = [logprobs(s.take(part, every=True)[0])[skip:] for s in sessions]
+            right = np.arange(len(own)), np.array(piece[i + 1 : i + 1 + len(part)])[skip:]
+            surprise.append(-own[right])
+            for theirs in rows:
+                others.append(-theirs[right])
+                divergence.append((np.exp(theirs) * (theirs - own)).sum(axis=-1))
                 changed += int((theirs.argmax(-1) != own.argmax(-1)).sum())
         progress(min(1.0, (start + room) / len(tokens)))
-    found = Perplexity(count, _exp(surprise / count))
-    if other is not None:
-        found.kl, found.changed, found.kl_largest = divergence / count, changed, largest
-        found.other_perplexity = _exp(others / count)
-    return found
-
-
-def _exp(value: float) -> float:
-    """Infinite where no float holds it, as of logits that weights out of all bounds make."""
-    try:
-        return math.exp(value)
-    except OverflowError:
-        return math.inf
+    found = np.concatenate(surprise)
+    with np.errstate(over="ignore"):  # logits may be out of all bounds
+        measured = Perplexity(len(found), float(np.exp(found.mean())))
+        if other is not None:
+            apart = np.concatenate(divergence)
+            measured.kl, measured.changed = float(apart.mean()), changed
+            measured.kl_largest = float(apart.max(initial=0))
+            measured.other_perplexity = float(np.exp(np.concatenate(others).mean()))
+    return measured
