@@ -3,6 +3,7 @@
 import sys
 import time
 from collections import deque
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
@@ -99,7 +100,7 @@ def generate(
             cache=cache,
             context=context,
             threads=threads,
-            progress=lambda what: progress(what, None),
+            progress=progress,
             verify=verify,
             trust=trust,
         )
@@ -186,22 +187,12 @@ def perplexity(
             hint="jaxq compare MODEL DIR --text TEXT, with the file that it was compiled from",
         )
     with out.progress() as progress:
-
-        def load(name: str | None) -> LanguageModel:
-            return LanguageModel(
-                model,
-                pipeline=name,
-                cache=cache if name == pipeline else None,
-                context=None if is_saved(model) else window,
-                threads=threads,
-                progress=lambda what: progress(what, None),
-            )
-
-        other = load(against) if against else None
+        context = None if is_saved(model) else window
+        load = partial(LanguageModel, model, context=context, threads=threads, progress=progress)
+        other = load(pipeline=against) if against else None
         progress("text", None)
-        found = measure(
-            load(pipeline), text, other, limit, lambda share: progress("text", share), window
-        )
+        own = load(pipeline=pipeline, cache=cache)
+        found = measure(own, text, other, limit, progress, window)
     document = found.to_dict()
     out.table("perplexity", list(document), [document])
     return document

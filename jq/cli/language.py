@@ -76,14 +76,7 @@ def compile_language_model(
             model = work / "fitted"
         decoder = load_decoder(model)
         options = options_for(decoder, pipeline, cache, context)
-        shapes = save(
-            decoder,
-            options,
-            output,
-            force=force,
-            key=sign,
-            progress=lambda what: progress(what, None),
-        )
+        shapes = save(decoder, options, output, force=force, key=sign, progress=progress)
     files = [p for p in output.iterdir() if p.is_file()]
     total = sum(p.stat().st_size for p in files)
     rows = [{"tokens": s.count, "room for": s.capacity, "file": f"{s.name}.vmfb"} for s in shapes]
@@ -113,24 +106,14 @@ def compare_language_models(
         raise UserError("a language model is compared on text", hint="give files with --text")
     rows: list[dict[str, Any]] = []
     with out.progress() as progress:
-
-        def load(path: Path, pipeline: str) -> LanguageModel:
-            saved = is_saved(path)
-            return LanguageModel(
-                path,
-                pipeline=None if saved else pipeline,
-                context=None if saved else exact_context,
-                threads=threads,
-                progress=lambda what: progress(what, None),
-            )
-
-        exact_context = window or min(WINDOW, load_decoder(model).config.context)
-        exact = load(model, "float")
+        context = window or min(WINDOW, load_decoder(model).config.context)
+        load = partial(LanguageModel, threads=threads, progress=progress)
+        exact = load(model, pipeline="float", context=context)
         for path in others or [model]:
             progress(str(path), None)
-            other = load(path, pipeline)
-            told = partial(progress, "text")
-            found = measure(other, text, exact, limit, told, window)
+            own: Any = {} if is_saved(path) else {"pipeline": pipeline, "context": context}
+            other = load(path, **own)
+            found = measure(other, text, exact, limit, progress, window)
             row = {
                 "artifact": str(path),
                 "pipeline": other.options.pipeline,

@@ -9,13 +9,14 @@ import numpy as np
 
 from jq.artifact.signature import asked_keys
 from jq.base.errors import UserError
+from jq.base.progress import Progress, silent
 from jq.frontends.gguf import open_gguf
 from jq.language.chat import chat_prompt
 from jq.language.decoder import Decoder, load_decoder
 from jq.language.generation import Generation, Times
 from jq.language.grammar import Schema, grammar, vocabulary
 from jq.language.perplexity import Perplexity, measure
-from jq.language.programs import Programs, Progress
+from jq.language.programs import Programs
 from jq.language.sampling import Sampling
 from jq.language.saved import is_saved
 from jq.language.saved import load as load_saved
@@ -60,7 +61,7 @@ class LanguageModel:
             trained for fewer.
         batch: sequences that go side by side, for `generate_batch` and `session`.
         threads: that compute.
-        progress: called with what takes long.
+        progress: called with what takes long, as that of `jq.compile`.
         verify: as in `jq.load`: files of keys, one of which must have signed a compiled model.
         trust: as in `jq.load`: `any`, or `verify`: without files, the keys of the user's folder.
 
@@ -83,7 +84,7 @@ class LanguageModel:
         context: int | None = None,
         batch: int = 1,
         threads: int = 1,
-        progress: Progress | None = None,
+        progress: Progress = silent,
         cache_dir: Path | None = None,
         verify: str | Path | Sequence[str | Path] | None = None,
         trust: str = "any",

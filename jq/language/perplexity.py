@@ -1,7 +1,7 @@
 """Perplexity of a model on a text, and its distance from another: KL divergence, and the number of
 tokens that change under greedy decoding."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from jq.base.errors import UserError
+from jq.base.progress import Progress, silent
 from jq.base.system.files import read_text
 from jq.language.generation import Model
 from jq.language.sampling import logprobs
@@ -43,7 +44,7 @@ def measure(
     files: Sequence[Path],
     other: Model | None = None,
     limit: int | None = None,
-    progress: Callable[[float], None] = lambda share: None,
+    progress: Progress = silent,
     window: int | None = None,
 ) -> Perplexity:
     """Over at most `limit` tokens of text files, cut into pieces as long as the model's context, or
@@ -84,7 +85,7 @@ def measure(
                 others.append(-theirs[right])
                 divergence.append((np.exp(theirs) * (theirs - own)).sum(axis=-1))
                 changed += int((theirs.argmax(-1) != own.argmax(-1)).sum())
-        progress(min(1.0, (start + room) / len(tokens)))
+        progress("text", min(1.0, (start + room) / len(tokens)))
     found = np.concatenate(surprise)
     with np.errstate(over="ignore"):  # logits may be out of all bounds
         measured = Perplexity(len(found), float(np.exp(found.mean())))

@@ -1,7 +1,6 @@
 """The compiled programs of a model, and the pieces of tokens that there are programs for."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -11,6 +10,7 @@ import ml_dtypes  # noqa: F401 - gives NumPy names such as bfloat16
 import numpy as np
 
 from jq.base.errors import UserError
+from jq.base.progress import Progress, silent
 from jq.iree.runtime import Executable, ParameterFiles
 from jq.kernels.machine.isa import CHAINS
 from jq.language.build import build
@@ -21,8 +21,6 @@ from jq.language.store import Described, Options, Shape, Store
 COSTS = {1: 1.0, 4: 1.7, 16: 3.35, 128: 22.0}
 LONG_EVERY = 16  # tokens likewise, where the logits of every token are held
 SMALLEST = 512  # tokens that a narrow cache holds at first; it doubles when it is full
-
-Progress = Callable[[str], None]
 
 
 def capacities(options: Options) -> list[int]:
@@ -47,7 +45,7 @@ class Programs:
     options: Options
     threads: int
     store: Store
-    progress: Progress | None = None
+    progress: Progress = silent
     _loaded: dict[Shape, tuple[Executable, Described]] = field(default_factory=dict)
     _files: ParameterFiles | None = None
     _known: list[Path] = field(default_factory=list)
@@ -67,8 +65,7 @@ class Programs:
                     hint="give the file that it was compiled from",
                 )
             if described is None:
-                if self.progress:
-                    self.progress(f"compile for {shape.name}")
+                self.progress(f"compile for {shape.name}", None)
                 build(self.model, self.options, shape, self.store)
                 described = self.store.described(shape)
                 if described is None:

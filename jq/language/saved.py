@@ -9,7 +9,7 @@ Nothing of it refers to the file that it was made of, and nothing is compiled wh
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, field_validator
 from jq.artifact.keys import StoredFile
 from jq.artifact.signature import SIGNATURE, sign, verify
 from jq.base.errors import UserError
+from jq.base.progress import Progress, silent
 from jq.base.system.files import TEXT_LIMIT, check_folder, damaged, read_input
 from jq.base.system.folders import replacing
 from jq.frontends.gguf import open_gguf
@@ -62,7 +63,7 @@ def save(
     *,
     force: bool = False,
     key: Path | None = None,
-    progress: Callable[[str], None] = lambda what: None,
+    progress: Progress = silent,
 ) -> list[Shape]:
     """Compiles all programs that generating needs into a folder, wholly or not at all; their
     shapes. `force` replaces a model that is there, `key` is the file of a private key to sign with.
@@ -83,7 +84,7 @@ def save(
     with replacing(folder) as work:
         store = Store(work, sealed=True)
         for shape in shapes:
-            progress(f"compile for {shape.name}")
+            progress(f"compile for {shape.name}", None)
             build(decoder.path, options, shape, store)
         _copy_tokenizer(decoder, work / TOKENIZER)
         made = Saved(config=decoder.config, options=options, files=checksums(work))
