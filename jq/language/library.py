@@ -59,9 +59,11 @@ class Guarded(Library):
     content: bytes = field(default=b"", repr=False)
     path: str = ""
     more: str = "[]"  # tokens beside those of the file, as `guarded_library` takes them
+    split: bool = False  # names of control tokens are never these tokens
 
     def encode(self, text: str, special: bool = False) -> list[int]:
         size = len(self.content) + 4 * len(text)
+        special = special and not self.split
         given: Any = {"prompt": text, "special": special, "more": self.more}
         asked = f"{__name__}:encoded", self.content, self.path
         found: list[int] = WORKER.ask(*asked, size=size, **given)
@@ -71,7 +73,8 @@ class Guarded(Library):
 def guarded_library(content: bytes, path: str, more: str) -> tuple[Guarded, list[int], list[int]]:
     """The codec of a `tokenizer.json`, and the tokens that it puts in front of every text and
     behind it; `UserError` where the library refuses it, or it takes too much time or memory.
-    `more`: JSON of tokens beside those of the file, as arguments of `AddedToken`."""
+    `more`: JSON of tokens beside those of the file, as arguments of `AddedToken`, of which some are
+    added `unless_known`."""
     first, last, letter = WORKER.ask(f"{__name__}:around", content, path, more=more)
     made = _from_json(content, more)  # it did no harm over there
     return Guarded(made, letter, content=content, path=path, more=more), first, last
@@ -129,8 +132,13 @@ def _from_json(content: bytes, more: str) -> Any:
     library = need("tokenizers")
     try:
         made = library.Tokenizer.from_buffer(content)
+        known = {token.content for token in made.get_added_tokens_decoder().values()}
+        wanted = json.loads(more)
+        wanted = [
+            t for t in wanted if not t.pop("unless_known", False) or t["content"] not in known
+        ]
         # Many at once: some models have thousands, and the library begins anew after each call.
-        for special, tokens in groupby(json.loads(more), lambda token: bool(token.get("special"))):
+        for special, tokens in groupby(wanted, lambda token: bool(token.get("special"))):
             add = made.add_special_tokens if special else made.add_tokens
             add([library.AddedToken(**token) for token in tokens])
     except Exception as error:  # the library knows one class of exceptions

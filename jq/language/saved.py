@@ -29,9 +29,9 @@ from jq.language.decoder import Config, Decoder
 from jq.language.decoder.safetensors import TEMPLATES, check_inside, copy_files
 from jq.language.programs import COSTS, capacities
 from jq.language.store import HEADER, MANIFEST, TOKENIZER, Options, Shape, Store, described, parsed
-from jq.language.tokenizer import PROCESSORS, SETTINGS, TEMPLATE
+from jq.language.tokenizer import ADDED, PROCESSORS, SETTINGS, TEMPLATE
 
-OF_TOKENIZERS = ("tokenizer.json", *SETTINGS, TEMPLATE, *PROCESSORS)
+OF_TOKENIZERS = ("tokenizer.json", *SETTINGS, ADDED, TEMPLATE, *PROCESSORS)
 _FOLDERS = (TOKENIZER, f"{TOKENIZER}/{TEMPLATES}")
 _PROGRAM = r"[0-9]+x[0-9]+(-every)?(-apart)?\.(vmfb|json|irpa)"
 _OF_TOKENIZER = "|".join([*map(re.escape, (HEADER, *OF_TOKENIZERS)), rf"{TEMPLATES}/[^/]+\.jinja"])

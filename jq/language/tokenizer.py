@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os.path import lexists
 from pathlib import Path
 from typing import Any, Protocol
@@ -43,6 +43,7 @@ _PARTS = (("<|return|>", "<|call|>"), ("<|calls|>", "<|flush|>"))
 # Of a folder: what says which tokens are special, the later files first; and where templates lie.
 SETTINGS = [f"{n}.json" for n in ("special_tokens_map", "config", "generation_config")]
 SETTINGS += ["tokenizer_config.json"]
+ADDED = "added_tokens.json"  # of a folder of old: the numbers of tokens by their text
 TEMPLATE, PROCESSORS = "chat_template.jinja", ("chat_template.json", "processor_config.json")
 _PARTS_OF_TOKEN = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
 _SPECIAL = [f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")]
@@ -247,8 +248,11 @@ def tokenizer_of_folder(folder: Path) -> Tokenizer:
         if lexists(folder / name):  # a link to nowhere is refused
             found = json_object(folder / name)
             settings |= {key: value for key, value in found.items() if value is not None}
-    more = json.dumps(_added(settings))
-    codec, first, last = guarded_library(read_input(path), str(path), more)
+    more = _added(settings)
+    if "added_tokens_decoder" not in settings and lexists(folder / ADDED):
+        more = [*_added_of_old(json_object(folder / ADDED), more), *more]
+    codec, first, last = guarded_library(read_input(path), str(path), json.dumps(more))
+    codec = replace(codec, split=settings.get("split_special_tokens") is True)
     number = codec.library.token_to_id
     given = [settings.get("eos_token_id") or text_of(settings).get("eos_token_id")]
     extra = settings.get("extra_special_tokens")
@@ -279,6 +283,25 @@ def _added(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
         special += more if isinstance(more, list) else []
     found += [{**(t if isinstance(t, dict) else {"content": t}), "special": True} for t in special]
     return [{k: token[k] for k in _PARTS_OF_TOKEN if k in token} for token in found if _name(token)]
+
+
+def _added_of_old(
+    numbers: Mapping[str, Any], others: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """The tokens of `added_tokens.json`, which has no more of them than their numbers, in the order
+    of these; those among the `others` are special. What a `tokenizer.json` says of one counts."""
+    if odd := [text for text, number in numbers.items() if type(number) is not int]:
+        raise UserError(f"{ADDED} has no number for {odd[0]!r:.40}")
+    special = {token["content"] for token in others}
+    return [
+        {
+            "content": t,
+            "special": t in special,
+            "normalized": t not in special,
+            "unless_known": True,
+        }
+        for t in sorted(numbers, key=lambda text: numbers[text])
+    ]
 
 
 def chat_templates(folder: Path, settings: Mapping[str, Any]) -> tuple[str | None, dict[str, str]]:

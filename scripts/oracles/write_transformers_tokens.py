@@ -100,6 +100,18 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "no beginning asked": {"add_bos_token": False},
     "an end asked": {"add_bos_token": True, "add_eos_token": True},
     "spaces": {"clean_up_tokenization_spaces": True},
+    "special ones are split": {"split_special_tokens": True},
+    "special ones are not split": {"split_special_tokens": False},
+}
+# Of a file that has the numbers of tokens alone, where `tokenizer_config.json` does not list them.
+OLD: dict[str, tuple[dict[str, int], dict[str, Any]]] = {
+    "plain": ({"<x1>": len(PIECES)}, {}),
+    "special": ({"<x1>": len(PIECES)}, {"extra_special_tokens": ["<x1>"]}),
+    "in order": ({"<x2>": len(PIECES) + 1, "<x1>": len(PIECES)}, {"pad_token": "<x2>"}),
+    "known": ({"<more>": 4}, {}),
+    "known and new": ({"<more>": 4, "<x3>": len(PIECES)}, {"cls_token": "<more>"}),
+    "listed": ({"<x1>": len(PIECES)}, {"added_tokens_decoder": {NEW: {**X, **LATER}}}),
+    "listed by no one": ({"<x1>": len(PIECES)}, {"added_tokens_decoder": {}}),
 }
 _PLAIN_MODEL = {"model_type": "llama", "vocab_size": 64}
 ENDS: dict[str, dict[str, Any]] = {
@@ -123,6 +135,9 @@ def cases() -> dict[str, dict[str, Any]]:
     for name, own in CONFIGS.items():
         files = {"tokenizer.json": tokenizer(BEGUN), "tokenizer_config.json": BASE | own}
         found[name] = files
+    for name, (numbers, own) in OLD.items():
+        files = {"tokenizer.json": tokenizer(BEGUN), "tokenizer_config.json": BASE | own}
+        found[f"added of old, {name}"] = {**files, "added_tokens.json": numbers}
     plain = tokenizer(BEGUN, special=False)
     for name in ("more, special", "more, named"):
         own = {"cls_token": "<more>"} if "named" in name else {"added_tokens_decoder": {"4": MORE}}

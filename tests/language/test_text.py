@@ -124,6 +124,9 @@ def test_a_folder_is_read_as_transformers_reads_it(tmp_path, name):
 def test_added_tokens_are_objects(tmp_path):
     with pytest.raises(UserError, match="added_tokens_decoder has 'special'"):
         folder(tmp_path, llama2(), added_tokens_decoder={"0": "special"})
+    (tmp_path / "added_tokens.json").write_text('{"<x1>": "5"}')
+    with pytest.raises(UserError, match="added_tokens.json has no number for '<x1>'"):
+        folder(tmp_path, llama2())
 
 
 def generation(tokenizer, tokens, stop=()):
