@@ -82,9 +82,18 @@ class SentencePiece:
         parts: list[str | int] = [text] if text else []
         for token, i in self._whole[special]:
             if token in text:
-                swallows = i in self.swallow
-                parts = [p for part in parts for p in _cut(part, token, i, swallows=swallows)]
+                parts = [p for part in parts for p in self._cut(part, token, i)]
         return parts
+
+    def _cut(self, part: str | int, token: str, number: int) -> Iterator[str | int]:
+        if isinstance(part, int):
+            yield part
+            return
+        for i, text in enumerate(part.split(token)):
+            if i:
+                yield number
+            if kept := text.lstrip(_WHITE) if i and number in self.swallow else text:
+                yield kept
 
     def _merged(self, text: str) -> Iterator[int]:
         pieces, scores = self._pieces, self.scores
@@ -135,19 +144,6 @@ class SentencePiece:
         if kind in (CONTROL, UNKNOWN):
             return b""
         return name.replace(SPACE, " ").encode()
-
-
-def _cut(part: str | int, token: str, number: int, *, swallows: bool) -> Iterator[str | int]:
-    if isinstance(part, int):
-        yield part
-        return
-    first, *rest = part.split(token)
-    if first:
-        yield first
-    for text in rest:
-        yield number
-        if kept := text.lstrip(_WHITE) if swallows else text:
-            yield kept
 
 
 _ENDINGS = r"'s|'t|'re|'ve|'m|'ll|'d"
