@@ -17,7 +17,7 @@ from jq.base.errors import JqError, UserError
 from jq.base.system.child import death, python_command
 from jq.base.system.files import write_text, written_whole
 from jq.base.system.folders import make_private
-from jq.language.store import Described, Options, Shape, Store
+from jq.language.store import Described, Options, Shape
 from jq.target.rules import Rule
 
 # Activations in blocks, as weights have them: large values spoil no others.
@@ -33,9 +33,9 @@ _FINE = ("head/*", "layers/*/attention/key/*", "layers/*/attention/value/*")
 _USER, _OURS = 2, 3  # exit codes: the last line is a message for people
 
 
-def build(model: Path, options: Options, shape: Shape, store: Store) -> None:
-    """Compiles a program into the store, in another process; what goes wrong there is raised."""
-    given = [str(model), asdict(options), asdict(shape), str(store.folder), store.sealed]
+def build(model: Path, options: Options, shape: Shape, folder: Path) -> None:
+    """Compiles a program into a folder, in another process; what goes wrong there is raised."""
+    given = [str(model), asdict(options), asdict(shape), str(folder)]
     command = python_command("jq.language.build", json.dumps(given))
     done = subprocess.run(command, capture_output=True, encoding="utf-8")
     if not (code := done.returncode):
@@ -64,8 +64,8 @@ def own_settings(options: Options) -> tuple[dict[str, Any], list[Rule]]:
     return settings, rules
 
 
-def write(model: Path, options: Options, shape: Shape, store: Store) -> None:
-    """Compiles a program and writes it, and what weights the store does not have yet."""
+def write(model: Path, options: Options, shape: Shape, folder: Path) -> None:
+    """Compiles a program and writes it, and what weights the folder does not have yet."""
     from jq.artifact.parameters import read_index, write_parameters
     from jq.base.progress import Stages
     from jq.driver.job import prepare_job
@@ -92,31 +92,30 @@ def write(model: Path, options: Options, shape: Shape, store: Store) -> None:
         float_model, Request(options.pipeline, "llvm-cpu", settings, rules, stages=stages)
     )
     made = build(job, plan_job(job, stages), stages, key_of=lambda name, array: digest(array)[:24])
-    known = {key for archive in store.archives() for key in read_index(archive)}
+    known = {key for archive in folder.glob("*.irpa") for key in read_index(archive)}
     assert isinstance(made.vmfb, bytes)
     parameters = made.parameters if isinstance(made.parameters, dict) else {}
     fresh = {key: array for key, array in parameters.items() if key not in known}
     needs = made.programs[0].needs
-    described = Described(
-        inputs=[(i.shape, i.dtype) for i in made.inputs],
-        outputs=[(o.shape, o.dtype) for o in made.outputs],
-        grows=_grows(
-            state_shapes(decoder.config, options.batch, shape.capacity),
-            made.inputs[1 - len(made.outputs) :],
-        ),
-        cpu=(needs.architecture, sorted(needs.features)),
+    states = state_shapes(decoder.config, options.batch, shape.capacity)
+    described = Described.model_validate(
+        {
+            "inputs": [(i.shape, i.dtype) for i in made.inputs],
+            "outputs": [(o.shape, o.dtype) for o in made.outputs],
+            "grows": _grows(states, made.inputs[1 - len(made.outputs) :]),
+            "cpu": (needs.architecture, sorted(needs.features)),
+        }
     )
-    make_private(store.folder)
+    make_private(folder)
     if fresh:
         # Beside the archives, where none is looked for.
-        with tempfile.TemporaryDirectory(dir=store.folder) as work:
+        with tempfile.TemporaryDirectory(dir=folder) as work:
             archive = Path(work) / f"{shape.name}.irpa"
             write_parameters(archive, fresh)
-            archive.replace(store.folder / archive.name)
-    with written_whole(store.program(shape)) as program:
+            archive.replace(folder / archive.name)
+    with written_whole(folder / f"{shape.name}.vmfb") as program:
         program.write_bytes(made.vmfb)
-    write_text(store.folder / f"{shape.name}.json", f"{described.model_dump_json(indent=1)}\n")
-    store.shrink()
+    write_text(folder / f"{shape.name}.json", f"{described.model_dump_json(indent=1)}\n")
 
 
 def _grows(states: list[list[tuple[tuple[int, ...], bool]]], inputs: Any) -> list[bool]:
@@ -137,9 +136,9 @@ def _grows(states: list[list[tuple[tuple[int, ...], bool]]], inputs: Any) -> lis
 
 def main(text: str) -> NoReturn:
     """Entry point of the other process, with the JSON that `build` gave it."""
-    model, options, shape, folder, sealed = json.loads(text)
+    model, options, shape, folder = json.loads(text)
     try:
-        write(Path(model), Options(**options), Shape(**shape), Store(Path(folder), sealed))
+        write(Path(model), Options(**options), Shape(**shape), Path(folder))
     except JqError as error:
         print(" ".join(str(error).split()), file=sys.stderr)
         sys.exit(_USER if isinstance(error, UserError) else _OURS)

@@ -21,7 +21,7 @@ from jq.language.sampling import Sampling
 from jq.language.saved import is_saved
 from jq.language.saved import load as load_saved
 from jq.language.session import Session
-from jq.language.store import HEADER, TOKENIZER, Options, Store
+from jq.language.store import HEADER, TOKENIZER, Options, folder_of
 from jq.language.tokenizer import Tokenizer, check_tokens, tokenizer_of_folder, tokenizer_of_gguf
 
 CONTEXT, PIPELINE = 4096, "int8-dynamic"
@@ -105,7 +105,7 @@ class LanguageModel:
             self._tokenizer_folder = self.path / TOKENIZER
             header = self._tokenizer_folder / HEADER
             self._metadata = open_gguf(header)[1].metadata if header.exists() else None
-            store = Store(self.path, sealed=True)
+            folder, sealed = self.path, True
         else:
             if keys:
                 raise UserError(
@@ -115,9 +115,8 @@ class LanguageModel:
             self.config, self._tokenizer_folder = decoder.config, self.path
             self.options = options_for(decoder, **given)
             self._metadata = decoder.file.metadata if decoder.file else None
-            store = Store.of(self.path, self.options, cache_dir)
-            store.touch()
-        self.programs = Programs(self.path, self.options, threads, store, progress)
+            folder, sealed = folder_of(self.path, self.options, cache_dir), False
+        self.programs = Programs(self.path, self.options, threads, folder, sealed, progress)
 
     def __repr__(self) -> str:
         return f"<LanguageModel {self.config.architecture}: {self.path.name}>"

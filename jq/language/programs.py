@@ -1,6 +1,9 @@
 """The compiled programs of a model, and the pieces of tokens that there are programs for."""
 
+import hashlib
 import math
+import os
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -9,12 +12,14 @@ from typing import Any
 import ml_dtypes  # noqa: F401 - gives NumPy names such as bfloat16
 import numpy as np
 
+from jq.artifact.store import shrink
 from jq.base.errors import UserError
 from jq.base.progress import Progress, silent
+from jq.base.system.files import read_input
 from jq.iree.runtime import Executable, ParameterFiles
 from jq.kernels.machine.isa import CHAINS
 from jq.language.build import build
-from jq.language.store import Described, Options, Shape, Store
+from jq.language.store import MANIFEST, Described, Options, Shape, described
 
 # Tokens that programs take in at once, and the time of it, in that of single tokens: a mean of
 # models whose time is the head's and the layers'.
@@ -35,7 +40,8 @@ def capacities(options: Options) -> list[int]:
 
 @dataclass
 class Programs:
-    """The compiled programs of a model; one that is missing is compiled when it is asked for.
+    """The compiled programs of a model, in a folder; one that is missing is compiled when it is
+    asked for, but where the folder is `sealed`.
 
     `spare` holds caches that no session has any more, by capacity: new ones take as long as a few
     tokens, for all their memory is written.
@@ -44,43 +50,59 @@ class Programs:
     model: Path
     options: Options
     threads: int
-    store: Store
+    folder: Path
+    sealed: bool = False
     progress: Progress = silent
     _loaded: dict[Shape, tuple[Executable, Described]] = field(default_factory=dict)
     _files: ParameterFiles | None = None
     _known: list[Path] = field(default_factory=list)
     spare: dict[int, list[Any]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        if not self.sealed and self.folder.is_dir():
+            os.utime(self.folder)  # used now
+
+    def identity(self) -> np.ndarray:
+        """A digest u8[32] of what changes caches: a folder is named by one, but for one that was
+        moved."""
+        name = self.folder.name.encode()
+        content = read_input(self.folder / MANIFEST) if self.sealed else name
+        return np.frombuffer(hashlib.sha256(content).digest(), np.uint8)
+
     def can(self, shape: Shape) -> bool:
         """True if there is a program, or one can be compiled."""
-        return not self.store.sealed or self.store.described(shape) is not None
+        return not self.sealed or self._described(shape) is not None
+
+    def _described(self, shape: Shape) -> Described | None:
+        """Description of a program; None where there is none, or it is damaged."""
+        file = self.folder / f"{shape.name}.json"
+        with suppress(UserError):
+            return described(file) if file.with_suffix(".vmfb").is_file() else None
+        return None
 
     def get(self, shape: Shape) -> tuple[Executable, Described]:
         if shape not in self._loaded:
-            described = self.store.described(shape)
-            if described is None and self.store.sealed:
+            found = self._described(shape)
+            if found is None and self.sealed:
                 raise UserError(
                     f"the model was compiled without a program for {shape.name}",
-                    location=str(self.store.folder),
+                    location=str(self.folder),
                     hint="give the file that it was compiled from",
                 )
-            if described is None:
+            if found is None:
                 self.progress(f"compile for {shape.name}", None)
-                build(self.model, self.options, shape, self.store)
-                described = self.store.described(shape)
-                if described is None:
-                    raise UserError(
-                        "the cache directory does not keep what is written",
-                        location=str(self.store.folder),
-                    )
-            archives = self.store.archives()
+                build(self.model, self.options, shape, self.folder)
+                shrink(self.folder.parent, spared=self.folder)
+                found = self._described(shape)
+            if found is None:
+                reason = "the cache directory does not keep what is written"
+                raise UserError(reason, location=str(self.folder))
+            archives = sorted(self.folder.glob("*.irpa"))
             if archives != self._known:
                 self._files, self._known = ParameterFiles(archives), archives
-            dtypes = [dtype for _, dtype in described.outputs]
-            run = Executable.load(
-                self.store.program(shape), self._files, threads=self.threads, dtypes=dtypes
-            )
-            self._loaded[shape] = run, described
+            module, dtypes = self.folder / f"{shape.name}.vmfb", [t for _, t in found.outputs]
+            run = Executable.load(module, self._files, threads=self.threads, dtypes=dtypes)
+            self._loaded[shape] = run, found
         return self._loaded[shape]
 
 

@@ -1,7 +1,7 @@
 """A language model compiled ahead: `jaxq compile model.gguf -o DIR`, then `jaxq generate DIR`.
 
     language.json         what the model is, and its options
-    1x4096.vmfb, ...      programs and packed weights, as `store` keeps them
+    1x4096.vmfb, ...      programs and packed weights, as `programs` keeps them
     tokenizer/            the header of a GGUF file, or the files of a folder of Hugging Face
     manifest.sig          a signature of language.json, which has the checksums of all other files
 
@@ -28,7 +28,7 @@ from jq.language.build import build
 from jq.language.decoder import Config, Decoder
 from jq.language.decoder.safetensors import TEMPLATES, check_inside, copy_files
 from jq.language.programs import COSTS, capacities
-from jq.language.store import HEADER, MANIFEST, TOKENIZER, Options, Shape, Store, described, parsed
+from jq.language.store import HEADER, MANIFEST, TOKENIZER, Options, Shape, described, parsed
 from jq.language.tokenizer import ADDED, PROCESSORS, SETTINGS, TEMPLATE
 
 OF_TOKENIZERS = ("tokenizer.json", *SETTINGS, ADDED, TEMPLATE, *PROCESSORS)
@@ -82,10 +82,9 @@ def save(
         if count <= min(options.context, capacity)
     ]
     with replacing(folder) as work:
-        store = Store(work, sealed=True)
         for shape in shapes:
             progress(f"compile for {shape.name}", None)
-            build(decoder.path, options, shape, store)
+            build(decoder.path, options, shape, work)
         _copy_tokenizer(decoder, work / TOKENIZER)
         made = Saved(config=decoder.config, options=options, files=checksums(work))
         content = f"{made.model_dump_json(indent=1)}\n".encode()

@@ -130,12 +130,12 @@ class Session:
 
     def save(self, path: str | Path) -> None:
         """Keeps the only sequence in a file, for `restore` of a session of the same model, whole or
-        not at all: in safetensors `tokens` i32[n], `model` u8[32] (see `Store.identity`), and
+        not at all: in safetensors `tokens` i32[n], `model` u8[32] (see `Programs.identity`), and
         each cache, cut to its n tokens."""
         (taken,) = self._taken
         if not taken:
             raise UserError("there is no token to keep")
-        arrays = {"tokens": np.array(taken, np.int32), "model": self.programs.store.identity()}
+        arrays = {"tokens": np.array(taken, np.int32), "model": self.programs.identity()}
         for i, (array, grows) in enumerate(zip(self.caches(), self._grows, strict=True)):
             arrays[f"cache.{i}"] = array[:, : self.position] if grows else array
         with written_whole(Path(path)) as temporary:
@@ -148,7 +148,7 @@ class Session:
         model, tokens = held.pop("model", None), held.pop("tokens", None)
         if model is None or tokens is None or tokens.dtype != np.int32 or tokens.ndim != 1:
             raise UserError("this is no file of a prompt", location=where)
-        same = np.array_equal(model, self.programs.store.identity())
+        same = np.array_equal(model, self.programs.identity())
         if not same or not 0 < len(tokens) <= self.options.context:
             raise UserError(
                 "the prompt was kept by another model, or with other options",

@@ -8,18 +8,15 @@ A folder holds what one model file and one set of options gave with this compile
 Weights are found by their content, so that programs of all lengths share them.
 """
 
-import hashlib
-import os
 import tomllib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal, Self, TypeVar
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from jq.artifact.store import Cache, file_digest, shrink
+from jq.artifact.store import Cache, file_digest
 from jq.base.errors import UserError
 from jq.base.system.files import TEXT_LIMIT, read_input, read_text
 from jq.frontends.gguf import parts_of
@@ -101,54 +98,16 @@ class Shape:
         return f"{self.count}x{self.capacity}{more}"
 
 
-@dataclass(frozen=True)
-class Store:
-    """A folder of programs; to a `sealed` one nothing is added later."""
-
-    folder: Path
-    sealed: bool = False
-
-    @classmethod
-    def of(cls, model: Path, options: Options, root: Path | None = None) -> "Store":
-        """The folder for a model with options; `root` instead of the user's cache directory."""
-        kinds = (".gguf", ".safetensors", ".json")
-        files = (
-            sorted(p for p in model.iterdir() if p.is_file() and p.suffix in kinds)
-            if model.is_dir()
-            else parts_of(model)
-        )
-        inputs = [asdict(options), list(_own_pipeline(options.pipeline)), file_digest(files, root)]
-        return cls(Cache("language", root=root).path(inputs))
-
-    def program(self, shape: Shape) -> Path:
-        return self.folder / f"{shape.name}.vmfb"
-
-    def described(self, shape: Shape) -> Described | None:
-        """Description of a program; None where there is none, or it is damaged."""
-        try:
-            found = described(self.folder / f"{shape.name}.json")
-        except UserError:
-            return None
-        return found if self.program(shape).is_file() else None
-
-    def archives(self) -> list[Path]:
-        return sorted(self.folder.glob("*.irpa"))
-
-    def identity(self) -> np.ndarray:
-        """A digest u8[32] of what changes caches: a folder is named by one, but for one that was
-        moved."""
-        name = self.folder.name.encode()
-        content = read_input(self.folder / MANIFEST) if self.sealed else name
-        return np.frombuffer(hashlib.sha256(content).digest(), np.uint8)
-
-    def shrink(self) -> None:
-        """Makes room in the store, but never removes this folder."""
-        if not self.sealed:
-            shrink(self.folder.parent, spared=self.folder)
-
-    def touch(self) -> None:
-        if not self.sealed and self.folder.is_dir():
-            os.utime(self.folder)
+def folder_of(model: Path, options: Options, root: Path | None = None) -> Path:
+    """The folder for a model with options; `root` instead of the user's cache directory."""
+    kinds = (".gguf", ".safetensors", ".json")
+    files = (
+        sorted(p for p in model.iterdir() if p.is_file() and p.suffix in kinds)
+        if model.is_dir()
+        else parts_of(model)
+    )
+    inputs = [asdict(options), list(_own_pipeline(options.pipeline)), file_digest(files, root)]
+    return Cache("language", root=root).path(inputs)
 
 
 def _own_pipeline(name: str) -> Iterator[str]:

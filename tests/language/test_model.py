@@ -23,7 +23,7 @@ from jq.language.decoder import load_decoder
 from jq.language.decoder.network import empty, step
 from jq.language.decoder.program import decoder_model
 from jq.language.programs import cheapest
-from jq.language.store import Options, Shape, Store
+from jq.language.store import Options, Shape
 from tests.support.checkpoints import write_checkpoint
 from tests.support.decoders import weights, write_folder, write_gguf
 
@@ -64,7 +64,7 @@ def test_a_child_that_dies_is_told_so(tmp_path, monkeypatch, ends, message):
     command = [sys.executable, "-c", code]
     monkeypatch.setattr("jq.language.build.python_command", lambda *_: command)
     with pytest.raises(JqError) as caught:
-        build(tmp_path, Options(), Shape(1, 32), Store(tmp_path))
+        build(tmp_path, Options(), Shape(1, 32), tmp_path)
     assert message in str(caught.value)
     assert ("I0000" in str(caught.value)) == ("exit" in ends)
 
@@ -172,7 +172,7 @@ def test_a_token_needs_no_program_of_its_own(file, tmp_path, monkeypatch):
     monkeypatch.setattr("jq.language.programs.build", build)
     model = jq.LanguageModel(file, context=CONTEXT, cache_dir=tmp_path)
     assert len(list(model.generate(TOKENS[:1], 2))) == 2
-    assert [path.stem for path in model.programs.store.folder.glob("*.vmfb")] == ["1x48"]
+    assert [path.stem for path in model.programs.folder.glob("*.vmfb")] == ["1x48"]
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def test_weights_are_stored_once(model):
     """Programs of all lengths read the same archives, in which no data occur twice."""
     from jq.artifact.parameters import read_index
 
-    keys = [key for archive in model.programs.store.archives() for key in read_index(archive)]
+    keys = [key for archive in model.programs.folder.glob("*.irpa") for key in read_index(archive)]
     assert len(keys) == len(set(keys))
 
 
@@ -378,7 +378,7 @@ def test_a_quantized_checkpoint_is_compiled_with_its_codes(tmp_path, cache_dir):
     want = reference(tmp_path, TOKENS[:6])
     cosine = (got * want).sum(-1) / np.linalg.norm(got, axis=-1) / np.linalg.norm(want, axis=-1)
     assert np.median(cosine) > least_cosine(tmp_path)
-    stored = sum(path.stat().st_size for path in model.programs.store.archives())
+    stored = sum(path.stat().st_size for path in model.programs.folder.glob("*.irpa"))
     floats = sum(a.nbytes for n, a in weights("llama").items() if "_proj" in n)
     assert stored < floats  # 4 bits, and tables of 8 bits beside them
 

@@ -13,7 +13,7 @@ from jq.base.errors import UserError
 from jq.cli.language import is_language_model
 from jq.language.decoder import load_decoder
 from jq.language.quantize import quantize
-from jq.language.store import Options, Store
+from jq.language.store import Options, folder_of
 from tests.language.decoder.test_decoder import assert_equal, logits_of
 from tests.support.decoders import CASES, write_gguf
 
@@ -39,9 +39,9 @@ def test_what_is_no_model_is_refused(tmp_path, content):
 def test_blobs_of_other_content_have_other_programs(tmp_path):
     path, options = tmp_path / BLOB, Options()
     path.write_bytes(b"GGUF 1")
-    first = Store.of(path, options, tmp_path / "cache").folder
+    first = folder_of(path, options, tmp_path / "cache")
     path.write_bytes(b"GGUF and more")
-    assert Store.of(path, options, tmp_path / "cache").folder != first
+    assert folder_of(path, options, tmp_path / "cache") != first
 
 
 @pytest.fixture
