@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -22,26 +23,13 @@ def sorted_nodes(nodes: list[Node], path: Path) -> tuple[Node, ...]:
             if makers.setdefault(name, i) != i:
                 raise UserError(f"two nodes make {name!r}", op=node.where, location=str(path))
     needs = [{makers[n] for n in reads(node) if n in makers} for node in nodes]
-    readers: list[list[int]] = [[] for _ in nodes]
-    for i, sources in enumerate(needs):
-        for source in sources:
-            readers[source].append(i)
-    ready = [i for i, sources in enumerate(needs) if not sources][::-1]
-    left, order = [len(sources) for sources in needs], []
-    while ready:
-        order.append(i := ready.pop())
-        for reader in reversed(readers[i]):
-            left[reader] -= 1
-            if not left[reader]:
-                ready.append(reader)
-    if len(order) < len(nodes):
-        stuck = next(node for node, n in zip(nodes, left, strict=True) if n)
-        raise UserError("the graph has a cycle", op=stuck.where, location=str(path))
-    return (
-        tuple(nodes[i] for i in sorted(order))
-        if all(max(sources, default=-1) < i for i, sources in enumerate(needs))
-        else tuple(nodes[i] for i in order)
-    )
+    if all(max(sources, default=-1) < i for i, sources in enumerate(needs)):
+        return tuple(nodes)
+    try:
+        return tuple(nodes[i] for i in TopologicalSorter(dict(enumerate(needs))).static_order())
+    except CycleError as error:
+        stuck = nodes[min(error.args[1])]
+        raise UserError("the graph has a cycle", op=stuck.where, location=str(path)) from None
 
 
 def reads(node: Node) -> Iterator[str]:
@@ -76,13 +64,11 @@ def refuse_recursion(functions: Mapping[Any, Function], path: Path) -> None:
         key: {k for n in f.graph.walk() if (k := (n.domain, n.op, n.overload)) in functions}
         for key, f in functions.items()
     }
-    done: set[Any] = set()
-    while len(done) < len(calls):
-        leaves = {key for key, called in calls.items() if key not in done and called <= done}
-        if not leaves:
-            name = next(key for key in calls if key not in done)[1]
-            raise UserError(f"the function {name} calls itself", location=str(path))
-        done |= leaves
+    try:
+        TopologicalSorter(calls).prepare()
+    except CycleError as error:
+        _, name, _ = error.args[1][0]
+        raise UserError(f"the function {name} calls itself", location=str(path)) from None
 
 
 def require_text(message: Message, path: Path) -> None:

@@ -212,6 +212,37 @@ def test_a_cycle_is_refused(tmp_path: Path) -> None:
         jq.load_onnx(path)
 
 
+def test_functions_that_call_each_other_are_refused(tmp_path: Path) -> None:
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    functions = [
+        helper.make_function(
+            "own",
+            name,
+            ["a"],
+            ["b"],
+            [helper.make_node(called, ["a"], ["b"], domain="own")],
+            opsets,
+        )
+        for name, called in (("First", "Second"), ("Second", "First"))
+    ]
+    ends = [helper.make_tensor_value_info(name, FLOAT, [2]) for name in ("x", "y")]
+    node = helper.make_node("First", ["x"], ["y"], domain="own")
+    graph = helper.make_graph([node], "g", ends[:1], ends[1:])
+    model = helper.make_model(graph, opset_imports=opsets, functions=functions)
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(UserError, match="the function (First|Second) calls itself"):
+        jq.load_onnx(tmp_path / "m.onnx")
+
+
+def test_nodes_in_any_order(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Relu", ["b"], ["y"]), helper.make_node("Neg", ["a"], ["b"])]
+    nodes.append(helper.make_node("Neg", ["x"], ["a"]))
+    path = save(tmp_path / "m.onnx", nodes, [("x", FLOAT, [2])], [("y", FLOAT, [2])])
+    model = jq.load_onnx(path)
+    found = model.fn(model.params, np.array([-1.0, 2.0], np.float32))["y"]
+    assert np.array_equal(np.asarray(found), [0.0, 2.0])
+
+
 def test_every_damaged_beginning_is_refused_in_one_line(tmp_path: Path) -> None:
     whole = flattening(tmp_path / "m.onnx").read_bytes()
     broken = tmp_path / "broken.onnx"
