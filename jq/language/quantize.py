@@ -29,8 +29,8 @@ PIECE = 256  # tokens of a piece of text
 def _fitted(
     source: Path, texts: Sequence[Path], limit: int, kinds: Mapping[str, str | None]
 ) -> dict[str, Callable[[], np.ndarray]]:
-    """For each matrix of the layers, by the name of its tensor, what gives its blocks: they are
-    quantized on a text a layer at a time, when one is first asked for."""
+    """Functions that give the blocks of each matrix of the layers, by the names of their tensors:
+    they are quantized on a text a layer at a time, when one is first asked for."""
     from jq.language.decoder.layerwise import quantized_layers
 
     decoder = load_decoder(source)
