@@ -28,7 +28,7 @@ from jq.passes.base import run_all
 from jq.passes.integer.verify_integer import name_of
 from jq.passes.lower_markers import LowerMarkers
 from jq.passes.pipeline.file import Rules, SettingsLike
-from jq.target.device_table import Hardware
+from jq.target.hardware import Hardware
 from jq.target.target import Target
 
 ROWS = ("stablehlo.gather", "stablehlo.dynamic_slice")  # read a part of what they are given

@@ -19,13 +19,14 @@ from jq.formats.affine_math import (
     HALF,
     NARROW,
     StoredIntegers,
+    finite_codes,
     scale_of_extent,
     to_codes,
     zero_point_of_range,
 )
 from jq.formats.arrays import NUMPY, Array, ArrayOps
 from jq.formats.base import Encoding, Integers, Levels, Parts, get_format, unpacked
-from jq.formats.blocks import block_absmax, block_range, chunks, expand, per_block, reduce_blocks
+from jq.formats.blocks import block_absmax, block_range, chunks, expand, reduce_blocks
 from jq.formats.packing import packed_shape
 
 F32 = np.float32
@@ -215,25 +216,13 @@ class Affine(StoredIntegers):
         packed = np.empty(packed_shape(enc.shape, self.stored_bits(enc)), self.code_type)
         for rows, grid, piece in chunks(enc):
             zero = None if zero_point is None else zero_point[grid]
-            codes = self._codes(checks.as_float32(x[rows]), wide[grid], zero, piece)
+            x_piece = checks.as_float32(x[rows])
+            codes = finite_codes(x_piece, wide[grid], zero, self.limits(enc), piece)
             packed[rows] = self.pack(codes, piece).reshape(packed[rows].shape)
         parts = {"codes": packed, "scale": scale}
         if zero_point is not None:
             parts["zero_point"] = self.pack(zero_point, enc)
         return parts
-
-    def _codes(
-        self, x: np.ndarray, scale: np.ndarray, zero_point: np.ndarray | None, enc: Encoding
-    ) -> np.ndarray:
-        """`quantize` of finite values within the range of their block, without its temporaries."""
-        low, high = self.limits(enc)
-        steps = np.atleast_1d(per_block(np.divide, x, scale, enc))
-        np.rint(steps, out=steps)
-        if zero_point is not None:  # whole numbers far below 2^24: the sum is exact
-            shift = zero_point.astype(F32)
-            steps = np.atleast_1d(per_block(np.add, steps.reshape(enc.shape), shift, enc))
-        np.clip(steps, low, high, out=steps)
-        return np.asarray(steps.astype(self.code_type).reshape(enc.shape))
 
     def decode(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
         codes, scale = self.codes(ops, parts, enc), self.scale(ops, parts, enc)

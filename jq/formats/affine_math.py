@@ -10,7 +10,7 @@ import numpy as np
 from jq.formats import checks
 from jq.formats.arrays import NUMPY, Array, ArrayOps, clip
 from jq.formats.base import Encoding, Format, Parts, unpacked
-from jq.formats.blocks import chunks, expand, full
+from jq.formats.blocks import chunks, expand, full, per_block
 from jq.formats.packing import PACKED, pack, packed_shape, unpack
 
 F32 = np.float32
@@ -65,6 +65,23 @@ def to_codes(
     if zero_point is not None:
         q = ops.add(ops.convert(q, np.int32), expand(ops, zero_point, enc))
     return ops.convert(q, code_type)
+
+
+def finite_codes(
+    x: np.ndarray,
+    scale: np.ndarray,
+    zero_point: np.ndarray | None,
+    limits: tuple[int, int],
+    enc: Encoding,
+) -> np.ndarray:
+    """`to_codes` of finite values within the range of their block, without its temporaries."""
+    steps = np.atleast_1d(per_block(np.divide, x, scale, enc))
+    np.rint(steps, out=steps)
+    if zero_point is not None:  # whole numbers far below 2^24: the sum is exact
+        shift = zero_point.astype(F32)
+        steps = np.atleast_1d(per_block(np.add, steps.reshape(enc.shape), shift, enc))
+    np.clip(steps, *limits, out=steps)
+    return steps.reshape(enc.shape)
 
 
 NARROW, FULL, HALF = "absmax/127", "absmax/127.5", "absmax/63"  # values of the option `divisor`

@@ -1,23 +1,14 @@
 """Limits of a device on the shapes of ops, from its target file: shapes alone decide."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any
 
-import numpy as np
-
-from jq.formats import NUMPY, Encoding
-from jq.formats.affine import affine_format, is_affine
-from jq.formats.blocks import expand, reduce_blocks
 from jq.ir import Op, ir, shape_of, stablehlo
-from jq.ir.ops.base import Axes
 from jq.ir.ops.geometry import Geometry, of_window
 from jq.ir.ops.lookup import known_ops
 from jq.ir.values import short_kind
-from jq.planning.decisions import TensorPlan
-from jq.planning.encodings import code_bits
 from jq.target.device_table import OpLimits
 from jq.target.target import Target
 
@@ -122,38 +113,3 @@ def _exceeded(s: OpShape, limits: OpLimits) -> Iterator[tuple[str, str]]:
         limits.groups == "none" or (limits.groups == "depthwise" and s.kind != "depthwise")
     ):
         yield f"{s.kind} with {g.groups} groups", "split it into a convolution for each group"
-
-
-# The largest sum that an int32 accumulator can reach: proved from the codes of a weight.
-LIMIT = 2**31 - 1
-
-
-def worst_case(terms: int, sides: list[TensorPlan]) -> int:
-    """Any codes on both sides."""
-    return terms * math.prod(largest_code(p) for p in sides)
-
-
-def largest_code(p: TensorPlan) -> int:
-    """Bound on |code - zero point|."""
-    if p.parameters is not None and is_affine(p.encoding.format):
-        low, high = affine_format(p.encoding.format).limits(p.encoding)
-        zero = p.parameters[1] or 0
-        return max(high - zero, zero - low)
-    bits = code_bits(p.encoding)
-    return 2**bits - 1 if p.encoding.scheme == "asymmetric" else 2 ** (bits - 1)
-
-
-def largest_sum(parts: Mapping[str, Any], enc: Encoding, contracted: Axes) -> int:
-    """The largest sum of |code - zero point| over what is summed into one accumulator."""
-    fmt = affine_format(enc.format)
-    codes = np.asarray(fmt.codes(NUMPY, parts, enc), np.int64)
-    zero = fmt.zero_point(NUMPY, parts, enc)
-    if zero is not None:
-        codes = codes - np.asarray(expand(NUMPY, np.asarray(zero, np.int64), enc))
-    block = tuple(b if a in contracted else 1 for a, b in enumerate(enc.block))
-
-    def total(x: np.ndarray, axes: list[int]) -> np.ndarray:
-        return x.sum(axis=tuple(axes), keepdims=True)
-
-    sums = reduce_blocks(NUMPY, total, np.abs(codes), enc.with_shape(enc.shape, block))
-    return int(np.max(sums, initial=0))

@@ -7,18 +7,18 @@ from typing import Literal
 from jq.artifact.programs import kernels_of
 from jq.base.errors import FormatError
 from jq.formats import get_format
-from jq.formats.affine import is_affine
 from jq.ir import Op, Program, dtype_of, kind_of
 from jq.ir.build import SCOPE, string_attr
 from jq.ir.ops.base import Contraction
 from jq.ir.ops.lookup import contraction_names
 from jq.ir.types import number_kind
+from jq.planning.accumulators import check_products
 from jq.planning.calibration.ranges import Ranges
 from jq.planning.decisions import Declined, OpPlan, QuantPlan, TensorPlan
 from jq.planning.edges import plan_edges
-from jq.planning.encodings import code_bits, run_of, stored_plan, summed_terms
+from jq.planning.encodings import run_of, stored_plan
 from jq.planning.halves import asked, halves
-from jq.planning.limits import LIMIT, OpShape, largest_code, largest_sum, refusal, worst_case
+from jq.planning.limits import OpShape, refusal
 from jq.planning.operands import WeightUse, contractions, find_weight, made_of, op_name
 from jq.planning.review import agree_on_weights, doubts
 from jq.planning.tensors import TensorPlanner
@@ -179,7 +179,7 @@ class _Planner:
                 if not self.tensors.kept_float(op, r, settings.activations):
                     plans[r.index] = self.tensors.activation(op, r, settings, run)
         if len(plans) == len(roles) > 1 and not _as_floats(plans):
-            self._check_products(op, rule, plans, weights)
+            check_products(op, rule, plans, weights, self.tensors)
         elif (rest or _as_floats(plans)) and weights and not self.target.device.float_products:
             raise Declined(f"target {self.target.name} has no product with a float operand")
         if not plans:
@@ -216,43 +216,6 @@ class _Planner:
         return len(roles) > 1 and all(
             uses[r.index].stored if r.index in uses else self.tensors.given(op, r) for r in roles
         )
-
-    def _check_products(
-        self, op: Op, rule: Contraction, plans: dict[int, TensorPlan], uses: dict[int, WeightUse]
-    ) -> None:
-        """The device must have the product, and its accumulator must hold every sum."""
-        sides = sorted(plans.values(), key=lambda p: p.kind == "weight")
-        bits = [code_bits(p.encoding) for p in sides]
-        pair = " x ".join(f"int{n}" for n in bits)
-        device, kind = self.target.device, OpShape(op).kind
-        own = device.of(kind).products
-        products = device.products if own is None else own
-        if len(bits) > 1 and pair not in products:
-            others = ", ".join(products) or "none"
-            where = "" if own is None else f" in {kind}"
-            reason = f"target {self.target.name} has no product {pair}{where}"
-            raise Declined(reason, f"it has: {others}")
-        for p in sides:
-            if p.stored:
-                self.tensors.has_weight(p.encoding, kind)
-        terms = rule.terms(op)
-        for i, use in uses.items():
-            terms = min(terms, summed_terms(rule, use, plans[i].encoding, rule.terms(op)))
-        if 16 not in bits and worst_case(terms, sides) > LIMIT:
-            bound = self._largest_accumulator(plans, uses)
-            if bound is None or bound > LIMIT:
-                raise Declined(f"{terms} products can overflow an int32 accumulator")
-
-    def _largest_accumulator(
-        self, plans: dict[int, TensorPlan], uses: dict[int, WeightUse]
-    ) -> int | None:
-        """The largest sum of products with these very weights; None where they are not known."""
-        for index, use in uses.items():
-            enc, other = plans[index].encoding, next(p for i, p in plans.items() if i != index)
-            if use.stored is None and is_affine(enc.format):
-                parts = get_format(enc.format).encode(self.program.weights[use.name], enc)
-                return largest_sum(parts, enc, use.contracted) * largest_code(other)
-        return None
 
 
 def _as_floats(plans: dict[int, TensorPlan]) -> bool:

@@ -13,7 +13,8 @@ from jq.base.system.files import read_text
 from jq.base.system.folders import data_file, data_names
 from jq.formats import get_format
 from jq.target.compiler_flags import check_file_flags, check_user_flags, combined
-from jq.target.device_table import ACTIVATIONS, WEIGHTS, Device, Hardware, WeightGranularity
+from jq.target.device_table import ACTIVATIONS, WEIGHTS, Device, WeightGranularity
+from jq.target.hardware import Hardware
 from jq.target.rules import validate
 from jq.target.settings import FLOAT, Settings, Strict
 

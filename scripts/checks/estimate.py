@@ -27,7 +27,7 @@ from scipy.stats import spearmanr
 
 import jq
 from jq.reporting.benchmark import random_inputs
-from jq.target.device_table import Hardware
+from jq.target.hardware import Hardware
 from jq.target.target import load_target
 
 MODELS = ("jq.models:resnet", "jq.models:mobilenet", "jq.models:minilm")

@@ -17,7 +17,7 @@ import jq
 from jq.base.errors import UserError
 from jq.cli.app import main
 from jq.device.estimating import Buffer, lower_bound, placed
-from jq.target.device_table import Array
+from jq.target.hardware import Array
 from jq.target.target import load_target
 
 HARDWARE = """

@@ -157,9 +157,7 @@ class _Process(Child):
         with theirs:
             self.start(
                 python_command(__name__, str(theirs.fileno()), str(os.getpid()), *modules),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
+                **dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL),
                 pass_fds=[theirs.fileno()],
                 env=os.environ | {"JAX_PLATFORMS": "cpu", VARIABLE: "here"},
             )

@@ -24,9 +24,9 @@ from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.movement import plain
 from jq.passes.base import PassContext
 from jq.passes.rewrite import Rewrite
+from jq.planning.accumulators import LIMIT, largest_code, largest_sum, worst_case
 from jq.planning.decisions import OpPlan
 from jq.planning.encodings import code_bits
-from jq.planning.limits import LIMIT, largest_code, largest_sum, worst_case
 from jq.planning.operands import op_name
 
 

@@ -16,25 +16,24 @@ Only for `placement=early`. An edge is *wide* where what reads it is no contract
 sums, normalizations and softmax may take more bits (`activations.residual`).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from jq.formats.affine import is_affine
-from jq.ir import Op, Program, dtype_of, ir, kind_of, last_of, only_user, shape_of
+from jq.ir import Op, Program, dtype_of, ir, kind_of, last_of, only_user
 from jq.ir.affine import is_constant, step
 from jq.ir.decisions import declined, declined_by_shape
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, match
 from jq.ir.ops import Contraction, rule_of
-from jq.ir.ops.selection import elements, reduction, splat_of
+from jq.ir.ops.selection import elements, reduction
 from jq.ir.quantized.edges import Edges
 from jq.ir.slicing import Cut, functions
 from jq.ir.values import reads
 from jq.passes.base import Pass, PassContext
-from jq.passes.functions import as_normalization
-from jq.passes.integer._functions import terms_of
 from jq.passes.integer._ops import PRODUCTS_AND_SUMS, as_softmax, clamp_of, is_float, is_table
 from jq.passes.prepare._choices import with_choices
+from jq.passes.prepare._regions import function_of, is_masked, on_codes, terms_inside
 from jq.planning.operands import find_weight
 
 # open: affine steps and clamps may follow. clamped: clamps may. closed: nothing may; a quantize
@@ -141,14 +140,13 @@ class _Marking:
     def function(self, op: Op) -> bool:
         """Softmax or a normalization of an operand begins here."""
         for x in op.operands:
-            if self.state.get(x) in (None, "float") or not _summed(op, x):
+            if self.state.get(x) in (None, "float"):
                 continue
-            for cut in _on_codes(functions(self.program, x, op)):
-                softmax = as_softmax(cut)
-                if softmax is None and not _is_normalization(cut):
-                    continue
-                whole = cut if softmax else _largest(self.program, cut, op)
-                if softmax is None or not self.need_terms(x, whole):
+            if whole := function_of(self.program, op, x):
+                terms = terms_inside(self.program, x, whole) if as_softmax(whole) else []
+                for reader, i in terms:
+                    self.edges.need(reader, i, wide=True)
+                if not terms:
                     self.need_source(whole, wide=True)
                 self.claim(whole)
                 return True
@@ -157,22 +155,6 @@ class _Marking:
     def claim(self, cut: Cut) -> None:
         self.claimed |= {o.operation for o in cut.ops}
         self.state[cut.result] = "closed"
-
-    def need_terms(self, x: ir.Value, softmax: Cut) -> bool:
-        """Softmax takes the terms of a sum and the choices of a select as they are."""
-        terms = terms_of(self.program, x)
-        inside = {op.operation for op in softmax.ops}
-        if terms == [x] or any(use.owner.operation not in inside for use in x.uses):
-            return False
-        todo = [x]
-        while todo:
-            op = todo.pop().owner
-            for i, v in enumerate(op.operands):
-                if v in terms and is_float(v):
-                    self.edges.need(op, i, wide=True)
-                elif is_float(v) and splat_of(self.program, v) is None:
-                    todo.append(v)
-        return True
 
     def contraction(self, op: Op) -> bool:
         rule = rule_of(op)
@@ -215,7 +197,7 @@ class _Marking:
         if len(set(sources)) != 1:
             return False
         x = sources[0]
-        found = [c for c in _on_codes(functions(self.program, x, op)) if is_table(c)]
+        found = [c for c in on_codes(functions(self.program, x, op)) if is_table(c)]
         if not found:
             return False
         self.need_source(found[-1])
@@ -235,26 +217,9 @@ class _Marking:
             return False
         if any(is_constant(self.program, v) for v in op.operands):
             return False
-        if not self.masked(op):  # else softmax takes its terms
+        if not is_masked(self.program, op):  # else softmax takes its terms
             self.need_all(op, prefix=True, wide=True)
         return self.become(op, "closed" if divides else "open")
-
-    def masked(self, op: Op) -> bool:
-        """True for a sum in front of softmax of which a term is a choice of two numbers."""
-        reader, chosen = op, False
-        while kind_of(reader) in ("stablehlo.add", "stablehlo.select"):
-            x = reader.results[0]
-            operands = [v for v in reader.operands if is_float(v)]
-            chosen |= any(not terms_of(self.program, v) for v in operands)
-            firsts = [use.owner for use in x.uses if _summed(use.owner, x)]
-            cuts = (c for first in firsts for c in functions(self.program, x, first))
-            if softmax := next((c for c in _on_codes(cuts) if as_softmax(c)), None):
-                inside = {o.operation for o in softmax.ops}
-                return chosen and all(use.owner.operation in inside for use in x.uses)
-            if (following := only_user(x)) is None:
-                return False
-            reader = following
-        return False
 
     def reduced(self, op: Op) -> bool:
         if reduction(self.program, op) != "add":
@@ -276,28 +241,3 @@ class _Marking:
             for i, v in enumerate(op.operands):
                 if v == cut.source:
                     self.edges.need(op, i, wide=wide)
-
-
-def _summed(op: Op, x: ir.Value) -> bool:
-    """True if softmax or a normalization can begin with `op`: it reduces `x` or squares it."""
-    kind, operands = op.operation.name, list(op.operands)
-    return kind == "stablehlo.reduce" or (kind == "stablehlo.multiply" and operands == [x, x])
-
-
-def _on_codes(found: Iterable[Cut]) -> Iterator[Cut]:
-    """Those of which no op has a shape that the device lacks."""
-    return (cut for cut in found if not any(map(declined_by_shape, cut.ops)))
-
-
-def _is_normalization(cut: Cut) -> bool:
-    shape = shape_of(cut.source)
-    if shape_of(cut.result) != shape or len(shape) < 1 or shape[-1] < 2:
-        return False
-    return as_normalization(cut, shape, unit=True) is not None
-
-
-def _largest(program: Program, cut: Cut, first: Op) -> Cut:
-    """The cut with the factor and the offset of the columns, when they follow."""
-    every = _on_codes(functions(program, cut.source, first))
-    larger = [c for c in every if len(c.ops) > len(cut.ops)]
-    return next((c for c in reversed(larger) if _is_normalization(c)), cut)
