@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 import jq
 from jq.base.errors import InternalError
 from jq.language.decoder import load_decoder
-from jq.language.decoder.architectures import GGUF, HUGGING_FACE, Architecture
+from jq.language.decoder.architectures import FULL, GGUF, HUGGING_FACE, Architecture
 from jq.language.decoder.architectures._base import hugging_face, without
 from jq.language.decoder.mixers import Mixer
 from jq.language.decoder.network import empty, step
@@ -32,14 +32,14 @@ def test_an_architecture(tmp_path):
     with pytest.raises(jq.UserError, match="'made_up' is not known"):
         load_decoder(folder(tmp_path / "unknown"))
     names = {ours: theirs.replace("model.", "made_up.") for ours, theirs in HUGGING_FACE.items()}
-    Architecture("made-up", ("made_up",), hugging_face=names, own={"pairs": "neighbours"})
+    Architecture("made-up", {"made_up": FULL}, hugging_face=names)
 
     case = CASES["llama"]
     want = np.array(case["logits"], np.float32)
     got = logits(folder(tmp_path / "model"), case["tokens"])
     np.testing.assert_allclose(got, want, rtol=0, atol=5e-5 * np.abs(want).max())
     with pytest.raises(InternalError, match="two architectures are called made-up"):
-        Architecture("made-up", ())
+        Architecture("made-up", {})
 
 
 def test_an_architecture_in_gguf_files(tmp_path):
@@ -49,7 +49,7 @@ def test_an_architecture_in_gguf_files(tmp_path):
     other.write_bytes(path.read_bytes().replace(b"llama", b"madeu"))
     with pytest.raises(jq.UserError, match="'madeu' is not known"):
         load_decoder(other)
-    Architecture("madeu", (), gguf=dict(GGUF), own={"pairs": "neighbours"})
+    Architecture("madeu", {}, gguf=dict(GGUF), own={"pairs": "neighbours"})
     tokens = CASES["llama"]["tokens"]
     np.testing.assert_array_equal(logits(other, tokens), logits(path, tokens))
 
@@ -70,7 +70,7 @@ def test_a_mixer(tmp_path):
     )
     names = without(HUGGING_FACE, *(f"attention/{n}" for n in ("query", "key", "value", "output")))
     names |= hugging_face("pairs/output=pairs")
-    Architecture("made-up", ("made_up",), hugging_face=names, mixers={"": ("pairs",)})
+    Architecture("made-up", {"made_up": FULL}, hugging_face=names, mixers={"": ("pairs",)})
     path = folder(tmp_path / "model", "model.")
     state = load_file(path / "model.safetensors")
     state = {name: array for name, array in state.items() if "self_attn" not in name}

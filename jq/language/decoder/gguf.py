@@ -9,7 +9,7 @@ import numpy as np
 from jq.base.errors import UserError
 from jq.frontends.gguf import GgufFile, load_parts
 from jq.language.decoder import rope
-from jq.language.decoder.architectures import Architecture
+from jq.language.decoder.architectures import FULL, Architecture
 from jq.language.decoder.config import Config
 from jq.language.decoder.names import check_shapes, expanded, stack_size, stacked, tensor_tree
 from jq.language.decoder.reading import Reader
@@ -98,7 +98,7 @@ class _Reader(Reader):
     def _windows(self, layers: int) -> tuple[int, ...]:
         # Files of `llama`, and of models without windows, may name one that no reader knows.
         known, key = self.known, "attention.sliding_window_pattern"
-        some = known.windows and known.name != "llama"
+        some = known.name != "llama" and set(known.model_types.values()) - {FULL}
         window = self.size("attention.sliding_window", known.window) if some else 0
         pattern = self.value(key)
         if isinstance(pattern, np.ndarray):

@@ -55,8 +55,7 @@ def read_huggingface(folder: str | Path) -> tuple[Config, dict[str, Any]]:
         quantized = {**own, "quant_method": "mlx"}
     if quantized is not None:
         tensors = unpacked_tensors(quantized, held, str(folder))
-    tied = known.one_plus if known.tied is None else known.tied
-    if reader.values.get("tie_word_embeddings", tied):
+    if reader.value("tie_word_embeddings"):
         bias = "lm_head.bias"
         tensors = {n: t for n, t in tensors.items() if not n.startswith("lm_head.") or n == bias}
     tree = tensor_tree(known.hugging_face, tensors, config, str(folder), stacked, known.swapped)
@@ -94,7 +93,7 @@ def _reader(folder: Path) -> "_Reader":
     values = with_wide_heads(text_of(json_object(path)))
     kind, registry = values.get("model_type"), Architecture.registry.values()
     for known in registry:
-        if kind in known.model_types:
+        if isinstance(kind, str) and kind in known.model_types:
             return _Reader(known, str(path), values)
     raise UserError(
         f"the model type {kind!r} is not known",
@@ -126,8 +125,7 @@ class _Reader(Reader):
     values: Mapping[str, Any]
 
     def value(self, key: str) -> Any:
-        """Of the whole, of its positions, or as the architecture has it; the widest of all
-        layers."""
+        """The value of the whole, its positions, or the architecture; of all layers the widest."""
         given = (self.values.get(place) for place in ("rope_parameters", "rope_scaling"))
         places = [self.values, *(place for place in given if isinstance(place, dict))]
         names = (key, *_ALSO.get(key, ()))
@@ -138,14 +136,14 @@ class _Reader(Reader):
         return max(value) if key == "intermediate_size" and isinstance(value, list) else value
 
     def _config(self) -> Config:
-        known = self.known
-        for key, possible in known.only.items():
+        found = super()._config()
+        for key, possible in self.known.only.items():
             value, alone = self.values.get(key), self.values.get("n_group") == 1
             if key == "topk_method" and alone:  # all methods choose from one group alike
                 continue
             if value is not None and value not in possible:
                 raise self.wrong(f"{key} is {value!r:.40}, which is not supported")
-        return replace(super()._config(), activation=self._activation())
+        return replace(found, activation=self._activation())
 
     def causal(self) -> bool:
         both = self.values.get(_BOTH)
@@ -192,7 +190,7 @@ class _Reader(Reader):
         `global_every`th, 0: every one; "fixed": likewise, whatever `sliding_window_pattern` says;
         "turned": those that turn; "still": those that do not, where they are asked for."""
         every, asked = self.known.global_every, bool(self.values.get("use_sliding_window"))
-        rule, default = self.known.windows.get(self.values["model_type"], ("none", None))
+        rule, default = self.known.model_types[self.values["model_type"]]
         chunks = "chunks" in self.known.own and "attention_chunk_size" in self.values
         size = self.values.get("attention_chunk_size" if chunks else "sliding_window", default)
         if rule == "none" or (rule in ("asked", "from") and not asked):

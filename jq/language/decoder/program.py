@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jq.formats.base import Encoding, get_format
+from jq.formats.blocks import cut_range
 from jq.formats.tensor import QuantizedTensor
 from jq.frontends.model import Model
 from jq.language.decoder import Decoder
@@ -70,22 +71,16 @@ def separate(params: Mapping[str, Any], config: Config, stacks: bool = False) ->
     """The tree of parameters without any `qkv` that can be cut between its rows, and with experts
     as `stacks`."""
     sizes = [config.heads * config.head, *[config.kv_heads * config.head] * 2]
-    ends = np.cumsum(sizes).tolist()
-    rows = [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+    rows = {name: (sum(sizes[:i]), sum(sizes[: i + 1])) for i, name in enumerate(_NAMES)}
 
     def of_layer(layer: Mapping[str, Any]) -> dict[str, Any]:
-        mlp, attention = layer.get("mlp", {}), dict(layer.get("attention", {}))
+        mlp, attention = layer.get("mlp", {}), layer.get("attention", {})
         if stacks and "experts" in mlp and (stack := _stack(list(mlp["experts"].values()))):
             layer = {**layer, "mlp": {**mlp, "experts": stack}}
-        fused = attention.pop("qkv", None)
-        if fused is None or not _can_be_cut(fused["weight"], ends):
+        cut = {name: _rows(attention["qkv"], *rows[name]) for name in _NAMES if "qkv" in attention}
+        if not cut or any(node["weight"] is None for node in cut.values()):
             return dict(layer)
-        for name, some in zip(_NAMES, rows, strict=True):
-            # The order of columns is that of all rows.
-            attention[name] = {
-                part: leaf if part == "order" else _rows(leaf, some) for part, leaf in fused.items()
-            }
-        return {**layer, "attention": attention}
+        return {**layer, "attention": {n: a for n, a in attention.items() if n != "qkv"} | cut}
 
     return {**params, "layers": {i: of_layer(layer) for i, layer in params["layers"].items()}}
 
@@ -117,25 +112,23 @@ def _stack(nodes: list[Any]) -> Any:
     return QuantizedTensor(whole, MadeParts(tuple(fmt.storage(enc)), make), "experts")
 
 
-def _can_be_cut(leaf: Any, ends: list[int]) -> bool:
-    """No part has a row for codes on both sides of a cut."""
-    if not isinstance(leaf, QuantizedTensor):
-        return True
-    steps = [leaf.shape[0] / len(part) for part in leaf.parts.values() if not _shared(part)]
-    return all(end % step == 0 for step in steps for end in ends)
+def _rows(node: Mapping[str, Any], low: int, high: int) -> dict[str, Any]:
+    """Some rows of a product; no weight where a part has a row for codes on both sides of a cut."""
+    found = dict(node)
+    for name, leaf in node.items():
+        if isinstance(leaf, QuantizedTensor):
+            found[name] = _cut(leaf, low, high)
+        elif name != "order":  # which columns have, and all rows
+            found[name] = leaf[low:high]
+    return found
 
 
-def _rows(leaf: Any, rows: slice) -> Any:
-    if not isinstance(leaf, QuantizedTensor):
-        return leaf[rows]
-    parts = {}
-    for name, part in leaf.parts.items():
-        step = leaf.shape[0] // len(part) if not _shared(part) else 0
-        parts[name] = part[rows.start // step : rows.stop // step] if step else part
-    shape = (rows.stop - rows.start, *leaf.shape[1:])
+def _cut(leaf: QuantizedTensor, low: int, high: int) -> QuantizedTensor | None:
+    ranges = cut_range(leaf.encoding, 0, low, high)
+    if ranges is None:
+        return None
+    parts = dict(leaf.parts)
+    for name, (axis, first, last) in ranges.items():
+        parts[name] = parts[name][(slice(None),) * axis + (slice(first, last),)]
+    shape = (high - low, *leaf.shape[1:])
     return replace(leaf, encoding=replace(leaf.encoding, shape=shape), parts=parts)
-
-
-def _shared(part: np.ndarray) -> bool:
-    """True if all rows have it in common."""
-    return part.ndim == 0 or len(part) == 1

@@ -107,8 +107,8 @@ class Reader(ABC):
         found["experts_used"] = self.size(_EXPERTS_USED) if experts else 0
         found.setdefault("attention_scale", head**-0.5)
         found.setdefault("activation", known.activation)
-        weight, size, first = map(float, own.pop("heat", (0, 1, 0)))
-        heat, sharing = (weight, size, first), own.get("sharing", 0)
+        weight, size = float(own.pop("heat", 0)), float(own.pop("heat_every", 1))
+        heat, sharing = (weight, size, float(own.pop("heat_first", 0))), own.get("sharing", 0)
         kinds, windows = self.layers(layers, sharing)
         ropes = self.ropes(own.get("turned") or head, own.get("wide_head") or head)
         still = ""

@@ -122,15 +122,20 @@ def fixed(hugging_face: Any, gguf: Any = None) -> Key:
     return Key(lambda get: hugging_face, lambda get: other)
 
 
+RMS = "attention.layer_norm_rms_epsilon"
 LAYER = Key("layer_norm_eps", "attention.layer_norm_epsilon", 1e-5)
 # Of a router whose file says whether shares add up to 1.
 SHARES = Key("norm_topk_prob", "expert_weights_norm", True)
 # Fields of `Config` that all have, but for what an architecture says otherwise.
 KEYS = {
     "context": Key("max_position_embeddings", "context_length"),
-    "epsilon": Key("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
+    "epsilon": Key("rms_norm_eps", lambda get: get(RMS), 1e-6),
     "normal_shares": Key(lambda get: True, SHARES.gguf, True),
 }
+
+
+Windows = tuple[str, int | None]
+FULL: Windows = ("none", None)
 
 
 @dataclass(frozen=True)
@@ -138,9 +143,12 @@ class Architecture:
     """A family of models, known because it is made.
 
     Attributes:
+        model_types: which layers of a `config.json` have windows (see `huggingface.py`), and their
+            size where the key is missing.
         gguf, hugging_face: our name of a tensor -> the file's.
-        keys: of a field of `Config`, or of `Config.own`, where files have it; of "heat" (see
-            `Rope`), which by "listed" `positions` only layers have that do not turn.
+        keys: of a field of `Config`, or of `Config.own`, where files have it; and of the three
+            numbers of `Rope.heat`, "heat", "heat_every" and "heat_first": by "listed" `positions`
+            of layers that do not turn alone.
         own: fields of `Config`, or of `Config.own`, that are the same in every model.
         mixers: by entry of `layer_types` what mixes tokens there; attention where none is named.
         recurrent_but: the first of `mixers` is in all layers but each such; of a file that does not
@@ -148,19 +156,15 @@ class Architecture:
         positions: which layers turn queries and keys: "all"; "windows", those with a window where
             any has; "listed", by `no_rope_layers` or but each 4th; "asked", where a file says so.
         only: keys of a `config.json` of which other values are refused.
-        tied: whether the head is the embedding where a `config.json` does not say; None: as
-            `one_plus`.
         scales: products of ours whose results are multiplied, and by what, of a `config.json`.
         activation_key: where a `config.json` names the activation; "" where it is always the same.
-        windows: by model type, which layers of a `config.json` have windows (see `huggingface.py`),
-            and their size where the key is missing; types that are not there have none.
         defaults: numbers that a `config.json` may leave out.
     """
 
     registry: ClassVar[dict[str, Architecture]] = {}
 
     name: str  # `general.architecture` of a GGUF file
-    model_types: tuple[str, ...]  # `model_type` of a `config.json`
+    model_types: dict[str, Windows]  # by `model_type` of a `config.json`
     activation: str = "silu"  # of the gate
     activation_key: str = "hidden_act"
     gguf: dict[str, str] = field(default_factory=lambda: GGUF)
@@ -171,7 +175,6 @@ class Architecture:
     recurrent_but: int = 0
     positions: str = "all"
     only: dict[str, tuple[Any, ...]] = field(default_factory=dict)
-    tied: bool | None = None
     yarn_scale: float | None = None  # see `yarn`; of GGUF files
     swapped: tuple[str, ...] = ()  # names of ours that safetensors hold as [in, out]
     scales: Callable[[Get], dict[str, Any]] | None = None
@@ -181,15 +184,16 @@ class Architecture:
     window: int = 0  # of a file that names none
     local_base: float = 0.0  # of rotary positions of layers with a window; 0: as of the others
     plain_windows: bool = False  # positions of layers with a window are not scaled
-    windows: dict[str, tuple[str, int | None]] = field(default_factory=dict)
-    defaults: dict[str, float] = field(default_factory=lambda: {"rms_norm_eps": 1e-6})
+    defaults: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.name in Architecture.registry:
             raise InternalError(f"two architectures are called {self.name}")
         Architecture.registry[self.name] = self
 
-    def like(self, name: str, types: str = "", **changes: Any) -> Architecture:
-        """Another one, like this but for the changes; `types` are its model types, parted by
-        spaces, its name where none are given."""
-        return replace(self, name=name, model_types=tuple((types or name).split()), **changes)
+    def like(self, name: str, types: dict[str, Windows], **changes: Any) -> Architecture:
+        """Another one, like this but for the changes; `types` are its model types, and keys and
+        defaults are added to those of this one."""
+        for field_ in ("keys", "defaults"):
+            changes[field_] = getattr(self, field_) | changes.get(field_, {})
+        return replace(self, name=name, model_types=types, **changes)

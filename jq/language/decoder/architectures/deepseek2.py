@@ -4,9 +4,10 @@ from math import log, sqrt
 
 from jq.language.decoder.architectures._base import (
     EXPERTS,
+    FULL,
     GGUF,
     HUGGING_FACE,
-    KEYS,
+    RMS,
     SHARES,
     Architecture,
     Key,
@@ -44,7 +45,7 @@ _SIZES = {
         "v_head_dim",
         lambda get: get("attention.value_length_mla", 0) or get("attention.value_length"),
     ),
-    "latent_epsilon": Key(lambda get: 1e-6, KEYS["epsilon"].gguf),
+    "latent_epsilon": Key(lambda get: 1e-6, RMS),
 }
 
 
@@ -55,7 +56,7 @@ def _scaled(head: float, weight: float, factor: float) -> float:
 
 _DEEPSEEK = Architecture(
     "deepseek2",
-    ("deepseek_v2",),
+    {"deepseek_v2": FULL},
     gguf=_PLAIN | _GGUF | gguf("mlp/router/preference:exp_probs_b.bias"),
     hugging_face=HUGGING_FACE | EXPERTS | _SHARED | _LATENT,
     own={"pairs": "neighbours"},
@@ -86,13 +87,12 @@ _DEEPSEEK = Architecture(
 )
 _DEEPSEEK.like(
     "deepseek3",
-    "deepseek_v3",
+    {"deepseek_v3": FULL},
     gguf={},
     hugging_face=_DEEPSEEK.hugging_face
     | hugging_face("mlp/router/preference:mlp.gate.e_score_correction_bias"),
     only={},
-    keys=_DEEPSEEK.keys
-    | {
+    keys={
         "normal_shares": SHARES,
         "router": fixed("sigmoid"),
         "groups": Key("n_group", "expert_group_count", 8),
@@ -101,11 +101,11 @@ _DEEPSEEK.like(
 )
 _DEEPSEEK.like(
     "minicpm3",
+    {"minicpm3": FULL},
     gguf=_PLAIN | _GGUF,
     own={},
     only={},
-    keys=_SIZES
-    | {
+    keys={
         "embedding_scale": Key("scale_emb", lambda get: 12.0, 1.0),
         "residual_scale": Key(
             lambda get: get("scale_depth") / sqrt(get("num_hidden_layers")),

@@ -4,6 +4,7 @@ from math import sqrt
 
 from jq.language.decoder.architectures._base import (
     EXPERTS,
+    FULL,
     GGUF,
     HUGGING_FACE,
     NORMS_AROUND,
@@ -18,41 +19,25 @@ from jq.language.decoder.architectures._base import (
     without,
 )
 
-_PAIRS = fixed("halves", "neighbours")
 _LLAMA = Architecture(
     "llama",
-    ("llama", "mistral", "mixtral"),
-    keys={"pairs": _PAIRS},
-    windows={"mistral": ("types", 4096), "mixtral": ("all", None)},
+    {"llama": FULL, "mistral": ("types", 4096), "mixtral": ("all", None)},
+    keys={"pairs": fixed("halves", "neighbours")},
 )
 _LLAMA.like(
     "mistral3",
-    "ministral3 ministral",
-    windows={"ministral3": ("all", None), "ministral": ("types", 4096)},
+    {"ministral3": ("all", None), "ministral": ("types", 4096)},
     keys={
-        "pairs": _PAIRS,
-        "heat": Key(
-            lambda get: (
-                get("llama_4_scaling_beta", 0.0),
-                get("original_max_position_embeddings", 16384),
-                0.0,
-            ),
-            lambda get: (
-                get("attention.temperature_scale", 0.0),
-                get("rope.scaling.original_context_length", 16384),
-                0.0,
-            ),
+        "heat": Key("llama_4_scaling_beta", "attention.temperature_scale", 0.0),
+        "heat_every": Key(
+            "original_max_position_embeddings", "rope.scaling.original_context_length", 16384
         ),
     },
 )
 _LLAMA.like(
-    "smollm3",
-    windows={"smollm3": ("still", None)},
-    positions="listed",
-    defaults={"rms_norm_eps": 1e-6, "rope_theta": 2e6},
+    "smollm3", {"smollm3": ("still", None)}, positions="listed", defaults={"rope_theta": 2e6}
 )
 _SCALES = {
-    "pairs": _PAIRS,
     "embedding_scale": Key("embedding_multiplier", "embedding_scale", 1.0),
     "residual_scale": Key("residual_multiplier", "residual_scale", 1.0),
     "attention_scale": Key("attention_multiplier", "attention.scale", 1.0),
@@ -60,18 +45,18 @@ _SCALES = {
         lambda get: 1 / get("logits_scaling", 1.0), lambda get: 1 / get("logit_scale", 1.0)
     ),
 }
-_GRANITE = _LLAMA.like("granite", windows={}, keys=_SCALES)
+_GRANITE = _LLAMA.like("granite", {"granite": FULL}, keys=_SCALES)
 STACKS = hugging_face(
     "mlp/router=block_sparse_moe.router.layer mlp/shared/gate_up=shared_mlp.input_linear",
     "mlp/shared/down=shared_mlp.output_linear",
     "mlp/experts/*/gate_up/weight:block_sparse_moe.input_linear.weight",
     "mlp/experts/*/down/weight:block_sparse_moe.output_linear.weight",
 )
-_GRANITE.like("granitemoe", hugging_face=HUGGING_FACE | STACKS)
-_GRANITE.like(
+_GRANITE.like("granitemoe", {"granitemoe": FULL}, hugging_face=HUGGING_FACE | STACKS)
+_LLAMA.like(
     "minicpm",
+    {"minicpm": FULL},
     keys={
-        "pairs": _PAIRS,
         "embedding_scale": Key("scale_emb", "embedding_scale", 1.0),
         "residual_scale": Key(
             lambda get: get("scale_depth") / sqrt(get("num_hidden_layers")), "residual_scale", 1.0
@@ -87,26 +72,19 @@ _GRANITE.like(
 # Biases or norms of queries and keys are there where the file has them.
 # Positions of pictures differ in three directions; those of text do not.
 _QWEN2 = ("qwen2", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text")
-Architecture("qwen2", _QWEN2, windows=dict.fromkeys(_QWEN2, ("from", 4096)))
-Architecture(
-    "qwen3",
-    ("qwen3", "qwen3_vl_text"),
-    windows={"qwen3": ("from", 4096)},
-    defaults={"rms_norm_eps": 1e-6, "head_dim": 128},
-)
+Architecture("qwen2", dict.fromkeys(_QWEN2, ("from", 4096)))
+Architecture("qwen3", {"qwen3": ("from", 4096), "qwen3_vl_text": FULL}, defaults={"head_dim": 128})
 Architecture(
     "qwen2moe",
-    ("qwen2_moe",),
+    {"qwen2_moe": ("asked", 4096)},
     hugging_face=HUGGING_FACE | EXPERTS | SHARED_EXPERT,
     keys={"normal_shares": SHARES._replace(default=False)},
-    windows={"qwen2_moe": ("asked", 4096)},
 )
 Architecture(
     "qwen3moe",
-    ("qwen3_moe",),
+    {"qwen3_moe": ("asked", 4096)},
     hugging_face=HUGGING_FACE | EXPERTS,
     keys={"normal_shares": Key(SHARES.hugging_face, lambda get: get(SHARES.gguf, True), False)},
-    windows={"qwen3_moe": ("asked", 4096)},
 )
 
 
@@ -115,11 +93,10 @@ NO_NORMS = ("attention/norm", "mlp/norm")
 BEHIND = without(HUGGING_FACE | NORMS_AROUND, *NO_NORMS)
 Architecture(
     "olmo2",
-    ("olmo2", "olmo3"),
+    {"olmo2": FULL, "olmo3": ("types", 4096)},
     gguf=without(GGUF, *NO_NORMS),
     hugging_face=BEHIND,
     own={"norms_of_all_heads": True},
-    windows={"olmo3": ("types", 4096)},
     global_every=4,
     plain_windows=True,
     defaults={"rms_norm_eps": 1e-5},
@@ -129,10 +106,9 @@ Architecture(
 # Norms behind each block alone; layers without a window do not turn.
 Architecture(
     "exaone4",
-    ("exaone4",),
+    {"exaone4": ("types", 4096)},
     gguf=without(GGUF, *NO_NORMS),
     hugging_face=BEHIND,
-    windows={"exaone4": ("types", 4096)},
     global_every=4,
     positions="windows",
     defaults={"rms_norm_eps": 1e-5},
@@ -148,10 +124,9 @@ def without_gate(names: dict[str, str]) -> dict[str, str]:
 
 Architecture(
     "phi3",
-    ("phi3",),
+    {"phi3": ("all", None)},
     gguf=without_gate(GGUF),
-    windows={"phi3": ("all", None)},
-    defaults={"rms_norm_eps": 1e-6, "partial_rotary_factor": 1.0},
+    defaults={"partial_rotary_factor": 1.0},
 )
 
 
@@ -161,13 +136,13 @@ _AROUND = hugging_face(
 )
 _GLM4 = Architecture(
     "glm4",
-    ("glm4",),
+    {"glm4": FULL},
     gguf=without_gate(GGUF),
     hugging_face=HUGGING_FACE | _AROUND,
     own={"pairs": "neighbours"},
     defaults={"rms_norm_eps": 1.5625e-07, "head_dim": 128, "partial_rotary_factor": 0.5},
 )
-_GLM4.like("glm", gguf={}, hugging_face=HUGGING_FACE)
+_GLM4.like("glm", {"glm": FULL}, gguf={}, hugging_face=HUGGING_FACE)
 
 
 # Chunks in three of four layers, and in the fourth queries that grow with the position and do not
@@ -183,7 +158,7 @@ _LLAMA4 = hugging_face(
 )
 Architecture(
     "llama4",
-    ("llama4_text",),
+    {"llama4_text": ("turned", 8192)},
     hugging_face=HUGGING_FACE | _LLAMA4 | _LLAMA4_STACKS,
     swapped=tuple(_LLAMA4_STACKS),
     own={"pairs": "neighbours", "router": "sigmoid", "shares_go_in": True, "chunks": True},
@@ -191,15 +166,12 @@ Architecture(
         "normal_shares": fixed(False),
         "unit_heads": Key("use_qk_norm", lambda get: True, True),
         "heat": Key(
-            lambda get: (
-                get("attn_scale", 0.1) * bool(get("attn_temperature_tuning", True)),
-                get("floor_scale", 8192),
-                1.0,
-            ),
-            lambda get: (0.1, 8192.0, 1.0),
+            lambda get: get("attn_scale", 0.1) * bool(get("attn_temperature_tuning", True)),
+            lambda get: 0.1,
         ),
+        "heat_every": Key("floor_scale", lambda get: 8192, 8192),
+        "heat_first": fixed(1),
     },
-    windows={"llama4_text": ("turned", 8192)},
     window=8192,
     global_every=4,
     positions="listed",
@@ -216,7 +188,7 @@ _OSS = hugging_face(
 )
 Architecture(
     "gpt-oss",
-    ("gpt_oss",),
+    {"gpt_oss": ("fixed", 128)},
     activation="swiglu_oai",
     activation_key="",
     gguf=without(GGUF, "attention/norm_after")
@@ -228,7 +200,6 @@ Architecture(
     own={"sinks": True},
     keys={"gates_alternate": fixed(True, False)},
     global_every=2,
-    windows={"gpt_oss": ("fixed", 128)},
     truncates=False,
     defaults={"rms_norm_eps": 1e-5, "head_dim": 64},
 )

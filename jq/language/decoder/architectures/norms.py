@@ -6,6 +6,7 @@ from statistics import NormalDist
 from typing import Any
 
 from jq.language.decoder.architectures._base import (
+    FULL,
     GGUF,
     HUGGING_FACE,
     LAYER,
@@ -21,7 +22,7 @@ from jq.language.decoder.architectures._base import (
 
 
 def _scale(widest: int) -> Key:
-    """Of scores. Files of GGUF do not say that the model of most layers has another one."""
+    """The factor of scores. GGUF files do not say that the model of most layers has another."""
 
     def by_head(get: Get) -> Any:
         wide = get("embedding_length") / get("attention.head_count")
@@ -40,28 +41,28 @@ _KEYS = {
         lambda get: sqrt(get("hidden_size")), lambda get: sqrt(get("embedding_length"))
     )
 }
+_TIED = {"tie_word_embeddings": True}
 _GEMMA = Architecture(
     "gemma",
-    ("gemma",),
+    {"gemma": FULL},
     activation="gelu_tanh",
     keys=_KEYS,
     one_plus=True,
-    defaults={"rms_norm_eps": 1e-6, "head_dim": 256},
+    defaults=_TIED | {"head_dim": 256},
 )
 _GEMMA2 = _GEMMA.like(
     "gemma2",
+    {"gemma2": ("types", 4096)},
     activation_key="hidden_activation",
     hugging_face=HUGGING_FACE | NORMS_AROUND,
     global_every=2,
     window=4096,
-    keys=_KEYS
-    | {
+    keys={
         "attention_scale": _scale(46),
         "attention_cap": _cap("attn", 50.0),
         "logit_cap": _cap("final", 30.0),
     },
-    windows={"gemma2": ("types", 4096)},
-    defaults=_GEMMA.defaults | {"query_pre_attn_scalar": 256},
+    defaults={"query_pre_attn_scalar": 256},
 )
 _SIZES = {
     "vocab_size": 262208,
@@ -73,16 +74,18 @@ _SIZES = {
     "max_position_embeddings": 131072,
     "rope_theta": 1e6,
 }
-_GEMMA.like(
+_GEMMA2.like(
     "gemma3",
-    "gemma3_text",
-    activation_key="hidden_activation",
-    keys=_KEYS | {"attention_scale": _scale(62), "logit_cap": _cap("final", 0.0)},
-    hugging_face=_GEMMA2.hugging_face,
+    {"gemma3_text": ("types", 4096)},
+    keys={
+        "attention_scale": _scale(62),
+        "attention_cap": fixed(0.0),
+        "logit_cap": _cap("final", 0.0),
+    },
     global_every=6,
+    window=0,
     local_base=10000.0,
-    windows={"gemma3_text": ("types", 4096)},
-    defaults=_GEMMA2.defaults | _SIZES,  # which models that see as well leave out
+    defaults=_SIZES,  # which models that see as well leave out
 )
 _PER_LAYER = hugging_face(
     "per_layer/gate=per_layer_input_gate per_layer/projection=per_layer_projection",
@@ -104,9 +107,9 @@ _SHARING = _KEYS | {
     "per_layer_vocabulary": Key("vocab_size_per_layer_input", lambda get: 0, 0),
     "sharing": Key("num_kv_shared_layers", "attention.shared_kv_layers", 0),
 }
-_GEMMA4 = Architecture(
+Architecture(
     "gemma4",
-    ("gemma4_text",),
+    {"gemma4_text": ("types", 512)},
     activation="gelu_tanh",
     activation_key="hidden_activation",
     gguf=GGUF | _GGUF_PER_LAYER | gguf("scalar=layer_output_scale"),
@@ -116,7 +119,6 @@ _GEMMA4 = Architecture(
     | NORMS_AROUND
     | _PER_LAYER
     | hugging_face("scalar/weight:layer_scalar"),
-    tied=True,
     only={"enable_moe_block": (False,), "use_bidirectional_attention": ("vision", False)},
     mixers={"sliding_attention": ("attention",), "full_attention": ("wide_attention",)},
     recurrent_but=6,
@@ -132,12 +134,14 @@ _GEMMA4 = Architecture(
         ),
         "values_are_keys": Key("attention_k_eq_v", lambda get: True, False),
     },
-    windows={"gemma4_text": ("types", 512)},
-    defaults={"rms_norm_eps": 1e-6, "head_dim": 256, "num_key_value_heads": 4},
+    defaults=_TIED | {"head_dim": 256, "num_key_value_heads": 4},
 )
-_GEMMA4.like(
+Architecture(
     "gemma3n",
-    "gemma3n_text",
+    {"gemma3n_text": ("types", 512)},
+    activation="gelu_tanh",
+    activation_key="hidden_activation",
+    own={"unit_values": True},
     gguf=GGUF
     | _GGUF_PER_LAYER
     | gguf(
@@ -162,8 +166,6 @@ _GEMMA4.like(
         for i in range(8)
     },
     only={"altup_active_idx": (0,), "altup_correct_scale": (True,)},
-    mixers={},
-    recurrent_but=0,
     local_base=10000.0,
     global_every=5,
     keys=_SHARING
@@ -178,8 +180,7 @@ _GEMMA4.like(
             [],
         ),
     },
-    windows={"gemma3n_text": ("types", 512)},
-    defaults={"rms_norm_eps": 1e-6, "head_dim": 256, "num_key_value_heads": 2},
+    defaults=_TIED | {"head_dim": 256, "num_key_value_heads": 2},
 )
 
 
@@ -189,7 +190,7 @@ _HEADS = hugging_face(
 _FINAL = {f"norm/{part}": f"model.final_layernorm.{part}" for part in ("weight", "bias")}
 Architecture(
     "phi2",
-    ("phi",),
+    {"phi": FULL},
     activation="gelu_tanh",
     gguf=without(GGUF, "mlp/norm", "mlp/gate"),
     hugging_face=without(HUGGING_FACE, "mlp/norm", "mlp/gate")
@@ -198,27 +199,26 @@ Architecture(
     | hugging_face("attention/output=self_attn.dense mlp/up=mlp.fc1 mlp/down=mlp.fc2"),
     keys={"epsilon": LAYER},
     own={"norm": "layer", "parallel": True, "gated": False},
-    defaults={"layer_norm_eps": 1e-5, "partial_rotary_factor": 0.5},
+    defaults={"partial_rotary_factor": 0.5},
 )
 Architecture(
     "stablelm",
-    ("stablelm",),
+    {"stablelm": FULL},
     hugging_face=HUGGING_FACE | _HEADS,
     keys={
         "epsilon": LAYER,
         "parallel": Key("use_parallel_residual", "use_parallel_residual", False),
     },
     own={"norm": "layer", "norms_by_head": True},
-    defaults={"layer_norm_eps": 1e-5, "partial_rotary_factor": 0.25},
+    defaults={"partial_rotary_factor": 0.25},
 )
 Architecture(
     "starcoder2",
-    ("starcoder2",),
+    {"starcoder2": ("all", None)},
     activation="gelu_tanh",
     gguf=without(GGUF, "mlp/gate"),
     hugging_face=without(HUGGING_FACE, "mlp/gate")
     | hugging_face("mlp/up=mlp.c_fc mlp/down=mlp.c_proj"),
     keys={"epsilon": Key("norm_epsilon", LAYER.gguf, 1e-5)},
     own={"norm": "layer", "gated": False},
-    windows={"starcoder2": ("all", None)},
 )

@@ -9,9 +9,11 @@ import numpy as np
 
 from jq.language.decoder.architectures._base import (
     EXPERTS,
+    FULL,
     GGUF,
     HUGGING_FACE,
     KEYS,
+    RMS,
     SHARED_EXPERT,
     SHARES,
     Architecture,
@@ -51,10 +53,10 @@ SIZES = {
 }
 Architecture.registry["granite"].like(
     "granitehybrid",
-    "granitemoehybrid",
+    {"granitemoehybrid": FULL},
     gguf=GGUF | GGUF_MAMBA,
     hugging_face=HUGGING_FACE | STACKS | MAMBA,
-    keys=Architecture.registry["granite"].keys | SIZES,
+    keys=SIZES,
     mixers={"linear_attention": ("mamba",), "mamba": ("mamba",)},
     positions="asked",
     only={"time_step_limit": _STEPS},
@@ -85,7 +87,7 @@ def _falcon_scales(get: Callable[..., Any]) -> dict[str, Any]:
 _FALCON = hugging_face("mlp/norm=pre_ff_layernorm", gated("mlp", "feed_forward."))
 Architecture(
     "falcon-h1",
-    ("falcon_h1",),
+    {"falcon_h1": FULL},
     # llama.cpp names this one without a suffix.
     gguf=GGUF | GGUF_MAMBA | gguf("mlp/norm/weight:ffn_norm"),
     hugging_face=HUGGING_FACE | MAMBA | _FALCON | {"norm/weight": "model.final_layernorm.weight"},
@@ -116,16 +118,16 @@ _LFM2_GGUF = gguf(
 )
 Architecture(
     "lfm2",
-    ("lfm2",),
+    {"lfm2": FULL},
     activation_key="",
     gguf=GGUF | _LFM2_GGUF | {"norm/weight": "token_embd_norm.weight"},
     hugging_face=HUGGING_FACE | _LFM2 | {"norm/weight": "model.embedding_norm.weight"},
     mixers={"conv": ("convolution",)},
     keys={
-        "epsilon": Key("norm_eps", "attention.layer_norm_rms_epsilon", 1e-5),
+        "epsilon": Key("norm_eps", RMS, 1e-5),
         "width": Key("conv_L_cache", "shortconv.l_cache", 3),
     },
-    defaults={"norm_eps": 1e-5, "rope_theta": 1e6},
+    defaults={"rope_theta": 1e6},
 )
 
 
@@ -146,11 +148,10 @@ _NEXT_GGUF = gguf(
 )
 _NEXT = Architecture(
     "qwen3next",
-    ("qwen3_next",),
+    {"qwen3_next": FULL},
     hugging_face=HUGGING_FACE | EXPERTS | SHARED_EXPERT | _DELTA,
     gguf=without(GGUF, "attention/norm_after", "attention/qkv") | _NEXT_GGUF,
     one_plus=True,
-    tied=False,
     mixers={"linear_attention": ("delta",)},
     recurrent_but=4,
     own={"gated_heads": True},
@@ -167,8 +168,9 @@ _NEXT = Architecture(
         "plain_rates": fixed(False, True),
         "width": Key("linear_conv_kernel_dim", "ssm.conv_kernel", 4),
     },
-    defaults={"rms_norm_eps": 1e-6, "head_dim": 256, "partial_rotary_factor": 0.25},
+    defaults={"head_dim": 256, "partial_rotary_factor": 0.25},
 )
 # Of GGUF files the heads that share a key are not neighbours, but those of equal rest.
-_TILED = _NEXT.keys | {"tiled_heads": fixed(False, True), "normal_shares": KEYS["normal_shares"]}
-_NEXT.like("qwen35", "qwen3_5_text", keys=_TILED).like("qwen35moe", "qwen3_5_moe_text")
+_TILED = {"tiled_heads": fixed(False, True), "normal_shares": KEYS["normal_shares"]}
+_QWEN35 = _NEXT.like("qwen35", {"qwen3_5_text": FULL}, keys=_TILED)
+_QWEN35.like("qwen35moe", {"qwen3_5_moe_text": FULL})
