@@ -39,7 +39,7 @@ class Reader(ABC):
 
     @abstractmethod
     def value(self, key: str) -> Any:
-        """What the file says; None where it says nothing."""
+        """The value that the file states; None where it states none."""
 
     def get(self, key: str, default: Any = None) -> Any:
         """A finite number or truth, or a list of numbers where the default is one."""
@@ -133,8 +133,7 @@ class Reader(ABC):
         )
 
     def _keys(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What the keys of the architecture give: fields of `Config`, and what goes to its
-        `own`."""
+        """The values of the architecture's keys: fields of `Config`, and those of its `own`."""
         keys = KEYS | self.known.keys
         found = self.known.own | {name: key.read(self.form, self.get) for name, key in keys.items()}
         types = {f.name: f.type for f in fields(Config)}
