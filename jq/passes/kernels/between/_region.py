@@ -263,7 +263,7 @@ def _factors(lines: Sequence[Line], i: int) -> tuple[int, ...] | None:
 def _operands(
     lines: Sequence[Line], i: int, op: str, element: str, constant: int | None = None
 ) -> tuple[int, ...]:
-    """Numbers of what a line reads, if it is such an op, and the last one this constant; else nothing."""
+    """Numbers of what a line reads where it is such an op, and the last one this constant."""
     line = lines[i]
     if (line.op, line.element) != (op, element):
         return ()
