@@ -53,4 +53,4 @@ def halves(op: Op, role: Role, enc: Encoding, use: WeightUse, isa: str) -> bool:
         return False
     n = math.prod(shape[a] for a in range(len(shape)) if a not in role.contracted)
     weight = form.with_shape((n, math.prod(shape) // n), form.block)
-    return DecodeDot.of(isa, math.prod(size) // n, weight, True).on_tiles
+    return DecodeDot.of(isa, math.prod(size) // n, weight, True).halved

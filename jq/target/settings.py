@@ -156,7 +156,7 @@ class Settings(Strict):
     float_type: Literal["own", "float32", "bfloat16", "float16"] = "own"
     """The type in which products that stay float are computed; `own` is the model's own type.
     With `bfloat16`, or with `own` if a pipeline quantizes weights alone (to at most 8 bits),
-    operands of products with them are rounded to bfloat16 where matrix tiles multiply that."""
+    operands of products with them are rounded to bfloat16 where the processor multiplies that."""
     placement: Literal["early", "hybrid", "late"] = "hybrid"
     """Place where activations are quantized: `late`, just before contractions; `hybrid`, where it
     costs least, with the same codes; `early`, from the input on for as long as ops have an integer

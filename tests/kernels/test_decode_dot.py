@@ -115,7 +115,7 @@ def test_what_follows_is_computed_on_whole_rows(n):
         assert (abs(got - np.maximum(plain, 0)) <= (70 + 8) * 2.0**-24 * size).all(), each.isa
 
 
-TILED = [
+HALVED = [
     ("int8", (1, 0), "symmetric", "float32", 17, 70, 33),
     ("int4", (1, 32), "asymmetric", "float16", 40, 200, 16),
     ("int4", (1, 24), "symmetric", "float32", 16, 300, 70),  # steps that are no whole tiles
@@ -125,25 +125,25 @@ TILED = [
 ]
 
 
-def test_decoded_to_matrix_tiles():
-    """Operands rounded to bfloat16, and sums in float32; elsewhere nothing is rounded."""
-    isas = [isa for isa in HERE if isa in ("amx_int8", "avx2")]
-    given = [(made(case, isa), isa, case) for case in TILED for isa in isas]
+def test_decoded_to_bfloat16():
+    """Operands rounded, and sums in float32; where nothing multiplies them, nothing is rounded."""
+    isas = [isa for isa in HERE if isa in ("amx_int8", "avx512_bf16", "avx2")]
+    given = [(made(case, isa), isa, case) for case in HALVED for isa in isas]
     kernels = [replace(kernel, precision="bf16", epilogue=(Bias(),)) for (kernel, *_), *_ in given]
     runner = Runner(kernels)
     for i, ((_, x, parts, weight), isa, case) in enumerate(given):
         kernel = kernels[i]
         whole = case[1] != (1, 24)
-        assert kernel.on_tiles == (isa == "amx_int8" and whole)
+        assert kernel.halved == (isa != "avx2" and whole)
         bias = np.arange(kernel.n, dtype=np.float32)
         stored = [parts[name] for name in kernel.storage]
         (got,) = runner.run(i, x, *stored, kernel.pad_columns(bias))
-        if kernel.on_tiles:
+        if kernel.halved:
             x, weight = (v.astype(ml_dtypes.bfloat16).astype(np.float32) for v in (x, weight))
         size = abs(x).astype(np.float64) @ abs(weight).astype(np.float64).T + bias
         want = kernel.reference(x, weight) + bias
         # A decode that fuses a product and a sum may fall to the other neighbour of a weight.
-        neighbour = 2.0**-8 * kernel.on_tiles * (kernel.scheme == "asymmetric")
+        neighbour = 2.0**-8 * kernel.halved * (kernel.scheme == "asymmetric")
         assert (abs(got - want) <= ((kernel.k + 8) * 2.0**-24 + neighbour) * size).all()
 
 

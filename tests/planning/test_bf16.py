@@ -14,6 +14,7 @@ import jq
 from jq.base.progress import silent
 from jq.ir.decisions import facts_of
 from jq.ir.oracle.xla import XlaExecutable
+from jq.kernels import detect
 from jq.reporting.measuring.glance import at_a_glance
 from tests.kernels.strategies import HERE
 
@@ -63,7 +64,10 @@ def test_attention_and_what_follows_products_are_kernels() -> None:
     assert 20 * np.log10(abs(whole).max() / abs(compiled - whole).max()) > 40
 
 
+HALVED = detect().multiplies_bf16  # by the host's own target
+
 STORED: list[tuple[str, list[str], str, bool]] = [
+    ("int4-weight-only", [], "llvm-cpu", HALVED),
     ("int8-weight-only", [], "amx_int8", True),
     ("int4-weight-only", [], "amx_int8", True),
     ("mxfp4-weight-only", [], "amx_int8", True),
@@ -101,7 +105,7 @@ def test_weights_that_came_quantized_are_multiplied_as_they_are(
     assert ("precision\\22: \\22bf16" in levels["target"].text()) == halved
 
 
-@pytest.mark.skipif("amx_int8" not in HERE, reason="no matrix tiles here")
+@pytest.mark.skipif(not HALVED, reason="no products of bfloat16 here")
 @pytest.mark.parametrize(("pipeline", "neighbours"), [("int8", 0), ("int4", 1), ("mxfp4", 0)])
 def test_levels_agree_with_the_kernel_of_rounded_products(pipeline: str, neighbours: int) -> None:
     """Few rows are multiplied as they are, and so is what is no product of matrices."""
@@ -132,19 +136,20 @@ def test_levels_agree_with_the_kernel_of_rounded_products(pipeline: str, neighbo
 
 
 @pytest.mark.parametrize("more", [[], ["activations.format=mxfp8_e5m2"], ["float_type=float32"]])
-@pytest.mark.parametrize("target", ["amx_int8", "x86-64-v3"])
+@pytest.mark.parametrize("target", ["amx_int8", "llvm-cpu", "x86-64-v3"])
 def test_products_of_mx_floats_have_kernels_and_are_exact_in_bfloat16(
     target: str, more: list[str]
 ) -> None:
     """Many rows and few; both operands are numbers of bfloat16, so that only sums round."""
-    if {"x86-64-v3": "avx2"}.get(target, target) not in HERE:
+    if {"x86-64-v3": "avx2", "llvm-cpu": HERE[0]}.get(target, target) not in HERE:
         pytest.skip(f"no {target} here")
     model = jq.Model(lambda p, x: (x @ p["f"], x[0, :3] @ p["f"]), P, (X,))
     told: dict[str, Any] = {"pipeline": "mxfp8", "settings": ["recovery=false", *more]}
     told["target"] = target
     compiled = jq.compile(model, **told)
     first, second = compiled.manifest.ops
-    halved = target == "amx_int8" and more != ["float_type=float32"]
+    halves = target == "amx_int8" or (target == "llvm-cpu" and HALVED)
+    halved = halves and more != ["float_type=float32"]
     assert first["kernel"].startswith("decode_dot") and second["kernel"]
     assert ([first["lhs"], first["rhs"]] == ["bf16", "bf16"]) == halved and second["lhs"] != "bf16"
     told["settings"] = ["recovery=false", *more[:1], "float_type=float32"]

@@ -10,8 +10,9 @@ than a few rows, of a panel that stays in the core's cache:
     many rows:  panel[8][K] = decode(8 columns)
                 for 4 rows: for k: acc[4][4] += x[rows, k] * panel[columns, k]
 
-What follows is a second dispatch over rows, in whole vectors. With `precision="bf16"`, on matrix
-tiles, the whole weight is decoded to tiles of bf16 first, for a `Gemm` of rows rounded to it.
+What follows is a second dispatch over rows, in whole vectors. With `precision="bf16"`, where the
+processor multiplies that, the whole weight is decoded to bf16 first, as a `Gemm` of rows rounded to
+it takes it.
 
 2 M N K operations. Sums are in f32, `lanes` partial ones along K: the error is below
 (K / lanes + log2(lanes) + 1) 2^-24 of the sum of magnitudes, plus that of the decode.
@@ -32,7 +33,7 @@ from jq.kernels.kernel import MatrixProduct
 from jq.kernels.tensor import TensorType, element_name
 
 STEP, STEP_OF_BLOCKS = 128, 32  # values decoded at once, about; where blocks are stored apart
-TILED_ROWS = 16
+HALVED_ROWS = 16  # from here on weights are decoded to bf16 for all rows
 DIRECT_ROWS = 4  # up to here weights are decoded and used at once
 ROWS, COLUMNS = 4, 4  # of a register tile
 PANEL_BYTES = 128 * 1024  # decoded weights of a workgroup with many rows
@@ -49,7 +50,7 @@ class DecodeDot(MatrixProduct):
         format, block, scheme, scale_type, options: the weight's encoding; `block` has an entry for
             N (0 or 1) and for K.
         epilogue: steps from f32.
-        precision: `bf16`, where operands are rounded if `on_tiles`; or `f32`.
+        precision: `bf16`, where operands are rounded if `halved`; or `f32`.
     """
 
     family: ClassVar[str] = "decode_dot"
@@ -137,11 +138,15 @@ class DecodeDot(MatrixProduct):
         )
 
     @property
-    def on_tiles(self) -> bool:
-        """True if there are rows enough to decode for, and steps are whole tiles."""
-        whole = self.step == self.k or self.step % self.gemm.tiles.depth == 0
-        wide = self.m >= TILED_ROWS and self.n >= self.target.lanes
-        return self.precision == "bf16" and wide and whole and self.gemm.on_tiles
+    def halved(self) -> bool:
+        """True if there are rows enough to decode for, and steps are whole tiles, or pairs of
+        vectors."""
+        gemm, lanes = self.gemm, self.target.lanes
+        depth = gemm.tiles.depth if gemm.on_tiles else 2 * lanes
+        whole = self.step == self.k or self.step % depth == 0
+        wide = self.m >= HALVED_ROWS and self.n >= lanes
+        multiplied = gemm.on_tiles or bool(self.target.bf16_dot)
+        return self.precision == "bf16" and wide and whole and multiplied
 
     @property
     def direct(self) -> bool:

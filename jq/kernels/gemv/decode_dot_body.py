@@ -16,6 +16,7 @@ from jq.kernels.emit.vector_ops import Array, VectorOps
 from jq.kernels.epilogue.emission import TOGETHER, Columns, Epilogue, Row
 from jq.kernels.gemv.decode_dot import COLUMNS, ROWS, DecodeDot
 from jq.kernels.machine.tile_cut import ROWS as TILE
+from jq.kernels.machine.tile_cut import TiledCut
 from jq.kernels.machine.tiling import row_block
 from jq.kernels.schedule.rows import Rows, row_dispatch
 from jq.kernels.tensor import TensorType, element_name
@@ -150,9 +151,10 @@ class _Group:
 
 @emit.register
 def emit_decode_dot(kernel: DecodeDot, operands: Operands) -> list[ir.Value]:
-    if kernel.on_tiles:
+    if kernel.halved:
         count = 1 + len(kernel.storage)
-        return emit(kernel.gemm, [operands[0], _tiles(kernel, operands[:count]), *operands[count:]])
+        weight = _decoded(kernel, operands[:count])
+        return emit(kernel.gemm, [operands[0], weight, *operands[count:]])
     width = kernel.width
 
     def offsets(b: Builder, ids: Indices) -> list[Index]:
@@ -171,33 +173,57 @@ def emit_decode_dot(kernel: DecodeDot, operands: Operands) -> list[ir.Value]:
     return row_dispatch(given, kernel.results, partial(_finish, kernel), block)
 
 
-def _tiles(kernel: DecodeDot, operands: Operands) -> Operand:
-    """The weight as a `Gemm` on matrix tiles takes it, a workgroup for each 16 columns."""
-    cut = kernel.gemm.tiles
-    words, steps = TensorType(cut.weights_type, "i32"), kernel.step // cut.depth
+def _decoded(kernel: DecodeDot, operands: Operands) -> Operand:
+    """The weight as a `Gemm` of bf16 takes it, a workgroup for each 16 columns."""
+    gemm, step = kernel.gemm, kernel.step
+    cut, vectors, kind = gemm.tiles, gemm.tiling.vectors, gemm.operands[1]
+    depth = cut.depth  # two vectors of f32
+    count, width = kind.shape[0] * (1 if gemm.on_tiles else vectors), vectors * TILE
 
     def body(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
-        panel, vector = b.divided(ids[0], cut.vectors), b.modulo(ids[0], cut.vectors)
-        span, part = b.divided(panel, cut.panels), b.modulo(panel, cut.panels)
-        start = b.at_most(b.scaled(span, cut.range), cut.n - cut.range)
-        local = b.at_most(b.scaled(part, cut.width), cut.range - cut.width)
-        first = b.offset(b.offset(start, local), b.scaled(vector, TILE))
+        if gemm.on_tiles:
+            first = _tile_column(b, cut, ids[0])
+        else:
+            panel, vector = b.divided(ids[0], vectors), b.modulo(ids[0], vectors)
+            start = b.at_most(b.scaled(panel, width), kernel.n - width)
+            first = b.offset(start, b.scaled(vector, TILE))
         group = _Group(kernel, b, tensors, tiles[0], first)
-        stage = b.scratch([TILE, math.ceil(kernel.step / cut.depth) * TILE], "i32")
+        stage = b.scratch([TILE, math.ceil(step / depth) * TILE], "i32")
 
-        def decode(step: Index, length: int) -> None:
+        def decode(number: Index, length: int) -> None:
             with b.loop(0, TILE) as column:
-                group.put_words(stage, column.index, step, length)
-            for i in range(math.ceil(length / cut.depth)):
+                group.put_words(stage, column.index, number, length)
+            for i, at in enumerate(range(0, length, depth)):
                 rows = [b.get(stage, [c, i * TILE], vec(TILE, "i32")) for c in range(TILE)]
-                chunk = b.offset(b.scaled(step, steps), i)
-                for r, row in enumerate(transpose(b, rows)):
-                    b.store(row, tiles[0], [0, chunk, r * TILE])
+                words = transpose(b, rows)
+                if gemm.on_tiles:
+                    chunk = b.offset(b.scaled(number, step // depth), i)
+                    for r, row in enumerate(words):
+                        b.store(row, tiles[0], [0, chunk, r * TILE])
+                    continue
+                pair = b.offset(b.scaled(number, step // 2), at // 2)
+                for r, row in enumerate(words[: math.ceil((length - at) / 2)]):
+                    b.store(b.bitcast(row, vec(depth, "i16")), tiles[0], [0, b.offset(pair, r), 0])
 
-        b.sweep(kernel.k, kernel.step, decode, writes=tiles, counted=True)
+        b.sweep(kernel.k, step, decode, writes=tiles, counted=True)
 
-    output = Output(words, (1, *words.shape[1:]), lambda b, ids: [ids[0], 0, 0])
-    return dispatch(operands, [output], [words.shape[0]], body)[0], words
+    def offsets(b: Builder, ids: Indices) -> list[Index]:
+        if gemm.on_tiles:
+            return [ids[0], 0, 0]
+        return [b.divided(ids[0], vectors), 0, b.scaled(b.modulo(ids[0], vectors), depth)]
+
+    row = kind.shape[2] if gemm.on_tiles else depth
+    output = Output(kind, (1, kind.shape[1], row), offsets)
+    return dispatch(operands, [output], [count], body)[0], kind
+
+
+def _tile_column(b: Builder, cut: TiledCut, number: Index) -> Index:
+    """The first column of a matrix tile."""
+    panel, vector = b.divided(number, cut.vectors), b.modulo(number, cut.vectors)
+    span, part = b.divided(panel, cut.panels), b.modulo(panel, cut.panels)
+    start = b.at_most(b.scaled(span, cut.range), cut.n - cut.range)
+    local = b.at_most(b.scaled(part, cut.width), cut.range - cut.width)
+    return b.offset(b.offset(start, local), b.scaled(vector, TILE))
 
 
 def _finish(kernel: DecodeDot, b: Builder, tensors: Values, tiles: Tiles, rows: Rows) -> None:

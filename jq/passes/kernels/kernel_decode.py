@@ -9,8 +9,8 @@ Without this a compiler writes the decoded weight to memory in float at every ca
 wants a matrix whose contracted axis is last; a weight that is another is stored again as one, in
 the same format (`_stored_matrix`). A convolution is a product with its patches. The result
 differs from the `integer` level by the order of a float32 sum, and an activation function by the
-bound that its step states. Operands that are converted to bfloat16 there are multiplied on matrix
-tiles, where the kernel rounds them itself.
+bound that its step states. Operands that are converted to bfloat16 there are rounded by the kernel
+itself, on matrix tiles or in pairs.
 
 Where rows are few and the weight's values are integers times scales, activations are split into
 int8 digits, and the integer kernel for few rows multiplies each exactly (`SplitRows`, `Gemv`): it
@@ -144,8 +144,8 @@ def _lower(program: Program, p: StoredProduct, isa: str, matrices: Matrices, pac
             raise NoKernel(f"the table of {p.stored.encoding.format} does not fit registers")
         enc, parts = matrices.get(p.stored, view.free, view.contracted)
         kernel = DecodeDot.of(isa, shape_of(view.rows)[0], enc, p.half)
-        if p.half and not kernel.on_tiles:
-            raise NoKernel("bfloat16 numbers are multiplied on matrix tiles alone")
+        if p.half and not kernel.halved:
+            raise NoKernel(f"no products of stored bfloat16 numbers of {isa}")
         operands = [view.rows, *(parts[name] for name in kernel.storage)]
         if [dtype_name(dtype_of(v)) for v in operands] != [t.element for t in kernel.operands]:
             raise NoKernel("codes that the model computes are not held as stored ones are")
