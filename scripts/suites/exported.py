@@ -7,6 +7,7 @@ in a dense layer. The form's own reference runs what was written (`jq.export(ver
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import jq
+from jq.device.exporting import PIPELINE
+from jq.device.forms import tosa
 from jq.ir.oracle import xla
 from jq.target.target import Target, load_target
 
@@ -187,6 +190,8 @@ def model(seed: int) -> jq.Model:
 def outcomes(seed: int) -> Iterator[Outcome]:
     """A network in all forms."""
     drawn = model(seed)
+    # Ranges are of the float network, the same for all: calibration is most of the time.
+    ranges = jq.calibrate(drawn, pipeline=PIPELINE, target=FORMS[0][1], settings=SETTINGS)
     for form in FORMS:
         suffix, target, codes = form
         settings = SETTINGS | ({} if codes == "int8" else {"activations.format": codes})
@@ -194,7 +199,9 @@ def outcomes(seed: int) -> Iterator[Outcome]:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / f"m{suffix}"
             try:
-                found = jq.export(drawn, path, target=where, verify=True, settings=settings)
+                found = jq.export(
+                    drawn, path, target=where, verify=True, settings=settings, ranges=ranges
+                )
             except jq.UserError as error:
                 yield Outcome(seed, *form, refused=str(error))
             else:
@@ -212,6 +219,15 @@ def wide(name: str) -> Target:
 
 
 def quickly() -> None:
-    """XLA runs in this process, and compiles without optimizing: integers are the same."""
+    """XLA runs in this process, and compiles without optimizing: integers are the same. Arm's
+    reference model runs in a process that imports nothing of ours."""
     os.environ["JAXQ_XLA"] = "here"
     xla._OPTIONS["xla_backend_optimization_level"] = "0"
+    tosa.python_command = _file_alone
+
+
+def _file_alone(module: str, *arguments: str) -> list[str]:
+    """As `python_command`, of a module that needs none of ours: nothing else is imported."""
+    path = str(Path(jq.__file__).parent.joinpath(*module.split(".")[1:]).with_suffix(".py"))
+    code = "import runpy, sys; runpy.run_path(sys.argv[1])['main'](*sys.argv[2:])"
+    return [sys.executable, "-c", code, path, *arguments]

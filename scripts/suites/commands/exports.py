@@ -24,7 +24,10 @@ def main(
     quickly()
     equal, refused, wrong = Counter[str](), Counter[str](), list[Outcome]()
     for number in range(seed, seed + count):
-        for found in outcomes(number):
+        every = list(outcomes(number))
+        counts = Counter("refused" if o.refused else "WRONG" if o.wrong else "equal" for o in every)
+        print(f"{number}: {', '.join(f'{n} {what}' for what, n in counts.items())}", flush=True)
+        for found in every:
             form = f"{found.suffix} {found.target} {found.codes}"
             equal[form] += not found.refused and not found.wrong
             if found.refused:
