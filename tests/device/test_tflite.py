@@ -117,3 +117,23 @@ def test_next_to_dead_channels_keep_their_biases(target: str, tmp_path: Path) ->
     given = jq.Model(apply, {"w": w, "v": v, "b": b}, samples[0], calibration=samples)
     found = jq.export(given, tmp_path / "m.tflite", target=target, verify=True)
     assert found["same"] == found["outputs"] > 0
+
+
+def chosen(p: Any, x: jax.Array, rows: jax.Array) -> jax.Array:
+    """Rows of a table that is computed, some beyond its end, a choice by codes, and one by a
+    condition for all elements of a row."""
+    y = jnp.tanh(x.reshape(8, 24) @ p["up"].reshape(24, 24))
+    y = jnp.take(y, rows, axis=0, mode="clip")
+    y = jnp.where(y >= 0.1, y @ p["up"].reshape(24, 24), y / 2) @ p["up"].reshape(24, 24)
+    return jnp.where(rows[:, None] > 3, y, jnp.tanh(y)) @ p["up"].reshape(24, 24)
+
+
+@pytest.mark.parametrize("target", ["litert-reference", "litert"])
+def test_choices_and_rows_have_the_same_bits(target: str, tmp_path: Path) -> None:
+    given, rng = model(moved), np.random.default_rng(3)
+    rows = (rng.integers(-2, 10, 5, np.int32) for _ in range(3))
+    samples = [(*call, index) for call, index in zip(given.calibration, rows, strict=True)]
+    network = jq.Model(chosen, given.params, samples[0], calibration=samples)
+    found = jq.export(network, tmp_path / "m.tflite", target=target, verify=True)
+    assert found["same"] == found["outputs"] > 0
+    assert {"select", "gather_rows", "greater_equal"} <= set(found["operators"])

@@ -13,8 +13,13 @@ import pytest
 from jax import lax
 
 import jq
+from jq.device.forms.canonical.base import Simple
+from jq.device.forms.tosa import file, run
 from jq.device.forms.tosa.builder import Builder
-from jq.formats.requantize import Rescaling
+from jq.device.forms.tosa.functions import product
+from jq.device.network import Tensor
+from jq.formats.arrays import NUMPY
+from jq.formats.requantize import Rescaling, rounding_right_shift
 from jq.frontends.tosa.schema import OPERATORS, SCHEMA, TYPES
 from tests.support.encoder import build_random
 
@@ -86,6 +91,18 @@ def channels_first(p: Any, x: Any) -> Any:
     return (x * p["g"][:, None, None] + p["b"][:, None, None]).sum((2, 3)) @ p["w"]
 
 
+def recurrent(p: Any, x: Any) -> Any:
+    """A gated unit that gives every state: its products are of tensors of 16 bits."""
+
+    def step(h: Any, x: Any) -> Any:
+        z = jax.nn.sigmoid(x @ p["z"] + h @ p["u"])
+        new = jnp.tanh(x @ p["w"] + z * (h @ p["v"]))
+        h = (1 - z) * new + z * h
+        return h, h
+
+    return lax.scan(step, jnp.zeros((1, 8)), x[:, None])[1]
+
+
 def resized(p: Any, x: Any) -> Any:
     """A linear resize: its matrix is computed from nothing."""
     x = conv(x, p["w"])
@@ -132,6 +149,7 @@ NETWORKS: dict[str, tuple[Callable[..., Any], dict[str, np.ndarray], tuple[int, 
         (1, 8, 4, 6),
     ),
     "resized": (resized, {"w": normal(3, 3, 3, 8), "v": normal(1, 1, 8, 4)}, (1, 4, 6, 3)),
+    "recurrent": (recurrent, {k: normal(8, 8) for k in "zuwv"}, (4, 8)),
     "far_bias": (far_bias, {"w": normal(8, 8), "b": normal(8)}, (4, 8)),
 }
 
@@ -248,6 +266,22 @@ def test_a_resize_of_an_onnx_file_repeats_elements(tmp_path: Path) -> None:
     found = jq.export(path, tmp_path / "m.tosa", calibration=calibration, verify=True)
     assert found["same"] == found["outputs"] > 0
     assert not {"select", "gather_rows"} & set(found["operators"])
+
+
+@pytest.mark.parametrize(("zero", "bits"), [(0, 1), (7, 1), (-5000, 2)])
+def test_halves_of_products_are_rounded_away_from_zero(zero: int, bits: int) -> None:
+    builder, codes = Builder(Rescaling("double", 64)), RNG.integers(-(1 << 15), 1 << 15, (2, 64))
+    a, b = (Tensor(name, (1, 64), "int16", np.ones(1), np.array([zero])) for name in ("a", "b"))
+    step = Simple("multiply", "m", (a, b), a)
+    for tensor in (a, b):
+        builder.tensor(tensor.name, tensor.shape, tensor.dtype)
+    last = product(builder, step, bits)
+    data = file(builder, ["a", "b"], [last])
+    ((found,),) = run(data, [[v.astype(np.int16)[None] for v in codes]])
+    exact = np.prod(codes.astype(np.int64) - zero, 0)
+    wanted = rounding_right_shift(NUMPY, exact, bits)
+    assert (found == wanted).all()
+    assert (np.floor(exact / 2**bits + 0.5) != wanted).any()
 
 
 def test_a_factor_of_nothing_takes_any_sum() -> None:

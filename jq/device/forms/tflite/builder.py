@@ -14,6 +14,18 @@ from jq.formats.requantize import Rescaling
 from jq.frontends.tflite.schema import OPERATORS, RELU, TYPES
 
 _HERE = "TFLite with the same bits"
+# What takes conditions and indices as well, by the types of what it reads and gives.
+_ALIKE = ("reshape", "transpose", "slice", "concatenate", "tile", "reverse")
+_TYPES = {
+    **dict.fromkeys(_ALIKE, ({"bool"}, {"int32"})),
+    **dict.fromkeys(
+        ("greater", "greater_equal", "equal", "not_equal"), ({"bool", "int8", "int32"},)
+    ),
+    "select": ({"bool", "int8"}, {"bool", "int32"}),
+    "convert": ({"bool", "int8", "int32"},),
+    "gather_rows": ({"int8", "int32"},),
+    **dict.fromkeys(("integer_add", "integer_subtract", "maximum", "minimum"), ({"int32"},)),
+}
 
 
 class Builder:
@@ -36,7 +48,10 @@ class Builder:
         self.name = step.name
         write = method_of(self, step, _HERE)
         types = {t.dtype for t in (*step.inputs, step.output)}
-        if step.kind not in ("quantize", "dequantize") and types not in ({"int8"}, {"float32"}):
+        known = types in ({"int8"}, {"float32"}) or any(
+            types <= held for held in _TYPES.get(step.kind, ())
+        )
+        if not known and step.kind not in ("quantize", "dequantize"):
             raise self.lacking(f"{step.kind.replace('_', ' ')} of {', '.join(sorted(types))}")
         write(step)
 

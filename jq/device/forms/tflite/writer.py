@@ -8,6 +8,8 @@ import numpy as np
 from jq.device.forms.canonical.base import Simple
 from jq.device.forms.tflite.products import strides
 from jq.device.forms.tflite.spelled import Spelled, or_spelled
+from jq.device.network import Tensor
+from jq.frontends.tflite.schema import TYPES
 from jq.passes.integer.float_sums import multipliers
 
 
@@ -73,6 +75,46 @@ class Writer(Spelled):
 
     _maximum, _minimum = partialmethod(_shared, "MAXIMUM"), partialmethod(_shared, "MINIMUM")
     _concatenate = partialmethod(_shared, "CONCATENATION")
+
+    def _plain(self, kind: str, step: Simple) -> None:
+        self.op(kind, step.inputs, step.output)
+
+    # Comparisons and choices, of integers as they are: kernels would rescale codes to compare them
+
+    def _number(self, x: Tensor, dtype: str = "int32", to: Tensor | None = None) -> Tensor:
+        """The codes as numbers of another type, which stand for nothing else."""
+        if x.dtype == dtype and to is None:
+            return x
+        if x.data is not None and to is None:
+            return self.constant(x.data, dtype)
+        made = to or self.fresh(x, x.shape, dtype=dtype, scale=None, zero_point=None)
+        return self.op("CAST", [x], made, in_data_type=TYPES[x.dtype], out_data_type=TYPES[dtype])
+
+    def _convert(self, step: Simple) -> None:
+        self._number(step.inputs[0], step.output.dtype, step.output)
+
+    def _compared(self, kind: str, step: Simple) -> None:
+        self.op(kind, [self._number(x) for x in step.inputs], step.output)
+
+    _greater = partialmethod(_compared, "GREATER")
+    _greater_equal = partialmethod(_compared, "GREATER_EQUAL")
+    _equal, _not_equal = partialmethod(_compared, "EQUAL"), partialmethod(_compared, "NOT_EQUAL")
+
+    def _select(self, step: Simple) -> None:
+        self.op("SELECT_V2", [step.inputs[0], *self.shared(step)[1:]], step.output)
+
+    def _gather_rows(self, step: Simple) -> None:
+        """Indices beyond the ends of a table are those of its ends."""
+        rows, index = step.inputs
+        if (rows.dtype, index.dtype) != ("int8", "int32"):
+            raise self.lacking(f"rows of {rows.dtype} by indices of {index.dtype}")
+        for kind, end in (("MAXIMUM", 0), ("MINIMUM", rows.shape[0] - 1)):
+            limit = self.constant(np.full([1] * len(index.shape), end))
+            index = self.op(kind, [index, limit], self.fresh(index, index.shape))
+        self.op("GATHER", [rows, index], step.output, axis=0)
+
+    _integer_add = partialmethod(_plain, "ADD")
+    _integer_subtract = partialmethod(_plain, "SUB")
 
     # Extremes
 

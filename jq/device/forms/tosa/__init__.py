@@ -15,6 +15,7 @@ from jq.base.errors import CompilerError, UserError
 from jq.base.system.child import python_command
 from jq.base.system.files import temporary_folder
 from jq.device.forms.table import Arrays, Content
+from jq.device.forms.tosa.builder import Builder
 from jq.device.forms.tosa.reference import arrays_of
 from jq.device.forms.tosa.writer import Writer
 from jq.frontends.tosa.schema import SCHEMA
@@ -26,9 +27,13 @@ def write(content: Content) -> bytes:
     Raises:
         UserError: a step that TOSA's integer profile does not have, by the name of its layer.
     """
-    writer = written(content)
-    names = ([t.name for t in ts] for ts in (content.inputs, content.outputs))
-    block = {"name": "main", **dict(zip(("inputs", "outputs"), names, strict=True))}
+    ends = ([t.name for t in ts] for ts in (content.inputs, content.outputs))
+    return file(written(content), *ends)
+
+
+def file(writer: Builder, inputs: Sequence[str], outputs: Sequence[str]) -> bytes:
+    """The file of what was put together, from some tensors to others."""
+    block = {"name": "main", "inputs": inputs, "outputs": outputs}
     block |= {k: getattr(writer, k) for k in ("operators", "tensors", "shapes")}
     version = {"major": 1, "minor": 0, "patch": 0, "draft": False}
     graph = {"version": version, "regions": [{"name": "main", "blocks": [block]}]}

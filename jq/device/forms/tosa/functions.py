@@ -95,6 +95,16 @@ def joined(b: Builder, sums: Sequence[str], step: Simple) -> str:
     return ((high << (8 - bits)) + (low >> bits)).name
 
 
+def product(b: Builder, step: Simple, bits: int) -> str:
+    """A product of codes of 16 bits in units of 2^bits, ties away from zero, as MUL of what is not
+    negative rounds."""
+    terms = [Int32(b, b.wide(t), t.shape) for t in step.inputs]
+    found = terms[0].of("ABS").times(terms[1].of("ABS"), bits)
+    for term in terms:
+        found = found.times((term >= 0).choose(1, -1))
+    return found.name
+
+
 def softmax(b: Builder, step: Simple) -> None:
     """Exponentials of differences by tables, their sum, its inverse, and the products."""
     out, shape, given = step.out, step.output.shape, step.numbers

@@ -120,7 +120,8 @@ class Writer(Builder):
     def _multiply(self, step: Simple) -> None:
         bits, shape = int(step.numbers["bits"].reshape(())), step.output.shape
         if bits < 0:
-            raise UserError("a product of two tensors of 16 bits has no form here", op=step.name)
+            self.end(functions.product(self, step, -bits), step, shape)
+            return
         zero = self.constant([0], "int8")
         total = self.op("MUL", [*map(self.wide, step.inputs), zero], (shape, "int32"))
         if bits:
