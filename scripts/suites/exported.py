@@ -20,8 +20,10 @@ import numpy as np
 
 import jq
 from jq.device.exporting import PIPELINE
-from jq.device.forms import tosa
+from jq.device.forms import tosa, verifying
+from jq.ir import Program
 from jq.ir.oracle import xla
+from jq.ir.oracle.interpreter import interpret
 from jq.target.target import Target, load_target
 
 Array = Any
@@ -218,11 +220,23 @@ def wide(name: str) -> Target:
     )
 
 
+class _Interpreted:
+    """A program by StableHLO's interpreter, which is done before XLA has compiled it."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    def __call__(self, *inputs: Array) -> list[np.ndarray]:
+        return interpret(self.program, *inputs)
+
+
 def quickly() -> None:
-    """XLA runs in this process, and compiles without optimizing: integers are the same. Arm's
-    reference model runs in a process that imports nothing of ours."""
+    """XLA runs in this process, and compiles without optimizing: integers are the same; those of
+    the integer program are the interpreter's. Arm's reference model runs in a process that imports
+    nothing of ours."""
     os.environ["JAXQ_XLA"] = "here"
     xla._OPTIONS["xla_backend_optimization_level"] = "0"
+    verifying.XlaExecutable = _Interpreted
     tosa.python_command = _file_alone
 
 
