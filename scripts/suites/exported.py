@@ -236,7 +236,7 @@ def quickly() -> None:
     nothing of ours."""
     os.environ["JAXQ_XLA"] = "here"
     xla._OPTIONS["xla_backend_optimization_level"] = "0"
-    verifying.XlaExecutable = _Interpreted
+    verifying.XlaExecutable = _Interpreted  # type: ignore[assignment, misc]
     tosa.python_command = _file_alone
 
 

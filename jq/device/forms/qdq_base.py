@@ -76,13 +76,15 @@ class Writer:
         clipped = self.graph.op("Clip", [y, *(self.graph.constant(v, F32) for v in reals)])
         return self.graph.quantized(clipped, out.scale, out.zero_point, dtype)
 
-    def with_bias(self, y: str, step: Simple, what: str) -> str:
-        """The floats of a result with the step's bias."""
+    def with_bias(self, y: str, step: Simple, what: str, axis: int = -1) -> str:
+        """The floats of a result with the step's bias, of which an axis may have several."""
         bias = step.numbers["bias"]
         if not bias.any():
             return y
         self.doubt(step, f"a bias behind {what} is added in float32")
-        real = bias * (step.numbers["factor"] * step.out.scale)
+        real = bias.reshape(-1) * (step.numbers["factor"].reshape(-1) * step.out.scale)
+        if axis >= 0:
+            real = real.reshape(-1, *[1] * (len(step.output.shape) - 1 - axis))
         return self.graph.op("Add", [y, self.graph.constant(real, F32)])
 
     def order(self, *xs: Tensor) -> tuple[int, ...]:

@@ -44,7 +44,7 @@ class Elementwise(Writer):
         more = F32((bias * step.numbers["factor"]).reshape(-1)[0] * out.scale)
         if {t.dtype for t in (a, b, step.output)} != {"int8"}:
             self.doubt(step, "16-bit codes: ONNX Runtime computes it in float32")
-        else:
+        elif bias.size == 1:  # else each of its numbers would ask for scales of its own
             left, right = (np.arange(-128, 128) - t.zero for t in (a, b))
             wanted = self._ended(step, exact(step, left[:, None], right[None, :]))
             y = _scaled(F32(out.scale), out.zero_point)
@@ -61,7 +61,10 @@ class Elementwise(Writer):
                 self.doubt(step, f"{bad} of 65536 pairs of codes are next to a tie in float32")
         order = self.order(a, b)
         reals = [self.real(t, order, s) for t, s in zip((a, b), scales, strict=True)]
-        real = self.with_bias(self.graph.op(kind, reals), step, "a sum or product of two")
+        if step.numbers["factor"].size > 1:
+            raise UserError("factors by channel of a sum of two have no Q/DQ form", op=step.name)
+        y = self.graph.op(kind, reals)
+        real = self.with_bias(y, step, "a sum or product of two", order.index(len(order) - 1))
         self.graph.hold(step.output, self.codes(real, step), order)
 
     _add = partialmethod(_two, "Add", np.add, sums)

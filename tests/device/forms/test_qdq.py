@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -14,7 +15,10 @@ import pytest
 
 import jq
 from jq.device.forms import float_rescale, qdq
+from jq.device.forms.canonical.base import Simple
 from jq.device.forms.float_rescale import named_function
+from jq.device.forms.table import Content
+from jq.device.network import Tensor
 from jq.device.results import Export
 from jq.formats.integer_functions import Output
 from jq.formats.requantize import SINGLE
@@ -89,6 +93,36 @@ def test_drawn_networks_have_the_same_bits(apply, ops, weights, tmp_path: Path) 
     found, written, _ = _exported(apply, weights, (2, 8, 8, 4), tmp_path / "m.onnx")
     assert found["same"] == found["outputs"] > 0
     assert ops <= set(written)
+
+
+def test_a_bias_by_channel_behind_a_sum_of_two() -> None:
+    """Of images that ONNX has channels first; the sum is that of `jq.passes.integer`."""
+    rng, shape = np.random.default_rng(5), (1, 4, 6, 8)
+    zero, scales, out = np.zeros(1, np.int32), (0.03, 0.05), Output(0.1, -3, -128, 127)
+    codes = rng.integers(-128, 128, (2, *shape)).astype(np.int8)
+    bias = rng.integers(-(1 << 22), 1 << 22, shape[3])
+    unit = 2 * max(scales)
+    factor = np.array([unit / 2**20 / out.scale])
+    given = {"bits": np.array(20), "unit": np.array(unit), "factor": factor, "bias": bias}
+    x, y, pooled, also, last = (
+        Tensor(name, shape, "int8", np.array([by], np.float32), zero)
+        for name, by in zip("xypqz", (*scales, *scales, out.scale), strict=True)
+    )
+    window = {"window": [1, 1], "stride": [1, 1], "padding": [(0, 0), (0, 0)]}
+    steps = [
+        Simple("max_pool", "p", (x,), pooled, window),
+        Simple("max_pool", "q", (y,), also, window),
+        Simple("add", "z", (pooled, also), replace(last, zero_point=zero - 3), {}, given, out),
+    ]
+    data = qdq.write(Content(steps, (x, y), (steps[-1].output,), SINGLE))
+    terms = (
+        float_rescale.rescaled(v.astype(np.int32) << 20, np.array(by / unit), SINGLE)
+        for v, by in zip(codes, scales, strict=True)
+    )
+    total = float_rescale.rescaled(sum(terms) + bias.astype(np.int32), factor, SINGLE) - 3
+    ((found,),) = qdq.run(data, [list(codes)])
+    assert np.array_equal(found, np.clip(total, -128, 127))
+    assert list(qdq.near_ties(data)) == ["z"]
 
 
 def test_digits_and_back(tmp_path: Path) -> None:
