@@ -100,6 +100,7 @@ MOVES = (
     *("maximum", "minimum", "clamp", "gather", "reduce", "reduce_window", "convert"),
     *("compare", "select", "add", "subtract"),
 )
+CONDITIONS = ("and", "or", "not")  # of truth values
 
 
 def network(program: Program) -> Network:
@@ -178,20 +179,24 @@ class _Reader:
             return self._end(op, marker)
         kind, values = kind_of(op).removeprefix("stablehlo."), [*op.operands, *op.results]
         floats = any(dtype_of(v).kind in "fV" for v in values) and kind not in FLOAT_MOVES
-        if not (kind in MOVES or floats) or len(op.operation.results) != 1:
+        conditions = kind in CONDITIONS and all(dtype_of(v) == np.bool_ for v in values)
+        if not (kind in MOVES or floats or conditions) or len(op.operation.results) != 1:
             raise UserError(f"{kind} on codes has no form of its own", op=blamed(op))
         if floats:
             kind = "float"
+        elif conditions:
+            kind = f"logical_{kind}"
         elif kind in ("add", "subtract"):  # of indices: sums of codes are markers
             kind = f"integer_{kind}"
         elif kind in ("reduce", "reduce_window"):
             kind = f"{kind}_{combines(op)}"
         value = op.operation.results[0]
         inputs = tuple(self._tensor(v) for v in op.operation.operands)
-        compares = dtype_of(value) == np.bool_
-        scaled = next((t for t in inputs if t.scale is not None and not compares), inputs[0])
+        scaled = next((t for t in inputs if t.scale is not None), inputs[0])
         made = self._name(named(op)), shape_of(value), dtype_of(value).name
         output = Tensor(*made, scaled.scale, scaled.zero_point)
+        if dtype_of(value) == np.bool_:  # a condition, which is no codes
+            output = Tensor(*made)
         self.tensors[value] = output
         name = blamed(op) if floats else named(op)
         return Node(kind, name, inputs, output, kind_of(op), attributes_of(op), source=op)

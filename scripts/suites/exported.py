@@ -62,6 +62,7 @@ class Outcome:
     outputs: int = 0
     same: int = 0
     refused: str = ""
+    failed: str = ""
 
     @property
     def wrong(self) -> bool:
@@ -206,6 +207,8 @@ def outcomes(seed: int) -> Iterator[Outcome]:
                 )
             except jq.UserError as error:
                 yield Outcome(seed, *form, refused=str(error))
+            except Exception as error:  # of a reference, which takes no such file
+                yield Outcome(seed, *form, failed=f"{type(error).__name__}: {error}")
             else:
                 yield Outcome(seed, *form, found["outputs"], found["same"])
 

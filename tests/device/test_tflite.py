@@ -124,7 +124,10 @@ def chosen(p: Any, x: jax.Array, rows: jax.Array) -> jax.Array:
     condition for all elements of a row."""
     y = jnp.tanh(x.reshape(8, 24) @ p["up"].reshape(24, 24))
     y = jnp.take(y, rows, axis=0, mode="clip")
-    y = jnp.where(y >= 0.1, y @ p["up"].reshape(24, 24), y / 2) @ p["up"].reshape(24, 24)
+    y = jnp.where((y >= 0.1) & ~(y > 0.7), y @ p["up"].reshape(24, 24), y / 2)
+    y = y @ p["up"].reshape(24, 24)
+    y = jnp.where(y > jnp.tanh(y[::-1] / 2), y @ p["up"].reshape(24, 24), jnp.tanh(y))
+    y = y @ p["up"].reshape(24, 24)
     return jnp.where(rows[:, None] > 3, y, jnp.tanh(y)) @ p["up"].reshape(24, 24)
 
 

@@ -77,6 +77,12 @@ def chosen(p: Any, x: Any) -> Any:
     return h.reshape(12, 8) @ p["w"]
 
 
+def by_conditions(p: Any, x: Any) -> Any:
+    """A choice by conditions on two tensors."""
+    h, g = x @ p["w"], jnp.tanh(x @ p["v"])
+    return jnp.where(((h >= 0.1) & (g < 0.5)) | ~(g != 0), h @ p["v"], g / 2) @ p["w"]
+
+
 def windows(p: Any, x: Any) -> Any:
     """Pools of sizes that strides do not divide, a transposed and a grouped convolution."""
     x = conv(x, p["w"], 2)
@@ -133,6 +139,7 @@ NETWORKS: dict[str, tuple[Callable[..., Any], dict[str, np.ndarray], tuple[int, 
         (5, 24),
     ),
     "chosen": (chosen, {"w": normal(8, 8)}, (12, 8)),
+    "by_conditions": (by_conditions, {"w": normal(8, 8), "v": normal(8, 8)}, (4, 8)),
     "windows": (
         windows,
         {

@@ -9,9 +9,10 @@ for reference in ("tosa_reference_model", "ai_edge_litert", "onnxruntime"):
 pytestmark = pytest.mark.usefixtures("quick_xla")
 
 
-@pytest.mark.parametrize("seed", [0, 8, 1003, 1007])
+@pytest.mark.parametrize("seed", [0, 8, 1003, 1007, 5128])
 def test_bits_are_the_same(seed: int) -> None:
-    """1003: a sum of two that is also a multiple. 1007: a comparison for inequality."""
+    """1003: a sum of two that is also a multiple. 1007: a comparison for inequality.
+    5128: a choice that is joined, whose scale is not its condition's."""
     from suites.exported import FORMS, outcomes
 
     found = list(outcomes(seed))

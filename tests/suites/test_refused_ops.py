@@ -36,7 +36,7 @@ def test_steps_that_are_too_far_apart_are_those_of_an_op() -> None:
         ("attention", "ethos-u65", "attention", "no softmax"),
         ("softmax", "ethos-u55", "softmax", "no softmax"),
         ("group_norm", "ethos-u65", "normalization", "no normalization"),
-        ("choice_of_two", "litert", "select", "comparison of quantized"),
+        ("choice_of_two", "onnx-qdq", "select", "comparison of quantized"),
     ],
 )
 def test_whole_functions_are_refused_once(name: str, target: str, op: str, said: str) -> None:

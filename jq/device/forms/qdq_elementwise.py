@@ -63,8 +63,8 @@ class Elementwise(Writer):
         reals = [self.real(t, order, s) for t, s in zip((a, b), scales, strict=True)]
         if step.numbers["factor"].size > 1:
             raise UserError("factors by channel of a sum of two have no Q/DQ form", op=step.name)
-        y = self.graph.op(kind, reals)
-        real = self.with_bias(y, step, "a sum or product of two", order.index(len(order) - 1))
+        made, last = self.graph.op(kind, reals), order.index(len(order) - 1)
+        real = self.with_bias(made, step, "a sum or product of two", last)
         self.graph.hold(step.output, self.codes(real, step), order)
 
     _add = partialmethod(_two, "Add", np.add, sums)

@@ -1,16 +1,25 @@
 """Softmax and normalizations of a region, as calls of `jq.formats.integer_functions`."""
 
 import math
+from collections.abc import Sequence
 from functools import reduce
 
 import numpy as np
 
 from jq.base.deep import Steps, deep
 from jq.formats.arrays import clip
-from jq.formats.integer_functions import FRACTION, WIDE, Output, in_units, ratio, unit_rows
+from jq.formats.integer_functions import (
+    FRACTION,
+    WIDE,
+    Output,
+    in_units,
+    ratio,
+    tabulated,
+    unit_rows,
+)
 from jq.formats.integer_functions import softmax as integer_softmax
 from jq.formats.requantize import LARGEST, Rescaling
-from jq.ir import OPS, Op, Program, ir, kind_of, maker, shape_of
+from jq.ir import OPS, Op, Program, dtype_of, ir, kind_of, maker, shape_of
 from jq.ir.affine import compact
 from jq.ir.build import NAME, direction_of, string_attr
 from jq.ir.ops.integer_step import integer_step
@@ -155,7 +164,8 @@ _MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE"}
 
 
 def comparison(program: Program, op: Op) -> ir.Value | None:
-    """A leaf compared with a number, exactly; with another leaf, scales right to 2^-31."""
+    """A leaf compared with a number, or with another of 8 bits, exactly; else with another leaf,
+    scales right to 2^-31."""
     a, b = op.operands
     direction = direction_of(op)
     left, right = leaf_of(program, a), leaf_of(program, b)
@@ -166,6 +176,9 @@ def comparison(program: Program, op: Op) -> ir.Value | None:
         return _compared(left, direction, number)
     if left is None or right is None:
         return None
+    if all(dtype_of(leaf.codes).name in ("int8", "uint8") for leaf in (left, right)):
+        x, y = _ranked(program, [left, right], string_attr(op, NAME) or "compare")
+        return OPS.compare(x, y, direction)
     unit = max(left.scale, right.scale) / (1 << 30)
     x, y = (
         OPS.mul(v, round(leaf.scale / unit))
@@ -173,6 +186,23 @@ def comparison(program: Program, op: Op) -> ir.Value | None:
         for v in [centered(leaf, I64)]
     )
     return OPS.compare(x, y, direction)
+
+
+def _ranked(program: Program, leaves: Sequence[Leaf], name: str) -> list[ir.Value]:
+    """The places of numbers of two leaves in the order of all that they can be: tables."""
+    ends = [np.iinfo(dtype_of(leaf.codes)) for leaf in leaves]
+    reals = [
+        leaf.scale * (np.arange(end.min, end.max + 1.0) - leaf.zero_point)
+        for leaf, end in zip(leaves, ends, strict=True)
+    ]
+    known, found = np.unique(np.concatenate(reals)), list[ir.Value]()
+    for leaf, end, real in zip(leaves, ends, reals, strict=True):
+        places, out = np.searchsorted(known, real), Output(1.0, 0, 0, 2 * 256)
+        index = OPS.add(centered(leaf), leaf.zero_point - int(end.min))
+        codes = tabulated(OPS, index, places.astype(np.float64), out)
+        step = step_of("table", name, [leaf.operand], steps=places).giving(out)
+        found.append(OPS.convert(integer_step(program, codes, step), np.int32))
+    return found
 
 
 def _compared(leaf: Leaf, direction: str, number: float) -> ir.Value:

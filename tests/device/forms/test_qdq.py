@@ -96,7 +96,7 @@ def test_drawn_networks_have_the_same_bits(apply, ops, weights, tmp_path: Path) 
 
 
 def test_a_bias_by_channel_behind_a_sum_of_two() -> None:
-    """Of images that ONNX has channels first; the sum is that of `jq.passes.integer`."""
+    """Images that ONNX has channels first; the sum is that of `jq.passes.integer`."""
     rng, shape = np.random.default_rng(5), (1, 4, 6, 8)
     zero, scales, out = np.zeros(1, np.int32), (0.03, 0.05), Output(0.1, -3, -128, 127)
     codes = rng.integers(-128, 128, (2, *shape)).astype(np.int8)

@@ -19,6 +19,7 @@
 | `gather_rows` | x, indices of its first axis of any shape | |
 | `greater`, `greater_equal`, `equal`, `not_equal` | a, b | |
 | `select` | a condition, a, b | |
+| `logical_and`, `logical_or`, `logical_not` | conditions | |
 | `integer_add`, `integer_subtract` | int32 that are no codes | |
 | `add`, `subtract`, `multiply`, `maximum`, `minimum`, `rescale`, `table`, `softmax`, ... | | |
 """

@@ -17,12 +17,14 @@ _HERE = "TFLite with the same bits"
 # What takes conditions and indices as well, by the types of what it reads and gives.
 _ALIKE = ("reshape", "transpose", "slice", "concatenate", "tile", "reverse")
 _TYPES = {
-    **dict.fromkeys(_ALIKE, ({"bool"}, {"int32"})),
+    **dict.fromkeys(_ALIKE, ({"bool"}, {"int16"}, {"int32"})),
     **dict.fromkeys(
-        ("greater", "greater_equal", "equal", "not_equal"), ({"bool", "int8", "int32"},)
+        ("greater", "greater_equal", "equal", "not_equal"), ({"bool", "int8", "int16", "int32"},)
     ),
+    **dict.fromkeys(("logical_and", "logical_or", "logical_not"), ({"bool"},)),
+    "table": ({"int8", "int16"},),
     "select": ({"bool", "int8"}, {"bool", "int32"}),
-    "convert": ({"bool", "int8", "int32"},),
+    "convert": ({"bool", "int8", "int16", "int32"},),
     "gather_rows": ({"int8", "int32"},),
     **dict.fromkeys(("integer_add", "integer_subtract", "maximum", "minimum"), ({"int32"},)),
 }

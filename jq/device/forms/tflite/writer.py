@@ -59,9 +59,13 @@ class Writer(Spelled):
 
     def _table(self, step: Simple) -> None:
         (x,), out = step.inputs, step.out
+        if x.dtype != "int8":
+            raise self.lacking("a table of codes of 16 bits")
         codes = np.clip(np.rint(step.numbers["steps"]) + out.zero_point, out.low, out.high)
         output = self.given(step)
-        table = replace(self.constant(codes, "int8", output.scale), zero_point=output.zero_point)
+        table = replace(
+            self.constant(codes, output.dtype, output.scale), zero_point=output.zero_point
+        )
         wide = {"dtype": "int32", "scale": None}
         index = self.op(
             "CAST", [x], self.fresh(x, x.shape, **wide), in_data_type=9, out_data_type=2
@@ -113,6 +117,9 @@ class Writer(Spelled):
             index = self.op(kind, [index, limit], self.fresh(index, index.shape))
         self.op("GATHER", [rows, index], step.output, axis=0)
 
+    _logical_and = partialmethod(_plain, "LOGICAL_AND")
+    _logical_or = partialmethod(_plain, "LOGICAL_OR")
+    _logical_not = partialmethod(_plain, "LOGICAL_NOT")
     _integer_add = partialmethod(_plain, "ADD")
     _integer_subtract = partialmethod(_plain, "SUB")
 

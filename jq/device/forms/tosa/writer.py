@@ -210,6 +210,9 @@ class Writer(Builder):
     def _plain(self, kind: str, step: Simple) -> None:
         self.op(kind, [*map(self.of, step.inputs)], step.output, **step.attributes)
 
+    _logical_and = partialmethod(_plain, "LOGICAL_AND")
+    _logical_or = partialmethod(_plain, "LOGICAL_OR")
+    _logical_not = partialmethod(_plain, "LOGICAL_NOT")
     _integer_add = partialmethod(_plain, "ADD")
     _integer_subtract = partialmethod(_plain, "SUB")
     _reverse = partialmethod(_plain, "REVERSE")
