@@ -116,18 +116,19 @@ def benchmark(
     asked = chosen or [c.name for c in CASES]
     own_cases = [c for c in (*CASES, *RANDOM) if c.name in asked]
     where = output / "packages"
-    real = (boards.find(n, where, calibration, sentences) for n in chosen or boards.NAMES)
+    skipped, names = document["skipped"], chosen or boards.NAMES
+    real = boards.found(names, where, calibration, sentences, skipped)
     for case in real if board else own_cases:
         if pipelines:
-            names = data_names("pipelines") if pipelines == "all" else pipelines.split(";")
-            case = replace(case, pipelines=tuple(p.strip() for p in names))
+            asked_for = data_names("pipelines") if pipelines == "all" else pipelines.split(";")
+            case = replace(case, pipelines=tuple(p.strip() for p in asked_for))
         if case.name == "minilm" and not board:
             case = replace(case, build=partial(build_minilm, calibration=calibration))
         # All images: there are few of them, and accuracy is a share of the whole set.
         samples = TEST if case.name == "digits_cnn" else sentences
         work = case.name if case.name == "digits_cnn" else f"{case.name}-{calibration}"
         source = Source(case, output / "work" / work, samples)
-        found, skipped = contenders(case, own)
+        found, left_out = contenders(case, own)
         mine: list[Built] = []
         for contender in found:
             if only and not any(word in contender.name for word in only.split(",")):
@@ -135,14 +136,14 @@ def benchmark(
             built, failed = build_all(source, [contender], console.print)
             document["rows"] += [row(case, samples, b) for b in built]
             mine += [b for b in built if contender.ours]
-            skipped |= failed
+            left_out |= failed
         if time and mine:
             ms = timed.milliseconds(mine, time)
             known = {b.contender.name: t for b, t in zip(mine, ms, strict=True)}
             own_rows = (r for r in document["rows"] if r["case"] == case.name and r["ours"])
             for r in own_rows:
                 r["ms"] = known[r["program"]]
-        document["skipped"][case.name] = skipped
+        skipped[case.name] = left_out
         write(document, output, board)
     if as_json:
         print(json.dumps(document))

