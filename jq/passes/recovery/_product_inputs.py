@@ -3,12 +3,15 @@
 Whoever reads the channels must be a product that sums over them, each with a weight of its own.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from jq.base.errors import UserError
 from jq.ir import OPS, Op, Program, at, dtype_of, integers, ir, maker, shape_of
+from jq.ir.decisions import SMOOTHING, decide
 from jq.ir.ops.layout import Layout, groups_of
 from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.rules.convolution import Convolution
@@ -66,6 +69,20 @@ class Input:
         for name, channels in self.channels.items():
             old = np.asarray(program.weights[name])
             program.weights[name] = (old * s[channels]).astype(old.dtype)
+
+
+def scale_all(
+    program: Program, inputs: Mapping[str, Input], factors: Mapping[str, np.ndarray], prefix: str
+) -> bool:
+    """Scales those with factors, which the program tells by prefixed names; True if any has."""
+    for name, s in factors.items():
+        if name not in inputs or inputs[name].width != len(s):
+            raise UserError(f"the ranges are of another program: it scales channels of {name!r}")
+        inputs[name].scale(program, s)
+    if factors:
+        program.drop_dead()
+        decide(program, {prefix + n: {SMOOTHING: np.log2(s)} for n, s in factors.items()})
+    return bool(factors)
 
 
 def find_inputs(program: Program) -> list[Input]:

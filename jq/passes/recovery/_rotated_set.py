@@ -173,10 +173,9 @@ class Closure:
         """Refuses readers of other than the sum of squares over all channels."""
         for use in op.results[0].uses:
             inner = use.owner
-            whole = inner.operation.name == "stablehlo.reduce" and rotation.axis in integers(
-                inner, "dimensions"
-            )
-            if not whole or reduction(self.program, inner) != "add":
+            sums = inner.operation.name == "stablehlo.reduce"
+            sums = sums and reduction(self.program, inner) == "add"
+            if not sums or rotation.axis not in integers(inner, "dimensions"):
                 raise Blocked("squares that are not summed")
 
     def _norm(self, op: Op, number: int, rotation: Rotation) -> bool:

@@ -12,6 +12,8 @@ from jq.ir.ops.lookup import contraction
 from jq.ir.ops.rules.reshape import groups
 from jq.ir.ops.selection import reduction
 
+PARTS = ("slice", "pad", "dynamic_slice")
+
 
 class Blocked(Exception):
     """Something on the way cannot be rotated."""
@@ -56,9 +58,7 @@ def of_operand(program: Program, op: Op, rotation: Rotation) -> Rotation:
         return rotation.on(kept[rotation.axis])
     if kind in ("negate", "convert"):
         return rotation
-    whole = (
-        kind in ("slice", "pad", "dynamic_slice") and before[rotation.axis] == after[rotation.axis]
-    )
+    whole = kind in PARTS and before[rotation.axis] == after[rotation.axis]
     if whole and (kind != "pad" or constant_of(program, op.operands[1]) == 0):
         return rotation
     raise Blocked(f"{kind} is no linear map that is known")
@@ -91,8 +91,7 @@ def of_result(program: Program, op: Op, number: int, rotation: Rotation) -> Rota
     if kind == "reduce" and not number and rotation.axis not in integers(op, "dimensions"):
         kept = [a for a in range(len(before)) if a not in integers(op, "dimensions")]
         return rotation.on(kept.index(rotation.axis))
-    whole = kind in ("slice", "pad", "dynamic_slice") and not number
-    if whole and before[rotation.axis] == after[rotation.axis]:
+    if kind in PARTS and not number and before[rotation.axis] == after[rotation.axis]:
         return rotation
     raise Blocked(f"{kind} reads it")
 

@@ -29,6 +29,7 @@ from jq.planning.moments.inputs import other_axes
 from jq.planning.operands import contractions, op_name
 
 F32 = np.float32
+IMPORTANCE = ":importance"  # behind a name, that of the weights of its rows
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def shifts(program: Program, cx: PassContext, power: float) -> dict[str, Shift]:
         gains = cx.gains.of(list(spread), i, inputs, gradient) if power else {}
         for name, g in gains.items():
             weights[name] = np.asarray(g).reshape(spread[name].counted) ** F32(power)
-        run.bind({_importance(name): found for name, found in weights.items()})
+        run.bind({name + IMPORTANCE: found for name, found in weights.items()})
         sums = run(*inputs)
         for j, (name, t) in enumerate(total.items()):
             new = (*sums[2 * j : 2 * j + 2], spread[name].count(weights[name]))
@@ -144,14 +145,10 @@ class _Spread:
         return np.asarray(wide.sum(self.rows, dtype=np.float64, keepdims=True))
 
 
-def _importance(name: str) -> str:
-    return f"{name}:importance"
-
-
 def _measure(program: Program, op: Op, w: Wanted, quantized: ir.Value) -> list[ir.Value]:
     """Weighted sums of the error and of its square over the rows, of the result's rank."""
     spread = _Spread.of(op, w)
-    weights = program.add_weight(_importance(w.name), np.ones(spread.counted, F32))
+    weights = program.add_weight(w.name + IMPORTANCE, np.ones(spread.counted, F32))
     with at(quantized.owner, after=True):
         error = OPS.sub(OPS.convert(quantized, F32), OPS.convert(op.results[0], F32))
         weighted = OPS.mul(error, OPS.broadcast(weights, spread.shape, spread.axes))

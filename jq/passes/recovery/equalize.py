@@ -16,14 +16,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from jq.base.errors import UserError
 from jq.formats import Encoding, get_format
 from jq.ir import Program
-from jq.ir.decisions import SMOOTHING, decide
 from jq.passes.base import LOG, PassContext, Recovery
 from jq.passes.recovery._channel_trials import Measured, Trial, extents_of
 from jq.passes.recovery._inputs import planned_weights, spread
-from jq.passes.recovery._product_inputs import Input, find_inputs
+from jq.passes.recovery._product_inputs import Input, find_inputs, scale_all
 from jq.passes.recovery.smooth import EQUALIZED as PREFIX
 from jq.target.settings import FLOAT
 
@@ -64,14 +62,7 @@ class Equalize(Recovery):
         else:
             given = cx.known_smoothing.items()
             found = {n.removeprefix(PREFIX): s for n, s in given if n.startswith(PREFIX)}
-        for name, s in found.items():
-            if name not in inputs or inputs[name].width != len(s):
-                raise UserError(f"the ranges are of another program: it equalizes {name!r}")
-            inputs[name].scale(program, s.astype(np.float64))
-        if found:
-            program.drop_dead()
-            decide(program, {PREFIX + n: {SMOOTHING: np.log2(s)} for n, s in found.items()})
-        return bool(found)
+        return scale_all(program, inputs, found, PREFIX)
 
     def _search(
         self,
@@ -89,9 +80,7 @@ class Equalize(Recovery):
             own = {n: np.asarray(program.weights[n], np.float64) for n in i.channels}
             weights = {n: (w, encodings[n]) for n, w in own.items()}
             trials[name] = Trial(i, *extents[name], weights, bits)
-        best = {
-            name: min(map(t.factors, self.strengths), key=t.noise) for name, t in trials.items()
-        }
+        best = {n: min(map(t.factors, self.strengths), key=t.noise) for n, t in trials.items()}
         ones = {name: np.ones(i.width) for name, i in inputs.items()}
         promising = [
             n for n, t in trials.items() if t.noise(ones[n]) > self.promise * t.noise(best[n])

@@ -47,10 +47,7 @@ class Rotate(Recovery):
         encodings = planned_weights(program, cx) if weights_alone else {}
         for i in find_inputs(program):
             value = _inside_norm(program, i.value, i.axis)
-            if value in done:
-                continue
-            closure = _closure(program, value, i.axis)
-            if closure is None:
+            if value in done or (closure := _closure(program, value, i.axis)) is None:
                 continue
             done |= closure.values.keys()
             q = rotation(closure.size, self.seed + count)
@@ -61,9 +58,8 @@ class Rotate(Recovery):
             _apply(program, closure, q)
             count += 1
         if not count:
-            self.skip(
-                program, "nothing between two layers is linear in all channels, or gains by it"
-            )
+            reason = "nothing between two layers is linear in all channels, or gains by it"
+            self.skip(program, reason)
             return False
         program.drop_dead()
         return True
@@ -116,11 +112,10 @@ def _closure(program: Program, value: ir.Value, axis: int) -> Closure | None:
         closure = Closure(program)
         try:
             closure.grow(value, Rotation(axis, width // size, size))
+            if len(closure.weights) > 1:
+                return closure
         except Blocked as reason:
             LOG.debug("rotate: not by %d: %s", size, reason)
-            continue
-        if len(closure.weights) > 1:
-            return closure
     return None
 
 

@@ -17,11 +17,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from jq.base.errors import UserError
 from jq.formats import Encoding, get_format
 from jq.formats.affine import affine_format, is_affine
 from jq.ir import Program, dtype_of, shape_of
-from jq.ir.decisions import SMOOTHING, decide
 from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.rules.dot_general import DotGeneral
 from jq.passes.base import LOG, PassContext, Recovery
@@ -34,7 +32,7 @@ from jq.passes.recovery._inputs import (
     spread,
     uses_in,
 )
-from jq.passes.recovery._product_inputs import Input, find_inputs
+from jq.passes.recovery._product_inputs import Input, find_inputs, scale_all
 from jq.passes.recovery._smoothing import Weighted, factors
 from jq.passes.recovery.gptq import Gptq
 from jq.planning.moments.collect import collect
@@ -71,14 +69,7 @@ class Smooth(Recovery):
             what = f"{self!r} {chosen.format} {chosen.mode} {list(groups)}"
             found = cx.found(program, what, lambda: self._search(program, cx, groups))
         found = {name: s for name, s in found.items() if not name.startswith(EQUALIZED)}
-        for name, s in found.items():
-            if name not in groups or groups[name].width != len(s):
-                raise UserError(f"the ranges are of another program: it smooths {name!r}")
-            groups[name].scale(program, s)
-        if found:
-            program.drop_dead()
-            decide(program, {name: {SMOOTHING: np.log2(s)} for name, s in found.items()})
-        return bool(found)
+        return scale_all(program, groups, found, "")
 
     def _search(
         self, program: Program, cx: PassContext, groups: Mapping[str, Input]
