@@ -2,8 +2,9 @@
 
 Where rounded weights give a product x W inputs x', what comes closest to x W is x' W* of
 
-    W* = W + (H + ridge)^-1  sum over rows r of  weight(r) x'_r (x_r - x'_r)^T  W
+    W* = W + (H' + ridge)^-1  sum over rows r of  weight(r) x'_r (x_r - x'_r)^T  W
 
+H' being the sum of weight(r) x'_r x'_r^T: the H of x turns W around where inputs became larger
 (Li et al., "GPTAQ: Efficient Finetuning-Free Quantization for Asymmetric Calibration", 2025).
 """
 
@@ -51,8 +52,8 @@ class Earlier:
         self.how, self.cx, program, cx = how, task.cx, task.program, task.cx
         ops, data, batches = outermost(program), cx.data or (), how.batches_of(task)
         once = {n: r[0].wanted for n, r in task.uses.items() if isinstance(r, list) and not r[1:]}
-        found = {n: (ops[wanted.name], wanted) for n, wanted in once.items()}
-        every = {n: (op, w, op.operands[w.operand]) for n, (op, w) in found.items()}
+        both = ((n, ops[w.name], w) for n, w in once.items())
+        every = {n: (op, w, op.operands[w.operand]) for n, op, w in both}
         values = {value for *_, value in every.values()}
         regions, self.place, most = behind(program, cx.plan.weights, values)
         self.products = {
@@ -73,30 +74,32 @@ class Earlier:
         enc = self.cx.plan.weights[name]
         self.values[name] = Floats(np.asarray(get_format(enc.format).decode(NUMPY, parts, enc)))
 
-    def aim(self, name: str, weight: np.ndarray, gram: np.ndarray) -> np.ndarray:
-        """The share of the way to W* of a weight f32[K, N], given H, once all in front are rounded;
-        the weight where there is no way."""
+    def aim(self, name: str, weight: np.ndarray, gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The share of the way to W* of a weight f32[K, N], and H', once all in front are rounded;
+        the weight and `gram`, H f64[K, K], where there is no way."""
         if name not in self.products:
-            return weight
+            return weight, gram
         try:
             self.walk.go(max(self.walk.number, self.place[self.products[name][2]]), self.values)
         except Unsupported as reason:
             LOG.info("nothing makes up for what is rounded in front of %s: %s", name, reason)
             self.products = {}
-            return weight
-        mean = max(float(np.trace(gram)) / len(gram), 1e-30)
+            return weight, gram
         with one_thread():
-            cross, rows = self._cross(name)
-            way = np.linalg.solve(gram + RIDGE * mean * np.eye(len(gram)), cross @ weight)
-        known = rows >= ROWS * len(gram) and np.isfinite(way).all()
-        return (weight + self.how.earlier * way).astype(np.float32) if known else weight
+            cross, own, rows = self._cross(name)
+            mean = max(float(np.trace(own)) / len(own), 1e-30)
+            way = np.linalg.solve(own + RIDGE * mean * np.eye(len(own)), cross @ weight)
+        if rows < ROWS * len(own) or not np.isfinite(way).all():
+            return weight, gram
+        return (weight + self.how.earlier * way).astype(np.float32), own
 
-    def _cross(self, name: str) -> tuple[np.ndarray, int]:
-        """The sum of  weight(r) x'_r (x_r - x'_r)^T,  f64[K, K], and the number of rows."""
+    def _cross(self, name: str) -> tuple[np.ndarray, np.ndarray, int]:
+        """The sum of  weight(r) x'_r (x_r - x'_r)^T,  H', f64[K, K], and the number of rows."""
         op, w, value = self.products[name]
         e, known = extent(op, w), self.cx.gains.known if self.how.power else {}
         order = [*Dims.of(op).free(w.operand, len(shape_of(value))), *w.contracted]
-        total, waiting, seen = np.zeros((e.width, e.width)), list[list[np.ndarray]](), 0
+        cross, own = np.zeros((2, e.width, e.width))
+        waiting, seen = list[list[np.ndarray]](), 0
         every = list(zip(self.batches, self.walk.ours, self.walk.theirs, strict=True))
         # Gains of later batches may have had no room: weights of 1 would count for all others.
         counted = [batch for batch in every if (w.name, batch[0]) in known] or every
@@ -108,6 +111,8 @@ class Earlier:
             pair = [ours, theirs - ours]
             waiting.append([counted_rows(x, count, e.sequences, self.how.shared) for x in pair])
             if i == counted[-1][0] or sum(len(x) for x, _ in waiting) >= e.width:
-                total += gram_of_rows(*map(np.concatenate, zip(*waiting, strict=True)))
+                inputs, lost = map(np.concatenate, zip(*waiting, strict=True))
+                cross, own = cross + gram_of_rows(inputs, lost), own + gram_of_rows(inputs)
                 waiting = []
-        return total * (self.count / len(counted)), seen
+        share = self.count / len(counted)
+        return cross * share, own * share, seen

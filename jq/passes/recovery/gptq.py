@@ -115,7 +115,9 @@ class Gptq(Recovery):
                 enc = cx.plan.weights[name]
                 if not has_grid(enc):
                     raise NotApplicable(f"{enc.format} has no codes with a scale below 8 bits")
-                if not is_affine(enc.format) and _far(program.weights[name]):
+                size = np.abs(np.asarray(program.weights[name], np.float32))
+                largest = size.max(initial=0, keepdims=True)
+                if not is_affine(enc.format) and far_exponents(largest).any():
                     raise NotApplicable("its numbers are far from 1")
                 task.solvable[name] = reads[0].matrix, matrix_encoding(reads[0].matrix, enc)
             except NotApplicable as reason:
@@ -151,7 +153,7 @@ class Gptq(Recovery):
             for j, name in enumerate(names):
                 gram, matrix = moments.pop(name).gram, task.solvable[name][0]
                 aim = matrix.of(np.asarray(task.program.weights[name]).astype(np.float32))
-                aim = aims.aim(name, aim, gram) if aims else aim
+                aim, gram = aims.aim(name, aim, gram) if aims else (aim, gram)
                 stored = self._stored(task, name, aim, gram, columns.pop(name, None))
                 if aims:
                     aims.put(name, stored)
@@ -220,11 +222,6 @@ class Gptq(Recovery):
 
 def narrow(solved: Iterable[tuple[Any, Encoding]]) -> bool:
     return any(bits_of(enc) < 8 for _, enc in solved)
-
-
-def _far(weight: Any) -> bool:
-    largest = np.abs(np.asarray(weight, np.float32)).max(initial=0, keepdims=True)
-    return bool(far_exponents(largest).any())
 
 
 def _outputs_of(matrix: Matrix, enc: Encoding) -> int:

@@ -2,12 +2,13 @@
 
     minimise over codes and scales  E |y(x; W') - y(x; W)|^2 / |y(x; W)|^2
 
-The codes that GPTQ chose are where it starts. A unit of work is a region of the program, such as
-half a layer, and some steps of gradient descent (`jq.ir.autodiff.rounding`): its inputs are those
-that the quantized regions in front of it give, its outputs are to be those of the float program,
-each row weighed by how far it moves the program's output. After all regions comes a unit that
-moves all scales, and what stays float (biases, norms), by the error of the output itself. What a
-unit found is kept if that error is smaller on calibration data that no step sees; else its next
+The codes that GPTQ chose are where it starts, or those of GPTAQ (`gptaq`), fitted to the data that
+steps see, where their error is smaller on the rest. A unit of work is a region of the program, such
+as half a layer, and some steps of gradient descent (`jq.ir.autodiff.rounding`): its inputs are
+those that the quantized regions in front of it give, its outputs are to be those of the float
+program, each row weighed by how far it moves the program's output. After all regions comes a unit
+that moves all scales, and what stays float (biases, norms), by the error of the output itself. What
+a unit found is kept if that error is smaller on calibration data that no step sees; else its next
 turn takes smaller steps. The state is stored after each unit: a run that was killed goes on from
 there, and so does a later one with more minutes. Units are the same whenever they run; time only
 says which is the last.
@@ -16,7 +17,7 @@ says which is the last.
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -35,6 +36,7 @@ from jq.ir.autodiff.walk import Rows, Walk
 from jq.passes.base import LOG, PassContext, Recovery, of_weight
 from jq.passes.recovery._grids import bits_of, has_grid, integers_stored, levels_of, packed
 from jq.passes.recovery._inputs import spread
+from jq.passes.recovery.gptaq import Gptaq
 from jq.target.settings import FLOAT, Settings
 
 SMALL = 1 << 16  # elements of what stays float and is learned
@@ -184,7 +186,7 @@ class _Run:
         count = min(how.held, max(1, len(self.data) // 8))
         held = [i * len(self.data) // count for i in range(count)]
         train = sorted(set(range(len(self.data))) - {*held}) or held
-        self.first = learnable(program, cx)
+        self.first, self.seen = learnable(program, cx), train
         self.names = list(self.first)
         weights = {n: np.asarray(w) for n, w in program.weights.items()}
         floats = {n: {"value": w} for n, w in weights.items() if self._stays(n, w)}
@@ -223,13 +225,23 @@ class _Run:
         return state
 
     def _begin(self) -> State:
-        """The state of an earlier run, or that of the codes that were chosen."""
+        """The state of an earlier run, or that of the codes that were chosen, or of GPTAQ's."""
         found = self.cx.results.get(self.key) if self.cx.results is not None else None
         if found is not None:
             return State.of(found)
-        count = len(self.units)
+        start, count = time.monotonic(), len(self.units)
         state = State(self.first, self._error(self.first), [self.how.rate] * count, [0] * count)
         state.curve.append((0.0, state.error))
+        if self.cx.settings.recovery is True:
+            copy = self.program.clone()
+            copy.chosen = {n: p for n, p in copy.chosen.items() if n not in self.first}
+            # `results` has no place for these batches in its keys.
+            Gptaq().recover(copy, replace(self.cx, batches=self.seen, results=None))
+            parts = self.first | {n: p for n, p in copy.chosen.items() if n in self.first}
+            if (error := self._error(parts)) < state.error:
+                state.parts, state.error = parts, error
+            state.seconds = time.monotonic() - start
+            state.curve.append((state.seconds, state.error))
         return state
 
     def _unit(self, state: State, unit: int) -> None:

@@ -300,18 +300,22 @@ def test_a_product_aims_at_what_undoes_the_rounding_in_front(shared, monkeypatch
     how = Gptaq(power=0.0, shared=shared, earlier=1.0)
     walk = Earlier(how, how._task(program, replace(cx, batches=range(8))))
     enc = cx.plan.weights["a"]
-    parts = get_format("int3").encode(a, enc)
+    parts = get_format("int3").encode(3 * a, enc)  # far from rounding
     rounded = get_format("int3").decode(NUMPY, parts, enc).astype(np.float64)
-    assert walk.aim("a", a, np.eye(32)) == pytest.approx(a)
+    floats = np.eye(32)
+    same, gram = walk.aim("a", a, floats)
+    assert same == pytest.approx(a) and gram.shape == (32, 32)
     walk.put("a", parts)
     x = np.concatenate([np.moveaxis(x, 1, 2).reshape(-1, 32) for (x,) in data[:8]]) @ rounded
     means = np.concatenate([np.moveaxis(x, 1, 2).sum(1) for (x,) in data[:8]]) @ rounded / 6**0.5
     gram = (1 - shared) * x.T @ x + shared * means.T @ means
-    found = walk.aim("b", b, gram)
+    found, weighed = walk.aim("b", b, floats)
     np.testing.assert_allclose(found, np.linalg.inv(rounded) @ a @ b, atol=2e-3)
+    np.testing.assert_allclose(weighed, gram, rtol=1e-4, atol=1e-4 * np.abs(gram).max())
     assert np.abs(found - b).max() > 0.1
     monkeypatch.setattr(gptaq, "ROWS", 1 + len(x) // 32)  # fewer rows than that say too little
-    assert walk.aim("b", b, gram) is b
+    same, weighed = walk.aim("b", b, floats)
+    assert same is b and weighed is floats
 
 
 def test_batches_whose_gains_had_no_room_do_not_outweigh_others():
@@ -324,10 +328,10 @@ def test_batches_whose_gains_had_no_room_do_not_outweigh_others():
     walk.put("a", get_format("int3").encode(a, cx.plan.weights["a"]))
     known, gram = cx.gains.known, 1e-3 * 8 * 48 * np.eye(32)
     known |= {(reader, i): np.full(48, 1e-6, np.float32) for i in range(8)}
-    whole = walk.aim("b", b, gram)
+    whole, _ = walk.aim("b", b, gram)
     for i in range(4, 8):
         del known[reader, i]
-    away = np.abs(walk.aim("b", b, gram) - whole).max()
+    away = np.abs(walk.aim("b", b, gram)[0] - whole).max()
     assert 0 < away < np.abs(whole - b).max()
 
 

@@ -16,11 +16,12 @@ from jq.ir.autodiff.regions import regions, whole
 from jq.ir.autodiff.rounding import Codes, Learned
 from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.recovery import learn
+from jq.passes.recovery.gptaq import Gptaq
 from jq.passes.recovery.gptq import Gptq
 from jq.passes.recovery.learn import Learn
 from tests.passes.recovery import models
 from tests.passes.recovery.models import context, mlp, normal
-from tests.passes.recovery.test_gptq import after, outputs
+from tests.passes.recovery.test_gptq import after, outputs, two_products
 
 RNG = np.random.default_rng(3)
 INT3 = {
@@ -186,6 +187,28 @@ def test_what_was_killed_goes_on_to_the_same_end(tmp_path, monkeypatch):
         for name, parts in straight.parts.items():
             for part, array in parts.items():
                 np.testing.assert_array_equal(resumed.parts[name][part], array)
+
+
+def test_it_starts_from_gptaq_where_that_is_closer_on_held_out_data(monkeypatch):
+    """Fitted to the data that steps see, and no other."""
+    (program, cx), *_ = two_products()
+    cx = replace(cx, settings=cx.settings.model_copy(update={"minutes": 1.0}))
+    Gptq().run(program, cx)
+    seen, recover = [], Gptaq.recover
+
+    def spied(self, copy, own):
+        seen.append(own.batches)
+        return recover(self, copy, own)
+
+    monkeypatch.setattr(Gptaq, "recover", spied)
+    run = learn._Run(Learn(held=2), program, cx)
+    (_, gptq), (_, gptaq) = run.until(0).curve
+    assert gptaq < gptq
+    assert seen == [[1, 2, 3, 4, 5, 6, 7]] and len(cx.data) == 8
+    monkeypatch.setattr(learn, "Gptaq", lambda: Gptaq(earlier=-4.0))  # leads away
+    assert [e for _, e in learn._Run(Learn(held=2), program, cx).until(0).curve] == [gptq, gptq]
+    named = replace(cx, settings=cx.settings.model_copy(update={"recovery": ("gptq",)}))
+    assert len(learn._Run(Learn(held=2), program, named).until(0).curve) == 1
 
 
 def test_without_minutes_it_does_not_run_and_says_where_there_is_nothing(caplog):
