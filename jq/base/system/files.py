@@ -2,6 +2,7 @@
 
 import ctypes
 import hashlib
+import mmap
 import os
 import stat
 import tempfile
@@ -35,6 +36,16 @@ def check_input(path: Path, limit: int | None = None) -> int:
     if limit is not None and status.st_size > limit:
         raise UserError(f"{status.st_size} bytes, at most {limit} are read", location=str(path))
     return status.st_size
+
+
+def mapped(path: Path) -> mmap.mmap | bytes:
+    """The bytes of a file, mapped into memory; errors as those of `check_input`."""
+    size = check_input(path)
+    try:
+        with path.open("rb") as file:  # an empty one cannot be mapped
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+    except OSError as error:
+        raise UserError(f"cannot read: {error.strerror}", location=str(path)) from error
 
 
 def read_input(path: Path, limit: int | None = None) -> bytes:

@@ -1,6 +1,5 @@
 """GGUF files as parameters: tensors stay in their blocks, memory-mapped and not copied."""
 
-import mmap
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.base.system.files import check_input
+from jq.base.system.files import mapped
 from jq.formats.base import Encoding, get_format
 from jq.formats.tensor import QuantizedTensor
 from jq.frontends.gguf.header import Header, TensorInfo, read_header
@@ -111,13 +110,7 @@ def open_gguf(path: Path) -> tuple[Any, Header]:
     Raises:
         UserError: it cannot be read, or is damaged in one of the ways that `load_gguf` refuses.
     """
-    check_input(path)
-    try:
-        with path.open("rb") as file:
-            empty = path.stat().st_size == 0  # which cannot be mapped
-            data = b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except OSError as error:
-        raise UserError(f"cannot read: {error.strerror}", location=str(path)) from error
+    data = mapped(path)
     return data, read_header(data, str(path))
 
 

@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from jq.base.errors import UserError
 from jq.frontends.gguf import GgufFile, load_parts
 from jq.language.decoder import rope
-from jq.language.decoder.architectures import FULL, Architecture
+from jq.language.decoder.architectures import FULL, INTERVAL, Architecture
 from jq.language.decoder.config import Config
 from jq.language.decoder.names import check_shapes, expanded, stack_size, stacked, tensor_tree
-from jq.language.decoder.reading import Reader
+from jq.language.decoder.reading import Reader, among
 
 _SPANS = ("short", "long")
 # Tensors that hold no parameter: factors of the rotary frequencies.
@@ -33,24 +32,14 @@ def read_gguf(path: str | Path) -> tuple[Config, dict[str, Any], GgufFile]:
     `UserError` for what is damaged, and for an architecture, tensor, shape or choice that is not
     known."""
     file = load_parts(Path(path))
-    reader = _Reader(_known(file), str(file.path), file)
+    possible = {name: each for name, each in Architecture.registry.items() if each.gguf}
+    name, where = file.metadata.get("general.architecture"), str(file.path)
+    reader = _Reader(among(possible, "architecture", name, where), where, file)
     config, names = reader.config(), reader.known.gguf
     tensors = {name: t for name, t in file.tensors.items() if name not in _FACTORS}
     tree = tensor_tree(names, tensors, config, str(path), stacked)
     check_shapes(config, tree, names, str(path))
     return config, tree, file
-
-
-def _known(file: GgufFile) -> Architecture:
-    name = file.metadata.get("general.architecture")
-    possible = {n: known for n, known in Architecture.registry.items() if known.gguf}
-    if isinstance(name, str) and name in possible:
-        return possible[name]
-    raise UserError(
-        f"the architecture {name!r} is not known",
-        location=str(file.path),
-        hint="known: " + ", ".join(sorted(possible)),
-    )
 
 
 @dataclass(frozen=True)
@@ -62,7 +51,8 @@ class _Reader(Reader):
     file: GgufFile
 
     def value(self, key: str) -> Any:
-        value: Any = self.file.metadata.get(f"{self.known.name}.{key}")
+        default = self.known.defaults.get(key)
+        value: Any = self.file.metadata.get(f"{self.known.name}.{key}", default)
         if key == _TABLE:  # its rows are the vocabulary
             table = self.file.tensors.get(key)
             return table.shape[0] if table is not None and len(table.shape) == 2 else None
@@ -82,24 +72,24 @@ class _Reader(Reader):
         """Kinds by windows where these tell them; else layers without keys are of the first kind of
         the architecture's mixers, or all but each `full_attention_interval`th."""
         known, windows = self.known, self._windows(count)
-        other = next(iter(known.mixers), "")
+        other = "sliding_attention" if sharing else next(iter(known.mixers), "")
         held = self.file.metadata.get(f"{known.name}.attention.head_count_kv")
-        full = [not window for window in windows]
-        if other != "sliding_attention" and known.recurrent_but and not sharing:
-            every = self.size("full_attention_interval", known.recurrent_but)
+        if other in ("", "sliding_attention"):
+            full = [bool(other) and not window for window in windows]
+        elif INTERVAL in known.defaults:
+            every = self.size(INTERVAL)
             full = [(i + 1) % every == 0 for i in range(count)]
-        elif other not in ("", "sliding_attention"):
-            if not isinstance(held, np.ndarray) or len(held) != count:
-                raise self.wrong("attention.head_count_kv has no number for each layer")
+        elif isinstance(held, np.ndarray) and len(held) == count:
             full = [bool(heads) for heads in held]
-        other = "sliding_attention" if sharing else other
-        return ["full_attention" if each and other else other for each in full], windows
+        else:
+            raise self.wrong("attention.head_count_kv has no number for each layer")
+        return ["full_attention" if each else other for each in full], windows
 
     def _windows(self, layers: int) -> tuple[int, ...]:
         # Files of `llama`, and of models without windows, may name one that no reader knows.
         known, key = self.known, "attention.sliding_window_pattern"
         some = known.name != "llama" and set(known.model_types.values()) - {FULL}
-        window = self.size("attention.sliding_window", known.window) if some else 0
+        window = self.size("attention.sliding_window", 0) if some else 0
         pattern = self.value(key)
         if isinstance(pattern, np.ndarray):
             if len(pattern) != layers:

@@ -10,11 +10,11 @@ import numpy as np
 
 from jq.base.errors import UserError
 from jq.language.decoder import rope
-from jq.language.decoder.architectures import Architecture
+from jq.language.decoder.architectures import INTERVAL, Architecture
 from jq.language.decoder.checkpoints import unpacked_tensors
 from jq.language.decoder.config import Config, numbers
 from jq.language.decoder.names import Leaf, add_scales, check_shapes, stacked, tensor_tree
-from jq.language.decoder.reading import Reader
+from jq.language.decoder.reading import Reader, among
 from jq.language.decoder.safetensors import json_object, read_folder
 from jq.language.decoder.text import names_of_text, text_of, with_wide_heads
 
@@ -91,15 +91,9 @@ def read_config(folder: Path) -> Config:
 def _reader(folder: Path) -> "_Reader":
     path = folder / "config.json"
     values = with_wide_heads(text_of(json_object(path)))
-    kind, registry = values.get("model_type"), Architecture.registry.values()
-    for known in registry:
-        if isinstance(kind, str) and kind in known.model_types:
-            return _Reader(known, str(path), values)
-    raise UserError(
-        f"the model type {kind!r} is not known",
-        location=str(path),
-        hint="known: " + ", ".join(sorted(t for each in registry for t in each.model_types)),
-    )
+    possible = {t: each for each in Architecture.registry.values() for t in each.model_types}
+    known = among(possible, "model type", values.get("model_type"), str(path))
+    return _Reader(known, str(path), values)
 
 
 def _one_plus(tree: Mapping[str, Any]) -> dict[str, Any]:
@@ -170,8 +164,8 @@ class _Reader(Reader):
             return None
         if kinds is None and other and isinstance(some, list):
             kinds = ["full_attention" if i in some else other for i in range(count)]
-        elif kinds is None and known.recurrent_but:
-            every = self.size("full_attention_interval", known.recurrent_but)
+        elif kinds is None and INTERVAL in known.defaults:
+            every = self.size(INTERVAL)
             kinds = [other if (i + 1) % every else "full_attention" for i in range(count)]
         possible = ("attention", "full_attention", *_LOCAL, *known.mixers)
         if isinstance(kinds, list) and len(kinds) == count and all(k in possible for k in kinds):

@@ -8,7 +8,6 @@ https://github.com/huggingface/safetensors.
 import itertools
 import json
 import math
-import mmap
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ import ml_dtypes
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.base.system.files import check_input, read_text, written_whole
+from jq.base.system.files import check_input, mapped, read_text, written_whole
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
@@ -61,12 +60,7 @@ def read_shards(folder: Path) -> dict[str, dict[str, np.ndarray]]:
 
 def read_file(path: Path) -> dict[str, np.ndarray]:
     """Read-only arrays by name; nothing of the data is touched."""
-    try:
-        size = check_input(path)
-        with path.open("rb") as file:
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
-    except OSError as error:
-        raise UserError(f"cannot read: {error.strerror}", location=str(path)) from error
+    data = mapped(path)
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > min(len(data) - 8, _LARGEST_HEADER):
         raise _wrong(f"a header of {length} bytes does not fit", path, 0)

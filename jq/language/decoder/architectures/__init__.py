@@ -5,6 +5,7 @@ from jq.language.decoder.architectures._base import (
     FULL,
     GGUF,
     HUGGING_FACE,
+    INTERVAL,
     KEYS,
     Architecture,
     Key,

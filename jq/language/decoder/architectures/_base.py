@@ -134,6 +134,7 @@ KEYS = {
 }
 
 
+INTERVAL = "full_attention_interval"
 Windows = tuple[str, int | None]
 FULL: Windows = ("none", None)
 
@@ -151,14 +152,13 @@ class Architecture:
             of layers that do not turn alone.
         own: fields of `Config`, or of `Config.own`, that are the same in every model.
         mixers: by entry of `layer_types` what mixes tokens there; attention where none is named.
-        recurrent_but: the first of `mixers` is in all layers but each such; of a file that does not
-            say.
+        defaults: values that a file may leave out, by its own keys. By `full_attention_interval`
+            the first of `mixers` is in all layers but each such.
         positions: which layers turn queries and keys: "all"; "windows", those with a window where
             any has; "listed", by `no_rope_layers` or but each 4th; "asked", where a file says so.
         only: keys of a `config.json` of which other values are refused.
         scales: products of ours whose results are multiplied, and by what, of a `config.json`.
         activation_key: where a `config.json` names the activation; "" where it is always the same.
-        defaults: numbers that a `config.json` may leave out.
     """
 
     registry: ClassVar[dict[str, Architecture]] = {}
@@ -172,7 +172,6 @@ class Architecture:
     keys: dict[str, Key] = field(default_factory=dict)
     own: dict[str, Any] = field(default_factory=dict)
     mixers: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    recurrent_but: int = 0
     positions: str = "all"
     only: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     yarn_scale: float | None = None  # see `yarn`; of GGUF files
@@ -181,7 +180,6 @@ class Architecture:
     truncates: bool = True  # see `yarn`; of GGUF files
     one_plus: bool = False  # safetensors hold norms as what is added to 1 (GGUF files hold the sum)
     global_every: int = 0  # where windows alternate, each such layer has none; 0: all are alike
-    window: int = 0  # of a file that names none
     local_base: float = 0.0  # of rotary positions of layers with a window; 0: as of the others
     plain_windows: bool = False  # positions of layers with a window are not scaled
     defaults: dict[str, float] = field(default_factory=dict)

@@ -172,10 +172,14 @@ Architecture(
         "heat_every": Key("floor_scale", lambda get: 8192, 8192),
         "heat_first": fixed(1),
     },
-    window=8192,
     global_every=4,
     positions="listed",
-    defaults={"rms_norm_eps": 1e-5, "head_dim": 128, "rope_theta": 500000.0},
+    defaults={
+        "rms_norm_eps": 1e-5,
+        "head_dim": 128,
+        "rope_theta": 500000.0,
+        "attention.sliding_window": 8192,
+    },
 )
 
 

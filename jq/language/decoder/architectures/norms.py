@@ -56,13 +56,12 @@ _GEMMA2 = _GEMMA.like(
     activation_key="hidden_activation",
     hugging_face=HUGGING_FACE | NORMS_AROUND,
     global_every=2,
-    window=4096,
     keys={
         "attention_scale": _scale(46),
         "attention_cap": _cap("attn", 50.0),
         "logit_cap": _cap("final", 30.0),
     },
-    defaults={"query_pre_attn_scalar": 256},
+    defaults={"query_pre_attn_scalar": 256, "attention.sliding_window": 4096},
 )
 _SIZES = {
     "vocab_size": 262208,
@@ -73,6 +72,7 @@ _SIZES = {
     "num_key_value_heads": 4,
     "max_position_embeddings": 131072,
     "rope_theta": 1e6,
+    "attention.sliding_window": 0,
 }
 _GEMMA2.like(
     "gemma3",
@@ -83,7 +83,6 @@ _GEMMA2.like(
         "logit_cap": _cap("final", 0.0),
     },
     global_every=6,
-    window=0,
     local_base=10000.0,
     defaults=_SIZES,  # which models that see as well leave out
 )
@@ -121,7 +120,6 @@ Architecture(
     | hugging_face("scalar/weight:layer_scalar"),
     only={"enable_moe_block": (False,), "use_bidirectional_attention": ("vision", False)},
     mixers={"sliding_attention": ("attention",), "full_attention": ("wide_attention",)},
-    recurrent_but=6,
     own={"unit_values": True},
     keys=_SHARING
     | {
@@ -134,7 +132,7 @@ Architecture(
         ),
         "values_are_keys": Key("attention_k_eq_v", lambda get: True, False),
     },
-    defaults=_TIED | {"head_dim": 256, "num_key_value_heads": 4},
+    defaults=_TIED | {"head_dim": 256, "num_key_value_heads": 4, "full_attention_interval": 6},
 )
 Architecture(
     "gemma3n",

@@ -153,7 +153,6 @@ _NEXT = Architecture(
     gguf=without(GGUF, "attention/norm_after", "attention/qkv") | _NEXT_GGUF,
     one_plus=True,
     mixers={"linear_attention": ("delta",)},
-    recurrent_but=4,
     own={"gated_heads": True},
     keys={
         "normal_shares": SHARES,
@@ -168,7 +167,7 @@ _NEXT = Architecture(
         "plain_rates": fixed(False, True),
         "width": Key("linear_conv_kernel_dim", "ssm.conv_kernel", 4),
     },
-    defaults={"head_dim": 256, "partial_rotary_factor": 0.25},
+    defaults={"head_dim": 256, "partial_rotary_factor": 0.25, "full_attention_interval": 4},
 )
 # Of GGUF files the heads that share a key are not neighbours, but those of equal rest.
 _TILED = {"tiled_heads": fixed(False, True), "normal_shares": KEYS["normal_shares"]}
