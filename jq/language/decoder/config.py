@@ -56,7 +56,7 @@ class Config:
     ropes: tuple[tuple[str, Rope], ...]
     rope_of: tuple[str, ...]
     activation: str  # of the gate, one of `feed_forward.GATES`
-    mixers: tuple[tuple[str, ...], ...] = ()  # names, by layer, of what mixes tokens; added
+    mixers: tuple[tuple[str, ...], ...]  # names, by layer, of what mixes tokens; added
     norm: str = "rms"  # "rms", or "layer", which takes the mean away as well
     parallel: bool = False  # the feed-forward layer of a block takes what its mixers take
     chunks: bool = False  # a window is the part, cut at multiples of its size, of the query
@@ -72,8 +72,6 @@ class Config:
     own: tuple[tuple[str, Value | tuple[Value, ...]], ...] = ()
 
     def __post_init__(self) -> None:
-        if self.mixers == ():
-            object.__setattr__(self, "mixers", (("attention",),) * self.layers)
         turned = max([2 * len(rope.frequencies) for _, rope in self.ropes], default=0)
         if turned > max(self.head, self.get("wide_head")):
             raise UserError(f"{turned} elements of heads of {self.head} cannot be turned")

@@ -64,12 +64,7 @@ def read_file(path: Path) -> dict[str, np.ndarray]:
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > min(len(data) - 8, _LARGEST_HEADER):
         raise _wrong(f"a header of {length} bytes does not fit", path, 0)
-    try:
-        header = json.loads(data[8 : 8 + length])
-    except (ValueError, RecursionError) as error:
-        raise _wrong(f"the header is no JSON: {error}", path, 8) from error
-    if not isinstance(header, dict):
-        raise _wrong("the header is no JSON object", path, 8)
+    header = as_object(data[8 : 8 + length], f"{path}, byte 8")
     header.pop("__metadata__", None)
     found = {name: _tensor(data, name, entry, 8 + length, path) for name, entry in header.items()}
     _check_apart({name: header[name]["data_offsets"] for name in found}, path)
@@ -110,14 +105,14 @@ def json_object(path: Path) -> dict[str, Any]:
     return as_object(read_text(path), path)
 
 
-def as_object(text: str | bytes, path: Path) -> dict[str, Any]:
+def as_object(text: str | bytes, where: str | Path) -> dict[str, Any]:
     """Reads the object in the text of a JSON file; `UserError` where it is none."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"not valid JSON: {error}", location=str(path)) from error
+        raise UserError(f"not valid JSON: {error}", location=str(where)) from error
     if not isinstance(found, dict):
-        raise UserError("this JSON is no object", location=str(path))
+        raise UserError("this JSON is no object", location=str(where))
     return found
 
 

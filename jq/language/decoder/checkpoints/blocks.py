@@ -17,7 +17,6 @@ float16. No format of ours has more bits beside a bias, nor one of bfloat16 that
 hold.
 """
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from jq.base.errors import UserError
 from jq.formats.base import Encoding, get_format
 from jq.formats.floats import NORMAL_QUANTILES
 from jq.formats.ggml import GgmlFormat
@@ -32,6 +32,7 @@ from jq.language.decoder.checkpoints.floats import NAN
 from jq.language.decoder.checkpoints.integers import fields
 from jq.language.decoder.checkpoints.method import Layer, method
 from jq.language.decoder.names import Leaf
+from jq.language.decoder.safetensors import as_object
 
 _STATE = "weight.quant_state.bitsandbytes__"
 _LARGEST = float(np.finfo(np.float32).max)
@@ -85,13 +86,11 @@ def _nf4(layer: Layer) -> Leaf:
 def _state(layer: Layer) -> dict[str, Any]:
     if f"{_STATE}nf4" not in layer.tensors:
         raise layer.wrong("it is fp4 of bitsandbytes, whose table is not known; nf4 is")
+    text = bytes(layer.get(f"{_STATE}nf4", "byte n"))
     try:
-        found = json.loads(bytes(layer.get(f"{_STATE}nf4", "byte n")))
-    except (ValueError, RecursionError) as error:
-        raise layer.wrong(f"its state is no JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise layer.wrong("its state is no JSON object")
-    return found
+        return as_object(text, layer.where)
+    except UserError as error:
+        raise layer.wrong(f"its state: {error.message}") from error
 
 
 def _nested(layer: Layer, state: Mapping[str, Any], codes: np.ndarray) -> np.ndarray:
