@@ -156,8 +156,8 @@ class Reader(ABC):
                 found[name] = tuple(value)
             elif type(value) is float and value.is_integer() and not name.endswith("scale"):
                 found[name] = int(value)  # sizes that JSON has as 24.0
-        own = {name: found.pop(name) for name in found.keys() - types.keys()}
-        return found, own
+        own = [name for name in found if name not in types]  # in the same order in every process
+        return found, {name: found.pop(name) for name in own}
 
     def _turned(self, windows: Sequence[int]) -> list[bool]:
         """True for each layer that turns queries and keys."""

@@ -124,6 +124,14 @@ def test_a_norm_of_a_head_that_is_left_out_is_noticed(tmp_path, head):
         load_decoder(folder)
 
 
+def test_a_config_is_the_same_in_every_process(tmp_path):
+    """Programs are kept under what it says; the order of a set of names is another in each."""
+    known = Architecture.registry["qwen3next"]
+    own = dict(read_config(write_folder("qwen3-next", tmp_path / "model")).own)
+    assert list(own) == [name for name in known.own | known.keys if name in own]
+    assert len(own) > 5
+
+
 def test_minicpm_is_granite_by_other_numbers(tmp_path):
     """One of its numbers is fixed: queries make up for it."""
     folder = write_folder("granite", tmp_path / "model")
