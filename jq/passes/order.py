@@ -155,7 +155,7 @@ kernel-activations [integer-only]: runs before products with weights are taken, 
     have no kernel
 kernel-gemm: int8 matrix products become kernels
 kernel-convolution: int8 convolutions become kernels
-kernel-floats [floats]: products of bfloat16 numbers become kernels as those of int8 do
+kernel-floats [floats]: float products with constant weights become kernels as those of int8 do
 kernel-attention [floats]: float attention becomes one kernel: scores and probabilities stay in the
     caches
 kernel-normalize [floats]: a normalization and the quantize of its result become one kernel

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import strategies as st
 
 from jq.base.errors import InternalError
-from jq.kernels import Batch, Bias, Clamp, Convolution, Gemm, Quantize, Residual, Step
+from jq.kernels import Batch, Bias, Clamp, Convolution, Depthwise, Gemm, Quantize, Residual, Step
 from tests.kernels.harness import Runner
 from tests.kernels.strategies import HERE, sizes
 from tests.support.drawn import random_example
@@ -172,9 +172,60 @@ def test_convolutions() -> None:
         assert (abs(y - exact) <= bound).all(), kernel.to_json()
 
 
+def depthwise() -> st.SearchStrategy[Depthwise]:
+    some, pad = st.integers(1, 3), st.tuples(st.integers(0, 2), st.integers(0, 2))
+    return st.builds(
+        Depthwise,
+        isa=st.sampled_from(HERE),
+        batch=st.integers(1, 2),
+        height=st.integers(7, 12),
+        width=st.sampled_from([7, 12, 40]),
+        channels=st.sampled_from([1, 3, 16, 20, 33]),
+        window=st.tuples(some, some),
+        strides=st.sampled_from([(1, 1), (2, 2), (1, 2)]),
+        dilations=st.sampled_from([(1, 1), (1, 1), (2, 1), (1, 3)]),
+        padding=st.tuples(pad, pad),
+        element=st.just("f32"),
+        epilogue=st.sampled_from([(), (Bias(),), (Bias(), Clamp())]),
+    )
+
+
+@random_example(st.lists(depthwise(), min_size=10, max_size=10))
+def test_filters_for_each_channel(kernels: list[Depthwise], seed: int) -> None:
+    """Padding is 0 beside infinity and NaN, which stay where a window reads them."""
+    runner = Runner(kernels)
+    for i, kernel in enumerate(kernels):
+        rng = np.random.default_rng(seed + i)
+        shape = (kernel.batch, kernel.height, kernel.width, kernel.channels)
+        weight, bias = drawn(rng, kernel.weight_shape), drawn(rng, (kernel.channels,))
+        weight[abs(weight) < SMALLEST] = 1  # a subnormal one may make NaN of infinity
+        packed, terms = kernel.pack(weight)["weights"], int(np.prod(kernel.window))
+        given = [[bias]] if Bias() in kernel.epilogue else []
+        operands = [kernel.pad_columns(b) for (b,) in given]
+        for special in ([], [np.inf, np.nan]):
+            x = drawn(rng, shape)
+            for value in special:
+                x[tuple(rng.integers(0, shape))] = value
+            (y,) = runner.run(i, x, packed, *operands)
+            with np.errstate(invalid="ignore", over="ignore"):
+                steps = [*given, *([[]] if Clamp() in kernel.epilogue else [])]
+                exact = kernel.reference(x, weight, operands=steps)
+                plain = replace(kernel, epilogue=())
+                size = plain.reference(abs(x), abs(weight)).astype(np.float64) + abs(bias).max()
+                bound = (terms + 4) * UNIT * size + SMALLEST * 1e17 * terms
+                near = abs(y - exact) <= bound
+            whole = np.isfinite(size)
+            assert near[whole].all(), kernel.to_json()
+            np.testing.assert_array_equal(np.isnan(y), np.isnan(exact))
+            assert (y == exact)[np.isinf(exact)].all()
+
+
 def test_what_floats_have_not() -> None:
     for more in ({"unsigned": True}, {"row_zero": True}, {"column_zero": True}, {"rows": Batch(2)}):
         with pytest.raises(InternalError):
             Gemm(isa="avx2", m=8, k=8, n=8, element="bf16", **more)
     with pytest.raises(InternalError):
         Gemm(isa="avx2", m=8, k=8, n=8, element="bf16").pack(np.zeros((8, 8), np.int8))
+    image = {"batch": 1, "height": 4, "width": 4, "channels": 4, "window": (3, 3)}
+    with pytest.raises(InternalError):
+        Depthwise(isa="avx2", element="bf16", **image)

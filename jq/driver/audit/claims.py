@@ -44,13 +44,13 @@ class Claims:
         plain = self.manifest.get("weights", {})
         names = [*encodings, *(n for n in plain if n not in encodings)]
         ops = self.manifest.get("ops", ())
-        read_by = {op["name"]: op["weight"] for op in ops if op.get("weight") in encodings}
+        read_by = {op["name"]: op["weight"] for op in ops if op.get("weight") in names}
         stored = Owners.of(self.dump.constants, names, read_by)
         splats = Owners.of(self.dump.splats, names, read_by)
         derived = Owners.of(self.dump.derived, names).named
         kept = kept_bits(self.manifest.get("ops", ()))
         for group in self._merged():
-            sizes = {n: math.prod(encodings[n]["shape"]) for n in group if n in encodings}
+            sizes = {n: math.prod({**plain, **encodings}[n]["shape"]) for n in group if n in names}
             stored.share(sizes)
             splats.share(sizes)
         rows = []

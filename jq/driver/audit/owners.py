@@ -25,6 +25,9 @@ def mlir_name(dtype: str) -> str:
     return _MLIR.get(dtype, dtype)
 
 
+BIAS = ":column_bias"  # that a kernel takes, under the name of its product
+
+
 def weight_of(name: str, known: Collection[str]) -> str | None:
     """The weight among `known` that a constant of this name is, or is a part of."""
     plain = name.rpartition("#")[0] or name
@@ -60,7 +63,7 @@ class Owners:
         return owners
 
     def _owner(self, name: str) -> str | None:
-        found = weight_of(name, self.known)
+        found = None if BIAS in name else weight_of(name, self.known)
         return None if found is None else self.known[found]
 
     def share(self, sizes: Mapping[str, int]) -> None:

@@ -13,14 +13,17 @@ from jq.kernels.emit.builder import Builder, Tile, Tiles
 from jq.kernels.emit.dispatch import Operands, Output, dispatch, emit
 from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.epilogue.emission import Columns, Epilogue, Row
-from jq.kernels.gemm.source import Start, split_starts
+from jq.kernels.gemm.source import Start, first_sums, split_starts
 from jq.kernels.machine import dot
+
+ALL = (1 << 32) - 1  # bits of a float
 
 
 @dataclass(frozen=True)
 class InputRows:
     """The input rows of a group of taps: where they are, and which of them the image has. With
-    padding, `mask` has the bytes of rows in the image, `fill` the padding's code elsewhere."""
+    padding, `mask` has the bytes of rows in the image, `fill` the padding's code elsewhere (floats:
+    the words, and nothing, which is 0)."""
 
     at: Indices
     mask: ir.Value | None = None
@@ -36,9 +39,11 @@ class ChannelRows:
         self.kernel, self.b, self.isa, self.tile = kernel, b, kernel.target, tile
         self.row, self.sample = row, sample
         self.codes, self.weights, *rest = tensors
-        (self.init, *self.corrections), steps = split_starts(kernel, rest)
+        self.starts, steps = split_starts(kernel, rest)
         self.steps, self.padding = list(steps), None
-        if kernel.padded:
+        if kernel.floats:
+            self.padding = b.f32(0.0, self.isa.lanes)
+        elif kernel.padded:
             one = b.load(self.steps.pop(0), [sample], vec(1, "i8"))
             self.padding = b.broadcast(one, self.isa.lanes * self.isa.dot.group)
 
@@ -62,6 +67,8 @@ class ChannelRows:
         for j, tap in enumerate(taps):
             row, inside = b.within(b.offset(top, tap), above, kernel.height)
             at.append(row)
+            if kernel.floats:
+                return InputRows(at, b.broadcast(b.chosen(inside, "i32", ALL, 0), self.isa.lanes))
             words.append(b.chosen(inside, f"i{8 * size}", 0xFF << 8 * j, 0))
         word = b.broadcast(reduce(b.bit_or, words), self.isa.lanes)
         mask = b.bitcast(word, vec(size * self.isa.lanes, "i8"))
@@ -75,8 +82,8 @@ class ChannelRows:
         channel = b.at_most(b.scaled(vector, lanes), max(0, kernel.channels - lanes))
         columns = Columns(lanes, 1, channel, kernel.channels)
         epilogue = Epilogue(b, kernel.epilogue, self.steps, columns)
-        sums = epilogue.by_column(self.init, "i32")
-        (init,) = Start(kernel, epilogue, sums, self.corrections).of(self.sample, None)
+        sums = first_sums(epilogue, self.starts)
+        (init,) = Start(kernel, epilogue, sums, self.starts[1:]).of(self.sample, None)
         every = range(kernel.parts * kernel.taps)
         taps = [dot.weights(b, self.isa, self.weights, [vector, i, 0]) for i in every]
 
@@ -156,7 +163,13 @@ class ChannelRows:
         flip = kernel.unsigned != isa.dot.lhs_unsigned
         if isinstance(column, int) and not 0 <= column < kernel.width:
             assert self.padding is not None
-            return dot.operand(b, isa, self.padding, flip)
+            return self.padding if kernel.floats else dot.operand(b, isa, self.padding, flip)
+        if kernel.floats:
+            place = [self.sample, *rows.at, column, channel]
+            values = b.load(self.codes, place, vec(isa.lanes, "f32"), kernel.channels)
+            if rows.mask is None:
+                return values
+            return b.reinterpret(b.bit_and(b.reinterpret(values, "i32"), rows.mask), "f32")
         kind, places = vec(isa.lanes, "i8"), ([self.sample, r, column, channel] for r in rows.at)
         loaded = [b.load(self.codes, place, kind, kernel.channels) for place in places]
         codes = dot.interleave(b, loaded)

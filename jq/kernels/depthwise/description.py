@@ -32,11 +32,11 @@ MAX_PIXELS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Depthwise(PackedWindows):
-    """i8 [B, H, W, C] -> [B * Ho * Wo, C], in f32, i8 or i32.
+    """i8 or f32 [B, H, W, C] -> [B * Ho * Wo, C], in f32, i8 or i32.
 
-    Operands: codes; weights and init (`pack`); i32 [B] zero points and i32 [C'] sums of weights, if
-    `row_zero`; where there is padding, its code i8 [B] (the zero point, in the view of the codes);
-    what the epilogue names: by column [C'] (`pad_columns`), by row [B], by element
+    Operands: codes; weights and init (`pack`; not of floats); i32 [B] zero points and i32 [C'] sums
+    of weights, if `row_zero`; of codes with padding, its code i8 [B] (the zero point, in the view
+    of the codes); what the epilogue names: by column [C'] (`pad_columns`), by row [B], by element
     [B * Ho * Wo, C].
 
     Attributes:
@@ -57,7 +57,9 @@ class Depthwise(PackedWindows):
         return max(1, math.ceil(int(weight.max()) / 127), math.ceil(int(weight.min()) / -128))
 
     def __post_init__(self) -> None:
-        check(self.epilogue)
+        check(self.epilogue, self.sums)
+        if self.element == "bf16":
+            raise InternalError(f"a filter for each channel of {self.label} takes float32")
         if min(self.batch, self.channels, self.height, self.width, *self.strides) < 1:
             raise InternalError(f"empty convolution {self.label}")
         if min(*self.output, *(p + 1 for pair in self.padding for p in pair)) < 1:
@@ -140,15 +142,18 @@ class Depthwise(PackedWindows):
         taps = self.parts * self.taps
         init, steps = self.behind()
         return (
-            TensorType((self.batch, self.height, self.width, self.channels), "i8"),
-            TensorType((self.vectors, taps, size), "i8"),
+            TensorType((self.batch, self.height, self.width, self.channels), self.read),
+            TensorType((self.vectors, taps, size), self.stored),
             *init,
-            *([TensorType((self.batch,), "i8")] if self.padded else []),
+            *([TensorType((self.batch,), "i8")] if self.padded and not self.floats else []),
             *steps,
         )
 
     def _packed(self, weight: Array) -> Array:
-        """int8 (of several parts int16) [KH, KW, C] -> [vectors, parts * taps, lanes * group]."""
+        """f32, int8 or (of several parts) int16 [KH, KW, C] -> [vectors, parts * taps, lanes *
+        group]."""
+        if self.floats:
+            return self._part(weight)
         packed = []
         for _ in range(self.parts):
             part = np.clip(weight, -128, 127)
@@ -162,7 +167,7 @@ class Depthwise(PackedWindows):
         """Row r of `together` has its taps r places later."""
         lanes, group = self.target.lanes, self.target.dot.group
         length, wide = self.tap_groups * group, self.window[1]
-        shifted = np.zeros((self.together, length, wide, self.columns), np.int8)
+        shifted = np.zeros((self.together, length, wide, self.columns), weight.dtype)
         for r in range(self.together):
             shifted[r, r : r + self.window[0], :, : self.channels] = weight
         cut = cut_last(shifted, self.vectors, lanes).reshape(

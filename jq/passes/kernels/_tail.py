@@ -12,6 +12,7 @@ from jq.ir.markers import DEQUANTIZE, QUANTIZE, match
 from jq.ir.ops.movement import plain
 from jq.kernels import (
     Bias,
+    Clamp,
     ColumnScale,
     FakeQuantize,
     Gelu,
@@ -53,12 +54,14 @@ class Unsigned:
 class Tail:
     """Ops that follow a product and have no other reader: an epilogue's steps and their operands.
     `ops` are all ops that go, the contraction first; `last` gives the result. Where the kernel
-    reads codes as `unsigned`, it reads those that it adds so, too."""
+    reads codes as `unsigned`, it reads those that it adds so, too. `exact`: without functions that
+    kernels have within a bound."""
 
     steps: tuple[Step, ...]
     operands: tuple[Any, ...]  # values, constants, `Columns`, `Measured` or `Unsigned`
     ops: tuple[Any, ...]
     unsigned: bool = False
+    exact: bool = False
 
     @property
     def last(self) -> Any:
@@ -69,8 +72,10 @@ class Tail:
         return shape_of(self.last.operation.results[0])
 
     @staticmethod
-    def behind(program: Program, op: Op, n: int, unsigned: bool = False) -> "Tail":
-        tail = _followed(program, Tail((), (), (op,), unsigned), n)
+    def behind(
+        program: Program, op: Op, n: int, unsigned: bool = False, exact: bool = False
+    ) -> "Tail":
+        tail = _followed(program, Tail((), (), (op,), unsigned, exact), n)
         while (decoded := _decoded(program, tail)) is not None:
             longer = _followed(program, decoded, n)
             if not isinstance(longer.steps[-1], Quantize):
@@ -80,7 +85,7 @@ class Tail:
 
     def then(self, step: Step, operands: Sequence[Any], ops: Sequence[Any]) -> "Tail":
         more = (*self.steps, step), (*self.operands, *operands), (*self.ops, *ops)
-        return Tail(*more, self.unsigned)
+        return Tail(*more, self.unsigned, self.exact)
 
     def values(
         self, program: Program, name: str, pad: Callable[[np.ndarray], np.ndarray]
@@ -222,6 +227,8 @@ def _activation(program: Program, tail: Tail, n: int) -> Tail:
     found = find_activation(program, tail.last.operation.results[0])
     measured = any(isinstance(x, Measured) for x in tail.operands)
     if found is None or (measured and isinstance(found.step, Gelu)):
+        return tail
+    if tail.exact and not isinstance(found.step, Clamp):
         return tail
     return tail.then(found.step, [], found.cut.ops)
 

@@ -183,7 +183,7 @@ class Lower:
             operands += [conv.zero_points(), self._weight("colsum", packed["colsum"])]
         if kernel.column_zero:
             operands.append(self._weight("column_zero", packed["column_zero"]))
-        if inside:
+        if inside and not kernel.floats:
             operands.append(conv.padding_code(self.unsigned))
         for i, column in enumerate(columns):
             part = f"column_{i}" if len(columns) > 1 else "column_scale"
@@ -201,7 +201,8 @@ class Lower:
 
     def _depthwise(self, steps: Sequence[Step]) -> Depthwise:
         """Padding is read as if it were there, unless windows leave the image almost everywhere."""
-        window, parts = self.conv.window, Depthwise.parts_of(self.conv.weight)
+        window, codes = self.conv.window, self.element == "i8"
+        parts = Depthwise.parts_of(self.conv.weight) if codes else 1
         if self.conv.plain_padding:
             described = self._described(steps, padded=False)
             kernel = Depthwise(**described, padding=window.padding, parts=parts)

@@ -1,12 +1,13 @@
-"""Products of bfloat16 numbers with a constant weight are computed by the kernels of codes.
+"""Products of floats with a constant weight are computed by the kernels of codes.
 
     dot_general (convert %x : bf16), %w : bf16 -> f32
     [add bias] [activation] [add residual]
     ->
     call @jq_gemm_128x384x1536(%x, %w.packed, %bias, %residual)
 
-Convolutions likewise. The kernel rounds its rows itself. Sums are float32 in another order than
-those of a plain product; an activation function is within the bound that its step states.
+Convolutions likewise, and float32 numbers. The kernel rounds its rows to bfloat16 itself. Sums are
+float32 in another order than those of a plain product. Behind products of bfloat16, an activation
+function is within the bound that its step states; float32 takes the exact steps alone.
 """
 
 import numpy as np
@@ -19,6 +20,7 @@ from jq.ir.ops import contraction
 from jq.ir.ops.dims import Dims
 from jq.ir.ops.geometry import NotMatrices, WeightProduct
 from jq.ir.ops.layout import CONVOLUTION, Layout, groups_of
+from jq.ir.resources import Deferred
 from jq.kernels import Gemm, get_isa
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._convolution import Convolved, hwio, window_of
@@ -34,16 +36,16 @@ class KernelFloats(Pass):
         isa, decided = isa_of(cx.target), KernelDecisions()
         stored = {op.name for op in cx.plan.ops if op.halves}  # left to `kernel-decode`
         found = [op for op in program.walk() if Dims.match(op) or Layout.match(op)]
-        for op in filter(of_halves, found) if isa else ():
-            name = string_attr(op, NAME) or "product"
-            if name in stored:
+        for op in found if isa else ():
+            name, element = string_attr(op, NAME) or "product", element_of(program, op)
+            if name in stored or element is None:
                 continue
             lower = _product if Dims.match(op) else _convolution
             try:
                 if not get_isa(isa or "").rounds:
                     raise NoKernel(f"no fused multiplication and addition of {isa}")
-                kernel = lower(program, op, name, isa or "")
-                decided.kernel(kernel, name, types=("bf16", "bf16", "f32"))
+                kernel = lower(program, op, name, isa or "", element)
+                decided.kernel(kernel, name, types=(element, element, "f32"))
             except NoKernel as reason:
                 decided.none(str(reason), name)
         program.drop_dead()
@@ -56,7 +58,18 @@ def of_halves(op: Op) -> bool:
     return kinds == [HALF, HALF, "float32"]
 
 
-def _product(program: Program, op: Op, name: str, isa: str) -> str:
+def element_of(program: Program, op: Op) -> str | None:
+    """`bf16` of such products, `f32` of those with a constant weight."""
+    if of_halves(op):
+        return "bf16"
+    floats = all(dtype_of(v) == np.float32 for v in (*op.operands, op.results[0]))
+    names = [program.weight_name(v) or "" for v in op.operands]
+    if not floats or any(isinstance(program.weights.get(n), Deferred) for n in names):
+        return None  # one that is larger than memory is not packed
+    return "f32" if any(evaluate(program, v) is not None for v in op.operands) else None
+
+
+def _product(program: Program, op: Op, name: str, isa: str, element: str) -> str:
     """Replaces a product and what follows it by a call; the kernel's name."""
     weights = [evaluate(program, v) for v in op.operands]
     side = 0 if weights[1] is None else 1
@@ -70,14 +83,15 @@ def _product(program: Program, op: Op, name: str, isa: str) -> str:
     product = WeightProduct(attributes_of(op), side, x, plain, shape_of(result))
     columns = Dims.of(op).free(side, len(shape))
     n = int(np.prod([shape[a] for a in columns]))
-    tail = Tail.behind(program, op, n) if side == 1 else Tail((), (), (op,))
+    exact = element == "f32"
+    tail = Tail.behind(program, op, n, exact=exact) if side == 1 else Tail((), (), (op,))
     with at(tail.last):
         try:
             view = rule.matrices(product)
         except NotMatrices as reason:
             raise NoKernel(str(reason)) from None
         m, k = shape_of(view.rows)
-        kernel = Gemm(isa=isa, m=m, k=k, n=n, element="bf16", epilogue=tail.steps)
+        kernel = Gemm(isa=isa, m=m, k=k, n=n, element=element, epilogue=tail.steps)
         order = [*view.contracted, *view.free]
         packed = kernel.pack(np.asarray(weight).transpose(order).reshape(k, n))
         operands = [view.rows, program.add_weight(f"{name}:packed", packed["weights"])]
@@ -90,7 +104,7 @@ def _product(program: Program, op: Op, name: str, isa: str) -> str:
     return kernel.name
 
 
-def _convolution(program: Program, op: Op, name: str, isa: str) -> str:
+def _convolution(program: Program, op: Op, name: str, isa: str, element: str) -> str:
     """Replaces a convolution and what follows it by a call; the kernel's name."""
     value, filter = op.operands[0], evaluate(program, op.operands[1])
     if filter is None:
@@ -105,12 +119,12 @@ def _convolution(program: Program, op: Op, name: str, isa: str) -> str:
         x = OPS.convert(unrounded(value), np.float32)
     weight = hwio(filter, window)
     conv = Convolved(c, x, 0, window, weight, none, None)
-    if conv.depthwise:
+    if conv.depthwise and element == "bf16":
         raise NoKernel("a filter for each channel")
     tail = Tail((), (), (op,))
     if conv.channels_last:
-        tail = Tail.behind(program, op, conv.filters)
-    lower = Lower(program, conv, isa, "bf16")
+        tail = Tail.behind(program, op, conv.filters, exact=element == "f32")
+    lower = Lower(program, conv, isa, element)
     with at(tail.last):
         kernel, operands = lower.kernel(tail.steps, [])
         operands += tail.values(program, name, kernel.pad_columns)

@@ -93,6 +93,21 @@ def test_a_manifest_that_lies_is_found_out(source: api.Source, dynamic: Compiled
     assert {c.acc for c in audit.contractions} <= {"f32", "?"}
 
 
+@pytest.mark.parametrize(("pipeline", "kind"), [("float", "f32"), ("bf16", "bf16")])
+def test_float_weights_are_found_beside_biases(pipeline: str, kind: str) -> None:
+    """A kernel stores a bias under the name of its product."""
+    params = {n: RNG.standard_normal((32, 32)).astype(np.float32) for n in "vo"}
+    params["bias"] = RNG.standard_normal(32).astype(np.float32)
+
+    def fn(p, x):
+        return x @ p["v"] @ p["o"] + p["bias"]
+
+    x = RNG.standard_normal((8, 32)).astype(np.float32)
+    audit = api.compile(Model(fn, params, (x,)), pipeline).audit()
+    found = {w.name: w.format for w in audit.weights}
+    assert audit.verified and found == {**dict.fromkeys("vo", kind), "bias": "f32"}
+
+
 def test_both_products_of_an_attention_kernel_are_seen():
     """The second one is quantized for the next product inside the kernel: two names, one call."""
     rng = np.random.default_rng(0)
