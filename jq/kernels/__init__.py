@@ -1,9 +1,9 @@
 """Kernels: hand-written loop nests that take the place of an integer chain in a program."""
 
 from jq.kernels.attention.description import Attention
-from jq.kernels.convolution.description import Convolution
+from jq.kernels.convolution.description import Convolution, DigitConvolution
 from jq.kernels.convolution.windowed import PairConvolution
-from jq.kernels.depthwise.description import Depthwise
+from jq.kernels.depthwise.description import Depthwise, DigitDepthwise
 from jq.kernels.epilogue.rescale import Rescale, WideRescale
 from jq.kernels.epilogue.steps import (
     ROW,
@@ -27,7 +27,7 @@ from jq.kernels.epilogue.steps import (
     WideResidual,
     ZeroPoint,
 )
-from jq.kernels.gemm.description import Gemm, RegisterTile, Streams
+from jq.kernels.gemm.description import DigitGemm, Gemm, RegisterTile, Streams
 from jq.kernels.gemm.gemm_rows import GemmRows
 from jq.kernels.gemm.pack_values import PackValues
 from jq.kernels.gemm.pair_product import PairGemm

@@ -97,6 +97,8 @@ class Kernel(ABC):
 class ByColumn(Kernel):
     """A kernel with operands by column."""
 
+    code_operands: ClassVar[int] = 1  # of products
+
     @property
     @abstractmethod
     def columns(self) -> int:

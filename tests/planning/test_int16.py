@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import jax
 import numpy as np
+import pytest
 
 import jq
 from jq.ir.build import string_attr
 from jq.ir.oracle.interpreter import interpret
 from jq.ir.oracle.xla import XlaExecutable
-from jq.kernels import ATTRIBUTE, JoinDigits, Kernel, WideQuantize, WideResidual
+from jq.kernels import ATTRIBUTE, JoinDigits, Kernel, WideQuantize, WideResidual, available
 from jq.passes.kernels._kernel import declarations
+from jq.target.target import load_target
 from tests.support.programs import assert_same_bits, run_iree
 
 RNG = np.random.default_rng(0)
@@ -54,11 +56,14 @@ def convolutions(p, x):
     return conv(x, "last")
 
 
-def steps_of(program):
-    kernels = (
+def kernels_of(program):
+    return [
         Kernel.from_json(string_attr(op, ATTRIBUTE) or "") for op in declarations(program).values()
-    )
-    return [step for kernel in kernels for step in getattr(kernel, "epilogue", ())]
+    ]
+
+
+def steps_of(program):
+    return [step for kernel in kernels_of(program) for step in getattr(kernel, "epilogue", ())]
 
 
 def assert_same_as_the_integer_level(levels, *inputs):
@@ -67,15 +72,25 @@ def assert_same_as_the_integer_level(levels, *inputs):
     assert_same_bits(got, want, "a program of 16-bit codes")
 
 
-def test_kernels_end_in_codes_of_16_bits():
-    """Between two products, taking codes apart is all that is left to the compiler."""
+@pytest.mark.parametrize("isa", ["avx512_vnni", "avx2"])
+def test_kernels_end_in_codes_of_16_bits(isa):
+    """Between two products, taking codes apart is all that is left to the compiler. A product that
+    reads bytes as unsigned is one kernel."""
+    if isa not in {isa.name for isa in available()}:
+        pytest.skip(f"no {isa} here")
+    target = load_target("llvm-cpu").model_copy(update={"kernels": isa})
     batches = [(RNG.standard_normal((1, 9, 9, 3)).astype(np.float32),) for _ in range(2)]
     model = jq.Model(convolutions, CONVOLVED, batches[0], calibration=batches)
-    levels = jq.rewrite(model, pipeline="int8x16-static")
-    steps = steps_of(levels["target"])
+    levels = jq.rewrite(model, pipeline="int8x16-static", target=target)
+    steps, families = steps_of(levels["target"]), [k.family for k in kernels_of(levels["target"])]
     assert sum(isinstance(step, WideQuantize) for step in steps) == 3
     assert sum(isinstance(step, WideResidual) for step in steps) == 1
-    assert all(step.small for step in steps if isinstance(step, JoinDigits))
+    joined = [step.small for step in steps if isinstance(step, JoinDigits)]
+    digits = ["digit_convolution", "digit_convolution", "digit_depthwise", "digit_gemm"]
+    if isa == "avx2":
+        assert joined == [True] * 4
+    else:
+        assert not joined and sorted(families) == digits
     assert levels["target"].text().count("stablehlo.divide") == 1  # of the input
     for (x,) in batches:
         assert_same_as_the_integer_level(levels, x)

@@ -19,6 +19,7 @@ import numpy as np
 
 from jq.base.errors import InternalError
 from jq.kernels.convolution.windowed import PackedWindows, WindowPanels
+from jq.kernels.gemm.two_digits import TwoDigits
 from jq.kernels.machine.tile_cut import DEPTH, TiledCut, pack_weight
 from jq.kernels.machine.tiling import Tiling, choose
 from jq.kernels.schedule.layout import Frame
@@ -114,7 +115,7 @@ class Convolution(WindowPanels, PackedWindows):
             else TensorType(shape, self.stored)
         )
         init, steps = self.behind()
-        return (self.codes, weights, *init, *steps)
+        return (*[self.codes] * self.code_operands, weights, *init, *steps)
 
     def in_frame(self, frame: Frame) -> "Convolution | None":
         return None if self.on_tiles or self.floats else replace(self, frame=frame)
@@ -147,3 +148,10 @@ class Convolution(WindowPanels, PackedWindows):
             filters[..., start : start + width] = part
         runs = filters.reshape(math.prod(self.runs), -1, self.filters)[:, : self.run]
         return np.ascontiguousarray(runs).reshape(self.weight_shape)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DigitConvolution(TwoDigits, Convolution):
+    """A `Convolution` of 16-bit codes."""
+
+    family: ClassVar[str] = "digit_convolution"

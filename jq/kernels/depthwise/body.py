@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 from iree.compiler import ir
@@ -38,9 +38,10 @@ class ChannelRows:
     ) -> None:
         self.kernel, self.b, self.isa, self.tile = kernel, b, kernel.target, tile
         self.row, self.sample = row, sample
-        self.codes, self.weights, *rest = tensors
+        count = kernel.code_operands
+        self.bytes, (self.weights, *rest) = tensors[:count], tensors[count:]
         self.starts, steps = split_starts(kernel, rest)
-        self.steps, self.padding = list(steps), None
+        self.steps, self.padding, self.codes = list(steps), None, self.bytes[0]
         if kernel.floats:
             self.padding = b.f32(0.0, self.isa.lanes)
         elif kernel.padded:
@@ -146,15 +147,24 @@ class ChannelRows:
             for w in range(wide):
                 x = i * stride + w * dilation - kernel.padding[1][0]
                 meetings.setdefault(x, []).append((i, w))
-        for x, meets in sorted(meetings.items()):
-            for group, rows in enumerate(inputs):
-                codes = self._interleaved(rows, b.offset(left, x), channel)
-                for i, w in meets:
-                    for r in range(kernel.together):
-                        at = r * kernel.tile + i
-                        first = (r * kernel.tap_groups + group) * wide + w
-                        for tap in taps[first :: kernel.taps]:
-                            acc[at] = dot.dot(b, isa, acc[at], codes, tap)
+        padding = self.padding
+        for number, image in enumerate(self.bytes):
+            self.codes = image
+            if number:
+                acc = [b.shift_left(v, 8) for v in acc]
+            if number and padding is not None:  # 2^15 has no lower bits
+                self.padding = b.constant(padding.type, 0)
+                inputs = [replace(rows, fill=self.padding) for rows in inputs]
+            for x, meets in sorted(meetings.items()):
+                for group, rows in enumerate(inputs):
+                    codes = self._interleaved(rows, b.offset(left, x), channel)
+                    for i, w in meets:
+                        for r in range(kernel.together):
+                            at = r * kernel.tile + i
+                            first = (r * kernel.tap_groups + group) * wide + w
+                            for tap in taps[first :: kernel.taps]:
+                                acc[at] = dot.dot(b, isa, acc[at], codes, tap)
+        self.padding = padding
         return acc
 
     def _interleaved(self, rows: InputRows, column: Index, channel: Index) -> ir.Value:

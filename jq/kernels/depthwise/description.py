@@ -23,6 +23,7 @@ import numpy as np
 from jq.base.errors import InternalError
 from jq.kernels.convolution.windowed import PackedWindows
 from jq.kernels.epilogue.steps import check
+from jq.kernels.gemm.two_digits import TwoDigits
 from jq.kernels.tensor import Array, TensorType, cut_last
 
 WORKGROUPS = 16
@@ -142,7 +143,8 @@ class Depthwise(PackedWindows):
         taps = self.parts * self.taps
         init, steps = self.behind()
         return (
-            TensorType((self.batch, self.height, self.width, self.channels), self.read),
+            *[TensorType((self.batch, self.height, self.width, self.channels), self.read)]
+            * self.code_operands,
             TensorType((self.vectors, taps, size), self.stored),
             *init,
             *([TensorType((self.batch,), "i8")] if self.padded and not self.floats else []),
@@ -178,3 +180,10 @@ class Depthwise(PackedWindows):
 
     def _products(self, x: Array, weight: Array) -> Array:
         return x * weight
+
+
+@dataclass(frozen=True, kw_only=True)
+class DigitDepthwise(TwoDigits, Depthwise):
+    """A `Depthwise` of 16-bit codes; their padding has the code 0."""
+
+    family: ClassVar[str] = "digit_depthwise"

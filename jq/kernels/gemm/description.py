@@ -16,6 +16,7 @@ import numpy as np
 from jq.base.errors import InternalError
 from jq.kernels.epilogue.steps import COLUMN, ELEMENT, ROW, check, operand_types
 from jq.kernels.gemm.product import MatrixPanels
+from jq.kernels.gemm.two_digits import TwoDigits
 from jq.kernels.machine import tiling
 from jq.kernels.machine.tile_cut import TiledCut, pack_weight, unpack_weight
 from jq.kernels.machine.tiling import Tiling
@@ -131,7 +132,7 @@ class Gemm(MatrixPanels):
         size = self.tiling.vectors * self.target.lanes * self.target.dot.group
         packed = TensorType(self._weights_shape(size), self.stored)
         kinds = [
-            TensorType((self.m, self.k), self.read),
+            *[TensorType((self.m, self.k), self.read)] * self.code_operands,
             TensorType(self.tiles.weights_type, "i32") if self.on_tiles else packed,
             *self.start_types(self.m),
             *operand_types(self.epilogue, (self.m, self.n), self.columns),
@@ -143,7 +144,13 @@ class Gemm(MatrixPanels):
         """The access to each operand: `codes`, `weights`, or as operands of a step are read."""
         corrections = [ROW, COLUMN] * self.row_zero + [COLUMN] * self.column_zero
         steps = [how for step in self.epilogue for how, _ in step.operands]
-        return ("codes", "weights", *([] if self.floats else [COLUMN]), *corrections, *steps)
+        return (
+            *["codes"] * self.code_operands,
+            "weights",
+            *([] if self.floats else [COLUMN]),
+            *corrections,
+            *steps,
+        )
 
     @property
     def row_operands(self) -> tuple[int, ...]:
@@ -228,3 +235,10 @@ class Gemm(MatrixPanels):
         columns = join_last(panels, max(self.n, width))
         kept = columns[: self.k, : self.n]
         return np.ascontiguousarray(kept ^ np.int8(-128) if self.swapped else kept)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DigitGemm(TwoDigits, Gemm):
+    """A `Gemm` of 16-bit codes."""
+
+    family: ClassVar[str] = "digit_gemm"

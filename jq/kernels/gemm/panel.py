@@ -46,7 +46,11 @@ class Panel:
     ) -> None:
         self.source, self.b, self.place, product = source, b, place, source.product
         self.isa, self.tile, self.prefix = product.target, tile, list(place.prefix)
-        self.codes, self.weights, *rest = tensors
+        self.bytes, (self.weights, *rest) = (
+            tensors[: product.code_operands],
+            tensors[product.code_operands :],
+        )
+        self.codes = self.bytes[0]
         starts, steps = split_starts(product, rest)
         self.vectors = range(product.tiling.vectors)
         columns = Columns(self.isa.lanes, len(self.vectors), place.column, product.span)
@@ -87,7 +91,17 @@ class Panel:
         rows = [b.offset(self.place.row, b.offset(first, i)) for i in range(count)]
         corners = [source.corner(b, row) for row in rows]
         tile = self.prefetch.tile(first) if self.prefetch else 0
-        acc, (high, wide) = self._starts(rows), source.runs
+        acc = self._taps(self._starts(rows), corners, tile)
+        for lower in self.bytes[1:]:
+            self.codes = lower
+            acc = self._taps([b.shift_left(v, 8) for v in acc], corners, tile)
+        self.codes = self.bytes[0]
+        return acc
+
+    def _taps(self, acc: Values, corners: Sequence[Indices], tile: Index) -> list[ir.Value]:
+        """All products of the codes at hand."""
+        b, source = self.b, self.source
+        high, wide = source.runs
         with b.loop(0, high, carry=acc, writes=self.among) as down:
             with b.loop(0, wide, carry=down.carried, writes=self.among) as along:
                 h, w = down.index, along.index

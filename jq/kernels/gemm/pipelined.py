@@ -61,7 +61,8 @@ class PipelinedPanel(Panel):
         multiplication and a store."""
         worth = self.epilogue.packs(self.isa) or self.epilogue.long
         long = self.source.whole >= SHORTEST * self.turns * len(self._cut)
-        return worth and long and self.isa.registers >= MANY_REGISTERS and not self.staged
+        plain = not self.staged and self.source.product.code_operands == 1
+        return worth and long and self.isa.registers >= MANY_REGISTERS and plain
 
     @property
     def _pieces(self) -> range:

@@ -1,13 +1,23 @@
 """Codes of 16 bits as two digits of 8, each of which a kernel multiplies."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 
 from jq.ir import OPS, Program, at, evaluate, ir
 from jq.ir.contract import Contract
-from jq.kernels import JoinDigits, Kernel
+from jq.kernels import (
+    Convolution,
+    Depthwise,
+    DigitConvolution,
+    DigitDepthwise,
+    DigitGemm,
+    Gemm,
+    Kernel,
+    get_isa,
+)
 from jq.passes.kernels._kernel import call_kernel
 
 
@@ -37,12 +47,22 @@ def digits(c: Contract) -> tuple[Contract, Contract] | None:
     return replace(taking(first), name=f"{c.name}/upper"), taking(second)
 
 
-def joined(per_row: bool, weight: np.ndarray, zero: np.ndarray | None) -> JoinDigits:
-    """The step that adds the sums of both digits, for a weight [..., columns] of any axes in front
+def is_small(weight: np.ndarray, zero: np.ndarray | None) -> bool:
+    """True if sums of 16-bit codes have 32 bits, for a weight [..., columns] of any axes in front
     and zero points [columns]."""
     real = weight.astype(np.int64) - (0 if zero is None else zero)
-    most = np.abs(real).reshape(-1, real.shape[-1]).sum(0).max() << 15
-    return JoinDigits(per_row=per_row, small=bool(most < 1 << 31))
+    return bool(np.abs(real).reshape(-1, real.shape[-1]).sum(0).max() << 15 < 1 << 31)
+
+
+def in_digits(kernel: Any) -> Any:
+    """The kernel of both digits, which begins with `Dequantize` of their whole sum, for one of a
+    single digit; None where there is none."""
+    reads = kernel.unsigned and get_isa(kernel.isa).dot.lhs_unsigned and not kernel.on_tiles
+    if not reads or kernel.row_zero or kernel.column_zero:
+        return None
+    kind: dict[Any, Any] = {Gemm: DigitGemm, Convolution: DigitConvolution}
+    kind[Depthwise] = DigitDepthwise
+    return kind[type(kernel)](**{f.name: getattr(kernel, f.name) for f in fields(kernel)})
 
 
 def upper_sums(

@@ -16,6 +16,7 @@ that read codes as unsigned get them so (`kernel-views`).
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import replace as changed
 from typing import Any
 
 import numpy as np
@@ -33,13 +34,14 @@ from jq.kernels import (
     Depthwise,
     Dequantize,
     Gemm,
+    JoinDigits,
     RoundToCodes,
     Step,
     get_isa,
 )
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._convolution import Convolved
-from jq.passes.kernels._digits import digits, joined, upper_sums
+from jq.passes.kernels._digits import digits, in_digits, is_small, upper_sums
 from jq.passes.kernels._integer import IntegerContraction, contractions, match_contraction
 from jq.passes.kernels._kernel import KernelDecisions, NoKernel, call_kernel, isa_of, unsigned_view
 from jq.passes.kernels._tail import Tail
@@ -100,14 +102,19 @@ class Lower:
         if row_scale is not None and static:
             scale = (row_scale.reshape(-1)[0] * scale).astype(np.float32)
         with at(tail.last):
-            first = Dequantize(per_row=not static)
-            if upper:
-                first = joined(first.per_row, conv.weight, conv.zero)
-            kernel, operands = self.kernel((first, *tail.steps), [scale])
+            first, small = Dequantize(per_row=not static), is_small(conv.weight, conv.zero)
+            whole = Lower(self.program, changed(upper, contract=c), self.isa) if upper else self
+            both = in_digits(whole.described((first, *tail.steps))[0]) if upper and small else None
+            if upper and not both:
+                first = JoinDigits(per_row=not static, small=small)
+            lower = whole if both else self
+            kernel, operands = lower.kernel((first, *tail.steps), [scale], given=both)
+            if both:
+                operands.insert(1, self.input(kernel))
             if not static:
                 per_sample = OPS.reshape(parts["scale"], [math.prod(shape_of(parts["scale"]))])
                 operands.append(OPS.broadcast(per_sample, [conv.batch], [0]))
-            if upper is not None:
+            if upper is not None and not both:
                 sums, given = Lower(self.program, upper, self.isa).kernel((), [])
                 operands += upper_sums(self.program, sums, given, operands[1], f"{c.name}/upper")
             operands += tail.values(self.program, c.name, kernel.pad_columns)
@@ -155,27 +162,40 @@ class Lower:
             values.append(_scalar(r.gain, np.float32))
         return AddCodes(self.unsigned, bounded, r.gain != 1), values
 
+    def described(self, steps: Sequence[Step]) -> tuple[_Kernel, np.ndarray]:
+        """The kernel, and the weight that it packs."""
+        conv = self.conv
+        if conv.depthwise:
+            return self._depthwise(steps), conv.weight[:, :, 0]
+        if conv.pointwise and all(how != ROW for s in steps[:1] for how, _ in s.operands):
+            return self._pointwise(steps), conv.weight[0, 0]
+        described = self._described(steps, padded=True)
+        zeros = conv.zero is not None
+        kernel = Convolution(
+            **described, filters=conv.filters, groups=conv.groups, column_zero=zeros
+        )
+        return kernel, conv.weight
+
+    def input(self, kernel: _Kernel) -> ir.Value:
+        """The codes as the kernel reads them."""
+        inside = isinstance(kernel, Depthwise) and kernel.padded
+        return self.conv.input(self.unsigned, padded=not inside)
+
     def kernel(
-        self, steps: Sequence[Step], columns: Sequence[np.ndarray], bias: np.ndarray | None = None
+        self,
+        steps: Sequence[Step],
+        columns: Sequence[np.ndarray],
+        bias: np.ndarray | None = None,
+        given: _Kernel | None = None,
     ) -> tuple[_Kernel, list[ir.Value]]:
-        """The kernel and its first operands, up to those by column of the first step."""
+        """The kernel (or the given one) and its first operands, up to those by column of the first
+        step."""
         conv = self.conv
         zero = conv.zero_point if isinstance(conv.zero_point, int) else 0
-        kernel: _Kernel
-        if conv.depthwise:
-            kernel, weight = self._depthwise(steps), conv.weight[:, :, 0]
-        elif conv.pointwise and all(how != ROW for s in steps[:1] for how, _ in s.operands):
-            kernel, weight = self._pointwise(steps), conv.weight[0, 0]
-        else:
-            described = self._described(steps, padded=True)
-            zeros = conv.zero is not None
-            kernel = Convolution(
-                **described, filters=conv.filters, groups=conv.groups, column_zero=zeros
-            )
-            weight = conv.weight
+        kernel, weight = self.described(steps)
+        kernel = given or kernel
         packed = kernel.pack(weight, bias, zero, conv.zero)
-        inside = isinstance(kernel, Depthwise) and kernel.padded
-        operands = [conv.input(self.unsigned, padded=not inside)]
+        operands = [self.input(kernel)]
         operands.append(self._weight("packed", packed["weights"]))
         if "init" in packed:
             operands.append(self._weight("init", packed["init"]))
@@ -183,7 +203,7 @@ class Lower:
             operands += [conv.zero_points(), self._weight("colsum", packed["colsum"])]
         if kernel.column_zero:
             operands.append(self._weight("column_zero", packed["column_zero"]))
-        if inside and not kernel.floats:
+        if isinstance(kernel, Depthwise) and kernel.padded and not kernel.floats:
             operands.append(conv.padding_code(self.unsigned))
         for i, column in enumerate(columns):
             part = f"column_{i}" if len(columns) > 1 else "column_scale"

@@ -24,9 +24,9 @@ from jq.ir.build import replace as replace_op
 from jq.ir.contract import Contract, match_contract
 from jq.ir.decisions import facts_of
 from jq.ir.ops.dims import Dims
-from jq.kernels import Batch, Dequantize, Gemm, Streams, get_isa
+from jq.kernels import Batch, Dequantize, Gemm, JoinDigits, Streams, get_isa
 from jq.passes.base import Pass, PassContext
-from jq.passes.kernels._digits import digits, joined, upper_sums
+from jq.passes.kernels._digits import digits, in_digits, is_small, upper_sums
 from jq.passes.kernels._integer import IntegerContraction, contractions, match_contraction
 from jq.passes.kernels._kernel import KernelDecisions, NoKernel, call_kernel, isa_of, unsigned_view
 from jq.passes.kernels._tail import Tail
@@ -175,9 +175,9 @@ def _lower(program: Program, p: MatrixProduct, isa: str, upper: MatrixProduct | 
     whole = dtype == np.float32 and p.batch == 1 and p.side == 1
     unsigned = get_isa(isa).dot.lhs_unsigned and p.zero is None
     tail = Tail.behind(program, c.op, n, unsigned) if whole else Tail((), (), (c.op,))
+    small = upper and is_small(p.weight, None if p.zero is None else p.zero[..., None, :])
     first = Dequantize(per_row=dynamic)
-    if upper:
-        first = joined(dynamic, p.weight, None if p.zero is None else p.zero[..., None, :])
+    joined = JoinDigits(per_row=dynamic, small=bool(small)) if upper else first
     kernel = Gemm(
         isa=isa,
         m=p.m,
@@ -186,17 +186,22 @@ def _lower(program: Program, p: MatrixProduct, isa: str, upper: MatrixProduct | 
         rows=Batch(p.batch) if p.batch > 1 else None,
         row_zero=by_row,
         column_zero=p.zero is not None,
-        epilogue=(first, *tail.steps),
+        epilogue=(joined, *tail.steps),
     )
     if p.m <= 2 and k * n >= LARGE and n >= STREAMED and get_isa(isa).dot.group == 4:
         kernel = replace(kernel, cut=Streams(STREAMS))
     kernel = replace(kernel, unsigned=kernel.swapped and p.zero is None)
+    both = in_digits(replace(kernel, epilogue=(first, *tail.steps))) if small else None
+    kernel = both or kernel
     scale = p.scale if dynamic else (p.row_scale * p.scale).astype(np.float32)
     with at(tail.last):
-        operands = _operands(program, p, kernel, [scale])
+        one = replace(upper, contract=c) if both and upper else p
+        operands = _operands(program, one, kernel, [scale])
+        if both:
+            operands.insert(1, OPS.transpose(unsigned_view(p.codes), p.order))
         if isinstance(p.row_scale, ir.Value):
             operands.append(_by_row(p, p.row_scale))
-        if upper is not None:
+        if upper is not None and not both:
             sums = replace(kernel, row_zero=False, epilogue=())
             given = _operands(program, upper, sums, [])
             operands += upper_sums(program, sums, given, operands[1], upper.contract.name)

@@ -60,7 +60,7 @@ class _GemmCall:
     @staticmethod
     def of(program: Program, op: Op) -> "_GemmCall | None":
         kernel = described(program, op)
-        if not isinstance(kernel, Gemm) or kernel.batch > 1:
+        if type(kernel) is not Gemm or kernel.batch > 1:
             return None
         how = kernel.accesses
         if kernel.n < kernel.target.lanes or ELEMENT in how:

@@ -30,7 +30,7 @@ def _fuse(program: Program, op: Op) -> bool:
         return False
     *between, product = made_alone(op.operands[0]) or [op]
     gemm = described(program, product)
-    if not isinstance(gemm, Gemm) or gemm.results[0] != second.operands[0]:
+    if type(gemm) is not Gemm or gemm.results[0] != second.operands[0]:
         return False
     if not GemmRows.fits(gemm):
         return False

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -14,7 +14,8 @@ from jq.ir.build import direction_of, integers
 from jq.ir.ops.selection import combines
 from jq.ir.values import short_kind
 from jq.kernels import Line, RowProgram, Source
-from jq.kernels.rowwise.row_program import MOST, MULTIPLY_HIGH, NUMBER, OPS, RESULT, SHIFTS
+from jq.kernels.rowwise.row_program import MOST, NUMBER, OPS, RESULT, SHIFTS
+from jq.passes.kernels.between._high_halves import with_high_halves
 from jq.passes.kernels.between._ops import along_rows, cut, element_of, fuses, is_table, number_of
 
 LEAST = 3  # ops that are worth a kernel
@@ -226,46 +227,3 @@ class Region:
         rows = math.prod(shape[d] for d in lead)
         every = math.prod(shape[lead[-1] + 1 : last]) if lead else 1
         return rows, self.columns if last in kept else 1, every
-
-
-def with_high_halves(lines: Sequence[Line]) -> tuple[Line, ...]:
-    """The lines with `multiply_high` in place of 64-bit products that are rounded at 31 bits, and
-    without those that nothing reads then."""
-    made = list(lines)
-    for i, line in enumerate(lines):
-        factors = _factors(lines, i)
-        made[i] = Line(MULTIPLY_HIGH, factors, "i32") if factors else line
-    read, todo = set[int](), [i for i, line in enumerate(made) if line.op == RESULT]
-    todo.append(len(made) - 1)
-    while todo:
-        if (i := todo.pop()) not in read:
-            read.add(i)
-            todo += made[i].of
-    kept = sorted(read)
-    place = {old: new for new, old in enumerate(kept)}
-    return tuple(replace(made[i], of=tuple(place[j] for j in made[i].of)) for i in kept)
-
-
-def _factors(lines: Sequence[Line], i: int) -> tuple[int, ...] | None:
-    """Numbers of the two i32 lines, a constant last, whose product line i is the high half of."""
-    of: Sequence[int] = [i]
-    steps = ("convert", "i32", None), ("shift_right_arithmetic", "i64", 31), ("add", "i64", 1 << 30)
-    for step in (*steps, ("multiply", "i64", None)):
-        of = _operands(lines, of[0], *step)
-        if not of:
-            return None
-    factors = [_operands(lines, j, "convert", "i64") for j in of]
-    if not all(f and lines[f[0]].element == "i32" for f in factors):
-        return None
-    return tuple(sorted((f[0] for f in factors), key=lambda j: lines[j].op == "constant"))
-
-
-def _operands(
-    lines: Sequence[Line], i: int, op: str, element: str, constant: int | None = None
-) -> tuple[int, ...]:
-    """Numbers of what a line reads where it is such an op, and the last one this constant."""
-    line = lines[i]
-    if (line.op, line.element) != (op, element):
-        return ()
-    other = Line("constant", (), element, constant or 0)
-    return line.of if constant is None or lines[line.of[-1]] == other else ()
