@@ -29,7 +29,7 @@ Readers = dict[ir.Value, set[ir.Value | None]]
 class KernelIntegerRows(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         isa = isa_of(cx.target)
-        groups = _groups(program) if isa else []
+        groups, stored = _groups(program) if isa else [], dict[ir.Value, ir.Value]()
         for i, group in enumerate(groups):
             first, *others = group
             region = group[first]
@@ -38,17 +38,26 @@ class KernelIntegerRows(Pass):
             kernel, operands = region.kernel(isa or "")
             with at(first.owner):
                 name = string_attr(first.owner, NAME) or f"integer/{i}"
-                given = [as_integer(v) for v in operands] + region.constants()
+                given = [as_integer(stored.get(v, v)) for v in operands] + region.constants()
                 made = call_kernel(program, kernel, given, name)
                 for root, value in zip(group, made, strict=True):
-                    root.replace_all_uses_with(PROGRAM.reshape(value, shape_of(root)))
+                    stored[root] = PROGRAM.reshape(value, shape_of(root))
+                    root.replace_all_uses_with(stored[root])
         program.drop_dead()
         return bool(groups)
 
 
 def _groups(program: Program) -> list[dict[ir.Value, Region]]:
     """The roots that one kernel computes each, and their regions."""
-    cut = _shared(_readers(program, ()))
+    readers = _readers(program, ())
+    roots = dict.fromkeys(value for value in readers if value in readers[value])
+
+    def read(value: ir.Value | None) -> set[ir.Value]:
+        region = None if value is None else Region.of(value, roots)
+        return set(region.operands) if region else set()
+
+    # Codes of all that their region reads are no sum within it.
+    cut = [v for v in _shared(readers) if any(read(v) != read(root) for root in readers[v])]
     groups = _together(_readers(program, cut))
     alone = {next(iter(group)) for group in groups if len(group) == 1}
     if alone.isdisjoint(cut):
