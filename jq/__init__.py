@@ -2,12 +2,8 @@
 
 import jq
 
-model = jq.Model(fn, params, example_inputs)
-compiled = jq.compile(model, pipeline="int8-dynamic")
-outputs = compiled(*inputs)
-print(compiled.audit())
-print(jq.compare(model, compiled, batches))
-"""
+model = jq.Model(fn, params, example_inputs) compiled = jq.compile(model, pipeline="int8-dynamic")
+outputs = compiled(*inputs) print(compiled.audit()) print(jq.compare(model, compiled, batches))"""
 
 from __future__ import annotations
 

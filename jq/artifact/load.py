@@ -7,8 +7,7 @@
     <level>.mlir    the program at a level, when asked for
     manifest.json   everything else: see `jq.artifact.manifest`
 
-`jq.artifact.save` writes it.
-"""
+`jq.artifact.save` writes it."""
 
 import json
 from collections import Counter

@@ -32,8 +32,7 @@ _OURS |= {f"{level}.{kind}" for level in _LEVELS for kind in ("mlir", "mlirbc", 
 def check_output(directory: Path, *, force: bool = False, how: str = "--force") -> None:
     """Refuses a place that must not be written to, before any work is done for it.
 
-    What exists stays, unless `force` is given and it is an artifact of ours and nothing else.
-    """
+    What exists stays, unless `force` is given and it is an artifact of ours and nothing else."""
     check_parent(directory)
     if not (directory.exists() or directory.is_symlink()):
         return

@@ -84,9 +84,8 @@ def walk(group: Any) -> Iterator[Any]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns the process's exit code.
 
-    The commands themselves report what goes wrong in them (`jq.cli.command`); what is left here
-    are mistakes in the arguments, and help that nobody can read.
-    """
+    The commands themselves report what goes wrong in them (`jq.cli.command`); what is left here are
+    mistakes in the arguments, and help that nobody can read."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # XLA's notes on devices, at its start
     try:
         given = sys.argv[1:] if arguments is None else list(arguments)

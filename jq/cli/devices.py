@@ -28,8 +28,7 @@ def check(
 ) -> dict[str, Any]:
     """Shows every op that the target's device cannot run, why, and what would help.
 
-    No data is needed. Exit code 1: there are such ops.
-    """
+    No data is needed. Exit code 1: there are such ops."""
     from jq.device.checking import check as find
 
     source = options.sized(model, asked)

@@ -1,8 +1,7 @@
 """Output of commands, and its streams.
 
 A result goes to standard output: tables for people, or with `--json` one document for programs and
-nothing else. Progress, notes and warnings go to standard error.
-"""
+nothing else. Progress, notes and warnings go to standard error."""
 
 import json
 import logging
@@ -31,8 +30,7 @@ PIPE_WIDTH = 200  # columns of a table that goes to a file; nothing is cut off
 class Output:
     """The common options of every command and the two consoles that follow from them.
 
-    `code` is the exit code of a command that ends well: 1 when what it examined is at fault.
-    """
+    `code` is the exit code of a command that ends well: 1 when what it examined is at fault."""
 
     json: bool = False
     quiet: bool = False

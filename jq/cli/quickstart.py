@@ -56,10 +56,8 @@ def quickstart(out: Output, output: Path | None = None, force: bool = False) -> 
 def doctor(out: Output) -> dict[str, Any]:
     """Tests integer results on this machine, and shows versions and processor features.
 
-    Names the installed versions that are known to be wrong, and what is done about it.
-    With memory, folders and variables this is what the report of a bug needs. Exit code 1: a result
-    is wrong.
-    """
+    Names the installed versions that are known to be wrong, and what is done about it. With memory,
+    folders and variables this is what the report of a bug needs. Exit code 1: a result is wrong."""
     from jq.reporting.doctor import examine
 
     with out.progress() as progress:

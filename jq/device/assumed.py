@@ -35,8 +35,7 @@ class AssumedRanges(Ranges):
 class Planned:
     """A model as a device would get it: its plan, and the `integer` level with its markers.
 
-    `refused`: what a pass refused altogether; then `integer` is as far as the passes came.
-    """
+    `refused`: what a pass refused altogether; then `integer` is as far as the passes came."""
 
     job: Job
     plan: QuantPlan

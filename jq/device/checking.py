@@ -1,7 +1,6 @@
 """Checks what a device cannot run of a model: by the plan, and by the proof that no float is left.
 
-Nothing is decided here: the reasons are those with which planning and the passes decline.
-"""
+Nothing is decided here: the reasons are those with which planning and the passes decline."""
 
 from collections.abc import Iterator
 

@@ -8,8 +8,7 @@ to it. It takes
 
 cycles (`Hardware.bounds`): what it does at the same time is bounded by the slowest. Products are
 those that the array of multipliers takes (`Array`); weights come from DRAM once a call; activations
-lie on the chip, but for those that the greedy schedule places beyond its memory.
-"""
+lie on the chip, but for those that the greedy schedule places beyond its memory."""
 
 import math
 from collections.abc import Sequence

@@ -1,8 +1,7 @@
 """The integer program as a small neutral network: steps from tensors to tensors, with parameters.
 
 It is read from the markers of the `integer` level (`jq.ir.ops.integer_step`); the writers of other
-forms read nothing else. Codes have a scale and a zero point wherever they stand.
-"""
+forms read nothing else. Codes have a scale and a zero point wherever they stand."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -2,8 +2,7 @@
 """Meaning of the steps of golden vectors, in NumPy: `replay.py` beside it runs them.
 
 Each takes the step, which holds what the op says of itself, and its operands; the result is
-converted to the step's type, integers modulo 2^bits.
-"""
+converted to the step's type, integers modulo 2^bits."""
 
 from collections.abc import Callable
 from typing import Any

@@ -4,9 +4,8 @@ Codes are *signed* in everything but the definition of the zero point. An unsign
 number u is the signed code u - 2^(bits-1), and its zero point is shifted alike, which leaves
 `real` as it is: no unsigned type enters a program, where compilers mistake it for a signed one.
 
-Two levels. Values: `codes` (int8, int16) in the logical shape, `scale` (float32) and
-`zero_point` (int32) of `enc.grid`. Parts: what is stored, see `storage`.
-"""
+Two levels. Values: `codes` (int8, int16) in the logical shape, `scale` (float32) and `zero_point`
+(int32) of `enc.grid`. Parts: what is stored, see `storage`."""
 
 from collections.abc import Mapping, Sequence
 
@@ -171,8 +170,7 @@ class Affine(StoredIntegers):
         """Values `codes`, `scale` and (asymmetric) `zero_point` with parameters of `x` itself.
 
         `saturate(round_half_even(x * inv) + zero_point)`, `inv` one division per block. A block
-        that holds NaN or an infinity gets a scale of NaN or infinity and decodes to NaN.
-        """
+        that holds NaN or an infinity gets a scale of NaN or infinity and decodes to NaN."""
         self._check_unpacked(enc)
         if enc.scale_type != "float32":
             raise FormatError(f"dynamic scales are float32, not {enc.scale_type}")

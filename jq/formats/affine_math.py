@@ -24,8 +24,7 @@ def zero_if_nan(ops: ArrayOps, x: Array) -> Array:
 def scale_of_extent(ops: ArrayOps, extent: Array, steps: float) -> tuple[Array, Array]:
     """`extent / steps` and its inverse, f32; both 1 where the scale would be below 2^-126.
 
-    NaN and infinity pass through.
-    """
+    NaN and infinity pass through."""
     tiny = steps * float(checks.SMALLEST_SCALE)
     is_zero = ops.equal(ops.maximum(extent, tiny), tiny)
     # 1 / 1 for a zero block. The divisor depends on data, for XLA would turn a division by a
@@ -54,8 +53,7 @@ def to_codes(
 ) -> Array:
     """`saturate(round_half_even(steps) + zero_point)`, the sum in integers; NaN counts as 0.
 
-    Saturates while still float: a conversion out of range wraps in IREE.
-    """
+    Saturates while still float: a conversion out of range wraps in IREE."""
     low, high = (full(ops, v, enc.grid, F32) for v in limits)
     if zero_point is not None:
         offset = ops.convert(zero_point, F32)

@@ -4,8 +4,7 @@
 
 Types are numbers (`i8 u8 i16 i32 u16 u32 i64 u64 f32 bool`), `string`, the name of a table, `union`
 (a pair of a table's name and its fields; it takes two slots, its number in front), and vectors of
-these, `[i32]`; `[u8:16]` are bytes that begin at a multiple of 16.
-"""
+these, `[i32]`; `[u8:16]` are bytes that begin at a multiple of 16."""
 
 import re
 from collections.abc import Mapping, Sequence

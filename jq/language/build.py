@@ -1,8 +1,7 @@
 """Compiles a program of a language model, in a process of its own.
 
 Compiling takes memory that generating has no need of: the process that generates only ever loads
-what this one wrote, and does not import JAX.
-"""
+what this one wrote, and does not import JAX."""
 
 import json
 import subprocess

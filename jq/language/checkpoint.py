@@ -7,8 +7,7 @@ written some at a time, so that memory depends neither on the model nor on its l
 shard takes its place when it is whole: a run that was ended goes on after the last one.
 
 `jq.language.decoder.checkpoints.integers` describes the layout; scales are bfloat16, and there are
-no zero points.
-"""
+no zero points."""
 
 import json
 import mmap

@@ -5,8 +5,7 @@
 The layout is that of `checkpoint`, with float16 scales. Codes and scales are chosen by GPTQ and
 coordinate descent (`jq.passes.recovery`), a layer at a time: no more than one is held in float32.
 What comes into the next layer is kept beside those that are done: a run that was ended goes on
-there, to the same bytes.
-"""
+there, to the same bytes."""
 
 import hashlib
 import time

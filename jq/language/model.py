@@ -184,8 +184,7 @@ class LanguageModel:
         `lookup` and `logprobs` are those of `Generation`.
 
         Text that ends with "end" is JSON of a `schema` (what it says, or a file of it), or is
-        matched by a `regex` as a whole, where one of them is given.
-        """
+        matched by a `regex` as a whole, where one of them is given."""
         if self.options.batch != 1:
             raise UserError(
                 f"the model takes {self.options.batch} sequences at once", hint="use generate_batch"

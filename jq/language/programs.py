@@ -44,8 +44,7 @@ class Programs:
     asked for, but where the folder is `sealed`.
 
     `spare` holds caches that no session has any more, by capacity: new ones take as long as a few
-    tokens, for all their memory is written.
-    """
+    tokens, for all their memory is written."""
 
     model: Path
     options: Options

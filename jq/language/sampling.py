@@ -19,8 +19,7 @@ class Sampling:
 
     Before all that, logits of the last `RECENT` tokens are divided by `repeat_penalty` where they
     are positive, and multiplied by it where they are negative (Keskar et al. 2019); and lowered by
-    `presence_penalty`, and by `frequency_penalty` for each time that the token was there.
-    """
+    `presence_penalty`, and by `frequency_penalty` for each time that the token was there."""
 
     temperature: float = 0.0
     top_k: int = 0

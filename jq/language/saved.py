@@ -5,8 +5,7 @@
     tokenizer/            the header of a GGUF file, or the files of a folder of Hugging Face
     manifest.sig          a signature of language.json, which has the checksums of all other files
 
-Nothing of it refers to the file that it was made of, and nothing is compiled when it is loaded.
-"""
+Nothing of it refers to the file that it was made of, and nothing is compiled when it is loaded."""
 
 import re
 from collections.abc import Mapping, Sequence

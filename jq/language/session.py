@@ -22,8 +22,7 @@ class Session:
     """Sequences that are taken in from the left, `options.batch` of them side by side.
 
     `positions` i32[batch] counts the tokens so far of each, `seconds` how long they took to
-    compute, without what loading and compiling took. Not safe to share between threads.
-    """
+    compute, without what loading and compiling took. Not safe to share between threads."""
 
     def __init__(self, programs: Programs) -> None:
         self.programs, self.options = programs, programs.options

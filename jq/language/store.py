@@ -5,8 +5,7 @@ A folder holds what one model file and one set of options gave with this compile
     1x512.vmfb, 1x512.json   a program for 1 token and a cache of 512, and what it takes and gives
     1x512.irpa               the weights that no program before it had stored
 
-Weights are found by their content, so that programs of all lengths share them.
-"""
+Weights are found by their content, so that programs of all lengths share them."""
 
 import tomllib
 from collections.abc import Iterator

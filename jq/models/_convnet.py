@@ -1,9 +1,8 @@
 """Layers of a convolutional network, and two ways to go through one.
 
-A network is written once, as a function of a `Net`, and run by two of them: `Apply` computes
-it in JAX with given parameters; `Initialise` walks through it in NumPy, draws every kernel
-and measures every batch norm's statistics on the way. All tensors are NHWC, kernels HWIO.
-"""
+A network is written once, as a function of a `Net`, and run by two of them: `Apply` computes it in
+JAX with given parameters; `Initialise` walks through it in NumPy, draws every kernel and measures
+every batch norm's statistics on the way. All tensors are NHWC, kernels HWIO."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -116,10 +115,9 @@ class Apply:
 class Initialise:
     """NumPy: the same layers; `flat` collects the parameters.
 
-    Kernels are He-normal (He et al. 2015). A norm's mean and variance are those of the batch
-    that passes through, so activations keep unit scale at any depth and still depend on the
-    image; without that a deep random network answers nearly the same to every image.
-    """
+    Kernels are He-normal (He et al. 2015). A norm's mean and variance are those of the batch that
+    passes through, so activations keep unit scale at any depth and still depend on the image;
+    without that a deep random network answers nearly the same to every image."""
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)

@@ -30,8 +30,7 @@ def limited_kinds() -> list[str]:
 class Refusal:
     """Reason why a device cannot compute an op, and what would help.
 
-    `by_shape`: it exceeds a limit, so that no function computes it either.
-    """
+    `by_shape`: it exceeds a limit, so that no function computes it either."""
 
     reason: str
     help: str = ""

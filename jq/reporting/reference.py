@@ -1,8 +1,7 @@
 """Choices as rows: settings, devices, recovery, metrics, ops, passes.
 
 `jaxq list` prints these rows, and the pages `docs/reference/settings.md` and
-`docs/internals/iree.md` hold them: all are made from what validates a name.
-"""
+`docs/internals/iree.md` hold them: all are made from what validates a name."""
 
 import inspect
 import sys

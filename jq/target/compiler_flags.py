@@ -3,8 +3,7 @@
 A flag is power: some start programs (`--iree-llvmcpu-embedded-linker-path`, through a shell),
 others write files or read them. So a target file has the flags below, which choose code and nothing
 else; the person at the command line may give any other with `--iree-flag`. No flag of either kind
-has characters that mean something to a shell.
-"""
+has characters that mean something to a shell."""
 
 import re
 from collections.abc import Sequence

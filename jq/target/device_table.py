@@ -1,7 +1,6 @@
 """Abilities of a device: the table `[device]` of a target file, validated.
 
-Planning and the passes never emit what is not stated here; `jaxq check` reads the same figures.
-"""
+Planning and the passes never emit what is not stated here; `jaxq check` reads the same figures."""
 
 from typing import Annotated, Literal, Self
 

@@ -14,11 +14,10 @@ from jq.target.settings import FLOAT, FLOAT_TYPES, LISTS, WHOLE, Model, Settings
 class Rule(Strict):
     """Overrides for the ops whose weight path, scope or op type matches `pattern`.
 
-    `pattern` is a glob (`encoder/*/query*`) or, after `re:`, a regular expression that must
-    match the whole name. `override` maps settings keys to values; the key `format` sets the
-    format of weights and activations both; a float type there keeps the op float, in that type.
-    `reason` is shown by `explain` with the ops that the rule decides for.
-    """
+    `pattern` is a glob (`encoder/*/query*`) or, after `re:`, a regular expression that must match
+    the whole name. `override` maps settings keys to values; the key `format` sets the format of
+    weights and activations both; a float type there keeps the op float, in that type. `reason` is
+    shown by `explain` with the ops that the rule decides for."""
 
     pattern: str
     override: dict[str, Any]

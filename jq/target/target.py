@@ -37,8 +37,7 @@ class Target(Strict):
     (`jq.target.compiler_flags`); `with_flags` adds others.
 
     `programs` names targets that one artifact has programs for; the whole is then its first, with
-    those as `members`.
-    """
+    those as `members`."""
 
     name: str
     description: str = ""
@@ -79,8 +78,7 @@ class Target(Strict):
         and what was; for a kind of op, with what the device has for that.
 
         Only where nobody asked for it: keys in `explicit` are left to be declined. Nothing is
-        replaced where the device has nothing to offer.
-        """
+        replaced where the device has nothing to offer."""
         device, notes = self.device, []
         weights, activations = settings.weights, settings.activations
         lists = {

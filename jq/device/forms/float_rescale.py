@@ -1,11 +1,10 @@
 """Rescales of an integer program in ONNX Runtime's float32 arithmetic, and scales that keep codes;
 ONNX's functions of one number, found by their values.
 
-ONNX Runtime requantizes a sum of products as `round_half_even(f32(sum) * s) + zero point`, with
-`s = (input scale * weight scale) / output scale` in float32. Both this and an integer rescale
-never fall where the sum grows: they are equal where every code begins at the same sum. Where one
-does not, a weight scale a few float32 steps aside may have all codes begin where they should.
-"""
+ONNX Runtime requantizes a sum of products as `round_half_even(f32(sum) * s) + zero point`, with `s
+= (input scale * weight scale) / output scale` in float32. Both this and an integer rescale never
+fall where the sum grows: they are equal where every code begins at the same sum. Where one does
+not, a weight scale a few float32 steps aside may have all codes begin where they should."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping

@@ -1,8 +1,7 @@
 """An ONNX graph in the making: Q/DQ pairs around ops, and tensors in whatever axes they come in.
 
 A transpose or reshape of the network is not written where it stands: a tensor that is read in other
-axes or another shape than it was computed in is transposed or reshaped there, once.
-"""
+axes or another shape than it was computed in is transposed or reshaped there, once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,9 +1,8 @@
 """Proof of what an artifact is: claims of the manifest checked against the compiler's program.
 
-The manifest says what was meant: how each weight is encoded, which types each contraction has.
-The dump says what the compiler was left with after its folding, the files how large it is.
-Reported are the latter; where they disagree the audit is not `verified` and says so.
-"""
+The manifest says what was meant: how each weight is encoded, which types each contraction has. The
+dump says what the compiler was left with after its folding, the files how large it is. Reported are
+the latter; where they disagree the audit is not `verified` and says so."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -47,12 +47,11 @@ class FloatUse:
 class Audit:
     """The audit that `jaxq inspect` shows.
 
-    `verified` is true when the program shows all that the manifest claims; `warnings` say
-    what it does not show, and what costs memory. `other_constant_bytes` belong to no weight.
-    `programs` are target and bytes of each that the artifact has, `sizes` are its sizes and the
-    bytes of their programs, where there are several; the rest is of the program that runs here, at
-    the first size, and so are `requirements`: what it takes to run it without `jaxq`.
-    """
+    `verified` is true when the program shows all that the manifest claims; `warnings` say what it
+    does not show, and what costs memory. `other_constant_bytes` belong to no weight. `programs` are
+    target and bytes of each that the artifact has, `sizes` are its sizes and the bytes of their
+    programs, where there are several; the rest is of the program that runs here, at the first size,
+    and so are `requirements`: what it takes to run it without `jaxq`."""
 
     weights: tuple[StoredWeight, ...]
     contractions: tuple[AuditedContraction, ...]

@@ -1,9 +1,8 @@
 """Sources of the error inside a model: every contraction's result, quantized against float.
 
-The quantized side is the `qdq` level: the same ops on tensors that went through their formats.
-Both run on XLA. A loop's body computes a result several times; all of them count (up to
-`jq.ir.stack.LIMIT`). An op in a loop's condition has no row.
-"""
+The quantized side is the `qdq` level: the same ops on tensors that went through their formats. Both
+run on XLA. A loop's body computes a result several times; all of them count (up to
+`jq.ir.stack.LIMIT`). An op in a loop's condition has no row."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,6 @@
 """Results of a comparison: errors of outputs and layers, ranges of activations, metrics.
 
-`jq.driver.comparison.outputs` defines the figures.
-"""
+`jq.driver.comparison.outputs` defines the figures."""
 
 import math
 from collections.abc import Mapping

@@ -6,9 +6,8 @@
     %s = stablehlo.constant dense<...> : tensor<1x33xf32>
     %w = stablehlo.composite "jq.dequantize" %c, %s
 
-The module may have several functions, calls, loops and dynamic dimensions: a weight is a
-constant that a contraction reads, through ops that only move elements, or scale them by constants.
-"""
+The module may have several functions, calls, loops and dynamic dimensions: a weight is a constant
+that a contraction reads, through ops that only move elements, or scale them by constants."""
 
 import math
 import warnings

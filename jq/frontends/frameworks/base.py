@@ -77,8 +77,7 @@ def model_of(
 ) -> Model:
     """The model of `fn(params, keys, *inputs)`, with `keys` a dict of random keys.
 
-    Each key is another input after the given ones, u32[2] (`jax.random.key_data`).
-    """
+    Each key is another input after the given ones, u32[2] (`jax.random.key_data`)."""
     import jax
 
     count = len(inputs)

@@ -1,11 +1,10 @@
 """The header of a GGUF file: metadata and where each tensor lies, checked against the file, which
 may lie: nothing is read, or allocated, past its end.
 
-Layout (versions 2 and 3, little endian): magic `GGUF`, u32 version, u64 tensor count, u64
-metadata count; per key a string, u32 value type, value; per tensor a name, u32 rank, u64
-dimensions (fastest first), u32 type, u64 offset; padding to the alignment; data. A string
-is a u64 length and UTF-8 bytes. Source: ggml's `docs/gguf.md`.
-"""
+Layout (versions 2 and 3, little endian): magic `GGUF`, u32 version, u64 tensor count, u64 metadata
+count; per key a string, u32 value type, value; per tensor a name, u32 rank, u64 dimensions (fastest
+first), u32 type, u64 offset; padding to the alignment; data. A string is a u64 length and UTF-8
+bytes. Source: ggml's `docs/gguf.md`."""
 
 import math
 import struct

@@ -14,8 +14,7 @@ import numpy as np
 class TensorType:
     """`bytes` bytes hold `block` values; read as a plain `dtype`, or in a `format` of ours.
 
-    A type with neither is known by name and size alone.
-    """
+    A type with neither is known by name and size alone."""
 
     name: str
     block: int

@@ -1,7 +1,6 @@
 """Models in ONNX files: `load_onnx` makes a JAX function of the graph, node by node.
 
-`import onnx` in here is the library. What an operator does is in `jq/frontends/onnx/operators`.
-"""
+`import onnx` in here is the library. What an operator does is in `jq/frontends/onnx/operators`."""
 
 from __future__ import annotations
 

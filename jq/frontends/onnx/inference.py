@@ -1,8 +1,7 @@
 """Inference by onnx itself on one call: it tells if the inputs and attributes fit together.
 
 A file may have any shapes and attributes. Operators here are written for those that the standard
-allows, and would compute something of others; onnx's inference of shapes refuses most of them.
-"""
+allows, and would compute something of others; onnx's inference of shapes refuses most of them."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -77,8 +76,7 @@ def definition(
 ) -> Function | None:
     """The function that onnx's schema gives for this call; None where there is none.
 
-    Some definitions depend on the types of the inputs and on which of them are there.
-    """
+    Some definitions depend on the types of the inputs and on which of them are there."""
     schema = defined_by(node.op, node.domain, opset)
     if schema is None or node.graphs:
         return None

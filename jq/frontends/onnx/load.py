@@ -1,8 +1,7 @@
 """`load_onnx`: a file of another framework's model as a `jq.Model`.
 
 Files from anybody are read in a process of their own first (`jq.base.guard`), the whole way to a
-program. What crashes, never ends or fills the memory there is one error here.
-"""
+program. What crashes, never ends or fills the memory there is one error here."""
 
 import logging
 from collections import OrderedDict

@@ -10,8 +10,7 @@ size that a rule gives, or the size where it is met first. Where a pattern has o
 operand of one element fits.
 
 A rule gives sizes that follow from others, and patterns that depend on more than sizes. They are in
-`operators.shape_rules`.
-"""
+`operators.shape_rules`."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -10,8 +10,7 @@ x86 (it has others for Arm). The program computes what gives the same table:
 whose products and sums are exact, so that there is one rounding, and the passes see a sum or a
 product of codes as everywhere. Which numbers come to the side of each middle that the table says is
 found by trying; where none do (sums of which many are half way, with odd zero points) the program
-looks up the table.
-"""
+looks up the table."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -59,8 +58,7 @@ Table = np.ndarray  # int8 [256, 256], signed codes by those of both sides
 def sums(a: Scaled, b: Scaled, y: Scaled) -> Table:
     """Codes of `A a + (B b + C)`, each product and its sum rounded once (`MlasQLinearAdd`, AVX2).
 
-    A and B are the ratios of scales, C is what the zero points amount to.
-    """
+    A and B are the ratios of scales, C is what the zero points amount to."""
     left, right = F32(a.scale / y.scale), F32(b.scale / y.scale)
     fixed = F32(y.zero) - _fma(left, F32(a.zero), right * F32(b.zero))
     inner = _fma(b.numbers, right, fixed)

@@ -3,8 +3,7 @@
     %codes = stablehlo.composite "jq.quantize" %x, %scale, %zero_point {format = "int8", ...}
 
 They are those of `jq.ir.markers`, with the parameters that the file gives. Types that are no
-integers of up to 16 bits are computed as the standard says, without a marker.
-"""
+integers of up to 16 bits are computed as the standard says, without a marker."""
 
 import math
 from collections.abc import Mapping

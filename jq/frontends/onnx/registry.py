@@ -15,8 +15,7 @@ An operator of many inputs lists them, and its attributes, as `takes`, and gets 
     @operator("BiasScale", takes="x[... W] scale[] bias[W]?; alpha=1.0", domain="my.own")
     def bias_scale(o: Given) -> Array: ...    o.x, o.scale, o.bias, o.alpha, o.node
 
-`?` may be absent (None), `!` is `Known`, and in brackets stands the shape (`operand_shapes`).
-"""
+`?` may be absent (None), `!` is `Known`, and in brackets stands the shape (`operand_shapes`)."""
 
 from __future__ import annotations
 

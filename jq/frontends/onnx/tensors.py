@@ -32,8 +32,7 @@ def shape_of(kind: Any) -> list[int | str | None] | None:
     """The shape of an input of that type, where it is known: the size of a dimension, the name of a
     symbolic one, or None for an open one.
 
-    Exporters write an open one as -1 or as `?`, too: names that say nothing about equal sizes.
-    """
+    Exporters write an open one as -1 or as `?`, too: names that say nothing about equal sizes."""
     if not kind.tensor_type.HasField("shape"):
         return None
     found: list[int | str | None] = []

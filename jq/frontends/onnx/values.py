@@ -44,8 +44,7 @@ class Codes:
     """A quantized tensor: signed codes (i8 or i16) that stand for values of the ONNX type `dtype`.
 
     An unsigned number u of b bits is the code u - 2^(b-1), so that no unsigned type enters the
-    program.
-    """
+    program."""
 
     signed: Any
     dtype: np.dtype[Any]
@@ -69,9 +68,8 @@ class Codes:
 class Sums:
     """The result of an integer product, int32 for whoever reads it as such.
 
-    `floats` is the same product of numbers with scales of 1: what a conversion to float gives, in
-    a form that becomes an integer contraction with whatever scales follow.
-    """
+    `floats` is the same product of numbers with scales of 1: what a conversion to float gives, in a
+    form that becomes an integer contraction with whatever scales follow."""
 
     integers: Callable[[], Any]
     floats: Callable[[], Any]

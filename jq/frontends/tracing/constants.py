@@ -20,9 +20,8 @@ MAX_INLINE_INTEGERS = 4096
 def lift_constants(block: ir.Block, taken: Collection[str]) -> dict[str, np.ndarray]:
     """Turns large constants into arguments appended to `block`; gives their names and data.
 
-    A name is the constant's location, else the scope of the op that reads it with
-    `constant` at its end, and is none of those `taken`; equal constants become one.
-    """
+    A name is the constant's location, else the scope of the op that reads it with `constant` at its
+    end, and is none of those `taken`; equal constants become one."""
     arrays: dict[str, np.ndarray] = {}
     arguments: dict[ir.Attribute, ir.Value] = {}
     _split_complex(block)

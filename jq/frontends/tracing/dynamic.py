@@ -147,8 +147,7 @@ def specialise(
     """The module with fixed shapes of the arguments of `@main`, carried through all of it.
 
     Functions are opened first: one that is called with sizes (`t // 2`) has shapes of its own at
-    each call. The shapes are inferred by JAX's own passes; `sizes` are named where they refuse.
-    """
+    each call. The shapes are inferred by JAX's own passes; `sizes` are named where they refuse."""
     inline_calls(module)
     stated = set(_STATED.findall(str(module)))  # of what the export asks of sizes, and JAX checks
     with editing():

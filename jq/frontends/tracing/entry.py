@@ -121,9 +121,8 @@ def flatten(
 ) -> tuple[dict[str, np.ndarray], list[str]]:
     """One function of plain StableHLO, in place: no calls, no constant carries, no duplicates.
 
-    Large constants become arguments after the others; gives their names, none of them
-    `taken`, and their data; and notes on what was left out.
-    """
+    Large constants become arguments after the others; gives their names, none of them `taken`, and
+    their data; and notes on what was left out."""
     refuse_devices(module)
     from_quant_types(module)
     open_quantized_types(module)

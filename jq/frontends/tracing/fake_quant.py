@@ -1,8 +1,7 @@
 """Fake quantization for training: values that a format can hold, gradients as if nothing happened.
 
 Each call is one composite in the traced program, which the compiler takes for what it is: the
-parameters of a weight or of an activation.
-"""
+parameters of a weight or of an activation."""
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
@@ -149,8 +148,7 @@ def _marked(enc: Encoding) -> Callable[..., jax.Array]:
     """The composite of an encoding, as a function of x and, when they are given, low and high.
 
     Under `vmap` it is one composite still: with a scale of its own for each index of the new axis,
-    or with those of the others where x alone is mapped and the range is given.
-    """
+    or with those of the others where x alone is mapped and the range is given."""
 
     def body(x: jax.Array, *given: jax.Array, **_: str) -> jax.Array:
         fmt = get_format(enc.format)

@@ -22,9 +22,8 @@ def leaf_names(paths: Sequence[Sequence[Any]], kind: str) -> list[str]:
     """The names of all leaves; what would start with a position gets `kind` in front: `arg0/x`.
 
     A box around one array, such as a Flax variable, adds `value` to its path: that is left out.
-    Names are unique: where keys with slashes or colons make two of them equal (or one look like
-    a stored part of another, `kernel:scale`), the later gets `#2`.
-    """
+    Names are unique: where keys with slashes or colons make two of them equal (or one look like a
+    stored part of another, `kernel:scale`), the later gets `#2`."""
     inside = Counter(tuple(path[:n]) for path in paths for n in range(len(path)))
     names = []
     for path in paths:
@@ -64,8 +63,7 @@ def flat_inputs(
 
     A Python number or list takes the input's type; an array must have it, or one of 64 bits that
     JAX narrows to it; integers have to fit, which JAX does not ask. A typed random key
-    (`jax.random.key`) is its data.
-    """
+    (`jax.random.key`) is its data."""
     if not isinstance(inputs, Sequence) or isinstance(inputs, str):
         raise UserError(
             f"inputs come as a tuple, one entry an input, not as {type(inputs).__name__}",

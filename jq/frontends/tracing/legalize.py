@@ -8,8 +8,7 @@ quantization.
 
 And every `func.call` is replaced by the callee's ops, so that only `@main` is left. JAX makes a
 function of each nested `jit`, of loop bodies and of custom derivatives. Their ops carry names
-relative to the function; inlining joins them with the call's name.
-"""
+relative to the function; inlining joins them with the call's name."""
 
 import math
 

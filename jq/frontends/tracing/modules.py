@@ -211,8 +211,7 @@ def _take_all_arguments(
 ) -> None:
     """Wraps the exported function, from which unused arguments were dropped, in a `@main`.
 
-    A function for several platforms takes the index of one in front.
-    """
+    A function for several platforms takes the index of one in front."""
     kept = exported.module_kept_var_idx
     types = list(inner.type.inputs)
     with editing():

@@ -30,8 +30,7 @@ def name_ops(program: Program) -> None:
     """Sets both attributes on every op of `@main` but constants.
 
     Of the locations names stay, and nothing else: who called us from which file is no part of a
-    model, and would make every caller's program another.
-    """
+    model, and would make every caller's program another."""
     ops = [op for op in _named_level(program.body) if op.operation.name not in _UNNAMED]
     # Contractions come first, mere views last, so that `attn/add` is the addition and
     # `attn/add#2` the broadcast of its operand. The sort is stable: program order within.

@@ -13,8 +13,7 @@ Constants are shifted with their zero points.
 
 and back after a uniform_dequantize. Scales are rounded to the type that they had. What a code of 8
 bits stands for is rounded once, to that type, which is what StableHLO's own arithmetic gives; a
-quotient is rounded to float32 instead.
-"""
+quotient is rounded to float32 instead."""
 
 import re
 from collections.abc import Iterable
@@ -40,8 +39,7 @@ def open_quantized_types(module: ir.Module) -> None:
     """Ops on `!quant.uniform` become float ops between explicit quantize and dequantize.
 
     In two steps, for StableHLO's own arithmetic on quantized operands truncates and wraps. The
-    codes are those that StableHLO defines: the zero point is added before rounding.
-    """
+    codes are those that StableHLO defines: the zero point is added before rounding."""
     values = (v for op in all_ops(module) for v in (*op.operation.operands, *op.operation.results))
     if any("!quant.uniform" in str(v.type) for v in values):
         with editing():

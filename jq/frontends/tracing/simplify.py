@@ -27,8 +27,7 @@ without axes at a position of the data. A slice of the whole begins at its start
 What is the same in every step of a loop is computed outside of it. `jax.lax.scan` hands the stacked
 weights of its layers through the loop as carried values. Once the body reads them where they are
 defined, an op in the body can be traced to its weight; also where the body first joins several
-weights, or reads another part of one.
-"""
+weights, or reads another part of one."""
 
 import math
 

@@ -116,8 +116,7 @@ def _importable(folder: Path) -> Iterator[None]:
     """The user's module may import what lies beside it, before anything else of that name.
 
     Afterwards the folder comes last: what the user's functions import when they are called is
-    found, but no file there takes the place of a module that we or a library import later.
-    """
+    found, but no file there takes the place of a module that we or a library import later."""
     entry = str(folder)
     known = entry in sys.path
     if not known:
@@ -171,9 +170,8 @@ def _attribute(module: ModuleType, name: str, source: str) -> Any:
 def _candidates(module: ModuleType) -> list[str]:
     """Names in a module that could be meant: models, and functions defined there.
 
-    `dir` alone is asked where a module computes its attributes: that may build a model. What it
-    has besides those are its imports and functions.
-    """
+    `dir` alone is asked where a module computes its attributes: that may build a model. What it has
+    besides those are its imports and functions."""
     if type(module) is not ModuleType or hasattr(module, "__getattr__"):
         names = [n for n in dir(module) if not n.startswith("_")]
         return [n for n in names if n not in vars(module)] or names

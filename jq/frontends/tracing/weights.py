@@ -34,8 +34,7 @@ Leaf = np.ndarray | QuantizedTensor
 def bind(block: ir.Block, first: int, leaves: Sequence[tuple[str, Any]]) -> dict[str, Leaf]:
     """Gives the arguments of `@main` from `first` on their data, and removes the unused ones.
 
-    Leaves that are the same memory (tied weights) become the argument of the first of them.
-    """
+    Leaves that are the same memory (tied weights) become the argument of the first of them."""
     weights: dict[str, Leaf] = {}
     known: dict[Any, ir.Value] = {}
     unused, erased = [], []
@@ -69,8 +68,7 @@ def _array(leaf: Any, arg: ir.Value, name: str) -> np.ndarray:
     """The leaf's data in the type it was traced with, in the leaf's memory where that is possible.
 
     NaN is refused, and infinity where a contraction reads it: a mask, or a bound that clips
-    nothing, is only added, compared or chosen.
-    """
+    nothing, is only added, compared or chosen."""
     if isinstance(leaf, jax.ShapeDtypeStruct):
         raise UserError(
             "the weight is a shape (jax.ShapeDtypeStruct) without values",

@@ -2,8 +2,7 @@
 
 `JAXQ_XLA=here` in the environment runs them in this process instead. Where XLA crashes in a child,
 the module is compiled once more without optimizations, since XLA's defects are in these; where that
-crashes too, an error says so.
-"""
+crashes too, an error says so."""
 
 import importlib
 import os

@@ -2,8 +2,7 @@
 
 Of a layer only its own weights are held in float32, and what comes into it for every token of the
 text. What a product is multiplied by is measured with the layers before it quantized already, so
-that later layers make up for what earlier ones lost.
-"""
+that later layers make up for what earlier ones lost."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial

@@ -44,8 +44,7 @@ def step(
     front of `position`; what lies after is not read, and position + n must not exceed their
     capacity. Of the tokens the first `count`, of the shape of `position`, are there, and the rest
     padding; None for all. Returns logits f32[batch, n, vocabulary], or f32[batch, 1, vocabulary] of
-    token `last` alone, which is of the shape of `position`, and the states with the tokens.
-    """
+    token `last` alone, which is of the shape of `position`, and the states with the tokens."""
     width = tokens.shape[1]
     with jax.named_scope("embed"):
         x = f32(params["embed"]["weight"][tokens]) * config.embedding_scale

@@ -37,8 +37,7 @@ def decoder_model(
     `last` alone, of the position's shape. Where a state does not grow, an input in front of that
     counts the tokens that are no padding. `context` is the longest sequence that will be asked for
     (see `Rope`), `cache` the type of keys and values; `stacks`: products of experts are of
-    integers, one for all of them.
-    """
+    integers, one for all of them."""
     config = decoder.config
 
     states = state_shapes(config, batch, capacity)

@@ -2,8 +2,7 @@
 
 Su et al. 2021. Longer contexts scale the frequencies: all alike (`linear`; Chen et al. 2023), the
 slow ones alone (`llama3`; as in Llama 3.1), the slow ones more than the fast ones (`yarn`; Peng et
-al. 2023), each by a factor of its own (`longrope`; Ding et al. 2024).
-"""
+al. 2023), each by a factor of its own (`longrope`; Ding et al. 2024)."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -21,11 +20,10 @@ MOST = 1 << 16  # elements of a head; what a file says beyond it is no head
 class Rope:
     """Frequencies in radians per token of the pairs that are turned, the fastest first.
 
-    `scale` multiplies cosines and sines. Elements of a head after `2 * len(frequencies)` stay.
-    In a context of more than `original` tokens frequencies are those of `long`, where it has any.
-    `heat`, of (b, n, first): queries at position p are multiplied by
-    1 + b log(1 + floor((p + first) / n)) (Nakanishi 2025).
-    """
+    `scale` multiplies cosines and sines. Elements of a head after `2 * len(frequencies)` stay. In a
+    context of more than `original` tokens frequencies are those of `long`, where it has any.
+    `heat`, of (b, n, first): queries at position p are multiplied by 1 + b log(1 + floor((p +
+    first) / n)) (Nakanishi 2025)."""
 
     frequencies: tuple[float, ...]
     scale: float = 1.0

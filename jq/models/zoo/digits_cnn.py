@@ -1,8 +1,7 @@
 """Convolutional network for scikit-learn's 8x8 handwritten digits, trained on first use.
 
-Three 3x3 convolutions (the second strided), a max pooling and a dense layer. 1,253 images
-train it; the other 544 (30 %) are its evaluation set and take part in nothing else.
-"""
+Three 3x3 convolutions (the second strided), a max pooling and a dense layer. 1,253 images train it;
+the other 544 (30 %) are its evaluation set and take part in nothing else."""
 
 from collections.abc import Callable
 from functools import cache
@@ -34,10 +33,9 @@ def train_classifier(
 ) -> Params:
     """Minimises the cross entropy of `fn(params, images[i])` against `labels[i]`.
 
-    Adam (Kingma and Ba 2015, algorithm 1) with decoupled weight decay (Loshchilov and
-    Hutter 2019) and a cosine schedule from `rate` to 0. Every epoch visits a new
-    permutation of the data and leaves out its incomplete last batch.
-    """
+    Adam (Kingma and Ba 2015, algorithm 1) with decoupled weight decay (Loshchilov and Hutter 2019)
+    and a cosine schedule from `rate` to 0. Every epoch visits a new permutation of the data and
+    leaves out its incomplete last batch."""
     rng = np.random.default_rng(seed)
     per_epoch = len(images) // batch
     total = epochs * per_epoch
@@ -160,8 +158,7 @@ def accuracy(outputs: Any, labels: Any) -> dict[str, float]:
 def build(width: int = 16, epochs: int = 6, batch: int = 32) -> Model:
     """The trained network. `batch` must divide the 544 test images.
 
-    Calibration is 128 training images (or four batches, if that is more).
-    """
+    Calibration is 128 training images (or four batches, if that is more)."""
     if batch < 1 or TEST % batch:
         raise UserError(f"batch {batch} does not divide the {TEST} test images", hint="try 32")
     trained = Cache("model").of(["digits_cnn", width, epochs], lambda: train(width, epochs))

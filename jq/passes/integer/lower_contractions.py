@@ -4,9 +4,8 @@
     -> composite "jq.contract" %a.codes, %a.scale, %b.codes, %b.scale
        whose decomposition is convert(dot_general(a.codes, b.codes)) * (a.scale * b.scale)
 
-The op's own rule says how; what it declines stays float, on the dequantized values. One
-marker holds the whole chain, so that a target can put a kernel in its place.
-"""
+The op's own rule says how; what it declines stays float, on the dequantized values. One marker
+holds the whole chain, so that a target can put a kernel in its place."""
 
 from typing import Any
 
@@ -64,8 +63,7 @@ def _lower(program: Program, op: Op, rule: Contraction, plan: OpPlan | None) -> 
 def _prove(program: Program, op: Op, rule: Contraction, plan: OpPlan) -> None:
     """Refuses weights whose codes, as they were chosen in the end, can overflow the accumulator.
 
-    Planning has looked at plain rounding.
-    """
+    Planning has looked at plain rounding."""
     sides = list(plan.operands.values())
     bits = [code_bits(p.encoding) for p in sides]
     if max(bits) > 8 or worst_case(rule.terms(op), sides) <= LIMIT:

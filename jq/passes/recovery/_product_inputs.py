@@ -1,7 +1,6 @@
 """Values that products with weights sum over an axis of: candidates for scaling and rotation.
 
-Whoever reads the channels must be a product that sums over them, each with a weight of its own.
-"""
+Whoever reads the channels must be a product that sums over them, each with a weight of its own."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,8 +27,7 @@ class Input:
     """A value that products with weights sum over one axis of, whoever else reads it.
 
     `readers`: those products, with the number of the operand that is the value; `channels`: of
-    their weights.
-    """
+    their weights."""
 
     value: ir.Value
     axis: int

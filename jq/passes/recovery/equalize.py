@@ -9,8 +9,7 @@ which all channels share one scale: s = a^t / w^(1 - t), a and w the largest act
 of a channel. The factors are powers of two: the float program computes what it did, to the bit.
 
 It loses as often as it helps, so that it is measured: each value is scaled alone, and that is kept
-where the outputs of the calibration data come closer to the float model's.
-"""
+where the outputs of the calibration data come closer to the float model's."""
 
 from collections.abc import Mapping
 

@@ -2,8 +2,7 @@
 
 See `_solve` for the method. A weight that is read by anything but matrix products and convolutions,
 or stored in a format without a grid (`_grids`), keeps plain rounding, and the reason is logged. One
-that another pass chose codes for is left alone. The program stays as it is.
-"""
+that another pass chose codes for is left alone. The program stays as it is."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence

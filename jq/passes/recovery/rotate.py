@@ -10,9 +10,8 @@ LLM Quantization with Learned Rotations", 2024). A rotated channel is a sum of a
 is an outlier. No data are needed. The float program computes what it did, within
 rounding.
 
-What must be rotated together is found by dataflow, see `_rotations`. Where activations stay
-float, only what makes the rounding of weights better is rotated.
-"""
+What must be rotated together is found by dataflow, see `_rotations`. Where activations stay float,
+only what makes the rounding of weights better is rotated."""
 
 from collections.abc import Mapping
 

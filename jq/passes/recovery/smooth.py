@@ -8,8 +8,7 @@ multiplying by them is exact, and the float program computes what it did.
 
 Where x is linear in weights, they are divided; elsewhere x is, in front of the products: kernels
 that quantize x take the factors along. Those of all products that read the same x are found
-together, see `factors`.
-"""
+together, see `factors`."""
 
 import math
 from collections.abc import Mapping

@@ -1,8 +1,7 @@
 """The process that runs what is measured: `main("JOB.json")`, started by `jq.base.system.child`.
 
-It answers one line of JSON to each line on its standard input: `{"runs": n}` gives the
-milliseconds of n calls. At the end of input it reports the peak memory and leaves.
-"""
+It answers one line of JSON to each line on its standard input: `{"runs": n}` gives the milliseconds
+of n calls. At the end of input it reports the peak memory and leaves."""
 
 import json
 import sys

@@ -4,8 +4,7 @@
 
 reads one line of JSON and a tar archive of that many bytes from its standard input, measures as
 `jaxq bench` does, and writes one JSON document. jaxq is installed there, in the same version. When
-the connection ends, so does what was started.
-"""
+the connection ends, so does what was started."""
 
 import io
 import json

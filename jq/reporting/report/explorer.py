@@ -1,8 +1,7 @@
 """The graph and its errors as files of Model Explorer, Google's viewer of model graphs.
 
 `graph.json` is the graph of the page; every other file is node data on it: open the first, add one
-of the others. Colours are those of the page.
-"""
+of the others. Colours are those of the page."""
 
 import json
 import math

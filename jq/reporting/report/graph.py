@@ -6,8 +6,7 @@ together (`join`: a residual sum, a mask):
 
     y = norm(x + dense(gelu(dense(x))))   ->   x - dense - dense - (add) - y,  x - (add)
 
-Bodies of loops and branches are walked once; what a loop carries back is no edge.
-"""
+Bodies of loops and branches are walked once; what a loop carries back is no edge."""
 
 import itertools
 from collections.abc import Collection, Mapping, Sequence

@@ -2,8 +2,7 @@
 
 The way of Sugiyama: rows by longest path, an order within each row that has few crossings, then
 places that keep to the order and leave edges as straight as they can be. An edge over several rows
-goes through a point in each; edges from one node share these points.
-"""
+goes through a point in each; edges from one node share these points."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

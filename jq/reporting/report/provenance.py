@@ -1,7 +1,6 @@
 """Provenance of a page: when, by which command, from what, and on which machine.
 
-This stands in the page alone: an artifact says nothing of who made it, when or where.
-"""
+This stands in the page alone: an artifact says nothing of who made it, when or where."""
 
 import json
 from collections.abc import Mapping

@@ -1,8 +1,7 @@
 """A network in the few shapes that other forms know: NHWC windows, OHWI filters, batched products.
 
 Convolutions and products of any dimension numbers become one of these, with transposes and reshapes
-around them; parameters become one number a channel. Every writer reads this and nothing else.
-"""
+around them; parameters become one number a channel. Every writer reads this and nothing else."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -6,8 +6,7 @@ file is written only where that gives the numbers of the integer program. Refere
 them in float64 and round twice (`double`); XNNPACK, LiteRT's default, has float32 throughout.
 
 Products with weights are CONV_2D whatever they were: FULLY_CONNECTED has other mantissas. Sums are
-depthwise convolutions by ones: MEAN has an arithmetic of its own.
-"""
+depthwise convolutions by ones: MEAN has an arithmetic of its own."""
 
 from collections.abc import Sequence
 from importlib import import_module

@@ -1,8 +1,7 @@
 """Steps that no operator of TFLite computes with these bits, spelled out in operators on integers.
 
 They are the functions of `jq.formats`, which the integer program is written in too. No NPU takes
-operators of 64 bits: these run on a processor.
-"""
+operators of 64 bits: these run on a processor."""
 
 import math
 from collections.abc import Callable, Sequence

@@ -1,7 +1,6 @@
 """int32 tensors of a TOSA file with Python's operators, and what 62 bits need of them.
 
-TOSA leaves open what a sum beyond 32 bits is: nothing here goes there. Shifts drop bits.
-"""
+TOSA leaves open what a sum beyond 32 bits is: nothing here goes there. Shifts drop bits."""
 
 from __future__ import annotations
 

@@ -26,8 +26,7 @@ def if_else(condition: Array, *, then_branch: Any, else_branch: Any, node: Call)
     """One branch when the condition is known; else both, which have to agree in their shapes.
 
     A branch is walked once: of branches within branches, each of which is walked twice, the
-    innermost would be walked 2^depth times.
-    """
+    innermost would be walked 2^depth times."""
     data = known(condition)
     if data is not None:
         return tuple(node.run(then_branch if data.reshape(-1)[0] else else_branch, ()))

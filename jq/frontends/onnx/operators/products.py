@@ -131,8 +131,7 @@ def conv_integer(o: Given) -> Any:
 def _convolved(x: Any, w: Any, zero: Any, w_zero: Any, window: Windowing, group: int) -> Any:
     """Sums of (x - zero) * (w - w_zero) in int32, from products of signed codes.
 
-    The padding is `zero`, so that it counts as nothing.
-    """
+    The padding is `zero`, so that it counts as nothing."""
     rank = len(x.shape) - 2
     pairs = window.padding(x.shape[2:], w.shape[2:])
     left, right = jnp.asarray(to_signed(x)), jnp.asarray(to_signed(w))

@@ -2,8 +2,7 @@
 quantize.
 
 What they compute in integers the compiler finds by the same passes as everywhere: their parameters
-are markers.
-"""
+are markers."""
 
 from typing import Any
 

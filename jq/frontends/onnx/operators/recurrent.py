@@ -130,8 +130,7 @@ def _product(x: Any, weights: Any, d: int) -> Any:
 def _run(o: Given, initial: Sequence[Any], prepare: Callable[[int], Any]) -> tuple[Any, ...]:
     """Y [steps, directions, batch, hidden] and the last state of each, in the chosen layout.
 
-    What the input contributes is one product for all steps, in front of the loop.
-    """
+    What the input contributes is one product for all steps, in front of the loop."""
     x = jnp.swapaxes(o.x, 0, 1) if o.layout else jnp.asarray(o.x)
     ways = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[o.direction]
     outputs, finals = [], []

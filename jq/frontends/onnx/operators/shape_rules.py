@@ -1,8 +1,7 @@
 """Shapes of operands that follow from more than the pattern in an operator's `takes`.
 
 See `operand_shapes` for what a pattern means. "" is a scalar. What onnx's own inference of shapes
-refuses (`inference`) is not repeated.
-"""
+refuses (`inference`) is not repeated."""
 
 from collections.abc import Iterable
 

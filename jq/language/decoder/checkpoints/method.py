@@ -1,8 +1,7 @@
 """Methods of quantizing checkpoints: the tensors that a product has, and what they stand for.
 
-A module such as `model.layers.0.mlp.up_proj` has several tensors, named after a dot
-(`qweight`, `scales`, ...). A method reads them as one stored weight [out, in].
-"""
+A module such as `model.layers.0.mlp.up_proj` has several tensors, named after a dot (`qweight`,
+`scales`, ...). A method reads them as one stored weight [out, in]."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

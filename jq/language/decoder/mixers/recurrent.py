@@ -7,8 +7,7 @@
   a token sets, and takes in the token: h = exp(dt a) h + dt x b^T;  y = h c + d x.
 
 Tokens of one call are taken together, each by those before it in a triangle of coefficients; that
-of the delta rule, where what each learns depends on those before, is inverted by halves.
-"""
+of the delta rule, where what each learns depends on those before, is inverted by halves."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
     scores = q @ k^T * scale + bias + mask        [batch, heads, queries, keys]
     output = softmax(scores) @ v
 
-A mask is added, `mask_filter_value` where a key is not to be seen.
-"""
+A mask is added, `mask_filter_value` where a key is not to be seen."""
 
 import math
 from collections.abc import Sequence

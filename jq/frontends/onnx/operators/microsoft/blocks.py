@@ -32,8 +32,7 @@ GATHERED = "data indices scales zero_points?; gather_axis=0 quantize_axis=1 bloc
 def matmul_nbits(o: Given) -> Array:
     """Weights [N, K] in blocks along K, the low bits of a byte first; products with float.
 
-    `g_idx` is the block of each index of K: columns are put in the order of their blocks.
-    """
+    `g_idx` is the block of each index of K: columns are put in the order of their blocks."""
     x, columns = plain(o.a), None
     if o.g_idx is not None:
         columns = _in_blocks(known(o.g_idx), o.K, o.block_size, o.node)

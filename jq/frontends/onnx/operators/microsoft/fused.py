@@ -1,7 +1,6 @@
 """Operators that ONNX Runtime's optimizer fuses (`com.microsoft`): activations and normalizations.
 
-Defaults are those of ONNX Runtime's schemas, which the `onnx` package does not have.
-"""
+Defaults are those of ONNX Runtime's schemas, which the `onnx` package does not have."""
 
 from typing import Any
 
