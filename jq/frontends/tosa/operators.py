@@ -204,6 +204,8 @@ CALLS: dict[str, Call] = {
     "EQUAL": _two(jnp.equal),
     "GREATER": _two(jnp.greater),
     "GREATER_EQUAL": _two(jnp.greater_equal),
+    "LOGICAL_AND": _two(jnp.logical_and),
+    "LOGICAL_OR": _two(jnp.logical_or),
     "LOGICAL_NOT": lambda op, read, known: jnp.logical_not(read(op.inputs[0])),
     "SELECT": _two(jnp.where),
     "REDUCE_SUM": _along(jnp.sum),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -54,6 +55,26 @@ def test_the_bits_of_the_reference(file: Path) -> None:
         (got,), ((wanted,),) = XlaExecutable(program)(x), run(file.read_bytes(), [[x]])
         assert np.array_equal(got, wanted)
         assert got.dtype == wanted.dtype
+
+
+def test_conditions_and_products_of_16_bits(tmp_path: Path) -> None:
+    """Gates whose products are of 16 bits, and a choice by several comparisons."""
+    pytest.importorskip("tosa_reference_model", reason="Arm's reference model is not installed")
+    rng, path = np.random.default_rng(3), tmp_path / "m.tosa"
+
+    def layers(p: Any, x: Any) -> Any:
+        h, g = x @ p["a"], jax.nn.sigmoid(x @ p["b"])
+        h = (1 - g) * jnp.tanh(h) + g * (h @ p["b"])
+        return jnp.where(((h >= 0.1) & (x < 0.5)) | ~(x != 0), h @ p["a"], x / 2) @ p["b"]
+
+    params = {k: rng.standard_normal((8, 8), np.float32) / 3 for k in "ab"}
+    samples = [(rng.standard_normal((4, 8), np.float32),) for _ in range(2)]
+    model = jq.Model(layers, params, samples[0], calibration=samples)
+    given = jq.export(model, path, target="npu-int8", settings={"recovery": False})["inputs"]
+    (kind,) = (np.dtype(t["dtype"]) for t in given)
+    x = rng.integers(np.iinfo(kind).min, np.iinfo(kind).max, (4, 8), kind)
+    (got,), ((wanted,),) = XlaExecutable(jq.trace(path).program)(x), run(path.read_bytes(), [[x]])
+    assert np.array_equal(got, wanted)
 
 
 def test_the_command_compiles_it(file: Path, tmp_path: Path) -> None:
