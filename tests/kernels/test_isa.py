@@ -15,6 +15,9 @@ from jq.kernels import (
     DecodeDot,
     Depthwise,
     Dequantize,
+    DigitConvolution,
+    DigitDepthwise,
+    DigitGemm,
     Digits,
     Gemm,
     GemmRows,
@@ -40,6 +43,8 @@ from jq.kernels import (
     SplitRows,
     Updated,
     UpdateRows,
+    WideQuantize,
+    WideResidual,
     available,
     detect,
     get_isa,
@@ -67,6 +72,7 @@ def every_family(isa: str) -> list[Kernel]:
     steps = (Dequantize(), Quantize())
     image = {"batch": 1, "height": 6, "width": 6, "window": (3, 3), "epilogue": steps}
     floats = image | {"epilogue": (Quantize(),)}
+    digits = {"unsigned": True, "epilogue": (Dequantize(), WideResidual(), WideQuantize())}
     sums = (Dequantize(), Residual(), QuantizedResidual())
     heads = {"batch": 1, "keys": 7, "heads": 2, "kv_heads": 2, "dim": 8}
     heads |= {"widths": (16, 16, 16), "starts": (0, 0, 0)}
@@ -110,6 +116,9 @@ def every_family(isa: str) -> list[Kernel]:
         Normalize(isa=isa, m=3, k=37, scheme=RowQuantization("asymmetric")),
         Convolution(isa=isa, filters=20, channels=8, **image),
         Depthwise(isa=isa, channels=20, **image),
+        DigitGemm(isa=isa, m=17, k=40, n=49, **digits),  # not on tiles
+        DigitConvolution(isa=isa, filters=20, channels=2, **image | digits),
+        DigitDepthwise(isa=isa, channels=20, padding=((1, 1), (1, 1)), **image | digits),
         IntegerAttention(isa=isa, queries=5, epilogue=steps, **heads),
         *(Attention(precision=precision, **attention) for precision in precisions),
         Attention(**attention | {"queries": 1, "keys": 16}, mask="full"),  # few rows, in place
