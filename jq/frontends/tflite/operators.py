@@ -38,7 +38,7 @@ def as_onnx(data: bytes, path: Path) -> ModelProto:
 def read_graph(data: bytes, path: Path) -> Graph:
     """The graph of a file, with its operators."""
     g = Graph(data, path)
-    operators = g.operators()
+    operators = _read(g)
     if unknown := sorted({kind for kind, _ in operators} - _CALLS.keys() - STATE):
         more = known(unknown[0], READ.values())
         raise UserError(f"{', '.join(unknown)}: not read", location=str(path), hint=more)
@@ -62,6 +62,17 @@ def read_graph(data: bytes, path: Path) -> Graph:
         except (IndexError, ValueError) as error:
             raise g.damaged(f"the operands of {kind} at {g.op} do not fit: {error}") from error
     return g
+
+
+def _read(g: Graph) -> list[tuple[str, Mapping[str, Any]]]:
+    """The operators whose results are read. A shape that a tensor states is not read."""
+    found, live = [], set(map(int, g.main.get("outputs", ())))
+    for kind, fields in reversed(g.operators()):
+        if kind in STATE or live & set(map(int, fields.get("outputs", ()))):
+            inputs = list(map(int, fields.get("inputs", ())))
+            live |= set(inputs[:1] if kind == "RESHAPE" else inputs)
+            found.append((kind, fields))
+    return found[::-1]
 
 
 def _active(g: Graph, value: str, options: Mapping[str, Any]) -> str:

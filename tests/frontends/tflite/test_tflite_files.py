@@ -213,6 +213,25 @@ def test_operators_that_are_not_read_are_named() -> None:
         as_onnx(data.replace(code, (127).to_bytes(4, "little")), Path("m.tflite"))
 
 
+def test_a_shape_that_a_tensor_states_is_not_read() -> None:
+    """Its operators may be any, such as SHAPE and PACK."""
+    model = SCHEMA.decode("Model", file_of("RELU6", [], None, X))
+    (graph,) = model["subgraphs"]
+    graph["tensors"] += [
+        {"shape": [2], "type": 2, "buffer": 0, "name": "shape"},
+        {"shape": [30, 4], "type": 0, "buffer": 0, "name": "z"},
+    ]
+    for number in (83, 22):
+        model["operator_codes"] += [{"deprecated_builtin_code": number, "version": 1}]
+    graph["operators"] += [
+        {"opcode_index": 1, "inputs": [1], "outputs": [2]},
+        {"opcode_index": 2, "inputs": [1, 2], "outputs": [3]},
+    ]
+    graph["outputs"] = [3]
+    found = as_onnx(SCHEMA.encode("Model", model), Path("m.tflite"))
+    assert [i.name for i in found.graph.output] == ["z"]
+
+
 def test_scales_of_another_kind_are_refused() -> None:
     """By blocks, for one: what a union holds whose tables are not known."""
     model = SCHEMA.decode("Model", file_of("RELU6", [], None, X))
