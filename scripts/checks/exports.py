@@ -76,7 +76,8 @@ def reports(model: jq.Model, suffixes: list[str], devices: list[str]) -> Iterato
     said_of = {name: t.device.model_dump_json() for name, t in targets.items()}
     tables = {said_of[name]: t.name for name, t in reversed(targets.items())}
     same = [(".tosa", name) for name in tables.values()]
-    others = [f for f in FORMS if f[0] in suffixes and (f[0] != ".tosa" or not same)]
+    forms = [(suffix, name) for suffix, name, codes in FORMS if codes == "int8"]
+    others = [f for f in forms if f[0] in suffixes and (f[0] != ".tosa" or not same)]
     with tempfile.TemporaryDirectory() as folder:
         for suffix, target in [*same, *others]:
             path = Path(folder) / f"{target}{suffix}"

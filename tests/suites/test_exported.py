@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
 import pytest
+
+import jq
 
 for reference in ("tosa_reference_model", "ai_edge_litert", "onnxruntime"):
     pytest.importorskip(reference, reason=f"{reference} is not installed")
@@ -19,3 +25,21 @@ def test_bits_are_the_same(seed: int) -> None:
     assert [(o.suffix, o.target, o.codes) for o in found] == list(FORMS)
     assert not [o for o in found if o.wrong]
     assert not [o for o in found if o.refused]
+
+
+def test_whole_networks_are_written_in_every_form_of_8_bits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from checks import exports
+
+    seen = list[tuple[str, str]]()
+
+    def written(model: object, path: Path, target: str, *, verify: bool) -> Iterator[Any]:
+        assert verify
+        seen.append((path.suffix, target))
+        yield "", True
+
+    monkeypatch.setattr(exports, "written", written)
+    found = list(exports.reports(jq.Model(lambda p, x: x, {}, ()), [".tflite", ".onnx"], []))
+    assert len(found) == 3
+    assert seen == [(".tflite", "litert-reference"), (".tflite", "litert"), (".onnx", "onnx-qdq")]
