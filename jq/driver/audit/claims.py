@@ -49,8 +49,8 @@ class Claims:
         splats = Owners.of(self.dump.splats, names, read_by)
         derived = Owners.of(self.dump.derived, names).named
         kept = kept_bits(self.manifest.get("ops", ()))
-        for group in self._merged():
-            sizes = {n: math.prod({**plain, **encodings}[n]["shape"]) for n in group if n in names}
+        for group in self._merged(names):
+            sizes = {n: math.prod({**plain, **encodings}[n]["shape"]) for n in group}
             stored.share(sizes)
             splats.share(sizes)
         rows = []
@@ -96,12 +96,13 @@ class Claims:
                 f"program.mlir is of another artifact: its @main takes {takes} and gives {gives}"
             )
 
-    def _merged(self) -> list[list[str]]:
-        """The weights of products that are one, each group once."""
-        ops = {op["name"]: op for op in self.manifest.get("ops", ())}
-        groups = {frozenset((name, *op.get("merged_from", ()))) for name, op in ops.items()}
-        weights = [[ops[n].get("weight") for n in sorted(g) if n in ops] for g in groups]
-        return [[w for w in group if w] for group in weights if len(group) > 1]
+    def _merged(self, known: Sequence[str]) -> list[list[str]]:
+        """The weights of products that are one, each group once; float products have their names."""
+        ops = {op["name"]: op.get("weight") or op["name"] for op in self.manifest.get("ops", ())}
+        merged = [op for op in self.manifest.get("ops", ()) if op.get("merged_from")]
+        groups = {frozenset((op["name"], *op["merged_from"])) for op in merged}
+        weights = [[weight_of(ops[n], known) for n in sorted(g) if n in ops] for g in groups]
+        return [[w for w in group if w] for group in weights]
 
     def _encoded(
         self,

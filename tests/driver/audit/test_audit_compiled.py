@@ -54,6 +54,19 @@ def test_products_that_the_compiler_makes_one_are_verified() -> None:
     assert len(audit.contractions) == 2
 
 
+@pytest.mark.parametrize(("pipeline", "kind"), [("float", "f32"), ("bf16", "bf16")])
+def test_float_weights_of_products_that_are_one_are_told_apart(pipeline: str, kind: str) -> None:
+    params = {n: RNG.standard_normal((32, 32), np.float32) for n in "qkv"}
+
+    def fn(p, x):
+        return (x @ p["q"]) * (x @ p["k"]) + x @ p["v"]
+
+    audit = api.compile(Model(fn, params, (np.ones((8, 32), np.float32),)), pipeline).audit()
+    assert audit.verified and any(c.merged_from for c in audit.contractions)
+    assert {w.name: w.format for w in audit.weights} == dict.fromkeys("qkv", kind)
+    assert len({w.stored_bytes for w in audit.weights}) == 1
+
+
 KERNELS = ("layer0/kernel", "layer1/kernel")
 
 
