@@ -183,3 +183,23 @@ def test_a_region_that_is_too_deep_reads_what_is_before_it(monkeypatch):
     monkeypatch.setattr(_region, "DEEP", 8)
     made = output((FOLDER / "kernel_integer_rows.mlir").read_text())
     assert "call @jq_row_program" in made and "stablehlo.gather" in made
+
+
+def test_each_of_several_results_may_be_as_deep(monkeypatch):
+    """What one of them needs is no operand of the kernel, which comes before it."""
+    monkeypatch.setattr(_region, "DEEP", 8)
+    wide, narrow = "tensor<4x40xi32>", "tensor<4x40xi8>"
+    lines = ["// RUN: kernel-integer-rows", "// KERNELS: avx2"]
+    lines.append(f"func.func @main(%x: {narrow}) -> ({narrow}, {narrow}) {{")
+    lines.append(f"%s = stablehlo.constant dense<4> : {wide}")
+    for i in "ab":
+        lines += [
+            f"%{i}0 = stablehlo.convert %x : ({narrow}) -> {wide}",
+            f"%{i}1 = stablehlo.constant dense<{ord(i) * 11}> : {wide}",
+            f"%{i}2 = stablehlo.multiply %{i}0, %{i}1 : {wide}",
+            f"%{i}3 = stablehlo.add %{i}2, %{i}1 : {wide}",
+            f"%{i}4 = stablehlo.shift_right_arithmetic %{i}3, %s : {wide}",
+            f"%{i} = stablehlo.convert %{i}4 : ({wide}) -> {narrow}",
+        ]
+    made = output("\n".join([*lines, f"return %a, %b : {narrow}, {narrow}", "}"]))
+    assert made.count("call @jq_row_program") == 1 and "stablehlo.multiply" not in made

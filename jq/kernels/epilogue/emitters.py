@@ -195,20 +195,16 @@ class FakeQuantizeEmitter(Emitter[steps.FakeQuantize]):
         return self.step.exact
 
     def after(self, b: Builder, isa: Isa, near: ir.Value, operands: Sequence[Any]) -> ir.Value:
-        whole = (
-            functions.round_to_whole(b, near)
-            if isa.rounds
-            else functions.round_small(b, b.rounded(near))
-        )
-        return b.mul(whole, operands[1])
+        if isa.rounds:
+            return b.mul(functions.round_to_whole(b, near), operands[1])
+        return b.mul(functions.round_small(b, b.rounded(near)), operands[1])
 
 
 @emits(steps.AddCodes)
 class AddCodesEmitter(Emitter[steps.AddCodes]):
     def emit(self, b: Builder, isa: Isa, y: ir.Value, operands: Values) -> ir.Value:
-        y = (
-            functions.round_to_whole(b, y) if isa.rounds else b.to_f32(b.round_to_int(y))
-        )  # |y| < 2^30
+        # |y| < 2^30
+        y = functions.round_to_whole(b, y) if isa.rounds else b.to_f32(b.round_to_int(y))
         codes, factor, unit, zero, *more = operands
         if self.step.bounded:
             y = b.min(b.max(y, more[0]), more[1])

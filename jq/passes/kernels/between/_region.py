@@ -37,6 +37,7 @@ class Region:
     operands: list[ir.Value] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
     known: dict[Any, int] = field(default_factory=dict)
+    before: int = 0  # lines of other roots
 
     @staticmethod
     def of(root: ir.Value, roots: Mapping[ir.Value, None]) -> "Region | None":
@@ -60,6 +61,7 @@ class Region:
         """Computes another root of the same operands, after the one of the last line."""
         last = len(self.lines) - 1
         self.lines.append(Line(RESULT, (last,), self.lines[last].element))
+        self.before = len(self.lines)
         self._grow(root)
 
     @property
@@ -105,7 +107,7 @@ class Region:
             if value in self.known:
                 continue
             inner = self._inner(value) if value == root or value not in self.roots else None
-            if inner is None or (len(self.lines) > DEEP and value != root):
+            if inner is None or (len(self.lines) - self.before > DEEP and value != root):
                 self.known[value] = self._source(value)
             elif ready or not inner:
                 self.known[value] = self._line(value.owner, inner)

@@ -71,7 +71,8 @@ def _together(readers: Readers) -> list[dict[ir.Value, Region]]:
     groups: dict[object, dict[ir.Value, Region]] = {}
     for root in roots:
         if (region := Region.of(root, roots)) is not None:
-            key = (region.shape, frozenset(region.operands)) if region.alone else root
+            block = hash(root.owner.operation.block)
+            key = (block, region.shape, frozenset(region.operands)) if region.alone else root
             groups.setdefault(key, {})[root] = region
     return list(groups.values())
 
