@@ -11,6 +11,7 @@ from jq.ir.build import string_attr
 from jq.ir.oracle.interpreter import interpret
 from jq.ir.oracle.xla import XlaExecutable
 from jq.kernels import ATTRIBUTE, JoinDigits, Kernel, WideQuantize, WideResidual, available
+from jq.passes.kernels._digits import is_small
 from jq.passes.kernels._kernel import declarations
 from jq.target.target import load_target
 from tests.support.programs import assert_same_bits, run_iree
@@ -120,3 +121,10 @@ def test_edges_have_no_zero_point_where_the_device_has_none():
         wide = [e.encoding for e in plan.edges.values() if e.encoding.format == "int16"]
         assert wide
         assert {encoding.scheme for encoding in wide} == schemes
+
+
+def test_sums_that_fit_32_bits_are_told_by_the_largest_column():
+    ones = np.ones((2**16, 1), np.int8)
+    assert is_small(ones[1:], None) and not is_small(ones, None)
+    assert is_small(ones, np.ones(1, np.int32))
+    assert is_small(np.ones((3, 3, 8, 0), np.int8), None)  # no filters

@@ -51,7 +51,8 @@ def is_small(weight: np.ndarray, zero: np.ndarray | None) -> bool:
     """True if sums of 16-bit codes have 32 bits, for a weight [..., columns] of any axes in front
     and zero points [columns]."""
     real = weight.astype(np.int64) - (0 if zero is None else zero)
-    return bool(np.abs(real).reshape(-1, real.shape[-1]).sum(0).max() << 15 < 1 << 31)
+    sums = np.abs(real).sum(tuple(range(real.ndim - 1)))
+    return bool(sums.max(initial=0) << 15 < 1 << 31)
 
 
 def in_digits(kernel: Any) -> Any:

@@ -197,8 +197,7 @@ def _residual(program: Program, tail: Tail, n: int) -> Tail:
 
 
 def _stored(program: Program, value: ir.Value) -> tuple[ir.Value, np.ndarray, np.ndarray] | None:
-    """Codes, scale f32 [1] and zero point i32 [1] of what is dequantized from int8
-    or int16."""
+    """Codes, scale f32 [1] and zero point i32 [1] of what is dequantized from int8 or int16."""
     marker = match(value, DEQUANTIZE)
     if marker is None or not plain(marker) or dtype_of(value) != np.float32:
         return None
