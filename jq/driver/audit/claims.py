@@ -97,7 +97,7 @@ class Claims:
             )
 
     def _merged(self, known: Sequence[str]) -> list[list[str]]:
-        """The weights of products that are one, each group once; a float op is named as its weight."""
+        """The weights of products that are one, each group once; a float op has its name."""
         ops = {op["name"]: op.get("weight") or op["name"] for op in self.manifest.get("ops", ())}
         merged = [op for op in self.manifest.get("ops", ()) if op.get("merged_from")]
         groups = {frozenset((op["name"], *op["merged_from"])) for op in merged}

@@ -7,8 +7,7 @@
 
 Convolutions likewise, and float32 numbers. The kernel rounds its rows to bfloat16 itself. Sums are
 float32 in another order than those of a plain product. Behind products of bfloat16, an activation
-function is within the bound that its step states; float32 takes the exact steps alone.
-"""
+function is within the bound that its step states; float32 takes the exact steps alone."""
 
 import numpy as np
 
@@ -93,14 +92,15 @@ def _product(program: Program, op: Op, name: str, isa: str, element: str) -> str
         m, k = shape_of(view.rows)
         kernel = Gemm(isa=isa, m=m, k=k, n=n, element=element, epilogue=tail.steps)
         order = [*view.contracted, *view.free]
-        packed = kernel.pack(np.asarray(weight).transpose(order).reshape(k, n))
-        operands = [view.rows, program.add_weight(f"{name}:packed", packed["weights"])]
+        packed = kernel.pack(np.asarray(weight).transpose(order).reshape(k, n))["weights"]
+        first = f"{name.partition('#')[0]}:packed"  # of another product with this weight
+        known = np.asarray(program.weights.get(first, ()))
+        same = known.dtype == packed.dtype and np.array_equal(known, packed)
+        stored = program.weight(first) if same else program.add_weight(f"{name}:packed", packed)
+        operands = [view.rows, stored]
         operands += tail.values(program, name, kernel.pad_columns)
         (value,) = call_kernel(program, kernel, operands, name)
-        if tail.steps:
-            tail.replace(OPS.reshape(value, tail.shape))
-        else:
-            tail.replace(view.result(value))
+        tail.replace(OPS.reshape(value, tail.shape) if tail.steps else view.result(value))
     return kernel.name
 
 
