@@ -90,17 +90,20 @@ TABLE_LIMIT = 1 << 10  # entries of a table of exponentials; from there on two s
 
 @dataclass(frozen=True)
 class Output:
-    """The codes that come out: real = scale * (code - zero_point), saturated to [low, high]."""
+    """The codes that come out: real = scale * (code - zero_point), saturated to [low, high]; `wide`
+    ones have 16 bits whatever their limits are."""
 
     scale: float
     zero_point: int
     low: int
     high: int
+    wide: bool = False
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Type of the codes."""
-        return np.dtype(np.int8 if self.low >= -128 and self.high <= 127 else np.int16)
+        narrow = not self.wide and self.low >= -128 and self.high <= 127
+        return np.dtype(np.int8 if narrow else np.int16)
 
 
 NO_OUTPUT = Output(1.0, 0, 0, 0)  # of a step whose result is not known yet, or that makes no codes

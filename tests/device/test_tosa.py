@@ -189,6 +189,19 @@ def test_codes_of_16_bits_are_multiplied_in_halves(name: str, tmp_path: Path) ->
     assert {t["dtype"] for t in found["inputs"]} == {"int16"}
 
 
+def test_limits_of_8_bits_leave_codes_of_16_bits(tmp_path: Path) -> None:
+    """A part without a spark has coarse steps, and is clipped to two of them."""
+
+    def apply(p: Any, x: Any) -> Any:
+        h = jnp.clip(x @ p["w"] - jnp.float32([100, *[0] * 7]), 0, 1)
+        return h @ p["v"] + h[:1, :1]
+
+    weights = {"w": normal(8, 8), "v": normal(8, 8)}
+    settings = {"activations.format": "int16"}
+    found = exported(apply, weights, (4, 8), tmp_path, "ethos-u85", settings=settings)
+    assert found["same"] == found["outputs"] > 0
+
+
 def test_offsets_of_many_channels(tmp_path: Path) -> None:
     """A half of a fraction of a code, rounded as the integer program rounds it."""
 

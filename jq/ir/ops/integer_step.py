@@ -95,6 +95,8 @@ def integer_step(program: Program, codes: ir.Value, step: IntegerStep) -> ir.Val
         return [known[codes]]
 
     out = step.out
+    ends = out.zero_point, out.low, out.high
+    wide = out.dtype != Output(out.scale, *ends).dtype  # which the ends do not say
     attributes = {
         "kind": step.kind,
         "name": step.name,
@@ -104,7 +106,7 @@ def integer_step(program: Program, codes: ir.Value, step: IntegerStep) -> ir.Val
             for o in step.operands
         ],
         "scale": out.scale,
-        "codes": (out.zero_point, out.low, out.high),
+        "codes": (*ends, 1) if wide else ends,
         "attributes": step.attributes,
         "numbers": step.numbers,
     }

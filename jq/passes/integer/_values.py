@@ -104,7 +104,8 @@ def output_of(program: Program, marker: Marker) -> Output | None:
     if math.prod(marker.encoding.grid) != 1:
         return None
     known = parameters(program, marker)
-    return None if known is None else Output(*known, *limits(marker.encoding))
+    ends = limits(marker.encoding)
+    return None if known is None else Output(*known, *ends, max(ends) > np.iinfo(np.int8).max)
 
 
 def code_of(out: Output, x: float) -> int:
