@@ -23,13 +23,13 @@ def function_of(program: Program, op: Op, x: ir.Value) -> Cut | None:
     return None
 
 
-def terms_inside(program: Program, x: ir.Value, softmax: Cut) -> list[tuple[Op, int]]:
+def terms_inside(program: Program, x: ir.Value, softmax: Cut) -> list[tuple[Op, int]] | None:
     """The terms of a sum and the choices of a select that are `x`, which softmax takes as they are,
-    as operands of ops by number; none where `x` is no sum, or others read it."""
+    as operands of ops by number; None where `x` is no sum, or others read it."""
     terms = terms_of(program, x)
     inside = {op.operation for op in softmax.ops}
     if terms == [x] or any(use.owner.operation not in inside for use in x.uses):
-        return []
+        return None
     found, todo = list[tuple[Op, int]](), [x]
     while todo:
         op = todo.pop().owner

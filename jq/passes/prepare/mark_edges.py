@@ -143,10 +143,10 @@ class _Marking:
             if self.state.get(x) in (None, "float"):
                 continue
             if whole := function_of(self.program, op, x):
-                terms = terms_inside(self.program, x, whole) if as_softmax(whole) else []
-                for reader, i in terms:
+                terms = terms_inside(self.program, x, whole) if as_softmax(whole) else None
+                for reader, i in terms or ():
                     self.edges.need(reader, i, wide=True)
-                if not terms:
+                if terms is None:
                     self.need_source(whole, wide=True)
                 self.claim(whole)
                 return True
