@@ -125,7 +125,7 @@ class _Reader(Reader):
         names = (key, *_ALSO.get(key, ()))
         found = [place[name] for place in places for name in names if place.get(name) is not None]
         if not found and key in self.values and key.endswith(("softcapping", "is_causal")):
-            return False  # an explicit null turns it off
+            return 0  # an explicit null turns it off
         value = found[0] if found else self.known.defaults.get(key)
         return max(value) if key == "intermediate_size" and isinstance(value, list) else value
 
@@ -158,21 +158,20 @@ class _Reader(Reader):
 
     def _kinds(self, count: int) -> list[str] | None:
         """The kind of each layer; None where no file says it."""
-        known, kinds, some = self.known, self.value("layer_types"), self.value("full_attn_idxs")
+        known, some = self.known, self.value("full_attn_idxs")
         other = next(iter(known.mixers), "")
-        if known.mixers and not other:  # all have the same mixers
-            return None
+        alike = known.mixers and not other  # all have the same mixers
+        kinds = self.values.get("layer_types") if alike else self.value("layer_types")
         if kinds is None and other and isinstance(some, list):
             kinds = ["full_attention" if i in some else other for i in range(count)]
         elif kinds is None and INTERVAL in known.defaults:
             every = self.size(INTERVAL)
             kinds = [other if (i + 1) % every else "full_attention" for i in range(count)]
         possible = ("attention", "full_attention", *_LOCAL, *known.mixers)
-        if isinstance(kinds, list) and len(kinds) == count and all(k in possible for k in kinds):
-            return kinds
-        if kinds is not None:
+        fits = kinds is None or (isinstance(kinds, list) and len(kinds) == count)
+        if not fits or not all(kind in possible for kind in kinds or ()):
             raise self.wrong(f"layer_types are {kinds!r:.80}")
-        return None
+        return None if alike else kinds
 
     def _windows(self, kinds: list[str] | None, count: int) -> tuple[int, ...]:
         """Number of tokens that each layer sees, 0 for all, by the rule of the model type: each

@@ -53,14 +53,14 @@ class Reader(ABC):
         """The value that the file states; None where it states none."""
 
     def get(self, key: str, default: Any = None) -> Any:
-        """A finite number or truth, or a list of numbers where the default is one."""
-        value = self.value(key)
-        value = default if value is None else value
+        """A finite number, or a truth or a list of numbers where the default is one."""
+        value = default if (value := self.value(key)) is None else value
         if value is None:
             raise self.wrong(f"there is no {key}")
         value = value.tolist() if isinstance(value, np.ndarray) else value
         many = isinstance(value, list) and isinstance(default, list)
-        sound = all(type(v) in (int, float, bool) for v in (value if many else [value]))
+        kinds = (int, float, bool) if type(default) is bool else (int, float)
+        sound = all(type(v) in kinds for v in (value if many else [value]))
         if not sound or not (many or math.isfinite(value)):
             raise self.wrong(f"{key} is {value!r:.40}")
         return value
@@ -69,7 +69,7 @@ class Reader(ABC):
         """A whole number, not below `least`, or the default; JSON may have it as 24.0."""
         key = str(place[self.form]) if isinstance(place, Key) else place
         value = self.get(key, default)
-        if type(value) is bool or value != int(value):
+        if value != int(value):
             raise self.wrong(f"{key} is {value!r:.40}, not int")
         if not least <= value < 1 << 31 and value != default:
             raise self.wrong(f"{key} is {value}")

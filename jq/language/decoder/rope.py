@@ -110,7 +110,9 @@ def scaled(kind: str, base: float, dims: int, context: int, get: Callable[..., A
     # "dynamic" changes what is longer than the model's context, "mrope" positions of pictures.
     if kind in ("default", "dynamic", "mrope"):
         return plain(base, dims)
-    original = int(get("original_max_position_embeddings", context))
+    said = get("original_max_position_embeddings", context)
+    if said < 1 or said != (original := int(said)):
+        raise ValueError(f"positions are scaled from those of {said} tokens")
     scale = get("attention_factor", 0.0)
     if kind in ("longrope", "su"):
         lists = [get(f"{name}_factor", []) for name in ("short", "long")]

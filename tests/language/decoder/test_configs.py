@@ -235,3 +235,41 @@ def test_a_part_that_is_not_known_is_named(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"text_config": text}))
     with pytest.raises(UserError, match="kimi_linear_text"):
         read_config(tmp_path)
+
+
+SCALED = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 2.0}
+ORIGINAL = "original_max_position_embeddings"
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "said"),
+    [
+        ("llama", {"rope_theta": True}, "rope_theta"),
+        ("llama", {"rope_parameters": SCALED | {"factor": True}}, "factor"),
+        ("phi3", {"partial_rotary_factor": True}, "partial_rotary_factor"),
+        ("llama", {"rms_norm_eps": True}, "rms_norm_eps"),
+        ("llama", {"num_hidden_layers": True}, "num_hidden_layers"),
+        *(("llama", {"rope_parameters": SCALED | {ORIGINAL: n}}, "") for n in (True, 2.5, 0, -8)),
+        ("deepseek_v2", {"layer_types": ["full_attention"]}, "layer_types"),
+        ("deepseek_v3", {"layer_types": "full_attention"}, "layer_types"),
+        ("falcon_h1", {"layer_types": ["junk"] * 4}, "layer_types"),
+    ],
+)
+def test_what_is_no_number_and_no_kind_is_refused(tmp_path, kind, change, said):
+    sizes = {"kv_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8}
+    with pytest.raises(UserError, match=said):
+        config_of(tmp_path, kind, sizes | change)
+    plain = {key: ["full_attention"] * 4 for key in change if key == "layer_types"}
+    assert config_of(tmp_path, kind, sizes | plain).layers == 4
+
+
+def test_a_context_that_json_has_as_a_float(tmp_path):
+    whole = {"rope_parameters": SCALED | {ORIGINAL: 16.0}}
+    ((_, rope),) = config_of(tmp_path, "llama", whole).ropes
+    other = {"rope_parameters": SCALED | {ORIGINAL: 16}}
+    assert [("all", rope)] == list(config_of(tmp_path, "llama", other).ropes)
+
+
+def test_a_cap_that_is_null_is_none(tmp_path):
+    found = config_of(tmp_path, "gemma2", {"attn_logit_softcapping": None})
+    assert (found.attention_cap, found.logit_cap) == (0.0, 30.0)
