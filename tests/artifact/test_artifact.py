@@ -155,7 +155,7 @@ def test_missing_folder(tmp_path: Path) -> None:
 # Failures while writing
 
 
-@pytest.mark.parametrize("step", ["_put", "write_parameters", "sha256"])
+@pytest.mark.parametrize("step", ["_put", "write_parameters", "StoredFile.of"])
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
 def test_failed_write_leaves_what_was_there(
     made: Artifact, saved: Path, monkeypatch: pytest.MonkeyPatch, step: str, error: BaseException
@@ -163,7 +163,7 @@ def test_failed_write_leaves_what_was_there(
     def fail(*_: Any) -> None:
         raise error
 
-    monkeypatch.setattr(save, step, fail)
+    monkeypatch.setattr(f"{save.__name__}.{step}", fail)
     expected = KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else JqError
     for place, force in ((saved, True), (saved.parent / "new", False)):
         with pytest.raises(expected):
