@@ -186,7 +186,7 @@ def test_a_region_that_is_too_deep_reads_what_is_before_it(monkeypatch):
 
 
 def test_each_of_several_results_may_be_as_deep(monkeypatch):
-    """What one of them needs is no operand of the kernel, which comes before it."""
+    """Operands of a kernel come before it, whichever of its results needs them."""
     monkeypatch.setattr(_region, "DEEP", 8)
     wide, narrow = "tensor<4x40xi32>", "tensor<4x40xi8>"
     lines = ["// RUN: kernel-integer-rows", "// KERNELS: avx2"]
