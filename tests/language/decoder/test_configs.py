@@ -239,6 +239,7 @@ def test_a_part_that_is_not_known_is_named(tmp_path):
 
 SCALED = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 2.0}
 ORIGINAL = "original_max_position_embeddings"
+SAID = "original|positions are scaled"
 
 
 @pytest.mark.parametrize(
@@ -249,7 +250,7 @@ ORIGINAL = "original_max_position_embeddings"
         ("phi3", {"partial_rotary_factor": True}, "partial_rotary_factor"),
         ("llama", {"rms_norm_eps": True}, "rms_norm_eps"),
         ("llama", {"num_hidden_layers": True}, "num_hidden_layers"),
-        *(("llama", {"rope_parameters": SCALED | {ORIGINAL: n}}, "original|positions are scaled") for n in (True, 2.5, 0, -8)),
+        *(("llama", {"rope_parameters": SCALED | {ORIGINAL: n}}, SAID) for n in (True, 2.5, 0, -8)),
         ("deepseek_v2", {"layer_types": ["full_attention"]}, "layer_types"),
         ("deepseek_v3", {"layer_types": "full_attention"}, "layer_types"),
         ("falcon_h1", {"layer_types": ["junk"] * 4}, "layer_types"),
