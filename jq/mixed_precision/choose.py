@@ -15,18 +15,8 @@ from jq.base.system.files import temporary_folder
 from jq.driver.comparison.outputs import Comparison
 from jq.driver.compiled import CompiledModel
 from jq.driver.stages import build, plan_job
+from jq.mixed_precision import costs
 from jq.mixed_precision.budget import Budget
-from jq.mixed_precision.costs import (
-    Choice,
-    Holds,
-    Points,
-    Resource,
-    cheapest,
-    frontier,
-    hull,
-    price,
-    within,
-)
 from jq.mixed_precision.evaluate import Judge
 from jq.mixed_precision.groups import Group
 from jq.mixed_precision.latency import median_ms, milliseconds
@@ -44,35 +34,35 @@ class BudgetChooser:
     def __init__(
         self,
         groups: Sequence[Group],
-        points: Sequence[Points],
-        resources: Mapping[str, Resource],
+        points: Sequence[costs.Points],
+        resources: Mapping[str, costs.Resource],
         budgets: Sequence[Budget],
         judge: Judge,
     ) -> None:
         self.groups, self.points, self.resources, self.judge = groups, points, resources, judge
-        self.path = frontier(points)
+        self.path = costs.frontier(points)
         self.figures = [b for b in budgets if not b.is_resource]
         self.limited = [b for b in budgets if b.is_resource]
         self.margins: dict[Budget, float] = dict.fromkeys(budgets, 0.0)
 
-    def formats(self, choice: Choice) -> Counter[str]:
+    def formats(self, choice: costs.Choice) -> Counter[str]:
         """Number of groups that have each candidate."""
         return Counter(g.options[i].name for g, i in zip(self.groups, choice, strict=True))
 
-    def predict(self, budget: Budget, choice: Choice) -> float:
+    def predict(self, budget: Budget, choice: costs.Choice) -> float:
         """The figure that the choice reaches, without the margin."""
         if budget.is_resource:
             return self.resources[budget.name].of(choice)
         return budget.value(self.judge(choice))
 
-    def learn(self, budget: Budget, choice: Choice, reached: float) -> None:
+    def learn(self, budget: Budget, choice: costs.Choice, reached: float) -> None:
         """The compiled model reached this."""
         self.margins[budget] = reached - self.predict(budget, choice)
 
-    def expect(self, budget: Budget, choice: Choice) -> float:
+    def expect(self, budget: Budget, choice: costs.Choice) -> float:
         return self.predict(budget, choice) + self.margins[budget]
 
-    def choose(self) -> Choice:
+    def choose(self) -> costs.Choice:
         """Raises: UserError: no choice is expected to hold; it says what the best one reaches."""
         choice = self._cheapest() if self.figures else self._within()
         for budget in self.limited:
@@ -80,21 +70,21 @@ class BudgetChooser:
                 raise self._failure(budget, choice)
         return choice
 
-    def _cheapest(self) -> Choice:
-        def holds(choice: Choice) -> bool:
+    def _cheapest(self) -> costs.Choice:
+        def holds(choice: costs.Choice) -> bool:
             return all(self._expected(b, choice) for b in self.figures)
 
-        index = cheapest(self.path, holds)
+        index = costs.cheapest(self.path, holds)
         if index is None:
             failing = next(b for b in self.figures if not self._expected(b, self.path[0]))
             raise self._failure(failing, self.path[0])
         return further(self.points, self.path[index], holds)
 
-    def _within(self) -> Choice:
+    def _within(self) -> costs.Choice:
         budget = self.limited[0]
         resource = self.resources[budget.name]
         limit = self._limit(budget) - self.margins[budget] - resource.fixed
-        choice = within(self.points, limit)
+        choice = costs.within(self.points, limit)
         if choice is None:
             raise self._failure(budget, self.path[-1])
         return choice
@@ -106,10 +96,10 @@ class BudgetChooser:
         """True if what was reached keeps to a budget (a resource: as a share)."""
         return budget.holds(value, self._limit(budget))
 
-    def _expected(self, budget: Budget, choice: Choice) -> bool:
+    def _expected(self, budget: Budget, choice: costs.Choice) -> bool:
         return self.meets(budget, self.expect(budget, choice))
 
-    def _failure(self, budget: Budget, best: Choice) -> UserError:
+    def _failure(self, budget: Budget, best: costs.Choice) -> UserError:
         value = self.expect(budget, best)
         others = [f"{name} {r.of(best):.4g}" for name, r in self.resources.items()]
         others += [f"{b.name} {self.expect(b, best):.6g}" for b in self.figures if b is not budget]
@@ -121,17 +111,19 @@ class BudgetChooser:
         )
 
 
-def further(groups: Sequence[Points], choice: Choice, holds: Holds, tries: int = TRIES) -> Choice:
+def further(
+    groups: Sequence[costs.Points], choice: costs.Choice, holds: costs.Holds, tries: int = TRIES
+) -> costs.Choice:
     """`choice` with single groups made cheaper, those with the best price first, while it holds."""
     refused: set[tuple[int, int]] = set()
     for _ in range(tries):
         steps = []
         for g, points in enumerate(groups):
-            path = hull(points)
+            path = costs.hull(points)
             if choice[g] in path[:-1]:
                 after = path[path.index(choice[g]) + 1]
                 if (g, after) not in refused:
-                    steps.append((price(points, choice[g], after), g, after))
+                    steps.append((costs.price(points, choice[g], after), g, after))
         if not steps:
             break
         _, g, after = min(steps)
@@ -163,7 +155,7 @@ def prove(
     problem: Problem,
     pipeline: MixedPipeline,
     evaluation: Evaluation,
-    latency: Resource | None,
+    latency: costs.Resource | None,
     stages: Stages,
     workers: Workers = HERE,
 ) -> Proof:

@@ -5,20 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from jq.driver.audit.owners import (
-    Owners,
-    as_good,
-    by_column,
-    code_bits,
-    holds,
-    integer,
-    kept_bits,
-    mlir_name,
-    swapped,
-    too_little,
-    weight_of,
-    within,
-)
+from jq.driver.audit import owners
 from jq.driver.audit.report import AuditedContraction, FloatUse, StoredWeight
 from jq.iree.dump.reader import Contraction, Dump
 from jq.iree.dump.stored import StoredConstant, bit_width
@@ -45,10 +32,10 @@ class Claims:
         names = [*encodings, *(n for n in plain if n not in encodings)]
         ops = self.manifest.get("ops", ())
         read_by = {op["name"]: op["weight"] for op in ops if op.get("weight") in names}
-        stored = Owners.of(self.dump.constants, names, read_by)
-        splats = Owners.of(self.dump.splats, names, read_by)
-        derived = Owners.of(self.dump.derived, names).named
-        kept = kept_bits(self.manifest.get("ops", ()))
+        stored = owners.Owners.of(self.dump.constants, names, read_by)
+        splats = owners.Owners.of(self.dump.splats, names, read_by)
+        derived = owners.Owners.of(self.dump.derived, names).named
+        kept = owners.kept_bits(self.manifest.get("ops", ()))
         for group in self._merged(names):
             sizes = {n: math.prod({**plain, **encodings}[n]["shape"]) for n in group}
             stored.share(sizes)
@@ -58,9 +45,9 @@ class Claims:
             if name in encodings:
                 claim = encodings[name]
                 size = math.prod(claim["shape"])
-                bits = min(code_bits(claim, size), kept.get(name, math.inf))
+                bits = min(owners.code_bits(claim, size), kept.get(name, math.inf))
                 found = stored.encoded(name, claim["parts"], size)
-                if too_little(found, bits, size):  # equal codes are a number in the program
+                if owners.too_little(found, bits, size):  # equal codes are a number in the program
                     found += splats.encoded(name, claim["parts"], size)
                 row = self._encoded(name, claim, bits, found, derived[name], stored.rest)
             else:
@@ -101,7 +88,7 @@ class Claims:
         ops = {op["name"]: op.get("weight") or op["name"] for op in self.manifest.get("ops", ())}
         merged = [op for op in self.manifest.get("ops", ()) if op.get("merged_from")]
         groups = {frozenset((op["name"], *op["merged_from"])) for op in merged}
-        weights = [[weight_of(ops[n], known) for n in sorted(g) if n in ops] for g in groups]
+        weights = [[owners.weight_of(ops[n], known) for n in sorted(g) if n in ops] for g in groups]
         return [[w for w in group if w] for group in weights]
 
     def _encoded(
@@ -116,10 +103,10 @@ class Claims:
         shape = tuple(claim["shape"])
         kind, granularity = claim["format"], claim["granularity"]
         size = math.prod(shape)
-        large = [c for c in found if holds(c, size)]
-        wide = [c for c in large if bit_width(c.dtype) > code_bits(claim, size)]
+        large = [c for c in found if owners.holds(c, size)]
+        wide = [c for c in large if bit_width(c.dtype) > owners.code_bits(claim, size)]
         if len(wide) < len(large):  # its codes are there
-            wide = [c for c in wide if not by_column(c, claim["parts"])]
+            wide = [c for c in wide if not owners.by_column(c, claim["parts"])]
         if wide and claim.get("float_copy"):
             self.notes.append(
                 f"{name} is stored in {wide.pop().dtype} besides: a rule keeps it float"
@@ -127,19 +114,19 @@ class Claims:
         if wide:
             self.false.append(f"{name} is claimed {kind} but stored as {wide[0].dtype}")
             kind, granularity = wide[0].dtype, "none"
-        elif not found and not any(holds(c, size) for c in nameless):
+        elif not found and not any(owners.holds(c, size) for c in nameless):
             self.folded.add(name)
             kind, granularity = FOLDED, "none"
-        elif too_little(found, bits, size):
+        elif owners.too_little(found, bits, size):
             self.false.append(f"{name} is claimed {kind} but the program stores no such constant")
         for e in self.dump.expanded:
-            mine = any(weight_of(n, {name}) for n in e.names)
+            mine = any(owners.weight_of(n, {name}) for n in e.names)
             if mine and math.prod(e.shape) >= size > 1:
                 self.notes.append(f"{name} is decoded to {e.dtype} in memory at every call")
         for c in derived:
-            if holds(c, size) and bit_width(c.dtype) > bits:
+            if owners.holds(c, size) and bit_width(c.dtype) > bits:
                 self.notes.append(f"{name} is expanded to {c.dtype} in memory when loaded")
-        floats = size * bit_width(mlir_name(claim.get("float_dtype", "float32"))) // 8
+        floats = size * bit_width(owners.mlir_name(claim.get("float_dtype", "float32"))) // 8
         total = sum(c.bytes for c in found)
         if total > floats and not (wide or claim.get("float_copy")):
             self.notes.append(f"{name} takes {total} bytes, in float it has {floats}")
@@ -160,7 +147,7 @@ class Claims:
         for c in self.dump.contractions:
             if id(c) not in seen:
                 rows.append(AuditedContraction(c.name, c.op, c.lhs, c.rhs, c.acc))
-                if not integer((c.lhs, c.rhs, c.acc)):
+                if not owners.integer((c.lhs, c.rhs, c.acc)):
                     self.float_ops.append(FloatUse(c.name, c.op, "not part of the plan"))
         return tuple(rows)
 
@@ -180,15 +167,15 @@ class Claims:
         if shown is None:
             self.false.append(f"{claim['name']}: the program shows no contraction of that name")
             shown = (UNSEEN,) * 3
-        elif claim.get("decision") == "float" and within(shown, meant):
+        elif claim.get("decision") == "float" and owners.within(shown, meant):
             pass
-        elif not any(as_good(types, meant) for types in (shown, swapped(shown))):
+        elif not any(owners.as_good(types, meant) for types in (shown, owners.swapped(shown))):
             says = "claimed {} x {} -> {}".format(*meant)
             self.false.append(f"{claim['name']}: {says}, is " + "{} x {} -> {}".format(*shown))
-            if integer(meant) and not integer(shown):
+            if owners.integer(meant) and not owners.integer(shown):
                 reason = f"the compiler's program computes it in {shown[2]}"
                 self.float_ops.append(FloatUse(claim["name"], claim["op"], reason))
-        elif meant in (shown, swapped(shown)):
+        elif meant in (shown, owners.swapped(shown)):
             shown = meant
         kernel, merged = claim.get("kernel") or None, tuple(claim.get("merged_from") or ())
         return [AuditedContraction(claim["name"], claim["op"], *shown, kernel, merged)]
@@ -217,12 +204,12 @@ class Claims:
             return meant if meant in products else next(iter(products), None)
         if not found:
             return None
-        largest = max(found, key=lambda c: (c.work, not integer((c.lhs, c.rhs, c.acc))))
+        largest = max(found, key=lambda c: (c.work, not owners.integer((c.lhs, c.rhs, c.acc))))
         return largest.lhs, largest.rhs, largest.acc
 
 
 def _plain(name: str, spec: Mapping[str, Any], found: Sequence[StoredConstant]) -> StoredWeight:
-    kind, shape = mlir_name(spec["dtype"]), tuple(spec["shape"])
+    kind, shape = owners.mlir_name(spec["dtype"]), tuple(spec["shape"])
     total, floats = sum(c.bytes for c in found), math.prod(shape) * bit_width(kind) // 8
     stored = max(found, key=lambda c: c.bytes).dtype if found else kind
     if total < floats and stored != kind:  # a kernel has them in words

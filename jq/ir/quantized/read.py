@@ -12,24 +12,9 @@ from jq.ir import OPS, Op, Program, evaluate, ir, is_read, maker, stablehlo, ten
 from jq.ir.build import attributes_of, create
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, dequantize, encoding_of, quantize
 from jq.ir.mlir_context import at
+from jq.ir.quantized import types
 from jq.ir.quantized.markers import KINDS
 from jq.ir.quantized.stored import StoredParts, has_typed_parts
-from jq.ir.quantized.types import (
-    CAST,
-    SIDES,
-    TYPED,
-    UNIFORM_DEQUANTIZE,
-    UNIFORM_QUANTIZE,
-    WIDE,
-    cast,
-    element_of,
-    is_quantized,
-    kind_of,
-    like_op,
-    outside,
-    storage_of,
-    with_element,
-)
 from jq.ir.types import to_dtype
 
 
@@ -41,7 +26,7 @@ def open_values(ops: Iterable[Op]) -> None:
         ops: of a module, in program order.
     """
     numbers = _Numbers()
-    done = [op for op in outside(ops) if _opened(op, numbers)]
+    done = [op for op in types.outside(ops) if _opened(op, numbers)]
     for op in reversed(done):
         op.erase()
 
@@ -65,7 +50,7 @@ class _Numbers:
         if key not in self.plain:
             shape = ir.RankedTensorType(value.type).shape
             kind = tensor_type(shape, np.float32)
-            self.plain[key] = create(UNIFORM_DEQUANTIZE, kind, value, **{DEQUANTIZE: said})
+            self.plain[key] = create(types.UNIFORM_DEQUANTIZE, kind, value, **{DEQUANTIZE: said})
         return self.plain[key]
 
 
@@ -73,18 +58,18 @@ def _opened(op: Op, numbers: _Numbers) -> bool:
     """Puts the op that it was in the place of an op; False where it stays."""
     attributes, name = attributes_of(op), op.operation.name
     real = numbers.real
-    if name == UNIFORM_QUANTIZE and op.operands[0] in real and WIDE not in attributes:
+    if name == types.UNIFORM_QUANTIZE and op.operands[0] in real and types.WIDE not in attributes:
         op.operands[0] = real[op.operands[0]]
         return False
-    if WIDE not in attributes and TYPED not in attributes:
+    if types.WIDE not in attributes and types.TYPED not in attributes:
         return False
     first, result = op.operands[0], op.results[0]
     with at(op):
-        if name == UNIFORM_DEQUANTIZE:
+        if name == types.UNIFORM_DEQUANTIZE:
             result.replace_all_uses_with(numbers.of(first))
-        elif WIDE in attributes:
+        elif types.WIDE in attributes:
             real[result] = numbers.of(first, attributes.get(DEQUANTIZE))
-        elif (how := ir.StringAttr(attributes.pop(TYPED)).value) == "codes":
+        elif (how := ir.StringAttr(attributes.pop(types.TYPED)).value) == "codes":
             result.replace_all_uses_with(_plain_codes(op, attributes))
         elif how == "bound":
             result.replace_all_uses_with(_bounded_number(op, attributes, numbers))
@@ -95,36 +80,38 @@ def _opened(op: Op, numbers: _Numbers) -> bool:
 
 def _number(op: Op, attributes: dict[str, Any], numbers: _Numbers) -> ir.Value:
     """A product or a sum of floats."""
-    operands, sides = list(op.operands), attributes.pop(SIDES, None)
+    operands, sides = list(op.operands), attributes.pop(types.SIDES, None)
     said = list(ir.ArrayAttr(sides)) if sides else [None] * len(operands)
     values = [numbers.of(v, s) for v, s in zip(operands, said, strict=True)]
     kind = tensor_type(ir.RankedTensorType(op.results[0].type).shape, np.float32)
-    return like_op(op, kind, values, attributes).result
+    return types.like_op(op, kind, values, attributes).result
 
 
 def _bounded_number(op: Op, attributes: dict[str, Any], numbers: _Numbers) -> ir.Value:
     """The bound in front of the quantize that it follows."""
     operands = list(op.operands)
-    makers = [maker(v, UNIFORM_QUANTIZE) for v in operands]
-    index = next(i for i, m in enumerate(makers) if m and WIDE not in m.attributes)
+    makers = [maker(v, types.UNIFORM_QUANTIZE) for v in operands]
+    index = next(i for i, m in enumerate(makers) if m and types.WIDE not in m.attributes)
     quantize = makers[index]
     assert quantize is not None
     values = [numbers.of(v) for v in operands]
     values[index] = quantize.operands[0]
-    made = like_op(op, values[index].type, values, attributes)
-    return like_op(quantize, op.results[0].type, [made.result], attributes_of(quantize)).result
+    made = types.like_op(op, values[index].type, values, attributes)
+    return types.like_op(
+        quantize, op.results[0].type, [made.result], attributes_of(quantize)
+    ).result
 
 
 def _plain_codes(op: Op, attributes: dict[str, Any]) -> ir.Value:
     """A movement of integers, between casts from and to their quantized type."""
-    kind, element = op.results[0].type, element_of(op.results[0])
-    integer = storage_of(element)
+    kind, element = op.results[0].type, types.element_of(op.results[0])
+    integer = types.storage_of(element)
     operands = [
-        cast(v, with_element(v.type, integer)) if element_of(v) == element else v
+        types.cast(v, types.with_element(v.type, integer)) if types.element_of(v) == element else v
         for v in op.operands
     ]
-    made = like_op(op, with_element(kind, integer), operands, attributes)
-    return cast(made.result, kind)
+    made = types.like_op(op, types.with_element(kind, integer), operands, attributes)
+    return types.cast(made.result, kind)
 
 
 def from_quant_types(module: ir.Module) -> None:
@@ -152,12 +139,12 @@ def _back(program: Program, op: Op, plain: dict[ir.Value, ir.Value], parts: Stor
     """Puts a marker in the place of an op; `plain` has the integers of codes."""
     name, attributes = op.operation.name, op.attributes
     x, result = (*op.operands, None)[0], (*op.results, None)[0]
-    if name == CAST:
+    if name == types.CAST:
         if x in plain and result.type == plain[x].type:
             result.replace_all_uses_with(plain[x])
         elif x in plain:
             parts.stored[result] = plain[x]  # of less than 8 bits
-        elif is_quantized(result.type) and not is_quantized(x.type):
+        elif types.is_quantized(result.type) and not types.is_quantized(x.type):
             plain[result] = x
         return True
     kind = next((k for k, n in KINDS.items() if n == name and k in attributes), None)
@@ -169,7 +156,7 @@ def _back(program: Program, op: Op, plain: dict[ir.Value, ir.Value], parts: Stor
         held = {a.name: stablehlo.constant(a.attr) for a in ir.DictAttr(said["values"])}
         values = {k: evaluate(program, v) for k, v in held.items()}
         quantized = result if kind == QUANTIZE else x
-        if quantized.type != kind_of(enc, values):
+        if quantized.type != types.kind_of(enc, values):
             raise UserError("a quantized type is not what its op says", op=tensor)
         if kind == QUANTIZE:
             plain[result] = quantize(program, x, enc, held, tensor=tensor)["codes"]

@@ -5,21 +5,9 @@ from dataclasses import dataclass, field
 
 from jq.base.errors import FormatError, UserError
 from jq.formats import Encoding, get_format
-from jq.ir import Op, Program, at, dense_array, dtype_of, ir, kind_of, maker, users
+from jq.ir import Op, Program, at, dense_array, dtype_of, ir, kind_of, maker, markers, users
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import constant_of
-from jq.ir.markers import (
-    DEQUANTIZE,
-    QUANTIZE,
-    QUANTIZE_DYNAMIC,
-    Body,
-    Marker,
-    composite,
-    dequantize,
-    encoding_attributes,
-    match,
-    quantize_dynamic,
-)
 from jq.ir.quantized.elements import as_elements, as_stored, in_bytes, in_elements, type_of
 
 # Markers whose parts have their element types, where no quantized type says how a tensor is held.
@@ -47,21 +35,21 @@ class TypedParts:
     program: Program
     names: dict[tuple[str, Encoding, str], str] = field(default_factory=dict)
 
-    def needed(self, marker: Marker) -> bool:
+    def needed(self, marker: markers.Marker) -> bool:
         """True if a part of the marker has an element type."""
         types = get_format(marker.encoding.format).element_types(marker.encoding)
-        return bool(types.keys() & marker.parts.keys()) and marker.kind != QUANTIZE
+        return bool(types.keys() & marker.parts.keys()) and marker.kind != markers.QUANTIZE
 
-    def rewritten(self, marker: Marker) -> list[ir.Value]:
+    def rewritten(self, marker: markers.Marker) -> list[ir.Value]:
         """The results of the marker, with parts of their element types."""
         types = get_format(marker.encoding.format).element_types(marker.encoding)
-        if marker.kind == QUANTIZE_DYNAMIC:
+        if marker.kind == markers.QUANTIZE_DYNAMIC:
             made = zip(marker.parts, quantize_typed(self.program, marker), strict=True)
             return [self.stored(v, marker, k) if k in types else v for k, v in made]
         parts = {k: self.typed(v, marker, k) if k in types else v for k, v in marker.parts.items()}
         return dequantize_typed(self.program, marker, parts)
 
-    def typed(self, value: ir.Value, marker: Marker, part: str) -> ir.Value:
+    def typed(self, value: ir.Value, marker: markers.Marker, part: str) -> ir.Value:
         """A stored part in its element type."""
         enc = marker.encoding
         back = maker(value, STORED)
@@ -72,7 +60,7 @@ class TypedParts:
             return self._weight(name, enc, part)
         return self._composite(ELEMENTS, marker, part, value, lambda v: in_elements(v, enc, part))
 
-    def stored(self, value: ir.Value, marker: Marker, part: str) -> ir.Value:
+    def stored(self, value: ir.Value, marker: markers.Marker, part: str) -> ir.Value:
         """A part that has its element type, in bytes."""
         return self._composite(STORED, marker, part, value, in_bytes)
 
@@ -86,11 +74,11 @@ class TypedParts:
         return self.program.weight(self.names[key])
 
     def _composite(
-        self, kind: str, marker: Marker, part: str, value: ir.Value, made: OneBody
+        self, kind: str, marker: markers.Marker, part: str, value: ir.Value, made: OneBody
     ) -> ir.Value:
-        said = encoding_attributes(marker.encoding, [part], marker.tensor)
+        said = markers.encoding_attributes(marker.encoding, [part], marker.tensor)
         key, body = f"{marker.encoding} {part}", lambda ops, args: [made(args[0])]
-        return composite(self.program, kind, key, said, [value], body)[0]
+        return markers.composite(self.program, kind, key, said, [value], body)[0]
 
     def settle(self) -> None:
         """Drops bytes that nothing reads, and what no composite stands for any more; weights get
@@ -102,7 +90,7 @@ class TypedParts:
         self.program.rename_weights({new: key[0] for key, new in self.names.items()})
 
 
-def quantize_typed(program: Program, marker: Marker) -> list[ir.Value]:
+def quantize_typed(program: Program, marker: markers.Marker) -> list[ir.Value]:
     """A dynamic quantize whose results have their element types."""
     enc = marker.encoding
     fmt = get_format(enc.format)
@@ -119,7 +107,7 @@ def quantize_typed(program: Program, marker: Marker) -> list[ir.Value]:
 
 
 def dequantize_typed(
-    program: Program, marker: Marker, parts: Mapping[str, ir.Value]
+    program: Program, marker: markers.Marker, parts: Mapping[str, ir.Value]
 ) -> list[ir.Value]:
     """A dequantize of parts that have their element types."""
     fmt, dtype = get_format(marker.encoding.format), dtype_of(marker.op.results[0])
@@ -132,18 +120,18 @@ def dequantize_typed(
 
 
 def _again(
-    program: Program, marker: Marker, operands: list[ir.Value], body: Body
+    program: Program, marker: markers.Marker, operands: list[ir.Value], body: markers.Body
 ) -> list[ir.Value]:
     """The marker with another body."""
     own = ir.DictAttr(marker.op.attributes["composite_attributes"])
     results = [str(v.type) for v in marker.op.results]
     key = f"{marker.encoding} {list(marker.parts)} {results} elements"
-    return composite(program, marker.kind, key, own, operands, body)
+    return markers.composite(program, marker.kind, key, own, operands, body)
 
 
 def has_typed_parts(op: Op) -> bool:
     """True if `jq/ir/quantized/stored.py` may have written an op."""
-    return kind_of(op) in (DEQUANTIZE, QUANTIZE_DYNAMIC, ELEMENTS, STORED)
+    return kind_of(op) in (markers.DEQUANTIZE, markers.QUANTIZE_DYNAMIC, ELEMENTS, STORED)
 
 
 @dataclass
@@ -172,7 +160,7 @@ class StoredParts:
         if marker is None:
             return False
         with at(op):
-            if marker.kind == DEQUANTIZE:
+            if marker.kind == markers.DEQUANTIZE:
                 self._dequantize(marker)
             else:
                 self._quantize(marker)
@@ -206,16 +194,16 @@ class StoredParts:
             if not users(op.results[0]):
                 op.erase()
 
-    def _dequantize(self, marker: Marker) -> None:
+    def _dequantize(self, marker: markers.Marker) -> None:
         enc, tensor = marker.encoding, marker.tensor
         parts = {k: self.part(v, enc, k, tensor) for k, v in marker.parts.items()}
         dtype = dtype_of(marker.op.results[0])
-        made = dequantize(self.program, enc, parts, dtype, tensor=tensor)
+        made = markers.dequantize(self.program, enc, parts, dtype, tensor=tensor)
         marker.op.results[0].replace_all_uses_with(made)
 
-    def _quantize(self, marker: Marker) -> None:
+    def _quantize(self, marker: markers.Marker) -> None:
         x, enc = marker.op.operands[0], marker.encoding
-        made = quantize_dynamic(self.program, x, enc, tensor=marker.tensor)
+        made = markers.quantize_dynamic(self.program, x, enc, tensor=marker.tensor)
         for name, value in marker.parts.items():
             if made[name].type == value.type:
                 value.replace_all_uses_with(made[name])
@@ -223,10 +211,10 @@ class StoredParts:
                 self.stored[value] = made[name]
 
 
-def _typed_marker(op: Op) -> Marker | None:
+def _typed_marker(op: Op) -> markers.Marker | None:
     """A marker of which a part has its element type."""
     try:
-        marker = match(op, DEQUANTIZE, QUANTIZE_DYNAMIC)
+        marker = markers.match(op, markers.DEQUANTIZE, markers.QUANTIZE_DYNAMIC)
         if marker is None:
             return None
         types = get_format(marker.encoding.format).element_types(marker.encoding)

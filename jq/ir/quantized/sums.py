@@ -7,25 +7,7 @@ from jq.ir.build import plain
 from jq.ir.markers import DEQUANTIZE, encoding_of
 from jq.ir.ops.base import Contraction
 from jq.ir.ops.lookup import contraction, rule_named
-from jq.ir.quantized.types import (
-    SIDES,
-    TYPED,
-    UNIFORM_DEQUANTIZE,
-    UNIFORM_QUANTIZE,
-    WIDE,
-    axes_of,
-    bits_of,
-    checked,
-    element_of,
-    floats,
-    is_constant,
-    parameters,
-    storage_of,
-    sums_of,
-    valid,
-    widened,
-    with_element,
-)
+from jq.ir.quantized import types
 
 
 def on_sums(program: Program, op: Op) -> ir.Value | None:
@@ -33,7 +15,7 @@ def on_sums(program: Program, op: Op) -> ir.Value | None:
     rule = rule_named(op.operation.name)
     if rule is None or not rule.sums:
         return None
-    sums = [sums_of(v) for v in op.operands]
+    sums = [types.sums_of(v) for v in op.operands]
     kind = next((v.type for v in sums if v is not None), None)
     if kind is None:
         return None
@@ -41,8 +23,8 @@ def on_sums(program: Program, op: Op) -> ir.Value | None:
     operands = [v for pair in pairs if (v := in_steps(program, *pair, kind))]
     if len(operands) < len(sums):
         return None
-    made = checked(op, kind, operands, **{TYPED: "sum"})
-    return None if made is None else floats(made)
+    made = types.checked(op, kind, operands, **{types.TYPED: "sum"})
+    return None if made is None else types.floats(made)
 
 
 def in_steps(
@@ -51,17 +33,17 @@ def in_steps(
     """A float value in the type of sums; None for one that is computed."""
     if sums is not None:
         return sums if sums.type == kind else _quantized(sums, kind)
-    codes = maker(value, UNIFORM_DEQUANTIZE)
+    codes = maker(value, types.UNIFORM_DEQUANTIZE)
     if codes is not None:
         said = codes.attributes[DEQUANTIZE]
         return _quantized(codes.operands[0], kind, **{DEQUANTIZE: said})
-    return _quantized(value, kind) if is_constant(program, value) else None
+    return _quantized(value, kind) if types.is_constant(program, value) else None
 
 
 def _quantized(value: ir.Value, kind: ir.Type, **attributes: ir.Attribute) -> ir.Value | None:
     """Numbers, or codes of another type, rounded to a type; None where StableHLO cannot."""
-    given = {WIDE: ir.UnitAttr.get(), **attributes}
-    return valid(ir.Operation.create(UNIFORM_QUANTIZE, [kind], [value], given))
+    given = {types.WIDE: ir.UnitAttr.get(), **attributes}
+    return types.valid(ir.Operation.create(types.UNIFORM_QUANTIZE, [kind], [value], given))
 
 
 def bounded(program: Program, op: Op) -> ir.Value | None:
@@ -73,10 +55,10 @@ def bounded(program: Program, op: Op) -> ir.Value | None:
             break
         bounds.append((bound, index))
         value = bound.operands[index]
-    sums, kind = sums_of(value), op.results[0].type
+    sums, kind = types.sums_of(value), op.results[0].type
     if not bounds and sums is None:
         return None
-    result = checked(op, kind, [value if sums is None else sums])
+    result = types.checked(op, kind, [value if sums is None else sums])
     for bound, index in reversed(bounds):
         if result is None:
             return None
@@ -89,20 +71,22 @@ def _bounded(program: Program, op: Op) -> int | None:
     rule = rule_named(op.operation.name)
     if rule is None or not rule.limits:
         return None
-    constant = [is_constant(program, v) for v in op.operands]
+    constant = [types.is_constant(program, v) for v in op.operands]
     return constant.index(False) if constant.count(False) == 1 else None
 
 
 def _bound(program: Program, op: Op, index: int, codes: ir.Value) -> ir.Value | None:
     """A bound on codes in the place of one operand, with the codes of the others."""
     values = [
-        codes if i == index else in_steps(program, v, None, with_element(v.type, element_of(codes)))
+        codes
+        if i == index
+        else in_steps(program, v, None, types.with_element(v.type, types.element_of(codes)))
         for i, v in enumerate(op.operands)
     ]
     known = [v for v in values if v is not None]
     if len(known) < len(values):
         return None
-    return checked(op, codes.type, known, **{TYPED: "bound"})
+    return types.checked(op, codes.type, known, **{types.TYPED: "bound"})
 
 
 def on_products(program: Program, op: Op) -> ir.Value | None:
@@ -113,7 +97,7 @@ def on_products(program: Program, op: Op) -> ir.Value | None:
     sources = [
         source
         for v in op.operands
-        if (source := maker(v, UNIFORM_DEQUANTIZE)) and DEQUANTIZE in source.attributes
+        if (source := maker(v, types.UNIFORM_DEQUANTIZE)) and DEQUANTIZE in source.attributes
     ]
     if len(sources) < len(op.operands):
         return None
@@ -122,19 +106,19 @@ def on_products(program: Program, op: Op) -> ir.Value | None:
     if kind is None:
         return None
     operands = _of_one_width([s.operands[0] for s in sources], said)
-    how = {TYPED: "product", SIDES: said}
-    made = checked(op, kind, operands, **how)
-    return None if made is None else floats(made)
+    how = {types.TYPED: "product", types.SIDES: said}
+    made = types.checked(op, kind, operands, **how)
+    return None if made is None else types.floats(made)
 
 
 def _of_one_width(operands: list[ir.Value], said: list[ir.DictAttr]) -> list[ir.Value]:
     """The operands, the narrower ones as the same codes of as many bits as the widest: StableHLO
     multiplies codes of one storage type alone."""
-    widths = [storage_of(element_of(v)).width for v in operands]
+    widths = [types.storage_of(types.element_of(v)).width for v in operands]
     shifted = bool(_parameters(said[1])[1].any())
     bits = max(*widths, 16 if shifted else 0)
     return [
-        v if width == bits else widened(v, bits, how, centred=shifted and i == 1)
+        v if width == bits else types.widened(v, bits, how, centred=shifted and i == 1)
         for i, (v, width, how) in enumerate(zip(operands, widths, said, strict=True))
     ]
 
@@ -143,7 +127,7 @@ def _kind(rule: Contraction, op: Op, said: list[ir.DictAttr]) -> ir.Type | None:
     """The type of the sums; None where they have none."""
     (left, _, left_axes), (right, zeros, axes) = map(_parameters, said)
     result = ir.RankedTensorType(op.results[0].type)
-    bits = bits_of(encoding_of(said[1]))
+    bits = types.bits_of(encoding_of(said[1]))
     if left_axes or len(axes) > 1 or str(result.element_type) != "f32":
         return None
     if zeros.any() and (axes or bits > 8):
@@ -160,4 +144,4 @@ def _kind(rule: Contraction, op: Op, said: list[ir.DictAttr]) -> ir.Type | None:
 def _parameters(said: ir.DictAttr) -> tuple[np.ndarray, np.ndarray, list[int]]:
     """Scales and zero points (flat), and the axes that they lie along."""
     enc = encoding_of(said)
-    return *parameters(enc, plain(said["values"])), axes_of(enc)
+    return *types.parameters(enc, plain(said["values"])), types.axes_of(enc)

@@ -29,33 +29,16 @@ from jq.ir.build import copied
 from jq.ir.markers import DEQUANTIZE
 from jq.ir.mlir_context import at
 from jq.ir.ops.lookup import of_one_type, rule_named
+from jq.ir.quantized import types
 from jq.ir.quantized.sums import bounded, in_steps, on_products, on_sums
-from jq.ir.quantized.types import (
-    CAST,
-    TYPED,
-    UNIFORM_DEQUANTIZE,
-    UNIFORM_QUANTIZE,
-    WIDE,
-    around_zero,
-    cast,
-    checked,
-    element_of,
-    floats,
-    is_constant,
-    outside,
-    per_tensor,
-    sums_of,
-    widened,
-    with_element,
-)
 
 
 def carry_types(program: Program) -> None:
     """Rewrites in place every op that StableHLO has for the types of its operands."""
-    for op in outside(program.walk()):
+    for op in types.outside(program.walk()):
         with at(op):
-            if op.operation.name == UNIFORM_QUANTIZE:
-                made = None if WIDE in op.attributes else bounded(program, op)
+            if op.operation.name == types.UNIFORM_QUANTIZE:
+                made = None if types.WIDE in op.attributes else bounded(program, op)
             else:
                 made = next((found for way in WAYS if (found := way(program, op))), None)
             if made:
@@ -70,41 +53,41 @@ def on_codes(program: Program, op: Op) -> ir.Value | None:
     if not places or len(op.results) != 1:
         return None
     operands = list(op.operands)
-    first = maker(operands[places[0]], CAST)
+    first = maker(operands[places[0]], types.CAST)
     if first is None or not _is_same(op, first.operands[0].type):
         return None
-    element = element_of(first.operands[0])
+    element = types.element_of(first.operands[0])
     for i in places:
         codes = _as_codes(program, operands[i], element)
         if codes is None:
             return None
         operands[i] = codes
     plain = op.results[0].type
-    made = checked(op, with_element(plain, element), operands, **{TYPED: "codes"})
+    made = types.checked(op, types.with_element(plain, element), operands, **{types.TYPED: "codes"})
     if made is None:
         return None
     if not is_computed(made.owner):
         made.owner.erase()
         return None
-    return cast(made, plain)
+    return types.cast(made, plain)
 
 
 def _is_same(op: Op, kind: ir.Type) -> bool:
     """True if an op on integers is the same op in a quantized type."""
     rule = rule_named(kind_of(op))
-    fits = rule is None or not rule.around_zero or around_zero(kind)
-    return per_tensor(kind) and fits
+    fits = rule is None or not rule.around_zero or types.around_zero(kind)
+    return types.per_tensor(kind) and fits
 
 
 def _as_codes(program: Program, value: ir.Value, element: ir.Type) -> ir.Value | None:
     """Integers as codes of a type: what has it, and constants."""
-    source = maker(value, CAST)
+    source = maker(value, types.CAST)
     if source is not None:
         found = source.operands[0]
-        return found if element_of(found) == element else None
-    if not is_constant(program, value):
+        return found if types.element_of(found) == element else None
+    if not types.is_constant(program, value):
         return None
-    return cast(value, with_element(value.type, element))
+    return types.cast(value, types.with_element(value.type, element))
 
 
 def on_factors(program: Program, op: Op) -> ir.Value | None:
@@ -119,31 +102,33 @@ def on_factors(program: Program, op: Op) -> ir.Value | None:
     value, by = op.operands[index], op.operands[1 - index]
     number = constant_of(program, by)
     codes = _in_32_bits(value)
-    if codes is None or number is None or not per_tensor(codes.type):
+    if codes is None or number is None or not types.per_tensor(codes.type):
         return None
-    scale, zero = re.findall(r", ([^:>]+)(:-?\d+)?>", str(element_of(codes)))[0]
+    scale, zero = re.findall(r", ([^:>]+)(:-?\d+)?>", str(types.element_of(codes)))[0]
     product = float(np.float64(scale) * np.float64(factor.reshape(())))
     kind = ir.Type.parse(f"!quant.uniform<i32:f32, {product!r}{zero}>")
     one = ir.Type.parse(f"!quant.uniform<i32:f32, {float(number.reshape(()))!r}>")
-    step = in_steps(program, by, None, with_element(by.type, one))
+    step = in_steps(program, by, None, types.with_element(by.type, one))
     if step is None:
         return None
     operands = [codes, step] if index == 0 else [step, codes]
-    made = checked(op, with_element(value.type, kind), operands, **{TYPED: "factor"})
+    made = types.checked(
+        op, types.with_element(value.type, kind), operands, **{types.TYPED: "factor"}
+    )
     if made is None or not is_computed(made.owner):
         return None
-    return floats(made)
+    return types.floats(made)
 
 
 def _in_32_bits(value: ir.Value) -> ir.Value | None:
     """The sums or the codes that a float value is, in 32 bits."""
-    if (sums := sums_of(value)) is not None:
+    if (sums := types.sums_of(value)) is not None:
         return sums
-    codes = maker(value, UNIFORM_DEQUANTIZE)
+    codes = maker(value, types.UNIFORM_DEQUANTIZE)
     if codes is None or DEQUANTIZE not in codes.attributes:
         return None
     source, said = codes.operands[0], codes.attributes[DEQUANTIZE]
-    return widened(source, 32, said, centred=False) if per_tensor(source.type) else None
+    return types.widened(source, 32, said, centred=False) if types.per_tensor(source.type) else None
 
 
 WAYS: tuple[Callable[[Program, Op], ir.Value | None], ...] = (

@@ -15,14 +15,7 @@ from iree.compiler import ir
 
 from jq.base.errors import UserError
 from jq.ir import Op
-from jq.iree.dump.instructions import (
-    PHASE,
-    Expanded,
-    as_comments,
-    find_expanded,
-    from_comments,
-    kernel_products,
-)
+from jq.iree.dump import instructions
 from jq.iree.dump.products import MultiplyAdd, contraction_of
 from jq.iree.dump.stored import (
     CONSTANT_OPS,
@@ -50,9 +43,9 @@ def read_phases(directory: Path) -> str:
     """The text of `DUMP_PHASE` among the files that `dump_flags` produced, and what a later phase
     shows of constants that are decoded to memory, as comments after it."""
     program = next(directory.glob(f"*.{DUMP_PHASE}.mlir")).read_text(encoding="utf-8")
-    later = next(directory.glob(f"*.{PHASE}.mlir")).read_text(encoding="utf-8")
+    later = next(directory.glob(f"*.{instructions.PHASE}.mlir")).read_text(encoding="utf-8")
     end = "" if program.endswith("\n") else "\n"
-    return program + end + as_comments(find_expanded(later))
+    return program + end + instructions.as_comments(instructions.find_expanded(later))
 
 
 def all_valid(directory: Path) -> bool:
@@ -106,7 +99,7 @@ class Dump:
     contractions: tuple[Contraction, ...]
     kernels: tuple[Kernel, ...]
     derived: tuple[StoredConstant, ...]
-    expanded: tuple[Expanded, ...] = ()
+    expanded: tuple[instructions.Expanded, ...] = ()
     signature: Signature | None = None
     splats: tuple[StoredConstant, ...] = ()
 
@@ -119,7 +112,7 @@ def read_dump(text: str) -> Dump:
         except ir.MLIRError as error:
             first = str(error).splitlines()[0]
             raise UserError(f"program.mlir cannot be read: {first}") from None
-        return replace(_read(module), expanded=from_comments(text))
+        return replace(_read(module), expanded=instructions.from_comments(text))
 
 
 def try_dump(data: bytes) -> None:
@@ -131,7 +124,7 @@ def _read(module: Any) -> Dump:
     stored: dict[str, StoredConstant] = {}
     contractions, kernels, derived, splats = [], [], [], []
     bodies = {  # ready-made ones, to which dispatches refer by name
-        op.attributes["sym_name"].value: kernel_products(walk(op.operation))
+        op.attributes["sym_name"].value: instructions.kernel_products(walk(op.operation))
         for op in module.body.operations
         if op.operation.name == "flow.executable"
     }
@@ -147,7 +140,7 @@ def _read(module: Any) -> Dump:
             elif constant:  # one resource may be mentioned by several functions
                 stored.setdefault(resource_key(op) or f"#{len(stored)}", constant)
         elif kind == "flow.dispatch.workgroups":
-            kernels.append(Kernel(names, kernel_products(walk(op))))
+            kernels.append(Kernel(names, instructions.kernel_products(walk(op))))
         elif kind == "flow.dispatch":
             (entry,) = ir.ArrayAttr(op.attributes["entry_points"])
             kernels.append(Kernel(names, bodies[ir.SymbolRefAttr(entry).value[0]]))

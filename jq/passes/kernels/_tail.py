@@ -7,22 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from jq import kernels
 from jq.ir import OPS, Op, Program, dtype_of, evaluate, integers, ir, maker, only_user, shape_of
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, match
 from jq.ir.ops.movement import plain
-from jq.kernels import (
-    Bias,
-    Clamp,
-    ColumnScale,
-    FakeQuantize,
-    Gelu,
-    Quantize,
-    QuantizedResidual,
-    Residual,
-    Step,
-    WideQuantize,
-    WideResidual,
-)
 from jq.passes.functions import find_activation
 from jq.passes.kernels._kernel import column_factors, unsigned_view
 from jq.passes.kernels.kernel_quantize import row_scheme, static_parameters, wide_codes
@@ -57,7 +45,7 @@ class Tail:
     reads codes as `unsigned`, it reads those that it adds so, too. `exact`: without functions that
     kernels have within a bound."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[kernels.Step, ...]
     operands: tuple[Any, ...]  # values, constants, `Columns`, `Measured` or `Unsigned`
     ops: tuple[Any, ...]
     unsigned: bool = False
@@ -78,12 +66,12 @@ class Tail:
         tail = _followed(program, Tail((), (), (op,), unsigned, exact), n)
         while (decoded := _decoded(program, tail)) is not None:
             longer = _followed(program, decoded, n)
-            if not isinstance(longer.steps[-1], Quantize):
+            if not isinstance(longer.steps[-1], kernels.Quantize):
                 break  # codes are less to store than what they stand for
             tail = longer
         return tail
 
-    def then(self, step: Step, operands: Sequence[Any], ops: Sequence[Any]) -> "Tail":
+    def then(self, step: kernels.Step, operands: Sequence[Any], ops: Sequence[Any]) -> "Tail":
         more = (*self.steps, step), (*self.operands, *operands), (*self.ops, *ops)
         return Tail(*more, self.unsigned, self.exact)
 
@@ -139,7 +127,11 @@ def _scales(program: Program, tail: Tail, n: int) -> Tail:
     if found is None or evaluate(program, found[1]) is not None:
         return tail
     value = _by_column(found[1], n)
-    return tail if value is None else tail.then(ColumnScale(), [Measured(value, n)], [found[0]])
+    return (
+        tail
+        if value is None
+        else tail.then(kernels.ColumnScale(), [Measured(value, n)], [found[0]])
+    )
 
 
 def _by_column(value: ir.Value, n: int) -> ir.Value | None:
@@ -168,7 +160,7 @@ def _bias(program: Program, tail: Tail, n: int) -> Tail:
     rows = array.reshape(-1, n)
     if not (rows == rows[:1]).all():
         return tail
-    return tail.then(Bias(), [Columns(np.ascontiguousarray(rows[0]))], [found[0]])
+    return tail.then(kernels.Bias(), [Columns(np.ascontiguousarray(rows[0]))], [found[0]])
 
 
 def _factors(program: Program, tail: Tail, n: int) -> Tail:
@@ -180,7 +172,7 @@ def _factors(program: Program, tail: Tail, n: int) -> Tail:
     scaled = column_factors(program, product.operation.results[0])
     if scaled is None or scaled[0] != result or len(scaled[1]) != n:
         return tail
-    return tail.then(ColumnScale(), [Columns(scaled[1])], [product])
+    return tail.then(kernels.ColumnScale(), [Columns(scaled[1])], [product])
 
 
 def _residual(program: Program, tail: Tail, n: int) -> Tail:
@@ -189,11 +181,11 @@ def _residual(program: Program, tail: Tail, n: int) -> Tail:
         return tail
     stored = _stored(program, found[1])
     if stored is None:
-        return tail.then(Residual(), [found[1]], [found[0]])
+        return tail.then(kernels.Residual(), [found[1]], [found[0]])
     if dtype_of(stored[0]) == np.int16:
-        return tail.then(WideResidual(), stored, [found[0]])
+        return tail.then(kernels.WideResidual(), stored, [found[0]])
     codes = Unsigned(stored[0]) if tail.unsigned else stored[0]
-    return tail.then(QuantizedResidual(tail.unsigned), [codes, *stored[1:]], [found[0]])
+    return tail.then(kernels.QuantizedResidual(tail.unsigned), [codes, *stored[1:]], [found[0]])
 
 
 def _stored(program: Program, value: ir.Value) -> tuple[ir.Value, np.ndarray, np.ndarray] | None:
@@ -211,12 +203,12 @@ def _decoded(program: Program, tail: Tail) -> Tail | None:
     """A tail that ends in codes with what they stand for in their place, if that alone is read."""
     last = tail.steps[-1] if tail.steps else None
     reader = only_user(tail.last.operation.results[0])
-    if type(last) is not Quantize or reader is None or match(reader, DEQUANTIZE) is None:
+    if type(last) is not kernels.Quantize or reader is None or match(reader, DEQUANTIZE) is None:
         return None  # codes may be a result, too; those of 16 bits are no step
     stored = _stored(program, reader.operation.results[0])
     if stored is None or not np.array_equal(stored[2], tail.operands[-1]):
         return None
-    step = FakeQuantize(last.low, last.high, last.exact)
+    step = kernels.FakeQuantize(last.low, last.high, last.exact)
     return replace(tail, steps=tail.steps[:-1]).then(step, [stored[1]], [reader])
 
 
@@ -225,9 +217,9 @@ def _activation(program: Program, tail: Tail, n: int) -> Tail:
     less, would move codes away from those of the model's own float, by the range found of it."""
     found = find_activation(program, tail.last.operation.results[0])
     measured = any(isinstance(x, Measured) for x in tail.operands)
-    if found is None or (measured and isinstance(found.step, Gelu)):
+    if found is None or (measured and isinstance(found.step, kernels.Gelu)):
         return tail
-    if tail.exact and not isinstance(found.step, Clamp):
+    if tail.exact and not isinstance(found.step, kernels.Clamp):
         return tail
     return tail.then(found.step, [], found.cut.ops)
 
@@ -240,12 +232,12 @@ def _quantize(program: Program, tail: Tail, n: int) -> Tail:
         return tail
     given = static_parameters(program, marker) or ()
     if (ends := wide_codes(program, marker)) is not None:
-        return tail.then(WideQuantize(*ends), given, [marker.op])
+        return tail.then(kernels.WideQuantize(*ends), given, [marker.op])
     scheme = row_scheme(program, marker)
     if scheme is None:
         return tail
     last = tail.steps[-1] if tail.steps else None
-    if isinstance(last, Gelu):
+    if isinstance(last, kernels.Gelu):
         tail = replace(tail, steps=(*tail.steps[:-1], replace(last, codes=True)))
-    step = Quantize(low=scheme.low, exact=not isinstance(last, Gelu))
+    step = kernels.Quantize(low=scheme.low, exact=not isinstance(last, kernels.Gelu))
     return tail.then(step, given, [marker.op])

@@ -21,24 +21,13 @@ from typing import Any
 
 import numpy as np
 
+from jq import kernels
 from jq.formats.requantize import Rescaling
 from jq.formats.rescale import ResidualScale
 from jq.ir import OPS, Program, at, dtype_of, evaluate, ir, replace, shape_of
 from jq.ir.contract import match_contract
 from jq.ir.ops.layout import CONVOLUTION
 from jq.ir.requantize import Requantized, match_requantize
-from jq.kernels import (
-    ROW,
-    AddCodes,
-    Convolution,
-    Depthwise,
-    Dequantize,
-    Gemm,
-    JoinDigits,
-    RoundToCodes,
-    Step,
-    get_isa,
-)
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._convolution import Convolved
 from jq.passes.kernels._digits import digits, in_digits, is_small, upper_sums
@@ -47,7 +36,7 @@ from jq.passes.kernels._kernel import KernelDecisions, NoKernel, call_kernel, is
 from jq.passes.kernels._tail import Tail
 from jq.passes.rewrite import erase_dead
 
-_Kernel = Convolution | Depthwise | Gemm
+_Kernel = kernels.Convolution | kernels.Depthwise | kernels.Gemm
 MAX_EDGES = 4  # tiles of a row that have code of their own
 
 
@@ -88,7 +77,7 @@ class Lower:
 
     @property
     def unsigned(self) -> bool:
-        return self.element == "i8" and get_isa(self.isa).dot.lhs_unsigned
+        return self.element == "i8" and kernels.get_isa(self.isa).dot.lhs_unsigned
 
     def floats(self, upper: Convolved | None) -> str:
         """A `jq.contract`; of lower digits, where `upper` is that of the upper ones."""
@@ -102,11 +91,11 @@ class Lower:
         if row_scale is not None and static:
             scale = (row_scale.reshape(-1)[0] * scale).astype(np.float32)
         with at(tail.last):
-            first, small = Dequantize(per_row=not static), is_small(conv.weight, conv.zero)
+            first, small = kernels.Dequantize(per_row=not static), is_small(conv.weight, conv.zero)
             whole = Lower(self.program, changed(upper, contract=c), self.isa) if upper else self
             both = in_digits(whole.described((first, *tail.steps))[0]) if upper and small else None
             if upper and not both:
-                first = JoinDigits(per_row=not static, small=small)
+                first = kernels.JoinDigits(per_row=not static, small=small)
             lower = whole if both else self
             kernel, operands = lower.kernel((first, *tail.steps), [scale], given=both)
             if both:
@@ -129,12 +118,12 @@ class Lower:
         if bias is None or multiplier is None:
             raise NoKernel("its bias is no constant")
         with at(r.contract.op):
-            steps: list[Step] = [Dequantize()]
+            steps: list[kernels.Step] = [kernels.Dequantize()]
             values: list[ir.Value] = []
             if rescale.residual is not None and r.residual is not None:
                 step, values = self._residual(rescale.residual, r.residual)
                 steps.append(step)
-            steps.append(RoundToCodes(rescale.low, rescale.high))
+            steps.append(kernels.RoundToCodes(rescale.low, rescale.high))
             kernel, operands = self.kernel(steps, [multiplier], bias)
             values.append(_scalar(rescale.zero_point, np.int32))
             shape = shape_of(r.contract.op.results[0])
@@ -151,7 +140,9 @@ class Lower:
             replace(op, [self.call(kernel, operands, shape_of(op.operation.results[0]))])
         return kernel.name
 
-    def _residual(self, r: ResidualScale, codes: ir.Value) -> tuple[AddCodes, list[ir.Value]]:
+    def _residual(
+        self, r: ResidualScale, codes: ir.Value
+    ) -> tuple[kernels.AddCodes, list[ir.Value]]:
         bounded = math.isfinite(r.low) or math.isfinite(r.high)
         rows = self.conv.rows(unsigned_view(codes) if self.unsigned else codes)
         values = [rows, _scalar(r.factor, np.float32), _scalar(r.unit, np.float32)]
@@ -160,30 +151,30 @@ class Lower:
             values += [_scalar(bound, np.float32) for bound in (r.low, r.high)]
         if r.gain != 1:
             values.append(_scalar(r.gain, np.float32))
-        return AddCodes(self.unsigned, bounded, r.gain != 1), values
+        return kernels.AddCodes(self.unsigned, bounded, r.gain != 1), values
 
-    def described(self, steps: Sequence[Step]) -> tuple[_Kernel, np.ndarray]:
+    def described(self, steps: Sequence[kernels.Step]) -> tuple[_Kernel, np.ndarray]:
         """The kernel, and the weight that it packs."""
         conv = self.conv
         if conv.depthwise:
             return self._depthwise(steps), conv.weight[:, :, 0]
-        if conv.pointwise and all(how != ROW for s in steps[:1] for how, _ in s.operands):
+        if conv.pointwise and all(how != kernels.ROW for s in steps[:1] for how, _ in s.operands):
             return self._pointwise(steps), conv.weight[0, 0]
         described = self._described(steps, padded=True)
         zeros = conv.zero is not None
-        kernel = Convolution(
+        kernel = kernels.Convolution(
             **described, filters=conv.filters, groups=conv.groups, column_zero=zeros
         )
         return kernel, conv.weight
 
     def input(self, kernel: _Kernel) -> ir.Value:
         """The codes as the kernel reads them."""
-        inside = isinstance(kernel, Depthwise) and kernel.padded
+        inside = isinstance(kernel, kernels.Depthwise) and kernel.padded
         return self.conv.input(self.unsigned, padded=not inside)
 
     def kernel(
         self,
-        steps: Sequence[Step],
+        steps: Sequence[kernels.Step],
         columns: Sequence[np.ndarray],
         bias: np.ndarray | None = None,
         given: _Kernel | None = None,
@@ -203,34 +194,34 @@ class Lower:
             operands += [conv.zero_points(), self._weight("colsum", packed["colsum"])]
         if kernel.column_zero:
             operands.append(self._weight("column_zero", packed["column_zero"]))
-        if isinstance(kernel, Depthwise) and kernel.padded and not kernel.floats:
+        if isinstance(kernel, kernels.Depthwise) and kernel.padded and not kernel.floats:
             operands.append(conv.padding_code(self.unsigned))
         for i, column in enumerate(columns):
             part = f"column_{i}" if len(columns) > 1 else "column_scale"
             operands.append(self._weight(part, kernel.pad_columns(column)))
         return kernel, operands
 
-    def _pointwise(self, steps: Sequence[Step]) -> Gemm:
+    def _pointwise(self, steps: Sequence[kernels.Step]) -> kernels.Gemm:
         described, (k, n) = self._described(steps, padded=True), self.conv.weight.shape[2:]
         pixels = math.prod(described[name] for name in ("batch", "height", "width"))
         same = {name: described[name] for name in ("isa", "element", "unsigned", "epilogue")}
-        return Gemm(m=pixels, k=k, n=n, column_zero=self.conv.zero is not None, **same)
+        return kernels.Gemm(m=pixels, k=k, n=n, column_zero=self.conv.zero is not None, **same)
 
     def _weight(self, part: str, array: np.ndarray) -> ir.Value:
         return self.program.add_weight(f"{self.conv.contract.name}:{part}", array)
 
-    def _depthwise(self, steps: Sequence[Step]) -> Depthwise:
+    def _depthwise(self, steps: Sequence[kernels.Step]) -> kernels.Depthwise:
         """Padding is read as if it were there, unless windows leave the image almost everywhere."""
         window, codes = self.conv.window, self.element == "i8"
-        parts = Depthwise.parts_of(self.conv.weight) if codes else 1
+        parts = kernels.Depthwise.parts_of(self.conv.weight) if codes else 1
         if self.conv.plain_padding:
             described = self._described(steps, padded=False)
-            kernel = Depthwise(**described, padding=window.padding, parts=parts)
+            kernel = kernels.Depthwise(**described, padding=window.padding, parts=parts)
             if sum(kernel.edges) <= MAX_EDGES:
                 return kernel
-        return Depthwise(**self._described(steps, padded=True), parts=parts)
+        return kernels.Depthwise(**self._described(steps, padded=True), parts=parts)
 
-    def _described(self, steps: Sequence[Step], padded: bool) -> dict[str, Any]:
+    def _described(self, steps: Sequence[kernels.Step], padded: bool) -> dict[str, Any]:
         return {
             **self.conv.shape(padded),
             "isa": self.isa,

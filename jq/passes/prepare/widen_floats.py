@@ -15,18 +15,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from jq.ir import Program, at, dtype_of, ir
+from jq.ir import Program, at, dtype_of, ir, markers
 from jq.ir.arrays import OPS
 from jq.ir.build import create, replace
-from jq.ir.markers import (
-    DEQUANTIZE,
-    QUANTIZE,
-    Marker,
-    dequantize,
-    match,
-    quantize,
-    quantize_dynamic,
-)
 from jq.ir.resources import Deferred
 from jq.ir.values import maker, reached
 from jq.passes._retype import keep_signature, keep_types, retype, retype_functions, values_of
@@ -48,7 +39,7 @@ class WidenFloats(Pass):
         for op in list(program.walk()):
             if op.operation.name in BITS:
                 kept.update(keep_types(op, _other, _converted))
-            elif match(op):
+            elif markers.match(op):
                 kept.update(op.results)
         for f in program.functions():
             if f.name.value not in opaque:
@@ -76,10 +67,10 @@ def _other(value: ir.Value) -> bool:
 
 def _stored(program: Program) -> set[ir.Value]:
     """Scales of markers and what they come from: their types are those of a format."""
-    parts = [v for op in program.walk() if (m := match(op)) for v in m.parts.values()]
+    parts = [v for op in program.walk() if (m := markers.match(op)) for v in m.parts.values()]
 
     def follow(v: ir.Value) -> list[ir.Value]:
-        made = maker(v) is not None and match(v.owner) is None
+        made = maker(v) is not None and markers.match(v.owner) is None
         return list(filter(_other, v.owner.operands)) if made else []
 
     return set(reached(filter(_other, parts), follow))
@@ -93,23 +84,23 @@ def _converted(value: ir.Value) -> ir.Value:
 def _markers(program: Program) -> set[str]:
     """Rebuilds markers on float32; the names of all their decompositions."""
     for op in list(program.walk()):
-        marker = match(op)
+        marker = markers.match(op)
         if marker is not None and any(map(_other, (*op.operands, *op.results))):
             with at(op):
                 replace(op, _rebuilt(program, marker))
-    found = {op.attributes["decomposition"] for op in program.walk() if match(op)}
+    found = {op.attributes["decomposition"] for op in program.walk() if markers.match(op)}
     return {ir.FlatSymbolRefAttr(symbol).value for symbol in found}
 
 
-def _rebuilt(program: Program, marker: Marker) -> list[ir.Value]:
+def _rebuilt(program: Program, marker: markers.Marker) -> list[ir.Value]:
     enc, tensor = marker.encoding, marker.tensor
-    if marker.kind == DEQUANTIZE:
-        value = dequantize(program, enc, marker.parts, SINGLE, tensor=tensor)
+    if marker.kind == markers.DEQUANTIZE:
+        value = markers.dequantize(program, enc, marker.parts, SINGLE, tensor=tensor)
         return [OPS.convert(value, dtype_of(marker.op.results[0]))]
     x = OPS.convert(marker.op.operands[0], SINGLE)
-    if marker.kind == QUANTIZE:
-        return [quantize(program, x, enc, marker.parts, tensor=tensor)["codes"]]
-    return list(quantize_dynamic(program, x, enc, tensor=tensor).values())
+    if marker.kind == markers.QUANTIZE:
+        return [markers.quantize(program, x, enc, marker.parts, tensor=tensor)["codes"]]
+    return list(markers.quantize_dynamic(program, x, enc, tensor=tensor).values())
 
 
 def _single(array: Any) -> Any:

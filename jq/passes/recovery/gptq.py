@@ -16,20 +16,9 @@ from jq.formats import Encoding
 from jq.formats.affine import is_affine
 from jq.ir import Program
 from jq.passes.base import LOG, PassContext, Recovery, of_weight
+from jq.passes.recovery import _inputs as inputs
 from jq.passes.recovery._descent import Solution
 from jq.passes.recovery._grids import FormatGrid, bits_of, grid_of, has_grid
-from jq.passes.recovery._inputs import (
-    Matrix,
-    NotApplicable,
-    Use,
-    gram_bytes,
-    in_parts,
-    matrix_encoding,
-    moments_of_weights,
-    spread,
-    uses_in,
-    uses_of_weights,
-)
 from jq.passes.recovery._solve import joined, solve
 from jq.passes.recovery._units import far_exponents
 from jq.planning.moments.collect import Moments
@@ -46,13 +35,15 @@ class Task:
 
     program: Program
     cx: PassContext
-    uses: Mapping[str, list[Use] | str]
-    solvable: dict[str, tuple[Matrix, Encoding]]
+    uses: Mapping[str, list[inputs.Use] | str]
+    solvable: dict[str, tuple[inputs.Matrix, Encoding]]
 
     def parts(self) -> list[list[str]]:
         """The weights in as many parts as their moments need to fit in memory."""
         sizes = self.solvable.items()
-        return in_parts({n: gram_bytes(m) + 8 * _outputs_of(m, enc) ** 2 for n, (m, enc) in sizes})
+        return inputs.in_parts(
+            {n: inputs.gram_bytes(m) + 8 * _outputs_of(m, enc) ** 2 for n, (m, enc) in sizes}
+        )
 
 
 @dataclass(frozen=True)
@@ -88,7 +79,7 @@ class Gptq(Recovery):
         task = self._asked(program, cx)
         if not (task and task.solvable):
             return (), ()
-        weighed = [use.wanted for use in uses_in(program)] if self.power else []
+        weighed = [use.wanted for use in inputs.uses_in(program)] if self.power else []
         return weighed, self.batches(cx, task.solvable.values())
 
     def look(self, program: Program, cx: PassContext) -> None:
@@ -104,22 +95,24 @@ class Gptq(Recovery):
 
     def _task(self, program: Program, cx: PassContext) -> Task:
         """The weights that it chooses codes for; of the others the reason is logged."""
-        task = Task(program, cx, uses_of_weights(program, cx), {})
+        task = Task(program, cx, inputs.uses_of_weights(program, cx), {})
         for name, reads in task.uses.items():
             if name in program.chosen:
                 continue
             try:
                 if isinstance(reads, str):
-                    raise NotApplicable(reads)
+                    raise inputs.NotApplicable(reads)
                 enc = cx.plan.weights[name]
                 if not has_grid(enc):
-                    raise NotApplicable(f"{enc.format} has no codes with a scale below 8 bits")
+                    raise inputs.NotApplicable(
+                        f"{enc.format} has no codes with a scale below 8 bits"
+                    )
                 size = np.abs(np.asarray(program.weights[name], np.float32))
                 largest = size.max(initial=0, keepdims=True)
                 if not is_affine(enc.format) and far_exponents(largest).any():
-                    raise NotApplicable("its numbers are far from 1")
-                task.solvable[name] = reads[0].matrix, matrix_encoding(reads[0].matrix, enc)
-            except NotApplicable as reason:
+                    raise inputs.NotApplicable("its numbers are far from 1")
+                task.solvable[name] = reads[0].matrix, inputs.matrix_encoding(reads[0].matrix, enc)
+            except inputs.NotApplicable as reason:
                 LOG.info("%s: %s is rounded plainly: %s", self.name, name, reason)
         return task
 
@@ -128,7 +121,7 @@ class Gptq(Recovery):
         if cx.batches is not None:
             return cx.batches
         count = len(cx.data or ())
-        return spread(count, count if narrow(solved) else self.samples)
+        return inputs.spread(count, count if narrow(solved) else self.samples)
 
     def aims(self, task: Task) -> Any:
         """Other weights to come close to, as `gptaq.Earlier` has them; None: the model's own."""
@@ -141,7 +134,7 @@ class Gptq(Recovery):
         """Moments, by weight, of what it is multiplied by."""
         how: dict[str, Any] = {"shared": self.shared, "samples": self.batches_of(task)}
         wanted = {n: task.uses[n] for n in names}
-        return moments_of_weights(task.program, task.cx, wanted, self.power, **how)
+        return inputs.moments_of_weights(task.program, task.cx, wanted, self.power, **how)
 
     def _solve_all(self, task: Task) -> dict[str, np.ndarray]:
         """The stored parts of every weight, under `name:part`."""
@@ -164,7 +157,7 @@ class Gptq(Recovery):
         """G of `_solve.solve`, by weight of few bits."""
         wanted: dict[str, Wanted] = {}
         for name in names if self.outputs else ():
-            reads = [use for use in task.uses[name] if isinstance(use, Use)]
+            reads = [use for use in task.uses[name] if isinstance(use, inputs.Use)]
             if len(reads) == 1 and reads[0].ordered and _outputs_of(*task.solvable[name]):
                 wanted[name] = reads[0].wanted
         every, chosen, known = list(wanted.values()), self.batches_of(task), task.cx.moments
@@ -223,7 +216,7 @@ def narrow(solved: Iterable[tuple[Any, Encoding]]) -> bool:
     return any(bits_of(enc) < 8 for _, enc in solved)
 
 
-def _outputs_of(matrix: Matrix, enc: Encoding) -> int:
+def _outputs_of(matrix: inputs.Matrix, enc: Encoding) -> int:
     """The number of columns, where what is known of them is of use; else 0."""
     count = math.prod(matrix.permuted[matrix.contracted :])
     return count if matrix.groups == 1 and bits_of(enc) < 8 and 1 < count <= MOST_OUTPUTS else 0

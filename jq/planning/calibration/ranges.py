@@ -14,15 +14,8 @@ import numpy as np
 
 from jq.base.errors import UserError
 from jq.base.system.files import read_text, written_whole
+from jq.planning.calibration import observer
 from jq.planning.calibration.histogram import NUMPY_STATS
-from jq.planning.calibration.observer import (
-    Range,
-    Stats,
-    check_range,
-    check_smoothing,
-    check_statistics,
-    get_observer,
-)
 from jq.planning.calibration.shards import NO_SHARDS, Shards
 
 SCHEMA = 2  # 1 did not say of which model they are
@@ -52,10 +45,10 @@ class Ranges:
         ```
     """
 
-    sites: Mapping[str, Range] = field(default_factory=dict)
+    sites: Mapping[str, observer.Range] = field(default_factory=dict)
     samples: int = 0
     method: str = "minmax"
-    statistics: Mapping[str, Stats] = field(default_factory=dict)
+    statistics: Mapping[str, observer.Stats] = field(default_factory=dict)
     smoothing: Mapping[str, np.ndarray] = field(default_factory=dict)
     model: str = ""
     shards: Shards = NO_SHARDS
@@ -65,11 +58,11 @@ class Ranges:
         of = f"{len(self.sites)} tensors, {self.samples} samples, {self.method}"
         return f"<Ranges of {of}{f', shard {self.shards}' if self.shards.count else ''}>"
 
-    def get(self, name: str, bits: int = 8, scheme: str = "asymmetric") -> Range | None:
+    def get(self, name: str, bits: int = 8, scheme: str = "asymmetric") -> observer.Range | None:
         """The range that the method chooses for a site; None when no sample reached it."""
         if name not in self.statistics:
             return self.sites.get(name)
-        return get_observer(self.method).range_of(self.statistics[name], bits, scheme)
+        return observer.get_observer(self.method).range_of(self.statistics[name], bits, scheme)
 
     def merge(self, other: Ranges) -> Ranges:
         """The ranges as if both had been observed in one run, in any order.
@@ -98,7 +91,7 @@ class Ranges:
             sites[name] = sites[name].merge(r) if name in sites else r
         for name, s in other.statistics.items():
             if name in statistics:
-                s = get_observer(self.method).combine(NUMPY_STATS, statistics[name], s)
+                s = observer.get_observer(self.method).combine(NUMPY_STATS, statistics[name], s)
             statistics[name] = s
         return replace(
             self,
@@ -111,11 +104,11 @@ class Ranges:
 
     def check(self) -> None:
         """Raises `UserError` for ranges that nothing can be computed from."""
-        get_observer(self.method)
+        observer.get_observer(self.method)
         for name, found in self.sites.items():
-            check_range(name, found)
-        check_statistics(self.method, self.sites, self.statistics)
-        check_smoothing(self.smoothing)
+            observer.check_range(name, found)
+        observer.check_statistics(self.method, self.sites, self.statistics)
+        observer.check_smoothing(self.smoothing)
 
     def text(self) -> str:
         """The ranges as JSON."""
@@ -158,10 +151,10 @@ class Ranges:
                     f"{path}: ranges of schema {schema!r:.20}, this reads {SCHEMA}",
                     hint="make them again with `jaxq calibrate`",
                 )
-            sites = {k: Range(*map(_number, ends)) for k, ends in data["sites"].items()}
-            method, statistics = str(data["method"]), dict[str, Stats]()
+            sites = {k: observer.Range(*map(_number, ends)) for k, ends in data["sites"].items()}
+            method, statistics = str(data["method"]), dict[str, observer.Stats]()
             if counted := data.get("statistics", {}):
-                shapes = [n.shape for n in get_observer(method).neutral()]
+                shapes = [n.shape for n in observer.get_observer(method).neutral()]
                 for name, arrays in counted.items():
                     if [tuple(a["shape"]) for a in arrays] != shapes:
                         raise UserError(f"the statistics are not those of {method}", op=str(name))
@@ -188,11 +181,11 @@ class Ranges:
         return found
 
 
-class _Everywhere(dict[str, Range]):
+class _Everywhere(dict[str, observer.Range]):
     """The same range at every site."""
 
-    def get(self, name: str, default: Any = None) -> Range:
-        return Range(-1.0, 1.0)
+    def get(self, name: str, default: Any = None) -> observer.Range:
+        return observer.Range(-1.0, 1.0)
 
 
 def assumed() -> Ranges:

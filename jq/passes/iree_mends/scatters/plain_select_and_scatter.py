@@ -15,17 +15,7 @@ from math import prod
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.ir import OPS, Op, dtype_of, ir, shape_of, stablehlo, tensor_type
-from jq.ir.build import (
-    NAME,
-    constant_of,
-    create,
-    i64_array,
-    integers,
-    padding_pairs,
-    strided_slice,
-    string_attr,
-)
+from jq.ir import OPS, Op, build, dtype_of, ir, shape_of, stablehlo, tensor_type
 from jq.passes.iree_mends.mend import Mend
 from jq.passes.iree_mends.scatters._scatter import scatter, take_body
 
@@ -35,10 +25,10 @@ from jq.passes.iree_mends.scatters._scatter import scatter, take_body
 
 def places_of_selected(op: Op, operand: ir.Value, window: tuple[int, ...]) -> ir.Value:
     """The number of the element that each window selects; one beyond the last of padding alone."""
-    low, high = zip(*padding_pairs(op, len(shape_of(operand))), strict=True)
+    low, high = zip(*build.padding_pairs(op, len(shape_of(operand))), strict=True)
     shape, result = shape_of(operand), shape_of(op.operands[1])
-    strides = integers(op, "window_strides") or (1,) * len(shape)
-    zero = constant_of(np.zeros((), dtype_of(operand)))
+    strides = build.integers(op, "window_strides") or (1,) * len(shape)
+    zero = build.constant_of(np.zeros((), dtype_of(operand)))
     padded = OPS.pad(operand, zero, low, high)
     number = OPS.constant(np.arange(prod(shape), dtype=np.int32).reshape(shape))
     outside = OPS.constant(np.array(prod(shape), np.int32))
@@ -47,8 +37,8 @@ def places_of_selected(op: Op, operand: ir.Value, window: tuple[int, ...]) -> ir
     best = place = None
     for first in product(*map(range, window)):
         last = [f + (n - 1) * s + 1 for f, n, s in zip(first, result, strides, strict=True)]
-        value = strided_slice(padded, first, last, strides)
-        here = strided_slice(numbers, first, last, strides)
+        value = build.strided_slice(padded, first, last, strides)
+        here = build.strided_slice(numbers, first, last, strides)
         if best is None or place is None:
             best, place = value, here
             continue
@@ -63,9 +53,9 @@ def places_of_selected(op: Op, operand: ir.Value, window: tuple[int, ...]) -> ir
 
 def _mapped(op: Op, left: ir.Value, right: ir.Value) -> ir.Value:
     """True where the left one stays selected."""
-    axes = i64_array(range(len(shape_of(left))))
+    axes = build.i64_array(range(len(shape_of(left))))
     kind = tensor_type(shape_of(left), np.bool_)
-    made = create("stablehlo.map", kind, left, right, regions=1, dimensions=axes)
+    made = build.create("stablehlo.map", kind, left, right, regions=1, dimensions=axes)
     take_body(op, made.owner)
     return made
 
@@ -90,11 +80,11 @@ def _lowered(op: Op) -> ir.Value:
     shape, rank = shape_of(operand), len(shape_of(operand))
     if 0 in shape_of(source):
         return stablehlo.broadcast_in_dim(operand.type, init, [])
-    window = integers(op, "window_dimensions") or (1,) * rank
+    window = build.integers(op, "window_dimensions") or (1,) * rank
     if prod(window) > LARGEST:
         raise UserError(
             f"select_and_scatter over windows of {prod(window)} elements",
-            op=string_attr(op, NAME) or op.operation.name,
+            op=build.string_attr(op, build.NAME) or op.operation.name,
             hint=f"windows of up to {LARGEST} elements are compiled",
         )
     place = places_of_selected(op, operand, window)

@@ -13,20 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from jq import kernels
 from jq.ir import NAME, OPS, Op, Program, at, ir, maker, shape_of, string_attr, users
-from jq.kernels import (
-    Added,
-    Coded,
-    Digits,
-    Normalize,
-    Normalized,
-    QuantizeRows,
-    Rotated,
-    RowChain,
-    SplitRows,
-    Updated,
-    UpdateRows,
-)
 from jq.kernels.machine.tiling import row_block
 from jq.kernels.rowwise.row_chain import RowStep
 from jq.passes.base import Pass, PassContext
@@ -54,7 +42,7 @@ class _Made:
     """A step that was found: what it makes, what it reads besides the row (as operands of ops), and
     the ops that it takes the place of; `readers` of the row before are among them."""
 
-    step: Normalized | Added | Rotated | Updated
+    step: kernels.Normalized | kernels.Added | kernels.Rotated | kernels.Updated
     value: ir.Value
     operands: tuple[Operand, ...]
     ops: tuple[Any, ...]
@@ -66,7 +54,7 @@ class _Chain:
     """Steps that were found, what they read, and what they replace."""
 
     known: Mapping[str, Any]
-    first: Normalize
+    first: kernels.Normalize
     start: Any
     operands: list[Operand] = field(default_factory=list)
     steps: list[RowStep] = field(default_factory=list)
@@ -97,7 +85,7 @@ class _Chain:
         keep = len(others) > len(following.readers if following else ())
         self.operands += made.operands
         self.gone += made.ops
-        if isinstance(made.step, Updated):
+        if isinstance(made.step, kernels.Updated):
             self.steps.append(made.step)
             self.replaced.append(made.value)
             return None
@@ -109,15 +97,15 @@ class _Chain:
             self.gone.append(reader.operation)
         return following
 
-    def _codes(self, kernel: Any) -> Coded | Digits | None:
+    def _codes(self, kernel: Any) -> kernels.Coded | kernels.Digits | None:
         """The step that gives what a kernel gives of the rows; None where it is none of these."""
         m, k = self.first.m, self.first.k
-        if isinstance(kernel, SplitRows) and (kernel.m, kernel.k) == (m, k):
-            return Digits(kernel.block, kernel.digits)
-        if not isinstance(kernel, QuantizeRows) or kernel.factors or kernel.sequences:
+        if isinstance(kernel, kernels.SplitRows) and (kernel.m, kernel.k) == (m, k):
+            return kernels.Digits(kernel.block, kernel.digits)
+        if not isinstance(kernel, kernels.QuantizeRows) or kernel.factors or kernel.sequences:
             return None
         whole = kernel.m * kernel.k == m * k and k % kernel.k == 0
-        return Coded(kernel.k, kernel.scheme) if whole and kernel.scheme.dynamic else None
+        return kernels.Coded(kernel.k, kernel.scheme) if whole and kernel.scheme.dynamic else None
 
     def _following(self, before: _Made, readers: Sequence[Op]) -> _Made | None:
         """The step to the next row from these readers' one, where all that it reads is there."""
@@ -134,29 +122,31 @@ class _Chain:
         if op.operation.name == "stablehlo.add":
             others = [(op, i) for i in range(number) if self.there((op, i)) is not None]
             return (
-                _Made(Added(), op.results[0], tuple(others), own, own) if len(others) == 1 else None
+                _Made(kernels.Added(), op.results[0], tuple(others), own, own)
+                if len(others) == 1
+                else None
             )
-        if _plain(kernel) and kernel.m == self.first.m and isinstance(before.step, Added):
+        if _plain(kernel) and kernel.m == self.first.m and isinstance(before.step, kernels.Added):
             return _normalized(kernel, op, own)
-        if isinstance(kernel, UpdateRows) and self._updates(kernel):
-            return _Made(Updated(kernel.rows), op.results[0], ((op, 0), (op, 2)), own, own)
+        if isinstance(kernel, kernels.UpdateRows) and self._updates(kernel):
+            return _Made(kernels.Updated(kernel.rows), op.results[0], ((op, 0), (op, 2)), own, own)
         return None
 
-    def _updates(self, kernel: UpdateRows) -> bool:
+    def _updates(self, kernel: kernels.UpdateRows) -> bool:
         """True if all rows together are a row of a cache."""
         m, k = self.first.m, self.first.k
         whole = kernel.width == m * k and kernel.batch == kernel.count == 1
         return whole and kernel.element == "f32" and row_block(m, k) == m
 
 
-def _normalized(kernel: Normalize, op: Op, readers: tuple[Any, ...] = ()) -> _Made:
-    step = Normalized(kernel.epsilon, kernel.center, kernel.gamma, kernel.beta)
+def _normalized(kernel: kernels.Normalize, op: Op, readers: tuple[Any, ...] = ()) -> _Made:
+    step = kernels.Normalized(kernel.epsilon, kernel.center, kernel.gamma, kernel.beta)
     others = tuple((op, i) for i in range(1, len(op.operands)))
     return _Made(step, op.results[0], others, (op.operation,), readers)
 
 
 def _rotated(turned: Rotation) -> _Made:
-    step = Rotated(turned.lines, turned.rows)
+    step = kernels.Rotated(turned.lines, turned.rows)
     return _Made(
         step, turned.ops[-1].results[0], (turned.cos, turned.sin), turned.ops, turned.ops[:2]
     )
@@ -166,7 +156,7 @@ def _chain_of(known: Mapping[str, Any], op: Op) -> _Chain | None:
     """The chain that begins with a call; None where that is no normalization by itself, or nothing
     follows it."""
     first = called(known, op)
-    if not isinstance(first, Normalize) or not _plain(first):
+    if not isinstance(first, kernels.Normalize) or not _plain(first):
         return None
     chain = _Chain(known, first, op.operation, [(op, 0)])
     made: _Made | None = _normalized(first, op)
@@ -177,7 +167,9 @@ def _chain_of(known: Mapping[str, Any], op: Op) -> _Chain | None:
 
 def _plain(kernel: Any) -> bool:
     """True if a kernel normalizes all rows, and does nothing else."""
-    return isinstance(kernel, Normalize) and kernel.scheme is None and kernel.sequences is None
+    return (
+        isinstance(kernel, kernels.Normalize) and kernel.scheme is None and kernel.sequences is None
+    )
 
 
 def _readers(value: ir.Value) -> Iterator[Op]:
@@ -192,7 +184,7 @@ def _readers(value: ir.Value) -> Iterator[Op]:
 def _lower(program: Program, chain: _Chain) -> None:
     """Puts the kernel where the chain begins."""
     first, start = chain.first, chain.start
-    kernel = RowChain(isa=first.isa, m=first.m, k=first.k, steps=tuple(chain.steps))
+    kernel = kernels.RowChain(isa=first.isa, m=first.m, k=first.k, steps=tuple(chain.steps))
     found = [chain.there(operand) for operand in chain.operands]
     operands = [value for value in found if value is not None]
     with at(start):

@@ -31,19 +31,7 @@ from jq.ir.build import NAME, i64_array, like, string_attr
 from jq.ir.constants import evaluate
 from jq.ir.ops.rules.gather import row_numbers
 from jq.passes.prepare.stored_weights import FLOATS
-from jq.passes.prepare.stored_weights._whole_ops import (
-    EACH,
-    GATHER,
-    MOVED,
-    SLICE,
-    Key,
-    Whole,
-    concatenated,
-    from_table,
-    key_of,
-    moved,
-    of_each,
-)
+from jq.passes.prepare.stored_weights import _whole_ops as whole_ops
 
 
 @dataclass(frozen=True)
@@ -61,9 +49,9 @@ class Lookup:
 def whole_lookups(program: Program) -> list[Lookup]:
     """The lookups of codes; new ops compute the wholes, and look up in them after each value."""
     lookups: list[Lookup] = []
-    done, first = dict[Key, _Decoder](), program.body.operations[0]
+    done, first = dict[whole_ops.Key, _Decoder](), program.body.operations[0]
     for op in list(program.walk()):
-        key = key_of(program, op)
+        key = whole_ops.key_of(program, op)
         if key is None or dtype_of(op.operands[0]).name in FLOATS:
             continue
         decoder = done.setdefault(key, _Decoder(program, key, op, first))
@@ -76,10 +64,10 @@ class _Decoder:
     """Floats that are computed from the lookups of one key, for all layers or rows."""
 
     program: Program
-    key: Key
+    key: whole_ops.Key
     op: Op  # one of the lookups
     first: Op  # of the program: all is computed in front of it
-    known: dict[ir.Value, Whole | None] = field(default_factory=dict)
+    known: dict[ir.Value, whole_ops.Whole | None] = field(default_factory=dict)
     given: set[ir.Value] = field(default_factory=set)
 
     def lookups(self, first: ir.Value) -> Iterator[Lookup]:
@@ -99,38 +87,38 @@ class _Decoder:
                 whole = self.whole(value)
                 assert whole is not None
                 found = self._looked_up(value, whole)
-                yield Lookup(value, whole.value, found, self.key.kind == SLICE)
+                yield Lookup(value, whole.value, found, self.key.kind == whole_ops.SLICE)
 
-    def whole(self, value: ir.Value) -> Whole | None:
+    def whole(self, value: ir.Value) -> whole_ops.Whole | None:
         if value not in self.known:
             self.known[value] = self._whole(value)
         return self.known[value]
 
-    def _whole(self, value: ir.Value) -> Whole | None:
+    def _whole(self, value: ir.Value) -> whole_ops.Whole | None:
         op = maker(value)
         if op is None:
             return None
-        if key_of(self.program, op) == self.key:
+        if whole_ops.key_of(self.program, op) == self.key:
             table = op.operands[0]
-            return Whole(table, len(shape_of(value)) - len(shape_of(table)) + 1)
+            return whole_ops.Whole(table, len(shape_of(value)) - len(shape_of(table)) + 1)
         name, operands = op.operation.name.removeprefix("stablehlo."), list(op.operands)
         wholes = [self.whole(v) for v in operands]
         known = [w for w in wholes if w is not None]
         if not known or any(w.lead != known[0].lead for w in known):
             return None
         with at(self.first):
-            if name in EACH or name == "concatenate":
+            if name in whole_ops.EACH or name == "concatenate":
                 parts = [
                     w.value if w else self._constant(v, known[0].lead)
                     for v, w in zip(operands, wholes, strict=True)
                 ]
                 if any(p is None for p in parts):
                     return None
-                together = concatenated if name == "concatenate" else of_each
+                together = whole_ops.concatenated if name == "concatenate" else whole_ops.of_each
                 return together(op, parts, known[0])
-            if name == GATHER.removeprefix("stablehlo.") and wholes[0] is None:
-                return from_table(self.program, op, known[0])
-            return moved(op, known[0]) if name in MOVED else None
+            if name == whole_ops.GATHER.removeprefix("stablehlo.") and wholes[0] is None:
+                return whole_ops.from_table(self.program, op, known[0])
+            return whole_ops.moved(op, known[0]) if name in whole_ops.MOVED else None
 
     def _constant(self, value: ir.Value, lead: int) -> ir.Value | None:
         """A constant of all layers or rows, where it is the same for each."""
@@ -147,7 +135,7 @@ class _Decoder:
         kind = tensor_type([self.key.count, *one.shape], array.dtype)
         return stablehlo.broadcast_in_dim(kind, part, dims)
 
-    def _looked_up(self, value: ir.Value, whole: Whole) -> ir.Value:
+    def _looked_up(self, value: ir.Value, whole: whole_ops.Whole) -> ir.Value:
         """A value as what its index finds in the whole."""
         rest, name = whole.rest, string_attr(self.op, NAME)
         dtype, operands = dtype_of(value), list(self.op.operands)
@@ -155,7 +143,7 @@ class _Decoder:
             attrs: dict[str, ir.Attribute] = {"slice_sizes": i64_array([1, *rest])}
             if name:
                 attrs[NAME] = ir.StringAttr.get(f"{name}#whole{len(self.given)}")
-            if self.key.kind == SLICE:
+            if self.key.kind == whole_ops.SLICE:
                 zero = OPS.constant(np.zeros((), dtype_of(self.key.index)))
                 starts = [self.key.index, *[zero] * len(rest)]
                 read = like(self.op, [whole.value, *starts], [1, *rest], dtype, **attrs)
