@@ -116,6 +116,13 @@ def as_function(jaxpr: Any) -> Callable[..., list[Any]]:
     return jaxpr_as_fun(jaxpr)
 
 
+def said(**facts: str) -> Any:
+    """A context in which what is traced says this of itself (`mhlo.frontend_attributes`)."""
+    from jax.experimental.xla_metadata import set_xla_metadata  # rarely needed
+
+    return set_xla_metadata(**facts)
+
+
 def without_errors(program: Callable[..., Any]) -> Callable[..., Any]:
     """`program` with its checks (`checkify.check`) dropped."""
     from jax.experimental import checkify  # rarely needed

@@ -25,12 +25,13 @@ from typing import Any
 import numpy as np
 from jaxlib.mlir import ir
 
-from jq.ir.build import attribute, plain
+from jq.ir.build import attribute, plain, string_attr
 from jq.ir.mlir_context import editing
 from jq.ir.program import Program
-from jq.ir.values import Op
+from jq.ir.values import Op, maker
 
 DECISIONS, DECLINED, PART_OF = "jq.decisions", "jq.declined", "jq.part_of"
+ROUNDED = "jq.rounded"  # an operator whose rounding TFLite's reference kernels have for themselves
 SMOOTHING = "smoothing"  # what `smooth` divides a tensor's channels by, as powers of two
 Fact = str | Sequence[str] | np.ndarray  # a text, texts, or whole numbers
 Facts = Mapping[str, Fact]
@@ -85,6 +86,13 @@ def declined_by_shape(op: Op) -> bool:
     """True if the device computes nothing of this op's shape on codes, in whatever form."""
     attributes = op.attributes
     return DECLINED in attributes and "by_shape" in attributes[DECLINED]
+
+
+def rounded_as(value: ir.Value) -> str:
+    """The operator of TFLite whose rounding a sum has where the device's is that of its reference
+    kernels; nothing of others."""
+    op = maker(value)
+    return "" if op is None else string_attr(op, ROUNDED) or ""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from jq.base.errors import UserError
 from jq.frontends.tflite.schema import READ, SCHEMA
 
-OPSET, IR_VERSION = 21, 10
+OPSET, IR_VERSION, TFLITE = 21, 10, "tflite"
 _DTYPES = {0: "float32", 1: "float16", 2: "int32", 3: "uint8", 4: "int64", 6: "bool", 7: "int16"}
 _DTYPES |= {9: "int8", 10: "float64"}
 
@@ -95,6 +95,10 @@ class Graph:
             raise self.damaged(f"the scales of {self.names[i]} are not those of its shape")
         return scale, np.broadcast_to(zero, scale.shape), axis
 
+    def domain(self, i: int) -> str:
+        """The domain of the operator that gives a tensor: of codes it is TFLite's own."""
+        return "" if self.scales(i) is None else TFLITE
+
     def array(self, i: int) -> np.ndarray | None:
         """The elements of a constant."""
         at = self.tensor(i).get("buffer", 0)
@@ -169,18 +173,21 @@ class Graph:
             raise self.damaged("a zero point is no code")
         return [self.constant(v.reshape(shape), d) for v, d in ((scale, "f4"), (zero, dtype))]
 
-    def put(self, i: int, value: str) -> None:
-        """Says that a tensor is these numbers, or their codes."""
+    def put(self, i: int, value: str, shaped: bool = False) -> None:
+        """Says that a tensor is these numbers, or their codes; `shaped`: in its own shape."""
         found = self.scales(i)
         if found is None:
             kind = "Identity" if self.dtype(i) != np.float16 else "Cast"
             how = {} if kind == "Identity" else {"to": int(TensorProto.FLOAT16)}
-            self.store(i, self.add(kind, [value], **how))
+            made = self.add(kind, [value], **how)
         elif found[0].size > 1:
             raise self.lacking("an activation with several scales")
         else:
             given = [value, *self._parameters(*found[:2], self.dtype(i))]
-            self.store(i, self.add("QuantizeLinear", given))
+            made = self.add("QuantizeLinear", given)
+        self.store(
+            i, self.add("Reshape", [made, self.constant(self.shape(i), "i8")]) if shaped else made
+        )
 
     def store(self, i: int, value: str) -> None:
         """Calls the result of the last node by the name of a tensor."""
@@ -202,7 +209,7 @@ class Graph:
             ends.append(infos)
         name, constants = self.path.stem, list(self.initializers.values())
         graph = helper.make_graph(self.nodes, name, *ends, initializer=constants)
-        opsets = [helper.make_opsetid("", OPSET)]
+        opsets = [helper.make_opsetid(domain, v) for domain, v in (("", OPSET), (TFLITE, OPSET))]
         return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
 
 

@@ -58,7 +58,7 @@ def read_graph(data: bytes, path: Path) -> Graph:
                 g.store(outputs[0], _cast(g, inputs, outputs[0]))
             else:
                 made = _CALLS[kind](g, inputs, outputs[0], options)
-                g.put(outputs[0], _active(g, made, options))
+                g.put(outputs[0], _active(g, made, options), shaped=kind in _REDUCE)
         except (IndexError, ValueError) as error:
             raise g.damaged(f"the operands of {kind} at {g.op} do not fit: {error}") from error
     return g
@@ -91,9 +91,11 @@ def _each(name: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> st
 
 
 def _reduce(name: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
-    axes = g.constant(g.known(x[1]).reshape(-1), "i8")
-    made = g.add(_REDUCE[name], [g.real(x[0]), axes], keepdims=int(o.get("keep_dims", False)))
-    return moves.shaped(g, made, y)
+    """A reduction whose axes are gone: `read_graph` puts those that are kept behind the codes."""
+    given = [g.real(x[0]), g.constant(g.known(x[1]).reshape(-1), "i8")]
+    if name == "MEAN" and g.domain(y):
+        return str(g.add("Mean", given, domain=g.domain(y)))
+    return str(g.add(_REDUCE[name], given, keepdims=0))
 
 
 def _image(g: Graph, value: str, *bias: int) -> str:
@@ -136,7 +138,7 @@ def _dense(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
         raise g.lacking("a shuffled weight")
     rows = g.constant([-1, g.shape(x[1])[1]], "i8")
     flat = g.add("Reshape", [g.real(x[0]), rows])
-    made = g.add("MatMul", [flat, g.real(x[1], [1, 0])])
+    made = g.add("MatMul", [flat, g.real(x[1], [1, 0])], domain=g.domain(y))
     if len(x) > 2 and x[2] >= 0:
         made = g.add("Add", [made, g.real(x[2])])
     return moves.shaped(g, made, y)
@@ -153,8 +155,10 @@ def _product(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
 
 def _pool(kind: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     window = [o.get("filter_height", 1), o.get("filter_width", 1)]
-    made = g.add(kind, [g.real(x[0], NCHW)], kernel_shape=window, **_window(o))
-    return _image(g, made)
+    how: dict[str, Any] = {"kernel_shape": window, **_window(o)}
+    if kind == "AveragePool" and g.domain(y):
+        return str(g.add(kind, [g.real(x[0])], domain=g.domain(y), **how))
+    return _image(g, g.add(kind, [g.real(x[0], NCHW)], **how))
 
 
 def _resize(mode: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:

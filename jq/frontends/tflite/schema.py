@@ -7,12 +7,13 @@ from jq.frontends.flatbuffer import Schema
 # Each operator's number, version and options; - of those that have none.
 _STRIDES = "padding i8, stride_w i32, stride_h i32"
 _WRITTEN = """
-ADD 0 2 AddOptions, BATCH_MATMUL 126 2 BatchMatMulOptions, BITCAST 159 1 -, CAST 53 1 CastOptions,
-CONCATENATION 2 2 ConcatenationOptions, CONV_2D 3 3 Conv2DOptions,
-DEPTHWISE_CONV_2D 4 3 DepthwiseConv2DOptions, DEQUANTIZE 6 2 DequantizeOptions, DIV 42 1 DivOptions,
-EQUAL 71 1 -, FLOOR 8 1 -, FLOOR_MOD 95 1 -, GATHER 36 2 GatherOptions, GREATER 61 1 -,
+ADD 0 2 AddOptions, AVERAGE_POOL_2D 1 2 Pool2DOptions, BATCH_MATMUL 126 2 BatchMatMulOptions,
+BITCAST 159 1 -, CAST 53 1 CastOptions, CONCATENATION 2 2 ConcatenationOptions,
+CONV_2D 3 3 Conv2DOptions, DEPTHWISE_CONV_2D 4 3 DepthwiseConv2DOptions,
+DEQUANTIZE 6 2 DequantizeOptions, DIV 42 1 DivOptions, EQUAL 71 1 -, FLOOR 8 1 -, FLOOR_MOD 95 1 -,
+FULLY_CONNECTED 9 4 FullyConnectedOptions, GATHER 36 2 GatherOptions, GREATER 61 1 -,
 GREATER_EQUAL 62 1 -, LOGICAL_AND 86 1 -, LOGICAL_NOT 87 1 -, LOGICAL_OR 84 1 -,
-MAXIMUM 55 2 MaximumMinimumOptions, MAX_POOL_2D 17 2 Pool2DOptions,
+MAXIMUM 55 2 MaximumMinimumOptions, MAX_POOL_2D 17 2 Pool2DOptions, MEAN 40 2 ReducerOptions,
 MINIMUM 57 2 MaximumMinimumOptions, MUL 18 2 MulOptions, NOT_EQUAL 72 1 -, PADV2 60 2 PadV2Options,
 QUANTIZE 114 2 QuantizeOptions, REDUCE_MAX 82 2 ReducerOptions, REDUCE_MIN 89 2 ReducerOptions,
 RESHAPE 22 1 ReshapeOptions, REVERSE_V2 105 2 ReverseV2Options, RIGHT_SHIFT 161 1 -, ROUND 116 1 -,
@@ -25,8 +26,8 @@ OPERATORS = {
 }
 # Those that are read besides.
 _OTHERS = """
-AVERAGE_POOL_2D 1, FULLY_CONNECTED 9, LOGISTIC 14, RELU 19, RELU_N1_TO_1 20, RELU6 21,
-RESIZE_BILINEAR 23, SOFTMAX 25, TANH 28, PAD 34, MEAN 40, SQUEEZE 43, STRIDED_SLICE 45,
+LOGISTIC 14, RELU 19, RELU_N1_TO_1 20, RELU6 21,
+RESIZE_BILINEAR 23, SOFTMAX 25, TANH 28, PAD 34, SQUEEZE 43, STRIDED_SLICE 45,
 EXP 47, SPLIT 49, PRELU 54, NEG 59, EXPAND_DIMS 70, SQRT 75, RESIZE_NEAREST_NEIGHBOR 97,
 LEAKY_RELU 98, ABS 101, SPLIT_V 102, ELU 111, HARD_SWISH 117, CALL_ONCE 129, VAR_HANDLE 142,
 READ_VARIABLE 143, ASSIGN_VARIABLE 144, GELU 150

@@ -16,6 +16,7 @@ from jq.base.errors import UserError
 from jq.base.from_jax import ONE_DEVICE, clean_scope, scope, without_errors
 from jq.ir import Op, editing, ir, stablehlo, walk
 from jq.ir.build import replace, string_attr
+from jq.ir.decisions import ROUNDED
 
 Result = TypeVar("Result")
 Program = Callable[..., Any]
@@ -53,6 +54,9 @@ def drop_annotations(module: ir.Module, block: ir.Block) -> list[str]:
     return list(notes)
 
 
+_SUMS = ("stablehlo.dot_general", "stablehlo.reduce", "stablehlo.reduce_window")
+
+
 def _drop_inside(module: ir.Module, block: ir.Block, notes: dict[str, None]) -> None:
     """Block by block, so that what lies in an op that is erased is never looked at."""
     for op in list(block.operations):
@@ -70,6 +74,9 @@ def _of_annotation(op: Op, notes: dict[str, None]) -> list[ir.Value] | None:
     """Values in the place of an op's results, if it computes nothing; None for others."""
     name = op.operation.name
     refuse_op(name, scope(op.location))
+    said = "mhlo.frontend_attributes"
+    if name in _SUMS and said in op.attributes and ROUNDED in op.attributes[said]:
+        op.attributes[ROUNDED] = op.attributes[said][ROUNDED]
     for key in [k for k in op.attributes if k.startswith(("mhlo.", "sdy.", "jax."))]:
         del op.attributes[key]
     if name == "stablehlo.custom_call":

@@ -1,16 +1,20 @@
 """A chain of affine steps and a clamp around a sum, as one chain of integer ops."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from jq.formats.integer_functions import FRACTION, Output
 from jq.formats.requantize import INT32, LARGEST, Rescaling
 from jq.ir import OPS, Program, evaluate, ir, shape_of
 from jq.ir.affine import backwards
+from jq.ir.decisions import rounded_as
 from jq.ir.ops.integer_step import IntegerStep, integer_step
 from jq.passes.integer._ops import clamps_behind
 from jq.passes.integer._sums import sum_of
 from jq.passes.integer._values import Sum, clamped, require_int32, saturated, scaled, spread
 from jq.passes.integer.float_sums import factor_of, sum_of_two
+from jq.passes.integer.kernel_means import kernel_mean
 from jq.target.device_table import Device
 
 
@@ -26,6 +30,14 @@ def chain(
     total = sum_of(program, affine.source, rescaling)
     if total is None:
         return None
+    own = rounded_as(affine.source) if device.factors == "scales" else ""
+    own = own if rescaling.rounding == "double" else ""
+    if own and total.step.kind == "sum":
+        codes = kernel_mean(program, total, affine, out, mean=own == "Mean")
+        if codes is not None:
+            return codes
+    if once := own == "MatMul":
+        rescaling = replace(rescaling, rounding="single")
     real = affine.c * total.factor  # of one step of the sum
     if device.factors == "scales":
         real = _of_scales(program, total.step, real)
@@ -46,6 +58,7 @@ def chain(
         bias, behind = np.zeros(()), affine.b / out.scale
         steps = _bias_behind(program, total, factor, behind, rescaling)
     step = total.step.giving(out).knowing(bias=bias.astype(np.int64), factor=factor, behind=behind)
+    step = step.knowing(once=1) if once else step
     return integer_step(program, saturated(steps, out), step)
 
 

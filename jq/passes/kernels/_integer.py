@@ -40,6 +40,8 @@ class IntegerContraction:
         numbers, out = self.step.numbers, self.step.out
         if rescaling.rounding == "float32":
             raise NoKernel("its rescale is one of float32 numbers")
+        if "once" in numbers:
+            rescaling = replace(rescaling, rounding="single")
         if "bits" in numbers or np.any(numbers["behind"]):
             raise NoKernel("its sum, or its bias, is larger than 32 bits")
         bias = self._by_column(numbers["bias"], axes).astype(np.int32)

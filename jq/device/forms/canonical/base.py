@@ -6,6 +6,7 @@
 | `depthwise` | x NHWC, filter HWCM | the same |
 | `transposed` | x NHWC, filter OHWI | `stride`, `out_padding` |
 | `matmul` | a [B, M, K], b [B, K, N] | |
+| `fully_connected`, `average_pool`, `mean` | as `conv2d`, `sum_pool`, `sum` | |
 | `max_pool`, `sum_pool` | x NHWC | `window`, `stride`, `padding` |
 | `sum` | x | `axes` (kept, of size 1) |
 | `max`, `min` | x | `axis` (kept, of size 1) |
@@ -49,6 +50,10 @@ class Simple:
     out: Output = NO_OUTPUT  # of moves
 
 
+# Steps that TFLite's reference kernels round as they round no other (`once` in their numbers).
+ONCE = {"conv2d": "fully_connected", "sum": "mean", "sum_pool": "average_pool"}
+
+
 class Steps:
     """Adds steps, and names what lies between them."""
 
@@ -69,6 +74,8 @@ class Steps:
         if kind in ("conv2d", "depthwise", "transposed") and numbers is not None:
             (x, w), numbers = inputs, dict(numbers)
             inputs = x, _positive(w, numbers, kind)
+        if numbers and "once" in numbers:
+            kind = ONCE.get(kind, f"{kind}_once")
         step = Simple(kind, node.name, tuple(inputs), output, attributes or {}, numbers or {}, out)
         self.steps.append(step)
         return output

@@ -43,6 +43,18 @@ class Products(Builder):
         weights = self.weights(step, x, w, w.shape[0])
         self.finish(step, "CONV_2D", [x, *weights], **_geometry(step.attributes))
 
+    def _fully_connected(self, step: Simple) -> None:
+        x, w = step.inputs
+        rows, (channels, *_), terms = int(np.prod(x.shape[:-1])), w.shape, x.shape[-1]
+        w = replace(w, shape=(channels, terms), data=w.values.reshape(channels, terms))
+        made = self.fresh(step.output, (rows, channels))
+        given = [
+            self.reshaped(x, self.fresh(x, (rows, terms))),
+            *self.weights(step, x, w, channels),
+        ]
+        self.finish(replace(step, output=made), "FULLY_CONNECTED", given)
+        self.reshaped(self.known[made.name], step.output)
+
     def _depthwise(self, step: Simple) -> None:
         x, w = step.inputs
         height, width, channels, many = w.shape
@@ -83,6 +95,19 @@ class Products(Builder):
         self.finish(step, "BATCH_MATMUL", [a, b], adj_x=False, adj_y=False)
 
     # Sums
+
+    def _mean(self, step: Simple) -> None:
+        if (step.out.low, step.out.high) != (-128, 127):
+            raise self.lacking("a mean that is clamped")
+        axes = self.constant(sorted(step.attributes["axes"]))
+        self.op("MEAN", [step.inputs[0], axes], self.given(step), keep_dims=True)
+
+    def _average_pool(self, step: Simple) -> None:
+        given = step.attributes
+        if np.any(given["padding"]):
+            raise self.lacking("an average of windows that are padded")
+        size = dict(zip(("filter_height", "filter_width"), given["window"], strict=True))
+        self.finish(step, "AVERAGE_POOL_2D", step.inputs, **size, **strides(given))
 
     def _sum_pool(self, step: Simple) -> None:
         self._sums(step, step.inputs[0], step.attributes["window"], 1)

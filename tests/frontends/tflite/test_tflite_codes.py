@@ -1,0 +1,143 @@
+"""Operators of int8 as LiteRT's reference kernels round them, in the integer program of a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import jq
+from jq.device.exporting import PIPELINE
+from jq.device.forms.tflite import DESCRIPTION, run
+from jq.driver.job import prepare_job
+from jq.driver.request import Request
+from jq.driver.stages import plan_job
+from jq.frontends.tflite.operators import as_onnx
+from jq.frontends.tflite.schema import READ, SCHEMA
+from jq.ir.oracle.xla import XlaExecutable
+from jq.passes.pipeline import rewrite
+
+pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
+
+TARGET = "litert-reference"
+NUMBERS = {name: number for number, name in READ.items()}
+X = (1, 6, 8, 16)
+
+
+def coded(scale: float, zero: int) -> dict[str, Any]:
+    return {"scale": np.array([scale], np.float32), "zero_point": np.array([zero], np.int64)}
+
+
+def file_of(
+    kind: str, given: list[tuple[np.ndarray, Any]], shape: Any, out: Any, options: Any
+) -> dict[str, Any]:
+    """One operator on X, with codes of 0.05 around 3, and constants; `out` are scale and zero."""
+    tensors: list[dict[str, Any]] = [{"shape": list(X), "type": 9, "buffer": 0, "name": "x"}]
+    tensors[0]["quantization"] = coded(0.05, 3)
+    buffers: list[dict[str, Any]] = [{}]
+    for i, (array, quantization) in enumerate(given):
+        buffers.append({"data": np.frombuffer(array.tobytes(), np.uint8)})
+        found = {"shape": list(array.shape), "buffer": i + 1, "name": f"c{i}"}
+        found["type"] = {"int8": 9, "int32": 2}[array.dtype.name]
+        tensors.append(found | ({"quantization": quantization} if quantization else {}))
+    last = len(tensors)
+    result = {"shape": list(shape), "type": 9, "buffer": 0, "name": "y"}
+    tensors.append(result | {"quantization": coded(*out)})
+    operator = {"opcode_index": 0, "inputs": list(range(last)), "outputs": [last]}
+    graph = {"tensors": tensors, "inputs": [0], "outputs": [last]}
+    graph["operators"] = [operator | {"builtin_options": options}]
+    number = NUMBERS[kind]
+    codes = [{"deprecated_builtin_code": min(number, 127), "version": 2, "builtin_code": number}]
+    said = {"version": 3, "description": DESCRIPTION["double"]}  # `run` takes the reference kernels
+    return said | {"operator_codes": codes, "subgraphs": [graph], "buffers": buffers}
+
+
+def cases() -> dict[str, dict[str, Any]]:
+    rng = np.random.default_rng(0)
+    weights = rng.integers(-127, 128, (96, 16)).astype(np.int8)
+    bias = rng.integers(-9000, 9000, 96).astype(np.int32)
+    pool = {"filter_height": 3, "filter_width": 2, "stride_h": 2, "stride_w": 2}
+    wide, axes = ("ReducerOptions", {"keep_dims": True}), np.array([1, 2], np.int32)
+    flat = ("ReducerOptions", {"keep_dims": False})
+    given = [(weights, coded(0.01, 0)), (bias, coded(0.0005, 0))]
+    same, other = (0.05, 3), (0.021, -7)
+    return {
+        "dense": file_of(
+            "FULLY_CONNECTED", given, (48, 96), (0.13, 7), ("FullyConnectedOptions", {})
+        ),
+        "pool": file_of(
+            "AVERAGE_POOL_2D", [], (1, 2, 4, 16), same, ("Pool2DOptions", {**pool, "padding": 1})
+        ),
+        "padded": file_of("AVERAGE_POOL_2D", [], (1, 3, 4, 16), same, ("Pool2DOptions", pool)),
+        "mean": file_of("MEAN", [(axes[:1], None)], (1, 8, 16), other, flat),
+        "kept": file_of("MEAN", [(axes, None)], (1, 1, 1, 16), other, wide),
+        "of one encoding": file_of("MEAN", [(axes[1:], None)], (1, 6, 16), same, flat),
+    }
+
+
+CASES = cases()
+
+
+@pytest.mark.usefixtures("quick_xla")
+@pytest.mark.parametrize("name", CASES)
+def test_codes_are_those_of_the_reference_kernel(name: str, tmp_path: Path) -> None:
+    """Each has a rounding of its own: once, ties of codes away from zero, a divided mantissa."""
+    path = tmp_path / "m.tflite"
+    path.write_bytes(SCHEMA.encode("Model", CASES[name]))
+    x = np.random.default_rng(1).integers(-128, 128, X).astype(np.int8)
+    request = Request(PIPELINE, TARGET, {"recovery": False}, calibration=[(x,)])
+    job = prepare_job(str(path), request)
+    levels = rewrite(
+        job.program, job.pipeline, job.context(plan_job(job, request.stages)), "integer"
+    )
+    ((want,),) = run(path.read_bytes(), [[x]])
+    (got,) = XlaExecutable(levels["integer"])(x)
+    assert np.array_equal(got, want)
+    assert len(np.unique(want)) > 4
+
+
+@pytest.mark.parametrize("name", ["dense", "pool", "kept"])
+def test_they_are_written_as_the_operators_that_they_are(name: str, tmp_path: Path) -> None:
+    files = [tmp_path / "m.tflite", tmp_path / "again.tflite"]
+    files[0].write_bytes(SCHEMA.encode("Model", CASES[name]))
+    x = np.random.default_rng(1).integers(-128, 128, X).astype(np.int8)
+    jq.export(str(files[0]), files[1], target=TARGET, calibration=[(x,)])
+    want, got = (run(path.read_bytes(), [[x]]) for path in files)
+    assert np.array_equal(got[0][0], want[0][0])
+
+
+def test_kernels_round_a_dense_layer_once(tmp_path: Path) -> None:
+    path = tmp_path / "m.tflite"
+    path.write_bytes(SCHEMA.encode("Model", CASES["dense"]))
+    x = np.random.default_rng(1).integers(-128, 128, X).astype(np.int8)
+    compiled = jq.compile(
+        str(path), PIPELINE, TARGET, [(x,)], settings={"recovery": False}, measure=False
+    )
+    ((want,),) = run(path.read_bytes(), [[x]])
+    assert np.array_equal(np.asarray(compiled(x)["y"]), want)
+    assert any(op["kernel"] for op in compiled.manifest.ops)
+
+
+def test_a_shape_that_a_tensor_states_is_not_read() -> None:
+    """Its operators may be any, such as SHAPE and PACK."""
+    fields = CASES["pool"]
+    unknown = {"deprecated_builtin_code": 83, "version": 1, "builtin_code": 83}
+    reshape = {"deprecated_builtin_code": 22, "version": 1, "builtin_code": 22}
+    (graph,) = fields["subgraphs"]
+    tensors = [
+        *graph["tensors"],
+        {"shape": [2], "type": 2, "buffer": 0, "name": "shape"},
+        {"shape": [8, 16], "type": 9, "buffer": 0, "name": "z", "quantization": coded(0.05, 3)},
+    ]
+    more = [
+        {"opcode_index": 1, "inputs": [1], "outputs": [2]},
+        {"opcode_index": 2, "inputs": [1, 2], "outputs": [3]},
+    ]
+    operators = [*graph["operators"], *more]
+    graph = graph | {"tensors": tensors, "operators": operators, "outputs": [3]}
+    codes = [*fields["operator_codes"], unknown, reshape]
+    model = fields | {"operator_codes": codes, "subgraphs": [graph]}
+    found = as_onnx(SCHEMA.encode("Model", model), Path("m.tflite"))
+    assert [i.name for i in found.graph.output] == ["z"]
