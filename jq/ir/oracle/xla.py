@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.base.errors import UserError
+from jq.base.errors import InternalError, UserError
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of, stablehlo, tensor_type
 from jq.ir.build import attributes_of, create
 from jq.ir.memory import DISABLED, xla_options
@@ -37,6 +37,8 @@ class XlaExecutable:
 
     def __init__(self, program: Program, *, strict: bool = False, optimized: bool = True) -> None:
         copy = program.clone()
+        if any(not len(op.regions[0].blocks) for op in copy.module.body.operations):
+            raise InternalError("XLA has no kernels of ours, which the program calls")
         copy.run_passes("func.func(stablehlo-legalize-composite-to-call)")
         if "arg_attrs" in copy.main.attributes:
             del copy.main.attributes["arg_attrs"]  # donation and sharding are not for us

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from jq.base.errors import CompilerError, UserError
+from jq.base.errors import CompilerError, InternalError, UserError
 from jq.ir import Program
 from jq.ir.oracle.interpreter import interpret
 from jq.ir.oracle.xla import XlaExecutable
@@ -158,6 +158,19 @@ def test_errors() -> None:
                 }"""
             )
         )
+
+
+def test_a_program_that_calls_kernels_is_refused() -> None:
+    """XLA would crash on a function without a body."""
+    text = """module {
+      func.func private @jq_kernel(%x: tensor<4xf32>) -> tensor<4xf32>
+      func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+        %0 = call @jq_kernel(%x) : (tensor<4xf32>) -> tensor<4xf32>
+        return %0 : tensor<4xf32>
+      }
+    }"""
+    with pytest.raises(InternalError, match="kernels of ours"):
+        XlaExecutable(make_program(text))
 
 
 def test_a_convolution_is_added_up_in_the_type_of_its_result() -> None:
