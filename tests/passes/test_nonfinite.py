@@ -123,7 +123,7 @@ def ordinary(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
 def test_what_is_not_finite_stays(pipeline: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     both = Both(network, weights(rng), inputs(rng), pipeline, seen=ordinary(rng))
-    assert ("depthwise" in both.families) == pipeline.startswith("int8")
+    assert "depthwise" in both.families or not pipeline.startswith("int8")
     names = sorted([*AFTER, "sum", "two", "norm", "loop", *IMAGES])
     for name, expected, found in zip(names, both.expected, both.found, strict=True):
         if name != "norm":  # its sums may overflow in one order and not in another

@@ -45,11 +45,16 @@ class Stopped(Exception):
 
 
 @pytest.mark.parametrize(
-    ("rows", "pipeline", "packed"),
-    [(64, "float", True), (1, "float", False), (64, "int8-weight-only", False)],
+    ("rows", "pipeline", "by_weight", "packed"),
+    [
+        (64, "float", False, True),
+        (1, "float", False, False),
+        (64, "float", True, False),
+        (64, "int8-weight-only", True, False),
+    ],
 )
-def test_flags_for_float_products(monkeypatch, rows, pipeline, packed):
-    """Only where nothing is quantized and there is something to gain."""
+def test_flags_for_float_products(monkeypatch, rows, pipeline, by_weight, packed):
+    """Only where nothing is quantized, no kernel computes it, and there is something to gain."""
     seen = []
 
     def run(source, *, flags, **_):
@@ -58,8 +63,12 @@ def test_flags_for_float_products(monkeypatch, rows, pipeline, packed):
 
     monkeypatch.setattr(stages, "compile_module", run)
     weight = np.ones((512, 256), np.float32)
-    model = Model(lambda p, x: x @ p, weight, (jax.ShapeDtypeStruct((rows, 512), np.float32),))
+    inputs = (jax.ShapeDtypeStruct((rows, 512), np.float32),) * 2
+
+    def product(p, x, y):
+        return x @ p if by_weight else x @ y.T
+
     with pytest.raises(Stopped):
-        api.compile(model, pipeline, cache=False)
-    target = load_target("llvm-cpu")
+        api.compile(Model(product, weight, inputs), pipeline, "x86-64-v3", cache=False)
+    target = load_target("x86-64-v3")
     assert seen == [target.flags + (target.product_flags if packed else ())]
