@@ -17,6 +17,7 @@ from jq.base.from_jax import ONE_DEVICE, clean_scope, scope, without_errors
 from jq.ir import Op, editing, ir, stablehlo, walk
 from jq.ir.build import replace, string_attr
 from jq.ir.decisions import ROUNDED
+from jq.ir.ops.lookup import is_product
 
 Result = TypeVar("Result")
 Program = Callable[..., Any]
@@ -54,7 +55,7 @@ def drop_annotations(module: ir.Module, block: ir.Block) -> list[str]:
     return list(notes)
 
 
-_SUMS = ("stablehlo.dot_general", "stablehlo.reduce", "stablehlo.reduce_window")
+_SUMS = ("stablehlo.reduce", "stablehlo.reduce_window")  # and products
 
 
 def _drop_inside(module: ir.Module, block: ir.Block, notes: dict[str, None]) -> None:
@@ -75,7 +76,8 @@ def _of_annotation(op: Op, notes: dict[str, None]) -> list[ir.Value] | None:
     name = op.operation.name
     refuse_op(name, scope(op.location))
     said = "mhlo.frontend_attributes"
-    if name in _SUMS and said in op.attributes and ROUNDED in op.attributes[said]:
+    sums = name in _SUMS or is_product(op)
+    if sums and said in op.attributes and ROUNDED in op.attributes[said]:
         op.attributes[ROUNDED] = op.attributes[said][ROUNDED]
     for key in [k for k in op.attributes if k.startswith(("mhlo.", "sdy.", "jax."))]:
         del op.attributes[key]
