@@ -35,16 +35,10 @@ def kernel_mean(
     shape = shape_of(total.value)
     n = spread(program, counts, shape, f"{total.name}:count")
     if mean:
-        count, (mantissa, exponent) = (
-            int(counts.reshape(())),
-            multiplier(np.asarray(scale / out.scale)),
-        )
-        by = min(count.bit_length() - 1, 31 + int(exponent))
-        parts = (
-            (int(mantissa) << by) // count,
-            max(int(exponent) - by, 0),
-            max(by - int(exponent), 0),
-        )
+        count = int(counts.reshape(()))
+        mantissa, exponent = map(int, multiplier(np.asarray(scale / out.scale)))
+        by = min(count.bit_length() - 1, 31 + exponent)
+        parts = (mantissa << by) // count, max(exponent - by, 0), max(by - exponent, 0)
         mantissa, *shifts = (spread(program, np.array(v), shape, total.name) for v in parts)
         steps = DOUBLE.rescale(OPS, total.value, mantissa, tuple(shifts))
     else:
