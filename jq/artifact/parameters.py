@@ -19,7 +19,8 @@ from iree import runtime as rt
 
 from jq.base.errors import UserError
 from jq.base.system.files import check_input
-from jq.ir.resources import Deferred
+from jq.formats.tensor import bytes_of
+from jq.frontends.safetensors import write_tensors
 
 _ALIGN = 64  # of the data; an aligned tensor of a mapped file is used in place
 _METADATA = "TENSORv0:"
@@ -29,10 +30,6 @@ _ENTRY = struct.Struct("<QIQ4QQ2Q")
 _DATA = 2
 _LEAST = 48  # bytes of any entry: its size, type, flags, key and metadata
 _MAGIC = b"IRPA"
-# NumPy's names of types -> those of https://github.com/huggingface/safetensors
-_SAFETENSORS = {"bfloat16": "BF16", "complex64": "C64"}
-_SAFETENSORS |= {f"float{n}": f"F{n}" for n in (16, 32, 64)}
-_SAFETENSORS |= {f"int{n}": f"I{n}" for n in (8, 16, 32, 64)}
 
 
 @dataclass(frozen=True)
@@ -87,28 +84,14 @@ def _write_irpa(file: BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
     header = _HEADER.pack(_MAGIC, 0, 0, _HEADER.size, 0, 0, len(arrays), *segments)
     file.write(_padded(_padded(header, 16) + entries + strings, _ALIGN))
     for array in arrays.values():
-        _write_data(file, array)
+        for piece in bytes_of(array):
+            file.write(piece.data)
         file.write(bytes(_aligned(array.nbytes, _ALIGN) - array.nbytes))
 
 
 def _write_safetensors(file: BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
-    """The length of a JSON header (u64), the header, the data.
-
-    Not by the package, which would hold all data twice. The widest types come first, so that every
-    tensor begins at a multiple of its element."""
-    arrays = dict(sorted(arrays.items(), key=lambda item: -item[1].dtype.itemsize))
-    header, offset = {}, 0
-    for key, array in arrays.items():
-        if (kind := _SAFETENSORS.get(array.dtype.name)) is None:
-            raise UserError(f".safetensors holds no {array.dtype}", op=key, hint="use .irpa")
-        ends = [offset, offset + array.nbytes]
-        header[key] = {"dtype": kind, "shape": list(array.shape), "data_offsets": ends}
-        offset = ends[1]
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()  # as IREE reads
-    text += b" " * (-len(text) % 8)
-    file.write(struct.pack("<Q", len(text)) + text)
-    for array in arrays.values():
-        _write_data(file, array)
+    """The widest types come first, so that every tensor begins at a multiple of its element."""
+    write_tensors(file, dict(sorted(arrays.items(), key=lambda item: -item[1].dtype.itemsize)))
 
 
 _WRITERS = {".irpa": _write_irpa, ".safetensors": _write_safetensors}
@@ -210,12 +193,6 @@ def _parse(metadata: str) -> Parameter | None:
         return Parameter(str(content["dtype"]), tuple(int(n) for n in content["shape"]))
     except (ValueError, KeyError, TypeError):
         return None
-
-
-def _write_data(file: BinaryIO, array: Any) -> None:
-    """The bytes of an array; of a deferred one piece by piece."""
-    for piece in array.pieces() if isinstance(array, Deferred) else (array,):
-        file.write(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)
 
 
 def _aligned(n: int, to: int) -> int:

@@ -1,12 +1,17 @@
-"""A tensor in a number format: its encoding and its stored parts."""
+"""A tensor in a number format: its encoding and its stored parts; and arrays that are made when
+they are needed."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from jq.formats.base import Encoding, get_format
+
+Parts = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,9 +27,16 @@ class QuantizedTensor:
     """
 
     encoding: Encoding
-    parts: Mapping[str, np.ndarray]
+    parts: Parts
     name: str = ""
     dtype: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.float32))
+
+    @classmethod
+    def made(cls, encoding: Encoding, make: Callable[[], Parts], name: str) -> "QuantizedTensor":
+        """One whose parts are made when they are first read: a model that is compiled already is
+        loaded without them."""
+        names = tuple(get_format(encoding.format).storage(encoding))
+        return cls(encoding, _Made(names, make), name)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -51,3 +63,62 @@ class QuantizedTensor:
 
     def __repr__(self) -> str:
         return f"QuantizedTensor({self.name!r}, {self.encoding.format}, {self.shape})"
+
+
+class _Made(Parts):
+    """Parts that are made, all at once, when one is first read."""
+
+    def __init__(self, names: tuple[str, ...], make: Callable[[], Parts]) -> None:
+        self._names, self._made = names, cache(make)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._made()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+Leaf = np.ndarray | QuantizedTensor  # a tensor of a file
+
+
+@dataclass(frozen=True, eq=False)
+class Deferred:
+    """An array of known shape and type; `np.asarray` makes it, anew each time.
+
+    So a weight in another order is written straight to a file. `pieces` gives it in parts, one
+    after the other in memory."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    pieces: Callable[[], Iterator[np.ndarray]]
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError("the array has to be made: none without a copy")
+        out, first = np.empty(self.size, self.dtype), 0
+        for piece in self.pieces():
+            out[first : first + piece.size] = piece.reshape(-1)
+            first += piece.size
+        assert first == self.size
+        return out.reshape(self.shape).astype(dtype or self.dtype, copy=False)
+
+
+def bytes_of(array: np.ndarray | Deferred) -> Iterator[np.ndarray]:
+    """The bytes u8[n] of an array; of a deferred one piece by piece."""
+    for piece in array.pieces() if isinstance(array, Deferred) else (array,):
+        yield np.ascontiguousarray(piece).reshape(-1).view(np.uint8)

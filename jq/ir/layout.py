@@ -15,7 +15,7 @@ from jq.base.errors import FormatError
 from jq.formats import NUMPY, Encoding, Format, get_format
 from jq.formats.ggml import GgmlFormat, blocked_axis
 from jq.formats.packing import pack, packed_shape, unpack
-from jq.ir.resources import Deferred
+from jq.formats.tensor import Deferred
 
 _STRIP = 128
 _SHORTEST = 8  # block that is worth a scale of its own

@@ -1,4 +1,4 @@
-"""Large arrays: those of `dense_resource` attributes, and those that are made when needed.
+"""Large arrays of `dense_resource` attributes.
 
 The bindings write the bytes of such an attribute but do not read them. The StableHLO interpreter
 reads them wrongly without a word, and XLA not at all. MLIR's bytecode has them as they are: in a
@@ -7,9 +7,6 @@ https://mlir.llvm.org/docs/BytecodeFormat/.
 """
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxlib.mlir import ir
@@ -60,37 +57,3 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
         return int.from_bytes(data[at + 1 : at + 9], "little"), at + 9
     raw = int.from_bytes(data[at : at + extra + 1], "little")
     return raw >> (extra + 1), at + extra + 1
-
-
-@dataclass(frozen=True, eq=False)
-class Deferred:
-    """An array of known shape and type; `np.asarray` makes it, anew each time.
-
-    So a weight in another order is written straight to a file. `pieces` gives it in parts, one
-    after the other in memory."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    pieces: Callable[[], Iterator[np.ndarray]]
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        return self.size * self.dtype.itemsize
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        if copy is False:
-            raise ValueError("the array has to be made: none without a copy")
-        out, first = np.empty(self.size, self.dtype), 0
-        for piece in self.pieces():
-            out[first : first + piece.size] = piece.reshape(-1)
-            first += piece.size
-        assert first == self.size
-        return out.reshape(self.shape).astype(dtype or self.dtype, copy=False)

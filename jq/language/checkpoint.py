@@ -6,7 +6,7 @@ A shard of the source becomes a shard of the same name. Rows of a matrix are rea
 written some at a time, so that memory depends neither on the model nor on its largest matrix. A
 shard takes its place when it is whole: a run that was ended goes on after the last one.
 
-`jq.language.decoder.checkpoints.integers` describes the layout; scales are bfloat16, and there are
+`jq.frontends.checkpoints.integers` describes the layout; scales are bfloat16, and there are
 no zero points."""
 
 import json
@@ -22,25 +22,19 @@ import numpy as np
 
 from jq.base.errors import UserError
 from jq.base.progress import Progress, silent
-from jq.base.system.files import check_folder, read_text, write_text, written_whole
+from jq.base.system.files import check_folder, json_object, read_text, write_text, written_whole
 from jq.formats.affine import affine_format
 from jq.formats.affine_math import FULL
 from jq.formats.base import Encoding
+from jq.formats.tensor import Deferred
+from jq.frontends.safetensors import INDEX, SINGLE, read_shards, write_model
 from jq.language.decoder.huggingface import read_config
-from jq.language.decoder.safetensors import (
-    INDEX,
-    SINGLE,
-    Entry,
-    copy_files,
-    files_beside,
-    json_object,
-    read_shards,
-    write_shard,
-)
+from jq.language.sidecars import copy_files, sidecars
 
 BITS = {"int4": 4, "int8": 8}
 PIECE = 1 << 24  # elements that are rounded at a time
 BEGUN = ".jaxq-quantize.json"  # what a run that has not ended yet does
+_BESIDE, _WRITTEN = (".json", ".txt", ".model", ".jinja"), (INDEX, "config.json")
 _TABLES = ("embed_tokens.weight", "lm_head.weight")
 _GATES = (".gate.weight", ".shared_expert_gate.weight")  # other names of routers
 
@@ -117,14 +111,14 @@ def quantize_folder(
 
     for i, (file, tensors) in enumerate(shards.items()):
         told(i, 0)
-        done, entries = out / file, list(_entries(tensors, chosen))
+        done, entries = out / file, dict(_entries(tensors, chosen))
         if done.exists():
             found.resumed += 1
         else:
             with written_whole(done) as temporary:
-                write_shard(temporary, entries, partial(told, i))
-        where |= {e.name: file for e in entries}
-        packed = sum(e.name.endswith(".weight_packed") for e in entries)
+                write_model(temporary, entries, partial(told, i))
+        where |= dict.fromkeys(entries, file)
+        packed = sum(name.endswith(".weight_packed") for name in entries)
         found.quantized += packed
         found.kept += len(tensors) - packed
         found.bytes += done.stat().st_size
@@ -142,7 +136,8 @@ def opened(source: Path, kind: str, group: int) -> tuple[Kind, dict[str, Any], l
     config = json_object(source / "config.json")
     if config.get("quantization_config") is not None:
         raise UserError("the model is quantized already", location=str(source))
-    return Kind(BITS[kind], group), config, files_beside(source)
+    beside = sidecars(source, lambda p: p.suffix in _BESIDE and p.name not in _WRITTEN)
+    return Kind(BITS[kind], group), config, beside
 
 
 def begin(out: Path, options: dict[str, Any]) -> None:
@@ -182,19 +177,21 @@ def finish(
     (out / BEGUN).unlink()
 
 
-def _entries(tensors: dict[str, np.ndarray], kind: Kind) -> Iterator[Entry]:
+def _entries(
+    tensors: dict[str, np.ndarray], kind: Kind
+) -> Iterator[tuple[str, np.ndarray | Deferred]]:
     for name, array in tensors.items():
         if not _chosen(name, array, kind):
-            yield Entry(name, array.dtype, array.shape, partial(_pieces, array))
+            yield name, Deferred(array.shape, array.dtype, partial(_pieces, array))
             continue
         module, (rows, columns) = name.removesuffix(".weight"), array.shape
         words, groups = columns * kind.bits // 32, columns // (kind.group or columns)
-        bf16, shape = np.dtype(ml_dtypes.bfloat16), np.array(array.shape, np.int64)
         scales = list[np.ndarray]()  # known when the codes are written
-        codes = partial(_codes, array, kind, scales)
-        yield Entry(f"{module}.weight_packed", np.dtype(np.int32), (rows, words), codes)
-        yield Entry(f"{module}.weight_scale", bf16, (rows, groups), partial(_emptied, scales))
-        yield Entry(f"{module}.weight_shape", shape.dtype, (2,), partial(_pieces, shape))
+        codes, emptied = partial(_codes, array, kind, scales), partial(_emptied, scales)
+        yield f"{module}.weight_packed", Deferred((rows, words), np.dtype(np.int32), codes)
+        bf16 = np.dtype(ml_dtypes.bfloat16)
+        yield f"{module}.weight_scale", Deferred((rows, groups), bf16, emptied)
+        yield f"{module}.weight_shape", np.array(array.shape, np.int64)
 
 
 def _chosen(name: str, array: np.ndarray, kind: Kind) -> bool:

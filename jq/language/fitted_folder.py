@@ -22,12 +22,12 @@ from jq.base.system.files import written_whole
 from jq.base.system.threads import one_thread
 from jq.formats.affine import affine_format
 from jq.formats.tensor import QuantizedTensor
+from jq.frontends.safetensors import read_file, read_folder, write_model
 from jq.language.checkpoint import Kind, begin, finish, opened
 from jq.language.decoder import load_decoder
 from jq.language.decoder.architectures import Architecture
 from jq.language.decoder.layerwise import quantized_layers
 from jq.language.decoder.names import expanded
-from jq.language.decoder.safetensors import read_file, read_folder, write_arrays
 from jq.language.decoder.text import names_of_text
 from jq.language.quantize import pieces_of
 from jq.language.tokenizer import tokenizer_of_folder
@@ -160,5 +160,5 @@ def _write(
     folder: Path, file: str, tensors: Mapping[str, np.ndarray], places: dict[str, str]
 ) -> None:
     with written_whole(folder / file) as path:
-        write_arrays(path, tensors)
+        write_model(path, tensors)
     places |= dict.fromkeys(tensors, file)

@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.language.decoder.safetensors import json_object
+from jq.base.system.files import json_object
 from jq.language.tokenizer import Tokenizer
 from jq.language.vocabularies import BYTE, NORMAL, USER_DEFINED, SentencePiece
 from jq.models._tree import need

@@ -25,12 +25,10 @@ from jq.frontends.gguf.write import write_like
 from jq.iree import cpu
 from jq.language.build import build
 from jq.language.decoder import Config, Decoder
-from jq.language.decoder.safetensors import TEMPLATES, check_inside, copy_files
 from jq.language.programs import COSTS, capacities
+from jq.language.sidecars import OF_TOKENIZERS, TEMPLATES, copy_files, sidecars
 from jq.language.store import HEADER, MANIFEST, TOKENIZER, Options, Shape, described, parsed
-from jq.language.tokenizer import ADDED, PROCESSORS, SETTINGS, TEMPLATE
 
-OF_TOKENIZERS = ("tokenizer.json", *SETTINGS, ADDED, TEMPLATE, *PROCESSORS)
 _FOLDERS = (TOKENIZER, f"{TOKENIZER}/{TEMPLATES}")
 _PROGRAM = r"[0-9]+x[0-9]+(-every)?(-apart)?\.(vmfb|json|irpa)"
 _OF_TOKENIZER = "|".join([*map(re.escape, (HEADER, *OF_TOKENIZERS)), rf"{TEMPLATES}/[^/]+\.jinja"])
@@ -122,10 +120,7 @@ def _copy_tokenizer(decoder: Decoder, folder: Path) -> None:
         data, header = open_gguf(decoder.path)
         write_like(folder / HEADER, data, header, [], {})
         return
-    found = [decoder.path / name for name in OF_TOKENIZERS if (decoder.path / name).exists()]
-    found += sorted((decoder.path / TEMPLATES).glob("*.jinja"))
-    for path in found:
-        check_inside(path, decoder.path)
+    found = sidecars(decoder.path, lambda path: path.name in OF_TOKENIZERS)
     copy_files(found, decoder.path, folder)
 
 

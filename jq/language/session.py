@@ -10,8 +10,8 @@ import numpy as np
 
 from jq.base.errors import UserError
 from jq.base.system.files import written_whole
+from jq.frontends.safetensors import read_file, write_model
 from jq.iree.runtime import Executable
-from jq.language.decoder.safetensors import read_file, write_arrays
 from jq.language.programs import COSTS, LONG_EVERY, Programs, capacities, cheapest, rows_of
 from jq.language.store import Shape
 
@@ -138,7 +138,7 @@ class Session:
         for i, (array, grows) in enumerate(zip(self.caches(), self._grows, strict=True)):
             arrays[f"cache.{i}"] = array[:, : self.position] if grows else array
         with written_whole(Path(path)) as temporary:
-            write_arrays(temporary, arrays)
+            write_model(temporary, arrays)
 
     def restore(self, path: str | Path) -> None:
         """Takes in what `save` kept, instead of all that was taken in so far; `UserError` where the

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.base.system.files import read_input, read_text
-from jq.language.decoder.safetensors import TEMPLATES, json_object
+from jq.base.system.files import json_object, read_input, read_text
 from jq.language.decoder.text import text_of
 from jq.language.library import Library, guarded_library, letter_of
+from jq.language.sidecars import ADDED, PROCESSORS, SETTINGS, TEMPLATE, TEMPLATES
 from jq.language.vocabularies import (
     CONTROL,
     NORMAL,
@@ -40,11 +40,6 @@ _END_NAMES = (
 _ENDS = frozenset(_END_NAMES.split())
 # Where a model has both of a pair, `<|end|>` ends a part of what it says.
 _PARTS = (("<|return|>", "<|call|>"), ("<|calls|>", "<|flush|>"))
-# Of a folder: what says which tokens are special, the later files first; and where templates lie.
-SETTINGS = [f"{n}.json" for n in ("special_tokens_map", "config", "generation_config")]
-SETTINGS += ["tokenizer_config.json"]
-ADDED = "added_tokens.json"  # of a folder of old: the numbers of tokens by their text
-TEMPLATE, PROCESSORS = "chat_template.jinja", ("chat_template.json", "processor_config.json")
 _PARTS_OF_TOKEN = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
 _SPECIAL = [f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")]
 # Tokens of SentencePiece vocabularies whose file does not say which they are.

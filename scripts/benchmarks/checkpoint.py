@@ -29,7 +29,8 @@ import ml_dtypes
 import numpy as np
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from jq.language.decoder.safetensors import Entry, read_file, write_shard
+from jq.formats.tensor import Deferred
+from jq.frontends.safetensors import read_file, write_model
 
 HIDDEN, INNER, HEADS, VOCABULARY = 4096, 11008, 32, 32000
 PIECES, LENGTH = 32, 128  # of the text for --fit
@@ -69,11 +70,11 @@ def write_source(folder: Path, layers: int) -> None:
     for i, part in enumerate(parts):
         file = f"model-{i + 1:05}-of-{len(parts):05}.safetensors"
         bf16 = np.dtype(ml_dtypes.bfloat16)
-        made = [
-            Entry(n, bf16, s, partial(bits, s, 1000 * i + k))
-            for k, (n, s) in enumerate(part.items())
-        ]
-        write_shard(folder / file, made, lambda share: None)
+        made = {
+            name: Deferred(shape, bf16, partial(bits, shape, 1000 * i + k))
+            for k, (name, shape) in enumerate(part.items())
+        }
+        write_model(folder / file, made)
         where |= dict.fromkeys(part, file)
     index = {"metadata": {}, "weight_map": where}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))

@@ -23,7 +23,7 @@ import ml_dtypes
 import numpy as np
 
 import jq
-from jq.language.decoder.safetensors import read_file, write_arrays
+from jq.frontends.safetensors import read_file, write_model
 
 VOCABULARY, PROMPT, ROUNDS, TOKENS = 1024, 128, 5, 40
 
@@ -67,7 +67,7 @@ def write(folder: Path, args: argparse.Namespace, experts: bool) -> Path:
             matrix(f"{node}.down_proj", hidden, inner)
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config))
-    write_arrays(folder / "model.safetensors", tensors)
+    write_model(folder / "model.safetensors", tensors)
     return folder
 
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes tests/language/decoder/packed_weights.safetensors: one matrix as the programs that
+"""Writes tests/frontends/checkpoints/packed_weights.safetensors: one matrix as the programs that
 quantize language models store it, and what they decode it to.
 
     pip install torch transformers bitsandbytes compressed-tensors   # elsewhere: tests need none
-    python scripts/oracles/write_packed_weights.py tests/language/decoder/packed_weights.safetensors
-        --gptq FOLDER_OF_auto_gptq --awq FOLDER_OF_awq
+    python scripts/oracles/write_packed_weights.py --gptq FOLDER_OF_auto_gptq --awq FOLDER_OF_awq
+        tests/frontends/checkpoints/packed_weights.safetensors
 
 The two folders hold the packages AutoGPTQ and AutoAWQ, of which only the modules that pack are
 imported: the packages themselves want older versions of others. For each layout the file has the

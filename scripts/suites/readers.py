@@ -34,11 +34,11 @@ from jq.formats.requantize import DOUBLE
 from jq.frontends.gguf import describe_gguf, load_gguf
 from jq.frontends.onnx import load_checked
 from jq.frontends.onnx.describe import describe_onnx
+from jq.frontends.safetensors import read_file
 from jq.frontends.tosa import load_tosa
 from jq.frontends.tracing.entry import trace
 from jq.language.decoder.gguf import read_gguf
 from jq.language.decoder.huggingface import read_config, read_huggingface
-from jq.language.decoder.safetensors import read_file
 from jq.language.saved import load as load_saved
 from jq.language.store import MANIFEST, Options, described
 from jq.language.tokenizer import tokenizer_of_folder, tokenizer_of_gguf

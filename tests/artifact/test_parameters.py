@@ -14,7 +14,7 @@ from iree import runtime as rt
 from jq.artifact.parameters import Parameter, check_parameters, read_index, write_parameters
 from jq.base.errors import UserError
 from jq.base.system.files import sha256
-from jq.ir.resources import Deferred
+from jq.formats.tensor import Deferred
 
 RNG = np.random.default_rng(4)
 ARRAYS = {

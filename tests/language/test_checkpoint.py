@@ -12,10 +12,10 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from jq.base.errors import UserError
+from jq.frontends.safetensors import read_file
 from jq.language import checkpoint
 from jq.language.checkpoint import BEGUN, quantize_folder
 from jq.language.decoder import load_decoder
-from jq.language.decoder.safetensors import read_file
 from tests.support.decoders import write_folder
 
 MODULE = "model.layers.1.mlp.down_proj"

@@ -13,8 +13,8 @@ from tokenizers import Tokenizer, decoders, models
 from jq.base.errors import UserError
 from jq.formats.base import Encoding, get_format
 from jq.formats.tensor import QuantizedTensor
+from jq.frontends.safetensors import read_folder
 from jq.language.decoder import load_decoder
-from jq.language.decoder.safetensors import read_folder
 from jq.language.fitted_folder import fit_folder
 from jq.models._tree import flatten
 from tests.support.decoders import weights, write_folder

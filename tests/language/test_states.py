@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import jq
+from jq.frontends.safetensors import read_file, write_model
 from jq.language.build import write
 from jq.language.decoder import load_decoder
 from jq.language.decoder.network import empty, step
-from jq.language.decoder.safetensors import read_file, write_arrays
 from tests.language.decoder.test_decoder import TOLERANCE, logits_of
 from tests.support.decoders import write_folder
 
@@ -116,7 +116,7 @@ def test_a_prompt_that_is_kept(model, want, tmp_path):
     with pytest.raises(jq.UserError, match="another model, or with other options"):
         other.session().restore(path)
     kept = {n: a for n, a in read_file(path).items() if not n.startswith("cache.")}
-    write_arrays(tmp_path / "none", kept)
+    write_model(tmp_path / "none", kept)
     with pytest.raises(jq.UserError, match="of other shapes"):
         model.session().restore(tmp_path / "none")
     whole = path.read_bytes()

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from jq.base.errors import UserError
+from jq.frontends.safetensors import read_file
 from jq.language.decoder import load_decoder
 from jq.language.decoder.rope import Rope
-from jq.language.decoder.safetensors import read_file
 from jq.language.perplexity import measure
 from jq.language.quantize import pieces_of
 from jq.language.tokenizer import Tokenizer, tokenizer_of_folder

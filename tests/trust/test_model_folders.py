@@ -13,8 +13,8 @@ import pytest
 
 from jq.base.errors import UserError
 from jq.cli.app import main
+from jq.frontends.safetensors import INDEX
 from jq.language.decoder import load_decoder
-from jq.language.decoder.safetensors import INDEX
 from jq.language.saved import load as load_saved
 from jq.language.store import MANIFEST, Options, described
 from tests.support.decoders import write_folder, write_gguf

@@ -2,6 +2,7 @@
 
 import ctypes
 import hashlib
+import json
 import mmap
 import os
 import stat
@@ -9,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from jq.base.errors import JqError, UserError
 
@@ -76,6 +78,22 @@ def read_text(path: Path, limit: int = TEXT_LIMIT) -> str:
         return read_input(path, limit).decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(f"this is no UTF-8 text: byte {error.start}", location=str(path)) from error
+
+
+def json_object(path: Path) -> dict[str, Any]:
+    """Reads the object in a JSON file; `UserError` where it is none."""
+    return as_object(read_text(path), path)
+
+
+def as_object(text: str | bytes, where: str | Path) -> dict[str, Any]:
+    """Reads the object in the text of a JSON file; `UserError` where it is none."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"not valid JSON: {error}", location=str(where)) from error
+    if not isinstance(found, dict):
+        raise UserError("this JSON is no object", location=str(where))
+    return found
 
 
 def settle(path: Path) -> None:

@@ -10,14 +10,13 @@ import numpy as np
 from jq.base.errors import UserError
 from jq.base.system.files import mapped
 from jq.formats.base import Encoding, get_format
-from jq.formats.tensor import QuantizedTensor
+from jq.formats.tensor import Leaf, QuantizedTensor
 from jq.frontends.gguf.header import Header, TensorInfo, read_header
 
 # A part of a model: NAME-00001-of-00003.gguf.
 _NAME = re.compile(r"(.*-)([0-9]{5})-of-([0-9]{5})(\.gguf)", re.IGNORECASE)
 _MOST = 1000  # parts
 MAGIC = b"GGUF"
-Leaf = np.ndarray | QuantizedTensor
 
 
 class TensorRow(NamedTuple):

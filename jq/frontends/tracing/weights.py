@@ -16,7 +16,7 @@ import numpy as np
 from jq.base.deep import Steps, deep
 from jq.base.errors import UserError
 from jq.formats import Encoding, get_format
-from jq.formats.tensor import QuantizedTensor
+from jq.formats.tensor import Leaf, QuantizedTensor
 from jq.frontends.tracing.constants import constant_array
 from jq.ir import Program, at, dtype_of, ir, maker
 from jq.ir.build import replace, string_attr
@@ -28,7 +28,6 @@ from jq.ir.values import users
 log = logging.getLogger("jq")
 
 _PIECE = 1 << 20
-Leaf = np.ndarray | QuantizedTensor
 
 
 def bind(block: ir.Block, first: int, leaves: Sequence[tuple[str, Any]]) -> dict[str, Leaf]:

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from jq.base.errors import UserError
+from jq.frontends.checkpoints import unpacked_tensors
+from jq.frontends.safetensors import json_object, read_folder
 from jq.language.decoder import rope
 from jq.language.decoder.architectures import INTERVAL, Architecture
-from jq.language.decoder.checkpoints import unpacked_tensors
 from jq.language.decoder.config import Config, numbers
 from jq.language.decoder.names import Leaf, add_scales, check_shapes, stacked, tensor_tree
 from jq.language.decoder.reading import Reader, among
-from jq.language.decoder.safetensors import json_object, read_folder
 from jq.language.decoder.text import names_of_text, text_of, with_wide_heads
 
 _BOTH = "use_bidirectional_attention"

@@ -8,13 +8,11 @@ import numpy as np
 
 from jq.base.errors import UserError
 from jq.formats.base import Encoding
-from jq.formats.tensor import QuantizedTensor
+from jq.formats.tensor import Leaf, QuantizedTensor
 from jq.language.decoder.architectures import Architecture
 from jq.language.decoder.config import Config, Shape
 from jq.language.decoder.mixers import Mixer
 from jq.models._tree import nest
-
-Leaf = np.ndarray | QuantizedTensor
 
 
 def tensor_tree(

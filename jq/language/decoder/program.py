@@ -12,7 +12,6 @@ from jq.formats.blocks import cut_range
 from jq.formats.tensor import QuantizedTensor
 from jq.frontends.model import Model
 from jq.language.decoder import Decoder
-from jq.language.decoder.checkpoints.method import MadeParts
 from jq.language.decoder.config import Config
 from jq.language.decoder.network import state_shapes, step
 from jq.models._tree import spec
@@ -108,7 +107,7 @@ def _stack(nodes: list[Any]) -> Any:
         return {name: np.stack([parts[name] for parts in each]) for name in each[0]}
 
     whole = enc.with_shape((len(nodes), *enc.shape), (1, *enc.block))
-    return QuantizedTensor(whole, MadeParts(tuple(fmt.storage(enc)), make), "experts")
+    return QuantizedTensor.made(whole, make, "experts")
 
 
 def _rows(node: Mapping[str, Any], low: int, high: int) -> dict[str, Any]:

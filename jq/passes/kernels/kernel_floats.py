@@ -12,6 +12,7 @@ function is within the bound that its step states; float32 takes the exact steps
 import numpy as np
 
 from jq.formats import Encoding
+from jq.formats.tensor import Deferred
 from jq.ir import NAME, OPS, Op, Program, at, dtype_of, evaluate, shape_of, string_attr
 from jq.ir.build import attributes_of
 from jq.ir.contract import Contract
@@ -19,7 +20,6 @@ from jq.ir.ops import contraction
 from jq.ir.ops.dims import Dims
 from jq.ir.ops.geometry import NotMatrices, WeightProduct
 from jq.ir.ops.layout import CONVOLUTION, Layout, groups_of
-from jq.ir.resources import Deferred
 from jq.kernels import Gemm, get_isa
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._convolution import Convolved, hwio, window_of

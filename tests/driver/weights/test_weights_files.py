@@ -11,7 +11,7 @@ import pytest
 import jq
 from jq.artifact.parameters import write_parameters
 from jq.base.system.files import sha256
-from jq.ir.resources import Deferred
+from jq.formats.tensor import Deferred
 
 RNG = np.random.default_rng(0)
 PARAMS = {f"w{i}": RNG.standard_normal((64, 64)).astype(np.float32) for i in range(2)}

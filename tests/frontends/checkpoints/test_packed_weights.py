@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from jq.formats.tensor import QuantizedTensor
-from jq.language.decoder.checkpoints.method import unpacked_tensors
-from jq.language.decoder.safetensors import read_file
+from jq.frontends.checkpoints.method import unpacked_tensors
+from jq.frontends.safetensors import read_file
 
 FILE = Path(__file__).with_name("packed_weights.safetensors")
 # Each of them as the program that wrote it decodes it; the steps of float16 where it does so in it.

@@ -8,18 +8,16 @@ https://github.com/huggingface/safetensors.
 import itertools
 import json
 import math
-import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import ml_dtypes
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.base.system.files import check_input, mapped, read_text, written_whole
+from jq.base.system.files import as_object, json_object, mapped
+from jq.formats.tensor import Deferred, bytes_of
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
@@ -28,7 +26,7 @@ _TYPES = {"BF16": ml_dtypes.bfloat16, "F8_E4M3": ml_dtypes.float8_e4m3fn}
 _TYPES |= {"F8_E5M2": ml_dtypes.float8_e5m2, "BOOL": np.bool_}
 _TYPES |= {f"F{n}": f"<f{n // 8}" for n in (16, 32, 64)}
 _TYPES |= {f"{kind}{n}": f"<{kind.lower()}{n // 8}" for kind in "IU" for n in (8, 16, 32, 64)}
-_NAMES = {np.dtype(dtype).name: kind for kind, dtype in _TYPES.items()}
+_NAMES = {np.dtype(dtype).name: kind for kind, dtype in _TYPES.items()} | {"complex64": "C64"}
 
 
 def read_folder(folder: Path) -> dict[str, np.ndarray]:
@@ -100,96 +98,47 @@ def _tensor(data: Any, name: str, entry: Any, start: int, path: Path) -> np.ndar
     return np.frombuffer(data, dtype, count, start + first).reshape(shape)
 
 
-def json_object(path: Path) -> dict[str, Any]:
-    """Reads the object in a JSON file; `UserError` where it is none."""
-    return as_object(read_text(path), path)
-
-
-def as_object(text: str | bytes, where: str | Path) -> dict[str, Any]:
-    """Reads the object in the text of a JSON file; `UserError` where it is none."""
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"not valid JSON: {error}", location=str(where)) from error
-    if not isinstance(found, dict):
-        raise UserError("this JSON is no object", location=str(where))
-    return found
-
-
 def _wrong(reason: str, path: Path, offset: int) -> UserError:
     return UserError(f"not a valid safetensors file: {reason}", location=f"{path}, byte {offset}")
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A tensor to be written; `pieces` gives its data, one part after the other."""
+def write_tensors(
+    file: BinaryIO,
+    arrays: Mapping[str, np.ndarray | Deferred],
+    told: Callable[[float], None] = lambda share: None,
+    **about: str,
+) -> None:
+    """Writes arrays by name, one after the other, so that none is held that is deferred; `told`
+    hears the share that is done, `about` is the file's metadata.
 
-    name: str
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    pieces: Callable[[], Iterator[np.ndarray]]
-
-    @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * self.dtype.itemsize
-
-
-def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes arrays by name."""
-    entries = [Entry(n, a.dtype, a.shape, partial(iter, [a])) for n, a in arrays.items()]
-    write_shard(path, entries, lambda share: None)
-
-
-def write_shard(path: Path, entries: Sequence[Entry], told: Callable[[float], None]) -> None:
-    """Writes all entries; `told` hears the share that is done."""
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    Raises:
+        UserError: the format has no type of an array's.
+    """
+    header: dict[str, Any] = {"__metadata__": about} if about else {}
     offset = 0
-    for e in entries:
-        where = {"data_offsets": [offset, offset + e.nbytes]}
-        header[e.name] = {"dtype": _NAMES[e.dtype.name], "shape": list(e.shape), **where}
-        offset += e.nbytes
-    text = json.dumps(header).encode()
+    for name, array in arrays.items():
+        if (kind := _NAMES.get(array.dtype.name)) is None:
+            raise UserError(f".safetensors holds no {array.dtype}", op=name, hint="use .irpa")
+        ends = [offset, offset + array.nbytes]
+        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": ends}
+        offset = ends[1]
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()  # as IREE reads
     text += b" " * (-len(text) % 8)
+    file.write(len(text).to_bytes(8, "little") + text)
+    start = file.tell()
+    for name, array in arrays.items():
+        first = file.tell()
+        for piece in bytes_of(array):
+            file.write(piece.data)
+            told((file.tell() - start) / max(offset, 1))
+        assert file.tell() - first == array.nbytes, name
+
+
+def write_model(
+    path: Path,
+    arrays: Mapping[str, np.ndarray | Deferred],
+    told: Callable[[float], None] = lambda share: None,
+) -> None:
+    """Writes a file of a model; the package `transformers` asks what its tensors are made for."""
     with path.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        start = file.tell()
-        for e in entries:
-            first = file.tell()
-            for piece in e.pieces():
-                file.write(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)
-                told((file.tell() - start) / max(offset, 1))
-            assert file.tell() - first == e.nbytes, e.name
-
-
-_BESIDE = (".json", ".txt", ".model", ".jinja")
-TEMPLATES = "additional_chat_templates"  # a folder of NAME.jinja
-
-
-def files_beside(source: Path) -> list[Path]:
-    """The files in a folder that a copy with other weights has as well; `UserError` for one that is
-    no file, or leads out of the folder."""
-    found = [p for p in sorted(source.iterdir()) if p.suffix in _BESIDE and not p.is_dir()]
-    found = [p for p in found if p.name not in (INDEX, "config.json")]
-    found += sorted((source / TEMPLATES).glob("*.jinja"))
-    for path in found:
-        check_inside(path, source)
-    return found
-
-
-def check_inside(path: Path, source: Path) -> None:
-    """Refuses what is no file, and a link out of the folder of a model."""
-    check_input(path)
-    folder, whole = source.resolve(), path.resolve()
-    if not (whole.is_relative_to(folder) or whole.parent == folder.parent.parent / "blobs"):
-        raise UserError(
-            "a link out of the model's folder is not copied", location=str(path), hint="copy it"
-        )
-
-
-def copy_files(files: Iterable[Path], source: Path, out: Path) -> None:
-    """Copies files of a folder into another, each whole or not at all."""
-    for path in files:
-        place = out / path.relative_to(source)
-        place.parent.mkdir(exist_ok=True)
-        with written_whole(place) as temporary:
-            shutil.copyfile(path, temporary)
+        write_tensors(file, arrays, told, format="pt")

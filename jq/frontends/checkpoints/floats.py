@@ -16,8 +16,8 @@ import ml_dtypes
 import numpy as np
 
 from jq.formats.base import Encoding
-from jq.language.decoder.checkpoints.method import Layer, method
-from jq.language.decoder.names import Leaf
+from jq.formats.tensor import Leaf
+from jq.frontends.checkpoints.method import Layer, method
 
 NAN = 255  # as an exponent of 8 bits
 _BLOCK, _LONG = 16, 32  # of NVFP4, of MXFP4

@@ -11,8 +11,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from jq.base.errors import UserError
+from jq.frontends.checkpoints.method import unpacked_tensors
 from jq.language.decoder import load_decoder
-from jq.language.decoder.checkpoints.method import unpacked_tensors
 from tests.support.decoders import CASES, write_folder
 
 RNG = np.random.default_rng(0)

@@ -2,7 +2,7 @@
 file in here is imported; a method is known by being defined."""
 
 from jq.base.registry import import_all
-from jq.language.decoder.checkpoints.method import unpacked_tensors
+from jq.frontends.checkpoints.method import unpacked_tensors
 
 import_all(__name__)
 

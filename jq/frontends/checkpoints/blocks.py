@@ -25,14 +25,14 @@ from typing import Any
 import numpy as np
 
 from jq.base.errors import UserError
+from jq.base.system.files import as_object
 from jq.formats.base import Encoding, get_format
 from jq.formats.floats import NORMAL_QUANTILES
 from jq.formats.ggml import GgmlFormat
-from jq.language.decoder.checkpoints.floats import NAN
-from jq.language.decoder.checkpoints.integers import fields
-from jq.language.decoder.checkpoints.method import Layer, method
-from jq.language.decoder.names import Leaf
-from jq.language.decoder.safetensors import as_object
+from jq.formats.tensor import Leaf, Parts
+from jq.frontends.checkpoints.floats import NAN
+from jq.frontends.checkpoints.integers import fields
+from jq.frontends.checkpoints.method import Layer, method
 
 _STATE = "weight.quant_state.bitsandbytes__"
 _LARGEST = float(np.finfo(np.float32).max)
@@ -76,7 +76,7 @@ def _nf4(layer: Layer) -> Leaf:
     scale = _nested(layer, state, absmax) if nested else absmax
     scale = layer.finite("weight.absmax", scale.astype(np.float32)).reshape(grid)
 
-    def make() -> Mapping[str, np.ndarray]:
+    def make() -> Parts:
         bytes_ = packed.reshape(shape[0], -1)
         return {"codes": (bytes_ >> 4 | bytes_ << 4).view(np.int8), "scale": scale}
 
@@ -141,7 +141,7 @@ def _affine(layer: Layer) -> Leaf:
     scale, bias = _half(layer, "scales", scales), _half(layer, "biases", biases)
     enc = Encoding(_FORMATS[bits], (out, columns), (1, _BLOCK))
 
-    def make() -> Mapping[str, np.ndarray]:
+    def make() -> Parts:
         fmt = get_format(enc.format)
         assert isinstance(fmt, GgmlFormat)
         shape, dtype = fmt.storage(enc)["blocks"]

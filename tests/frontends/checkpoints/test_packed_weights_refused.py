@@ -12,7 +12,7 @@ import pytest
 from jq.base.errors import UserError
 from jq.formats.floats import NORMAL_QUANTILES
 from jq.formats.tensor import QuantizedTensor
-from jq.language.decoder.checkpoints.method import unpacked_tensors
+from jq.frontends.checkpoints.method import unpacked_tensors
 
 STATE = "weight.quant_state.bitsandbytes__nf4"
 F8 = ml_dtypes.float8_e4m3fn

@@ -28,9 +28,9 @@ import numpy as np
 from jq.formats.affine import affine_format
 from jq.formats.affine_math import FULL
 from jq.formats.base import Encoding
-from jq.language.decoder.checkpoints.floats import float8_weight, nvfp4_weight
-from jq.language.decoder.checkpoints.method import Layer, method
-from jq.language.decoder.names import Leaf
+from jq.formats.tensor import Leaf, Parts
+from jq.frontends.checkpoints.floats import float8_weight, nvfp4_weight
+from jq.frontends.checkpoints.method import Layer, method
 
 Codes = Callable[[], np.ndarray]
 _FORMATS = {2: "uint2", 3: "uint4", 4: "uint4", 8: "uint8"}
@@ -84,7 +84,7 @@ def weight_of(
         half = np.uint8(1 << (fmt.bits - 1))
         return fmt.pack((values.astype(np.uint8) - half).view(np.int8), encoding)
 
-    def make() -> Mapping[str, np.ndarray]:
+    def make() -> Parts:
         found = codes()
         parts = {"codes": packed(found if order is None else found[:, order])}
         parts["scale"] = np.ascontiguousarray(scale)

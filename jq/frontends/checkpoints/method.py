@@ -3,18 +3,16 @@
 A module such as `model.layers.0.mlp.up_proj` has several tensors, named after a dot (`qweight`,
 `scales`, ...). A method reads them as one stored weight [out, in]."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from jq.base.errors import UserError, known
-from jq.formats.base import Encoding, get_format
-from jq.formats.tensor import QuantizedTensor
-from jq.language.decoder.names import Leaf
+from jq.formats.base import Encoding
+from jq.formats.tensor import Leaf, Parts, QuantizedTensor
 
-Tensors = Mapping[str, np.ndarray]
 # Kinds of tensors by NumPy's kinds of types (floats of ml_dtypes are V) and bytes, 0 for any:
 # words, bytes, signed bytes, whole numbers, floats, and floats that have to be finite.
 _KINDS = {"word": ("iu", 4), "byte": ("u", 1), "signed": ("i", 1), "whole": ("iu", 0)}
@@ -26,7 +24,7 @@ class Layer:
     """One product's tensors, by the part of their name that comes after the module's."""
 
     name: str  # of the module
-    tensors: Tensors
+    tensors: Parts
     config: Mapping[str, Any]  # the checkpoint's `quantization_config`
     where: str  # the file, for messages
 
@@ -67,32 +65,8 @@ class Layer:
             f"the quantized weight of {self.name} cannot be read: {reason}", location=self.where
         )
 
-    def stored(
-        self, encoding: Encoding, make: Callable[[], Mapping[str, np.ndarray]]
-    ) -> QuantizedTensor:
-        """A weight whose parts are made when they are first read: a model that is compiled
-        already is loaded without them."""
-        parts = MadeParts(tuple(get_format(encoding.format).storage(encoding)), make)
-        return QuantizedTensor(encoding, parts, f"{self.name}.weight")
-
-
-class MadeParts(Mapping[str, np.ndarray]):
-    """Parts that are made, all at once, when one is first read."""
-
-    def __init__(self, names: tuple[str, ...], make: Callable[[], Mapping[str, np.ndarray]]):
-        self._names, self._make = names, make
-        self._made: Mapping[str, np.ndarray] | None = None
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        if self._made is None:
-            self._made = self._make()
-        return self._made[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
+    def stored(self, encoding: Encoding, make: Callable[[], Parts]) -> QuantizedTensor:
+        return QuantizedTensor.made(encoding, make, f"{self.name}.weight")
 
 
 @dataclass(frozen=True)
@@ -125,7 +99,7 @@ def method(name: str, marks: str, others: str, joint: str = ".") -> Callable[[An
     return register
 
 
-def unpacked_tensors(config: Mapping[str, Any], tensors: Tensors, where: str) -> dict[str, Leaf]:
+def unpacked_tensors(config: Mapping[str, Any], tensors: Parts, where: str) -> dict[str, Leaf]:
     """The tensors of a checkpoint, those of each quantized module replaced by its weight;
     `UserError` where the method, or how it stored a weight, is not known."""
     name = str(config.get("quant_method"))
