@@ -4,10 +4,17 @@ from jq.kernels.attention.description import Attention
 from jq.kernels.convolution.description import Convolution, DigitConvolution
 from jq.kernels.convolution.windowed import PairConvolution
 from jq.kernels.depthwise.description import Depthwise, DigitDepthwise
-from jq.kernels.epilogue.rescale import Rescale, WideRescale
-from jq.kernels.epilogue.steps import (
-    ROW,
+from jq.kernels.epilogue.code_steps import (
     AddCodes,
+    Quantize,
+    Rescale,
+    RoundToCodes,
+    ToCodes,
+    WideQuantize,
+    WideRescale,
+)
+from jq.kernels.epilogue.step import ROW, Step
+from jq.kernels.epilogue.steps import (
     Bias,
     Clamp,
     ColumnScale,
@@ -15,15 +22,10 @@ from jq.kernels.epilogue.steps import (
     FakeQuantize,
     Gelu,
     JoinDigits,
-    Quantize,
     QuantizedResidual,
     Residual,
-    RoundToCodes,
     Scale,
     Silu,
-    Step,
-    ToCodes,
-    WideQuantize,
     WideResidual,
     ZeroPoint,
 )

@@ -22,7 +22,8 @@ import numpy as np
 
 from jq.base.errors import InternalError
 from jq.kernels.attention.heads import Heads
-from jq.kernels.epilogue.steps import LOG2_E, SCALAR, Step, check, operand_types
+from jq.kernels.epilogue.step import SCALAR, Step, check, operand_types
+from jq.kernels.epilogue.steps import LOG2_E
 from jq.kernels.machine.isa import CHAINS
 from jq.kernels.machine.tile_cut import ROWS, WORDS
 from jq.kernels.tensor import Array, TensorType

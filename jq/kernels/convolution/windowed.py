@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from jq.base.errors import InternalError
-from jq.kernels.epilogue.steps import check, operand_types
+from jq.kernels.epilogue.step import check, operand_types
 from jq.kernels.gemm.pair_product import PairProduct
 from jq.kernels.gemm.product import PanelProduct, Product
 from jq.kernels.schedule.layout import Frame

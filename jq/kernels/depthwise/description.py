@@ -22,7 +22,7 @@ import numpy as np
 
 from jq.base.errors import InternalError
 from jq.kernels.convolution.windowed import PackedWindows
-from jq.kernels.epilogue.steps import check
+from jq.kernels.epilogue.step import check
 from jq.kernels.gemm.two_digits import TwoDigits
 from jq.kernels.tensor import Array, TensorType, cut_last
 

@@ -12,7 +12,7 @@ from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.epilogue.emitters import emitter
 from jq.kernels.epilogue.functions import DOUBT, doubt
 from jq.kernels.epilogue.rescale_emitter import RescaleEmitter as RescaleEmitter  # registers itself
-from jq.kernels.epilogue.steps import COLUMN, ELEMENT, ROW, SCALAR, Step
+from jq.kernels.epilogue.step import COLUMN, ELEMENT, ROW, SCALAR, Step
 from jq.kernels.machine.dot import PACKED
 from jq.kernels.machine.isa import Isa
 

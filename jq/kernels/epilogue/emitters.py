@@ -12,11 +12,12 @@ from iree.compiler.dialects import arith
 from jq.base.errors import InternalError
 from jq.kernels.emit.builder import Builder
 from jq.kernels.emit.values import Values, lanes_of, vec
-from jq.kernels.epilogue import functions, steps
+from jq.kernels.epilogue import code_steps, functions, steps
+from jq.kernels.epilogue.step import Step
 from jq.kernels.machine.dot import pack_bytes
 from jq.kernels.machine.isa import Isa
 
-S = TypeVar("S", bound=steps.Step)
+S = TypeVar("S", bound=Step)
 
 
 class Emitter(Generic[S]):
@@ -61,10 +62,10 @@ class Emitter(Generic[S]):
         raise InternalError(f"epilogue step {self.step.kind!r} makes no codes")
 
 
-_EMITTERS: dict[type[steps.Step], type[Emitter[Any]]] = {}
+_EMITTERS: dict[type[Step], type[Emitter[Any]]] = {}
 
 
-def emits(*kinds: type[steps.Step]) -> Callable[[type[Emitter[Any]]], type[Emitter[Any]]]:
+def emits(*kinds: type[Step]) -> Callable[[type[Emitter[Any]]], type[Emitter[Any]]]:
     """Registers the emitter of some kinds of steps."""
 
     def register(cls: type[Emitter[Any]]) -> type[Emitter[Any]]:
@@ -74,7 +75,7 @@ def emits(*kinds: type[steps.Step]) -> Callable[[type[Emitter[Any]]], type[Emitt
     return register
 
 
-def emitter(step: steps.Step) -> Emitter[Any]:
+def emitter(step: Step) -> Emitter[Any]:
     return _EMITTERS[type(step)](step)
 
 
@@ -99,7 +100,7 @@ class JoinDigitsEmitter(Emitter[steps.JoinDigits]):
 
 
 # Steps that are one function of a value and their operands.
-_FUNCTIONS: dict[type[steps.Step], Callable[..., ir.Value]] = {
+_FUNCTIONS: dict[type[Step], Callable[..., ir.Value]] = {
     steps.ColumnScale: lambda b, y, factor: b.mul(y, factor),
     steps.Bias: lambda b, y, bias: b.add(b.rounded(y), bias),
     steps.Residual: lambda b, y, residual: b.add(b.rounded(y), residual),
@@ -110,7 +111,7 @@ _FUNCTIONS: dict[type[steps.Step], Callable[..., ir.Value]] = {
 
 
 @emits(*_FUNCTIONS)
-class FunctionEmitter(Emitter[steps.Step]):
+class FunctionEmitter(Emitter[Step]):
     def apply(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
         return _FUNCTIONS[type(self.step)](b, y, *operands)
 
@@ -147,8 +148,8 @@ class GeluEmitter(Emitter[steps.Gelu]):
         )
 
 
-@emits(steps.Quantize, steps.WideQuantize)
-class QuantizeEmitter(Emitter[steps.Quantize]):
+@emits(code_steps.Quantize, code_steps.WideQuantize)
+class QuantizeEmitter(Emitter[code_steps.Quantize]):
     def prepare(self, b: Builder, operands: Values) -> Sequence[Any]:
         lanes, zero = lanes_of(operands[-1]), operands[-1]
         as_float = b.to_f32(zero)
@@ -200,8 +201,8 @@ class FakeQuantizeEmitter(Emitter[steps.FakeQuantize]):
         return b.mul(functions.round_small(b, b.rounded(near)), operands[1])
 
 
-@emits(steps.AddCodes)
-class AddCodesEmitter(Emitter[steps.AddCodes]):
+@emits(code_steps.AddCodes)
+class AddCodesEmitter(Emitter[code_steps.AddCodes]):
     def emit(self, b: Builder, isa: Isa, y: ir.Value, operands: Values) -> ir.Value:
         # |y| < 2^30
         y = functions.round_to_whole(b, y) if isa.rounds else b.to_f32(b.round_to_int(y))
@@ -214,8 +215,8 @@ class AddCodesEmitter(Emitter[steps.AddCodes]):
         return b.mul(b.add(b.mul(b.to_f32(wide), factor), y), unit)  # exact, fused or not
 
 
-@emits(steps.RoundToCodes)
-class RoundToCodesEmitter(Emitter[steps.RoundToCodes]):
+@emits(code_steps.RoundToCodes)
+class RoundToCodesEmitter(Emitter[code_steps.RoundToCodes]):
     def apply(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
         lanes = lanes_of(y)
         codes = b.add(b.round_to_int(y), operands[0])

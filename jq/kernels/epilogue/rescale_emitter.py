@@ -11,8 +11,8 @@ from iree.compiler import ir
 from jq.formats.requantize import INT32
 from jq.kernels.emit.builder import Builder
 from jq.kernels.emit.values import Values, lanes_of, vec
+from jq.kernels.epilogue.code_steps import Rescale, WideRescale
 from jq.kernels.epilogue.emitters import Emitter, emits
-from jq.kernels.epilogue.rescale import Rescale, WideRescale
 
 
 @emits(Rescale, WideRescale)

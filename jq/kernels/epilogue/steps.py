@@ -12,47 +12,16 @@ that makes them proves it)."""
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from jq.base.errors import InternalError
-from jq.base.registry import register
-from jq.kernels.tensor import Array, TensorType
+from jq.kernels.epilogue.step import COLUMN, ELEMENT, ROW, SCALAR, Accesses, Step, signed
+from jq.kernels.tensor import Array
 
 LOG2_E = math.log2(math.e)
-COLUMN, ROW, ELEMENT, SCALAR = "column", "row", "element", "scalar"
-Accesses = tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
-class Step(ABC):
-    """One step. `operands` pairs an access (`column`, ...) with an element type."""
-
-    kind: ClassVar[str] = ""
-    registry: ClassVar[dict[str, type[Step]]] = {}
-    result: ClassVar[str] = "f32"  # element type after the step
-    source: ClassVar[str] = "f32"  # and before it
-    packs: ClassVar[bool] = False  # it can be cut in two: `whole` and `pack`
-    long: ClassVar[bool] = False  # it has dozens of operations
-    takes: ClassVar[Accesses] = ()  # `operands`, where they are always the same
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if not cls.kind:
-            return  # what several steps share
-        register(Step.registry, "epilogue step", cls.kind, cls)
-
-    @property
-    def operands(self) -> Accesses:
-        return self.takes
-
-    @abstractmethod
-    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
-        """The step in NumPy; operands broadcast against `y`."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +121,7 @@ class QuantizedResidual(Step):
     unsigned: bool = False
 
     def reference(self, y: Array, operands: Sequence[Array]) -> Array:
-        codes = _signed(operands[0], self.unsigned) - operands[2]
+        codes = signed(operands[0], self.unsigned) - operands[2]
         return y + codes.astype(np.float32) * operands[1]
 
 
@@ -228,145 +197,9 @@ class Silu(Step):
         return result
 
 
-@dataclass(frozen=True)
-class ToCodes(Step):
-    """A step that ends in codes in [low, high]; `unsigned` stores `code + 128`."""
-
-    result: ClassVar[str] = "i8"
-    bits: ClassVar[int] = 8
-    packs: ClassVar[bool] = True
-    low: int = -128
-    high: int = 127
-    unsigned: bool = False
-
-    def __post_init__(self) -> None:
-        end = 1 << (self.bits - 1)
-        if not -end <= self.low <= self.high < end:
-            raise InternalError(f"codes {self.low}..{self.high} do not fit int{self.bits}")
-        if self.unsigned and self.bits > 8:
-            raise InternalError(f"codes of {self.bits} bits have no unsigned view")
-
-    @property
-    def shift(self) -> int:
-        """Offset of a stored code: what is stored is code + shift."""
-        return 128 if self.unsigned else 0
-
-    def stored(self, rounded: Array) -> Array:
-        """Whole numbers as the codes in memory."""
-        codes = np.clip(rounded, self.low, self.high).astype(f"int{self.bits}")
-        return codes ^ np.int8(-128) if self.unsigned else codes
-
-
-@dataclass(frozen=True)
-class Quantize(ToCodes):
-    """`saturate(round_half_even(v) + zero_point)` with v = `y / scale`, or `y` itself; NaN is 0.
-    The scale (in [2^-70, 2^100]) and the zero point are operands, so that layers share a kernel.
-    `divide=False`: the step before multiplied by `scale_in * scale_weight / scale_out` already. A
-    relu is a bound of the code at the zero point. With `per_column` both are by column: products
-    that are one have results of their own. Without `exact` the quotient may be off by 2^-23 of its
-    size, and y is a number: for what has an error of its own (`Gelu` with `codes`)."""
-
-    kind: ClassVar[str] = "quantize"
-    divide: bool = True
-    per_column: bool = False
-    exact: bool = True
-
-    @property
-    def operands(self) -> Accesses:
-        how = COLUMN if self.per_column else SCALAR
-        zero_point = (how, "i32")
-        return ((how, "f32"), zero_point) if self.divide else (zero_point,)
-
-    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
-        value = y / operands[0] if self.divide else y
-        return self.stored(np.rint(np.where(np.isnan(value), np.float32(0), value)) + operands[-1])
-
-
-@dataclass(frozen=True)
-class WideQuantize(Quantize):
-    """`Quantize` to codes of 16 bits."""
-
-    kind: ClassVar[str] = "wide_quantize"
-    result: ClassVar[str] = "i16"
-    bits: ClassVar[int] = 16
-    packs: ClassVar[bool] = False
-    low: int = -(2**15)
-    high: int = 2**15 - 1
-
-
-@dataclass(frozen=True)
-class AddCodes(Step):
-    """`(round_half_even(y) [clamped] [* gain] + f32(codes - zero_point) * factor) * unit`.
-    Operands: codes by element, factor (a whole number), unit, the zero point, two bounds if
-    `bounded`, and the gain (a whole number) if `gained`."""
-
-    kind: ClassVar[str] = "add_codes"
-    unsigned: bool = False
-    bounded: bool = False
-    gained: bool = False
-
-    @property
-    def operands(self) -> Accesses:
-        more = ((SCALAR, "f32"),) * (2 * self.bounded + self.gained)
-        return ((ELEMENT, "i8"), (SCALAR, "f32"), (SCALAR, "f32"), (SCALAR, "i32"), *more)
-
-    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
-        stored, factor, unit, zero, *more = operands
-        codes = _signed(stored, self.unsigned) - zero
-        y = np.rint(y)
-        if self.bounded:
-            y = np.clip(y, *more[:2])
-        if self.gained:
-            y = y * more[-1]
-        result: Array = (y + codes.astype(np.float32) * factor) * unit
-        return result
-
-
-@dataclass(frozen=True)
-class RoundToCodes(ToCodes):
-    """`saturate(round_half_even(y) + zero_point)`, |y| < 2^30; the zero point is an operand."""
-
-    kind: ClassVar[str] = "codes"
-    takes: ClassVar[Accesses] = ((SCALAR, "i32"),)
-
-    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
-        return self.stored(np.rint(y) + operands[0])
-
-
-def _signed(stored: Array, unsigned: bool) -> Array:
-    """The codes that are stored in either view."""
-    codes = stored.astype(np.int32)
-    return (codes & 255) - 128 if unsigned else codes
-
-
 def phi(x: Array, approximate: bool) -> Array:
     """The normal distribution's, or its tanh form."""
     inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
     erf = np.vectorize(math.erf, otypes=[np.float64])
     bell: Array = np.tanh(inner) if approximate else erf(x / math.sqrt(2))
     return (1 + bell) / 2
-
-
-def applied(epilogue: Sequence[Step], y: Array, operands: Sequence[Sequence[Array]]) -> Array:
-    """All steps in NumPy; `operands` holds each one's arrays in broadcastable form."""
-    for step, arrays in zip(epilogue, operands, strict=True):
-        y = step.reference(y, arrays)
-    return y
-
-
-def check(steps: Sequence[Step], element: str = "i32") -> str:
-    """The element type after `steps`; raises `InternalError` when one cannot follow another."""
-    for step in steps:
-        if step.source != element:
-            raise InternalError(f"epilogue step {step.kind!r} takes {step.source}, gets {element}")
-        element = step.result
-    return element
-
-
-def operand_types(
-    steps: Sequence[Step], result: tuple[int, ...], padded: int, rows: tuple[int, ...] | None = None
-) -> list[TensorType]:
-    """The type of every operand of `steps`, for a result of shape `[*rows, n]`."""
-    rows = result[:-1] if rows is None else rows
-    shapes = {COLUMN: (padded,), ROW: rows, ELEMENT: result, SCALAR: (1,)}
-    return [TensorType(shapes[how], what) for step in steps for how, what in step.operands]

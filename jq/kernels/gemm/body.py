@@ -10,7 +10,7 @@ from iree.compiler.dialects import flow
 from jq.kernels.emit.builder import Builder, Tile, Tiles
 from jq.kernels.emit.dispatch import Operand, Operands, Output, dispatch, emit
 from jq.kernels.emit.values import Index, Indices, Values, mlir_type, vec
-from jq.kernels.epilogue.steps import ELEMENT
+from jq.kernels.epilogue.step import ELEMENT
 from jq.kernels.gemm import amx
 from jq.kernels.gemm.description import Gemm
 from jq.kernels.gemm.gemm_rows import GemmRows

@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from jq.base.errors import InternalError
-from jq.kernels.epilogue.steps import COLUMN, ELEMENT, ROW, check, operand_types
+from jq.kernels.epilogue.step import COLUMN, ELEMENT, ROW, check, operand_types
 from jq.kernels.gemm.product import MatrixPanels
 from jq.kernels.gemm.two_digits import TwoDigits
 from jq.kernels.machine import tiling

@@ -21,7 +21,7 @@ from typing import ClassVar
 import numpy as np
 
 from jq.base.errors import InternalError
-from jq.kernels.epilogue.steps import operand_types
+from jq.kernels.epilogue.step import operand_types
 from jq.kernels.gemm.pair_order import CHAIN
 from jq.kernels.gemm.pair_weights import STAGE, PairWeights, segment_depth
 from jq.kernels.gemm.product import MatrixPanels, PanelProduct

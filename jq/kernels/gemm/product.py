@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from jq.base.errors import InternalError
-from jq.kernels.epilogue.steps import Step, applied, check
+from jq.kernels.epilogue.step import Step, applied, check
 from jq.kernels.kernel import ByColumn, MatrixProduct
 from jq.kernels.machine.isa import Isa
 from jq.kernels.machine.tile_cut import TiledCut

@@ -27,7 +27,7 @@ import numpy as np
 
 from jq.base.errors import InternalError
 from jq.formats import Encoding, get_format
-from jq.kernels.epilogue.steps import Step, check, operand_types
+from jq.kernels.epilogue.step import Step, check, operand_types
 from jq.kernels.gemm.description import Gemm
 from jq.kernels.kernel import MatrixProduct
 from jq.kernels.tensor import TensorType, element_name

@@ -42,7 +42,7 @@ from typing import ClassVar
 import numpy as np
 
 from jq.base.errors import InternalError
-from jq.kernels.epilogue.steps import Step, applied, check, operand_types
+from jq.kernels.epilogue.step import Step, applied, check, operand_types
 from jq.kernels.gemv.layout import PLANES, Layout, Stored
 from jq.kernels.tensor import Array, TensorType, cut_last, pad_last
 

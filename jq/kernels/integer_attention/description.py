@@ -27,7 +27,7 @@ import numpy as np
 
 from jq.base.errors import InternalError
 from jq.kernels.attention.heads import Heads
-from jq.kernels.epilogue.steps import COLUMN, SCALAR, Step, applied, check, operand_types
+from jq.kernels.epilogue.step import COLUMN, SCALAR, Step, applied, check, operand_types
 from jq.kernels.kernel import ByColumn
 from jq.kernels.schedule.layout import Sequences
 from jq.kernels.tensor import Array, TensorType

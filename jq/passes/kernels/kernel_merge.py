@@ -20,7 +20,7 @@ from jq.ir import OPS, Op, Program, at, evaluate, ir, maker, shape_of
 from jq.ir.build import NAME, attributes_of, string_attr
 from jq.ir.decisions import decide
 from jq.kernels import Attention, Gemm, IntegerAttention, Quantize, Streams
-from jq.kernels.epilogue.steps import COLUMN, ELEMENT, ROW, SCALAR
+from jq.kernels.epilogue.step import COLUMN, ELEMENT, ROW, SCALAR
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import call_instead, call_kernel, described, renamed
 

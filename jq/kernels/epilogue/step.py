@@ -1,0 +1,75 @@
+"""A step of an epilogue, its operands and the types of a list of steps."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from jq.base.errors import InternalError
+from jq.base.registry import register
+from jq.kernels.tensor import Array, TensorType
+
+COLUMN, ROW, ELEMENT, SCALAR = "column", "row", "element", "scalar"
+Accesses = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Step(ABC):
+    """One step. `operands` pairs an access (`column`, ...) with an element type."""
+
+    kind: ClassVar[str] = ""
+    registry: ClassVar[dict[str, type[Step]]] = {}
+    result: ClassVar[str] = "f32"  # element type after the step
+    source: ClassVar[str] = "f32"  # and before it
+    packs: ClassVar[bool] = False  # it can be cut in two: `whole` and `pack`
+    long: ClassVar[bool] = False  # it has dozens of operations
+    takes: ClassVar[Accesses] = ()  # `operands`, where they are always the same
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if not cls.kind:
+            return  # what several steps share
+        register(Step.registry, "epilogue step", cls.kind, cls)
+
+    @property
+    def operands(self) -> Accesses:
+        return self.takes
+
+    @abstractmethod
+    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
+        """The step in NumPy; operands broadcast against `y`."""
+
+
+def signed(stored: Array, unsigned: bool) -> Array:
+    """The codes that are stored in either view."""
+    codes = stored.astype(np.int32)
+    return (codes & 255) - 128 if unsigned else codes
+
+
+def applied(epilogue: Sequence[Step], y: Array, operands: Sequence[Sequence[Array]]) -> Array:
+    """All steps in NumPy; `operands` holds each one's arrays in broadcastable form."""
+    for step, arrays in zip(epilogue, operands, strict=True):
+        y = step.reference(y, arrays)
+    return y
+
+
+def check(steps: Sequence[Step], element: str = "i32") -> str:
+    """The element type after `steps`; raises `InternalError` when one cannot follow another."""
+    for step in steps:
+        if step.source != element:
+            raise InternalError(f"epilogue step {step.kind!r} takes {step.source}, gets {element}")
+        element = step.result
+    return element
+
+
+def operand_types(
+    steps: Sequence[Step], result: tuple[int, ...], padded: int, rows: tuple[int, ...] | None = None
+) -> list[TensorType]:
+    """The type of every operand of `steps`, for a result of shape `[*rows, n]`."""
+    rows = result[:-1] if rows is None else rows
+    shapes = {COLUMN: (padded,), ROW: rows, ELEMENT: result, SCALAR: (1,)}
+    return [TensorType(shapes[how], what) for step in steps for how, what in step.operands]
