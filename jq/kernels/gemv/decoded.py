@@ -23,8 +23,8 @@ from jq.kernels.emit.builder import Builder, Tile, Tiles
 from jq.kernels.emit.dispatch import Operand, Operands, Output, dispatch
 from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.gemv.description import Gemv
-from jq.kernels.gemv.panel_weights import Loaded, Part
-from jq.kernels.gemv.panels import Levels, StackedPanel, joined_number
+from jq.kernels.gemv.panel_weights import Loaded, Part, joined, number_of
+from jq.kernels.gemv.panels import Levels, StackedPanel
 from jq.kernels.machine import dot
 from jq.kernels.schedule import prefetch
 from jq.kernels.tensor import TensorType
@@ -64,7 +64,7 @@ def sum_rows(gemv: Gemv, operands: Operands) -> list[Operand]:
                 for digit, one in enumerate(totals):
                     b.store(b.sub(b.i32(0, 1), one), out, [row.index, digit, block.index])
                 return
-            number = joined_number(b, totals, 1)
+            number = number_of(b, joined(b, totals), 1)
             if gemv.minimum and gemv.per_block:
                 number = b.mul(number, b.load(scale, [here, block.index], vec(1, "f32")))
             b.store(number, out, [row.index, 0, block.index])

@@ -43,7 +43,8 @@ import numpy as np
 
 from jq.base.errors import InternalError
 from jq.kernels.epilogue.step import Step, applied, check, operand_types
-from jq.kernels.gemv.layout import PLANES, Layout, Stored
+from jq.kernels.gemv.layout import PLANES
+from jq.kernels.gemv.stored import Stored
 from jq.kernels.tensor import Array, TensorType, cut_last, pad_last
 
 Scale = Array | tuple[Array, Array]  # or integers and what they are multiplied by
@@ -63,7 +64,7 @@ class Packed(Stored):
         """The weights' operand: int8 codes [K, N] (signed, or from 0 with a minimum) and scales.
         `scale`, `minimum` and `zero` are [blocks, N]; or, with `outer`, pairs of integers
         [blocks, N] and factors [chunks, N]; or None where it is an operand by column."""
-        half, layout = 1 << (self.bits - 1), Layout.of(self)
+        half, layout = 1 << (self.bits - 1), self.layout
         from_zero = self.minimum or self.zero
         low, high = (0, 2 * half - 1) if from_zero else (-half, half - 1)
         if codes.shape != (self.k, self.n) or codes.min() < low or codes.max() > high:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from iree.compiler import ir
 
 from jq.kernels.emit.builder import Builder
-from jq.kernels.emit.values import Index, vec
+from jq.kernels.emit.values import Index, Values, vec
 from jq.kernels.gemv.description import Gemv
 from jq.kernels.gemv.layout import PLANES
 from jq.kernels.tensor import TensorType
@@ -126,3 +126,18 @@ class PanelWeights:
 
     def _record(self, block: Index) -> Index:
         return self.b.offset(self.b.scaled(block, self.layout.record), self.layout.first)
+
+
+def joined(b: Builder, digits: Values) -> list[ir.Value]:
+    """The sums of one to three digits as one or two integers, the second 2^8 times smaller: all but
+    the last digit fit one."""
+    first, *rest = digits
+    for digit in rest[:1] if len(rest) == 2 else []:
+        first = b.add(b.shift_left(first, 8), digit)
+    return [first, *rest[-1:]]
+
+
+def number_of(b: Builder, joined: Values, lanes: int) -> ir.Value:
+    """One or two such integers as one f32 number."""
+    first, *rest = (b.to_f32(v) for v in joined)
+    return b.fma(first, b.f32(256.0, lanes), rest[0]) if rest else first

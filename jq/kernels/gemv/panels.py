@@ -11,7 +11,7 @@ from jq.kernels.emit.builder import Builder, Tile
 from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.epilogue.emission import Columns, Epilogue
 from jq.kernels.gemv.description import Gemv
-from jq.kernels.gemv.panel_weights import Loaded, PanelWeights, Part
+from jq.kernels.gemv.panel_weights import Loaded, PanelWeights, Part, joined, number_of
 from jq.kernels.machine import dot
 from jq.kernels.machine.tiling import LINE
 from jq.kernels.schedule import prefetch
@@ -203,15 +203,15 @@ class RowPanels(PanelWeights):
                 value = joined(b, [acc[(i * digits + d) * self.wide + j] for d in range(digits)])
                 if taken:
                     value = [b.sub(v, t) for v, t in zip(value, taken, strict=True)]
-                number_of = _number(b, value, self.isa.lanes)
+                total = number_of(b, value, self.isa.lanes)
                 if codes_of_row is not None:
-                    number_of = b.sub(number_of, b.rounded(b.mul(zeros[j], codes_of_row)))
+                    total = b.sub(total, b.rounded(b.mul(zeros[j], codes_of_row)))
                 given = scale if self.layout.scales else None, x_scale
                 factors = [factor for factor in given if factor is not None]
                 if factors:
-                    out[to] = b.fma(number_of, reduce(b.mul, factors), out[to])
+                    out[to] = b.fma(total, reduce(b.mul, factors), out[to])
                 else:
-                    out[to] = b.add(number_of, out[to])
+                    out[to] = b.add(total, out[to])
             if minima:
                 codes_sum = self._of_row(of_codes, x_scale)
                 for j, least in enumerate(minima[0]):
@@ -221,7 +221,7 @@ class RowPanels(PanelWeights):
 
     def _of_row(self, digits: Values, scale: ir.Value | None) -> ir.Value:
         """The sum of a row's codes in a block, times its scale."""
-        number = joined_number(self.b, digits, self.isa.lanes)
+        number = number_of(self.b, joined(self.b, digits), self.isa.lanes)
         return number if scale is None else self.b.mul(number, scale)
 
 
@@ -248,22 +248,3 @@ class StackedPanel(RowPanels):
 
     def _of_row(self, digits: Values, scale: ir.Value | None) -> ir.Value:
         return digits[0]
-
-
-def joined(b: Builder, digits: Values) -> list[ir.Value]:
-    """The sums of one to three digits as one or two integers, the second 2^8 times smaller: all but
-    the last digit fit one."""
-    first, *rest = digits
-    for digit in rest[:1] if len(rest) == 2 else []:
-        first = b.add(b.shift_left(first, 8), digit)
-    return [first, *rest[-1:]]
-
-
-def joined_number(b: Builder, digits: Values, lanes: int) -> ir.Value:
-    """The sums of digits as one f32 number."""
-    return _number(b, joined(b, digits), lanes)
-
-
-def _number(b: Builder, joined: Values, lanes: int) -> ir.Value:
-    first, *rest = (b.to_f32(v) for v in joined)
-    return b.fma(first, b.f32(256.0, lanes), rest[0]) if rest else first

@@ -28,7 +28,8 @@ from jq.ir.slicing import between
 from jq.ir.values import reached
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._chain import chain
-from jq.passes.integer._functions import comparison, normalization, quotient, softmax
+from jq.passes.integer._comparisons import comparison
+from jq.passes.integer._functions import normalization, quotient, softmax
 from jq.passes.integer._ops import apply_to_codes, is_elementwise, is_float
 from jq.passes.integer._values import Leaf, code_of, leaf_of, output_of, step_of
 from jq.target.device_table import Function

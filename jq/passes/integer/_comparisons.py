@@ -1,0 +1,70 @@
+"""Comparisons of codes, with a number or with other codes."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from jq.formats.integer_functions import Output, tabulated
+from jq.ir import OPS, Op, Program, dtype_of, ir
+from jq.ir.build import NAME, direction_of, string_attr
+from jq.ir.ops.integer_step import integer_step
+from jq.ir.ops.selection import splat_of
+from jq.passes.integer._values import I64, Leaf, centered, leaf_of, step_of
+
+_MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE"}
+
+
+def comparison(program: Program, op: Op) -> ir.Value | None:
+    """A leaf compared with a number, or with another of 8 bits, exactly; else with another leaf,
+    scales right to 2^-31."""
+    a, b = op.operands
+    direction = direction_of(op)
+    left, right = leaf_of(program, a), leaf_of(program, b)
+    if left is None and right is not None and splat_of(program, a) is not None:
+        left, right, b, direction = right, None, a, _MIRRORED.get(direction, direction)
+    number = splat_of(program, b)
+    if left is not None and number is not None:
+        return _compared(left, direction, number)
+    if left is None or right is None:
+        return None
+    if all(dtype_of(leaf.codes).name in ("int8", "uint8") for leaf in (left, right)):
+        x, y = _ranked(program, [left, right], string_attr(op, NAME) or "compare")
+        return OPS.compare(x, y, direction)
+    unit = max(left.scale, right.scale) / (1 << 30)
+    x, y = (
+        OPS.mul(v, round(leaf.scale / unit))
+        for leaf in (left, right)
+        for v in [centered(leaf, I64)]
+    )
+    return OPS.compare(x, y, direction)
+
+
+def _ranked(program: Program, leaves: Sequence[Leaf], name: str) -> list[ir.Value]:
+    """The places of numbers of two leaves in the order of all that they can be: tables."""
+    ends = [np.iinfo(dtype_of(leaf.codes)) for leaf in leaves]
+    reals = [
+        leaf.scale * (np.arange(end.min, end.max + 1.0) - leaf.zero_point)
+        for leaf, end in zip(leaves, ends, strict=True)
+    ]
+    known, found = np.unique(np.concatenate(reals)), list[ir.Value]()
+    for leaf, end, real in zip(leaves, ends, reals, strict=True):
+        places, out = np.searchsorted(known, real), Output(1.0, 0, 0, 2 * 256)
+        index = OPS.add(centered(leaf), leaf.zero_point - int(end.min))
+        codes = tabulated(OPS, index, places.astype(np.float64), out)
+        step = step_of("table", name, [leaf.operand], steps=places).giving(out)
+        found.append(OPS.convert(integer_step(program, codes, step), np.int32))
+    return found
+
+
+def _compared(leaf: Leaf, direction: str, number: float) -> ir.Value:
+    """Codes compared with the last one for which the comparison of reals holds (or not)."""
+    codes = np.arange(leaf.low, leaf.high + 1)
+    reals = np.float32(leaf.scale) * (codes - leaf.zero_point).astype(np.float32)
+    below, equal = int((reals < number).sum()), bool((reals == number).any())
+    limit = leaf.low + below  # the first code that is not below the number
+    wide = OPS.convert(leaf.codes, np.int32)
+    after = limit + int(equal)
+    if direction in ("EQ", "NE"):
+        return OPS.compare(wide, limit if equal else leaf.high + 1, direction)
+    bound = {"LT": limit, "GE": limit, "LE": after, "GT": after}[direction]
+    return OPS.compare(wide, bound, "LT" if direction in ("LT", "LE") else "GE")
