@@ -49,7 +49,8 @@ class Products(Writer):
         x, w = step.inputs
         if w.dtype != "int8" or (w.zero_point is not None and w.zero_point.any()):
             raise UserError("weights are written in int8 with zero point 0", op=step.name)
-        if w.shape[1:3] == (1, 1) and x.shape[0] == x.shape[2] == 1:
+        rows = w.shape[1:3] == (1, 1) and x.shape[0] == x.shape[2] == 1
+        if rows and max(step.attributes["stride"]) == 1 and not np.any(step.attributes["padding"]):
             self._dense(step)
         else:
             self._windows(step, "Conv", w.values.transpose(0, 3, 1, 2), 0)

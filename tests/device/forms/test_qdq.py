@@ -95,6 +95,16 @@ def test_drawn_networks_have_the_same_bits(apply, ops, weights, tmp_path: Path) 
     assert ops <= set(written)
 
 
+@pytest.mark.parametrize(
+    "more", [{"window_strides": (2, 1)}, {"padding": [(1, 2), (0, 0)]}], ids=["stride", "padding"]
+)
+def test_a_column_that_is_no_list_of_rows_stays_a_convolution(more, tmp_path: Path) -> None:
+    w = np.random.default_rng(4).standard_normal((1, 1, 3, 5)).astype(np.float32)
+    file = tmp_path / "column.onnx"
+    found, ops, _ = _exported(lambda p, x: _conv(x, p, **more), w, (1, 9, 1, 3), file)
+    assert found["same"] == found["outputs"] > 0 and "Gemm" not in ops
+
+
 def test_a_bias_by_channel_behind_a_sum_of_two() -> None:
     """Images that ONNX has channels first; the sum is that of `jq.passes.integer`."""
     rng, shape = np.random.default_rng(5), (1, 4, 6, 8)
