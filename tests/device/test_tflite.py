@@ -51,6 +51,14 @@ def moved(p: Any, x: jax.Array) -> jax.Array:
     return jnp.tanh(x.reshape(1, -1) @ p["wide"]).max(1, keepdims=True)
 
 
+def falling(p: Any, x: jax.Array) -> jax.Array:
+    """Means of windows in front of a sigmoid, which takes them with the other sign: the factor of
+    their rescale is negative."""
+    x = jax.nn.sigmoid(convolved(x, p["first"], 1, "SAME"))
+    x = jax.lax.reduce_window(x, 0.0, jax.lax.add, (1, 2, 2, 1), (1, 1, 1, 1), "SAME") / 4
+    return jax.nn.sigmoid(x)
+
+
 def model(apply: Apply) -> jq.Model:
     rng = np.random.default_rng(1)
     shapes = {
@@ -74,7 +82,8 @@ def test_digits_have_the_same_bits(target: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("apply", "target"), list(itertools.product((mixed, moved), ("litert-reference", "litert")))
+    ("apply", "target"),
+    list(itertools.product((mixed, moved, falling), ("litert-reference", "litert"))),
 )
 def test_small_networks_have_the_same_bits(apply: Apply, target: str, tmp_path: Path) -> None:
     found = jq.export(model(apply), tmp_path / "m.tflite", target=target, verify=True)

@@ -25,17 +25,23 @@ class Products(Builder):
         return self.op("PADV2", [x, pairs, code], self.fresh(x, [*shape, x.shape[3]]))
 
     def weights(self, step: Simple, x: Tensor, w: Tensor, channels: int) -> list[Tensor]:
-        """A filter and its bias, with the scales that give the step's mantissas."""
+        """A filter and its bias, with the scales that give the step's mantissas. Scales are
+        positive: of a negative factor the codes change sign, where XNNPACK would not take it."""
         if w.zero_point is not None and w.zero_point.any():
             raise self.lacking("a weight with a zero point")
         bias, factor = (np.broadcast_to(step.numbers[k], channels) for k in ("bias", "factor"))
-        wide = replace(step, numbers=step.numbers | {"bias": bias, "factor": factor})
-        scale = self.weight_scale(wide, x, w.scale)
+        sign = np.where(factor < 0, -1, 1)
+        numbers = {"bias": bias * sign, "factor": factor * sign}
+        scale = self.weight_scale(replace(step, numbers=step.numbers | numbers), x, w.scale)
         name = self.new(w.name)
-        self.axes[name] = 3 if step.kind == "depthwise" else 0
+        self.axes[name] = axis = 3 if step.kind == "depthwise" else 0
+        codes = np.moveaxis(np.moveaxis(w.values, axis, -1) * sign, -1, axis)
+        if codes.max(initial=0) > np.iinfo(w.dtype).max:
+            raise self.lacking("a negative factor of a weight whose codes begin at -128")
         assert x.scale is not None
         of_sums = (x.scale.reshape(-1)[:1] * scale).astype(np.float32)
-        return [replace(w, name=name, scale=scale), self.constant(bias, "int32", of_sums)]
+        w = replace(w, name=name, scale=scale, data=codes.astype(w.dtype))
+        return [w, self.constant(numbers["bias"], "int32", of_sums)]
 
     def _conv2d(self, step: Simple) -> None:
         x, w = step.inputs
