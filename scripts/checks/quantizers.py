@@ -1,19 +1,20 @@
 """Quantized GGUF files of a model: ours and llama.cpp's, with importance and without.
 
-    scripts/check.py quantizers model.gguf --importance TEXT --text TEXT --peer VENV/bin/python
+    scripts/check.py quantizers model.gguf --importance TEXT --text TEXT --libraries FOLDER
         [--type q4_k] [--pieces 16] [--limit 1024]
 
 The model is decoded to float32 and written so; both quantizers make a file of that. llama.cpp gets
 the mean squares of what each matrix is multiplied by on the text for importance, as ours measures
 them. What each file's weights are worth is measured with float activations on the other text:
-perplexity, KL divergence from the decoded model, and tokens whose likeliest one changes. `--peer`
-is an interpreter that has `llama-cpp-python`.
+perplexity, KL divergence from the decoded model, and tokens whose likeliest one changes.
+`--libraries` is the folder of llama.cpp's shared libraries in npm's `@node-llama-cpp/linux-x64`.
 """
 
 from __future__ import annotations
 
 import argparse
 import subprocess
+import sys
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -63,7 +64,7 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--importance", type=Path, nargs="+", required=True)
     parser.add_argument("--text", type=Path, nargs="+", required=True)
-    parser.add_argument("--peer", required=True)
+    parser.add_argument("--libraries", required=True)
     parser.add_argument("--type", nargs="+", default=["q4_0", "q4_k"])
     parser.add_argument("--pieces", type=int, default=16)
     parser.add_argument("--limit", type=int, default=1024)
@@ -87,7 +88,7 @@ def main() -> None:
             theirs, weighted, ours = made.values()
             script = str(Path(__file__).parents[1] / "peers" / "llama_quantize.py")
             for out, more in ((theirs, []), (weighted, [squares])):
-                command = [given.peer, script, source, out, kind, *more]
+                command = [sys.executable, script, given.libraries, source, out, kind, *more]
                 subprocess.run(command, check=True, capture_output=True)
             quantize(source, ours, kind, given.importance, given.pieces)
             for who, out in made.items():

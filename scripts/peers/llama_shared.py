@@ -29,6 +29,19 @@ class Batch(ctypes.Structure):
     _fields_ = (("count", ctypes.c_int32), ("arrays", ctypes.c_void_p * 6))
 
 
+def libraries(folder: Path) -> Any:
+    """libllama of a folder, with its kernels for this processor."""
+
+    def library(stem: str) -> Any:
+        return ctypes.CDLL(str(next(folder.glob(f"{stem}*.so*"))), mode=ctypes.RTLD_GLOBAL)
+
+    library("libggml-base")
+    library("libggml.").ggml_backend_load_all_from_path(str(folder).encode())
+    found = library("libllama.")
+    found.llama_backend_init()
+    return found
+
+
 class Llama:
     """A model of a GGUF file on one thread.
 
@@ -36,13 +49,8 @@ class Llama:
         SystemExit: llama.cpp refuses it.
     """
 
-    def __init__(self, libraries: Path, model: str) -> None:
-        def library(stem: str) -> Any:
-            return ctypes.CDLL(str(next(libraries.glob(f"{stem}*.so*"))), mode=ctypes.RTLD_GLOBAL)
-
-        library("libggml-base")
-        library("libggml.").ggml_backend_load_all_from_path(str(libraries).encode())
-        self.llama = library("libllama.")
+    def __init__(self, folder: Path, model: str) -> None:
+        self.llama = libraries(folder)
         for name in ("llama_model_default_params", "llama_context_default_params"):
             getattr(self.llama, name).restype = Parameters
         for name in ("llama_model_load_from_file", "llama_init_from_model", "llama_get_memory"):
@@ -50,7 +58,6 @@ class Llama:
         for name in ("llama_model_get_vocab", "llama_get_logits_ith"):
             getattr(self.llama, name).restype = ctypes.c_void_p
         self.llama.llama_batch_get_one.restype = Batch
-        self.llama.llama_backend_init()
         params = self.llama.llama_model_default_params()
         loaded = ctypes.c_void_p(self.llama.llama_model_load_from_file(model.encode(), params))
         if not loaded:
