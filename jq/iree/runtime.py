@@ -176,7 +176,7 @@ class Executable:
         """A call whose inputs were placed, or are results of such calls, and whose results stay on
         the device: `fetch` gives them. A program may write its result in an input's place, so that
         only the result is of use then."""
-        results = self._invoke(inputs)
+        results = self._invoke(_listed(inputs))
         return [results.get_as_object(i, rt.HalBufferView) for i in range(len(results))]
 
     @staticmethod
@@ -189,12 +189,10 @@ class Executable:
         """A call with these inputs, which are on the device already and whose results stay there.
         For measuring; a program that updates an input in place does so from call to call."""
         self._check_process()
-        return partial(self._invoke, [*map(self.place, inputs)])
+        return partial(self._invoke, _listed([*map(self.place, inputs)]))
 
-    def _invoke(self, views: Sequence[Any]) -> Any:
-        arguments, results = rt.VmVariantList(len(views)), rt.VmVariantList(4)
-        for view in views:
-            arguments.push_ref(view)
+    def _invoke(self, arguments: Any) -> Any:
+        results = rt.VmVariantList(4)
         try:
             with self._waits():
                 self._context.invoke(self._function, arguments, results)
@@ -224,6 +222,14 @@ class Executable:
         else:
             buffer = allocator.allocate_buffer(kind, usage, 0)
         return rt.HalBufferView(buffer, array.shape, element)
+
+
+def _listed(views: Sequence[Any]) -> Any:
+    """The arguments of a call."""
+    arguments = rt.VmVariantList(len(views))
+    for view in views:
+        arguments.push_ref(view)
+    return arguments
 
 
 __all__ = ["Archive", "Executable", "ParameterFiles"]

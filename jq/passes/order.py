@@ -160,8 +160,7 @@ kernel-attention [floats]: float attention becomes one kernel: scores and probab
     caches
 kernel-normalize [floats]: a normalization and the quantize of its result become one kernel
 kernel-ranges [floats]: values quantized with ranges found at run time are marked for the next pass
-kernel-quantize [floats]: quantizing the operand of a product becomes one kernel, which reads it
-    once
+kernel-quantize: quantizing the operand of a product becomes one kernel, which reads it once
 kernel-views: all kernels are chosen: values are stored as signed or unsigned bytes, as their
     readers need them
 kernel-merge [floats]: products of the same operand become one, after its signed or unsigned form

@@ -3,8 +3,11 @@
     scripts/check.py tflite_times wakeword/pymicro_wakeword/models/*.tflite
 
 Each file is compiled for this processor (`--pipeline`, `--target`); calls of both runtimes, inputs
-and results bound, alternate in turns. A line a file: the median of a call of each, and their ratio;
-at the end the median of all ratios. The exit code is 1 where a ratio is above `--most`.
+and results bound, alternate in turns. Both run on the calling thread, and a time is that of the
+processor, which others on the machine hardly change. The target `litert` computes as XNNPACK does.
+A line a file: the median of a call of each, the median of the ratios of turns that follow one
+another, and how many results are equal; at the end the median of all files. The exit code is 1
+where a ratio is above `--most`.
 """
 
 from __future__ import annotations
@@ -31,8 +34,8 @@ TURN, ROUNDS = 0.02, 25  # seconds of a runtime in a round, and rounds
 Call = Callable[[], Any]
 
 
-def both(path: Path, pipeline: str, target: str, folder: Path) -> tuple[Call, Call]:
-    """One call of ours and one of LiteRT's, of the same inputs."""
+def both(path: Path, pipeline: str, target: str, folder: Path) -> tuple[Call, Call, float]:
+    """One call of ours and one of LiteRT's, of the same inputs, and the share of equal results."""
     rng, data = np.random.default_rng(0), path.read_bytes()
     graph, specs = read_graph(data, path), jq.trace(str(path)).program.inputs
     numbers = [*map(int, graph.main["inputs"]), *graph.states.values()]
@@ -43,37 +46,43 @@ def both(path: Path, pipeline: str, target: str, folder: Path) -> tuple[Call, Ca
     )
     made.save(folder / "artifact")
     found = load_artifact(folder / "artifact")
-    ours = Executable.load(found.vmfb, found.parameters, threads=1).bind(*inputs)
+    executable = Executable.load(found.vmfb, found.parameters, threads=1)
     litert = import_module("ai_edge_litert.interpreter")
     peer = litert.Interpreter(model_content=data, num_threads=1)
     peer.allocate_tensors()
     for detail, x in zip(peer.get_input_details(), inputs, strict=False):
         peer.set_tensor(detail["index"], x)
-    return ours, peer.invoke
+    peer.invoke()
+    wanted = [peer.get_tensor(detail["index"]) for detail in peer.get_output_details()]
+    pairs = zip(executable(*inputs), wanted, strict=False)
+    same = np.concatenate([(f.reshape(w.shape) == w).reshape(-1) for f, w in pairs])
+    equal = np.nan if graph.states else same.mean()  # variables of the peer are not ours
+    return executable.bind(*inputs), peer.invoke, float(equal)
 
 
-def medians(calls: tuple[Call, ...]) -> list[float]:
-    """Microseconds of a call of each, which alternate."""
+def turns(calls: tuple[Call, ...]) -> np.ndarray:
+    """Microseconds of a call of each in each round, [rounds, calls]."""
     counts, times = [], [[] for _ in calls]
     for call in calls:
-        start = time.perf_counter()
+        call()
+        start = time.process_time()
         for _ in range(5):
             call()
-        counts.append(max(1, int(5 * TURN / (time.perf_counter() - start))))
+        counts.append(max(1, int(5 * TURN / (time.process_time() - start))))
     for _ in range(ROUNDS):
         for call, count, found in zip(calls, counts, times, strict=True):
             call()
-            start = time.perf_counter()
+            start = time.process_time()
             for _ in range(count):
                 call()
-            found.append(1e6 * (time.perf_counter() - start) / count)
-    return [float(np.median(found)) for found in times]
+            found.append(1e6 * (time.process_time() - start) / count)
+    return np.stack(times, 1)
 
 
 def main(
     files: Annotated[list[Path], typer.Argument(help="TFLite files.")],
     pipeline: Annotated[str, typer.Option(help="Ours.")] = "int8-static-integer-only",
-    target: Annotated[str, typer.Option(help="Ours.")] = "litert-reference",
+    target: Annotated[str, typer.Option(help="Ours.")] = "litert",
     most: Annotated[float, typer.Option(help="Of ours by LiteRT's.")] = 0.9,
 ) -> None:
     if hasattr(os, "sched_setaffinity"):
@@ -83,12 +92,14 @@ def main(
     for path in files:
         with tempfile.TemporaryDirectory(prefix="jaxq-times-") as folder:
             try:
-                calls = both(path, pipeline, target, Path(folder))
+                *calls, same = both(path, pipeline, target, Path(folder))
             except jq.UserError as error:
                 print(f"{path.name}: refused: {error}", flush=True)
                 continue
-            ours, theirs = medians(calls)
-        ratios.append(ours / theirs)
-        print(f"{path.name}: {ours:.1f} µs, {theirs:.1f} µs: {ratios[-1]:.2f}", flush=True)
+            times = turns(tuple(calls))
+        ours, theirs = np.median(times, 0)
+        ratios.append(float(np.median(times[:, 0] / times[:, 1])))
+        equal = f"{100 * same:.1f} % of results equal"
+        print(f"{path.name}: {ours:.1f} µs, {theirs:.1f} µs: {ratios[-1]:.2f}; {equal}", flush=True)
     print(f"median of {len(ratios)}: {np.median(ratios):.2f}")
     raise typer.Exit(int(max(ratios, default=0) > most))

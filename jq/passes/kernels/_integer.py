@@ -13,7 +13,7 @@ from jq.ir.contract import CONTRACT, Contract
 from jq.ir.markers import marker_kind
 from jq.ir.ops.integer_step import INTEGER, IntegerStep, Operand, match_integer
 from jq.ir.requantize import REQUANTIZE
-from jq.kernels import Rescale, WideRescale
+from jq.kernels import Dequantize, Quantize, Rescale, Step, WideQuantize, WideRescale
 from jq.passes.kernels._kernel import NoKernel
 
 
@@ -30,29 +30,31 @@ class IntegerContraction:
 
     def rescale(
         self, rescaling: Rescaling, axes: Sequence[int]
-    ) -> tuple[Rescale, np.ndarray, list[np.ndarray]]:
-        """The step of an epilogue, the bias i32 [N], and the step's operands by column, i32 [N];
-        columns are the result's `axes`.
+    ) -> tuple[tuple[Step, ...], np.ndarray, list[np.ndarray]]:
+        """The steps of an epilogue, the bias i32 [N], and the first step's operands by column, i32
+        or f32 [N]; columns are the result's `axes`. The last step's zero point follows.
 
         Raises:
             NoKernel: the sum is not a plain one of 32 bits, or the rescale not one a column.
         """
         numbers, out = self.step.numbers, self.step.out
-        if rescaling.rounding == "float32":
-            raise NoKernel("its rescale is one of float32 numbers")
         if "once" in numbers:
             rescaling = replace(rescaling, rounding="single")
         if "bits" in numbers or np.any(numbers["behind"]):
             raise NoKernel("its sum, or its bias, is larger than 32 bits")
         bias = self._by_column(numbers["bias"], axes).astype(np.int32)
         factor = self._by_column(numbers["factor"], axes)
+        small = out.dtype == np.int8
+        if rescaling.rounding == "float32":
+            last = (Quantize if small else WideQuantize)(out.low, out.high, divide=False)
+            return (Dequantize(), last), bias, [factor.astype(np.float32)]
         mantissa, left, right = rescaling.split(factor)
         nothing = right > INT32.bits - 1  # what is left of any int32
         mantissa, right = np.where(nothing, 0, mantissa), np.where(nothing, 0, right)
-        kind = Rescale if out.dtype == np.int8 else WideRescale
+        kind = Rescale if small else WideRescale
         step = kind(out.low, out.high, rounding=rescaling.rounding, left=bool(left.any()))
         columns = [mantissa, *([left] if step.left else []), right]
-        return step, bias, [column.astype(np.int32) for column in columns]
+        return (step,), bias, [column.astype(np.int32) for column in columns]
 
     def _by_column(self, array: np.ndarray, axes: Sequence[int]) -> np.ndarray:
         shape = shape_of(self.contract.op.operation.results[0])

@@ -133,9 +133,9 @@ class Lower:
     def integers(self, found: IntegerContraction, rescaling: Rescaling) -> str:
         """A `jq.integer`."""
         op, layout = self.conv.contract.op, self.conv.layout
-        step, bias, columns = found.rescale(rescaling, [layout.output_feature])
+        steps, bias, columns = found.rescale(rescaling, [layout.output_feature])
         with at(op):
-            kernel, operands = self.kernel([step], columns, bias)
+            kernel, operands = self.kernel(steps, columns, bias)
             operands.append(_scalar(found.step.out.zero_point, np.int32))
             replace(op, [self.call(kernel, operands, shape_of(op.operation.results[0]))])
         return kernel.name

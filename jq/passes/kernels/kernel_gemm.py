@@ -220,11 +220,11 @@ def _lower_integers(
     if 0 in (*p.contract.shapes[0], *p.contract.shapes[1]):
         raise NoKernel("an empty product")
     axes = p.dims.result_axes(p.side, *p.contract.shapes)
-    step, bias, columns = integers.rescale(rescaling, sorted(axes.values()))
+    steps, bias, columns = integers.rescale(rescaling, sorted(axes.values()))
     k, n = p.weight.shape[-2:]
     rows = Batch(p.batch) if p.batch > 1 else None
     zeros = p.zero is not None
-    kernel = Gemm(isa=isa, m=p.m, k=k, n=n, rows=rows, column_zero=zeros, epilogue=(step,))
+    kernel = Gemm(isa=isa, m=p.m, k=k, n=n, rows=rows, column_zero=zeros, epilogue=steps)
     if p.batch > 1:
         bias, columns = bias.reshape(p.batch, n), [c.reshape(p.batch, n) for c in columns]
     with at(op):

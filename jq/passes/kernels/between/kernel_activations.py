@@ -91,9 +91,9 @@ class _Product:
         op, (batch, m, k, n) = found.contract.op, self.sizes
         if n > MOST:
             raise NoKernel("too many columns")
-        step, bias, columns = found.rescale(rescaling, [])  # one number each
+        steps, bias, columns = found.rescale(rescaling, [])  # one number each
         rows, zeros = Batch(batch) if batch > 1 else None, self.zeros[1] != 0
-        kernel = Gemm(isa=isa, m=m, k=k, n=n, rows=rows, column_zero=zeros, epilogue=(step,))
+        kernel = Gemm(isa=isa, m=m, k=k, n=n, rows=rows, column_zero=zeros, epilogue=steps)
         lead = [batch] * (batch > 1)
         with at(op):
             operands = [self._rows(), *self._packed(program, kernel, int(bias[0]), found)]
@@ -101,7 +101,7 @@ class _Product:
                 zero = self.zeros[1] + kernel.weight_offset
                 operands.append(full(OPS, zero, [*lead, kernel.columns], np.int32))
             shape = [*lead, kernel.columns]
-            operands += [full(OPS, c[0], shape, np.int32) for c in columns]
+            operands += [full(OPS, c[0], shape, c.dtype) for c in columns]
             operands.append(full(OPS, found.step.out.zero_point, [batch], np.int32))
             (result,) = call_kernel(program, kernel, operands, found.contract.name)
             replace_op(op, [OPS.reshape(result, shape_of(op.operation.results[0]))])
