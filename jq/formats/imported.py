@@ -30,9 +30,13 @@ class WithMinimum(ByElement):
 
     The range of a block includes 0. A block of zeros has scale 1. With scales of float32 a number
     is computed as `(code + minimum / scale) * scale`: a product and a sum would be rounded once or
-    twice, as a compiler joins them. Those of 16 bits have exact products."""
+    twice, as a compiler joins them. Those of 16 bits have exact products.
+
+    With a `unit`, the minimum is stored in a byte, as a multiple of so many scales: a zero point
+    that is no code."""
 
     bits: ClassVar[int]
+    unit: ClassVar[float | None] = None
     has_minimum = True
 
     @property
@@ -57,7 +61,7 @@ class WithMinimum(ByElement):
     def storage(self, enc: Encoding) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
         grid = enc.grid, np.dtype(enc.scale_type)
         codes = packed_shape(enc.shape, self.stored_bits(enc)), I8
-        return {"codes": codes, "scale": grid, "minimum": grid}
+        return {"codes": codes, "scale": grid, "minimum": (enc.grid, I8) if self.unit else grid}
 
     def element_types(self, enc: Encoding) -> dict[str, np.dtype[Any]]:
         return {"codes": np.dtype(ml_dtypes.uint4)} if self.bits == 4 else {}
@@ -65,6 +69,7 @@ class WithMinimum(ByElement):
     def integers(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Integers:
         zero = full(ops, self.first, enc.grid, np.int32) if self.first else None
         scale, minimum = (ops.convert(parts[k], F32) for k in ("scale", "minimum"))
+        minimum = ops.mul(ops.mul(minimum, self.unit), scale) if self.unit else minimum
         return Integers(self.codes(ops, parts, enc), scale, zero, minimum, enc.block)
 
     def with_minimum(
@@ -72,33 +77,52 @@ class WithMinimum(ByElement):
     ) -> dict[str, np.ndarray]:
         """The parts of codes from 0 on, with scales and minima of `enc.grid`."""
         stored = pack((codes + self.first).astype(np.int8), self.stored_bits(enc))
-        dtype = np.dtype(enc.scale_type)
-        return {"codes": stored, "scale": scale.astype(dtype), "minimum": minimum.astype(dtype)}
+        scale = scale.astype(enc.scale_type)
+        if self.unit:
+            minimum = np.clip(np.rint(minimum / scale.astype(F32) / F32(self.unit)), -128, 127)
+        dtype = I8 if self.unit else scale.dtype
+        return {"codes": stored, "scale": scale, "minimum": minimum.astype(dtype)}
+
+    def limits(self, enc: Encoding) -> tuple[int, int]:
+        """Smallest and largest code."""
+        return 0, (1 << self.bits) - 1
+
+    def parameters(
+        self, lo: np.ndarray, hi: np.ndarray, enc: Encoding
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Scale (of `enc.scale_type`) and zero, f32: what code would stand for 0."""
+        # At most -2^-24 in float16, where 0 would do.
+        least = lo if self.unit else -checks.as_scale(-lo, enc).astype(F32)
+        step = (hi - least) / F32((1 << self.bits) - 1)
+        scale = checks.as_scale(np.where(step < checks.SMALLEST_SCALE, F32(1), step), enc)
+        return scale, self.zeros(-least / scale.astype(F32))
+
+    def zeros(self, zero: np.ndarray) -> np.ndarray:
+        """The nearest zeros that can be stored, f32 of any shape."""
+        unit = self.unit
+        return np.clip(np.rint(zero / unit), -127, 128) * F32(unit) if unit else zero
 
     def encode(self, x: np.ndarray, enc: Encoding) -> dict[str, np.ndarray]:
         self.check(enc)
         checks.check_shape(x, enc)
-        low, high = block_range(x, enc)
-        steps = (1 << self.bits) - 1
-        minimum = -checks.as_scale(-low, enc)  # at most -2^-24 in float16, where 0 would do
-        least = minimum.astype(F32)
-        step = (high - least) / F32(steps)
-        scale = checks.as_scale(np.where(step < checks.SMALLEST_SCALE, F32(1), step), enc)
+        scale, zero = self.parameters(*block_range(x, enc), enc)
+        least = -zero * scale.astype(F32)
         codes = np.empty(enc.shape, np.int16)
         for rows, grid, piece in chunks(enc):
             values = per_block(np.subtract, checks.as_float32(x[rows]), least[grid], piece)
             values = values.reshape(piece.shape)
             values = np.rint(per_block(np.divide, values, scale[grid].astype(F32), piece))
-            codes[rows] = np.clip(values, 0, steps).reshape(piece.shape)
-        return self.with_minimum(codes, scale, minimum, enc)
+            codes[rows] = np.clip(values, *self.limits(enc)).reshape(piece.shape)
+        return self.with_minimum(codes, scale, least, enc)
 
     def decode(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
         codes = ops.convert(self.codes(ops, parts, enc), F32)
         codes = ops.sub(codes, self.first) if self.first else codes
         scale, minimum = (ops.convert(parts[k], F32) for k in ("scale", "minimum"))
         steps = expand(ops, scale, enc)
-        if enc.scale_type == "float32":  # a sum in front of a product is never joined with it
-            return ops.mul(ops.add(codes, expand(ops, ops.div(minimum, scale), enc)), steps)
+        if self.unit or enc.scale_type == "float32":  # a sum before a product is not joined with it
+            least = ops.mul(minimum, self.unit) if self.unit else ops.div(minimum, scale)
+            return ops.mul(ops.add(codes, expand(ops, least, enc)), steps)
         return ops.add(ops.mul(codes, steps), expand(ops, minimum, enc))  # exact products
 
 
@@ -106,6 +130,10 @@ for bits, end in {2: ", four per byte", 4: ", two per byte", 8: ""}.items():
     text = f"unsigned {bits}-bit integers with a scale and a minimum per block{end}"
     own = {"name": f"uint{bits}_min", "bits": bits, "description": text}
     type(f"UInt{bits}Min", (WithMinimum,), own)
+for bits in (2, 3, 4):
+    text = f"unsigned {bits}-bit integers with a scale and a zero point between codes, a byte"
+    more = {"name": f"uint{bits}_zero", "bits": bits, "description": text}
+    type(f"UInt{bits}Zero", (WithMinimum,), {**more, "unit": 2.0 ** (bits - 7)})
 
 
 # Codes that are places in a table of numbers, which belongs to the tensor: k-means and the like.

@@ -16,6 +16,7 @@ from tests.support.programs import check
 
 SHAPES = (((64, 33), (32, 1)), ((7, 257), (1, 32)), ((3, 70, 9), (1, 0, 1)))
 MINIMA = ("uint2_min", "uint4_min", "uint8_min")
+ZEROS = ("uint2_zero", "uint3_zero", "uint4_zero")
 
 
 def encodings(name: str) -> list[Encoding]:
@@ -24,7 +25,9 @@ def encodings(name: str) -> list[Encoding]:
     return [Encoding(name, *case, scale_type=kind) for case, kind in cases]
 
 
-@pytest.mark.parametrize(("name", "runner"), [*product(MINIMA, ("iree", "interpreter", "xla"))])
+@pytest.mark.parametrize(
+    ("name", "runner"), [*product(MINIMA + ZEROS, ("iree", "interpreter", "xla"))]
+)
 def test_every_runner_has_the_bits_of_numpy(name: str, runner: str) -> None:
     check([decode_case(e, constant=i == 0) for i, e in enumerate(encodings(name))], runner)
 
@@ -50,6 +53,29 @@ def test_decoding_is_the_formula(name: str) -> None:
     found = fmt.integers(NUMPY, parts, enc)
     zero = 0 if found.zero_point is None else found.zero_point.repeat(32, 0)
     np.testing.assert_array_equal(found.codes - zero, codes)
+
+
+@pytest.mark.parametrize("name", ZEROS)
+def test_zero_points_between_codes(name: str) -> None:
+    """Numbers of a block lie within half a step, and the eighth bit's rounding of the zero point;
+    zeros below and above all numbers are kept apart from codes."""
+    fmt = get_format(name)
+    enc, x = encodings(name)[0], np.random.default_rng(0).normal(1, 1, (64, 33)).astype(np.float32)
+    parts = fmt.encode(x, enc)
+    assert {k: (a.shape, a.dtype) for k, a in parts.items()} == fmt.storage(enc)
+    bits = np.unpackbits(parts["codes"].view(np.uint8), axis=1, bitorder="little")
+    fields = bits[:, : 33 * fmt.bits].reshape(64, 33, fmt.bits)
+    codes = fields.astype(np.float32) @ 2.0 ** np.arange(fmt.bits, dtype=np.float32)
+    scale, lift = (parts[k].astype(np.float32).repeat(32, 0) for k in ("scale", "minimum"))
+    unit = np.float32(2.0 ** (fmt.bits - 7))
+    decoded = fmt.to_numpy(parts, enc)
+    np.testing.assert_array_equal(decoded, (codes + lift * unit) * scale)
+    lost = 2.0**-11 * 2**fmt.bits * scale + unit / 2 * scale
+    assert (np.abs(decoded - x) <= scale / 2 + lost).all()
+    assert (lift * unit % 1 != 0).any()  # no integers
+    found = fmt.integers(NUMPY, parts, enc)
+    np.testing.assert_array_equal(found.codes, codes)
+    np.testing.assert_array_equal(np.repeat(found.offset, 32, 0), lift * unit * scale)
 
 
 def test_large_tensors_are_encoded_in_pieces() -> None:

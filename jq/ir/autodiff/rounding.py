@@ -1,6 +1,6 @@
 """Codes and scales of weights that are learned together, by gradient descent on a region's outputs.
 
-    w' = scale * (1 + factor) * (clip(round(latent)) - zero)
+    w' = scale * (1 + factor) * (clip(round(latent)) - zero - shift)
 
 A latent number is what a code is the rounding of. Rounding has the gradient of 1 (straight
 through), and a step moves each latent number by the sign of its gradient alone, so that those near
@@ -55,13 +55,10 @@ def _relative(y: Any, reference: Any, gain: Any) -> Any:
 class Codes:
     """A weight in codes: real = scale * (code - zero).
 
-    Attributes:
-        codes: f32, of the weight's shape.
-        scale, zero: f32, one for each block.
-        block: size along every axis; the last along one may be short.
-        limits: the least and the largest code.
-        levels: ascending numbers that codes 0, 1, ... stand for; scales stay then.
-    """
+    Codes f32 have the weight's shape, scale and zero f32 one number for each `block`, whose last
+    along an axis may be short; `limits` are the least and the largest code; `levels`, ascending
+    numbers that codes 0, 1, ... stand for (scales stay then). With `free`, zeros are no codes, and
+    are learned like scales: `shift`, in codes."""
 
     codes: np.ndarray
     scale: np.ndarray
@@ -69,6 +66,7 @@ class Codes:
     block: tuple[int, ...]
     limits: tuple[int, int]
     levels: np.ndarray | None = None
+    free: bool = False
 
     @property
     def fixed(self) -> tuple[Any, ...]:
@@ -82,11 +80,13 @@ class Codes:
         if self.levels is not None:
             aim = jnp.interp(aim, self.levels, np.arange(len(self.levels)))
         away = jnp.clip(aim + wide(jnp.asarray(self.zero)) - self.codes, -NEAR, NEAR)
-        return {"latent": self.codes + away, "factor": jnp.zeros(self.scale.shape, jnp.float32)}
+        return self.value() | {"latent": self.codes + away}
 
     def value(self) -> dict[str, Any]:
         """Parameters of the codes as they are."""
-        return {"latent": self.codes, "factor": jnp.zeros(self.scale.shape, jnp.float32)}
+        moved = ("factor", "shift") if self.free else ("factor",)
+        none = {name: jnp.zeros(self.scale.shape, jnp.float32) for name in moved}
+        return {"latent": self.codes, **none}
 
     def real(self, found: Mapping[str, Any], fixed: tuple[Any, ...]) -> Any:
         """The weight that is stored, with gradients by both parameters."""
@@ -95,6 +95,7 @@ class Codes:
         inside = jnp.clip(found["latent"], *self.limits)
         between = self._number(inside)
         code = between + jax.lax.stop_gradient(self._number(jnp.round(inside)) - between)
+        zero = zero + found["shift"] if self.free else zero
         return (code - wide(zero)) * wide(scale * (1 + found["factor"] * (self.levels is None)))
 
     def _number(self, code: Any) -> Any:
@@ -105,7 +106,8 @@ class Codes:
         """Codes and scales of learned parameters, both f32."""
         codes = jnp.round(jnp.clip(found["latent"], *self.limits))
         scale = self.scale * (1 + np.asarray(found["factor"]))
-        return {"codes": np.asarray(codes), "scale": scale}
+        zero = {"zero": self.zero + np.asarray(found["shift"])} if self.free else {}
+        return {"codes": np.asarray(codes), "scale": scale, **zero}
 
 
 @dataclass(frozen=True)
@@ -143,10 +145,7 @@ class Learned:
     """
 
     def __init__(self, region: Region, weights: Mapping[str, np.ndarray], stored: Stored) -> None:
-        """
-        Args:
-            weights: all of the program, by name.
-            stored: those to learn, where the region reads them."""
+        """`weights` are all of the program; `stored` those to learn, where regions read them."""
         check_threads()
         self.region, self.stored = region, {n: stored[n] for n in region.weights}
         self.weights = {n: jnp.asarray(weights[n]) for n in region.reads - self.stored.keys()}
@@ -220,6 +219,7 @@ class Learned:
         parameters = {n: c.begin(self.own[n]) for n, c in self.stored.items()}
         falling = [optax.linear_schedule(r, 0.0, len(batches)) for r in (rate, scale_rate)]
         kinds = {"latent": optax.sign_sgd(falling[0]), "factor": optax.adam(falling[1], eps=1e-12)}
+        kinds["shift"] = kinds["factor"]
         labels = {n: {k: k for k in own} for n, own in parameters.items()}
         moves = optax.multi_transform(kinds, labels)
         state, update = moves.init(parameters), jax.jit(moves.update)

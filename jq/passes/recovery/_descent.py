@@ -136,11 +136,14 @@ def _move_scales(
     """The change of a small block's rows that is not added to the panel yet."""
     s, h, residual = found.groups[g], panel.h, panel.residual
     steps = found.codes[s] - found.zero[g]
+    ones = h[s, s].sum(1, keepdims=True)
     if product is not None:
         of_steps = (residual + product) / found.scale[g]
-        residual += of_steps * _rescale(found, steps, residual, of_steps, g)
+        scale, level = _rescale(found, g, steps, residual, of_steps, ones)
+        residual += of_steps * scale + ones * level
         return None
-    change = steps * _rescale(found, steps, residual[s], h[s, s] @ steps, g)
+    scale, level = _rescale(found, g, steps, residual[s], h[s, s] @ steps, ones)
+    change = steps * scale + level
     if s.stop - s.start <= LAZY:
         return change
     panel.add(s, change)
@@ -166,20 +169,33 @@ def quadratic(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def _rescale(
-    found: Solution, steps: np.ndarray, residual: np.ndarray, of_steps: np.ndarray, g: int
-) -> np.ndarray:
-    """Moves the scales of a block to the minimum, rounded to their type; by how much.
-
-    `of_steps` is H times `steps`, the codes less their zero."""
+    found: Solution, g: int, steps: np.ndarray, residual: np.ndarray, *products: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Moves the scales of a block, and free zeros, to the minimum, rounded to their types; by how
+    much scales change, and all numbers besides. `products` are those of H with `steps`, the codes
+    less their zero, and with ones."""
+    of_steps, of_ones = products
+    grid, old, zero = found.grid, found.scale[g], found.zero[g]
     slope = np.einsum("kn,kn->n", steps, residual)
     curve = np.maximum(np.einsum("kn,kn->n", steps, of_steps), np.float32(1e-30))
-    old = found.scale[g]
-    assert found.grid.scales
-    new = found.grid.scales(old - slope / curve)
+    lift, across, flat = residual.sum(0), (steps * of_ones).sum(0), max(of_ones.sum(), 1e-30)
+    if not grid.zeros:
+        lift, across = np.zeros_like(slope), np.zeros_like(slope)
+    # The best scale is the one that its best zero goes with; where codes are alike, any would do.
+    own = curve - across**2 / flat
+    own = np.where(own > 1e-3 * curve, own, np.inf)
+    assert grid.scales
+    new = grid.scales(old - (slope - across * lift / flat) / own)
     change = np.where(np.isfinite(new) & (new > 0), new - old, 0)
-    change = np.where(2 * change * slope + change**2 * curve < 0, change, 0)
+    new, level = old + change, np.zeros_like(slope)
+    if grid.zeros:
+        level = (zero - grid.zeros(zero + (lift + across * change) / flat / new)) * new
+    gain = change * (2 * slope + change * curve + 2 * level * across)
+    better = gain + level * (2 * lift + level * flat) < 0
+    change, level = np.where(better, change, 0), np.where(better, level, 0)
     found.scale[g] = old + change
-    return np.asarray(change)
+    found.zero[g] = zero - level / found.scale[g]
+    return change, level
 
 
 def _recode(

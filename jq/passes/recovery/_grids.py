@@ -4,7 +4,7 @@ A code of integers is the integer; one of small floats or of a table is the numb
 for, and its zero is 0."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -13,13 +13,15 @@ from jq.formats.affine import Affine
 from jq.formats.arrays import NUMPY
 from jq.formats.blocks import block_absmax, per_block
 from jq.formats.elements import Element
+from jq.formats.imported import WithMinimum
 from jq.formats.packing import pack
 from jq.formats.scaled import Scaled
-from jq.passes.recovery._ranges import Candidate, least, search_ranges
+from jq.passes.recovery._ranges import Candidate, least, nearest, search_ranges
 
 # What the largest number of a block is, beside what plain rounding makes of it. Beyond 1 the block
 # does without its largest codes, which lie far apart.
 WIDTHS = (1.0, 0.5, 0.6, 0.7, 0.8, 0.9, 1.15, 1.3, 1.5, 2.0)
+Integer = Affine | WithMinimum
 Arrays = dict[str, np.ndarray]
 Begun = tuple[np.ndarray, np.ndarray]
 
@@ -28,10 +30,12 @@ Begun = tuple[np.ndarray, np.ndarray]
 class Grid:
     """Attributes:
     near: the codes nearest to numbers, f32 of any shape, which it may overwrite.
-    scales: the scales nearest to numbers, f32 of any shape; None where they stand already."""
+    scales: the scales nearest to numbers, f32 of any shape; None where they stand already.
+    zeros: the zeros nearest to numbers, where these are no codes; None where zeros stay."""
 
     near: Callable[[np.ndarray], np.ndarray]
     scales: Callable[[np.ndarray], np.ndarray] | None
+    zeros: Callable[[np.ndarray], np.ndarray] | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -48,14 +52,14 @@ class FormatGrid(Grid):
 def has_grid(enc: Encoding) -> bool:
     """True of integers, and of other numbers of fewer than 8 bits in blocks with scales."""
     fmt = get_format(enc.format)
-    return isinstance(fmt, Affine) or (isinstance(fmt, Scaled) and fmt.element.bits < 8)
+    return isinstance(fmt, Integer) or (isinstance(fmt, Scaled) and fmt.element.bits < 8)
 
 
 def bits_of(enc: Encoding) -> int:
     """Bits of a code."""
     fmt = get_format(enc.format)
-    assert isinstance(fmt, Affine | Scaled)
-    return fmt.bits if isinstance(fmt, Affine) else fmt.element.bits
+    assert isinstance(fmt, Integer | Scaled)
+    return fmt.element.bits if isinstance(fmt, Scaled) else fmt.bits
 
 
 def levels_of(element: Element) -> np.ndarray:
@@ -75,17 +79,10 @@ def packed(levels: np.ndarray, enc: Encoding) -> np.ndarray:
 def grid_of(weight: np.ndarray, enc: Encoding) -> FormatGrid:
     """The numbers of a weight f32[K, N]; some formats have one factor for all of it."""
     fmt = get_format(enc.format)
-    if isinstance(fmt, Affine):
+    if isinstance(fmt, Integer):
         return _integers(fmt, enc)
     assert isinstance(fmt, Scaled)
     return _scaled(fmt, weight, enc)
-
-
-def nearest(codes: np.ndarray, low: int, high: int) -> np.ndarray:
-    """Codes in range; `np.clip` takes longer than all the rest of a row."""
-    np.rint(codes, out=codes)
-    np.maximum(codes, low, out=codes)
-    return np.minimum(codes, high, out=codes)
 
 
 def integers_stored(
@@ -93,6 +90,8 @@ def integers_stored(
 ) -> Arrays:
     """The parts of integer codes; `zero` counts in the asymmetric scheme alone."""
     fmt = get_format(enc.format)
+    if isinstance(fmt, WithMinimum):
+        return fmt.with_minimum(codes, scale, -zero * scale, enc)
     assert isinstance(fmt, Affine)
     parts = {"codes": fmt.pack(codes.astype(np.int32), enc), "scale": scale.astype(enc.scale_type)}
     if enc.scheme == "asymmetric":
@@ -100,13 +99,14 @@ def integers_stored(
     return parts
 
 
-def _integers(fmt: Affine, enc: Encoding) -> FormatGrid:
+def _integers(fmt: Affine | WithMinimum, enc: Encoding) -> FormatGrid:
     low, high = fmt.limits(enc)
     return FormatGrid(
         lambda x: nearest(x, low, high),
         lambda s: s.astype(enc.scale_type).astype(np.float32),
         lambda weight, importance, own: search_ranges(fmt, weight, importance, own),
         integers_stored,
+        zeros=None if isinstance(fmt, Affine) else fmt.zeros,
     )
 
 
@@ -131,7 +131,7 @@ def _scaled(fmt: Scaled, weight: np.ndarray, enc: Encoding) -> FormatGrid:
             for width in WIDTHS:
                 scale = scales(first * np.float32(width))
                 codes = near(per_block(np.divide, w, scale, own))
-                yield scale, None, per_block(np.multiply, codes, scale, own)
+                yield scale, np.zeros_like(scale), per_block(np.multiply, codes, scale, own)
 
         return least(candidates(), w, importance, own)
 

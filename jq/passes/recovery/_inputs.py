@@ -35,11 +35,8 @@ class NotApplicable(Exception):
 class Matrix:
     """A stored weight seen as [K, N]: its contracted axes first, in order.
 
-    Attributes:
-        order: permutation of the stored axes.
-        contracted: how many of them are K.
-        groups: equal parts of the columns, each multiplied by rows of its own.
-    """
+    `order` permutes the stored axes, `contracted` of them are K; `groups` are equal parts of the
+    columns, each multiplied by rows of its own."""
 
     name: str
     order: tuple[int, ...]

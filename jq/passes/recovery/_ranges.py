@@ -9,37 +9,39 @@ from jq.formats import Encoding
 from jq.formats.affine import Affine
 from jq.formats.arrays import NUMPY
 from jq.formats.blocks import per_block, reduce_blocks
+from jq.formats.imported import WithMinimum
 from jq.passes.recovery._units import far_exponents, near_one
 
 SHARES = (1.0, 0.9, 0.8, 0.7, 0.6)  # of a block's range, at either end
-Candidate = tuple[np.ndarray, np.ndarray | None, np.ndarray]
+Candidate = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def nearest(codes: np.ndarray, low: int, high: int) -> np.ndarray:
+    """Codes in range; `np.clip` takes longer than all the rest of a row."""
+    np.rint(codes, out=codes)
+    np.maximum(codes, low, out=codes)
+    return np.minimum(codes, high, out=codes)
 
 
 def search_ranges(
-    fmt: Affine,
-    weight: np.ndarray,
-    importance: np.ndarray,
-    enc: Encoding,
-    shares: Sequence[float] = SHARES,
+    fmt: Affine | WithMinimum, weight: np.ndarray, importance: np.ndarray, enc: Encoding
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Scale and zero point of integers of least squared error, see `least`.
-
-    Args:
-        shares: of a block's range that are tried, at both ends; asymmetric: in every combination.
-            The first wins a tie.
-    """
+    """Scale and zero point of integers of least squared error, see `least`: of shares of a block's
+    range, with zeros in every combination of both ends, the first that is best."""
     lo = reduce_blocks(NUMPY, NUMPY.reduce_min, weight, enc)
     hi = reduce_blocks(NUMPY, NUMPY.reduce_max, weight, enc)
+    alike = isinstance(fmt, Affine) and enc.scheme == "symmetric"
+    pairs = zip(SHARES, SHARES, strict=True) if alike else itertools.product(SHARES, SHARES)
 
     def candidates() -> Iterator[Candidate]:
-        alike = enc.scheme == "symmetric"
-        for a, b in (
-            zip(shares, shares, strict=True) if alike else itertools.product(shares, shares)
-        ):
-            scale, zero = fmt.parameters(lo * np.float32(a), hi * np.float32(b), enc)
+        for a, b in pairs:
+            least, most = np.minimum(lo, 0) * np.float32(a), np.maximum(hi, 0) * np.float32(b)
+            scale, zero = fmt.parameters(least, most, enc)
             scale = scale.astype(np.float32)
-            codes = fmt.quantize(weight, scale, zero, enc)
-            yield scale, zero, np.asarray(fmt.dequantize(NUMPY, codes, scale, zero, enc))
+            shift = np.zeros_like(scale) if zero is None else zero.astype(np.float32)
+            steps = per_block(np.add, per_block(np.divide, weight, scale, enc), shift, enc)
+            steps = per_block(np.subtract, nearest(steps, *fmt.limits(enc)), shift, enc)
+            yield scale, shift, per_block(np.multiply, steps, scale, enc)
 
     return least(candidates(), weight, importance, enc)
 
@@ -47,12 +49,8 @@ def search_ranges(
 def least(
     candidates: Iterable[Candidate], weight: np.ndarray, importance: np.ndarray, enc: Encoding
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Scale and zero point (f32, of the grid) of least squared error, elements weighted.
-
-    Args:
-        candidates: scale, zero point (None: 0) and what the weight becomes with them.
-        importance: of the elements; any shape that broadcasts to the weight's.
-    """
+    """Scale and zero point (f32, of the grid) of least squared error, elements weighted by their
+    importance. A candidate is a scale, a zero and what the weight becomes with them."""
     importance = near_one(importance).astype(np.float32)
     largest = reduce_blocks(NUMPY, NUMPY.reduce_max, np.abs(weight), enc)
     far = np.clip(-far_exponents(largest), -126, 126)
@@ -67,8 +65,7 @@ def least(
         better = error < best
         best = np.where(better, error, best)
         scales = np.where(better, scale, scales)
-        if zero is not None:
-            zeros = np.where(better, zero.astype(np.float32), zeros)
+        zeros = np.where(better, zero, zeros)
     return scales, zeros
 
 

@@ -8,7 +8,7 @@ steps, none of which makes it worse:
 1. ends of each block's range by search, weighted with H's diagonal;
 2. GPTQ (Frantar et al., "GPTQ: Accurate Post-Training Quantization for Generative Pre-trained
    Transformers", 2022, algorithm 1): row after row, the error is spread over the rows to come;
-3. coordinate descent (`_descent`), until that gains little.
+3. coordinate descent (`_descent`), until that gains little; then 2 again, with its scales.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,8 @@ from jq.formats import Encoding
 from jq.formats.affine import is_affine
 from jq.formats.checks import SMALLEST_SCALE
 from jq.passes.recovery._descent import COLUMNS, LAZY, Solution, descend, panel_rows, runs
-from jq.passes.recovery._grids import FormatGrid, Grid, grid_of, nearest
+from jq.passes.recovery._grids import FormatGrid, Grid, grid_of
+from jq.passes.recovery._ranges import nearest
 from jq.passes.recovery._units import far_exponents, near_one
 
 NONE = np.float32(1e-30)  # stands for a scale of 0: all codes are the offset then
@@ -37,10 +38,10 @@ def solve(
     *,
     grid: FormatGrid | None = None,
     damping: float = 0.2,
-    order: bool = True,
     passes: int = 3,
     threads: int = 1,
     outputs: np.ndarray | None = None,
+    rounds: int = 1,
 ) -> Solution:
     """The best codes found for `weight` f32[K, N] given `gram` [K, K].
 
@@ -49,8 +50,7 @@ def solve(
         grid: of a weight that these are some columns of; default its own.
         damping: times the mean of the gram's diagonal, added to it: how far what few samples
             say of correlations is trusted.
-        order: quantize the rows with the largest inputs first.
-        passes: of coordinate descent, at most.
+        passes: of coordinate descent, at most; `rounds` of it and GPTQ: a column keeps its best.
         threads: that solve for some of the columns each. The codes do not depend on their number.
         outputs: G [N, N], damped like H; default: all directions count alike.
     """
@@ -67,7 +67,7 @@ def solve(
         ranges = enc.with_shape(own.shape, enc.block)
         part.scale[:], part.zero[:] = grid.begin(own, diagonal, ranges)
 
-    _fit(best, weight, gram, begin, damping, order, passes, threads, outputs)
+    _fit(best, weight, gram, begin, damping, passes, threads, outputs, rounds)
     if far.any():  # columns get their exponents; a block whose scale is too small is one of zeros
         best.scale[:] = np.minimum(np.ldexp(best.scale, far), np.finfo(np.float32).max)
         dead = best.scale < SMALLEST_SCALE
@@ -95,7 +95,7 @@ def best_codes(
     grid = Grid(lambda x: nearest(x, *limits), None)
     groups = list(runs(0, len(weight), rows))
     best = Solution(np.zeros(weight.shape, np.float32), scale, -offset / scale, groups, grid)
-    _fit(best, weight, near_one(gram), lambda *own: None, 0.1, True, 2, 1)
+    _fit(best, weight, near_one(gram), lambda *own: None, 0.1, 2, 1)
     return best.codes
 
 
@@ -105,28 +105,37 @@ def _fit(
     gram: np.ndarray,
     begin: Callable[[Solution, np.ndarray, np.ndarray], None],
     damping: float,
-    order: bool,
     passes: int,
     threads: int,
     outputs: np.ndarray | None = None,
+    rounds: int = 1,
 ) -> None:
     """GPTQ and the descent, some columns at a time; `begin` gives each its scales, from the weight
     and H's diagonal, f32[K, 1]."""
-    h, rows = _damped(gram, damping, order)
+    h, rows = _damped(gram, damping)
     feedback, single_h = _feedback(h, rows), h.astype(np.float32, copy=False)
 
     def columns(part: Solution, aim: np.ndarray) -> None:
         aim = np.ascontiguousarray(aim)
         begin(part, aim, np.diag(h)[:, None])
-        _gptq(part, aim, rows, feedback)
-        descend(part, aim, single_h, passes)
+        least = np.full(aim.shape[1], np.inf, np.float32)
+        for _ in range(rounds):
+            before = [a.copy() for a in part.arrays]
+            _gptq(part, aim, rows, feedback)
+            descend(part, aim, single_h, passes)
+            if rounds > 1:
+                d = part.real() - aim
+                error = np.einsum("kn,kn->n", d, single_h @ d)
+                for now, old in zip(part.arrays, before, strict=True):
+                    now[:, error > least] = old[:, error > least]
+                least = np.minimum(error, least)
 
     if outputs is None:
         with ThreadPoolExecutor(threads) as pool:
             parts = runs(0, weight.shape[1], COLUMNS)
             list(pool.map(lambda s: columns(best.columns(s), weight[:, s]), parts))
         return
-    g, turn = _damped(near_one(outputs), damping, order=True)
+    g, turn = _damped(near_one(outputs), damping)
     between, ours, lost = _feedback(g, turn), best.columns(turn), np.zeros_like(weight)
     for s in runs(0, len(g), min(TOGETHER, -(-len(g) // TURNS))):
         part, own = ours.columns(s), weight[:, turn[s]]
@@ -139,13 +148,13 @@ def _fit(
         mine[:, turn] = theirs
 
 
-def _damped(gram: np.ndarray, damping: float, order: bool) -> tuple[np.ndarray, np.ndarray]:
-    """A gram, whose condition is K / damping at most, and the order of its rows."""
+def _damped(gram: np.ndarray, damping: float) -> tuple[np.ndarray, np.ndarray]:
+    """A gram, whose condition is K / damping at most, and its rows, the largest first."""
     single = len(gram) * float(np.finfo(np.float32).eps) < SINGLE * damping
     h: np.ndarray = np.array(gram, np.float32 if single else np.float64)
     mean = float(np.trace(gram, dtype=np.float64)) / len(gram)
     h[np.diag_indices_from(h)] += damping * max(mean, 1e-30)
-    return h, np.argsort(-np.diag(h), kind="stable") if order else np.arange(len(h))
+    return h, np.argsort(-np.diag(h), kind="stable")
 
 
 def block_slices(enc: Encoding) -> list[slice]:

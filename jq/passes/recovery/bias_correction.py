@@ -42,11 +42,8 @@ class Shift:
 
 
 class BiasCorrection(Recovery):
-    """Options:
-
-    share: of the squared error that the mean must have, for an `add` where there is no bias yet.
-    power: of the mean squared gradient of a row, which is its weight; 0: all rows alike.
-    """
+    """Options: `share` of the squared error that the mean must have, for an `add` where there is no
+    bias yet; `power` of the mean squared gradient of a row, which is its weight; 0: all alike."""
 
     share: float = 0.02
     power: float = 0.5

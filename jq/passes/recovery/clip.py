@@ -2,67 +2,50 @@
 
     least over r in shares of  sum over a block of  h_k (Q(w; r * lo, r * hi) - w)^2
 
-for every scale by itself; asymmetric: also for both ends. h_k = E[x_k^2] of the input that a
+for every scale by itself; with zero points, also for both ends. h_k = E[x_k^2] of the input that a
 weight is multiplied by where there are calibration data, else 1. A few large weights are cut off,
 all others get a finer step. Weights that another recovery pass chose codes for are left alone.
 """
 
 import numpy as np
 
-from jq.formats import Encoding
-from jq.formats.affine import Affine, affine_format, is_affine
+from jq.formats import get_format
+from jq.formats.blocks import per_block
 from jq.ir import Program
 from jq.passes.base import LOG, PassContext, Recovery, of_weight
-from jq.passes.recovery._grids import integers_stored
+from jq.passes.recovery._grids import Integer, grid_of
 from jq.passes.recovery._inputs import Matrix, moments_of_weights, uses_of_weights
-from jq.passes.recovery._ranges import search_ranges
 from jq.passes.recovery._units import near_one
 
 F32 = np.float32
 
 
 class Clip(Recovery):
-    """Options:
-
-    least, steps: shares of the range from 1 down to `least`, so many of them; asymmetric: so many
-        pairs, about.
-    power: of the mean squared gradient of a row of the input, which is its weight.
-    """
+    """Option `power`: of the mean squared gradient of a row of the input, which is its weight."""
 
     needs_data = False
-    least: float = 0.4
-    steps: int = 25
     power: float = 0.5
 
     def wanted(self, program: Program, cx: PassContext) -> bool:
-        return any(is_affine(e.format) for e in cx.plan.weights.values())
+        return any(isinstance(get_format(e.format), Integer) for e in cx.plan.weights.values())
 
     def recover(self, program: Program, cx: PassContext) -> bool:
         importance = self._importance(program, cx)
         for i, (name, enc) in enumerate(cx.plan.weights.items()):
-            if name in program.chosen or not is_affine(enc.format):
+            if name in program.chosen or not isinstance(get_format(enc.format), Integer):
                 LOG.info("clip: %s is left as it is", name)
                 continue
             weight = np.asarray(program.weights[name]).astype(F32)
             if not np.isfinite(weight).all():
                 continue  # refused, by its name, where it is stored
             with of_weight(name):
-                program.chosen[name] = self._parts(
-                    affine_format(enc.format), weight, importance.get(name, np.ones(1)), enc
-                )
+                grid = grid_of(weight, enc)
+                scale, zero = grid.begin(weight, importance.get(name, np.ones(1)), enc)
+                steps = per_block(np.divide, weight, scale, enc)
+                codes = grid.near(per_block(np.add, steps, zero, enc))
+                program.chosen[name] = grid.stored(codes, scale, zero, enc)
             cx.report((i + 1) / len(cx.plan.weights))
         return bool(program.chosen)
-
-    def _parts(
-        self, fmt: Affine, weight: np.ndarray, importance: np.ndarray, enc: Encoding
-    ) -> dict[str, np.ndarray]:
-        """The stored parts of a weight."""
-        count = self.steps if enc.scheme == "symmetric" else round(self.steps**0.5)
-        shares = np.linspace(1, self.least, max(count, 2))
-        scale, zero = search_ranges(fmt, weight, importance, enc, shares.tolist())
-        point = zero.astype(np.int32) if enc.scheme == "asymmetric" else None
-        codes = fmt.quantize(weight, scale, point, enc)
-        return integers_stored(codes, scale, zero, enc)
 
     def _importance(self, program: Program, cx: PassContext) -> dict[str, np.ndarray]:
         """E[x^2] for the elements of weights, in their own shape, of those that products read."""

@@ -26,13 +26,9 @@ from jq.target.settings import FLOAT
 
 
 class Equalize(Recovery):
-    """Options:
-
-    strengths: values of t that are tried.
-    promise: how many times smaller the estimated error must be for a value to be measured.
-    gain: how many times smaller the measured error must be for it to be scaled.
-    samples: batches that are looked at.
-    """
+    """Options: `strengths`, values of t that are tried; `promise`, how many times smaller the
+    estimated error must be for a value to be measured; `gain`, how many times smaller the measured
+    error must be for it to be scaled; `samples`, batches that are looked at."""
 
     strengths: tuple[float, ...] = (0.5, 0.75, 1.0)
     promise: float = 1.5

@@ -51,15 +51,16 @@ class Gptq(Recovery):
     """Options: `power` and `shared`, see `jq.planning.moments.collect.collect`; `samples`, how many
     batches of the calibration data are enough where all codes have 8 bits or more, whose rounding
     matters little (fewer bits take all); `outputs`: fewer bits are weighed by how far directions of
-    a result move the output, too (`jq.planning.moments.outputs`); others: `_solve.solve`."""
+    a result move the output, too (`jq.planning.moments.outputs`); others: `_solve.solve`, `rounds`
+    of fewer than 8 bits."""
 
     optional = False
     power: float = 0.5
     shared: float = 0.25
     samples: int = 64
     damping: float = 0.1
-    order: bool = True
     passes: int = 3
+    rounds: int = 3
     outputs: bool = True
 
     def wanted(self, program: Program, cx: PassContext) -> bool:
@@ -205,8 +206,9 @@ class Gptq(Recovery):
         own = enc.with_shape((len(weight), count), enc.block)
         grams = gram.reshape(groups, len(weight), len(weight))
         columns = [weight[:, g * count : (g + 1) * count] for g in range(groups)]
-        how: dict[str, Any] = {"grid": grid, "damping": self.damping, "order": self.order}
+        how: dict[str, Any] = {"grid": grid, "damping": self.damping}
         how |= {"passes": self.passes, "outputs": outputs}
+        how["rounds"] = self.rounds if bits_of(enc) < 8 else 1
         pairs = zip(columns, grams, strict=True)
         with one_thread() as threads:
             return joined([solve(w, h, own, **how, threads=threads) for w, h in pairs])

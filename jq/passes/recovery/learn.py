@@ -24,7 +24,6 @@ import numpy as np
 
 from jq.artifact.keys import digest, program_digest
 from jq.formats import Encoding, get_format
-from jq.formats.affine import affine_format
 from jq.formats.arrays import NUMPY
 from jq.formats.blocks import sizes
 from jq.formats.scaled import Scaled
@@ -34,7 +33,7 @@ from jq.ir.autodiff.regions import regions, whole
 from jq.ir.autodiff.rounding import Codes, Floats, Learned, Sample, Stored, relative_error
 from jq.ir.autodiff.walk import Rows, Walk
 from jq.passes.base import LOG, PassContext, Recovery, of_weight
-from jq.passes.recovery._grids import bits_of, has_grid, integers_stored, levels_of, packed
+from jq.passes.recovery._grids import Integer, bits_of, has_grid, integers_stored, levels_of, packed
 from jq.passes.recovery._inputs import spread
 from jq.passes.recovery.gptaq import Gptaq
 from jq.target.settings import FLOAT, Settings
@@ -45,14 +44,9 @@ Parts = dict[str, dict[str, np.ndarray]]
 
 @dataclass
 class State:
-    """The best that is found so far.
-
-    Attributes:
-        error: relative squared error of the output, on held-out data; `curve` has it by seconds.
-        rates: of each unit's next turn.
-        misses: turns of each unit, in a row, that found nothing better.
-        units: that have run, in all.
-    """
+    """The best that is found so far; its `error`, relative and squared, of the output on held-out
+    data, which `curve` has by seconds; of each unit the `rates` of its next turn and the `misses`,
+    turns in a row that found nothing better; and how many `units` have run."""
 
     parts: Parts
     error: float
@@ -87,16 +81,11 @@ class Learn(Recovery):
     """Runs where the setting `minutes` is not 0. Only weights whose codes have fewer than 8 bits; a
     program whose gradient cannot be had is left alone, with a warning.
 
-    Options:
-
-    steps: of a unit.
-    batch: samples to a step.
-    rate: by what part of a code a step moves it, at first; units that find nothing halve it.
-    scale_rate: by what share a step of Adam moves a scale.
-    held: samples that the error is measured on, an eighth of the data at most.
-    memory: bytes of a region.
-    patience: turns of a unit that find nothing better, in a row, before it gets none.
-    """
+    Options: `steps` of a unit, of `batch` samples each; `rate`, by what part of a code a step moves
+    it, at first (units that find nothing halve it); `scale_rate`, by what share a step of Adam
+    moves a scale; `held`, samples that the error is measured on, an eighth of the data at most;
+    `memory`, bytes of a region; `patience`, turns of a unit that find nothing better, in a row,
+    before it gets none."""
 
     steps: int = 32
     batch: int = 8
@@ -159,15 +148,12 @@ def codes_of(parts: Mapping[str, np.ndarray], enc: Encoding) -> Codes:
         codes = np.searchsorted(levels, np.asarray(numbers)).astype(np.float32)
         none, ends = np.zeros(enc.grid, np.float32), (0, len(levels) - 1)
         return Codes(codes, np.asarray(scale), none, sizes(enc), ends, levels)
-    fmt = affine_format(enc.format)
-    zero = fmt.zero_point(NUMPY, parts, enc)
-    return Codes(
-        np.asarray(fmt.codes(NUMPY, parts, enc), np.float32),
-        np.asarray(fmt.scale(NUMPY, parts, enc), np.float32),
-        np.zeros(enc.grid, np.float32) if zero is None else np.asarray(zero, np.float32),
-        sizes(enc),
-        fmt.limits(enc),
-    )
+    assert isinstance(fmt, Integer)
+    found, zero = fmt.integers(NUMPY, parts, enc), np.zeros(enc.grid, np.float32)
+    codes, scale = (np.asarray(v, np.float32) for v in (found.codes, found.scale))
+    zero = zero if found.zero_point is None else np.asarray(found.zero_point, np.float32)
+    zero = zero if found.offset is None else -np.asarray(found.offset) / scale
+    return Codes(codes, scale, zero, sizes(enc), fmt.limits(enc), free=found.offset is not None)
 
 
 def held(scale: np.ndarray, before: Codes, enc: Encoding) -> np.ndarray:
@@ -306,7 +292,8 @@ class _Run:
         enc = self.cx.plan.weights[name]
         if before.levels is not None:
             return {**parts, "codes": packed(before.levels[found["codes"].astype(int)], enc)}
-        return integers_stored(found["codes"], held(found["scale"], before, enc), before.zero, enc)
+        scale, zero = held(found["scale"], before, enc), found.get("zero", before.zero)
+        return integers_stored(found["codes"], scale, zero, enc)
 
     def _error(self, parts: Parts) -> float:
         """The relative squared error of the program's outputs on held-out data."""

@@ -17,12 +17,11 @@ from dataclasses import replace
 import numpy as np
 
 from jq.formats import Encoding, get_format
-from jq.formats.affine import affine_format, is_affine
 from jq.ir import Program, dtype_of, shape_of
 from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.rules.dot_general import DotGeneral
 from jq.passes.base import LOG, PassContext, Recovery
-from jq.passes.recovery._grids import has_grid
+from jq.passes.recovery._grids import Integer, has_grid
 from jq.passes.recovery._inputs import (
     Matrix,
     NotApplicable,
@@ -44,11 +43,8 @@ SAMPLES = {"dynamic": 16, "static": 64}  # batches that are looked at: static ra
 
 
 class Smooth(Recovery):
-    """Options:
-
-    gain: how many times smaller the estimated error must be, else a group is left alone.
-    rounding: see `factors`.
-    """
+    """Options: `gain`, how many times smaller the estimated error must be, else a group is left
+    alone; `rounding`, see `factors`."""
 
     optional = False
     gain: float = 1.2
@@ -119,10 +115,11 @@ class Smooth(Recovery):
 
 def _steps(matrix: Matrix, enc: Encoding | None) -> tuple[float, int]:
     """`Weighted.most` and `rows` of a weight; those of 8 bits where it has no plain integers."""
-    if enc is None or not is_affine(enc.format):
+    fmt = None if enc is None else get_format(enc.format)
+    if enc is None or not isinstance(fmt, Integer):
         return 127.0, 0
-    bits = affine_format(enc.format).bits
-    most = (2**bits - 1) / 2 if enc.scheme == "asymmetric" else 2.0 ** (bits - 1) - 1
+    whole = enc.scheme == "asymmetric" or fmt.has_minimum
+    most = (2**fmt.bits - 1) / 2 if whole else 2.0 ** (fmt.bits - 1) - 1
     try:
         return most, matrix_encoding(matrix, enc).block[0]
     except NotApplicable:

@@ -60,13 +60,10 @@ def collect(
     """Moments by op name.
 
     Args:
-        data: flat inputs, batch by batch.
-        full: the whole gram; else its diagonal.
+        data: flat inputs, batch by batch; `samples` of them, by number (default: all).
+        full: the whole gram; else its diagonal. About so many `rows` are kept.
         power: of the mean squared gradient of a row, which is its weight; 0: all rows alike.
-        rows: how many rows to keep, about.
-        shared: 0 to 1, how much of the whole gram is that of what the rows of a sequence have in
-            common.
-        samples: the batches to look at, by number; default all.
+        shared: 0 to 1, how much of a whole gram is of what the rows of a sequence have in common.
         gains: the gradients that are known already; what is found is added.
         others: whose gradients a later pass will ask for, at the batches `ahead`: one program
             finds all.

@@ -33,20 +33,22 @@ def dense(weight, data=None, **settings):
 
 def test_by_hand():
     """int4, two equal columns: one weight of 7 and 1,000 of 0.4. With step 1 each of these errs by
-    0.4; with half the range the step is 0.5, 0.1 is left of each, and 3.5 of the one: 10 + 12.25
+    0.4; with 0.6 of the range the step is 0.6, 0.2 is left of each, and 2.8 of the one: 40 + 7.84
     instead of 160."""
     weight = np.full((1001, 2), 0.4, np.float32)
     weight[0] = 7
     program, cx = dense(weight, **{"weights.format": "int4"})
-    assert Clip(least=0.5, steps=2).run(program, cx)
-    assert (program.chosen["w"]["scale"] == 0.5).all()
-    np.testing.assert_array_equal(decoded(program, "w", cx)[:2], [[3.5, 3.5], [0.5, 0.5]])
+    assert Clip().run(program, cx)
+    step = np.float32(7) * np.float32(0.6) / np.float32(7)
+    assert (program.chosen["w"]["scale"] == step).all()
+    np.testing.assert_array_equal(decoded(program, "w", cx)[:2, 0], [step * 7, step])
 
 
 @pytest.mark.parametrize("scheme", ["symmetric", "asymmetric"])
 @pytest.mark.parametrize("granularity", ["per-tensor", "per-channel", "per-block"])
-@pytest.mark.parametrize("fmt", ["int2", "int4", "int8"])
+@pytest.mark.parametrize("fmt", ["int2", "int4", "int8", "uint3_zero"])
 def test_less_error_in_every_channel(scheme, granularity, fmt):
+    scheme = "symmetric" if fmt == "uint3_zero" else scheme
     weight = RNG.standard_t(3, (96, 12)).astype(np.float32)
     settings = {"format": fmt, "scheme": scheme, "granularity": granularity}
     program, cx = dense(weight, **{f"weights.{k}": v for k, v in settings.items()})

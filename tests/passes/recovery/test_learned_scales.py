@@ -23,23 +23,30 @@ INT4 = {
 }
 
 
-def codes(steps, scale, block):
-    return Codes(np.float32(steps), scale, np.zeros_like(scale), block, (-8, 7))
+def codes(steps, scale, block, free=False):
+    return Codes(np.float32(steps), scale, np.zeros_like(scale), block, (-8, 7), free=free)
 
 
-def test_one_product_has_the_scales_of_least_squares():
-    """For y = x W' the best scales of a column solve a linear system; here K = 6 in blocks of 3."""
+@pytest.mark.parametrize("free", [False, True])
+def test_one_product_has_the_scales_of_least_squares(free):
+    """For y = x W' the best scales of a column, and the zeros that are no codes, solve a linear
+    system; here K = 6 in blocks of 3."""
     weight, steps = normal(6, 4), RNG.integers(-7, 8, (6, 4))
+    weight = weight if not free else np.float32(0.2 * (steps + 2) + 0.1 * weight)
     x = RNG.standard_normal((64, 6)).astype(np.float32)
     start = np.full((2, 4), 0.1, np.float32)
     program = trace(Model(lambda p, x: x @ p["w"], {"w": weight}, (x,)))
-    learned = Learned(whole(program, ["w"]), program.weights, {"w": codes(steps, start, (3, 1))})
-    batches = [[0]] * 800
-    found = learned.descend(learned.samples([[x]]), batches, rate=0.0, scale_rate=0.1)["w"]["scale"]
+    given = codes(steps, start, (3, 1), free)
+    learned = Learned(whole(program, ["w"]), program.weights, {"w": given})
+    batches = [[0]] * (2400 if free else 800)
+    found = learned.descend(learned.samples([[x]]), batches, rate=0.0, scale_rate=0.1)["w"]
+    numbers = [found["scale"], -found["scale"] * found["zero"]] if free else [found["scale"]]
     for column in range(4):
-        parts = [x[:, s] @ steps[s, column] for s in (slice(0, 3), slice(3, 6))]
+        halves = slice(0, 3), slice(3, 6)
+        parts = [x[:, s] @ steps[s, column] for s in halves]
+        parts += [x[:, s].sum(1) for s in halves] if free else []
         best = np.linalg.lstsq(np.stack(parts, 1), x @ weight[:, column])[0]
-        np.testing.assert_allclose(found[:, column], best, atol=2e-3)
+        np.testing.assert_allclose(np.concatenate(numbers)[:, column], best, atol=2e-3)
 
 
 def test_blocks_that_do_not_divide_their_axis():

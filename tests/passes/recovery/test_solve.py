@@ -8,6 +8,7 @@ import pytest
 from jq.formats import NUMPY, Encoding, get_format
 from jq.passes.recovery import _descent, _solve
 from jq.passes.recovery._descent import Solution
+from jq.passes.recovery._grids import Grid
 from jq.passes.recovery._ranges import search_ranges
 from jq.passes.recovery._solve import solve
 
@@ -70,11 +71,10 @@ def test_near_the_best_of_all_codes(scheme):
 
 @pytest.mark.parametrize("scheme", ["symmetric", "asymmetric"])
 @pytest.mark.parametrize(("fmt", "block"), [("int4", 32), ("int4", 0), ("int8", 0), ("int2", 16)])
-@pytest.mark.parametrize("order", [False, True])
-def test_better_than_rounding(fmt, block, scheme, order):
+def test_better_than_rounding(fmt, block, scheme):
     weight, gram = RNG.standard_normal((128, 24)).astype(np.float32), correlated(300, 128)
     enc = encoding(fmt, weight.shape, block, scheme, "float16")
-    found = solve(weight, gram, enc, damping=0.01, order=order)
+    found = solve(weight, gram, enc, damping=0.01)
     assert loss(found.real(), weight, gram) < loss(rounded(weight, enc), weight, gram)
     low, high = get_format(fmt).limits(enc)
     assert found.codes.min() >= low and found.codes.max() <= high
@@ -106,6 +106,45 @@ def test_panels_change_only_the_order_of_sums(fmt, block, monkeypatch):
     assert error(cut, weight, gram) == pytest.approx(error(whole, weight, gram), rel=0.01)
 
 
+@pytest.mark.parametrize("block", [16, 0])
+def test_scales_and_free_zeros_are_those_of_least_squares(block):
+    """Codes of a block stay, and all of the others: x W' = scale * (x codes) + minimum * (x 1)."""
+    weight = RNG.standard_normal((32, 5)).astype(np.float32)
+    gram = correlated(100, 32).astype(np.float32)
+    groups = [slice(0, 16), slice(16, 32)] if block else [slice(0, 32)]
+    codes = RNG.integers(0, 4, weight.shape).astype(np.float32)
+    scale, zero = RNG.random((2, len(groups), 5), np.float32) + 1
+    grid = Grid(lambda c: c, lambda s: s, zeros=lambda z: z)
+    found = Solution(codes, scale, zero, groups, grid)
+    rest = found.real() - weight
+    s = groups[0]
+    rest[s] -= found.real()[s]
+    root = np.linalg.cholesky(gram.astype(np.float64)).T  # the rows of an x
+    residual = gram @ (found.real() - weight)
+    product = None if block else gram @ weight
+    _descent._move_scales(found, _descent._Panel(gram, residual, slice(0, 32)), product, 0)
+    for n in range(5):
+        columns = np.stack([root[:, s] @ codes[s, n], root[:, s].sum(1)], 1)
+        best = np.linalg.lstsq(columns, -root @ rest[:, n])[0]
+        if best[0] > 0:
+            np.testing.assert_allclose(
+                [found.scale[0, n], -found.scale[0, n] * found.zero[0, n]], best, rtol=2e-3
+            )
+
+
+@pytest.mark.parametrize("fmt", ["uint2_zero", "uint4_min", "int3"])
+def test_more_rounds_are_no_worse_in_any_column(fmt):
+    weight, gram = RNG.standard_normal((96, 16)).astype(np.float32), correlated(200, 96)
+    enc = encoding(fmt, weight.shape, 32, "asymmetric" if fmt == "int3" else "symmetric", "float16")
+
+    def errors(rounds):
+        d = solve(weight, gram, enc, damping=1e-6, rounds=rounds).real() - weight
+        return (d * (gram @ d)).sum(0)
+
+    one, three = errors(1), errors(3)
+    assert (three <= one * (1 + 1e-3)).all() and three.sum() < one.sum()
+
+
 def test_search_of_ranges_is_not_worse_than_the_full_range():
     weight = RNG.standard_t(3, (64, 8)).astype(np.float32)
     for scheme in ("symmetric", "asymmetric"):
@@ -125,7 +164,8 @@ def test_short_last_block_and_zero_column():
 
 
 @pytest.mark.parametrize(("fmt", "block"), [("mxfp4", 32), ("nvfp4", 16), ("nf4", 64),
-                                            ("mxfp6_e2m3", 32), ("fp4_e2m1", 0)])  # fmt: skip
+                                            ("mxfp6_e2m3", 32), ("fp4_e2m1", 0), ("uint2_zero", 16),
+                                            ("uint3_zero", 32), ("uint4_zero", 0)])  # fmt: skip
 def test_small_floats_and_tables(fmt, block):
     """Stored codes decode to what was solved for, and are closer than plain rounding."""
     weight, gram = RNG.standard_normal((80, 24)).astype(np.float32), correlated(200, 80)
@@ -197,7 +237,7 @@ def test_columns_aim_at_the_least_that_those_before_leave(monkeypatch):
 
     monkeypatch.setattr(_solve, "descend", seen)
     solve(weight, gram, encoding("int2", weight.shape, 0), outputs=outputs, damping=1e-2)
-    g, turn = _solve._damped(_solve.near_one(outputs), 1e-2, order=True)
+    g, turn = _solve._damped(_solve.near_one(outputs), 1e-2)
     own, g, start = weight[:, turn], g[np.ix_(turn, turn)], 0
     moved = np.zeros_like(own)  # D
     for part, aim in aims:
