@@ -56,10 +56,9 @@ class PassContext:
     do nothing. `report` is told the share of a long pass that is done. `known_smoothing` are the
     factors that given ranges were observed with; `gains` are those found so far, for the next pass,
     `moments` those of the last plan, where there are several; `batches` are those of the data that
-    moments are taken of, where it is not each pass that says so; `results` has what earlier runs
-    found. `rules` and `explicit` are what the plan is made by (see `jq.planning.planner.plan`), for
-    passes in front of it. What passes decide stands in the program (`jq.ir.decisions`,
-    `Program.chosen`)."""
+    moments are taken of, if no pass says so; `results` has what earlier runs found. `rules` and
+    `explicit` are what the plan is made by (see `jq.planning.planner.plan`), for passes in front of
+    it. What passes decide stands in the program (`jq.ir.decisions`, `Program.chosen`)."""
 
     plan: QuantPlan
     settings: Settings

@@ -207,6 +207,12 @@ def spread(count: int, most: int) -> list[int]:
     return [i * count // chosen for i in range(chosen)]
 
 
+def held_out(count: int) -> list[int]:
+    """Those of so many batches that errors are measured on where there are minutes, and no step
+    sees: an eighth, 32 at most."""
+    return spread(count, min(32, max(1, count // 8)))
+
+
 def in_parts(sizes: Mapping[T, int]) -> list[list[T]]:
     """The keys in as many parts as their moments, of so many bytes, need to fit in `MEMORY`."""
     parts: list[list[T]] = []

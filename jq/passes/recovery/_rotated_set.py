@@ -26,12 +26,9 @@ from jq.passes.recovery._rotations import Blocked, Rotation, of_operand, of_resu
 class Closure:
     """The set that grows from one value.
 
-    Attributes:
-        values: by value, how it is rotated.
-        weights: by name, alike; `scales`: vectors of norms that they take in first, of their rank.
-        constants: operands that are constants and get a rotated copy.
-        norms: products with a vector (op, number of the value) that go away.
-    """
+    `values` and `weights`, by name, say how each is rotated; `scales` are vectors of norms that the
+    weights take in first, of their rank; `constants`, operands that are constants and get a rotated
+    copy; `norms`, products with a vector (op, number of the value) that go away."""
 
     program: Program
     values: dict[ir.Value, Rotation] = field(default_factory=dict)

@@ -89,12 +89,9 @@ def factors(
     is least for the sum may be the end of a column that is small beside the others: such factors
     are left out.
 
-    Args:
-        rounding: what is left of the weights' rounding error after this pass (GPTQ takes the
-            larger part of it away).
-        count: of the rows that were seen.
-        bits: of the codes of the activation. With 16, weights are the larger part of the error.
-    """
+    `rounding` is what is left of the weights' rounding error after this pass (GPTQ takes the larger
+    part of it away), `count` that of the rows that were seen, `bits` those of the activation's
+    codes. With 16, weights are the larger part of the error."""
     low = np.min([p.moments.low for p in products], axis=0).astype(np.float64)
     high = np.max([p.moments.high for p in products], axis=0).astype(np.float64)
     sizes = [np.abs(p.weight).astype(np.float32) for p in products]

@@ -48,8 +48,7 @@ def solve(
     Args:
         enc: of shape [K, N], with block (size, 1) or (0, 1).
         grid: of a weight that these are some columns of; default its own.
-        damping: times the mean of the gram's diagonal, added to it: how far what few samples
-            say of correlations is trusted.
+        damping: times the mean of the gram's diagonal, added to it: trust in correlations.
         passes: of coordinate descent, at most; `rounds` of it and GPTQ: a column keeps its best.
         threads: that solve for some of the columns each. The codes do not depend on their number.
         outputs: G [N, N], damped like H; default: all directions count alike.
@@ -86,11 +85,8 @@ def best_codes(
 ) -> np.ndarray:
     """Integers f32[K, N], value = scale * code + offset, for `weight` f32[K, N] given `gram`.
 
-    Args:
-        scale, offset: f32[G, N], for every K / G rows, which stay (k-quants have scales of 6 bits,
-            tied to each other); a scale may be 0 or negative.
-        limits: the smallest and the largest code.
-    """
+    Scale and offset f32[G, N], for every K / G rows, stay (k-quants have scales of 6 bits, tied to
+    each other); a scale may be 0 or negative. `limits` are the smallest and the largest code."""
     scale, rows = np.where(scale == 0, NONE, scale), len(weight) // len(scale)
     grid = Grid(lambda x: nearest(x, *limits), None)
     groups = list(runs(0, len(weight), rows))

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from jq.base.errors import UserError
 from jq.base.system.threads import one_thread
 from jq.formats import Encoding
 from jq.formats.affine import is_affine
@@ -68,7 +69,7 @@ class Gptq(Recovery):
 
     def recover(self, program: Program, cx: PassContext) -> bool:
         task = self._task(program, cx)
-        what = f"{self!r} {sorted(task.solvable.items())}"
+        what = f"{self!r} {self.batches_of(task)} {sorted(task.solvable.items())}"
         with one_thread():  # for all of them: to find the libraries takes as long as a small weight
             codes = cx.found(program, what, lambda: self._solve_all(task))
         for key, array in codes.items():
@@ -119,10 +120,11 @@ class Gptq(Recovery):
 
     def batches(self, cx: PassContext, solved: Iterable[tuple[Any, Encoding]]) -> Sequence[int]:
         """The numbers of the batches that it looks at for weights with these encodings."""
-        if cx.batches is not None:
-            return cx.batches
         count = len(cx.data or ())
-        return inputs.spread(count, count if narrow(solved) else self.samples)
+        if cx.batches is not None or not narrow(solved):
+            return inputs.spread(count, self.samples) if cx.batches is None else cx.batches
+        held = inputs.held_out(count) if cx.settings.minutes and count > 1 else ()
+        return [i for i in range(count) if i not in held]
 
     def aims(self, task: Task) -> Any:
         """Other weights to come close to, as `gptaq.Earlier` has them; None: the model's own."""
@@ -147,7 +149,11 @@ class Gptq(Recovery):
                 gram, matrix = moments.pop(name).gram, task.solvable[name][0]
                 aim = matrix.of(np.asarray(task.program.weights[name]).astype(np.float32))
                 aim, gram = aims.aim(name, aim, gram) if aims else (aim, gram)
-                stored = self._stored(task, name, aim, gram, columns.pop(name, None))
+                try:
+                    stored = self._stored(task, name, aim, gram, columns.pop(name, None))
+                except UserError as reason:  # what it aims at has no scale
+                    LOG.warning("%s: %s is rounded plainly: %s", self.name, name, reason.message)
+                    continue
                 if aims:
                     aims.put(name, stored)
                 done |= {f"{name}:{part}": array for part, array in stored.items()}

@@ -17,7 +17,7 @@ says which is the last.
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -34,7 +34,7 @@ from jq.ir.autodiff.rounding import Codes, Floats, Learned, Sample, Stored, rela
 from jq.ir.autodiff.walk import Rows, Walk
 from jq.passes.base import LOG, PassContext, Recovery, of_weight
 from jq.passes.recovery._grids import Integer, bits_of, has_grid, integers_stored, levels_of, packed
-from jq.passes.recovery._inputs import spread
+from jq.passes.recovery._inputs import held_out, spread
 from jq.passes.recovery.gptaq import Gptaq
 from jq.target.settings import FLOAT, Settings
 
@@ -83,15 +83,13 @@ class Learn(Recovery):
 
     Options: `steps` of a unit, of `batch` samples each; `rate`, by what part of a code a step moves
     it, at first (units that find nothing halve it); `scale_rate`, by what share a step of Adam
-    moves a scale; `held`, samples that the error is measured on, an eighth of the data at most;
-    `memory`, bytes of a region; `patience`, turns of a unit that find nothing better, in a row,
-    before it gets none."""
+    moves a scale; `memory`, bytes of a region; `patience`, turns of a unit that find nothing
+    better, in a row, before it gets none."""
 
     steps: int = 32
     batch: int = 8
     rate: float = 0.01
     scale_rate: float = 1e-3
-    held: int = 32
     memory: int = 2 << 30
     patience: int = 2
 
@@ -169,10 +167,9 @@ class _Run:
     def __init__(self, how: Learn, program: Program, cx: PassContext) -> None:
         self.how, self.program, self.cx = how, program, cx
         self.data = [list(x) for x in cx.data or ()]
-        count = min(how.held, max(1, len(self.data) // 8))
-        held = [i * len(self.data) // count for i in range(count)]
+        held = held_out(len(self.data))
         train = sorted(set(range(len(self.data))) - {*held}) or held
-        self.first, self.seen = learnable(program, cx), train
+        self.first = learnable(program, cx)
         self.names = list(self.first)
         weights = {n: np.asarray(w) for n, w in program.weights.items()}
         floats = {n: {"value": w} for n, w in weights.items() if self._stays(n, w)}
@@ -221,8 +218,7 @@ class _Run:
         if self.cx.settings.recovery is True:
             copy = self.program.clone()
             copy.chosen = {n: p for n, p in copy.chosen.items() if n not in self.first}
-            # `results` has no place for these batches in its keys.
-            Gptaq().recover(copy, replace(self.cx, batches=self.seen, results=None))
+            Gptaq().recover(copy, self.cx)
             parts = self.first | {n: p for n, p in copy.chosen.items() if n in self.first}
             if (error := self._error(parts)) < state.error:
                 state.parts, state.error = parts, error

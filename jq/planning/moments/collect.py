@@ -65,8 +65,7 @@ def collect(
         power: of the mean squared gradient of a row, which is its weight; 0: all rows alike.
         shared: 0 to 1, how much of a whole gram is of what the rows of a sequence have in common.
         gains: the gradients that are known already; what is found is added.
-        others: whose gradients a later pass will ask for, at the batches `ahead`: one program
-            finds all.
+        others: whose gradients a later pass will ask for, at the batches `ahead`.
         report: told the share of the data that is done.
     """
     copy = program.clone()

@@ -95,12 +95,9 @@ class Moments:
     Attributes:
         gram: [K, K], the sum of weight * x x^T; [K], its diagonal, where that is enough.
             With several groups (a grouped convolution, a batched product), they are in front.
-        total: sum of the rows' weights.
-        sum: f64[K], the weighted sum of rows.
+        total, sum: of the rows' weights; f64[K] of the weighted rows.
         low, high: f32[K], extremes over the rows of weight above zero.
-        rows: f32[n, K], some of the rows, equal ones among them.
-        share: f64[n], the weight that each of them stands for; their sum is `total`.
-    """
+        rows, share: f32[n, K], some of the rows, and f64[n], the weight that each stands for."""
 
     gram: np.ndarray
     total: float

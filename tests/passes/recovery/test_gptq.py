@@ -298,7 +298,7 @@ def test_a_product_aims_at_what_undoes_the_rounding_in_front(shared, monkeypatch
     monkeypatch.setattr(gptaq, "RIDGE", 1e-12)
     (program, cx), a, b, data = two_products()
     how = Gptaq(power=0.0, shared=shared, earlier=1.0)
-    walk = Earlier(how, how._task(program, replace(cx, batches=range(8))))
+    walk = Earlier(how, how._task(program, cx))
     enc = cx.plan.weights["a"]
     parts = get_format("int3").encode(3 * a, enc)  # far from rounding
     rounded = get_format("int3").decode(NUMPY, parts, enc).astype(np.float64)
@@ -318,11 +318,40 @@ def test_a_product_aims_at_what_undoes_the_rounding_in_front(shared, monkeypatch
     assert same is b and weighed is floats
 
 
+def test_a_step_sees_no_batch_that_learning_measures_on():
+    """Only there, and only where it is learned: with few bits and minutes."""
+    (program, cx), *_ = two_products()
+    chosen = [Gptq().batches_of(Gptq()._task(program, cx))]
+    cx = replace(cx, settings=cx.settings.model_copy(update={"minutes": 1.0}))
+    chosen.append(Gptq().batches_of(Gptq()._task(program, cx)))
+    assert [*map(list, chosen)] == [[*range(8)], [*range(1, 8)]]
+
+
+def test_an_aim_that_has_no_scale_leaves_plain_rounding(monkeypatch, caplog):
+    """Codes of the others are chosen; the compile goes on."""
+    (program, cx), *_ = two_products()
+    weights = {n: replace(e, scale_type="float16") for n, e in cx.plan.weights.items()}
+    cx = replace(cx, plan=replace(cx.plan, weights=weights))
+
+    class Far:
+        def aim(self, name, weight, gram):
+            return (weight * np.float32(1e9) if name == "b" else weight), gram
+
+        def put(self, name, parts):
+            pass
+
+    monkeypatch.setattr(Gptaq, "aims", lambda self, task: Far())
+    with caplog.at_level(logging.WARNING, "jq"):
+        assert Gptaq().recover(program, cx)
+    assert program.chosen.keys() == {"a"}
+    assert "b is rounded plainly: int3: a block needs a scale beyond float16" in caplog.text
+
+
 def test_batches_whose_gains_had_no_room_do_not_outweigh_others():
     """Half of the batches tell about as much as all; rows have small gains."""
     (program, cx), a, b, _ = two_products()
     how = Gptaq(shared=0.0)
-    task = how._task(program, replace(cx, batches=range(8)))
+    task = how._task(program, cx)
     reader = task.uses["b"][0].wanted.name
     walk = Earlier(how, task)
     walk.put("a", get_format("int3").encode(a, cx.plan.weights["a"]))

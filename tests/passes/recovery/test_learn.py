@@ -134,7 +134,7 @@ def chosen(fmt="int3"):
 def test_the_output_is_closer(fmt, most):
     given, data, cx = chosen(fmt)
     program = given.clone()
-    run = learn._Run(Learn(steps=20, batch=4, held=3, patience=1), program, cx)
+    run = learn._Run(Learn(steps=20, batch=4, patience=1), program, cx)
     state = run.until(LONG)
     curve = [error for _, error in state.curve]
     assert curve == sorted(curve, reverse=True)
@@ -197,18 +197,18 @@ def test_it_starts_from_gptaq_where_that_is_closer_on_held_out_data(monkeypatch)
     seen, recover = [], Gptaq.recover
 
     def spied(self, copy, own):
-        seen.append(own.batches)
+        seen.append(self.batches_of(self._task(copy, own)))
         return recover(self, copy, own)
 
     monkeypatch.setattr(Gptaq, "recover", spied)
-    run = learn._Run(Learn(held=2), program, cx)
+    run = learn._Run(Learn(), program, cx)
     (_, gptq), (_, gptaq) = run.until(0).curve
     assert gptaq < gptq
     assert seen == [[1, 2, 3, 4, 5, 6, 7]] and len(cx.data) == 8
     monkeypatch.setattr(learn, "Gptaq", lambda: Gptaq(earlier=-4.0))  # leads away
-    assert [e for _, e in learn._Run(Learn(held=2), program, cx).until(0).curve] == [gptq, gptq]
+    assert [e for _, e in learn._Run(Learn(), program, cx).until(0).curve] == [gptq, gptq]
     named = replace(cx, settings=cx.settings.model_copy(update={"recovery": ("gptq",)}))
-    assert len(learn._Run(Learn(held=2), program, named).until(0).curve) == 1
+    assert len(learn._Run(Learn(), program, named).until(0).curve) == 1
 
 
 def test_without_minutes_it_does_not_run_and_says_where_there_is_nothing(caplog):
