@@ -14,18 +14,10 @@ from jq.driver.request import Request
 from jq.frontends.model import Model
 from jq.frontends.source import AnyModel, Data, check_files, trace
 from jq.frontends.tracing.source import load_function
+from jq.mixed_precision import costs
 from jq.mixed_precision.budget import check_figures, check_reached, parse_budget
 from jq.mixed_precision.candidates import make_candidates
 from jq.mixed_precision.choose import BudgetChooser, Proof, prove
-from jq.mixed_precision.costs import (
-    USUAL,
-    Choice,
-    check_objective,
-    objective,
-    size_of,
-    spread,
-    work_in,
-)
 from jq.mixed_precision.evaluate import Judge, sensitivities, state_of
 from jq.mixed_precision.latency import latency_of
 from jq.mixed_precision.problem import MixedPipeline, Problem, check_rules, make_problem, rules_of
@@ -94,8 +86,8 @@ def search(
     if not budgets:
         raise UserError("no budget", hint='give one, such as --budget "cosine>=0.995"')
     limited = [b.name for b in budgets if b.is_resource]
-    cost = cost or (limited[0] if limited else USUAL)
-    check_objective(cost)
+    cost = cost or (limited[0] if limited else costs.USUAL)
+    costs.check_objective(cost)
     where = as_workers(workers)
     stages, told = Stages.shown(progress), progress or silent
     request = Request(
@@ -126,7 +118,7 @@ def search(
     for rule in request.own_rules:
         if rule.pattern in problem.base.unused_rules and rule.pattern not in problem.base.overruled:
             raise unmatched(rule)
-    calls = spread(evaluation.calls, samples)  # not what recovery steps were fitted to
+    calls = costs.spread(evaluation.calls, samples)  # not what recovery steps were fitted to
     known = state_of(job, calls, state)
     with stages("sensitivity"):
         work = Choices(problem.switch(), calls)
@@ -134,14 +126,14 @@ def search(
     judge = Judge(evaluation, work, told, where)
     judge.require([b.figure for b in budgets if not b.is_resource])
     resources = {
-        "size": size_of(job, problem.groups, problem.base_stored),
-        "work": work_in(job, problem.groups, problem.base),
+        "size": costs.size_of(job, problem.groups, problem.base_stored),
+        "work": costs.work_in(job, problem.groups, problem.base),
     }
-    if "latency" in (*limited, *check_objective(cost)):
+    if "latency" in (*limited, *costs.check_objective(cost)):
         with stages("latency"):
             resources["latency"] = latency_of(problem, known)
-    costs = objective(cost, resources)
-    points = [list(zip(*pair, strict=True)) for pair in zip(costs, errors, strict=True)]
+    priced = costs.objective(cost, resources)
+    points = [list(zip(*pair, strict=True)) for pair in zip(priced, errors, strict=True)]
     chooser = BudgetChooser(problem.groups, points, resources, budgets, judge)
     named = str(Path(pipeline).resolve()) if Path(pipeline).suffix == ".toml" else pipeline
     note = f"Found by `jaxq search` for {', '.join(map(str, budgets))}"
@@ -157,7 +149,7 @@ def _proved(
     evaluation: Evaluation,
     stages: Stages,
     workers: Workers,
-) -> tuple[Choice, MixedPipeline, Proof]:
+) -> tuple[costs.Choice, MixedPipeline, Proof]:
     """A choice whose compiled model holds all budgets; what it lacks is learnt from."""
     for _ in range(ATTEMPTS):
         choice = chooser.choose()

@@ -11,18 +11,8 @@ from jq.kernels.emit.dispatch import Operands, emit
 from jq.kernels.emit.values import Index, Indices, Values, high, vec
 from jq.kernels.epilogue.emission import Columns, Epilogue, Row
 from jq.kernels.epilogue.functions import MAGIC, MAGIC_BITS
+from jq.kernels.integer_attention import pack as packing
 from jq.kernels.integer_attention.description import IntegerAttention
-from jq.kernels.integer_attention.pack import (
-    KEY,
-    PROBABILITY,
-    QUERY,
-    SCALE,
-    SCORE,
-    VALUE,
-    CodePacking,
-    pack,
-    reach,
-)
 from jq.kernels.machine import dot
 from jq.kernels.machine.dot import PACKED, pack_bytes
 from jq.kernels.schedule.rows import split, wanted_rows
@@ -39,12 +29,12 @@ class CodesHead(HeadRows):
         super().__init__(kernel, b, tile, place)
         self.kernel, self.group = kernel, kernel.group
         self.q, self.k, self.k_start, self.v, self.v_start, zeros, self.factors, *rest = tensors
-        self.codes = CodePacking(kernel, b, zeros)
+        self.codes = packing.CodePacking(kernel, b, zeros)
         self.mask = rest.pop(0) if kernel.mask != "none" else None
         vectors = kernel.padded_dim // self.lanes
         columns = Columns(self.lanes, vectors, b.scaled(place.head, kernel.dim), kernel.columns)
         self.epilogue = Epilogue(b, kernel.epilogue, rest, columns)
-        self.span = reach(kernel, b, self.factors, self.mask, place.batch)
+        self.span = packing.reach(kernel, b, self.factors, self.mask, place.batch)
         rows, lanes = kernel.tile, self.lanes
         beyond = (PACKED - 1) * lanes * kernel.skips  # zeros after the reach, to whole packs
         self.queries = b.scratch([rows, kernel.query_bytes], self.isa.dot.element)
@@ -66,9 +56,9 @@ class CodesHead(HeadRows):
             total = self.codes.summed(total, x)
         b.put(b.f32(-math.inf, self.lanes), self.largest, [i, 0])
         if self.mask is not None:
-            nothing = b.mul(self.codes.zero(QUERY), b.i32(kernel.dim, self.lanes))
+            nothing = b.mul(self.codes.zero(packing.QUERY), b.i32(kernel.dim, self.lanes))
             real = b.sub(nothing, b.reduce(total, b.add))
-            b.put(b.mul(self.codes.zero(KEY), real), self.score_start, [i, 0])
+            b.put(b.mul(self.codes.zero(packing.KEY), real), self.score_start, [i, 0])
 
     def _right(self, source: ir.Value, step: Index, columns: Indices) -> list[ir.Value]:
         b, lead = self.b, [*self.shared, step]
@@ -95,7 +85,7 @@ class CodesHead(HeadRows):
             starts = [b.add(x, rows[i // vectors]) for i, x in enumerate(starts)]
         depth = self.kernel.packed[0].shape[2]
         acc = self._products(starts, depth, self.queries, self.k, columns)
-        factor = self._factor(SCORE)
+        factor = self._factor(packing.SCORE)
         for i in range(count):
             largest = b.get(self.largest, [i, 0], vec(lanes, "f32"))
             for j, c in enumerate(columns):
@@ -124,7 +114,7 @@ class CodesHead(HeadRows):
             b.put(exps[0], self.scores, [row, key])
 
         sums = self._exponentials(rows, largest, self.span, store)
-        scale = self._factor(SCALE)
+        scale = self._factor(packing.SCALE)
         factors = []
         for total in sums:
             # Of a row that has no softmax the sum is NaN: its probabilities get the code of 0.
@@ -146,7 +136,7 @@ class CodesHead(HeadRows):
     def _quantize_packed(self, rows: Indices, factors: Values) -> None:
         """Four vectors of a row at a time; the product itself sums their codes."""
         b, lanes, kernel = self.b, self.lanes, self.kernel
-        zero, width = self.codes.zero(PROBABILITY), PACKED * lanes
+        zero, width = self.codes.zero(packing.PROBABILITY), PACKED * lanes
         ones, kind = dot.splat(b, self.isa, 1), vec(lanes, "f32")
 
         def codes(row: Index, factor: ir.Value, key: Index, count: int) -> ir.Value:
@@ -186,7 +176,7 @@ class CodesHead(HeadRows):
 
     def _quantize_each(self, rows: Indices, factors: Values) -> None:
         b, lanes, kernel = self.b, self.lanes, self.kernel
-        zero = self.codes.zero(PROBABILITY)
+        zero = self.codes.zero(packing.PROBABILITY)
         shifted = b.add(zero, b.i32(self.codes.offset, lanes))  # the code of 0 as it is read
         most = b.sub(b.f32(kernel.high, lanes), b.to_f32(zero))
         base = b.sub(b.i32(MAGIC_BITS, lanes), shifted)
@@ -207,11 +197,11 @@ class CodesHead(HeadRows):
     def _value_starts(self, rows: Indices, totals: Values, count: Index) -> None:
         """Stores what the zero point of v adds, from the sums of `count` codes of probabilities."""
         b, lanes = self.b, self.lanes
-        shifted = b.add(self.codes.zero(PROBABILITY), b.i32(self.codes.offset, lanes))
+        shifted = b.add(self.codes.zero(packing.PROBABILITY), b.i32(self.codes.offset, lanes))
         nothing = b.mul(b.number(count, lanes), shifted)
         for row, total in zip(rows, totals, strict=True):
             real = b.sub(nothing, b.reduce(total, b.add))
-            b.put(b.mul(self.codes.zero(VALUE), real), self.value_start, [row, 0])
+            b.put(b.mul(self.codes.zero(packing.VALUE), real), self.value_start, [row, 0])
 
     def _value_tile(self, first: Index, count: int, start: int, vectors: int) -> None:
         b, lanes, kernel = self.b, self.lanes, self.kernel
@@ -232,7 +222,7 @@ class CodesHead(HeadRows):
 def emit_integer_attention(kernel: IntegerAttention, operands: Operands) -> list[ir.Value]:
     q, k, v, zeros, *rest = operands
     shown = rest[:2] if kernel.skips else []
-    packed = zip(pack(kernel, [k, v, zeros, *shown]), kernel.packed, strict=True)
+    packed = zip(packing.pack(kernel, [k, v, zeros, *shown]), kernel.packed, strict=True)
 
     def body(b: Builder, tensors: Values, tile: Tile, place: HeadPart) -> None:
         wanted: Index = kernel.block

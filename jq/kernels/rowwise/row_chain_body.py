@@ -10,20 +10,11 @@ from jq.kernels.emit.dispatch import Operands, Output, emit
 from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.epilogue.functions import MAGIC_BITS, rounded_bits
 from jq.kernels.machine.tiling import row_block
+from jq.kernels.rowwise import row_chain
 from jq.kernels.rowwise.body import row_body
 from jq.kernels.rowwise.description import Normalize, RowQuantization
 from jq.kernels.rowwise.quantizer import RowQuantizer
-from jq.kernels.rowwise.row_chain import (
-    Added,
-    Coded,
-    Digits,
-    Normalized,
-    Rotated,
-    RowChain,
-    RowStep,
-    SplitRows,
-    Updated,
-)
+from jq.kernels.rowwise.row_chain import RowChain, SplitRows
 from jq.kernels.schedule.rows import Rows, States, over_row, row_dispatch
 
 
@@ -35,18 +26,18 @@ class _Row:
         (self.row,), (self.local,) = rows.at, rows.to
         self.at: Index = self.row
 
-    def take(self, step: RowStep, operands: Values, tiles: Tiles) -> None:
+    def take(self, step: row_chain.RowStep, operands: Values, tiles: Tiles) -> None:
         """One step, with its own operands and results."""
-        if isinstance(step, Normalized):
+        if isinstance(step, row_chain.Normalized):
             self._normalize(step, operands, tiles)
-        elif isinstance(step, Added):
+        elif isinstance(step, row_chain.Added):
             self._add(operands[0], tiles)
-        elif isinstance(step, Rotated):
+        elif isinstance(step, row_chain.Rotated):
             self._rotate(step, operands, tiles)
-        elif isinstance(step, Updated):
+        elif isinstance(step, row_chain.Updated):
             begin = self.b.scaled(self.local, self.kernel.k)  # beside the other rows
             self._each(self._load, tiles[0], 0, begin)
-        elif isinstance(step, Coded):
+        elif isinstance(step, row_chain.Coded):
             code = partial(self._code, step, tiles)
             self.b.sweep(self.kernel.k, step.block, code, writes=tiles, counted=True)
         else:
@@ -83,7 +74,7 @@ class _Row:
 
         over_row(b, self.kernel.k, self.kernel.target.lanes, store, writes=[tile])
 
-    def _normalize(self, step: Normalized, operands: Values, tiles: Tiles) -> None:
+    def _normalize(self, step: row_chain.Normalized, operands: Values, tiles: Tiles) -> None:
         chain, made, given = self.kernel, self._next(), {**vars(step), "keep": True}
         kernel = Normalize(isa=chain.isa, m=chain.m, k=chain.k, **given)
         row_body(kernel, self.b, [self.source, *operands], [made], Rows([self.at], [0], 1))
@@ -99,7 +90,7 @@ class _Row:
         self._each(total, made, 0)
         self._become(made, tiles)
 
-    def _rotate(self, step: Rotated, operands: Values, tiles: Tiles) -> None:
+    def _rotate(self, step: row_chain.Rotated, operands: Values, tiles: Tiles) -> None:
         b, made, half = self.b, self._next(), self.kernel.k // 2
         kind = vec(self.kernel.target.lanes, "f32")
         line = b.modulo(b.divided(self.row, step.rows), step.lines)
@@ -122,7 +113,7 @@ class _Row:
         over_row(b, half, self.kernel.target.lanes, turn, writes=[made])
         self._become(made, tiles)
 
-    def _code(self, step: Coded, tiles: Tiles, number: Index, size: int) -> None:
+    def _code(self, step: row_chain.Coded, tiles: Tiles, number: Index, size: int) -> None:
         """The codes of block `number`, which has `size` columns."""
         b, lanes = self.b, self.kernel.target.lanes
         quantizer, first = RowQuantizer(b, step.scheme, lanes), b.scaled(number, step.block)
@@ -134,7 +125,7 @@ class _Row:
             quantizer.write(self.kernel.target, found, [x], place, [column], valid)
         quantizer.store(found, tiles[1:], [self.local, number])
 
-    def _split(self, step: Digits, tiles: Tiles) -> None:
+    def _split(self, step: row_chain.Digits, tiles: Tiles) -> None:
         kernel, rows = self.kernel, Rows([self.at], [self.local], 1)
         split = SplitRows(
             isa=kernel.isa, m=kernel.m, k=kernel.k, block=step.block, digits=step.digits
@@ -152,7 +143,7 @@ def emit_row_chain(kernel: RowChain, operands: Operands) -> list[ir.Value]:
         row, left = _Row(kernel, b, source, rows), list(tiles)
         for number, step in enumerate(kernel.steps):
             taken, made = len(kernel.taken(step)), len(kernel.given(step))
-            if isinstance(step, Updated):  # what is updated is no tensor of the body
+            if isinstance(step, row_chain.Updated):  # what is updated is no tensor of the body
                 taken, firsts[number] = 1, given[0]
             row.take(step, given[:taken], left[:made])
             given, left = given[taken:], left[made:]
@@ -169,7 +160,7 @@ def _updates(kernel: RowChain, firsts: dict[int, ir.Value]) -> dict[int, Output]
         return lambda b, ids: [b.read_index(firsts[number], [0], rows - 1), 0]
 
     for number, step in enumerate(kernel.steps):
-        if isinstance(step, Updated):
+        if isinstance(step, row_chain.Updated):
             (kind,) = kernel.given(step)
             tile = (1, kernel.m * kernel.k)
             found[result] = Output(kind, tile, place(number, step.rows), into=operand)

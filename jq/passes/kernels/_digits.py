@@ -6,18 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from jq import kernels
 from jq.ir import OPS, Program, at, evaluate, ir
 from jq.ir.contract import Contract
-from jq.kernels import (
-    Convolution,
-    Depthwise,
-    DigitConvolution,
-    DigitDepthwise,
-    DigitGemm,
-    Gemm,
-    Kernel,
-    get_isa,
-)
 from jq.passes.kernels._kernel import call_kernel
 
 
@@ -58,16 +49,19 @@ def is_small(weight: np.ndarray, zero: np.ndarray | None) -> bool:
 def in_digits(kernel: Any) -> Any:
     """The kernel of both digits, which begins with `Dequantize` of their whole sum, for one of a
     single digit; None where there is none."""
-    reads = kernel.unsigned and get_isa(kernel.isa).dot.lhs_unsigned and not kernel.on_tiles
+    reads = kernel.unsigned and kernels.get_isa(kernel.isa).dot.lhs_unsigned and not kernel.on_tiles
     if not reads or kernel.row_zero or kernel.column_zero:
         return None
-    kind: dict[Any, Any] = {Gemm: DigitGemm, Convolution: DigitConvolution}
-    kind[Depthwise] = DigitDepthwise
+    kind: dict[Any, Any] = {
+        kernels.Gemm: kernels.DigitGemm,
+        kernels.Convolution: kernels.DigitConvolution,
+    }
+    kind[kernels.Depthwise] = kernels.DigitDepthwise
     return kind[type(kernel)](**{f.name: getattr(kernel, f.name) for f in fields(kernel)})
 
 
 def upper_sums(
-    program: Program, kernel: Kernel, given: Sequence[ir.Value], packed: ir.Value, name: str
+    program: Program, kernel: kernels.Kernel, given: Sequence[ir.Value], packed: ir.Value, name: str
 ) -> list[ir.Value]:
     """The sums of the upper digits; weights that lie as `packed` does are not stored again."""
     codes, weights, *rest = given

@@ -18,14 +18,7 @@ from jq.ir.build import NAME, like, string_attr
 from jq.ir.build import replace as replace_op
 from jq.kernels import Kernel, RowQuantization, ToCodes
 from jq.passes.base import Pass, PassContext
-from jq.passes.kernels._kernel import (
-    FLIP,
-    call_kernel,
-    called,
-    declarations,
-    renamed,
-    unsigned_view,
-)
+from jq.passes.kernels import _kernel
 
 # Ops whose result holds the codes of their operands, moved.
 _MOVE = {
@@ -36,7 +29,7 @@ _MOVE = {
 
 class KernelViews(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
-        declared, changed = declarations(program), False
+        declared, changed = _kernel.declarations(program), False
         for op in reversed(list(program.walk())):  # readers first
             flips = _only_flips(program, op)
             made = _flipped(program, op, declared) if flips else None
@@ -47,7 +40,7 @@ class KernelViews(Pass):
                 flip.operation.erase()
             replace_op(op, made)
             changed = True
-        return renamed(program, changed)
+        return _kernel.renamed(program, changed)
 
 
 def _codes(op: Op) -> int:
@@ -69,23 +62,23 @@ def _only_flips(program: Program, op: Op) -> list[Any]:
 def _is_flip(program: Program, op: Op) -> bool:
     found = op.operation.name == "stablehlo.xor" and dtype_of(op.operation.results[0]) == np.int8
     mask = evaluate(program, op.operation.operands[1]) if found else None
-    return mask is not None and bool((mask == FLIP).all())
+    return mask is not None and bool((mask == _kernel.FLIP).all())
 
 
 def _flipped(program: Program, op: Op, declared: dict[str, func.FuncOp]) -> list[ir.Value] | None:
     """The op again with its codes in the other view; None when that cannot be had."""
     if op.operation.name in _MOVE:
         with at(op):
-            operands = [unsigned_view(v) for v in op.operation.operands]
+            operands = [_kernel.unsigned_view(v) for v in op.operation.operands]
             result = op.operation.results[0]
             shape = tuple(ir.RankedTensorType(result.type).shape)
             return [like(op, operands, shape, np.int8)]
-    kernel = _unsigned(called(declared, op))
+    kernel = _unsigned(_kernel.called(declared, op))
     if kernel is None:
         return None
     with at(op):
         name = string_attr(op, NAME) or ""
-        return call_kernel(program, kernel, list(op.operation.operands), name)
+        return _kernel.call_kernel(program, kernel, list(op.operation.operands), name)
 
 
 def _unsigned(kernel: Any) -> Kernel | None:
