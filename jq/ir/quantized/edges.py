@@ -42,6 +42,9 @@ def _edge_attributes(op: Op) -> ir.DictAttr:
     return ir.DictAttr(op.attributes["composite_attributes"])
 
 
+MOVES = ("stablehlo.reshape", "stablehlo.transpose")
+
+
 @dataclass
 class Edges:
     """The edges that are marked so far.
@@ -58,7 +61,10 @@ class Edges:
     def need(self, op: Op, index: int, *, wide: bool = False, carried: bool = False) -> None:
         """The op reads an edge after its operand, one for all that want the same."""
         value = op.operands[index]
-        if (made := maker(value)) and (edge_name(made) or match(made, DEQUANTIZE)):
+        made = maker(value)
+        while made is not None and kind_of(made) in MOVES:  # codes are moved as they are
+            made = maker(made.operands[0])
+        if made is not None and (edge_name(made) or match(made, DEQUANTIZE)):
             return
         key = value, wide, carried
         if key not in self.made:
