@@ -155,6 +155,19 @@ class Graph:
         name = f"{self.names[i]}#moved_{len(self.initializers)}"
         return self._dequantized(self.constant(data.transpose(order), data.dtype, name), i, order)
 
+    def bias(self, given: Sequence[int], x: int, w: int) -> list[str]:
+        """The numbers of a bias of `w` on `x`, if there is one: its integers have the step of their
+        products, whether the file says so or not."""
+        i = given[0] if given else -1
+        if i < 0:
+            return []
+        sides = [self.scales(t) for t in (x, w)]
+        if self.dtype(i) != np.int32 or self.scales(i) is not None or None in sides:
+            return [self.real(i)]
+        scale = np.multiply(*(side[0] for side in sides if side))
+        parts = [self.raw(i), *self._parameters(scale, np.zeros(scale.shape, "i8"), np.int32)]
+        return [str(self.add("DequantizeLinear", parts, axis=0))]
+
     def _dequantized(self, name: str, i: int, order: Sequence[int] | None) -> str:
         found = self.scales(i)
         if found is None:

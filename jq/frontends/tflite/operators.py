@@ -98,12 +98,12 @@ def _reduce(name: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> 
     return str(g.add(_REDUCE[name], given, keepdims=0))
 
 
-def _image(g: Graph, value: str, *bias: int) -> str:
+def _image(g: Graph, value: str, *bias: str) -> str:
     """An image with channels last. What is added and limited comes behind it, so that no transpose
     stands between a product and its codes."""
     value = g.add("Transpose", [value], perm=NHWC)
-    for i in bias:
-        value = g.add("Add", [value, g.real(i)]) if i >= 0 else value
+    for added in bias:
+        value = g.add("Add", [value, added])
     return value
 
 
@@ -118,7 +118,7 @@ def _conv(order: list[int], g: Graph, x: list[int], y: int, o: Mapping[str, Any]
     given = [g.real(x[0], NCHW), g.real(x[1], order)]
     spread = [o.get("dilation_h", 1), o.get("dilation_w", 1)]
     made = g.add("Conv", given, group=groups, dilations=spread, **_window(o))
-    return _image(g, made, *x[2:3])
+    return _image(g, made, *g.bias(x[2:3], x[0], x[1]))
 
 
 def _transposed(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
@@ -130,7 +130,7 @@ def _transposed(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     given = [g.real(x[2], NCHW), g.real(x[1], [3, 0, 1, 2])]
     more = [max(0, -e) for e in extra]
     made = g.add("ConvTranspose", given, strides=stride, pads=pads, output_padding=more)
-    return _image(g, made, *x[3:4])
+    return _image(g, made, *g.bias(x[3:4], x[2], x[1]))
 
 
 def _dense(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
@@ -139,8 +139,8 @@ def _dense(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     rows = g.constant([-1, g.shape(x[1])[1]], "i8")
     flat = g.add("Reshape", [g.real(x[0]), rows])
     made = g.add("MatMul", [flat, g.real(x[1], [1, 0])], domain=g.domain(y))
-    if len(x) > 2 and x[2] >= 0:
-        made = g.add("Add", [made, g.real(x[2])])
+    for bias in g.bias(x[2:3], x[0], x[1]):
+        made = g.add("Add", [made, bias])
     return moves.shaped(g, made, y)
 
 

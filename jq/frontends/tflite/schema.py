@@ -90,6 +90,6 @@ SCHEMA = Schema.of(
     {"builtin_options": [_NUMBERED.get(i + 1, "") for i in range(max(_NUMBERED))]},
     b"TFL3",
 )
-TYPES = {"float32": 0, "int32": 2, "int64": 4, "bool": 6, "int16": 7, "int8": 9}
+TYPES = {"float32": 0, "int32": 2, "uint8": 3, "int64": 4, "bool": 6, "int16": 7, "int8": 9}
 VALID = 1  # the other padding, SAME, is not used: what is padded is written out
 RELU = 1

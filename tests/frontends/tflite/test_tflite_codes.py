@@ -63,9 +63,19 @@ def cases() -> dict[str, dict[str, Any]]:
     flat = ("ReducerOptions", {"keep_dims": False})
     given = [(weights, coded(0.01, 0)), (bias, coded(0.0005, 0))]
     same, other = (0.05, 3), (0.021, -7)
+    scales = {"scale": np.geomspace(0.004, 0.02, 96).astype(np.float32), "axis": 0}
+    filters = weights.reshape(96, 1, 1, 16), scales | {"zero_point": np.zeros(96, np.int64)}
+    steps = {"stride_h": 1, "stride_w": 1, "dilation_h": 1, "dilation_w": 1, "padding": 1}
     return {
         "dense": file_of(
             "FULLY_CONNECTED", given, (48, 96), (0.13, 7), ("FullyConnectedOptions", {})
+        ),
+        "bias without a scale": file_of(
+            "CONV_2D", [filters, (bias, None)], (1, 6, 8, 96), (0.13, 7), ("Conv2DOptions", steps)
+        ),
+        "dense bias without a scale": file_of(
+            *("FULLY_CONNECTED", [given[0], (bias, None)], (48, 96), (0.13, 7)),
+            ("FullyConnectedOptions", {}),
         ),
         "pool": file_of(
             "AVERAGE_POOL_2D", [], (1, 2, 4, 16), same, ("Pool2DOptions", {**pool, "padding": 1})
@@ -106,6 +116,20 @@ def test_they_are_written_as_the_operators_that_they_are(name: str, tmp_path: Pa
     jq.export(str(files[0]), files[1], target=TARGET, calibration=[(x,)])
     want, got = (run(path.read_bytes(), [[x]]) for path in files)
     assert np.array_equal(got[0][0], want[0][0])
+
+
+def test_codes_of_uint8_are_written(tmp_path: Path) -> None:
+    """The last QUANTIZE of many files; no ranges are asked for, since the file has them."""
+    fields = file_of("QUANTIZE", [], X, (0.05, 131), ("QuantizeOptions", {}))
+    fields["subgraphs"][0]["tensors"][-1]["type"] = 3
+    files = [tmp_path / "m.tflite", tmp_path / "again.tflite"]
+    files[0].write_bytes(SCHEMA.encode("Model", fields))
+    jq.export(str(files[0]), files[1], target=TARGET)
+    x = np.random.default_rng(1).integers(-128, 128, X).astype(np.int8)
+    want, got = (run(path.read_bytes(), [[x]]) for path in files)
+    assert np.array_equal(got[0][0], want[0][0]) and got[0][0].dtype == np.uint8
+    with pytest.raises(jq.UserError, match="uint8 has no form in TOSA"):
+        jq.export(str(files[0]), tmp_path / "m.tosa")
 
 
 def test_kernels_round_a_dense_layer_once(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ _TYPES = {
     **dict.fromkeys(("logical_and", "logical_or", "logical_not"), ({"bool"},)),
     "table": ({"int8", "int16"},),
     "select": ({"bool", "int8"}, {"bool", "int32"}),
-    "convert": ({"bool", "int8", "int16", "int32"},),
+    "convert": ({"bool", "int8", "uint8", "int16", "int32"},),
     "gather_rows": ({"int8", "int32"},),
     **dict.fromkeys(("integer_add", "integer_subtract", "maximum", "minimum"), ({"int32"},)),
 }
