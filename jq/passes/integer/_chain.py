@@ -31,7 +31,7 @@ def chain(
     if total is None:
         return None
     own = rounded_as(affine.source) if device.factors == "scales" else ""
-    own = own if rescaling.rounding == "double" else ""
+    own = own if rescaling.rounding == "double" or own == "AveragePool" else ""
     if own and total.step.kind == "sum":
         codes = kernel_mean(program, total, affine, out, mean=own == "Mean")
         if codes is not None:

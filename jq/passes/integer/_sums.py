@@ -11,6 +11,7 @@ from jq.ir import OPS, Op, Program, dtype_of, evaluate, ir, kind_of, maker, shap
 from jq.ir.build import NAME, string_attr
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.ops.base import Contraction, QuantizedOperand, codes_of
+from jq.ir.ops.geometry import of_window
 from jq.ir.ops.integer_step import Operand
 from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.selection import reduce_like, reduction
@@ -100,9 +101,26 @@ def _reduced(op: Op, leaf: Leaf, name: str) -> Sum:
         terms = math.prod(ir.DenseI64ArrayAttr(op.attributes["window_dimensions"]))
     bound = np.array(float(terms * leaf.largest))
     require_int32(bound, name)
-    total = reduce_like(op, centered(leaf), "stablehlo.add", 0)
+    x = centered(leaf)
+    total = _of_tiles(op, x) or reduce_like(op, x, "stablehlo.add", 0)
     step = step_of("sum", name, [leaf.operand], op)
     return Sum(total, np.array(leaf.scale), bound, name, step)
+
+
+def _of_tiles(op: Op, x: ir.Value) -> ir.Value | None:
+    """Sums of windows that lie side by side and fill the tensor, as sums along axes, which IREE
+    computes in vectors; None of others."""
+    g, sizes = of_window(op), shape_of(op.results[0])
+    filled = tuple(n * w for n, w in zip(sizes, g.window, strict=False)) == shape_of(x)
+    if (
+        max(g.window, default=1) == 1
+        or not filled
+        or g.window != g.stride
+        or {*g.dilation, *g.interior} != {1}
+    ):
+        return None
+    split = [n for pair in zip(sizes, g.window, strict=True) for n in pair]
+    return OPS.reduce_sum(OPS.reshape(x, split), range(1, len(split), 2), keep=False)
 
 
 @dataclass(frozen=True)
