@@ -57,7 +57,7 @@ def architectures(_: str) -> Rows:
     return [
         {
             "name": name,
-            "gguf": "yes" if each.gguf else "no",
+            "gguf": "yes" if each.names.gguf else "no",
             "model_type": ", ".join(each.model_types),
         }
         for name, each in sorted(Architecture.registry.items())

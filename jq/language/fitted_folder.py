@@ -74,7 +74,7 @@ def fit_folder(
     known = Architecture.registry[decoder.config.architecture]
     raw, places, start = dict(read_folder(source)), dict[str, str](), _states(out)
     held = names_of_text(config, raw)
-    pairs = expanded(known.hugging_face, decoder.config)
+    pairs = expanded(known.names.hugging_face, decoder.config)
     theirs = {ours: held[name] for name, ours in pairs if name in held}
     first = start[0] if start else 0
     for i in range(first):

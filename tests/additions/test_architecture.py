@@ -11,8 +11,7 @@ from safetensors.numpy import load_file, save_file
 import jq
 from jq.base.errors import InternalError
 from jq.language.decoder import load_decoder
-from jq.language.decoder.architectures import FULL, GGUF, HUGGING_FACE, Architecture
-from jq.language.decoder.architectures._base import hugging_face, without
+from jq.language.decoder.architectures import FULL, Architecture, names
 from jq.language.decoder.mixers import Mixer
 from jq.language.decoder.network import empty, step
 from jq.language.decoder.products import dense
@@ -31,25 +30,27 @@ def logits(path, tokens):
 def test_an_architecture(tmp_path):
     with pytest.raises(jq.UserError, match="'made_up' is not known"):
         load_decoder(folder(tmp_path / "unknown"))
-    names = {ours: theirs.replace("model.", "made_up.") for ours, theirs in HUGGING_FACE.items()}
-    Architecture("made-up", {"made_up": FULL}, hugging_face=names)
+    others = {
+        o: theirs.replace("model.", "made_up.") for o, theirs in names.ALL.hugging_face.items()
+    }
+    Architecture("made-up", {"made_up": FULL}, names=names.ALL._replace(hugging_face=others))
 
     case = CASES["llama"]
     want = np.array(case["logits"], np.float32)
     got = logits(folder(tmp_path / "model"), case["tokens"])
     np.testing.assert_allclose(got, want, rtol=0, atol=5e-5 * np.abs(want).max())
-    with pytest.raises(InternalError, match="two architectures are called made-up"):
+    with pytest.raises(InternalError, match="architecture 'made-up' is defined twice"):
         Architecture("made-up", {})
 
 
 def test_an_architecture_in_gguf_files(tmp_path):
-    """The keys of its metadata begin with its name, and its tensors are `GGUF`'s by default."""
+    """The keys of its metadata begin with its name, and its tensors are Llama's by default."""
     path = write_gguf("llama", tmp_path / "model.gguf")
     other = tmp_path / "other.gguf"
     other.write_bytes(path.read_bytes().replace(b"llama", b"madeu"))
     with pytest.raises(jq.UserError, match="'madeu' is not known"):
         load_decoder(other)
-    Architecture("madeu", {}, gguf=dict(GGUF), own={"pairs": "neighbours"})
+    Architecture("madeu", {}, own={"pairs": "neighbours"})
     tokens = CASES["llama"]["tokens"]
     np.testing.assert_array_equal(logits(other, tokens), logits(path, tokens))
 
@@ -68,9 +69,8 @@ def test_a_mixer(tmp_path):
         states=lambda config, batch, capacity: ((batch, 1, config.hidden),),
         shapes=lambda config, p: {"output": (config.hidden, config.hidden)},
     )
-    names = without(HUGGING_FACE, *(f"attention/{n}" for n in ("query", "key", "value", "output")))
-    names |= hugging_face("pairs/output=pairs")
-    Architecture("made-up", {"made_up": FULL}, hugging_face=names, mixers={"": ("pairs",)})
+    own = names.ALL.but("pairs/output=-,pairs")
+    Architecture("made-up", {"made_up": FULL}, names=own, mixers={"": ("pairs",)})
     path = folder(tmp_path / "model", "model.")
     state = load_file(path / "model.safetensors")
     state = {name: array for name, array in state.items() if "self_attn" not in name}

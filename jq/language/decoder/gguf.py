@@ -10,7 +10,7 @@ from jq.frontends.gguf import GgufFile, load_parts
 from jq.language.decoder import rope
 from jq.language.decoder.architectures import FULL, INTERVAL, Architecture
 from jq.language.decoder.config import Config
-from jq.language.decoder.names import check_shapes, expanded, stack_size, stacked, tensor_tree
+from jq.language.decoder.names import expanded, parameter_tree, stack_size
 from jq.language.decoder.reading import Reader, among
 
 _SPANS = ("short", "long")
@@ -32,21 +32,19 @@ def read_gguf(path: str | Path) -> tuple[Config, dict[str, Any], GgufFile]:
     `UserError` for what is damaged, and for an architecture, tensor, shape or choice that is not
     known."""
     file = load_parts(Path(path))
-    possible = {name: each for name, each in Architecture.registry.items() if each.gguf}
+    possible = {name: each for name, each in Architecture.registry.items() if each.names.gguf}
     name, where = file.metadata.get("general.architecture"), str(file.path)
     reader = _Reader(among(possible, "architecture", name, where), where, file)
-    config, names = reader.config(), reader.known.gguf
+    config = reader.config()
     tensors = {name: t for name, t in file.tensors.items() if name not in _FACTORS}
-    tree = tensor_tree(names, tensors, config, str(path), stacked)
-    check_shapes(config, tree, names, str(path))
-    return config, tree, file
+    return config, parameter_tree(config, reader.form, tensors, str(path)), file
 
 
 @dataclass(frozen=True)
 class _Reader(Reader):
     """Metadata under the architecture's name."""
 
-    form = 1
+    form = "gguf"
 
     file: GgufFile
 
@@ -147,7 +145,7 @@ def file_names(config: Config) -> dict[str, str]:
     """Our name of every tensor that a file could have, and the file's; experts share a tensor."""
     known = Architecture.registry[config.architecture]
     found = {}
-    for theirs, ours in expanded(known.gguf, config):
+    for theirs, ours in expanded(known.names.gguf, config):
         for e in range(stack_size(ours, config)) if "*" in ours else (0,):
             found[ours.replace("*", str(e))] = theirs
     return found

@@ -14,7 +14,7 @@ from jq.frontends.safetensors import json_object, read_folder
 from jq.language.decoder import rope
 from jq.language.decoder.architectures import INTERVAL, Architecture
 from jq.language.decoder.config import Config, numbers
-from jq.language.decoder.names import Leaf, add_scales, check_shapes, stacked, tensor_tree
+from jq.language.decoder.names import Leaf, add_scales, parameter_tree
 from jq.language.decoder.reading import Reader, among
 from jq.language.decoder.text import names_of_text, text_of, with_wide_heads
 
@@ -58,8 +58,7 @@ def read_huggingface(folder: str | Path) -> tuple[Config, dict[str, Any]]:
     if reader.value("tie_word_embeddings"):
         bias = "lm_head.bias"
         tensors = {n: t for n, t in tensors.items() if not n.startswith("lm_head.") or n == bias}
-    tree = tensor_tree(known.hugging_face, tensors, config, str(folder), stacked, known.swapped)
-    check_shapes(config, tree, known.hugging_face, str(folder))
+    tree = parameter_tree(config, reader.form, tensors, str(folder))
     if known.scales:
         with numbers(reader.wrong):
             add_scales(tree, known.scales(reader.get), config, str(folder))
@@ -114,7 +113,7 @@ def _one_plus(tree: Mapping[str, Any]) -> dict[str, Any]:
 class _Reader(Reader):
     """A `config.json`."""
 
-    form = 0
+    form = "hugging_face"
 
     values: Mapping[str, Any]
 

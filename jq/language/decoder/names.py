@@ -1,7 +1,7 @@
 """From the names of a file's tensors to the tree of parameters, whose shapes the config gives."""
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,21 +15,14 @@ from jq.language.decoder.mixers import Mixer
 from jq.models._tree import nest
 
 
-def tensor_tree(
-    names: Mapping[str, str],
-    tensors: Mapping[str, Leaf],
-    config: Config,
-    where: str,
-    split: Callable[[Leaf], list[Leaf]] | None = None,
-    swapped: Collection[str] = (),
+def parameter_tree(
+    config: Config, form: str, tensors: Mapping[str, Leaf], where: str
 ) -> dict[str, Any]:
-    """The tree of parameters, named as `architectures` says; `UserError` for a tensor without name.
-
-    Args:
-        names: our name -> the file's, with `{i}` for layers and `{e}` for experts; a `*` in ours
-            is for a tensor that `split` cuts into those of the experts.
-        swapped: names of ours whose matrices the file holds as [in, out].
-    """
+    """The tree of parameters, named as `architectures` says of a form of files ("gguf" or
+    "hugging_face"); `UserError` for a tensor that is missing, or has no name or another shape."""
+    known = Architecture.registry[config.architecture]
+    names: Mapping[str, str] = getattr(known.names, form)
+    swapped = known.swapped if form == "hugging_face" else ()
     apart = any("{e}" in theirs for theirs in names.values())
     if apart and config.layers * config.experts > len(tensors):  # before all are named
         raise UserError(
@@ -47,11 +40,11 @@ def tensor_tree(
                 location=where,
                 hint=f"the model has {config.layers} layers",
             )
-        if "*" in name and split:
+        if "*" in name:
             count = stack_size(name, config)
             if len(leaf.shape) < 2 or leaf.shape[0] != count:
                 raise _misshapen(theirs, leaf.shape, f"a stack of {count}", where)
-            for e, part in enumerate(split(leaf)):
+            for e, part in enumerate(_unstacked(leaf)):
                 if theirs in turned and isinstance(part, np.ndarray):
                     part = part.T
                 flat[name.replace("*", str(e))] = part
@@ -60,6 +53,7 @@ def tensor_tree(
     tree = nest(flat)
     if tree.get("head", {}).keys() == {"bias"}:  # whose matrix is the table
         tree.setdefault("embed", {}).update(tree.pop("head"))
+    _check_shapes(config, tree, names, where)
     return tree
 
 
@@ -79,7 +73,7 @@ def expanded(names: Mapping[str, str], config: Config) -> Iterator[tuple[str, st
                 yield theirs.format(i=i, e=e), ours.format(i=i, e=e)
 
 
-def stacked(leaf: Leaf) -> list[Leaf]:
+def _unstacked(leaf: Leaf) -> list[Leaf]:
     """A stack [experts, ...] as its parts, over the same memory."""
     if not isinstance(leaf, QuantizedTensor):
         return list(leaf)
@@ -110,11 +104,10 @@ _NAMED = {"attention/norm_after": "hidden", "mlp/norm_after": "hidden", "scalar"
 _PARTS = ("bias", "preference")  # of a tensor that is no matrix of its own
 
 
-def check_shapes(
+def _check_shapes(
     config: Config, tree: Mapping[str, Any], names: Mapping[str, str], where: str
 ) -> None:
-    """Raises `UserError` when a tensor is missing or has a shape that the config does not give.
-    `names` of the file say which norms a block begins with."""
+    """`names` of the file say which norms a block begins with."""
     for path, shape in _of_model(config, tree):
         _need(tree, path, shape, where)
     for i in range(config.layers):
@@ -142,7 +135,7 @@ def _of_layer(
     config: Config, i: int, layer: Mapping[str, Any], names: Mapping[str, str]
 ) -> Iterator[tuple[str, Shape]]:
     """The same of a layer, but for its feed-forward layer."""
-    hidden, known = config.hidden, Architecture.registry[config.architecture].hugging_face
+    hidden, known = config.hidden, Architecture.registry[config.architecture].names.hugging_face
     if count := config.get("streams"):
         shapes: dict[str, Shape] = {"predict": (count**2, count), "correct": (count, count)}
         shapes |= {"router": (count, hidden), "norm": (hidden,), "scale": (hidden,)}
@@ -169,7 +162,7 @@ def _of_layer(
 def _of_mlp(config: Config, p: Mapping[str, Any]) -> Iterator[tuple[str, Shape]]:
     """The same of a feed-forward layer. Its width is that of what comes behind the gate: files of
     some models name no width."""
-    known = Architecture.registry[config.architecture].hugging_face
+    known = Architecture.registry[config.architecture].names.hugging_face
     gated = {"": p} if not {"experts", "shared"} & p.keys() else {}
     if "experts" in p or "router" in p:
         yield "mlp/router", (config.experts, config.hidden)

@@ -43,7 +43,7 @@ def among(possible: Mapping[str, Architecture], kind: str, name: Any, where: str
 class Reader(ABC):
     """Values of a file by their keys; each form of files has its own way to them."""
 
-    form: ClassVar[int]  # as `Key.read` numbers them
+    form: ClassVar[str]  # as `Key` and `Names` name it
 
     known: Architecture
     where: str  # the file, for messages
@@ -51,6 +51,9 @@ class Reader(ABC):
     @abstractmethod
     def value(self, key: str) -> Any:
         """The value that the file states; None where it states none."""
+
+    def key(self, place: Key) -> str:
+        return str(getattr(place, self.form))
 
     def get(self, key: str, default: Any = None) -> Any:
         """A finite number, or a truth or a list of numbers where the default is one."""
@@ -67,7 +70,7 @@ class Reader(ABC):
 
     def size(self, place: str | Key, default: int | None = None, least: int = 1) -> int:
         """A whole number, not below `least`, or the default; JSON may have it as 24.0."""
-        key = str(place[self.form]) if isinstance(place, Key) else place
+        key = self.key(place) if isinstance(place, Key) else place
         value = self.get(key, default)
         if value != int(value):
             raise self.wrong(f"{key} is {value!r:.40}, not int")
@@ -80,7 +83,7 @@ class Reader(ABC):
 
     def causal(self) -> bool:
         """True where a token sees those before it alone."""
-        return bool(self.get(str(_CAUSAL[self.form]), True))
+        return bool(self.get(self.key(_CAUSAL), True))
 
     @abstractmethod
     def layers(self, count: int, sharing: int) -> tuple[Sequence[str], tuple[int, ...]]:
@@ -166,7 +169,7 @@ class Reader(ABC):
             return [window > 0 for window in windows]
         if positions == "listed":
             return self.listed(len(windows))
-        asked = self.value(str(_TURNED[self.form])) in ("rope", True)
+        asked = self.value(self.key(_TURNED)) in ("rope", True)
         return [positions != "asked" or asked] * len(windows)
 
     def _mixers(self, kinds: Sequence[str], sharing: int) -> tuple[tuple[str, ...], ...]:

@@ -2,36 +2,20 @@
 
 from math import log, sqrt
 
-from jq.language.decoder.architectures._base import (
-    EXPERTS,
-    FULL,
-    GGUF,
-    HUGGING_FACE,
-    RMS,
-    SHARES,
-    Architecture,
-    Key,
-    fixed,
-    gated,
-    gguf,
-    hugging_face,
-    without,
-)
+from jq.language.decoder.architectures import names
+from jq.language.decoder.architectures._base import FULL, RMS, SHARES, Architecture, Key, fixed
 
-_LATENT = hugging_face(
-    "latent/query=self_attn.q_proj latent/query_down=self_attn.q_a_proj",
-    "latent/query_up=self_attn.q_b_proj latent/query_norm=self_attn.q_a_layernorm",
-    "latent/kv_down=self_attn.kv_a_proj_with_mqa latent/kv_norm=self_attn.kv_a_layernorm",
-    "latent/kv_up=self_attn.kv_b_proj latent/output=self_attn.o_proj",
+_LATENT = names.ALL.but(
+    "attention/query=-,- attention/key=-,- attention/value=-,- attention/output=-,-",
+    "latent/query=attn_q,self_attn.q_proj latent/query_down=attn_q_a,self_attn.q_a_proj",
+    "latent/query_up=attn_q_b,self_attn.q_b_proj latent/key_up=attn_k_b, latent/value_up=attn_v_b,",
+    "latent/query_norm=attn_q_a_norm,self_attn.q_a_layernorm",
+    "latent/kv_down=attn_kv_a_mqa,self_attn.kv_a_proj_with_mqa",
+    "latent/kv_norm=attn_kv_a_norm,self_attn.kv_a_layernorm",
+    "latent/kv_up=attn_kv_b,self_attn.kv_b_proj latent/output=attn_output,self_attn.o_proj",
+    names.EXPERTS,
+    names.gated("mlp/shared", "mlp.shared_experts."),
 )
-_SHARED = hugging_face(gated("mlp/shared", "mlp.shared_experts."))
-_GGUF = gguf(
-    "latent/query=attn_q latent/query_down=attn_q_a latent/query_up=attn_q_b",
-    "latent/query_norm=attn_q_a_norm latent/kv_down=attn_kv_a_mqa",
-    "latent/kv_norm=attn_kv_a_norm latent/kv_up=attn_kv_b latent/key_up=attn_k_b",
-    "latent/value_up=attn_v_b latent/output=attn_output",
-)
-_PLAIN = without(GGUF, "attention/query", "attention/output", "attention/key", "attention/value")
 _HEAD = Key(
     lambda get: get("qk_nope_head_dim") + get("qk_rope_head_dim"),
     lambda get: get("attention.key_length_mla", 0) or get("attention.key_length"),
@@ -57,8 +41,7 @@ def _scaled(head: float, weight: float, factor: float) -> float:
 _DEEPSEEK = Architecture(
     "deepseek2",
     {"deepseek_v2": FULL},
-    gguf=_PLAIN | _GGUF | gguf("mlp/router/preference:exp_probs_b.bias"),
-    hugging_face=HUGGING_FACE | EXPERTS | _SHARED | _LATENT,
+    names=_LATENT.but("mlp/router/preference:exp_probs_b.bias,"),
     own={"pairs": "neighbours"},
     yarn_scale=1.0,
     mixers={"": ("latent",)},
@@ -68,10 +51,12 @@ _DEEPSEEK = Architecture(
         "normal_shares": Key(lambda get: False, SHARES.gguf, False),
         "attention_scale": Key(
             lambda get: _scaled(
-                _HEAD.read(0, get), 0.1 * get("mscale_all_dim", 0.0), get("factor", 1.0)
+                _HEAD.read("hugging_face", get),
+                0.1 * get("mscale_all_dim", 0.0),
+                get("factor", 1.0),
             ),
             lambda get: _scaled(
-                _HEAD.read(1, get),
+                _HEAD.read("gguf", get),
                 get("rope.scaling.yarn_log_multiplier", 0.0),
                 get("rope.scaling.factor", 1.0),
             ),
@@ -88,9 +73,7 @@ _DEEPSEEK = Architecture(
 _DEEPSEEK.like(
     "deepseek3",
     {"deepseek_v3": FULL},
-    gguf={},
-    hugging_face=_DEEPSEEK.hugging_face
-    | hugging_face("mlp/router/preference:mlp.gate.e_score_correction_bias"),
+    names=_LATENT.but("mlp/router/preference:,mlp.gate.e_score_correction_bias")._replace(gguf={}),
     only={},
     keys={
         "normal_shares": SHARES,
@@ -102,7 +85,7 @@ _DEEPSEEK.like(
 _DEEPSEEK.like(
     "minicpm3",
     {"minicpm3": FULL},
-    gguf=_PLAIN | _GGUF,
+    names=_LATENT,
     own={},
     only={},
     keys={

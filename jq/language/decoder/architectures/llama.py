@@ -2,22 +2,8 @@
 
 from math import sqrt
 
-from jq.language.decoder.architectures._base import (
-    EXPERTS,
-    FULL,
-    GGUF,
-    HUGGING_FACE,
-    NORMS_AROUND,
-    SHARED_EXPERT,
-    SHARES,
-    Architecture,
-    Key,
-    fixed,
-    gated,
-    gguf,
-    hugging_face,
-    without,
-)
+from jq.language.decoder.architectures import names
+from jq.language.decoder.architectures._base import FULL, SHARES, Architecture, Key, fixed
 
 _LLAMA = Architecture(
     "llama",
@@ -46,13 +32,13 @@ _SCALES = {
     ),
 }
 _GRANITE = _LLAMA.like("granite", {"granite": FULL}, keys=_SCALES)
-STACKS = hugging_face(
-    "mlp/router=block_sparse_moe.router.layer mlp/shared/gate_up=shared_mlp.input_linear",
-    "mlp/shared/down=shared_mlp.output_linear",
-    "mlp/experts/*/gate_up/weight:block_sparse_moe.input_linear.weight",
-    "mlp/experts/*/down/weight:block_sparse_moe.output_linear.weight",
+STACKS = (
+    "mlp/router=,block_sparse_moe.router.layer mlp/shared/gate_up=,shared_mlp.input_linear"
+    " mlp/shared/down=,shared_mlp.output_linear"
+    " mlp/experts/*/gate_up/weight:,block_sparse_moe.input_linear.weight"
+    " mlp/experts/*/down/weight:,block_sparse_moe.output_linear.weight"
 )
-_GRANITE.like("granitemoe", {"granitemoe": FULL}, hugging_face=HUGGING_FACE | STACKS)
+_GRANITE.like("granitemoe", {"granitemoe": FULL}, names=names.ALL.but(STACKS))
 _LLAMA.like(
     "minicpm",
     {"minicpm": FULL},
@@ -77,25 +63,22 @@ Architecture("qwen3", {"qwen3": ("from", 4096), "qwen3_vl_text": FULL}, defaults
 Architecture(
     "qwen2moe",
     {"qwen2_moe": ("asked", 4096)},
-    hugging_face=HUGGING_FACE | EXPERTS | SHARED_EXPERT,
+    names=names.ALL.but(names.EXPERTS, names.SHARED_EXPERT),
     keys={"normal_shares": SHARES._replace(default=False)},
 )
 Architecture(
     "qwen3moe",
     {"qwen3_moe": ("asked", 4096)},
-    hugging_face=HUGGING_FACE | EXPERTS,
+    names=names.ALL.but(names.EXPERTS),
     keys={"normal_shares": Key(SHARES.hugging_face, lambda get: get(SHARES.gguf, True), False)},
 )
 
 
 # OLMo 2 and 3: norms behind each block alone, and one norm over all heads of queries or keys.
-NO_NORMS = ("attention/norm", "mlp/norm")
-BEHIND = without(HUGGING_FACE | NORMS_AROUND, *NO_NORMS)
 Architecture(
     "olmo2",
     {"olmo2": FULL, "olmo3": ("types", 4096)},
-    gguf=without(GGUF, *NO_NORMS),
-    hugging_face=BEHIND,
+    names=names.BEHIND,
     own={"norms_of_all_heads": True},
     global_every=4,
     plain_windows=True,
@@ -107,60 +90,46 @@ Architecture(
 Architecture(
     "exaone4",
     {"exaone4": ("types", 4096)},
-    gguf=without(GGUF, *NO_NORMS),
-    hugging_face=BEHIND,
+    names=names.BEHIND,
     global_every=4,
     positions="windows",
     defaults={"rms_norm_eps": 1e-5},
 )
 
 
-def without_gate(names: dict[str, str]) -> dict[str, str]:
-    """Gate and up are one tensor, under the name of the second."""
-    gated = ("layers/{i}/mlp/gate/weight", "layers/{i}/mlp/up/weight")
-    kept = {ours: theirs for ours, theirs in names.items() if ours not in gated}
-    return kept | {"layers/{i}/mlp/gate_up/weight": names["layers/{i}/mlp/up/weight"]}
-
-
 Architecture(
     "phi3",
     {"phi3": ("all", None)},
-    gguf=without_gate(GGUF),
+    names=names.ALL.but(names.GATE_UP),
     defaults={"partial_rotary_factor": 1.0},
 )
 
 
 # Norms around each block, half of each head turned, neighbours together.
-_AROUND = hugging_face(
-    "attention/norm_after=post_self_attn_layernorm mlp/norm_after=post_mlp_layernorm"
-)
+_AROUND = "attention/norm_after=,post_self_attn_layernorm mlp/norm_after=,post_mlp_layernorm"
 _GLM4 = Architecture(
     "glm4",
     {"glm4": FULL},
-    gguf=without_gate(GGUF),
-    hugging_face=HUGGING_FACE | _AROUND,
+    names=names.ALL.but(names.GATE_UP, _AROUND),
     own={"pairs": "neighbours"},
     defaults={"rms_norm_eps": 1.5625e-07, "head_dim": 128, "partial_rotary_factor": 0.5},
 )
-_GLM4.like("glm", {"glm": FULL}, gguf={}, hugging_face=HUGGING_FACE)
+_GLM4.like("glm", {"glm": FULL}, names=names.ALL._replace(gguf={}))
 
 
 # Chunks in three of four layers, and in the fourth queries that grow with the position and do not
 # turn; experts, in some layers, of which a token takes one, and one that all take.
-_LLAMA4_STACKS = hugging_face(
-    "mlp/experts/*/gate_up/weight:feed_forward.experts.gate_up_proj",
-    "mlp/experts/*/down/weight:feed_forward.experts.down_proj",
-)
-_LLAMA4 = hugging_face(
-    "mlp/router=feed_forward.router",
-    gated("mlp", "feed_forward."),
-    gated("mlp/shared", "feed_forward.shared_expert."),
-)
 Architecture(
     "llama4",
     {"llama4_text": ("turned", 8192)},
-    hugging_face=HUGGING_FACE | _LLAMA4 | _LLAMA4_STACKS,
-    swapped=tuple(_LLAMA4_STACKS),
+    names=names.ALL.but(
+        "mlp/router=,feed_forward.router",
+        names.gated("mlp", "feed_forward."),
+        names.gated("mlp/shared", "feed_forward.shared_expert."),
+        "mlp/experts/*/gate_up/weight:,feed_forward.experts.gate_up_proj",
+        "mlp/experts/*/down/weight:,feed_forward.experts.down_proj",
+    ),
+    swapped=names.STACKS,
     own={"pairs": "neighbours", "router": "sigmoid", "shares_go_in": True, "chunks": True},
     keys={
         "normal_shares": fixed(False),
@@ -184,23 +153,20 @@ Architecture(
 
 
 # gpt-oss: heads with sinks, experts with biases and a gate of their own.
-_OSS = hugging_face(
-    "mlp/experts/*/gate_up/weight:mlp.experts.gate_up_proj",
-    "mlp/experts/*/gate_up/bias:mlp.experts.gate_up_proj_bias",
-    "mlp/experts/*/down/weight:mlp.experts.down_proj",
-    "mlp/experts/*/down/bias:mlp.experts.down_proj_bias",
-)
 Architecture(
     "gpt-oss",
     {"gpt_oss": ("fixed", 128)},
     activation="swiglu_oai",
     activation_key="",
-    gguf=without(GGUF, "attention/norm_after")
-    | gguf("attention/sinks=attn_sinks mlp/norm=post_attention_norm"),
-    hugging_face=HUGGING_FACE
-    | _OSS
-    | hugging_face("mlp/router=mlp.router attention/sinks/weight:self_attn.sinks"),
-    swapped=tuple(name for name in _OSS if name.endswith("weight")),
+    names=names.ALL.but(
+        "attention/norm_after=-, mlp/norm=post_attention_norm, attention/sinks=attn_sinks,",
+        "attention/sinks/weight:,self_attn.sinks mlp/router=,mlp.router",
+        "mlp/experts/*/gate_up/weight:,mlp.experts.gate_up_proj",
+        "mlp/experts/*/gate_up/bias:,mlp.experts.gate_up_proj_bias",
+        "mlp/experts/*/down/weight:,mlp.experts.down_proj",
+        "mlp/experts/*/down/bias:,mlp.experts.down_proj_bias",
+    ),
+    swapped=names.STACKS,
     own={"sinks": True},
     keys={"gates_alternate": fixed(True, False)},
     global_every=2,

@@ -5,20 +5,8 @@ from math import sqrt
 from statistics import NormalDist
 from typing import Any
 
-from jq.language.decoder.architectures._base import (
-    FULL,
-    GGUF,
-    HUGGING_FACE,
-    LAYER,
-    NORMS_AROUND,
-    Architecture,
-    Get,
-    Key,
-    fixed,
-    gguf,
-    hugging_face,
-    without,
-)
+from jq.language.decoder.architectures import names
+from jq.language.decoder.architectures._base import FULL, LAYER, Architecture, Get, Key, fixed
 
 
 def _scale(widest: int) -> Key:
@@ -54,7 +42,7 @@ _GEMMA2 = _GEMMA.like(
     "gemma2",
     {"gemma2": ("types", 4096)},
     activation_key="hidden_activation",
-    hugging_face=HUGGING_FACE | NORMS_AROUND,
+    names=names.ALL.but(names.NORMS_AROUND),
     global_every=2,
     keys={
         "attention_scale": _scale(46),
@@ -86,20 +74,14 @@ _GEMMA2.like(
     local_base=10000.0,
     defaults=_SIZES,  # which models that see as well leave out
 )
-_PER_LAYER = hugging_face(
-    "per_layer/gate=per_layer_input_gate per_layer/projection=per_layer_projection",
-    "per_layer/norm=post_per_layer_input_norm",
-) | {
-    "per_layer/table/weight": "model.embed_tokens_per_layer.weight",
-    "per_layer/projection/weight": "model.per_layer_model_projection.weight",
-    "per_layer/norm/weight": "model.per_layer_projection_norm.weight",
-}
-_GGUF_PER_LAYER = gguf("per_layer/gate=inp_gate per_layer/projection=proj per_layer/norm=post_norm")
-_GGUF_PER_LAYER |= {
-    "per_layer/table/weight": "per_layer_token_embd.weight",
-    "per_layer/projection/weight": "per_layer_model_proj.weight",
-    "per_layer/norm/weight": "per_layer_proj_norm.weight",
-}
+_PER_LAYER = names.ALL.but(
+    names.NORMS_AROUND,
+    "per_layer/gate=inp_gate,per_layer_input_gate per_layer/projection=proj,per_layer_projection",
+    "per_layer/norm=post_norm,post_per_layer_input_norm",
+    "/per_layer/table/weight:per_layer_token_embd.weight,model.embed_tokens_per_layer.weight",
+    "/per_layer/projection/weight:per_layer_model_proj.weight,model.per_layer_model_projection.weight",
+    "/per_layer/norm/weight:per_layer_proj_norm.weight,model.per_layer_projection_norm.weight",
+)
 _SHARING = _KEYS | {
     "attention_scale": fixed(1.0),
     "per_layer": Key("hidden_size_per_layer_input", "embedding_length_per_layer_input", 256),
@@ -111,13 +93,9 @@ Architecture(
     {"gemma4_text": ("types", 512)},
     activation="gelu_tanh",
     activation_key="hidden_activation",
-    gguf=GGUF | _GGUF_PER_LAYER | gguf("scalar=layer_output_scale"),
+    names=_PER_LAYER.but("scalar=layer_output_scale, scalar/weight:,layer_scalar"),
     local_base=10000.0,
     global_every=6,
-    hugging_face=HUGGING_FACE
-    | NORMS_AROUND
-    | _PER_LAYER
-    | hugging_face("scalar/weight:layer_scalar"),
     only={"enable_moe_block": (False,), "use_bidirectional_attention": ("vision", False)},
     mixers={"sliding_attention": ("attention",), "full_attention": ("wide_attention",)},
     own={"unit_values": True},
@@ -140,29 +118,18 @@ Architecture(
     activation="gelu_tanh",
     activation_key="hidden_activation",
     own={"unit_values": True},
-    gguf=GGUF
-    | _GGUF_PER_LAYER
-    | gguf(
-        "streams/predict=altup_predict_coef streams/correct=altup_correct_coef",
-        "streams/router=altup_router streams/norm=altup_router_norm",
-        "streams/scale=altup_correct_scale beside/left=laurel_l beside/right=laurel_r",
-        "beside/norm=laurel_post_norm",
-    )
-    | {"spread/*/weight": "altup_proj.weight", "gather/*/weight": "altup_unembd_proj.weight"},
-    hugging_face=HUGGING_FACE
-    | NORMS_AROUND
-    | _PER_LAYER
-    | hugging_face(
-        "streams/predict=altup.prediction_coefs streams/correct=altup.correction_coefs",
-        "streams/router=altup.modality_router streams/norm=altup.router_norm",
-        "beside/left=laurel.linear_left beside/right=laurel.linear_right",
-        "beside/norm=laurel.post_laurel_norm streams/scale/weight:altup.correct_output_scale",
-    )
-    | {
-        f"{ours}/{i}/weight": f"model.altup_{theirs}.{i}.weight"
-        for ours, theirs in (("spread", "projections"), ("gather", "unembed_projections"))
-        for i in range(8)
-    },
+    names=_PER_LAYER.but(
+        "streams/predict=altup_predict_coef,altup.prediction_coefs",
+        "streams/correct=altup_correct_coef,altup.correction_coefs",
+        "streams/router=altup_router,altup.modality_router",
+        "streams/norm=altup_router_norm,altup.router_norm streams/scale=altup_correct_scale,",
+        "streams/scale/weight:,altup.correct_output_scale",
+        "beside/left=laurel_l,laurel.linear_left beside/right=laurel_r,laurel.linear_right",
+        "beside/norm=laurel_post_norm,laurel.post_laurel_norm",
+        "/spread/*/weight:altup_proj.weight, /gather/*/weight:altup_unembd_proj.weight,",
+        *(f"/spread/{i}/weight:,model.altup_projections.{i}.weight" for i in range(8)),
+        *(f"/gather/{i}/weight:,model.altup_unembed_projections.{i}.weight" for i in range(8)),
+    ),
     only={"altup_active_idx": (0,), "altup_correct_scale": (True,)},
     local_base=10000.0,
     global_every=5,
@@ -182,19 +149,17 @@ Architecture(
 )
 
 
-_HEADS = hugging_face(
-    "attention/query_norm=self_attn.q_layernorm attention/key_norm=self_attn.k_layernorm"
-)
-_FINAL = {f"norm/{part}": f"model.final_layernorm.{part}" for part in ("weight", "bias")}
+_HEADS = "attention/query_norm=,self_attn.q_layernorm attention/key_norm=,self_attn.k_layernorm"
 Architecture(
     "phi2",
     {"phi": FULL},
     activation="gelu_tanh",
-    gguf=without(GGUF, "mlp/norm", "mlp/gate"),
-    hugging_face=without(HUGGING_FACE, "mlp/norm", "mlp/gate")
-    | _FINAL
-    | _HEADS
-    | hugging_face("attention/output=self_attn.dense mlp/up=mlp.fc1 mlp/down=mlp.fc2"),
+    names=names.ALL.but(
+        "mlp/norm=-,- mlp/gate=-,- attention/output=,self_attn.dense mlp/up=,mlp.fc1",
+        "mlp/down=,mlp.fc2 /norm/weight:,model.final_layernorm.weight",
+        "/norm/bias:,model.final_layernorm.bias",
+        _HEADS,
+    ),
     keys={"epsilon": LAYER},
     own={"norm": "layer", "parallel": True, "gated": False},
     defaults={"partial_rotary_factor": 0.5},
@@ -202,7 +167,7 @@ Architecture(
 Architecture(
     "stablelm",
     {"stablelm": FULL},
-    hugging_face=HUGGING_FACE | _HEADS,
+    names=names.ALL.but(_HEADS),
     keys={
         "epsilon": LAYER,
         "parallel": Key("use_parallel_residual", "use_parallel_residual", False),
@@ -214,9 +179,7 @@ Architecture(
     "starcoder2",
     {"starcoder2": ("all", None)},
     activation="gelu_tanh",
-    gguf=without(GGUF, "mlp/gate"),
-    hugging_face=without(HUGGING_FACE, "mlp/gate")
-    | hugging_face("mlp/up=mlp.c_fc mlp/down=mlp.c_proj"),
+    names=names.ALL.but("mlp/gate=-,- mlp/up=,mlp.c_fc mlp/down=,mlp.c_proj"),
     keys={"epsilon": Key("norm_epsilon", LAYER.gguf, 1e-5)},
     own={"norm": "layer", "gated": False},
 )

@@ -7,34 +7,24 @@ from typing import Any
 
 import numpy as np
 
+from jq.language.decoder.architectures import names
 from jq.language.decoder.architectures._base import (
-    EXPERTS,
     FULL,
-    GGUF,
-    HUGGING_FACE,
     KEYS,
     RMS,
-    SHARED_EXPERT,
     SHARES,
     Architecture,
     Key,
     fixed,
-    gated,
-    gguf,
-    hugging_face,
-    without,
 )
 from jq.language.decoder.architectures.llama import STACKS
 
 _STEPS = ([0.0, inf], [0.0, {"__float__": "Infinity"}])  # as the layer makes them
-MAMBA = hugging_face(
-    "mamba/input=mamba.in_proj mamba/filter=mamba.conv1d mamba/inner_norm=mamba.norm",
-    "mamba/output=mamba.out_proj mamba/decay/weight:mamba.A_log",
-    "mamba/skip/weight:mamba.D mamba/step/bias:mamba.dt_bias",
-)
-GGUF_MAMBA = gguf(
-    "mamba/input=ssm_in mamba/filter=ssm_conv1d mamba/inner_norm=ssm_norm",
-    "mamba/output=ssm_out mamba/step=ssm_dt mamba/decay/weight:ssm_a mamba/skip/weight:ssm_d",
+MAMBA = (
+    "mamba/input=ssm_in,mamba.in_proj mamba/filter=ssm_conv1d,mamba.conv1d"
+    " mamba/inner_norm=ssm_norm,mamba.norm mamba/output=ssm_out,mamba.out_proj mamba/step=ssm_dt,"
+    " mamba/step/bias:,mamba.dt_bias mamba/decay/weight:ssm_a,mamba.A_log"
+    " mamba/skip/weight:ssm_d,mamba.D"
 )
 SIZES = {
     "mamba_heads": Key("mamba_n_heads", "ssm.time_step_rank", 128),
@@ -54,8 +44,7 @@ SIZES = {
 Architecture.registry["granite"].like(
     "granitehybrid",
     {"granitemoehybrid": FULL},
-    gguf=GGUF | GGUF_MAMBA,
-    hugging_face=HUGGING_FACE | STACKS | MAMBA,
+    names=names.ALL.but(STACKS, MAMBA),
     keys=SIZES,
     mixers={"linear_attention": ("mamba",), "mamba": ("mamba",)},
     positions="asked",
@@ -84,13 +73,15 @@ def _falcon_scales(get: Callable[..., Any]) -> dict[str, Any]:
     }
 
 
-_FALCON = hugging_face("mlp/norm=pre_ff_layernorm", gated("mlp", "feed_forward."))
 Architecture(
     "falcon-h1",
     {"falcon_h1": FULL},
-    # llama.cpp names this one without a suffix.
-    gguf=GGUF | GGUF_MAMBA | gguf("mlp/norm/weight:ffn_norm"),
-    hugging_face=HUGGING_FACE | MAMBA | _FALCON | {"norm/weight": "model.final_layernorm.weight"},
+    names=names.ALL.but(
+        MAMBA,
+        "mlp/norm/weight:ffn_norm,",  # llama.cpp names this one without a suffix
+        "mlp/norm=,pre_ff_layernorm /norm/weight:,model.final_layernorm.weight",
+        names.gated("mlp", "feed_forward."),
+    ),
     mixers={"": ("mamba", "attention")},
     only={"time_step_limit": _STEPS},
     keys=SIZES
@@ -105,23 +96,19 @@ Architecture(
 
 
 # LFM 2: short convolutions, and attention in some layers.
-_LFM2 = hugging_face(
-    "attention/norm=operator_norm attention/output=self_attn.out_proj",
-    "attention/query_norm=self_attn.q_layernorm attention/key_norm=self_attn.k_layernorm",
-    "convolution/input=conv.in_proj convolution/filter=conv.conv",
-    "convolution/output=conv.out_proj mlp/norm=ffn_norm",
-    gated("mlp", "feed_forward.", "w1 w3 w2"),
-)
-_LFM2_GGUF = gguf(
-    "convolution/input=shortconv.in_proj convolution/filter=shortconv.conv",
-    "convolution/output=shortconv.out_proj",
-)
 Architecture(
     "lfm2",
     {"lfm2": FULL},
     activation_key="",
-    gguf=GGUF | _LFM2_GGUF | {"norm/weight": "token_embd_norm.weight"},
-    hugging_face=HUGGING_FACE | _LFM2 | {"norm/weight": "model.embedding_norm.weight"},
+    names=names.ALL.but(
+        "/norm/weight:token_embd_norm.weight,model.embedding_norm.weight",
+        "attention/norm=,operator_norm attention/output=,self_attn.out_proj",
+        "attention/query_norm=,self_attn.q_layernorm attention/key_norm=,self_attn.k_layernorm",
+        "convolution/input=shortconv.in_proj,conv.in_proj",
+        "convolution/filter=shortconv.conv,conv.conv",
+        "convolution/output=shortconv.out_proj,conv.out_proj mlp/norm=,ffn_norm",
+        names.gated("mlp", "feed_forward.", "w1 w3 w2"),
+    ),
     mixers={"conv": ("convolution",)},
     keys={
         "epsilon": Key("norm_eps", RMS, 1e-5),
@@ -132,25 +119,21 @@ Architecture(
 
 
 # Qwen 3 Next and 3.5: the gated delta rule, and attention with a gate in each 4th layer.
-_DELTA = hugging_face(
-    "delta/qkvz=linear_attn.in_proj_qkvz delta/rates=linear_attn.in_proj_ba",
-    "delta/qkv=linear_attn.in_proj_qkv delta/gate=linear_attn.in_proj_z",
-    "delta/beta=linear_attn.in_proj_b delta/rate=linear_attn.in_proj_a",
-    "delta/filter=linear_attn.conv1d delta/inner_norm=linear_attn.norm",
-    "delta/output=linear_attn.out_proj delta/decay/weight:linear_attn.A_log",
-    "delta/step/bias:linear_attn.dt_bias",
-)
-_NEXT_GGUF = gguf(
-    "mlp/norm=post_attention_norm delta/qkvz=ssm_in delta/rates=ssm_ba delta/step=ssm_dt",
-    "delta/qkv=attn_qkv delta/gate=attn_gate delta/filter=ssm_conv1d",
-    "delta/inner_norm=ssm_norm delta/output=ssm_out delta/beta=ssm_beta delta/rate=ssm_alpha",
-    "delta/decay/weight:ssm_a",
+_DELTA = names.ALL.but(
+    names.EXPERTS,
+    names.SHARED_EXPERT,
+    "mlp/norm=post_attention_norm, attention/norm_after=-, attention/qkv=-,",
+    "delta/qkvz=ssm_in,linear_attn.in_proj_qkvz delta/rates=ssm_ba,linear_attn.in_proj_ba",
+    "delta/qkv=attn_qkv,linear_attn.in_proj_qkv delta/gate=attn_gate,linear_attn.in_proj_z",
+    "delta/beta=ssm_beta,linear_attn.in_proj_b delta/rate=ssm_alpha,linear_attn.in_proj_a",
+    "delta/filter=ssm_conv1d,linear_attn.conv1d delta/inner_norm=ssm_norm,linear_attn.norm",
+    "delta/output=ssm_out,linear_attn.out_proj delta/decay/weight:ssm_a,linear_attn.A_log",
+    "delta/step=ssm_dt, delta/step/bias:,linear_attn.dt_bias",
 )
 _NEXT = Architecture(
     "qwen3next",
     {"qwen3_next": FULL},
-    hugging_face=HUGGING_FACE | EXPERTS | SHARED_EXPERT | _DELTA,
-    gguf=without(GGUF, "attention/norm_after", "attention/qkv") | _NEXT_GGUF,
+    names=_DELTA,
     one_plus=True,
     mixers={"linear_attention": ("delta",)},
     own={"gated_heads": True},
