@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 from jq.base.errors import UserError, known
 from jq.driver.comparison.metrics import ALIASES, ERRORS, NAMES, Metric
-from jq.driver.comparison.outputs import Comparison, worst
+from jq.driver.comparison.outputs import worst
+from jq.driver.comparison.result import Comparison
 from jq.ir.oracle.xla import XlaExecutable
 from jq.reporting.measuring.evaluation import Evaluation, several
 

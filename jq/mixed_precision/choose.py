@@ -12,7 +12,7 @@ from jq.artifact.jobs import HERE, Workers
 from jq.base.errors import UserError
 from jq.base.progress import Stages
 from jq.base.system.files import temporary_folder
-from jq.driver.comparison.outputs import Comparison
+from jq.driver.comparison.result import Comparison
 from jq.driver.compiled import CompiledModel
 from jq.driver.stages import build, plan_job
 from jq.mixed_precision import costs

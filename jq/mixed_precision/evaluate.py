@@ -16,7 +16,7 @@ from jq.base.errors import UserError
 from jq.base.progress import Progress
 from jq.base.system.files import read_text, written_whole
 from jq.driver.comparison.metrics import Figures
-from jq.driver.comparison.outputs import Comparison
+from jq.driver.comparison.result import Comparison
 from jq.driver.job import Job
 from jq.mixed_precision.budget import figures
 from jq.mixed_precision.costs import Choice

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from jq.base.progress import Stages
 from jq.base.tables import Shown, plain_table
-from jq.driver.comparison.outputs import Comparison
+from jq.driver.comparison.result import Comparison
 from jq.driver.compiled import CompiledModel
 from jq.mixed_precision.choose import BudgetChooser, Proof
 from jq.mixed_precision.costs import Choice, decibels, total

@@ -20,15 +20,8 @@ from typing import Any
 import numpy as np
 
 from jq.base.errors import UserError
+from jq.driver.comparison import result
 from jq.driver.comparison.metrics import ERRORS, Evaluated, Figures, Metric, evaluate
-from jq.driver.comparison.result import (
-    NOTHING_INSIDE,
-    Comparison,
-    ErrorSum,
-    Inside,
-    OutputError,
-    is_integer,
-)
 
 Outputs = Sequence[Any]  # arrays, in the order of the program's outputs
 
@@ -39,8 +32,10 @@ def samples_of(inputs: Sequence[Any]) -> int:
     return leading.pop() if len(leading) == 1 else 1
 
 
-def _output_error(name: str, shape: tuple[int, ...], total: ErrorSum, integer: bool) -> OutputError:
-    return OutputError(
+def _output_error(
+    name: str, shape: tuple[int, ...], total: result.ErrorSum, integer: bool
+) -> result.OutputError:
+    return result.OutputError(
         name=name,
         shape=shape,
         sqnr_db=total.sqnr_db,
@@ -52,7 +47,7 @@ def _output_error(name: str, shape: tuple[int, ...], total: ErrorSum, integer: b
     )
 
 
-def worst(outputs: Sequence[OutputError]) -> dict[str, float]:
+def worst(outputs: Sequence[result.OutputError]) -> dict[str, float]:
     """The errors by name, of the float output where each is worst (of any without a float one)."""
     judged = [o for o in outputs if o.match is None] or outputs
     found = {
@@ -77,8 +72,8 @@ def compare_outputs(
     labels: Any = None,
     metrics: Sequence[Metric] = (),
     rebuild: Callable[[list[np.ndarray]], Any] | None = None,
-    inside: Inside = NOTHING_INSIDE,
-) -> Comparison:
+    inside: result.Inside = result.NOTHING_INSIDE,
+) -> result.Comparison:
     """Compares two streams of results, one entry a call.
 
     Args:
@@ -92,14 +87,14 @@ def compare_outputs(
         inside: errors inside the model, passed through.
     """
     keep, total_samples = any(m not in ERRORS for m in metrics), 0
-    sums: list[ErrorSum] = []
+    sums: list[result.ErrorSum] = []
     first: list[np.ndarray] = []  # the float model's outputs of the first call
     kept: list[list[tuple[np.ndarray, np.ndarray]]] = []  # pairs, call by call
     counts = repeat(1) if samples is None else samples
     for (ours, theirs), count in zip(zip(reference, quantized, strict=True), counts, strict=False):
         pairs = [(np.asarray(r), np.asarray(q)) for r, q in zip(ours, theirs, strict=True)]
         first = first or [r for r, _ in pairs]
-        sums = sums or [ErrorSum() for _ in pairs]
+        sums = sums or [result.ErrorSum() for _ in pairs]
         names = names or [f"output{i}" for i in range(len(pairs))]
         for name, total, (r, q) in zip(names, sums, pairs, strict=True):
             if r.shape != q.shape:
@@ -111,7 +106,7 @@ def compare_outputs(
     if not sums:
         raise UserError("nothing to compare", hint="give at least one batch of inputs")
     outputs = tuple(
-        _output_error(name, r.shape, total, is_integer(r))
+        _output_error(name, r.shape, total, result.is_integer(r))
         for name, r, total in zip(names or (), first, sums, strict=True)
     )
     ours, theirs = (
@@ -122,7 +117,4 @@ def compare_outputs(
     figures: Figures = {}
     for metric in metrics:
         figures |= evaluate(metric, found)
-    return Comparison(outputs, inside.layers, figures, total_samples, inside.activations)
-
-
-__all__ = ["Comparison", "compare_outputs", "samples_of", "worst"]
+    return result.Comparison(outputs, inside.layers, figures, total_samples, inside.activations)

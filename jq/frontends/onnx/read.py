@@ -11,6 +11,7 @@ from onnx import AttributeProto, helper
 
 from jq.base.errors import UserError
 from jq.base.system.files import read_input
+from jq.frontends.onnx import validate
 from jq.frontends.onnx.graph import (
     STANDARD,
     File,
@@ -21,13 +22,6 @@ from jq.frontends.onnx.graph import (
     without_tensors,
 )
 from jq.frontends.onnx.tensors import Files
-from jq.frontends.onnx.validate import (
-    refuse_recursion,
-    refuse_twice,
-    require_names,
-    require_text,
-    sorted_nodes,
-)
 
 
 def read_file(path: Path) -> File:
@@ -45,7 +39,7 @@ def read_file(path: Path) -> File:
 
 
 def from_proto(model: onnx.ModelProto, path: Path) -> File:
-    require_text(model, path)
+    validate.require_text(model, path)
     opsets = _opsets(model.opset_import)
     if not opsets:
         raise UserError("the model names no version of its operators", location=str(path))
@@ -60,10 +54,12 @@ def from_proto(model: onnx.ModelProto, path: Path) -> File:
     functions = {
         (_domain(f.domain), f.name, f.overload): function_of(f, files) for f in model.functions
     }
-    refuse_twice([f"function {f.domain}.{f.name} {f.overload}" for f in model.functions], path)
-    refuse_recursion(functions, path)
+    validate.refuse_twice(
+        [f"function {f.domain}.{f.name} {f.overload}" for f in model.functions], path
+    )
+    validate.refuse_recursion(functions, path)
     graph = _graph(model.graph, files)
-    require_names(graph, path)
+    validate.require_names(graph, path)
     return File(path, graph, opsets, functions, model.producer_name)
 
 
@@ -87,7 +83,7 @@ def _parse(path: Path) -> onnx.ModelProto:
 
 
 def function_of(proto: onnx.FunctionProto, files: Files) -> Function:
-    nodes = sorted_nodes([_node(n, files) for n in proto.node], files.path)
+    nodes = validate.sorted_nodes([_node(n, files) for n in proto.node], files.path)
     graph = Graph(nodes, tuple(proto.input), tuple(proto.output))
     given = {a.name: _attribute(a, files) for a in proto.attribute_proto}
     # What the caller does not give is absent, not a reference that nothing answers.
@@ -107,8 +103,8 @@ def _graph(proto: onnx.GraphProto, files: Files) -> Graph:
     initializers = {t.name: files.array(t) for t in proto.initializer}
     initializers |= {t.values.name: files.dense(t) for t in proto.sparse_initializer}
     names = [*proto.initializer, *(t.values for t in proto.sparse_initializer)]
-    refuse_twice([f"initializer {t.name}" for t in names], files.path)
-    nodes = sorted_nodes([_node(n, files) for n in proto.node], files.path)
+    validate.refuse_twice([f"initializer {t.name}" for t in names], files.path)
+    nodes = validate.sorted_nodes([_node(n, files) for n in proto.node], files.path)
     constants = {n.outputs[0]: value for n in nodes if (value := _constant(n)) is not None}
     initializers |= constants
     nodes = tuple(n for n in nodes if _constant(n) is None)

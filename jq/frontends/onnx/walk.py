@@ -8,14 +8,8 @@ import jax
 import numpy as np
 
 from jq.base.errors import JqError, UserError
+from jq.frontends.onnx import inference
 from jq.frontends.onnx.graph import File, Function, Graph, Node, Reference
-from jq.frontends.onnx.inference import (
-    defaults_of,
-    definition,
-    has_definition,
-    require_sound,
-    schema_of,
-)
 from jq.frontends.onnx.operand_shapes import require_shapes
 from jq.frontends.onnx.registry import OPERATORS, Call, Operator, bind
 from jq.frontends.onnx.values import Codes, Value, known, plain, signed_type, to_signed, traced
@@ -67,7 +61,7 @@ class Walk:
             return self._call(function, inputs, attributes)
         op = OPERATORS.get((node.domain, node.op))
         opset = scope.opsets.get(node.domain, 1)
-        schema = schema_of(node.op, node.domain, opset)
+        schema = inference.schema_of(node.op, node.domain, opset)
 
         def run(graph: Graph, given: Sequence[Value]) -> list[Value]:
             own = dict(zip(graph.inputs, given, strict=True))
@@ -79,19 +73,19 @@ class Walk:
             schema.since_version if schema else opset,
             {
                 **(op.defaults if op else {}),
-                **defaults_of(node.op, node.domain, opset),
+                **inference.defaults_of(node.op, node.domain, opset),
                 **attributes,
             },
             run,
             self.note,
         )
         try:
-            require_sound(call, schema, opset, inputs, attributes)
+            inference.require_sound(call, schema, opset, inputs, attributes)
             name = node.where.strip("/").replace("(", "_").replace(")", "_")
             with jax.named_scope(name or node.op):
                 if op is not None:
                     return apply(op, call, inputs)
-                inner = definition(node, opset, inputs, attributes, self.file.path)
+                inner = inference.definition(node, opset, inputs, attributes, self.file.path)
                 if inner is None:
                     raise call.refuse(
                         "the standard does not define it for these inputs and attributes"
@@ -215,7 +209,7 @@ def _missing(file: File) -> list[tuple[tuple[str, str, int], Node]]:
             known_here = (node.domain, node.op) in OPERATORS
             own = (node.domain, node.op, node.overload) in file.functions
             opset = opsets.get(node.domain, 1)
-            missing = not known_here and not has_definition(node, opset)
+            missing = not known_here and not inference.has_definition(node, opset)
             if not own and (missing or _before_oldest(node, opset)):
                 found.append(((node.domain, node.op, opset), node))
     return found
@@ -225,5 +219,5 @@ def _before_oldest(node: Node, opset: int) -> bool:
     """True if an operator of the standard changed since (`Add` aligned axes by an attribute)."""
     if node.domain or opset >= _OLDEST:
         return False
-    then, since = (schema_of(node.op, "", version) for version in (opset, _OLDEST))
+    then, since = (inference.schema_of(node.op, "", version) for version in (opset, _OLDEST))
     return then is None or since is None or then.since_version != since.since_version

@@ -14,6 +14,7 @@ from jq.base.system.files import read_input
 from jq.base.tree import check_depth
 from jq.formats.tensor import QuantizedTensor
 from jq.frontends.model import Model, how_to_take
+from jq.frontends.tracing import simplify
 from jq.frontends.tracing.constants import lift_constants
 from jq.frontends.tracing.custom_calls import drop_annotations, refuse_devices
 from jq.frontends.tracing.dynamic import Sizes, require_static
@@ -22,12 +23,6 @@ from jq.frontends.tracing.lower import lower
 from jq.frontends.tracing.modules import Imported, import_module, parse_stablehlo, read_exported
 from jq.frontends.tracing.naming import name_ops
 from jq.frontends.tracing.quantized_types import open_quantized_types
-from jq.frontends.tracing.simplify import (
-    drop_empty,
-    hoist_invariants,
-    plain_products,
-    sort_approximate,
-)
 from jq.frontends.tracing.source import load_model
 from jq.frontends.tracing.weights import Leaf, bind, data_of, restore_stored
 from jq.ir import Program, TensorSpec, dtype_of, func, ir, parse_module, run_passes, shape_of
@@ -126,15 +121,15 @@ def flatten(
     refuse_devices(module)
     from_quant_types(module)
     open_quantized_types(module)
-    sort_approximate(module)
-    plain_products(module)
+    simplify.sort_approximate(module)
+    simplify.plain_products(module)
     legalize(module)
     inline_calls(module)
     block = main_of(module).entry_block
     notes = drop_annotations(module, block)
     require_static(block)
-    drop_empty(block)
-    hoist_invariants(block)
+    simplify.drop_empty(block)
+    simplify.hoist_invariants(block)
     constants = lift_constants(block, taken)
     update_signature(main_of(module))
     run_passes(module, "canonicalize", "cse", "symbol-dce")

@@ -10,16 +10,8 @@ left to the plan, which asks the same limits.
 Softmax, a normalization or attention that the device cannot compute is refused as one function,
 since that is what was written, not the ops that it consists of."""
 
-from jq.ir import Op, Program, ir, kind_of, maker, shape_of
+from jq.ir import Op, Program, decisions, ir, kind_of, maker, shape_of
 from jq.ir.affine import is_constant, step
-from jq.ir.decisions import (
-    Function,
-    decline,
-    declined,
-    declined_by_shape,
-    function_of,
-    mark_function,
-)
 from jq.ir.ops import Contraction, rule_of
 from jq.ir.slicing import between
 from jq.passes.base import Pass, PassContext
@@ -53,12 +45,14 @@ class DeclineOps(Pass):
                 continue
             found = refusal(op, cx.target) or _no_choice(op, cx.target)
             if found is not None:
-                decline(op, found.reason, found.help, by_shape=found.by_shape)
+                decisions.decline(op, found.reason, found.help, by_shape=found.by_shape)
                 changed = True
         for one in compositions(program):
             if (reason := _lacking(program, one, cx.target)) is not None:
                 name = op_name(maker(one.result) or one.ops[-1])
-                mark_function(one.ops, Function(one.function, name, reason, OUTSIDE))
+                decisions.mark_function(
+                    one.ops, decisions.Function(one.function, name, reason, OUTSIDE)
+                )
                 changed = True
         return changed
 
@@ -76,11 +70,11 @@ def _no_choice(op: Op, target: Target) -> Refusal | None:
 
 def _lacking(program: Program, one: Composition, target: Target) -> str | None:
     """The reason why a device cannot compute a function; None where it can, in one or op by op."""
-    device, inside = target.device, [op for op in one.ops if declined(op)]
-    if shapes := [op for op in inside if declined_by_shape(op)]:
-        return f"{one.function}: {(declined(shapes[0]) or ('',))[0]}"
+    device, inside = target.device, [op for op in one.ops if decisions.declined(op)]
+    if shapes := [op for op in inside if decisions.declined_by_shape(op)]:
+        return f"{one.function}: {(decisions.declined(shapes[0]) or ('',))[0]}"
     if one.function == "attention":
-        parts = (function_of(op) for op in one.ops)
+        parts = (decisions.function_of(op) for op in one.ops)
         reason = next((part.reason for part in parts if part is not None), None)
         if device.multiplies_weights_alone:
             return (

@@ -19,7 +19,7 @@ from jq.ir.affine import constant_of
 from jq.ir.build import integer, integers
 from jq.ir.ops import Contraction, contraction
 from jq.ir.ops.selection import reduction
-from jq.passes.recovery._rotations import Blocked, Rotation, of_operand, of_result
+from jq.passes.recovery._rotations import Blocked, Rotation, through
 
 
 @dataclass
@@ -108,7 +108,7 @@ class Closure:
             for number in range(len(operands)):
                 self._operand(op, number, rotation)
         else:
-            self._operand(op, 0, of_operand(self.program, op, rotation))
+            self._operand(op, 0, through(self.program, op, 0, rotation, back=True))
 
     def _operand(self, op: Op, number: int, rotation: Rotation) -> None:
         self.require(op.operands[number], rotation, (op, number))
@@ -164,7 +164,7 @@ class Closure:
             return None
         if (pair := _summed_with(op, number, rotation.axis)) is not None:
             return self._operand(op, 1 - number, rotation.on(pair))
-        return self.require(op.results[0], of_result(self.program, op, number, rotation))
+        return self.require(op.results[0], through(self.program, op, number, rotation))
 
     def _squared(self, op: Op, rotation: Rotation) -> None:
         """Refuses readers of other than the sum of squares over all channels."""

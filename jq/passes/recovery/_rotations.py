@@ -1,7 +1,7 @@
 """Rotations of an axis, on the other side of an op that moves or scales elements."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,6 +13,8 @@ from jq.ir.ops.rules.reshape import groups
 from jq.ir.ops.selection import reduction
 
 PARTS = ("slice", "pad", "dynamic_slice")
+# Their other operands are asked where the result is made.
+ELEMENTWISE = ("add", "subtract", "negate", "convert", "concatenate", "multiply", "divide")
 
 
 class Blocked(Exception):
@@ -39,71 +41,48 @@ class Rotation:
         return np.moveaxis(new.reshape(moved.shape), -1, self.axis)
 
 
-def of_operand(program: Program, op: Op, rotation: Rotation) -> Rotation:
-    """Rotation of operand 0 of a linear op of one operand, given that of its result."""
-    kind, before = op.operation.name.removeprefix("stablehlo."), shape_of(op.operands[0])
-    after = shape_of(op.results[0])
-    if kind == "transpose":
-        return rotation.on(integers(op, "permutation")[rotation.axis])
+def through(
+    program: Program, op: Op, number: int, rotation: Rotation, *, back: bool = False
+) -> Rotation:
+    """Rotation of the result of a linear op, given that of operand `number`; `back`: of the
+    operand, given that of the result. `Blocked` where the op cuts the axis, or is no linear map."""
+    kind = op.operation.name.removeprefix("stablehlo.")
+    before, after = shape_of(op.operands[number]), shape_of(op.results[0])
     if kind == "reshape":
-        return reshaped(after, before, rotation)
-    if kind == "broadcast_in_dim":
-        dims = integers(op, "broadcast_dimensions")
-        if rotation.axis in dims and before[dims.index(rotation.axis)] == after[rotation.axis]:
-            return rotation.on(dims.index(rotation.axis))
-    if kind == "gather":
-        return rotation.on(_gathered(op)[rotation.axis])
-    if kind == "reduce" and reduction(program, op) == "add":
-        kept = [a for a in range(len(before)) if a not in integers(op, "dimensions")]
-        return rotation.on(kept[rotation.axis])
-    if kind in ("negate", "convert"):
-        return rotation
-    whole = kind in PARTS and before[rotation.axis] == after[rotation.axis]
-    if whole and (kind != "pad" or constant_of(program, op.operands[1]) == 0):
-        return rotation
-    raise Blocked(f"{kind} is no linear map that is known")
-
-
-def of_result(program: Program, op: Op, number: int, rotation: Rotation) -> Rotation:
-    """Rotation of a result, given that of operand `number`."""
-    kind, before = op.operation.name.removeprefix("stablehlo."), shape_of(op.operands[0])
-    after = shape_of(op.results[0]) if len(op.results) == 1 else ()
-    if kind in ("add", "subtract", "negate", "convert", "concatenate", "multiply", "divide"):
-        return rotation  # its other operands are asked where it is made
-    if kind == "select" and number:
-        return rotation
-    if kind == "transpose":
-        return rotation.on(integers(op, "permutation").index(rotation.axis))
-    if kind == "reshape":
-        return reshaped(before, after, rotation)
-    if kind == "broadcast_in_dim":
-        axis = integers(op, "broadcast_dimensions")[rotation.axis]
-        if before[rotation.axis] == after[axis]:
-            return rotation.on(axis)
-    if rule := contraction(kind):
+        return reshaped(after, before, rotation) if back else reshaped(before, after, rotation)
+    axes: Mapping[int, int] = {}  # of the operand, that are the result's as they are
+    if kind in ELEMENTWISE or (kind == "select" and number):
+        axes = {a: a for a in range(len(after))}
+    elif kind == "transpose":
+        axes = {own: result for result, own in enumerate(integers(op, "permutation"))}
+    elif kind == "broadcast_in_dim":
+        pairs = enumerate(integers(op, "broadcast_dimensions"))
+        axes = {own: result for own, result in pairs if before[own] == after[result]}
+    elif (rule := contraction(kind)) and not back:
         axes = rule.linear_axes(op, number)
-        if rotation.axis in axes:
-            return rotation.on(axes[rotation.axis])
-    if kind == "gather" and not number:
-        found = {own: result for result, own in _gathered(op).items()}
-        if rotation.axis in found:
-            return rotation.on(found[rotation.axis])
-    if kind == "reduce" and not number and rotation.axis not in integers(op, "dimensions"):
+    elif kind == "gather" and not number:
+        axes = _gathered(op)
+    elif kind == "reduce" and not number and reduction(program, op) == "add":
         kept = [a for a in range(len(before)) if a not in integers(op, "dimensions")]
-        return rotation.on(kept.index(rotation.axis))
-    if kind in PARTS and not number and before[rotation.axis] == after[rotation.axis]:
-        return rotation
-    raise Blocked(f"{kind} reads it")
+        axes = {own: result for result, own in enumerate(kept)}
+    elif kind in PARTS and not number:
+        plain = kind != "pad" or constant_of(program, op.operands[1]) == 0
+        axes = {a: a for a in range(len(after)) if plain and before[a] == after[a]}
+    if back:
+        axes = {result: own for own, result in axes.items()}
+    if rotation.axis not in axes:
+        raise Blocked(f"{kind} is no linear map that is known")
+    return rotation.on(axes[rotation.axis])
 
 
 def _gathered(op: Op) -> dict[int, int]:
-    """Axes of a gather's result that are whole axes of its table."""
+    """Whole axes of a gather's table, and of its result."""
     d = stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
     table, sizes = shape_of(op.operands[0]), integers(op, "slice_sizes")
     gone = {*d.collapsed_slice_dims, *d.operand_batching_dims}
     kept = [a for a in range(len(table)) if a not in gone]
-    pairs = zip(d.offset_dims, kept, strict=True)
-    return {result: own for result, own in pairs if sizes[own] == table[own]}
+    pairs = zip(kept, d.offset_dims, strict=True)
+    return {own: result for own, result in pairs if sizes[own] == table[own]}
 
 
 def reshaped(before: Sequence[int], after: Sequence[int], rotation: Rotation) -> Rotation:

@@ -12,12 +12,7 @@ from jq.formats.affine import affine_format
 from jq.formats.imported import TABLE, Codebook
 from jq.ir.types import number_kind
 from jq.passes.prepare.stored_weights import FLOATS
-from jq.passes.prepare.stored_weights._blocks import (
-    in_blocks,
-    rounded_sizes,
-    scale_type,
-    with_minimum,
-)
+from jq.passes.prepare.stored_weights import _blocks as blocks
 from jq.passes.prepare.stored_weights._stored_parts import Arriving
 
 F32 = np.dtype(np.float32)
@@ -69,8 +64,8 @@ def held(
         made = None if fmt is None else _parts(fmt, plain, scale, zero, kinds, parts.numbers)
         ways.append((made, size))
     if minimum is not None and not parts.table:
-        made = with_minimum(codes, scale, minimum, kinds)
-        ways.append((made, whole if made is None else rounded_sizes(made)))
+        made = blocks.with_minimum(codes, scale, minimum, kinds)
+        ways.append((made, whole if made is None else blocks.rounded_sizes(made)))
     sound = (m for m, size in ways if m and _gives(m, whole, np.abs(size)) and _small(m, given))
     return next(sound, None)
 
@@ -109,8 +104,8 @@ def _parts(
 ) -> Parts | None:
     """The codes as they are in a format, with the numbers of its table; None where it does not
     hold them."""
-    block, (scale, zero) = in_blocks(codes.shape, (scale, zero))
-    enc = Encoding(fmt.name, codes.shape, block, scale_type=scale_type((scale,), kinds))
+    block, (scale, zero) = blocks.in_blocks(codes.shape, (scale, zero))
+    enc = Encoding(fmt.name, codes.shape, block, scale_type=blocks.scale_type((scale,), kinds))
     if isinstance(fmt, Codebook):
         enc = replace(enc, options=((TABLE, fmt.written(np.asarray(numbers))),))
     parts = {"scale": scale.astype(enc.scale_type)}
