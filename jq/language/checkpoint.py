@@ -64,6 +64,13 @@ class Kind:
         """Codes u8 as files have them, from 0 on; packed ones are so already."""
         return codes.view(np.uint8) ^ np.uint8(0x80 if self.bits == 8 else 0)
 
+    def tensors(
+        self, module: str, codes: Any, scales: Any, shape: tuple[int, ...]
+    ) -> dict[str, Any]:
+        """Those that a matrix is stored as, by name, in the order that they are made in."""
+        found = {"packed": codes, "scale": scales, "shape": np.array(shape, np.int64)}
+        return {f"{module}.weight_{part}": array for part, array in found.items()}
+
     def encoding(self, shape: tuple[int, ...]) -> Encoding:
         full = (("divisor", FULL),)
         return Encoding(f"int{self.bits}", shape, (1, self.group), "symmetric", "bfloat16", full)
@@ -111,7 +118,7 @@ def quantize_folder(
 
     for i, (file, tensors) in enumerate(shards.items()):
         told(i, 0)
-        done, entries = out / file, dict(_entries(tensors, chosen))
+        done, entries = out / file, _entries(tensors, chosen)
         if done.exists():
             found.resumed += 1
         else:
@@ -177,21 +184,20 @@ def finish(
     (out / BEGUN).unlink()
 
 
-def _entries(
-    tensors: dict[str, np.ndarray], kind: Kind
-) -> Iterator[tuple[str, np.ndarray | Deferred]]:
+def _entries(tensors: dict[str, np.ndarray], kind: Kind) -> dict[str, np.ndarray | Deferred]:
+    found: dict[str, np.ndarray | Deferred] = {}
     for name, array in tensors.items():
         if not _chosen(name, array, kind):
-            yield name, Deferred(array.shape, array.dtype, partial(_pieces, array))
+            found[name] = Deferred(array.shape, array.dtype, partial(_pieces, array))
             continue
-        module, (rows, columns) = name.removesuffix(".weight"), array.shape
+        rows, columns = array.shape
         words, groups = columns * kind.bits // 32, columns // (kind.group or columns)
-        scales = list[np.ndarray]()  # known when the codes are written
-        codes, emptied = partial(_codes, array, kind, scales), partial(_emptied, scales)
-        yield f"{module}.weight_packed", Deferred((rows, words), np.dtype(np.int32), codes)
-        bf16 = np.dtype(ml_dtypes.bfloat16)
-        yield f"{module}.weight_scale", Deferred((rows, groups), bf16, emptied)
-        yield f"{module}.weight_shape", np.array(array.shape, np.int64)
+        pieces = list[np.ndarray]()  # of scales, known when the codes are written
+        made, emptied = partial(_codes, array, kind, pieces), partial(_emptied, pieces)
+        codes = Deferred((rows, words), np.dtype(np.int32), made)
+        scales = Deferred((rows, groups), np.dtype(ml_dtypes.bfloat16), emptied)
+        found |= kind.tensors(name.removesuffix(".weight"), codes, scales, array.shape)
+    return found
 
 
 def _chosen(name: str, array: np.ndarray, kind: Kind) -> bool:

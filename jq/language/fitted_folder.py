@@ -23,7 +23,7 @@ from jq.base.system.threads import one_thread
 from jq.formats.affine import affine_format
 from jq.formats.tensor import QuantizedTensor
 from jq.frontends.safetensors import read_file, read_folder, write_model
-from jq.language.checkpoint import Kind, begin, finish, opened
+from jq.language.checkpoint import begin, finish, opened
 from jq.language.decoder import load_decoder
 from jq.language.decoder.architectures import Architecture
 from jq.language.decoder.layerwise import quantized_layers
@@ -81,10 +81,24 @@ def fit_folder(
         places |= dict.fromkeys(read_file(out / _file(i)), _file(i))
         raw = {name: a for name, a in raw.items() if f".layers.{i}." not in f".{name}"}
     count = sum(name.endswith("weight_packed") for name in places)
+
+    def encode(path: str, weight: np.ndarray, gram: np.ndarray) -> QuantizedTensor | None:
+        count, columns = weight.shape
+        alone = path in theirs  # not one of a stack
+        if not alone or "/router/" in path or columns % (group or 8):
+            return None
+        stored = replace(chosen.encoding(weight.shape), scale_type="float16")
+        turned = stored.with_shape((columns, count), (group, 1))
+        with one_thread() as threads, clock("solve"):
+            found = solve(np.ascontiguousarray(weight.T), gram, turned, threads=threads)
+        codes = affine_format(stored.format).pack(found.codes.T, stored)
+        scale = np.ascontiguousarray(found.scale.T.astype(np.float16))
+        return QuantizedTensor(stored, {"codes": codes, "scale": scale})
+
     layers = quantized_layers(
         decoder,
         pieces,
-        partial(_encode, chosen, clock, theirs),
+        encode,
         lambda share: progress("quantize", share),
         start,
         partial(_keep, out),
@@ -94,7 +108,9 @@ def fit_folder(
             assert isinstance(leaf, QuantizedTensor)
             name = theirs[path]
             del raw[name]
-            raw |= _tensors(name.removesuffix("weight"), leaf, chosen)
+            codes = np.ascontiguousarray(chosen.stored(leaf.parts["codes"])).view(np.int32)
+            module = name.removesuffix(".weight")
+            raw |= chosen.tensors(module, codes, leaf.parts["scale"], leaf.shape)
             count += 1
         own = [name for name in raw if f".layers.{i}." in f".{name}"]
         with clock("write"):
@@ -124,36 +140,6 @@ def _states(out: Path) -> tuple[int, np.ndarray] | None:
     numbered = ((p.stem.rpartition("-")[2], p) for p in out.glob(_STATES.format("*")))
     found = {int(number): p for number, p in numbered if number.isdecimal()}
     return (last := max(found), read_array(found[last])) if found else None
-
-
-def _encode(
-    kind: Kind,
-    clock: Stages,
-    theirs: Mapping[str, str],
-    path: str,
-    weight: np.ndarray,
-    gram: np.ndarray,
-) -> QuantizedTensor | None:
-    count, columns = weight.shape
-    alone = path in theirs  # not one of a stack
-    if not alone or "/router/" in path or columns % (kind.group or 8):
-        return None
-    stored = replace(kind.encoding(weight.shape), scale_type="float16")
-    turned = stored.with_shape((columns, count), (kind.group, 1))
-    with one_thread() as threads, clock("solve"):
-        found = solve(np.ascontiguousarray(weight.T), gram, turned, threads=threads)
-    codes = affine_format(stored.format).pack(found.codes.T, stored)
-    scale = np.ascontiguousarray(found.scale.T.astype(np.float16))
-    return QuantizedTensor(stored, {"codes": codes, "scale": scale})
-
-
-def _tensors(stem: str, leaf: QuantizedTensor, kind: Kind) -> dict[str, np.ndarray]:
-    codes = np.ascontiguousarray(kind.stored(leaf.parts["codes"]))
-    return {
-        f"{stem}weight_packed": codes.view(np.int32),
-        f"{stem}weight_scale": leaf.parts["scale"],
-        f"{stem}weight_shape": np.array(leaf.shape, np.int64),
-    }
 
 
 def _write(

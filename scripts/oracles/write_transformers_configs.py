@@ -12,6 +12,7 @@ Windows are read off the attention weights of a random model, so that no key of 
 from __future__ import annotations
 
 import json
+import re
 import sys
 import tempfile
 from itertools import product
@@ -60,6 +61,20 @@ ROPES: list[dict[str, Any]] = [
     YARN | {"rope_theta": 1e6, "truncate": False},
 ]
 COUNT = 8
+# Which key says how many experts there are, and where the context that positions are scaled from
+# may stand: above the keys of positions, and among them.
+WITH_EXPERTS = ["mixtral", "qwen2_moe", "qwen3_moe", "qwen3_next", "gpt_oss", "llama4_text"]
+WITH_EXPERTS += ["granitemoe", "granitemoehybrid", "deepseek_v2", "deepseek_v3"]
+EXPERT_KEYS = ("num_experts", "num_local_experts", "n_routed_experts")
+LONG = {"rope_type": "longrope", "rope_theta": 100.0}
+LONG |= {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
+ORIGINAL = "original_max_position_embeddings"
+CONTEXTS: list[dict[str, Any]] = [
+    {"rope_parameters": LONG},
+    {"rope_parameters": LONG | {ORIGINAL: 16}},
+    {"rope_parameters": LONG, ORIGINAL: 32},
+    {"rope_parameters": LONG | {ORIGINAL: 16}, ORIGINAL: 32},
+]
 
 
 def seen(kind: str, changes: dict[str, Any]) -> list[int] | None:
@@ -96,6 +111,37 @@ def turned(kind: str, scaling: str) -> int:
     return len(model.model.rotary_emb.inv_freq)
 
 
+def experts(kind: str) -> list[Any]:
+    """Counts of experts by three keys, and the one that the model reads; None where it is none."""
+    from transformers import AutoConfig
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    config_class = type(AutoConfig.for_model(kind))
+    source = sys.modules[MODEL_FOR_CAUSAL_LM_MAPPING[config_class].__module__].__file__ or ""
+    read = re.search(rf"config\.({'|'.join(EXPERT_KEYS)})\b", Path(source).read_text())
+    assert read, kind
+    found = []
+    for counts in product((None, 0, 4), (None, 0, 4), (None, 3)):
+        given = {k: n for k, n in zip(EXPERT_KEYS, counts, strict=True) if n is not None}
+        count = getattr(config_class.from_dict(dict(given)), read[1])
+        found.append([given, count if count in counts else None])  # else it is the class's
+    return found
+
+
+def contexts(kind: str) -> list[Any]:
+    """Original contexts of longrope and the scale of its positions, of 8,192 tokens."""
+    from transformers import AutoConfig
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    found = []
+    for each in CONTEXTS:
+        given = {**BASE, "max_position_embeddings": 8192, **each}
+        config = AutoConfig.for_model(kind, **json.loads(json.dumps(given)))
+        scale = ROPE_INIT_FUNCTIONS["longrope"](config)[1]
+        found.append([each, config.rope_parameters[ORIGINAL], scale])
+    return found
+
+
 def drop_missing(values: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value != "missing"}
 
@@ -119,6 +165,8 @@ def main() -> None:
         kind: {way: turned(kind, way) for way in ("default", *["linear"] * (kind not in plain))}
         for kind in TURNED
     }
+    found["experts"] = {kind: experts(kind) for kind in WITH_EXPERTS}
+    found["contexts"] = {kind: contexts(kind) for kind in ("llama", "phi3")}
     Path(sys.argv[1]).write_text(json.dumps(found) + "\n", encoding="utf-8")
 
 

@@ -22,10 +22,8 @@ _BOTH = "use_bidirectional_attention"
 _OF_HEAD = re.compile(r"(.+)\.norms\.(\d+)\.(\w+)")
 _COMPUTED = "rotary_emb.inv_freq"  # which old checkpoints hold and the config gives
 _LOCAL = ("sliding_attention", "chunked_attention")  # kinds of layers with a window
-_ALSO = {  # other names of keys
-    "num_experts": ("num_local_experts", "n_routed_experts"),
-    "layer_types": ("layers_block_type",),
-}
+_ORIGINAL = "original_max_position_embeddings"
+_ALSO = {"layer_types": ("layer_types", "layers_block_type")}  # other names of keys
 _ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",
@@ -121,7 +119,7 @@ class _Reader(Reader):
         """The value of the whole, its positions, or the architecture; of all layers the widest."""
         given = (self.values.get(place) for place in ("rope_parameters", "rope_scaling"))
         places = [self.values, *(place for place in given if isinstance(place, dict))]
-        names = (key, *_ALSO.get(key, ()))
+        names = _ALSO.get(key, (key,)) if key != "num_experts" else self.known.experts
         found = [place[name] for place in places for name in names if place.get(name) is not None]
         if not found and key in self.values and key.endswith(("softcapping", "is_causal")):
             return 0  # an explicit null turns it off
@@ -226,7 +224,9 @@ class _Reader(Reader):
         if "full_attention" in given:
             full, local = given["full_attention"], given["sliding_attention"]
             return {"all": self._rope(full, base, wide), "local": self._rope(local, base, dims)}
-        found = {"all": self._rope(given or scaling, base, dims)}
+        own = self.values.get(_ORIGINAL, self.known.defaults.get(_ORIGINAL))
+        said = {} if own is None else {_ORIGINAL: own}  # it counts before that of the positions
+        found = {"all": self._rope({**(given or scaling), **said}, base, dims)}
         if self.known.plain_windows:
             found["local"] = self._rope({**given, "rope_type": "default"}, base, dims)
         elif self.known.local_base:

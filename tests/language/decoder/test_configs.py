@@ -19,6 +19,8 @@ from tests.support.decoders import CASES, write_folder, write_gguf
 
 FOUND = json.loads((Path(__file__).parent / "transformers_configs.json").read_text())
 EXPERTS = {"num_local_experts": 2, "num_experts": 2, "num_experts_per_tok": 1}
+LATENT = {"kv_lora_rank": 4, "qk_nope_head_dim": 4, "qk_rope_head_dim": 4, "v_head_dim": 8}
+LATENT |= {"n_group": 1, "topk_group": 1}
 WITH_EXPERTS = ("mixtral", "qwen3_moe", "qwen3_next", "llama4_text", "gpt_oss")
 
 
@@ -107,6 +109,26 @@ def test_windows_follow_which_layers_turn(tmp_path, changes, windows, still):
     other = config_of(tmp_path, "smollm3", changes | asked)
     assert list(other.windows) == still
     assert [name == "" for name in other.rope_of] == [window > 0 for window in still]
+
+
+@pytest.mark.parametrize("kind", FOUND["contexts"])
+def test_the_context_that_positions_are_scaled_from(tmp_path, kind):
+    """A key beside those of positions counts before one among them; Phi 3 has one in any case."""
+    for changes, original, scale in FOUND["contexts"][kind]:
+        found = config_of(tmp_path, kind, {"max_position_embeddings": 8192, **changes})
+        ((_, rope),) = found.ropes
+        assert rope.original == original
+        assert rope.scale == pytest.approx(scale, rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", FOUND["experts"])
+def test_experts_are_counted_by_the_key_that_the_model_reads(tmp_path, kind):
+    for changes, count in FOUND["experts"][kind]:
+        given = {**LATENT, "num_experts_per_tok": 1, **changes}
+        (tmp_path / "config.json").write_text(
+            json.dumps({**FOUND["base"], "model_type": kind, **given})
+        )
+        assert read_config(tmp_path).experts == (count or 0), changes
 
 
 def test_a_factor_of_yarn_may_follow_from_the_contexts(tmp_path):

@@ -86,6 +86,7 @@ class Architecture:
     model_types: dict[str, Windows]  # by `model_type` of a `config.json`
     activation: str = "silu"  # of the gate
     activation_key: str = "hidden_act"
+    experts: tuple[str, ...] = ("num_experts", "num_local_experts")  # their keys; the first counts
     names: names.Names = names.ALL
     keys: dict[str, Key] = field(default_factory=dict)
     own: dict[str, Any] = field(default_factory=dict)

@@ -41,6 +41,7 @@ def _scaled(head: float, weight: float, factor: float) -> float:
 _DEEPSEEK = Architecture(
     "deepseek2",
     {"deepseek_v2": FULL},
+    experts=("num_experts", "n_routed_experts"),
     names=_LATENT.but("mlp/router/preference:exp_probs_b.bias,"),
     own={"pairs": "neighbours"},
     yarn_scale=1.0,
@@ -73,6 +74,7 @@ _DEEPSEEK = Architecture(
 _DEEPSEEK.like(
     "deepseek3",
     {"deepseek_v3": FULL},
+    experts=("num_local_experts", "n_routed_experts"),
     names=_LATENT.but("mlp/router/preference:,mlp.gate.e_score_correction_bias")._replace(gguf={}),
     only={},
     keys={

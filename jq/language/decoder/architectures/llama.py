@@ -31,7 +31,8 @@ _SCALES = {
         lambda get: 1 / get("logits_scaling", 1.0), lambda get: 1 / get("logit_scale", 1.0)
     ),
 }
-_GRANITE = _LLAMA.like("granite", {"granite": FULL}, keys=_SCALES)
+_LOCAL = ("num_local_experts",)
+_GRANITE = _LLAMA.like("granite", {"granite": FULL}, keys=_SCALES, experts=_LOCAL)
 STACKS = (
     "mlp/router=,block_sparse_moe.router.layer mlp/shared/gate_up=,shared_mlp.input_linear"
     " mlp/shared/down=,shared_mlp.output_linear"
@@ -63,12 +64,14 @@ Architecture("qwen3", {"qwen3": ("from", 4096), "qwen3_vl_text": FULL}, defaults
 Architecture(
     "qwen2moe",
     {"qwen2_moe": ("asked", 4096)},
+    experts=("num_experts",),
     names=names.ALL.but(names.EXPERTS, names.SHARED_EXPERT),
     keys={"normal_shares": SHARES._replace(default=False)},
 )
 Architecture(
     "qwen3moe",
     {"qwen3_moe": ("asked", 4096)},
+    experts=(*_LOCAL, "num_experts"),
     names=names.ALL.but(names.EXPERTS),
     keys={"normal_shares": Key(SHARES.hugging_face, lambda get: get(SHARES.gguf, True), False)},
 )
@@ -101,7 +104,7 @@ Architecture(
     "phi3",
     {"phi3": ("all", None)},
     names=names.ALL.but(names.GATE_UP),
-    defaults={"partial_rotary_factor": 1.0},
+    defaults={"partial_rotary_factor": 1.0, "original_max_position_embeddings": 4096},
 )
 
 
@@ -122,6 +125,7 @@ _GLM4.like("glm", {"glm": FULL}, names=names.ALL._replace(gguf={}))
 Architecture(
     "llama4",
     {"llama4_text": ("turned", 8192)},
+    experts=_LOCAL,
     names=names.ALL.but(
         "mlp/router=,feed_forward.router",
         names.gated("mlp", "feed_forward."),

@@ -133,6 +133,7 @@ _DELTA = names.ALL.but(
 _NEXT = Architecture(
     "qwen3next",
     {"qwen3_next": FULL},
+    experts=("num_experts",),
     names=_DELTA,
     one_plus=True,
     mixers={"linear_attention": ("delta",)},
