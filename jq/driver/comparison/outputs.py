@@ -32,21 +32,6 @@ def samples_of(inputs: Sequence[Any]) -> int:
     return leading.pop() if len(leading) == 1 else 1
 
 
-def _output_error(
-    name: str, shape: tuple[int, ...], total: result.ErrorSum, integer: bool
-) -> result.OutputError:
-    return result.OutputError(
-        name=name,
-        shape=shape,
-        sqnr_db=total.sqnr_db,
-        cosine=total.cosine,
-        cosine_min=min(total.cosines, default=1.0),
-        max_abs_error=total.max_abs_error,
-        match=total.equal / total.count if integer and total.count else None,
-        nonfinite=total.nonfinite,
-    )
-
-
 def worst(outputs: Sequence[result.OutputError]) -> dict[str, float]:
     """The errors by name, of the float output where each is worst (of any without a float one)."""
     judged = [o for o in outputs if o.match is None] or outputs
@@ -106,7 +91,16 @@ def compare_outputs(
     if not sums:
         raise UserError("nothing to compare", hint="give at least one batch of inputs")
     outputs = tuple(
-        _output_error(name, r.shape, total, result.is_integer(r))
+        result.OutputError(
+            name=name,
+            shape=r.shape,
+            sqnr_db=total.sqnr_db,
+            cosine=total.cosine,
+            cosine_min=min(total.cosines, default=1.0),
+            max_abs_error=total.max_abs_error,
+            match=total.equal / total.count if result.is_integer(r) and total.count else None,
+            nonfinite=total.nonfinite,
+        )
         for name, r, total in zip(names or (), first, sums, strict=True)
     )
     ours, theirs = (

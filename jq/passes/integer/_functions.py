@@ -17,17 +17,8 @@ from jq.ir.ops.integer_step import integer_step
 from jq.ir.ops.selection import splat_of
 from jq.ir.slicing import between
 from jq.passes.functions import as_normalization
+from jq.passes.integer import _values as values
 from jq.passes.integer._ops import as_softmax, behind
-from jq.passes.integer._values import (
-    I64,
-    Leaf,
-    centered,
-    leaf_of,
-    saturated,
-    scaled,
-    spread,
-    step_of,
-)
 from jq.passes.prepare.fold_weights import Constant, evaluate_all
 
 FINEST = 2.0**-17  # steps of what softmax takes: an error of 2^-18 of an exponential
@@ -41,7 +32,7 @@ def softmax(
     if maker(value, "stablehlo.divide") is None:
         return None
     for source in behind(value):
-        leaves = [leaf_of(program, v) for v in terms_of(program, source)]
+        leaves = [values.leaf_of(program, v) for v in terms_of(program, source)]
         if not leaves or not all(leaves):
             continue
         cut = between(program, source, value)
@@ -56,7 +47,7 @@ def softmax(
             return codes
         operands = [leaf.operand for leaf in terms if leaf]
         by = np.array([min(leaf.scale / step, LARGEST) for leaf in terms if leaf])
-        made = step_of("softmax", name, operands, axis=found.axis, step=step).knowing(by=by)
+        made = values.step_of("softmax", name, operands, axis=found.axis, step=step).knowing(by=by)
         if hidden is not None:
             made = made.knowing(hidden=compact(hidden).astype(np.int8))
         return integer_step(program, codes, made.giving(out))
@@ -65,10 +56,10 @@ def softmax(
 
 def _summed(
     program: Program, value: ir.Value, step: float
-) -> tuple[list[Leaf | None], np.ndarray | None]:
+) -> tuple[list[values.Leaf | None], np.ndarray | None]:
     """The terms of a sum, each once for each time that it is added; and where a choice by a known
     condition takes a constant that is far below in place of it, or adds that."""
-    leaf, constant = leaf_of(program, value), splat_of(program, value)
+    leaf, constant = values.leaf_of(program, value), splat_of(program, value)
     if leaf is not None or constant == 0:
         return ([] if leaf is None else [leaf]), None
     if (op := maker(value, "stablehlo.add")) is not None:
@@ -115,9 +106,9 @@ def _in_steps(
     program: Program, source: ir.Value, step: float, rescaling: Rescaling
 ) -> Steps[ir.Value]:
     """The int64 value of a tree of `terms_of` in units of `step`."""
-    leaf = leaf_of(program, source)
+    leaf = values.leaf_of(program, source)
     if leaf is not None:
-        return in_units(OPS, centered(leaf), leaf.largest, leaf.scale / step, rescaling)
+        return in_units(OPS, values.centered(leaf), leaf.largest, leaf.scale / step, rescaling)
     constant = splat_of(program, source)
     if constant is not None:
         steps = np.rint(constant / step)
@@ -137,17 +128,21 @@ def quotient(
     """One leaf divided by another, with as many fractional bits as `out` leaves room for."""
     if maker(value, "stablehlo.divide") is None:
         return None
-    a, b = (leaf_of(program, v) for v in value.owner.operands)
+    a, b = (values.leaf_of(program, v) for v in value.owner.operands)
     if a is None or b is None:
         return None
     unit = a.scale / b.scale
     furthest = max(out.high - out.zero_point, out.zero_point - out.low) * out.scale
     bits = math.floor(math.log2((1 << 30) * unit / furthest))
     bits = min(max(bits, 0), 61 - a.largest.bit_length())
-    q = OPS.convert(ratio(OPS, centered(a, I64), centered(b, I64), bits), np.int32)
-    codes = saturated(rescaling.by(OPS, q, unit * 2.0**-bits / out.scale), out)
+    q = OPS.convert(
+        ratio(OPS, values.centered(a, values.I64), values.centered(b, values.I64), bits), np.int32
+    )
+    codes = values.saturated(rescaling.by(OPS, q, unit * 2.0**-bits / out.scale), out)
     name = string_attr(value.owner, NAME) or "quotient"
-    step = step_of("quotient", name, [a.operand, b.operand], value.owner, bits=bits, unit=unit)
+    step = values.step_of(
+        "quotient", name, [a.operand, b.operand], value.owner, bits=bits, unit=unit
+    )
     return integer_step(program, codes, step.giving(out))
 
 
@@ -156,7 +151,7 @@ def normalization(
 ) -> ir.Value | None:
     """LayerNorm, RMSNorm or rows of unit length, of a leaf, that end in `value`."""
     for source in behind(value):
-        leaf = leaf_of(program, source)
+        leaf = values.leaf_of(program, source)
         if leaf is None:
             continue
         cut, shape = between(program, source, value), shape_of(value)
@@ -167,7 +162,7 @@ def normalization(
         axis, n = len(shape) - 1, shape[-1]
         unit = unit_rows(
             OPS,
-            centered(leaf, I64),
+            values.centered(leaf, values.I64),
             leaf.scale,
             found.epsilon,
             center=found.center,
@@ -177,13 +172,13 @@ def normalization(
         gamma = np.ones(n) if found.gamma is None else found.gamma.astype(np.float64)
         row = [1] * axis + [n]
         factor = gamma.reshape(row) * math.sqrt(n) * 2.0**-30 / out.scale * (1 << FRACTION)
-        y = scaled(program, OPS.convert(unit, np.int32), factor, name, rescaling)
+        y = values.scaled(program, OPS.convert(unit, np.int32), factor, name, rescaling)
         beta = np.zeros(n) if found.beta is None else found.beta.astype(np.float64)
         if found.beta is not None:
             steps = np.rint(beta / out.scale * (1 << FRACTION))
-            y = OPS.add(y, spread(program, steps.reshape(row), shape, f"{name}:beta"))
-        codes = saturated(rescaling.shift(OPS, y, -FRACTION), out)
-        step = step_of("normalization", name, [leaf.operand]).knowing(
+            y = OPS.add(y, values.spread(program, steps.reshape(row), shape, f"{name}:beta"))
+        codes = values.saturated(rescaling.shift(OPS, y, -FRACTION), out)
+        step = values.step_of("normalization", name, [leaf.operand]).knowing(
             gamma=gamma, beta=beta, epsilon=found.epsilon, center=found.center, step=leaf.scale
         )
         return integer_step(program, codes, step.giving(out))

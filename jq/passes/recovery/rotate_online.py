@@ -28,6 +28,7 @@ from jq.passes.base import LOG, PassContext, Recovery
 from jq.passes.recovery._hadamard import block_of, factors_of, hadamard, matrix
 from jq.passes.recovery._inputs import Use, planned_weights
 from jq.passes.recovery._product_inputs import Input, find_inputs
+from jq.passes.recovery._rotations import Rotation
 from jq.planning.moments.collect import Moments, collect
 from jq.target.settings import FLOAT, Settings
 
@@ -98,11 +99,8 @@ def _step(x: ir.Value, axis: int, n: int) -> ir.Value:
 
 def turned(array: np.ndarray, axis: int, most: int = 0) -> np.ndarray:
     """`transform` in NumPy, f64."""
-    width = array.shape[axis]
-    block, h = block_of(width, most), matrix(width, most)
-    moved = np.moveaxis(np.asarray(array, np.float64), axis, -1)
-    cut = moved.reshape(*moved.shape[:-1], width // block, block) @ h
-    return np.moveaxis(cut.reshape(moved.shape), -1, axis)
+    block = block_of(width := array.shape[axis], most)
+    return Rotation(axis, width // block, block).apply(array, matrix(width, most))
 
 
 def _rotatable(program: Program, i: Input, encodings: Mapping[str, Encoding]) -> bool:

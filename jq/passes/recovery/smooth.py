@@ -21,15 +21,8 @@ from jq.ir import Program, dtype_of, shape_of
 from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.rules.dot_general import DotGeneral
 from jq.passes.base import LOG, PassContext, Recovery
+from jq.passes.recovery import _inputs as inputs
 from jq.passes.recovery._grids import Integer, has_grid
-from jq.passes.recovery._inputs import (
-    Matrix,
-    NotApplicable,
-    matrix_encoding,
-    planned_weights,
-    spread,
-    uses_in,
-)
 from jq.passes.recovery._product_inputs import Input, find_inputs, scale_all
 from jq.passes.recovery._smoothing import Weighted, factors
 from jq.passes.recovery.gptq import Gptq
@@ -74,8 +67,8 @@ class Smooth(Recovery):
         uses = {name: group.uses(program) for name, group in groups.items()}
         wanted = [use.wanted for own in uses.values() for use in own]
         mode = cx.settings.activations.mode
-        samples = spread(len(cx.data), SAMPLES[mode])
-        encodings, gptq = planned_weights(program, cx), Gptq()
+        samples = inputs.spread(len(cx.data), SAMPLES[mode])
+        encodings, gptq = inputs.planned_weights(program, cx), Gptq()
         solved = [own for own in encodings.items() if has_grid(own[1])]
         seen = collect(
             program,
@@ -86,7 +79,7 @@ class Smooth(Recovery):
             rows=ROWS if mode == "dynamic" else 0,
             samples=samples,
             gains=cx.gains,
-            others=[use.wanted for use in uses_in(program)],
+            others=[use.wanted for use in inputs.uses_in(program)],
             ahead=gptq.batches(cx, solved) if solved and gptq.chosen(cx.settings) else (),
             report=cx.report,
         )
@@ -113,7 +106,7 @@ class Smooth(Recovery):
         return found
 
 
-def _steps(matrix: Matrix, enc: Encoding | None) -> tuple[float, int]:
+def _steps(matrix: inputs.Matrix, enc: Encoding | None) -> tuple[float, int]:
     """`Weighted.most` and `rows` of a weight; those of 8 bits where it has no plain integers."""
     fmt = None if enc is None else get_format(enc.format)
     if enc is None or not isinstance(fmt, Integer):
@@ -121,8 +114,8 @@ def _steps(matrix: Matrix, enc: Encoding | None) -> tuple[float, int]:
     whole = enc.scheme == "asymmetric" or fmt.has_minimum
     most = (2**fmt.bits - 1) / 2 if whole else 2.0 ** (fmt.bits - 1) - 1
     try:
-        return most, matrix_encoding(matrix, enc).block[0]
-    except NotApplicable:
+        return most, inputs.matrix_encoding(matrix, enc).block[0]
+    except inputs.NotApplicable:
         return most, 0
 
 
