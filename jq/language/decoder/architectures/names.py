@@ -12,7 +12,7 @@ _FORMS = (("blk.{i}.", ("weight", "bias")), ("model.layers.{i}.", ("weight", "bi
 
 
 class Names(NamedTuple):
-    """By form of files: our name of a tensor -> the file's."""
+    """Our name of a tensor -> the name in a file, of each form of files."""
 
     gguf: dict[str, str]
     hugging_face: dict[str, str]
