@@ -8,6 +8,7 @@
     scripts/benchmark_accuracy.py --own --models digits_cnn --pipelines all --time 2
     scripts/benchmark_accuracy.py --board -o build/board        # real networks, by what they do
     scripts/benchmark_accuracy.py --board --models silero-vad,captcha --own --sentences 64
+    scripts/benchmark_accuracy.py -o build/board --readme README.md   # the table of what was found
 
 Every row is a program that was built from the same weights and, where it is calibrated, the same
 calibration data; it runs on the evaluation set and is compared with float32 in JAX. Programs and
@@ -32,7 +33,7 @@ from rich.console import Console
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from peers import board as boards
-from peers import ort, ours, ovino, timed
+from peers import ort, ours, ovino, summary, timed
 from peers.build import Built, build_all
 from peers.case import (
     DYNAMIC,
@@ -107,10 +108,16 @@ def benchmark(
     board: Annotated[
         bool, typer.Option("--board", help="Real networks, by scores of what they are for.")
     ] = False,
+    readme: Annotated[
+        Path | None, typer.Option(help="Measure nothing: write the table of this page anew.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The document on stdout.")] = False,
     output: Annotated[Path, typer.Option("-o", help="Directory.")] = Path("build/accuracy"),
 ) -> None:
     """The error of every program."""
+    if readme:
+        summary.write(readme, json.loads((output / "accuracy.json").read_text()))
+        return
     document: dict[str, Any] = {"machine": machine(), "rows": [], "skipped": {}}
     chosen = [] if models == "all" else models.split(",")
     asked = chosen or [c.name for c in CASES]

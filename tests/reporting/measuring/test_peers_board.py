@@ -11,7 +11,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "scripts"))
 
-from peers import board, drawn_sounds, drawn_text, gallery
+from peers import board, drawn_sounds, drawn_text, gallery, summary
+from peers.case import STATIC, WEIGHTS4
 
 
 def test_there_are_ten_networks_at_least_and_each_says_what_is_counted():
@@ -108,3 +109,30 @@ def test_functions_have_one_docstring_each():
     rows = board.functions()
     names = [name for name, _ in rows]
     assert len(rows) > 128 and len(set(names)) == len(names)
+
+
+def test_a_page_gets_the_best_of_each_kind_and_keeps_the_rest(tmp_path: Path) -> None:
+    """Only networks where another tool ran, too; of equal scores the closest program."""
+
+    def row(case: str, program: str, kind: str, score: float, cosine: float) -> dict[str, object]:
+        ours = program.startswith("jaxq")
+        same = {"case": case, "kind": kind, "ours": ours, "float_accuracy": 0.9}
+        return {**same, "program": program, "accuracy": score, "cosine": cosine}
+
+    rows = [
+        row("a", "jaxq int8-static", STATIC, 0.9, 0.999),
+        row("a", "ONNX Runtime int8 static", STATIC, 0.8, 0.95),
+        row("a", "OpenVINO f32 int8 from NNCF", STATIC, 0.8, 0.97),
+        row("a", "jaxq int4-weight-only", WEIGHTS4, 0.85, 0.99),
+        row("b", "jaxq int8-static", STATIC, 0.9, 0.999),
+    ]
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{summary.START}\nold\n{summary.END}\nafter\n")
+    summary.write(page, {"rows": rows})
+    lines = page.read_text().split("\n")
+    assert lines[:2] == ["before", summary.START] and lines[-3:] == [summary.END, "after", ""]
+    assert lines[4] == "| a | 0.900 | 0.900, 0.9990 | 0.800, 0.9700 (NNCF) | 0.850, 0.9900 |  |"
+    assert len(lines) == 8
+    page.write_text("no marks")
+    with pytest.raises(SystemExit, match="has no lines <!-- board --> and"):
+        summary.write(page, {"rows": rows})
