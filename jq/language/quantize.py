@@ -86,14 +86,12 @@ def fitted(kind: str, weight: np.ndarray, gram: np.ndarray) -> QuantizedTensor:
     assert isinstance(fmt, GgmlFormat)
     enc = Encoding(kind, weight.shape, (1, fmt.block))
     parts = fmt.encode(weight, enc, np.diag(gram))
-    if not fmt.any_codes:  # rounding one after the other would aim between those that there are
-        return QuantizedTensor(enc, parts)
     _, scale, offset = (
         None if a is None else np.asarray(a) for a in fmt.integer_parts(NUMPY, parts, enc)
     )
     assert scale is not None
     low = np.zeros_like(scale) if offset is None else offset
-    codes = best_codes(weight.T, gram, scale.T, low.T, fmt.limits)
+    codes = best_codes(weight.T, gram, scale.T, low.T, fmt.near, fmt.together)
     return QuantizedTensor(enc, fmt.with_codes(parts, codes.T, enc))
 
 
@@ -103,8 +101,7 @@ FILE_TYPES |= {"q2_k": 10, "q3_k": 11, "q4_k": 14, "q5_k": 16, "q6_k": 18}
 FILE_TYPES |= {"iq2_xxs": 19, "iq2_xs": 20, "iq3_xxs": 23, "iq1_s": 24, "iq4_nl": 25, "iq3_s": 26}
 FILE_TYPES |= {"iq2_s": 28, "iq4_xs": 30, "iq1_m": 31, "tq1_0": 36, "tq2_0": 37}
 # What a row takes that 256 does not divide: the next better type in blocks of 32.
-_SHORTER = dict.fromkeys(FILE_TYPES, "iq4_nl") | {"q2_k": "q4_0", "q3_k": "q4_0", "q4_k": "q5_0"}
-_SHORTER |= {"q5_k": "q5_1", "q6_k": "q8_0"}
+_SHORTER = dict.fromkeys(FILE_TYPES, "iq4_nl") | {"q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0"}
 _TYPES = {t.format: t for t in TYPES.values()}
 _TABLES = ("token_embd.weight", "output.weight")
 _LEAST = "q6_k"  # of the tables: every token reads them

@@ -107,6 +107,8 @@ def test_a_text_chooses_the_codes_of_every_matrix(source, tmp_path):
 
 
 GGML = ["q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0"]
+GGML += ["iq4_nl", "iq4_xs", "iq3_xxs", "iq3_s", "iq2_xxs", "iq2_xs", "iq2_s", "iq1_s", "iq1_m"]
+GGML += ["tq1_0", "tq2_0"]
 
 
 @pytest.mark.parametrize("kind", GGML)

@@ -40,7 +40,8 @@ class GgmlFormat(Format):
     run: ClassVar[int] = 32
     half_scales: ClassVar[bool] = True  # in float16
     numbers: ClassVar[Any]  # `bits.Numbers`: where its codes lie, counted from the smallest
-    any_codes: ClassVar[bool] = True  # all integers within `limits` are codes, and independent
+    table: ClassVar[np.ndarray | None] = None  # its codes, ascending, where they are no run
+    together: ClassVar[int] = 1  # codes along a block that are chosen together
 
     def check(self, enc: Encoding) -> None:
         check_not_empty(enc)
@@ -157,6 +158,15 @@ class GgmlFormat(Format):
     @abstractmethod
     def limits(self) -> tuple[int, int]:
         """The smallest and the largest code."""
+
+    def near(self, x: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+        """The codes nearest to numbers f32 of any shape, which it may overwrite; of several that
+        are chosen together to [n, `together`], whose errors have `weights` of the same shape."""
+        if self.table is None:
+            return np.clip(np.rint(x, out=x), *self.limits, out=x)
+        levels = self.table.astype(np.float32)
+        found: np.ndarray = levels[np.searchsorted((levels[1:] + levels[:-1]) / 2, x)]
+        return found
 
     def put(self, codes: np.ndarray, out: np.ndarray) -> None:
         """Writes codes u8 [n, block], counted from the smallest, into u8 out [n, bytes]; scales

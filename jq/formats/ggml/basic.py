@@ -114,7 +114,7 @@ class GgmlMxfp4(GgmlFormat):
     name = "ggml_mxfp4"
     description = "ggml MXFP4: 4-bit floats, a power-of-two scale per 32 values"
     bytes, numbers = 17, Numbers(((1, 17, 16, 4),))
-    half_scales = any_codes = False
+    half_scales, table = False, np.unique(_E2M1_TWICE)
 
     def unpack(self, ops: ArrayOps, blocks: Array) -> Triple:
         codes = ops.take(_E2M1_TWICE, ops.convert(self.numbers.read(ops, blocks), np.int32))

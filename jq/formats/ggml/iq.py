@@ -59,7 +59,7 @@ class GridFormat(GgmlFormat):
     factor_bits: of a factor.
     factors: where they lie, in types that keep them apart from all else."""
 
-    block, in_registers, any_codes = 256, False, False
+    block, in_registers, together = 256, False, 8
     grid: ClassVar[str]
     values: ClassVar[np.ndarray]
     unit: ClassVar[float]
@@ -145,12 +145,16 @@ class GridFormat(GgmlFormat):
         self, wanted: np.ndarray, weights: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Indices u16 [n, groups], bits u8 [n, 256] and the codes f32 [n, 256] of the nearest
-        points to f32 [n, 256]."""
+        points to f32 [n, 256], or as many as are chosen together."""
         negative = self.signs(wanted)
         sign = np.float32(1) - 2 * negative
         index, _ = nearest(self.points, wanted * sign, weights)
         codes = self.points[index].reshape(wanted.shape) * sign
         return index.reshape(len(wanted), -1), negative.astype(np.uint8), codes
+
+    def near(self, x: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+        *_, codes = self.nearest(x, weights)
+        return codes
 
     def signs(self, wanted: np.ndarray) -> np.ndarray:
         """Bool [n, 256], true where a code is negative."""

@@ -154,7 +154,7 @@ class ShiftedGrid(GridFormat):
 class IQ1_S(ShiftedGrid):
     name = "iq1_s"
     description = "ggml IQ1_S: points of 8 values out of 2048, a 3-bit scale per 32"
-    bytes, run, shared = 50, 32, 32
+    bytes, run, shared, together = 50, 32, 32, 32
 
     def read(self, ops: ArrayOps, blocks: Array) -> tuple[Array, Array, Array, Array]:
         word = numbers(ops, cut(ops, blocks, 34, 50), 2, np.int16)

@@ -43,7 +43,7 @@ _TRIALS = np.array([-127, -121, -115, -109, -104, 113, 108, 103, 98, 93], np.flo
 class _Unequal(GgmlFormat):
     """Codes are `_NUMBERS`, which are stored by their places."""
 
-    any_codes = False
+    table = _NUMBERS
 
     def codes(self, ops: ArrayOps, blocks: Array) -> Array:
         return ops.take(_NUMBERS, ops.convert(self.numbers.read(ops, blocks), np.int32))

@@ -13,6 +13,7 @@ steps, none of which makes it worse:
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 
@@ -22,12 +23,13 @@ from jq.formats.affine import is_affine
 from jq.formats.checks import SMALLEST_SCALE
 from jq.passes.recovery._descent import COLUMNS, LAZY, Solution, descend, panel_rows, runs
 from jq.passes.recovery._grids import FormatGrid, Grid, grid_of
-from jq.passes.recovery._ranges import nearest
+from jq.passes.recovery._points import Near, best_points
 from jq.passes.recovery._units import far_exponents, near_one
 
 NONE = np.float32(1e-30)  # stands for a scale of 0: all codes are the offset then
 TOGETHER = 32  # columns at most that are solved for at once where others follow
 TURNS = 24  # so many at least, where there are as many columns
+DAMPING, DESCENTS = 0.1, 2  # of codes whose scales stand: as `damping` and `passes` of `solve`
 SINGLE = 0.05  # relative error that a factor of H may have
 
 
@@ -81,17 +83,24 @@ def best_codes(
     gram: np.ndarray,
     scale: np.ndarray,
     offset: np.ndarray,
-    limits: tuple[int, int],
+    near: Near,
+    together: int = 1,
 ) -> np.ndarray:
-    """Integers f32[K, N], value = scale * code + offset, for `weight` f32[K, N] given `gram`.
+    """Codes f32[K, N], value = scale * code + offset, for `weight` f32[K, N] given `gram`.
 
     Scale and offset f32[G, N], for every K / G rows, stay (k-quants have scales of 6 bits, tied to
-    each other); a scale may be 0 or negative. `limits` are the smallest and the largest code."""
+    each other); a scale may be 0 or negative. `near` gives the codes nearest to numbers, or, of
+    several that are chosen `together`, to f32 [n, together], by weights of their errors."""
     scale, rows = np.where(scale == 0, NONE, scale), len(weight) // len(scale)
-    grid = Grid(lambda x: nearest(x, *limits), None)
+    if together > 1:
+        h, _ = _damped(near_one(gram), DAMPING)
+        step, aim = (np.repeat(a, rows, axis=0) for a in (scale, offset))
+        feedback = partial(_feedback, h)
+        return best_points(weight - aim, h, feedback, step, near, together, DESCENTS)
+    grid = Grid(lambda x: near(x, None), None)
     groups = list(runs(0, len(weight), rows))
     best = Solution(np.zeros(weight.shape, np.float32), scale, -offset / scale, groups, grid)
-    _fit(best, weight, near_one(gram), lambda *own: None, 0.1, 2, 1)
+    _fit(best, weight, near_one(gram), lambda *own: None, DAMPING, DESCENTS, 1)
     return best.codes
 
 
