@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from jq.formats.arrays import Array, ArrayOps
 from jq.formats.blocks import full
 from jq.ir import OPS, Op, ir, shape_of, stablehlo
 from jq.ir.build import Attributes, integers, padding_pairs, reversed_axes, strided_slice
@@ -150,12 +151,13 @@ class Window:
         low, high = ([0, *(pair[i] for pair in self.padding), 0] for i in (0, 1))
         return low, high, [0, *(n - 1 for n in self.spacing), 0]
 
-    def taps(self, x: ir.Value) -> ir.Value:
+    def taps(self, x: Array, ops: ArrayOps = OPS) -> Array:
         """[B, positions..., taps * C] of the input: data moved, nothing computed.
 
         Positions and taps are in the order of its spatial axes; C counts all groups."""
-        x = OPS.pad(OPS.transpose(x, self.layout.input_order), 0, *self.edges)
-        batch, *given, channels = shape_of(x)
+        pad, cut = (OPS.pad, strided_slice) if ops is OPS else (_padded, _cut)
+        x = pad(ops.transpose(x, self.layout.input_order), 0, *self.edges)
+        batch, *given, channels = ops.shape(x)
         spans = [(k - 1) * by + 1 for k, by in zip(self.sizes, self.dilations, strict=True)]
         counts = [
             max(0, (n - span) // stride + 1)
@@ -170,8 +172,8 @@ class Window:
         for first in itertools.product(*offsets):
             end = [a + n for a, n in zip(first, reach, strict=True)]
             window = [0, *first, 0], [batch, *end, channels], [1, *self.strides, 1]
-            taps.append(strided_slice(x, *window))
-        return taps[0] if len(taps) == 1 else OPS.concatenate(taps, len(given) + 1)
+            taps.append(cut(x, *window))
+        return taps[0] if len(taps) == 1 else ops.concatenate(taps, len(given) + 1)
 
     @staticmethod
     def of_product(op: Op | Attributes, kernel: Sequence[int]) -> Window:
@@ -190,6 +192,25 @@ class Window:
             raise NotMatrices("an empty convolution")
         *positions, depth = shape_of(taps)
         return OPS.reshape(taps, [math.prod(positions), depth])
+
+
+def _cut(x: np.ndarray, *window: Sequence[int]) -> np.ndarray:
+    return x[tuple(map(slice, *window))]
+
+
+def _padded(x: np.ndarray, zero: int, *edges: Sequence[int]) -> np.ndarray:
+    """StableHLO's pad, where negative edges cut, in NumPy."""
+    if not any(map(any, edges)):
+        return x
+    own, inner = [], []
+    for n, low, high, between in zip(x.shape, *edges, strict=True):
+        size = max(0, n + (n - 1) * between)
+        own.append(slice(max(low, 0), max(low, 0) + size, 1 + between))
+        whole = max(low, 0) + size + max(high, 0)
+        inner.append((whole, slice(max(-low, 0), whole - max(-high, 0))))
+    wide = np.full([whole for whole, _ in inner], zero, x.dtype)
+    wide[tuple(own)] = x
+    return wide[tuple(part for _, part in inner)]
 
 
 def with_edges(

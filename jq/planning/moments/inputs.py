@@ -1,16 +1,16 @@
 """The input of a contraction as rows: each is multiplied by the weight, seen as a matrix [K, N]."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from jq.ir import Op, ir, shape_of
+from jq.formats.arrays import Array, ArrayOps
+from jq.ir import OPS, Op, shape_of
 from jq.ir.ops import Dims, rule_of
 from jq.ir.ops.layout import Layout, Window, groups_of
 from jq.ir.ops.rules.convolution import Convolution
-from jq.planning.calibration.histogram import PROGRAM_STATS as OPS
 
 F32 = np.float32
 
@@ -62,16 +62,15 @@ def extent(op: Op, w: Wanted) -> Extent:
     )
 
 
-def rows_of(op: Op, w: Wanted) -> ir.Value:
-    """f32[groups, rows, K] at the current insertion point."""
+def rows_of(op: Op, w: Wanted, ops: ArrayOps = OPS) -> Callable[[Array], Array]:
+    """The function that makes f32[groups, rows, K] of the operand."""
     e = extent(op, w)
     if isinstance(rule_of(op), Convolution):
-        return _patches(op, w, e)
-    dims, x = Dims.of(op), op.operands[w.operand]
-    batch = [pair[w.operand] for pair in dims.batch]
-    order = [*batch, *dims.free(w.operand, len(shape_of(x))), *w.contracted]
-    x = OPS.transpose(OPS.convert(x, F32), order)
-    return OPS.reshape(x, [e.groups, e.rows, e.width])
+        return _patches(op, w, e, ops)
+    dims, rank = Dims.of(op), len(shape_of(op.operands[w.operand]))
+    order = [*(pair[w.operand] for pair in dims.batch), *dims.free(w.operand, rank), *w.contracted]
+    shape = [e.groups, e.rows, e.width]
+    return lambda x: ops.reshape(ops.transpose(ops.convert(x, F32), order), shape)
 
 
 def other_axes(op: Op, w: Wanted) -> Sequence[int]:
@@ -85,21 +84,20 @@ def other_axes(op: Op, w: Wanted) -> Sequence[int]:
     return range(first, first + len(dims.free(1 - w.operand, ranks[1 - w.operand])))
 
 
-def _patches(op: Op, w: Wanted, e: Extent) -> ir.Value:
-    """The patches that the output positions of a convolution read: f32[groups, rows, K]."""
+def _patches(op: Op, w: Wanted, e: Extent, ops: ArrayOps) -> Callable[[Array], Array]:
+    """The patches that the output positions of a convolution read."""
     window = Window.of(op, shape_of(op.operands[1]))
-    d, x = window.layout, OPS.convert(window.taps(op.operands[0]), F32)
+    d, rank = window.layout, len(window.sizes)
     inside = shape_of(op.operands[0])[d.input_feature] // e.groups
-    x = OPS.reshape(x, [*shape_of(x)[:-1], *window.sizes, e.groups, inside])
-    rank = len(d.kernel_spatial)
-    # Where the axes of the result, but for its features, and those of the kernel are in x.
+    # Where the axes of the result, but for its features, and those of the kernel are among taps.
     rows = dict(zip([d.output_batch, *d.output_spatial], range(1 + rank), strict=True))
-    inner = dict(
-        zip(
-            [*d.kernel_spatial, d.kernel_in],
-            [*range(1 + rank, 1 + 2 * rank), 2 + 2 * rank],
-            strict=True,
-        )
-    )
+    places = [*range(1 + rank, 1 + 2 * rank), 2 + 2 * rank]
+    inner = dict(zip([*d.kernel_spatial, d.kernel_in], places, strict=True))
     order = [1 + 2 * rank, *(rows[a] for a in sorted(rows)), *(inner[a] for a in w.contracted)]
-    return OPS.reshape(OPS.transpose(x, order), [e.groups, e.rows, e.width])
+
+    def patches(x: Array) -> Array:
+        x = ops.convert(window.taps(x, ops), F32)
+        x = ops.reshape(x, [*ops.shape(x)[:-1], *window.sizes, e.groups, inside])
+        return ops.reshape(ops.transpose(x, order), [e.groups, e.rows, e.width])
+
+    return patches

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from jq.ir import Op, Program, at, ir
-from jq.ir.ops.lookup import rule_of
-from jq.ir.ops.rules.dot_general import DotGeneral
+from jq.planning.calibration.histogram import NUMPY_STATS
 from jq.planning.calibration.histogram import PROGRAM_STATS as OPS
 from jq.planning.moments import gains
 from jq.planning.moments.gains import F32, F64, Moments, gram_alone, shared_weights, shares
@@ -81,19 +80,17 @@ class Reader(ABC):
 
 
 class FewRows(Reader):
-    """Rows as they are; those that do not count take no further part."""
+    """The operand as it is, of which NumPy makes rows: XLA takes long to compile the patches of
+    convolutions. Rows that do not count take no further part."""
 
     def _instrument(self, program: Program, op: Op, w: Wanted, results: Results, kept: int) -> None:
-        product = isinstance(rule_of(op), DotGeneral)  # those of one input share it
-        self.key: Hashable = (op.operands[w.operand], w.contracted) if product else self.name
+        self.operand, self.rows = op.operands[w.operand], rows_of(op, w, NUMPY_STATS)
         self.waiting: list[np.ndarray] = []
         self.total: np.ndarray | None = None
-        if self.key not in results:
-            with at(op):
-                results[self.key] = rows_of(op, w)
+        results[self.operand] = self.operand
 
     def _read(self, values: Values, weights: np.ndarray, drawn: np.ndarray) -> Moments:
-        x, counted = values[self.key][0], weights[0]
+        x, counted = self.rows(values[self.operand])[0], weights[0]
         keep = counted > 0
         rows, own = x[keep], counted[keep, None]
         fine = np.isfinite(x).all()
@@ -141,7 +138,7 @@ class ManyRows(Reader):
         weights = program.add_weight(self._weights, np.ones([e.groups, e.rows], F32))
         index = program.add_weight(self._kept, np.zeros(kept, I32))
         with at(op, after=True):
-            x = rows_of(op, w)
+            x = rows_of(op, w)(op.operands[w.operand])
             scaled = OPS.mul(x, OPS.broadcast(weights, shape, [0, 1]))
             if self.full:
                 values = [gains.gram(OPS, scaled)]

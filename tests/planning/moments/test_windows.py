@@ -1,4 +1,5 @@
-"""The windows of convolutions, of any geometry: times the kernel they are the convolution."""
+"""The windows of convolutions, of any geometry: times the kernel they are the convolution, and they
+are the same in NumPy."""
 
 import numpy as np
 import pytest
@@ -6,6 +7,7 @@ import pytest
 from jq.ir import at, shape_of
 from jq.ir.ops.layout import Layout, groups_of
 from jq.ir.oracle.xla import XlaExecutable
+from jq.planning.calibration.histogram import NUMPY_STATS
 from jq.planning.moments.inputs import Wanted, rows_of
 from tests.ir.ops.collect import collect
 from tests.ir.ops.test_convolution import convolutions
@@ -35,18 +37,20 @@ def test_rows_times_kernel():
     cases = collect(convolutions(), 24)
     program = program_of(cases)
     ops = [op for op in program.body.operations if "convolution" in op.operation.name]
-    wanted, rows = [], []
+    wanted, rows, handed = [], [], []
     for op in ops:
         d = Layout.of(op)
         inner = [a for a in range(len(shape_of(op.operands[1]))) if a != d.kernel_out]
         wanted.append((d, groups_of(op), RNG.permutation(inner).tolist()))
         with at(op):
-            rows.append(rows_of(op, Wanted("", 0, tuple(wanted[-1][2]))))
+            rows.append(rows_of(op, asked := Wanted("", 0, tuple(wanted[-1][2])))(op.operands[0]))
+        handed.append(rows_of(op, asked, NUMPY_STATS))
     program.return_values(rows)
     inputs = [RNG.integers(-9, 10, s).astype(np.float32) for c in cases for s in c.shapes[:2]]
     found = XlaExecutable(program)(*inputs)
     for i, (case, (d, groups, inner)) in enumerate(zip(cases, wanted, strict=True)):
         x, w = inputs[2 * i : 2 * i + 2]
+        np.testing.assert_array_equal(handed[i](x), found[i], err_msg=case.op)
         matrix = np.transpose(w, [*inner, d.kernel_out]).reshape(-1, w.shape[d.kernel_out])
         parts = np.split(matrix, groups, axis=1)
         got = np.concatenate([r @ m for r, m in zip(found[i], parts, strict=True)], axis=1)
