@@ -181,3 +181,24 @@ def test_few_rows_read_packed_weights(pipeline):
     shared = compiled("tied", f"{pipeline}-weight-only")[1]
     kernels = [op["kernel"] for op in shared.manifest.ops if op["op"] == "dot_general"]
     assert all(k.startswith("decode_dot") for k in kernels)
+
+
+def followed(p, x):
+    return jax.nn.relu(convolution(p, x) + p["b"]) + x
+
+
+def filters_first(p, x):
+    dims = ("NHWC", "HWIO", "NCHW")
+    y = jax.lax.conv_general_dilated(x, p["w"], (1, 1), "SAME", dimension_numbers=dims)
+    return jax.nn.relu(y + p["b"][:, None, None])
+
+
+@pytest.mark.parametrize(("fn", "goes"), [(followed, True), (filters_first, False)])
+def test_what_follows_a_convolution_goes_with_it(fn, goes):
+    """Bias, activation and residual sum are steps of its kernel; not where filters are not last."""
+    params, x = {"w": array(3, 3, 32, 32), "b": array(32)}, array(2, 7, 6, 32)
+    model = jq.Model(fn, params, (x,))
+    artifact = jq.compile(model, "int8-weight-only", settings={"float_type": "float32"})
+    check(model, artifact)
+    ops = {op.operation.name for op in artifact.levels["target"].walk()}
+    assert ({"stablehlo.add", "stablehlo.maximum"} & ops == set()) == goes, ops

@@ -136,6 +136,30 @@ def test_convolutions_by_pairs_have_the_bits_of_the_integer_level(pipeline):
         np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize("target", ["llvm-cpu", "x86-64-v3", "llvm-cpu-portable"])
+@pytest.mark.parametrize(
+    ("bits", "scheme"), [(4, "symmetric"), (4, "asymmetric"), (3, "symmetric")]
+)
+def test_convolutions_of_narrow_codes_have_the_bits_of_the_integer_level(bits, scheme, target):
+    """Filters are stored in their bits; those of one channel have no kernel."""
+
+    def fn(p, x):
+        y = jax.nn.relu(convolved(x, p["a"], strides=(2, 1)) + 0.1)
+        return convolved(y, p["b"], groups=2), convolved(y, p["c"]), convolved(y, p["d"], groups=34)
+
+    params = {"a": array(3, 3, 20, 34), "b": array(2, 3, 17, 20), "c": array(1, 1, 34, 9)}
+    params["d"] = array(3, 3, 1, 34)
+    narrow = {"weights.format": f"int{bits}", "weights.scheme": scheme}
+    both = Both(fn, params, (array(2, 9, 8, 20) + 0.5,), target=target, **narrow)
+    kernels = both.facts("kernel")
+    assert {"a", "b", "c"} <= {*kernels} and "d" not in kernels, kernels
+    stored = {n.split(":")[0]: w for n, w in both.levels["target"].weights.items() if "packed" in n}
+    sizes = {n: (w.dtype.name, w.nbytes / params[n].size * 8) for n, w in stored.items()}
+    assert all(kind == "int8" and size < 2 * bits for kind, size in sizes.values()), sizes
+    for expected, found in zip(both.expected, both.found, strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize("batch", [1, 2])
 def test_zero_points_of_samples(batch):
     """Found at run time; padding is made of them."""

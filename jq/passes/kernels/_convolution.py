@@ -6,18 +6,21 @@ from typing import Any
 
 import numpy as np
 
-from jq.formats import NUMPY, Encoding
-from jq.formats.affine import affine_format
+from jq.formats import NUMPY, Encoding, get_format
+from jq.formats.affine import Affine, affine_format
 from jq.ir import OPS, Program, dtype_of, evaluate, ir, shape_of
 from jq.ir.build import Attributes
 from jq.ir.contract import Contract
 from jq.ir.ops.layout import Layout, Window, groups_of, with_edges
 from jq.passes.kernels._kernel import FLIP, NoKernel, unsigned_view
 
+BYTE = 8  # bits
+
 
 @dataclass(frozen=True)
 class Convolved:
-    """A contraction that is a convolution of int8 codes with a constant int8 filter, or of floats.
+    """A contraction that is a convolution of int8 codes with a constant filter of at most 8 bits,
+    or of floats.
 
     Attributes:
         codes: of the input, in the op's layout; or floats.
@@ -26,6 +29,7 @@ class Convolved:
             minus their zero points, in int16 where int8 does not hold them.
         scale: f32 of every filter; of codes.
         zero: i32, the zero point of every filter; None where there is none left.
+        bits: in which a code of the filter is stored.
     """
 
     contract: Contract
@@ -35,13 +39,15 @@ class Convolved:
     weight: np.ndarray
     scale: np.ndarray
     zero: np.ndarray | None
+    bits: int = BYTE
 
     @staticmethod
     def of(program: Program, c: Contract) -> "Convolved":
         if any(not isinstance(side, tuple) for side in c.sides):
             raise NoKernel("one operand is float")
         (x_enc, x), (w_enc, w) = c.sides
-        if x_enc.format != "int8" or w_enc.format != "int8":
+        bits = _bits(w_enc)
+        if x_enc.format != "int8" or not bits:
             raise NoKernel(f"no kernel for {x_enc.format} x {w_enc.format}")
         arrays = {name: evaluate(program, part) for name, part in w.items()}
         if any(a is None for a in arrays.values()):
@@ -50,7 +56,11 @@ class Convolved:
         parts = {k: np.asarray(a) for k, a in arrays.items()}
         weight, scale, offset = _filter(w_enc, parts, window)
         zero = _zero_point(program, x, window.layout)
-        plain = Convolved(c, x["codes"], zero, window, weight, scale, offset)
+        plain = Convolved(c, x["codes"], zero, window, weight, scale, offset, bits)
+        if bits < BYTE:  # a code minus a zero point would not fit
+            if plain.depthwise:
+                raise NoKernel(f"no kernel for {w_enc.format} filters of one channel")
+            return plain
         return plain if offset is None else plain._without_zero(offset)
 
     def _without_zero(self, zero: np.ndarray) -> "Convolved":
@@ -157,6 +167,13 @@ class Convolved:
         """A value of the result's layout as [pixels, F]."""
         moved = OPS.transpose(value, self.layout.output_order)
         return OPS.reshape(moved, [math.prod(shape_of(moved)[:-1]), self.filters])
+
+
+def _bits(enc: Encoding) -> int:
+    """Bits in which codes are stored; 0 of formats whose codes are no signed bytes."""
+    fmt = get_format(enc.format)
+    narrow = isinstance(fmt, Affine) and fmt.bits < BYTE
+    return fmt.stored_bits(enc) if narrow else BYTE * (enc.format == "int8")
 
 
 def _zero_point(program: Program, parts: dict[str, ir.Value], d: Layout) -> int | ir.Value:

@@ -7,8 +7,8 @@
     ->
     call @jq_convolution(pad(%x.codes, zero point), %w.packed, %init, %scale, ...)
 
-Fires on one or two spatial dimensions, int8 x int8; zero points are constant, or those of samples,
-found at run time. Where every filter reads one channel, and every channel has one filter:
+Fires on one or two spatial dimensions, int8 x at most 8 bits; zero points are constant, or those of
+samples, found at run time. Where every filter reads one channel, and every channel has one filter:
 `Depthwise`; where the window is one pixel, and moves by one: `Gemm` of the pixels. Instructions
 that read codes as unsigned get them so (`kernel-views`).
 """
@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from jq import kernels
+from jq.formats import packing
 from jq.formats.requantize import Rescaling
 from jq.formats.rescale import ResidualScale
 from jq.ir import OPS, Program, at, dtype_of, evaluate, ir, replace, shape_of
@@ -29,7 +30,7 @@ from jq.ir.contract import match_contract
 from jq.ir.ops.layout import CONVOLUTION
 from jq.ir.requantize import Requantized, match_requantize
 from jq.passes.base import Pass, PassContext
-from jq.passes.kernels._convolution import Convolved
+from jq.passes.kernels._convolution import BYTE, Convolved
 from jq.passes.kernels._digits import digits, in_digits, is_small, upper_sums
 from jq.passes.kernels._integer import IntegerContraction, contractions, match_contraction
 from jq.passes.kernels._kernel import KernelDecisions, NoKernel, call_kernel, isa_of, unsigned_view
@@ -187,7 +188,7 @@ class Lower:
         kernel = given or kernel
         packed = kernel.pack(weight, bias, zero, conv.zero)
         operands = [self.input(kernel)]
-        operands.append(self._weight("packed", packed["weights"]))
+        operands.append(self._stored(packed["weights"]))
         if "init" in packed:
             operands.append(self._weight("init", packed["init"]))
         if kernel.row_zero:
@@ -206,6 +207,18 @@ class Lower:
         pixels = math.prod(described[name] for name in ("batch", "height", "width"))
         same = {name: described[name] for name in ("isa", "element", "unsigned", "epilogue")}
         return kernels.Gemm(m=pixels, k=k, n=n, column_zero=self.conv.zero is not None, **same)
+
+    def _stored(self, weight: np.ndarray) -> ir.Value:
+        """The packed weight, in as many bits as its codes: they become bytes in each call, which
+        is little beside a convolution."""
+        bits = self.conv.bits
+        half = np.int8(1 << bits - 1) if bits < BYTE else np.int8(0)
+        if not half or weight.dtype != np.int8:
+            return self._weight("packed", weight)
+        if weight.min() < -half or weight.max() >= half:
+            raise NoKernel(f"the packed filter has more than {bits} bits")
+        stored = self._weight("packed", packing.pack(weight + half, bits))
+        return OPS.sub(packing.unpack(OPS, stored, weight.shape, bits), int(half))
 
     def _weight(self, part: str, array: np.ndarray) -> ir.Value:
         return self.program.add_weight(f"{self.conv.contract.name}:{part}", array)

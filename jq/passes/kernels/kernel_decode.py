@@ -26,7 +26,7 @@ import numpy as np
 
 from jq.formats import get_format
 from jq.ir import OPS, Op, Program, at, dtype_name, dtype_of, ir, shape_of
-from jq.ir.build import NAME, attributes_of, string_attr
+from jq.ir.build import NAME, Attributes, attributes_of, string_attr
 from jq.ir.build import replace as replace_op
 from jq.ir.contract import match_contract
 from jq.ir.encodings import write_encodings
@@ -35,6 +35,7 @@ from jq.ir.ops import Contraction, contraction
 from jq.ir.ops.dims import DOT_GENERAL
 from jq.ir.ops.geometry import Matrices as MatrixView
 from jq.ir.ops.geometry import NotMatrices, WeightProduct
+from jq.ir.ops.layout import CONVOLUTION, Layout
 from jq.kernels import DecodeDot, SplitRows, get_isa
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._block_weight import BlockWeight
@@ -116,6 +117,14 @@ class StoredProduct:
         stored = Stored.of(enc, parts, c.tensors[side])
         return StoredProduct(op, rule, c.name, c.attributes, side, c.sides[1 - side], stored)
 
+    @property
+    def in_order(self) -> bool:
+        """The result lies as rows and columns of the product do."""
+        if self.rule.op != CONVOLUTION:
+            return self.rule.op == DOT_GENERAL and self.side == 1
+        order = Layout.of(Attributes(self.attributes)).output_order
+        return order == sorted(order)
+
     def view(self) -> MatrixView:
         """The product as one of matrices; `NoKernel` where it is none."""
         shape = shape_of(self.op.results[0])
@@ -150,7 +159,7 @@ def _lower(program: Program, p: StoredProduct, isa: str, matrices: Matrices, pac
         if [dtype_name(dtype_of(v)) for v in operands] != [t.element for t in kernel.operands]:
             raise NoKernel("codes that the model computes are not held as stored ones are")
     tail = Tail((), (), (p.op,))
-    if p.rule.op == DOT_GENERAL and p.side == 1 and dtype_of(result) == np.float32:
+    if p.in_order and dtype_of(result) == np.float32:
         tail = Tail.behind(program, p.op, kernel.n)
     kernel = replace(kernel, epilogue=tail.steps)
     with at(tail.last):
