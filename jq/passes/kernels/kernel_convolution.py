@@ -187,8 +187,7 @@ class Lower:
         kernel, weight = self.described(steps)
         kernel = given or kernel
         packed = kernel.pack(weight, bias, zero, conv.zero)
-        operands = [self.input(kernel)]
-        operands.append(self._stored(packed["weights"]))
+        operands = [self.input(kernel), self._stored(packed["weights"])]
         if "init" in packed:
             operands.append(self._weight("init", packed["init"]))
         if kernel.row_zero:
@@ -209,11 +208,9 @@ class Lower:
         return kernels.Gemm(m=pixels, k=k, n=n, column_zero=self.conv.zero is not None, **same)
 
     def _stored(self, weight: np.ndarray) -> ir.Value:
-        """The packed weight, in as many bits as its codes: they become bytes in each call, which
-        is little beside a convolution."""
-        bits = self.conv.bits
-        half = np.int8(1 << bits - 1) if bits < BYTE else np.int8(0)
-        if not half or weight.dtype != np.int8:
+        """The packed weight in as many bits as its codes, of which each call makes bytes."""
+        bits, half = self.conv.bits, np.int8(1 << self.conv.bits - 1 & 127)
+        if bits == BYTE or weight.dtype != np.int8:
             return self._weight("packed", weight)
         if weight.min() < -half or weight.max() >= half:
             raise NoKernel(f"the packed filter has more than {bits} bits")
