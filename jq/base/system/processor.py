@@ -57,8 +57,8 @@ def this_processor(cpuinfo: Path = CPUINFO, machine: str | None = None) -> Proce
     """The processor that /proc/cpuinfo names first; without that file, its architecture alone.
 
     Flags beyond the instruction set that `JAXQ_MAX_ISA` names are left out."""
-    read = _fields_here if cpuinfo == CPUINFO else _fields
-    fields = read(cpuinfo)
+    # Of many cores it is long, and passes ask for each op: it is read once.
+    fields = (_fields if cpuinfo == CPUINFO else _fields.__wrapped__)(cpuinfo)
     return Processor(
         machine_name(machine or platform.machine()),
         believed((fields.get("flags") or fields.get("Features") or "").split()),
@@ -67,15 +67,13 @@ def this_processor(cpuinfo: Path = CPUINFO, machine: str | None = None) -> Proce
     )
 
 
+@cache
 def _fields(cpuinfo: Path) -> dict[str, str]:
     fields: dict[str, str] = {}
     for line in cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.is_file() else ():
         key, _, value = line.partition(":")
         fields.setdefault(key.strip(), value.strip())
     return fields
-
-
-_fields_here = cache(_fields)  # of many cores it is long, and passes ask for each op
 
 
 def limit() -> str | None:

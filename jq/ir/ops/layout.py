@@ -48,6 +48,11 @@ class Layout:
         """Axes of the result: batch, spatial ones in the order of the window's, filters."""
         return [self.output_batch, *self.output_spatial, self.output_feature]
 
+    @property
+    def channels_last(self) -> bool:
+        """The result is [batch, ..., filters], its spatial axes in the window's order."""
+        return self.output_order == sorted(self.output_order)
+
     def result(self, value: ir.Value, shape: Sequence[int]) -> ir.Value:
         """[B * positions, F] as the op's result, whose shape is `shape`."""
         order = self.output_order

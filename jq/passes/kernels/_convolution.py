@@ -14,8 +14,6 @@ from jq.ir.contract import Contract
 from jq.ir.ops.layout import Layout, Window, groups_of, with_edges
 from jq.passes.kernels._kernel import FLIP, NoKernel, unsigned_view
 
-BYTE = 8  # bits
-
 
 @dataclass(frozen=True)
 class Convolved:
@@ -39,15 +37,15 @@ class Convolved:
     weight: np.ndarray
     scale: np.ndarray
     zero: np.ndarray | None
-    bits: int = BYTE
+    bits: int = 8
 
     @staticmethod
     def of(program: Program, c: Contract) -> "Convolved":
         if any(not isinstance(side, tuple) for side in c.sides):
             raise NoKernel("one operand is float")
         (x_enc, x), (w_enc, w) = c.sides
-        bits = _bits(w_enc)
-        if x_enc.format != "int8" or not bits:
+        fmt = get_format(w_enc.format)
+        if x_enc.format != "int8" or not isinstance(fmt, Affine) or fmt.bits > 8:
             raise NoKernel(f"no kernel for {x_enc.format} x {w_enc.format}")
         arrays = {name: evaluate(program, part) for name, part in w.items()}
         if any(a is None for a in arrays.values()):
@@ -56,8 +54,9 @@ class Convolved:
         parts = {k: np.asarray(a) for k, a in arrays.items()}
         weight, scale, offset = _filter(w_enc, parts, window)
         zero = _zero_point(program, x, window.layout)
+        bits = fmt.stored_bits(w_enc)
         plain = Convolved(c, x["codes"], zero, window, weight, scale, offset, bits)
-        if bits < BYTE:  # a code minus a zero point would not fit
+        if bits < 8:  # a code minus a zero point would not fit
             if plain.depthwise:
                 raise NoKernel(f"no kernel for {w_enc.format} filters of one channel")
             return plain
@@ -98,12 +97,6 @@ class Convolved:
         window, known = self.window, isinstance(self.zero_point, int)
         moves = self.weight.shape[:2] != (1, 1) or window.strides != (1, 1) or self.groups > 1
         return known and not moves and not any(map(any, window.edges))
-
-    @property
-    def channels_last(self) -> bool:
-        """The result is [batch, ..., filters], its spatial axes in the input's order."""
-        order = self.layout.output_order
-        return order == sorted(order)
 
     @property
     def plain_padding(self) -> bool:
@@ -167,13 +160,6 @@ class Convolved:
         """A value of the result's layout as [pixels, F]."""
         moved = OPS.transpose(value, self.layout.output_order)
         return OPS.reshape(moved, [math.prod(shape_of(moved)[:-1]), self.filters])
-
-
-def _bits(enc: Encoding) -> int:
-    """Bits in which codes are stored; 0 of formats whose codes are no signed bytes."""
-    fmt = get_format(enc.format)
-    narrow = isinstance(fmt, Affine) and fmt.bits < BYTE
-    return fmt.stored_bits(enc) if narrow else BYTE * (enc.format == "int8")
 
 
 def _zero_point(program: Program, parts: dict[str, ir.Value], d: Layout) -> int | ir.Value:

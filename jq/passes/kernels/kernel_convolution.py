@@ -30,7 +30,7 @@ from jq.ir.contract import match_contract
 from jq.ir.ops.layout import CONVOLUTION
 from jq.ir.requantize import Requantized, match_requantize
 from jq.passes.base import Pass, PassContext
-from jq.passes.kernels._convolution import BYTE, Convolved
+from jq.passes.kernels._convolution import Convolved
 from jq.passes.kernels._digits import digits, in_digits, is_small, upper_sums
 from jq.passes.kernels._integer import IntegerContraction, contractions, match_contraction
 from jq.passes.kernels._kernel import KernelDecisions, NoKernel, call_kernel, isa_of, unsigned_view
@@ -84,7 +84,7 @@ class Lower:
         """A `jq.contract`; of lower digits, where `upper` is that of the upper ones."""
         conv, c = self.conv, self.conv.contract
         dtype, tail = dtype_of(c.op.results[0]), Tail((), (), (c.op,))
-        if dtype == np.float32 and conv.channels_last:
+        if dtype == np.float32 and conv.layout.channels_last:
             tail = Tail.behind(self.program, c.op, conv.filters, self.unsigned)
         _, parts = c.sides[0]
         row_scale = evaluate(self.program, parts["scale"])
@@ -187,7 +187,7 @@ class Lower:
         kernel, weight = self.described(steps)
         kernel = given or kernel
         packed = kernel.pack(weight, bias, zero, conv.zero)
-        operands = [self.input(kernel), self._stored(packed["weights"])]
+        operands = [self.input(kernel), self._weight("packed", packed["weights"])]
         if "init" in packed:
             operands.append(self._weight("init", packed["init"]))
         if kernel.row_zero:
@@ -207,18 +207,16 @@ class Lower:
         same = {name: described[name] for name in ("isa", "element", "unsigned", "epilogue")}
         return kernels.Gemm(m=pixels, k=k, n=n, column_zero=self.conv.zero is not None, **same)
 
-    def _stored(self, weight: np.ndarray) -> ir.Value:
-        """The packed weight in as many bits as its codes, of which each call makes bytes."""
-        bits, half = self.conv.bits, np.int8(1 << self.conv.bits - 1 & 127)
-        if bits == BYTE or weight.dtype != np.int8:
-            return self._weight("packed", weight)
-        if weight.min() < -half or weight.max() >= half:
-            raise NoKernel(f"the packed filter has more than {bits} bits")
-        stored = self._weight("packed", packing.pack(weight + half, bits))
-        return OPS.sub(packing.unpack(OPS, stored, weight.shape, bits), int(half))
-
     def _weight(self, part: str, array: np.ndarray) -> ir.Value:
-        return self.program.add_weight(f"{self.conv.contract.name}:{part}", array)
+        """The packed weight has as many bits as its codes, of which each call makes bytes."""
+        name, bits = f"{self.conv.contract.name}:{part}", self.conv.bits
+        if part != "packed" or bits == 8 or array.dtype != np.int8:
+            return self.program.add_weight(name, array)
+        half = np.int8(1 << bits - 1)
+        if array.min() < -half or array.max() >= half:
+            raise NoKernel(f"the packed filter has more than {bits} bits")
+        stored = self.program.add_weight(name, packing.pack(array + half, bits))
+        return OPS.sub(packing.unpack(OPS, stored, array.shape, bits), int(half))
 
     def _depthwise(self, steps: Sequence[kernels.Step]) -> kernels.Depthwise:
         """Padding is read as if it were there, unless windows leave the image almost everywhere."""

@@ -117,14 +117,6 @@ class StoredProduct:
         stored = Stored.of(enc, parts, c.tensors[side])
         return StoredProduct(op, rule, c.name, c.attributes, side, c.sides[1 - side], stored)
 
-    @property
-    def in_order(self) -> bool:
-        """The result lies as rows and columns of the product do."""
-        if self.rule.op != CONVOLUTION:
-            return self.rule.op == DOT_GENERAL and self.side == 1
-        order = Layout.of(Attributes(self.attributes)).output_order
-        return order == sorted(order)
-
     def view(self) -> MatrixView:
         """The product as one of matrices; `NoKernel` where it is none."""
         shape = shape_of(self.op.results[0])
@@ -159,7 +151,9 @@ def _lower(program: Program, p: StoredProduct, isa: str, matrices: Matrices, pac
         if [dtype_name(dtype_of(v)) for v in operands] != [t.element for t in kernel.operands]:
             raise NoKernel("codes that the model computes are not held as stored ones are")
     tail = Tail((), (), (p.op,))
-    if p.in_order and dtype_of(result) == np.float32:
+    filters = p.rule.op == CONVOLUTION and Layout.of(Attributes(p.attributes)).channels_last
+    in_order = filters or (p.rule.op == DOT_GENERAL and p.side == 1)
+    if in_order and dtype_of(result) == np.float32:
         tail = Tail.behind(program, p.op, kernel.n)
     kernel = replace(kernel, epilogue=tail.steps)
     with at(tail.last):

@@ -122,7 +122,7 @@ def _convolution(program: Program, op: Op, name: str, isa: str, element: str) ->
     if conv.depthwise and element == "bf16":
         raise NoKernel("a filter for each channel")
     tail = Tail((), (), (op,))
-    if conv.channels_last:
+    if conv.layout.channels_last:
         tail = Tail.behind(program, op, conv.filters, exact=element == "f32")
     lower = Lower(program, conv, isa, element)
     with at(tail.last):

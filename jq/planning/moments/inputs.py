@@ -66,11 +66,13 @@ def rows_of(op: Op, w: Wanted, ops: ArrayOps = OPS) -> Callable[[Array], Array]:
     """The function that makes f32[groups, rows, K] of the operand."""
     e = extent(op, w)
     if isinstance(rule_of(op), Convolution):
-        return _patches(op, w, e, ops)
-    dims, rank = Dims.of(op), len(shape_of(op.operands[w.operand]))
-    order = [*(pair[w.operand] for pair in dims.batch), *dims.free(w.operand, rank), *w.contracted]
+        taps, order = _patches(op, w, e, ops)
+    else:
+        dims, rank = Dims.of(op), len(shape_of(op.operands[w.operand]))
+        lead = [pair[w.operand] for pair in dims.batch]
+        taps, order = (lambda x: x), [*lead, *dims.free(w.operand, rank), *w.contracted]
     shape = [e.groups, e.rows, e.width]
-    return lambda x: ops.reshape(ops.transpose(ops.convert(x, F32), order), shape)
+    return lambda x: ops.reshape(ops.transpose(ops.convert(taps(x), F32), order), shape)
 
 
 def other_axes(op: Op, w: Wanted) -> Sequence[int]:
@@ -84,20 +86,21 @@ def other_axes(op: Op, w: Wanted) -> Sequence[int]:
     return range(first, first + len(dims.free(1 - w.operand, ranks[1 - w.operand])))
 
 
-def _patches(op: Op, w: Wanted, e: Extent, ops: ArrayOps) -> Callable[[Array], Array]:
-    """The patches that the output positions of a convolution read."""
+def _patches(
+    op: Op, w: Wanted, e: Extent, ops: ArrayOps
+) -> tuple[Callable[[Array], Array], list[int]]:
+    """The patches that the output positions of a convolution read, and the order of their axes."""
     window = Window.of(op, shape_of(op.operands[1]))
     d, rank = window.layout, len(window.sizes)
-    inside = shape_of(op.operands[0])[d.input_feature] // e.groups
+    ends = [*window.sizes, e.groups, shape_of(op.operands[0])[d.input_feature] // e.groups]
     # Where the axes of the result, but for its features, and those of the kernel are among taps.
     rows = dict(zip([d.output_batch, *d.output_spatial], range(1 + rank), strict=True))
     places = [*range(1 + rank, 1 + 2 * rank), 2 + 2 * rank]
     inner = dict(zip([*d.kernel_spatial, d.kernel_in], places, strict=True))
     order = [1 + 2 * rank, *(rows[a] for a in sorted(rows)), *(inner[a] for a in w.contracted)]
 
-    def patches(x: Array) -> Array:
-        x = ops.convert(window.taps(x, ops), F32)
-        x = ops.reshape(x, [*ops.shape(x)[:-1], *window.sizes, e.groups, inside])
-        return ops.reshape(ops.transpose(x, order), [e.groups, e.rows, e.width])
+    def taps(x: Array) -> Array:
+        found = window.taps(x, ops)
+        return ops.reshape(found, [*ops.shape(found)[:-1], *ends])
 
-    return patches
+    return taps, order
