@@ -6,13 +6,7 @@ from typing import Any
 from jq.base.errors import FormatError, UserError
 from jq.base.guard.worker import WORKER
 from jq.base.system.files import read_input
-from jq.driver.weights.module import (
-    SkippedWeight,
-    WeightOptions,
-    quantize_module,
-    skipped,
-    weights_of,
-)
+from jq.driver.weights import module as modules
 from jq.formats import Encoding, get_format
 from jq.formats.tensor import QuantizedTensor
 from jq.frontends.model import Model
@@ -65,7 +59,7 @@ def quantize_weights(
         compiled = jq.compile(small, "float")
         ```
     """
-    options = WeightOptions.of(
+    options = modules.WeightOptions.of(
         dtype, qscheme, granularity, block_size, weight_num_threshold, scale_dtype
     )
     if isinstance(module_or_model, Model):
@@ -83,7 +77,7 @@ def quantize_weights(
             hint="take the module that is returned",
         )
     module = _read(module_or_model)
-    quantize_module(module, options)
+    modules.quantize_module(module, options)
     return module
 
 
@@ -103,10 +97,10 @@ def _read(source: Any) -> ir.Module:
     return parse_stablehlo(data, str(path))
 
 
-def _quantize_given(module: ir.Module, options: WeightOptions, in_place: bool) -> ir.Module:
+def _quantize_given(module: ir.Module, options: modules.WeightOptions, in_place: bool) -> ir.Module:
     """Works on a copy in our context; the result is in the context of the given module."""
     copy = parse_module(bytecode_of(module))
-    quantize_module(copy, options)
+    modules.quantize_module(copy, options)
     with module.context, ir.Location.unknown():
         result = ir.Module.parse(bytecode_of(copy))
         if not in_place:
@@ -120,22 +114,19 @@ def _quantize_given(module: ir.Module, options: WeightOptions, in_place: bool) -
     return module
 
 
-def _quantize_model(model: Model, options: WeightOptions) -> Model:
+def _quantize_model(model: Model, options: modules.WeightOptions) -> Model:
     """Each weight in the first encoding that an op asks for."""
     program = trace(model)
     chosen: dict[str, Encoding] = {}
     for op, rule in contractions(program):
         try:
-            uses = weights_of(program, op, rule)
+            uses = modules.weights_of(program, op, rule)
             chosen = {u.name: options.encoding(u, dtype_of(u.value)) for u in uses} | chosen
         except FormatError as reason:
-            skipped(op_name(op), rule.op, str(reason))
+            modules.skipped(op_name(op), rule.op, str(reason))
     params = {}
     for name, enc in chosen.items():
         weight = program.weights[name]
         parts = get_format(enc.format).encode(weight, enc)
         params[name] = QuantizedTensor(enc, parts, name, weight.dtype)
     return with_params(model, params)
-
-
-__all__ = ["SkippedWeight", "quantize_weights"]

@@ -11,20 +11,12 @@ from onnx import AttributeProto, helper
 
 from jq.base.errors import UserError
 from jq.base.system.files import read_input
+from jq.frontends.onnx import graph as graphs
 from jq.frontends.onnx import validate
-from jq.frontends.onnx.graph import (
-    STANDARD,
-    File,
-    Function,
-    Graph,
-    Node,
-    Reference,
-    without_tensors,
-)
 from jq.frontends.onnx.tensors import Files
 
 
-def read_file(path: Path) -> File:
+def read_file(path: Path) -> graphs.File:
     """Reads a model; tensors are mapped or read once, and nothing is computed. A `.tflite` file is
     read as the ONNX model with Q/DQ that computes the same.
 
@@ -38,7 +30,7 @@ def read_file(path: Path) -> File:
     return from_proto(_parse(path), path)
 
 
-def from_proto(model: onnx.ModelProto, path: Path) -> File:
+def from_proto(model: onnx.ModelProto, path: Path) -> graphs.File:
     validate.require_text(model, path)
     opsets = _opsets(model.opset_import)
     if not opsets:
@@ -60,7 +52,7 @@ def from_proto(model: onnx.ModelProto, path: Path) -> File:
     validate.refuse_recursion(functions, path)
     graph = _graph(model.graph, files)
     validate.require_names(graph, path)
-    return File(path, graph, opsets, functions, model.producer_name)
+    return graphs.File(path, graph, opsets, functions, model.producer_name)
 
 
 def _parse(path: Path) -> onnx.ModelProto:
@@ -69,7 +61,7 @@ def _parse(path: Path) -> onnx.ModelProto:
             if path.stat().st_size == 0:
                 raise UserError("the file is empty", location=str(path))
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                slim = without_tensors(data, str(path))
+                slim = graphs.without_tensors(data, str(path))
     except OSError as error:
         raise UserError(f"cannot read: {error.strerror}", location=str(path)) from error
     model = onnx.ModelProto()
@@ -82,13 +74,13 @@ def _parse(path: Path) -> onnx.ModelProto:
     return model
 
 
-def function_of(proto: onnx.FunctionProto, files: Files) -> Function:
+def function_of(proto: onnx.FunctionProto, files: Files) -> graphs.Function:
     nodes = validate.sorted_nodes([_node(n, files) for n in proto.node], files.path)
-    graph = Graph(nodes, tuple(proto.input), tuple(proto.output))
+    graph = graphs.Graph(nodes, tuple(proto.input), tuple(proto.output))
     given = {a.name: _attribute(a, files) for a in proto.attribute_proto}
     # What the caller does not give is absent, not a reference that nothing answers.
     defaults = dict.fromkeys(proto.attribute) | given
-    return Function(graph, _opsets(proto.opset_import), defaults)
+    return graphs.Function(graph, _opsets(proto.opset_import), defaults)
 
 
 def _opsets(imports: Any) -> dict[str, int]:
@@ -96,10 +88,10 @@ def _opsets(imports: Any) -> dict[str, int]:
 
 
 def _domain(name: str) -> str:
-    return "" if name in STANDARD else name
+    return "" if name in graphs.STANDARD else name
 
 
-def _graph(proto: onnx.GraphProto, files: Files) -> Graph:
+def _graph(proto: onnx.GraphProto, files: Files) -> graphs.Graph:
     initializers = {t.name: files.array(t) for t in proto.initializer}
     initializers |= {t.values.name: files.dense(t) for t in proto.sparse_initializer}
     names = [*proto.initializer, *(t.values for t in proto.sparse_initializer)]
@@ -110,10 +102,10 @@ def _graph(proto: onnx.GraphProto, files: Files) -> Graph:
     nodes = tuple(n for n in nodes if _constant(n) is None)
     inputs = tuple(v.name for v in proto.input if v.name not in initializers)
     types = {v.name: v.type for v in (*proto.input, *proto.output)}
-    return Graph(nodes, inputs, tuple(v.name for v in proto.output), initializers, types)
+    return graphs.Graph(nodes, inputs, tuple(v.name for v in proto.output), initializers, types)
 
 
-def _constant(node: Node) -> np.ndarray | None:
+def _constant(node: graphs.Node) -> np.ndarray | None:
     """The tensor that a node is, if it is one."""
     if node.op != "Constant":
         return None
@@ -121,15 +113,17 @@ def _constant(node: Node) -> np.ndarray | None:
     return next((v for v in values if isinstance(v, np.ndarray)), None)
 
 
-def _node(proto: onnx.NodeProto, files: Files) -> Node:
+def _node(proto: onnx.NodeProto, files: Files) -> graphs.Node:
     attributes = {a.name: _attribute(a, files) for a in proto.attribute}
     ends = tuple(proto.input), tuple(proto.output)
-    return Node(proto.op_type, _domain(proto.domain), proto.overload, *ends, attributes, proto.name)
+    return graphs.Node(
+        proto.op_type, _domain(proto.domain), proto.overload, *ends, attributes, proto.name
+    )
 
 
 def _attribute(proto: onnx.AttributeProto, files: Files) -> Any:
     if proto.ref_attr_name:
-        return Reference(proto.ref_attr_name)
+        return graphs.Reference(proto.ref_attr_name)
     if proto.type == AttributeProto.GRAPH:
         return _graph(proto.g, files)
     if proto.type == AttributeProto.TENSOR:

@@ -16,15 +16,8 @@ from iree.compiler import ir
 from jq.base.errors import UserError
 from jq.ir import Op
 from jq.iree.dump import instructions
+from jq.iree.dump import stored as held
 from jq.iree.dump.products import MultiplyAdd, contraction_of
-from jq.iree.dump.stored import (
-    CONSTANT_OPS,
-    StoredConstant,
-    compiler_context,
-    constant_of,
-    location_names,
-    resource_key,
-)
 
 DUMP_PHASE = "global-optimization"
 
@@ -95,18 +88,18 @@ class Dump:
     computed from constants alone at every call. `signature` are the shapes that `@main` takes and
     gives; None where there is no such function."""
 
-    constants: tuple[StoredConstant, ...]
+    constants: tuple[held.StoredConstant, ...]
     contractions: tuple[Contraction, ...]
     kernels: tuple[Kernel, ...]
-    derived: tuple[StoredConstant, ...]
+    derived: tuple[held.StoredConstant, ...]
     expanded: tuple[instructions.Expanded, ...] = ()
     signature: Signature | None = None
-    splats: tuple[StoredConstant, ...] = ()
+    splats: tuple[held.StoredConstant, ...] = ()
 
 
 def read_dump(text: str) -> Dump:
     """Reads the text of `DUMP_PHASE`; raises `UserError` when it is not that."""
-    with compiler_context():
+    with held.compiler_context():
         try:
             module = ir.Module.parse(text)
         except ir.MLIRError as error:
@@ -121,7 +114,7 @@ def try_dump(data: bytes) -> None:
 
 
 def _read(module: Any) -> Dump:
-    stored: dict[str, StoredConstant] = {}
+    stored: dict[str, held.StoredConstant] = {}
     contractions, kernels, derived, splats = [], [], [], []
     bodies = {  # ready-made ones, to which dispatches refer by name
         op.attributes["sym_name"].value: instructions.kernel_products(walk(op.operation))
@@ -129,16 +122,16 @@ def _read(module: Any) -> Dump:
         if op.operation.name == "flow.executable"
     }
     for op in walk(module.operation):
-        kind, names = op.name, location_names(op.location)
+        kind, names = op.name, held.location_names(op.location)
         name = names[0] if names else ""
-        if kind in CONSTANT_OPS:
-            constant = constant_of(op, names)
+        if kind in held.CONSTANT_OPS:
+            constant = held.constant_of(op, names)
             if constant and constant.kind == "derived":
                 derived.append(constant)
             elif constant and constant.kind == "splat":
                 splats.append(constant)
             elif constant:  # one resource may be mentioned by several functions
-                stored.setdefault(resource_key(op) or f"#{len(stored)}", constant)
+                stored.setdefault(held.resource_key(op) or f"#{len(stored)}", constant)
         elif kind == "flow.dispatch.workgroups":
             kernels.append(Kernel(names, instructions.kernel_products(walk(op))))
         elif kind == "flow.dispatch":

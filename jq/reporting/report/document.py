@@ -15,13 +15,7 @@ from jq.base.tables import size
 from jq.driver.comparison.metrics import AGREEMENTS, BETWEEN, DESCRIPTIONS
 from jq.driver.comparison.outputs import worst
 from jq.driver.comparison.result import LayerError
-from jq.reporting.measuring.verdict import (
-    furthest,
-    layer_verdict,
-    noise_warning,
-    number,
-    outputs_verdict,
-)
+from jq.reporting.measuring import verdict as verdicts
 from jq.reporting.report.facts import Facts, Shape
 from jq.reporting.report.graph import BOX, RADIUS, TALL, WORDS, drawing
 
@@ -48,7 +42,7 @@ def environment() -> Environment:
     made = Environment(loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined)
     made.globals |= {"width": WIDTH, "height": HEIGHT, "sections": SECTIONS, "links": LINKS}
     made.globals |= {"box": BOX, "tall": TALL, "radius": RADIUS, "words": WORDS}
-    made.filters |= {"number": number, "size": size, "quoted": shlex.quote, "drawn": drawn}
+    made.filters |= {"number": verdicts.number, "size": size, "quoted": shlex.quote, "drawn": drawn}
     made.filters |= {"sorted_by": _key}
     made.filters["json"] = lambda layers: json.dumps(list(layers))
     return made
@@ -83,7 +77,7 @@ def _key(value: float) -> float:
 
 def tiles(facts: Facts) -> Iterator[tuple[str, str]]:
     first, audit = facts.comparison.outputs[0], facts.audit
-    yield f"{number(first.sqnr_db)} dB", "SQNR of the first output"
+    yield f"{verdicts.number(first.sqnr_db)} dB", "SQNR of the first output"
     yield f"{first.cosine:.5f}", "cosine, mean"
     yield f"{first.cosine_min:.5f}", "cosine, worst sample"
     yield size(audit["module_bytes"] + audit["parameter_bytes"]), "module and parameters"
@@ -93,8 +87,8 @@ def tiles(facts: Facts) -> Iterator[tuple[str, str]]:
     if facts.float_latency:
         yield f"{facts.float_latency['median_ms']:.3g} ms", "the float model's, compiled alike"
     for name, both in facts.comparison.metrics.items():
-        beside = "" if name in BETWEEN else f" (float {number(both['float'])})"
-        yield number(both["quantized"]), f"{name.replace('_', ' ')}{beside}"
+        beside = "" if name in BETWEEN else f" (float {verdicts.number(both['float'])})"
+        yield verdicts.number(both["quantized"]), f"{name.replace('_', ' ')}{beside}"
 
 
 def _beside_float(name: str, reference: str, quantized: str) -> str:
@@ -108,9 +102,9 @@ def _beside_float(name: str, reference: str, quantized: str) -> str:
 def verdict(facts: Facts) -> str:
     """The whole in a few sentences."""
     audit, compared = facts.audit, facts.comparison
-    sentences = [outputs_verdict(compared)]
+    sentences = [verdicts.outputs_verdict(compared)]
     for name, both in compared.metrics.items():
-        values = number(both["float"]), number(both["quantized"])
+        values = verdicts.number(both["float"]), verdicts.number(both["quantized"])
         sentences.append(_beside_float(name, *values))
     if floats := audit["float_parameter_bytes"]:
         times = floats / (audit["module_bytes"] + audit["parameter_bytes"])
@@ -120,15 +114,15 @@ def verdict(facts: Facts) -> str:
     if facts.float_latency:
         ratio = facts.float_latency["median_ms"] / facts.latency["median_ms"]
         sentences.append(f"a call takes {1 / ratio:.2f} of the time of the compiled float model")
-    sentences.append(layer_verdict(compared.layers))
+    sentences.append(verdicts.layer_verdict(compared.layers))
     return " ".join(f"{s[0].upper()}{s[1:]}." for s in sentences if s)
 
 
 def warnings(facts: Facts) -> list[str]:
     """Warnings about figures that the reader should not rely on."""
-    found = [noise_warning(facts.latency)]
+    found = [verdicts.noise_warning(facts.latency)]
     if facts.float_latency:
-        found.append(noise_warning(facts.float_latency, "the float model's latency"))
+        found.append(verdicts.noise_warning(facts.float_latency, "the float model's latency"))
     return [text[0].upper() + text[1:] for text in found if text]
 
 
@@ -142,7 +136,7 @@ def commands(facts: Facts) -> str:
 
 def adds_up(facts: Facts) -> bool:
     """True where no layer by itself comes near the error of the outputs."""
-    most = furthest(facts.comparison.layers)
+    most = verdicts.furthest(facts.comparison.layers)
     far = most[0].isolated_sqnr_db - worst(facts.comparison.outputs)["sqnr_db"] if most else 0.0
     return far >= SPREAD
 

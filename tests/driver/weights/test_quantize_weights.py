@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import jq
-from jq.driver.weights.quantize import SkippedWeight, quantize_weights
+from jq.driver.weights.module import SkippedWeight
+from jq.driver.weights.quantize import quantize_weights
 from jq.formats import get_format
 from jq.formats.tensor import QuantizedTensor
 from jq.ir import ir, parse_module

@@ -7,16 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from jq.language.decoder.architectures import _base as base
 from jq.language.decoder.architectures import names
-from jq.language.decoder.architectures._base import (
-    FULL,
-    KEYS,
-    RMS,
-    SHARES,
-    Architecture,
-    Key,
-    fixed,
-)
 from jq.language.decoder.architectures.llama import STACKS
 
 _STEPS = ([0.0, inf], [0.0, {"__float__": "Infinity"}])  # as the layer makes them
@@ -27,23 +19,23 @@ MAMBA = (
     " mamba/skip/weight:ssm_d,mamba.D"
 )
 SIZES = {
-    "mamba_heads": Key("mamba_n_heads", "ssm.time_step_rank", 128),
-    "mamba_head": Key(
+    "mamba_heads": base.Key("mamba_n_heads", "ssm.time_step_rank", 128),
+    "mamba_head": base.Key(
         lambda get: (
             get("mamba_d_head", 0)
             or int(get("mamba_expand", 2) * get("hidden_size")) // get("mamba_n_heads", 128)
         ),
         lambda get: get("ssm.inner_size") // max(get("ssm.time_step_rank"), 1),
     ),
-    "mamba_groups": Key("mamba_n_groups", "ssm.group_count", 1),
-    "mamba_size": Key("mamba_d_state", "ssm.state_size", 256),
-    "width": Key("mamba_d_conv", "ssm.conv_kernel", 4),
-    "inner_norm": Key("mamba_rms_norm", lambda get: False, True),
-    "plain_rates": fixed(False, True),
+    "mamba_groups": base.Key("mamba_n_groups", "ssm.group_count", 1),
+    "mamba_size": base.Key("mamba_d_state", "ssm.state_size", 256),
+    "width": base.Key("mamba_d_conv", "ssm.conv_kernel", 4),
+    "inner_norm": base.Key("mamba_rms_norm", lambda get: False, True),
+    "plain_rates": base.fixed(False, True),
 }
-Architecture.registry["granite"].like(
+base.Architecture.registry["granite"].like(
     "granitehybrid",
-    {"granitemoehybrid": FULL},
+    {"granitemoehybrid": base.FULL},
     names=names.ALL.but(STACKS, MAMBA),
     keys=SIZES,
     mixers={"linear_attention": ("mamba",), "mamba": ("mamba",)},
@@ -73,9 +65,9 @@ def _falcon_scales(get: Callable[..., Any]) -> dict[str, Any]:
     }
 
 
-Architecture(
+base.Architecture(
     "falcon-h1",
-    {"falcon_h1": FULL},
+    {"falcon_h1": base.FULL},
     names=names.ALL.but(
         MAMBA,
         "mlp/norm/weight:ffn_norm,",  # llama.cpp names this one without a suffix
@@ -86,19 +78,19 @@ Architecture(
     only={"time_step_limit": _STEPS},
     keys=SIZES
     | {
-        "embedding_scale": Key("embedding_multiplier", lambda get: 1.0, 1.0),
-        "logit_scale": Key("lm_head_multiplier", lambda get: 1.0, 1.0),
-        "inner_norm": Key("mamba_rms_norm", lambda get: False, False),
-        "norm_before_gate": Key("mamba_norm_before_gate", lambda get: False, True),
+        "embedding_scale": base.Key("embedding_multiplier", lambda get: 1.0, 1.0),
+        "logit_scale": base.Key("lm_head_multiplier", lambda get: 1.0, 1.0),
+        "inner_norm": base.Key("mamba_rms_norm", lambda get: False, False),
+        "norm_before_gate": base.Key("mamba_norm_before_gate", lambda get: False, True),
     },
     scales=_falcon_scales,
 )
 
 
 # LFM 2: short convolutions, and attention in some layers.
-Architecture(
+base.Architecture(
     "lfm2",
-    {"lfm2": FULL},
+    {"lfm2": base.FULL},
     activation_key="",
     names=names.ALL.but(
         "/norm/weight:token_embd_norm.weight,model.embedding_norm.weight",
@@ -111,8 +103,8 @@ Architecture(
     ),
     mixers={"conv": ("convolution",)},
     keys={
-        "epsilon": Key("norm_eps", RMS, 1e-5),
-        "width": Key("conv_L_cache", "shortconv.l_cache", 3),
+        "epsilon": base.Key("norm_eps", base.RMS, 1e-5),
+        "width": base.Key("conv_L_cache", "shortconv.l_cache", 3),
     },
     defaults={"rope_theta": 1e6},
 )
@@ -130,30 +122,30 @@ _DELTA = names.ALL.but(
     "delta/output=ssm_out,linear_attn.out_proj delta/decay/weight:ssm_a,linear_attn.A_log",
     "delta/step=ssm_dt, delta/step/bias:,linear_attn.dt_bias",
 )
-_NEXT = Architecture(
+_NEXT = base.Architecture(
     "qwen3next",
-    {"qwen3_next": FULL},
+    {"qwen3_next": base.FULL},
     experts=("num_experts",),
     names=_DELTA,
     one_plus=True,
     mixers={"linear_attention": ("delta",)},
     own={"gated_heads": True},
     keys={
-        "normal_shares": SHARES,
-        "delta_groups": Key("linear_num_key_heads", "ssm.group_count", 16),
-        "delta_heads": Key("linear_num_value_heads", "ssm.time_step_rank", 32),
-        "delta_key": Key("linear_key_head_dim", "ssm.state_size", 128),
-        "delta_value": Key(
+        "normal_shares": base.SHARES,
+        "delta_groups": base.Key("linear_num_key_heads", "ssm.group_count", 16),
+        "delta_heads": base.Key("linear_num_value_heads", "ssm.time_step_rank", 32),
+        "delta_key": base.Key("linear_key_head_dim", "ssm.state_size", 128),
+        "delta_value": base.Key(
             "linear_value_head_dim",
             lambda get: get("ssm.inner_size") // max(get("ssm.time_step_rank"), 1),
             128,
         ),
-        "plain_rates": fixed(False, True),
-        "width": Key("linear_conv_kernel_dim", "ssm.conv_kernel", 4),
+        "plain_rates": base.fixed(False, True),
+        "width": base.Key("linear_conv_kernel_dim", "ssm.conv_kernel", 4),
     },
     defaults={"head_dim": 256, "partial_rotary_factor": 0.25, "full_attention_interval": 4},
 )
 # Of GGUF files the heads that share a key are not neighbours, but those of equal rest.
-_TILED = {"tiled_heads": fixed(False, True), "normal_shares": KEYS["normal_shares"]}
-_QWEN35 = _NEXT.like("qwen35", {"qwen3_5_text": FULL}, keys=_TILED)
-_QWEN35.like("qwen35moe", {"qwen3_5_moe_text": FULL})
+_TILED = {"tiled_heads": base.fixed(False, True), "normal_shares": base.KEYS["normal_shares"]}
+_QWEN35 = _NEXT.like("qwen35", {"qwen3_5_text": base.FULL}, keys=_TILED)
+_QWEN35.like("qwen35moe", {"qwen3_5_moe_text": base.FULL})

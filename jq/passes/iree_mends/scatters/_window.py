@@ -11,17 +11,10 @@ from jq.ir import OPS, Op, at, dtype_of, ir, last_of, shape_of, stablehlo
 from jq.ir.build import create, i64_array
 from jq.ir.index_range import Element, index_range
 from jq.passes.iree_mends.scatters import _scatter
-from jq.passes.iree_mends.scatters._scatter import (
-    Scatter,
-    body_of,
-    neutral,
-    scatter,
-    take_body,
-    zero_of,
-)
+from jq.passes.iree_mends.scatters import _scatter as scatters
 
 
-def write_window(op: Op, s: Scatter, operands: list[ir.Value]) -> list[ir.Value]:
+def write_window(op: Op, s: scatters.Scatter, operands: list[ir.Value]) -> list[ir.Value]:
     begins = {axis: OPS.reshape(v, ()) for axis, v in s.begins.items()}
     inside = s.inside and OPS.reshape(s.inside, ())
     updates = [OPS.reshape(u, s.windows) for u in s.updates]
@@ -30,7 +23,7 @@ def write_window(op: Op, s: Scatter, operands: list[ir.Value]) -> list[ir.Value]
 
 def _written(
     op: Op,
-    s: Scatter,
+    s: scatters.Scatter,
     operands: list[ir.Value],
     updates: list[ir.Value],
     begins: dict[int, ir.Value],
@@ -47,7 +40,7 @@ def _written(
 
 
 def _where(
-    inside: ir.Value | None, s: Scatter, new: list[ir.Value], old: list[ir.Value]
+    inside: ir.Value | None, s: scatters.Scatter, new: list[ir.Value], old: list[ir.Value]
 ) -> list[ir.Value]:
     if inside is None:
         return new
@@ -57,8 +50,8 @@ def _where(
 
 def _combined(op: Op, old: list[ir.Value], updates: list[ir.Value]) -> list[ir.Value]:
     """The scatter's function of scalars, for whole windows: one map for each result."""
-    results = list(last_of(body_of(op)).operands)
-    arguments = list(body_of(op).arguments)
+    results = list(last_of(scatters.body_of(op)).operands)
+    arguments = list(scatters.body_of(op).arguments)
     made = []
     for k, (result, like) in enumerate(zip(results, old, strict=True)):
         if result in arguments:
@@ -66,8 +59,8 @@ def _combined(op: Op, old: list[ir.Value], updates: list[ir.Value]) -> list[ir.V
             continue
         axes = i64_array(range(len(shape_of(like))))
         mapped = create("stablehlo.map", like.type, *old, *updates, regions=1, dimensions=axes)
-        take_body(op, mapped.owner)
-        end = last_of(body_of(mapped.owner))
+        scatters.take_body(op, mapped.owner)
+        end = last_of(scatters.body_of(mapped.owner))
         with at(end):
             stablehlo.return_([end.operands[k]])
         end.erase()
@@ -78,7 +71,7 @@ def _combined(op: Op, old: list[ir.Value], updates: list[ir.Value]) -> list[ir.V
 # Several operands.
 
 
-def one_by_one(op: Op, s: Scatter, operands: list[ir.Value]) -> list[ir.Value]:
+def one_by_one(op: Op, s: scatters.Scatter, operands: list[ir.Value]) -> list[ir.Value]:
     count, n = s.count, len(operands)
     begins = {axis: OPS.reshape(v, (count,)) for axis, v in s.begins.items()}
     inside = s.inside and OPS.reshape(s.inside, (count,))
@@ -112,7 +105,7 @@ def _at(x: ir.Value, step: ir.Value) -> ir.Value:
     return OPS.reshape(cut, rest)
 
 
-def scatter_rows(op: Op, s: Scatter, operand: ir.Value) -> ir.Value:
+def scatter_rows(op: Op, s: scatters.Scatter, operand: ir.Value) -> ir.Value:
     lead = len(s.shape)
     while lead and s.windows[lead - 1] == s.shape[lead - 1]:
         lead -= 1
@@ -124,14 +117,14 @@ def scatter_rows(op: Op, s: Scatter, operand: ir.Value) -> ir.Value:
     inside = s.inside and OPS.broadcast(OPS.reshape(s.inside, (count,)), (count, each), [0])
     inside = inside and OPS.reshape(inside, (count * each,))
     if inside is not None:
-        same = neutral(op, operand)
+        same = scatters.neutral(op, operand)
         if same is not None:
             wide = OPS.broadcast(inside, shape_of(update), [0])
             unchanged = stablehlo.broadcast_in_dim(update.type, same, [])
             update = OPS.select(wide, update, unchanged)
         else:
             index = OPS.select(inside, index, rows)
-            matrix = OPS.pad(matrix, zero_of(operand), [0, 0], [1, 0])
+            matrix = OPS.pad(matrix, scatters.zero_of(operand), [0, 0], [1, 0])
     index = _within(OPS.reshape(index, (count * each, 1)), shape_of(matrix)[0] - 1)
     result = _canonical(op, matrix, index, update, inside is None)
     if shape_of(result)[0] != rows:
@@ -139,7 +132,7 @@ def scatter_rows(op: Op, s: Scatter, operand: ir.Value) -> ir.Value:
     return OPS.reshape(result, s.shape)
 
 
-def _row_numbers(s: Scatter, lead: int) -> ir.Value:
+def _row_numbers(s: scatters.Scatter, lead: int) -> ir.Value:
     """The row that each row of each window is written to, [count * rows of a window]."""
     kind = np.dtype(np.int32 if prod(s.shape) < np.iinfo(np.int32).max else np.int64)
     within = s.windows[:lead]
@@ -172,4 +165,4 @@ def _canonical(op: Op, x: ir.Value, i: ir.Value, u: ir.Value, proven: bool) -> i
     # Rows that take the place of those outside may well occur twice.
     unique = proven and "unique_indices" in said and ir.BoolAttr(said["unique_indices"]).value
     says = {"indices_are_sorted": ir.BoolAttr.get(False), "unique_indices": ir.BoolAttr.get(unique)}
-    return scatter(op, x, i, u, [1], **says)
+    return scatters.scatter(op, x, i, u, [1], **says)
