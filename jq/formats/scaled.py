@@ -108,12 +108,13 @@ class Scaled(ByElement):
         parts, steps = self._steps(ops, x, element, enc)
         return {"codes": element.codes(ops, zero_if_nan(ops, steps)), **parts}
 
-    def fake_quantize(self, ops: ArrayOps, x: Array, enc: Encoding) -> Array:
-        """`decode` of `quantize_dynamic`, without the codes between them."""
+    def fake_quantize(self, ops: ArrayOps, x: Array, enc: Encoding, keep_nan: bool = True) -> Array:
+        """`decode` of `quantize_dynamic`, without the codes between them; these have no NaN."""
         element = computed(self.element_of(enc))
         if element is None:
             return super().fake_quantize(ops, x, enc)
         parts, steps = self._steps(ops, x, element, enc)
+        steps = steps if keep_nan else zero_if_nan(ops, steps)
         return self.kind(enc).applied(ops, element.nearest(ops, steps), parts, enc)
 
     def _steps(

@@ -6,11 +6,13 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from jq.ir import Op, Program, at, ir, kind_of, maker
+from jq.formats import get_format
+from jq.formats.scaled import Scaled
+from jq.ir import OPS, Op, Program, at, dtype_of, ir, kind_of, maker
 from jq.ir.build import NAME, inlined, replace, string_attr
 from jq.ir.contract import match_contract
 from jq.ir.encodings import drop_encodings
-from jq.ir.markers import DEQUANTIZE, QUANTIZE, marker_kind, match
+from jq.ir.markers import DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC, marker_kind, match
 from jq.ir.ops.base import Contraction
 from jq.ir.ops.integer_step import STEP, match_integer
 from jq.ir.ops.lookup import rule_of
@@ -29,7 +31,7 @@ class LowerMarkers(Pass):
 
     def run(self, program: Program, cx: PassContext) -> bool:
         functions = {f.name.value: f for f in program.functions()}
-        changed = False
+        changed = _round(program)
         for op in program.walk():
             if marker_kind(op):
                 symbol = ir.FlatSymbolRefAttr(op.attributes["decomposition"]).value
@@ -48,6 +50,24 @@ class LowerMarkers(Pass):
         program.run_passes("func.func(canonicalize,cse)")
         program.drop_unused_weights()
         return changed
+
+
+def _round(program: Program) -> bool:
+    """Activations that are quantized and dequantized at once are rounded, without codes, where
+    their format has elements times scales."""
+    done = False
+    for op in list(program.walk()):
+        marker = match(op, DEQUANTIZE)
+        made = match(next(iter(marker.parts.values())), QUANTIZE_DYNAMIC) if marker else None
+        if marker is None or made is None or made.parts != marker.parts:
+            continue
+        enc, fmt = marker.encoding, get_format(marker.encoding.format)
+        if enc == made.encoding and isinstance(fmt, Scaled):
+            with at(op):
+                x = fmt.fake_quantize(OPS, made.op.operands[0], enc, keep_nan=False)
+                replace(op, [OPS.convert(x, dtype_of(op.results[0]))])
+            done = True
+    return done
 
 
 SUMS = ("stablehlo.reduce", "stablehlo.reduce_window", *PRODUCTS_AND_SUMS)
