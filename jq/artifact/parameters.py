@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 from iree import runtime as rt
 
-from jq.base.errors import UserError
+from jq.base.errors import UserError, check_known
 from jq.base.system.files import check_input
 from jq.formats.tensor import bytes_of
 from jq.frontends.safetensors import write_tensors
@@ -54,8 +54,7 @@ def write_parameters(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
         OSError: the disk is full or not writable. (IREE's own writer maps the file instead, and
             a full disk then ends the process.)
     """
-    if path.suffix not in _WRITERS:
-        raise UserError(f"unknown kind of parameter file {path.name!r}", hint=", ".join(_WRITERS))
+    check_known("kind of parameter file", path.suffix, _WRITERS)
     with path.open("wb") as file:
         _WRITERS[path.suffix](file, arrays)
 

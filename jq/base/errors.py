@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 from jq.base.system.child import signal_name
 
@@ -137,11 +138,14 @@ def known(name: str, names: Iterable[str]) -> str:
     return f"known: {', '.join(names) or 'none'}" + (f" ({meant})" if meant else "")
 
 
-def check_known(what: str, name: str, names: Iterable[str], where: str = "") -> str:
+def check_known(
+    what: str, name: Any, names: Iterable[str], where: str = "", location: str | None = None
+) -> str:
     """The name of something, which has to be one of `names`."""
     names = list(names)
-    if name not in names:
-        raise UserError(f"unknown {what} {name!r}{where}", hint=known(name, names))
+    if not isinstance(name, str) or name not in names:
+        hint = known(str(name), names)
+        raise UserError(f"unknown {what} {name!r}{where}", location=location, hint=hint)
     return name
 
 

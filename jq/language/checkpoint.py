@@ -20,7 +20,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from jq.base.errors import UserError
+from jq.base.errors import UserError, check_known
 from jq.base.progress import Progress, silent
 from jq.base.system.files import check_folder, json_object, read_text, write_text, written_whole
 from jq.formats.affine import affine_format
@@ -136,8 +136,7 @@ def quantize_folder(
 def opened(source: Path, kind: str, group: int) -> tuple[Kind, dict[str, Any], list[Path]]:
     """The kind that is asked for, the config of a folder, and the files beside its weights;
     `UserError` where there is no such kind, or the folder is quantized already."""
-    if kind not in BITS:
-        raise UserError(f"unknown type {kind!r}", hint=", ".join(BITS))
+    check_known("type", kind, BITS)
     if group < 0 or group % (32 // BITS[kind]):
         raise UserError(f"groups of {group} columns do not fill words of 32 bits")
     config = json_object(source / "config.json")

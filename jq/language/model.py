@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jq.artifact.signature import asked_keys
-from jq.base.errors import UserError
+from jq.base.errors import UserError, check_known
 from jq.base.progress import Progress, silent
 from jq.frontends.gguf import open_gguf
 from jq.language.chat import chat_prompt
@@ -34,8 +34,7 @@ def options_for(
     """Options with what is not given as it is by default; `UserError` for what is not possible."""
     if batch < 1:
         raise UserError(f"a batch of {batch} sequences is not possible")
-    if cache is not None and cache not in CACHES:
-        raise UserError(f"a cache cannot be {cache!r}", hint=", ".join(CACHES))
+    cache = check_known("type of a cache", cache or CACHES[0], CACHES)
     most = decoder.config.context
     chosen = min(CONTEXT, most) if context is None else context
     if not 1 <= chosen <= most:
@@ -45,7 +44,7 @@ def options_for(
             hint=f"the model takes 1 to {most}",
         )
     pipeline = PIPELINE if pipeline is None else pipeline
-    return Options(pipeline, cache or CACHES[0], chosen, batch)
+    return Options(pipeline, cache, chosen, batch)
 
 
 class LanguageModel:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.base.errors import UserError
+from jq.base.errors import UserError, check_known
 from jq.base.progress import Progress, silent
 from jq.base.system.files import read_text
 from jq.formats.arrays import NUMPY
@@ -129,8 +129,7 @@ def quantize(
     Raises:
         UserError: the file or the type is not known, or the text is too short.
     """
-    if kind not in FILE_TYPES:
-        raise UserError(f"unknown type {kind!r}", hint=", ".join(FILE_TYPES))
+    check_known("type", kind, FILE_TYPES)
     if out.exists() and out.samefile(source):
         raise UserError("the file would take its own place", location=str(out), hint="another name")
     file, (data, header) = load_gguf(source), open_gguf(source)

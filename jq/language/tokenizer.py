@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from jq.base.errors import UserError
+from jq.base.errors import UserError, check_known
 from jq.base.system.files import json_object, read_input, read_text
 from jq.language.decoder.text import text_of
 from jq.language.library import Library, guarded_library, letter_of
@@ -101,6 +101,7 @@ def tokenizer_of_gguf(metadata: Mapping[str, Any], where: str) -> Tokenizer:
     tokens = metadata.get(f"{_KEY}tokens")
     if not isinstance(tokens, list) or not tokens or not all(isinstance(t, str) for t in tokens):
         raise UserError(f"the file holds no {_KEY}tokens", location=where)
+    check_known("tokenizer", kind, ("llama", "gpt2", "gemma4"), location=where)
     types = _numbers(metadata, "token_type", len(tokens), NORMAL, where)
     # Files mark some of these as tokens that a text may spell.
     for i, token in enumerate(tokens):
@@ -123,20 +124,10 @@ def tokenizer_of_gguf(metadata: Mapping[str, Any], where: str) -> Tokenizer:
             bool(metadata.get(f"{_KEY}add_space_prefix", True)),
             _swallow(metadata, tokens, types),
         )
-    elif kind in ("gpt2", "gemma4"):
-        name = metadata.get(f"{_KEY}pre", "default") if kind == "gpt2" else kind
-        words = WORDS.get(name) if isinstance(name, str) else None
-        if words is None:
-            raise UserError(
-                f"the pre-tokenizer {name!r:.40} is not known",
-                location=where,
-                hint="known: " + ", ".join(WORDS),
-            )
-        codec = _byte_pairs(metadata, tokens, types, words, where)
     else:
-        raise UserError(
-            f"the tokenizer {kind!r} is not known", location=where, hint="llama, gpt2, gemma4"
-        )
+        cut = metadata.get(f"{_KEY}pre", "default") if kind == "gpt2" else kind
+        words = WORDS[check_known("pre-tokenizer", cut, WORDS, location=where)]
+        codec = _byte_pairs(metadata, tokens, types, words, where)
     with_bos = metadata.get(f"{_KEY}add_bos_token", words is None or words.first)
     named = {k.removeprefix(_NAMED): str(v) for k, v in metadata.items() if k.startswith(_NAMED)}
     return Tokenizer(

@@ -28,7 +28,7 @@ def logits(path, tokens):
 
 
 def test_an_architecture(tmp_path):
-    with pytest.raises(jq.UserError, match="'made_up' is not known"):
+    with pytest.raises(jq.UserError, match="unknown model type 'made_up'"):
         load_decoder(folder(tmp_path / "unknown"))
     others = {
         o: theirs.replace("model.", "made_up.") for o, theirs in names.ALL.hugging_face.items()
@@ -48,7 +48,7 @@ def test_an_architecture_in_gguf_files(tmp_path):
     path = write_gguf("llama", tmp_path / "model.gguf")
     other = tmp_path / "other.gguf"
     other.write_bytes(path.read_bytes().replace(b"llama", b"madeu"))
-    with pytest.raises(jq.UserError, match="'madeu' is not known"):
+    with pytest.raises(jq.UserError, match="unknown architecture 'madeu'"):
         load_decoder(other)
     Architecture("madeu", {}, own={"pairs": "neighbours"})
     tokens = CASES["llama"]["tokens"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.base.errors import UserError, known
+from jq.base.errors import UserError, check_known
 from jq.formats.base import Encoding
 from jq.formats.tensor import Leaf, Parts, QuantizedTensor
 
@@ -104,13 +104,7 @@ def unpacked_tensors(config: Mapping[str, Any], tensors: Parts, where: str) -> d
     `UserError` where the method, or how it stored a weight, is not known."""
     name = str(config.get("quant_method"))
     name = SAME.get((name, str(config.get("packing_format"))), name)
-    if name not in METHODS:
-        raise UserError(
-            f"the checkpoint is quantized by {name!r}, which is not known",
-            location=where,
-            hint=known(name, sorted(METHODS)),
-        )
-    found = METHODS[name]
+    found = METHODS[check_known("method of quantizing", name, sorted(METHODS), location=where)]
     plain: dict[str, Leaf] = {}
     modules: dict[str, dict[str, np.ndarray]] = {}
     for tensor, array in tensors.items():

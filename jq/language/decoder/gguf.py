@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from jq.base.errors import check_known
 from jq.frontends.gguf import GgufFile, load_parts
 from jq.language.decoder import rope
 from jq.language.decoder.architectures import FULL, INTERVAL, Architecture
 from jq.language.decoder.config import Config
 from jq.language.decoder.names import expanded, parameter_tree, stack_size
-from jq.language.decoder.reading import Reader, among
+from jq.language.decoder.reading import Reader
 
 _SPANS = ("short", "long")
 # Tensors that hold no parameter: factors of the rotary frequencies.
@@ -34,7 +35,8 @@ def read_gguf(path: str | Path) -> tuple[Config, dict[str, Any], GgufFile]:
     file = load_parts(Path(path))
     possible = {name: each for name, each in Architecture.registry.items() if each.names.gguf}
     name, where = file.metadata.get("general.architecture"), str(file.path)
-    reader = _Reader(among(possible, "architecture", name, where), where, file)
+    known = possible[check_known("architecture", name, sorted(possible), location=where)]
+    reader = _Reader(known, where, file)
     config = reader.config()
     tensors = {name: t for name, t in file.tensors.items() if name not in _FACTORS}
     return config, parameter_tree(config, reader.form, tensors, str(path)), file

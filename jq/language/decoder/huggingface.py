@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from jq.base.errors import UserError
+from jq.base.errors import UserError, check_known
 from jq.frontends.checkpoints import unpacked_tensors
 from jq.frontends.safetensors import json_object, read_folder
 from jq.language.decoder import rope
 from jq.language.decoder.architectures import INTERVAL, Architecture
 from jq.language.decoder.config import Config, numbers
 from jq.language.decoder.names import Leaf, add_scales, parameter_tree
-from jq.language.decoder.reading import Reader, among
+from jq.language.decoder.reading import Reader
 from jq.language.decoder.text import names_of_text, text_of, with_wide_heads
 
 _BOTH = "use_bidirectional_attention"
@@ -89,8 +89,8 @@ def _reader(folder: Path) -> "_Reader":
     path = folder / "config.json"
     values = with_wide_heads(text_of(json_object(path)))
     possible = {t: each for each in Architecture.registry.values() for t in each.model_types}
-    known = among(possible, "model type", values.get("model_type"), str(path))
-    return _Reader(known, str(path), values)
+    kind = check_known("model type", values.get("model_type"), sorted(possible), location=str(path))
+    return _Reader(possible[kind], str(path), values)
 
 
 def _one_plus(tree: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
@@ -26,17 +26,6 @@ _INNER = Key("intermediate_size", "feed_forward_length")
 _EXPERTS = Key("num_experts", "expert_count")
 _EXPERTS_USED = Key("num_experts_per_tok", "expert_used_count")
 _EXPERT = Key("moe_intermediate_size", "expert_feed_forward_length")
-
-
-def among(possible: Mapping[str, Architecture], kind: str, name: Any, where: str) -> Architecture:
-    """The architecture of a name; `UserError` where a file has none of those that are possible."""
-    if isinstance(name, str) and name in possible:
-        return possible[name]
-    raise UserError(
-        f"the {kind} {name!r} is not known",
-        location=where,
-        hint="known: " + ", ".join(sorted(possible)),
-    )
 
 
 @dataclass(frozen=True)
