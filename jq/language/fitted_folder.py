@@ -70,7 +70,10 @@ def fit_folder(
     decoder = load_decoder(source)
     pieces = pieces_of(texts, tokenizer_of_folder(source), decoder.config, limit)
     read = hashlib.sha256(np.asarray(pieces).tobytes()).hexdigest()
-    begin(out, {"bits": chosen.bits, "group": group, "source": str(source), "text": read})
+    begin(
+        out,
+        {"bits": chosen.bits, "group": group, "source": str(source), "text": read, "aim": "gptaq"},
+    )
     known = Architecture.registry[decoder.config.architecture]
     raw, places, start = dict(read_folder(source)), dict[str, str](), _states(out)
     held = names_of_text(config, raw)

@@ -13,7 +13,7 @@ from jq.formats.arrays import NUMPY
 from jq.formats.base import Encoding, get_format
 from jq.frontends.gguf import load_gguf
 from jq.language.decoder import load_decoder
-from jq.language.decoder.layerwise import quantized_layers
+from jq.language.decoder.layerwise import aimed, quantized_layers
 from jq.language.quantize import fitted, quantize
 from tests.support.decoders import weights, write_gguf
 
@@ -91,6 +91,19 @@ def test_layers_make_up_for_those_before_them(source):
     x = x * weights("mixtral")["model.layers.1.input_layernorm.weight"]
     assert np.allclose(grams[1], x.T @ x / len(x), rtol=1e-3, atol=1e-5)
     assert not np.allclose(grams[0], grams[1], rtol=0.1)
+
+
+def test_weights_aim_at_what_makes_up_for_their_inputs():
+    """Closer to the products with the model's own inputs, by half of the way; not from few rows."""
+    rng = np.random.default_rng(5)
+    w = rng.standard_normal((8, 16)).astype(np.float32)
+    theirs = rng.standard_normal((400, 16)).astype(np.float32)
+    ours = theirs @ (np.eye(16) + 0.2 * rng.standard_normal((16, 16))).astype(np.float32)
+    moments = [ours.T @ x / len(ours) for x in (ours, theirs - ours)]
+    wanted = theirs @ w.T
+    before, after = (np.square(ours @ a.T - wanted).sum() for a in (w, aimed(w, *moments, 400)))
+    assert after < 0.5 * before
+    assert np.array_equal(aimed(w, *moments, 31), w)
 
 
 def test_a_text_chooses_the_codes_of_every_matrix(source, tmp_path):

@@ -1,8 +1,8 @@
 """A decoder's products quantized a layer at a time, on a text.
 
 Of a layer only its own weights are held in float32, and what comes into it for every token of the
-text. What a product is multiplied by is measured with the layers before it quantized already, so
-that later layers make up for what earlier ones lost."""
+text, from layers that are quantized already and from those of the model: products are solved for
+the inputs that they will get, and aim at what makes up for a share of the difference (`aimed`)."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -14,6 +14,7 @@ import numpy as np
 
 from jq.base.errors import UserError
 from jq.base.from_jax import leaf_name
+from jq.base.system.threads import one_thread
 from jq.ir.memory import NO_LIBRARY
 from jq.language.decoder import Decoder
 from jq.language.decoder.config import Config
@@ -21,8 +22,10 @@ from jq.language.decoder.names import Leaf
 from jq.language.decoder.network import empty, layer
 from jq.language.decoder.products import INPUTS, Place
 from jq.models._tree import flatten, nest
+from jq.passes.recovery.gptaq import RIDGE, ROWS, Gptaq
 
 TOGETHER = 4  # pieces of text that go through a layer side by side
+Moments = tuple[np.ndarray, np.ndarray]  # means of x' x'^T and of x' (x - x')^T, f32 [in, in]
 
 # Path of a weight, the weight f32 [out, in], and the mean of x x^T of its inputs f32 [in, in]:
 # the weight as it will be stored, or None for one that stays.
@@ -38,8 +41,9 @@ def quantized_layers(
     reached: Callable[[int, np.ndarray], None] = lambda layer, x: None,
 ) -> Iterator[dict[str, Leaf]]:
     """The weights that `encode` gives of each layer, by paths such as `layers/0/mlp/down/weight`,
-    from `start` on (a layer and what comes into it), of which `reached` is told once the caller is
-    done with what the layer before gave. `pieces` of text have the same number of tokens. An expert
+    from `start` on (a layer and what comes into it, f32 [2, pieces, tokens, hidden]: from quantized
+    layers, and from the model's), of which `reached` is told once the caller is done with what the
+    layer before gave. `pieces` of text have the same number of tokens. An expert
     counts all tokens, as if the router sent each to all."""
     config, count = decoder.config, len(pieces[0])
     if config.get("per_layer") or any("shared" in name for own in config.mixers for name in own):
@@ -51,7 +55,8 @@ def quantized_layers(
     if start is None:
         used, place = np.unique(np.asarray(pieces), return_inverse=True)
         rows = np.asarray(params["embed"]["weight"], np.float32)[used]  # decoded for that alone
-        start = 0, rows[place.reshape(-1, count)] * np.float32(config.embedding_scale)
+        begin = rows[place.reshape(-1, count)] * np.float32(config.embedding_scale)
+        start = 0, np.stack([begin, begin])
     first, x = start
     for i in range(first, config.layers):
         given = flatten(decoder.params["layers"][str(i)])
@@ -63,38 +68,63 @@ def quantized_layers(
         rope = params["rope"].get(config.rope_of[i], {})
         turn = {part: jnp.asarray(table[:count]) for part, table in rope.items()}
         measure = partial(_measured, config, i)
-        grams = _mean(measure(p, part, turn) for part in _parts(x))
-        for name, gram in grams.items():
-            leaf = encode(f"layers/{i}/{name}", flat[name], gram)
+        found_moments = _mean(measure(p, *part, turn) for part in _parts(x))
+        rows_seen = x[0].size // x.shape[-1]
+        for name, (gram, cross) in found_moments.items():
+            aim = aimed(flat[name], gram, cross, rows_seen)
+            leaf = encode(f"layers/{i}/{name}", aim, gram)
             if leaf is not None:
                 found[f"layers/{i}/{name}"] = leaf
                 flat[name] = np.asarray(leaf, np.float32)
-        p = nest(flat)
-        x = np.concatenate([np.asarray(_give(config, i, p, part, turn)) for part in _parts(x)])
+        pairs = [
+            [
+                _give(config, i, each, own, turn)
+                for each, own in zip((nest(flat), p), part, strict=True)
+            ]
+            for part in _parts(x)
+        ]
+        x = np.concatenate([np.stack(pair) for pair in pairs], axis=1)
         progress((i + 1) / config.layers)
         yield found
         reached(i + 1, x)
 
 
+def aimed(weight: np.ndarray, gram: np.ndarray, cross: np.ndarray, rows: int) -> np.ndarray:
+    """The weight f32 [out, in] to come close to: a share of the way to the best one for the inputs
+    that it will get (`jq.passes.recovery.gptaq`), where `rows` of them are enough."""
+    if rows < ROWS * len(gram) or not cross.any():
+        return weight
+    ridge = RIDGE * max(float(np.trace(gram)) / len(gram), 1e-30)
+    with one_thread():
+        way = np.linalg.solve(gram + ridge * np.eye(len(gram)), cross @ weight.T).T
+    return (weight + Gptaq.earlier * way).astype(np.float32) if np.isfinite(way).all() else weight
+
+
 @partial(jax.jit, static_argnums=(0, 1), compiler_options=NO_LIBRARY)
-def _measured(config: Config, i: int, p: Any, x: jax.Array, turn: Any) -> dict[str, jax.Array]:
-    """The mean of x x^T for every product of the layer."""
+def _measured(
+    config: Config, i: int, p: Any, ours: jax.Array, theirs: jax.Array, turn: Any
+) -> dict[str, tuple[jax.Array, jax.Array]]:
+    """The moments of every product of the layer."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(p)
     names = {id(leaf): leaf_name(path) for path, leaf in leaves}
-    grams: dict[str, jax.Array] = {}
+    seen: list[dict[str, jax.Array]] = []
 
     def tap(weight: Any, inputs: jax.Array, name: str) -> jax.Array:
-        rows = inputs.reshape(-1, inputs.shape[-1])
-        gram = jnp.matmul(rows.T, rows, precision="highest") / len(rows)
-        grams[names[id(weight)]] = gram
+        seen[-1][names[id(weight)]] = inputs.reshape(-1, inputs.shape[-1])
         return inputs
 
     reset = INPUTS.set(tap)
     try:
-        _given(config, i, p, x, turn)
+        for x in (ours, theirs):
+            seen.append({})
+            _given(config, i, p, x, turn)
     finally:
         INPUTS.reset(reset)
-    return grams
+    mean = partial(jnp.matmul, precision="highest")
+    return {
+        name: (mean(x.T, x) / len(x), mean(x.T, seen[1][name] - x) / len(x))
+        for name, x in seen[0].items()
+    }
 
 
 def _given(config: Config, i: int, p: Any, x: jax.Array, turn: Any) -> jax.Array:
@@ -107,20 +137,19 @@ def _given(config: Config, i: int, p: Any, x: jax.Array, turn: Any) -> jax.Array
 _give = partial(jax.jit, static_argnums=(0, 1), compiler_options=NO_LIBRARY)(_given)
 
 
-def _mean(grams: Iterator[dict[str, jax.Array]]) -> dict[str, np.ndarray]:
-    total: dict[str, np.ndarray] = {}
-    for count, found in enumerate(grams, start=1):
-        for name, gram in found.items():
+def _mean(parts: Iterator[dict[str, Any]]) -> dict[str, Moments]:
+    total: dict[str, Any] = {}
+    for count, found in enumerate(parts, start=1):
+        for name, pair in found.items():
             old = total.get(name, np.float32(0))
-            total[name] = old + (np.asarray(gram) - old) / np.float32(count)
+            total[name] = old + (np.stack(pair) - old) / np.float32(count)
     return total
 
 
-def _parts(x: np.ndarray) -> Iterator[jax.Array]:
-    """Some pieces at a time, what is left over one by one: two programs do."""
-    size = min(TOGETHER, len(x))
-    whole = len(x) // size * size
-    for i in range(0, whole, size):
-        yield jnp.asarray(x[i : i + size])
-    for i in range(whole, len(x)):
-        yield jnp.asarray(x[i : i + 1])
+def _parts(x: np.ndarray) -> Iterator[tuple[jax.Array, jax.Array]]:
+    """Some pieces of both at a time, what is left over one by one: two programs do."""
+    count = x.shape[1]
+    size = min(TOGETHER, count)
+    whole = count // size * size
+    for i, by in [(i, size) for i in range(0, whole, size)] + [(i, 1) for i in range(whole, count)]:
+        yield jnp.asarray(x[0, i : i + by]), jnp.asarray(x[1, i : i + by])
