@@ -68,11 +68,12 @@ def chain(
     floats = rescaling.rounding == "float32"
     if floats and device.xnnpack_sums and (codes := sum_of_two(program, affine, out)) is not None:
         return codes
-    total = sum_of(program, affine.source, rescaling)
+    total = sum_of(program, affine.source, device)
     if total is None:
         return None
     own = rounded_as(affine.source) if device.factors == "scales" else ""
-    own = own if rescaling.rounding == "double" or own == "AveragePool" else ""
+    if rescaling.rounding != "double" and not (own == "AveragePool" and device.xnnpack_sums):
+        own = ""  # of reference kernels, to which XNNPACK leaves pools
     if own and total.step.kind == "sum":
         codes = kernel_mean(program, total, affine, out, mean=own == "Mean")
         if codes is not None:

@@ -16,6 +16,7 @@ from jq.ir.ops.integer_step import Operand
 from jq.ir.ops.lookup import rule_of
 from jq.ir.ops.selection import reduce_like, reduction
 from jq.passes.integer._values import I64, Leaf, Sum, centered, leaf_of, require_int32, step_of
+from jq.target.device_table import Device
 
 # So many fractional bits a sum of two tensors keeps, one tensor alone, and a product; fewer where
 # wide codes would leave int32.
@@ -23,11 +24,12 @@ SUM_BITS, LEAF_BITS, PRODUCT_BITS = 20, 16, 8
 WIDTH = 30  # bits of a value that is rescaled, without its sign
 
 
-def sum_of(program: Program, value: ir.Value, rescaling: Rescaling) -> Sum | None:
+def sum_of(program: Program, value: ir.Value, device: Device) -> Sum | None:
     """The integer sum that a value is, or None."""
     leaf = leaf_of(program, value)
+    plain = device.factors == "scales" or device.rounding == "float32"  # codes are rescaled as such
     if leaf is not None:
-        return _fraction(leaf)
+        return _fraction(leaf, 0 if plain else LEAF_BITS)
     if maker(value) is None:
         return None
     op = value.owner
@@ -37,10 +39,9 @@ def sum_of(program: Program, value: ir.Value, rescaling: Rescaling) -> Sum | Non
     leaves = [leaf_of(program, v) for v in op.operands]
     known = [leaf for leaf in leaves if leaf is not None]
     if kind in ("stablehlo.add", "stablehlo.subtract") and len(known) == 2:
-        return _sum(op, known, name, rescaling)
+        return _sum(op, known, name, device.rescaling)
     if kind == "stablehlo.multiply" and len(known) == 2:
-        wanted = 0 if rescaling.rounding == "float32" else PRODUCT_BITS
-        return _product(op, *known, name=name, bits=wanted)
+        return _product(op, *known, name=name, bits=0 if plain else PRODUCT_BITS)
     if known and reduction(program, op) == "add":
         return _reduced(op, known[0], name)
     return None
@@ -51,8 +52,8 @@ def _bits(wanted: int, largest: int) -> int:
     return min(wanted, WIDTH - largest.bit_length())
 
 
-def _fraction(leaf: Leaf) -> Sum:
-    bits = _bits(LEAF_BITS, leaf.largest)
+def _fraction(leaf: Leaf, bits: int) -> Sum:
+    bits = _bits(bits, leaf.largest)
     value = DOUBLE.shift(OPS, centered(leaf), bits)  # exact
     bound = np.array(float(leaf.largest << bits))
     step = step_of("rescale", "rescale", [leaf.operand], bits=bits)

@@ -30,9 +30,9 @@ from jq.passes.base import Pass, PassContext
 from jq.passes.integer._chain import chain
 from jq.passes.integer._comparisons import comparison
 from jq.passes.integer._functions import normalization, quotient, softmax
-from jq.passes.integer._ops import apply_to_codes, is_elementwise, is_float
+from jq.passes.integer._ops import apply_to_codes, clamps_behind, is_elementwise, is_float
 from jq.passes.integer._values import Leaf, code_of, leaf_of, output_of, step_of
-from jq.target.device_table import Function
+from jq.target.device_table import Device, Function
 from jq.target.target import Target
 
 FURTHEST = 64  # values between codes and what a table computes of them
@@ -111,7 +111,7 @@ def _lower(
     if any(map(declined_by_shape, between)):
         return None
     forms: dict[Function, Callable[[], ir.Value | None]] = {
-        "table": lambda: _table(program, value, out, marker.tensor, device.table_entries),
+        "table": lambda: _table(program, value, out, marker.tensor, device),
         "softmax": lambda: softmax(program, value, out, marker.tensor, device.rescaling),
         "normalization": lambda: normalization(
             program, value, out, marker.tensor, device.rescaling
@@ -144,11 +144,14 @@ def _ends(value: ir.Value) -> bool:
 
 
 def _table(
-    program: Program, value: ir.Value, out: Output, name: str, entries: int
+    program: Program, value: ir.Value, out: Output, name: str, device: Device
 ) -> ir.Value | None:
-    """An elementwise function of one tensor, known for every code that it can have."""
+    """An elementwise function of one tensor, known for every code that it can have; none where
+    kernels rescale codes that are clamped alone."""
     found = _function(program, value)
-    if found is None or not is_float(value) or len(found[1]) > entries:
+    if found is None or not is_float(value) or len(found[1]) > device.table_entries:
+        return None
+    if device.factors == "scales" and leaf_of(program, clamps_behind(program, value)[1]):
         return None
     leaf, y = found
     with np.errstate(invalid="ignore"):

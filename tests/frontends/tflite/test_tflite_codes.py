@@ -47,7 +47,7 @@ def file_of(
     tensors.append(result | {"quantization": coded(*out)})
     operator = {"opcode_index": 0, "inputs": list(range(last)), "outputs": [last]}
     graph = {"tensors": tensors, "inputs": [0], "outputs": [last]}
-    graph["operators"] = [operator | {"builtin_options": options}]
+    graph["operators"] = [operator | ({"builtin_options": options} if options else {})]
     number = NUMBERS[kind]
     codes = [{"deprecated_builtin_code": min(number, 127), "version": 2, "builtin_code": number}]
     said = {"version": 3, "description": DESCRIPTION["double"]}  # `run` takes the reference kernels
@@ -77,6 +77,11 @@ def cases() -> dict[str, dict[str, Any]]:
             *("FULLY_CONNECTED", [given[0], (bias, None)], (48, 96), (0.13, 7)),
             ("FullyConnectedOptions", {}),
         ),
+        "product": file_of(
+            "MUL", [(weights[:48].reshape(X), coded(0.031, 2))], X, (0.113, 5), ("MulOptions", {})
+        ),
+        "codes of another scale": file_of("QUANTIZE", [], X, (0.1649, 3), ("QuantizeOptions", {})),
+        "relu": file_of("RELU", [], X, (0.1128, -100), ()),
         "pool": file_of(
             "AVERAGE_POOL_2D", [], (1, 2, 4, 16), same, ("Pool2DOptions", {**pool, "padding": 1})
         ),
@@ -128,6 +133,14 @@ def test_they_are_written_as_the_operators_that_they_are(name: str, tmp_path: Pa
     jq.export(str(files[0]), files[1], target=TARGET, calibration=[(x,)])
     want, got = (run(path.read_bytes(), [[x]]) for path in files)
     assert np.array_equal(got[0][0], want[0][0])
+
+
+def test_a_pool_is_written_for_onnx(tmp_path: Path) -> None:
+    """A kernel's own rounding is no form of it; ties are named."""
+    path = tmp_path / "m.tflite"
+    path.write_bytes(SCHEMA.encode("Model", CASES["tiles"]))
+    written = jq.export(str(path), tmp_path / "m.onnx", target="onnx-qdq")
+    assert list(written["operators"]) == ["sum_pool"] and len(written["near_ties"]) == 1
 
 
 def test_codes_of_uint8_are_written(tmp_path: Path) -> None:
