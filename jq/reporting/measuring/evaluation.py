@@ -1,5 +1,7 @@
 """Evaluation: the data and metrics that a model is judged by."""
 
+import logging
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,8 @@ from jq.frontends.model import Model
 from jq.frontends.source import AnyModel, Calls, Data, Source
 from jq.frontends.tracing.source import load_function, load_model
 
+LOG = logging.getLogger("jq")
+BATCHES = 8  # of random codes
 Outputs = Sequence[np.ndarray]
 
 
@@ -79,13 +83,29 @@ def several(metric: Metric | Sequence[Metric] | None) -> tuple[Metric, ...]:
     return (metric,) if isinstance(metric, str) or callable(metric) else tuple(metric)
 
 
+def _codes(source: Source) -> list[tuple[np.ndarray, ...]]:
+    """Random codes of a file that takes nothing else, and has no values of its own."""
+    examples = source.model.example_inputs if source.model else ()
+    small = all(spec.dtype in ("int8", "uint8") for spec in source.program.inputs)
+    if not examples or not small or any(hasattr(x, "__array__") for x in examples):
+        return []
+    LOG.warning("compared on random codes; --inputs FILE.npz (data=...) has others")
+    rng, specs = np.random.default_rng(0), source.program.inputs
+    draws = [[rng.bytes(math.prod(spec.shape)) for spec in specs] for _ in range(BATCHES)]
+    return [
+        tuple(np.frombuffer(b, s.dtype).reshape(s.shape) for b, s in zip(one, specs, strict=True))
+        for one in draws
+    ]
+
+
 def evaluation_of(
     source: Source, data: Data, labels: Any, metric: Metric | Sequence[Metric] | None
 ) -> Evaluation:
     """The data and metrics that were given, else the model's. Its own metric is for its own set."""
     owner = source.model
-    own = (owner.evaluation or [owner.example_inputs]) if owner else None
-    calls = source.calls(data if data is not None else own)
+    if (own := data) is None and owner:
+        own = owner.evaluation or _codes(source) or [owner.example_inputs]
+    calls = source.calls(own)
     if not calls:
         raise UserError("nothing to compare on", hint="give --inputs FILE.npz (data=...)")
     labelled = data is None and owner is not None and owner.evaluation is not None

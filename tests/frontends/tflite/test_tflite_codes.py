@@ -135,6 +135,15 @@ def test_they_are_written_as_the_operators_that_they_are(name: str, tmp_path: Pa
     assert np.array_equal(got[0][0], want[0][0])
 
 
+def test_a_file_of_codes_is_compared_without_data(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "m.tflite"
+    path.write_bytes(SCHEMA.encode("Model", CASES["dense"]))
+    found = jq.compare(str(path), pipeline="int8-static", settings={"recovery": False})
+    assert "random codes" in caplog.text and found.to_dict()["outputs"][0]["cosine"] > 0.99
+
+
 def test_a_pool_is_written_for_onnx(tmp_path: Path) -> None:
     """A kernel's own rounding is no form of it; ties are named."""
     path = tmp_path / "m.tflite"
