@@ -218,7 +218,7 @@ def test_which_formats_have_element_types() -> None:
     }
     with_scale_alone = {"mxint8", "mxfp6_e2m3", "mxfp6_e3m2"}
     assert typed - with_scale_alone == {
-        *("uint4_min", "codebook4"),
+        *("uint4_min", "uint4_zero", "codebook4"),
         *("int2", "int4", "uint2", "uint4", "nf4", "fp4_e2m1", "nvfp4", "mxfp4", "float4_e2m1fn"),
         *("float8_e4m3fn", "float8_e5m2", "mxfp8_e4m3", "mxfp8_e5m2"),
     }
