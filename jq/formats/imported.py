@@ -15,7 +15,7 @@ from jq.formats import checks
 from jq.formats.affine_math import ByElement
 from jq.formats.arrays import Array, ArrayOps
 from jq.formats.base import Encoding, Integers, Parts
-from jq.formats.blocks import block_range, chunks, expand, full, per_block
+from jq.formats.blocks import block_range, chunks, expand, full, per_block, reduce_blocks
 from jq.formats.elements import Table
 from jq.formats.floats import NORMAL_QUANTILES
 from jq.formats.packing import pack, packed_shape
@@ -94,13 +94,32 @@ class WithMinimum(ByElement):
         # At most -2^-24 in float16, where 0 would do.
         least = lo if self.unit else -checks.as_scale(-lo, enc).astype(F32)
         step = (hi - least) / F32((1 << self.bits) - 1)
-        scale = checks.as_scale(np.where(step < checks.SMALLEST_SCALE, F32(1), step), enc)
+        scale = checks.as_scale(np.where(step <= checks.SMALLEST_SCALE, F32(1), step), enc)
         return scale, self.zeros(-least / scale.astype(F32))
 
     def zeros(self, zero: np.ndarray) -> np.ndarray:
         """The nearest zeros that can be stored, f32 of any shape."""
         unit = self.unit
         return np.clip(np.rint(zero / unit), -127, 128) * F32(unit) if unit else zero
+
+    def fake_quantize(self, ops: ArrayOps, x: Array, enc: Encoding) -> Array:
+        if self.unit is None:
+            return super().fake_quantize(ops, x, enc)
+        x, most = ops.convert(x, F32), (1 << self.bits) - 1
+        lo = ops.minimum(reduce_blocks(ops, ops.reduce_min, x, enc), 0)
+        hi = ops.maximum(reduce_blocks(ops, ops.reduce_max, x, enc), 0)
+        one = full(ops, 1, enc.grid, F32)
+        step = ops.div(ops.sub(hi, lo), full(ops, most, enc.grid, F32))
+        tiny = float(checks.SMALLEST_SCALE)
+        scale = ops.select(ops.equal(ops.maximum(step, tiny), tiny), one, step)
+        scale = ops.convert(ops.convert(scale, np.dtype(enc.scale_type)), F32)
+        if enc.scale_type == "float16":
+            scale = ops.maximum(scale, float(np.finfo(np.float16).smallest_subnormal))
+        places = ops.round_even(ops.div(ops.div(lo, scale), full(ops, self.unit, enc.grid, F32)))
+        least, steps = ops.mul(ops.maximum(places, -128.0), self.unit), expand(ops, scale, enc)
+        codes = ops.div(ops.sub(x, expand(ops, ops.mul(least, scale), enc)), steps)
+        codes = ops.minimum(ops.maximum(ops.round_even(codes), 0.0), float(most))
+        return ops.mul(ops.add(codes, expand(ops, least, enc)), steps)
 
     def encode(self, x: np.ndarray, enc: Encoding) -> dict[str, np.ndarray]:
         self.check(enc)

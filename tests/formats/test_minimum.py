@@ -78,6 +78,16 @@ def test_zero_points_between_codes(name: str) -> None:
     np.testing.assert_array_equal(np.repeat(found.offset, 32, 0), lift * unit * scale)
 
 
+@pytest.mark.parametrize("name", ZEROS)
+def test_fake_quantization_gives_what_is_stored(name: str) -> None:
+    for enc in encodings(name):
+        x = values(enc.shape)
+        x[:3] = 0
+        fmt = get_format(name)
+        stored = fmt.to_numpy(fmt.encode(x, enc), enc)
+        np.testing.assert_array_equal(fmt.fake_quantize(NUMPY, x, enc), stored)
+
+
 def test_large_tensors_are_encoded_in_pieces() -> None:
     x = values((3000, 1200))
     fmt, enc = get_format("uint4_min"), Encoding("uint4_min", x.shape, (0, 1))
