@@ -1,4 +1,4 @@
-"""TFLite's operators that move elements, as ONNX's."""
+"""TFLite's operators that move or choose elements, as ONNX's."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,6 +6,10 @@ from typing import Any
 import numpy as np
 
 from jq.frontends.tflite.graph import Graph
+
+# Comparisons and logic, and what chooses by them.
+CHOICES = {"GREATER": "Greater", "GREATER_EQUAL": "GreaterOrEqual", "EQUAL": "Equal"}
+CHOICES |= {"LOGICAL_AND": "And", "LOGICAL_OR": "Or", "LOGICAL_NOT": "Not", "SELECT_V2": "Where"}
 
 
 def shaped(g: Graph, value: str, y: int) -> str:

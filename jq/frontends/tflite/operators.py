@@ -18,7 +18,7 @@ _ACTIVATIONS = {1: (0.0, None), 2: (-1.0, 1.0), 3: (0.0, 6.0)}
 _EACH = {"LOGISTIC": "Sigmoid", "TANH": "Tanh", "RELU": "Relu", "HARD_SWISH": "HardSwish"}
 _EACH |= {"ABS": "Abs", "NEG": "Neg", "EXP": "Exp", "SQRT": "Sqrt", "ELU": "Elu", "PRELU": "PRelu"}
 _EACH |= {"ADD": "Add", "SUB": "Sub", "MUL": "Mul", "DIV": "Div"}
-_EACH |= {"MAXIMUM": "Max", "MINIMUM": "Min"}
+_EACH |= {"MAXIMUM": "Max", "MINIMUM": "Min"} | moves.CHOICES
 _EACH |= dict.fromkeys(("CAST", "SPLIT", "SPLIT_V", "QUANTIZE", "DEQUANTIZE"), "Identity")
 _REDUCE = {"MEAN": "ReduceMean", "SUM": "ReduceSum"}
 _REDUCE |= {"REDUCE_MAX": "ReduceMax", "REDUCE_MIN": "ReduceMin"}
@@ -235,6 +235,7 @@ _CALLS |= {
     "CONCATENATION": lambda g, x, y, o: g.add(
         "Concat", list(map(g.real, x)), axis=o.get("axis", 0)
     ),
+    "NOT_EQUAL": lambda g, x, y, o: g.add("Not", [g.add("Equal", map(g.real, x))]),
     "SOFTMAX": _softmax,
     "GATHER": moves.gather,
     "RELU6": lambda g, x, y, o: _active(g, g.real(x[0]), {"activation": 3}),

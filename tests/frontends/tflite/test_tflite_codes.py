@@ -135,6 +135,28 @@ def test_they_are_written_as_the_operators_that_they_are(name: str, tmp_path: Pa
     assert np.array_equal(got[0][0], want[0][0])
 
 
+@pytest.mark.parametrize("kind", ["GREATER", "GREATER_EQUAL", "EQUAL", "NOT_EQUAL"])
+def test_a_choice_by_a_comparison(kind: str, tmp_path: Path) -> None:
+    """Codes of one scale are compared, and chosen as they are."""
+    other = np.random.default_rng(2).integers(-128, 128, X).astype(np.int8)
+    fields = file_of(kind, [(other, coded(0.05, 3))], X, (0.05, 3), ())
+    (graph,), codes = fields["subgraphs"], fields["operator_codes"]
+    truth = {"shape": list(X), "type": 6, "buffer": 0, "name": "c"}
+    tensors = [*graph["tensors"][:2], truth, graph["tensors"][2]]
+    compare = {"opcode_index": 0, "inputs": [0, 1], "outputs": [2]}
+    choose = {"opcode_index": 1, "inputs": [2, 0, 1], "outputs": [3]}
+    graph |= {"tensors": tensors, "operators": [compare, choose], "outputs": [3]}
+    codes.append({"deprecated_builtin_code": 123, "version": 1, "builtin_code": 123})
+    codes[0]["version"] = 1
+    path = tmp_path / "m.tflite"
+    path.write_bytes(SCHEMA.encode("Model", fields))
+    x = np.random.default_rng(1).integers(-128, 128, X).astype(np.int8)
+    x[:, :2] = other[:, :2]
+    ((want,),) = run(path.read_bytes(), [[x]])
+    (got,) = XlaExecutable(jq.trace(str(path)).program)(x)
+    assert np.array_equal(got, want)
+
+
 def test_a_file_of_codes_is_compared_without_data(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
