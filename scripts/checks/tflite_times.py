@@ -99,7 +99,7 @@ def main(
             times = turns(tuple(calls))
         ours, theirs = np.median(times, 0)
         ratios.append(float(np.median(times[:, 0] / times[:, 1])))
-        equal = f"{100 * same:.1f} % of results equal"
+        equal = "has state" if np.isnan(same) else f"{100 * same:.1f} % of results equal"
         print(f"{path.name}: {ours:.1f} µs, {theirs:.1f} µs: {ratios[-1]:.2f}; {equal}", flush=True)
     print(f"median of {len(ratios)}: {np.median(ratios):.2f}")
     raise typer.Exit(int(max(ratios, default=0) > most))
