@@ -164,6 +164,20 @@ def test_each_step_is_close_to_float():
             assert np.abs(a - b).max() <= 1.01 * step, name
 
 
+@pytest.mark.parametrize("pads", [(0, 0), (1, 0), (0, 1), (1, 1)])
+def test_windows_side_by_side_may_be_padded(pads):
+    """With one row above, the last row is in no window, though as many windows fill the tensor."""
+    x, options = RNG.standard_normal((1, 4, 6, 3)).astype(np.float32), ((1, 2, 2, 1),) * 2
+
+    def fn(p, x):
+        sides = ((0, 0), pads, (0, 0), (0, 0))
+        return jax.lax.reduce_window(x * p, 0.0, jax.lax.add, *options, sides) / 4
+
+    levels = lowered(jq.Model(fn, np.float32(2), (x,), calibration=[(x,)]))
+    qdq, integer = (XlaExecutable(levels[k])(x)[0] for k in ("qdq", "integer"))
+    assert np.abs(qdq - integer).max() <= 1.01 * np.diff(np.unique(integer)).min()
+
+
 MODELS = {
     "digits_cnn": {"width": 4, "epochs": 1},
     "resnet": {"depth": 14, "width": 8, "image": 32, "classes": 10},

@@ -116,6 +116,7 @@ def _of_tiles(op: Op, x: ir.Value) -> ir.Value | None:
     if (
         max(g.window, default=1) == 1
         or not filled
+        or np.any(g.padding)
         or g.window != g.stride
         or {*g.dilation, *g.interior} != {1}
     ):
