@@ -160,6 +160,11 @@ class Device(Strict):
         """The device's rescale."""
         return Rescaling(self.rounding, self.rescale_bits)
 
+    @property
+    def of_tflite(self) -> bool:
+        """True if kernels of TFLite rescale: reference kernels, or XNNPACK's with its sums."""
+        return self.factors == "scales" and self.xnnpack_sums
+
     def of(self, kind: str) -> OpLimits:
         """The limits of one kind of op."""
         fallback = self.limits.get("default", OpLimits())

@@ -27,9 +27,8 @@ WIDTH = 30  # bits of a value that is rescaled, without its sign
 def sum_of(program: Program, value: ir.Value, device: Device) -> Sum | None:
     """The integer sum that a value is, or None."""
     leaf = leaf_of(program, value)
-    plain = device.factors == "scales" or device.rounding == "float32"  # codes are rescaled as such
     if leaf is not None:
-        return _fraction(leaf, 0 if plain else LEAF_BITS)
+        return _fraction(leaf, 0 if device.of_tflite else LEAF_BITS)
     if maker(value) is None:
         return None
     op = value.owner
@@ -41,6 +40,7 @@ def sum_of(program: Program, value: ir.Value, device: Device) -> Sum | None:
     if kind in ("stablehlo.add", "stablehlo.subtract") and len(known) == 2:
         return _sum(op, known, name, device.rescaling)
     if kind == "stablehlo.multiply" and len(known) == 2:
+        plain = device.of_tflite or device.rounding == "float32"
         return _product(op, *known, name=name, bits=0 if plain else PRODUCT_BITS)
     if known and reduction(program, op) == "add":
         return _reduced(op, known[0], name)

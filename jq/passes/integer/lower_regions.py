@@ -151,7 +151,7 @@ def _table(
     found = _function(program, value)
     if found is None or not is_float(value) or len(found[1]) > device.table_entries:
         return None
-    if device.factors == "scales" and leaf_of(program, clamps_behind(program, value)[1]):
+    if device.of_tflite and leaf_of(program, clamps_behind(program, value)[1]):
         return None
     leaf, y = found
     with np.errstate(invalid="ignore"):
