@@ -1,7 +1,8 @@
 """The encoding that an operand gets, and what its integers imply for a product."""
 
 from jq.formats import Encoding, get_format
-from jq.formats.affine import affine_format, is_affine
+from jq.formats.affine import Affine
+from jq.formats.imported import WithMinimum
 from jq.ir import Op
 from jq.ir.ops import Contraction, Role, contraction
 from jq.planning.decisions import Declined, TensorPlan
@@ -59,9 +60,10 @@ def weight_block(use: WeightUse, s: TensorSettings) -> tuple[int, ...]:
 
 
 def unpacked_rows(s: WeightSettings, shape: tuple[int, ...]) -> WeightSettings:
-    """int8 for a weight whose rows have one number each: codes of 2 and 4 bits, which are packed
-    along rows, would take a byte each as well."""
-    if not is_affine(s.format) or shape[-1:] != (1,) or affine_format(s.format).bits >= 8:
+    """int8 for a weight whose rows have one number each: codes of fewer bits, which are packed
+    along rows, would take a byte each as well, or three."""
+    fmt = get_format(s.format)
+    if not isinstance(fmt, Affine | WithMinimum) or shape[-1:] != (1,) or fmt.bits >= 8:
         return s
     return s.model_copy(update={"format": "int8"})
 

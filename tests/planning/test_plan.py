@@ -155,6 +155,9 @@ def test_a_weight_that_cannot_be_packed_is_int8():
     op = only(planned(COLUMN, "int4-weight-only"))
     assert op.operands[1].encoding.format == "int8"
     assert op.note == "w is int8: int4 is packed along its last axis, which is 1"
+    for bits in (2, 3):
+        op = only(planned(COLUMN, f"int{bits}-weight-only"))
+        assert op.operands[1].encoding.format == "int8"
     assert only(planned(COLUMN, "mxfp4-weight-only")).operands[1].encoding.format == "mxfp4"
 
 
