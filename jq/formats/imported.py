@@ -117,7 +117,7 @@ class WithMinimum(ByElement):
             scale = ops.maximum(scale, float(np.finfo(np.float16).smallest_subnormal))
         places = ops.round_even(ops.div(ops.div(lo, scale), full(ops, self.unit, enc.grid, F32)))
         least, steps = ops.mul(ops.maximum(places, -128.0), self.unit), expand(ops, scale, enc)
-        codes = ops.div(ops.sub(x, expand(ops, ops.mul(least, scale), enc)), steps)
+        codes = ops.sub(ops.div(x, steps), expand(ops, least, enc))  # never joined, see `decode`
         codes = ops.minimum(ops.maximum(ops.round_even(codes), 0.0), float(most))
         return ops.mul(ops.add(codes, expand(ops, least, enc)), steps)
 
@@ -125,13 +125,14 @@ class WithMinimum(ByElement):
         self.check(enc)
         checks.check_shape(x, enc)
         scale, zero = self.parameters(*block_range(x, enc), enc)
-        least = -zero * scale.astype(F32)
-        codes = np.empty(enc.shape, np.int16)
+        steps, codes = scale.astype(F32), np.empty(enc.shape, np.int16)
+        least = -zero * steps
+        ways = [(np.divide, steps), (np.add, zero)] if self.unit else []
         for rows, grid, piece in chunks(enc):
-            values = per_block(np.subtract, checks.as_float32(x[rows]), least[grid], piece)
-            values = values.reshape(piece.shape)
-            values = np.rint(per_block(np.divide, values, scale[grid].astype(F32), piece))
-            codes[rows] = np.clip(values, *self.limits(enc)).reshape(piece.shape)
+            values = checks.as_float32(x[rows])
+            for apply, by in ways or [(np.subtract, least), (np.divide, steps)]:
+                values = per_block(apply, values, by[grid], piece).reshape(piece.shape)
+            codes[rows] = np.clip(np.rint(values), *self.limits(enc))
         return self.with_minimum(codes, scale, least, enc)
 
     def decode(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:

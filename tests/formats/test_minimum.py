@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from itertools import product
 
+import jax
 import numpy as np
 import pytest
 
 from jq.base.errors import FormatError
 from jq.formats import NUMPY, Encoding, get_format
 from jq.formats.imported import TABLE
+from jq.frontends.tracing.fake_quant import fake_quant_as
 from tests.formats.encodings import values
 from tests.formats.test_decode import decode_case
 from tests.support.programs import check
@@ -86,6 +88,17 @@ def test_fake_quantization_gives_what_is_stored(name: str) -> None:
         fmt = get_format(name)
         stored = fmt.to_numpy(fmt.encode(x, enc), enc)
         np.testing.assert_array_equal(fmt.fake_quantize(NUMPY, x, enc), stored)
+
+
+@pytest.mark.parametrize("name", ZEROS)
+def test_a_compiled_fake_quantization_gives_what_is_stored(name: str) -> None:
+    """Also with scales of 24 bits, where a compiler that joins a product with a sum rounds less."""
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((256, 512)) * 10.0 ** rng.integers(-3, 3, (256, 1))
+    enc, fmt = Encoding(name, x.shape, (32, 1)), get_format(name)
+    x = x.astype(np.float32)
+    found = jax.jit(lambda x: fake_quant_as(enc, x))(x)
+    np.testing.assert_array_equal(found, fmt.to_numpy(fmt.encode(x, enc), enc))
 
 
 def test_large_tensors_are_encoded_in_pieces() -> None:
