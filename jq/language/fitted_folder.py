@@ -26,7 +26,7 @@ from jq.frontends.safetensors import read_file, read_folder, write_model
 from jq.language.checkpoint import begin, finish, opened
 from jq.language.decoder import load_decoder
 from jq.language.decoder.architectures import Architecture
-from jq.language.decoder.layerwise import quantized_layers
+from jq.language.decoder.layerwise import Aim, quantized_layers
 from jq.language.decoder.names import expanded
 from jq.language.decoder.text import names_of_text
 from jq.language.quantize import pieces_of
@@ -85,13 +85,13 @@ def fit_folder(
         raw = {name: a for name, a in raw.items() if f".layers.{i}." not in f".{name}"}
     count = sum(name.endswith("weight_packed") for name in places)
 
-    def encode(path: str, weight: np.ndarray, gram: np.ndarray) -> QuantizedTensor | None:
-        count, columns = weight.shape
+    def encode(path: str, aim: Aim, gram: np.ndarray) -> QuantizedTensor | None:
         alone = path in theirs  # not one of a stack
-        if not alone or "/router/" in path or columns % (group or 8):
+        if not alone or "/router/" in path or len(gram) % (group or 8):
             return None
+        weight = aim()
         stored = replace(chosen.encoding(weight.shape), scale_type="float16")
-        turned = stored.with_shape((columns, count), (group, 1))
+        turned = stored.with_shape(weight.T.shape, (group, 1))
         with one_thread() as threads, clock("solve"):
             found = solve(np.ascontiguousarray(weight.T), gram, turned, threads=threads)
         codes = affine_format(stored.format).pack(found.codes.T, stored)

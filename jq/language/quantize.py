@@ -31,7 +31,7 @@ def _fitted(
 ) -> dict[str, Callable[[], np.ndarray]]:
     """Functions that give the blocks of each matrix of the layers, by the names of their tensors:
     they are quantized on a text a layer at a time, when one is first asked for."""
-    from jq.language.decoder.layerwise import quantized_layers
+    from jq.language.decoder.layerwise import Aim, quantized_layers
 
     decoder = load_decoder(source)
     assert decoder.file is not None
@@ -39,9 +39,9 @@ def _fitted(
     pieces = pieces_of(texts, tokenizer, decoder.config, limit)
     file_of = file_names(decoder.config)
 
-    def encode(path: str, weight: np.ndarray, gram: np.ndarray) -> QuantizedTensor | None:
+    def encode(path: str, aim: Aim, gram: np.ndarray) -> QuantizedTensor | None:
         kind = kinds[file_of[path]]
-        return None if kind is None else fitted(kind, weight, gram)
+        return None if kind is None else fitted(kind, aim(), gram)
 
     layers = quantized_layers(decoder, pieces, encode)
     done: dict[str, dict[int, np.ndarray]] = {}  # by the number of the expert, 0 where none are

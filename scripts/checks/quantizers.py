@@ -27,7 +27,7 @@ from jq.frontends.gguf import load_gguf, open_gguf
 from jq.frontends.gguf.write import NewTensor, write_like
 from jq.language.decoder import load_decoder
 from jq.language.decoder.gguf import file_names
-from jq.language.decoder.layerwise import quantized_layers
+from jq.language.decoder.layerwise import Aim, quantized_layers
 from jq.language.perplexity import measure
 from jq.language.quantize import pieces_of, quantize
 from jq.language.tokenizer import tokenizer_of_gguf
@@ -50,7 +50,7 @@ def mean_squares(source: Path, texts: list[Path], pieces: int) -> dict[str, np.n
     tokenizer = tokenizer_of_gguf(decoder.file.metadata, str(source))
     names, found = file_names(decoder.config), dict[str, np.ndarray]()
 
-    def keep(path: str, weight: np.ndarray, gram: np.ndarray) -> None:
+    def keep(path: str, aim: Aim, gram: np.ndarray) -> None:
         found[names[path]] = np.diag(gram).copy()
 
     tokens = pieces_of(texts, tokenizer, decoder.config, pieces)

@@ -59,8 +59,8 @@ def test_what_products_read_is_measured(source):
     """Inputs of the first product: the normalized rows of the table, computed by NumPy."""
     pieces, found = [[1, 5, 9, 30], [3, 5, 7, 2]], {}
 
-    def encode(path, weight, gram):
-        found[path] = weight.shape, gram
+    def encode(path, aim, gram):
+        found[path] = aim().shape, gram
 
     assert [len(layer) for layer in quantized_layers(load_decoder(source), pieces, encode)] == [
         0,
@@ -79,10 +79,10 @@ def test_layers_make_up_for_those_before_them(source):
     """The input of the second layer is what the first one gives with its own new weights."""
     pieces, grams = [[1, 5, 9, 30]], []
 
-    def encode(factor, path, weight, gram):
+    def encode(factor, path, aim, gram):
         if path == "layers/1/attention/query/weight":
             grams.append(gram)
-        return factor * weight if path.startswith("layers/0/") else None
+        return factor * aim() if path.startswith("layers/0/") else None
 
     for factor in (1, 0):
         list(quantized_layers(load_decoder(source), pieces, partial(encode, factor)))

@@ -26,10 +26,10 @@ from jq.passes.recovery.gptaq import RIDGE, ROWS, Gptaq
 
 TOGETHER = 4  # pieces of text that go through a layer side by side
 Moments = tuple[np.ndarray, np.ndarray]  # means of x' x'^T and of x' (x - x')^T, f32 [in, in]
-
-# Path of a weight, the weight f32 [out, in], and the mean of x x^T of its inputs f32 [in, in]:
-# the weight as it will be stored, or None for one that stays.
-Encode = Callable[[str, np.ndarray, np.ndarray], Leaf | None]
+Aim = Callable[[], np.ndarray]
+# Path of a weight, what gives the one f32 [out, in] to come close to, which is costly, and the mean
+# of x x^T of its inputs f32 [in, in]: the weight as it will be stored, or None for one that stays.
+Encode = Callable[[str, Aim, np.ndarray], Leaf | None]
 
 
 def quantized_layers(
@@ -71,7 +71,7 @@ def quantized_layers(
         found_moments = _mean(measure(p, *part, turn) for part in _parts(x))
         rows_seen = x[0].size // x.shape[-1]
         for name, (gram, cross) in found_moments.items():
-            aim = aimed(flat[name], gram, cross, rows_seen)
+            aim = partial(aimed, flat[name], gram, cross, rows_seen)
             leaf = encode(f"layers/{i}/{name}", aim, gram)
             if leaf is not None:
                 found[f"layers/{i}/{name}"] = leaf
