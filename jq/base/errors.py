@@ -145,7 +145,7 @@ def check_known(
     names = list(names)
     if not isinstance(name, str) or name not in names:
         hint = known(str(name), names)
-        raise UserError(f"unknown {what} {name!r}{where}", location=location, hint=hint)
+        raise UserError(f"unknown {what} {name!r:.99}{where}", location=location, hint=hint)
     return name
 
 

@@ -16,7 +16,7 @@ from jq.language.decoder import load_decoder
 from jq.language.decoder.rope import Rope
 from jq.language.perplexity import measure
 from jq.language.quantize import pieces_of
-from jq.language.tokenizer import Tokenizer, tokenizer_of_folder
+from jq.language.tokenizer import Tokenizer, tokenizer_of_folder, tokenizer_of_gguf
 from jq.language.vocabularies import NORMAL, SentencePiece
 from tests.support import decoders
 from tests.support.decoders import write_folder, write_gguf
@@ -160,3 +160,12 @@ def test_a_tokenizer_neither_cuts_a_prompt_nor_fills_it(tmp_path: Path, key: str
     whole = {"version": "1.0", "model": model, key: cut if key == "truncation" else fill}
     (tmp_path / "tokenizer.json").write_text(json.dumps(whole))
     assert tokenizer_of_folder(tmp_path).encode("abba") == [0, 1, 1, 0]
+
+
+def test_what_stands_for_a_name_is_cut_short():
+    """A refusal is one line, whatever a file has where a name should be."""
+    given = {"model": "gpt2", "tokens": ["a", "b"], "pre": ["y"] * 3000}
+    metadata = {f"tokenizer.ggml.{key}": value for key, value in given.items()}
+    with pytest.raises(UserError, match="unknown pre-tokenizer") as caught:
+        tokenizer_of_gguf(metadata, "model.gguf")
+    assert len(caught.value.message) < 200
