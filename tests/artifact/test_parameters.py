@@ -23,6 +23,10 @@ ARRAYS = {
     "é": RNG.random(3).astype(ml_dtypes.bfloat16),
     "scalar": np.array(3.5, np.float16),
     "strided": np.arange(12, dtype=np.int32).reshape(3, 4).T,
+    "truth": RNG.random(5) > 0.5,
+    "byte": RNG.integers(0, 256, 3).astype(np.uint8),
+    "float8": RNG.random((3, 3)).astype(ml_dtypes.float8_e5m2),
+    "none": np.zeros((0, 4), np.float64),
 }
 
 
