@@ -34,7 +34,7 @@ def options_for(
     """Options with what is not given as it is by default; `UserError` for what is not possible."""
     if batch < 1:
         raise UserError(f"a batch of {batch} sequences is not possible")
-    cache = check_known("type of a cache", cache or CACHES[0], CACHES)
+    cache = check_known("type of a cache", CACHES[0] if cache is None else cache, CACHES)
     most = decoder.config.context
     chosen = min(CONTEXT, most) if context is None else context
     if not 1 <= chosen <= most:

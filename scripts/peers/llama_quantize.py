@@ -21,7 +21,8 @@ from peers.llama_shared import libraries
 # `llama_ftype` by a type of all matrices
 TYPES = {"q4_0": 2, "q4_1": 3, "q8_0": 7, "q5_0": 8, "q5_1": 9, "q2_k": 10, "q3_k": 12, "q4_k": 15}
 TYPES |= {"q5_k": 17, "q6_k": 18, "iq2_xxs": 19, "iq2_xs": 20, "iq3_xxs": 23, "iq1_s": 24}
-TYPES |= {"iq4_nl": 25, "iq3_s": 26, "iq2_s": 28, "iq4_xs": 30, "iq1_m": 31, "tq1_0": 36}
+TYPES |= {"iq4_nl": 25, "iq3_s": 26, "iq2_s": 28, "iq4_xs": 30, "iq1_m": 31}
+TYPES |= {"tq1_0": 36, "tq2_0": 37}
 Q8_0 = 8  # of ggml
 
 
