@@ -22,7 +22,7 @@ from jq.language.decoder.names import Leaf
 from jq.language.decoder.network import empty, layer
 from jq.language.decoder.products import INPUTS, Place
 from jq.models._tree import flatten, nest
-from jq.passes.recovery.gptaq import RIDGE, ROWS, Gptaq
+from jq.passes.recovery.gptaq import Gptaq, toward
 
 TOGETHER = 4  # pieces of text that go through a layer side by side
 Moments = tuple[np.ndarray, np.ndarray]  # means of x' x'^T and of x' (x - x')^T, f32 [in, in]
@@ -43,8 +43,8 @@ def quantized_layers(
     """The weights that `encode` gives of each layer, by paths such as `layers/0/mlp/down/weight`,
     from `start` on (a layer and what comes into it, f32 [2, pieces, tokens, hidden]: from quantized
     layers, and from the model's), of which `reached` is told once the caller is done with what the
-    layer before gave. `pieces` of text have the same number of tokens. An expert
-    counts all tokens, as if the router sent each to all."""
+    layer before gave. `pieces` of text have the same number of tokens. An expert counts all tokens,
+    as if the router sent each to all."""
     config, count = decoder.config, len(pieces[0])
     if config.get("per_layer") or any("shared" in name for own in config.mixers for name in own):
         raise UserError(
@@ -68,10 +68,10 @@ def quantized_layers(
         rope = params["rope"].get(config.rope_of[i], {})
         turn = {part: jnp.asarray(table[:count]) for part, table in rope.items()}
         measure = partial(_measured, config, i)
-        found_moments = _mean(measure(p, *part, turn) for part in _parts(x))
-        rows_seen = x[0].size // x.shape[-1]
-        for name, (gram, cross) in found_moments.items():
-            aim = partial(aimed, flat[name], gram, cross, rows_seen)
+        moments = _mean(measure(p, *part, turn) for part in _parts(x))
+        rows_of_text = x[0].size // x.shape[-1]
+        for name, (gram, cross) in moments.items():
+            aim = partial(aimed, flat[name], gram, cross, rows_of_text)
             leaf = encode(f"layers/{i}/{name}", aim, gram)
             if leaf is not None:
                 found[f"layers/{i}/{name}"] = leaf
@@ -92,12 +92,9 @@ def quantized_layers(
 def aimed(weight: np.ndarray, gram: np.ndarray, cross: np.ndarray, rows: int) -> np.ndarray:
     """The weight f32 [out, in] to come close to: a share of the way to the best one for the inputs
     that it will get (`jq.passes.recovery.gptaq`), where `rows` of them are enough."""
-    if rows < ROWS * len(gram) or not cross.any():
-        return weight
-    ridge = RIDGE * max(float(np.trace(gram)) / len(gram), 1e-30)
     with one_thread():
-        way = np.linalg.solve(gram + ridge * np.eye(len(gram)), cross @ weight.T).T
-    return (weight + Gptaq.earlier * way).astype(np.float32) if np.isfinite(way).all() else weight
+        found = toward(weight.T, gram, cross, rows, Gptaq.earlier)
+    return weight if found is None else found.T
 
 
 @partial(jax.jit, static_argnums=(0, 1), compiler_options=NO_LIBRARY)

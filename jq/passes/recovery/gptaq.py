@@ -34,6 +34,18 @@ ROWS = 2  # for each input, at least: fewer rows would be learned by heart
 ROOM = 1 << 30  # bytes of the values of all samples that pass a cut
 
 
+def toward(
+    weight: np.ndarray, own: np.ndarray, cross: np.ndarray, rows: int, share: float
+) -> np.ndarray | None:
+    """A share of the way from `weight` f32[K, N] to W*, given H' and the sum of x'_r (x_r - x'_r)^T
+    of so many rows, [K, K] both (or both as means); None where they do not say enough."""
+    if rows < ROWS * len(own):
+        return None
+    ridge = RIDGE * max(float(np.trace(own)) / len(own), 1e-30)
+    way = np.linalg.solve(own + ridge * np.eye(len(own)), cross @ weight)
+    return (weight + share * way).astype(np.float32) if np.isfinite(way).all() else None
+
+
 class Gptaq(Gptq):
     """Options: `earlier`, the share of W* - W that is added to a weight; others: `Gptq`."""
 
@@ -87,11 +99,8 @@ class Earlier:
             return weight, gram
         with one_thread():
             cross, own, rows = self._cross(name)
-            mean = max(float(np.trace(own)) / len(own), 1e-30)
-            way = np.linalg.solve(own + RIDGE * mean * np.eye(len(own)), cross @ weight)
-        if rows < ROWS * len(own) or not np.isfinite(way).all():
-            return weight, gram
-        return (weight + self.how.earlier * way).astype(np.float32), own
+            found = toward(weight, own, cross, rows, self.how.earlier)
+        return (weight, gram) if found is None else (found, own)
 
     def _cross(self, name: str) -> tuple[np.ndarray, np.ndarray, int]:
         """The sum of  weight(r) x'_r (x_r - x'_r)^T,  H', f64[K, K], and the number of rows."""
