@@ -221,3 +221,11 @@ def _reduce(combine: np.ufunc, x: Dense, axes: tuple[int, ...]) -> Dense:
 
 
 NUMPY = NumpyOps()
+
+
+def nearest_codes(codes: np.ndarray, low: int, high: int) -> np.ndarray:
+    """The codes in range that are nearest to numbers f32, in their place; `np.clip` takes longer
+    than all the rest of what GPTQ does to a row."""
+    np.rint(codes, out=codes)
+    np.maximum(codes, low, out=codes)
+    return np.minimum(codes, high, out=codes)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jq.base.errors import FormatError
-from jq.formats.arrays import Array, ArrayOps
+from jq.formats.arrays import Array, ArrayOps, nearest_codes
 from jq.formats.base import Encoding, Format, Integers, Parts
 from jq.formats.checks import as_float32, check_finite, check_not_empty, check_options, check_shape
 
@@ -163,7 +163,7 @@ class GgmlFormat(Format):
         """The codes nearest to numbers f32 of any shape, which it may overwrite; of several that
         are chosen together to [n, `together`], whose errors have `weights` of the same shape."""
         if self.table is None:
-            return np.clip(np.rint(x, out=x), *self.limits, out=x)
+            return nearest_codes(x, *self.limits)
         levels = self.table.astype(np.float32)
         found: np.ndarray = levels[np.searchsorted((levels[1:] + levels[:-1]) / 2, x)]
         return found

@@ -10,13 +10,13 @@ import numpy as np
 
 from jq.formats import Encoding, get_format
 from jq.formats.affine import Affine
-from jq.formats.arrays import NUMPY
+from jq.formats.arrays import NUMPY, nearest_codes
 from jq.formats.blocks import block_absmax, per_block
 from jq.formats.elements import Element
 from jq.formats.imported import WithMinimum
 from jq.formats.packing import pack
 from jq.formats.scaled import Scaled
-from jq.passes.recovery._ranges import Candidate, least, nearest, search_ranges
+from jq.passes.recovery._ranges import Candidate, least, search_ranges
 
 # What the largest number of a block is, beside what plain rounding makes of it. Beyond 1 the block
 # does without its largest codes, which lie far apart.
@@ -102,7 +102,7 @@ def integers_stored(
 def _integers(fmt: Affine | WithMinimum, enc: Encoding) -> FormatGrid:
     low, high = fmt.limits(enc)
     return FormatGrid(
-        lambda x: nearest(x, low, high),
+        lambda x: nearest_codes(x, low, high),
         lambda s: s.astype(enc.scale_type).astype(np.float32),
         lambda weight, importance, own: search_ranges(fmt, weight, importance, own),
         integers_stored,

@@ -7,20 +7,13 @@ import numpy as np
 
 from jq.formats import Encoding
 from jq.formats.affine import Affine
-from jq.formats.arrays import NUMPY
+from jq.formats.arrays import NUMPY, nearest_codes
 from jq.formats.blocks import per_block, reduce_blocks
 from jq.formats.imported import WithMinimum
 from jq.passes.recovery._units import far_exponents, near_one
 
 SHARES = (1.0, 0.9, 0.8, 0.7, 0.6)  # of a block's range, at either end
 Candidate = tuple[np.ndarray, np.ndarray, np.ndarray]
-
-
-def nearest(codes: np.ndarray, low: int, high: int) -> np.ndarray:
-    """Codes in range; `np.clip` takes longer than all the rest of a row."""
-    np.rint(codes, out=codes)
-    np.maximum(codes, low, out=codes)
-    return np.minimum(codes, high, out=codes)
 
 
 def search_ranges(
@@ -40,7 +33,7 @@ def search_ranges(
             scale = scale.astype(np.float32)
             shift = np.zeros_like(scale) if zero is None else zero.astype(np.float32)
             steps = per_block(np.add, per_block(np.divide, weight, scale, enc), shift, enc)
-            steps = per_block(np.subtract, nearest(steps, *fmt.limits(enc)), shift, enc)
+            steps = per_block(np.subtract, nearest_codes(steps, *fmt.limits(enc)), shift, enc)
             yield scale, shift, per_block(np.multiply, steps, scale, enc)
 
     return least(candidates(), weight, importance, enc)
