@@ -18,8 +18,6 @@ from rich.text import Text
 _OBEYED = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-
-
 _PARTS = re.compile(r"[^/]*/+|[^/]+")
 
 

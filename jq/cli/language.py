@@ -60,8 +60,8 @@ def compile_language_model(
     from jq.base.system.files import temporary_folder
     from jq.language.decoder import load_decoder
     from jq.language.fitted_folder import fit_folder
-    from jq.language.model import options_for
     from jq.language.saved import save
+    from jq.language.store import options_for
 
     if text and pipeline not in FITTED_PIPELINES:
         raise UserError(

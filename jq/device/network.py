@@ -4,12 +4,13 @@ It is read from the markers of the `integer` level (`jq.ir.ops.integer_step`); t
 forms read nothing else. Codes have a scale and a zero point wherever they stand."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from jq.base.errors import InternalError, UserError
+from jq.base.registry import unused
 from jq.formats.affine import affine_format, is_affine
 from jq.formats.integer_functions import Output
 from jq.ir import Op, Program, dtype_of, evaluate, ir, kind_of, shape_of
@@ -150,20 +151,21 @@ class _Reader:
 
     def _name(self, wanted: str) -> str:
         """A name that no tensor has yet."""
-        name, n = wanted, 1
-        while name in self.names:
-            n += 1
-            name = f"{wanted}#{n}"
+        name = unused(wanted, self.names.__contains__)
         self.names.add(name)
         return name
+
+    def _made(self, wanted: str, value: ir.Value, *codes: np.ndarray | None) -> Tensor:
+        """The tensor that an op computes; scale and zero point of what is codes."""
+        tensor = Tensor(self._name(wanted), shape_of(value), dtype_of(value).name, *codes)
+        self.tensors[value] = tensor
+        return tensor
 
     def _tensor(self, value: ir.Value) -> Tensor:
         """A tensor that was computed, or a constant."""
         if value in self.tensors:
             return self.tensors[value]
-        data = self.known.get(value)
-        if data is None:
-            data = evaluate(self.program, value)
+        data = self.known[value] if value in self.known else evaluate(self.program, value)
         if data is None:
             raise InternalError("an integer is computed from no input and is no constant")
         name = self.program.weight_name(value) or "constant"
@@ -192,23 +194,20 @@ class _Reader:
         value = op.operation.results[0]
         inputs = tuple(self._tensor(v) for v in op.operation.operands)
         scaled = next((t for t in inputs if t.scale is not None), inputs[0])
-        made = self._name(named(op)), shape_of(value), dtype_of(value).name
-        output = Tensor(*made, scaled.scale, scaled.zero_point)
-        if dtype_of(value) == np.bool_:  # a condition, which is no codes
-            output = Tensor(*made)
-        self.tensors[value] = output
+        is_condition = dtype_of(value) == np.bool_  # which is no codes
+        codes = () if is_condition else (scaled.scale, scaled.zero_point)
+        output = self._made(named(op), value, *codes)
         name = blamed(op) if floats else named(op)
         return Node(kind, name, inputs, output, kind_of(op), attributes_of(op), source=op)
 
     def _step(self, op: Op, step: IntegerStep) -> Node:
-        inputs = tuple(_with(self._tensor(o.codes), o.scale, o.zero_point) for o in step.operands)
-        value = op.operation.results[0]
+        inputs = tuple(
+            replace(self._tensor(o.codes), scale=o.scale, zero_point=o.zero_point)
+            for o in step.operands
+        )
         scale = np.array([step.out.scale], np.float32)
         zero = np.array([step.out.zero_point], np.int32)
-        output = Tensor(
-            self._name(f"{step.name} result"), shape_of(value), dtype_of(value).name, scale, zero
-        )
-        self.tensors[value] = output
+        output = self._made(f"{step.name} result", op.operation.results[0], scale, zero)
         given = step.op, step.attributes, step.numbers, step.out
         return Node(step.kind, step.name, inputs, output, *given, op)
 
@@ -219,24 +218,15 @@ class _Reader:
         scale = np.asarray(parts["scale"], np.float32)
         zero = np.asarray(parts.get("zero_point", np.zeros(1)), np.int32)
         source = self._tensor(op.operation.operands[0])
-        output = Tensor(
-            self._name(f"{marker.tensor} {kind}d"), shape_of(value), dtype_of(value).name
-        )
-        if kind == "quantize":
-            output = _with(output, scale, zero)
-        else:
-            source = _with(source, scale, zero)
-        self.tensors[value] = output
+        codes = (scale, zero) if kind == "quantize" else ()
+        output = self._made(f"{marker.tensor} {kind}d", value, *codes)
+        if kind == "dequantize":
+            source = replace(source, scale=scale, zero_point=zero)
         out = None
-        affine = is_affine(marker.encoding.format)
-        if affine and kind == "quantize" and scale.size == zero.size == 1:
+        if codes and is_affine(marker.encoding.format) and scale.size == zero.size == 1:
             ends = affine_format(marker.encoding.format).limits(marker.encoding)
             out = Output(float(scale.reshape(())), int(zero.reshape(())), *ends)
         return Node(kind, marker.tensor, (source,), output, "", {}, out=out, source=op)
-
-
-def _with(tensor: Tensor, scale: np.ndarray, zero_point: np.ndarray) -> Tensor:
-    return Tensor(tensor.name, tensor.shape, tensor.dtype, scale, zero_point, tensor.data)
 
 
 def named(op: Op) -> str:

@@ -29,8 +29,8 @@ from jq.language.decoder.architectures import Architecture
 from jq.language.decoder.layerwise import Aim, quantized_layers
 from jq.language.decoder.names import expanded
 from jq.language.decoder.text import names_of_text
+from jq.language.folder_tokenizer import tokenizer_of_folder
 from jq.language.quantize import pieces_of
-from jq.language.tokenizer import tokenizer_of_folder
 from jq.passes.recovery._solve import solve
 
 _STATES = ".jaxq-states-{}.npy"

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from jq.artifact.signature import asked_keys
-from jq.base.errors import UserError, check_known
+from jq.base.errors import UserError
 from jq.base.progress import Progress, silent
 from jq.frontends.gguf import open_gguf
 from jq.language.chat import chat_prompt
-from jq.language.decoder import Decoder, load_decoder
+from jq.language.decoder import load_decoder
+from jq.language.folder_tokenizer import tokenizer_of_folder
 from jq.language.generation import Generation, Times
 from jq.language.grammar import Schema, grammar, vocabulary
 from jq.language.perplexity import Perplexity, measure
@@ -21,30 +22,8 @@ from jq.language.sampling import Sampling
 from jq.language.saved import is_saved
 from jq.language.saved import load as load_saved
 from jq.language.session import Session
-from jq.language.store import HEADER, TOKENIZER, Options, folder_of
-from jq.language.tokenizer import Tokenizer, check_tokens, tokenizer_of_folder, tokenizer_of_gguf
-
-CONTEXT, PIPELINE = 4096, "int8-dynamic"
-CACHES = ("float32", "bfloat16", "int8")
-
-
-def options_for(
-    decoder: Decoder, pipeline: str | None, cache: str | None, context: int | None, batch: int = 1
-) -> Options:
-    """Options with what is not given as it is by default; `UserError` for what is not possible."""
-    if batch < 1:
-        raise UserError(f"a batch of {batch} sequences is not possible")
-    cache = check_known("type of a cache", CACHES[0] if cache is None else cache, CACHES)
-    most = decoder.config.context
-    chosen = min(CONTEXT, most) if context is None else context
-    if not 1 <= chosen <= most:
-        raise UserError(
-            f"a context of {chosen} tokens is not possible",
-            location=str(decoder.path),
-            hint=f"the model takes 1 to {most}",
-        )
-    pipeline = PIPELINE if pipeline is None else pipeline
-    return Options(pipeline, cache, chosen, batch)
+from jq.language.store import HEADER, TOKENIZER, folder_of, options_for
+from jq.language.tokenizer import Tokenizer, check_tokens, tokenizer_of_gguf
 
 
 class LanguageModel:
@@ -93,13 +72,7 @@ class LanguageModel:
         given: Any = {"pipeline": pipeline, "cache": cache, "context": context, "batch": batch}
         if is_saved(self.path):
             saved = load_saved(self.path, keys)
-            for name, value in given.items():
-                if value is not None and value != (own := getattr(saved.options, name)):
-                    raise UserError(
-                        f"the model was compiled for the {name} {own}, not {value}",
-                        location=str(path),
-                        hint="give the file that it was compiled from, or compile it again",
-                    )
+            saved.check(given, self.path)
             self.config, self.options = saved.config, saved.options
             self._tokenizer_folder = self.path / TOKENIZER
             header = self._tokenizer_folder / HEADER

@@ -10,7 +10,7 @@ Nothing of it refers to the file that it was made of, and nothing is compiled wh
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
@@ -51,6 +51,16 @@ class Saved(BaseModel):
         if len(config.mixers) != config.layers:
             raise ValueError(f"mixers are of {len(config.mixers)} layers")
         return config
+
+    def check(self, options: Mapping[str, Any], path: Path) -> None:
+        """Raises `UserError` if an option that is given, and not None, is not the model's own."""
+        for name, value in options.items():
+            if value is not None and value != (own := getattr(self.options, name)):
+                raise UserError(
+                    f"the model was compiled for the {name} {own}, not {value}",
+                    location=str(path),
+                    hint="give the file that it was compiled from, or compile it again",
+                )
 
 
 def save(

@@ -16,9 +16,10 @@ from typing import Annotated, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from jq.artifact.store import Cache, file_digest
-from jq.base.errors import UserError
+from jq.base.errors import UserError, check_known
 from jq.base.system.files import TEXT_LIMIT, read_input, read_text
 from jq.frontends.gguf import parts_of
+from jq.language.decoder import Decoder
 from jq.language.decoder.config import Count
 
 # Files of a folder that is compiled ahead.
@@ -33,6 +34,27 @@ class Options:
     cache: str = "float32"  # type of keys and values that are kept: "float32", "bfloat16" or "int8"
     context: Count = 4096  # the largest number of tokens, prompt included
     batch: Count = 1  # sequences that go side by side
+
+
+CACHES = ("float32", "bfloat16", "int8")
+
+
+def options_for(
+    decoder: Decoder, pipeline: str | None, cache: str | None, context: int | None, batch: int = 1
+) -> Options:
+    """Options with what is not given as it is by default; `UserError` for what is not possible."""
+    if batch < 1:
+        raise UserError(f"a batch of {batch} sequences is not possible")
+    plain, most = Options(), decoder.config.context
+    cache = check_known("type of a cache", plain.cache if cache is None else cache, CACHES)
+    chosen = min(plain.context, most) if context is None else context
+    if not 1 <= chosen <= most:
+        raise UserError(
+            f"a context of {chosen} tokens is not possible",
+            location=str(decoder.path),
+            hint=f"the model takes 1 to {most}",
+        )
+    return Options(plain.pipeline if pipeline is None else pipeline, cache, chosen, batch)
 
 
 _Size = Annotated[int, Field(ge=0, lt=1 << 31)]

@@ -1,19 +1,13 @@
-"""Text to tokens and back, by the vocabulary of a GGUF file or by a `tokenizer.json`."""
+"""Text to tokens and back, and the vocabulary of a GGUF file."""
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from os.path import lexists
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
 from jq.base.errors import UserError, check_known
-from jq.base.system.files import json_object, read_input, read_text
-from jq.language.decoder.text import text_of
-from jq.language.library import Library, guarded_library, letter_of
-from jq.language.sidecars import ADDED, PROCESSORS, SETTINGS, TEMPLATE, TEMPLATES
+from jq.language.library import Library, letter_of
 from jq.language.vocabularies import (
     CONTROL,
     NORMAL,
@@ -40,8 +34,6 @@ _END_NAMES = (
 _ENDS = frozenset(_END_NAMES.split())
 # Where a model has both of a pair, `<|end|>` ends a part of what it says.
 _PARTS = (("<|return|>", "<|call|>"), ("<|calls|>", "<|flush|>"))
-_PARTS_OF_TOKEN = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
-_SPECIAL = [f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")]
 # Tokens of SentencePiece vocabularies whose file does not say which they are.
 _USUAL = {"unknown": 0, "bos": 1, "eos": 2}
 
@@ -133,14 +125,14 @@ def tokenizer_of_gguf(metadata: Mapping[str, Any], where: str) -> Tokenizer:
     return Tokenizer(
         codec,
         (ids["bos"],) if with_bos and ids["bos"] is not None else (),
-        _ends({t: i for i, t in enumerate(tokens)}.get, [ids[name] for name in _OWN_ENDS]),
-        _text(metadata.get("tokenizer.chat_template")),
+        ends_of({t: i for i, t in enumerate(tokens)}.get, [ids[name] for name in _OWN_ENDS]),
+        only_text(metadata.get("tokenizer.chat_template")),
         {f"{n}_token": tokens[ids[n]] for n in ("bos", "eos") if ids[n] is not None},
         other_templates=named,
     )
 
 
-def _ends(number: Callable[[str], int | None], given: Iterable[Any]) -> frozenset[int]:
+def ends_of(number: Callable[[str], int | None], given: Iterable[Any]) -> frozenset[int]:
     """Tokens that end what a model says: those that its files give, and those of usual names."""
     named = {name: number(name) for name in _ENDS}
     if any(named[a] is not None and named[b] is not None for a, b in _PARTS):
@@ -224,98 +216,5 @@ def _byte_pairs(
     return Library(special := made(), letter_of(special), plain)
 
 
-def tokenizer_of_folder(folder: Path) -> Tokenizer:
-    """The tokenizer of a folder of Hugging Face: `tokenizer.json` and what lies beside it."""
-    path = folder / "tokenizer.json"
-    if not path.is_file():
-        raise UserError("this folder has no tokenizer.json", location=str(folder))
-    settings: dict[str, Any] = {}
-    for name in SETTINGS:
-        if lexists(folder / name):  # a link to nowhere is refused
-            found = json_object(folder / name)
-            settings |= {key: value for key, value in found.items() if value is not None}
-    more = _added(settings)
-    if "added_tokens_decoder" not in settings and lexists(folder / ADDED):
-        more = [*_added_of_old(json_object(folder / ADDED), more), *more]
-    codec, first, last = guarded_library(read_input(path), str(path), json.dumps(more))
-    codec = replace(codec, split=settings.get("split_special_tokens") is True)
-    number = codec.library.token_to_id
-    given = [settings.get("eos_token_id") or text_of(settings).get("eos_token_id")]
-    extra = settings.get("extra_special_tokens")
-    named = {key: settings.get(key) for key in _SPECIAL}
-    named |= extra if isinstance(extra, dict) else {}
-    names = {key: text for key, token in named.items() if (text := _name(token))}
-    own = number(names["eos_token"]) if "eos_token" in names else None
-    ends = _ends(number, [*(given[0] if isinstance(given[0], list) else given), own])
-    # A text ends with these, and a prompt goes on.
-    closing = ends | {number(names[key]) for key in ("eos_token", "sep_token") if key in names}
-    default, others = chat_templates(folder, settings)
-    behind = tuple(token for token in last if token not in closing)
-    return Tokenizer(codec, tuple(first), ends, default, names, behind, others)
-
-
-def _added(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Tokens that settings add to those of a `tokenizer.json`, as `transformers` does: as arguments
-    of `AddedToken`."""
-    listed, found = settings.get("added_tokens_decoder"), []
-    if isinstance(listed, dict):
-        found += [listed[key] for key in sorted(listed, key=lambda key: (len(key), key))]
-        if odd := [token for token in found if not isinstance(token, dict)]:
-            raise UserError(f"added_tokens_decoder has {odd[0]!r:.40}, which is no object")
-    special = [settings.get(key) for key in _SPECIAL]
-    for key in ("extra_special_tokens", "additional_special_tokens"):
-        more = settings.get(key)
-        more = list(more.values()) if isinstance(more, dict) else more
-        special += more if isinstance(more, list) else []
-    found += [{**(t if isinstance(t, dict) else {"content": t}), "special": True} for t in special]
-    return [{k: token[k] for k in _PARTS_OF_TOKEN if k in token} for token in found if _name(token)]
-
-
-def _added_of_old(
-    numbers: Mapping[str, Any], others: Sequence[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
-    """The tokens of `added_tokens.json`, which has no more of them than their numbers, in the order
-    of these; those among the `others` are special. What a `tokenizer.json` says of one counts."""
-    if odd := [text for text, number in numbers.items() if type(number) is not int]:
-        raise UserError(f"{ADDED} has no number for {odd[0]!r:.40}")
-    special = {token["content"] for token in others}
-    return [
-        {
-            "content": t,
-            "special": t in special,
-            "normalized": t not in special,
-            "unless_known": True,
-        }
-        for t in sorted(numbers, key=lambda text: numbers[text])
-    ]
-
-
-def chat_templates(folder: Path, settings: Mapping[str, Any]) -> tuple[str | None, dict[str, str]]:
-    """The default one of a folder's templates, and the others by name: from files of their own,
-    else from the tokenizer's settings, else from those of a processor of images and text."""
-    files = {p.stem: p for p in sorted((folder / TEMPLATES).glob("*.jinja"))}
-    if lexists(folder / TEMPLATE):
-        files["default"] = folder / TEMPLATE
-    if files:
-        texts = {name: read_text(path) for name, path in files.items()}
-        return texts.pop("default", None), texts
-    found = settings.get("chat_template")
-    for name in PROCESSORS:
-        if found is None and lexists(folder / name):
-            found = json_object(folder / name).get("chat_template")
-    if isinstance(found, list):
-        named = [entry for entry in found if isinstance(entry, dict)]
-        found = {str(entry.get("name")): entry.get("template") for entry in named}
-    if isinstance(found, dict):
-        texts = {name: found[name] for name in sorted(found) if _text(found[name])}
-        return texts.pop("default", None), texts
-    return _text(found), {}
-
-
-def _text(value: Any) -> str | None:
+def only_text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
-
-
-def _name(token: Any) -> str | None:
-    """A token in a config is its text, or an object that has it."""
-    return _text(token.get("content") if isinstance(token, dict) else token)

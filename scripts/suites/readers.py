@@ -39,9 +39,10 @@ from jq.frontends.tosa import load_tosa
 from jq.frontends.tracing.entry import trace
 from jq.language.decoder.gguf import read_gguf
 from jq.language.decoder.huggingface import read_config, read_huggingface
+from jq.language.folder_tokenizer import tokenizer_of_folder
 from jq.language.saved import load as load_saved
 from jq.language.store import MANIFEST, Options, described
-from jq.language.tokenizer import tokenizer_of_folder, tokenizer_of_gguf
+from jq.language.tokenizer import tokenizer_of_gguf
 from jq.passes.pipeline import load_pipeline
 from jq.planning.calibration.observer import Range
 from jq.planning.calibration.ranges import Ranges

@@ -11,7 +11,8 @@ import pytest
 
 from jq.base.errors import UserError
 from jq.language.chat import chat_prompt
-from jq.language.tokenizer import Tokenizer, tokenizer_of_folder, tokenizer_of_gguf
+from jq.language.folder_tokenizer import tokenizer_of_folder
+from jq.language.tokenizer import Tokenizer, tokenizer_of_gguf
 from tests.language.test_tokenizer import SMALL, TEXTS, trained
 
 CASES = json.loads((Path(__file__).parent / "transformers_prompts.json").read_text())

@@ -14,8 +14,8 @@ import jq
 from jq.cli.app import main
 from jq.language.build import write
 from jq.language.decoder import load_decoder
-from jq.language.model import options_for
 from jq.language.saved import save
+from jq.language.store import options_for
 from tests.support.decoders import write_gguf
 
 CONTEXT = 24

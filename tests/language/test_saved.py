@@ -14,10 +14,9 @@ from jq.base.errors import UserError
 from jq.cli.app import main
 from jq.language.build import write
 from jq.language.decoder import load_decoder
-from jq.language.model import options_for
 from jq.language.programs import capacities
 from jq.language.saved import _copy_tokenizer, check_replaceable, checksums, is_saved, load, save
-from jq.language.store import MANIFEST, Options
+from jq.language.store import MANIFEST, Options, options_for
 from tests.support.decoders import write_gguf
 from tests.support.keys import keys
 

@@ -12,9 +12,10 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from jq.base.errors import UserError
+from jq.language.folder_tokenizer import tokenizer_of_folder
 from jq.language.generation import Generation
 from jq.language.sampling import Sampling
-from jq.language.tokenizer import tokenizer_of_folder, tokenizer_of_gguf
+from jq.language.tokenizer import tokenizer_of_gguf
 from jq.language.vocabularies import CONTROL, NORMAL, USER_DEFINED
 from tests.language.test_tokenizer import TEXTS, trained
 

@@ -14,9 +14,10 @@ from jq.base.errors import UserError
 from jq.frontends.safetensors import read_file
 from jq.language.decoder import load_decoder
 from jq.language.decoder.rope import Rope
+from jq.language.folder_tokenizer import tokenizer_of_folder
 from jq.language.perplexity import measure
 from jq.language.quantize import pieces_of
-from jq.language.tokenizer import Tokenizer, tokenizer_of_folder, tokenizer_of_gguf
+from jq.language.tokenizer import Tokenizer, tokenizer_of_gguf
 from jq.language.vocabularies import NORMAL, SentencePiece
 from tests.support import decoders
 from tests.support.decoders import write_folder, write_gguf

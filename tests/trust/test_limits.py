@@ -16,7 +16,8 @@ from jq.base.guard.worker import WORKER
 from jq.cli.app import main
 from jq.iree.compiler import compile_module
 from jq.language.chat import chat_prompt
-from jq.language.tokenizer import Tokenizer, tokenizer_of_folder
+from jq.language.folder_tokenizer import tokenizer_of_folder
+from jq.language.tokenizer import Tokenizer
 
 MODULE = """func.func public @main(%x: tensor<64x64xf32>) -> tensor<64x64xf32> {
   %y = stablehlo.dot %x, %x : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>

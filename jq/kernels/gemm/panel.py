@@ -226,36 +226,14 @@ class Panel:
 
     def _starts(self, rows: Indices) -> list[ir.Value]:
         corners = [self.source.corner(self.b, row) for row in rows]
-        sums = self._row_sums(corners) if self.start.needs_sums else [None] * len(rows)
+        sums: Sequence[ir.Value | None] = [None] * len(rows)
+        if self.start.needs_sums:
+            sums = self.source.row_sums(self.b, self.codes, corners)
         return [
             v
             for row, total in zip(rows, sums, strict=True)
             for v in self.start.of(self.source.sample(self.b, row), total)
         ]
-
-    def _row_sums(self, corners: Sequence[Indices]) -> list[ir.Value]:
-        """The sum of every row's codes, as they are stored, in every lane."""
-        b, isa, source = self.b, self.isa, self.source
-        high, wide = source.runs
-        sums = [b.i32(0, isa.lanes)] * len(corners)
-        with b.loop(0, high, carry=sums) as down:
-            with b.loop(0, wide, carry=down.carried) as along:
-                starts = [source.tap(b, corner, down.index, along.index) for corner in corners]
-                along.carried = self._run_sums(along.carried, starts)
-            down.carried = along.carried
-        return [b.reduce(s, b.add) for s in down.carried]
-
-    def _run_sums(self, sums: Values, starts: Sequence[Indices]) -> list[ir.Value]:
-        b, isa = self.b, self.isa
-        kind = vec(isa.lanes * isa.dot.group, "i8")
-
-        def add(sums: Values, at: Index, valid: int) -> list[ir.Value]:
-            places = ([*lead, b.offset(column, at)] for *lead, column in starts)
-            codes = (b.load(self.codes, place, kind, valid) for place in places)
-            unsigned = self.source.product.unsigned
-            return [dot.add_codes(b, isa, s, c, unsigned) for s, c in zip(sums, codes, strict=True)]
-
-        return b.fold(self.source.length, isa.lanes * isa.dot.group, add, sums)
 
     def _finish(
         self, first: Index, accumulators: Sequence[Values], vector: int = 0, chain: int = TOGETHER

@@ -1,14 +1,16 @@
 """Input of a product's loop nest: the places of codes and weights, and the part of the product."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from iree.compiler import ir
 
 from jq.kernels.emit.builder import Builder
-from jq.kernels.emit.values import Index, Indices, Values
+from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.epilogue.emission import Epilogue
 from jq.kernels.gemm.product import PanelProduct, Product
+from jq.kernels.machine import dot
 from jq.kernels.schedule.rows import Part
 
 
@@ -55,6 +57,25 @@ class Source(ABC):
     def sample(self, b: Builder, row: Index) -> Index:
         """Index of operands by row."""
         return row
+
+    def row_sums(self, b: Builder, codes: ir.Value, corners: Sequence[Indices]) -> list[ir.Value]:
+        """The sum of every row's codes, as they are stored, in every lane."""
+        isa, (high, wide) = self.product.target, self.runs
+        size = isa.lanes * isa.dot.group
+        sums = [b.i32(0, isa.lanes)] * len(corners)
+
+        def add(sums: Values, at: Index, valid: int) -> list[ir.Value]:
+            places = ([*lead, b.offset(column, at)] for *lead, column in starts)
+            found = (b.load(codes, place, vec(size, "i8"), valid) for place in places)
+            unsigned = self.product.unsigned
+            return [dot.add_codes(b, isa, s, c, unsigned) for s, c in zip(sums, found, strict=True)]
+
+        with b.loop(0, high, carry=sums) as down:
+            with b.loop(0, wide, carry=down.carried) as along:
+                starts = [self.tap(b, corner, down.index, along.index) for corner in corners]
+                along.carried = b.fold(self.length, size, add, along.carried)
+            down.carried = along.carried
+        return [b.reduce(s, b.add) for s in down.carried]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""Ranges of a weight's blocks: the ends at which plain rounding has the least error."""
+"""Ranges of a weight's blocks: the ends at which plain rounding has the least error.
+
+Powers of two are taken out of numbers whose squares float32 does not hold. They are exact, and what
+recovery looks for (codes, ratios of errors) does not depend on them."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,10 +13,21 @@ from jq.formats.affine import Affine
 from jq.formats.arrays import NUMPY, nearest_codes
 from jq.formats.blocks import per_block, reduce_blocks
 from jq.formats.imported import WithMinimum
-from jq.passes.recovery._units import far_exponents, near_one
 
 SHARES = (1.0, 0.9, 0.8, 0.7, 0.6)  # of a block's range, at either end
+FAR = 40  # exponents: squares of sums of thousands of such numbers stay in float32
 Candidate = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def far_exponents(largest: np.ndarray) -> np.ndarray:
+    """Exponents, int32, of those magnitudes that are far from 1; 0 for all others."""
+    exponent = np.frexp(largest)[1]
+    return np.where(np.abs(exponent) > FAR, exponent, 0)
+
+
+def near_one(x: np.ndarray) -> np.ndarray:
+    """`x` (floats of any shape), its largest magnitude taken next to 1."""
+    return np.ldexp(x, -np.frexp(np.abs(x).max(initial=0.0))[1])
 
 
 def search_ranges(

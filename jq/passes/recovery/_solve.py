@@ -24,7 +24,7 @@ from jq.formats.checks import SMALLEST_SCALE
 from jq.passes.recovery._descent import COLUMNS, LAZY, Solution, descend, panel_rows, runs
 from jq.passes.recovery._grids import FormatGrid, Grid, grid_of
 from jq.passes.recovery._points import Near, best_points
-from jq.passes.recovery._units import far_exponents, near_one
+from jq.passes.recovery._ranges import far_exponents, near_one
 
 NONE = np.float32(1e-30)  # stands for a scale of 0: all codes are the offset then
 TOGETHER = 32  # columns at most that are solved for at once where others follow

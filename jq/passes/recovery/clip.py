@@ -15,7 +15,7 @@ from jq.ir import Program
 from jq.passes.base import LOG, PassContext, Recovery, of_weight
 from jq.passes.recovery._grids import Integer, grid_of
 from jq.passes.recovery._inputs import Matrix, moments_of_weights, uses_of_weights
-from jq.passes.recovery._units import near_one
+from jq.passes.recovery._ranges import near_one
 
 F32 = np.float32
 

@@ -20,8 +20,8 @@ from jq.passes.base import LOG, PassContext, Recovery, of_weight
 from jq.passes.recovery import _inputs as inputs
 from jq.passes.recovery._descent import Solution
 from jq.passes.recovery._grids import FormatGrid, bits_of, grid_of, has_grid
+from jq.passes.recovery._ranges import far_exponents
 from jq.passes.recovery._solve import joined, solve
-from jq.passes.recovery._units import far_exponents
 from jq.planning.moments.collect import Moments
 from jq.planning.moments.inputs import Wanted
 from jq.planning.moments.outputs import output_grams

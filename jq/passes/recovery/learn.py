@@ -23,23 +23,18 @@ from functools import partial
 import numpy as np
 
 from jq.artifact.keys import digest, program_digest
-from jq.formats import Encoding, get_format
-from jq.formats.arrays import NUMPY
-from jq.formats.blocks import sizes
-from jq.formats.scaled import Scaled
 from jq.ir import Program
 from jq.ir.autodiff.evaluate import Unsupported
 from jq.ir.autodiff.regions import regions, whole
 from jq.ir.autodiff.rounding import Codes, Floats, Learned, Sample, Stored, relative_error
 from jq.ir.autodiff.walk import Rows, Walk
-from jq.passes.base import LOG, PassContext, Recovery, of_weight
-from jq.passes.recovery._grids import Integer, bits_of, has_grid, integers_stored, levels_of, packed
+from jq.passes.base import LOG, PassContext, Recovery
 from jq.passes.recovery._inputs import held_out, spread
+from jq.passes.recovery._learned_codes import Parts, codes_of, learnable, stored
 from jq.passes.recovery.gptaq import Gptaq
 from jq.target.settings import FLOAT, Settings
 
 SMALL = 1 << 16  # elements of what stays float and is learned
-Parts = dict[str, dict[str, np.ndarray]]
 
 
 @dataclass
@@ -121,44 +116,6 @@ def take_over(program: Program, found: Parts) -> None:
             program.weights[name] = parts["value"]
         else:
             program.chosen[name] = parts
-
-
-def learnable(program: Program, cx: PassContext) -> Parts:
-    """The stored parts of weights in codes of few bits: as another pass chose them, else by plain
-    rounding."""
-    found: Parts = {}
-    for name, enc in cx.plan.weights.items():
-        if has_grid(enc) and bits_of(enc) < 8:
-            chosen = program.chosen.get(name)
-            with of_weight(name):
-                found[name] = chosen or get_format(enc.format).encode(
-                    np.asarray(program.weights[name]).astype(np.float32), enc
-                )
-    return found
-
-
-def codes_of(parts: Mapping[str, np.ndarray], enc: Encoding) -> Codes:
-    """The stored parts of a weight."""
-    fmt = get_format(enc.format)
-    if isinstance(fmt, Scaled):
-        levels, scale = levels_of(fmt.element), fmt.scale(NUMPY, parts, enc)
-        numbers = fmt.element.decode(NUMPY, fmt.codes(NUMPY, parts, enc))
-        codes = np.searchsorted(levels, np.asarray(numbers)).astype(np.float32)
-        none, ends = np.zeros(enc.grid, np.float32), (0, len(levels) - 1)
-        return Codes(codes, np.asarray(scale), none, sizes(enc), ends, levels)
-    assert isinstance(fmt, Integer)
-    found, zero = fmt.integers(NUMPY, parts, enc), np.zeros(enc.grid, np.float32)
-    codes, scale = (np.asarray(v, np.float32) for v in (found.codes, found.scale))
-    zero = zero if found.zero_point is None else np.asarray(found.zero_point, np.float32)
-    zero = zero if found.offset is None else -np.asarray(found.offset) / scale
-    return Codes(codes, scale, zero, sizes(enc), fmt.limits(enc), free=found.offset is not None)
-
-
-def held(scale: np.ndarray, before: Codes, enc: Encoding) -> np.ndarray:
-    """Scales as their type has them, f32; one that it does not hold stays as it was."""
-    with np.errstate(over="ignore"):
-        new = scale.astype(enc.scale_type).astype(np.float32)
-    return np.where(np.isfinite(new) & (new > 0), new, before.scale)
 
 
 class _Run:
@@ -244,9 +201,12 @@ class _Run:
             rate=0.0 if last else state.rates[unit],
             scale_rate=self.how.scale_rate * share,
         )
-        parts = state.parts | {
-            n: self._stored(n, v, codes[n], state.parts[n]) for n, v in found.items()
-        }
+        parts, planned = dict(state.parts), self.cx.plan.weights
+        for name, new in found.items():
+            before = codes[name]
+            if isinstance(before, Codes):
+                new = stored(new, before, parts[name], planned[name])
+            parts[name] = new
         error = self._error(parts)
         if error < state.error:
             state.parts, state.error, state.misses[unit] = parts, error, 0
@@ -274,22 +234,6 @@ class _Run:
             n: Floats(own["value"]) if "value" in own else codes_of(own, planned[n])
             for n, own in ((name, parts[name]) for name in self.first)
         }
-
-    def _stored(
-        self,
-        name: str,
-        found: dict[str, np.ndarray],
-        before: Codes | Floats,
-        parts: Mapping[str, np.ndarray],
-    ) -> dict[str, np.ndarray]:
-        """The parts as they are stored, in place of such parts."""
-        if isinstance(before, Floats):
-            return found
-        enc = self.cx.plan.weights[name]
-        if before.levels is not None:
-            return {**parts, "codes": packed(before.levels[found["codes"].astype(int)], enc)}
-        scale, zero = held(found["scale"], before, enc), found.get("zero", before.zero)
-        return integers_stored(found["codes"], scale, zero, enc)
 
     def _error(self, parts: Parts) -> float:
         """The relative squared error of the program's outputs on held-out data."""
