@@ -1,7 +1,5 @@
 """Digests of values, of programs, and of this package with all that computes for it."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence, Set
 from functools import cache
@@ -58,7 +56,7 @@ def digest(*values: Any) -> str:
     return found.hexdigest()
 
 
-def _add(found: hashlib._Hash, value: Any) -> None:
+def _add(found: "hashlib._Hash", value: Any) -> None:
     if value is None or isinstance(value, bool | int | float):
         found.update(f"{type(value).__name__} {value!r};".encode())
     elif isinstance(value, str | bytes):
@@ -80,7 +78,7 @@ def _add(found: hashlib._Hash, value: Any) -> None:
         found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
-def program_digest(program: Program) -> str:
+def program_digest(program: "Program") -> str:
     """The digest of a program's text and of its weights: the same wherever it was traced from."""
     return digest(program.text(whole=True), program.weights)
 

@@ -61,14 +61,9 @@ def verify(directory: Path, manifest: bytes, keys: Sequence[Path]) -> None:
     )
 
 
-def trusted_dir() -> Path:
-    """The folder of the public keys that `--trust verify` goes by."""
-    return Path(platformdirs.user_config_dir("jaxq")) / "trusted"
-
-
 def trusted_keys() -> list[Path]:
-    """The user's trusted public keys."""
-    folder = trusted_dir()
+    """The user's trusted public keys, which `--trust verify` goes by."""
+    folder = Path(platformdirs.user_config_dir("jaxq")) / "trusted"
     found = [p for p in sorted(folder.glob("*")) if p.suffix in (".pem", ".pub")]
     if not found:
         raise UserError(

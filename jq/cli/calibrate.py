@@ -1,7 +1,5 @@
 """`jaxq calibrate`: the ranges of every activation, to be used again."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -70,7 +68,7 @@ def calibrate(
     return {"path": str(output), "tensors": len(ranges.sites), "samples": ranges.samples}
 
 
-def merged(files: list[Path]) -> Ranges:
+def merged(files: list[Path]) -> "Ranges":
     """The ranges of several runs as those of one."""
     from jq.planning.calibration.ranges import Ranges
 

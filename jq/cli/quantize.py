@@ -17,6 +17,7 @@ def quantize(
     importance: list[Path] | None = None,
     pieces: int = 64,
     group: int = 32,
+    minutes: float = 0.0,
     force: bool = False,
 ) -> dict[str, Any]:
     """Quantizes a language model: a GGUF file to another, or a folder of Hugging Face.
@@ -31,17 +32,18 @@ def quantize(
         importance (TEXT): Text that codes and scales are fitted to.
         pieces (N): Of 256 tokens, of the text.
         group (N 0..): Columns that share a scale, of a folder.
+        minutes (N 0..): In which more and more pieces of the text are tried, of a GGUF file.
     """
     from jq.base.system.files import check_new
     from jq.language.quantize import quantize as write
 
-    if source.is_dir() and force:
-        raise UserError("--force is of GGUF files", location=str(source))
+    if source.is_dir() and (force or minutes):
+        raise UserError("--force and --minutes are of GGUF files", location=str(source))
     if source.is_dir():
         return of_folder(out, source, target, kind, group, importance, pieces)
     check_new(target, force=force)
     with out.progress() as progress:
-        rows = write(source, target, kind, importance or (), pieces, progress)
+        rows = write(source, target, kind, importance or (), pieces, progress, minutes)
     out.table(str(target), ("name", "before", "after", "bytes"), rows)
     return {"path": str(target), "tensors": rows}
 

@@ -5,8 +5,6 @@ A tensor in a format is a dict of *parts*: plain arrays that are stored in the p
 written once against `ArrayOps`, so that the NumPy evaluation (the specification) and the StableHLO
 in the program are the same definition."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -70,7 +68,7 @@ class Encoding:
             return "per-block"
         return "per-tensor" if math.prod(self.grid) == 1 else "per-channel"
 
-    def with_shape(self, shape: tuple[int, ...], block: tuple[int, ...]) -> Encoding:
+    def with_shape(self, shape: tuple[int, ...], block: tuple[int, ...]) -> "Encoding":
         return replace(self, shape=shape, block=block)
 
 
@@ -100,7 +98,7 @@ class Format(ABC):
     has_minimum: ClassVar[bool] = False  # its integers have an offset whatever the blocks
     # Quantizing dequantized values again, in whole blocks, returns them unchanged.
     idempotent: ClassVar[bool] = False
-    registry: ClassVar[dict[str, Format]] = {}
+    registry: "ClassVar[dict[str, Format]]" = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -1,7 +1,5 @@
 """Formulas of tensors: `x * x + 0.5` builds ops at the current insertion point."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -11,18 +9,18 @@ from jaxlib.mlir import ir
 from jq.ir.arrays import OPS
 
 
-def _operator(name: str, *, turned: bool = False) -> Callable[[Any, Any], Number]:
+def _operator(name: str, *, turned: bool = False) -> "Callable[[Any, Any], Number]":
     """`turned`: the number on the left is the one that the operator is not called of."""
     build = getattr(OPS, name)
 
-    def apply(x: Number, other: Number | float) -> Number:
+    def apply(x: "Number", other: "Number | float") -> "Number":
         first, second = x.value, x.of(other)
         return Number(build(second, first) if turned else build(first, second))
 
     return apply
 
 
-def _comparison(direction: str) -> Callable[[Any, Any], Number]:
+def _comparison(direction: str) -> "Callable[[Any, Any], Number]":
     return lambda x, other: Number(OPS.compare(x.value, x.of(other), direction))
 
 
@@ -33,7 +31,7 @@ class Number:
     def __init__(self, value: ir.Value) -> None:
         self.value = value
 
-    def of(self, other: Number | float) -> ir.Value:
+    def of(self, other: "Number | float") -> ir.Value:
         return other.value if isinstance(other, Number) else OPS.full(self.value, other)
 
     __add__ = __radd__ = _operator("add")
@@ -46,24 +44,24 @@ class Number:
     equals = _comparison("EQ")
     minimum, maximum = map(_operator, ("minimum", "maximum"))
 
-    def __abs__(self) -> Number:
+    def __abs__(self) -> "Number":
         return Number(OPS.abs(self.value))
 
-    def __neg__(self) -> Number:
+    def __neg__(self) -> "Number":
         return self * -1
 
-    def as_type(self, dtype: Any) -> Number:
+    def as_type(self, dtype: Any) -> "Number":
         return Number(OPS.convert(self.value, dtype))
 
-    def bits(self, dtype: Any) -> Number:
+    def bits(self, dtype: Any) -> "Number":
         """The same bits, as another type of their width."""
         return Number(OPS.bitcast(self.value, dtype))
 
-    def rounded(self) -> Number:
+    def rounded(self) -> "Number":
         """The nearest whole numbers, of ties the even ones."""
         return Number(OPS.round_even(self.value))
 
-    def is_negative(self) -> Number:
+    def is_negative(self) -> "Number":
         """The sign of a float32; -0 has it, too."""
         return self.bits(np.int32) < 0
 

@@ -5,8 +5,6 @@ A program calls a kernel through a private function declaration that carries the
 type (`jq.kernels.emit.dispatch`) when the module is handed over. A description can be read, packed
 for and checked against its NumPy reference without a compiler."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import types
@@ -30,7 +28,7 @@ class Kernel(ABC):
     """A kernel for fixed shapes and one instruction set."""
 
     family: ClassVar[str] = ""
-    registry: ClassVar[dict[str, type[Kernel]]] = {}
+    registry: ClassVar[dict[str, type["Kernel"]]] = {}
 
     isa: str
 
@@ -70,11 +68,11 @@ class Kernel(ABC):
         """Operands of which a row of the results reads its own row alone."""
         return ()
 
-    def by_sequences(self, sequences: Sequences) -> Kernel | None:
+    def by_sequences(self, sequences: Sequences) -> "Kernel | None":
         """The same with one operand more that says which rows are wanted; None: it takes none."""
         return None
 
-    def in_frame(self, frame: Frame) -> Kernel | None:
+    def in_frame(self, frame: Frame) -> "Kernel | None":
         """The same with padding around its result, whose rows are pixels; None: it has no frame."""
         return None
 
@@ -83,7 +81,7 @@ class Kernel(ABC):
 
     @staticmethod
     @cache
-    def from_json(text: str) -> Kernel:
+    def from_json(text: str) -> "Kernel":
         """The kernel that `to_json` described; anything else is a `UserError`."""
         try:
             data = json.loads(text)

@@ -28,8 +28,8 @@ from jq.formats.affine_math import FULL
 from jq.formats.base import Encoding
 from jq.formats.tensor import Deferred
 from jq.frontends.safetensors import INDEX, SINGLE, read_shards, write_model
+from jq.frontends.sidecars import copy_files, sidecars
 from jq.language.decoder.huggingface import read_config
-from jq.language.sidecars import copy_files, sidecars
 
 BITS = {"int4": 4, "int8": 8}
 PIECE = 1 << 24  # elements that are rounded at a time

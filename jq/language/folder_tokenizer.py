@@ -9,9 +9,9 @@ from typing import Any
 
 from jq.base.errors import UserError
 from jq.base.system.files import json_object, read_input, read_text
+from jq.frontends.sidecars import ADDED, PROCESSORS, SETTINGS, TEMPLATE, TEMPLATES
 from jq.language.decoder.text import text_of
 from jq.language.library import guarded_library
-from jq.language.sidecars import ADDED, PROCESSORS, SETTINGS, TEMPLATE, TEMPLATES
 from jq.language.tokenizer import Tokenizer, ends_of, only_text
 
 _PARTS_OF_TOKEN = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")

@@ -1,49 +1,69 @@
 """A GGUF file in another format: `jaxq quantize IN.gguf OUT.gguf --type q4_k`; on a text
 where one is given, so that the products of the model change least."""
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from jq.artifact.store import Cache, file_digest
 from jq.base.errors import UserError, check_known
 from jq.base.progress import Progress, silent
 from jq.base.system.files import read_text
 from jq.formats.arrays import NUMPY
 from jq.formats.base import Encoding, get_format
 from jq.formats.ggml import GgmlFormat
-from jq.formats.tensor import QuantizedTensor
+from jq.formats.tensor import Leaf, QuantizedTensor
 from jq.frontends.gguf import load_gguf, open_gguf
 from jq.frontends.gguf.types import TYPES
 from jq.frontends.gguf.write import NewTensor, write_like
 from jq.language.decoder import Config, load_decoder
 from jq.language.decoder.gguf import file_names
 from jq.language.tokenizer import Tokenizer, check_tokens, tokenizer_of_gguf
+from jq.passes.base import LOG
 from jq.passes.recovery._solve import best_codes
 
 PIECE = 256  # tokens of a piece of text
+Pieces = Sequence[Sequence[int]]
 
 
 def _fitted(
-    source: Path, texts: Sequence[Path], limit: int, kinds: Mapping[str, str | None]
+    source: Path,
+    texts: Sequence[Path],
+    limit: int,
+    kinds: Mapping[str, str | None],
+    minutes: float,
+    progress: Progress,
 ) -> dict[str, Callable[[], np.ndarray]]:
     """Functions that give the blocks of each matrix of the layers, by the names of their tensors:
-    they are quantized on a text a layer at a time, when one is first asked for."""
+    they are quantized on a text a layer at a time, when one is first asked for. What is found is
+    kept in the user's cache directory, where a run that was ended finds it."""
     from jq.language.decoder.layerwise import Aim, quantized_layers
 
     decoder = load_decoder(source)
     assert decoder.file is not None
     tokenizer = tokenizer_of_gguf(decoder.file.metadata, str(source))
-    pieces = pieces_of(texts, tokenizer, decoder.config, limit)
-    file_of = file_names(decoder.config)
+    text: Pieces = pieces_of(texts, tokenizer, decoder.config, None if minutes else limit)
+    file_of, model = file_names(decoder.config), [file_digest([source]), dict(kinds)]
 
-    def encode(path: str, aim: Aim, gram: np.ndarray) -> QuantizedTensor | None:
-        kind = kinds[file_of[path]]
-        return None if kind is None else fitted(kind, aim(), gram)
+    def encode(store: Cache, path: str, aim: Aim, gram: np.ndarray) -> QuantizedTensor | None:
+        if (kind := kinds[file_of[path]]) is None:
+            return None
+        parts = store.of(path, lambda: fitted(kind, aim(), gram).parts)
+        fmt, shape = get_format(kind), (len(parts["blocks"]), len(gram))
+        return QuantizedTensor(Encoding(kind, shape, fmt.default_block(shape, -1) or ()), parts)
 
-    layers = quantized_layers(decoder, pieces, encode)
+    def layers_of(chosen: Pieces, read: Pieces, **told: Any) -> Iterator[dict[str, Leaf]]:
+        """The layers as they are on the chosen pieces of text, which read some."""
+        own = partial(encode, Cache("recovery", [model, chosen]))
+        return quantized_layers(decoder, read, own, **told)
+
+    text = _best(layers_of, text, limit, minutes, progress) if minutes else text
+    layers = layers_of(text, text)
     done: dict[str, dict[int, np.ndarray]] = {}  # by the number of the expert, 0 where none are
 
     def take(name: str) -> np.ndarray:
@@ -60,8 +80,33 @@ def _fitted(
     return {name: partial(take, name) for name in names if kinds.get(name)}
 
 
+def _best(
+    layers_of: Callable[..., Any], pieces: Pieces, limit: int, minutes: float, progress: Progress
+) -> Pieces:
+    """The first `limit` pieces of text, or twice as many, again and again while the next turn may
+    end within the minutes: those whose last layer is closest to the model's on pieces at the end
+    that no turn quantizes on."""
+    count = max(1, min(limit, len(pieces)) // 8)
+    rest, held = pieces[:-count], pieces[-count:]
+    if not rest:
+        raise UserError("minutes need a text of two pieces at least")
+    start, size, errors = time.monotonic(), limit, dict[int, float]()
+    while True:
+        begun, chosen, last = time.monotonic(), rest[:size], dict[int, Any]()
+        told = partial(progress, f"{len(chosen)} pieces of text")
+        deque(layers_of(chosen, chosen, progress=told), 0)
+        deque(layers_of(chosen, held, reached=last.__setitem__), 0)
+        ours, theirs = last[max(last)]
+        lost, whole = (np.square(a).sum(axis=-1) for a in (ours - theirs, theirs))
+        now, errors[size] = time.monotonic(), float((lost / np.maximum(whole, 1e-30)).mean())
+        LOG.info("%d pieces, %.1f min: error %.4g", size, (now - start) / 60, errors[size])
+        if size >= len(rest) or now - start + 2 * (now - begun) > 60 * minutes:
+            return rest[: min(errors, key=lambda n: errors[n])]
+        size *= 2
+
+
 def pieces_of(
-    texts: Sequence[Path], tokenizer: Tokenizer, config: Config, limit: int
+    texts: Sequence[Path], tokenizer: Tokenizer, config: Config, limit: int | None
 ) -> list[list[int]]:
     """At most `limit` pieces of text files, of `PIECE` tokens or as many as the context has."""
     tokens = [t for text in texts for t in tokenizer.codec.encode(read_text(text))]
@@ -114,6 +159,7 @@ def quantize(
     importance: Sequence[Path] = (),
     limit: int = 64,
     progress: Progress = silent,
+    minutes: float = 0.0,
 ) -> list[dict[str, Any]]:
     """Writes the model with its matrices in a format of ggml; of each tensor its `name`, its type
     `before` and `after`, and its `bytes`.
@@ -125,6 +171,7 @@ def quantize(
         kind: the format, one of `FILE_TYPES`.
         importance: text files; scales and codes of the layers' matrices are then chosen so that
             products change least on at most `limit` pieces of 256 tokens (see `fitted`).
+        minutes: in which more and more pieces are tried, as long as there is text (`_best`).
 
     Raises:
         UserError: the file or the type is not known, or the text is too short.
@@ -140,7 +187,10 @@ def quantize(
             hint="join them: llama-gguf-split --merge FIRST_PART JOINED.gguf",
         )
     kinds = {name: _wanted(name, leaf, kind) for name, leaf in file.tensors.items()}
-    fitted = _fitted(source, importance, limit, kinds) if importance else {}
+    if minutes and not importance:
+        raise UserError("minutes need a text to quantize on", hint="--importance TEXT")
+    given = source, importance, limit, kinds, minutes, progress
+    fitted = _fitted(*given) if importance else {}
     rows, tensors = [], []
     for name, leaf in file.tensors.items():
         before, after = header.tensors[name].type.name, kinds[name]

@@ -22,11 +22,11 @@ from jq.base.system.files import TEXT_LIMIT, check_folder, damaged, read_input
 from jq.base.system.folders import replacing
 from jq.frontends.gguf import open_gguf
 from jq.frontends.gguf.write import write_like
+from jq.frontends.sidecars import OF_TOKENIZERS, TEMPLATES, copy_files, sidecars
 from jq.iree import cpu
 from jq.language.build import build
 from jq.language.decoder import Config, Decoder
 from jq.language.programs import COSTS, capacities
-from jq.language.sidecars import OF_TOKENIZERS, TEMPLATES, copy_files, sidecars
 from jq.language.store import HEADER, MANIFEST, TOKENIZER, Options, Shape, described, parsed
 
 _FOLDERS = (TOKENIZER, f"{TOKENIZER}/{TEMPLATES}")

@@ -1,7 +1,5 @@
 """Nested dicts of parameters (also as one dict with `/` in its names), and specs of inputs."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -37,7 +35,7 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, np.ndarray]:
     return flat
 
 
-def spec(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
+def spec(shape: tuple[int, ...], dtype: Any) -> "jax.ShapeDtypeStruct":
     """Shape and type of an input."""
     import jax  # reading a file's tensors needs none of it
 

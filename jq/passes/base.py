@@ -3,8 +3,6 @@
 The fields of a pass are its options in a pipeline file. It edits a program in place, leaves it
 valid, and says whether it changed anything."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import re
@@ -124,7 +122,7 @@ class Pass(ABC):
 
     name: ClassVar[str] = ""
     after: ClassVar[str | None] = None
-    registry: ClassVar[dict[str, type[Pass]]] = {}
+    registry: ClassVar[dict[str, type["Pass"]]] = {}
 
     def __init_subclass__(cls, shared: bool = False, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -175,13 +175,9 @@ def _candidates() -> Iterator[tuple[str, Mapping[str, Any], Callable[[np.ndarray
     yield "Elu", {}, lambda x: np.where(x > 0, x, np.expm1(x))
     yield "Softplus", {}, lambda x: np.logaddexp(x, 0)
     for alpha in (0.01, 0.1, 0.2, 0.3):
-        yield "LeakyRelu", {"alpha": alpha}, partial(_leaky, alpha)
+        yield "LeakyRelu", {"alpha": alpha}, partial(lambda a, x: np.where(x > 0, x, a * x), alpha)
     yield "Exp", {}, np.exp
     yield "Erf", {}, erf
     yield "Abs", {}, np.abs
     yield "Neg", {}, np.negative
     yield "Sqrt", {}, np.sqrt
-
-
-def _leaky(alpha: float, x: np.ndarray) -> np.ndarray:
-    return np.where(x > 0, x, alpha * x)

@@ -2,8 +2,6 @@
 
 `import onnx` in here is the library. What an operator does is in `jq/frontends/onnx/operators`."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:

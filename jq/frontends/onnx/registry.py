@@ -17,8 +17,6 @@ An operator of many inputs lists them, and its attributes, as `takes`, and gets 
 
 `?` may be absent (None), `!` is `Known`, and in brackets stands the shape (`operand_shapes`)."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from ast import literal_eval
@@ -36,7 +34,7 @@ Array = Any  # a NumPy array that is known while tracing, or a JAX array
 Known = Annotated[Any, "a NumPy array, or None where it is optional"]
 MICROSOFT = "com.microsoft"
 
-OPERATORS: dict[tuple[str, str], Operator] = {}
+OPERATORS: "dict[tuple[str, str], Operator]" = {}
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,7 @@ class Given(SimpleNamespace):
     def where(self) -> str:
         return str(self.node.where)
 
-    def but(self, **others: Any) -> Given:
+    def but(self, **others: Any) -> "Given":
         """The same with other values."""
         return Given(**(vars(self) | others))
 

@@ -5,8 +5,6 @@ must hold along them) and how it is computed on integer codes. A *movement* only
 dequantize in front of it can be moved after it (`sink`), and an axis of its result can be followed
 back to an axis of its operand (`back`)."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -79,7 +77,7 @@ class OpRule(ABC):  # noqa: B024 - what is abstract differs between the two kind
     along: ClassVar[tuple[str, ...]] = ()
     naming: ClassVar[tuple[str, ...]] = ()
     starts: ClassVar[int] = 0
-    registry: ClassVar[dict[str, OpRule]] = {}
+    registry: "ClassVar[dict[str, OpRule]]" = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

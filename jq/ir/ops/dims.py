@@ -1,7 +1,5 @@
 """The dimension numbers of a dot_general, products by them, and the operations that they take."""
 
-from __future__ import annotations
-
 import math
 import string
 from collections.abc import Sequence
@@ -25,23 +23,23 @@ class Dims:
     contract: tuple[tuple[int, int], ...]
 
     @staticmethod
-    def of(op: Op) -> Dims:
+    def of(op: Op) -> "Dims":
         return Dims.read(op.attributes["dot_dimension_numbers"])
 
     @staticmethod
-    def match(op: Op) -> Dims | None:
+    def match(op: Op) -> "Dims | None":
         """Those of a dot_general; None for any other op."""
         return Dims.of(op) if op.operation.name == f"stablehlo.{DOT_GENERAL}" else None
 
     @staticmethod
-    def of_contract(c: Contract) -> Dims | None:
+    def of_contract(c: Contract) -> "Dims | None":
         """Those of the dot_general that a `jq.contract` stands for; None for any other op's."""
         if c.op_type != DOT_GENERAL:
             return None
         return Dims.read(c.attributes["dot_dimension_numbers"])
 
     @staticmethod
-    def read(attribute: ir.Attribute) -> Dims:
+    def read(attribute: ir.Attribute) -> "Dims":
         d = stablehlo.DotDimensionNumbers(attribute)
         return Dims(
             tuple(zip(d.lhs_batching_dimensions, d.rhs_batching_dimensions, strict=True)),
@@ -66,11 +64,11 @@ class Dims:
         sides = ([p[i] for p in pairs] for pairs in (self.batch, self.contract) for i in (0, 1))
         return stablehlo.DotDimensionNumbers.get(*sides)
 
-    def flipped(self) -> Dims:
+    def flipped(self) -> "Dims":
         """Those of the product with its operands in the other order."""
         return Dims(tuple((b, a) for a, b in self.batch), tuple((b, a) for a, b in self.contract))
 
-    def map_side(self, side: int, axes: Sequence[int]) -> Dims:
+    def map_side(self, side: int, axes: Sequence[int]) -> "Dims":
         """The same numbers with axis i of one operand called `axes[i]`."""
 
         def move(pairs: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:

@@ -1,8 +1,6 @@
 """The layout of a convolution: which axis is which, its groups, what is around its input, and what
 its window sees."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence
@@ -63,12 +61,12 @@ class Layout:
         return stablehlo.ConvDimensionNumbers.get(*vars(self).values())
 
     @staticmethod
-    def match(op: Op) -> Layout | None:
+    def match(op: Op) -> "Layout | None":
         """The layout of a convolution; None for any other op."""
         return Layout.of(op) if op.operation.name == f"stablehlo.{CONVOLUTION}" else None
 
     @staticmethod
-    def of(op: Op | Attributes) -> Layout:
+    def of(op: Op | Attributes) -> "Layout":
         d = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
         return Layout(
             d.input_batch_dimension,
@@ -121,7 +119,7 @@ class Window:
     reversal: tuple[bool, ...]
 
     @staticmethod
-    def of(op: Op | Attributes, kernel: Sequence[int]) -> Window:
+    def of(op: Op | Attributes, kernel: Sequence[int]) -> "Window":
         """The window of a convolution with a kernel of that shape."""
         layout = Layout.of(op)
         sizes = tuple(kernel[a] for a in layout.kernel_spatial)
@@ -136,7 +134,7 @@ class Window:
             tuple(reversed_axes(op, len(sizes))),
         )
 
-    def widened(self, rank: int) -> Window:
+    def widened(self, rank: int) -> "Window":
         """The same with axes of one element in front, so that there are `rank`."""
         more = rank - len(self.sizes)
         ones, zeros = (1,) * more, ((0, 0),) * more
@@ -181,7 +179,7 @@ class Window:
         return taps[0] if len(taps) == 1 else ops.concatenate(taps, len(given) + 1)
 
     @staticmethod
-    def of_product(op: Op | Attributes, kernel: Sequence[int]) -> Window:
+    def of_product(op: Op | Attributes, kernel: Sequence[int]) -> "Window":
         """The window of a convolution that is a product of matrices; `NotMatrices` of others."""
         if any(groups_of(op, f"{key}_group_count") != 1 for key in ("feature", "batch")):
             raise NotMatrices("a convolution in groups is no product of matrices")

@@ -1,7 +1,5 @@
 """Constants, lanes and arithmetic on vectors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +10,7 @@ from jq.kernels.emit.values import Values, attribute, is_float, lanes_of, vec
 
 
 def _either(real: Callable[..., ir.Value], integer: Callable[..., ir.Value]) -> Any:
-    def apply(self: Arithmetic, a: ir.Value, b: ir.Value) -> ir.Value:
+    def apply(self: "Arithmetic", a: ir.Value, b: ir.Value) -> ir.Value:
         return (real if is_float(a) else integer)(a, b)
 
     return apply

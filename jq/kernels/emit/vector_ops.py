@@ -3,8 +3,6 @@
 An array of any rank is one flat vector with a shape beside it. What moves elements is a shuffle
 with constant indices, of which LLVM makes the target's unpack and permute instructions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -38,7 +36,7 @@ class Array:
 
 
 def _binary(integer: Callable[..., Any], real: Callable[..., Any] | None = None) -> Any:
-    def apply(self: VectorOps, a: Any, b: Any) -> Array:
+    def apply(self: "VectorOps", a: Any, b: Any) -> Array:
         a, b = arrays_of(self, (a, b))
         op = real if a.dtype.kind in "fV" and real is not None else integer
         return Array(op(a.value, b.value), a.shape, a.dtype)

@@ -1,8 +1,6 @@
 """Steps that end in codes: from floats, and from int32 sums without floats as integer-only devices
 rescale; and AddCodes, a sum of two kinds of codes before it is rounded."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """A step of an epilogue, its operands and the types of a list of steps."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +20,7 @@ class Step(ABC):
     """One step. `operands` pairs an access (`column`, ...) with an element type."""
 
     kind: ClassVar[str] = ""
-    registry: ClassVar[dict[str, type[Step]]] = {}
+    registry: ClassVar[dict[str, type["Step"]]] = {}
     result: ClassVar[str] = "f32"  # element type after the step
     source: ClassVar[str] = "f32"  # and before it
     packs: ClassVar[bool] = False  # it can be cut in two: `whole` and `pack`

@@ -9,8 +9,6 @@ From int32 sums to int8 codes, as `jq.formats.rescale` defines them: Dequantize 
 multiplier), AddCodes (where there is a residual), RoundToCodes. Steps stay below 2^30 (the pass
 that makes them proves it)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -224,8 +224,3 @@ def in_parts(sizes: Mapping[T, int]) -> list[list[T]]:
         parts[-1].append(key)
         free -= size
     return parts
-
-
-def gram_bytes(matrix: Matrix) -> int:
-    """The bytes of the second moments of all its rows, in float64."""
-    return 8 * matrix.groups * math.prod(matrix.permuted[: matrix.contracted]) ** 2

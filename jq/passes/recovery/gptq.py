@@ -41,10 +41,11 @@ class Task:
 
     def parts(self) -> list[list[str]]:
         """The weights in as many parts as their moments need to fit in memory."""
-        sizes = self.solvable.items()
-        return inputs.in_parts(
-            {n: inputs.gram_bytes(m) + 8 * _outputs_of(m, enc) ** 2 for n, (m, enc) in sizes}
-        )
+        grams = {  # numbers in those of its rows and of its results
+            n: m.groups * math.prod(m.permuted[: m.contracted]) ** 2 + _outputs_of(m, enc) ** 2
+            for n, (m, enc) in self.solvable.items()
+        }
+        return inputs.in_parts({n: 8 * size for n, size in grams.items()})
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,6 @@ combined over the iterations of a loop and over samples by `combine`, in the pro
 alike, so memory does not grow with the number of samples. A method is a class in this folder, found
 by being defined."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -29,7 +27,7 @@ class Range:
     low: float
     high: float
 
-    def merge(self, other: Range) -> Range:
+    def merge(self, other: "Range") -> "Range":
         return Range(min(self.low, other.low), max(self.high, other.high))
 
 
@@ -40,7 +38,7 @@ class Observer(ABC):
     """One calibration method. Subclasses define `name` and register themselves."""
 
     name: ClassVar[str] = ""
-    registry: ClassVar[dict[str, Observer]] = {}
+    registry: "ClassVar[dict[str, Observer]]" = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -1,7 +1,5 @@
 """Observed ranges of activations: mergeable, and saved as JSON."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping
@@ -64,7 +62,7 @@ class Ranges:
             return self.sites.get(name)
         return observer.get_observer(self.method).range_of(self.statistics[name], bits, scheme)
 
-    def merge(self, other: Ranges) -> Ranges:
+    def merge(self, other: "Ranges") -> "Ranges":
         """The ranges as if both had been observed in one run, in any order.
 
         Counts, smallest and largest values are exact. Of `average` the sums of n samples are of
@@ -138,11 +136,11 @@ class Ranges:
             raise UserError(f"cannot write {path}: {error.strerror}") from error
 
     @staticmethod
-    def load(path: str | Path) -> Ranges:
+    def load(path: str | Path) -> "Ranges":
         return Ranges.of_text(read_text(Path(path)), str(path))
 
     @staticmethod
-    def of_text(text: str, path: str = "this") -> Ranges:
+    def of_text(text: str, path: str = "this") -> "Ranges":
         """The inverse of `text`; errors name `path`."""
         try:
             data = json.loads(text)

@@ -1,7 +1,5 @@
 """Parts of the calibration data, each observed on a machine of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import index
@@ -21,7 +19,7 @@ class Shards:
     seen: frozenset[int] = frozenset()
 
     @staticmethod
-    def parse(text: str) -> Shards:
+    def parse(text: str) -> "Shards":
         """`2/4`: the second of four parts.
 
         Raises:
@@ -33,7 +31,7 @@ class Shards:
         return _checked(int(count), frozenset({int(number)}))
 
     @staticmethod
-    def of_json(data: Mapping[str, Any] | None) -> Shards:
+    def of_json(data: Mapping[str, Any] | None) -> "Shards":
         """Reads and checks the shards in a file of ranges, which may say anything."""
         if data is None:
             return NO_SHARDS
@@ -51,7 +49,7 @@ class Shards:
             )
         return start, data[start:end]
 
-    def merge(self, other: Shards) -> Shards:
+    def merge(self, other: "Shards") -> "Shards":
         """
         Raises:
             UserError: both have seen the same, or parts of another whole."""

@@ -2,8 +2,6 @@
 
 TOSA leaves open what a sum beyond 32 bits is: nothing here goes there. Shifts drop bits."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import partialmethod
@@ -24,7 +22,7 @@ class Int32:
     name: str
     shape: tuple[int, ...]
 
-    def of(self, kind: str, *others: Int32 | int, dtype: str = "int32", **given: Any) -> Int32:
+    def of(self, kind: str, *others: "Int32 | int", dtype: str = "int32", **given: Any) -> "Int32":
         """An operator on this one and others, which broadcast."""
         ones = [1] * len(self.shape)
         row = [
@@ -35,29 +33,29 @@ class Int32:
         names = [self.name, *(o.name for o in row), *given.pop("more", ())]
         return Int32(self.b, self.b.op(kind, names, (shape, dtype), **given), shape)
 
-    def full(self, value: int) -> Int32:
+    def full(self, value: int) -> "Int32":
         """A constant of this one's shape."""
         name = self.b.constant(np.full(self.shape, value), "int32")
         return Int32(self.b, name, self.shape)
 
-    def __add__(self, other: Int32 | int) -> Int32:
+    def __add__(self, other: "Int32 | int") -> "Int32":
         return self if isinstance(other, int) and not other else self.of("ADD", other)
 
-    def __lshift__(self, bits: Int32 | int) -> Int32:
+    def __lshift__(self, bits: "Int32 | int") -> "Int32":
         return self.of("LOGICAL_LEFT_SHIFT", bits) if bits else self
 
-    def __rshift__(self, bits: int) -> Int32:
+    def __rshift__(self, bits: int) -> "Int32":
         return self.of("ARITHMETIC_RIGHT_SHIFT", bits, round=False) if bits else self
 
     __sub__, __and__ = partialmethod(of, "SUB"), partialmethod(of, "BITWISE_AND")
     __ge__ = partialmethod(of, "GREATER_EQUAL", dtype="bool")
     choose = partialmethod(of, "SELECT")  # `a` where this is true, else `b`
 
-    def times(self, other: Int32 | int, shift: int = 0) -> Int32:
+    def times(self, other: "Int32 | int", shift: int = 0) -> "Int32":
         """`(self * other + 2^(shift - 1)) >> shift`, whose product may have 64 bits."""
         return self.of("MUL", other, more=[self.b.constant([shift], "int8", [1])])
 
-    def along(self, kind: str, axis: int, **given: Any) -> Int32:
+    def along(self, kind: str, axis: int, **given: Any) -> "Int32":
         """REDUCE_SUM and its like, the axis kept."""
         shape = tuple(1 if a == axis else n for a, n in enumerate(self.shape))
         name = self.b.op(kind, [self.name], (shape, "int32"), axis=axis, **given)

@@ -2,8 +2,6 @@
 folder of Hugging Face; `*` in ours is for a tensor that holds those of all experts. A tensor of a
 file that no name here stands for is refused."""
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 
@@ -17,7 +15,7 @@ class Names(NamedTuple):
     gguf: dict[str, str]
     hugging_face: dict[str, str]
 
-    def but(self, *words: str) -> Names:
+    def but(self, *words: str) -> "Names":
         """The same but for those that words say: `ours=gguf,hf` is a tensor of a layer with its
         parts, `ours/part:gguf,hf` one that files name without a part, `/ours/part:gguf,hf` one that
         belongs to no layer. A form that has no name there stays as it is; `-` takes a name away."""
