@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Accuracy of this compiler's pipelines beside ONNX Runtime and NNCF with OpenVINO, in one run.
+"""Accuracy of this compiler's pipelines beside ONNX Runtime, NNCF with OpenVINO, and AutoRound.
 
     scripts/benchmark_accuracy.py -o build/accuracy
     scripts/benchmark_accuracy.py --models minilm --only int8-static,NNCF --sentences 64
@@ -9,6 +9,10 @@
     scripts/benchmark_accuracy.py --board -o build/board        # real networks, by what they do
     scripts/benchmark_accuracy.py --board --models silero-vad,captcha --own --sentences 64
     scripts/benchmark_accuracy.py -o build/board --readme README.md   # the table of what was found
+
+AutoRound runs where `AUTOROUND_PYTHON` names a Python that has it (`peers/autoround.py`):
+
+    scripts/benchmark_accuracy.py --models minilm --only AutoRound
 
 Every row is a program that was built from the same weights and, where it is calibrated, the same
 calibration data; it runs on the evaluation set and is compared with float32 in JAX. Programs and
@@ -32,8 +36,8 @@ from rich.console import Console
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from peers import autoround, ort, ours, ovino, summary, timed
 from peers import board as boards
-from peers import ort, ours, ovino, summary, timed
 from peers.build import Built, build_all
 from peers.case import (
     DYNAMIC,
@@ -60,6 +64,7 @@ from jq.models.zoo.resnet import build as build_resnet
 PEERS: dict[str, Callable[[Case], list[Contender]]] = {
     "onnxruntime": ort.contenders,
     "openvino": ovino.contenders,
+    "autoround": autoround.contenders,
 }
 TITLES = {
     STATIC: "int8 activations, calibrated ranges",
@@ -72,7 +77,7 @@ CASES = (
         build_minilm,
         ("int8-static", "int8-dynamic", "int4-weight-only", "int4-dynamic"),
         "transformer",
-        frozenset(TITLES),
+        frozenset({*TITLES, FEWER}),
     ),
     Case(
         "digits_cnn",
