@@ -162,6 +162,12 @@ def test_a_compiled_model_is_called_outside_of_jax() -> None:
             transform(compiled)(X)
 
 
+def test_what_is_compared_is_read_before_anything_is_compiled(monkeypatch) -> None:
+    monkeypatch.setattr("jq.api.compiling.compile", lambda *_, **__: pytest.fail("compiled first"))
+    with pytest.raises(UserError, match=r"shape \(2, 9\)"):
+        jq.compare(model(), None, [(np.ones((2, 9), np.float32),)])
+
+
 def test_sums_of_nothing_are_zero() -> None:
     empty = jq.Model(lambda p, x: x @ p["w"] + 1, {"w": np.zeros((0, 8), np.float32)}, (X[:, :0],))
     np.testing.assert_array_equal(jq.compile(empty)(X[:, :0]), np.ones((2, 8)))

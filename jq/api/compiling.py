@@ -182,6 +182,7 @@ def compare(
     model = check_metrics(model, metric, labels)
     check_files(data, calibration)
     source = trace(model)
+    given = evaluation_of(source, data, labels, metric)  # mistakes are told before the long part
     if compiled is None:
         compiled = compile(
             source,
@@ -195,7 +196,6 @@ def compare(
             progress=progress,
         )
     compiled = load(compiled) if isinstance(compiled, str | Path) else compiled
-    given = evaluation_of(source, data, labels, metric)
     inside = layers_of(given, compiled, calibration, progress) if layers else NOTHING_INSIDE
     found = compare_compiled(given, compiled, progress, inside, where)
     if said := after_comparing(source, compiled, found, data, calibration):

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from jq.artifact.load import read_manifest
 from jq.base.errors import UserError
 from jq.base.guard.limits import require_memory
 from jq.base.npz import read_array
@@ -140,6 +141,7 @@ def _difference(path: Path, want: np.ndarray) -> dict[str, Any] | None:
 def integer_level(artifact: Path) -> Program:
     path = artifact / "integer.mlirbc"
     if not path.is_file():
+        read_manifest(artifact)  # what is no artifact at all is told as such
         raise UserError(f"{artifact} holds no integer level", hint="compile it with --emit integer")
     return trace(path).program
 

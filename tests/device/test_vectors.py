@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -105,8 +106,15 @@ def test_what_is_refused(artifact: Path, tmp_path: Path, capsys) -> None:
     }.items():
         assert main(["vectors", str(artifact), *arguments]) == 2
         assert text in capsys.readouterr().err
-    assert main(["vectors", str(tmp_path), "-o", str(tmp_path / "new")]) == 2
-    assert "--emit integer" in capsys.readouterr().err and not (tmp_path / "new").exists()
+    (tmp_path / "bare").mkdir()
+    shutil.copy(artifact / "manifest.json", tmp_path / "bare")
+    for folder, text in {
+        "bare": "holds no integer level; compile it with --emit integer",
+        "there": "there is not an artifact",
+        "nowhere": "no such artifact",
+    }.items():
+        assert main(["vectors", str(tmp_path / folder), "-o", str(tmp_path / "new")]) == 2
+        assert text in capsys.readouterr().err and not (tmp_path / "new").exists()
 
 
 def test_large_ops_are_left_out(artifact: Path, tmp_path: Path) -> None:

@@ -75,6 +75,8 @@ def _named(spec: str, what: str) -> Any:
     source, _, name = spec.rpartition(":")
     if not source or not name:
         bare = what == "model" and spec.isidentifier()
+        if what == "model" and (Path(spec) / "manifest.json").is_file():
+            raise UserError(f"{spec} is an artifact", hint="give the model that was compiled")
         built_in = "; built-in models are written jq.models:NAME" if bare else ""
         raise UserError(f"{spec!r} names no {what}", hint=_USAGE + built_in)
     module = _from_file(Path(source)) if source.endswith(".py") else _from_package(source)

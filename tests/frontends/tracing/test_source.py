@@ -90,6 +90,11 @@ def test_no_name():
     assert text.endswith("built-in models are written jq.models:NAME")
 
 
+def test_an_artifact_is_no_model(tmp_path):
+    (tmp_path / "manifest.json").write_text("{}")
+    assert message(str(tmp_path)) == f"{tmp_path} is an artifact; give the model that was compiled"
+
+
 def test_errors_in_the_users_file_have_their_line(file):
     assert f"ZeroDivisionError: division by zero [{file}:13]" in message(f"{file}:broken")
     file.write_text("import numpy\n\nimport not_there\n")
