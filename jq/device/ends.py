@@ -159,11 +159,8 @@ def output_names(network: Network, wanted: Sequence[str]) -> dict[str, str]:
 
 
 def _float(node: Node) -> UserError:
-    return UserError(
-        f"{node.kind} is computed in float, and the ends are to be integers",
-        op=node.name,
-        hint=FLOAT_ENDS,
-    )
+    what = f"{node.kind} is computed in float, and the ends are to be integers"
+    return UserError(what, op=node.name, hint=FLOAT_ENDS)
 
 
 def input_codes(network: Network) -> dict[str, Tensor]:
@@ -176,13 +173,9 @@ def input_codes(network: Network) -> dict[str, Tensor]:
             while source.name in makers and makers[source.name].kind in FLOAT_MOVES:
                 source = makers[source.name].inputs[0]
             known = found.get(source.name)
-            if known is None or _bits(node.output) > _bits(known):
+            if known is None or np.dtype(node.output.dtype) > np.dtype(known.dtype):
                 found[source.name] = replace(node.output, shape=source.shape)
     return found
-
-
-def _bits(tensor: Tensor) -> int:
-    return np.dtype(tensor.dtype).itemsize
 
 
 def _parameters(tensor: Tensor) -> str:
@@ -193,8 +186,7 @@ def _looked_up(given: Tensor, codes: Tensor, node: Node) -> Node:
     """Codes of an input that is quantized in a second way: of every code, what the quantization
     makes of its number."""
     if node.out is None or given.scale is None or given.scale.size > 1:
-        hint = FLOAT_ENDS
-        raise UserError("an input is quantized in two ways", op=node.name, hint=hint)
+        raise UserError("an input is quantized in two ways", op=node.name, hint=FLOAT_ENDS)
     ends = np.iinfo(given.dtype)
     steps = np.arange(ends.min, ends.max + 1) - given.zero
     real = steps.astype(np.float32) * given.scale.reshape(()).astype(np.float32)

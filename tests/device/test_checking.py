@@ -45,6 +45,25 @@ def test_a_refusal_is_what_planning_does(name: str) -> None:
     assert found == then and [op for op, _, _ in found] == names
 
 
+def test_lookups_on_a_device_without_any(tmp_path: Path) -> None:
+    """In what is computed they are refused; in a table they stay with the host."""
+    w = np.eye(4, dtype=np.float32)
+
+    def apply(p, i, x):
+        return {"computed": (x @ p["w"])[:, i], "stored": p["w"][i] @ p["w"]}
+
+    def one(name):
+        inputs = np.array([3, 1], np.int32), np.ones((2, 4), np.float32)
+        return jq.Model(lambda p, *a: apply(p, *a)[name], {"w": w}, inputs, calibration=[inputs])
+
+    (row,) = jq.check(one("computed"), "ethos-u55")["refused"]
+    assert (row["op"], row["reason"]) == ("gather", "target ethos-u55 has no quantized gather")
+    assert not jq.check(one("computed"), "ethos-u85")["refused"]
+    assert not jq.check(one("stored"), "ethos-u55")["refused"]
+    found = jq.export(one("stored"), tmp_path / "m.tosa", target="ethos-u55")
+    assert "gather_rows" not in found["operators"]
+
+
 def product(x: np.ndarray, shape: tuple[int, ...]) -> jq.Model:
     return jq.Model(lambda p, x: x @ p["w"], {"w": np.ones(shape, np.float32)}, (x,))
 

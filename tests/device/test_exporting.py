@@ -110,6 +110,14 @@ def test_what_cannot_be_is_refused(
 
 
 @pytest.mark.usefixtures("reference")
+def test_an_input_without_a_form_is_named(tmp_path: Path) -> None:
+    """A float that nothing reads: TOSA's integer profile has none."""
+    w, inputs = np.eye(4, dtype=np.float32), (np.ones((2, 4), np.float32),) * 2
+    model = jq.Model(lambda p, x, unused: x @ p, w, inputs, calibration=[inputs])
+    with pytest.raises(jq.UserError, match=r"arg1: float32 has no form in TOSA"):
+        jq.export(model, tmp_path / "m.tosa")
+
+
 def test_an_input_that_is_quantized_in_two_ways(tmp_path: Path) -> None:
     """To 16 bits for a residual sum, and to 8 for a product: the file takes the first."""
     rng = np.random.default_rng(0)

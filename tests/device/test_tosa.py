@@ -120,6 +120,14 @@ def far_bias(p: Any, x: Any) -> Any:
     return (x @ p["w"]) * 1e-7 + p["b"]
 
 
+def picked(p: Any, x: Any) -> Any:
+    """Every second and third element, elements along inner axes, and extremes of two tensors."""
+    x = conv(x, p["w"])
+    rows, columns = x[:, ::2, 1::3], x[:, :, np.array([[3, 1]])][:, :3, 0]
+    x = jnp.maximum(rows, columns) + jnp.minimum(x[:, 1:4:1, -1:1:-2], columns)
+    return jax.image.resize(x, (1, 6, 5, 8), "nearest")
+
+
 NETWORKS: dict[str, tuple[Callable[..., Any], dict[str, np.ndarray], tuple[int, ...]]] = {
     "signs": (
         signs,
@@ -157,6 +165,7 @@ NETWORKS: dict[str, tuple[Callable[..., Any], dict[str, np.ndarray], tuple[int, 
     ),
     "resized": (resized, {"w": normal(3, 3, 3, 8), "v": normal(1, 1, 8, 4)}, (1, 4, 6, 3)),
     "recurrent": (recurrent, {k: normal(8, 8) for k in "zuwv"}, (4, 8)),
+    "picked": (picked, {"w": normal(3, 3, 3, 8)}, (1, 5, 6, 3)),
     "far_bias": (far_bias, {"w": normal(8, 8), "b": normal(8)}, (4, 8)),
 }
 

@@ -5,7 +5,7 @@
 With `by_shape` where it exceeds a limit: then no function of several ops computes it, either.
 By the limits and functions of the target file alone (`jq.planning.limits`). Ops on weights and
 constants are left out: they are computed before the program reaches the device. Contractions are
-left to the plan, which asks the same limits.
+left to the plan, which asks the same limits, but for lookups, which also move codes.
 
 Softmax, a normalization or attention that the device cannot compute is refused as one function,
 since that is what was written, not the ops that it consists of."""
@@ -37,7 +37,7 @@ class DeclineOps(Pass):
                 continue
             computed.update(results)
             floats = len(results) == 1 and is_float(results[0])
-            if isinstance(rule_of(op), Contraction) or not floats:
+            if (isinstance(rule := rule_of(op), Contraction) and rule.op != "gather") or not floats:
                 continue
             # Constants that it is divided by become the factor of a rescale.
             scales = kind_of(op) == "stablehlo.divide" and "multiply" in (device.ops or ())

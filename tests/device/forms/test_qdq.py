@@ -68,7 +68,7 @@ def _residual(p, x):
 def _moves(p, x):
     """Ops that move codes, and the largest of a window."""
     a = _conv(x, p["a"])
-    a = jnp.concatenate([a, a[:, ::-1]], 3)[:, 1:, :, 4:12]
+    a = jnp.concatenate([a, a[:, ::-1]], 3)[:, 1:, 1::2, 4:12]
     a = jnp.pad(a, ((0, 0), (1, 0), (0, 0), (0, 0)))
     a = _pool(a, jax.lax.max, -jnp.inf, (1, 2, 2, 1))
     return jnp.maximum(a, 0.25).transpose(0, 3, 1, 2).reshape(2, -1)

@@ -69,6 +69,12 @@ def recurrent(p: Any, x: jax.Array, _: jax.Array) -> jax.Array:
     return jax.lax.scan(cell, jnp.zeros((2, 8)), x.transpose(1, 0, 2))[1]
 
 
+def picked(p: Any, x: jax.Array, y: jax.Array) -> jax.Array:
+    """Every second and third element, and elements along an inner axis."""
+    x, y = x @ p["q"], y @ p["k"]
+    return jnp.concatenate([x[:, ::2], x[:, 4::-2, ::1], y[:, jnp.array([5, 0, 5])]], 1)[..., 1::3]
+
+
 def model(apply: Apply) -> jq.Model:
     rng = np.random.default_rng(3)
     params = {k: rng.standard_normal(s, np.float32) / 2 for k, s in SIZES.items()}
@@ -77,7 +83,7 @@ def model(apply: Apply) -> jq.Model:
 
 
 @pytest.mark.parametrize("target", ["litert-reference", "litert"])
-@pytest.mark.parametrize("apply", [attention, causal, columns, divided, long, recurrent])
+@pytest.mark.parametrize("apply", [attention, causal, columns, divided, long, picked, recurrent])
 def test_it_has_the_same_bits(apply: Apply, target: str, tmp_path: Path) -> None:
     settings = {"recovery": False}
     path = tmp_path / "m.tflite"

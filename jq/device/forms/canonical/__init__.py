@@ -107,7 +107,8 @@ class _Builder(Windows):
         x = self.transposed(node, x, [*free[1 - side], *summed[1 - side]])
         x = self.reshaped(node, x, (1, r, 1, k))
         w = self.transposed(node, w, [*free[side], *summed[side]])
-        scale = None if w.scale is None else np.broadcast_to(w.scale, w.shape)[_firsts(w, columns)]
+        first: Any = (..., *[0] * len(summed[side]))
+        scale = None if w.scale is None else np.broadcast_to(w.scale, w.shape)[first]
         w = replace(self.reshaped(node, w, (n, 1, 1, k)), scale=short(scale))
         made = self.fresh(node.output, (1, r, 1, n))
         at = len(rows) if side == 1 else 0
@@ -159,13 +160,25 @@ class _Builder(Windows):
         self.put("concatenate", node, node.inputs, node.output, {"axis": axis})
 
     def _slice(self, node: Node) -> None:
-        attrs = Attributes(node.attributes)
-        start, limit = (list(integers(attrs, k)) for k in ("start_indices", "limit_indices"))
-        stride = list(integers(attrs, "strides"))
-        if max(stride, default=1) > 1:
-            raise UserError("a slice of every second element has no form here", op=node.name)
-        size = [b - a for a, b in zip(start, limit, strict=True)]
-        self.put("slice", node, node.inputs, node.output, {"start": start, "size": size})
+        attrs, (x,) = Attributes(node.attributes), node.inputs
+        start, stride = (list(integers(attrs, k)) for k in ("start_indices", "strides"))
+        size, given = list(node.output.shape), x
+        ends = zip(size, stride, start, x.shape, strict=True)
+        x = self.part(node, x, start, [min(n * s, b - a) for n, s, a, b in ends])
+        for axis in (a for a, s in enumerate(stride) if s > 1):  # the first of every s is kept
+            n, rest = size[axis], int(np.prod(x.shape[axis + 1 :]))
+            if more := n * stride[axis] - x.shape[axis]:
+                pairs = [(0, more * (a == axis)) for a in range(len(size))]
+                made = self.fresh(x, [m + b for m, (_, b) in zip(x.shape, pairs, strict=True)])
+                x = self.put("pad", node, [x], made, {"padding": pairs, "value": x.zero})
+            shape = [*x.shape[:axis], n, *x.shape[axis + 1 :]]
+            before = int(np.prod(shape[:axis]))
+            x = self.reshaped(node, x, (before, n, stride[axis] * rest))
+            x = self.reshaped(node, self.part(node, x, [0, 0, 0], [before, n, rest]), shape)
+        if x is given:
+            self.put("reshape", node, [x], node.output)
+        else:
+            self.onto(node, x, range(len(size)))
 
     def _pad(self, node: Node) -> None:
         attrs, (x, value) = Attributes(node.attributes), node.inputs
@@ -175,10 +188,9 @@ class _Builder(Windows):
         )
         if max(inner, default=0) > 0 or value.data is None:
             raise UserError("padding between elements has no form here", op=node.name)
-        if min([*low, *high], default=0) < 0:
-            start = [max(0, -v) for v in low]
-            size = [n - s - max(0, -v) for n, s, v in zip(x.shape, start, high, strict=True)]
-            x = self.put("slice", node, [x], self.fresh(x, size), {"start": start, "size": size})
+        start = [max(0, -v) for v in low]
+        size = [n - s - max(0, -v) for n, s, v in zip(x.shape, start, high, strict=True)]
+        x = self.part(node, x, start, size)
         pairs = [(max(0, a), max(0, b)) for a, b in zip(low, high, strict=True)]
         number = int(value.data.reshape(()))
         self.put("pad", node, [x], node.output, {"padding": pairs, "value": number})
@@ -191,22 +203,23 @@ class _Builder(Windows):
         self.put(kind, node, [b, a] if direction[0] == "L" else [a, b], node.output)
 
     def _gather(self, node: Node) -> None:
-        """Rows along the first axis, as of an embedding."""
+        """Elements along one axis, which comes first: rows, as of an embedding."""
         x, index = node.inputs
         d = stablehlo.GatherDimensionNumbers(node.attributes["dimension_numbers"])
         sizes = list(integers(Attributes(node.attributes), "slice_sizes"))
-        last, rank = d.index_vector_dim, len(node.output.shape)
-        shape = [n for a, n in enumerate(index.shape) if a != last]
-        trailing = list(range(len(shape), rank))
-        if (
-            (list(d.collapsed_slice_dims), list(d.start_index_map)) != ([0], [0])
-            or sizes != [1, *x.shape[1:]]
-            or list(d.offset_dims) != trailing
-            or list(d.operand_batching_dims)
-        ):
+        axes, offsets = list(d.start_index_map), list(d.offset_dims)
+        if (len(axes), list(d.collapsed_slice_dims)) != (1, axes) or list(d.operand_batching_dims):
             raise UserError("a gather of anything but rows has no form here", op=node.name)
+        (axis,) = axes
+        sizes[axis] = x.shape[axis]
+        x = self.part(node, x, [0] * len(sizes), sizes)
+        x = self.transposed(node, x, [axis, *(a for a in range(len(sizes)) if a != axis)])
+        shape = [n for a, n in enumerate(index.shape) if a != d.index_vector_dim]
         index = self.reshaped(node, index, shape)
-        self.put("gather_rows", node, [x, index], node.output)
+        made = self.fresh(node.output, [*shape, *x.shape[1:]])
+        self.put("gather_rows", node, [x, index], made)
+        order = [a for a in range(len(made.shape)) if a not in offsets] + offsets
+        self.onto(node, made, [order.index(a) for a in range(len(order))])
 
     def _broadcast_in_dim(self, node: Node) -> None:
         (x,), shape = node.inputs, node.output.shape
@@ -219,7 +232,3 @@ class _Builder(Windows):
         x = self.reshaped(node, x, kept)
         repeats = [n // k for n, k in zip(shape, kept, strict=True)]
         self.put("tile", node, [x], node.output, {"repeats": repeats})
-
-
-def _firsts(w: Tensor, columns: Sequence[int]) -> tuple[Any, ...]:
-    return (*(slice(None) for _ in columns), *(0 for _ in w.shape[len(columns) :]))

@@ -104,6 +104,16 @@ class Steps:
             return replace(made, data=x.data.reshape(shape))
         return self.put("reshape", node, [x], made)
 
+    def part(self, node: Node, x: Tensor, start: Sequence[int], size: Sequence[int]) -> Tensor:
+        """A part of a tensor; of a constant, a constant."""
+        if tuple(size) == x.shape:
+            return x
+        made = self.fresh(x, size)
+        if x.data is not None:
+            kept = tuple(slice(a, a + n) for a, n in zip(start, size, strict=True))
+            return replace(made, data=x.data[kept])
+        return self.put("slice", node, [x], made, {"start": list(start), "size": list(size)})
+
     def onto(self, node: Node, made: Tensor, order: Sequence[int]) -> None:
         """Names a value as the node's result, with its axes in the node's order."""
         if list(order) != list(range(len(order))):

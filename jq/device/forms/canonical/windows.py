@@ -77,22 +77,17 @@ class Windows(Steps):
     ) -> tuple[Tensor, dict[str, Any]]:
         """Negative padding is a slice in front."""
         padding = geometry["padding"]
-        if all(v >= 0 for pair in padding for v in pair):
-            return x, geometry
-        low = [0, *(max(0, -p[0]) for p in padding), 0]
-        high = [0, *(max(0, -p[1]) for p in padding), 0]
+        low, high = ([0, *(max(0, -pair[end]) for pair in padding), 0] for end in (0, 1))
         size = [n - a - b for n, a, b in zip(x.shape, low, high, strict=True)]
-        x = self.put("slice", node, [x], self.fresh(x, size), {"start": low, "size": size})
-        return x, geometry | {"padding": [(max(0, a), max(0, b)) for a, b in padding]}
+        kept = [(max(0, a), max(0, b)) for a, b in padding]
+        return self.part(node, x, low, size), geometry | {"padding": kept}
 
     def _grouped(self, node: Node, step: Simple, groups: int) -> None:
         """Each group is a convolution of its own channels."""
         (x, w), made, numbers = step.inputs, step.output, step.numbers
         parts, (i, o) = [], (x.shape[3] // groups, w.shape[0] // groups)
         for g in range(groups):
-            part = self.fresh(x, (*x.shape[:3], i))
-            cut = {"start": [0, 0, 0, g * i], "size": list(part.shape)}
-            self.put("slice", node, [x], part, cut)
+            part = self.part(node, x, [0, 0, 0, g * i], [*x.shape[:3], i])
             own = slice(g * o, (g + 1) * o)
             filters = replace(
                 self.fresh(w, (o, *w.shape[1:])),

@@ -32,7 +32,7 @@ class Builder:
 
     def tensor(self, name: str, shape: Sequence[int], dtype: str, data: bytes | None = None) -> str:
         if dtype not in TYPES:
-            raise UserError(f"{dtype} has no form in TOSA", op=self.name)
+            raise UserError(f"{name}: {dtype} has no form in TOSA", op=self.name)
         found = {"name": name, "shape": list(shape), "type": TYPES[dtype]}
         if data is not None:
             found["data"] = np.frombuffer(data, np.uint8)

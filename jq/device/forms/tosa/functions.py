@@ -55,11 +55,8 @@ def gather_rows(b: Builder, step: Simple) -> None:
     rows, index = step.inputs
     count, (n, width) = int(np.prod(index.shape)), (rows.shape[0], int(np.prod(rows.shape[1:])))
     if rows.dtype not in ("int8", "int16") or index.dtype != "int32":
-        raise UserError(
-            f"rows of {rows.dtype} by indices of {index.dtype} have no form in TOSA",
-            op=step.name,
-            hint="indices are int32 there",
-        )
+        what = f"rows of {rows.dtype} by indices of {index.dtype} have no form in TOSA"
+        raise UserError(what, op=step.name, hint="indices are int32 there")
     flat = b.op("RESHAPE", [b.of(index), b.shape([1, count])], ([1, count], "int32"))
     for kind, end in (("MAXIMUM", 0), ("MINIMUM", n - 1)):
         limit = b.constant([end], "int32", [1, 1])

@@ -132,22 +132,28 @@ class Writer(Builder):
     _normalization, _quotient = functions.normalization, functions.quotient
 
     def _extreme(self, kind: str, step: Simple) -> None:
-        """The extreme of two tensors, or along an axis of one."""
+        """The extreme along an axis of a tensor, or of two, which TOSA has of int32 alone."""
         given = {**step.attributes, "nan_mode": PROPAGATE}
-        self.op(kind, [*map(self.of, step.inputs)], step.output, **given)
+        if len(step.inputs) == 1 or step.output.dtype == "int32":
+            self.op(kind, [*map(self.of, step.inputs)], step.output, **given)
+            return
+        made = step.output.shape, "int32"
+        found = self.op(kind, [*map(self._number, step.inputs)], made, **given)
+        self.rescale(found, "int32", made[0], WHOLE, step.output)
 
     _maximum = partialmethod(_extreme, "MAXIMUM")
     _minimum = partialmethod(_extreme, "MINIMUM")
     _max = partialmethod(_extreme, "REDUCE_MAX")
     _min = partialmethod(_extreme, "REDUCE_MIN")
 
+    def _number(self, x: Tensor) -> str:
+        """A tensor as int32."""
+        if x.dtype == "int32":
+            return self.of(x)
+        return self.rescale(self.of(x), x.dtype, x.shape, WHOLE, (x.shape, "int32"))
+
     def _compared(self, kind: str, step: Simple) -> None:
-        numbers = [
-            self.of(x)
-            if x.dtype == "int32"
-            else self.rescale(self.of(x), x.dtype, x.shape, WHOLE, (x.shape, "int32"))
-            for x in step.inputs
-        ]
+        numbers = [*map(self._number, step.inputs)]
         if kind:
             self.op(kind, numbers, step.output)
         else:
