@@ -74,10 +74,8 @@ def first_pipeline(target: Target) -> str:
     for name in PIPELINES:
         if accepts(target, load_pipeline(name)):
             return name
-    raise UserError(
-        f"target {target.name} can carry out none of {', '.join(PIPELINES)}",
-        hint="give --pipeline with one of your own",
-    )
+    hint = "give --pipeline with one of your own"
+    raise UserError(f"target {target.name} can carry out none of {', '.join(PIPELINES)}", hint=hint)
 
 
 def accepts(target: Target, pipeline: Pipeline) -> bool:

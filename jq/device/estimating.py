@@ -93,10 +93,8 @@ def estimated(found: Planned) -> Estimate:
     if found.refused:
         raise found.refused
     if (hardware := where.hardware) is None:
-        raise UserError(
-            f"target {where.name} has no table [hardware] to estimate by",
-            hint="write one into a file of your own; `ethos-u-like` has one",
-        )
+        hint = "write one into a file of your own; `ethos-u-like` has one"
+        raise UserError(f"target {where.name} has no table [hardware] to estimate by", hint=hint)
     program = found.integer
     run_all([LowerMarkers(named=True)], program, found.job.context(found.plan))
     layers = units(program, floats=True, shared_sums=where.device.shared_sums)
@@ -192,11 +190,8 @@ def _rate(op: Op, hardware: Hardware) -> float:
     pair = " x ".join(dtype_of(v).name for v in list(op.operation.operands)[:2])
     if pair not in hardware.macs_per_cycle:
         there = ", ".join(hardware.macs_per_cycle)
-        raise UserError(
-            f"the target states no rate of {pair}",
-            op=name_of(op),
-            hint=f"it has: {there or 'none'}; `jaxq check` says what stays float and why",
-        )
+        hint = f"it has: {there or 'none'}; `jaxq check` says what stays float and why"
+        raise UserError(f"the target states no rate of {pair}", op=name_of(op), hint=hint)
     return hardware.macs_per_cycle[pair]
 
 

@@ -89,10 +89,8 @@ def form_of(path: Path, name: str | None) -> Form:
         if path.name.endswith(form.suffixes):
             return form
     suffixes = [s for form in FORMS.values() for s in form.suffixes]
-    raise UserError(
-        f"{path.name}: no form has this suffix",
-        hint=f"{known(path.suffix, suffixes)}, or give --to (form=...)",
-    )
+    hint = f"{known(path.suffix, suffixes)}, or give --to (form=...)"
+    raise UserError(f"{path.name}: no form has this suffix", hint=hint)
 
 
 def method_of(writer: object, step: Simple, form: str) -> Callable[[Simple], None]:

@@ -60,10 +60,8 @@ def _traced(model: Model | Program | ir.Module | Path, sizes: Sizes) -> Program:
         return _from_module(import_module(parse_module(bytecode_of(model)), None, sizes))
     if isinstance(model, Path):
         return _from_module(_read(model, sizes))
-    raise UserError(
-        f"a {type(model).__name__} is no model",
-        hint=how_to_take(model) or "give jq.Model(fn, params, example_inputs)",
-    )
+    hint = how_to_take(model) or "give jq.Model(fn, params, example_inputs)"
+    raise UserError(f"a {type(model).__name__} is no model", hint=hint)
 
 
 def _read(path: Path, sizes: Sizes) -> Imported:

@@ -71,10 +71,8 @@ def flat_inputs(
         )
     children = structure.get("tuple", structure.get("list"))
     if children is not None and len(inputs) != len(children):
-        raise UserError(
-            f"{len(inputs)} inputs given, the model takes {len(children)}",
-            hint=None if children else "it has no inputs: give ()",
-        )
+        hint = None if children else "it has no inputs: give ()"
+        raise UserError(f"{len(inputs)} inputs given, the model takes {len(children)}", hint=hint)
     try:
         leaves = flatten(structure, tuple(inputs))
     except ValueError as error:

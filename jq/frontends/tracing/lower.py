@@ -104,10 +104,8 @@ def _input_names(paths: list[Any], model: Model) -> list[str]:
         return unique(["/".join(filter(None, pair)) for pair in both])
     if len(given) == len(paths):
         return list(given)
-    raise UserError(
-        f"{len(given)} input names for {len(model.example_inputs)} inputs",
-        hint="give one name per input",
-    )
+    hint = "give one name per input"
+    raise UserError(f"{len(given)} input names for {len(model.example_inputs)} inputs", hint=hint)
 
 
 def _spec(leaf: Any, name: str, sizes: Mapping[str, int] | None) -> jax.ShapeDtypeStruct:

@@ -193,10 +193,8 @@ def _refuse_arguments(function: Callable[..., Any], spec: str) -> None:
         return
     needed = [p.name for p in parameters if p.default is p.empty and p.kind not in _VARIADIC]
     if needed:
-        raise UserError(
-            f"{spec} is a function of {', '.join(needed)}",
-            hint="name a jq.Model, or a function of no arguments that returns one",
-        )
+        hint = "name a jq.Model, or a function of no arguments that returns one"
+        raise UserError(f"{spec} is a function of {', '.join(needed)}", hint=hint)
 
 
 def _model(value: Any, spec: str) -> Model:
@@ -204,8 +202,6 @@ def _model(value: Any, spec: str) -> Model:
         _refuse_arguments(value, spec)
         value = _guard(value, spec, f"{spec} failed")
     if not isinstance(value, Model):
-        raise UserError(
-            f"{spec} is of type {type(value).__name__}, not a jq.Model",
-            hint=how_to_take(value) or "return jq.Model(fn, params, example_inputs)",
-        )
+        hint = how_to_take(value) or "return jq.Model(fn, params, example_inputs)"
+        raise UserError(f"{spec} is of type {type(value).__name__}, not a jq.Model", hint=hint)
     return value
