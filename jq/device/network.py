@@ -193,7 +193,8 @@ class _Reader:
             kind = f"{kind}_{combines(op)}"
         value = op.operation.results[0]
         inputs = tuple(self._tensor(v) for v in op.operation.operands)
-        scaled = next((t for t in inputs if t.scale is not None), inputs[0])
+        moved = inputs[:1] if kind == "gather" else inputs
+        scaled = next((t for t in moved if t.scale is not None), inputs[0])
         is_condition = dtype_of(value) == np.bool_  # which is no codes
         codes = () if is_condition else (scaled.scale, scaled.zero_point)
         output = self._made(named(op), value, *codes)

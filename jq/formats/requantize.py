@@ -19,6 +19,10 @@ product are rounded to 24 bits each, and the product to an integer, ties to even
 
     rescale(x) = rint(float32(float32(x) * float32(factor)))
 
+Sums of 64 bits, those of TFLite's kernels for codes of 16, are rounded once whatever the rounding,
+by a mantissa of 15 bits: `(x * m + 2^(s - 1)) >> s`, `m = min((mantissa + 2^15) >> 16, 2^15 - 1)`,
+`s = 15 - exponent`, |x| < 2^47 (https://github.com/google-ai-edge/LiteRT, tflite/kernels/internal).
+
 A device without elements of 64 bits computes both from products of 16 by 16 bits: the same numbers.
 """
 
@@ -84,13 +88,17 @@ class Rescaling:
 
     def rescale(self, ops: IntegerOps, x: Array, mantissa: Array, shifts: Shifts) -> Array:
         """The module's `rescale` of int32 x, of any shape; all others have that shape and type, and
-        |mantissa| is below 2^31."""
+        |mantissa| is below 2^31; of int64 x it is that of `split(wide=True)`."""
         left, right = shifts
-        if left is not None and self.rounding != "float32":
+        wide = ops.dtype(x) == I64
+        if left is not None and self.rounding != "float32" and not wide:
             x = _saturated(ops, x, left, shifted=self.rounding == "double")
-        if self.rounding != "double":
-            s = full(ops, 31, ops.shape(x), I32) if left is None else ops.sub(31, left)
+        if wide or self.rounding != "double":
+            by = 15 if wide else 31
+            s = full(ops, by, ops.shape(x), I32) if left is None else ops.sub(by, left)
             s = s if right is None else ops.add(s, right)
+            if wide:
+                return _single(ops, x, mantissa, s)
             if self.rounding == "float32":
                 return _of_floats(ops, x, mantissa, s)
             return (_single if self.bits == 64 else _single_of_halves)(ops, x, mantissa, s)
@@ -107,8 +115,9 @@ class Rescaling:
         left, right = (full(ops, by, shape, I32) if by else None for by in shifts)
         return self.rescale(ops, x, full(ops, mantissa, shape, I32), (left, right))
 
-    def split(self, factor: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Mantissa, left and right shift of real factors: int32 of the same shape.
+    def split(self, factor: np.ndarray, *, wide: bool = False) -> tuple[np.ndarray, ...]:
+        """Mantissa, left and right shift of real factors: int32 of the same shape; `wide`: for sums
+        of 64 bits.
 
         Raises:
             FormatError: a factor is not finite, or too large for how the device rounds.
@@ -116,7 +125,10 @@ class Rescaling:
         if self.rounding == "float32":
             factor = np.asarray(factor).astype(np.float32)
         mantissa, exponent = multiplier(factor)
-        if self.rounding != "double" and (exponent > MAX_LEFT).any():
+        if wide:
+            size = np.minimum((np.abs(mantissa.astype(I64)) + (1 << 15)) >> 16, (1 << 15) - 1)
+            mantissa = (np.sign(mantissa) * np.where(exponent < -31, 0, size)).astype(I32)
+        elif self.rounding != "double" and (exponent > MAX_LEFT).any():
             raise FormatError(
                 f"a rescale factor is 2^{MAX_LEFT} or more: too large for how it rounds"
             )

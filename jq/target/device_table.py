@@ -165,6 +165,11 @@ class Device(Strict):
         """True if kernels of TFLite rescale: reference kernels, or XNNPACK's with its sums."""
         return self.factors == "scales" and self.xnnpack_sums
 
+    @property
+    def wide_sums(self) -> bool:
+        """True if sums of codes of 16 bits are rescaled from 64 bits, as reference kernels do."""
+        return self.of_tflite and self.rounding == "double"
+
     def of(self, kind: str) -> OpLimits:
         """The limits of one kind of op."""
         fallback = self.limits.get("default", OpLimits())

@@ -29,13 +29,13 @@ from jq.target.target import Target, load_target
 Array = Any
 Params = dict[str, Any]
 # Suffixes, targets that compute as one of the form's references does, and formats of activations.
-# Codes of 16 bits have the same bits in TOSA alone.
 FORMS = (
     (".tosa", "npu-int8", "int8"),
     (".tflite", "litert-reference", "int8"),
     (".tflite", "litert", "int8"),
     (".onnx", "onnx-qdq", "int8"),
     (".tosa", "npu-16x8", "int16"),
+    (".tflite", "litert-reference", "int16"),
 )
 SETTINGS = {"recovery": False}  # which bits it is, no longer how good they are
 NHWC = ("NHWC", "HWIO", "NHWC")
@@ -198,7 +198,7 @@ def outcomes(seed: int) -> Iterator[Outcome]:
     for form in FORMS:
         suffix, target, codes = form
         settings = SETTINGS | ({} if codes == "int8" else {"activations.format": codes})
-        where = target if codes == "int8" else wide(target)
+        where = wide(target) if target == "npu-16x8" else target
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / f"m{suffix}"
             try:

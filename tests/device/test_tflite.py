@@ -14,6 +14,8 @@ import pytest
 
 import jq
 import jq.models
+from jq.device.exporting import PIPELINE
+from jq.device.forms.tflite import run
 
 pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
 pytestmark = pytest.mark.usefixtures("quick_xla")
@@ -149,3 +151,46 @@ def test_choices_and_rows_have_the_same_bits(target: str, tmp_path: Path) -> Non
     found = jq.export(network, tmp_path / "m.tflite", target=target, verify=True)
     assert found["same"] == found["outputs"] > 0
     assert {"select", "gather_rows", "greater_equal"} <= set(found["operators"])
+
+
+def several(p: Any, x: jax.Array) -> jax.Array:
+    """A residual sum, a difference, a product of two tensors, a softmax, an upsampling, averages of
+    windows that are padded, and rows of unit length."""
+    x = jax.nn.relu(convolved(x, p["first"], 1, "SAME"))
+    y = jnp.tanh(convolved(x, p["up"], 1, "SAME"))
+    z = (x + y) * jax.nn.sigmoid(y - x)
+    z = jnp.concatenate([jax.nn.softmax(z), z], 3).repeat(2, 1)
+    z = jax.lax.reduce_window(z, 0.0, jax.lax.add, (1, 3, 2, 1), (1, 2, 2, 1), "SAME") / 6
+    z = jnp.pad(z.max(2), ((0, 0), (1, 0), (0, 0)))
+    z = z / jnp.sqrt((z * z).sum(-1, keepdims=True) + 1e-3)
+    return z.reshape(1, -1)[:, :96] @ p["wide"][:96]
+
+
+@pytest.mark.parametrize("apply", [mixed, moved, falling, several])
+def test_activations_of_16_bits_have_the_same_bits(apply: Apply, tmp_path: Path) -> None:
+    """Sums of 64 bits, by mantissas of 15; LiteRT's default kernels take the same ones. What was
+    written is read back."""
+    path, settings = tmp_path / "m.tflite", {"recovery": False}
+    how: Any = {"pipeline": "int8x16-static", "target": "litert-reference"}
+    found = jq.export(model(apply), path, verify=True, settings=settings, **how)
+    assert found["same"] == found["outputs"] > 0
+    assert {t["dtype"] for t in (*found["inputs"], *found["results"])} == {"int16"}
+    rng, data = np.random.default_rng(0), path.read_bytes()
+    calls = [[rng.integers(-32767, 32768, (1, 8, 8, 3)).astype(np.int16)] for _ in range(2)]
+    other = data.replace(b": double", b": either")  # for `run`, the default kernels
+    for first, second in zip(run(data, calls), run(other, calls), strict=True):
+        assert np.array_equal(first[0], second[0])
+    if apply is not several:
+        how["pipeline"] = PIPELINE  # which keeps what a file has
+        again = jq.export(str(path), tmp_path / "again.tflite", verify=True, **how)
+        assert again["same"] == again["outputs"] > 0
+        got, want = run((tmp_path / "again.tflite").read_bytes(), calls), run(data, calls)
+        assert np.array_equal(got[0][0], want[0][0])
+
+
+def test_sums_of_64_bits_are_kernels_of_tflite_alone(tmp_path: Path) -> None:
+    how: Any = {"settings": {"recovery": False, "activations.format": "int16"}}
+    for name in ("m.tosa", "m.onnx"):
+        with pytest.raises(jq.UserError, match="sums of 64 bits has no form"):
+            jq.export(model(mixed), tmp_path / name, target="litert-reference", **how)
+    assert not list(tmp_path.iterdir())

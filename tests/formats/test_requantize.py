@@ -54,6 +54,21 @@ DEFINITIONS = {"double": gemmlowp, "single": once}
 WAYS = [Rescaling(rounding, bits) for rounding in DEFINITIONS for bits in (64, 32)]
 
 
+@given(st.floats(2.0**-35, 2.0**7), st.lists(st.integers(-(1 << 39), 1 << 39), min_size=1))
+def test_a_sum_of_64_bits_has_a_mantissa_of_15(factor, values):
+    """LiteRT's definition, in unbounded integers, and the signs of both sides."""
+    mantissa, exponent = (int(v) for v in multiplier(np.array(factor)))
+    reduced = (mantissa + (1 << 15)) >> 16 if mantissa < 0x7FFF0000 else 0x7FFF
+    by = 15 - exponent
+    want = [(x * reduced + (1 << (by - 1)) >> by) if exponent >= -31 else 0 for x in values]
+    x = np.array(values)
+    for sign in (1, -1):
+        parts = DOUBLE.split(np.array(sign * factor), wide=True)
+        m, left, right = (np.full(x.shape, v, np.int32) for v in parts)
+        found = DOUBLE.rescale(NUMPY, sign * x, m, (left, right))
+        assert found.tolist() == np.array(want).astype(np.int32).tolist()
+
+
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @given(st.floats(2.0**-38, 2.0**28), st.lists(st.integers(-INT32, INT32 - 1), min_size=1))
 def test_rescale_is_the_definition(way, factor, values):

@@ -19,9 +19,7 @@ try:
     from onnx import ModelProto, helper
 
     from jq.device.forms.onnx_graph import value_info
-    from jq.device.forms.qdq_base import scale_of
-    from jq.device.forms.qdq_elementwise import Elementwise
-    from jq.device.forms.qdq_moves import Moves
+    from jq.device.forms.qdq_elementwise import scale_of
     from jq.device.forms.qdq_products import Products
 except ModuleNotFoundError as error:
     if error.name != "onnx":
@@ -32,10 +30,6 @@ except ModuleNotFoundError as error:
 OPSET, IR_VERSION = 21, 10
 
 
-class _Writer(Products, Elementwise, Moves):
-    """The ONNX ops of each kind of step."""
-
-
 def write(content: Content) -> bytes:
     """The file.
 
@@ -43,7 +37,7 @@ def write(content: Content) -> bytes:
         UserError: a step that has no ONNX op, by the name of its layer.
     """
     inputs, outputs = content.inputs, content.outputs
-    writer = _Writer(content.rescaling)
+    writer = Products(content.rescaling)
     for tensor in inputs:
         writer.graph.hold(tensor, tensor.name)
     for step in content.steps:

@@ -95,6 +95,8 @@ def form_of(path: Path, name: str | None) -> Form:
 
 def method_of(writer: object, step: Simple, form: str) -> Callable[[Simple], None]:
     """The method of a writer that has the name of the step's kind, after an underscore."""
+    if "wide" in step.numbers and not hasattr(writer, "wide_sums"):
+        raise no_form("a rescale of sums of 64 bits", form, step.name)
     method: Any = getattr(writer, f"_{step.kind}", None)
     if method is None:
         raise no_form(step.kind.replace("_", " "), form, step.name)

@@ -9,11 +9,10 @@ import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from jq.base.errors import UserError
-from jq.frontends.tflite.schema import READ, SCHEMA
+from jq.frontends.tflite.schema import READ, SCHEMA, TYPES
 
 OPSET, IR_VERSION, TFLITE = 21, 10, "tflite"
-_DTYPES = {0: "float32", 1: "float16", 2: "int32", 3: "uint8", 4: "int64", 6: "bool", 7: "int16"}
-_DTYPES |= {9: "int8", 10: "float64"}
+_DTYPES = {number: name for name, number in TYPES.items()} | {1: "float16", 10: "float64"}
 
 
 class Graph:
@@ -156,17 +155,20 @@ class Graph:
         return self._dequantized(self.constant(data.transpose(order), data.dtype, name), i, order)
 
     def bias(self, given: Sequence[int], x: int, w: int) -> list[str]:
-        """The numbers of a bias of `w` on `x`, if there is one: its integers have the step of their
-        products, whether the file says so or not."""
+        """The numbers of a bias of `w` on `x`, if there is one, as one or two terms: its integers
+        have the step of their products, whether the file says so or not, and may have more bits
+        than a float32 number."""
         i = given[0] if given else -1
         if i < 0:
             return []
-        sides = [self.scales(t) for t in (x, w)]
-        if self.dtype(i) != np.int32 or self.scales(i) is not None or None in sides:
+        sides, codes = [self.scales(t) for t in (x, w)], self.array(i)
+        if self.dtype(i).kind != "i" or None in sides or codes is None:
             return [self.real(i)]
-        scale = np.multiply(*(side[0] for side in sides if side))
-        parts = [self.raw(i), *self._parameters(scale, np.zeros(scale.shape, "i8"), np.int32)]
-        return [str(self.add("DequantizeLinear", parts, axis=0))]
+        step = np.multiply(*(side[0].astype(np.float64) for side in sides if side))
+        terms = [(step * codes).astype(np.float32)]
+        if not np.array_equal(np.rint(terms[0] / step), codes):
+            terms.append((step * codes - terms[0]).astype(np.float32))
+        return [self.constant(term, "f4") for term in terms]
 
     def _dequantized(self, name: str, i: int, order: Sequence[int] | None) -> str:
         found = self.scales(i)

@@ -20,13 +20,14 @@ from jq.passes.functions import as_normalization
 from jq.passes.integer import _values as values
 from jq.passes.integer._ops import as_softmax, behind
 from jq.passes.prepare.fold_weights import Constant, evaluate_all
+from jq.target.device_table import Device
 
 FINEST = 2.0**-17  # steps of what softmax takes: an error of 2^-18 of an exponential
 HIDDEN = 4 * WIDE  # of a mask that lies beyond: a score that is added to it does not matter
 
 
 def softmax(
-    program: Program, value: ir.Value, out: Output, name: str, rescaling: Rescaling
+    program: Program, value: ir.Value, out: Output, name: str, device: Device
 ) -> ir.Value | None:
     """Softmax that ends in `value`, of what `terms_of` takes apart."""
     if maker(value, "stablehlo.divide") is None:
@@ -40,8 +41,8 @@ def softmax(
         if found is None:
             continue
         step = max(min(leaf.scale for leaf in leaves if leaf), FINEST)
-        x = clip(OPS, _in_steps(program, source, step, rescaling), -WIDE, WIDE)
-        codes = integer_softmax(OPS, x, step, found.axis, out, rescaling)
+        x = clip(OPS, _in_steps(program, source, step, device.rescaling), -WIDE, WIDE)
+        codes = integer_softmax(OPS, x, step, found.axis, out, device.rescaling)
         terms, hidden = _summed(program, source, step)
         if None in terms:  # of a choice, or with a constant
             return codes
@@ -123,7 +124,7 @@ def _in_steps(
 
 
 def quotient(
-    program: Program, value: ir.Value, out: Output, rescaling: Rescaling
+    program: Program, value: ir.Value, out: Output, name: str, device: Device
 ) -> ir.Value | None:
     """One leaf divided by another, with as many fractional bits as `out` leaves room for."""
     if maker(value, "stablehlo.divide") is None:
@@ -138,7 +139,7 @@ def quotient(
     q = OPS.convert(
         ratio(OPS, values.centered(a, values.I64), values.centered(b, values.I64), bits), np.int32
     )
-    codes = values.saturated(rescaling.by(OPS, q, unit * 2.0**-bits / out.scale), out)
+    codes = values.saturated(device.rescaling.by(OPS, q, unit * 2.0**-bits / out.scale), out)
     name = string_attr(value.owner, NAME) or "quotient"
     step = values.step_of(
         "quotient", name, [a.operand, b.operand], value.owner, bits=bits, unit=unit
@@ -147,7 +148,7 @@ def quotient(
 
 
 def normalization(
-    program: Program, value: ir.Value, out: Output, name: str, rescaling: Rescaling
+    program: Program, value: ir.Value, out: Output, name: str, device: Device
 ) -> ir.Value | None:
     """LayerNorm, RMSNorm or rows of unit length, of a leaf, that end in `value`."""
     for source in behind(value):
@@ -172,12 +173,12 @@ def normalization(
         gamma = np.ones(n) if found.gamma is None else found.gamma.astype(np.float64)
         row = [1] * axis + [n]
         factor = gamma.reshape(row) * math.sqrt(n) * 2.0**-30 / out.scale * (1 << FRACTION)
-        y = values.scaled(program, OPS.convert(unit, np.int32), factor, name, rescaling)
+        y = values.scaled(program, OPS.convert(unit, np.int32), factor, name, device.rescaling)
         beta = np.zeros(n) if found.beta is None else found.beta.astype(np.float64)
         if found.beta is not None:
             steps = np.rint(beta / out.scale * (1 << FRACTION))
             y = OPS.add(y, values.spread(program, steps.reshape(row), shape, f"{name}:beta"))
-        codes = values.saturated(rescaling.shift(OPS, y, -FRACTION), out)
+        codes = values.saturated(device.rescaling.shift(OPS, y, -FRACTION), out)
         step = values.step_of("normalization", name, [leaf.operand]).knowing(
             gamma=gamma, beta=beta, epsilon=found.epsilon, center=found.center, step=leaf.scale
         )

@@ -9,6 +9,7 @@ import numpy as np
 from jq.formats.requantize import DOUBLE, INT32, Rescaling, rounding_right_shift
 from jq.ir import OPS, Op, Program, dtype_of, evaluate, ir, kind_of, maker, shape_of
 from jq.ir.build import NAME, string_attr
+from jq.ir.decisions import rounded_as
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.ops.base import Contraction, QuantizedOperand, codes_of
 from jq.ir.ops.geometry import of_window
@@ -34,7 +35,7 @@ def sum_of(program: Program, value: ir.Value, device: Device) -> Sum | None:
     op = value.owner
     kind, name = kind_of(op), string_attr(op, NAME) or kind_of(op)
     if isinstance(rule := rule_of(op), Contraction):
-        return _contraction(program, op, rule, name)
+        return _contraction(program, op, rule, name, device.wide_sums)
     leaves = [leaf_of(program, v) for v in op.operands]
     known = [leaf for leaf in leaves if leaf is not None]
     if kind in ("stablehlo.add", "stablehlo.subtract") and len(known) == 2:
@@ -43,13 +44,14 @@ def sum_of(program: Program, value: ir.Value, device: Device) -> Sum | None:
         plain = device.of_tflite or device.rounding == "float32"
         return _product(op, *known, name=name, bits=0 if plain else PRODUCT_BITS)
     if known and reduction(program, op) == "add":
-        return _reduced(op, known[0], name)
+        wide = device.wide_sums and known[0].high > 255 and not rounded_as(value)
+        return _reduced(op, known[0], name, wide)
     return None
 
 
 def _bits(wanted: int, largest: int) -> int:
     """Number of bits, at most `wanted`, by which integers up to `largest` can be shifted left."""
-    return min(wanted, WIDTH - largest.bit_length())
+    return min(wanted, WIDTH - (largest - 1).bit_length())
 
 
 def _fraction(leaf: Leaf, bits: int) -> Sum:
@@ -95,14 +97,13 @@ def _halved(x: ir.Value, bits: int) -> ir.Value:
     return rounding_right_shift(OPS, x, bits) if bits else x
 
 
-def _reduced(op: Op, leaf: Leaf, name: str) -> Sum:
+def _reduced(op: Op, leaf: Leaf, name: str, wide: bool) -> Sum:
     before, after = shape_of(op.operands[0]), shape_of(op.results[0])
     terms = math.prod(before) // max(1, math.prod(after))
     if kind_of(op) == "stablehlo.reduce_window":
         terms = math.prod(ir.DenseI64ArrayAttr(op.attributes["window_dimensions"]))
     bound = np.array(float(terms * leaf.largest))
-    require_int32(bound, name)
-    x = centered(leaf)
+    x = centered(leaf, I64 if wide else np.int32)
     total = _of_tiles(op, x) or reduce_like(op, x, "stablehlo.add", 0)
     step = step_of("sum", name, [leaf.operand], op)
     return Sum(total, np.array(leaf.scale), bound, name, step)
@@ -151,20 +152,20 @@ class IntegerProduct:
         return IntegerProduct((sides[0], sides[1]), factor, bound)
 
 
-def _contraction(program: Program, op: Op, rule: Contraction, name: str) -> Sum | None:
+def _contraction(program: Program, op: Op, rule: Contraction, name: str, whole: bool) -> Sum | None:
+    """`whole`: sums of 64 bits are rescaled as they are."""
     product = IntegerProduct.of(program, op, rule)
     value = None if product is None else rule.accumulate(op, *product.sides)
     if product is None or value is None or shape_of(value) != shape_of(op.results[0]):
         return None
     factor, bound = product.factor, product.bound
     operands = [_operand(program, side) for side in product.sides]
-    if dtype_of(value) == np.int64:
+    if dtype_of(value) == np.int64 and not whole:
         # A sum of wide codes, in units that leave 30 bits.
         bits = max(0, math.ceil(math.log2(max(1.0, float(bound.max())))) - WIDTH)
         small = OPS.convert(_halved(value, bits), np.int32)
         step = step_of("contraction", name, operands, op, bits=-bits)
         return Sum(small, factor * 2.0**bits, bound / 2.0**bits + 1, name, step)
-    require_int32(bound, name)
     return Sum(value, factor, bound, name, step_of("contraction", name, operands, op))
 
 

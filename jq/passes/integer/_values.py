@@ -13,7 +13,7 @@ from jq.formats import Encoding, integer_functions
 from jq.formats.affine import affine_format, is_affine
 from jq.formats.integer_functions import NO_OUTPUT, Output
 from jq.formats.requantize import INT32, Rescaling
-from jq.ir import OPS, Op, Program, evaluate, ir, shape_of
+from jq.ir import OPS, Op, Program, dtype_of, evaluate, ir, shape_of
 from jq.ir.markers import DEQUANTIZE, Marker, match
 from jq.ir.ops.integer import number_or_weight
 from jq.ir.ops.integer_step import IntegerStep, Kind, Operand
@@ -130,18 +130,18 @@ def centered(leaf: Leaf, dtype: Any = np.int32) -> ir.Value:
     return OPS.sub(wide, leaf.zero_point) if leaf.zero_point else wide
 
 
-def spread(program: Program, array: np.ndarray, shape: tuple[int, ...], name: str) -> ir.Value:
-    """A compact integer array over `shape`, as int32; a vector becomes a weight of the program."""
+def spread(program: Program, array: Any, shape: Any, name: str, dtype: Any = np.int32) -> ir.Value:
+    """A compact integer array over `shape`; a vector becomes a weight of the program."""
     made = partial(number_or_weight, program, name)
-    return OPS.spread(np.asarray(array).astype(np.int32), shape, made)
+    return OPS.spread(np.asarray(array).astype(dtype), shape, made)
 
 
 def scaled(
     program: Program, x: ir.Value, factor: np.ndarray, name: str, rescaling: Rescaling
 ) -> ir.Value:
-    """`rescale` of an int32 value by real factors known now; int32."""
+    """`rescale` of an int32 value, or a sum of 64 bits, by real factors known now; int32."""
     shape = shape_of(x)
-    mantissa, left, right = rescaling.split(factor)
+    mantissa, left, right = rescaling.split(factor, wide=dtype_of(x) == I64)
     return rescaling.rescale(
         OPS,
         x,

@@ -13,7 +13,6 @@ such form is left as it is; `verify-integer` names it. Only for `placement=early
 between products cost nothing, and kernels compute them."""
 
 import re
-from collections.abc import Callable
 
 import numpy as np
 
@@ -27,12 +26,12 @@ from jq.ir.ops.integer_step import integer_step
 from jq.ir.slicing import between
 from jq.ir.values import reached
 from jq.passes.base import Pass, PassContext
-from jq.passes.integer._chain import chain
 from jq.passes.integer._comparisons import comparison
 from jq.passes.integer._functions import normalization, quotient, softmax
 from jq.passes.integer._ops import apply_to_codes, clamps_behind, is_elementwise, is_float
 from jq.passes.integer._values import Leaf, code_of, leaf_of, output_of, step_of
-from jq.target.device_table import Device, Function
+from jq.passes.integer.chain import chain
+from jq.target.device_table import FUNCTIONS, Device
 from jq.target.target import Target
 
 FURTHEST = 64  # values between codes and what a table computes of them
@@ -110,17 +109,10 @@ def _lower(
     between = _region(value)
     if any(map(declined_by_shape, between)):
         return None
-    forms: dict[Function, Callable[[], ir.Value | None]] = {
-        "table": lambda: _table(program, value, out, marker.tensor, device),
-        "softmax": lambda: softmax(program, value, out, marker.tensor, device.rescaling),
-        "normalization": lambda: normalization(
-            program, value, out, marker.tensor, device.rescaling
-        ),
-        "quotient": lambda: quotient(program, value, out, device.rescaling),
-    }
     lacking = []
-    for name, form in forms.items():
-        if (codes := form()) is not None and name in device.functions:
+    for name, form in zip(FUNCTIONS, FORMS, strict=False):
+        codes = form(program, value, out, marker.tensor, device)
+        if codes is not None and name in device.functions:
             return codes
         if codes is not None:  # it stays unread, and is erased
             lacking.append(name)
@@ -159,6 +151,9 @@ def _table(
     codes = tabulated(OPS, _index(leaf), steps.astype(np.float64), out)
     step = step_of("table", name, [leaf.operand], value.owner, steps=steps)
     return integer_step(program, codes, step.giving(out))
+
+
+FORMS = _table, softmax, normalization, quotient  # of the first of FUNCTIONS
 
 
 def _condition(program: Program, value: ir.Value) -> ir.Value | None:

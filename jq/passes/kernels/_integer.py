@@ -40,7 +40,7 @@ class IntegerContraction:
         numbers, out = self.step.numbers, self.step.out
         if "once" in numbers:
             rescaling = replace(rescaling, rounding="single")
-        if "bits" in numbers or np.any(numbers["behind"]):
+        if {"bits", "wide"} & numbers.keys() or np.any(numbers["behind"]):
             raise NoKernel("its sum, or its bias, is larger than 32 bits")
         bias = self._by_column(numbers["bias"], axes).astype(np.int32)
         factor = self._by_column(numbers["factor"], axes)

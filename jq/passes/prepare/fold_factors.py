@@ -6,6 +6,7 @@ import numpy as np
 
 from jq.ir import NAME, OPS, Op, Program, at, dtype_of, evaluate, ir, shape_of, string_attr
 from jq.ir.affine import Affine, forwards
+from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.ops import Contraction, Dims, rule_of
 from jq.ir.ops.integer import number_or_weight
 from jq.passes.base import Pass, PassContext
@@ -70,6 +71,9 @@ def _fold(program: Program, op: Op, rule: Contraction) -> bool:
     added = [op.operation.name for op in chain.ops] == ["stablehlo.add"]  # and nothing else
     if not chain.ops or added or dtype_of(result) != np.float32:
         return False
+    stored = any(match(op.operands[role.index], DEQUANTIZE) for role in rule.roles(op))
+    if stored and (chain.c == 1).all() and (chain.b != chain.b.astype(np.float32)).any():
+        return False  # integers of more bits than one float32 number has
     if (chain.c != 1).any() and not _scale_weight(program, op, rule, chain):
         return False
     with at(chain.ops[-1]):

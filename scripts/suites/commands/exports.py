@@ -1,6 +1,6 @@
 """Drawn networks of integers as TOSA, TFLite and ONNX, in their own references: the same bits?
 
-    scripts/suite.py exports                      # 300 networks in five forms
+    scripts/suite.py exports                      # 300 networks in six forms
     scripts/suite.py exports --count 10 --seed 300
 
 What is refused is counted by its reason. The exit code is 1 where a bit differs. Needs the extra

@@ -15,7 +15,7 @@ from jq.driver.job import prepare_job
 from jq.driver.request import Request
 from jq.driver.stages import plan_job
 from jq.frontends.tflite.operators import as_onnx
-from jq.frontends.tflite.schema import READ, SCHEMA
+from jq.frontends.tflite.schema import READ, SCHEMA, TYPES
 from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.pipeline import rewrite
 
@@ -31,27 +31,33 @@ def coded(scale: float, zero: int) -> dict[str, Any]:
 
 
 def file_of(
-    kind: str, given: list[tuple[np.ndarray, Any]], shape: Any, out: Any, options: Any
+    kind: str,
+    given: list[tuple[np.ndarray, Any]],
+    shape: Any,
+    out: Any,
+    options: Any,
+    codes: tuple[str, float, int] = ("int8", 0.05, 3),
 ) -> dict[str, Any]:
     """One operator on X, with codes of 0.05 around 3, and constants; `out` are scale and zero."""
-    tensors: list[dict[str, Any]] = [{"shape": list(X), "type": 9, "buffer": 0, "name": "x"}]
-    tensors[0]["quantization"] = coded(0.05, 3)
+    dtype, *grid = codes
+    tensors: list[dict[str, Any]] = [{"shape": list(X), "buffer": 0, "name": "x"}]
+    tensors[0] |= {"type": TYPES[dtype], "quantization": coded(*grid)}
     buffers: list[dict[str, Any]] = [{}]
     for i, (array, quantization) in enumerate(given):
         buffers.append({"data": np.frombuffer(array.tobytes(), np.uint8)})
         found = {"shape": list(array.shape), "buffer": i + 1, "name": f"c{i}"}
-        found["type"] = {"int8": 9, "int32": 2}[array.dtype.name]
+        found["type"] = TYPES[array.dtype.name]
         tensors.append(found | ({"quantization": quantization} if quantization else {}))
     last = len(tensors)
-    result = {"shape": list(shape), "type": 9, "buffer": 0, "name": "y"}
+    result = {"shape": list(shape), "type": TYPES[dtype], "buffer": 0, "name": "y"}
     tensors.append(result | {"quantization": coded(*out)})
     operator = {"opcode_index": 0, "inputs": list(range(last)), "outputs": [last]}
     graph = {"tensors": tensors, "inputs": [0], "outputs": [last]}
     graph["operators"] = [operator | ({"builtin_options": options} if options else {})]
     number = NUMBERS[kind]
-    codes = [{"deprecated_builtin_code": min(number, 127), "version": 2, "builtin_code": number}]
+    kinds = [{"deprecated_builtin_code": min(number, 127), "version": 2, "builtin_code": number}]
     said = {"version": 3, "description": DESCRIPTION["double"]}  # `run` takes the reference kernels
-    return said | {"operator_codes": codes, "subgraphs": [graph], "buffers": buffers}
+    return said | {"operator_codes": kinds, "subgraphs": [graph], "buffers": buffers}
 
 
 def cases() -> dict[str, dict[str, Any]]:
@@ -93,10 +99,39 @@ def cases() -> dict[str, dict[str, Any]]:
         "mean": file_of("MEAN", [(axes[:1], None)], (1, 8, 16), other, flat),
         "kept": file_of("MEAN", [(axes, None)], (1, 1, 1, 16), other, wide),
         "of one encoding": file_of("MEAN", [(axes[1:], None)], (1, 6, 16), same, flat),
+        **wide_cases(weights, scales, steps, axes),
+    }
+
+
+def wide_cases(weights: np.ndarray, scales: Any, steps: Any, axes: np.ndarray) -> dict[str, Any]:
+    """Codes of 16 bits: sums of 64 bits are rescaled by mantissas of 15."""
+    rng, codes = np.random.default_rng(4), ("int16", 0.0004, 0)
+    # Some biases have more bits than float32 numbers, and all reach codes within the ends.
+    bias = np.rint(rng.uniform(-3e4, 3e4, 96) / (codes[1] * scales["scale"] / 0.01)).astype("i8")
+    filters = weights.reshape(96, 1, 1, 16), scales | {"zero_point": np.zeros(96, np.int64)}
+    pool = {"filter_height": 3, "filter_width": 2, "stride_h": 2, "stride_w": 2}
+    flat = ("ReducerOptions", {"keep_dims": False})
+    return {
+        f"wide {name}": file_of(*args, codes)
+        for name, args in {
+            "convolution": (
+                *("CONV_2D", [filters, (bias, None)], (1, 6, 8, 96), (0.01, 0)),
+                ("Conv2DOptions", steps),
+            ),
+            "codes of another scale": ("QUANTIZE", [], X, (0.0009, 0), ("QuantizeOptions", {})),
+            "pool": ("AVERAGE_POOL_2D", [], (1, 3, 4, 16), codes[1:], ("Pool2DOptions", pool)),
+            "mean": ("MEAN", [(axes[:1], None)], (1, 8, 16), (0.0003, 0), flat),
+        }.items()
     }
 
 
 CASES = cases()
+
+
+def drawn(bits: int = 8) -> np.ndarray:
+    """Codes of X."""
+    half = 1 << (bits - 1)
+    return np.random.default_rng(1).integers(-half, half, X).astype(f"int{bits}")
 
 
 POOLS = [(name, "litert") for name in ("pool", "padded", "tiles")]
@@ -111,7 +146,7 @@ def test_codes_are_those_of_the_kernel(name: str, target: str, tmp_path: Path) -
     if target == "litert":
         fields["description"] = DESCRIPTION["float32"]
     path.write_bytes(SCHEMA.encode("Model", fields))
-    x = np.random.default_rng(1).integers(-128, 128, X).astype(np.int8)
+    x = drawn(16 if name.startswith("wide") else 8)
     request = Request(PIPELINE, target, {"recovery": False}, calibration=[(x,)])
     job = prepare_job(str(path), request)
     levels = rewrite(

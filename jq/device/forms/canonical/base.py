@@ -33,7 +33,8 @@ import numpy as np
 
 from jq.base.errors import UserError
 from jq.device.network import Node, Tensor
-from jq.formats.integer_functions import NO_OUTPUT, Output
+from jq.formats.arrays import NUMPY
+from jq.formats.integer_functions import NO_OUTPUT, Output, tabulated
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,14 @@ class Simple:
     attributes: dict[str, Any] = field(default_factory=dict)
     numbers: dict[str, np.ndarray] = field(default_factory=dict)
     out: Output = NO_OUTPUT  # of moves
+
+    @property
+    def table(self) -> np.ndarray:
+        """The code of every code, of a function of single ones."""
+        steps, out = self.numbers["steps"].reshape(-1), self.out
+        if "whole" in self.numbers:  # of 16 bits as well
+            return np.clip(np.rint(steps) + out.zero_point, out.low, out.high).astype(out.dtype)
+        return np.asarray(tabulated(NUMPY, np.arange(len(steps), dtype=np.int32), steps, out))
 
 
 # Steps that TFLite's reference kernels round as they round no other (`once` in their numbers).

@@ -11,27 +11,29 @@ from jq.device.forms.canonical.base import Simple
 from jq.device.forms.table import method_of, no_form
 from jq.device.network import Tensor
 from jq.formats.requantize import Rescaling
-from jq.frontends.tflite.schema import OPERATORS, RELU, TYPES
+from jq.frontends.tflite.schema import OPERATORS, RELU, SCHEMA, TYPES
 
 _HERE = "TFLite with the same bits"
 # What takes conditions and indices as well, by the types of what it reads and gives.
 _ALIKE = ("reshape", "transpose", "slice", "concatenate", "tile", "reverse")
+CODES, F64 = {"int8", "int16"}, np.float64
 _TYPES = {
-    **dict.fromkeys(_ALIKE, ({"bool"}, {"int16"}, {"int32"})),
+    **dict.fromkeys(_ALIKE, ({"bool"}, {"int32"})),
     **dict.fromkeys(
         ("greater", "greater_equal", "equal", "not_equal"), ({"bool", "int8", "int16", "int32"},)
     ),
     **dict.fromkeys(("logical_and", "logical_or", "logical_not"), ({"bool"},)),
-    "table": ({"int8", "int16"},),
-    "select": ({"bool", "int8"}, {"bool", "int32"}),
+    "select": ({"bool", "int8"}, {"bool", "int16"}, {"bool", "int32"}),
     "convert": ({"bool", "int8", "uint8", "int16", "int32"},),
-    "gather_rows": ({"int8", "int32"},),
+    "gather_rows": ({*CODES, "int32"},),
     **dict.fromkeys(("integer_add", "integer_subtract", "maximum", "minimum"), ({"int32"},)),
 }
 
 
 class Builder:
     """Collects operators, tensors and buffers; tensors are known by their names."""
+
+    wide_sums = True
 
     def __init__(self, rescaling: Rescaling, names: set[str]) -> None:
         self.rescaling = rescaling
@@ -50,9 +52,8 @@ class Builder:
         self.name = step.name
         write = method_of(self, step, _HERE)
         types = {t.dtype for t in (*step.inputs, step.output)}
-        known = types in ({"int8"}, {"float32"}) or any(
-            types <= held for held in _TYPES.get(step.kind, ())
-        )
+        held = CODES, {"float32"}, *_TYPES.get(step.kind, ())
+        known = any(types <= some for some in held)
         if not known and step.kind not in ("quantize", "dequantize"):
             raise self.lacking(f"{step.kind.replace('_', ' ')} of {', '.join(sorted(types))}")
         write(step)
@@ -127,38 +128,38 @@ class Builder:
             choices.insert(0, np.broadcast_to(given.reshape(-1), factor.shape))
         best = nearest.copy()
         right = np.zeros(factor.shape, bool)
+        wide = "wide" in step.numbers
         for choice in choices:
-            same = self.same(self.derived(source, choice, result), factor)
+            same = self.same(self.derived(source, choice, result), factor, wide)
             best = np.where(same & ~right, choice, best)
             right |= same
         if not right.all():
             raise self.lacking(f"a factor of {wanted[~right][0]:.9g} that is no float32 scale")
         return best
 
-    def derived(self, a: Any, b: Any, result: Any) -> np.ndarray:
-        """The factor that kernels make of two scales and that of the result, all float32."""
+    def derived(self, a: Any, b: Any, to: Any, product: Any = F64, quotient: Any = F64) -> Any:
+        """The factor of two scales `to` that of the result, all float32, as kernels compute it in
+        the types of their product and quotient."""
         if self.rescaling.rounding == "float32":
-            return np.asarray(np.float32(np.float32(a) * np.float32(b)) / np.float32(result))
-        return np.asarray(np.float64(a) * np.float64(b) / np.float64(result))
+            product = quotient = np.float32
+        return np.asarray(quotient(product(a) * product(b)) / quotient(to))
 
-    def same(self, factor: np.ndarray, other: np.ndarray) -> np.ndarray:
+    def same(self, factor: np.ndarray, other: np.ndarray, wide: bool = False) -> np.ndarray:
         """True where two factors have the same mantissas and shifts."""
-        pairs = zip(self.rescaling.split(factor), self.rescaling.split(other), strict=True)
-        return np.all([a == b for a, b in pairs], 0)
+        parts = (self.rescaling.split(np.asarray(f), wide=wide) for f in (factor, other))
+        return np.all([a == b for a, b in zip(*parts, strict=True)], 0)
 
-    def scales(self, step: Simple, *xs: Tensor) -> None:
-        """Refuses a factor that is not the product of the scales by the result's."""
-        first, second = (x.scale for x in xs)
-        assert first is not None
-        assert second is not None
-        if first.size > 1 or second.size > 1:
+    def scales(self, step: Simple, quotient: Any, *xs: Tensor) -> None:
+        """Refuses a factor that is not the product of the scales, in float32, by the result's."""
+        grids = [x.scale for x in xs if x.scale is not None]
+        if [g.size for g in grids] != [1, 1]:
             raise self.lacking("a product with several scales")
-        a, b = (np.float32(v.reshape(-1)[0]) for v in (first, second))
-        self.equal(step, self.derived(a, b, np.float32(step.out.scale)))
+        a, b = (np.float32(g.reshape(())) for g in grids)
+        self.equal(step, self.derived(a, b, np.float32(step.out.scale), np.float32, quotient))
 
     def equal(self, step: Simple, factor: Any) -> None:
         """Refuses a step with another mantissa or exponent than a factor has."""
-        if not self.same(np.asarray(factor), step.numbers["factor"]).all():
+        if not self.same(factor, step.numbers["factor"], "wide" in step.numbers).all():
             raise self.lacking("a factor that its scales do not give")
 
     def given(self, step: Simple) -> Tensor:
@@ -166,28 +167,30 @@ class Builder:
         scale, zero = np.array([step.out.scale], np.float32), np.array([step.out.zero_point])
         return replace(step.output, scale=scale, zero_point=zero)
 
-    def result(self, step: Simple) -> tuple[Tensor, dict[str, int], list[tuple[str, int]]]:
-        """The tensor that an operator writes, its fused activation, and limits that follow it."""
-        out, output = step.out, self.given(step)
+    def finish(self, step: Simple, kind: str, inputs: Sequence[Tensor], **options: Any) -> None:
+        """An operator that rescales, with its fused activation, and the limits of its codes."""
+        out, output, ends = step.out, self.given(step), np.iinfo(step.output.dtype)
         if (step.numbers["behind"] != 0).any():
             raise self.lacking("a bias that no accumulator holds")
-        if (out.low, out.high) == (-128, 127):
-            return output, {}, []
-        if (out.low, out.high) == (out.zero_point, 127):
-            return output, {"activation": RELU}, []
-        limits = [("MAXIMUM", out.low), ("MINIMUM", out.high)]
-        return output, {}, [(k, v) for k, v in limits if v not in (-128, 127)]
-
-    def finish(self, step: Simple, kind: str, inputs: Sequence[Tensor], **options: Any) -> None:
-        """An operator that rescales, and the limits of its codes."""
-        output, activation, limits = self.result(step)
+        weights = {"int8"} if "wide" in step.numbers else set[str]()
+        if {x.dtype for x in step.inputs} - weights != {output.dtype} and kind != "QUANTIZE":
+            raise self.lacking(f"codes of {output.dtype} made of others")
+        bounds = [("MAXIMUM", out.low, ends.min), ("MINIMUM", out.high, ends.max)]
+        limits, activation = [(k, code) for k, code, end in bounds if code != end], {}
+        options_of = SCHEMA.tables[OPERATORS[kind][2]]
+        if limits == [("MAXIMUM", out.zero_point)] and "activation" in options_of:
+            limits, activation = [], {"activation": RELU}
         made = self.fresh(output, output.shape) if limits else output
         self.op(kind, inputs, made, **options, **activation)
         for i, (limit, code) in enumerate(limits):
-            ones = np.full([1] * len(output.shape), code)
-            bound = replace(self.constant(ones, "int8", output.scale), zero_point=output.zero_point)
+            bound = self.code(code, output, len(output.shape))
             last = output if i == len(limits) - 1 else self.fresh(output, output.shape)
             made = self.op(limit, [made, bound], last)
+
+    def code(self, value: int, like: Tensor, rank: int = 1) -> Tensor:
+        """A constant of one of another tensor's codes."""
+        made = self.constant(np.full([1] * rank, value), like.dtype, like.scale)
+        return replace(made, zero_point=like.zero_point)
 
     # Moves that several kinds need
 

@@ -19,10 +19,9 @@ class Products(Builder):
         """NHWC codes with their spatial axes padded."""
         if not np.any(padding):
             return x
-        shape = [x.shape[0], *(n + sum(p) for n, p in zip(x.shape[1:3], padding, strict=True))]
-        pairs = self.constant([(0, 0), *padding, (0, 0)])
-        code = replace(self.constant([value], "int8", x.scale), zero_point=x.zero_point)
-        return self.op("PADV2", [x, pairs, code], self.fresh(x, [*shape, x.shape[3]]))
+        pairs = [(0, 0), *padding, (0, 0)]
+        made = self.fresh(x, [n + sum(p) for n, p in zip(x.shape, pairs, strict=True)])
+        return self.op("PADV2", [x, self.constant(pairs), self.code(value, x)], made)
 
     def weights(self, step: Simple, x: Tensor, w: Tensor, channels: int) -> list[Tensor]:
         """A filter and its bias, with the scales that give the step's mantissas. Scales are
@@ -41,7 +40,10 @@ class Products(Builder):
         assert x.scale is not None
         of_sums = (x.scale.reshape(-1)[:1] * scale).astype(np.float32)
         w = replace(w, name=name, scale=scale, data=codes.astype(w.dtype))
-        return [w, self.constant(numbers["bias"], "int32", of_sums)]
+        return [
+            w,
+            self.constant(numbers["bias"], "int32" if x.dtype == "int8" else "int64", of_sums),
+        ]
 
     def _conv2d(self, step: Simple) -> None:
         x, w = step.inputs
@@ -49,17 +51,23 @@ class Products(Builder):
         weights = self.weights(step, x, w, w.shape[0])
         self.finish(step, "CONV_2D", [x, *weights], **_geometry(step.attributes))
 
+    def among(self, step: Simple, before: Any, after: Any, write: Any, *more: Any) -> None:
+        """A step whose operand and result have other shapes while it is written."""
+        x = step.inputs[0]
+        flat, made = self.reshaped(x, self.fresh(x, before)), self.fresh(step.output, after)
+        write(replace(step, inputs=(flat, *step.inputs[1:]), output=made), *more)
+        self.reshaped(self.known[made.name], step.output)
+
     def _fully_connected(self, step: Simple) -> None:
         x, w = step.inputs
         rows, (channels, *_), terms = int(np.prod(x.shape[:-1])), w.shape, x.shape[-1]
         w = replace(w, shape=(channels, terms), data=w.values.reshape(channels, terms))
-        made = self.fresh(step.output, (rows, channels))
-        given = [
-            self.reshaped(x, self.fresh(x, (rows, terms))),
-            *self.weights(step, x, w, channels),
-        ]
-        self.finish(replace(step, output=made), "FULLY_CONNECTED", given)
-        self.reshaped(self.known[made.name], step.output)
+
+        def write(inner: Simple) -> None:
+            x = inner.inputs[0]
+            self.finish(inner, "FULLY_CONNECTED", [x, *self.weights(step, x, w, channels)])
+
+        self.among(step, (rows, terms), (rows, channels), write)
 
     def _depthwise(self, step: Simple) -> None:
         x, w = step.inputs
@@ -95,7 +103,7 @@ class Products(Builder):
         a, b = step.inputs
         if self.rescaling.rounding != "double":
             raise self.lacking("a product of two activations by XNNPACK")
-        self.scales(step, a, b)
+        self.scales(step, np.float64, a, b)
         if step.numbers["bias"].any():
             raise self.lacking("a product of two activations with a bias")
         self.finish(step, "BATCH_MATMUL", [a, b], adj_x=False, adj_y=False)
@@ -116,30 +124,24 @@ class Products(Builder):
         self.finish(step, "AVERAGE_POOL_2D", step.inputs, **size, **strides(given))
 
     def _sum_pool(self, step: Simple) -> None:
-        self._sums(step, step.inputs[0], step.attributes["window"], 1)
+        self._sums(step, step.attributes["window"], 1)
 
     def _sum(self, step: Simple) -> None:
         """Neighbouring axes become one that is a window."""
         (x,), axes = step.inputs, sorted(step.attributes["axes"])
         if axes != list(range(axes[0], axes[-1] + 1)):
             raise self.lacking("a sum along axes that are not neighbours")
-        outer, inner = (
-            int(np.prod(x.shape[a])) for a in (slice(axes[0]), slice(axes[-1] + 1, None))
-        )
-        count = int(np.prod([x.shape[a] for a in axes]))
-        flat = self.reshaped(x, self.fresh(x, (outer, count, 1, inner)))
-        made = self.fresh(step.output, (outer, 1, 1, inner))
-        geometry = {"stride": [1, 1], "padding": [(0, 0), (0, 0)]}
-        self._sums(replace(step, output=made, attributes=geometry), flat, (count, 1), 1)
-        self.reshaped(self.known[made.name], step.output)
+        parts = slice(axes[0]), slice(axes[0], axes[-1] + 1), slice(axes[-1] + 1, None)
+        outer, count, inner = (int(np.prod(x.shape[part])) for part in parts)
+        step = replace(step, attributes={"stride": [1, 1], "padding": [(0, 0), (0, 0)]})
+        ends = (outer, count, 1, inner), (outer, 1, 1, inner)
+        self.among(step, *ends, self._sums, (count, 1), 1)
 
-    def _sums(self, step: Simple, x: Tensor, window: Sequence[int], one: int) -> None:
+    def _sums(self, step: Simple, window: Sequence[int], one: int) -> None:
         """Sums of windows: a depthwise convolution by a code; what is padded adds nothing."""
+        x = step.inputs[0]
         if len(x.shape) != 4:
-            flat = self.reshaped(x, self.fresh(x, (int(np.prod(x.shape)), 1, 1, 1)))
-            made = self.fresh(step.output, flat.shape)
-            self._sums(replace(step, output=made), flat, window, one)
-            self.reshaped(self.known[made.name], step.output)
+            self.among(step, *[(int(np.prod(x.shape)), 1, 1, 1)] * 2, self._sums, window, one)
             return
         filters = np.full((*window, x.shape[3], 1), one, np.int8)
         w = Tensor(f"{step.name}:ones", filters.shape, "int8", data=filters)

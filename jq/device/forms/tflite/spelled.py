@@ -160,6 +160,8 @@ class Spelled(Products):
 
     def _spelled_matmul(self, step: Simple) -> None:
         """Sums of products of floats that are integers below 2^24: as they are, in any order."""
+        if "wide" in step.numbers:
+            raise self.lacking("a product of two activations with a sum of 64 bits")
         ops = self.ops
         a, b = (ops.convert(self.centered(x, x.shape), np.float32) for x in step.inputs)
         (batch, m, k), n = a.shape, b.shape[2]

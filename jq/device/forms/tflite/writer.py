@@ -10,7 +10,7 @@ from jq.device.forms.tflite.products import strides
 from jq.device.forms.tflite.spelled import Spelled, or_spelled
 from jq.device.network import Tensor
 from jq.frontends.tflite.schema import TYPES
-from jq.passes.integer.float_sums import multipliers
+from jq.passes.integer.chain import multipliers
 
 
 class Writer(Spelled):
@@ -19,11 +19,18 @@ class Writer(Spelled):
     # Element by element
 
     def _plain_rescale(self, step: Simple) -> None:
-        """A rescale, by a depthwise convolution: its factor need not be a quotient of scales."""
+        """A rescale: a depthwise convolution has factors that are no quotient of scales, too."""
         (x,), bits = step.inputs, int(step.numbers["bits"].reshape(()))
+        plain = self.rescaling.rounding == "double" and not bits and not step.numbers["bias"].any()
+        factor = self.derived(x.scale, 1, np.float32(step.out.scale))
+        if plain and self.same(factor, step.numbers["factor"]).all():
+            self.finish(step, "QUANTIZE", [x])
+            return
+        if x.dtype != "int8":
+            raise self.lacking("a rescale of 16 bits by no quotient of scales")
         if not 0 <= bits <= 6:
             raise self.lacking("a rescale with more than 6 fractional bits")
-        self._sums(step, x, (1, 1), 1 << bits)
+        self._sums(step, (1, 1), 1 << bits)
 
     _rescale = or_spelled(_plain_rescale, Spelled._spelled_rescale)
 
@@ -39,10 +46,14 @@ class Writer(Spelled):
             if found is None or made != [found[0].tolist(), [found[1]]]:
                 raise self.lacking("a sum that is no sum of XNNPACK")
         else:
-            if step.numbers["bias"].any() or int(step.numbers["bits"].reshape(())) != 20:
-                raise self.lacking("a sum with a bias or with other fractional bits than 20")
-            largest = 2 * np.float64(scales.max())
-            self.equal(step, largest / (2**20 * np.float64(np.float32(step.out.scale))))
+            bits = 20 if step.output.dtype == "int8" else 15
+            if step.numbers["bias"].any() or int(step.numbers["bits"].reshape(())) != bits:
+                raise self.lacking("a sum with a bias or with other fractional bits than kernels")
+            result = 2**bits * np.float64(np.float32(step.out.scale))
+            factor = 2 * np.float64(scales.max()) / result
+            if factor >= 1:
+                raise self.lacking("a sum whose result has far finer steps, which kernels refuse")
+            self.equal(step, factor)
         self.finish(step, kind, step.inputs)
 
     _add = or_spelled(partial(_of_two, kind="ADD"), partial(Spelled._spelled_sum, kind="add"))
@@ -51,27 +62,19 @@ class Writer(Spelled):
     def _plain_multiply(self, step: Simple) -> None:
         if step.numbers["bias"].any() or int(step.numbers["bits"].reshape(())):
             raise self.lacking("a product with a bias or with fractional bits")
-        self.scales(step, *step.inputs)
+        self.scales(step, np.float32, *step.inputs)
         self.finish(step, "MUL", step.inputs)
 
     _multiply = or_spelled(_plain_multiply, Spelled._spelled_multiply)
     _matmul = or_spelled(Spelled._plain_matmul, Spelled._spelled_matmul)
 
     def _table(self, step: Simple) -> None:
-        (x,), out = step.inputs, step.out
-        if x.dtype != "int8":
-            raise self.lacking("a table of codes of 16 bits")
-        codes = np.clip(np.rint(step.numbers["steps"]) + out.zero_point, out.low, out.high)
-        output = self.given(step)
+        (x,), output, codes = step.inputs, self.given(step), step.table
         table = replace(
             self.constant(codes, output.dtype, output.scale), zero_point=output.zero_point
         )
-        wide = {"dtype": "int32", "scale": None}
-        index = self.op(
-            "CAST", [x], self.fresh(x, x.shape, **wide), in_data_type=9, out_data_type=2
-        )
-        least = self.constant(np.full([1] * len(x.shape), 128))
-        index = self.op("ADD", [index, least], self.fresh(index, x.shape))
+        least = self.constant(np.full([1] * len(x.shape), len(codes) // 2))
+        index = self.op("ADD", [self._number(x), least], self.fresh(least, x.shape, scale=None))
         self.op("GATHER", [table, index], output, axis=0)
 
     def _shared(self, kind: str, step: Simple) -> None:
@@ -110,7 +113,7 @@ class Writer(Spelled):
     def _gather_rows(self, step: Simple) -> None:
         """Indices beyond the ends of a table are those of its ends."""
         rows, index = step.inputs
-        if (rows.dtype, index.dtype) != ("int8", "int32"):
+        if index.dtype != "int32":
             raise self.lacking(f"rows of {rows.dtype} by indices of {index.dtype}")
         for kind, end in (("MAXIMUM", 0), ("MINIMUM", rows.shape[0] - 1)):
             limit = self.constant(np.full([1] * len(index.shape), end))
@@ -127,7 +130,7 @@ class Writer(Spelled):
 
     def _max_pool(self, step: Simple) -> None:
         x, given = step.inputs[0], step.attributes
-        x = self.padded(x, given["padding"], -128)
+        x = self.padded(x, given["padding"], np.iinfo(x.dtype).min)
         height, width = given["window"]
         size = {"filter_height": height, "filter_width": width}
         self.op("MAX_POOL_2D", [x], step.output, **size, **strides(given))
@@ -155,5 +158,5 @@ class Writer(Spelled):
 
     def _pad(self, step: Simple) -> None:
         (x,), given = step.inputs, step.attributes
-        code = replace(self.constant([given["value"]], "int8", x.scale), zero_point=x.zero_point)
+        code = self.code(given["value"], x)
         self.op("PADV2", [x, self.constant(given["padding"]), code], step.output)

@@ -18,19 +18,13 @@ from jq.device.forms.canonical.base import Simple
 from jq.device.forms.tosa.builder import WHOLE, Builder
 from jq.device.forms.tosa.int32 import Int32, inverse, looked_up, normalized, root, squares
 from jq.device.network import Tensor
-from jq.formats.arrays import NUMPY
-from jq.formats.integer_functions import TABLE_LIMIT, WIDE, exponential_bits, tabulated
+from jq.formats.integer_functions import TABLE_LIMIT, WIDE, exponential_bits
 from jq.frontends.tosa.schema import PROPAGATE
 
 
 def table(b: Builder, step: Simple) -> None:
     """One function of every code; `codes` are of 8 or 16 bits."""
-    (x,), out, steps = step.inputs, step.out, step.numbers["steps"].reshape(-1)
-    index = np.arange(len(steps), dtype=np.int32)
-    if "whole" in step.numbers:  # of 16 bits as well
-        codes = np.clip(steps + out.zero_point, out.low, out.high).astype(out.dtype)
-    else:
-        codes = np.asarray(tabulated(NUMPY, index, steps.astype(np.float64), out))
+    (x,), codes = step.inputs, step.table
     if x.dtype == step.output.dtype == "int8":
         b.op("TABLE", [b.of(x), b.constant(codes, "int8")], step.output)
         return

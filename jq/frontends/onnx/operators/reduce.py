@@ -49,8 +49,8 @@ def _extreme(function: Reduce, of_bools: Reduce, x: Any, **how: Any) -> Any:
     type."""
     if x.dtype == bool:
         return of_bools(x, **how)
-    least, greatest = limits_of(x.dtype)
-    return function(x, initial=least if function is jnp.max else greatest, **how)
+    nothing = {} if x.size else {"initial": limits_of(x.dtype)[function is jnp.min]}
+    return function(x, **nothing, **how)
 
 
 def _define(name: str, function: Reduce) -> None:

@@ -1,0 +1,210 @@
+"""A chain of affine steps and a clamp around a sum, as one chain of integer ops.
+
+Factors and sums of two tensors may be those of LiteRT's float32 kernels (XNNPACK, qs8-vadd:
+https://github.com/google/XNNPACK). Such a sum has a multiplier of 21 bits for each, and one shift:
+
+    (A * (x - zero) + B * (y - zero) + 2^(k - 1)) >> k,  k = 20 - exponent of the larger ratio,
+    A = rint(2^k * x's scale / the result's)"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from jq.formats.integer_functions import FRACTION, Output
+from jq.formats.requantize import DOUBLE, INT32, LARGEST, Rescaling, multiplier
+from jq.ir import NAME, OPS, Program, dtype_of, evaluate, ir, kind_of, maker, shape_of, string_attr
+from jq.ir.affine import Affine, backwards
+from jq.ir.decisions import rounded_as
+from jq.ir.numbers import Number
+from jq.ir.ops.integer_step import IntegerStep, integer_step
+from jq.passes.integer import _values as values
+from jq.passes.integer._ops import clamps_behind
+from jq.passes.integer._sums import sum_of
+from jq.target.device_table import Device
+
+MOST = 1 << 47  # of sums of 64 bits
+F32 = np.float32
+BITS = 20  # of the larger multiplier, below its first
+LEAST, LARGE = 2.0**-10, 2.0**8  # ratios of scales that XNNPACK takes
+CODES = 255  # largest |code - zero point|: sums stay in int32
+INT16 = np.iinfo(np.int16)
+
+
+# Means of codes as the kernels of AVERAGE_POOL_2D and MEAN of TFLite's reference have them.
+#
+# AVERAGE_POOL_2D leaves the encoding as it is and rounds ties of codes away from zero:
+#
+#     (sum + n / 2) / n, or of a negative sum (sum - n / 2) / n, both quotients towards zero
+#
+# MEAN rescales the sum of `code - zero point`, rounding twice, by the ratio of scales with a
+# mantissa that is divided by n, of which what is left is lost:
+#
+#     (mantissa << k) / n, exponent - k,  k = floor(log2(n))
+#
+# https://github.com/google-ai-edge/LiteRT (tflite/kernels/internal/reference).
+def kernel_mean(
+    program: Program, total: values.Sum, affine: Affine, out: Output, *, mean: bool
+) -> ir.Value | None:
+    """The codes of a sum by its number of terms (`affine`); None where it is something else."""
+    (x,), counts = total.step.operands, np.rint(1 / affine.c)
+    scale, zero = float(x.scale.reshape(())), int(x.zero_point.reshape(()))
+    same = (scale, zero) == (out.scale, out.zero_point)
+    near = np.allclose(affine.c * counts, 1, rtol=1e-6)
+    if affine.b.any() or not near or (counts.size > 1 if mean else not same):
+        return None
+    shape = shape_of(total.value)
+    n = values.spread(program, counts, shape, f"{total.name}:count")
+    if mean:
+        count = int(counts.reshape(()))
+        mantissa, exponent = map(int, multiplier(np.asarray(scale / out.scale)))
+        by = min(count.bit_length() - 1, 31 + exponent)
+        parts = (mantissa << by) // count, max(exponent - by, 0), max(by - exponent, 0)
+        mantissa, *shifts = (values.spread(program, np.array(v), shape, total.name) for v in parts)
+        steps = DOUBLE.rescale(OPS, total.value, mantissa, tuple(shifts))
+    else:
+        codes = OPS.add(total.value, OPS.mul(n, zero))
+        half = OPS.shift_right_signed(n, 1)
+        size = OPS.quotient(OPS.add(OPS.abs(codes), half), n)
+        negative = OPS.shift_right_signed(codes, 31)  # -1 or 0
+        steps = OPS.sub(OPS.mul(size, OPS.add(OPS.add(negative, negative), 1)), zero)
+    step = total.step.giving(out).knowing(bias=np.zeros((), np.int64), behind=np.zeros(()))
+    step = step.knowing(factor=scale / out.scale / counts, once=1)
+    return integer_step(program, values.saturated(steps, out), step)
+
+
+def chain(
+    program: Program, value: ir.Value, out: Output, name: str, device: Device
+) -> ir.Value | None:
+    """clamp(c * sum + b), as one integer chain."""
+    bounds, value = clamps_behind(program, value)
+    if device.wide_sums and out.low == -INT16.max:  # of kernels the type's own end
+        out = replace(out, low=INT16.min)
+    out, affine = values.clamped(out, bounds), backwards(program, value)
+    rescaling, floats = device.rescaling, device.rounding == "float32"
+    if floats and device.xnnpack_sums and (codes := sum_of_two(program, affine, out)) is not None:
+        return codes
+    total = sum_of(program, affine.source, device)
+    if total is None:
+        return None
+    wide, x = dtype_of(total.value) == np.int64, total.value
+    if not wide:
+        values.require_int32(total.bound, total.name)
+    own = rounded_as(affine.source) if device.factors == "scales" else ""
+    if rescaling.rounding != "double" and not (own == "AveragePool" and device.xnnpack_sums):
+        own = ""  # of reference kernels, to which XNNPACK leaves pools
+    if own and total.step.kind == "sum":
+        codes = kernel_mean(program, total, affine, out, mean=own == "Mean")
+        if codes is not None:
+            return codes
+    if once := own == "MatMul":
+        rescaling = replace(rescaling, rounding="single")
+    real = affine.c * total.factor  # of one step of the sum
+    if device.factors == "scales":
+        real = _of_scales(program, total.step, real)
+    if not np.isfinite(real).all() or (real == 0).any():
+        return None
+    floats |= device.of_tflite and total.step.kind == "multiply"
+    factor = factor_of(program, total.step, real, out.scale) if floats else real / out.scale
+    bias = np.rint(affine.b / real)
+    fits = wide or np.abs(bias).max(initial=0) < 1 << (device.bias_bits - 1)
+    largest = total.bound + np.abs(bias)
+    if wide and (once or np.max(largest * np.abs(factor)) > INT32.max):
+        return None  # kernels compute it in float64, or would wrap
+    if fits and np.max(largest) <= (MOST if wide else INT32.max):
+        # Beyond int32 every sum but 0 saturates.
+        factor = np.clip(factor, -LARGEST, LARGEST)
+        if bias.any():  # it joins the accumulator
+            added = values.spread(program, bias, shape_of(x), f"{total.name}:bias", dtype_of(x))
+            x = OPS.add(x, added)
+        steps, behind = values.scaled(program, x, factor, name, rescaling), np.zeros(())
+    else:
+        bias, behind = np.zeros(()), affine.b / out.scale
+        steps = _bias_behind(program, total, factor, behind, rescaling)
+    step = total.step.giving(out).knowing(bias=bias.astype(np.int64), factor=factor, behind=behind)
+    step = step.knowing(**({"once": 1} if once else {"wide": 1} if wide else {}))
+    return integer_step(program, values.saturated(steps, out), step)
+
+
+def _of_scales(program: Program, step: IntegerStep, real: np.ndarray) -> np.ndarray:
+    """The nearest that is the scale of the one tensor that a step reads times a float32 number, or
+    the product of two scales, which kernels of matrix products round to float32."""
+    varying = [o for o in step.operands if evaluate(program, o.codes) is None]
+    sizes = [o.scale.size for o in varying]
+    if step.kind == "contraction" and sizes == [1, 1] and real.size == 1:
+        return real.astype(np.float32).astype(np.float64)
+    if step.kind in ("add", "subtract", "multiply") or sizes != [1]:
+        return real
+    scale = varying[0].scale.astype(np.float64).reshape(())
+    return np.asarray(scale * (real / scale).astype(np.float32).astype(np.float64))
+
+
+def _bias_behind(
+    program: Program, total: values.Sum, factor: np.ndarray, bias: np.ndarray, rescaling: Rescaling
+) -> ir.Value:
+    """`factor * sum + bias` in whole steps, where the bias is too large for the accumulator.
+
+    Both terms have some fractional bits. A sum that would leave int32 is refused.
+    """
+    wide, added = factor * (1 << FRACTION), np.rint(bias * (1 << FRACTION))
+    values.require_int32(total.bound * np.maximum(np.abs(wide), 1) + np.abs(added), total.name)
+    x = values.scaled(program, total.value, wide, total.name, rescaling)
+    x = OPS.add(x, values.spread(program, added, shape_of(x), f"{total.name}:bias"))
+    return rescaling.shift(OPS, x, -FRACTION)
+
+
+def multipliers(scales: np.ndarray, out: float) -> tuple[np.ndarray, int] | None:
+    """Those of two tensors and the shift; None where XNNPACK takes no such scales.
+
+    Args:
+        scales: float32 [2], may be negative; `out`: of the result.
+    """
+    ratios = scales.astype(F32) / F32(out)
+    size = np.abs(ratios).astype(np.float64)
+    if (size < LEAST).any() or (size >= LARGE).any():
+        return None
+    shift = BITS - (int(np.frexp(size.max())[1]) - 1)
+    return np.rint(np.ldexp(ratios.astype(np.float64), shift)).astype(np.int32), shift
+
+
+def sum_of_two(program: Program, affine: Affine, out: Output) -> ir.Value | None:
+    """The codes of a sum or a difference of two leaves, by a factor for both; None of others."""
+    op = maker(affine.source)
+    kind = "" if op is None else kind_of(op).removeprefix("stablehlo.")
+    if op is None or kind not in ("add", "subtract") or affine.c.size != 1 or affine.b.any():
+        return None
+    leaves = [values.leaf_of(program, v) for v in op.operands]
+    known = [leaf for leaf in leaves if leaf is not None and leaf.largest <= CODES]
+    if len(known) != 2:
+        return None
+    signs = np.array([1, -1 if kind == "subtract" else 1])
+    scales = np.array([leaf.scale for leaf in known]) * signs * affine.c.reshape(())
+    found = multipliers(scales, out.scale)
+    if found is None:
+        return None
+    by, shift = found
+    x, y = (Number(values.centered(leaf)) for leaf in known)
+    steps = (x * int(by[0]) + y * int(by[1]) + (1 << (shift - 1))) >> shift
+    name = string_attr(op, NAME) or kind
+    operands = [leaf.operand for leaf in known]
+    step = values.step_of("subtract" if kind == "subtract" else "add", name, operands, op)
+    nothing = np.zeros((), np.int64)
+    numbers = {"bias": nothing, "behind": np.zeros(()), "factor": np.array(2.0**-shift)}
+    step = step.knowing(multipliers=by, shift=shift, **numbers)
+    return integer_step(program, values.saturated(steps.value, out), step.giving(out))
+
+
+def factor_of(program: Program, step: IntegerStep, real: np.ndarray, out: float) -> np.ndarray:
+    """The factor in float32, computed of scales as the kernels compute it.
+
+    Args:
+        real: float64, what a unit of the step's sum is worth.
+    """
+    scales = [o.scale.reshape(-1) for o in step.operands if evaluate(program, o.codes) is None]
+    if [s.size for s in scales] == [1]:
+        weight = (real / scales[0].astype(np.float64)).astype(F32)
+        real = scales[0].astype(F32).reshape(()) * weight
+    elif step.kind == "multiply" and [s.size for s in scales] == [1, 1]:
+        product = F32(scales[0][0]) * F32(scales[1][0])
+        if abs(float(product) - real).max() <= 2.0**-22 * product:
+            real = np.asarray(product)
+    return (np.asarray(real, F32) / F32(out)).astype(np.float64)
