@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -69,8 +70,11 @@ class Use:
     ordered: bool = True
 
 
-def find_use(program: Program, op: Op, operand: int) -> Use:
-    """The way in which a contraction reads the weight behind an operand, through transposes alone.
+def find_use(
+    program: Program, op: Op, operand: int, encodings: Mapping[str, Encoding] = MappingProxyType({})
+) -> Use:
+    """The way in which a contraction reads the weight behind an operand, through transposes alone;
+    the axes that its encoding has blocks along come first in K, so that blocks are rows in a row.
 
     Raises:
         NotApplicable: with the reason.
@@ -87,7 +91,8 @@ def find_use(program: Program, op: Op, operand: int) -> Use:
         batch, axes = ([permutation[a] for a in own] for own in (batch, axes))
         value = value.owner.operands[0]
     shape = program.weights[name].shape
-    pairs.sort()
+    enc = encodings.get(name)
+    pairs.sort(key=lambda pair: (enc is None or enc.grid[pair[0]] == 1, *pair))
     inner = [a for a, _ in pairs]
     free = [a for a in range(len(shape)) if a not in (*inner, *batch)]
     matrix = Matrix(name, (*inner, *batch, *free), len(inner), shape, groups)
@@ -128,12 +133,10 @@ def matrix_encoding(matrix: Matrix, enc: Encoding) -> Encoding:
     if any(enc.grid[a] != enc.shape[a] for a in free):
         raise NotApplicable("several outputs share a scale")
     blocked = [a for a in inner if enc.grid[a] > 1]
-    outer = [a for a in inner[:-1] if enc.shape[a] > 1]
-    if blocked and (outer or blocked != [inner[-1]]):
+    if blocked and blocked != [a for a in inner if enc.shape[a] > 1][:1]:
         raise NotApplicable("blocks along one of several axes")
-    rows = int(np.prod([enc.shape[a] for a in inner]))
-    columns = int(np.prod([enc.shape[a] for a in free]))
-    size = enc.block[inner[-1]] if blocked else 0
+    rows, columns = (math.prod(enc.shape[a] for a in axes) for axes in (inner, free))
+    size = rows // enc.shape[blocked[0]] * enc.block[blocked[0]] if blocked else 0
     if rows > LARGEST:
         raise NotApplicable(f"{rows} inputs, more than {LARGEST}")
     if matrix.groups > MOST_GROUPS:
@@ -162,7 +165,7 @@ def uses_of_weights(program: Program, cx: PassContext) -> dict[str, list[Use] | 
                 continue
             before = uses.get(p.weight, [])
             try:
-                use = find_use(program, op, index)
+                use = find_use(program, op, index, cx.plan.weights)
                 if isinstance(before, list):
                     if before and before[0].matrix != use.matrix:
                         raise NotApplicable("it is used in two ways")

@@ -103,6 +103,30 @@ def test_every_orientation():
         assert a < b, output.name
 
 
+@pytest.mark.parametrize("size", [64, 40])
+@pytest.mark.parametrize("spec", ["HWIO", "OIHW", "OHWI"])
+def test_kernels_whose_blocks_hold_all_taps(spec, size):
+    """Blocks along one of three axes: with 40 channels, the last one is short."""
+    rng = np.random.default_rng(3)
+    shape = {"H": 3, "W": 3, "I": size, "O": 24}
+    w = rng.standard_normal([shape[a] for a in spec]).astype(np.float32)
+
+    def f(p, x):
+        dims = ("NHWC", spec, "NHWC")
+        return jax.lax.conv_general_dilated(x, p["w"], (1, 1), "SAME", dimension_numbers=dims)
+
+    mix = rng.standard_normal((8, size)).astype(np.float32)  # channels are correlated
+    data = [[rng.standard_normal((1, 8, 8, 8)).astype(np.float32) @ mix] for _ in range(12)]
+    model = Model(f, {"w": w}, (data[0][0],))
+    program, cx = context(model, "int4-weight-only", data)
+    reference = outputs(program, data)
+    plain = outputs(after(program, cx), data)
+    assert Gptq().run(program, cx)
+    assert list(program.chosen) == ["w"]
+    ours = outputs(after(program, cx), data)
+    assert ((ours - reference) ** 2).sum() < 0.3 * ((plain - reference) ** 2).sum()
+
+
 def test_convolutions_and_batched_products():
     """Strided, grouped and depthwise convolutions, and a product a batch index."""
     rng = np.random.default_rng(11)
