@@ -49,7 +49,8 @@ def convolutions(draw: st.DrawFn) -> Convolution:
 
 @st.composite
 def depthwises(draw: st.DrawFn) -> Depthwise:
-    window = draw(st.tuples(st.integers(1, 5), st.integers(1, 4)))
+    narrow = st.tuples(st.integers(1, 13), st.just(1))
+    window = draw(st.one_of(st.tuples(st.integers(1, 5), st.integers(1, 4)), narrow))
     dilations = draw(st.tuples(st.sampled_from([1, 1, 2]), st.sampled_from([1, 1, 2])))
     spans = [d * (k - 1) + 1 for d, k in zip(dilations, window, strict=True)]
     pads = st.sampled_from([(0, 0), (0, 0), (1, 1), (0, 1), (2, 3), (9, 2)])
@@ -163,6 +164,33 @@ def test_every_shape_is_exact(drawn: list[Convolution | Depthwise], seed: int) -
     runner = Runner(drawn)
     for i, kernel in enumerate(drawn):
         run_and_compare(runner, i, kernel, seed + i)
+
+
+def test_rows_share_the_groups_that_their_taps_fit() -> None:
+    """Windows along one axis: as many rows as a group of input rows has left over, by strides."""
+    one = Depthwise(isa="avx512_vnni", batch=1, height=24, width=1, channels=40, window=(9, 1))
+    shapes = [
+        ((9, 1), 1, 4),  # 12 rows of taps for 9
+        ((9, 1), 2, 2),
+        ((5, 1), 3, 2),
+        ((8, 1), 1, 1),
+        ((23, 1), 1, 2),  # there are no more rows
+        ((3, 3), 1, 2),
+        ((3, 3), 2, 1),
+        ((5, 3), 1, 1),  # the vectors of its taps would not fit the registers
+    ]
+    kernels = []
+    for window, stride, rows in shapes:
+        kernel = replace(one, window=window, strides=(stride, 1), width=window[1])
+        assert kernel.together == rows
+        kernels += [
+            replace(kernel, isa=isa, padding=((high, high), (0, 0)))
+            for isa in HERE
+            for high in (0, 4)
+        ]
+    runner = Runner(kernels)
+    for i, kernel in enumerate(kernels):
+        run_and_compare(runner, i, kernel, i)
 
 
 def long_convolutions() -> list[Convolution]:

@@ -38,6 +38,7 @@ def test_few_rows_fetch(isa: str) -> None:
     [
         {"m": 1024},  # products take much longer than weights
         {"m": 3},  # one tile
+        {"k": 40},  # a panel of 1,280 bytes
         {"k": 1 << 15},  # a panel fills the cache
         {"rows": Batch(2)},
     ],

@@ -13,7 +13,16 @@ from jq.ir.build import string_attr
 from jq.ir.decisions import facts_of
 from jq.ir.oracle.interpreter import interpret
 from jq.ir.oracle.xla import XlaExecutable
-from jq.kernels import ATTRIBUTE, Dequantize, Kernel, Quantize, QuantizeRows, Rescale, RowProgram
+from jq.kernels import (
+    ATTRIBUTE,
+    Dequantize,
+    Kernel,
+    Quantize,
+    QuantizeRows,
+    Rescale,
+    RoundToCodes,
+    RowProgram,
+)
 from jq.passes.kernels._kernel import declarations
 from jq.passes.kernels.between import _region
 from tests.passes.test_text import FOLDER, output
@@ -73,7 +82,7 @@ def test_every_form_has_a_kernel_with_the_bits_of_the_integer_level(rounding, tm
             continue  # lines of the first are the ops of the level
         if rounding == "float32":
             first, last = kernel.epilogue
-            assert isinstance(first, Dequantize) and isinstance(last, Quantize)
+            assert isinstance(first, Dequantize) and isinstance(last, Quantize | RoundToCodes)
             continue
         (step,) = kernel.epilogue
         assert isinstance(step, Rescale) and step.rounding == rounding
@@ -81,6 +90,22 @@ def test_every_form_has_a_kernel_with_the_bits_of_the_integer_level(rounding, tm
         (want,) = XlaExecutable(levels["integer"])(x)
         (got,) = run_iree(program, [x])
         assert_same_bits(got, want, "a network")
+
+
+def test_large_factors_of_float32_saturate(tmp_path) -> None:
+    """A sum that could leave int32 once it is rescaled is bounded as a float."""
+    target = tmp_path / "target.toml"
+    target.write_text('kernels = "host"\n[device]\nrounding = "float32"\n')
+    batches = [(normal(3, 20),)]
+    model = jq.Model(
+        lambda p, x: jnp.clip(x @ p["huge"], -1e-5, 1e-5), PARAMS, batches[0], calibration=batches
+    )
+    levels = api.rewrite(model, pipeline="int8-static-integer-only", target=str(target))
+    texts = [string_attr(op, ATTRIBUTE) or "" for op in declarations(levels["target"]).values()]
+    (kernel,) = (k for k in map(Kernel.from_json, texts) if not isinstance(k, QuantizeRows))
+    assert isinstance(kernel.epilogue[-1], Quantize)
+    (want,) = XlaExecutable(levels["integer"])(*batches[0])
+    assert_same_bits(run_iree(levels["target"], [*batches[0]])[0], want, "large factors")
 
 
 ATTENTION = {

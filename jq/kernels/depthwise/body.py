@@ -60,8 +60,7 @@ class ChannelRows:
     def _rows(self, top: Index, group: int) -> InputRows:
         """Taps past the window have weight 0, whatever row stands in for them."""
         b, kernel, size = self.b, self.kernel, self.isa.dot.group
-        last = kernel.window[0] + kernel.together - 2
-        taps = [min(group * size + j, last) * kernel.dilations[0] for j in range(size)]
+        taps = [min(group * size + j, kernel.reach - 1) * kernel.dilations[0] for j in range(size)]
         if not kernel.padded:
             return InputRows([b.offset(top, tap) for tap in taps])
         above, at, words = kernel.padding[0][0], [], []
@@ -89,7 +88,8 @@ class ChannelRows:
         taps = [dot.weights(b, self.isa, self.weights, [vector, i, 0]) for i in every]
 
         def pixels(first: Index) -> None:
-            self._pixels(local, inputs, first, channel, init, taps, epilogue)
+            acc = self._products(inputs, first, channel, init, taps)
+            self._store(local, acc, first, channel, epilogue)
 
         wide, tile = kernel.output[1], kernel.tile
         first, last = kernel.edges
@@ -105,20 +105,11 @@ class ChannelRows:
         for i in range(count - last, count):
             pixels(min(i * tile, wide - tile))
 
-    def _pixels(
-        self,
-        local: Index,
-        inputs: Sequence[InputRows],
-        column: Index,
-        channel: Index,
-        init: ir.Value,
-        taps: Values,
-        epilogue: Epilogue,
+    def _store(
+        self, local: Index, acc: Values, column: Index, channel: Index, epilogue: Epilogue
     ) -> None:
         """One register tile: `together` rows by a tile of pixels from `column`."""
-        b, kernel = self.b, self.kernel
-        wide, tile = kernel.output[1], kernel.tile
-        acc = self._products(inputs, column, channel, init, taps)
+        b, kernel, wide, tile = self.b, self.kernel, self.kernel.output[1], self.kernel.tile
         high = b.offset(b.scaled(self.sample, kernel.output[0]), self.row)
         finished = []
         for r in range(kernel.together):
@@ -130,12 +121,7 @@ class ChannelRows:
         epilogue.store(self.isa, self.tile, finished)
 
     def _products(
-        self,
-        inputs: Sequence[InputRows],
-        column: Index,
-        channel: Index,
-        init: ir.Value,
-        taps: Values,
+        self, rows: Sequence[InputRows], column: Index, channel: Index, init: ir.Value, taps: Values
     ) -> list[ir.Value]:
         """Accumulators of `together` rows by a tile of pixels from `column`."""
         b, kernel, isa = self.b, self.kernel, self.isa
@@ -154,14 +140,14 @@ class ChannelRows:
                 acc = [b.shift_left(v, 8) for v in acc]
             if number and padding is not None:  # 2^15 has no lower bits
                 self.padding = b.constant(padding.type, 0)
-                inputs = [replace(rows, fill=self.padding) for rows in inputs]
+                rows = [replace(group, fill=self.padding) for group in rows]
             for x, meets in sorted(meetings.items()):
-                for group, rows in enumerate(inputs):
-                    codes = self._interleaved(rows, b.offset(left, x), channel)
+                for place, group in enumerate(rows):
+                    codes = self._interleaved(group, b.offset(left, x), channel)
                     for i, w in meets:
                         for r in range(kernel.together):
                             at = r * kernel.tile + i
-                            first = (r * kernel.tap_groups + group) * wide + w
+                            first = (r * kernel.tap_groups + place) * wide + w
                             for tap in taps[first :: kernel.taps]:
                                 acc[at] = dot.dot(b, isa, acc[at], codes, tap)
         self.padding = padding

@@ -84,15 +84,23 @@ class Depthwise(PackedWindows):
 
     @property
     def together(self) -> int:
-        """Output rows that one group of input rows serves: 2 where the taps of both fit it."""
-        fits = self.window[0] + 1 <= self.target.dot.group
-        dense = self.strides[0] == 1 and self.dilations[0] == 1
-        return 2 if fits and dense and self.output[0] > 1 else 1
+        """Output rows that the same groups of input rows serve: as many as their taps fit, and of
+        windows with a width at most 2."""
+        group, (high, wide) = self.target.dot.group, self.window
+        if self.dilations[0] > 1 or (wide > 1 and (self.strides[0] > 1 or high >= group)):
+            return 1
+        most = min(self.output[0], 2 if wide > 1 else group)
+        return min(-high % group // self.strides[0] + 1, most)
 
     @property
     def tap_groups(self) -> int:
         """Groups of input rows."""
-        return math.ceil((self.window[0] + self.together - 1) / self.target.dot.group)
+        return math.ceil(self.reach / self.target.dot.group)
+
+    @property
+    def reach(self) -> int:
+        """Input rows that `together` output rows see."""
+        return self.window[0] + (self.together - 1) * self.strides[0]
 
     @property
     def taps(self) -> int:
@@ -166,12 +174,13 @@ class Depthwise(PackedWindows):
         return np.concatenate(packed, 1)
 
     def _part(self, weight: Array) -> Array:
-        """Row r of `together` has its taps r places later."""
+        """Row r of `together` has its taps r strides later."""
         lanes, group = self.target.lanes, self.target.dot.group
         length, wide = self.tap_groups * group, self.window[1]
         shifted = np.zeros((self.together, length, wide, self.columns), weight.dtype)
         for r in range(self.together):
-            shifted[r, r : r + self.window[0], :, : self.channels] = weight
+            first = r * self.strides[0]
+            shifted[r, first : first + self.window[0], :, : self.channels] = weight
         cut = cut_last(shifted, self.vectors, lanes).reshape(
             self.vectors, self.together, self.tap_groups, group, wide, lanes
         )

@@ -23,6 +23,7 @@ from jq.kernels.machine.isa import Isa
 from jq.kernels.machine.tiling import LINE
 
 SHARE = 0.75  # of the second cache, for two panels
+LEAST = 4 << 10  # bytes of a panel: less is there soon enough
 FEW_ROWS = 256  # products of 512 take 40 times as long as their weights do
 LOCALITY, FIRST = 2, 3  # into the second cache, and into the first
 
@@ -55,11 +56,12 @@ class Prefetch:
         """The prefetches of packed weights [panels, steps, elements], for so many rows, of which
         tiles of `tall` read a panel for a block at a time; None where it does not pay: products of
         many rows take much longer than their weights do, a single tile has no time in which to
-        fetch, or two panels do not fit the cache."""
+        fetch, a panel is small, or two do not fit the cache."""
         kind = ir.RankedTensorType(weights.type)
         _, steps, width = kind.shape
         size, tiles = steps * width * _bytes(kind), math.ceil(block / tall)
-        if rows > FEW_ROWS or tiles < 2 or 2 * size > SHARE * isa.memory.second_cache:
+        pays = LEAST <= size <= SHARE / 2 * isa.memory.second_cache
+        if rows > FEW_ROWS or tiles < 2 or not pays:
             return None
         lines = math.ceil(size / LINE)
         each = math.ceil(lines / (tiles * steps))

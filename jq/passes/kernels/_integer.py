@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from jq import kernels
 from jq.formats import Encoding
 from jq.formats.requantize import INT32, Rescaling
 from jq.ir import OPS, Op, Program, at, dtype_of, shape_of
@@ -13,7 +14,6 @@ from jq.ir.contract import CONTRACT, Contract
 from jq.ir.markers import marker_kind
 from jq.ir.ops.integer_step import INTEGER, IntegerStep, Operand, match_integer
 from jq.ir.requantize import REQUANTIZE
-from jq.kernels import Dequantize, Quantize, Rescale, Step, WideQuantize, WideRescale
 from jq.passes.kernels._kernel import NoKernel
 
 
@@ -30,7 +30,7 @@ class IntegerContraction:
 
     def rescale(
         self, rescaling: Rescaling, axes: Sequence[int]
-    ) -> tuple[tuple[Step, ...], np.ndarray, list[np.ndarray]]:
+    ) -> tuple[tuple[kernels.Step, ...], np.ndarray, list[np.ndarray]]:
         """The steps of an epilogue, the bias i32 [N], and the first step's operands by column, i32
         or f32 [N]; columns are the result's `axes`. The last step's zero point follows.
 
@@ -46,12 +46,15 @@ class IntegerContraction:
         factor = self._by_column(numbers["factor"], axes)
         small = out.dtype == np.int8
         if rescaling.rounding == "float32":
-            last = (Quantize if small else WideQuantize)(out.low, out.high, divide=False)
-            return (Dequantize(), last), bias, [factor.astype(np.float32)]
+            codes = kernels.Quantize if small else kernels.WideQuantize
+            last: kernels.Step = codes(out.low, out.high, divide=False)
+            if small and (np.abs(factor) < 0.5).all():  # no int32 becomes 2^30
+                last = kernels.RoundToCodes(out.low, out.high)
+            return (kernels.Dequantize(), last), bias, [factor.astype(np.float32)]
         mantissa, left, right = rescaling.split(factor)
         nothing = right > INT32.bits - 1  # what is left of any int32
         mantissa, right = np.where(nothing, 0, mantissa), np.where(nothing, 0, right)
-        kind = Rescale if small else WideRescale
+        kind = kernels.Rescale if small else kernels.WideRescale
         step = kind(out.low, out.high, rounding=rescaling.rounding, left=bool(left.any()))
         columns = [mantissa, *([left] if step.left else []), right]
         return (step,), bias, [column.astype(np.int32) for column in columns]
