@@ -9,7 +9,8 @@ from jq.frontends.tflite.graph import Graph
 
 # Comparisons and logic, and what chooses by them.
 CHOICES = {"GREATER": "Greater", "GREATER_EQUAL": "GreaterOrEqual", "EQUAL": "Equal"}
-CHOICES |= {"LOGICAL_AND": "And", "LOGICAL_OR": "Or", "LOGICAL_NOT": "Not", "SELECT_V2": "Where"}
+CHOICES |= {"LESS": "Less", "LESS_EQUAL": "LessOrEqual", "SELECT": "Where", "SELECT_V2": "Where"}
+CHOICES |= {"LOGICAL_AND": "And", "LOGICAL_OR": "Or", "LOGICAL_NOT": "Not"}
 
 
 def shaped(g: Graph, value: str, y: int) -> str:

@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto, helper
 
 from jq.base.errors import UserError, known
 from jq.frontends.tflite import moves
@@ -17,7 +17,7 @@ _ACTIVATIONS = {1: (0.0, None), 2: (-1.0, 1.0), 3: (0.0, 6.0)}
 # Those that ONNX has with the same operands.
 _EACH = {"LOGISTIC": "Sigmoid", "TANH": "Tanh", "RELU": "Relu", "HARD_SWISH": "HardSwish"}
 _EACH |= {"ABS": "Abs", "NEG": "Neg", "EXP": "Exp", "SQRT": "Sqrt", "ELU": "Elu", "PRELU": "PRelu"}
-_EACH |= {"ADD": "Add", "SUB": "Sub", "MUL": "Mul", "DIV": "Div"}
+_EACH |= {"ADD": "Add", "SUB": "Sub", "MUL": "Mul", "DIV": "Div", "SIN": "Sin", "COS": "Cos"}
 _EACH |= {"MAXIMUM": "Max", "MINIMUM": "Min"} | moves.CHOICES
 _EACH |= dict.fromkeys(("CAST", "SPLIT", "SPLIT_V", "QUANTIZE", "DEQUANTIZE"), "Identity")
 _REDUCE = {"MEAN": "ReduceMean", "SUM": "ReduceSum"}
@@ -181,11 +181,7 @@ def _softmax(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
 
 
 def _cast(g: Graph, x: list[int], y: int) -> str:
-    kinds = {"f4": TensorProto.FLOAT, "i4": TensorProto.INT32, "i8": TensorProto.INT64}
-    kind = kinds.get(g.dtype(y).str[1:])
-    if kind is None:
-        raise g.lacking(f"a conversion to {g.dtype(y)}")
-    return str(g.add("Cast", [g.raw(x[0])], to=int(kind)))
+    return str(g.add("Cast", [g.raw(x[0])], to=helper.np_dtype_to_tensor_dtype(g.dtype(y))))
 
 
 def _split(g: Graph, x: list[int], outputs: list[int]) -> None:
@@ -236,6 +232,9 @@ _CALLS |= {
         "Concat", list(map(g.real, x)), axis=o.get("axis", 0)
     ),
     "NOT_EQUAL": lambda g, x, y, o: g.add("Not", [g.add("Equal", map(g.real, x))]),
+    "RSQRT": lambda g, x, y, o: g.add("Reciprocal", [g.add("Sqrt", [g.real(x[0])])]),
+    "LOG": lambda g, x, y, o: g.add("Log", [g.add("Relu", [g.real(x[0])])]),  # of less than 0 too
+    "SQUARE": lambda g, x, y, o: g.add("Mul", [g.real(x[0])] * 2),
     "SOFTMAX": _softmax,
     "GATHER": moves.gather,
     "RELU6": lambda g, x, y, o: _active(g, g.real(x[0]), {"activation": 3}),

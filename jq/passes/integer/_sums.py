@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from jq.formats.requantize import DOUBLE, INT32, Rescaling, rounding_right_shift
 from jq.ir import OPS, Op, Program, dtype_of, evaluate, ir, kind_of, maker, shape_of
-from jq.ir.build import NAME, string_attr
+from jq.ir.build import NAME, integers, string_attr
 from jq.ir.decisions import rounded_as
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.ops.base import Contraction, QuantizedOperand, codes_of
@@ -36,7 +36,7 @@ def sum_of(program: Program, value: ir.Value, device: Device) -> Sum | None:
     kind, name = kind_of(op), string_attr(op, NAME) or kind_of(op)
     if isinstance(rule := rule_of(op), Contraction):
         return _contraction(program, op, rule, name, device.wide_sums)
-    leaves = [leaf_of(program, v) for v in op.operands]
+    leaves = [repeated(program, v) for v in op.operands]
     known = [leaf for leaf in leaves if leaf is not None]
     if kind in ("stablehlo.add", "stablehlo.subtract") and len(known) == 2:
         return _sum(op, known, name, device.rescaling)
@@ -47,6 +47,14 @@ def sum_of(program: Program, value: ir.Value, device: Device) -> Sum | None:
         wide = device.wide_sums and known[0].high > 255 and not rounded_as(value)
         return _reduced(op, known[0], name, wide)
     return None
+
+
+def repeated(program: Program, value: ir.Value) -> Leaf | None:
+    """A leaf, or one that is repeated along axes, as a stored constant is."""
+    if (op := maker(value, "stablehlo.broadcast_in_dim")) is None:
+        return leaf_of(program, value)
+    leaf, axes = leaf_of(program, op.operands[0]), integers(op, "broadcast_dimensions")
+    return leaf and replace(leaf, codes=OPS.broadcast(leaf.codes, shape_of(value), axes))
 
 
 def _bits(wanted: int, largest: int) -> int:

@@ -19,7 +19,7 @@ from jq.ir.numbers import Number
 from jq.ir.ops.integer_step import IntegerStep, integer_step
 from jq.passes.integer import _values as values
 from jq.passes.integer._ops import clamps_behind
-from jq.passes.integer._sums import sum_of
+from jq.passes.integer._sums import repeated, sum_of
 from jq.target.device_table import Device
 
 MOST = 1 << 47  # of sums of 64 bits
@@ -27,7 +27,6 @@ F32 = np.float32
 BITS = 20  # of the larger multiplier, below its first
 LEAST, LARGE = 2.0**-10, 2.0**8  # ratios of scales that XNNPACK takes
 CODES = 255  # largest |code - zero point|: sums stay in int32
-INT16 = np.iinfo(np.int16)
 
 
 # Means of codes as the kernels of AVERAGE_POOL_2D and MEAN of TFLite's reference have them.
@@ -77,8 +76,8 @@ def chain(
 ) -> ir.Value | None:
     """clamp(c * sum + b), as one integer chain."""
     bounds, value = clamps_behind(program, value)
-    if device.wide_sums and out.low == -INT16.max:  # of kernels the type's own end
-        out = replace(out, low=INT16.min)
+    if device.wide_sums and out.low == 1 - (1 << 15):  # of kernels the type's own end
+        out = replace(out, low=out.low - 1)
     out, affine = values.clamped(out, bounds), backwards(program, value)
     rescaling, floats = device.rescaling, device.rounding == "float32"
     if floats and device.xnnpack_sums and (codes := sum_of_two(program, affine, out)) is not None:
@@ -172,7 +171,7 @@ def sum_of_two(program: Program, affine: Affine, out: Output) -> ir.Value | None
     kind = "" if op is None else kind_of(op).removeprefix("stablehlo.")
     if op is None or kind not in ("add", "subtract") or affine.c.size != 1 or affine.b.any():
         return None
-    leaves = [values.leaf_of(program, v) for v in op.operands]
+    leaves = [repeated(program, v) for v in op.operands]
     known = [leaf for leaf in leaves if leaf is not None and leaf.largest <= CODES]
     if len(known) != 2:
         return None

@@ -110,7 +110,8 @@ def _lower(
     if any(map(declined_by_shape, between)):
         return None
     lacking = []
-    for name, form in zip(FUNCTIONS, FORMS, strict=False):
+    forms = _table, softmax, normalization, quotient  # of the first of FUNCTIONS
+    for name, form in zip(FUNCTIONS, forms, strict=False):
         codes = form(program, value, out, marker.tensor, device)
         if codes is not None and name in device.functions:
             return codes
@@ -151,9 +152,6 @@ def _table(
     codes = tabulated(OPS, _index(leaf), steps.astype(np.float64), out)
     step = step_of("table", name, [leaf.operand], value.owner, steps=steps)
     return integer_step(program, codes, step.giving(out))
-
-
-FORMS = _table, softmax, normalization, quotient  # of the first of FUNCTIONS
 
 
 def _condition(program: Program, value: ir.Value) -> ir.Value | None:

@@ -24,6 +24,18 @@ pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
 TARGET = "litert-reference"
 NUMBERS = {name: number for number, name in READ.items()}
 X = (1, 6, 8, 16)
+FIRST = {
+    "PRELU",
+    "HARD_SWISH",
+    "ELU",
+    "NEG",
+    "SQUEEZE",
+    "EXPAND_DIMS",
+    "RELU_N1_TO_1",
+    "SQUARED_DIFFERENCE",
+    "SQUARE",
+    "DEPTH_TO_SPACE",
+}  # versions
 
 
 def coded(scale: float, zero: int) -> dict[str, Any]:
@@ -55,7 +67,9 @@ def file_of(
     graph = {"tensors": tensors, "inputs": [0], "outputs": [last]}
     graph["operators"] = [operator | ({"builtin_options": options} if options else {})]
     number = NUMBERS[kind]
-    kinds = [{"deprecated_builtin_code": min(number, 127), "version": 2, "builtin_code": number}]
+    version = 1 if kind in FIRST else 2
+    kinds = [{"deprecated_builtin_code": min(number, 127), "version": version}]
+    kinds[0]["builtin_code"] = number
     said = {"version": 3, "description": DESCRIPTION["double"]}  # `run` takes the reference kernels
     return said | {"operator_codes": kinds, "subgraphs": [graph], "buffers": buffers}
 
@@ -86,6 +100,15 @@ def cases() -> dict[str, dict[str, Any]]:
         "product": file_of(
             "MUL", [(weights[:48].reshape(X), coded(0.031, 2))], X, (0.113, 5), ("MulOptions", {})
         ),
+        **{
+            f"{kind} of a constant by channel": file_of(
+                kind, [(weights[:1].reshape(1, 1, 1, 16), coded(0.031, 2))], X, (0.113, 5), ()
+            )
+            for kind in ("ADD", "SUB", "MUL")
+        },
+        "logarithm": file_of("LOG", [], X, (0.04, -5), ()),  # also of what is not positive
+        "largest": file_of("REDUCE_MAX", [(axes[:1], None)], (1, 8, 16), same, flat),
+        "least": file_of("REDUCE_MIN", [(axes, None)], (1, 1, 1, 16), same, wide),
         "codes of another scale": file_of("QUANTIZE", [], X, (0.1649, 3), ("QuantizeOptions", {})),
         "relu": file_of("RELU", [], X, (0.1128, -100), ()),
         "pool": file_of(
@@ -134,11 +157,11 @@ def drawn(bits: int = 8) -> np.ndarray:
     return np.random.default_rng(1).integers(-half, half, X).astype(f"int{bits}")
 
 
-POOLS = [(name, "litert") for name in ("pool", "padded", "tiles")]
+DEFAULT = [(name, "litert") for name in ("pool", "padded", "tiles", "ADD of a constant by channel")]
 
 
 @pytest.mark.usefixtures("quick_xla")
-@pytest.mark.parametrize(("name", "target"), [*((name, TARGET) for name in CASES), *POOLS])
+@pytest.mark.parametrize(("name", "target"), [*((name, TARGET) for name in CASES), *DEFAULT])
 def test_codes_are_those_of_the_kernel(name: str, target: str, tmp_path: Path) -> None:
     """Each has a rounding of its own: once, ties of codes away from zero, a divided mantissa.
     XNNPACK leaves pools of averages to LiteRT's kernels."""
@@ -170,7 +193,9 @@ def test_they_are_written_as_the_operators_that_they_are(name: str, tmp_path: Pa
     assert np.array_equal(got[0][0], want[0][0])
 
 
-@pytest.mark.parametrize("kind", ["GREATER", "GREATER_EQUAL", "EQUAL", "NOT_EQUAL"])
+@pytest.mark.parametrize(
+    "kind", ["GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "EQUAL", "NOT_EQUAL"]
+)
 def test_a_choice_by_a_comparison(kind: str, tmp_path: Path) -> None:
     """Codes of one scale are compared, and chosen as they are."""
     other = np.random.default_rng(2).integers(-128, 128, X).astype(np.int8)

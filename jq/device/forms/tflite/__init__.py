@@ -75,12 +75,10 @@ def run(data: bytes, calls: Sequence[Arrays]) -> list[list[np.ndarray]]:
         model_content=data, experimental_op_resolver_type=kernels, num_threads=1
     )
     interpreter.allocate_tensors()
-    results = []
+    results, last = [], [d["index"] for d in interpreter.get_output_details()]
     for inputs in calls:
         for detail, array in zip(interpreter.get_input_details(), inputs, strict=True):
             interpreter.set_tensor(detail["index"], array)
         interpreter.invoke()
-        results.append(
-            [interpreter.get_tensor(d["index"]) for d in interpreter.get_output_details()]
-        )
+        results.append([interpreter.get_tensor(i) for i in last])
     return results
