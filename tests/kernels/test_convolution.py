@@ -180,14 +180,11 @@ def test_rows_share_the_groups_that_their_taps_fit() -> None:
         ((5, 3), 1, 1),  # the vectors of its taps would not fit the registers
     ]
     kernels = []
-    for window, stride, rows in shapes:
+    for i, (window, stride, rows) in enumerate(shapes):
         kernel = replace(one, window=window, strides=(stride, 1), width=window[1])
         assert kernel.together == rows
-        kernels += [
-            replace(kernel, isa=isa, padding=((high, high), (0, 0)))
-            for isa in HERE
-            for high in (0, 4)
-        ]
+        padding = ((i % 3, 2 * (i % 3)), (0, 0))
+        kernels += [replace(kernel, isa=isa, padding=padding) for isa in {HERE[0], HERE[-1]}]
     runner = Runner(kernels)
     for i, kernel in enumerate(kernels):
         run_and_compare(runner, i, kernel, i)
