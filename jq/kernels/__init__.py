@@ -24,6 +24,7 @@ from jq.kernels.epilogue.steps import (
     JoinDigits,
     QuantizedResidual,
     Residual,
+    RoundToHalves,
     Scale,
     Silu,
     WideResidual,
@@ -33,6 +34,7 @@ from jq.kernels.gemm.description import DigitGemm, Gemm, RegisterTile, Streams
 from jq.kernels.gemm.gemm_rows import GemmRows
 from jq.kernels.gemm.pack_values import PackValues
 from jq.kernels.gemm.pair_product import PairGemm
+from jq.kernels.gemm.product import Product
 from jq.kernels.gemv.decode_dot import DecodeDot
 from jq.kernels.gemv.description import Gemv
 from jq.kernels.integer_attention.description import IntegerAttention

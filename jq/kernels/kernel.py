@@ -2,8 +2,7 @@
 
 A program calls a kernel through a private function declaration that carries the description as JSON
 (`jq.kernel`); `link` gives every such declaration the body that is registered for the description's
-type (`jq.kernels.emit.dispatch`) when the module is handed over. A description can be read, packed
-for and checked against its NumPy reference without a compiler."""
+type (`jq.kernels.emit.dispatch`) when a module is handed over. Descriptions need no compiler."""
 
 import hashlib
 import json

@@ -163,6 +163,7 @@ kernel-ranges [floats]: values quantized with ranges found at run time are marke
 kernel-quantize: quantizing the operand of a product becomes one kernel, which reads it once
 kernel-views: all kernels are chosen: values are stored as signed or unsigned bytes, as their
     readers need them
+kernel-halves [floats]: all products are kernels: what they read is rounded where it is computed
 kernel-merge [floats]: products of the same operand become one, after its signed or unsigned form
     and its readers are known
 kernel-rows [floats]: runs after products are merged: rows are normalized or quantized in the kernel

@@ -87,8 +87,7 @@ class _Planner:
             declined = self._declined(op, rule, settings, reason)
             half = self._half(op, rule, declined.operands, settings)
             told = "; ".join(filter(None, [declined.reason, why, half]))
-            deep = OpShape(op).kind == "depthwise" and settings.float_type == "bfloat16"
-            own = deep or settings.float_type == "own" or declined.decision != "float"
+            own = settings.float_type == "own" or declined.decision != "float"
             kind = "" if own else settings.float_type
             return replace(declined, reason=told, float_type=kind, halves=bool(half))
         integer = len(operands) == len(rule.roles(op)) > 1 and not _as_floats(operands)

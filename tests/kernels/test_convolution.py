@@ -16,6 +16,7 @@ from jq.kernels import Convolution, Depthwise, Dequantize, PairConvolution, Quan
 from jq.kernels.epilogue.steps import QuantizedResidual
 from jq.kernels.gemm.pair_weights import PairWeights
 from tests.kernels.harness import Runner
+from tests.kernels.references import reference
 from tests.kernels.strategies import HERE, codes, epilogues, reads_unsigned, rescale_operands
 from tests.support.drawn import random_example
 
@@ -155,7 +156,7 @@ def run_and_compare(
             steps[-1].append(array)
     shaped = [o.reshape(t.shape) for o, t in zip(operands, kernel.operands, strict=True)]
     (y,) = runner.run(index, *shaped)
-    want = kernel.reference(x, weight, bias, zero, steps, **columns)
+    want = reference(kernel, x, weight, bias, zero, steps, **columns)
     np.testing.assert_array_equal(y, want, err_msg=kernel.to_json())
 
 

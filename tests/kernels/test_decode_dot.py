@@ -11,6 +11,7 @@ import pytest
 from jq.formats import NUMPY, Encoding, get_format
 from jq.kernels import Bias, Clamp, DecodeDot, Residual
 from tests.kernels.harness import Runner, linked
+from tests.kernels.references import reference
 from tests.kernels.strategies import HERE
 
 CASES = [  # format, block, scheme, scale type, M, K, N
@@ -108,7 +109,7 @@ def test_what_follows_is_computed_on_whole_rows(n):
     runner, rng = Runner(kernels), np.random.default_rng(0)
     bias, residual = (rng.standard_normal(s).astype(np.float32) for s in (n, (9, n)))
     stored = [parts[name] for name in kernel.storage]
-    plain = kernel.reference(x, weight) + bias + residual
+    plain = reference(kernel, x, weight) + bias + residual
     size = abs(x).astype(np.float64) @ abs(weight).astype(np.float64).T + abs(bias) + abs(residual)
     for i, each in enumerate(kernels):
         (got,) = runner.run(i, x, *stored, each.pad_columns(bias), residual)
@@ -141,7 +142,7 @@ def test_decoded_to_bfloat16():
         if kernel.halved:
             x, weight = (v.astype(ml_dtypes.bfloat16).astype(np.float32) for v in (x, weight))
         size = abs(x).astype(np.float64) @ abs(weight).astype(np.float64).T + bias
-        want = kernel.reference(x, weight) + bias
+        want = reference(kernel, x, weight) + bias
         # A decode that fuses a product and a sum may fall to the other neighbour of a weight.
         neighbour = 2.0**-8 * kernel.halved * (kernel.scheme == "asymmetric")
         assert (abs(got - want) <= ((kernel.k + 8) * 2.0**-24 + neighbour) * size).all()
@@ -149,7 +150,7 @@ def test_decoded_to_bfloat16():
 
 def check(runner, index, kernel, x, parts, weight):
     (got,) = runner.run(index, x, *[parts[name] for name in kernel.storage])
-    want = kernel.reference(x, weight)
+    want = reference(kernel, x, weight)
     size = np.abs(x).astype(np.float64) @ np.abs(weight).astype(np.float64).T
     # Rounding of a sum of K terms, and of an asymmetric decode fused into it.
     assert (np.abs(got - want) <= (kernel.k / 16 + 8) * 2.0**-24 * size + 1e-30).all()

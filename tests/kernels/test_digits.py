@@ -19,6 +19,7 @@ from jq.kernels import (
     get_isa,
 )
 from tests.kernels.harness import Runner
+from tests.kernels.references import reference
 from tests.kernels.strategies import HERE, codes, sizes
 from tests.support.drawn import random_example
 
@@ -82,7 +83,7 @@ def run(runner: Runner, index: int, kernel: Any, x: np.ndarray, weight: np.ndarr
     operands = [*both, packed["weights"], packed["init"], *padding, *flat]
     shaped = [o.reshape(t.shape) for o, t in zip(operands, kernel.operands, strict=True)]
     (result,) = runner.run(index, *shaped)
-    return result, kernel.reference(x, weight, operands=given)
+    return result, reference(kernel, x, weight, operands=given)
 
 
 def shapes(kernel: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -17,13 +17,27 @@ import pytest
 from hypothesis import strategies as st
 
 from jq.base.errors import InternalError
-from jq.kernels import Batch, Bias, Clamp, Convolution, Depthwise, Gemm, Quantize, Residual, Step
+from jq.kernels import (
+    Batch,
+    Bias,
+    Clamp,
+    Convolution,
+    Depthwise,
+    Frame,
+    Gemm,
+    Quantize,
+    Residual,
+    RoundToHalves,
+    Step,
+)
 from tests.kernels.harness import Runner
+from tests.kernels.references import reference
 from tests.kernels.strategies import HERE, sizes
 from tests.support.drawn import random_example
 
 UNIT, SMALLEST = 2.0**-24, 2.0**-126
-TYPES = {"bf16": np.dtype(ml_dtypes.bfloat16), "f32": np.dtype(np.float32)}
+HALF = np.dtype(ml_dtypes.bfloat16)
+TYPES = {"bf16": HALF, "bf16_bits": HALF, "f32": np.dtype(np.float32)}
 EPILOGUES: list[tuple[Step, ...]] = [(), (Bias(),), (Bias(), Residual()), (Residual(), Clamp())]
 
 
@@ -32,6 +46,11 @@ def drawn(rng: np.random.Generator, shape: tuple[int, ...], element: str = "f32"
     usual = rng.standard_normal(shape)
     scale = rng.choice([1.0, 1.0, 1.0, 0.0, 1e-40, 1e-20, 1e15], shape)
     return (usual * scale).astype(np.float32).astype(TYPES[element])
+
+
+def stored(x: np.ndarray, element: str) -> np.ndarray:
+    """Floats as a kernel reads them."""
+    return x.astype(HALF).view(np.int16) if element == "bf16_bits" else x
 
 
 def sums(x: np.ndarray, w: np.ndarray, element: str) -> tuple[np.ndarray, np.ndarray]:
@@ -49,7 +68,7 @@ def products() -> st.SearchStrategy[Gemm]:
         m=sizes,
         k=sizes,
         n=sizes,
-        element=st.sampled_from(["bf16", "bf16", "f32"]),
+        element=st.sampled_from([*TYPES]),
         epilogue=st.sampled_from(EPILOGUES),
     )
 
@@ -66,7 +85,7 @@ def test_every_shape_is_within_the_bound(kernels: list[Gemm], seed: int) -> None
         packed = kernel.pack(weight)
         operands = [v if s == Residual() else kernel.pad_columns(v[0]) for s, v in added.items()]
         operands = [operands[list(added).index(s)] for s in kernel.epilogue if s in added]
-        (y,) = runner.run(i, x, packed["weights"], *operands)
+        (y,) = runner.run(i, stored(x, kernel.element), packed["weights"], *operands)
         exact, bound = sums(x, weight, kernel.element)
         for (value,) in filter(None, given):
             exact = exact + value
@@ -74,8 +93,8 @@ def test_every_shape_is_within_the_bound(kernels: list[Gemm], seed: int) -> None
         if Clamp() in kernel.epilogue:
             exact = np.maximum(exact, 0)
         assert (abs(y - exact) <= bound + UNIT * abs(exact)).all(), kernel.to_json()
-        reference = kernel.reference(x, weight, operands=given)
-        assert (abs(reference - exact) <= bound + UNIT * abs(exact)).all()
+        told = reference(kernel, x, weight, operands=given)
+        assert (abs(told - exact) <= bound + UNIT * abs(exact)).all()
         kept = kernel.unpack(packed["weights"])
         np.testing.assert_array_equal(kept.view(weight.dtype), weight)
 
@@ -83,14 +102,17 @@ def test_every_shape_is_within_the_bound(kernels: list[Gemm], seed: int) -> None
 SHAPES = [(1, 1, 1), (3, 33, 17), (40, 31, 33), (17, 64, 49)]
 
 
-def identities(element: str) -> list[Gemm]:
-    return [Gemm(isa=i, m=m, k=k, n=k, element=element) for i in HERE for m, k, _ in SHAPES]
+def identities(element: str, *steps: Step) -> list[Gemm]:
+    shapes = [(i, m, k) for i in HERE for m, k, _ in SHAPES]
+    return [Gemm(isa=i, m=m, k=k, n=k, element=element, epilogue=steps) for i, m, k in shapes]
 
 
-def test_operands_are_rounded_half_to_even() -> None:
+@pytest.mark.parametrize("element", ["bf16", "f32"])
+def test_operands_and_results_are_rounded_half_to_even(element: str) -> None:
     """By an identity, every normal number comes out as ml_dtypes rounds it, ties and carries into
-    the exponent included; what is infinite or NaN stays so, in its row alone."""
-    kernels = identities("bf16")
+    the exponent included; by the product, or (of float32) by the epilogue."""
+    step = RoundToHalves()
+    kernels = identities(element, *[step] * (element == "f32"))
     runner, rng = Runner(kernels), np.random.default_rng(0)
     for i, kernel in enumerate(kernels):
         upper = rng.integers(0x0080, 0x7F00, (kernel.m, kernel.k), dtype=np.uint32)
@@ -98,8 +120,24 @@ def test_operands_are_rounded_half_to_even() -> None:
         x = ((upper << 16) + lower + rng.choice([0, 1 << 31], upper.shape).astype(np.uint32)).view(
             np.float32
         )
-        (y,) = runner.run(i, x, kernel.pack(np.eye(kernel.k, dtype=TYPES["bf16"]))["weights"])
-        np.testing.assert_array_equal(y, x.astype(TYPES["bf16"]).astype(np.float32))
+        (y,) = runner.run(i, x, kernel.pack(np.eye(kernel.k, dtype=TYPES[element]))["weights"])
+        found = y if element == "bf16" else y.view(HALF)
+        np.testing.assert_array_equal(found.astype(np.float32), x.astype(HALF).astype(np.float32))
+
+
+def test_results_that_are_infinite_or_nan() -> None:
+    """As the epilogue rounds them, beside numbers whose upper bits are one step up."""
+    kernels = [
+        Gemm(isa=i, m=4, k=4, n=20, element="f32", epilogue=(RoundToHalves(),)) for i in HERE
+    ]
+    runner, x = Runner(kernels), np.eye(4, dtype=np.float32)
+    weight = np.ones((4, 20), np.float32)
+    x[range(4), range(4)] = np.inf, np.nan, -3.4e38, 1 + 2**-8 + 2**-20
+    for i, kernel in enumerate(kernels):
+        (y,) = runner.run(i, x, kernel.pack(weight)["weights"])
+        found = y.view(HALF).astype(np.float32)
+        assert (found[0] == np.inf).all() and np.isnan(found[1]).all()
+        assert (found[2] == -np.inf).all() and (found[3] == 1 + 2**-7).all()
 
 
 @pytest.mark.parametrize("element", TYPES)
@@ -114,7 +152,7 @@ def test_infinite_and_nan_stay(element: str) -> None:
         payload = np.array([0x7FFFFFFF], np.uint32).view(np.float32)[0]  # a carry makes -0 of it
         x[0, -1], x[1, 0], x[2, -1] = np.inf, payload, -3.4e38
         weight = np.full((kernel.k, kernel.n), 2, TYPES[element])
-        (y,) = runner.run(i, x, kernel.pack(weight)["weights"])
+        (y,) = runner.run(i, stored(x, element), kernel.pack(weight)["weights"])
         assert (y[0] == np.inf).all() and np.isnan(y[1]).all() and (y[2] == -np.inf).all()
         assert (y[3:] == 2 * kernel.k).all()
 
@@ -137,7 +175,7 @@ def test_codes_of_a_product_of_floats() -> None:
     scale, zero = np.array([16.0], np.float32), np.array([3], np.int32)
     for i, kernel in enumerate(kernels):
         (y,) = runner.run(i, x, kernel.pack(weight)["weights"], scale, zero)
-        expected = kernel.reference(x, weight, operands=[[scale, zero]])  # whole numbers: exact
+        expected = reference(kernel, x, weight, operands=[[scale, zero]])  # whole numbers: exact
         np.testing.assert_array_equal(y, expected)
 
 
@@ -151,7 +189,8 @@ IMAGES: list[dict[str, Any]] = [
 
 
 def test_convolutions() -> None:
-    given = [("bf16", isa) for isa in HERE if isa not in ("avx_vnni", "sse2")] + [("f32", HERE[0])]
+    given = [("bf16", isa) for isa in HERE if isa not in ("avx_vnni", "sse2")]
+    given += [("f32", HERE[0]), ("bf16_bits", HERE[0])]
     kernels = [
         Convolution(isa=i, batch=2, filters=20, element=e, epilogue=(Bias(),), **image)
         for e, i in given
@@ -164,9 +203,9 @@ def test_convolutions() -> None:
         bias = drawn(rng, (20,))
         packed = kernel.pack(weight)["weights"]
         rows = x.reshape(2, kernel.height, -1)
-        (y,) = runner.run(i, rows, packed, kernel.pad_columns(bias))
-        exact = kernel.reference(x, weight, operands=[[bias]])
-        magnitude = replace(kernel, epilogue=()).reference(abs(x), abs(weight)) + abs(bias)
+        (y,) = runner.run(i, stored(rows, kernel.element), packed, kernel.pad_columns(bias))
+        exact = reference(kernel, x, weight, operands=[[bias]])
+        magnitude = reference(replace(kernel, epilogue=()), abs(x), abs(weight)) + abs(bias)
         terms = np.prod(kernel.weight_shape[:3])
         bound = (terms + 4) * UNIT * magnitude + SMALLEST * 1e17 * terms  # operands are smaller
         assert (abs(y - exact) <= bound).all(), kernel.to_json()
@@ -185,7 +224,7 @@ def depthwise() -> st.SearchStrategy[Depthwise]:
         strides=st.sampled_from([(1, 1), (2, 2), (1, 2)]),
         dilations=st.sampled_from([(1, 1), (1, 1), (2, 1), (1, 3)]),
         padding=st.tuples(pad, pad),
-        element=st.just("f32"),
+        element=st.sampled_from([*TYPES]),
         epilogue=st.sampled_from([(), (Bias(),), (Bias(), Clamp())]),
     )
 
@@ -197,7 +236,8 @@ def test_filters_for_each_channel(kernels: list[Depthwise], seed: int) -> None:
     for i, kernel in enumerate(kernels):
         rng = np.random.default_rng(seed + i)
         shape = (kernel.batch, kernel.height, kernel.width, kernel.channels)
-        weight, bias = drawn(rng, kernel.weight_shape), drawn(rng, (kernel.channels,))
+        weight = drawn(rng, kernel.weight_shape, kernel.element)
+        bias = drawn(rng, (kernel.channels,))
         weight[abs(weight) < SMALLEST] = 1  # a subnormal one may make NaN of infinity
         packed, terms = kernel.pack(weight)["weights"], int(np.prod(kernel.window))
         given = [[bias]] if Bias() in kernel.epilogue else []
@@ -206,12 +246,12 @@ def test_filters_for_each_channel(kernels: list[Depthwise], seed: int) -> None:
             x = drawn(rng, shape)
             for value in special:
                 x[tuple(rng.integers(0, shape))] = value
-            (y,) = runner.run(i, x, packed, *operands)
+            (y,) = runner.run(i, stored(x, kernel.element), packed, *operands)
             with np.errstate(invalid="ignore", over="ignore"):
                 steps = [*given, *([[]] if Clamp() in kernel.epilogue else [])]
-                exact = kernel.reference(x, weight, operands=steps)
+                exact = reference(kernel, x, weight, operands=steps)
                 plain = replace(kernel, epilogue=())
-                size = plain.reference(abs(x), abs(weight)).astype(np.float64) + abs(bias).max()
+                size = reference(plain, abs(x), abs(weight)).astype(np.float64) + abs(bias).max()
                 bound = (terms + 4) * UNIT * size + SMALLEST * 1e17 * terms
                 near = abs(y - exact) <= bound
             whole = np.isfinite(size)
@@ -226,6 +266,25 @@ def test_what_floats_have_not() -> None:
             Gemm(isa="avx2", m=8, k=8, n=8, element="bf16", **more)
     with pytest.raises(InternalError):
         Gemm(isa="avx2", m=8, k=8, n=8, element="bf16").pack(np.zeros((8, 8), np.int8))
-    image = {"batch": 1, "height": 4, "width": 4, "channels": 4, "window": (3, 3)}
-    with pytest.raises(InternalError):
-        Depthwise(isa="avx2", element="bf16", **image)
+
+
+FRAME = Frame(4, 5, ((1, 2), (0, 3)), 0)
+
+
+@pytest.mark.parametrize("element", TYPES)
+def test_frames_around_floats(element: str) -> None:
+    """Zeros stand around the images, as numbers of float32 and of bfloat16."""
+    image = {"batch": 2, "height": 6, "width": 5, "channels": 3, "window": (3, 1), "filters": 20}
+    for steps in ((), (RoundToHalves(),)):
+        more = {"element": element, "epilogue": steps}
+        kernels = [Gemm(isa=i, m=40, k=9, n=20, rows=FRAME, **more) for i in HERE]
+        kernels += [Convolution(isa=i, frame=FRAME, **image, **more) for i in HERE[:2]]
+        runner, rng = Runner(kernels), np.random.default_rng(0)
+        for i, kernel in enumerate(kernels):
+            matrix = isinstance(kernel, Gemm)
+            shape, weight = ((40, 9), (9, 20)) if matrix else ((2, 6, 5, 3), (3, 1, 3, 20))
+            x = rng.integers(-8, 9, shape).astype(np.float32)  # whole numbers: sums are exact
+            w = rng.integers(-8, 9, weight).astype(TYPES[element])
+            rows = x if matrix else x.reshape(2, 6, 15)
+            (y,) = runner.run(i, stored(rows, element), kernel.pack(w)["weights"])
+            np.testing.assert_array_equal(y, reference(kernel, x, w, operands=[()] * len(steps)))

@@ -27,6 +27,7 @@ from jq.kernels import (
 )
 from jq.kernels.gemm.panel import STAGE
 from tests.kernels.harness import Runner, linked
+from tests.kernels.references import reference
 from tests.kernels.strategies import HERE, codes, gemms, step_operands
 from tests.support.drawn import random_example
 
@@ -64,8 +65,14 @@ def run_and_compare(runner: Runner, index: int, kernel: Gemm, seed: int) -> tupl
     (result,) = runner.run(index, *shaped)
     expected = np.stack(
         [
-            kernel.reference(
-                lhs[i], weight[i], bias[i], zero[i], [[a[i] for a in s] for s in steps], columns[i]
+            reference(
+                kernel,
+                lhs[i],
+                weight[i],
+                bias[i],
+                zero[i],
+                [[a[i] for a in s] for s in steps],
+                columns[i],
             )
             for i in range(batch)
         ]
@@ -93,7 +100,7 @@ def test_smallest_and_extreme() -> None:
             parts = kernel.pack(weight)
             stored = lhs ^ FLIP if kernel.unsigned else lhs
             (result,) = runner.run(i, stored, parts["weights"], parts["init"])
-            np.testing.assert_array_equal(result, kernel.reference(lhs, weight))
+            np.testing.assert_array_equal(result, reference(kernel, lhs, weight))
 
 
 def test_codes_are_widened_in_parts() -> None:
@@ -123,7 +130,7 @@ def test_products_are_rounded_before_sums(step: Step) -> None:
         parts = kernel.pack(weight)
         shape = kernel.operands[-1].shape
         (result,) = runner.run(i, lhs, parts["weights"], parts["init"], scale, added.reshape(shape))
-        expected = kernel.reference(lhs, weight, operands=[[scale[None]], [added]])
+        expected = reference(kernel, lhs, weight, operands=[[scale[None]], [added]])
         np.testing.assert_array_equal(result, expected)
 
 
@@ -238,7 +245,7 @@ def test_quotients_next_to_halves_are_exact() -> None:
     (result,) = Runner([kernel]).run(0, lhs, parts["weights"], parts["init"], *operands)
     steps = [[ones], [bias], [scale, zero]]
     with np.errstate(invalid="ignore"):
-        expected = kernel.reference(lhs, weight, operands=steps)
+        expected = reference(kernel, lhs, weight, operands=steps)
     np.testing.assert_array_equal(result, expected)
 
 
@@ -313,7 +320,7 @@ def test_threads_give_the_same_bits() -> None:
         parts = kernel.pack(weight)
         for _ in range(5):
             (y,) = runner.run(i, lhs, parts["weights"], parts["init"])
-            np.testing.assert_array_equal(y, kernel.reference(lhs, weight))
+            np.testing.assert_array_equal(y, reference(kernel, lhs, weight))
 
 
 @pytest.mark.parametrize("isa", ["avx2", "avx512_vnni", "amx_int8", "aarch64_dotprod"])

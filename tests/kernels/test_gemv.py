@@ -14,6 +14,7 @@ from jq.kernels.gemv.description import SCALES
 from jq.kernels.gemv.layout import PLANES
 from jq.kernels.machine.isa import get_isa
 from tests.kernels.harness import Runner
+from tests.kernels.references import reference
 from tests.kernels.strategies import HERE, codes, sizes
 from tests.support.drawn import random_example
 
@@ -102,8 +103,9 @@ def run(runner: Runner, i: int, kernel: Gemv, rng: np.random.Generator, exact: b
             flat = array[:, 0] if how == "row" else array
             operands.append(kernel.pad_columns(array[0]) if how == "column" else flat)
     (y,) = runner.run(i, *operands)
-    want = kernel.reference(x, row_scale, w, scale, minimum, steps, zero)
-    size = kernel.reference(
+    want = reference(kernel, x, row_scale, w, scale, minimum, steps, zero)
+    size = reference(
+        kernel,
         np.abs(x.astype(np.int16)),
         row_scale,
         np.abs(w.astype(np.int16)),

@@ -12,6 +12,7 @@ from jq.base.errors import InternalError
 from jq.kernels import Dequantize, IntegerAttention, Kernel, Quantize
 from jq.kernels.machine.isa import CHAINS
 from tests.kernels.harness import Runner
+from tests.kernels.references import context, probabilities
 from tests.kernels.strategies import HERE, codes
 from tests.support.drawn import random_example
 
@@ -61,7 +62,7 @@ def check(runner: Runner, index: int, kernel: IntegerAttention, operands: list[n
     (y,) = runner.run(index, *operands)
     q, k, v, zeros, factors, *mask = operands
     factor, scale = factors.astype(np.float64)
-    p = kernel.probabilities(q, k, zeros, factor, mask[0] if mask else None)
+    p = probabilities(kernel, q, k, zeros, factor, mask[0] if mask else None)
     largest = kernel.dim * 255 * 255 * factor
     bound = ((kernel.keys / CHAINS + 42) + 6 * largest) * 2.0**-24 + 2e-7
     low, high = (
@@ -70,8 +71,8 @@ def check(runner: Runner, index: int, kernel: IntegerAttention, operands: list[n
     )
     assert 2 * bound < 0.06 * scale  # of a step at worst, so that it decides nearly every integer
     sizes = np.abs(v.astype(np.int64) - zeros[2])
-    allowed = kernel.context(high - low + zeros[3], sizes, zeros * [1, 1, 0, 1])
-    error = np.abs(y.astype(np.int64) - kernel.context(low, v, zeros))
+    allowed = context(kernel, high - low + zeros[3], sizes, zeros * [1, 1, 0, 1])
+    error = np.abs(y.astype(np.int64) - context(kernel, low, v, zeros))
     assert (error <= allowed).all(), kernel.to_json()
 
 

@@ -10,6 +10,7 @@ from jq.kernels import Dequantize, Frame, Gemm, PairGemm, RoundToCodes, Sequence
 from jq.kernels.gemm.pair_order import BY_PAIRS, HALVED, PROVEN, PairOrder
 from jq.kernels.gemm.pair_weights import STAGE, PairWeights
 from tests.kernels.harness import Runner
+from tests.kernels.references import reference
 from tests.kernels.strategies import HERE, codes, epilogues, sizes, step_operands
 from tests.support.drawn import random_example
 
@@ -60,7 +61,7 @@ def operands_of(
     for step, arrays in zip(kernel.epilogue, steps, strict=True):
         for (how, _), array in zip(step.operands, arrays, strict=True):
             operands.append(kernel.pad_columns(array) if how == "column" else array)
-    expected = kernel.reference(lhs, weight, bias, zero, [[a[0] for a in s] for s in steps])
+    expected = reference(kernel, lhs, weight, bias, zero, [[a[0] for a in s] for s in steps])
     types = kernel.operands[: len(operands)]
     return [o.reshape(t.shape) for o, t in zip(operands, types, strict=True)], expected
 

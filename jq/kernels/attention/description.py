@@ -18,15 +18,13 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from jq.base.errors import InternalError
 from jq.kernels.attention.heads import Heads
 from jq.kernels.epilogue.step import SCALAR, Step, check, operand_types
 from jq.kernels.epilogue.steps import LOG2_E
 from jq.kernels.machine.isa import CHAINS
 from jq.kernels.machine.tile_cut import ROWS, WORDS
-from jq.kernels.tensor import Array, TensorType
+from jq.kernels.tensor import TensorType
 
 SMALLEST_SCALE = 2.0**-100  # scores that are not yet scaled may differ by infinity below it
 TILED_QUERIES = 8
@@ -129,14 +127,3 @@ class Attention(Heads):
             TensorType((*lead, depth, self.padded_keys), kind),
             TensorType((*lead, self.padded_keys // self.pair, self.padded_dim), kind),
         )
-
-    def reference(self, q: Array, k: Array, v: Array, mask: Array | None = None) -> Array:
-        """The same in double precision, without the epilogue."""
-        outs = []
-        for h in range(self.heads):
-            left, right, values = (
-                self.head(x, i, h).astype(float) for i, x in enumerate((q, k, v))
-            )
-            scores = left @ right.transpose(0, 2, 1) * self.scale
-            outs.append(self.softmax(scores, mask, self.fill) @ values)
-        return np.concatenate(outs, -1)

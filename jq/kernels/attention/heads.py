@@ -4,12 +4,10 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass
 
-import numpy as np
-
 from jq.base.errors import InternalError
 from jq.kernels.kernel import Kernel
 from jq.kernels.machine import tiling
-from jq.kernels.tensor import Array, TensorType
+from jq.kernels.tensor import TensorType
 
 STACK = 192 << 10  # bytes of scores and probabilities of a row tile
 
@@ -108,22 +106,6 @@ class Heads(Kernel):
         """The type of the mask, if there is one."""
         rows = {"none": None, "keys": (), "full": (self.queries,)}[self.mask]
         return [] if rows is None else [TensorType((self.batch, *rows, self.keys), "f32")]
-
-    def head(self, x: Array, which: int, h: int) -> Array:
-        """The columns of q, k or v (`which`) that head h reads."""
-        h = h if which == 0 else h // (self.heads // self.kv_heads)
-        start = self.starts[which] + h * self.dim
-        return x[:, :, start : start + self.dim]
-
-    def softmax(self, scores: Array, mask: Array | None, fill: float | None = None) -> Array:
-        """Softmax in NumPy of a head's scores [B, Sq, Sk]; with `fill` they are that number where
-        the mask is not 0. Sums with a mask are rounded to float32, as in a program."""
-        if mask is not None:
-            mask = mask[:, None, :] if self.mask == "keys" else mask
-            scores = scores + mask if fill is None else np.where(mask == 0, scores, fill)
-            scores = scores.astype(np.float32).astype(np.float64)
-        e: Array = np.exp(scores - scores.max(-1, keepdims=True))
-        return e / e.sum(-1, keepdims=True)
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -33,7 +33,7 @@ class Convolution(WindowPanels, PackedWindows):
     """A product on vectors or on matrix tiles.
 
     Operands, in order:
-        codes: padded with their zero point (in the view they are stored in); or floats, f32.
+        codes: padded with their zero point (in the view they are stored in); or floats.
         weights, init (not of floats): what `pack` made.
         row_zero: i32 [B], and colsum i32 [F'], if `row_zero`.
         column_zero: i32 [F'] (`pack`), if `column_zero`.
@@ -118,7 +118,7 @@ class Convolution(WindowPanels, PackedWindows):
         return (*[self.codes] * self.code_operands, weights, *init, *steps)
 
     def in_frame(self, frame: Frame) -> "Convolution | None":
-        return None if self.on_tiles or self.floats else replace(self, frame=frame)
+        return None if self.on_tiles else replace(self, frame=frame)
 
     def _packed(self, weight: Array) -> Array:
         runs = weight.reshape(math.prod(self.runs), self.run, self.filters)

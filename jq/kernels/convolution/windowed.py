@@ -1,11 +1,8 @@
-"""Common base of products over windows of an image: shapes, constants, and the NumPy reference."""
+"""Common base of products over windows of an image: shapes and constants."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
-
-import numpy as np
 
 from jq.base.errors import InternalError
 from jq.kernels.epilogue.step import check, operand_types
@@ -71,34 +68,6 @@ class Windowed(Product):
         steps = operand_types(self.epilogue, self.shape, self.columns, (self.batch,))
         return self.start_types(self.batch), steps
 
-    def reference(
-        self,
-        codes: Array,
-        weight: Array,
-        bias: Array | None = None,
-        zero_point: int | Array = 0,
-        operands: Sequence[Sequence[Array]] = (),
-        column_zero: Array | int = 0,
-    ) -> Array:
-        """The same in NumPy, of signed codes [B, H, W, C] and a weight of `weight_shape`."""
-        kind = np.float64 if self.floats else np.int64
-        real = weight.astype(kind) - column_zero
-        x = self.rounded(codes).astype(kind) - np.reshape(zero_point, (-1, 1, 1, 1))
-        x = np.pad(x, ((0, 0), *self.around, (0, 0)))
-        acc = np.zeros((self.batch, *self.output, self.weight_shape[-1]), kind)
-        for tap in np.ndindex(*self.window):
-            starts = [i * d for i, d in zip(tap, self.dilations, strict=True)]
-            rows, columns = (
-                slice(start, start + (size - 1) * stride + 1, stride)
-                for start, size, stride in zip(starts, self.output, self.strides, strict=True)
-            )
-            acc += self._products(x[:, rows, columns], real[tap])
-        return self.finished(acc, bias, operands)
-
-    @abstractmethod
-    def _products(self, x: Array, weight: Array) -> Array:
-        """The products of one tap, in NumPy: [B, Ho, Wo, C] -> [B, Ho, Wo, filters]."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class PackedWindows(Windowed):
@@ -127,7 +96,7 @@ class PackedWindows(Windowed):
 
 @dataclass(frozen=True, kw_only=True)
 class WindowPanels(Windowed, PanelProduct):
-    """[B, H, W * C] in i8 or f32, padded already, -> [B * Ho * Wo, F], in f32, i8 or i32.
+    """[B, H, W * C] in i8 or floats, padded already, -> [B * Ho * Wo, F], in f32, i8 or i32.
 
     Attributes:
         groups: filters and channels in groups (a depthwise convolution: `Depthwise`).
@@ -185,10 +154,6 @@ class WindowPanels(Windowed, PanelProduct):
     def codes(self) -> TensorType:
         """The image that is read."""
         return TensorType((self.batch, self.height, self.width * self.channels), self.read)
-
-    def _products(self, x: Array, weight: Array) -> Array:
-        sides = zip(np.split(x, self.groups, -1), np.split(weight, self.groups, -1), strict=True)
-        return np.concatenate([a @ b for a, b in sides], -1)
 
 
 @dataclass(frozen=True, kw_only=True)

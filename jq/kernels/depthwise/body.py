@@ -13,6 +13,7 @@ from jq.kernels.emit.builder import Builder, Tile, Tiles
 from jq.kernels.emit.dispatch import Operands, Output, dispatch, emit
 from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.epilogue.emission import Columns, Epilogue, Row
+from jq.kernels.gemm.body import rounded
 from jq.kernels.gemm.source import Start, first_sums, split_starts
 from jq.kernels.machine import dot
 
@@ -147,8 +148,7 @@ class ChannelRows:
                     for i, w in meets:
                         for r in range(kernel.together):
                             at = r * kernel.tile + i
-                            first = (r * kernel.tap_groups + place) * wide + w
-                            for tap in taps[first :: kernel.taps]:
+                            for tap in taps[kernel.tap(r, place, w) :: kernel.taps]:
                                 acc[at] = dot.dot(b, isa, acc[at], codes, tap)
         self.padding = padding
         return acc
@@ -162,7 +162,7 @@ class ChannelRows:
             return self.padding if kernel.floats else dot.operand(b, isa, self.padding, flip)
         if kernel.floats:
             place = [self.sample, *rows.at, column, channel]
-            values = b.load(self.codes, place, vec(isa.lanes, "f32"), kernel.channels)
+            values = dot.floats(b, self.codes, place, isa.lanes, kernel.channels)
             if rows.mask is None:
                 return values
             return b.reinterpret(b.bit_and(b.reinterpret(values, "i32"), rows.mask), "f32")
@@ -176,7 +176,7 @@ class ChannelRows:
 
 @emit.register
 def emit_depthwise(kernel: Depthwise, operands: Operands) -> list[ir.Value]:
-    high, wide = kernel.output
+    (high, wide), operands = kernel.output, [rounded(kernel, operands[0]), *operands[1:]]
 
     def row(b: Builder, ids: Indices) -> Index:
         return b.at_most(b.scaled(ids[0], kernel.block), high - kernel.block)

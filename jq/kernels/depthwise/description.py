@@ -24,16 +24,18 @@ from jq.base.errors import InternalError
 from jq.kernels.convolution.windowed import PackedWindows
 from jq.kernels.epilogue.step import check
 from jq.kernels.gemm.two_digits import TwoDigits
+from jq.kernels.machine.isa import Isa, get_isa
 from jq.kernels.tensor import Array, TensorType, cut_last
 
 WORKGROUPS = 16
 MIN_OUTPUTS = 1 << 14
 MAX_PIXELS = 8
+MANY_REGISTERS = 32
 
 
 @dataclass(frozen=True, kw_only=True)
 class Depthwise(PackedWindows):
-    """i8 or f32 [B, H, W, C] -> [B * Ho * Wo, C], in f32, i8 or i32.
+    """i8 or floats [B, H, W, C] -> [B * Ho * Wo, C], in f32, i8 or i32.
 
     Operands: codes; weights and init (`pack`; not of floats); i32 [B] zero points and i32 [C'] sums
     of weights, if `row_zero`; of codes with padding, its code i8 [B] (the zero point, in the view
@@ -59,12 +61,19 @@ class Depthwise(PackedWindows):
 
     def __post_init__(self) -> None:
         check(self.epilogue, self.sums)
-        if self.element == "bf16":
-            raise InternalError(f"a filter for each channel of {self.label} takes float32")
         if min(self.batch, self.channels, self.height, self.width, *self.strides) < 1:
             raise InternalError(f"empty convolution {self.label}")
         if min(*self.output, *(p + 1 for pair in self.padding for p in pair)) < 1:
             raise InternalError(f"no pixels, or negative padding: {self.label}")
+
+    @property
+    def target(self) -> Isa:
+        """No processor multiplies single numbers of bf16 faster than f32."""
+        return get_isa(self.isa).for_element("f32") if self.floats else super().target
+
+    @property
+    def takes_bits(self) -> bool:
+        return self.halves
 
     @property
     def label(self) -> str:
@@ -85,8 +94,11 @@ class Depthwise(PackedWindows):
     @property
     def together(self) -> int:
         """Output rows that the same groups of input rows serve: as many as their taps fit, and of
-        windows with a width at most 2."""
+        windows with a width at most 2; of floats, whose groups are rows, 2 where registers hold
+        their sums."""
         group, (high, wide) = self.target.dot.group, self.window
+        if self.floats and self.target.registers >= MANY_REGISTERS:
+            return min(2, self.output[0]) if self.dilations[0] == self.strides[0] == 1 else 1
         if self.dilations[0] > 1 or (wide > 1 and (self.strides[0] > 1 or high >= group)):
             return 1
         most = min(self.output[0], 2 if wide > 1 else group)
@@ -105,7 +117,17 @@ class Depthwise(PackedWindows):
     @property
     def taps(self) -> int:
         """Vectors of taps of a vector of channels, of each part."""
+        if self.floats:
+            return math.prod(self.window)
         return self.together * self.tap_groups * self.window[1]
+
+    def tap(self, row: int, group: int, column: int) -> int:
+        """Number of the vector of taps where an output row meets a group of input rows and a column
+        of the window; `taps` where it meets none."""
+        if not self.floats:
+            return (row * self.tap_groups + group) * self.window[1] + column
+        inside = 0 <= group - row < self.window[0]
+        return (group - row) * self.window[1] + column if inside else self.taps
 
     @property
     def tile(self) -> int:
@@ -176,19 +198,17 @@ class Depthwise(PackedWindows):
     def _part(self, weight: Array) -> Array:
         """Row r of `together` has its taps r strides later."""
         lanes, group = self.target.lanes, self.target.dot.group
-        length, wide = self.tap_groups * group, self.window[1]
-        shifted = np.zeros((self.together, length, wide, self.columns), weight.dtype)
-        for r in range(self.together):
+        rows, wide = 1 if self.floats else self.together, self.window[1]
+        groups = self.window[0] if self.floats else self.tap_groups
+        shifted = np.zeros((rows, groups * group, wide, self.columns), weight.dtype)
+        for r in range(rows):
             first = r * self.strides[0]
             shifted[r, first : first + self.window[0], :, : self.channels] = weight
         cut = cut_last(shifted, self.vectors, lanes).reshape(
-            self.vectors, self.together, self.tap_groups, group, wide, lanes
+            self.vectors, rows, groups, group, wide, lanes
         )
         ordered = np.ascontiguousarray(cut.transpose(0, 1, 2, 4, 5, 3))
         return ordered.reshape(self.vectors, -1, lanes * group)
-
-    def _products(self, x: Array, weight: Array) -> Array:
-        return x * weight
 
 
 @dataclass(frozen=True, kw_only=True)

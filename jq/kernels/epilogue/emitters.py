@@ -14,7 +14,7 @@ from jq.kernels.emit.builder import Builder
 from jq.kernels.emit.values import Values, lanes_of, vec
 from jq.kernels.epilogue import code_steps, functions, steps
 from jq.kernels.epilogue.step import Step
-from jq.kernels.machine.dot import pack_bytes
+from jq.kernels.machine.dot import halves, pack_bytes
 from jq.kernels.machine.isa import Isa
 
 S = TypeVar("S", bound=Step)
@@ -138,6 +138,15 @@ class ClampEmitter(Emitter[steps.Clamp]):
         if self.step.high is not None:
             y = b.min(b.f32(self.step.high, lanes_of(y)), y)  # NaN stays
         return y
+
+
+@emits(steps.RoundToHalves)
+class RoundToHalvesEmitter(Emitter[steps.RoundToHalves]):
+    def emit(self, b: Builder, isa: Isa, y: ir.Value, operands: Sequence[Any]) -> ir.Value:
+        parts = b.split(y, isa.lanes)
+        pairs = [(parts[i : i + 2] * 2)[:2] for i in range(0, len(parts), 2)]
+        bits = b.join([halves(b, isa, pair) for pair in pairs])
+        return b.shuffle(bits, bits, list(range(lanes_of(y))))
 
 
 @emits(steps.Gelu)

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import ml_dtypes
 import numpy as np
 
 from jq.kernels.epilogue.step import COLUMN, ELEMENT, ROW, SCALAR, Accesses, Step, signed
@@ -164,6 +165,18 @@ class Clamp(Step):
         high = np.inf if self.high is None else self.high
         clipped: Array = np.clip(y, np.float32(low), np.float32(high))
         return clipped
+
+
+@dataclass(frozen=True)
+class RoundToHalves(Step):
+    """`y` rounded to bf16 (half to even), as its bits: for products that would round it."""
+
+    kind: ClassVar[str] = "halves"
+    result: ClassVar[str] = "i16"
+
+    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
+        bits: Array = y.astype(ml_dtypes.bfloat16).view(np.int16)
+        return bits
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from jq.kernels.gemm import amx
 from jq.kernels.gemm.description import Gemm
 from jq.kernels.gemm.gemm_rows import GemmRows
 from jq.kernels.gemm.pipelined import PipelinedPanel
-from jq.kernels.gemm.product import PanelProduct
+from jq.kernels.gemm.product import PanelProduct, Product
 from jq.kernels.gemm.source import PanelPart, Source
 from jq.kernels.machine import dot
 from jq.kernels.machine.tiling import row_block
@@ -73,10 +73,10 @@ def emit_block(
         fill(b, tile, gemm.results[0], wanted, block)
 
 
-def rounded(product: PanelProduct, operand: Operand) -> Operand:
+def rounded(product: Product, operand: Operand) -> Operand:
     """Rows as they are multiplied: those of bf16 rounded once, for all panels."""
     value, kind = operand
-    if product.element != "bf16":
+    if not product.halves or kind.element == "i16":
         return operand
     isa, (*lead, columns) = product.target, kind.shape
     rows, size = math.prod(lead), isa.lanes * isa.dot.group

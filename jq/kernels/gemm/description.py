@@ -50,7 +50,7 @@ class Gemm(MatrixPanels):
     """A product on vectors or on matrix tiles.
 
     Operands, in order:
-        codes: i8 [M, K]; with `unsigned` their unsigned view (`q + 128`); or floats, f32.
+        codes: i8 [M, K]; with `unsigned` their unsigned view (`q + 128`); or floats.
         weights, init (not of floats): what `pack` made.
         row_zero: i32 [M], and colsum i32 [N'], if `row_zero`.
         column_zero: i32 [N'] (`pack`), if `column_zero`.
@@ -75,8 +75,8 @@ class Gemm(MatrixPanels):
             raise InternalError(f"no {self.streams} streams of {self.label}")
         if self.on_tiles and (self.sequences or self.frame):
             raise InternalError(f"all rows of {self.label} are computed, side by side")
-        if self.floats and (self.rows or self.streams > 1):
-            raise InternalError(f"floats of {self.label} are rows of one matrix, side by side")
+        if self.floats and (self.batch > 1 or self.sequences or self.streams > 1):
+            raise InternalError(f"floats of {self.label} are rows of one matrix")
 
     @property
     def label(self) -> str:
@@ -164,8 +164,7 @@ class Gemm(MatrixPanels):
         return replace(self, cut=RegisterTile(rows, vectors), rows=sequences)
 
     def in_frame(self, frame: Frame) -> "Gemm | None":
-        no = self.rows or self.on_tiles or self.floats
-        return None if no else replace(self, rows=frame)
+        return None if self.rows or self.on_tiles else replace(self, rows=frame)
 
     def pack(
         self,

@@ -1,14 +1,13 @@
 """Common base of products: corrections for zero points, and what follows the sums."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import ml_dtypes
 import numpy as np
 
 from jq.base.errors import InternalError
-from jq.kernels.epilogue.step import Step, applied, check
+from jq.kernels.epilogue.step import Step, check
 from jq.kernels.kernel import ByColumn, MatrixProduct
 from jq.kernels.machine.isa import Isa
 from jq.kernels.machine.tile_cut import TiledCut
@@ -23,8 +22,8 @@ class Product(ByColumn):
 
     Attributes:
         element: what is multiplied: `i8`, codes, whose sums are i32; or floats of `bf16` or `f32`.
-            Their other operand is f32, rounded to that type, their sums are f32, without zero
-            points and bias.
+            Their other operand is f32, rounded to that type (`bf16_bits`: stored as bf16, in i16),
+            their sums are f32, without zero points and bias.
         unsigned: the codes are stored in their unsigned view (`q + 128`); weights with zero points
             take them so only where the product reads them so.
         row_zero: codes have zero points that are known at run time, one a row (or a sample).
@@ -48,7 +47,7 @@ class Product(ByColumn):
 
     @property
     def target(self) -> Isa:
-        return super().target.for_element(self.element)
+        return super().target.for_element(self.element.partition("_")[0])
 
     @property
     def floats(self) -> bool:
@@ -62,12 +61,22 @@ class Product(ByColumn):
     @property
     def read(self) -> str:
         """Element type of the operand that is not the weight."""
-        return "f32" if self.floats else "i8"
+        return {"i8": "i8", "bf16_bits": "i16"}.get(self.element, "f32")
+
+    @property
+    def halves(self) -> bool:
+        """Operands are numbers of bf16."""
+        return self.element.startswith("bf16")
+
+    @property
+    def takes_bits(self) -> bool:
+        """Its operand may be stored as bf16 without costing a step of the inner loop."""
+        return self.halves and (self.on_tiles or self.target.dot.element == "bf16")
 
     @property
     def stored(self) -> str:
         """Element type of weights in memory."""
-        return "i16" if self.element == "bf16" else self.element
+        return "i16" if self.halves else self.element
 
     def check_views(self) -> None:
         """Refuses codes whose sum a kernel with zero points of weights does not find."""
@@ -127,10 +136,6 @@ class Product(ByColumn):
             raise InternalError(f"{weight.dtype} is no weight of {self.label}")
         return bits
 
-    def rounded(self, x: Array) -> Array:
-        """Floats in NumPy as they are multiplied; codes as they are."""
-        return x.astype(ml_dtypes.bfloat16) if self.element == "bf16" else x
-
     def starts(
         self, weight: Array, bias: Array | None, zero_point: int, column_zero: Array | None = None
     ) -> dict[str, Array]:
@@ -149,15 +154,6 @@ class Product(ByColumn):
         if self.column_zero:
             parts["column_zero"] = zeros + np.int32(self.weight_offset)
         return {name: self.pad_columns(values) for name, values in parts.items()}
-
-    def finished(
-        self, acc: Array, bias: Array | None, operands: Sequence[Sequence[Array]]
-    ) -> Array:
-        """The result from sums, in NumPy; `operands` holds each step's in broadcastable form."""
-        kind = np.float32 if self.floats else np.int32
-        y: Array = (acc + (0 if bias is None else bias)).astype(kind).reshape(self.shape)
-        y = applied(self.epilogue, y, operands)
-        return self.frame.reference(y) if self.frame else y
 
 
 class PanelProduct(Product):
@@ -229,21 +225,3 @@ class MatrixPanels(MatrixProduct, PanelProduct):
     def counts(self) -> list[TensorType]:
         """The last operand, of sequences alone: how many rows of each are wanted."""
         return [self.sequences.operand(self.m)] if self.sequences else []
-
-    def reference(
-        self,
-        codes: Array,
-        weight: Array,
-        bias: Array | None = None,
-        zero: Array | int = 0,
-        operands: Sequence[Sequence[Array]] = (),
-        column_zero: Array | int = 0,
-    ) -> Array:
-        """The same in NumPy: signed codes [M, K], weight [K, N], zero points per row or one; floats
-        with sums in float64.
-
-        `operands` holds each step's arrays in broadcastable form."""
-        kind = np.float64 if self.floats else np.int64
-        q = self.rounded(codes).astype(kind) - np.asarray(zero, kind).reshape(-1, 1)
-        acc = q @ (weight.astype(kind) - column_zero)
-        return self.finished(acc, bias, operands)

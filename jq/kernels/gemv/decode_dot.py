@@ -23,8 +23,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-import numpy as np
-
 from jq.base.errors import InternalError
 from jq.formats import Encoding, get_format
 from jq.kernels.epilogue.step import Step, check, operand_types
@@ -165,7 +163,3 @@ class DecodeDot(MatrixProduct):
             return min(self.n, COLUMNS)
         fits = max(1, PANEL_BYTES // (4 * self.padded))
         return min(self.n, 2 * COLUMNS if fits >= 2 * COLUMNS else min(COLUMNS, fits))
-
-    def reference(self, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        """The product in float64, with a decoded weight [N, K]."""
-        return x.astype(np.float64) @ weight.astype(np.float64).T

@@ -35,14 +35,13 @@ products of each digit are exact, so three digits give what float activations gi
 order, one rounding a block: its error is below (K / block + 1) 2^-24 of the sum of magnitudes."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from jq.base.errors import InternalError
-from jq.kernels.epilogue.step import Step, applied, check, operand_types
+from jq.kernels.epilogue.step import Step, check, operand_types
 from jq.kernels.gemv.layout import PLANES
 from jq.kernels.gemv.stored import Stored
 from jq.kernels.tensor import Array, TensorType, cut_last, pad_last
@@ -197,38 +196,3 @@ class Gemv(Packed):
     @property
     def results(self) -> tuple[TensorType, ...]:
         return (TensorType((self.m, self.n), check(self.epilogue, "f32")),)
-
-    def reference(
-        self,
-        x: Array,
-        row_scale: Array,
-        codes: Array,
-        scale: Scale,
-        minimum: Scale | None = None,
-        operands: Sequence[Sequence[Array]] = (),
-        zero: Array | None = None,
-    ) -> Array:
-        """The same in NumPy, of one weight: integer sums, the rest in double precision, rounded
-        once."""
-        pad = self.blocks * self.block - self.k
-        if self.digits > 1:
-            x = (x.astype(np.int64) << (8 * np.arange(self.digits))[::-1, None]).sum(1)
-        lhs = np.pad(x.astype(np.int64), ((0, 0), (0, pad))).reshape(self.m, self.blocks, -1)
-        rhs = np.pad(codes.astype(np.int64), ((0, pad), (0, 0))).reshape(
-            self.blocks, self.block, self.n
-        )
-        acc = np.einsum("mbk,bkn->mbn", lhs, rhs).astype(np.float64) * self._numbers(scale)
-        if zero is not None:
-            acc = acc - lhs.sum(2)[..., None] * zero * self._numbers(scale)
-        if minimum is not None:
-            acc = acc + lhs.sum(2)[..., None] * self._numbers(minimum)
-        y: Array = (acc * row_scale.reshape(self.m, -1, 1)).sum(1).astype(np.float32)
-        return applied(self.epilogue, y, operands)
-
-    def _numbers(self, scale: Scale) -> Array:
-        """[blocks, N] as numbers."""
-        if not isinstance(scale, tuple):
-            return scale.astype(np.float64)
-        values, factors = scale
-        wide = np.repeat(factors.astype(np.float64), self.outer, axis=0)[: self.blocks]
-        return np.asarray(values * wide)

@@ -19,18 +19,15 @@ of its size, plus what the rounding of its score moves it by (3 2^-24 of the lar
 magnitude); its code is the rounding of that number."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
-
-import numpy as np
+from typing import ClassVar
 
 from jq.base.errors import InternalError
 from jq.kernels.attention.heads import Heads
-from jq.kernels.epilogue.step import COLUMN, SCALAR, Step, applied, check, operand_types
+from jq.kernels.epilogue.step import COLUMN, SCALAR, Step, check, operand_types
 from jq.kernels.kernel import ByColumn
 from jq.kernels.schedule.layout import Sequences
-from jq.kernels.tensor import Array, TensorType
+from jq.kernels.tensor import TensorType
 
 SPREAD, UNDERFLOW = 2.01, 112.0  # of the largest sum; beyond it, e^-x is 0 (with room for rounding)
 SMALLEST_SCALE = 2.0**-30  # of probabilities: steps fit 32 bits
@@ -151,25 +148,3 @@ class IntegerAttention(Heads, ByColumn):
             TensorType((*lead, math.ceil(self.keys / group), self.padded_dim * group), "i8"),
             TensorType((*lead, self.padded_dim), "i32"),
         )
-
-    def probabilities(self, q: Array, k: Array, zeros: Array, factor: float, mask: Any) -> Array:
-        """Probabilities f64 [heads, B, Sq, Sk]; 0 in rows that have no softmax."""
-        found = []
-        for h in range(self.heads):
-            left, right = self._integers(q, 0, h, zeros), self._integers(k, 1, h, zeros)
-            scores = (left @ right.transpose(0, 2, 1)).astype(np.float64) * factor
-            found.append(np.nan_to_num(self.softmax(scores, mask), nan=0.0))
-        return np.stack(found)
-
-    def context(
-        self, codes: Array, v: Array, zeros: Array, operands: Sequence[Sequence[Array]] = ()
-    ) -> Array:
-        """The result from the probabilities' codes [heads, B, Sq, Sk]."""
-        rows = [
-            (codes[h].astype(np.int64) - zeros[3]) @ self._integers(v, 2, h, zeros)
-            for h in range(self.heads)
-        ]
-        return applied(self.epilogue, np.concatenate(rows, -1).astype(np.int32), operands)
-
-    def _integers(self, x: Array, which: int, h: int, zeros: Array) -> Array:
-        return self.head(x, which, h).astype(np.int64) - int(zeros[which])

@@ -25,8 +25,9 @@ def codes(
     them into the other view (signed <-> unsigned)."""
     dot = isa.dot
     if dot.result == "f32":
-        kind = "i16" if dot.element == "bf16" else "f32"
-        return _spread(b, isa, b.load(source, at, vec(dot.group, kind), valid))
+        if dot.element == "f32":
+            return _spread(b, isa, floats(b, source, at, 1))
+        return _spread(b, isa, b.load(source, at, vec(dot.group, "i16"), valid))
     group = b.load(source, at, vec(dot.group, "i8"), valid)
     if dot.element == "i8":
         word = b.broadcast(b.bitcast(group, vec(1, "i32")), isa.lanes)
@@ -69,18 +70,34 @@ def weights(
     b: Builder, isa: Isa, source: ir.Value, at: Indices, valid: int | None = None
 ) -> ir.Value:
     """`lanes x group` packed weights, widened where the product needs it; zeros past `valid`."""
-    stored = str(ir.RankedTensorType(source.type).element_type)
+    if isa.dot.element == "f32":
+        return floats(b, source, at, isa.lanes, valid)
+    stored = _element(source)
     value = b.load(source, at, vec(isa.dot.group * isa.lanes, stored), valid)
     if isa.dot.element == "bf16":
         return b.reinterpret(value, "bf16")
-    if isa.dot.element == "f32" and stored == "i16":
-        return b.reinterpret(b.shift_left(b.extend_unsigned(value, "i32"), 16), "f32")
     return value if isa.dot.element == stored else b.extend(value, isa.dot.element)
+
+
+def _element(source: ir.Value) -> str:
+    return str(ir.RankedTensorType(source.type).element_type)
+
+
+def floats(
+    b: Builder, source: ir.Value, at: Indices, count: int, valid: int | None = None
+) -> ir.Value:
+    """`count` f32 from `at`, of such or of bf16 in i16; zeros past `valid`."""
+    value = b.load(source, at, vec(count, _element(source)), valid)
+    if _element(source) == "f32":
+        return value
+    return b.reinterpret(b.shift_left(b.extend_unsigned(value, "i32"), 16), "f32")
 
 
 def rounded(b: Builder, isa: Isa, source: ir.Value, at: Indices, size: int, valid: int) -> ir.Value:
     """`size` f32 from `at`, rounded to bf16 (half to even; NaN stays): as pairs are multiplied, in
-    i16, and otherwise in f32. Zeros past `valid`."""
+    i16, and otherwise in f32. Zeros past `valid`. What is stored as bf16 is read as it is."""
+    if _element(source) == "i16":
+        return b.load(source, at, vec(size, "i16"), valid)
     *lead, column = at
     parts = [
         b.load(source, [*lead, b.offset(column, i)], vec(isa.lanes, "f32"), valid - i)
@@ -89,9 +106,17 @@ def rounded(b: Builder, isa: Isa, source: ir.Value, at: Indices, size: int, vali
         for i in range(0, size, isa.lanes)
     ]
     if isa.bf16_convert and len(parts) == 2:
-        pair = b.intrinsic(isa.bf16_convert, vec(size, "bf16"), parts[::-1])
-        return b.reinterpret(pair, "i16")
+        return halves(b, isa, parts)
     return b.join([_rounded(b, part) for part in parts])
+
+
+def halves(b: Builder, isa: Isa, parts: Values) -> ir.Value:
+    """Two vectors of f32, rounded to bf16, as one of i16."""
+    if isa.bf16_convert:
+        pair = b.intrinsic(isa.bf16_convert, vec(2 * isa.lanes, "bf16"), parts[::-1])
+        return b.reinterpret(pair, "i16")
+    bits = b.reinterpret(b.join([_rounded(b, part) for part in parts]), "i32")
+    return b.truncate(b.shift_right(bits, 16), "i16")
 
 
 def _rounded(b: Builder, x: ir.Value) -> ir.Value:

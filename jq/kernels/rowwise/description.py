@@ -11,13 +11,11 @@ About 4 operations an element for the range and 5 for the code; bound by memory.
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-import numpy as np
-
 from jq.base.errors import InternalError
 from jq.kernels.kernel import Kernel
 from jq.kernels.machine.isa import CHAINS
 from jq.kernels.schedule.layout import Sequences
-from jq.kernels.tensor import Array, TensorType
+from jq.kernels.tensor import TensorType
 
 # Quantization of a row of floats to int8: the definition of `jq.formats.affine`, by vectors.
 #
@@ -167,9 +165,6 @@ class RowRanges(RowKernel):
     @property
     def results(self) -> tuple[TensorType, ...]:
         return (TensorType((self.m,), "f32"),) * 2
-
-    def reference(self, x: Array) -> tuple[Array, Array]:
-        return np.min(x, axis=1), np.max(x, axis=1)
 
 
 # LayerNorm and RMSNorm over rows, with the quantization of the result in the same pass.

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import ClassVar
 
-import numpy as np
-
 from jq.base.errors import InternalError
 from jq.kernels.machine.tiling import row_block
 from jq.kernels.rowwise.description import RowQuantization, Rows
@@ -78,21 +76,6 @@ class SplitRows(Rows):
             TensorType((self.m, self.digits, self.k), "i8"),
             TensorType((self.m, self.blocks), "f32"),
         )
-
-    def reference(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The same in NumPy, for finite numbers whose scales are no smaller than 2^-126."""
-        pad = self.blocks * self.block - self.k
-        blocks = np.pad(x, ((0, 0), (0, pad))).reshape(self.m, self.blocks, self.block)
-        largest = np.abs(blocks).max(2)
-        extent, steps = np.where(largest == 0, 1, largest).astype("f4"), np.float32(self.steps)
-        inverse = np.where(largest == 0, np.float32(1), steps / extent)
-        scale = np.where(largest == 0, np.float32(1), extent / steps)
-        q = np.rint(blocks * inverse[..., None]).reshape(self.m, -1)[:, : self.k].astype(np.int64)
-        digits = []
-        for _ in range(self.digits):
-            digits.append((q + 128) % 256 - 128)
-            q = (q + 128) >> 8
-        return np.stack(digits[::-1], 1).astype(np.int8), scale
 
 
 @dataclass(frozen=True)

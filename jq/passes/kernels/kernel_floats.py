@@ -119,8 +119,6 @@ def _convolution(program: Program, op: Op, name: str, isa: str, element: str) ->
         x = OPS.convert(unrounded(value), np.float32)
     weight = hwio(filter, window)
     conv = Convolved(c, x, 0, window, weight, none, None)
-    if conv.depthwise and element == "bf16":
-        raise NoKernel("a filter for each channel")
     tail = Tail((), (), (op,))
     if conv.layout.channels_last:
         tail = Tail.behind(program, op, conv.filters, exact=element == "f32")

@@ -44,8 +44,10 @@ class _Padded:
         if not any(map(any, pairs)):
             return None
         image, code = op.operands[0], evaluate(program, op.operands[1])
-        if len(pairs) != 4 or dtype_of(image) != np.int8 or code is None:
+        if len(pairs) != 4 or code is None:
             return None
+        if dtype_of(image) != np.int8 and any(code.tobytes()):
+            return None  # a frame around floats is of zeros
         (batch, *around, channels), ops = pairs, [op, *made_alone(image)]
         kernel, (_, height, width, n) = called(known, ops[-1]), shape_of(image)
         if kernel is None or len(kernel.results) > 1 or kernel.results[0].shape[-1] != n:
