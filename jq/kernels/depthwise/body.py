@@ -11,6 +11,7 @@ from jq.base.errors import InternalError
 from jq.kernels.depthwise.description import Depthwise
 from jq.kernels.emit.builder import Builder, Tile, Tiles
 from jq.kernels.emit.dispatch import Operands, Output, dispatch, emit
+from jq.kernels.emit.lanes import interleave
 from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.epilogue.emission import Columns, Epilogue, Row
 from jq.kernels.gemm.body import rounded
@@ -168,7 +169,7 @@ class ChannelRows:
             return b.reinterpret(b.bit_and(b.reinterpret(values, "i32"), rows.mask), "f32")
         kind, places = vec(isa.lanes, "i8"), ([self.sample, r, column, channel] for r in rows.at)
         loaded = [b.load(self.codes, place, kind, kernel.channels) for place in places]
-        codes = dot.interleave(b, loaded)
+        codes = interleave(b, loaded)
         if rows.mask is not None and rows.fill is not None:
             codes = b.bit_or(b.bit_and(codes, rows.mask), rows.fill)
         return dot.operand(b, isa, codes, flip)

@@ -12,6 +12,16 @@ from jq.kernels.machine.isa import CHAINS
 T = TypeVar("T")
 
 
+def interleave(b: Builder, rows: Values) -> ir.Value:
+    """Vectors of i8 codes as one: lane c, then row."""
+    n, count = lanes_of(rows[0]), len(rows)
+    joined = list(rows)
+    while len(joined) > 1:
+        joined = [b.concat(x, y) for x, y in zip(joined[::2], joined[1::2], strict=True)]
+    order = [row * n + lane for lane in range(n) for row in range(count)]
+    return joined[0] if count == 1 else b.shuffle(joined[0], joined[0], order)
+
+
 def transpose(b: Builder, rows: Values) -> list[ir.Value]:
     """n vectors of n lanes (a power of two): lane i of result j is lane j of row i."""
     rows, n = list(rows), lanes_of(rows[0])

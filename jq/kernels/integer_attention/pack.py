@@ -7,7 +7,7 @@ from iree.compiler import ir
 from jq.kernels.attention.skeleton import over_heads
 from jq.kernels.emit.builder import Builder, Tiles
 from jq.kernels.emit.dispatch import Operands
-from jq.kernels.emit.lanes import transpose
+from jq.kernels.emit.lanes import interleave, transpose
 from jq.kernels.emit.values import Index, Position, Values, vec
 from jq.kernels.integer_attention.description import SPREAD, UNDERFLOW, IntegerAttention
 from jq.kernels.machine import dot
@@ -121,7 +121,7 @@ def _pack_values(
                 row = b.offset(b.scaled(at, group), r)
                 where = [batch, row, b.offset(begin, column)]
                 rows[r] = b.load(source, where, vec(n, "i8"), kernel.dim - column)
-            joined = dot.interleave(b, rows)
+            joined = interleave(b, rows)
             b.store(joined, tiles[0], [0, 0, at, column * group])
             out.append(codes.summed(total, joined))
         return out

@@ -207,16 +207,6 @@ def splat(b: Builder, isa: Isa, value: int) -> ir.Value:
     return b.constant(vec(isa.dot.group * isa.lanes, isa.dot.element), wrapped)
 
 
-def interleave(b: Builder, rows: Values) -> ir.Value:
-    """Vectors of i8 codes as one: lane c, then row."""
-    n, count = lanes_of(rows[0]), len(rows)
-    joined = list(rows)
-    while len(joined) > 1:
-        joined = [b.concat(x, y) for x, y in zip(joined[::2], joined[1::2], strict=True)]
-    order = [row * n + lane for lane in range(n) for row in range(count)]
-    return joined[0] if count == 1 else b.shuffle(joined[0], joined[0], order)
-
-
 def operand(b: Builder, isa: Isa, codes: ir.Value, flip: bool = False) -> ir.Value:
     """Codes by lane and group as the product takes them; `flip` turns them into the other view."""
     if flip:
