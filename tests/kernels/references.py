@@ -101,7 +101,7 @@ def _(
     operands: Sequence[Sequence[Array]] = (),
     zero: Array | None = None,
 ) -> Array:
-    """Of one weight: integer sums, the rest in double precision, rounded once."""
+    """One weight: integer sums, the rest in double precision, rounded once."""
     pad = kernel.blocks * kernel.block - kernel.k
     if kernel.digits > 1:
         x = (x.astype(np.int64) << (8 * np.arange(kernel.digits))[::-1, None]).sum(1)
@@ -128,7 +128,7 @@ def _numbers(kernel: Gemv, scale: Any) -> Array:
 
 @reference.register
 def _(kernel: DecodeDot, x: Array, weight: Array) -> Array:
-    """In double precision, with a decoded weight [N, K]."""
+    """Double precision, with a decoded weight [N, K]."""
     return x.astype(np.float64) @ weight.astype(np.float64).T
 
 
@@ -139,7 +139,7 @@ def _(kernel: RowRanges, x: Array) -> tuple[Array, Array]:
 
 @reference.register
 def _(kernel: SplitRows, x: Array) -> tuple[Array, Array]:
-    """Of finite numbers whose scales are no smaller than 2^-126."""
+    """Finite numbers whose scales are no smaller than 2^-126."""
     pad = kernel.blocks * kernel.block - kernel.k
     blocks = np.pad(x, ((0, 0), (0, pad))).reshape(kernel.m, kernel.blocks, kernel.block)
     largest = np.abs(blocks).max(2)
@@ -174,7 +174,7 @@ def softmax(kernel: Heads, scores: Array, mask: Array | None, fill: float | None
 
 @reference.register
 def _(kernel: Attention, q: Array, k: Array, v: Array, mask: Array | None = None) -> Array:
-    """In double precision, without the epilogue."""
+    """Double precision, without the epilogue."""
     outs = []
     for h in range(kernel.heads):
         left, right, values = (head(kernel, x, i, h).astype(float) for i, x in enumerate((q, k, v)))
