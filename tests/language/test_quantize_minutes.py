@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from jq.base.errors import UserError
+from jq.cli.app import main
 from jq.frontends.gguf import load_gguf
 from jq.language import quantize as module
 from jq.language.decoder import load_decoder
@@ -111,3 +112,13 @@ def test_mistakes_are_refused(folder, tmp_path):
     with pytest.raises(UserError, match="two pieces"):
         quantize(folder / "in.gguf", out, "q4_0", [short], minutes=1)
     assert not out.exists()
+
+
+def test_the_command(folder, tmp_path, capsys):
+    out = tmp_path / "out.gguf"
+    options = ["--type", "q4_0", "--importance", str(folder / "text.txt"), "--pieces", "2"]
+    given = [*options, "--minutes", "1e-6", "-q"]
+    assert main(["quantize", str(folder / "in.gguf"), str(out), *given]) == 0
+    assert load_gguf(out).metadata["general.file_type"] == 2
+    assert main(["quantize", str(folder), str(tmp_path / "out"), *given]) == 2
+    assert "--minutes are of GGUF files" in capsys.readouterr().err
