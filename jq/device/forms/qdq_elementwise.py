@@ -116,11 +116,8 @@ class Elementwise:
         out, (a, b) = step.out, step.inputs
         exact = self._times if step.kind == "multiply" else self._added
         if "shift" in step.numbers:
-            raise UserError(
-                "sums of two tensors as XNNPACK computes them have no Q/DQ form",
-                op=step.name,
-                hint="give the target onnx-qdq",
-            )
+            what = "sums of two tensors as XNNPACK computes them have no Q/DQ form"
+            raise UserError(what, op=step.name, hint="give the target onnx-qdq")
         scales, bias = self._operands(step), step.numbers["bias"]
         more = F32((bias * step.numbers["factor"]).reshape(-1)[0] * out.scale)
         if {t.dtype for t in (a, b, step.output)} != {"int8"}:

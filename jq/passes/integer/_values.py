@@ -161,8 +161,6 @@ def require_int32(bound: np.ndarray, name: str) -> None:
     """
     worst = float(np.max(bound, initial=0.0))
     if worst > INT32.max:
-        raise UserError(
-            f"a sum can reach {worst:.0f}, more than an int32 accumulator holds",
-            op=name,
-            hint="keep it float by a rule, or calibrate on data that uses the range",
-        )
+        what = f"a sum can reach {worst:.0f}, more than an int32 accumulator holds"
+        hint = "keep it float by a rule, or calibrate on data that uses the range"
+        raise UserError(what, op=name, hint=hint)

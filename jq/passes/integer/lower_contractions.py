@@ -77,11 +77,8 @@ def _prove(program: Program, op: Op, rule: Contraction, plan: OpPlan) -> None:
         other = next(p for i, p in plan.operands.items() if i != role.index)
         bound = largest_sum(parts, marker.encoding, role.contracted) * largest_code(other)
         if bound > LIMIT:
-            raise UserError(
-                f"a sum can reach {bound}, more than an int32 accumulator holds",
-                op=plan.name,
-                hint="keep it float by a rule",
-            )
+            what = f"a sum can reach {bound}, more than an int32 accumulator holds"
+            raise UserError(what, op=plan.name, hint="keep it float by a rule")
 
 
 # A quantize of a dequantize with the same parameters is nothing.

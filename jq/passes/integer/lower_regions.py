@@ -17,7 +17,9 @@ import re
 import numpy as np
 
 from jq.base.errors import FormatError, UserError
+from jq.formats.arrays import NUMPY
 from jq.formats.integer_functions import Output, tabulated
+from jq.formats.requantize import DOUBLE
 from jq.ir import OPS, Op, Program, at, dtype_of, ir, is_read, kind_of, maker
 from jq.ir.build import NAME, replace, string_attr
 from jq.ir.decisions import decline, declined, declined_by_shape
@@ -147,11 +149,24 @@ def _table(
     if device.of_tflite and leaf_of(program, clamps_behind(program, value)[1]):
         return None
     leaf, y = found
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         steps = np.nan_to_num(np.asarray(y, np.float32) / np.float32(out.scale))
+        if device.wide_sums and len(y) == 256:
+            steps = _by_sign(leaf.zero_point, y, steps)
     codes = tabulated(OPS, _index(leaf), steps.astype(np.float64), out)
     step = step_of("table", name, [leaf.operand], value.owner, steps=steps)
     return integer_step(program, codes, step.giving(out))
+
+
+def _by_sign(zero: int, y: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """Steps of 256 codes as TFLite's reference kernels of ABS and LEAKY_RELU round them: the code
+    times one factor on either side of 0. Those of other functions as they are."""
+    d = np.arange(-128, 128) - zero
+    ones = np.clip(np.where(d < 0, -1, 1) + zero + 128, 0, 255)
+    if not np.allclose(y, np.abs(d) * y[ones], rtol=1e-6, atol=0):
+        return steps
+    mantissa, *shifts = DOUBLE.split(steps[ones] * np.where(d < 0, -1, 1))
+    return DOUBLE.rescale(NUMPY, d.astype(np.int32), mantissa, (shifts[0], shifts[1]))
 
 
 def _condition(program: Program, value: ir.Value) -> ir.Value | None:

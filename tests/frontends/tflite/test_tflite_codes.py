@@ -106,6 +106,8 @@ def cases() -> dict[str, dict[str, Any]]:
             )
             for kind in ("ADD", "SUB", "MUL")
         },
+        "leaky": file_of("LEAKY_RELU", [], X, (0.043, -20), ("LeakyReluOptions", {"alpha": 0.13})),
+        "absolute": file_of("ABS", [], X, (0.04, -5), ()),
         "logarithm": file_of("LOG", [], X, (0.04, -5), ()),  # also of what is not positive
         "largest": file_of("REDUCE_MAX", [(axes[:1], None)], (1, 8, 16), same, flat),
         "least": file_of("REDUCE_MIN", [(axes, None)], (1, 1, 1, 16), same, wide),

@@ -58,9 +58,8 @@ def written(content: Content) -> Writer:
 def run(data: bytes, calls: Sequence[Arrays]) -> list[list[np.ndarray]]:
     """The outputs of Arm's reference model."""
     if find_spec("tosa_reference_model") is None:
-        raise UserError(
-            "TOSA's reference model is not installed", hint="pip install --no-deps tosa-tools"
-        )
+        hint = "pip install --no-deps tosa-tools"
+        raise UserError("TOSA's reference model is not installed", hint=hint)
     with temporary_folder() as folder:
         (folder / "model.tosa").write_bytes(data)
         for i, inputs in enumerate(calls):

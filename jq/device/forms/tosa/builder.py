@@ -147,11 +147,8 @@ class Builder:
     def along(self, numbers: np.ndarray, shape: Sequence[int]) -> list[int]:
         """The shape of numbers that stand along the last axis of a tensor, or are one."""
         if numbers.size not in (1, shape[-1] if shape else 1):
-            raise UserError(
-                "parameters along another axis than the last have no form in TOSA",
-                op=self.name,
-                hint="write it with channels last",
-            )
+            what = "parameters along another axis than the last have no form in TOSA"
+            raise UserError(what, op=self.name, hint="write it with channels last")
         return [1] * (len(shape) - 1) + [numbers.size] if shape else []
 
     def codes(self, total: str, step: Simple, shape: Sequence[int], factor: np.ndarray) -> None:

@@ -65,11 +65,8 @@ class Writer(Builder):
             or w.dtype != "int8"
             or (w.zero_point is not None and w.zero_point.any())
         ):
-            raise UserError(
-                f"products of {x.dtype} by {w.dtype} are written of int8 or int16 by int8 with"
-                " weights whose zero point is 0",
-                op=step.name,
-            )
+            what = f"products of {x.dtype} by {w.dtype} are written of int8 or int16 by int8 with"
+            raise UserError(f"{what} weights whose zero point is 0", op=step.name)
 
         def total(codes: str, zero: int, bias: np.ndarray) -> str:
             given = [self.constant([v], "int8") for v in (zero, 0)]
