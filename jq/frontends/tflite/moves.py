@@ -7,6 +7,7 @@ import numpy as np
 
 from jq.frontends.tflite.graph import Graph
 
+NCHW, NHWC = [0, 3, 1, 2], [0, 2, 3, 1]
 # Comparisons and logic, and what chooses by them.
 CHOICES = {"GREATER": "Greater", "GREATER_EQUAL": "GreaterOrEqual", "EQUAL": "Equal"}
 CHOICES |= {"LESS": "Less", "LESS_EQUAL": "LessOrEqual", "SELECT": "Where", "SELECT_V2": "Where"}
@@ -63,3 +64,36 @@ def gather(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     if o.get("batch_dims"):
         raise g.lacking("a gather with batches")
     return str(g.add("Gather", [g.real(x[0]), g.raw(x[1])], axis=o.get("axis", 0)))
+
+
+def image(g: Graph, value: str, *bias: str) -> str:
+    """An image with channels last. What is added and limited comes behind it, so that no transpose
+    stands between a product and its codes."""
+    value = g.add("Transpose", [value], perm=NHWC)
+    for added in bias:
+        value = g.add("Add", [value, added])
+    return value
+
+
+def blocks(kind: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    """SPACE_TO_DEPTH, DEPTH_TO_SPACE."""
+    size = o.get("block_size", 1)
+    return image(g, g.add(kind, [g.real(x[0], NCHW)], blocksize=size))
+
+
+def pack(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    """PACK."""
+    shape, axis = g.shape(y), o.get("axis", 0)
+    shape[axis] = 1
+    one = g.constant(shape, "i8")
+    return str(g.add("Concat", [g.add("Reshape", [g.real(i), one]) for i in x], axis=axis))
+
+
+def split(g: Graph, x: list[int], outputs: list[int], o: Mapping[str, Any]) -> None:
+    """SPLIT (axis, tensor), SPLIT_V (tensor, sizes, axis) and UNPACK, whose results state sizes."""
+    source, *at = (x[1], x[0]) if len(x) == 2 else (x[0], *x[2:])
+    axis = int(g.known(at[0]).reshape(())) if at else o.get("axis", 0)
+    sizes = g.constant([g.shape(y)[axis] if at else 1 for y in outputs], "i8")
+    parts = g.add("Split", [g.real(source), sizes], len(outputs), axis=axis)
+    for i, part in zip(outputs, [parts] if len(outputs) == 1 else parts, strict=True):
+        g.put(i, shaped(g, part, i))

@@ -10,16 +10,17 @@ from onnx import ModelProto, helper
 from jq.base.errors import UserError, known
 from jq.frontends.tflite import moves
 from jq.frontends.tflite.graph import Graph
+from jq.frontends.tflite.moves import NCHW
 from jq.frontends.tflite.schema import READ
 
-NCHW, NHWC = [0, 3, 1, 2], [0, 2, 3, 1]
+SPLITS = {"SPLIT", "SPLIT_V", "UNPACK"}
 _ACTIVATIONS = {1: (0.0, None), 2: (-1.0, 1.0), 3: (0.0, 6.0)}
 # Those that ONNX has with the same operands.
 _EACH = {"LOGISTIC": "Sigmoid", "TANH": "Tanh", "RELU": "Relu", "HARD_SWISH": "HardSwish"}
 _EACH |= {"ABS": "Abs", "NEG": "Neg", "EXP": "Exp", "SQRT": "Sqrt", "ELU": "Elu", "PRELU": "PRelu"}
 _EACH |= {"ADD": "Add", "SUB": "Sub", "MUL": "Mul", "DIV": "Div", "SIN": "Sin", "COS": "Cos"}
 _EACH |= {"MAXIMUM": "Max", "MINIMUM": "Min"} | moves.CHOICES
-_EACH |= dict.fromkeys(("CAST", "SPLIT", "SPLIT_V", "QUANTIZE", "DEQUANTIZE"), "Identity")
+_EACH |= dict.fromkeys(("CAST", *SPLITS, "QUANTIZE", "DEQUANTIZE"), "Identity")
 _REDUCE = {"MEAN": "ReduceMean", "SUM": "ReduceSum"}
 _REDUCE |= {"REDUCE_MAX": "ReduceMax", "REDUCE_MIN": "ReduceMin"}
 STATE = {"CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE"}
@@ -52,8 +53,8 @@ def read_graph(data: bytes, path: Path) -> Graph:
             raise g.damaged(f"{kind} has no operands")
         g.op = g.names[outputs[0]] if 0 <= outputs[0] < len(g.names) else kind
         try:
-            if kind.startswith("SPLIT"):
-                _split(g, inputs, outputs)
+            if kind in SPLITS:
+                moves.split(g, inputs, outputs, options)
             elif kind == "CAST":
                 g.store(outputs[0], _cast(g, inputs, outputs[0]))
             else:
@@ -98,15 +99,6 @@ def _reduce(name: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> 
     return str(g.add(_REDUCE[name], given, keepdims=0))
 
 
-def _image(g: Graph, value: str, *bias: str) -> str:
-    """An image with channels last. What is added and limited comes behind it, so that no transpose
-    stands between a product and its codes."""
-    value = g.add("Transpose", [value], perm=NHWC)
-    for added in bias:
-        value = g.add("Add", [value, added])
-    return value
-
-
 def _window(o: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"strides": [o.get("stride_h", 1), o.get("stride_w", 1)]}
     return found | {"auto_pad": "VALID" if o.get("padding", 0) else "SAME_UPPER"}
@@ -118,7 +110,7 @@ def _conv(order: list[int], g: Graph, x: list[int], y: int, o: Mapping[str, Any]
     given = [g.real(x[0], NCHW), g.real(x[1], order)]
     spread = [o.get("dilation_h", 1), o.get("dilation_w", 1)]
     made = g.add("Conv", given, group=groups, dilations=spread, **_window(o))
-    return _image(g, made, *g.bias(x[2:3], x[0], x[1]))
+    return moves.image(g, made, *g.bias(x[2:3], x[0], x[1]))
 
 
 def _transposed(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
@@ -130,7 +122,7 @@ def _transposed(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     given = [g.real(x[2], NCHW), g.real(x[1], [3, 0, 1, 2])]
     more = [max(0, -e) for e in extra]
     made = g.add("ConvTranspose", given, strides=stride, pads=pads, output_padding=more)
-    return _image(g, made, *g.bias(x[3:4], x[2], x[1]))
+    return moves.image(g, made, *g.bias(x[3:4], x[2], x[1]))
 
 
 def _dense(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
@@ -158,7 +150,7 @@ def _pool(kind: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> st
     how: dict[str, Any] = {"kernel_shape": window, **_window(o)}
     if kind == "AveragePool" and g.domain(y):
         return str(g.add(kind, [g.real(x[0])], domain=g.domain(y), **how))
-    return _image(g, g.add(kind, [g.real(x[0], NCHW)], **how))
+    return moves.image(g, g.add(kind, [g.real(x[0], NCHW)], **how))
 
 
 def _resize(mode: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
@@ -169,7 +161,7 @@ def _resize(mode: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> 
     if mode == "nearest":
         how["nearest_mode"] = "round_prefer_ceil" if half or corners else "floor"
     given = [g.real(x[0], NCHW), "", "", g.constant([n, c, h, w], "i8")]
-    return _image(g, g.add("Resize", given, **how))
+    return moves.image(g, g.add("Resize", given, **how))
 
 
 def _softmax(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
@@ -182,16 +174,6 @@ def _softmax(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
 
 def _cast(g: Graph, x: list[int], y: int) -> str:
     return str(g.add("Cast", [g.raw(x[0])], to=helper.np_dtype_to_tensor_dtype(g.dtype(y))))
-
-
-def _split(g: Graph, x: list[int], outputs: list[int]) -> None:
-    """SPLIT (axis, tensor) and SPLIT_V (tensor, sizes, axis), whose results state the sizes."""
-    source, at = (x[1], x[0]) if len(x) == 2 else (x[0], x[2])
-    axis = int(g.known(at).reshape(()))
-    sizes = g.constant([g.shape(y)[axis] for y in outputs], "i8")
-    parts = g.add("Split", [g.real(source), sizes], len(outputs), axis=axis)
-    for i, part in zip(outputs, [parts] if len(outputs) == 1 else parts, strict=True):
-        g.put(i, g.add("Identity", [part]))
 
 
 def _state(g: Graph, kind: str, x: list[int], y: list[int], o: Mapping[str, Any]) -> None:
@@ -232,6 +214,12 @@ _CALLS |= {
         "Concat", list(map(g.real, x)), axis=o.get("axis", 0)
     ),
     "NOT_EQUAL": lambda g, x, y, o: g.add("Not", [g.add("Equal", map(g.real, x))]),
+    "PACK": moves.pack,
+    "SPACE_TO_DEPTH": partial(moves.blocks, "SpaceToDepth"),
+    "DEPTH_TO_SPACE": partial(moves.blocks, "DepthToSpace"),
+    "BROADCAST_TO": lambda g, x, y, o: g.add(
+        "Expand", [g.real(x[0]), g.constant(g.shape(y), "i8")]
+    ),
     "RSQRT": lambda g, x, y, o: g.add("Reciprocal", [g.add("Sqrt", [g.real(x[0])])]),
     "LOG": lambda g, x, y, o: g.add("Log", [g.add("Relu", [g.real(x[0])])]),  # of less than 0 too
     "SQUARE": lambda g, x, y, o: g.add("Mul", [g.real(x[0])] * 2),

@@ -28,9 +28,10 @@ OPERATORS = {
 _OTHERS = """
 LOGISTIC 14, RELU 19, RELU_N1_TO_1 20, RELU6 21, RESIZE_BILINEAR 23, SOFTMAX 25, TANH 28, PAD 34,
 SQUEEZE 43, STRIDED_SLICE 45, EXP 47, SPLIT 49, PRELU 54, LESS 58, NEG 59, LESS_EQUAL 63, SELECT 64,
-SIN 66, EXPAND_DIMS 70, LOG 73, SQRT 75, RSQRT 76, SQUARE 92, RESIZE_NEAREST_NEIGHBOR 97, COS 108,
-LEAKY_RELU 98, ABS 101, SPLIT_V 102, ELU 111, HARD_SWISH 117, CALL_ONCE 129, VAR_HANDLE 142,
-READ_VARIABLE 143, ASSIGN_VARIABLE 144, GELU 150
+SIN 66, EXPAND_DIMS 70, LOG 73, PACK 83, UNPACK 88, SPACE_TO_DEPTH 26, DEPTH_TO_SPACE 5,
+BROADCAST_TO 130, SQRT 75, RSQRT 76, SQUARE 92, RESIZE_NEAREST_NEIGHBOR 97, COS 108, LEAKY_RELU 98,
+ABS 101, SPLIT_V 102, ELU 111, HARD_SWISH 117, CALL_ONCE 129, VAR_HANDLE 142, READ_VARIABLE 143,
+ASSIGN_VARIABLE 144, GELU 150
 """
 READ = {number: name for name, (number, *_) in OPERATORS.items()}
 READ |= {int(number): name for name, number in map(str.split, _OTHERS.split(","))}
@@ -56,6 +57,7 @@ _OPTIONS = f"""
     29 DivOptions: activation i8
     32 StridedSliceOptions: begin_mask i32, end_mask i32, ellipsis_mask i32, new_axis_mask i32,
         shrink_axis_mask i32
+    19 SpaceToDepthOptions: block_size i32
     35 SplitOptions: num_splits i32
     37 CastOptions: in_data_type i8, out_data_type i8
     38 DequantizeOptions:
@@ -64,11 +66,14 @@ _OPTIONS = f"""
     48 SliceOptions:
     49 TransposeConvOptions: {_STRIDES}, activation i8
     51 TileOptions:
+    59 PackOptions: values_count i32, axis i32
+    64 UnpackOptions: num i32, axis i32
     74 ResizeNearestNeighborOptions: align_corners bool, half_pixel_centers bool
     75 LeakyReluOptions: alpha f32
     79 SplitVOptions: num_splits i32
     81 ReverseV2Options:
     89 QuantizeOptions:
+    94 DepthToSpaceOptions: block_size i32
     101 BatchMatMulOptions: adj_x bool, adj_y bool, asymmetric_quantize_inputs bool
     103 CallOnceOptions: init_subgraph_index i32
     111 VarHandleOptions: container string, shared_name string

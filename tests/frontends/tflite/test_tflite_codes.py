@@ -83,6 +83,7 @@ def cases() -> dict[str, dict[str, Any]]:
     flat = ("ReducerOptions", {"keep_dims": False})
     given = [(weights, coded(0.01, 0)), (bias, coded(0.0005, 0))]
     same, other = (0.05, 3), (0.021, -7)
+    shape = np.array([3, *X[1:]], np.int32)
     scales = {"scale": np.geomspace(0.004, 0.02, 96).astype(np.float32), "axis": 0}
     filters = weights.reshape(96, 1, 1, 16), scales | {"zero_point": np.zeros(96, np.int64)}
     steps = {"stride_h": 1, "stride_w": 1, "dilation_h": 1, "dilation_w": 1, "padding": 1}
@@ -106,6 +107,18 @@ def cases() -> dict[str, dict[str, Any]]:
             )
             for kind in ("ADD", "SUB", "MUL")
         },
+        "blocks": file_of(
+            *("SPACE_TO_DEPTH", [], (1, 3, 4, 64), same, ("SpaceToDepthOptions", {"block_size": 2}))
+        ),
+        "pixels": file_of(
+            *("DEPTH_TO_SPACE", [], (1, 12, 16, 4), same),
+            ("DepthToSpaceOptions", {"block_size": 2}),
+        ),
+        "repeated": file_of("BROADCAST_TO", [(shape, None)], (3, 6, 8, 16), same, ()),
+        "packed": file_of(  # a constant's zero point is stored in 8 bits, an activation's in 32
+            *("PACK", [(weights[:48].reshape(X), coded(*same))], (1, 2, 6, 8, 16), same),
+            ("PackOptions", {"values_count": 2, "axis": 1}),
+        ),
         "leaky": file_of("LEAKY_RELU", [], X, (0.043, -20), ("LeakyReluOptions", {"alpha": 0.13})),
         "absolute": file_of("ABS", [], X, (0.04, -5), ()),
         "logarithm": file_of("LOG", [], X, (0.04, -5), ()),  # also of what is not positive
@@ -217,6 +230,20 @@ def test_a_choice_by_a_comparison(kind: str, tmp_path: Path) -> None:
     ((want,),) = run(path.read_bytes(), [[x]])
     (got,) = XlaExecutable(jq.trace(str(path)).program)(x)
     assert np.array_equal(got, want)
+
+
+def test_a_tensor_is_taken_apart(tmp_path: Path) -> None:
+    options = "UnpackOptions", {"num": 6, "axis": 1}
+    fields = file_of("UNPACK", [], (1, 8, 16), (0.05, 3), options)
+    (graph,) = fields["subgraphs"]
+    fields["operator_codes"][0]["version"] = 1
+    graph["tensors"] += [{**graph["tensors"][1], "name": f"y{i}"} for i in range(5)]
+    graph["outputs"] = graph["operators"][0]["outputs"] = list(range(1, 7))
+    path = tmp_path / "m.tflite"
+    path.write_bytes(SCHEMA.encode("Model", fields))
+    (want,), got = run(path.read_bytes(), [[drawn()]]), jq.trace(str(path)).program
+    for a, b in zip(XlaExecutable(got)(drawn()), want, strict=True):
+        assert np.array_equal(a, b)
 
 
 def test_a_file_of_codes_is_compared_without_data(

@@ -43,7 +43,8 @@ class Concatenate(Selecting, Sinking):
     def sink(self, program: Program, op: Op, marker: Marker) -> ir.Value | None:
         markers = [match(v, DEQUANTIZE) for v in op.operands]
         known = [m for m in markers if m is not None]
-        if len(known) < len(markers):
+        types = {tuple(map(dtype_of, m.parts.values())) for m in known}
+        if len(known) < len(markers) or len(types) > 1:
             return None
         made = join_parts(
             [m.encoding for m in known],
