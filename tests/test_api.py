@@ -75,6 +75,25 @@ def test_one_setting_and_one_rule_need_no_list() -> None:
     assert op.decision == "float"
 
 
+@pytest.mark.parametrize("wrong", [3, [("w", {"weights.format": "int4"})], [None]])
+def test_rules_and_settings_of_another_type(wrong: Any) -> None:
+    with pytest.raises(UserError, match=r"a rule is of type .*; write 'PATTERN: key=value, ...'"):
+        jq.plan(model(), rules=wrong)
+    with pytest.raises(UserError, match=r"a setting is of type .*; write {'KEY': VALUE}"):
+        jq.plan(model(), settings=wrong)
+
+
+def test_pipelines_and_targets_are_paths_as_well(tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_text('base = "int8-weight-only"\n[settings]\nmin_elements = 1\n')
+    (tmp_path / "t.toml").write_text("[device]\nfloat_products = false\n")
+    assert jq.plan(model(), pipeline=tmp_path / "p.toml").ops[0].decision == "weight-only"
+    assert jq.plan(model(), target=tmp_path / "t.toml").ops[0].decision == "integer"
+    with pytest.raises(UserError, match="unknown target '3'"):
+        jq.plan(model(), target=3)
+    with pytest.raises(UserError, match="unknown pipeline '3'"):
+        jq.plan(model(), pipeline=3)
+
+
 def test_dicts_with_keys_that_json_has_not_are_tuples() -> None:
     assert unflatten(describe({(1, 2): 0}), "x") == ("x",)
     structure = describe({"b": 0, 3: [1]})

@@ -93,10 +93,8 @@ def quantized(
     plan = plan_job(job, stages)
     operands = [p for op in plan.ops for p in op.operands.values()]
     if job.program.encodings or any(p.kind == "given" or p.stored for p in operands):
-        raise UserError(
-            "the model is quantized already: its codes cannot be trained",
-            hint="give the float model",
-        )
+        hint = "give the float model"
+        raise UserError("the model is quantized already: its codes cannot be trained", hint=hint)
     program = job.program.clone()
     _place(program, plan)
     program.drop_unused_weights()

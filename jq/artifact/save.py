@@ -99,10 +99,8 @@ def check_version(given: str | None, levels: Sequence[str]) -> str:
         UserError: it cannot be written, or nothing is written for which it counts.
     """
     if given is not None and "integer" not in levels:
-        raise UserError(
-            f"StableHLO {given[:40]}: no portable artifact is written",
-            hint="--emit integer (emit='integer') writes integer.portable.mlirbc",
-        )
+        hint = "--emit integer (emit='integer') writes integer.portable.mlirbc"
+        raise UserError(f"StableHLO {given[:40]}: no portable artifact is written", hint=hint)
     return portable_version(given)
 
 

@@ -64,10 +64,8 @@ def compile_language_model(
     from jq.language.store import options_for
 
     if text and pipeline not in FITTED_PIPELINES:
-        raise UserError(
-            f"--text has no use in the pipeline {pipeline}",
-            hint=f"pipelines that fit codes to a text: {', '.join(FITTED_PIPELINES)}",
-        )
+        hint = f"pipelines that fit codes to a text: {', '.join(FITTED_PIPELINES)}"
+        raise UserError(f"--text has no use in the pipeline {pipeline}", hint=hint)
     if sign is not None:
         check_key(sign)
     with out.progress() as progress, temporary_folder() as work:

@@ -122,9 +122,7 @@ def _check_direction(budget: Budget) -> None:
     smaller |= budget.name.endswith("_drop") and budget.figure in _LARGER_IS_BETTER
     if (smaller and budget.at_least) or (budget.name in _LARGER_IS_BETTER and not budget.at_least):
         right = "<=" if smaller else ">="
-        raise UserError(
-            f"budget {budget} bounds the wrong side",
-            hint=f"write {budget.name}{right}{budget.limit:g}",
-        )
+        hint = f"write {budget.name}{right}{budget.limit:g}"
+        raise UserError(f"budget {budget} bounds the wrong side", hint=hint)
     if budget.name in _LARGER_IS_BETTER - {"sqnr_db"} and budget.limit > 1 and not budget.function:
         raise UserError(f"budget {budget} cannot be met: no {budget.name} is above 1")

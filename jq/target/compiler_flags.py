@@ -68,10 +68,8 @@ def check_user_flags(flags: Sequence[str]) -> tuple[str, ...]:
     """The flags that a person gave, any of the compiler's, in characters that no shell reads."""
     for flag in flags:
         if not _FLAG.fullmatch(flag):
-            raise UserError(
-                f"{flag!r} is no flag of IREE's compiler",
-                hint="write --iree-flag=--name=value, in letters, digits and ./,:+=@%^_-",
-            )
+            hint = "write --iree-flag=--name=value, in letters, digits and ./,:+=@%^_-"
+            raise UserError(f"{flag!r} is no flag of IREE's compiler", hint=hint)
     return tuple(flags)
 
 

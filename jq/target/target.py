@@ -163,7 +163,7 @@ def load_target(name: str | Target, readers: tuple[str, ...] = ()) -> Target:
     """
     if isinstance(name, Target):
         return name
-    if "," in name and not Path(name).exists():
+    if "," in (name := str(name)) and not Path(name).exists():
         return _of_several(name, name.split(","), readers)
     if name in readers:
         raise UserError(f"target {name} is a program of itself")

@@ -96,11 +96,8 @@ def _client(distributed: Any, address: str) -> Any:
                 hint="start one: `dask scheduler`; and `dask worker ADDRESS --nthreads 1`",
             ) from None
         client.close(timeout=ANSWER)
-        raise UserError(
-            "the Dask scheduler has no worker",
-            location=address,
-            hint=f"start some: `dask worker {address} --nthreads 1`",
-        ) from None
+        hint = f"start some: `dask worker {address} --nthreads 1`"
+        raise UserError("the Dask scheduler has no worker", location=address, hint=hint) from None
     return client
 
 

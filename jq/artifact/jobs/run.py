@@ -63,10 +63,8 @@ def as_workers(given: Workers | int | str) -> Workers:
         return Workers(dask=given)
     if isinstance(given, str) and (given == RAY[0] or given.startswith(RAY[1])):
         return Workers(ray="auto" if given == RAY[0] else given)
-    raise UserError(
-        f"no workers are {given!r}",
-        hint="a number of processes, tcp://HOST:PORT of a Dask scheduler, ray or ray://HOST:PORT",
-    )
+    hint = "a number of processes, tcp://HOST:PORT of a Dask scheduler, ray or ray://HOST:PORT"
+    raise UserError(f"no workers are {given!r}", hint=hint)
 
 
 ATTEMPTS = 3  # at a cluster that answers and loses what it was given

@@ -49,7 +49,8 @@ class Claims:
                 found = stored.encoded(name, claim["parts"], size)
                 if owners.too_little(found, bits, size):  # equal codes are a number in the program
                     found += splats.encoded(name, claim["parts"], size)
-                row = self._encoded(name, claim, bits, found, derived[name], stored.rest)
+                told = kept.get(name), bits
+                row = self._encoded(name, claim, *told, found, derived[name], stored.rest)
             else:
                 row = _plain(name, plain[name], stored.plain(name, plain[name]))
             rows.append(row)
@@ -95,6 +96,7 @@ class Claims:
         self,
         name: str,
         claim: Mapping[str, Any],
+        kept: int | None,
         bits: float,
         found: Sequence[StoredConstant],
         derived: Sequence[StoredConstant],
@@ -104,7 +106,10 @@ class Claims:
         kind, granularity = claim["format"], claim["granularity"]
         size = math.prod(shape)
         large = [c for c in found if owners.holds(c, size)]
-        wide = [c for c in large if bit_width(c.dtype) > owners.code_bits(claim, size)]
+        own = owners.code_bits(claim, size)
+        wide = [c for c in large if bit_width(c.dtype) > own and not (kept and owners.packed(c))]
+        if kept and kept > math.ceil(own):
+            self.notes.append(f"{name} has {kept} bits an element in its kernel, {kind} {own:g}")
         if len(wide) < len(large):  # its codes are there
             wide = [c for c in wide if not owners.by_column(c, claim["parts"])]
         if wide and claim.get("float_copy"):

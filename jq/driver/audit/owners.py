@@ -135,6 +135,12 @@ def kept_bits(ops: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     return {name: int(m[1]) for name, m in found.items() if name and m}
 
 
+def packed(constant: StoredConstant) -> bool:
+    """True for the bytes of a kernel, of codes and scales together and padded to whole registers:
+    the kernel's name says in how many bits it keeps codes."""
+    return constant.dtype == "i8" and any(n.endswith(":packed") for n in constant.names)
+
+
 def code_bits(claim: Mapping[str, Any], size: int) -> float:
     """Bits an element takes in the largest part of an encoding."""
     parts = claim["parts"].values()

@@ -41,10 +41,8 @@ def accuracy(scores: np.ndarray, labels: Any) -> float:
     labels = np.asarray(labels)
     predictions = top1(np.asarray(scores))
     if predictions.shape != labels.shape:
-        raise UserError(
-            f"{labels.shape} labels for {predictions.shape} predictions",
-            hint="give one label per sample of the evaluation set",
-        )
+        hint = "give one label per sample of the evaluation set"
+        raise UserError(f"{labels.shape} labels for {predictions.shape} predictions", hint=hint)
     return float(np.mean(predictions == labels))
 
 

@@ -86,10 +86,8 @@ class WeightOptions:
         if self.scale_dtype is None:
             return
         if self.dtype in INTEGERS:
-            raise UserError(
-                f"scale_dtype is for float8 weights, dtype is {self.dtype}",
-                hint="leave scale_dtype out: integers have float32 scales",
-            )
+            hint = "leave scale_dtype out: integers have float32 scales"
+            raise UserError(f"scale_dtype is for float8 weights, dtype is {self.dtype}", hint=hint)
         if self.dtype == FLOAT4:
             raise UserError(f"the scale of {FLOAT4} is always {E8M0}", hint="leave scale_dtype out")
         check_known("scale_dtype", self.scale_dtype, (E8M0,))

@@ -64,10 +64,8 @@ def quantize_weights(
     )
     if isinstance(module_or_model, Model):
         if in_place:
-            raise UserError(
-                "in_place=True is for modules: a jq.Model is frozen",
-                hint="take the model that is returned",
-            )
+            hint = "take the model that is returned"
+            raise UserError("in_place=True is for modules: a jq.Model is frozen", hint=hint)
         return _quantize_model(module_or_model, options)
     if isinstance(module_or_model, ir.Module):
         return _quantize_given(module_or_model, options, in_place)
@@ -87,10 +85,8 @@ def _read(source: Any) -> ir.Module:
         WORKER.ask("jq.frontends.tracing.modules:try_module", source.encode(), "the module's text")
         return parse_module(source)
     if not isinstance(source, str | Path):
-        raise UserError(
-            f"cannot quantize a {type(source).__name__}",
-            hint="give a jq.Model, an ir.Module, its text, or the path of a module",
-        )
+        hint = "give a jq.Model, an ir.Module, its text, or the path of a module"
+        raise UserError(f"cannot quantize a {type(source).__name__}", hint=hint)
     path = Path(source)
     data = read_input(path)
     WORKER.ask("jq.frontends.tracing.modules:try_module", data, str(path))

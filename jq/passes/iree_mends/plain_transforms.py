@@ -94,11 +94,8 @@ def _along_last(x: ir.Value, kind: Kind, length: int, where: str | None) -> ir.V
 def _matrix(kind: Kind, length: int, width: int, where: str | None) -> np.ndarray:
     """f64[real and imaginary parts in, real and imaginary parts out]."""
     if width * length > LARGEST:
-        raise UserError(
-            f"a Fourier transform of {length} elements",
-            op=where,
-            hint="those of a power of two and of up to 1024 elements are compiled",
-        )
+        hint = "those of a power of two and of up to 1024 elements are compiled"
+        raise UserError(f"a Fourier transform of {length} elements", op=where, hint=hint)
     unit = np.eye(width)
     rows = unit if kind == "RFFT" else np.concatenate([unit, 1j * unit])
     found = _NUMPY[kind](rows, length)

@@ -21,10 +21,8 @@ def check_settings(settings: Settings) -> None:
     for op in settings.op_types:
         check_known("op", op, contraction_names(), " in op_types")
     if settings.weights.emit == "dequantized" and settings.activations.format != FLOAT:
-        raise UserError(
-            "weights.emit=dequantized leaves no integers to multiply",
-            hint="use a weight-only pipeline, or weights.emit=integer",
-        )
+        hint = "use a weight-only pipeline, or weights.emit=integer"
+        raise UserError("weights.emit=dequantized leaves no integers to multiply", hint=hint)
     get_observer(settings.calibration.method)  # refuses a name that is none
 
 
@@ -88,7 +86,7 @@ def load_pipeline(
         UserError: there is no such pipeline, or a setting, rule or recovery pass is unknown or
             cannot be carried out with the others.
     """
-    file = source if isinstance(source, PipelineFile) else read_pipeline(source)
+    file = source if isinstance(source, PipelineFile) else read_pipeline(str(source))
     where = f"pipeline {file.name}"
     settings = apply_overrides(Settings(), flat_settings(file.settings), where=where)
     settings = apply_overrides(settings, overrides or {}, where="settings")

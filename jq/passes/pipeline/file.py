@@ -1,6 +1,6 @@
 """A pipeline file: settings and rules, with what it takes from its base."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -42,10 +42,8 @@ def read_pipeline(name: str, readers: tuple[str, ...] = ()) -> PipelineFile:
             " `placement`, `integer_only`; `jaxq list passes` shows the order and the conditions",
         )
     if outside := sorted(data.keys() & Settings.model_fields.keys()):
-        raise UserError(
-            f"{where} has the setting {outside[0]!r} outside of [settings]",
-            hint='write it below a line [settings]: `weights.format = "int4"`',
-        )
+        hint = 'write it below a line [settings]: `weights.format = "int4"`'
+        raise UserError(f"{where} has the setting {outside[0]!r} outside of [settings]", hint=hint)
     file = validate(PipelineFile, {"name": stem, **data}, where=where)
     if not file.base:
         return file.model_copy(update={"settings": flat_settings(file.settings)})
@@ -108,7 +106,7 @@ def as_rules(rules: Rules) -> list[Rule]:
     """Rules in their order: of texts `"head/*: float"`, or of `{"head/*": "float"}`."""
     if isinstance(rules, Mapping):
         rules = [f"{pattern}: {settings}" for pattern, settings in rules.items()]
-    given = [rules] if isinstance(rules, str) else rules or ()
+    given = _listed(rules, "a rule", "write 'PATTERN: key=value, ...'", str, Rule)
     return [rule if isinstance(rule, Rule) else parse_rule(rule) for rule in given]
 
 
@@ -116,4 +114,14 @@ def as_overrides(settings: SettingsLike) -> dict[str, Any]:
     """Settings by dotted key: `{"weights.format": "int4"}`."""
     if isinstance(settings, Mapping):
         return flat_settings(dict(settings))
-    return parse_assignments([settings] if isinstance(settings, str) else list(settings or ()))
+    return parse_assignments(_listed(settings, "a setting", "write {'KEY': VALUE}", str))
+
+
+def _listed(given: Any, what: str, hint: str, *kinds: type) -> list[Any]:
+    """None, one or several as a list; `UserError` where one is of another type."""
+    several = isinstance(given, Iterable) and not isinstance(given, str)
+    found = list(given) if several else [] if given is None else [given]
+    for each in found:
+        if not isinstance(each, kinds):
+            raise UserError(f"{what} is of type {type(each).__name__}", hint=hint)
+    return found

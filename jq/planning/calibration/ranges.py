@@ -80,10 +80,8 @@ class Ranges:
         if mine.keys() != theirs.keys() or not all(
             np.array_equal(mine[k], theirs[k]) for k in mine
         ):
-            raise UserError(
-                "these ranges were observed after different smoothing",
-                hint="calibrate the second time with ranges=... of the first, or all data at once",
-            )
+            hint = "calibrate the second time with ranges=... of the first, or all data at once"
+            raise UserError("these ranges were observed after different smoothing", hint=hint)
         sites, statistics = dict(self.sites), dict(self.statistics)
         for name, r in other.sites.items():
             sites[name] = sites[name].merge(r) if name in sites else r

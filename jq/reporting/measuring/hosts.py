@@ -136,11 +136,8 @@ def _asked(
         )
     if child.returncode == UNREACHABLE or not answer:
         reason = told[-1] if told else "it gave no answer"
-        raise UserError(
-            f"cannot measure there: {reason}",
-            location=host,
-            hint="does `ssh HOST` work without a password, and is jaxq installed for --python?",
-        )
+        hint = "does `ssh HOST` work without a password, and is jaxq installed for --python?"
+        raise UserError(f"cannot measure there: {reason}", location=host, hint=hint)
     try:
         document = json.loads(answer)
     except (ValueError, RecursionError):

@@ -182,6 +182,23 @@ def test_kernels_keep_small_codes_in_fewer_bits() -> None:
     assert not run([const("l1/w:packed", (512,), "i8")]).verified
 
 
+def test_bytes_of_a_kernel_hold_scales_and_padding_beside_its_codes() -> None:
+    """A kernel fills 16 columns up to 32; codes that stand for unequal steps are read as int8."""
+    shape = {"shape": [64, 16], "parts": {"blocks": {"dtype": "int8", "shape": [16, 2, 24]}}}
+    claim = {"l1/w": {**ENCODING, **shape, "format": "q5_1"}}
+    for bits, size, warnings in ((5, 1024, ()), (8, 1600, ("8 bits an element in its kernel",))):
+        ops = ({**OP, "weight": "l1/w", "kernel": f"gemv_8x64x16_int{bits}_block32_f5f8"},)
+        kernels, packed = (
+            (Kernel(("l1/w",), (MultiplyAdd(*I8),)),),
+            [const("l1/w:packed", (size,), "i8")],
+        )
+        audit = run(packed, (), kernels, ops=ops, encodings=claim)
+        assert audit.verified and audit.weights[0].format == "q5_1"
+        assert all(text in said for text, said in zip(warnings, audit.warnings, strict=True))
+        stored = [const("l1/w", (64, 16), "f32")]
+        assert not run(stored, (), kernels, ops=ops, encodings=claim).verified
+
+
 def test_four_bit_codes_stored_as_bytes_are_noticed() -> None:
     four = {**ENCODING, "format": "int4"}
     four["parts"] = {"codes": {"dtype": "int8", "shape": [32, 32]}}

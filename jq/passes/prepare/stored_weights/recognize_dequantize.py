@@ -36,10 +36,8 @@ class RecognizeDequantize(Pass):
         for name in lost:
             text = f"{name} comes quantized in a way that no format has"
             if cx.settings.strict_encodings:
-                raise UserError(
-                    f"{text}, and would be encoded anew",
-                    hint="leave strict_encodings (--strict-encodings) off to take its numbers",
-                )
+                hint = "leave strict_encodings (--strict-encodings) off to take its numbers"
+                raise UserError(f"{text}, and would be encoded anew", hint=hint)
             LOG.warning("%s: its numbers are encoded anew, or stay float", text)
             program.tell(text)
         changed |= _store_marked(program)
