@@ -93,6 +93,14 @@ def test_weights_from_memory_make_wider_tiles() -> None:
     assert choose(isa, 20, 4096, 256).rows <= 8  # rows of 4096 codes meet in one set of the first
 
 
+def test_the_addresses_of_rows_fit_general_registers() -> None:
+    """Narrow products do not take tiles of 26 rows, whose addresses would be read at every step."""
+    isa = get_isa("avx512_vnni")
+    for m, k, n in [(1024, 144, 16), (750, 8, 8), (750, 8, 48), (59, 96, 32)]:
+        assert 8 <= choose(isa, m, k, n, 1).rows * choose(isa, m, k, n, 1).vectors
+        assert choose(isa, m, k, n, 1).rows <= 12
+
+
 def test_work_is_shared_evenly() -> None:
     """Products of real models: two threads get parts that differ by at most a tenth."""
     for m, k, n in [(128, 384, 1152), (128, 1536, 384), (197, 768, 3072), (3136, 576, 64)]:

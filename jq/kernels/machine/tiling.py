@@ -24,6 +24,7 @@ from functools import lru_cache
 from jq.kernels.machine.isa import Isa
 
 MAX_VECTORS, MANY_REGISTERS = 12, 32
+MAX_ROWS = 12  # where vectors are many: general registers hold no more addresses of rows
 SPILLS = 0.01
 APART = 2  # products that wait to be added: with one register for them, accumulators are spilled
 SHARING = 3  # vectors that share a broadcast: more of them gain nothing
@@ -50,17 +51,17 @@ class Tiling:
 @lru_cache(maxsize=4096)
 def choose(isa: Isa, m: int, k: int, n: int, result_bytes: int = 4) -> Tiling:
     """The cheapest cut of an m x k x n product whose results take so many bytes each."""
-    widest = max(1, n // isa.lanes)
+    many = isa.registers >= MANY_REGISTERS and not isa.dot.by_element
+    widest, longest = max(1, n // isa.lanes), MAX_ROWS if many else isa.registers
     candidates = [
         cut(isa, rows, vectors, m, k, n)
         for vectors in range(1, min(widest, MAX_VECTORS) + 1)
-        for rows in range(1, min(m, isa.registers) + 1)
+        for rows in range(1, min(m, longest) + 1)
         if _registers(isa, rows, vectors) <= isa.registers
     ]
 
     def rank(t: Tiling) -> tuple[float, int, bool, int]:
-        shares = isa.registers >= MANY_REGISTERS and not isa.dot.by_element
-        shared = min(t.vectors, SHARING) if shares else 0
+        shared = min(t.vectors, SHARING) if many else 0
         return _cost(isa, t, n, result_bytes), -shared, t.block % t.rows > 0, -t.rows
 
     return min(candidates, key=rank)
@@ -144,10 +145,9 @@ def _row_blocks(isa: Isa, m: int, rows: int, panels: int, products_per_row: int)
     return block, math.ceil(m / block)
 
 
-CHUNK = 8
-ENOUGH = 8  # workgroups that keep a few threads busy
-BLOCKS = 16  # workgroups of a kernel over rows, at most
-MIN_ELEMENTS = 1 << 14  # of such a kernel: less is not worth a workgroup of its own
+CHUNK, ENOUGH = 8, 8  # workgroups that a thread takes at once, and that keep a few busy
+# Workgroups of a kernel over rows, at most; and elements: less is not worth one of its own.
+BLOCKS, MIN_ELEMENTS = 16, 1 << 14
 
 
 def unevenness(count: int, threads: int = 2) -> float:
