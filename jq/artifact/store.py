@@ -99,6 +99,27 @@ class Cache:
         return made
 
 
+class Work:
+    """Seconds of work since `restart`; what an earlier run has left counts as it took then."""
+
+    def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        self.seconds, self._since = 0.0, time.monotonic()
+
+    def of(self, store: Cache, inputs: Any, make: Callable[[], Arrays]) -> Arrays:
+        """The result of `make`, or of an earlier run."""
+
+        def timed() -> Arrays:
+            made = make()
+            return {**made, "seconds": np.array(time.monotonic() - self._since)}
+
+        found = dict(store.of(inputs, timed))
+        self.seconds, self._since = self.seconds + float(found.pop("seconds")), time.monotonic()
+        return found
+
+
 def _replace(path: Path, content: bytes) -> None:
     """Writes an entry wholly or not at all."""
     handle, name = tempfile.mkstemp(dir=path.parent, suffix=_UNFINISHED)

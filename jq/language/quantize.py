@@ -1,7 +1,6 @@
 """A GGUF file in another format: `jaxq quantize IN.gguf OUT.gguf --type q4_k`; on a text
 where one is given, so that the products of the model change least."""
 
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -10,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.artifact.store import Cache, file_digest
+from jq.artifact.store import Cache, Work, file_digest
 from jq.base.errors import UserError, check_known
 from jq.base.progress import Progress, silent
 from jq.base.system.files import read_text
@@ -47,13 +46,14 @@ def _fitted(
     decoder = load_decoder(source)
     assert decoder.file is not None
     tokenizer = tokenizer_of_gguf(decoder.file.metadata, str(source))
+    work = Work()
     text: Pieces = pieces_of(texts, tokenizer, decoder.config, None if minutes else limit)
     file_of, model = file_names(decoder.config), [file_digest([source]), dict(kinds)]
 
     def encode(store: Cache, path: str, aim: Aim, gram: np.ndarray) -> QuantizedTensor | None:
         if (kind := kinds[file_of[path]]) is None:
             return None
-        parts = store.of(path, lambda: fitted(kind, aim(), gram).parts)
+        parts = work.of(store, path, lambda: fitted(kind, aim(), gram).parts)
         fmt, shape = get_format(kind), (len(parts["blocks"]), len(gram))
         return QuantizedTensor(Encoding(kind, shape, fmt.default_block(shape, -1) or ()), parts)
 
@@ -62,7 +62,7 @@ def _fitted(
         own = partial(encode, Cache("recovery", [model, chosen]))
         return quantized_layers(decoder, read, own, **told)
 
-    text = _best(layers_of, text, limit, minutes, progress) if minutes else text
+    text = _best(layers_of, work, text, limit, minutes, progress) if minutes else text
     layers = layers_of(text, text)
     done: dict[str, dict[int, np.ndarray]] = {}  # by the number of the expert, 0 where none are
 
@@ -81,7 +81,12 @@ def _fitted(
 
 
 def _best(
-    layers_of: Callable[..., Any], pieces: Pieces, limit: int, minutes: float, progress: Progress
+    layers_of: Callable[..., Any],
+    work: Work,
+    pieces: Pieces,
+    limit: int,
+    minutes: float,
+    progress: Progress,
 ) -> Pieces:
     """The first `limit` pieces of text, or twice as many, again and again while the next turn may
     end within the minutes: those whose last layer is closest to the model's on pieces at the end
@@ -90,17 +95,19 @@ def _best(
     rest, held = pieces[:-count], pieces[-count:]
     if not rest:
         raise UserError("minutes need a text of two pieces at least")
-    start, size, errors = time.monotonic(), limit, dict[int, float]()
+    spent, size, errors = 0.0, limit, dict[int, float]()
     while True:
-        begun, chosen, last = time.monotonic(), rest[:size], dict[int, Any]()
+        work.restart()
+        chosen, last = rest[:size], dict[int, Any]()
         told = partial(progress, f"{len(chosen)} pieces of text")
         deque(layers_of(chosen, chosen, progress=told), 0)
+        spent += (turn := work.seconds)
         deque(layers_of(chosen, held, reached=last.__setitem__), 0)
         ours, theirs = last[max(last)]
         lost, whole = (np.square(a).sum(axis=-1) for a in (ours - theirs, theirs))
-        now, errors[size] = time.monotonic(), float((lost / np.maximum(whole, 1e-30)).mean())
-        LOG.info("%d pieces, %.1f min: error %.4g", size, (now - start) / 60, errors[size])
-        if size >= len(rest) or now - start + 2 * (now - begun) > 60 * minutes:
+        errors[size] = float((lost / np.maximum(whole, 1e-30)).mean())
+        LOG.info("%d pieces, %.1f min: error %.4g", size, spent / 60, errors[size])
+        if size >= len(rest) or spent + 2 * turn > 60 * minutes:
             return rest[: min(errors, key=lambda n: errors[n])]
         size *= 2
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
+from jq.artifact import store
 from jq.base.errors import UserError
 from jq.cli.app import main
 from jq.frontends.gguf import load_gguf
@@ -29,8 +33,9 @@ class Killed(BaseException):
     """Nobody catches it, as nobody does a kill."""
 
 
-def run(folder, out, monkeypatch, cache, minutes=0.0, limit=2, killed_at=None):
-    """The tensors of a file, and the number of matrices that were solved for it."""
+def run(folder, out, monkeypatch, cache, minutes=0.0, limit=2, killed_at=None, seconds=1e-3):
+    """The tensors of a file, and the number of matrices that were solved for it, each in so many
+    seconds."""
     fitted, solved = module.fitted, []
 
     def counted(*given):
@@ -42,6 +47,8 @@ def run(folder, out, monkeypatch, cache, minutes=0.0, limit=2, killed_at=None):
     with monkeypatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(cache))
         patch.setattr(module, "fitted", counted)
+        clock = SimpleNamespace(monotonic=lambda: seconds * len(solved), time=time.time)
+        patch.setattr(store, "time", clock)
         texts = [folder / "text.txt"]
         quantize(folder / "in.gguf", out, "q4_0", texts, limit=limit, minutes=minutes)
     return load_gguf(out).tensors, len(solved)
@@ -102,6 +109,17 @@ def test_a_run_that_was_killed_comes_to_the_same_end(folder, tmp_path, monkeypat
     found, solved = run(folder, out, monkeypatch, tmp_path / "a", 60)
     assert solved == 3 * MATRICES - killed_at
     assert same(found, run(folder, other, monkeypatch, tmp_path / "b", 60)[0])
+
+
+@pytest.mark.parametrize("killed_at", [MATRICES - 1, MATRICES + 5])
+def test_minutes_count_what_an_earlier_run_took(folder, tmp_path, monkeypatch, killed_at):
+    given = {"minutes": 3.5 * MATRICES / 6, "seconds": 10.0}  # the third turn would end later
+    with pytest.raises(Killed):
+        run(folder, tmp_path / "a", monkeypatch, tmp_path, killed_at=killed_at, **given)
+    _, solved = run(folder, tmp_path / "a", monkeypatch, tmp_path, **given)
+    assert solved == 2 * MATRICES - killed_at
+    _, solved = run(folder, tmp_path / "b", monkeypatch, tmp_path, **given)
+    assert solved == 0
 
 
 def test_mistakes_are_refused(folder, tmp_path):
