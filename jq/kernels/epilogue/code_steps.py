@@ -1,17 +1,12 @@
 """Steps that end in codes: from floats, and from int32 sums without floats as integer-only devices
 rescale; and AddCodes, a sum of two kinds of codes before it is rounded."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from jq.base.errors import InternalError
-from jq.formats import NUMPY
-from jq.formats.requantize import Rescaling, Rounding
-from jq.kernels.epilogue.step import COLUMN, ELEMENT, SCALAR, Accesses, Step, signed
-from jq.kernels.tensor import Array
+from jq.formats.requantize import Rounding
+from jq.kernels.epilogue.step import COLUMN, ELEMENT, SCALAR, Accesses, Step
 
 
 @dataclass(frozen=True)
@@ -37,11 +32,6 @@ class ToCodes(Step):
         """Offset of a stored code: what is stored is code + shift."""
         return 128 if self.unsigned else 0
 
-    def stored(self, rounded: Array) -> Array:
-        """Whole numbers as the codes in memory."""
-        codes = np.clip(rounded, self.low, self.high).astype(f"int{self.bits}")
-        return codes ^ np.int8(-128) if self.unsigned else codes
-
 
 @dataclass(frozen=True)
 class Quantize(ToCodes):
@@ -62,10 +52,6 @@ class Quantize(ToCodes):
         how = COLUMN if self.per_column else SCALAR
         zero_point = (how, "i32")
         return ((how, "f32"), zero_point) if self.divide else (zero_point,)
-
-    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
-        value = y / operands[0] if self.divide else y
-        return self.stored(np.rint(np.where(np.isnan(value), np.float32(0), value)) + operands[-1])
 
 
 @dataclass(frozen=True)
@@ -96,17 +82,6 @@ class AddCodes(Step):
         more = ((SCALAR, "f32"),) * (2 * self.bounded + self.gained)
         return ((ELEMENT, "i8"), (SCALAR, "f32"), (SCALAR, "f32"), (SCALAR, "i32"), *more)
 
-    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
-        stored, factor, unit, zero, *more = operands
-        codes = signed(stored, self.unsigned) - zero
-        y = np.rint(y)
-        if self.bounded:
-            y = np.clip(y, *more[:2])
-        if self.gained:
-            y = y * more[-1]
-        result: Array = (y + codes.astype(np.float32) * factor) * unit
-        return result
-
 
 @dataclass(frozen=True)
 class RoundToCodes(ToCodes):
@@ -114,9 +89,6 @@ class RoundToCodes(ToCodes):
 
     kind: ClassVar[str] = "codes"
     takes: ClassVar[Accesses] = ((SCALAR, "i32"),)
-
-    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
-        return self.stored(np.rint(y) + operands[0])
 
 
 @dataclass(frozen=True)
@@ -134,12 +106,6 @@ class Rescale(ToCodes):
     @property
     def operands(self) -> Accesses:
         return ((COLUMN, "i32"),) * (2 + self.left) + ((SCALAR, "i32"),)
-
-    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
-        mantissa, *shifts, zero = (np.broadcast_to(x, y.shape) for x in operands)
-        left = shifts[0] if self.left else None
-        steps = Rescaling(self.rounding).rescale(NUMPY, y, mantissa, (left, shifts[-1]))
-        return self.stored(steps.astype(np.int64) + zero)
 
 
 @dataclass(frozen=True)

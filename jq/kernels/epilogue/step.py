@@ -1,22 +1,19 @@
 """A step of an epilogue, its operands and the types of a list of steps."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
 from jq.base.errors import InternalError
 from jq.base.registry import register
-from jq.kernels.tensor import Array, TensorType
+from jq.kernels.tensor import TensorType
 
 COLUMN, ROW, ELEMENT, SCALAR = "column", "row", "element", "scalar"
 Accesses = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
-class Step(ABC):
+class Step:
     """One step. `operands` pairs an access (`column`, ...) with an element type."""
 
     kind: ClassVar[str] = ""
@@ -36,23 +33,6 @@ class Step(ABC):
     @property
     def operands(self) -> Accesses:
         return self.takes
-
-    @abstractmethod
-    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
-        """The step in NumPy; operands broadcast against `y`."""
-
-
-def signed(stored: Array, unsigned: bool) -> Array:
-    """The codes that are stored in either view."""
-    codes = stored.astype(np.int32)
-    return (codes & 255) - 128 if unsigned else codes
-
-
-def applied(epilogue: Sequence[Step], y: Array, operands: Sequence[Sequence[Array]]) -> Array:
-    """All steps in NumPy; `operands` holds each one's arrays in broadcastable form."""
-    for step, arrays in zip(epilogue, operands, strict=True):
-        y = step.reference(y, arrays)
-    return y
 
 
 def check(steps: Sequence[Step], element: str = "i32") -> str:

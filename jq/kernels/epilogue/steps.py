@@ -10,14 +10,12 @@ multiplier), AddCodes (where there is a residual), RoundToCodes. Steps stay belo
 that makes them proves it)."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import ml_dtypes
 import numpy as np
 
-from jq.kernels.epilogue.step import COLUMN, ELEMENT, ROW, SCALAR, Accesses, Step, signed
+from jq.kernels.epilogue.step import COLUMN, ELEMENT, ROW, SCALAR, Accesses, Step
 from jq.kernels.tensor import Array
 
 LOG2_E = math.log2(math.e)
@@ -35,10 +33,6 @@ class Dequantize(Step):
     def operands(self) -> Accesses:
         return ((COLUMN, "f32"), (ROW, "f32")) if self.per_row else ((COLUMN, "f32"),)
 
-    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
-        scale = operands[1] * operands[0] if self.per_row else operands[0]
-        return y.astype(np.float32) * scale
-
 
 @dataclass(frozen=True)
 class JoinDigits(Dequantize):
@@ -52,10 +46,6 @@ class JoinDigits(Dequantize):
     def operands(self) -> Accesses:
         return (*super().operands, (ELEMENT, "i32"))
 
-    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
-        *scales, high = operands
-        return super().reference(256 * high.astype(np.int64) + y, scales)
-
 
 @dataclass(frozen=True)
 class ColumnScale(Step):
@@ -63,9 +53,6 @@ class ColumnScale(Step):
 
     kind: ClassVar[str] = "column_scale"
     takes: ClassVar[Accesses] = ((COLUMN, "f32"),)
-
-    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
-        return y * operands[0]
 
 
 @dataclass(frozen=True)
@@ -75,9 +62,6 @@ class Bias(Step):
     kind: ClassVar[str] = "bias"
     takes: ClassVar[Accesses] = ((COLUMN, "f32"),)
 
-    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
-        return y + operands[0]
-
 
 @dataclass(frozen=True)
 class Residual(Step):
@@ -85,7 +69,6 @@ class Residual(Step):
 
     kind: ClassVar[str] = "residual"
     takes: ClassVar[Accesses] = ((ELEMENT, "f32"),)
-    reference = Bias.reference
 
 
 @dataclass(frozen=True)
@@ -94,9 +77,6 @@ class Scale(Step):
 
     kind: ClassVar[str] = "scale"
     takes: ClassVar[Accesses] = ((COLUMN, "f32"), (ROW, "f32"))
-
-    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
-        return y * (operands[1] * operands[0])
 
 
 @dataclass(frozen=True)
@@ -107,9 +87,6 @@ class ZeroPoint(Step):
     kind: ClassVar[str] = "zero_point"
     takes: ClassVar[Accesses] = ((COLUMN, "f32"), (ROW, "f32"))
 
-    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
-        return y - operands[1] * operands[0]
-
 
 @dataclass(frozen=True)
 class QuantizedResidual(Step):
@@ -118,10 +95,6 @@ class QuantizedResidual(Step):
     kind: ClassVar[str] = "quantized_residual"
     takes: ClassVar[Accesses] = ((ELEMENT, "i8"), (SCALAR, "f32"), (SCALAR, "i32"))
     unsigned: bool = False
-
-    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
-        codes = signed(operands[0], self.unsigned) - operands[2]
-        return y + codes.astype(np.float32) * operands[1]
 
 
 @dataclass(frozen=True)
@@ -144,13 +117,6 @@ class FakeQuantize(Step):
     high: int = 127
     exact: bool = True  # as of `Quantize`
 
-    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
-        scale, zero, decoded = operands
-        value = y / scale
-        rounded = np.rint(np.where(np.isnan(value), np.float32(0), value))
-        codes = np.clip(rounded, (self.low - zero), (self.high - zero))
-        return codes.astype(np.float32) * decoded
-
 
 @dataclass(frozen=True)
 class Clamp(Step):
@@ -160,12 +126,6 @@ class Clamp(Step):
     low: float | None = 0.0
     high: float | None = None
 
-    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
-        low = -np.inf if self.low is None else self.low
-        high = np.inf if self.high is None else self.high
-        clipped: Array = np.clip(y, np.float32(low), np.float32(high))
-        return clipped
-
 
 @dataclass(frozen=True)
 class RoundToHalves(Step):
@@ -173,10 +133,6 @@ class RoundToHalves(Step):
 
     kind: ClassVar[str] = "halves"
     result: ClassVar[str] = "i16"
-
-    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
-        bits: Array = y.astype(ml_dtypes.bfloat16).view(np.int16)
-        return bits
 
 
 @dataclass(frozen=True)
@@ -189,11 +145,6 @@ class Gelu(Step):
     approximate: bool = False
     codes: bool = False
 
-    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
-        wide = np.asarray(y, np.float64)
-        result: Array = (wide * phi(wide, self.approximate)).astype(np.float32)
-        return np.where(np.isnan(result), np.float32(0), result) if self.codes else result
-
 
 @dataclass(frozen=True)
 class Silu(Step):
@@ -201,11 +152,6 @@ class Silu(Step):
 
     kind: ClassVar[str] = "silu"
     long: ClassVar[bool] = True
-
-    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
-        wide = np.asarray(y, np.float64)
-        result: Array = (wide * np.exp(-np.logaddexp(0, -wide))).astype(np.float32)
-        return result
 
 
 def phi(x: Array, approximate: bool) -> Array:

@@ -8,9 +8,7 @@ code code code code code
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
-
-import numpy as np
+from typing import ClassVar
 
 from jq.base.errors import InternalError
 from jq.kernels.tensor import TensorType
@@ -49,13 +47,6 @@ class Frame:
     def lead(self) -> int:
         """Number of the result's rows in front of an image's first pixel."""
         return self.padding[0][0] * self.outer[1] + self.padding[1][0]
-
-    def reference(self, pixels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """The rows of the result for `pixels` [images * height * width, n], in NumPy."""
-        n = pixels.shape[-1]
-        images = pixels.reshape(-1, self.height, self.width, n)
-        around = (0, 0), *self.padding, (0, 0)
-        return np.pad(images, around, constant_values=self.code).reshape(-1, n)
 
 
 @dataclass(frozen=True)
