@@ -24,7 +24,7 @@ from jq.language.decoder import Config, load_decoder
 from jq.language.decoder.gguf import file_names
 from jq.language.tokenizer import Tokenizer, check_tokens, tokenizer_of_gguf
 from jq.passes.base import LOG
-from jq.passes.recovery._solve import best_codes
+from jq.passes.recovery._solve import best_codes, best_factors
 
 PIECE = 256  # tokens of a piece of text
 Pieces = Sequence[Sequence[int]]
@@ -133,7 +133,7 @@ def fitted(kind: str, weight: np.ndarray, gram: np.ndarray) -> QuantizedTensor:
     """A weight f32 [out, in] in a format of ggml, so that its products change least with inputs
     whose mean of x x^T is `gram` [in, in]. The search for scales weighs the error of a column by
     the mean square of its inputs; codes are then chosen one column after the other, each making up
-    for what those before it lost."""
+    for what those before it lost, and last the float16 scales for these codes."""
     fmt = get_format(kind)
     assert isinstance(fmt, GgmlFormat)
     enc = Encoding(kind, weight.shape, (1, fmt.block))
@@ -144,7 +144,10 @@ def fitted(kind: str, weight: np.ndarray, gram: np.ndarray) -> QuantizedTensor:
     assert scale is not None
     low = np.zeros_like(scale) if offset is None else offset
     codes = best_codes(weight.T, gram, scale.T, low.T, fmt.near, fmt.together)
-    return QuantizedTensor(enc, fmt.with_codes(parts, codes.T, enc))
+    parts = fmt.with_codes(parts, codes.T, enc)
+    values = np.asarray(fmt.decode(NUMPY, parts, enc), np.float32)
+    factors = best_factors(values.T, weight.T, gram, fmt.block)
+    return QuantizedTensor(enc, {"blocks": fmt.times(parts["blocks"], factors.T)})
 
 
 # A type that can be asked for, and its number as `general.file_type` (all layers in one type).

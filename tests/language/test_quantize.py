@@ -12,9 +12,11 @@ from jq.base.errors import UserError
 from jq.formats.arrays import NUMPY
 from jq.formats.base import Encoding, get_format
 from jq.frontends.gguf import load_gguf
+from jq.language import quantize as quantize_module
 from jq.language.decoder import load_decoder
 from jq.language.decoder.layerwise import aimed, quantized_layers
 from jq.language.quantize import fitted, quantize
+from jq.passes.recovery._solve import best_factors
 from tests.support.decoders import weights, write_gguf
 
 
@@ -158,6 +160,65 @@ def test_codes_go_back_to_where_they_were(kind):
     other = fmt.with_codes(parts, codes * 0, enc)
     assert not np.array_equal(other["blocks"], parts["blocks"])
     assert np.array_equal(fmt.with_codes(other, codes, enc)["blocks"], parts["blocks"])
+
+
+@pytest.mark.parametrize("kind", [*GGML, "ggml_mxfp4"])
+def test_blocks_times_factors(kind):
+    """The `gguf` package decodes them. Powers of two are exact; what has no float16 stays."""
+    fmt, rng = get_format(kind), np.random.default_rng(0)
+    x = rng.standard_normal((4, 512), np.float32)
+    blocks = fmt.encode(x, Encoding(kind, x.shape, (1, fmt.block)))["blocks"]
+    number = gguf.GGMLQuantizationType[kind.removeprefix("ggml_").upper()]
+    factors = np.ldexp(np.float32(1), rng.integers(-2, 3, blocks.shape[:2])).astype(np.float32)
+
+    def decoded(blocks):
+        return gguf.dequantize(blocks.view(np.uint8).reshape(4, -1), number)
+
+    want = decoded(blocks) * np.repeat(factors, fmt.block, axis=1)
+    if kind in ("iq1_m", "ggml_mxfp4"):
+        assert not fmt.halves
+        want = decoded(blocks)
+    assert np.array_equal(decoded(fmt.times(blocks, factors)), want)
+    huge = np.full_like(factors, np.float32(1e30))
+    assert np.array_equal(fmt.times(blocks, huge), blocks)
+
+
+def test_scales_are_the_best_for_the_codes():
+    """Factors that were taken out are found; with noise, no other ones are better."""
+    rng = np.random.default_rng(2)
+    w = rng.standard_normal((64, 6)).astype(np.float32)
+    x = rng.standard_normal((500, 64)) @ (np.eye(64) + 0.3 * rng.standard_normal((64, 64)) / 8)
+    gram = (x.T @ x / len(x)).astype(np.float32)
+    gone = rng.uniform(0.5, 2, (2, 6)).astype(np.float32)
+    whole = np.repeat(gone, 32, axis=0)
+    assert np.allclose(best_factors(w / whole, w, gram, 32), gone, rtol=1e-3)
+    values = w / whole + 0.1 * rng.standard_normal(w.shape).astype(np.float32)
+    found = best_factors(values, w, gram, 32)
+    damped = gram + 0.1 * np.trace(gram) / 64 * np.eye(64)
+
+    def lost(factors):
+        d = values * np.repeat(factors, 32, axis=0) - w
+        return (d * (damped @ d)).sum(axis=0)
+
+    for other in (found * 1.02, found * 0.98, found * [[1.02], [1]], found * [[1], [1.02]]):
+        assert (lost(found) <= lost(other) + 1e-6).all()
+
+
+@pytest.mark.parametrize("kind", ["q4_0", "q4_1", "q5_0", "iq4_nl"])
+def test_scales_follow_the_codes(kind, monkeypatch):
+    rng = np.random.default_rng(4)
+    w = rng.standard_normal((32, 256)).astype(np.float32)
+    x = rng.standard_normal((600, 256)) @ (np.eye(256) + rng.standard_normal((256, 256)) / 16)
+    gram = (x.T @ x / len(x)).astype(np.float32)
+
+    def error():
+        d = np.asarray(fitted(kind, w, gram), np.float32) - w
+        return float((d * (d @ gram)).sum())
+
+    ours = error()
+    none = partial(np.ones, (256 // get_format(kind).block, 32), np.float32)
+    monkeypatch.setattr(quantize_module, "best_factors", lambda *given: none())
+    assert ours < 0.995 * error()
 
 
 @pytest.mark.parametrize("kind", ["q2_k", "q3_k", "q4_k", "q5_k", "q6_k"])

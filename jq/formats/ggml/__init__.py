@@ -39,6 +39,7 @@ class GgmlFormat(Format):
     bytes: ClassVar[int]
     run: ClassVar[int] = 32
     half_scales: ClassVar[bool] = True  # in float16
+    halves: ClassVar[tuple[int, ...]] = (0,)  # the bytes where float16 factors of a block begin
     numbers: ClassVar[Any]  # `bits.Numbers`: where its codes lie, counted from the smallest
     table: ClassVar[np.ndarray | None] = None  # its codes, ascending, where they are no run
     together: ClassVar[int] = 1  # codes along a block that are chosen together
@@ -181,6 +182,17 @@ class GgmlFormat(Format):
             (rows - self.limits[0]).astype(np.uint8), blocks.reshape(-1, self.bytes).view("u1")
         )
         return {"blocks": blocks}
+
+    def times(self, blocks: np.ndarray, factors: np.ndarray) -> np.ndarray:
+        """Blocks i8 [..., bytes], their values times f32 [...] but for the rounding of scales; one
+        whose scale float16 does not hold stays."""
+        found = np.array(blocks)
+        for at in self.halves:
+            old = np.ascontiguousarray(found[..., at : at + 2]).view("<f2")
+            with np.errstate(over="ignore"):
+                new = (old * factors[..., None]).astype("<f2")
+            found[..., at : at + 2] = np.where(np.isfinite(new), new, old).view(np.int8)
+        return found
 
     def _spread(self, ops: ArrayOps, scale: Array) -> Array:
         """Repeats every entry `run` times: [..., block / run] -> [..., block]."""

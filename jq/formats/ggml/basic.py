@@ -85,7 +85,7 @@ class Q4_0(_Basic):
 class Q4_1(_Basic):
     name = "q4_1"
     description = "ggml Q4_1: 4 bits, an f16 scale and minimum per 32 values"
-    bytes, bits, signed = 20, 4, False
+    bytes, bits, signed, halves = 20, 4, False, (0, 2)
     numbers = Numbers(((4, 20, 16, 4),))
 
 
@@ -99,7 +99,7 @@ class Q5_0(_Basic):
 class Q5_1(_Basic):
     name = "q5_1"
     description = "ggml Q5_1: 5 bits, an f16 scale and minimum per 32 values"
-    bytes, bits, signed = 24, 5, False
+    bytes, bits, signed, halves = 24, 5, False, (0, 2)
     numbers = Numbers(((8, 24, 16, 4), (4, 8, 1, 1)))
 
 
@@ -114,7 +114,7 @@ class GgmlMxfp4(GgmlFormat):
     name = "ggml_mxfp4"
     description = "ggml MXFP4: 4-bit floats, a power-of-two scale per 32 values"
     bytes, numbers = 17, Numbers(((1, 17, 16, 4),))
-    half_scales, table = False, np.unique(_E2M1_TWICE)
+    half_scales, halves, table = False, (), np.unique(_E2M1_TWICE)
 
     def unpack(self, ops: ArrayOps, blocks: Array) -> Triple:
         codes = ops.take(_E2M1_TWICE, ops.convert(self.numbers.read(ops, blocks), np.int32))

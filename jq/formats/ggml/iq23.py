@@ -179,7 +179,7 @@ class IQ1_M(ShiftedGrid):
 
     name = "iq1_m"
     description = "ggml IQ1_M: points of 8 values out of 2048, a 3-bit scale per 16"
-    bytes, run, shared = 56, 16, 8
+    bytes, run, shared, halves = 56, 16, 8, ()
 
     def read(self, ops: ArrayOps, blocks: Array) -> tuple[Array, Array, Array, Array]:
         nibbles = fields(ops, cut(ops, blocks, 32, 48), 1, 4)

@@ -126,10 +126,9 @@ def fit_affine(
 class AffineK(KQuant):
     """d * factor * code - dmin * factor', factors of `factor_bits` bits.
 
-    `pairs_at`: first byte and end of the factors of both kinds; `scales_at`: d and dmin."""
+    `pairs_at`: first byte and end of the factors of both kinds; `halves`: d and dmin."""
 
     pairs_at: ClassVar[tuple[int, int]]
-    scales_at: ClassVar[tuple[int, int]]
 
     @property
     def limits(self) -> tuple[int, int]:
@@ -145,7 +144,7 @@ class AffineK(KQuant):
 
     def levels(self, ops: ArrayOps, blocks: Array) -> tuple[Array, Level, Level | None]:
         factors, minima = self.pairs(ops, cut(ops, blocks, *self.pairs_at))
-        d, dmin = (half(ops, cut(ops, blocks, at, at + 2)) for at in self.scales_at)
+        d, dmin = (half(ops, cut(ops, blocks, at, at + 2)) for at in self.halves)
         return self.numbers.read(ops, blocks), (factors, d), (minima, dmin)
 
     def write(self, x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
@@ -159,7 +158,7 @@ class AffineK(KQuant):
         codes = np.clip(np.rint(codes), 0, top).astype(np.uint8).reshape(x.shape)
         pairs = self.put_pairs(factors.astype(np.uint8), minima.astype(np.uint8))
         out[:, slice(*self.pairs_at)] = pairs
-        for at, value in zip(self.scales_at, (d, dmin), strict=True):
+        for at, value in zip(self.halves, (d, dmin), strict=True):
             out[:, at : at + 2] = half_bytes(value)
         self.put(codes, out)
 
@@ -173,7 +172,7 @@ class AffineK(KQuant):
 class Q2_K(AffineK):
     name = "q2_k"
     description = "ggml Q2_K: 2 bits, a 4-bit scale and minimum per 16 values"
-    bytes, run, bits, factor_bits, pairs_at, scales_at = 84, 16, 2, 4, (0, 16), (80, 82)
+    bytes, run, bits, factor_bits, pairs_at, halves = 84, 16, 2, 4, (0, 16), (80, 82)
     trials, numbers = np.arange(-10, 11) / 10, Numbers(((16, 80, 32, 2),))
 
     def pairs(self, ops: ArrayOps, stored: Array) -> tuple[Array, Array]:
@@ -189,7 +188,7 @@ class Q4_K(AffineK):
 
     name = "q4_k"
     description = "ggml Q4_K: 4 bits, a 6-bit scale and minimum per 32 values"
-    bytes, bits, factor_bits, pairs_at, scales_at = 144, 4, 6, (4, 16), (0, 2)
+    bytes, bits, factor_bits, pairs_at, halves = 144, 4, 6, (4, 16), (0, 2)
     trials, numbers = np.arange(-8, 5) / 4, Numbers(((16, 144, 32, 4),))
 
     def pairs(self, ops: ArrayOps, stored: Array) -> tuple[Array, Array]:

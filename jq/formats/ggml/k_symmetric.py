@@ -40,7 +40,6 @@ class SignedFactors(KQuant):
     """d * factor * code; codes and factors have signs."""
 
     factors: ClassVar[Numbers]
-    scale_at: ClassVar[int]  # first byte of d
 
     @property
     def zero(self) -> int:
@@ -50,7 +49,7 @@ class SignedFactors(KQuant):
     def levels(self, ops: ArrayOps, blocks: Array) -> tuple[Array, Level, Level | None]:
         factors = self.factors.read(ops, blocks)
         factors = ops.sub(factors, self.zero) if self.zero else factors
-        d = half(ops, cut(ops, blocks, self.scale_at, self.scale_at + 2))
+        d = half(ops, cut(ops, blocks, at := self.halves[0], at + 2))
         return self.codes(ops, blocks), (factors, d), None
 
     def codes(self, ops: ArrayOps, blocks: Array) -> Array:
@@ -59,7 +58,7 @@ class SignedFactors(KQuant):
 
     def write_factors(self, d: np.ndarray, factors: np.ndarray, out: np.ndarray) -> None:
         """Writes f32 [n, 1] and [n, runs]."""
-        out[:, self.scale_at : self.scale_at + 2] = half_bytes(d)
+        out[:, (at := self.halves[0]) : at + 2] = half_bytes(d)
         self.factors.write((factors + self.zero).astype(np.int16).astype(np.uint8), out)
 
 
@@ -82,7 +81,7 @@ class SymmetricK(SignedFactors):
 class Q3_K(SymmetricK):
     name = "q3_k"
     description = "ggml Q3_K: 3 bits, a 6-bit scale per 16 values"
-    bytes, run, bits, factor_bits, scale_at = 110, 16, 3, 6, 108
+    bytes, run, bits, factor_bits, halves = 110, 16, 3, 6, (108,)
     numbers = Numbers(((32, 96, 32, 2), (0, 32, 32, 1)))
     factors = Numbers(((96, 104, 8, 4), (104, 108, 4, 2)))
     trials = np.arange(-4, 5) / 4
@@ -91,7 +90,7 @@ class Q3_K(SymmetricK):
 class Q6_K(SymmetricK):
     name = "q6_k"
     description = "ggml Q6_K: 6 bits, an 8-bit scale per 16 values"
-    bytes, run, bits, factor_bits, scale_at = 210, 16, 6, 8, 208
+    bytes, run, bits, factor_bits, halves = 210, 16, 6, 8, (208,)
     numbers = Numbers(((0, 128, 64, 4), (128, 192, 32, 2)))
     factors = Numbers(((192, 208, 16, 8),))
     trials = np.arange(-12, 5) / 4

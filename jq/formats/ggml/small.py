@@ -74,7 +74,7 @@ class IQ4_NL(_Unequal):
 class IQ4_XS(_Unequal, SignedFactors):
     name = "iq4_xs"
     description = "ggml IQ4_XS: 16 numbers of unequal steps, a 6-bit scale per 32 values"
-    bytes, run, bits, factor_bits, scale_at, trials = 136, 32, 4, 6, 0, _TRIALS
+    bytes, run, bits, factor_bits, trials = 136, 32, 4, 6, _TRIALS
     numbers, factors = Numbers(((8, 136, 16, 4),)), Numbers(((4, 8, 1, 4), (2, 4, 1, 2)))
 
     def write(self, x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
@@ -105,7 +105,7 @@ class _Ternary(GgmlFormat):
 class TQ2_0(_Ternary):
     name = "tq2_0"
     description = "ggml TQ2_0: -1, 0 and 1 in 2 bits, an f16 scale per 256 values"
-    bytes, numbers = 66, Numbers(((0, 64, 32, 2),))
+    bytes, numbers, halves = 66, Numbers(((0, 64, 32, 2),)), (64,)
 
     def unpack(self, ops: ArrayOps, blocks: Array) -> Triple:
         codes = self.numbers.read(ops, blocks)
@@ -118,7 +118,7 @@ class TQ1_0(_Ternary):
 
     name = "tq1_0"
     description = "ggml TQ1_0: -1, 0 and 1, five in 8 bits, an f16 scale per 256 values"
-    bytes = 54
+    bytes, halves = 54, (52,)
     # Bytes from, to; and the digits that each holds, those of the same place side by side.
     rows: ClassVar[tuple[tuple[int, int, int], ...]] = ((0, 32, 5), (32, 48, 5), (48, 52, 4))
 

@@ -29,6 +29,7 @@ from jq.passes.recovery._ranges import far_exponents, near_one
 NONE = np.float32(1e-30)  # stands for a scale of 0: all codes are the offset then
 TOGETHER = 32  # columns at most that are solved for at once where others follow
 TURNS = 24  # so many at least, where there are as many columns
+FACTOR_TURNS = 4
 DAMPING, DESCENTS = 0.1, 2  # of codes whose scales stand: as `damping` and `passes` of `solve`
 SINGLE = 0.05  # relative error that a factor of H may have
 
@@ -102,6 +103,23 @@ def best_codes(
     best = Solution(np.zeros(weight.shape, np.float32), scale, -offset / scale, groups, grid)
     _fit(best, weight, near_one(gram), lambda *own: None, DAMPING, DESCENTS, 1)
     return best.codes
+
+
+def best_factors(values: np.ndarray, weight: np.ndarray, gram: np.ndarray, size: int) -> np.ndarray:
+    """Factors f32[G, N] of each `size` rows of `values` f32[K, N], so that they come closest to
+    `weight` given `gram`: each in turn the best that there is with the others as they are."""
+    h = _damped(near_one(gram), DAMPING)[0].astype(np.float32, copy=False)
+    values, lost = values.copy(), h @ (values - weight)
+    factors = np.ones((len(values) // size, values.shape[1]), np.float32)
+    for g, s in list(enumerate(runs(0, len(values), size))) * FACTOR_TURNS:
+        own = values[s]
+        slope, curve = (np.einsum("kn,kn->n", own, a) for a in (lost[s], h[s, s] @ own))
+        step = -slope / np.maximum(curve, NONE)
+        change = own * step
+        lost += h[:, s] @ change
+        values[s] += change
+        factors[g] *= 1 + step
+    return factors
 
 
 def _fit(
