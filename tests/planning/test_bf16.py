@@ -171,7 +171,7 @@ def _convolved(x: jax.Array, w: jax.Array, groups: int = 1) -> jax.Array:
 
 
 def test_rounded_convolutions_and_lookups() -> None:
-    """A filter for each channel, which stays float32, and an embedding."""
+    """A filter for each channel, whose products are of float32, and an embedding."""
     params = {
         "table": RNG.standard_normal((20, 8)).astype(np.float32),
         "deep": RNG.standard_normal((3, 3, 1, 8)).astype(np.float32),
@@ -190,7 +190,7 @@ def test_rounded_convolutions_and_lookups() -> None:
     levels = jq.rewrite(model, pipeline="bf16")
     assert levels["integer"].weights["table"].dtype == ml_dtypes.bfloat16
     kernels = facts_of(levels["target"], "kernel")
-    assert levels["integer"].weights["deep"].dtype == np.float32
+    assert levels["integer"].weights["deep"].dtype == ml_dtypes.bfloat16
     assert kernels["wide"].startswith("convolution") and kernels["deep"].startswith("depthwise")
     (told,) = XlaExecutable(levels["integer"])(tokens)
     compiled = np.asarray(jq.compile(model, pipeline="bf16")(tokens))
