@@ -215,9 +215,9 @@ class Format(ABC):
 def get_format(name: str) -> Format:
     """The format called `name`, in any case; an unknown name is an error that lists the known."""
     try:
-        return Format.registry[name.lower()]
+        return Format.registry[str(name).lower()]
     except KeyError:
-        hint = known(name, sorted(Format.registry))
+        hint = known(str(name), sorted(Format.registry))
         raise FormatError(f"unknown number format {name!r}", hint=hint) from None
 
 

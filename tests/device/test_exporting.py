@@ -94,6 +94,9 @@ def test_the_command_verifies(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     [
         ({"path": "m.unknown"}, "no form has this suffix"),
         ({"form": "tosaa"}, "unknown form"),
+        ({"form": 3}, "unknown form"),
+        ({"form": "tflite"}, "this suffix is of the form tosa"),
+        ({"form": "tosa", "path": "m.tosa.mlir"}, "this suffix is of the form tosa-mlir"),
         ({"ends": "int9"}, "unknown ends"),
         ({"ends": "float"}, "no floats"),
         ({"settings": {"weights.format": "int4"}}, "already"),

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 
-from jq.base.errors import UserError, known
+from jq.base.errors import UserError, check_known, known
 from jq.device.forms.canonical.base import Simple
 from jq.device.network import Tensor
 from jq.formats.requantize import Rescaling
@@ -81,13 +81,15 @@ FORMS = {
 
 def form_of(path: Path, name: str | None) -> Form:
     """The form of this name, else the one that the suffix of a file says."""
+    said = next((f.name for f in FORMS.values() if path.name.lower().endswith(f.suffixes)), None)
     if name is not None:
-        if name not in FORMS:
-            raise UserError(f"unknown form {name!r}", hint=known(name, FORMS))
+        check_known("form", name, FORMS)
+        if said not in (None, name):
+            hint = f"give the file a suffix of {name}: {', '.join(FORMS[name].suffixes)}"
+            raise UserError(f"{path.name}: this suffix is of the form {said}", hint=hint)
         return FORMS[name]
-    for form in FORMS.values():
-        if path.name.endswith(form.suffixes):
-            return form
+    if said is not None:
+        return FORMS[said]
     suffixes = [s for form in FORMS.values() for s in form.suffixes]
     hint = f"{known(path.suffix, suffixes)}, or give --to (form=...)"
     raise UserError(f"{path.name}: no form has this suffix", hint=hint)

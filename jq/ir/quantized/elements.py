@@ -8,12 +8,13 @@ type; what a program computes becomes one by the ops of `in_elements`, and is st
 of `in_bytes`."""
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
 
 from jq.base.deep import Steps, deep
+from jq.base.errors import UserError
 from jq.formats import NUMPY, Array, ArrayOps, Encoding, get_format
 from jq.formats.packing import pack, unpack
 from jq.ir import OPS, Program, dtype_of, ir, shape_of, tensor_type
@@ -118,6 +119,9 @@ def encoding(program: Program, value: ir.Value | str) -> Encoding | None:
         print(jq.encoding(jq.trace(small).program, "head/kernel").format)  # int4
         ```
     """
+    if not isinstance(cast("Any", program), Program):
+        hint = "see jq.trace and jq.rewrite"
+        raise UserError(f"encoding takes a program: {program!r:.99}", hint=hint)
     if isinstance(value, str):
         entry = program.encodings.get(value)
         return None if entry is None else encoding_in(entry)

@@ -100,6 +100,7 @@ def test_16_bit_floats_keep_their_type():
         (lambda: jq.fake_quant(X, "mxint8"), "no format mxint8"),
         (lambda: jq.mx_fake_quant(X, "int8"), "no format int8"),
         (lambda: jq.fake_quant(X, "int5"), "unknown number format"),
+        (lambda: jq.fake_quant(X, 3), "unknown number format"),  # type: ignore[arg-type]
         (lambda: jq.fake_quant(X, granularity="per-row"), "per-row"),
         (lambda: jq.fake_quant(X, granularity="per-channel", axis=2), "axis 2"),
         (lambda: jq.fake_quant(X, range=([0, 1], [2, 3])), r"range of shape \(2,\)"),

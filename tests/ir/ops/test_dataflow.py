@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import jq
 from jq.ir import parse_module, run_passes
@@ -121,6 +122,8 @@ def test_anybody_can_ask_how_a_value_is_quantized():
     assert weight == jq.encoding(program, "w") and weight is not None and weight.block == (0, 1)
     assert jq.encoding(program, product.result) is None
     assert jq.encoding(program, "x") is None
+    with pytest.raises(jq.UserError, match="encoding takes a program: 'int8'"):
+        jq.encoding("int8", (4, 4))  # type: ignore[arg-type]
 
 
 def test_quantized_types_are_read_back_to_the_same_bits():
