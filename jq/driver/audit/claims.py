@@ -49,8 +49,8 @@ class Claims:
                 found = stored.encoded(name, claim["parts"], size)
                 if owners.too_little(found, bits, size):  # equal codes are a number in the program
                     found += splats.encoded(name, claim["parts"], size)
-                told = kept.get(name), bits
-                row = self._encoded(name, claim, *told, found, derived[name], stored.rest)
+                rest = found, derived[name], stored.rest
+                row = self._encoded(name, claim, kept.get(name), bits, *rest)
             else:
                 row = _plain(name, plain[name], stored.plain(name, plain[name]))
             rows.append(row)
@@ -65,10 +65,8 @@ class Claims:
         for name in claims:
             one = math.prod(claims[name]["shape"]) == 1  # a number in the program, no constant
             if name in self.folded and not one and _kind(claims[name]) not in stored:
-                kind = claims[name]["format"]
-                self.false.append(
-                    f"{name} is claimed {kind} and the program shows neither it nor an equal one"
-                )
+                what = f"{name} is claimed {claims[name]['format']}"
+                self.false.append(f"{what} and the program shows neither it nor an equal one")
 
     def program(self) -> None:
         """The program takes and gives what the manifest says that the artifact does."""
@@ -113,9 +111,8 @@ class Claims:
         if len(wide) < len(large):  # its codes are there
             wide = [c for c in wide if not owners.by_column(c, claim["parts"])]
         if wide and claim.get("float_copy"):
-            self.notes.append(
-                f"{name} is stored in {wide.pop().dtype} besides: a rule keeps it float"
-            )
+            other = wide.pop().dtype
+            self.notes.append(f"{name} is stored in {other} besides: a rule keeps it float")
         if wide:
             self.false.append(f"{name} is claimed {kind} but stored as {wide[0].dtype}")
             kind, granularity = wide[0].dtype, "none"
@@ -144,9 +141,8 @@ class Claims:
             found = self._found(claim)
             seen.update(map(id, found))
             if claim.get("decision") == "float":
-                self.float_ops.append(
-                    FloatUse(claim["name"], claim["op"], claim.get("reason") or "")
-                )
+                why = claim.get("reason") or ""
+                self.float_ops.append(FloatUse(claim["name"], claim["op"], why))
             if claim.get("acc"):
                 rows += self._contraction(claim, found)
         for c in self.dump.contractions:

@@ -10,7 +10,7 @@ from jq.frontends.tflite.graph import Graph
 NCHW, NHWC = [0, 3, 1, 2], [0, 2, 3, 1]
 # Comparisons and logic, and what chooses by them.
 CHOICES = {"GREATER": "Greater", "GREATER_EQUAL": "GreaterOrEqual", "EQUAL": "Equal"}
-CHOICES |= {"LESS": "Less", "LESS_EQUAL": "LessOrEqual", "SELECT": "Where", "SELECT_V2": "Where"}
+CHOICES |= {"LESS": "Less", "LESS_EQUAL": "LessOrEqual", "SELECT_V2": "Where"}
 CHOICES |= {"LOGICAL_AND": "And", "LOGICAL_OR": "Or", "LOGICAL_NOT": "Not"}
 
 
@@ -54,9 +54,8 @@ def strided(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
 def reverse(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     """REVERSE_V2."""
     axes = g.known(x[1]).reshape(-1).tolist()
-    ends = [g.constant([v] * len(axes), "i8") for v in (-1, -(1 << 40))]
-    steps = g.constant([-1] * len(axes), "i8")
-    return str(g.add("Slice", [g.real(x[0]), *ends, g.constant(axes, "i8"), steps]))
+    start, stop, step = (g.constant([v] * len(axes), "i8") for v in (-1, -(1 << 40), -1))
+    return str(g.add("Slice", [g.real(x[0]), start, stop, g.constant(axes, "i8"), step]))
 
 
 def gather(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
@@ -64,6 +63,18 @@ def gather(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     if o.get("batch_dims"):
         raise g.lacking("a gather with batches")
     return str(g.add("Gather", [g.real(x[0]), g.raw(x[1])], axis=o.get("axis", 0)))
+
+
+def select(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    """SELECT: one condition may choose whole rows."""
+    shape = g.shape(x[0])
+    rows = g.constant([*shape, *[1] * (len(g.shape(y)) - len(shape))], "i8")
+    return str(g.add("Where", [g.add("Reshape", [g.real(x[0]), rows]), *map(g.real, x[1:])]))
+
+
+def logarithm(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    """LOG, whose kernel takes codes of numbers below 0 for those of 0."""
+    return str(g.add("Log", [g.add("Relu" if g.domain(x[0]) else "Identity", [g.real(x[0])])]))
 
 
 def image(g: Graph, value: str, *bias: str) -> str:
@@ -77,8 +88,7 @@ def image(g: Graph, value: str, *bias: str) -> str:
 
 def blocks(kind: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     """SPACE_TO_DEPTH, DEPTH_TO_SPACE."""
-    size = o.get("block_size", 1)
-    return image(g, g.add(kind, [g.real(x[0], NCHW)], blocksize=size))
+    return image(g, g.add(kind, [g.real(x[0], NCHW)], blocksize=o.get("block_size", 1)))
 
 
 def pack(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:

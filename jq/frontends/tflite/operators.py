@@ -56,7 +56,8 @@ def read_graph(data: bytes, path: Path) -> Graph:
             if kind in SPLITS:
                 moves.split(g, inputs, outputs, options)
             elif kind == "CAST":
-                g.store(outputs[0], _cast(g, inputs, outputs[0]))
+                kept = helper.np_dtype_to_tensor_dtype(g.dtype(outputs[0]))
+                g.store(outputs[0], g.add("Cast", [g.raw(inputs[0])], to=kept))
             else:
                 made = _CALLS[kind](g, inputs, outputs[0], options)
                 g.put(outputs[0], _active(g, made, options), shaped=kind in _REDUCE)
@@ -172,10 +173,6 @@ def _softmax(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     return str(g.add("Softmax", [value], axis=-1))
 
 
-def _cast(g: Graph, x: list[int], y: int) -> str:
-    return str(g.add("Cast", [g.raw(x[0])], to=helper.np_dtype_to_tensor_dtype(g.dtype(y))))
-
-
 def _state(g: Graph, kind: str, x: list[int], y: list[int], o: Mapping[str, Any]) -> None:
     """A variable: what is read first is an input of the model, what is assigned last a result."""
     try:
@@ -210,9 +207,7 @@ _CALLS |= {
     "SLICE": moves.part,
     "STRIDED_SLICE": moves.strided,
     "REVERSE_V2": moves.reverse,
-    "CONCATENATION": lambda g, x, y, o: g.add(
-        "Concat", list(map(g.real, x)), axis=o.get("axis", 0)
-    ),
+    "CONCATENATION": lambda g, x, y, o: g.add("Concat", map(g.real, x), axis=o.get("axis", 0)),
     "NOT_EQUAL": lambda g, x, y, o: g.add("Not", [g.add("Equal", map(g.real, x))]),
     "PACK": moves.pack,
     "SPACE_TO_DEPTH": partial(moves.blocks, "SpaceToDepth"),
@@ -221,7 +216,8 @@ _CALLS |= {
         "Expand", [g.real(x[0]), g.constant(g.shape(y), "i8")]
     ),
     "RSQRT": lambda g, x, y, o: g.add("Reciprocal", [g.add("Sqrt", [g.real(x[0])])]),
-    "LOG": lambda g, x, y, o: g.add("Log", [g.add("Relu", [g.real(x[0])])]),  # of less than 0 too
+    "SELECT": moves.select,
+    "LOG": moves.logarithm,
     "SQUARE": lambda g, x, y, o: g.add("Mul", [g.real(x[0])] * 2),
     "SOFTMAX": _softmax,
     "GATHER": moves.gather,

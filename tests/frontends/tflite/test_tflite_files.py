@@ -133,18 +133,50 @@ def file_of(kind: str, operands: list[np.ndarray], options: Any, shape: tuple[in
 
 @pytest.mark.parametrize("case", CASES, ids=[c[0].lower() for c in CASES])
 def test_operators_are_those_of_litert(case: Any) -> None:
-    data = file_of(*case)
-    kernels = litert.OpResolverType.BUILTIN_REF
-    peer = litert.Interpreter(model_content=data, experimental_op_resolver_type=kernels)
-    peer.allocate_tensors()
-    x = 3 * w(*X)
-    peer.set_tensor(peer.get_input_details()[0]["index"], x)
-    peer.invoke()
-    want = peer.get_tensor(peer.get_output_details()[0]["index"])
+    data, x = file_of(*case), 3 * w(*X)
+    want = peer_of(data, x)
     session = ort.InferenceSession(as_onnx(data, Path("m.tflite")).SerializeToString())
     (got,) = session.run(None, {"t0": x})
     assert got.shape == want.shape
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)  # sums of float32
+
+
+def peer_of(data: bytes, *given: np.ndarray) -> np.ndarray:
+    kernels = litert.OpResolverType.BUILTIN_REF
+    peer = litert.Interpreter(model_content=data, experimental_op_resolver_type=kernels)
+    peer.allocate_tensors()
+    for detail, array in zip(peer.get_input_details(), given, strict=True):
+        peer.set_tensor(detail["index"], array)
+    peer.invoke()
+    return np.asarray(peer.get_tensor(peer.get_output_details()[0]["index"]))
+
+
+def test_the_logarithm_of_a_negative_float_is_no_number() -> None:
+    data, x = file_of("LOG", [], None, X), w(*X)
+    session = ort.InferenceSession(as_onnx(data, Path("m.tflite")).SerializeToString())
+    (got,) = session.run(None, {"t0": x})
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_allclose(got, np.log(x), rtol=1e-6)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(peer_of(data, x)))
+
+
+@pytest.mark.parametrize("condition", [(4,), (4, 4)], ids=["rows", "all"])
+def test_a_condition_chooses_whole_rows(condition: tuple[int, ...]) -> None:
+    """SELECT's vector of conditions stands along the first axis, not along the last."""
+    shapes = {"c": condition, "a": (4, 4), "b": (4, 4), "y": (4, 4)}
+    tensors = [
+        {"shape": list(s), "type": 6 * (n == "c"), "buffer": 0, "name": n}
+        for n, s in shapes.items()
+    ]
+    op = {"opcode_index": 0, "inputs": [0, 1, 2], "outputs": [3]}
+    graph = {"tensors": tensors, "inputs": [0, 1, 2], "outputs": [3], "operators": [op]}
+    code = {"deprecated_builtin_code": 64, "version": 1, "builtin_code": 64}
+    model = {"version": 3, "operator_codes": [code], "subgraphs": [graph], "buffers": [{}]}
+    data = SCHEMA.encode("Model", model)
+    given = RNG.integers(0, 2, condition).astype(bool), w(4, 4), w(4, 4)
+    session = ort.InferenceSession(as_onnx(data, Path("m.tflite")).SerializeToString())
+    (got,) = session.run(None, dict(zip("cab", given, strict=True)))
+    np.testing.assert_array_equal(got, peer_of(data, *given))
 
 
 def with_state() -> bytes:

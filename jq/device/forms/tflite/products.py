@@ -40,10 +40,8 @@ class Products(Builder):
         assert x.scale is not None
         of_sums = (x.scale.reshape(-1)[:1] * scale).astype(np.float32)
         w = replace(w, name=name, scale=scale, data=codes.astype(w.dtype))
-        return [
-            w,
-            self.constant(numbers["bias"], "int32" if x.dtype == "int8" else "int64", of_sums),
-        ]
+        kind = "int32" if x.dtype == "int8" else "int64"
+        return [w, self.constant(numbers["bias"], kind, of_sums)]
 
     def _conv2d(self, step: Simple) -> None:
         x, w = step.inputs
