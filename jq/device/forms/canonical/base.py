@@ -53,7 +53,7 @@ class Simple:
     @property
     def table(self) -> np.ndarray:
         """The code of every code, of a function of single ones."""
-        steps, out = self.numbers["steps"].reshape(-1), self.out
+        steps, out = self.numbers["steps"].reshape(-1).astype(np.float64), self.out
         if "whole" in self.numbers:  # of 16 bits as well
             return np.clip(np.rint(steps) + out.zero_point, out.low, out.high).astype(out.dtype)
         return np.asarray(tabulated(NUMPY, np.arange(len(steps), dtype=np.int32), steps, out))
