@@ -4,9 +4,9 @@
     %i = reshape %y : 1x56x56x64              ->    %p = reshape %y : 1x58x58x64
     %p = pad %i, %c, low = [0, 1, 1, 0], ...
 
-Codes are stored where the padded image has them, and nothing copies it: for a convolution, and for
-a pool (`reduce_window`), whose padding IREE writes out. Fires where the padding is a constant
-around height and width, and nobody reads the image without it."""
+Codes, or floats among zeros, are stored where the padded image has them, and nothing copies it: for
+a convolution, and for a pool (`reduce_window`), whose padding IREE writes out. Fires where the
+padding is a constant around height and width, and nobody reads the image without it."""
 
 from dataclasses import dataclass
 from typing import Any
