@@ -50,16 +50,19 @@ def _fitted(
     text: Pieces = pieces_of(texts, tokenizer, decoder.config, None if minutes else limit)
     file_of, model = file_names(decoder.config), [file_digest([source]), dict(kinds)]
 
-    def encode(store: Cache, path: str, aim: Aim, gram: np.ndarray) -> QuantizedTensor | None:
+    def encode(
+        store: Cache, make: Callable[..., Any], path: str, aim: Aim, gram: np.ndarray
+    ) -> QuantizedTensor | None:
         if (kind := kinds[file_of[path]]) is None:
             return None
-        parts = work.of(store, path, lambda: fitted(kind, aim(), gram).parts)
+        parts = work.of(store, path, lambda: make(kind, aim(), gram).parts)
         fmt, shape = get_format(kind), (len(parts["blocks"]), len(gram))
         return QuantizedTensor(Encoding(kind, shape, fmt.default_block(shape, -1) or ()), parts)
 
     def layers_of(chosen: Pieces, read: Pieces, **told: Any) -> Iterator[dict[str, Leaf]]:
         """The layers as they are on the chosen pieces of text, which read some."""
-        own = partial(encode, Cache("recovery", [model, chosen]))
+        make = fitted if read is chosen else _not_kept
+        own = partial(encode, Cache("recovery", [model, chosen]), make)
         return quantized_layers(decoder, read, own, **told)
 
     text = _best(layers_of, work, text, limit, minutes, progress) if minutes else text
@@ -78,6 +81,11 @@ def _fitted(
 
     names = [theirs for ours, theirs in file_of.items() if ours.startswith("layers/")]
     return {name: partial(take, name) for name in names if kinds.get(name)}
+
+
+def _not_kept(*given: Any) -> Any:
+    hint = "XDG_CACHE_HOME names a folder with more room"
+    raise UserError("minutes need what a turn has quantized, which is not kept", hint=hint)
 
 
 def _best(
@@ -119,14 +127,11 @@ def pieces_of(
     tokens = [t for text in texts for t in tokenizer.codec.encode(read_text(text))]
     check_tokens([*tokenizer.first, *tokens], config.vocabulary)
     room = max(1, min(PIECE, config.context) - len(tokenizer.first))
-    pieces = [
-        [*tokenizer.first, *tokens[i : i + room]] for i in range(0, len(tokens) - room + 1, room)
-    ][:limit]
-    if not pieces:
-        raise UserError(
-            f"the text has {len(tokens)} tokens, {room} are needed", location=str(texts[0])
-        )
-    return pieces
+    starts = range(0, len(tokens) - room + 1, room)[:limit]
+    if not starts:
+        told = f"the text has {len(tokens)} tokens, {room} are needed"
+        raise UserError(told, location=str(texts[0]))
+    return [[*tokenizer.first, *tokens[i : i + room]] for i in starts]
 
 
 def fitted(kind: str, weight: np.ndarray, gram: np.ndarray) -> QuantizedTensor:
@@ -191,11 +196,8 @@ def quantize(
         raise UserError("the file would take its own place", location=str(out), hint="another name")
     file, (data, header) = load_gguf(source), open_gguf(source)
     if file.metadata.get("split.count", 1) != 1:
-        raise UserError(
-            "this is a part of a model",
-            location=str(source),
-            hint="join them: llama-gguf-split --merge FIRST_PART JOINED.gguf",
-        )
+        hint = "join them: llama-gguf-split --merge FIRST_PART JOINED.gguf"
+        raise UserError("this is a part of a model", location=str(source), hint=hint)
     kinds = {name: _wanted(name, leaf, kind) for name, leaf in file.tensors.items()}
     if minutes and not importance:
         raise UserError("minutes need a text to quantize on", hint="--importance TEXT")

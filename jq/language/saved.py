@@ -56,11 +56,9 @@ class Saved(BaseModel):
         """Raises `UserError` if an option that is given, and not None, is not the model's own."""
         for name, value in options.items():
             if value is not None and value != (own := getattr(self.options, name)):
-                raise UserError(
-                    f"the model was compiled for the {name} {own}, not {value}",
-                    location=str(path),
-                    hint="give the file that it was compiled from, or compile it again",
-                )
+                told = f"the model was compiled for the {name} {own}, not {value}"
+                hint = "give the file that it was compiled from, or compile it again"
+                raise UserError(told, location=str(path), hint=hint)
 
 
 def save(

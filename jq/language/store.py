@@ -49,11 +49,8 @@ def options_for(
     cache = check_known("type of a cache", plain.cache if cache is None else cache, CACHES)
     chosen = min(plain.context, most) if context is None else context
     if not 1 <= chosen <= most:
-        raise UserError(
-            f"a context of {chosen} tokens is not possible",
-            location=str(decoder.path),
-            hint=f"the model takes 1 to {most}",
-        )
+        where, hint = str(decoder.path), f"the model takes 1 to {most}"
+        raise UserError(f"a context of {chosen} tokens is not possible", location=where, hint=hint)
     return Options(plain.pipeline if pipeline is None else pipeline, cache, chosen, batch)
 
 

@@ -122,6 +122,12 @@ def test_minutes_count_what_an_earlier_run_took(folder, tmp_path, monkeypatch, k
     assert solved == 0
 
 
+def test_what_is_not_kept_is_not_quantized_on_what_judges(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(store.Cache, "put", lambda *given: None)  # as on a full disk
+    with pytest.raises(UserError, match="what a turn has quantized, which is not kept"):
+        run(folder, tmp_path / "out.gguf", monkeypatch, tmp_path, minutes=60)
+
+
 def test_mistakes_are_refused(folder, tmp_path):
     out, short = tmp_path / "out.gguf", tmp_path / "short.txt"
     with pytest.raises(UserError, match="minutes need a text"):
