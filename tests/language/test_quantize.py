@@ -183,6 +183,27 @@ def test_blocks_times_factors(kind):
     assert np.array_equal(fmt.times(blocks, huge), blocks)
 
 
+@pytest.mark.parametrize("kind", ["q4_1", "q5_1"])
+@pytest.mark.parametrize("large", [False, True])
+def test_two_scales_change_together(kind, large):
+    """Where one of them is rounded to few bits, or is too large, a block stays as it is."""
+    fmt, rng = get_format(kind), np.random.default_rng(0)
+    x = (rng.standard_normal((8, 512)) * 0.05).astype(np.float32)
+    x = np.where(x < x.min() + 0.01, np.float32(-6e4), x) if large else x * np.float32(1e-5)
+    enc = Encoding(kind, x.shape, (1, fmt.block))
+    parts = fmt.encode(x, enc)
+    blocks, factors = parts["blocks"], np.full((8, 512 // fmt.block), np.float32(1.13))
+    value, times = (
+        np.asarray(fmt.decode(NUMPY, {"blocks": b}, enc), np.float64).reshape(-1, fmt.block)
+        for b in (blocks, fmt.times(blocks, factors))
+    )
+    changed = (fmt.times(blocks, factors) != blocks).any(-1).reshape(-1)
+    assert np.array_equal(times[~changed], value[~changed])
+    error = abs(times - np.float32(1.13) * value)[changed]
+    assert not changed.all()
+    assert (error <= 2**-8 * abs(value).max(1, keepdims=True)[changed]).all()
+
+
 def test_scales_are_the_best_for_the_codes():
     """Factors that were taken out are found; with noise, no other ones are better."""
     rng = np.random.default_rng(2)

@@ -185,13 +185,16 @@ class GgmlFormat(Format):
 
     def times(self, blocks: np.ndarray, factors: np.ndarray) -> np.ndarray:
         """Blocks i8 [..., bytes], their values times f32 [...] but for the rounding of scales; one
-        whose scale float16 does not hold stays."""
+        with a scale that float16 does not hold to 2^-9 stays, since what two of them give together
+        may be far off then."""
         found = np.array(blocks)
-        for at in self.halves:
-            old = np.ascontiguousarray(found[..., at : at + 2]).view("<f2")
-            with np.errstate(over="ignore"):
-                new = (old * factors[..., None]).astype("<f2")
-            found[..., at : at + 2] = np.where(np.isfinite(new), new, old).view(np.int8)
+        old = [np.ascontiguousarray(found[..., at : at + 2]).view("<f2") for at in self.halves]
+        with np.errstate(over="ignore", invalid="ignore"):
+            wanted = [scale * factors[..., None] for scale in old]
+            new = [scale.astype("<f2") for scale in wanted]
+            fits = [abs(a - b) <= 2**-9 * abs(b) for a, b in zip(new, wanted, strict=True)]
+        for at, scale in zip(self.halves, new, strict=True):
+            np.copyto(found[..., at : at + 2], scale.view(np.int8), where=np.all(fits, 0))
         return found
 
     def _spread(self, ops: ArrayOps, scale: Array) -> Array:
