@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from jq.base.errors import InternalError, UserError
@@ -35,6 +37,7 @@ from jq.kernels import (
     QuantizeRows,
     Residual,
     Rotated,
+    RoundToHalves,
     RowChain,
     RowProgram,
     RowQuantization,
@@ -87,6 +90,12 @@ def every_family(isa: str) -> list[Kernel]:
         else []
     )
     packed = Gemm(isa=isa, m=17, k=70, n=49)
+    halves = image | {"epilogue": (RoundToHalves(),)}
+    bits: list[tuple[type[Gemm | Convolution | Depthwise], dict[str, Any]]] = [
+        (Gemm, {"m": 17, "k": 70, "n": 49, "epilogue": (RoundToHalves(),)}),
+        (Convolution, {"filters": 20, "channels": 8, **halves}),
+        (Depthwise, {"channels": 20, "padding": ((1, 1), (1, 1)), **halves}),
+    ]
     return [
         *pairs,
         GemmRows(
@@ -99,6 +108,8 @@ def every_family(isa: str) -> list[Kernel]:
         Gemm(isa=isa, m=3, k=71, n=49, element="bf16"),  # not on tiles
         Gemm(isa=isa, m=3, k=71, n=49, element="f32"),
         Convolution(isa=isa, filters=20, channels=8, element="bf16", **floats),
+        *(kernel(isa=isa, element="bf16_bits", **more) for kernel, more in bits),
+        Depthwise(isa=isa, channels=20, element="f32", **floats),
         Gemv(isa=isa, m=1, k=64, n=40),
         Gemv(isa=isa, m=16, k=64, n=40),  # decoded once for all rows
         Gemv(isa=isa, m=32, k=64, n=40, stack=3, tiles=2),
