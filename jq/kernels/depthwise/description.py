@@ -1,7 +1,7 @@
 """Depthwise convolution: every channel by itself, a vector of channels at a time.
 
     for block of output rows, sample in workgroups:
-      for row (or two, where both fit a group of taps):
+      for row (or several, where they share groups of input rows):
         for vector of channels:
           for tile of pixels along the row:
             acc[rows][pixels] = init

@@ -17,7 +17,7 @@ from jq.kernels.tensor import TensorType
 @dataclass(frozen=True)
 class Frame:
     """Images [height, width] of pixels, with so many of `code` around them. `padding` is low and
-    high, of height and width; `code` is i8, in the view that is stored; of floats, 0."""
+    high, of height and width; `code` is i8, in the view that is stored; 0 around floats."""
 
     kind: ClassVar[str] = "frame"
 
