@@ -128,3 +128,15 @@ def test_a_model_that_is_quantized_is_refused():
 def test_names_and_settings_are_refused_before_tracing():
     with pytest.raises(UserError, match="unknown pipeline"):
         jq.quantized(MLP, "int8-statik")
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_model_that_draws_numbers_draws_the_same_without_warnings():
+    """The draws are the whole output but for rounding; their counters have 64 bits."""
+    x, weight = np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)
+
+    def forward(params, x):
+        return x @ params + jax.random.normal(jax.random.key(3), (4, 4))
+
+    fn, params = jq.quantized(jq.Model(forward, weight, (x,), calibration=[(x,)]))
+    np.testing.assert_allclose(fn(params, x), forward(weight, x), rtol=0, atol=0.1)

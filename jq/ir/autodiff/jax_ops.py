@@ -40,7 +40,8 @@ def _pad(args: list[Any], op: Op) -> Any:
 
 def _iota(_: list[Any], op: Op) -> Any:
     result, axis = op.results[0], op.attributes["iota_dimension"]
-    return lax.broadcasted_iota(dtype_of(result), shape_of(result), ir.IntegerAttr(axis).value)
+    kind = jax.dtypes.canonicalize_dtype(dtype_of(result))  # without x64 JAX warns of 64 bits
+    return lax.broadcasted_iota(kind, shape_of(result), ir.IntegerAttr(axis).value)
 
 
 def _dot(args: list[Any], op: Op) -> Any:
