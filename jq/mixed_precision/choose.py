@@ -26,6 +26,7 @@ from jq.reporting.measuring.evaluation import Evaluation
 from jq.reporting.measuring.measure import compare_compiled
 
 TRIES = 4  # of going further than the frontier does
+PRICES = 5  # of a resource whose limit a choice breaks, each four times the one before
 
 
 class BudgetChooser:
@@ -40,7 +41,7 @@ class BudgetChooser:
         judge: Judge,
     ) -> None:
         self.groups, self.points, self.resources, self.judge = groups, points, resources, judge
-        self.path = costs.frontier(points)
+        self.priced, self.path = points, costs.frontier(points)
         self.figures = [b for b in budgets if not b.is_resource]
         self.limited = [b for b in budgets if b.is_resource]
         self.margins: dict[Budget, float] = dict.fromkeys(budgets, 0.0)
@@ -64,11 +65,15 @@ class BudgetChooser:
 
     def choose(self) -> costs.Choice:
         """Raises: UserError: no choice is expected to hold; it says what the best one reaches."""
-        choice = self._cheapest() if self.figures else self._within()
-        for budget in self.limited:
-            if not self._expected(budget, choice):
-                raise self._failure(budget, choice)
-        return choice
+        for power in range(PRICES):
+            choice = self._cheapest() if self.figures else self._within()
+            broken = [b for b in self.limited if not self._expected(b, choice)]
+            if not broken:
+                return choice
+            for name in {b.name for b in broken}:
+                self.priced = costs.dearer(self.priced, self.resources[name], 4.0**power)
+            self.path = costs.frontier(self.priced)
+        raise self._failure(broken[0], choice)
 
     def _cheapest(self) -> costs.Choice:
         def holds(choice: costs.Choice) -> bool:
@@ -78,16 +83,13 @@ class BudgetChooser:
         if index is None:
             failing = next(b for b in self.figures if not self._expected(b, self.path[0]))
             raise self._failure(failing, self.path[0])
-        return further(self.points, self.path[index], holds)
+        return further(self.priced, self.path[index], holds)
 
     def _within(self) -> costs.Choice:
-        budget = self.limited[0]
-        resource = self.resources[budget.name]
-        limit = self._limit(budget) - self.margins[budget] - resource.fixed
-        choice = costs.within(self.points, limit)
-        if choice is None:
-            raise self._failure(budget, self.path[-1])
-        return choice
+        def holds(choice: costs.Choice) -> bool:
+            return all(self._expected(b, choice) for b in self.limited)
+
+        return costs.within(self.priced, holds) or self.path[-1]
 
     def _limit(self, budget: Budget) -> float:
         return self.resources[budget.name].share(budget) if budget.is_resource else budget.limit

@@ -80,26 +80,24 @@ def total(groups: Sequence[Points], choice: Choice) -> tuple[float, float]:
     return math.fsum(costs), math.fsum(errors)
 
 
-def within(groups: Sequence[Points], limit: float) -> Choice | None:
-    """The choice of least error found whose cost is at most `limit`; None when none is. The first
+def within(groups: Sequence[Points], holds: Holds) -> Choice | None:
+    """The choice of least error found that holds; None when none of the frontier does. The first
     on the frontier, then what is left is spent on the groups where it helps most."""
-    path = frontier(groups)
-    found = next((c for c in path if total(groups, c)[0] <= limit), None)
-    if found is None:
-        return None
-    current = list(found)
-    while True:
-        left = limit - total(groups, tuple(current))[0]
+    current = next(filter(holds, frontier(groups)), None)
+    while current is not None:
         gains = [
             (points[now][1] - points[i][1], g, i)
             for g, (points, now) in enumerate(zip(groups, current, strict=True))
             for i in range(len(points))
-            if points[i][0] - points[now][0] <= left and points[i][1] < points[now][1]
+            if points[i][1] < points[now][1]
         ]
-        if not gains:
-            return tuple(current)
-        _, g, i = max(gains)
-        current[g] = i
+        most = sorted(gains, reverse=True)
+        changed = [(*current[:g], i, *current[g + 1 :]) for _, g, i in most]
+        better = next(filter(holds, changed), None)
+        if better is None:
+            break
+        current = better
+    return current
 
 
 def spread(calls: Sequence[T], count: int) -> list[T]:
@@ -133,6 +131,12 @@ class Resource:
     def of(self, choice: Choice) -> float:
         pairs = zip(self.options, choice, strict=True)
         return self.fixed + sum(options[i] for options, i in pairs)
+
+
+def dearer(groups: Sequence[Points], resource: Resource, price: float) -> list[Points]:
+    """The points of options that cost more, by what they take of a resource."""
+    pairs = zip(groups, resource.options, strict=True)
+    return [[(c + price * r, e) for (c, e), r in zip(*pair, strict=True)] for pair in pairs]
 
 
 def decibels(error: float) -> float:

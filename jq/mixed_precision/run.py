@@ -64,7 +64,7 @@ def search(
         metric: see `jq.compare`.
         labels: see `jq.compare`.
         cost: what to save: `size`, `work`, `latency` or a sum of these shares; `size+work` by
-            default, or the resource that there is a budget for.
+            default, or the resources that there are budgets for.
         samples: calls that the sensitivity of each layer is measured on.
         state: a file to keep measurements in, by default in the user's cache directory.
         workers: who quantizes weights for each candidate and measures errors: this process, more
@@ -86,7 +86,7 @@ def search(
     if not budgets:
         raise UserError("no budget", hint='give one, such as --budget "cosine>=0.995"')
     limited = [b.name for b in budgets if b.is_resource]
-    cost = cost or (limited[0] if limited else costs.USUAL)
+    cost = cost or "+".join(dict.fromkeys(limited)) or costs.USUAL
     costs.check_objective(cost)
     where = as_workers(workers)
     stages, told = Stages.shown(progress), progress or silent

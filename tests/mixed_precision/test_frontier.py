@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
+from types import SimpleNamespace
+from typing import Any, cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jq.mixed_precision.choose import further
-from jq.mixed_precision.costs import cheapest, frontier, hull, total, within
+import jq
+from jq.mixed_precision.budget import parse_budget
+from jq.mixed_precision.choose import BudgetChooser, further
+from jq.mixed_precision.costs import Resource, cheapest, frontier, hull, objective, total, within
 
 POINTS = st.lists(
     st.tuples(st.integers(0, 20).map(float), st.integers(0, 20).map(float)), min_size=1, max_size=4
@@ -61,7 +66,7 @@ def test_points_of_the_frontier_are_optimal_for_some_price(groups, price):
 @given(GROUPS, st.floats(0, 60))
 def test_within_a_limit(groups, limit):
     fitting = [total(groups, c) for c in every(groups) if total(groups, c)[0] <= limit]
-    found = within(groups, limit)
+    found = within(groups, lambda choice: total(groups, choice)[0] <= limit)
     assert (found is None) == (not fitting)
     if found is not None:
         cost, error = total(groups, found)
@@ -82,3 +87,35 @@ def test_the_cheapest_that_holds(groups, allowed):
     if index is not None:
         better = further(groups, path[index], holds)
         assert holds(better) and total(groups, better)[0] <= total(groups, path[index])[0]
+
+
+OPTIONS = {  # of a layer that is half of the model: its error, its size and work as shares
+    "float": (0.0, 0.5, 0.5),
+    "weights": (1.0, 0.125, 0.5),
+    "activations": (1.5, 0.5, 0.03),
+    "int8": (3.0, 0.125, 0.03),
+}
+
+
+def choose(cost: str, *texts: str) -> list[str]:
+    """The options that two such layers get."""
+    names = list(OPTIONS)
+    errors, sizes, works = zip(*OPTIONS.values(), strict=True)
+    resources = {k: Resource(k, [list(v)] * 2, 0.0) for k, v in (("size", sizes), ("work", works))}
+    points = [list(zip(prices, errors, strict=True)) for prices in objective(cost, resources)]
+    layer = SimpleNamespace(options=[SimpleNamespace(name=name) for name in names])
+    budgets, layers = list(map(parse_budget, texts)), cast("Any", [layer] * 2)
+    chooser = BudgetChooser(layers, points, resources, budgets, cast("Any", None))
+    return sorted(names[i] for i in chooser.choose())
+
+
+@pytest.mark.parametrize("cost", ["size", "work", "size+work"])
+def test_every_limit_is_kept_whatever_is_saved(cost):
+    assert choose(cost, "size<=1") == ["float"] * 2
+    assert choose(cost, "size<=0.3") == ["weights"] * 2
+    assert choose(cost, "work<=0.1") == ["activations"] * 2
+    assert choose(cost, "size<=0.3", "work<=0.1") == ["int8"] * 2
+    assert choose(cost, "work<=0.1", "size<=0.3") == ["int8"] * 2
+    assert choose(cost, "size<=0.7", "work<=0.1") == ["activations", "int8"]
+    with pytest.raises(jq.UserError, match=r"size<=0.2 cannot be met; the best reached is 0.25 "):
+        choose(cost, "size<=0.2", "work<=0.1")

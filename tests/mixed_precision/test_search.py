@@ -113,6 +113,10 @@ def test_budgets_of_all_kinds(source: Path, capsys: Captured) -> None:
     both = ("--budget", f"{source}:margin>=0.05", "--budget", "work<=0.07", "--cost", "work")
     own = document(capsys, *arguments, *both)
     assert own["reached"]["margin"] >= 0.05 and own["reached"]["work"] <= 0.07
+    limits = ("sqnr_db>=10", "size<=0.5", "work<=0.2")  # weights alone in low bits keep to two
+    several = document(capsys, *arguments[:2], *(a for b in limits for a in ("--budget", b)))
+    reached = several["reached"]
+    assert reached["sqnr_db"] >= 10 and reached["size"] <= 0.5 and reached["work"] <= 0.2
 
 
 def test_a_budget_of_size_runs_no_choice(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
