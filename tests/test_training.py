@@ -130,13 +130,31 @@ def test_names_and_settings_are_refused_before_tracing():
         jq.quantized(MLP, "int8-statik")
 
 
+def draws(params, x):
+    """The draws are the whole result but for rounding; their counters have 64 bits."""
+    return x @ params + jax.random.normal(jax.random.key(3), (4, 4))
+
+
+def counts(params, x):
+    return x @ params + (jnp.arange(4) + jnp.ceil(x).astype(int)).astype(jnp.float32)
+
+
 @pytest.mark.filterwarnings("error")
-def test_a_model_that_draws_numbers_draws_the_same_without_warnings():
-    """The draws are the whole output but for rounding; their counters have 64 bits."""
+@pytest.mark.parametrize(("forward", "x64"), [(draws, False), (counts, False), (counts, True)])
+def test_integers_of_64_bits_give_no_warnings(forward, x64):
     x, weight = np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)
+    model = jq.Model(forward, weight, (x,), calibration=[(x,)], x64=x64)
+    fn, params = jq.quantized(model)
+    np.testing.assert_allclose(fn(params, x), forward(weight, x), rtol=0, atol=0.1)
+
+
+def test_bits_of_64_bits_are_refused():
+    """JAX has 32 of them."""
+    x = np.eye(4, dtype=np.float32)
 
     def forward(params, x):
-        return x @ params + jax.random.normal(jax.random.key(3), (4, 4))
+        counts = jax.lax.bitcast_convert_type(jnp.arange(4), jnp.int32)  # [4, 2]
+        return x @ params + counts[:, 0].astype(jnp.float32)
 
-    fn, params = jq.quantized(jq.Model(forward, weight, (x,), calibration=[(x,)]))
-    np.testing.assert_allclose(fn(params, x), forward(weight, x), rtol=0, atol=0.1)
+    with pytest.raises(UserError, match="cannot be trained: bits of 64-bit numbers"):
+        jq.quantized(jq.Model(forward, x, (x,), calibration=[(x,)], x64=True))

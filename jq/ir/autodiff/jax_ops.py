@@ -23,6 +23,17 @@ class Unsupported(JqError):
     """An op that this module does not know."""
 
 
+def _kind(value: ir.Value) -> np.dtype[Any]:
+    """The type of a value in JAX: 32 bits of 64, unless `jax_enable_x64` is set."""
+    return jax.dtypes.canonicalize_dtype(dtype_of(value))
+
+
+def _bitcast(args: list[Any], op: Op) -> Any:
+    if any(_kind(v) != dtype_of(v) for v in (*op.operands, *op.results)):
+        raise Unsupported("bits of 64-bit numbers")
+    return lax.bitcast_convert_type(args[0], dtype_of(op.results[0]))
+
+
 def _broadcast(args: list[Any], op: Op) -> Any:
     result = op.results[0]
     return lax.broadcast_in_dim(args[0], shape_of(result), integers(op, "broadcast_dimensions"))
@@ -40,8 +51,7 @@ def _pad(args: list[Any], op: Op) -> Any:
 
 def _iota(_: list[Any], op: Op) -> Any:
     result, axis = op.results[0], op.attributes["iota_dimension"]
-    kind = jax.dtypes.canonicalize_dtype(dtype_of(result))  # without x64 JAX warns of 64 bits
-    return lax.broadcasted_iota(kind, shape_of(result), ir.IntegerAttr(axis).value)
+    return lax.broadcasted_iota(_kind(result), shape_of(result), ir.IntegerAttr(axis).value)
 
 
 def _dot(args: list[Any], op: Op) -> Any:
@@ -99,8 +109,8 @@ def _each(function: Callable[..., Any]) -> Rule:
 RULES: dict[str, Rule] = {
     **{name: _each(function) for name, function in ELEMENTWISE.items()},
     "compare": lambda args, op: _COMPARISONS[direction_of(op)](*args),
-    "convert": lambda args, op: args[0].astype(dtype_of(op.results[0])),
-    "bitcast_convert": lambda args, op: lax.bitcast_convert_type(args[0], dtype_of(op.results[0])),
+    "convert": lambda args, op: args[0].astype(_kind(op.results[0])),
+    "bitcast_convert": _bitcast,
     "reduce_precision": lambda args, op: lax.reduce_precision(
         args[0], integer(op, "exponent_bits"), integer(op, "mantissa_bits")
     ),
