@@ -62,7 +62,7 @@ def test_what_is_refused(
     assert main(["embed", str(artifact), "-o", str(artifact)]) == 2
     assert "exists already" in capsys.readouterr().err
     assert main(["embed", str(tmp_path), "-o", new]) == 2
-    assert "--emit integer" in capsys.readouterr().err
+    assert "is not an artifact" in capsys.readouterr().err
     assert main(["embed", str(artifact), "-o", new, "--iree-flag=--no-such-flag"]) == 2
     assert "no flag --no-such-flag" in capsys.readouterr().err
     assert not Path(new).exists()

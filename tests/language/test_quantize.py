@@ -186,7 +186,7 @@ def test_blocks_times_factors(kind):
 @pytest.mark.parametrize("kind", ["q4_1", "q5_1"])
 @pytest.mark.parametrize("large", [False, True])
 def test_two_scales_change_together(kind, large):
-    """Where one of them is rounded to few bits, or is too large, a block stays as it is."""
+    """A block stays as it is if one of them is rounded to few bits, or is too large."""
     fmt, rng = get_format(kind), np.random.default_rng(0)
     x = (rng.standard_normal((8, 512)) * 0.05).astype(np.float32)
     x = np.where(x < x.min() + 0.01, np.float32(-6e4), x) if large else x * np.float32(1e-5)

@@ -21,6 +21,7 @@ ELSEWHERE = {
         "kernel-floats",
         "kernel-frames",
         "kernel-gemm",
+        "kernel-halves",
         "kernel-hidden-rows",
         "kernel-integer-rows",
         "kernel-merge",
