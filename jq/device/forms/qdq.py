@@ -19,7 +19,9 @@ try:
     from onnx import ModelProto, helper
 
     from jq.device.forms.onnx_graph import value_info
-    from jq.device.forms.qdq_elementwise import scale_of
+    from jq.device.forms.qdq_base import scale_of
+    from jq.device.forms.qdq_elementwise import Elementwise
+    from jq.device.forms.qdq_moves import Moves
     from jq.device.forms.qdq_products import Products
 except ModuleNotFoundError as error:
     if error.name != "onnx":
@@ -30,6 +32,10 @@ except ModuleNotFoundError as error:
 OPSET, IR_VERSION = 21, 10
 
 
+class _Writer(Products, Elementwise, Moves):
+    """The ONNX ops of each kind of step."""
+
+
 def write(content: Content) -> bytes:
     """The file.
 
@@ -37,7 +43,7 @@ def write(content: Content) -> bytes:
         UserError: a step that has no ONNX op, by the name of its layer.
     """
     inputs, outputs = content.inputs, content.outputs
-    writer = Products(content.rescaling)
+    writer = _Writer(content.rescaling)
     for tensor in inputs:
         writer.graph.hold(tensor, tensor.name)
     for step in content.steps:

@@ -1,8 +1,6 @@
-"""Products, sums along axes, and steps that move or select codes, between Q and DQ."""
+"""Products, whose sums are rescaled, between Q and DQ."""
 
-import math
 from collections.abc import Callable
-from functools import partialmethod
 from typing import Any
 
 import numpy as np
@@ -10,118 +8,12 @@ import numpy as np
 from jq.base.errors import UserError
 from jq.device.forms import float_rescale as fr
 from jq.device.forms.canonical.base import Simple
-from jq.device.forms.qdq_elementwise import CHANNELS_FIRST, F32, Elementwise, scale_of
+from jq.device.forms.qdq_base import CHANNELS_FIRST, F32, Writer, scale_of
 from jq.device.network import Tensor
 
-CLOSE = 1e-4  # of a factor to that of a mean
 
-
-class Products(Elementwise):
-    """Steps whose sums of products are rescaled, and those that no codes are computed in."""
-
-    def _reshape(self, step: Simple) -> None:
-        self.graph.reshape(step.output, step.inputs[0])
-
-    def _transpose(self, step: Simple) -> None:
-        self.graph.transpose(step.output, step.inputs[0], step.attributes["permutation"])
-
-    def _concatenate(self, step: Simple) -> None:
-        order = self.order(*step.inputs)
-        axis = order.index(step.attributes["axis"])
-        self.graph.move("Concat", step.inputs, step.output, order, axis=axis)
-
-    def _slice(self, step: Simple) -> None:
-        start, size = (np.array(step.attributes[k]) for k in ("start", "size"))
-        self._sliced(step, start, start + size, np.ones_like(start))
-
-    def _reverse(self, step: Simple) -> None:
-        shape, axis = step.inputs[0].shape, step.attributes["axis"]
-        start, end = np.zeros(len(shape), int), np.array(shape)
-        by = np.ones_like(start)
-        start[axis], end[axis], by[axis] = shape[axis] - 1, -shape[axis] - 1, -1
-        self._sliced(step, start, end, by)
-
-    def _sliced(self, step: Simple, start: Any, end: Any, by: Any) -> None:
-        order = self.order(*step.inputs)
-        axes = np.arange(len(order))
-        rows = [start[list(order)], end[list(order)], axes, by[list(order)]]
-        given = [self.graph.constant(v, np.int64) for v in rows]
-        self.graph.move("Slice", step.inputs, step.output, order, *given)
-
-    def _pad(self, step: Simple) -> None:
-        order, x = self.order(*step.inputs), step.output
-        padding = np.array(step.attributes["padding"])[list(order)]
-        amounts = self.graph.constant(padding.T.reshape(-1), np.int64)
-        real = F32(step.attributes["value"] - x.zero) * scale_of(x)
-        value = self.graph.constant(real, F32)
-        self.graph.move("Pad", step.inputs, x, order, amounts, value)
-
-    def _tile(self, step: Simple) -> None:
-        order = self.order(*step.inputs)
-        repeats = np.array(step.attributes["repeats"])[list(order)]
-        given = self.graph.constant(repeats, np.int64)
-        self.graph.move("Tile", step.inputs, step.output, order, given)
-
-    def _extreme(self, kind: str, step: Simple) -> None:
-        self.graph.move(kind, step.inputs, step.output, self.order(*step.inputs))
-
-    _maximum, _minimum = partialmethod(_extreme, "Max"), partialmethod(_extreme, "Min")
-
-    def _along(self, kind: str, step: Simple) -> None:
-        order = self.order(*step.inputs)
-        axes = self.graph.constant([order.index(step.attributes["axis"])], np.int64)
-        self.graph.move(kind, step.inputs, step.output, order, axes, keepdims=1)
-
-    _max, _min = partialmethod(_along, "ReduceMax"), partialmethod(_along, "ReduceMin")
-
-    # Windows and sums
-
-    def _max_pool(self, step: Simple) -> None:
-        windows = _windows(step)
-        self.graph.move("MaxPool", step.inputs, step.output, CHANNELS_FIRST, **windows)
-
-    def _sum_pool(self, step: Simple) -> None:
-        terms = math.prod(step.attributes["window"])
-        x = self._mean_of(step, terms, CHANNELS_FIRST)
-        y = self.graph.op("AveragePool", [x], count_include_pad=1, **_windows(step))
-        y = self.with_bias(y, step, "a sum")
-        self.graph.hold(step.output, self.codes(y, step), CHANNELS_FIRST)
-        self.doubt(step, "ONNX Runtime computes averages of windows in float32")
-
-    def _sum(self, step: Simple) -> None:
-        (x,), axes = step.inputs, list(step.attributes["axes"])
-        terms = math.prod(x.shape[a] for a in axes)
-        pooled = len(x.shape) == 4 and sorted(axes) == [1, 2]
-        order = CHANNELS_FIRST if pooled else self.order(x)
-        real = self._mean_of(step, terms, order)
-        if pooled:
-            y = self.graph.op("GlobalAveragePool", [real])
-        else:
-            along = self.graph.constant([order.index(a) for a in axes], np.int64)
-            y = self.graph.op("ReduceMean", [real, along], keepdims=1)
-            self.doubt(step, "ONNX Runtime computes means along axes in float32")
-        self.graph.hold(step.output, self.codes(self.with_bias(y, step, "a sum"), step), order)
-
-    def _mean_of(self, step: Simple, terms: int, order: Any) -> str:
-        """The floats whose mean is the step's result: by the scale of the tensor where it is a
-        mean, else by a multiple."""
-        (x,), out = step.inputs, step.out
-        factor = step.numbers["factor"].reshape(-1)
-        guess = factor * out.scale * terms
-        if x.dtype != "int8" or step.output.dtype != "int8":
-            self.doubt(step, "16-bit codes: ONNX Runtime computes it in float32")
-            return self.real(x, order, guess[0])
-        own = scale_of(x)
-        close = np.abs(guess / own - 1) < CLOSE
-        size = F32(F32(out.scale) * F32(terms))
-        scales, bad = fr.sum_scales(
-            factor, np.where(close, own, guess), lambda s: s / size, out, self.rescaling
-        )
-        if bad:
-            self.doubt(step, "sums are rescaled in float32")
-        return self.real(x, order, scales[0])
-
-    # Products
+class Products(Writer):
+    """Convolutions and products of matrices."""
 
     def _scaled(
         self, step: Simple, of: Callable[[np.ndarray], np.ndarray], unit: float, channels: int
@@ -211,9 +103,3 @@ class Products(Elementwise):
         y = self.graph.op("MatMul", [self.real(a, scale=scales[0]), self.real(b)])
         y = self.with_bias(y, step, "a product of two tensors")
         self.graph.hold(step.output, self.codes(y, step))
-
-
-def _windows(step: Simple) -> dict[str, Any]:
-    given = step.attributes
-    pads = [v for side in zip(*given["padding"], strict=True) for v in side]
-    return {"kernel_shape": given["window"], "strides": given["stride"], "pads": pads}
