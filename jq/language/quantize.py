@@ -60,7 +60,7 @@ def _fitted(
         return QuantizedTensor(Encoding(kind, shape, fmt.default_block(shape, -1) or ()), parts)
 
     def layers_of(chosen: Pieces, read: Pieces, **told: Any) -> Iterator[dict[str, Leaf]]:
-        """The layers as they are on the chosen pieces of text, which read some."""
+        """The layers quantized on the chosen pieces of text, while other pieces go through them."""
         make = fitted if read is chosen else _not_kept
         own = partial(encode, Cache("recovery", [model, chosen]), make)
         return quantized_layers(decoder, read, own, **told)
@@ -84,8 +84,8 @@ def _fitted(
 
 
 def _not_kept(*given: Any) -> Any:
-    hint = "XDG_CACHE_HOME names a folder with more room"
-    raise UserError("minutes need what a turn has quantized, which is not kept", hint=hint)
+    what = "with minutes, quantized matrices are kept in the cache directory, which keeps none"
+    raise UserError(what, hint="set XDG_CACHE_HOME to a folder with room that can be written")
 
 
 def _best(
@@ -102,7 +102,7 @@ def _best(
     count = max(1, min(limit, len(pieces)) // 8)
     rest, held = pieces[:-count], pieces[-count:]
     if not rest:
-        raise UserError("minutes need a text of two pieces at least")
+        raise UserError("minutes need a longer text: two pieces at least, one to measure on")
     spent, size, errors = 0.0, limit, dict[int, float]()
     while True:
         work.restart()

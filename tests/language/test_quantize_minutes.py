@@ -124,7 +124,7 @@ def test_minutes_count_what_an_earlier_run_took(folder, tmp_path, monkeypatch, k
 
 def test_what_is_not_kept_is_not_quantized_on_what_judges(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(store.Cache, "put", lambda *given: None)  # as on a full disk
-    with pytest.raises(UserError, match="what a turn has quantized, which is not kept"):
+    with pytest.raises(UserError, match="kept in the cache directory, which keeps none"):
         run(folder, tmp_path / "out.gguf", monkeypatch, tmp_path, minutes=60)
 
 

@@ -107,7 +107,9 @@ class Claims:
         own = owners.code_bits(claim, size)
         wide = [c for c in large if bit_width(c.dtype) > own and not (kept and owners.packed(c))]
         if kept and kept > math.ceil(own):
-            self.notes.append(f"{name} has {kept} bits an element in its kernel, {kind} {own:g}")
+            self.notes.append(
+                f"the kernel keeps {kept} bits an element of {name}; {kind} has {own:g}"
+            )
         if len(wide) < len(large):  # its codes are there
             wide = [c for c in wide if not owners.by_column(c, claim["parts"])]
         if wide and claim.get("float_copy"):

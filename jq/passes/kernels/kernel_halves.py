@@ -6,7 +6,8 @@
     call @jq_convolution_1x58x58x64(%p, ...)      call @jq_convolution_1x58x58x64'(%p, ...)
 
 The number that a product would round is rounded in the epilogue in front of it: the bits are the
-same, and half as many are stored and read. Fires where such products alone read the result."""
+same (but of subnormal numbers, which some instructions take for 0), and half as many are stored and
+read. Fires where such products alone read the result."""
 
 from dataclasses import replace
 

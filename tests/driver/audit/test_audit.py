@@ -186,7 +186,7 @@ def test_bytes_of_a_kernel_hold_scales_and_padding_beside_its_codes() -> None:
     """A kernel fills 16 columns up to 32; codes that stand for unequal steps are read as int8."""
     shape = {"shape": [64, 16], "parts": {"blocks": {"dtype": "int8", "shape": [16, 2, 24]}}}
     claim = {"l1/w": {**ENCODING, **shape, "format": "q5_1"}}
-    for bits, size, warnings in ((5, 1024, ()), (8, 1600, ("8 bits an element in its kernel",))):
+    for bits, size, warnings in ((5, 1024, ()), (8, 1600, ("keeps 8 bits an element",))):
         ops = ({**OP, "weight": "l1/w", "kernel": f"gemv_8x64x16_int{bits}_block32_f5f8"},)
         kernels, packed = (
             (Kernel(("l1/w",), (MultiplyAdd(*I8),)),),

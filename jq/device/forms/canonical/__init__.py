@@ -209,7 +209,7 @@ class _Builder(Windows):
         sizes = list(integers(Attributes(node.attributes), "slice_sizes"))
         axes, offsets = list(d.start_index_map), list(d.offset_dims)
         if (len(axes), list(d.collapsed_slice_dims)) != (1, axes) or list(d.operand_batching_dims):
-            raise UserError("a gather of anything but rows has no form here", op=node.name)
+            raise UserError("a gather along several axes has no form here", op=node.name)
         (axis,) = axes
         sizes[axis] = x.shape[axis]
         x = self.part(node, x, [0] * len(sizes), sizes)
