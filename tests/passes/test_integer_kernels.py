@@ -22,6 +22,7 @@ from jq.kernels import (
     Rescale,
     RoundToCodes,
     RowProgram,
+    WideQuantize,
 )
 from jq.passes.kernels._kernel import declarations
 from jq.passes.kernels.between import _region
@@ -92,7 +93,8 @@ def test_every_form_has_a_kernel_with_the_bits_of_the_integer_level(rounding, tm
         assert_same_bits(got, want, "a network")
 
 
-def test_large_factors_of_float32_saturate(tmp_path) -> None:
+@pytest.mark.parametrize(("bits", "step"), [(8, Quantize), (16, WideQuantize)])
+def test_large_factors_of_float32_saturate(tmp_path, bits: int, step: type) -> None:
     """A sum that could leave int32 once it is rescaled is bounded as a float."""
     target = tmp_path / "target.toml"
     target.write_text('kernels = "host"\n[device]\nrounding = "float32"\n')
@@ -100,10 +102,15 @@ def test_large_factors_of_float32_saturate(tmp_path) -> None:
     model = jq.Model(
         lambda p, x: jnp.clip(x @ p["huge"], -1e-5, 1e-5), PARAMS, batches[0], calibration=batches
     )
-    levels = api.rewrite(model, pipeline="int8-static-integer-only", target=str(target))
+    levels = api.rewrite(
+        model,
+        pipeline="int8-static-integer-only",
+        target=str(target),
+        settings={"activations.residual": f"int{bits}"},
+    )
     texts = [string_attr(op, ATTRIBUTE) or "" for op in declarations(levels["target"]).values()]
     (kernel,) = (k for k in map(Kernel.from_json, texts) if not isinstance(k, QuantizeRows))
-    assert isinstance(kernel.epilogue[-1], Quantize)
+    assert type(kernel.epilogue[-1]) is step
     (want,) = XlaExecutable(levels["integer"])(*batches[0])
     assert_same_bits(run_iree(levels["target"], [*batches[0]])[0], want, "large factors")
 
