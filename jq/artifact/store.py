@@ -99,7 +99,7 @@ class Cache:
         return made
 
 
-class Work:
+class Timer:
     """Seconds of work since `restart`; what an earlier run has left counts as it took then."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.artifact.store import Cache, Work, file_digest
+from jq.artifact.store import Cache, Timer, file_digest
 from jq.base.errors import UserError, check_known
 from jq.base.progress import Progress, silent
 from jq.base.system.files import read_text
@@ -46,7 +46,7 @@ def _fitted(
     decoder = load_decoder(source)
     assert decoder.file is not None
     tokenizer = tokenizer_of_gguf(decoder.file.metadata, str(source))
-    work = Work()
+    timer = Timer()
     text: Pieces = pieces_of(texts, tokenizer, decoder.config, None if minutes else limit)
     file_of, model = file_names(decoder.config), [file_digest([source]), dict(kinds)]
 
@@ -55,7 +55,7 @@ def _fitted(
     ) -> QuantizedTensor | None:
         if (kind := kinds[file_of[path]]) is None:
             return None
-        parts = work.of(store, path, lambda: make(kind, aim(), gram).parts)
+        parts = timer.of(store, path, lambda: make(kind, aim(), gram).parts)
         fmt, shape = get_format(kind), (len(parts["blocks"]), len(gram))
         return QuantizedTensor(Encoding(kind, shape, fmt.default_block(shape, -1) or ()), parts)
 
@@ -65,7 +65,7 @@ def _fitted(
         own = partial(encode, Cache("recovery", [model, chosen]), make)
         return quantized_layers(decoder, read, own, **told)
 
-    text = _best(layers_of, work, text, limit, minutes, progress) if minutes else text
+    text = _best(layers_of, timer, text, limit, minutes, progress) if minutes else text
     layers = layers_of(text, text)
     done: dict[str, dict[int, np.ndarray]] = {}  # by the number of the expert, 0 where none are
 
@@ -90,7 +90,7 @@ def _not_kept(*given: Any) -> Any:
 
 def _best(
     layers_of: Callable[..., Any],
-    work: Work,
+    timer: Timer,
     pieces: Pieces,
     limit: int,
     minutes: float,
@@ -105,11 +105,11 @@ def _best(
         raise UserError("minutes need a longer text: two pieces at least, one to measure on")
     spent, size, errors = 0.0, limit, dict[int, float]()
     while True:
-        work.restart()
+        timer.restart()
         chosen, last = rest[:size], dict[int, Any]()
         told = partial(progress, f"{len(chosen)} pieces of text")
         deque(layers_of(chosen, chosen, progress=told), 0)
-        spent += (turn := work.seconds)
+        spent += (turn := timer.seconds)
         deque(layers_of(chosen, held, reached=last.__setitem__), 0)
         ours, theirs = last[max(last)]
         lost, whole = (np.square(a).sum(axis=-1) for a in (ours - theirs, theirs))
