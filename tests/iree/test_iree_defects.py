@@ -10,6 +10,11 @@ from jq.base.errors import CompilerError
 from jq.iree.compiler import HOST_FLAGS, compile_module
 from jq.iree.handover import handover
 from jq.iree.runtime import Executable
+from jq.passes.base import PassContext
+from jq.passes.iree_mends.products import PlainBooleans
+from jq.planning.decisions import QuantPlan
+from jq.target.settings import Settings
+from jq.target.target import load_target
 from tests.iree.helpers import make_program
 from tests.traps.helpers import trap
 
@@ -28,11 +33,13 @@ def test_products_of_truth_values_are_packed() -> None:
     compile_module(CHOSEN.encode(), flags=PACKED, keep_dump=False)
 
 
-def test_products_of_shielded_truth_values_are_packed() -> None:
-    barrier = "\n%b = stablehlo.optimization_barrier %0 : tensor<64x33xf32>\n"
-    shielded = CHOSEN.replace("-> tensor<64x33xf32>\n", f"-> tensor<64x33xf32>{barrier}")
-    shielded = shielded.replace("dot_general %0", "dot_general %b")
-    assert compile_module(shielded.encode(), flags=PACKED, keep_dump=False).vmfb
+def test_products_of_written_truth_values_are_packed() -> None:
+    program = make_program(CHOSEN, {})
+    PlainBooleans().run(
+        program, PassContext(QuantPlan((), {}), Settings(), load_target("llvm-cpu"))
+    )
+    given = handover(program, inline_limit=0).bytecode
+    assert compile_module(given, flags=PACKED, keep_dump=False).vmfb
 
 
 @trap

@@ -188,7 +188,7 @@ UNFIT = {
       %0 = stablehlo.slice %x [0:9:3] : (tensor<9xf32>) -> tensor<3xf32>
       %1 = stablehlo.reverse %0, dims = [0] : tensor<3xf32>
       return %1 : tensor<3xf32> }""",
-    "shield-booleans": """(%x: tensor<5x6xi1>, %w: tensor<6x4xf32>) -> tensor<5x4xf32> {
+    "plain-booleans": """(%x: tensor<5x6xi1>, %w: tensor<6x4xf32>) -> tensor<5x4xf32> {
       %0 = stablehlo.convert %x : (tensor<5x6xi1>) -> tensor<5x6xf32>
       %1 = stablehlo.dot_general %0, %w, contracting_dims = [1] x [0]
         : (tensor<5x6xf32>, tensor<6x4xf32>) -> tensor<5x4xf32>

@@ -7,7 +7,7 @@ import pytest
 
 from jq.base.errors import CompilerError, UserError
 from jq.iree.compiler import HOST_FLAGS, compile_module
-from tests.traps.helpers import raw, trap
+from tests.traps.helpers import mended, raw, trap
 
 SELECTED = """(%x: tensor<4x4xf32>, %s: tensor<2x3xf32>) -> tensor<4x4xf32> {
   %zero = stablehlo.constant dense<0.0> : tensor<f32>
@@ -147,3 +147,33 @@ HASWELL = (
 @trap(raises=UserError)
 def test_integers_to_bfloat16():
     compile_module(ROUNDED, flags=(*HOST_FLAGS[:2], *HASWELL), keep_dump=False)
+
+
+# Truth values that are gathered, made numbers, reshaped and multiplied by, as in a step of a masked
+# loop: in larger programs IREE converts the numbers back to truth values, and refuses that.
+GATHERED = """(%b: tensor<4x1x1xi1>, %x: tensor<1x8xf32>) -> tensor<1x8xf32> {
+  %i = stablehlo.constant dense<3> : tensor<1xi32>
+  %g = "stablehlo.torch_index_select"(%b, %i) <{batch_dims = 0 : i64, dim = 0 : i64}>
+    : (tensor<4x1x1xi1>, tensor<1xi32>) -> tensor<1x1x1xi1>
+  %c = stablehlo.convert %g : (tensor<1x1x1xi1>) -> tensor<1x1x1xf32>
+  %r = stablehlo.reshape %c : (tensor<1x1x1xf32>) -> tensor<1x1xf32>
+  %m = stablehlo.broadcast_in_dim %r, dims = [0, 1] : (tensor<1x1xf32>) -> tensor<1x8xf32>
+  %y = stablehlo.multiply %m, %x : tensor<1x8xf32>
+  return %y : tensor<1x8xf32> }"""
+CHOSEN = np.array([1, 1, 1, 0], bool).reshape(4, 1, 1)
+EIGHT = np.arange(8, dtype=np.float32)[None]
+
+
+def test_gathered_truth_values_written():
+    np.testing.assert_array_equal(mended("plain-booleans", GATHERED, CHOSEN, EIGHT)[0], 0 * EIGHT)
+
+
+def test_truth_values_of_numbers():
+    text = """(%x: tensor<1x2x3xf32>) -> tensor<2x3xi1> {
+  %0 = stablehlo.negate %x : tensor<1x2x3xf32>
+  %1 = stablehlo.reshape %0 : (tensor<1x2x3xf32>) -> tensor<2x3xf32>
+  %2 = stablehlo.convert %1 : (tensor<2x3xf32>) -> tensor<2x3xi1>
+  return %2 : tensor<2x3xi1> }"""
+    x = np.array([[[0, -0.0, 1], [np.nan, -np.inf, 1e-30]]], np.float32)
+    (got,) = mended("plain-booleans", text, x)
+    np.testing.assert_array_equal(got, [[False, False, True], [True, True, True]])

@@ -187,3 +187,25 @@ def test_reversal_of_a_channel(text):
 def test_reversal_of_a_channel_is_shielded(text):
     (got,) = mended("shield-slices", text, PIXELS)
     np.testing.assert_array_equal(got.ravel(), PIXELS[::-1, ::-1, 1].ravel())
+
+
+# A multiplication by numbers that are converted from truth values becomes a choice.
+MASKED = """(%b: tensor<3x1xi1>, %x: tensor<3x2xf32>) -> tensor<3x2xf32> {
+  %0 = stablehlo.convert %b : (tensor<3x1xi1>) -> tensor<3x1xf32>
+  %1 = stablehlo.broadcast_in_dim %0, dims = [0, 1] : (tensor<3x1xf32>) -> tensor<3x2xf32>
+  %2 = stablehlo.multiply %x, %1 : tensor<3x2xf32>
+  return %2 : tensor<3x2xf32> }"""
+MASK = np.array([[True], [False], [False]])
+NUMBERS = np.array([[np.inf, 2], [-np.inf, np.nan], [-3, 4]], np.float32)
+PRODUCTS = np.array([[np.inf, 2], [np.nan, np.nan], [-0.0, 0]], np.float32)
+
+
+@trap
+def test_infinities_by_truth_values():
+    np.testing.assert_array_equal(raw(MASKED, MASK, NUMBERS)[0], PRODUCTS)
+
+
+def test_infinities_by_written_truth_values():
+    (got,) = mended("plain-booleans", MASKED, MASK, NUMBERS)
+    np.testing.assert_array_equal(got, PRODUCTS)
+    assert np.signbit(got[2, 0])

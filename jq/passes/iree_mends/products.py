@@ -4,13 +4,11 @@ import math
 
 import numpy as np
 
-from jq.ir import OPS, Op, Program, dtype_of, evaluate, ir, maker, shape_of
+from jq.ir import OPS, Op, Program, dtype_of, evaluate, ir, shape_of
 from jq.ir.build import i64_array, integers
-from jq.ir.ops.base import Movement
 from jq.ir.ops.dims import Dims
-from jq.ir.ops.lookup import multiplies, rule_of
 from jq.passes.base import PassContext
-from jq.passes.iree_mends.mend import Mend, Read, Shield
+from jq.passes.iree_mends.mend import Mend
 from jq.passes.rewrite import Rewrite
 
 # Products that sum over nothing and widen are written as multiplications.
@@ -138,32 +136,29 @@ class OrderBroadcasts(Mend):
         op.attributes[DIMS] = i64_array(sorted(dims))
 
 
-# Truth values that a float product reads as numbers are written down as numbers.
+# Conversions from and to truth values are written as a choice and a comparison.
 #
-#     dot_general (convert %one_hot), %w               // from i1
-#     ->
-#     dot_general (optimization_barrier (convert ...)), %w
+#     convert %b : (i1) -> f32  ->  select %b, 1, 0
+#     convert %x : (f32) -> i1  ->  compare NE %x, 0
 #
-# IREE takes the conversion into the product. A program that is refused is compiled without packing
-# (a product in a quarter of the speed).
-class ShieldBooleans(Shield):
+# IREE takes a conversion into the product that reads it. A program that is refused is compiled
+# without packing (a product in a quarter of the speed).
+class PlainBooleans(Mend):
     """A product with an operand that is converted from truth values is refused where products are
     packed.
-    Trap: iree/test_iree_defects.py::test_products_of_truth_values_are_packed"""
+    Trap: iree/test_iree_defects.py::test_products_of_truth_values_are_packed
 
-    def finds(self, op: Op) -> list[Read]:
-        if not multiplies(op):
-            return []
-        return [(op, i) for i in (0, 1) if _is_boolean(op.operands[i])]
+    A multiplication by numbers that are converted from truth values becomes a choice, which makes 0
+    of infinities and NaNs, and is refused in some programs where truth values are gathered.
+    Trap: traps/test_values.py::test_infinities_by_truth_values
+    """
 
+    def finds(self, op: Op) -> bool:
+        kinds = [dtype_of(v) == np.bool_ for v in (*op.operands, *op.results)]
+        return op.operation.name == "stablehlo.convert" and kinds[0] != kinds[1]
 
-def _is_boolean(value: ir.Value) -> bool:
-    """True if truth values are made numbers, and at most moved from there on."""
-    while (op := maker(value)) is not None:
-        source = list(op.operands)[:1]
-        if op.operation.name == "stablehlo.convert" and dtype_of(source[0]) == np.bool_:
-            return True
-        if not isinstance(rule_of(op), Movement):
-            return False
-        value = source[0]
-    return False
+    def rewritten(self, op: Op) -> list[ir.Value]:
+        x, kind = op.operands[0], dtype_of(op.results[0])
+        if kind == np.bool_:
+            return [OPS.compare(x, 0, "NE")]
+        return [OPS.select(x, *(OPS.full(x, kind.type(n)) for n in (1, 0)))]
