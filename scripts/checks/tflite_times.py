@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
+from peers.turns import Call, turns
 
 import jq
 from checks.tflite_files import drawn
@@ -29,9 +28,6 @@ from jq.artifact.load import load_artifact
 from jq.base.system.processor import this_processor
 from jq.frontends.tflite.operators import read_graph
 from jq.iree.runtime import Executable
-
-TURN, ROUNDS = 0.02, 25  # seconds of a runtime in a round, and rounds
-Call = Callable[[], Any]
 
 
 def both(path: Path, pipeline: str, target: str, folder: Path) -> tuple[Call, Call, float]:
@@ -58,25 +54,6 @@ def both(path: Path, pipeline: str, target: str, folder: Path) -> tuple[Call, Ca
     same = np.concatenate([(f.reshape(w.shape) == w).reshape(-1) for f, w in pairs])
     equal = np.nan if graph.states else same.mean()  # variables of the peer are not ours
     return executable.bind(*inputs), peer.invoke, float(equal)
-
-
-def turns(calls: tuple[Call, ...]) -> np.ndarray:
-    """Microseconds of a call of each in each round, [rounds, calls]."""
-    counts, times = [], [[] for _ in calls]
-    for call in calls:
-        call()
-        start = time.process_time()
-        for _ in range(5):
-            call()
-        counts.append(max(1, int(5 * TURN / (time.process_time() - start))))
-    for _ in range(ROUNDS):
-        for call, count, found in zip(calls, counts, times, strict=True):
-            call()
-            start = time.process_time()
-            for _ in range(count):
-                call()
-            found.append(1e6 * (time.process_time() - start) / count)
-    return np.stack(times, 1)
 
 
 def main(

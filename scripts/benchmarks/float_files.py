@@ -1,0 +1,110 @@
+"""Float ONNX files as we compile them (`float`), by ONNX Runtime's time, on one core, worst first.
+
+    scripts/benchmark.py float_files packages/*/*.onnx --size batch=1 --size width=320
+
+Both run on the calling thread with all optimizations, and calls take turns; a time is that of the
+processor, which others on the machine hardly change. Inputs are drawn: normal floats, integers
+below `--integers`. A line a file: the median of a call of each, the median of the ratios of turns
+that follow one another, and the error of the worst output by its largest value. At the end the
+median of all files. Artifacts are kept in DIR and are not made again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from peers.turns import Call, turns
+
+import jq
+from jq.artifact.load import load_artifact
+from jq.base.system.processor import this_processor
+from jq.frontends.onnx.describe import describe_onnx
+from jq.iree.runtime import Executable
+
+
+def both(
+    path: Path,
+    sizes: dict[str, int | tuple[int, ...]],
+    integers: int,
+    settings: list[str],
+    folder: Path,
+) -> tuple[Call, Call, float]:
+    """A call of ours and one of ONNX Runtime's, of the same inputs, and the error of ours."""
+    ends = describe_onnx(path)
+    named = {*ends["sizes"], *(end["name"] for end in ends["inputs"])}
+    model = jq.load_onnx(path, {n: v for n, v in sizes.items() if n in named})
+    inputs = jq.trace(model).program.inputs
+    key = hashlib.sha256(repr((path.resolve(), sizes, settings)).encode()).hexdigest()[:12]
+    kept = folder / f"{path.stem}-{key}"
+    if not kept.exists():
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        jq.compile(model, "float", settings=settings, measure=False).save(kept)
+    found = load_artifact(kept)
+    ours = Executable.load(found.vmfb, found.parameters, threads=1)
+    rng = np.random.default_rng(0)
+    given = [_drawn(rng, spec.shape, spec.dtype, integers) for spec in inputs]
+    ort = import_module("onnxruntime")
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    peer = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    feed = dict(zip([i.name for i in peer.get_inputs()], given, strict=True))
+    pairs = zip(ours(*given), peer.run(None, feed), strict=True)
+    error = max(_error(np.asarray(f, np.float64), np.asarray(w, np.float64)) for f, w in pairs)
+    return ours.bind(*given), lambda: peer.run(None, feed), error
+
+
+def _size(text: str) -> tuple[str, int | tuple[int, ...]]:
+    name, _, value = text.rpartition("=")
+    numbers = tuple(map(int, value.split("x")))
+    return name, numbers if "x" in value else numbers[0]
+
+
+def _drawn(rng: np.random.Generator, shape: Any, dtype: Any, integers: int) -> np.ndarray:
+    if np.dtype(dtype).kind in "iub":
+        return rng.integers(0, integers, shape).astype(dtype)
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def _error(found: np.ndarray, wanted: np.ndarray) -> float:
+    """The largest difference by the largest value; numbers that are in no result are infinite."""
+    found = found.reshape(wanted.shape)
+    differ = np.where((found == wanted) | (np.isnan(found) & np.isnan(wanted)), 0, found - wanted)
+    largest = np.abs(wanted, where=np.isfinite(wanted), out=np.zeros_like(wanted)).max(initial=0)
+    return float(np.nan_to_num(np.abs(differ), nan=np.inf).max(initial=0) / max(largest, 1e-30))
+
+
+def main(
+    files: Annotated[list[Path], typer.Argument(help="ONNX files.")],
+    size: Annotated[list[str] | None, typer.Option(help="NAME=N, or INPUT=1x3x64x64.")] = None,
+    integers: Annotated[int, typer.Option(help="Integer inputs are drawn below it.")] = 2,
+    settings: Annotated[str, typer.Option(help="Of ours, by comma.")] = "",
+    output: Annotated[Path, typer.Option("-o", help="Directory.")] = Path("build/float_files"),
+) -> None:
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-1:])
+    print(f"{this_processor().model}", flush=True)
+    sizes = dict(map(_size, size or []))
+    more = [s for s in settings.split(",") if s]
+    lines: list[tuple[float, str]] = []
+    for path in files:
+        try:
+            *calls, error = both(path, sizes, integers, more, output)
+        except (jq.JqError, RuntimeError, ValueError) as problem:
+            print(f"{path.name}: {str(problem).splitlines()[0]}", flush=True)
+            continue
+        times = turns(tuple(calls))
+        ours, theirs = np.median(times, 0)
+        ratio = float(np.median(times[:, 0] / times[:, 1]))
+        text = f"{path.name}: {ours:.0f} µs, {theirs:.0f} µs: {ratio:.2f}; error {error:.1e}"
+        lines.append((ratio, text))
+        print(text, flush=True)
+    if lines:
+        print("\nworst first:", *(text for _, text in sorted(lines, reverse=True)), sep="\n")
+        print(f"median of {len(lines)}: {np.median([r for r, _ in lines]):.2f}")
