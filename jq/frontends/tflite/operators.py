@@ -89,7 +89,10 @@ def _active(g: Graph, value: str, options: Mapping[str, Any]) -> str:
 
 
 def _each(name: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
-    return str(g.add(_EACH[name], map(g.real, x)))
+    if name == "NEG" and g.domain(y):
+        raise g.lacking("NEG of codes, which kernels negate as they are,")
+    domain = g.domain(y) if name == "PRELU" else ""
+    return str(g.add(_EACH[name], map(g.real, x), domain=domain))
 
 
 def _reduce(name: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
@@ -165,6 +168,13 @@ def _resize(mode: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> 
     return moves.image(g, g.add("Resize", given, **how))
 
 
+def _leaky(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    """A sum, in place of a choice between codes that were rescaled on their own."""
+    value, zero = g.real(x[0]), g.constant(0, "f4")
+    below = g.add("Mul", [g.add("Min", [value, zero]), g.constant(o.get("alpha", 0.0), "f4")])
+    return str(g.add("Add", [g.add("Max", [value, zero]), below]))
+
+
 def _softmax(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     beta = o.get("beta", 0.0)
     value = g.real(x[0])
@@ -225,7 +235,7 @@ _CALLS |= {
     "RELU_N1_TO_1": lambda g, x, y, o: _active(g, g.real(x[0]), {"activation": 2}),
     "TRANSPOSE": lambda g, x, y, o: g.real(x[0], g.known(x[1]).reshape(-1).tolist()),
     "TILE": lambda g, x, y, o: g.add("Tile", [g.real(x[0]), g.constant(g.known(x[1]), "i8")]),
-    "LEAKY_RELU": lambda g, x, y, o: g.add("LeakyRelu", [g.real(x[0])], alpha=o.get("alpha", 0.0)),
+    "LEAKY_RELU": _leaky,
     "GELU": lambda g, x, y, o: g.add(
         "Gelu", [g.real(x[0])], approximate="tanh" if o.get("approximate") else "none"
     ),

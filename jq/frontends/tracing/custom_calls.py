@@ -55,7 +55,7 @@ def drop_annotations(module: ir.Module, block: ir.Block) -> list[str]:
     return list(notes)
 
 
-_SUMS = ("stablehlo.reduce", "stablehlo.reduce_window")  # and products
+_ROUNDED = ("stablehlo.reduce", "stablehlo.reduce_window", "stablehlo.multiply")  # and products
 
 
 def _drop_inside(module: ir.Module, block: ir.Block, notes: dict[str, None]) -> None:
@@ -76,7 +76,7 @@ def _of_annotation(op: Op, notes: dict[str, None]) -> list[ir.Value] | None:
     name = op.operation.name
     refuse_op(name, scope(op.location))
     said = "mhlo.frontend_attributes"
-    sums = name in _SUMS or is_product(op)
+    sums = name in _ROUNDED or is_product(op)
     if sums and said in op.attributes and ROUNDED in op.attributes[said]:
         op.attributes[ROUNDED] = op.attributes[said][ROUNDED]
     for key in [k for k in op.attributes if k.startswith(("mhlo.", "sdy.", "jax."))]:

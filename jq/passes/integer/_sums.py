@@ -53,7 +53,7 @@ def repeated(program: Program, value: ir.Value) -> Leaf | None:
     """A leaf, or one that is repeated along axes, as a stored constant is."""
     if (op := maker(value, "stablehlo.broadcast_in_dim")) is None:
         return leaf_of(program, value)
-    leaf, axes = leaf_of(program, op.operands[0]), integers(op, "broadcast_dimensions")
+    leaf, axes = repeated(program, op.operands[0]), integers(op, "broadcast_dimensions")
     return leaf and replace(leaf, codes=OPS.broadcast(leaf.codes, shape_of(value), axes))
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from jq.formats.integer_functions import FRACTION, Output
-from jq.formats.requantize import DOUBLE, INT32, LARGEST, Rescaling, multiplier
+from jq.formats.requantize import DOUBLE, INT32, LARGEST, SINGLE, Rescaling
 from jq.ir import NAME, OPS, Program, dtype_of, evaluate, ir, kind_of, maker, shape_of, string_attr
 from jq.ir.affine import Affine, backwards
 from jq.ir.decisions import rounded_as
@@ -20,6 +20,7 @@ from jq.ir.ops.integer_step import IntegerStep, integer_step
 from jq.passes.integer import _values as values
 from jq.passes.integer._ops import clamps_behind
 from jq.passes.integer._sums import repeated, sum_of
+from jq.passes.integer._tflite import RESCALES, kernel_mean, kernel_rescale
 from jq.target.device_table import Device
 
 MOST = 1 << 47  # of sums of 64 bits
@@ -27,48 +28,6 @@ F32 = np.float32
 BITS = 20  # of the larger multiplier, below its first
 LEAST, LARGE = 2.0**-10, 2.0**8  # ratios of scales that XNNPACK takes
 CODES = 255  # largest |code - zero point|: sums stay in int32
-
-
-# Means of codes as the kernels of AVERAGE_POOL_2D and MEAN of TFLite's reference have them.
-#
-# AVERAGE_POOL_2D leaves the encoding as it is and rounds ties of codes away from zero:
-#
-#     (sum + n / 2) / n, or of a negative sum (sum - n / 2) / n, both quotients towards zero
-#
-# MEAN rescales the sum of `code - zero point`, rounding twice, by the ratio of scales with a
-# mantissa that is divided by n, of which what is left is lost:
-#
-#     (mantissa << k) / n, exponent - k,  k = floor(log2(n))
-#
-# https://github.com/google-ai-edge/LiteRT (tflite/kernels/internal/reference).
-def kernel_mean(
-    program: Program, total: values.Sum, affine: Affine, out: Output, *, mean: bool
-) -> ir.Value | None:
-    """The codes of a sum by its number of terms (`affine`); None where it is something else."""
-    (x,), counts = total.step.operands, np.rint(1 / affine.c)
-    scale, zero = float(x.scale.reshape(())), int(x.zero_point.reshape(()))
-    same = (scale, zero) == (out.scale, out.zero_point)
-    near = np.allclose(affine.c * counts, 1, rtol=1e-6)
-    if affine.b.any() or not near or (counts.size > 1 if mean else not same):
-        return None
-    shape = shape_of(total.value)
-    n = values.spread(program, counts, shape, f"{total.name}:count")
-    if mean:
-        count = int(counts.reshape(()))
-        mantissa, exponent = map(int, multiplier(np.asarray(scale / out.scale)))
-        by = min(count.bit_length() - 1, 31 + exponent)
-        parts = (mantissa << by) // count, max(exponent - by, 0), max(by - exponent, 0)
-        mantissa, *shifts = (values.spread(program, np.array(v), shape, total.name) for v in parts)
-        steps = DOUBLE.rescale(OPS, total.value, mantissa, tuple(shifts))
-    else:
-        codes = OPS.add(total.value, OPS.mul(n, zero))
-        half = OPS.shift_right_signed(n, 1)
-        size = OPS.quotient(OPS.add(OPS.abs(codes), half), n)
-        negative = OPS.shift_right_signed(codes, 31)  # -1 or 0
-        steps = OPS.sub(OPS.mul(size, OPS.add(OPS.add(negative, negative), 1)), zero)
-    step = total.step.giving(out).knowing(bias=np.zeros((), np.int64), behind=np.zeros(()))
-    step = step.knowing(factor=scale / out.scale / counts, once=1)
-    return integer_step(program, values.saturated(steps, out), step)
 
 
 def chain(
@@ -88,15 +47,14 @@ def chain(
     wide, x = dtype_of(total.value) == np.int64, total.value
     if not wide:
         values.require_int32(total.bound, total.name)
-    own = rounded_as(affine.source) if device.factors == "scales" else ""
-    if rescaling.rounding != "double" and not (own == "AveragePool" and device.xnnpack_sums):
-        own = ""  # of reference kernels, to which XNNPACK leaves pools
+    own = rounded_as(affine.source) if device.of_tflite else ""
     if own and total.step.kind == "sum":
-        codes = kernel_mean(program, total, affine, out, mean=own == "Mean")
+        codes = kernel_mean(program, total, affine, out, own, device)
         if codes is not None:
             return codes
-    if once := own == "MatMul":
-        rescaling = replace(rescaling, rounding="single")
+    kernel = kernel_rescale(program, affine.result, out, bounds, device)
+    if once := own == ("PRelu" if floats else "MatMul"):  # of those that the device rescales else
+        rescaling = DOUBLE if floats else SINGLE
     real = affine.c * total.factor  # of one step of the sum
     if device.factors == "scales":
         real = _of_scales(program, total.step, real)
@@ -104,6 +62,8 @@ def chain(
         return None
     floats |= device.of_tflite and total.step.kind == "multiply"
     factor = factor_of(program, total.step, real, out.scale) if floats else real / out.scale
+    if kernel:
+        rescaling, factor = kernel
     bias = np.rint(affine.b / real)
     fits = wide or np.abs(bias).max(initial=0) < 1 << (device.bias_bits - 1)
     largest = total.bound + np.abs(bias)
@@ -120,7 +80,8 @@ def chain(
         bias, behind = np.zeros(()), affine.b / out.scale
         steps = _bias_behind(program, total, factor, behind, rescaling)
     step = total.step.giving(out).knowing(bias=bias.astype(np.int64), factor=factor, behind=behind)
-    step = step.knowing(**({"once": 1} if once else {"wide": 1} if wide else {}))
+    alone = {"own": [*RESCALES].index(bounds)} if kernel else {"own": 1} if once else {}
+    step = step.knowing(**alone or ({"wide": 1} if wide else {}))
     return integer_step(program, values.saturated(steps, out), step)
 
 

@@ -17,9 +17,7 @@ import re
 import numpy as np
 
 from jq.base.errors import FormatError, UserError
-from jq.formats.arrays import NUMPY
 from jq.formats.integer_functions import Output, tabulated
-from jq.formats.requantize import DOUBLE
 from jq.ir import OPS, Op, Program, at, dtype_of, ir, is_read, kind_of, maker
 from jq.ir.build import NAME, replace, string_attr
 from jq.ir.decisions import decline, declined, declined_by_shape
@@ -31,6 +29,7 @@ from jq.passes.base import Pass, PassContext
 from jq.passes.integer._comparisons import comparison
 from jq.passes.integer._functions import normalization, quotient, softmax
 from jq.passes.integer._ops import apply_to_codes, clamps_behind, is_elementwise, is_float
+from jq.passes.integer._tflite import kernel_table
 from jq.passes.integer._values import Leaf, code_of, leaf_of, output_of, step_of
 from jq.passes.integer.chain import chain
 from jq.target.device_table import FUNCTIONS, Device
@@ -148,25 +147,14 @@ def _table(
         return None
     if device.of_tflite and leaf_of(program, clamps_behind(program, value)[1]):
         return None
-    leaf, y = found
+    leaf, y, ends = found
     with np.errstate(invalid="ignore", over="ignore"):
         steps = np.nan_to_num(np.asarray(y, np.float32) / np.float32(out.scale))
-        if device.wide_sums and len(y) == 256:
-            steps = _by_sign(leaf.zero_point, y, steps)
+        if device.of_tflite and (own := kernel_table(leaf, y, ends, out, device)) is not None:
+            steps = own
     codes = tabulated(OPS, _index(leaf), steps.astype(np.float64), out)
     step = step_of("table", name, [leaf.operand], value.owner, steps=steps)
     return integer_step(program, codes, step.giving(out))
-
-
-def _by_sign(zero: int, y: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """Steps of 256 codes as TFLite's reference kernels of ABS and LEAKY_RELU round them: the code
-    times one factor on either side of 0. Those of other functions as they are."""
-    d = np.arange(-128, 128) - zero
-    ones = np.clip(np.where(d < 0, -1, 1) + zero + 128, 0, 255)
-    if not np.allclose(y, np.abs(d) * y[ones], rtol=1e-6, atol=0):
-        return steps
-    mantissa, *shifts = DOUBLE.split(steps[ones] * np.where(d < 0, -1, 1))
-    return DOUBLE.rescale(NUMPY, d.astype(np.int32), mantissa, (shifts[0], shifts[1]))
 
 
 def _condition(program: Program, value: ir.Value) -> ir.Value | None:
@@ -174,7 +162,7 @@ def _condition(program: Program, value: ir.Value) -> ir.Value | None:
     found = _function(program, value)
     if found is None:
         return None
-    leaf, y = found
+    leaf, y, _ = found
     truth = OPS.take(np.asarray(y, np.int8), _index(leaf))
     return OPS.compare(truth, 0, "NE")
 
@@ -185,17 +173,18 @@ def _index(leaf: Leaf) -> ir.Value:
     return OPS.sub(index, int(np.iinfo(dtype_of(leaf.codes)).min))
 
 
-def _function(program: Program, value: ir.Value) -> tuple[Leaf, np.ndarray] | None:
-    """The one leaf that `value` depends on, element by element, and the value for each code of its
-    type; None where it depends on more."""
+def _function(program: Program, value: ir.Value) -> tuple[Leaf, np.ndarray, np.ndarray] | None:
+    """The one leaf that `value` depends on, element by element, the value for each code of its
+    type, and for -1 and 1; None where it depends on more."""
     source = _only_leaf(program, value)
     leaf = leaf_of(program, source) if source is not None else None
     cut = between(program, source, value) if source is not None and source != value else None
     if leaf is None or cut is None or not is_elementwise(cut):
         return None
     low, high = np.iinfo(dtype_of(leaf.codes)).min, np.iinfo(dtype_of(leaf.codes)).max
-    y = apply_to_codes(cut, leaf.scale * (np.arange(low, high + 1) - leaf.zero_point))
-    return leaf, np.asarray(y)
+    x = leaf.scale * (np.arange(low, high + 1) - leaf.zero_point)
+    *y, first, last = np.asarray(apply_to_codes(cut, np.append(x, (-1, 1))))
+    return leaf, np.array(y), np.array([first, last])
 
 
 def _truth(value: ir.Value, out: Output) -> ir.Value | None:

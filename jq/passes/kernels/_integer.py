@@ -38,7 +38,7 @@ class IntegerContraction:
             NoKernel: the sum is not a plain one of 32 bits, or the rescale not one a column.
         """
         numbers, out = self.step.numbers, self.step.out
-        if "once" in numbers:
+        if "own" in numbers:
             rescaling = replace(rescaling, rounding="single")
         if {"bits", "wide"} & numbers.keys() or np.any(numbers["behind"]):
             raise NoKernel("its sum, or its bias, is larger than 32 bits")

@@ -107,6 +107,9 @@ def cases() -> dict[str, dict[str, Any]]:
             )
             for kind in ("ADD", "SUB", "MUL")
         },
+        "product of a constant of fewer axes": file_of(
+            "MUL", [(weights[:6].reshape(6, 1, 16), coded(0.031, 2))], X, (0.113, 5), ()
+        ),
         "blocks": file_of(
             *("SPACE_TO_DEPTH", [], (1, 3, 4, 64), same, ("SpaceToDepthOptions", {"block_size": 2}))
         ),
@@ -120,12 +123,21 @@ def cases() -> dict[str, dict[str, Any]]:
             ("PackOptions", {"values_count": 2, "axis": 1}),
         ),
         "leaky": file_of("LEAKY_RELU", [], X, (0.043, -20), ("LeakyReluOptions", {"alpha": 0.13})),
+        "slopes": file_of(
+            "PRELU", [(weights[:1].reshape(1, 1, 16), coded(0.004, 5))], X, (0.04, -20), ()
+        ),
         "absolute": file_of("ABS", [], X, (0.04, -5), ()),
         "logarithm": file_of("LOG", [], X, (0.04, -5), ()),  # also of what is not positive
         "largest": file_of("REDUCE_MAX", [(axes[:1], None)], (1, 8, 16), same, flat),
         "least": file_of("REDUCE_MIN", [(axes, None)], (1, 1, 1, 16), same, wide),
         "codes of another scale": file_of("QUANTIZE", [], X, (0.1649, 3), ("QuantizeOptions", {})),
         "relu": file_of("RELU", [], X, (0.1128, -100), ()),
+        "finer relu": file_of("RELU6", [], X, (0.0213, -101), ()),
+        "gate": file_of("HARD_SWISH", [], X, (0.0217, -100), (), ("int8", 0.0391, -5)),
+        "far gate": file_of("HARD_SWISH", [], X, (0.31, -30), (), ("int8", 0.4, 9)),
+        "small slope": file_of(
+            "LEAKY_RELU", [], X, (0.2, 5), ("LeakyReluOptions", {"alpha": 0.01})
+        ),
         "pool": file_of(
             "AVERAGE_POOL_2D", [], (1, 2, 4, 16), same, ("Pool2DOptions", {**pool, "padding": 1})
         ),
@@ -137,6 +149,7 @@ def cases() -> dict[str, dict[str, Any]]:
         "mean": file_of("MEAN", [(axes[:1], None)], (1, 8, 16), other, flat),
         "kept": file_of("MEAN", [(axes, None)], (1, 1, 1, 16), other, wide),
         "of one encoding": file_of("MEAN", [(axes[1:], None)], (1, 6, 16), same, flat),
+        "tied": file_of("MEAN", [(axes[1:], None)], (1, 6, 16), (0.1, 4), flat),
         **wide_cases(weights, scales, steps, axes),
     }
 
@@ -172,14 +185,20 @@ def drawn(bits: int = 8) -> np.ndarray:
     return np.random.default_rng(1).integers(-half, half, X).astype(f"int{bits}")
 
 
-DEFAULT = [(name, "litert") for name in ("pool", "padded", "tiles", "ADD of a constant by channel")]
+# XNNPACK has the first of these, and leaves the others to LiteRT's kernels.
+DEFAULT = ["codes of another scale", "leaky", "mean", "kept", "of one encoding", "tied"]
+DEFAULT += ["ADD of a constant by channel", "small slope", "relu", "finer relu", "absolute", "gate"]
+DEFAULT += ["far gate", "slopes", "pool", "padded", "tiles"]
 
 
 @pytest.mark.usefixtures("quick_xla")
-@pytest.mark.parametrize(("name", "target"), [*((name, TARGET) for name in CASES), *DEFAULT])
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [*((name, TARGET) for name in CASES), *((name, "litert") for name in DEFAULT)],
+)
 def test_codes_are_those_of_the_kernel(name: str, target: str, tmp_path: Path) -> None:
-    """Each has a rounding of its own: once, ties of codes away from zero, a divided mantissa.
-    XNNPACK leaves pools of averages to LiteRT's kernels."""
+    """Each has a rounding of its own: once, ties of codes away from zero, a divided mantissa, a
+    multiplier of 8 bits, products of 16 bits."""
     path, fields = tmp_path / "m.tflite", dict(CASES[name])
     if target == "litert":
         fields["description"] = DESCRIPTION["float32"]
@@ -198,12 +217,30 @@ def test_codes_are_those_of_the_kernel(name: str, target: str, tmp_path: Path) -
         assert "reduce_window" not in str(levels["integer"].module)
 
 
-@pytest.mark.parametrize("name", ["dense", "pool", "kept"])
-def test_they_are_written_as_the_operators_that_they_are(name: str, tmp_path: Path) -> None:
-    files = [tmp_path / "m.tflite", tmp_path / "again.tflite"]
-    files[0].write_bytes(SCHEMA.encode("Model", CASES[name]))
+def test_codes_that_are_negated_are_refused(tmp_path: Path) -> None:
+    """LiteRT's kernel knows no zero point, and leaves -128 as it is."""
+    path = tmp_path / "m.tflite"
+    path.write_bytes(SCHEMA.encode("Model", file_of("NEG", [], X, (0.05, -3), ())))
+    with pytest.raises(jq.UserError, match="NEG of codes"):
+        jq.trace(str(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        *((name, TARGET) for name in ("dense", "pool", "kept", "relu", "finer relu")),
+        *((n, "litert") for n in ("codes of another scale", "relu", "finer relu", "leaky", "mean")),
+    ],
+)
+def test_they_are_written_as_the_operators_that_they_are(
+    name: str, target: str, tmp_path: Path
+) -> None:
+    files, fields = [tmp_path / "m.tflite", tmp_path / "again.tflite"], dict(CASES[name])
+    if target == "litert":
+        fields["description"] = DESCRIPTION["float32"]
+    files[0].write_bytes(SCHEMA.encode("Model", fields))
     x = np.random.default_rng(1).integers(-128, 128, X).astype(np.int8)
-    jq.export(str(files[0]), files[1], target=TARGET, calibration=[(x,)])
+    jq.export(str(files[0]), files[1], target=target, calibration=[(x,)])
     want, got = (run(path.read_bytes(), [[x]]) for path in files)
     assert np.array_equal(got[0][0], want[0][0])
 

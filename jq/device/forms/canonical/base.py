@@ -59,8 +59,9 @@ class Simple:
         return np.asarray(tabulated(NUMPY, np.arange(len(steps), dtype=np.int32), steps, out))
 
 
-# Steps that TFLite's reference kernels round as they round no other (`once` in their numbers).
-ONCE = {"conv2d": "fully_connected", "sum": "mean", "sum_pool": "average_pool"}
+# Steps that TFLite's kernels round as they round no other (`own` in their numbers).
+OWN = {"conv2d": "fully_connected", "sum": "mean", "sum_pool": "average_pool"}
+OWN |= {"rescale": "kernel_rescale"}
 
 
 class Steps:
@@ -83,8 +84,8 @@ class Steps:
         if kind in ("conv2d", "depthwise", "transposed") and numbers is not None:
             (x, w), numbers = inputs, dict(numbers)
             inputs = x, _positive(w, numbers, kind)
-        if numbers and "once" in numbers:
-            kind = ONCE.get(kind, f"{kind}_once")
+        if numbers and "own" in numbers:
+            kind = OWN.get(kind, f"{kind}_own")
         step = Simple(kind, node.name, tuple(inputs), output, attributes or {}, numbers or {}, out)
         self.steps.append(step)
         return output

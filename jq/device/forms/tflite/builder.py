@@ -176,8 +176,9 @@ class Builder:
         if {x.dtype for x in step.inputs} - weights != {output.dtype} and kind != "QUANTIZE":
             raise self.lacking(f"codes of {output.dtype} made of others")
         bounds = [("MAXIMUM", out.low, ends.min), ("MINIMUM", out.high, ends.max)]
+        bounds = [] if kind.startswith("RELU") else bounds  # it has its own
         limits, activation = [(k, code) for k, code, end in bounds if code != end], {}
-        options_of = SCHEMA.tables[OPERATORS[kind][2]]
+        options_of = SCHEMA.tables.get(OPERATORS[kind][2], {})
         if limits == [("MAXIMUM", out.zero_point)] and "activation" in options_of:
             limits, activation = [], {"activation": RELU}
         made = self.fresh(output, output.shape) if limits else output

@@ -10,6 +10,7 @@ from jq.device.forms.tflite.products import strides
 from jq.device.forms.tflite.spelled import Spelled, or_spelled
 from jq.device.network import Tensor
 from jq.frontends.tflite.schema import TYPES
+from jq.passes.integer._tflite import RESCALES
 from jq.passes.integer.chain import multipliers
 
 
@@ -19,20 +20,17 @@ class Writer(Spelled):
     # Element by element
 
     def _plain_rescale(self, step: Simple) -> None:
-        """A rescale: a depthwise convolution has factors that are no quotient of scales, too."""
+        """A rescale: a depthwise convolution has factors that are no quotient of scales."""
         (x,), bits = step.inputs, int(step.numbers["bits"].reshape(()))
-        plain = self.rescaling.rounding == "double" and not bits and not step.numbers["bias"].any()
-        factor = self.derived(x.scale, 1, np.float32(step.out.scale))
-        if plain and self.same(factor, step.numbers["factor"]).all():
-            self.finish(step, "QUANTIZE", [x])
-            return
-        if x.dtype != "int8":
-            raise self.lacking("a rescale of 16 bits by no quotient of scales")
-        if not 0 <= bits <= 6:
-            raise self.lacking("a rescale with more than 6 fractional bits")
+        if x.dtype != "int8" or not 0 <= bits <= 6:
+            raise self.lacking("a rescale of 16 bits, or one with more than 6 fractional bits,")
         self._sums(step, (1, 1), 1 << bits)
 
     _rescale = or_spelled(_plain_rescale, Spelled._spelled_rescale)
+
+    def _kernel_rescale(self, step: Simple) -> None:
+        kind = [*RESCALES.values()][int(step.numbers["own"].reshape(()))]
+        self.finish(step, kind, step.inputs)
 
     def _of_two(self, step: Simple, kind: str) -> None:
         """A sum: reference kernels have both terms in units of twice the larger scale, shifted by

@@ -21,6 +21,13 @@ def matmul(a: Array, b: Array) -> Array:
         return jnp.matmul(a, b)
 
 
+@operator("PRelu", domain=DOMAIN)
+def prelu(x: Array, slope: Array) -> Array:
+    with said(**{ROUNDED: "PRelu"}):
+        below = x * slope
+    return jnp.where(x < 0, below, jnp.maximum(x, 0))
+
+
 @operator("Mean", domain=DOMAIN)
 def mean(x: Array, axes: Known) -> Array:
     with said(**{ROUNDED: "Mean"}):

@@ -1,0 +1,131 @@
+"""Operators on codes that TFLite's kernels round otherwise than the device's rescale does.
+
+Those of LiteRT round twice, whatever the device does. Its default leaves QUANTIZE, LEAKY_RELU and
+MEAN of 8 bits to XNNPACK, where that takes the ratio of scales (the first two lines; of MEAN all
+in float32). AVERAGE_POOL_2D rounds ties of codes away from zero, its quotients go towards zero;
+LiteRT's MEAN divides a mantissa by the number of codes, and loses what is left.
+
+    QUANTIZE, LEAKY_RELU   (m * (code - zero) + 2^7) >> 8, m = rint(2^8 * ratio); below 0 of its own
+    MEAN of n codes        rint(sum * ratio / n + (zero' - n * zero * ratio / n))
+    AVERAGE_POOL_2D        (sum + n / 2) / n, or of a negative sum (sum - n / 2) / n
+    MEAN of LiteRT         by (mantissa << k) / n, exponent - k,  k = floor(log2(n))
+
+https://github.com/google-ai-edge/LiteRT (tflite/kernels, tflite/kernels/internal/reference),
+https://github.com/google/XNNPACK (qs8-vcvt, qs8-vlrelu, reduce-nd)."""
+
+import math
+
+import numpy as np
+
+from jq.formats.arrays import NUMPY
+from jq.formats.integer_functions import Output
+from jq.formats.requantize import DOUBLE, SINGLE, Rescaling, multiplier, rounding_right_shift
+from jq.ir import OPS, Program, dtype_of, ir, shape_of
+from jq.ir.affine import Affine
+from jq.ir.ops.integer_step import integer_step
+from jq.passes.integer import _values as values
+from jq.passes.integer._ops import Bounds
+from jq.target.device_table import Device
+
+ANY = -math.inf, math.inf
+# What rescales within bounds.
+RESCALES = {ANY: "QUANTIZE", (0.0, math.inf): "RELU", (0.0, 6.0): "RELU6"}
+RESCALES |= {(-1.0, 1.0): "RELU_N1_TO_1"}
+F32, I16 = np.float32, np.iinfo(np.int16)
+
+
+def _xnnpack(device: Device, *ratios: np.float32) -> bool:
+    """True if XNNPACK computes it, which has multipliers for these ratios of scales alone."""
+    floats = device.of_tflite and device.rounding == "float32"
+    return floats and all(2.0**-8 <= abs(ratio) < 2.0**7 for ratio in ratios)
+
+
+def kernel_rescale(
+    program: Program, value: ir.Value, out: Output, bounds: Bounds, device: Device
+) -> tuple[Rescaling, np.ndarray] | None:
+    """The rounding and the factor by which one of `RESCALES` makes codes of others; else None."""
+    leaf = values.leaf_of(program, value)
+    if leaf is None or bounds not in RESCALES or not device.of_tflite:
+        return None
+    ratio = F32(leaf.scale) / F32(out.scale)
+    if bounds != ANY:
+        return DOUBLE, np.asarray(ratio, np.float64)
+    alike = (leaf.low < 0) == (out.low < 0) and max(leaf.high, out.high) < 256
+    if alike and _xnnpack(device, ratio):
+        return SINGLE, np.rint(256 * np.float64(ratio)) / 256
+    return DOUBLE, np.asarray(leaf.scale / out.scale)
+
+
+def kernel_table(
+    leaf: values.Leaf, y: np.ndarray, ends: np.ndarray, out: Output, device: Device
+) -> np.ndarray | None:
+    """Steps of all codes where a kernel has a rounding of its own: of HARD_SWISH (products of 16
+    bits, one of which saturates at 3), ABS, LEAKY_RELU. None of others. `y` and `ends` are the
+    function of every code, and of -1 and 1."""
+    least, to = np.iinfo(dtype_of(leaf.codes)).min, F32(out.scale)
+    d = np.arange(least, least + len(y)) - leaf.zero_point
+    x, side = leaf.scale * d, (d > 0).astype(int)
+    narrow = len(y) == 256
+    if narrow and np.allclose(y, x * np.clip(x + 3, 0, 6) / 6, rtol=1e-5, atol=1e-6 * leaf.scale):
+        return _hard_swish(d, F32(leaf.scale), to)
+    if not np.allclose(y, np.abs(x) * ends[side], rtol=1e-6, atol=0):
+        return None
+    slopes = ends.astype(F32) * np.array((-1, 1), F32)
+    ratios = F32(leaf.scale) / to * slopes
+    if narrow and tuple(slopes) != (-1, 1) and _xnnpack(device, *ratios):
+        return (np.rint(256 * ratios).astype(int)[side] * d + 128) >> 8
+    mantissa, *shifts = DOUBLE.split((F32(leaf.scale) * slopes / to)[side])
+    return DOUBLE.rescale(NUMPY, d.astype(np.int32), mantissa, (shifts[0], shifts[1]))
+
+
+def _hard_swish(d: np.ndarray, scale: np.float32, to: np.float32) -> np.ndarray | None:
+    """None where the kernel refuses the scales."""
+    fine = scale / F32(128)
+    mantissas, (last, first) = multiplier(np.array([fine / to, fine / F32(3 / 32768)]))
+    by = np.minimum((mantissas.astype(np.int64) + (1 << 15)) >> 16, I16.max)
+    x, up = d.astype(np.int64) << 7, max(0, int(first))
+    gate = np.clip(x << max(0, up - 1), I16.min, I16.max)
+    gate = np.clip((gate * by[1] + (1 << 14)) >> 15 << min(up, 1), I16.min, I16.max)
+    gate = rounding_right_shift(NUMPY, gate, max(0, -int(first))) + (1 << 15) >> 1
+    product = gate * ((x * by[0] + (1 << 14)) >> 15)
+    made = np.sign(product) * (np.abs(product) >> 15)
+    return None if last > 0 else np.asarray(rounding_right_shift(NUMPY, made, -int(last)))
+
+
+def kernel_mean(
+    program: Program, total: values.Sum, affine: Affine, out: Output, own: str, device: Device
+) -> ir.Value | None:
+    """The codes of a sum by its number of terms (`affine`), of the operator `own`; None where it is
+    something else."""
+    (x,), counts = total.step.operands, np.rint(1 / affine.c)
+    scale, zero = float(x.scale.reshape(())), int(x.zero_point.reshape(()))
+    same, mean = (scale, zero) == (out.scale, out.zero_point), own == "Mean"
+    near = np.allclose(affine.c * counts, 1, rtol=1e-6)
+    if affine.b.any() or not near or (counts.size > 1 if mean else not same):
+        return None
+    shape = shape_of(total.value)
+    n = values.spread(program, counts, shape, f"{total.name}:count")
+    count = int(counts.flat[0])
+    if mean and _xnnpack(device):
+        ends = np.iinfo(dtype_of(x.codes))
+        least, most = (count * int(end) for end in (ends.min, ends.max))
+        factor = F32(scale) / F32(out.scale) * (F32(1) / F32(count))
+        added = F32(out.zero_point) - F32(count * zero) * factor
+        codes = np.rint(np.arange(least, most + 1).astype(F32) * factor + added)
+        table = np.clip(codes, I16.min, I16.max).astype(np.int32) - out.zero_point
+        steps = OPS.take(table, OPS.add(total.value, count * zero - least))
+    elif mean:
+        mantissa, exponent = map(int, multiplier(np.asarray(scale / out.scale)))
+        by = min(count.bit_length() - 1, 31 + exponent)
+        parts = (mantissa << by) // count, max(exponent - by, 0), max(by - exponent, 0)
+        mantissa, *shifts = (values.spread(program, np.array(v), shape, total.name) for v in parts)
+        steps = DOUBLE.rescale(OPS, total.value, mantissa, tuple(shifts))
+    else:
+        codes = OPS.add(total.value, OPS.mul(n, zero))
+        half = OPS.shift_right_signed(n, 1)
+        size = OPS.quotient(OPS.add(OPS.abs(codes), half), n)
+        negative = OPS.shift_right_signed(codes, 31)  # -1 or 0
+        steps = OPS.sub(OPS.mul(size, OPS.add(OPS.add(negative, negative), 1)), zero)
+    step = total.step.giving(out).knowing(bias=np.zeros((), np.int64), behind=np.zeros(()))
+    step = step.knowing(factor=scale / out.scale / counts, own=1)
+    return integer_step(program, values.saturated(steps, out), step)
