@@ -60,13 +60,13 @@ def compiler_context() -> ir.Context:
 def location_names(location: Any) -> tuple[str, ...]:
     """The names in a location, callee before caller; `"file":line:column` is none. The bindings
     give no access to the parts of a location, so its text is read."""
-    text = str(location)
-    found = (m[1] for m in _QUOTED.finditer(text) if not m[2])
+    found = (m[1] for m in _QUOTED.finditer(str(location)) if not m[2])
     return tuple(dict.fromkeys(_unescape(name) for name in found))
 
 
 def _unescape(text: str) -> str:
-    return _ESCAPE.sub(lambda m: chr(int(m[1], 16)) if len(m[1]) == 2 else m[1], text)
+    found = _ESCAPE.sub(lambda m: chr(int(m[1], 16)) if len(m[1]) == 2 else m[1], text)
+    return found.encode("latin-1", "replace").decode(errors="replace")  # a byte an escape
 
 
 # Constants

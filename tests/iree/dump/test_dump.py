@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from iree.compiler import ir
 from iree.compiler.tools.binaries import find_tool
 
 from jq.base.errors import UserError
 from jq.iree.compiler import linker_flags
 from jq.iree.dump.products import MultiplyAdd
 from jq.iree.dump.reader import Dump, dump_flags, read_dump, read_phases
-from jq.iree.dump.stored import bit_width, stored_bytes
+from jq.iree.dump.stored import bit_width, compiler_context, location_names, stored_bytes
 from jq.kernels import Gemm, QuantizeRows
 from tests.kernels.harness import linked
 
@@ -279,3 +280,10 @@ def test_foreign_text_is_refused() -> None:
 def test_sizes() -> None:
     assert stored_bytes((3, 3), "i4") == 5
     assert [bit_width(t) for t in ("i1", "f8E4M3FN", "bf16", "complex<f32>")] == [8, 8, 16, 64]
+
+
+def test_names_of_any_script_are_read_from_locations() -> None:
+    """MLIR prints the bytes of UTF-8 as one escape each."""
+    with compiler_context():
+        for name in ("ä ö/ü", "日本語", 'a "b"\n\\c', "emb\u00e9d#2:codes"):
+            assert location_names(ir.Location.name(name)) == (name,)
