@@ -1,5 +1,6 @@
 """`jaxq bench`: how fast an artifact runs here."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -68,16 +69,18 @@ def run(
     threads: int = 1,
     verify: list[Path] | None = None,
     trust: str = "any",
+    force: bool = False,
 ) -> dict[str, Any]:
     """Runs an artifact on the arrays of a file.
 
     Args:
         inputs (IN.npz): One array per input.
         outputs (OUT.npz): One array per output.
+        force: Replace a file that holds other arrays than these outputs.
     """
     from jq import api
     from jq.base import npz
-    from jq.base.system.files import check_file
+    from jq.base.system.files import check_file, check_new
 
     check_file(outputs)
     if outputs.exists() and inputs.exists() and outputs.samefile(inputs):
@@ -85,6 +88,9 @@ def run(
     with out.progress() as progress:
         progress("load", None)
         compiled = api.load(artifact, threads=threads, verify=verify, trust=trust)
+        with suppress(UserError):  # none is there, or it is none of arrays
+            force |= {*npz.read(outputs)} == {spec.name for spec in compiled.outputs}
+        check_new(outputs, force=force)
         arrays = npz.read_any(inputs, [size.inputs for size in compiled.sizes])
         progress("run", None)
         results = compiled.call_flat(arrays)

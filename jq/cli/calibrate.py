@@ -38,6 +38,7 @@ def calibrate(
     jobs: int = 1,
     dask: str | None = None,
     ray: str | None = None,
+    force: bool = False,
 ) -> dict[str, Any]:
     """Observes the activations of the float model on samples and saves their ranges.
 
@@ -48,9 +49,9 @@ def calibrate(
         merge: Put together the ranges of all shards.
     """
     from jq import api
-    from jq.base.system.files import check_file
+    from jq.base.system.files import check_new
 
-    check_file(output)
+    check_new(output, force=force)
     workers = options.workers(jobs, dask, ray)
     if merge:
         ranges = merged([Path(name) for name in given])

@@ -31,8 +31,7 @@ def check(
     No data is needed. Exit code 1: there are such ops."""
     from jq.device.checking import check as find
 
-    source = options.sized(model, asked)
-    document = find(source, target, pipeline=pipeline, **asked)
+    document = find(options.sized(model, asked), target, pipeline=pipeline, **asked)
     if refused := document["refused"]:
         out.table(document.rows, document.columns, refused)
         out.code = 1
@@ -64,8 +63,7 @@ def estimate(
 
     if picture is not None:
         check_new(picture, force=force)
-    source = options.sized(model, asked)
-    found = find(source, target, pipeline=pipeline, **asked)
+    found = find(options.sized(model, asked), target, pipeline=pipeline, **asked)
     out.table(found.rows, found.columns, found[found.rows])
     out.line(found.summary())
     if picture is not None:

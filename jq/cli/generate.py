@@ -14,7 +14,7 @@ from jq.base.errors import UserError
 from jq.base.system.files import read_text
 from jq.cli import options
 from jq.cli.command import command
-from jq.cli.language import converse, stream, text_of
+from jq.cli.language import WINDOW, converse, stream, text_of
 from jq.cli.output import Output
 
 Model = Annotated[
@@ -147,8 +147,7 @@ def _prompt(
         raise UserError("--prompt and --prompt-file are both given", hint="give one of them")
     if file is not None or text == "-":
         # What an editor or `echo` ends a line with is not part of a prompt.
-        whole = read_text(file) if file else text_of(sys.stdin.buffer.read())
-        return whole.removesuffix("\n")
+        return (read_text(file) if file else text_of(sys.stdin.buffer.read())).removesuffix("\n")
     if text is None and (out.json or not chat):
         raise UserError(
             "there is no prompt", hint="give --prompt TEXT, or --chat alone for a conversation"
@@ -162,7 +161,7 @@ def perplexity(
     model: Model,
     text: list[Path],
     against: str | None = None,
-    window: int = 512,
+    window: int | None = None,
     limit: int | None = None,
     cache: Cache = None,
     pipeline: Pipeline = None,
@@ -173,9 +172,10 @@ def perplexity(
     Args:
         text (<TEXT...>): Text files, UTF-8.
         against (PIPELINE): Compare with it too, token by token, as `float`.
-        window (N): Tokens of a piece of text.
+        window (N): Tokens of a piece of text; 512 by default, or the model's context.
         limit (N): Tokens in all.
     """
+    from jq.language.decoder import load_decoder
     from jq.language.model import LanguageModel
     from jq.language.perplexity import measure
     from jq.language.saved import is_saved
@@ -187,12 +187,13 @@ def perplexity(
             hint="jaxq compare MODEL DIR --text TEXT, with the file that it was compiled from",
         )
     with out.progress() as progress:
-        context = None if is_saved(model) else window
+        most = None if is_saved(model) else min(WINDOW, load_decoder(model).config.context)
+        context = most and (window or most)
         load = partial(LanguageModel, model, context=context, threads=threads, progress=progress)
         other = load(pipeline=against) if against else None
         progress("text", None)
         own = load(pipeline=pipeline, cache=cache)
-        found = measure(own, text, other, limit, progress, window)
+        found = measure(own, text, other, limit, progress, window or WINDOW)
     document = found.to_dict()
     out.table("perplexity", list(document), [document])
     return document

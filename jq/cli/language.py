@@ -57,12 +57,13 @@ def compile_language_model(
     force: bool,
 ) -> dict[str, Any]:
     from jq.artifact.signature import check_key
-    from jq.base.system.files import temporary_folder
+    from jq.base.system.files import check_folder, temporary_folder
     from jq.language.decoder import load_decoder
     from jq.language.fitted_folder import fit_folder
     from jq.language.saved import save
     from jq.language.store import options_for
 
+    check_folder(output, force=force)
     if text and pipeline not in FITTED_PIPELINES:
         hint = f"pipelines that fit codes to a text: {', '.join(FITTED_PIPELINES)}"
         raise UserError(f"--text has no use in the pipeline {pipeline}", hint=hint)
@@ -75,8 +76,7 @@ def compile_language_model(
         decoder = load_decoder(model)
         options = options_for(decoder, pipeline, cache, context)
         shapes = save(decoder, options, output, force=force, key=sign, progress=progress)
-    files = [p for p in output.iterdir() if p.is_file()]
-    total = sum(p.stat().st_size for p in files)
+    total = sum(p.stat().st_size for p in output.iterdir() if p.is_file())
     rows = [{"tokens": s.count, "room for": s.capacity, "file": f"{s.name}.vmfb"} for s in shapes]
     out.table("programs", ("tokens", "room for", "file"), rows)
     out.line(f"wrote {output}: {size(total)}; run it with\n  jaxq generate {output} --prompt ...")
@@ -148,8 +148,7 @@ def converse(out: Output, model: Any, system: str | None, options: dict[str, Any
         if not question:
             continue
         try:
-            answer = talk.ask(question, **options)
-            stream(out, answer.pieces())
+            stream(out, talk.ask(question, **options).pieces())
         except KeyboardInterrupt:
             print(file=out.stdout)
         except UserError as error:  # such as a context that is full

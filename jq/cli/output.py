@@ -63,7 +63,7 @@ class Output:
     def _warn(self, message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
         # A library's warnings are for developers; ours (UserWarning) are for the user.
         if self.verbose or issubclass(category, UserWarning):
-            self.note(f"warning: {message}")
+            logging.getLogger("jq").warning("%s", message)
 
     def document(self, value: Any) -> None:
         """The result as JSON; what JSON has no number for (inf, nan) becomes null."""
@@ -138,11 +138,13 @@ class _Lines(logging.Handler):
 
     def __init__(self, out: Output) -> None:
         super().__init__()
-        self.out = out
+        self.out, self.said = out, set[str]()
 
     def emit(self, record: logging.LogRecord) -> None:
-        prefix = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
-        self.out.note(prefix + record.getMessage())
+        warns, text = record.levelno >= logging.WARNING, record.getMessage()
+        if not (warns and text in self.said):
+            self.out.note(f"{record.levelname.lower()}: {text}" if warns else text)
+        self.said.add(text)
 
 
 def console(stream: TextIO) -> Console:
@@ -230,5 +232,4 @@ def classify(error: BaseException, writes: bool = False) -> tuple[int, str]:
             return INTERNAL, "error: out of memory"
         case ImportError() if "failed to map segment" in str(error):  # as `ulimit -v` does
             return INTERNAL, "error: out of memory"
-    kind = type(error).__name__
-    return INTERNAL, f"internal error: {kind}: {error}; --debug shows the traceback"
+    return INTERNAL, f"internal error: {type(error).__name__}: {error}; --debug shows the traceback"

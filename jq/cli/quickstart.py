@@ -30,14 +30,13 @@ def quickstart(out: Output, output: Path | None = None, force: bool = False) -> 
     with temporary_folder() as temporary:
         folder = output or temporary
         paths = [folder / pipeline for pipeline in PIPELINES]
-        for path in paths:
-            check_output(path, force=force) if output else None
         folder.mkdir(parents=True, exist_ok=True)
+        for path in paths:
+            check_output(path, force=force)
         source = trace(MODEL)
         with out.progress() as progress:
             for pipeline, path in zip(PIPELINES, paths, strict=True):
-                compiled = api.compile(source, pipeline, progress=progress)
-                compiled.save(path, overwrite=force)
+                api.compile(source, pipeline, progress=progress).save(path, overwrite=force)
             found = rank(source, paths, latency=True, seconds=0.5, progress=progress)
     rows = [{**row, "artifact": Path(row["artifact"]).name} for row in found.rows]
     columns = tuple(c for c in found.columns() if c != "pipeline")

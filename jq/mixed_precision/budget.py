@@ -104,16 +104,19 @@ def check_figures(budgets: Sequence[Budget], metric: Metric | Sequence[Metric] |
 
 
 def check_reached(budgets: Sequence[Budget], evaluation: Evaluation) -> None:
-    """Refuses a figure that the functions asked for do not give: what they call their figures is
-    seen on the float model's outputs, before anything is quantized."""
-    asked = [b for b in budgets if not b.is_resource and b.figure not in NAMES]
+    """Refuses a figure that the functions asked for do not give, and one that is NaN: what they
+    call their figures is seen on the float model's outputs, before anything is quantized."""
+    built_in = {*NAMES, *RESOURCES} - {"match"}  # which a model without integers does not have
+    asked = [b for b in budgets if b.figure not in built_in]
     if not asked:
         return
     run = XlaExecutable(evaluation.source.program)
     outputs = [run(*arrays) for arrays in evaluation.calls]
     found = evaluation.compare(outputs, outputs)
     for budget in asked:
-        budget.value(found)
+        if math.isnan(budget.value(found)):
+            hint = "match is of integer outputs" if budget.figure == "match" else None
+            raise UserError(f"budget {budget} has no number: the float model's is NaN", hint=hint)
 
 
 def _check_direction(budget: Budget) -> None:
@@ -121,8 +124,7 @@ def _check_direction(budget: Budget) -> None:
     smaller = budget.is_resource or budget.name == "max_abs_error"
     smaller |= budget.name.endswith("_drop") and budget.figure in _LARGER_IS_BETTER
     if (smaller and budget.at_least) or (budget.name in _LARGER_IS_BETTER and not budget.at_least):
-        right = "<=" if smaller else ">="
-        hint = f"write {budget.name}{right}{budget.limit:g}"
+        hint = f"write {budget.name}{'<=' if smaller else '>='}{budget.limit:g}"
         raise UserError(f"budget {budget} bounds the wrong side", hint=hint)
     if budget.name in _LARGER_IS_BETTER - {"sqnr_db"} and budget.limit > 1 and not budget.function:
         raise UserError(f"budget {budget} cannot be met: no {budget.name} is above 1")

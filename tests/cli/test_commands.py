@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jq.base.errors import CompilerError
+from jq.base.errors import CompilerError, UserError
 from jq.cli.app import main
 
 pytestmark = pytest.mark.usefixtures("quick_xla")
@@ -223,6 +223,35 @@ def test_run_from_file_to_file(artifact: Path, tmp_path: Path, capsys: Captured)
     np.savez(given, arg0=x, arg1=np.ones(1, np.float32))
     document(capsys, *arguments)
     np.testing.assert_array_equal(doubled, 2 * np.load(result)[name])
+
+
+def test_arrays_of_others_are_kept(
+    artifact: Path, source: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    """Outputs of an earlier run alone are replaced without a word."""
+    given, mine, notes = tmp_path / "in.npz", tmp_path / "mine.npz", tmp_path / "notes.npz"
+    np.savez(given, arg0=np.ones((4, 32), np.float32), arg1=np.ones(1, np.float32))
+    np.savez(mine, years=np.ones(1), y=np.ones(1))
+    notes.write_text("of work")
+    arguments = ("run", str(artifact), "--inputs", str(given), "--outputs")
+    for kept in (mine, notes):
+        assert "exists already" in refused(capsys, *arguments, str(kept))
+    assert "years" in np.load(mine) and notes.read_text() == "of work"
+    document(capsys, *arguments, str(mine), "--force")
+    assert np.load(mine).files == ["y"]
+    observe = ("calibrate", f"{source}:model", "-o", str(notes))
+    assert "exists already" in refused(capsys, *observe)
+    assert document(capsys, *observe, "--force")["path"] == str(notes)
+
+
+def test_quickstart_makes_its_folder(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compile(*_: Any, **__: Any) -> None:
+        raise UserError("so far")
+
+    monkeypatch.setattr("jq.api.compile", compile)
+    assert "so far" in refused(capsys, "quickstart", "-o", str(tmp_path / "new/folder"), "-q")
 
 
 def test_run_refuses_wrong_inputs(artifact: Path, tmp_path: Path, capsys: Captured) -> None:

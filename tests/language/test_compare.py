@@ -72,7 +72,7 @@ def figures(file, text):
     }
 
 
-def test_figures_are_those_of_the_definition(file, text, capsys, tmp_path):
+def test_figures_are_those_of_the_definition(file, text, capsys, tmp_path, monkeypatch):
     """In the library, on the command line, and of an artifact; also its perplexity alone."""
     want = figures(file, text)
     command = ["compare", str(file), "--text", str(text), "--window", str(CONTEXT), "--json"]
@@ -97,8 +97,27 @@ def test_figures_are_those_of_the_definition(file, text, capsys, tmp_path):
     assert main(["perplexity", str(made), str(text), "--json"]) == 0
     quantized = found["metrics"]["perplexity"]["quantized"]
     assert json.loads(capsys.readouterr().out)["perplexity"] == quantized
+    monkeypatch.setattr("jq.cli.generate.WINDOW", CONTEXT)
+    for windows in ([], ["--window", str(CONTEXT)]):
+        assert main(["perplexity", str(file), str(text), "--json", *windows]) == 0
+        assert json.loads(capsys.readouterr().out)["perplexity"] == quantized
     assert main(["perplexity", str(made), str(text), "--against", "float"]) == 2
     assert "jaxq compare" in capsys.readouterr().err
+
+
+def test_a_window_is_no_longer_than_the_context(file, text, capsys):
+    """512 tokens by default, where the model has 64."""
+    assert main(["perplexity", str(file), str(text), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["perplexity"] > 1
+    assert main(["perplexity", str(file), str(text), "--window", "512"]) == 2
+    assert "a context of 512 tokens is not possible" in capsys.readouterr().err
+
+
+def test_a_folder_with_files_is_refused_before_codes_are_fitted(file, text, capsys, monkeypatch):
+    monkeypatch.setattr("jq.language.fitted_folder.fit_folder", None)
+    command = ["compile", str(file), "-o", str(text.parent), "-p", "int4-dynamic"]
+    assert main([*command, "--text", str(text)]) == 2
+    assert "is not empty" in capsys.readouterr().err
 
 
 def test_what_cannot_be_compared_says_why(file, text, capsys, tmp_path):

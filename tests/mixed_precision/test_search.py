@@ -126,7 +126,9 @@ def test_a_budget_of_size_runs_no_choice(source: Path, monkeypatch: pytest.Monke
     assert found.resources["size"] <= 0.27
 
 
-def test_what_cannot_be_met(source: Path, tmp_path: Path, capsys: Captured) -> None:
+def test_what_cannot_be_met(
+    source: Path, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mixed = tmp_path / "mixed.toml"
     arguments = ("search", f"{source}:model", "-o", mixed, "--candidates", "int8-dynamic,int4")
     told = refused(capsys, *arguments, "--budget", "sqnr_db>=90")
@@ -137,6 +139,10 @@ def test_what_cannot_be_met(source: Path, tmp_path: Path, capsys: Captured) -> N
     rule = ("--budget", "size<=0.27", "--rule", "nothing: float")
     assert "rule 'nothing' matches no op" in refused(capsys, *arguments, *rule)
     assert "no figure 'recall'" in refused(capsys, *arguments, "--budget", "recall>=0.5")
+    with monkeypatch.context() as before_any_work:
+        before_any_work.setattr("jq.mixed_precision.run.prepare_job", None)
+        told = refused(capsys, *arguments, "--budget", "match>=0.9")
+        assert "match is of integer outputs" in told
     one = (*arguments[:4], "--candidates", "int8-dynamic", "--budget", "cosine>=0.5")
     assert "do not differ" in refused(capsys, *one)
     assert not mixed.exists()

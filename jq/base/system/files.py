@@ -194,8 +194,11 @@ def check_parent(path: Path) -> None:
     folder = path.absolute().parent
     if not folder.is_dir():
         raise UserError(f"no such folder: {path.parent}", hint="make it first")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise UserError(f"no permission to write into {path.parent}", hint="choose another folder")
+    try:  # rights say nothing of a disk that is read-only, or of /proc
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        told = f"cannot write into {path.parent}: {error.strerror}"
+        raise UserError(told, hint="choose another folder") from error
 
 
 def check_file(path: Path) -> None:

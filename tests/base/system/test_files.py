@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from jq.artifact.save import check_output
 from jq.base.errors import UserError
 from jq.base.system.files import check_file, check_folder, written_whole
 
@@ -60,7 +62,8 @@ def test_links_in_a_circle_are_not_replaced(tmp_path: Path) -> None:
     assert (tmp_path / "a").is_symlink()
 
 
-def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
-    with pytest.raises(UserError, match="no permission to write into"):
-        check_file(tmp_path / "out.json")
+@pytest.mark.parametrize("check", [check_file, check_folder, check_output])
+def test_a_folder_that_cannot_be_written(check: Callable[[Path], None]) -> None:
+    """Root has all rights in /proc, and can make nothing there."""
+    with pytest.raises(UserError, match="cannot write into /proc: "):
+        check(Path("/proc/out"))
