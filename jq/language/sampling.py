@@ -117,6 +117,5 @@ def looked_up(tokens: Sequence[int], most: int) -> list[int]:
 
 def likeliest(logits: np.ndarray, count: int) -> np.ndarray:
     """The numbers of the `count` largest logits, the largest first, of equal ones the first."""
-    least = np.partition(logits, -count)[-count]
-    found = np.flatnonzero(logits >= least)
+    found = np.flatnonzero(logits >= np.partition(logits, -count)[-count])
     return found[np.argsort(-logits[found], kind="stable")][:count]

@@ -93,8 +93,7 @@ def op_facts(program: Program) -> list[OpFacts]:
             continue
         uses = [find_weight(program, op.operands[r.index], r) for r in rule.roles(op)]
         weights = tuple(u.name for u in uses if u is not None and u.stored is None)
-        result = op.results[0]
-        bits = 8 * dtype_of(result).itemsize
+        bits = 8 * dtype_of(op.results[0]).itemsize
         facts.append(OpFacts(name, weights, _products(program, op, rule), bits))
     return facts
 

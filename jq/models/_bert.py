@@ -142,8 +142,7 @@ def sentences() -> tuple[str, ...]:
         if not prose or not prose[0][:1].isalpha():
             continue
         opening = _SENTENCE.split(prose[0])[0]
-        length = len(first) % 3
-        text = (opening, prose[0], " ".join(prose))[length]
+        text = (opening, prose[0], " ".join(prose))[len(first) % 3]
         if len(opening.split()) >= 4:
             first.setdefault(opening.lower(), " ".join(text.split()[:120]))
     unique = sorted(set(first.values()))

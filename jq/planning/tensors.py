@@ -62,8 +62,7 @@ class TensorPlanner:
             raise Declined(f"the weight is already {dtype}")
         s = unpacked_rows(s, use.shape)
         self.has_weight(s, kind)
-        block = weight_block(use, s)
-        enc = encoding(s, use.shape, block)
+        enc = encoding(s, use.shape, weight_block(use, s))
         get_format(s.format).check(enc)
         return TensorPlan("weight", enc, weight=use.name)
 

@@ -16,8 +16,7 @@ from jq.formats.arrays import Array, ArrayOps
 def cut(ops: ArrayOps, x: Array, start: int, stop: int) -> Array:
     """`x[..., start:stop]`."""
     shape = ops.shape(x)
-    low = [0] * (len(shape) - 1) + [start]
-    return ops.slice(x, low, [*shape[:-1], stop])
+    return ops.slice(x, [0] * (len(shape) - 1) + [start], [*shape[:-1], stop])
 
 
 def fields(ops: ArrayOps, x: Array, run: int, width: int) -> Array:

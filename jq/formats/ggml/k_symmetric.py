@@ -53,8 +53,7 @@ class SignedFactors(KQuant):
         return self.codes(ops, blocks), (factors, d), None
 
     def codes(self, ops: ArrayOps, blocks: Array) -> Array:
-        codes = self.numbers.read(ops, blocks)
-        return ops.sub(codes, -self.limits[0])
+        return ops.sub(self.numbers.read(ops, blocks), -self.limits[0])
 
     def write_factors(self, d: np.ndarray, factors: np.ndarray, out: np.ndarray) -> None:
         """Writes f32 [n, 1] and [n, runs]."""

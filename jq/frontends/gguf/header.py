@@ -79,8 +79,7 @@ class Cursor:
             return self.string(what)
         if kind not in _SCALARS:
             self.refuse(f"{what} has unknown value type {kind}")
-        value = self._numbers(kind, 1, what)[0]
-        return value.item()
+        return self._numbers(kind, 1, what)[0].item()
 
     def _numbers(self, kind: int, count: int, what: str) -> np.ndarray:
         dtype = np.dtype(_SCALARS[kind])

@@ -22,8 +22,7 @@ def convert(x: Any, dtype: np.dtype[Any], saturate: bool = True) -> Any:
     if dtype.name.startswith("float8") and x.dtype.kind != "b":
         return to_float8(x, dtype, saturate)
     if dtype.name.startswith("float4"):
-        wide = x.astype(np.float32)
-        return jnp.clip(wide, -6, 6).astype(dtype)
+        return jnp.clip(x.astype(np.float32), -6, 6).astype(dtype)
     if bits_of(dtype) < 8:
         narrow = jnp.trunc(x) if is_float(x.dtype) else x
         return narrow.astype(np.int32).astype(dtype)

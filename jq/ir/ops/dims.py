@@ -103,8 +103,7 @@ class Dims:
         shape, kept = self.result_shape(lhs, rhs), sorted(target)
 
         def apply(grid: ir.Value) -> ir.Value:
-            sizes = [shape_of(grid)[axis] for axis in kept]
-            flat = OPS.reshape(grid, sizes)
+            flat = OPS.reshape(grid, [shape_of(grid)[axis] for axis in kept])
             return OPS.broadcast(flat, shape, [target[axis] for axis in kept])
 
         return apply

@@ -151,8 +151,7 @@ def _in_turn(config: Config, experts: Any, x: jax.Array, ends: jax.Array) -> jax
     for i in range(config.experts):
 
         def one(tile: jax.Array, x: jax.Array, p: Any = experts[str(i)]) -> jax.Array:
-            given = jax.lax.dynamic_index_in_dim(x, tile, keepdims=False)
-            y = gated(config, p, given)
+            y = gated(config, p, jax.lax.dynamic_index_in_dim(x, tile, keepdims=False))
             return jax.lax.dynamic_update_index_in_dim(x, y, tile, 0)
 
         with jax.named_scope(f"experts/{i}"):

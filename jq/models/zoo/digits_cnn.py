@@ -106,8 +106,7 @@ def initial(width: int, seed: int = 0) -> dict[str, Any]:
     shapes["dense"] = (2 * 2 * 4 * width, CLASSES)
     params = {}
     for name, shape in shapes.items():
-        scale = np.sqrt(2 / np.prod(shape[:-1]))
-        kernel = scale * rng.standard_normal(shape)
+        kernel = np.sqrt(2 / np.prod(shape[:-1])) * rng.standard_normal(shape)
         bias = np.zeros(shape[-1], np.float32)
         params[name] = {"kernel": kernel.astype(np.float32), "bias": bias}
     return params

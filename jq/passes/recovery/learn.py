@@ -237,6 +237,5 @@ class _Run:
 
     def _error(self, parts: Parts) -> float:
         """The relative squared error of the program's outputs on held-out data."""
-        codes = self._codes(parts)
-        self.held.go(len(self.parts), codes)
+        self.held.go(len(self.parts), self._codes(parts))
         return relative_error([self.held.at(i) for i in range(len(self.held.data))])

@@ -131,8 +131,7 @@ class Steps:
         elif made.shape != node.output.shape:
             self.put("reshape", node, [made], node.output)
         else:  # the last step made it: it takes the name
-            last = self.steps.pop()
-            self.steps.append(replace(last, output=node.output))
+            self.steps.append(replace(self.steps.pop(), output=node.output))
 
 
 def _positive(w: Tensor, numbers: dict[str, np.ndarray], kind: str) -> Tensor:

@@ -88,8 +88,7 @@ def group_normalization(o: Given) -> Array:
 
 @operator("LpNormalization")
 def lp_normalization(x: Array, *, axis: int = -1, p: int = 2) -> Array:
-    size = jnp.abs(x) if p == 1 else x * x
-    norm = jnp.sum(size, axis, keepdims=True)
+    norm = jnp.sum(jnp.abs(x) if p == 1 else x * x, axis, keepdims=True)
     norm = norm if p == 1 else jnp.sqrt(norm)
     zero = norm == 0
     return jnp.where(zero, jnp.zeros((), x.dtype), x / jnp.where(zero, jnp.ones((), x.dtype), norm))

@@ -88,8 +88,7 @@ def coordinates(
     if mode == "half_pixel":
         return (at + 0.5) / scale - 0.5
     if mode == "half_pixel_symmetric":
-        adjusted = m / length
-        return n / 2 * (1 - adjusted) + (at + 0.5) / scale - 0.5
+        return n / 2 * (1 - m / length) + (at + 0.5) / scale - 0.5
     if mode == "pytorch_half_pixel":
         return (at + 0.5) / scale - 0.5 if m > 1 else at * 0
     if mode == "align_corners":

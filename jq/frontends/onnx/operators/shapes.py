@@ -74,8 +74,7 @@ def split(
         sizes = [max(0, min(each, n - i * each)) for i in range(count)]
     if sum(sizes) != n:
         raise node.refuse(f"parts {sizes} of an axis of {n}")
-    cuts = np.cumsum(sizes)[:-1].tolist()
-    return tuple(jnp.split(x, cuts, axis=axis))
+    return tuple(jnp.split(x, np.cumsum(sizes)[:-1].tolist(), axis=axis))
 
 
 @operator("Slice", moves=True)
