@@ -161,17 +161,22 @@ def test_convolutions_of_narrow_codes_have_the_bits_of_the_integer_level(kind, s
         np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("batch", [1, 2])
-def test_zero_points_of_samples(batch):
-    """Found at run time; padding is made of them."""
+@pytest.mark.parametrize(("batch", "first"), [(1, 0.5), (2, 0.5), (2, np.nan), (2, np.inf)])
+def test_zero_points_of_samples(batch, first):
+    """Found at run time, in one pass over a sample; padding is made of them. Numbers of a sample
+    that are not finite change no other one."""
 
     def fn(p, x):
         return convolved(x, p["w"], strides=(2, 1)), convolved(x, p["d"], groups=20)
 
     params = {"w": array(3, 3, 20, 10), "d": array(3, 2, 1, 20)}
     x = array(batch, 7, 9, 20) + np.arange(1, 1 + batch, dtype=np.float32).reshape(-1, 1, 1, 1)
+    x[0, 0, 0, 0] = first
     both = Both(fn, params, (x,), "int8-dynamic")
     assert both.families == {"convolution", "depthwise"}
+    assert all(np.isfinite(found[1:]).all() for found in both.found)
+    text = both.levels["target"].text()
+    assert f"@jq_quantize_rows_{batch}x1260_" in text and "stablehlo.reduce" not in text
     for expected, found in zip(both.expected, both.found, strict=True):
         np.testing.assert_array_equal(found, expected)
 

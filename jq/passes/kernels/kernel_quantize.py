@@ -2,7 +2,8 @@
 
     composite "jq.quantize_dynamic" %x  ->  call @jq_quantize_rows(%x)
 
-Fires on int8, one scale a row of the last axis or a block of it (or one in all, when it is given).
+Fires on int8, one scale a row of the last axis, a block of it or a sample (or one in all, when it
+is given).
 """
 
 import math
@@ -39,7 +40,7 @@ class KernelQuantize(Rewrite):
         isa, marker = isa_of(cx.target), match(op, QUANTIZE, QUANTIZE_DYNAMIC)
         if isa is None or marker is None:
             return None
-        scheme = row_scheme(program, marker) or measured_scheme(marker) or block_scheme(marker)
+        scheme = row_scheme(program, marker) or measured_scheme(marker) or part_scheme(marker)
         return _quantize(program, marker, scheme, isa) if scheme else None
 
 
@@ -55,7 +56,7 @@ def row_scheme(program: Program, marker: Marker) -> RowQuantization | None:
         return RowQuantization(STATIC, narrow and "zero_point" not in marker.parts)
     if not _by_row(enc) or (enc.block[-1] and enc.shape[-1] > 1):
         return None
-    return RowQuantization(ASYMMETRIC if enc.scheme == "asymmetric" else SYMMETRIC, narrow=narrow)
+    return _scheme(enc, narrow)
 
 
 def wide_codes(program: Program, marker: Marker) -> tuple[int, int] | None:
@@ -76,15 +77,24 @@ def measured_scheme(marker: Marker) -> RowQuantization | None:
     return RowQuantization(STATIC, narrow and "zero_point" not in marker.parts, measured=True)
 
 
-def block_scheme(marker: Marker) -> RowQuantization | None:
-    """The scheme of rows cut into whole blocks, each of which is a row to the kernel; None
-    elsewhere."""
-    enc = marker.encoding
-    size = enc.block[-1] if marker.kind == QUANTIZE_DYNAMIC and _by_row(enc) else 0
-    narrow = _narrow(enc)
-    if narrow is None or size < 2 or enc.shape[-1] % size:
+def part_scheme(marker: Marker) -> RowQuantization | None:
+    """The scheme of samples, or of rows cut into whole blocks, each of which is a row to the
+    kernel; None elsewhere."""
+    enc, narrow = marker.encoding, _narrow(marker.encoding)
+    if marker.kind != QUANTIZE_DYNAMIC or narrow is None:
         return None
+    size = enc.block[-1] if _by_row(enc) else 0
+    whole = size > 1 and enc.shape[-1] % size == 0
+    return _scheme(enc, narrow) if whole or _by_sample(enc) else None
+
+
+def _scheme(enc: Encoding, narrow: bool) -> RowQuantization:
     return RowQuantization(ASYMMETRIC if enc.scheme == "asymmetric" else SYMMETRIC, narrow=narrow)
+
+
+def _by_sample(enc: Encoding) -> bool:
+    """True if all of each index of the first axis has parameters of its own."""
+    return len(enc.shape) > 2 and enc.block[0] == 1 and not any(enc.block[1:])
 
 
 def _narrow(enc: Encoding) -> bool | None:
@@ -117,9 +127,10 @@ def _quantize(
     program: Program, marker: Marker, scheme: RowQuantization, isa: str
 ) -> list[ir.Value]:
     x = OPS.convert(marker.op.operands[0], np.float32)  # formats compute in float32
-    m, k = rows_and_columns(shape_of(x))
+    samples, shape = scheme.dynamic and _by_sample(marker.encoding), shape_of(x)
+    m, k = (shape[0], math.prod(shape[1:])) if samples else rows_and_columns(shape)
     size = marker.encoding.block[-1] if scheme.dynamic else 0
-    scaled = column_factors(program, x) if size < 2 else None
+    scaled = column_factors(program, x) if size < 2 and not samples else None
     if size > 1:  # each block is a row of its own
         m, k = m * k // size, size
     if not scheme.dynamic and k % VECTORS and scaled is None:
