@@ -194,7 +194,8 @@ round-to-bfloat16: runs after all passes that may convert to bfloat16
 round-to-exponents convert-by-float32
 plain-unsigned: runs after the passes that distinguish unsigned integers
 shield-splats shield-carries shield-starts shield-reversals shield-slices shield-reads
-plain-booleans shield-pads shield-strides shield-updates shield-equal shield-reductions
+plain-booleans shield-filters shield-pads shield-strides shield-updates shield-equal
+shield-reductions
 """
 
 

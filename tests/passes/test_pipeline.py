@@ -188,6 +188,13 @@ UNFIT = {
       %0 = stablehlo.slice %x [0:9:3] : (tensor<9xf32>) -> tensor<3xf32>
       %1 = stablehlo.reverse %0, dims = [0] : tensor<3xf32>
       return %1 : tensor<3xf32> }""",
+    "shield-filters": """(%x: tensor<1x8x8x4xf32>, %w: tensor<3x3x1x4xi8>)
+        -> tensor<1x6x6x4xf32> {
+      %0 = stablehlo.convert %w : (tensor<3x3x1x4xi8>) -> tensor<3x3x1x4xf32>
+      %1 = stablehlo.convolution(%x, %0) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+        window = {} {batch_group_count = 1 : i64, feature_group_count = 4 : i64}
+        : (tensor<1x8x8x4xf32>, tensor<3x3x1x4xf32>) -> tensor<1x6x6x4xf32>
+      return %1 : tensor<1x6x6x4xf32> }""",
     "plain-booleans": """(%x: tensor<5x6xi1>, %w: tensor<6x4xf32>) -> tensor<5x4xf32> {
       %0 = stablehlo.convert %x : (tensor<5x6xi1>) -> tensor<5x6xf32>
       %1 = stablehlo.dot_general %0, %w, contracting_dims = [1] x [0]

@@ -6,13 +6,13 @@ from contextlib import suppress
 import numpy as np
 
 from jq.base.system.processor import this_processor
-from jq.ir import OPS, Op, Program, at, dtype_name, dtype_of, ir, shape_of
+from jq.ir import OPS, Op, Program, at, dtype_name, dtype_of, ir, maker, shape_of
 from jq.ir.build import NAME, attributes_of, barrier
 from jq.ir.ops.dims import by_matrix
 from jq.ir.ops.geometry import NotMatrices
 from jq.ir.ops.layout import Layout, Window, groups_of
 from jq.passes.base import PassContext
-from jq.passes.iree_mends.mend import Mend
+from jq.passes.iree_mends.mend import BARRIER, Mend, Read, Shield
 from jq.passes.rewrite import Rewrite
 from jq.target.target import Target
 
@@ -153,3 +153,16 @@ class WidenDepthwise(Mend):
         for i in (0, 1):
             wide = OPS.convert(op.operands[i], dtype_of(op.results[0]))
             op.operands[i] = barrier(wide)
+
+
+MOVED = (BARRIER, *(f"stablehlo.{n}" for n in ("constant", "transpose", "reshape", "reverse")))
+
+
+class ShieldFilters(Shield):
+    """A convolution in groups decodes its filter anew for every pixel.
+    No trap: a matter of speed"""
+
+    def finds(self, op: Op) -> list[Read]:
+        grouped = Layout.match(op) is not None and groups_of(op) > 1
+        made = maker(op.operands[1]) if grouped else None
+        return [(op, 1)] if made is not None and made.operation.name not in MOVED else []
