@@ -120,8 +120,7 @@ def blocks_behind(value: ir.Value) -> Steps[Encoding | None]:
     marker = match(value, DEQUANTIZE)
     if marker is not None:
         codes = marker.parts.get("codes")
-        computed = codes is not None and match(codes, QUANTIZE_DYNAMIC)
-        return marker.encoding if computed else None
+        return marker.encoding if codes is not None and match(codes, QUANTIZE_DYNAMIC) else None
     op = maker(value)
     rule = None if op is None else rule_of(op)
     if op is None or not isinstance(rule, Movement):

@@ -176,8 +176,7 @@ def _read_key(cursor: Cursor, metadata: dict[str, Any]) -> str:
     key = cursor.string("a metadata key")
     if key in metadata:
         cursor.refuse(f"metadata key {key!r} occurs twice", start)
-    kind = cursor.number("I", f"type of {key!r}")
-    metadata[key] = cursor.value(kind, f"metadata {key!r}")
+    metadata[key] = cursor.value(cursor.number("I", f"type of {key!r}"), f"metadata {key!r}")
     return key
 
 

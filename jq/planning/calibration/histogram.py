@@ -149,8 +149,7 @@ def _coarsen(ops: StatOps, packed: Array, by: Array) -> Array:
     by = ops.minimum(ops.convert(by, I32), 31)
     bins = ops.constant(np.arange(BINS, dtype=I32) - BINS // 2)
     moved = ops.shift_right_signed(bins, ops.broadcast(by, (BINS,), (0,)))
-    counts = ops.slice(packed, [HEAD], [HEAD + BINS])
-    return ops.accumulate(_index(ops, moved), counts, BINS)
+    return ops.accumulate(_index(ops, moved), ops.slice(packed, [HEAD], [HEAD + BINS]), BINS)
 
 
 def _index(ops: StatOps, steps: Array) -> Array:

@@ -223,8 +223,7 @@ class Entropy(HistogramObserver):
 
 def _magnitudes(h: Histogram) -> np.ndarray:
     """Counts of |x| in bins [0, width), [width, 2 width), ..."""
-    bins = np.floor(np.abs(h.centers) / h.width).astype(int)
-    return np.bincount(bins, weights=h.counts)
+    return np.bincount(np.floor(np.abs(h.centers) / h.width).astype(int), weights=h.counts)
 
 
 def _divergence(counts: np.ndarray, size: int, levels: int) -> float:

@@ -109,8 +109,7 @@ def row_weights(e: Extent, gains: np.ndarray | None, power: float) -> Weights:
     if gains is None:
         return np.ones(shape, F32)
     # A convolution's groups read the same rows.
-    weights = np.broadcast_to(gains.reshape(-1, shape[1]), shape) ** F32(power)
-    return np.asarray(weights)
+    return np.asarray(np.broadcast_to(gains.reshape(-1, shape[1]), shape) ** F32(power))
 
 
 def _draw(random: np.random.Generator, weights: Weights, count: int) -> np.ndarray:

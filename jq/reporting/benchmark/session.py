@@ -169,8 +169,7 @@ def bench(
     with ExitStack() as stack:
         sessions = []
         for job in jobs:
-            folder = stack.enter_context(temporary_folder())
-            command = worker_command(folder, job, threads)
+            command = worker_command(stack.enter_context(temporary_folder()), job, threads)
             sessions.append(stack.enter_context(Session(command, threads)))
         return measure(sessions, seconds, progress)
 

@@ -47,8 +47,7 @@ def after_compiling(compiled: CompiledModel, data: Sequence[Sequence[Any]] | Non
         reference = known or _reference(source.program, inputs)
         if not reference:
             return ""
-        outputs = compiled.call_flat(inputs)
-        found = compare_outputs([reference], [outputs], names=names)
+        found = compare_outputs([reference], [compiled.call_flat(inputs)], names=names)
         return _told(found, compiled, [inputs])
     except JqError:  # what does not run says so when it is called
         return ""

@@ -175,8 +175,7 @@ def _weights(
     shapes = []
     for name, enc in plan.weights.items():
         weight = job.program.weights[name]
-        parts = parts_of(weight, name, enc, stored)
-        decoded = get_format(enc.format).to_numpy(parts, enc)
+        decoded = get_format(enc.format).to_numpy(parts_of(weight, name, enc, stored), enc)
         flat = weight.astype(np.float64).reshape(-1)
         counts, edges = np.histogram(flat, BINS)
         clip = float(decoded.min()), float(decoded.max())
