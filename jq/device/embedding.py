@@ -17,36 +17,10 @@ from jq.driver.loading import folder_of
 from jq.ir import TensorSpec
 from jq.iree.static_library import compile_static
 
+SOURCES = Path(__file__).parent / "program"
 HOST = "x86_64-unknown-linux-gnu"
 WRITTEN = ("main.c", "CMakeLists.txt")  # the same for every program
 TYPES = {"f": "FLOAT", "i": "SINT", "u": "UINT"}
-HEADER = """\
-// The program as main.c needs it. IREE's sources: those of version {version}, or near.
-#ifndef PROGRAM_H_
-#define PROGRAM_H_
-#include "iree/hal/api.h"
-
-#define QUERY {query}
-#define CREATE {create}
-#define ENTRY "{entry}"
-#define INPUT_COUNT {inputs}
-#define OUTPUT_COUNT {outputs}
-
-typedef struct {{
-  iree_hal_element_type_t type;
-  size_t bytes;
-  size_t rank;
-  iree_hal_dim_t shape[{rank}];
-}} tensor_t;
-
-static const tensor_t INPUTS[] = {{
-{input_rows}
-}};
-static const tensor_t OUTPUTS[] = {{
-{output_rows}
-}};
-#endif
-"""
 
 
 def embed(
@@ -93,7 +67,8 @@ def _write(
         "create": _found(r"iree_status_t (\w+_create)\(", made["module.c"]),
     }
     ranks = [len(s.shape) for s in (*program.inputs, *program.outputs)]
-    header = HEADER.format(
+    form = (SOURCES / "program.h.in").read_text("utf-8")
+    header = form.format(
         version=version("iree-base-compiler"),
         **names,
         entry=f"{names['create'].removesuffix('_create')}.main",
@@ -106,7 +81,7 @@ def _write(
     for name, content in {**made, "program.h": header.encode()}.items():
         (folder / name).write_bytes(content)
     for name in WRITTEN:
-        shutil.copy(Path(__file__).parent / "program" / name, folder / name)
+        shutil.copy(SOURCES / name, folder / name)
     return [{"name": p.name, "bytes": p.stat().st_size} for p in sorted(folder.iterdir())]
 
 

@@ -112,21 +112,7 @@ def from_checkpoint(tensors: Mapping[str, np.ndarray], layers: int) -> dict[str,
 
 # English sentences that every machine has: docstrings of Python's standard library.
 # Present in every Python from 3.11 on as single files, and read, never imported.
-_MODULES = """
-argparse ast base64 bdb bisect calendar cmd codecs collections/__init__ concurrent/futures/_base
-configparser contextlib copy csv dataclasses difflib dis doctest email/message email/header
-enum filecmp fileinput fnmatch fractions ftplib functools gettext glob
-gzip heapq html/parser http/client http/cookiejar http/cookies http/server imaplib inspect
-ipaddress json/__init__ json/decoder json/encoder locale logging/__init__ logging/config
-logging/handlers mailbox mimetypes netrc numbers optparse os pickle pickletools platform plistlib
-poplib posixpath pprint profile pstats queue quopri random sched selectors shelve shlex shutil
-smtplib socket socketserver ssl statistics string stringprep subprocess symtable tarfile tempfile
-textwrap threading timeit tokenize trace traceback types typing unittest/case unittest/loader
-unittest/mock unittest/runner unittest/suite urllib/parse urllib/request urllib/robotparser uuid
-warnings wave weakref webbrowser wsgiref/handlers wsgiref/headers xml/dom/minidom
-xml/etree/ElementTree xmlrpc/client zipapp asyncio/base_events asyncio/events asyncio/locks
-asyncio/queues asyncio/streams asyncio/tasks
-"""
+_MODULES = Path(__file__).with_name("library_modules.txt")
 _HOLDERS = (ast.stmt, ast.ExceptHandler, ast.match_case)  # what a statement can stand in
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 
@@ -152,7 +138,7 @@ def sentences() -> tuple[str, ...]:
 def _docstrings() -> Iterator[str]:
     """Docstrings in source order; a module that this Python lacks gives none."""
     library = Path(sysconfig.get_path("stdlib"))
-    for name in _MODULES.split():
+    for name in _MODULES.read_text("utf-8").split():
         path = library / f"{name}.py"
         if not path.is_file():
             continue

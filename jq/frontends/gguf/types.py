@@ -25,9 +25,8 @@ class TensorType:
 
 def _plain(name: str, dtype: Any) -> TensorType:
     kind = np.dtype(dtype)
-    return TensorType(
-        name, 1, kind.itemsize, kind if kind.name == "bfloat16" else kind.newbyteorder("<")
-    )
+    kind = kind if kind.name == "bfloat16" else kind.newbyteorder("<")
+    return TensorType(name, 1, kind.itemsize, kind)
 
 
 def _block(name: str, block: int, size: int, fmt: str | None = None) -> TensorType:

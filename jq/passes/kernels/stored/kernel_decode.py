@@ -38,11 +38,11 @@ from jq.ir.ops.geometry import NotMatrices, WeightProduct
 from jq.ir.ops.layout import CONVOLUTION, Layout
 from jq.kernels import DecodeDot, SplitRows, get_isa
 from jq.passes.base import Pass, PassContext
-from jq.passes.kernels._block_weight import BlockWeight
 from jq.passes.kernels._kernel import KernelDecisions, NoKernel, call_kernel, isa_of, unrounded
-from jq.passes.kernels._stored_matrix import Matrices, Stored
 from jq.passes.kernels._tail import Tail
 from jq.passes.kernels.kernel_floats import of_halves
+from jq.passes.kernels.stored._block_weight import BlockWeight
+from jq.passes.kernels.stored._stored_matrix import Matrices, Stored
 from jq.planning.operands import blocks_behind
 
 SPLIT_ROWS = 8  # up to here the products of three digits are cheaper than reading the weights

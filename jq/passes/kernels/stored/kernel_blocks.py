@@ -15,7 +15,7 @@ numbers that float32 holds, scaled last: the bits of the `integer` level. With b
 differs from it by the order of a float32 sum of blocks, and by the rounding of that product."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,25 +31,28 @@ from jq.ir.ops.dims import Dims
 from jq.kernels import Gemv, Scale, SplitRows, ZeroPoint
 from jq.kernels.rowwise.row_chain import STEPS
 from jq.passes.base import Pass, PassContext
-from jq.passes.kernels._block_weight import BlockWeight
 from jq.passes.kernels._kernel import KernelDecisions, NoKernel, call_kernel, isa_of
 from jq.passes.kernels._tail import Tail
+from jq.passes.kernels.stored._block_weight import BlockWeight
+from jq.passes.kernels.stored._lookups import Key, Packed, readable, share
 
-# Of a product of codes, by the bits of the weight, less that with a zero point.
-_LARGEST = {bits: 2 * 128 << (bits - 1) for bits in range(2, 9)}
+# Activations in digits, by what quantizes them: products share them.
+Splits = dict[tuple[ir.Value, tuple[int, ...]], list[ir.Value]]
 
 
 class KernelBlocks(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
-        isa, decided, splits = isa_of(cx.target), KernelDecisions(), Splits({})
+        isa, decided = isa_of(cx.target), KernelDecisions()
+        splits, packed = Splits(), dict[Key, Packed]()
         for op in [op for op in program.walk() if match_contract(op)] if isa else []:
             c = match_contract(op)  # now: an operand may have been replaced since
             if c is None or isa is None or not _applies(c):
                 continue
             try:
-                decided.kernel(_lower(program, c, isa, splits), c.name)
+                decided.kernel(_lower(program, c, isa, splits, packed), c.name)
             except NoKernel as reason:
                 decided.none(str(reason), c.name)
+        share(program, packed)
         return decided.write(program)
 
 
@@ -69,37 +72,30 @@ def _digits(enc: Encoding) -> int:
         return 1
     low, high = affine_format(enc.format).limits(enc) if is_affine(enc.format) else (0, 1 << 31)
     if high > STEPS[2] or low < -STEPS[2] or enc.scheme != "symmetric":
-        raise NoKernel(
-            f"no kernel for {enc.format} activations with such weights, but for symmetric ones with"
-            f" the divisor {HALF}"
-        )
+        others = f"but for symmetric ones with the divisor {HALF}"
+        raise NoKernel(f"no kernel for {enc.format} activations with such weights, {others}")
     return 2
 
 
-@dataclass(frozen=True)
-class Splits:
-    """Activations that were split into digits, by what quantizes them: products share them."""
-
-    done: dict[tuple[ir.Value, tuple[int, ...]], list[ir.Value]]
-
-    def rows(
-        self, program: Program, codes: ir.Value, kernel: Gemv, order: tuple[int, ...]
-    ) -> list[ir.Value]:
-        """Digits i8 [M, 2, K] of the codes that a marker makes, and scales f32 [M, blocks]."""
-        marker = match(codes, QUANTIZE_DYNAMIC)
-        if marker is None:
-            raise NoKernel("codes of 16 bits have a kernel where their scales are found beside it")
-        key = codes, order
-        if key not in self.done:
-            with at(marker.op):
-                x = _moved(OPS.convert(marker.op.operands[0], np.float32), order)
-                split = SplitRows(isa=kernel.isa, m=kernel.m, k=kernel.k, block=kernel.block)
-                split = replace(split, digits=kernel.digits)
-                self.done[key] = call_kernel(program, split, [x], f"{marker.tensor}/split")
-        return self.done[key]
+def _in_digits(
+    codes: ir.Value, kernel: Gemv, order: tuple[int, ...], program: Program, splits: Splits
+) -> list[ir.Value]:
+    """Digits i8 [M, 2, K] of the codes that a marker makes, and scales f32 [M, blocks]."""
+    marker, key = match(codes, QUANTIZE_DYNAMIC), (codes, order)
+    if marker is None:
+        raise NoKernel("codes of 16 bits have a kernel where their scales are found beside it")
+    if key not in splits:
+        with at(marker.op):
+            x = _moved(OPS.convert(marker.op.operands[0], np.float32), order)
+            split = SplitRows(isa=kernel.isa, m=kernel.m, k=kernel.k, block=kernel.block)
+            split = replace(split, digits=kernel.digits)
+            splits[key] = call_kernel(program, split, [x], f"{marker.tensor}/split")
+    return splits[key]
 
 
-def _lower(program: Program, c: Contract, isa: str, splits: Splits) -> str:
+def _lower(
+    program: Program, c: Contract, isa: str, splits: Splits, tables: dict[Key, Packed]
+) -> str:
     """Replaces the contraction and what follows it by a call; the kernel's name."""
     (x_enc, x), (w_enc, w) = c.sides
     dims = Dims.read(c.attributes["dot_dimension_numbers"])
@@ -129,7 +125,8 @@ def _lower(program: Program, c: Contract, isa: str, splits: Splits) -> str:
     shifted, column = x_enc.scheme == "asymmetric", weight.scale
     if digits > 1 and blocks == 1:
         raise NoKernel(f"no kernel for {x_enc.format} activations without blocks")
-    exact = blocks == 1 and weight.by_column and k * _LARGEST[weight.bits] < 1 << 24
+    largest = 2 * 128 << (weight.bits - 1)  # product of codes, less that with a zero point
+    exact = blocks == 1 and weight.by_column and k * largest < 1 << 24
     if exact:
         weight = replace(weight, scale=np.ones_like(np.asarray(column)))
     steps = (*(ZeroPoint(),) * shifted, *(Scale(),) * exact, *tail.steps)
@@ -142,7 +139,7 @@ def _lower(program: Program, c: Contract, isa: str, splits: Splits) -> str:
         rows = get_format(x_enc.format).integers(OPS, x, x_enc)
         assert rows is not None
         if digits > 1:
-            codes, by_row = splits.rows(program, x["codes"], kernel, order)
+            codes, by_row = _in_digits(x["codes"], kernel, order, program, splits)
             wide, order = list(shape_of(by_row)), (0, 1)
         else:
             codes = _moved(rows.codes, order)
@@ -151,7 +148,7 @@ def _lower(program: Program, c: Contract, isa: str, splits: Splits) -> str:
             by_row = OPS.mul(by_row, float(weight.factor))
         scale = OPS.full(by_row, 1) if exact else by_row
         operands = [codes, _moved(scale, order)]
-        operands += weight.operands(program, c.name, kernel)
+        operands += (packed := weight.operands(program, c.name, kernel))
         operands += [] if chosen is None else [chosen]
         if rows.zero_point is not None:
             sums = kernel.pad_columns(weight.column_sums())
@@ -160,8 +157,12 @@ def _lower(program: Program, c: Contract, isa: str, splits: Splits) -> str:
             operands.append(_moved(OPS.mul(points, scale), order))
         if exact:
             numbers = kernel.pad_columns(np.asarray(column)[0].astype(np.float32))
-            operands.append(program.add_weight(f"{c.name}:scales", numbers))
+            packed.append(program.add_weight(f"{c.name}:scales", numbers))
+            operands.append(packed[-1])
             operands.append(_moved(by_row, order))
+        if [other, len(w_enc.shape), weight.factor] == [1, 2, 1] and readable(kernel):
+            names = (program.weight_name(v) for name, v in w.items() if name != "sum")
+            tables[frozenset(names)] = kernel, packed[0], packed[-1]
         operands += tail.values(program, c.name, kernel.pad_columns)
         (result,) = call_kernel(program, kernel, operands, c.name)
         value = OPS.reshape(result, tail.shape)
