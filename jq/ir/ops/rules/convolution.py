@@ -70,8 +70,11 @@ class Convolution(Contraction):
             return None
         if x is None:  # a float input: conv(x, float(codes - zero_point)) * scale
             weight = OPS.convert(centred(w, np.float32), dtype_of(op.operands[0]))
-            acc = like(op, [op.operands[0], weight], shape_of(op.results[0]), dtype)
-            return OPS.convert(OPS.mul(OPS.convert(acc, np.float32), spread[1](w.scale)), dtype)
+            wide = dtype if dtype.itemsize > 4 else np.dtype(np.float32)
+            total = wide if dtype == np.float16 else dtype  # which sums of codes leave
+            acc = like(op, [op.operands[0], weight], shape_of(op.results[0]), total)
+            scale = OPS.convert(spread[1](w.scale), wide)
+            return OPS.convert(OPS.mul(OPS.convert(acc, wide), scale), dtype)
         if not x.constant_along(roles[0].contracted):
             return None
         name, acc = string_attr(op, NAME) or "conv", self.sum_of_products(op, x, w)

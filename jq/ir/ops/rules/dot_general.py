@@ -137,9 +137,10 @@ def _scaled_after(
     compute = np.dtype(np.float32) if narrow else dtype  # bf16 holds every 8-bit code exactly
     first, second = centred(codes, compute), OPS.convert(op.operands[1 - side], compute)
     operands = (first, second) if side == 0 else (second, first)
-    acc = dot(op, *operands, dims, np.float32)
-    spread = dims.spread(side, *map(shape_of, operands))
-    return OPS.convert(OPS.mul(acc, spread(codes.scale)), dtype_of(op.results[0]))
+    wide = dtype if dtype.itemsize > 4 else np.dtype(np.float32)
+    acc, spread = dot(op, *operands, dims, wide), dims.spread(side, *map(shape_of, operands))
+    scaled = OPS.mul(acc, OPS.convert(spread(codes.scale), wide))
+    return OPS.convert(scaled, dtype_of(op.results[0]))
 
 
 def _split_blocks(
