@@ -158,15 +158,16 @@ class Recovery(Pass, shared=True):
     """A pass that keeps accuracy.
 
     One that needs calibration data is skipped where there are none. `optional`: in the order, it
-    runs only where the setting `recovery` names it."""
+    runs only where the setting `recovery` names it. `in_ranges`: given ranges have its result."""
 
     needs_data: ClassVar[bool] = True
     optional: ClassVar[bool] = True
+    in_ranges: ClassVar[bool] = False
 
     def run(self, program: Program, cx: PassContext) -> bool:
         if not (cx.recover and self.wanted(program, cx)):
             return False
-        if self.needs_data and not cx.data and not self.known(cx):
+        if self.needs_data and not cx.data and (not self.in_ranges or cx.known_smoothing is None):
             self.skip(program, NO_DATA)
             return False
         return self.recover(program, cx)
@@ -190,10 +191,6 @@ class Recovery(Pass, shared=True):
     def wanted(self, program: Program, cx: PassContext) -> bool:
         """True if there is anything to do under these settings."""
         return True
-
-    def known(self, cx: PassContext) -> bool:
-        """True if what the data would say is known already."""
-        return False
 
     @abstractmethod
     def recover(self, program: Program, cx: PassContext) -> bool:

@@ -7,37 +7,41 @@ import numpy as np
 
 from jq.formats import NUMPY, Encoding, get_format
 from jq.ir import OPS, Program, at, shape_of, stablehlo
+from jq.ir.autodiff.rounding import relative_error
 from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.recovery._product_inputs import Input, find_inputs
+from jq.passes.recovery._smoothing import QUIET, heard
 
-FAR = 2.0**-20  # of the largest channel: one that is smaller counts as that
+PARTS = ("step", "low", "high")
 Calls = Sequence[Sequence[np.ndarray]]
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A value whose channels may be scaled: their ranges, and the weights that read them."""
+    """A value whose channels may be scaled: their ranges and reach, and the weights that read."""
 
     input: Input
     low: np.ndarray
     high: np.ndarray
+    extent: np.ndarray
     weights: Mapping[str, tuple[np.ndarray, Encoding]]
     bits: int
 
     def factors(self, strength: float) -> np.ndarray:
         """Powers of two, whose mean exponent is about 0."""
-        extent, largest = np.maximum(-self.low, self.high), np.zeros(self.input.width)
+        largest = np.zeros(self.input.width)
         for name, (w, _) in self.weights.items():
             ids = np.broadcast_to(self.input.channels[name], w.shape)
             np.maximum.at(largest, ids.reshape(-1), np.abs(w).reshape(-1))
-        extent, largest = (np.maximum(v, max(FAR * v.max(), 1e-30)) for v in (extent, largest))
-        exponents = strength * np.log2(extent) - (1 - strength) * np.log2(largest)
+        largest = np.maximum(largest, max(largest.max() / 2**20, 1e-30))
+        exponents = strength * np.log2(self.extent) - (1 - strength) * np.log2(largest)
         return np.asarray(np.exp2(np.clip(np.rint(exponents - exponents.mean()), -20, 20)))
 
-    def step(self, s: np.ndarray) -> np.ndarray:
-        """The step of each channel, where x / s has one scale."""
-        width = max(0.0, (self.high / s).max()) - min(0.0, (self.low / s).min())
-        return np.asarray(s * (width or 1.0) / ((1 << self.bits) - 1), np.float32)
+    def grid(self, s: np.ndarray) -> dict[str, np.ndarray]:
+        """The step of each channel and its ends, where x / s has one scale."""
+        low, high = min(0.0, (self.low / s).min()), max(0.0, (self.high / s).max())
+        step = (high - low or 1.0) / ((1 << self.bits) - 1)
+        return dict(zip(PARTS, np.outer([step, low, high], s).astype(np.float32), strict=True))
 
     def noise(self, s: np.ndarray) -> float:
         """The estimated error of what reads the value: that of rounding it."""
@@ -45,7 +49,7 @@ class Trial:
         for name, (w, _) in self.weights.items():
             ids = np.broadcast_to(self.input.channels[name], w.shape).reshape(-1)
             squares += np.bincount(ids, np.square(w).reshape(-1), self.input.width)
-        return float(np.square(self.step(s).astype(np.float64)) @ squares)
+        return float(np.square(self.grid(s)["step"].astype(np.float64)) @ squares)
 
     def rounded(self, s: np.ndarray) -> dict[str, np.ndarray]:
         """The weights, rounded after they were multiplied by s."""
@@ -73,28 +77,22 @@ class Measured:
 
     def bind(self, name: str, s: np.ndarray) -> None:
         trial = self._trials[name]
-        arrays = {f"{name}:step": trial.step(s), **trial.rounded(s)}
+        arrays = {f"{name}:{k}": v for k, v in trial.grid(s).items()} | trial.rounded(s)
         self._run.bind({n: a.astype(self._dtypes[n]) for n, a in arrays.items()})
 
     def error(self) -> float:
-        """Noise over signal, summed over outputs of floats."""
-        total = 0.0
-        pairs = zip(self._references, (self._run(*call) for call in self._calls), strict=True)
-        for reference, found in pairs:
-            for r, y in zip(reference, found, strict=True):
-                if r.dtype.kind in "fV" and r.size:
-                    r, y = r.astype(np.float64), y.astype(np.float64)
-                    finite = np.isfinite(r)
-                    signal = np.square(r[finite]).sum() or 1.0
-                    total += float(np.square(r[finite] - y[finite]).sum() / signal)
-        return total
+        """The squared error over the square of outputs of floats, its mean over them and calls."""
+        found = (self._run(*call) for call in self._calls)
+        return relative_error(zip(found, self._references, strict=True))
 
 
 def _round(program: Program, i: Input, name: str) -> None:
     with at(i.readers[0][0]):
-        steps = program.add_weight(f"{name}:step", np.ones(i.width, np.float32))
-        step = OPS.broadcast(OPS.convert(steps, OPS.dtype(i.value)), shape_of(i.value), [i.axis])
-        codes = stablehlo.round_nearest_even(stablehlo.divide(i.value, step))
+        vectors = [program.add_weight(f"{name}:{k}", np.ones(i.width, np.float32)) for k in PARTS]
+        vectors = [OPS.convert(v, OPS.dtype(i.value)) for v in vectors]
+        step, low, high = (OPS.broadcast(v, shape_of(i.value), [i.axis]) for v in vectors)
+        inside = OPS.minimum(OPS.maximum(i.value, low), high)
+        codes = stablehlo.round_nearest_even(stablehlo.divide(inside, step))
         value = stablehlo.multiply(codes, step)
     for op, operand in i.readers:
         op.operation.operands[operand] = value
@@ -102,8 +100,9 @@ def _round(program: Program, i: Input, name: str) -> None:
 
 def extents_of(
     program: Program, names: Container[str], calls: Calls
-) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """The smallest and the largest number of each channel, by name."""
+) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """The smallest and the largest number of each channel, by name, and how far it reaches in other
+    calls: as far as here, if it does about the same in all (`heard`)."""
     copy = program.clone()
     there = [i for i in find_inputs(copy) if i.name in names]
     values = []
@@ -116,5 +115,11 @@ def extents_of(
     run = XlaExecutable(copy)
     found = zip(*(run(*call) for call in calls), strict=True)
     seen = [np.array(ends, np.float64).reshape(len(calls), -1) for ends in found]
-    lows, highs = (s.min(0) for s in seen[::2]), (s.max(0) for s in seen[1::2])
-    return dict(zip((i.name for i in there), zip(lows, highs, strict=True), strict=True))
+    reach = {}
+    for i, lows, highs in zip(there, seen[::2], seen[1::2], strict=True):
+        extents = np.maximum(-lows, highs)  # [calls, channels]
+        most, least = extents.max(0), extents.min(0)
+        steady = (least * QUIET >= most) & (least > 0) & (len(calls) > 1)
+        extent = np.where(steady, most, heard(most, len(calls)))
+        reach[i.name] = lows.min(0), highs.max(0), extent
+    return reach

@@ -2,7 +2,7 @@
 factors.
 
 The factors are positive and move up through what is linear, or positively homogeneous: a bias, a
-product, ReLU, a maximum over a window."""
+product, ReLU, a maximum over a window, the size of complex numbers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -67,9 +67,11 @@ def edits_for(program: Program, value: ir.Value, factor: Factor, readers: int) -
 def _visit(edits: Edits, value: ir.Value, factor: Factor) -> None:
     """Adds what multiplies a value whose every reader wants it multiplied."""
     name = edits.program.weight_name(value)
-    if name is not None and dtype_of(value).kind in "fV" and name not in edits.weights:
-        edits.weights[name] = factor
-        return
+    if name is not None and dtype_of(value).kind in "fV":
+        other = edits.weights.get(name, np.ones_like(factor))
+        if ((factor == 1) | (other == 1)).all():  # parts of a result that are apart
+            edits.weights[name] = factor * other
+            return
     if maker(value) is None:
         raise Blocked
     op = value.owner.operation
@@ -79,7 +81,7 @@ def _visit(edits: Edits, value: ir.Value, factor: Factor) -> None:
 def _operand(edits: Edits, op: Op, number: int, factor: Factor) -> None:
     """Multiplies what one op reads."""
     value = op.operands[number]
-    alone = sum(1 for _ in value.uses) == 1
+    alone = all(use.owner.operation == op for use in value.uses)
     if (factor == 1).all() or (alone and edits.attempt(_visit, value, factor)):
         return
     vector = _vector(edits.program, value)
@@ -109,15 +111,17 @@ def _both(edits: Edits, op: Op, factor: Factor) -> None:
 
 
 def _either(edits: Edits, op: Op, factor: Factor) -> None:
-    """A product: a vector first. A plain number stays: what it is part of is known by it."""
+    """A product: a vector first. A plain number stays: what it is part of is known by it. A square
+    takes the root of powers of four."""
     vectors = [_vector(edits.program, v) for v in op.operands]
-    for number in sorted((0, 1), key=lambda i: vectors[i] is None):
-        vector = vectors[number]
-        if vector is not None and vector.size == 1:
-            continue
-        if edits.attempt(_operand, op, number, factor):
-            return
-    raise Blocked
+    order = sorted((0, 1), key=lambda i: vectors[i] is None)
+    others = [i for i in order if (v := vectors[i]) is None or v.size != 1]
+    if op.operands[0] == op.operands[1]:
+        if (np.frexp(root := np.sqrt(factor))[0] != 0.5).any():
+            raise Blocked
+        _operand(edits, op, 0, root)
+    elif not any(edits.attempt(_operand, op, i, factor) for i in others):
+        raise Blocked
 
 
 def _first(edits: Edits, op: Op, factor: Factor) -> None:
@@ -225,6 +229,7 @@ _RULES: dict[str, Any] = {
     "stablehlo.multiply": _either,
     "stablehlo.divide": _first,
     "stablehlo.negate": _first,
+    "stablehlo.sqrt": lambda edits, op, factor: _first(edits, op, np.square(factor)),
     "stablehlo.maximum": _maximum,
     "stablehlo.reduce": _reduced,
     "stablehlo.reduce_window": _reduced,

@@ -8,75 +8,74 @@ Correction", 2019, section 4.1), here with the ranges of the activations between
 which all channels share one scale: s = a^t / w^(1 - t), a and w the largest activations and weights
 of a channel. The factors are powers of two: the float program computes what it did, to the bit.
 
-It loses as often as it helps, so that it is measured: each value is scaled alone, and that is kept
-where the outputs of the calibration data come closer to the float model's."""
+Each value is scaled alone, which is kept where the outputs of calibration data that gave no range
+come closer to the float model's."""
 
 from collections.abc import Mapping
 
 import numpy as np
 
 from jq.formats import Encoding, get_format
-from jq.ir import Program
+from jq.ir import Program, dtype_of
+from jq.ir.types import number_kind
 from jq.passes.base import LOG, PassContext, Recovery
 from jq.passes.recovery._channel_trials import Measured, Trial, extents_of
-from jq.passes.recovery._inputs import planned_weights, spread
+from jq.passes.recovery._inputs import held_out, planned_weights
 from jq.passes.recovery._product_inputs import Input, find_inputs, scale_all
-from jq.passes.recovery.smooth import EQUALIZED as PREFIX
-from jq.target.settings import FLOAT
+from jq.passes.recovery.smooth import EQUALIZED, SAMPLES
 
 
 class Equalize(Recovery):
     """Options: `strengths`, values of t that are tried; `promise`, how many times smaller the
     estimated error must be for a value to be measured; `gain`, how many times smaller the measured
-    error must be for it to be scaled; `samples`, batches that are looked at."""
+    error must be for it to be scaled."""
 
+    optional, in_ranges = False, True
     strengths: tuple[float, ...] = (0.5, 0.75, 1.0)
     promise: float = 1.5
     gain: float = 1.02
-    samples: int = 8
 
     def wanted(self, program: Program, cx: PassContext) -> bool:
-        chosen = cx.settings.activations
-        return chosen.format != FLOAT and chosen.mode == "static"
-
-    def known(self, cx: PassContext) -> bool:
-        return cx.known_smoothing is not None
+        return any(number_kind(dtype_of(y)) == "f" for y in program.returned)
 
     def recover(self, program: Program, cx: PassContext) -> bool:
-        encodings = planned_weights(program, cx)
+        planned = planned_weights(program, cx)
         inputs = {
             i.name: i
             for i in find_inputs(program)
-            if i.channels.keys() <= encodings.keys() and _divided(program, i)
+            if i.channels.keys() <= planned.keys() and _divided(program, i)
         }
         found: Mapping[str, np.ndarray]
         if cx.known_smoothing is None:
             chosen = cx.settings.activations
-            what = f"{self!r} {chosen.format} {encodings} {list(inputs)}"
-            found = cx.found(program, what, lambda: self._search(program, cx, inputs, encodings))
+            what = f"{self!r} {chosen.format} {planned} {list(inputs)}"
+            with np.errstate(all="ignore"):  # calibration refuses what is not finite
+                found = cx.found(program, what, lambda: self._search(program, cx, inputs, planned))
         else:
             given = cx.known_smoothing.items()
-            found = {n.removeprefix(PREFIX): s for n, s in given if n.startswith(PREFIX)}
-        return scale_all(program, inputs, found, PREFIX)
+            found = {n.removeprefix(EQUALIZED): s for n, s in given if n.startswith(EQUALIZED)}
+        return scale_all(program, inputs, found, EQUALIZED)
 
     def _search(
         self,
         program: Program,
         cx: PassContext,
         inputs: Mapping[str, Input],
-        encodings: Mapping[str, Encoding],
+        planned: Mapping[str, Encoding],
     ) -> dict[str, np.ndarray]:
         assert cx.data
-        calls = [cx.data[i] for i in spread(len(cx.data), self.samples)]
+        held = held_out(len(cx.data))
+        calls = [cx.data[i] for i in held]
         bits = get_format(cx.settings.activations.format).integer_bits or 8
-        extents = extents_of(program, inputs, calls)
+        seen = [x for i, x in enumerate(cx.data) if i not in held][: SAMPLES["static"]] or calls
         trials = {}
-        for name, i in inputs.items():
+        for name, ends in extents_of(program, inputs, seen).items():
+            i = inputs[name]
             own = {n: np.asarray(program.weights[n], np.float64) for n in i.channels}
-            weights = {n: (w, encodings[n]) for n, w in own.items()}
-            trials[name] = Trial(i, *extents[name], weights, bits)
+            weights = {n: (w, planned[n]) for n, w in own.items()}
+            trials[name] = Trial(i, *ends, weights, bits)
         best = {n: min(map(t.factors, self.strengths), key=t.noise) for n, t in trials.items()}
-        ones = {name: np.ones(i.width) for name, i in inputs.items()}
+        ones = {name: np.ones_like(s) for name, s in best.items()}
         promising = [
             n for n, t in trials.items() if t.noise(ones[n]) > self.promise * t.noise(best[n])
         ]

@@ -39,15 +39,12 @@ class Smooth(Recovery):
     """Options: `gain`, how many times smaller the estimated error must be, else a group is left
     alone; `rounding`, see `factors`."""
 
-    optional = False
+    optional, in_ranges = False, True
     gain: float = 1.2
     rounding: float = 1.0
 
     def wanted(self, program: Program, cx: PassContext) -> bool:
         return cx.settings.activations.format != FLOAT
-
-    def known(self, cx: PassContext) -> bool:
-        return cx.known_smoothing is not None
 
     def recover(self, program: Program, cx: PassContext) -> bool:
         groups = {group.name: group for group in find_groups(program)}

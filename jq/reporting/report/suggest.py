@@ -60,10 +60,7 @@ def warning(comparison: Comparison, compiled: CompiledModel) -> str:
     settings, device = manifest.settings, manifest.own_target().device
     integer_only = bool(settings["integer_only"]) or device.integer_only
     rules = suggestions([bad], plan, integer_only, device.products)
-    ways, used = [f"--rule '{s.rule}'" for s in rules], settings["recovery"]
-    static = settings["activations"]["mode"] == "static"
-    if static and not (isinstance(used, Sequence) and "equalize" in used):
-        ways.append("--set recovery=equalize, which scales channels")
+    ways = [f"--rule '{s.rule}'" for s in rules]
     if not integer_only:
         ways.append("--pipeline auto, which chooses formats by the error")
     why = f"{bad.isolated_sqnr_db:.1f} dB by itself, on {comparison.samples} samples"

@@ -51,7 +51,29 @@ def relu_pair(wide: int) -> jq.Model:
     return jq.Model(f, p, data[0], calibration=data, evaluation=data)
 
 
-@pytest.mark.parametrize("model", [pair(4), relu_pair(6)], ids=["depthwise", "relu"])
+def spectrum(wide: int) -> jq.Model:
+    """The size of complex numbers, whose parts are halves of one convolution; then 1x1."""
+    rng = np.random.default_rng(2)
+    sizes = np.exp2(rng.integers(-wide, wide + 1, 8)).astype(np.float32)
+    p = {
+        "a": rng.standard_normal((3, 3, 4, 16)).astype(np.float32) * np.tile(sizes, 2),
+        "b": rng.standard_normal((1, 1, 8, 5)).astype(np.float32) / sizes[:, None],
+    }
+
+    def f(p: Any, x: Any) -> Any:
+        kinds = ("NHWC", "HWIO", "NHWC")
+        y = jax.lax.conv_general_dilated(x, p["a"], (1, 1), "SAME", dimension_numbers=kinds)
+        y = jax.numpy.sqrt(y[..., :8] ** 2 + y[..., 8:] ** 2)
+        return jax.lax.conv_general_dilated(y, p["b"], (1, 1), "SAME", dimension_numbers=kinds)
+
+    data = [(rng.standard_normal((2, 6, 6, 4)).astype(np.float32),) for _ in range(3)]
+    return jq.Model(f, p, data[0], calibration=data, evaluation=data)
+
+
+MODELS = {"depthwise": pair(4), "relu": relu_pair(6), "spectrum": spectrum(6)}
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 def test_outputs_gain_and_the_float_program_is_unchanged(model: jq.Model) -> None:
     program, copy, changed = equalized(model)
     assert changed
@@ -98,3 +120,22 @@ def test_auto_equalizes() -> None:
     model = pair(4)
     found = jq.compile(model, "auto")
     assert jq.compare(model, found).outputs[0].sqnr_db > 30
+
+
+def test_channels_that_are_seldom_heard_are_not_cut_off() -> None:
+    """Some channels were silent, or nearly so, in all of the data but one call."""
+    model, rng = relu_pair(6), np.random.default_rng(3)
+    a = model.params["a"].copy()
+    a[:, :, :3, :2] = 0  # two channels that hear the last input alone
+    a[:, :, 3, :2] = np.abs(a[:, :, 3, :2]) * 4
+
+    def call(loud: float) -> tuple[np.ndarray]:
+        x = rng.standard_normal((2, 6, 6, 4)).astype(np.float32)
+        x[..., 3] = loud * np.abs(x[..., 3])
+        return (x,)
+
+    bias = np.where(np.arange(8) < 2, 0, model.params["bias"]).astype(np.float32)
+    params = model.params | {"a": a, "bias": bias}
+    quiet = [call(1.0 if i == 13 else 1e-5) for i in range(16)]
+    rare = jq.Model(model.fn, params, quiet[0], calibration=quiet, evaluation=[call(1.0)])
+    assert jq.compare(rare, pipeline="int8-static").outputs[0].sqnr_db > 25
