@@ -13,22 +13,23 @@ from jq.device.network import FLOAT_MOVES, Network, Node, Tensor
 FLOAT_ENDS = "--ends float (ends='float') keeps floats outside, where the form has them"
 
 
-def cut(network: Network) -> Network:
+def cut(network: Network, entries: int) -> Network:
     """The same network of codes alone; inputs and outputs keep their names. What is computed in
     float in front of the first codes, as an embedding, is left to the host: its codes are inputs.
+    Tables have so many entries at most.
 
     Raises:
         UserError: something is computed in float, by its name in the model.
     """
-    return _Cut(network).network()
+    return _Cut(network, entries).network()
 
 
 class _Cut:
-    def __init__(self, given: Network) -> None:
+    def __init__(self, given: Network, entries: int) -> None:
         self.given = given
         self.makers = {node.output.name: node for node in given.nodes}
         self.nodes: list[Node] = []
-        self.chosen = input_codes(given)
+        self.chosen = input_codes(given, entries)
         self.inputs: dict[str, Tensor] = {}  # of codes, by name
         self.quantized: dict[tuple[str, str], Tensor] = {}  # of float tensors, by parameters
         self.codes: dict[str, Tensor] = {}  # of a quantized or a dequantized tensor
@@ -40,7 +41,7 @@ class _Cut:
             self._add(node)
         inputs = [self.inputs.get(x.name, x) for x in self.given.inputs]
         outputs = tuple(self._result(t) for t in self.given.outputs)
-        nodes = _read(self.nodes, outputs) if self.host else self.nodes
+        nodes = leading_to(outputs, self.nodes) if self.host else self.nodes
         read = {t.name for t in (*outputs, *(t for n in nodes for t in n.inputs))}
         inputs = [x for x in inputs if x.name in read or not self.host]
         inputs += [self.inputs[name] for name in self.host]
@@ -100,9 +101,9 @@ class _Cut:
         return tensor
 
 
-def _read(nodes: Sequence[Node], outputs: Sequence[Tensor]) -> list[Node]:
-    """The nodes that lead to the outputs."""
-    read, found = {t.name for t in outputs}, list[Node]()
+def leading_to(outputs: Sequence[Tensor], nodes: Sequence[Any]) -> list[Any]:
+    """The nodes that lead to the outputs, in their order."""
+    read, found = {t.name for t in outputs}, list[Any]()
     for node in reversed(nodes):
         if node.output.name in read:
             read |= {t.name for t in node.inputs}
@@ -163,19 +164,19 @@ def _float(node: Node) -> UserError:
     return UserError(what, op=node.name, hint=FLOAT_ENDS)
 
 
-def input_codes(network: Network) -> dict[str, Tensor]:
+def input_codes(network: Network, entries: int = 1 << 16) -> dict[str, Tensor]:
     """The codes of each float input, by its name: of its quantizations (or those of it moved) the
-    first with the most bits."""
-    makers, found = {n.output.name: n for n in network.nodes}, dict[str, Tensor]()
-    for node in network.nodes:
-        if node.kind == "quantize":
-            source = node.inputs[0]
-            while source.name in makers and makers[source.name].kind in FLOAT_MOVES:
-                source = makers[source.name].inputs[0]
-            known = found.get(source.name)
-            if known is None or np.dtype(node.output.dtype) > np.dtype(known.dtype):
-                found[source.name] = replace(node.output, shape=source.shape)
-    return found
+    first with the most bits of which a table, which makes the others, has so many entries."""
+    makers = {n.output.name: n for n in network.nodes}
+    found: dict[str, tuple[tuple[bool, int], Tensor]] = {}
+    for node in (n for n in network.nodes if n.kind == "quantize"):
+        source, size = node.inputs[0], np.dtype(node.output.dtype).itemsize
+        while source.name in makers and makers[source.name].kind in FLOAT_MOVES:
+            source = makers[source.name].inputs[0]
+        rank = 256**size <= entries, size
+        if source.name not in found or rank > found[source.name][0]:
+            found[source.name] = rank, replace(node.output, shape=source.shape)
+    return {name: codes for name, (_, codes) in found.items()}
 
 
 def _parameters(tensor: Tensor) -> str:

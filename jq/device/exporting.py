@@ -155,11 +155,10 @@ def _marked(folder: Path, integer: Program) -> Program:
 
 
 def _write(made: _Made, path: Path, form: Form, ends: Ends, verify: bool) -> Export:
-    whole = network(made.marked)
-    inner = cut(whole) if ends == "int8" else whole
+    whole, device = network(made.marked), made.device
+    inner = cut(whole, device.table_entries) if ends == "int8" else whole
     inner = renamed(inner, output_names(inner, [spec.name for spec in made.integer.outputs]))
     steps = canonical(inner)
-    device = made.device
     ended = steps, inner.inputs, inner.outputs
     content = Content(*ended, device.rescaling, ends, device.shared_sums)
     data = form.writer.write(content)

@@ -13,14 +13,20 @@ import pytest
 from jax import lax
 
 import jq
+from jq.device.exporting import PIPELINE
 from jq.device.forms.canonical.base import Simple
 from jq.device.forms.tosa import file, run
 from jq.device.forms.tosa.builder import Builder
 from jq.device.forms.tosa.functions import product
 from jq.device.network import Tensor
+from jq.driver.job import prepare_job
+from jq.driver.request import Request
+from jq.driver.stages import plan_job
 from jq.formats.arrays import NUMPY
 from jq.formats.requantize import Rescaling, rounding_right_shift
 from jq.frontends.tosa.schema import OPERATORS, SCHEMA, TYPES
+from jq.ir.oracle.interpreter import interpret
+from jq.passes.pipeline import rewrite
 from tests.support.encoder import build_random
 
 pytest.importorskip("tosa_reference_model", reason="Arm's reference model is not installed")
@@ -190,6 +196,24 @@ def test_every_output_has_the_same_bits(name: str, tmp_path: Path) -> None:
     assert found["same"] == found["outputs"] > 0
 
 
+def test_places_are_those_of_the_codes(tmp_path: Path) -> None:
+    """The first of equal ones, of results that are given as well."""
+
+    def apply(p: Any, x: Any) -> Any:
+        y = x @ p["w"]
+        return y, jnp.argmax(y, -1), jnp.argmin(y, 0)
+
+    network = apply, {"w": np.rint(normal(8, 8))}, (6, 8)
+    found = exported(*network, tmp_path, "npu-int8")
+    assert found["same"] == found["outputs"] == 7 * (48 + 6 + 8)
+    model, x = jq.Model(*network[:2], (normal(6, 8),)), np.rint(normal(6, 8))
+    request = Request(PIPELINE, "npu-int8", {"recovery": False}, calibration=[(x,)])
+    job = prepare_job(model, request)
+    plan = job.context(plan_job(job, request.stages))
+    y, largest, least = interpret(rewrite(job.program, job.pipeline, plan, "integer")["integer"], x)
+    assert np.array_equal(largest, y.argmax(-1)) and np.array_equal(least, y.argmin(0))
+
+
 @pytest.mark.parametrize("name", ["resized", "windows"])
 def test_codes_of_16_bits_are_multiplied_in_halves(name: str, tmp_path: Path) -> None:
     settings = {"activations.format": "int16"}
@@ -261,9 +285,9 @@ def test_an_encoder_whose_embedding_stays_on_the_host(tmp_path: Path) -> None:
 
 
 def test_what_tosa_does_not_have_is_named(tmp_path: Path) -> None:
-    with pytest.raises(jq.UserError, match="reduce on codes has no form"):
+    with pytest.raises(jq.UserError, match="sort .*no form"):
         exported(
-            lambda p, x: jnp.argmax(x @ p["w"], -1),
+            lambda p, x: jnp.argsort(x @ p["w"], -1),
             {"w": normal(8, 4)},
             (4, 8),
             tmp_path,

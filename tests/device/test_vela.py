@@ -28,8 +28,19 @@ def wide_table() -> jq.Model:
     return jq.Model(lambda p, x: jnp.tanh(x @ p["w"]), params, x, calibration=[x])
 
 
+def tiled() -> jq.Model:
+    """An input whose codes have 8 bits for a table, and 16 for the last maximum: tables have 256
+    codes there. A tensor is repeated, which JAX writes in eight axes."""
+    x = (np.random.default_rng(0).standard_normal((1, 4, 3, 2), np.float32),)
+
+    def call(_: object, x: jnp.ndarray) -> jnp.ndarray:
+        return jnp.maximum(x, jnp.tile(jnp.tanh(x[:, :1]), (1, 4, 1, 1)))
+
+    return jq.Model(call, {}, x, calibration=[x])
+
+
 @pytest.mark.parametrize("device", ["ethos-u55-256", "ethos-u65-512", "ethos-u85-256"])
-@pytest.mark.parametrize("model", [small, wide_table])
+@pytest.mark.parametrize("model", [small, wide_table, tiled])
 def test_every_operator_runs_on_the_device(
     device: str, model: Callable[[], jq.Model], tmp_path: Path
 ) -> None:

@@ -1,6 +1,6 @@
 """Verifies what was written, in its form's own reference, against the integer program's bits."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,6 +14,7 @@ from jq.ir import Op, Program, TensorSpec, dtype_of, shape_of
 from jq.ir.oracle.xla import XlaExecutable
 from jq.reporting.benchmark.session import random_inputs
 
+Ends = Sequence[Tensor | None]
 RECORDED, DRAWN = 4, 2  # samples of the calibration data; of random codes
 
 
@@ -44,7 +45,8 @@ def verified(
     """
     host = _host(marked, list(written.host.values()))
     run, wanted, calls = XlaExecutable(integer), list[list[np.ndarray]](), list[list[np.ndarray]]()
-    for inputs in _inputs(integer, whole, recorded):
+    scales = input_codes(whole) | {t.name: t for t in written.inputs if t.scale is not None}
+    for inputs in _inputs(integer, [scales.get(t.name) for t in whole.inputs], recorded):
         wanted.append([_codes(*y) for y in zip(run(*inputs), written.outputs, strict=True)])
         known = dict(zip([t.name for t in whole.inputs], inputs, strict=True))
         known |= dict(zip(written.host, host(*inputs) if host else (), strict=True))
@@ -76,10 +78,8 @@ def _host(marked: Program, ops: list[Op]) -> XlaExecutable | None:
     return XlaExecutable(replace(copy, outputs=tuple(outputs)))
 
 
-def _inputs(program: Program, whole: Network, recorded: Calls | None) -> Iterator[list[np.ndarray]]:
+def _inputs(program: Program, at: Ends, recorded: Calls | None) -> Iterator[list[np.ndarray]]:
     """Inputs that are numbers of codes exactly, so that nobody has to round them."""
-    scales = input_codes(whole)
-    at = [scales.get(t.name) for t in whole.inputs]
     for sample in list(recorded or ())[:RECORDED]:
         yield [x if t is None else _real(_codes(x, t), t) for x, t in zip(sample, at, strict=True)]
     for seed in range(DRAWN + 2):

@@ -1,12 +1,12 @@
-"""Comparisons of codes, with a number or with other codes."""
+"""Comparisons of codes, with a number or with other codes, and the places of their extremes."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
 from jq.formats.integer_functions import Output, tabulated
-from jq.ir import OPS, Op, Program, dtype_of, ir
-from jq.ir.build import NAME, direction_of, string_attr
+from jq.ir import OPS, Op, Program, dtype_of, ir, is_read, kind_of, maker, shape_of
+from jq.ir.build import NAME, direction_of, integers, string_attr
 from jq.ir.ops.integer_step import integer_step
 from jq.ir.ops.selection import splat_of
 from jq.passes.integer._values import I64, Leaf, centered, leaf_of, step_of
@@ -68,3 +68,19 @@ def _compared(leaf: Leaf, direction: str, number: float) -> ir.Value:
         return OPS.compare(wide, limit if equal else leaf.high + 1, direction)
     bound = {"LT": limit, "GE": limit, "LE": after, "GT": after}[direction]
     return OPS.compare(wide, bound, "LT" if direction in ("LT", "LE") else "GE")
+
+
+def place(program: Program, op: Op) -> ir.Value | None:
+    """The least index where codes are their extreme along an axis: the second result of a reduce
+    of numbers and their indices, as `argmax` and `argmin` are written. None of other ops."""
+    compares = [o for o in op.regions[0].blocks[0].operations if "compare" in kind_of(o)]
+    two = len(op.operands) == 4 and compares and not is_read(op.results[0])
+    leaf, index = leaf_of(program, op.operands[0]) if two else None, op.operands[1]
+    if leaf is None or maker(index, "stablehlo.iota") is None:
+        return None
+    extreme = OPS.reduce_max if direction_of(compares[0]) == "GT" else OPS.reduce_min
+    (axis,), shape = integers(op, "dimensions"), shape_of(index)
+    best = OPS.broadcast(extreme(leaf.codes, [axis]), shape, range(len(shape)))
+    beyond = OPS.full(index, np.int32(shape[axis]))
+    least = OPS.reduce_min(OPS.select(OPS.equal(leaf.codes, best), index, beyond), [axis])
+    return OPS.reshape(least, shape_of(op.results[1]))

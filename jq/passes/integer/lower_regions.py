@@ -26,7 +26,7 @@ from jq.ir.ops.integer_step import integer_step
 from jq.ir.slicing import between
 from jq.ir.values import reached
 from jq.passes.base import Pass, PassContext
-from jq.passes.integer._comparisons import comparison
+from jq.passes.integer._comparisons import comparison, place
 from jq.passes.integer._functions import normalization, quotient, softmax
 from jq.passes.integer._ops import apply_to_codes, clamps_behind, is_elementwise, is_float
 from jq.passes.integer._tflite import kernel_table
@@ -83,12 +83,13 @@ def _too_far(program: Program, marker: Marker, out: Output, error: FormatError) 
 
 
 def _compared(program: Program) -> bool:
-    changed = False
-    for op in [op for op in program.walk() if kind_of(op) == "stablehlo.compare"]:
+    kinds, changed = ("stablehlo.compare", "stablehlo.reduce"), False
+    for op in [op for op in program.walk() if kind_of(op) in kinds]:
         with at(op):
-            value = comparison(program, op) or _condition(program, op.results[0])
+            form = comparison if kind_of(op) == kinds[0] else place
+            value = form(program, op) or _condition(program, op.results[-1])
         if value is not None:
-            replace(op, [value])
+            op.results[-1].replace_all_uses_with(value)
             changed = True
     return changed
 

@@ -75,6 +75,11 @@ def picked(p: Any, x: jax.Array, y: jax.Array) -> jax.Array:
     return jnp.concatenate([x[:, ::2], x[:, 4::-2, ::1], y[:, jnp.array([5, 0, 5])]], 1)[..., 1::3]
 
 
+def placed(p: Any, x: jax.Array, y: jax.Array) -> jax.Array:
+    """The places of extremes, along the last axis and another."""
+    return jnp.argmax(x @ p["q"], -1)[..., None] + jnp.argmin(y @ p["k"], 1)[:, None]
+
+
 def model(apply: Apply) -> jq.Model:
     rng = np.random.default_rng(3)
     params = {k: rng.standard_normal(s, np.float32) / 2 for k, s in SIZES.items()}
@@ -83,7 +88,9 @@ def model(apply: Apply) -> jq.Model:
 
 
 @pytest.mark.parametrize("target", ["litert-reference", "litert"])
-@pytest.mark.parametrize("apply", [attention, causal, columns, divided, long, picked, recurrent])
+@pytest.mark.parametrize(
+    "apply", [attention, causal, columns, divided, long, picked, placed, recurrent]
+)
 def test_it_has_the_same_bits(apply: Apply, target: str, tmp_path: Path) -> None:
     settings = {"recovery": False}
     path = tmp_path / "m.tflite"

@@ -3,13 +3,16 @@
 Convolutions and products of any dimension numbers become one of these, with transposes and reshapes
 around them; parameters become one number a channel. Every writer reads this and nothing else."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 
 from jq.base.errors import UserError
+from jq.device.ends import leading_to
 from jq.device.forms.canonical.base import Simple, along, flat, short
 from jq.device.forms.canonical.windows import Windows
 from jq.device.network import Network, Node, Tensor
@@ -27,7 +30,12 @@ def canonical(network: Network) -> list[Simple]:
     builder = _Builder()
     for node in network.nodes:
         builder.add(node)
-    return builder.steps
+    made = dict[str, Simple]()
+    for i, step in enumerate(builder.steps):
+        if step.kind == "reshape":  # of a reshape: of what that reads
+            before = made.get(step.inputs[0].name, step)
+            made[step.output.name] = builder.steps[i] = replace(step, inputs=before.inputs)
+    return leading_to(network.outputs, builder.steps)
 
 
 class _Builder(Windows):
@@ -229,6 +237,12 @@ class _Builder(Windows):
         kept = [1] * len(shape)
         for at, source in enumerate(order):
             kept[axes[source]] = x.shape[at]
+        times = [n // k for n, k in zip(shape, kept, strict=True)]
+        if len(shape) > 4:  # as jnp.tile has them: neighbours that are repeated alike are one
+            long = [(k, t) for k, t in zip(kept, times, strict=True) if k * t > 1]
+            parts = [list(part) for _, part in groupby(long, lambda pair: pair[1] > 1)]
+            kept, times = ([math.prod(p[i] for p in part) for part in parts] for i in (0, 1))
         x = self.reshaped(node, x, kept)
-        repeats = [n // k for n, k in zip(shape, kept, strict=True)]
-        self.put("tile", node, [x], node.output, {"repeats": repeats})
+        made = self.fresh(node.output, [k * t for k, t in zip(kept, times, strict=True)])
+        self.put("tile", node, [x], made, {"repeats": times})
+        self.onto(node, made, range(len(shape)))

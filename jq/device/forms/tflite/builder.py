@@ -26,7 +26,8 @@ _TYPES = {
     "select": ({"bool", "int8"}, {"bool", "int16"}, {"bool", "int32"}),
     "convert": ({"bool", "int8", "uint8", "int16", "int32"},),
     "gather_rows": ({*CODES, "int32"},),
-    **dict.fromkeys(("integer_add", "integer_subtract", "maximum", "minimum"), ({"int32"},)),
+    **dict.fromkeys(("integer_add", "integer_subtract"), ({"int32"},)),
+    **dict.fromkeys(("maximum", "minimum", "max", "min"), ({"int32"},)),
 }
 
 
