@@ -5,7 +5,8 @@
 Artifacts are kept in DIR and are not made again. All are loaded in one process and take turns, one
 call each. A time is the processor's, of all threads, which other processes on the machine hardly
 change; the table has the best and the median of the calls, the best by the clock, and the ratios
-to `float` and to `int8-static`. A pipeline that refuses a network says why.
+to `float` and to `int8-static`. A pipeline that refuses a network says why. The last table has the
+ratios to `float` of all networks.
 """
 
 import json
@@ -102,6 +103,25 @@ def table(name: str, times: dict[str, Times], refused: dict[str, str]) -> list[s
     return [*lines, "", *(f"- `{pipeline}`: {why}" for pipeline, why in refused.items())]
 
 
+def summary(document: dict[str, Any]) -> list[str]:
+    """The best processor time of every pipeline by that of `float`, a column a network."""
+    found = {name: one["milliseconds"] for name, one in document.items()}
+    best = {name: {p: min(t["processor"]) for p, t in one.items()} for name, one in found.items()}
+    ratios = {name: {p: t / one["float"] for p, t in one.items()} for name, one in best.items()}
+    pipelines = dict.fromkeys(p for one in ratios.values() for p in one)
+
+    def mean(pipeline: str) -> float:
+        return sum(one.get(pipeline, 1.0) for one in ratios.values())
+
+    rows = [
+        [f"`{p}`", *(f"{one[p]:.2f}" if p in one else "refused" for one in ratios.values())]
+        for p in sorted(pipelines, key=mean)
+    ]
+    rows.append(["`float`, ms", *(f"{one['float']:.2f}" for one in best.values())])
+    head = f"| pipeline | {' | '.join(ratios)} |"
+    return [head, "|---|" + "---:|" * len(ratios), *(f"| {' | '.join(row)} |" for row in rows)]
+
+
 def main(
     models: Annotated[
         list[str] | None, typer.Argument(help="Built-in, or as the commands take them.")
@@ -122,3 +142,4 @@ def main(
         print("\n".join(table(name, times, refused)), flush=True)
         document[name] = {"milliseconds": times, "refused": refused}
         (output / "pipelines.json").write_text(json.dumps(document) + "\n")
+    print("\n".join(summary(document)), flush=True)
