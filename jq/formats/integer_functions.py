@@ -116,18 +116,20 @@ def saturated(ops: IntegerOps, steps: Array, out: Output) -> Array:
     return ops.convert(ops.add(inside, zero) if zero else inside, out.dtype)
 
 
-def tabulated(ops: IntegerOps, index: Array, steps: np.ndarray, out: Output) -> Array:
+def tabulated(
+    ops: IntegerOps, index: Array, steps: np.ndarray, out: Output, whole: bool = False
+) -> Array:
     """Codes of `out` for a function that is known for every code of its argument.
 
     256 values are a table. Of 65,536 every 2^b-th stands in one, with 8 fractional bits, and what
     lies between is interpolated: b is the largest for which no code at all is more than one step
-    off (tried here, one by one; see `segments`). A function that jumps is one whole table.
+    off (tried here, one by one; see `segments`). A function that jumps is one `whole` table.
 
     Args:
         index: int32, number of the code from 0 on.
         steps: float64, the function in steps of `out`, by index.
     """
-    bits = segments(steps, out)
+    bits = 0 if whole else segments(steps, out)
     if not bits:
         codes = np.clip(np.rint(steps) + out.zero_point, out.low, out.high)
         return ops.take(codes.astype(out.dtype), index)

@@ -151,10 +151,10 @@ def _table(
     leaf, y, ends = found
     with np.errstate(invalid="ignore", over="ignore"):
         steps = np.nan_to_num(np.asarray(y, np.float32) / np.float32(out.scale))
-        if device.of_tflite and (own := kernel_table(leaf, y, ends, out, device)) is not None:
-            steps = own
-    codes = tabulated(OPS, _index(leaf), steps.astype(np.float64), out)
-    step = step_of("table", name, [leaf.operand], value.owner, steps=steps)
+        own = kernel_table(leaf, y, ends, out, device) if device.of_tflite else None
+    steps, whole = (steps, {}) if own is None else (own, {"whole": 1})
+    codes = tabulated(OPS, _index(leaf), steps.astype(np.float64), out, bool(whole))
+    step = step_of("table", name, [leaf.operand], value.owner, steps=steps, **whole)
     return integer_step(program, codes, step.giving(out))
 
 

@@ -161,7 +161,7 @@ def wide_cases(weights: np.ndarray, scales: Any, steps: Any, axes: np.ndarray) -
     bias = np.rint(rng.uniform(-3e4, 3e4, 96) / (codes[1] * scales["scale"] / 0.01)).astype("i8")
     filters = weights.reshape(96, 1, 1, 16), scales | {"zero_point": np.zeros(96, np.int64)}
     pool = {"filter_height": 3, "filter_width": 2, "stride_h": 2, "stride_w": 2}
-    flat = ("ReducerOptions", {"keep_dims": False})
+    flat, slope = ("ReducerOptions", {"keep_dims": False}), coded(0.004, 5)
     return {
         f"wide {name}": file_of(*args, codes)
         for name, args in {
@@ -172,6 +172,9 @@ def wide_cases(weights: np.ndarray, scales: Any, steps: Any, axes: np.ndarray) -
             "codes of another scale": ("QUANTIZE", [], X, (0.0009, 0), ("QuantizeOptions", {})),
             "pool": ("AVERAGE_POOL_2D", [], (1, 3, 4, 16), codes[1:], ("Pool2DOptions", pool)),
             "mean": ("MEAN", [(axes[:1], None)], (1, 8, 16), (0.0003, 0), flat),
+            "leaky": ("LEAKY_RELU", [], X, (0.0003, 0), ("LeakyReluOptions", {"alpha": 0.13})),
+            "absolute": ("ABS", [], X, (0.0003, 0), ()),
+            "slopes": ("PRELU", [(weights[:1].reshape(1, 1, 16), slope)], X, (0.0003, 0), ()),
         }.items()
     }
 
