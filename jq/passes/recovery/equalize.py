@@ -28,12 +28,12 @@ from jq.passes.recovery.smooth import EQUALIZED, SAMPLES
 class Equalize(Recovery):
     """Options: `strengths`, values of t that are tried; `promise`, how many times smaller the
     estimated error must be for a value to be measured; `gain`, how many times smaller the measured
-    error must be for it to be scaled."""
+    error must be for it to be scaled: the steps that follow change it, too."""
 
     optional, in_ranges = False, True
     strengths: tuple[float, ...] = (0.5, 0.75, 1.0)
     promise: float = 1.5
-    gain: float = 1.02
+    gain: float = 2.0
 
     def wanted(self, program: Program, cx: PassContext) -> bool:
         return any(number_kind(dtype_of(y)) == "f" for y in program.returned)
