@@ -64,8 +64,7 @@ def calibrate(
                 model, data, settings=settings, shard=shard, workers=workers, progress=progress
             )
     ranges.save(output)
-    part = f": shard {ranges.shards}" if ranges.shards.count else ""
-    out.line(f"wrote {output}{part}")
+    out.line(f"wrote {output}" + (f": shard {ranges.shards}" if ranges.shards.count else ""))
     return {"path": str(output), "tensors": len(ranges.sites), "samples": ranges.samples}
 
 

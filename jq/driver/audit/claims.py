@@ -7,6 +7,7 @@ from typing import Any
 
 from jq.driver.audit import owners
 from jq.driver.audit.report import AuditedContraction, FloatUse, StoredWeight
+from jq.formats import Format
 from jq.iree.dump.reader import Contraction, Dump
 from jq.iree.dump.stored import StoredConstant, bit_width
 
@@ -45,7 +46,9 @@ class Claims:
             if name in encodings:
                 claim = encodings[name]
                 size = math.prod(claim["shape"])
-                bits = min(owners.code_bits(claim, size), kept.get(name, math.inf))
+                own = Format.registry.get(claim["format"]) if "codes" in claim["parts"] else None
+                least = getattr(own, "bits", math.inf)  # without what pads rows
+                bits = min(owners.code_bits(claim, size), kept.get(name, math.inf), least)
                 found = stored.encoded(name, claim["parts"], size)
                 if owners.too_little(found, bits, size):  # equal codes are a number in the program
                     found += splats.encoded(name, claim["parts"], size)
@@ -170,10 +173,10 @@ class Claims:
         if shown is None:
             self.false.append(f"{claim['name']}: the program shows no contraction of that name")
             shown = (UNSEEN,) * 3
-        elif owners.within(shown, meant) and (
-            claim.get("decision") == "float" or (shown[2] == meant[2] and not owners.integer(meant))
-        ):  # of weights alone, the conversion of a decoded one may be a part of the product
+        elif claim.get("decision") == "float" and owners.within(shown, meant):
             pass
+        elif owners.within(shown, meant) and shown[2] == meant[2]:
+            pass  # the conversion of an operand may be a part of the product
         elif not any(owners.as_good(types, meant) for types in (shown, owners.swapped(shown))):
             says = "claimed {} x {} -> {}".format(*meant)
             self.false.append(f"{claim['name']}: {says}, is " + "{} x {} -> {}".format(*shown))

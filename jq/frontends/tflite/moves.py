@@ -28,8 +28,7 @@ def pad(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
 def part(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     """SLICE."""
     start, size = (g.known(i).reshape(-1).astype(int) for i in x[1:3])
-    whole = np.array(g.shape(x[0]))
-    stop = np.where(size < 0, whole, start + size)
+    stop = np.where(size < 0, np.array(g.shape(x[0])), start + size)
     return str(g.add("Slice", [g.real(x[0]), g.constant(start, "i8"), g.constant(stop, "i8")]))
 
 

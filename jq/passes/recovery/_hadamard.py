@@ -65,8 +65,7 @@ def _radices(twos: int) -> tuple[int, ...]:
     """2^twos in as few steps as `RADIX` allows, alike in size."""
     if not twos:
         return ()
-    most = RADIX.bit_length() - 1
-    count = -(-twos // most)
+    count = -(-twos // (RADIX.bit_length() - 1))
     return tuple(2 ** (twos // count + (i < twos % count)) for i in range(count))
 
 
