@@ -181,9 +181,11 @@ def within(shown: tuple[str, str, str], meant: tuple[str, str, str]) -> bool:
 
 def as_good(shown: tuple[str, str, str], meant: tuple[str, str, str]) -> bool:
     """The operands that were meant, or bytes where they have fewer bits (which hold the same
-    numbers, and which IREE's program has for them), and their sum, or a wider one."""
+    numbers, and which IREE's program has for them), or one of two alike, where the conversion of
+    the other, a weight, is a part of the product; and their sum, or a wider one."""
     held = tuple("i8" if integer(meant) and bit_width(m) < 8 else m for m in meant[:2])
-    same = shown[:2] in (meant[:2], held)
+    inside = meant[0] == meant[1] in shown[:2] and within(shown, meant)
+    same = inside or shown[:2] in (meant[:2], held)
     return same and (shown[2] == meant[2] or wider_sum(shown, meant))
 
 

@@ -290,6 +290,12 @@ WIDER = [
     ("integer", ("i8", "i8", "i32"), ("i8", "i8", "i16"), False),
     ("integer", ("i8", "i8", "i32"), ("i32", "i8", "i32"), False),
     ("float", ("bf16", "bf16", "bf16"), ("f32", "bf16", "f32"), False),
+    # A weight may be converted inside of the product; nothing else has fewer bits than was meant.
+    ("integer", ("i16", "i16", "i64"), ("i16", "i8", "i64"), True),
+    ("integer", ("i16", "i16", "i64"), ("i8", "i8", "i64"), False),
+    ("integer", ("i16", "i8", "i64"), ("i8", "i8", "i64"), False),
+    ("weight-only", ("f64", "f64", "f64"), ("f64", "f32", "f64"), True),
+    ("weight-only", ("f32", "f32", "f32"), ("bf16", "bf16", "f32"), False),
 ]
 
 
