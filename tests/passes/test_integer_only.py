@@ -310,6 +310,39 @@ def test_floats_that_choose_codes_offend():
         lowered(jq.Model(fn, PARAMS, (x,), calibration=[(x,)]))
 
 
+REDUCERS = {  # of pairs of a number and an index, the number to begin with, and axes
+    "from 2 on": (lambda a, b: (a[0] > b[0]) | ((a[0] == b[0]) & (a[1] < b[1])), 2.0, (1,)),
+    "the last": (lambda a, b: (a[0] > b[0]) | ((a[0] == b[0]) & (a[1] > b[1])), -np.inf, (1,)),
+    "the least": (lambda a, b: (b[0] > a[0]) | ((a[0] == b[0]) & (a[1] < b[1])), np.inf, (1,)),
+    "of all": (lambda a, b: (a[0] > b[0]) | ((a[0] == b[0]) & (a[1] < b[1])), -np.inf, (0, 1)),
+}
+
+
+@pytest.mark.parametrize("name", REDUCERS)
+def test_places_that_are_no_argmax(name):
+    """Found as the model says, not at the first extreme along one axis."""
+    first, start, axes = REDUCERS[name]
+
+    def place(y):
+        def chosen(a, b):
+            return tuple(
+                jnp.where(first(a, b), one, other) for one, other in zip(a, b, strict=True)
+            )
+
+        pairs = y, jax.lax.broadcasted_iota(jnp.int32, y.shape, 1)
+        return jax.lax.reduce(pairs, (np.float32(start), np.int32(77)), chosen, axes)[1]
+
+    def fn(p, x):
+        y = x @ p["w0"]
+        return y, place(y)
+
+    x = RNG.standard_normal((ROWS, COLUMNS)).astype(np.float32)
+    params = {"w0": np.repeat(PARAMS["w0"][:, ::2], 2, 1)}  # each extreme is there twice
+    levels = lowered(jq.Model(fn, params, (x,), calibration=[(x,)]))
+    y, found = XlaExecutable(levels["integer"])(x)
+    assert np.array_equal(found, place(y))
+
+
 def test_floats_behind_the_last_contraction_are_the_users():
     def fn(p, x):
         return jnp.sort(x @ p["w0"])

@@ -1,12 +1,13 @@
 """Comparisons of codes, with a number or with other codes, and the places of their extremes."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from jq.formats.integer_functions import Output, tabulated
 from jq.ir import OPS, Op, Program, dtype_of, ir, is_read, kind_of, maker, shape_of
-from jq.ir.build import NAME, direction_of, integers, string_attr
+from jq.ir.build import NAME, direction_of, integer, integers, string_attr
 from jq.ir.ops.integer_step import integer_step
 from jq.ir.ops.selection import splat_of
 from jq.passes.integer._values import I64, Leaf, centered, leaf_of, step_of
@@ -70,17 +71,36 @@ def _compared(leaf: Leaf, direction: str, number: float) -> ir.Value:
     return OPS.compare(wide, bound, "LT" if direction in ("LT", "LE") else "GE")
 
 
+# The reducer of JAX's argmax (GT) and argmin (LT): arguments are 0 to 3, results go on from there.
+_PLACE = "0 2, NE 0 0, or 4 5, EQ 0 2, LT 1 3, and 7 8, or 6 9, select 6 0 2, select 10 1 3"
+
+
 def place(program: Program, op: Op) -> ir.Value | None:
-    """The least index where codes are their extreme along an axis: the second result of a reduce
-    of numbers and their indices, as `argmax` and `argmin` are written. None of other ops."""
-    compares = [o for o in op.regions[0].blocks[0].operations if "compare" in kind_of(o)]
-    two = len(op.operands) == 4 and compares and not is_read(op.results[0])
-    leaf, index = leaf_of(program, op.operands[0]) if two else None, op.operands[1]
-    if leaf is None or maker(index, "stablehlo.iota") is None:
+    """The least index where codes are their extreme along an axis: the second result of JAX's
+    `argmax` and `argmin`, a reduce of numbers and their indices. None of other ops."""
+    axes, two = integers(op, "dimensions"), len(op.operands) == 4 and not is_read(op.results[0])
+    leaf = leaf_of(program, op.operands[0]) if two and len(axes) == 1 else None
+    if leaf is None or (iota := maker(index := op.operands[1], "stablehlo.iota")) is None:
         return None
-    extreme = OPS.reduce_max if direction_of(compares[0]) == "GT" else OPS.reduce_min
-    (axis,), shape = integers(op, "dimensions"), shape_of(index)
+    shape, (end, _, reducer) = shape_of(index), _written(op.regions[0].blocks[0]).partition(" ")
+    start = {"GT": -math.inf, "LT": math.inf}.get(end)
+    if reducer != f"{_PLACE}, return 11 12" or splat_of(program, op.operands[2]) != start:
+        return None
+    extreme, axis = OPS.reduce_max if end == "GT" else OPS.reduce_min, axes[0]
+    if integer(iota, "iota_dimension") != axis or dtype_of(index) != np.int32:
+        return None
     best = OPS.broadcast(extreme(leaf.codes, [axis]), shape, range(len(shape)))
     beyond = OPS.full(index, np.int32(shape[axis]))
     least = OPS.reduce_min(OPS.select(OPS.equal(leaf.codes, best), index, beyond), [axis])
     return OPS.reshape(least, shape_of(op.results[1]))
+
+
+def _written(block: ir.Block) -> str:
+    """The ops of a block, with numbers for values: its arguments first, then results in order."""
+    known, ops = {v: str(i) for i, v in enumerate(block.arguments)}, list[str]()
+    for op in block.operations:
+        kind = kind_of(op).removeprefix("stablehlo.")
+        what = direction_of(op) if kind == "compare" else kind
+        ops.append(" ".join([what, *(known.get(v, "?") for v in op.operands)]))
+        known |= {v: str(len(known)) for v in op.results}
+    return ", ".join(ops)
