@@ -106,8 +106,8 @@ def kernel_mean(
     shape = shape_of(total.value)
     n = values.spread(program, counts, shape, f"{total.name}:count")
     count = int(counts.flat[0])
-    if mean and _xnnpack(device):
-        ends = np.iinfo(dtype_of(x.codes))
+    ends = np.iinfo(dtype_of(x.codes))
+    if mean and ends.bits == 8 and _xnnpack(device):
         least, most = (count * int(end) for end in (ends.min, ends.max))
         factor = F32(scale) / F32(out.scale) * (F32(1) / F32(count))
         added = F32(out.zero_point) - F32(count * zero) * factor

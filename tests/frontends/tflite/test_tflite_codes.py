@@ -191,7 +191,7 @@ def drawn(bits: int = 8) -> np.ndarray:
 # XNNPACK has the first of these, and leaves the others to LiteRT's kernels.
 DEFAULT = ["codes of another scale", "leaky", "mean", "kept", "of one encoding", "tied"]
 DEFAULT += ["ADD of a constant by channel", "small slope", "relu", "finer relu", "absolute", "gate"]
-DEFAULT += ["far gate", "slopes", "pool", "padded", "tiles"]
+DEFAULT += ["far gate", "slopes", "pool", "padded", "tiles", "wide mean"]
 
 
 @pytest.mark.usefixtures("quick_xla")
