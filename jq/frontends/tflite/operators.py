@@ -61,6 +61,8 @@ def read_graph(data: bytes, path: Path) -> Graph:
             else:
                 made = _CALLS[kind](g, inputs, outputs[0], options)
                 g.put(outputs[0], _active(g, made, options), shaped=kind in _REDUCE)
+        except UserError:
+            raise
         except (IndexError, ValueError) as error:
             raise g.damaged(f"the operands of {kind} at {g.op} do not fit: {error}") from error
     return g
