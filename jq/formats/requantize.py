@@ -239,5 +239,4 @@ def _single_of_halves(ops: IntegerOps, x: Array, mantissa: Array, s: Array) -> A
 def _shifted_right(ops: IntegerOps, x: Array, by: Array) -> Array:
     """`rounding_right_shift` of int32 below 2^31 in size: by 32 and more it is 0."""
     within = ops.minimum(by, 31)
-    y = rounding_right_shift(ops, x, within)
-    return ops.select(ops.equal(within, by), y, 0)
+    return ops.select(ops.equal(within, by), rounding_right_shift(ops, x, within), 0)

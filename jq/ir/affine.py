@@ -26,8 +26,7 @@ class Affine:
     ops: tuple[Any, ...] = ()
 
     def then(self, c: Array, b: Array, op: Op) -> "Affine":
-        result = op.results[0]
-        return Affine(self.source, result, self.c * c, self.b * c + b, (*self.ops, op))
+        return Affine(self.source, op.results[0], self.c * c, self.b * c + b, (*self.ops, op))
 
 
 def constant_of(program: Program, value: ir.Value) -> Array | None:

@@ -194,8 +194,7 @@ def one_by_one(f: Callable[[float], float]) -> Callable[[Array], Array]:
     """The function `np.vectorize` gives, in a fraction of its time."""
 
     def all_of(x: Array) -> Array:
-        values = map(f, x.ravel().tolist())
-        return np.fromiter(values, np.float64, x.size).reshape(x.shape)
+        return np.fromiter(map(f, x.ravel().tolist()), np.float64, x.size).reshape(x.shape)
 
     return all_of
 

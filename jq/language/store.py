@@ -142,5 +142,4 @@ def _own_pipeline(name: str) -> Iterator[str]:
 
 def described(path: Path) -> Described:
     """The description of a program in a file; `UserError` where it is none."""
-    content = read_input(path, TEXT_LIMIT)
-    return parsed(Described, content, path, "a language model's program")
+    return parsed(Described, read_input(path, TEXT_LIMIT), path, "a language model's program")

@@ -162,8 +162,7 @@ def _candidates() -> Iterator[tuple[str, Mapping[str, Any], Callable[[np.ndarray
         return 1 / (1 + np.exp(-x))
 
     def tangent(x: np.ndarray) -> np.ndarray:
-        inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
-        return 0.5 * x * (1 + np.tanh(inner))
+        return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
     yield "Relu", {}, lambda x: np.maximum(x, 0)
     yield "Sigmoid", {}, logistic

@@ -58,8 +58,7 @@ def _dot(args: list[Any], op: Op) -> Any:
     d = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
     contract = (d.lhs_contracting_dimensions, d.rhs_contracting_dimensions)
     batch = (d.lhs_batching_dimensions, d.rhs_batching_dimensions)
-    kind = dtype_of(op.results[0])
-    return lax.dot_general(*args, (contract, batch), preferred_element_type=kind)
+    return lax.dot_general(*args, (contract, batch), preferred_element_type=dtype_of(op.results[0]))
 
 
 def _convolution(args: list[Any], op: Op) -> Any:

@@ -51,8 +51,7 @@ def rebuilt(
 ) -> ir.Value:
     """The dequantize of moved parts, in the type that the old one had."""
     enc = marker.encoding.with_shape(shape, block)
-    dtype = dtype_of(marker.op.results[0])
-    return dequantize(program, enc, parts, dtype, tensor=marker.tensor)
+    return dequantize(program, enc, parts, dtype_of(marker.op.results[0]), tensor=marker.tensor)
 
 
 # In which order of axes an op can compute, so that transposes move through it.

@@ -187,8 +187,7 @@ _SHARED = "layers/{i}/mlp/shared/up/weight"
 
 def _rows(tree: Mapping[str, Any], node: str, name: str) -> int:
     """Rows of a weight, 0 of one that is not there."""
-    found = tree.get(node, {}).get(name, {}).get("weight", np.zeros(0))
-    return int(found.shape[0])
+    return int(tree.get(node, {}).get(name, {}).get("weight", np.zeros(0)).shape[0])
 
 
 def _at(tree: Mapping[str, Any], path: str, where: str) -> Mapping[str, Any]:

@@ -164,14 +164,12 @@ def _condition(program: Program, value: ir.Value) -> ir.Value | None:
     if found is None:
         return None
     leaf, y, _ = found
-    truth = OPS.take(np.asarray(y, np.int8), _index(leaf))
-    return OPS.compare(truth, 0, "NE")
+    return OPS.compare(OPS.take(np.asarray(y, np.int8), _index(leaf)), 0, "NE")
 
 
 def _index(leaf: Leaf) -> ir.Value:
     """The number of each code of a leaf, from the least of its type on."""
-    index = OPS.convert(leaf.codes, np.int32)
-    return OPS.sub(index, int(np.iinfo(dtype_of(leaf.codes)).min))
+    return OPS.sub(OPS.convert(leaf.codes, np.int32), int(np.iinfo(dtype_of(leaf.codes)).min))
 
 
 def _function(program: Program, value: ir.Value) -> tuple[Leaf, np.ndarray, np.ndarray] | None:

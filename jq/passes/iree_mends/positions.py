@@ -73,8 +73,7 @@ def _clamped(op: Op) -> ir.Value:
     whole = shape_of(index)
     single = d.index_vector_dim == len(whole)  # each index is a number
     high = OPS.constant(largest.reshape(()) if single else largest)
-    high = OPS.broadcast(high, whole, [] if single else [d.index_vector_dim])
-    return clip(OPS, index, 0, high)
+    return clip(OPS, index, 0, OPS.broadcast(high, whole, [] if single else [d.index_vector_dim]))
 
 
 # Rows from a position on that is found at run time are gathered.

@@ -52,8 +52,7 @@ class Matrix:
     def of(self, stored: np.ndarray) -> np.ndarray:
         """[K, N] of an array of the weight's rank (the weight itself, or a grid of scales)."""
         moved = np.transpose(stored, self.order)
-        rows = int(np.prod(moved.shape[: self.contracted]))
-        return np.ascontiguousarray(moved.reshape(rows, -1))
+        return np.ascontiguousarray(moved.reshape(int(np.prod(moved.shape[: self.contracted])), -1))
 
     def back(self, matrix: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         """The inverse of `of`, to an array of `shape` in stored order."""
@@ -97,8 +96,7 @@ def find_use(
     free = [a for a in range(len(shape)) if a not in (*inner, *batch)]
     matrix = Matrix(name, (*inner, *batch, *free), len(inner), shape, groups)
     theirs = [a for a in axes if a in free]
-    wanted = Wanted(op_name(op), 1 - operand, tuple(b for _, b in pairs))
-    return Use(matrix, wanted, theirs == free)
+    return Use(matrix, Wanted(op_name(op), 1 - operand, tuple(b for _, b in pairs)), theirs == free)
 
 
 def _axes(op: Op, operand: int) -> tuple[list[int], list[tuple[int, int]], int]:

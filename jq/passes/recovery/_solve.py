@@ -96,8 +96,7 @@ def best_codes(
     if together > 1:
         h, _ = _damped(near_one(gram), DAMPING)
         step, aim = (np.repeat(a, rows, axis=0) for a in (scale, offset))
-        feedback = partial(_feedback, h)
-        return best_points(weight - aim, h, feedback, step, near, together, DESCENTS)
+        return best_points(weight - aim, h, partial(_feedback, h), step, near, together, DESCENTS)
     grid = Grid(lambda x: near(x, None), None)
     groups = list(runs(0, len(weight), rows))
     best = Solution(np.zeros(weight.shape, np.float32), scale, -offset / scale, groups, grid)

@@ -217,8 +217,7 @@ class _Run:
     def _inner(self, number: int, i: int) -> Sample:
         """Sample `i` of a region: what quantized regions give it, and what float ones do."""
         learned, (ours, theirs) = self.parts[number], self.train.at(i)
-        wanted = learned.outputs(learned.own, theirs)
-        return ours, wanted, self.gains.of(i, number)
+        return ours, learned.outputs(learned.own, theirs), self.gains.of(i, number)
 
     def _batches(self, unit: int) -> list[list[int]]:
         """Samples to train with, drawn anew for each unit."""

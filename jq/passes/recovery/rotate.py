@@ -68,8 +68,7 @@ def rotation(size: int, seed: int) -> np.ndarray:
     """f64[size, size], orthogonal: random signs, then Hadamard matrices in blocks."""
     signs = np.random.default_rng(seed).choice([-1.0, 1.0], size)
     block = block_of(size)
-    h = np.kron(np.eye(size // block), matrix(size) / np.sqrt(block))
-    return signs[:, None] * h
+    return signs[:, None] * np.kron(np.eye(size // block), matrix(size) / np.sqrt(block))
 
 
 def _better(

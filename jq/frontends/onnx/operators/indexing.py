@@ -83,8 +83,7 @@ def tensor_scatter(
     if mode == "circular":
         places = places % n
     moved, new = jnp.moveaxis(cache, axis, 1), jnp.moveaxis(jnp.asarray(update), axis, 1)
-    rows = jnp.arange(cache.shape[0])[:, None]
-    return jnp.moveaxis(moved.at[rows, places].set(new), 1, axis)
+    return jnp.moveaxis(moved.at[jnp.arange(cache.shape[0])[:, None], places].set(new), 1, axis)
 
 
 @operator("OneHot")

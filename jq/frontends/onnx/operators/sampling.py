@@ -101,8 +101,7 @@ def roi_align(o: Given) -> Array:
         parts.append(read * (wy[:, None, :, None] * wx[:, None, None, :]))
     shape = (*parts[0].shape[:2], o.output_height, ratio, o.output_width, ratio)
     if o.mode == "max":
-        best = jnp.max(jnp.stack(parts), axis=0)
-        return best.reshape(shape).max(axis=(3, 5))
+        return jnp.max(jnp.stack(parts), axis=0).reshape(shape).max(axis=(3, 5))
     return sum(parts).reshape(shape).mean(axis=(3, 5))
 
 

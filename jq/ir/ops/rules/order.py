@@ -47,8 +47,7 @@ class Sort(OpRule):
         marker, how = markers[0], direction(op)
         if marker is None or how is None:
             return None
-        codes = sorted_codes(marker.parts["codes"], self.axis(op), how)
-        return _moved(program, marker, codes)
+        return _moved(program, marker, sorted_codes(marker.parts["codes"], self.axis(op), how))
 
 
 class TopK(Sort):

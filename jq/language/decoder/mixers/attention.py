@@ -45,8 +45,7 @@ def shared(
     """The same, to the cache of the last layer that has one, of those with a window or without."""
     q = dense(p["query"], x, "query").reshape(*x.shape[:2], config.heads, -1)
     q, gate = _queries(config, p, q, place.turn)
-    held = place.held[str(config.windows[i] > 0)]
-    return _attended(config, i, p, q, gate, held, place), cache
+    return _attended(config, i, p, q, gate, place.held[str(config.windows[i] > 0)], place), cache
 
 
 def _queries(

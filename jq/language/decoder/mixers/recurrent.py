@@ -120,8 +120,7 @@ def _inverse(a: jax.Array) -> jax.Array:
         return jnp.ones_like(a)
     if n & (n - 1):
         room = (1 << n.bit_length()) - n
-        wide = jnp.pad(a, [(0, 0)] * (a.ndim - 2) + [(0, room)] * 2)
-        return _inverse(wide)[..., :n, :n]
+        return _inverse(jnp.pad(a, [(0, 0)] * (a.ndim - 2) + [(0, room)] * 2))[..., :n, :n]
     h = n // 2
     upper, lower = _inverse(jnp.stack([a[..., :h, :h], a[..., h:, h:]]))
     joint = -jnp.einsum("...ij,...jk,...kl->...il", lower, a[..., h:, :h], upper)
@@ -178,8 +177,7 @@ def mamba(
         step = step * there[..., None]
     y, matrix = _taken(inner, b, c, step, step * rates(config, p), begun(state[1], place))
     y = (y + f32(p["skip"]["weight"]).reshape(heads, 1) * inner).reshape(batch, count, wide)
-    y = _gated(config, p, y, jax.nn.silu(gate))
-    return dense(p["output"], y, "output"), (kept, matrix)
+    return dense(p["output"], _gated(config, p, y, jax.nn.silu(gate)), "output"), (kept, matrix)
 
 
 def _taken(

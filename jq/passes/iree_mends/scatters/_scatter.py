@@ -103,8 +103,7 @@ def component(
 
 def iota(shape: tuple[int, ...], dim: int, kind: Any) -> ir.Value:
     """The position along an axis, at every element."""
-    count = OPS.constant(np.arange(shape[dim], dtype=kind))
-    return OPS.broadcast(count, shape, [dim])
+    return OPS.broadcast(OPS.constant(np.arange(shape[dim], dtype=kind)), shape, [dim])
 
 
 def body_of(op: Op) -> ir.Block:

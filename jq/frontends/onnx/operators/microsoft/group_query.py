@@ -103,8 +103,7 @@ def group_query_attention(o: Given) -> Any:
         q, k = (rotated(x, ids, *tables) for x in (q, k))
     present = [_extended(p, x, before, total) for p, x in ((o.past_key, k), (o.past_value, v))]
     keys, values = (x[:, :, :total] for x in present)
-    out = _grouped(o, q, keys, values, _seen(o, places, total))
-    return merged(out), *present
+    return merged(_grouped(o, q, keys, values, _seen(o, places, total))), *present
 
 
 def _extended(past: Any, new: Any, before: Any, total: int) -> Any:
