@@ -188,12 +188,12 @@ def perplexity(
         )
     with out.progress() as progress:
         most = None if is_saved(model) else min(WINDOW, load_decoder(model).config.context)
-        context = most and (window or most)
+        context = most and (most if window is None else window)
         load = partial(LanguageModel, model, context=context, threads=threads, progress=progress)
         other = load(pipeline=against) if against else None
         progress("text", None)
         own = load(pipeline=pipeline, cache=cache)
-        found = measure(own, text, other, limit, progress, window or WINDOW)
+        found = measure(own, text, other, limit, progress, WINDOW if window is None else window)
     document = found.to_dict()
     out.table("perplexity", list(document), [document])
     return document

@@ -109,8 +109,9 @@ def test_a_window_is_no_longer_than_the_context(file, text, capsys):
     """512 tokens by default, where the model has 64."""
     assert main(["perplexity", str(file), str(text), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["perplexity"] > 1
-    assert main(["perplexity", str(file), str(text), "--window", "512"]) == 2
-    assert "a context of 512 tokens is not possible" in capsys.readouterr().err
+    for window in ("512", "0"):
+        assert main(["perplexity", str(file), str(text), "--window", window]) == 2
+        assert f"a context of {window} tokens is not possible" in capsys.readouterr().err
 
 
 def test_a_folder_with_files_is_refused_before_codes_are_fitted(file, text, capsys, monkeypatch):
