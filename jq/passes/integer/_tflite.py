@@ -28,6 +28,7 @@ from jq.passes.integer._ops import Bounds
 from jq.target.device_table import Device
 
 ANY = -math.inf, math.inf
+COUNTED = 1 << 14  # codes of a mean whose sums have a table, of up to 16 MB
 # What rescales within bounds.
 RESCALES = {ANY: "QUANTIZE", (0.0, math.inf): "RELU", (0.0, 6.0): "RELU6"}
 RESCALES |= {(-1.0, 1.0): "RELU_N1_TO_1"}
@@ -107,7 +108,7 @@ def kernel_mean(
     n = values.spread(program, counts, shape, f"{total.name}:count")
     count = int(counts.flat[0])
     ends = np.iinfo(dtype_of(x.codes))
-    if mean and ends.bits == 8 and _xnnpack(device):
+    if mean and ends.bits == 8 and count <= COUNTED and _xnnpack(device):
         least, most = (count * int(end) for end in (ends.min, ends.max))
         factor = F32(scale) / F32(out.scale) * (F32(1) / F32(count))
         added = F32(out.zero_point) - F32(count * zero) * factor

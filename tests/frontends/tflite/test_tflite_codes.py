@@ -17,6 +17,7 @@ from jq.driver.stages import plan_job
 from jq.frontends.tflite.operators import as_onnx
 from jq.frontends.tflite.schema import READ, SCHEMA, TYPES
 from jq.ir.oracle.xla import XlaExecutable
+from jq.passes.integer import _tflite
 from jq.passes.pipeline import rewrite
 
 pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
@@ -202,22 +203,37 @@ DEFAULT += ["far gate", "slopes", "pool", "padded", "tiles", "wide mean"]
 def test_codes_are_those_of_the_kernel(name: str, target: str, tmp_path: Path) -> None:
     """Each has a rounding of its own: once, ties of codes away from zero, a divided mantissa, a
     multiplier of 8 bits, products of 16 bits."""
-    path, fields = tmp_path / "m.tflite", dict(CASES[name])
+    got, want, text = computed(name, target, tmp_path)
+    assert np.array_equal(got, want)
+    assert len(np.unique(want)) > 4
+    if name == "tiles":  # which compilers add up in vectors
+        assert "reduce_window" not in text
+
+
+def computed(name: str, target: str, folder: Path) -> tuple[np.ndarray, np.ndarray, str]:
+    """Codes of the integer program and of the kernel, and the program's text."""
+    path, fields = folder / "m.tflite", dict(CASES[name])
     if target == "litert":
         fields["description"] = DESCRIPTION["float32"]
     path.write_bytes(SCHEMA.encode("Model", fields))
     x = drawn(16 if name.startswith("wide") else 8)
     request = Request(PIPELINE, target, {"recovery": False}, calibration=[(x,)])
     job = prepare_job(str(path), request)
-    levels = rewrite(
-        job.program, job.pipeline, job.context(plan_job(job, request.stages)), "integer"
-    )
+    context = job.context(plan_job(job, request.stages))
+    integer = rewrite(job.program, job.pipeline, context, "integer")["integer"]
     ((want,),) = run(path.read_bytes(), [[x]])
-    (got,) = XlaExecutable(levels["integer"])(x)
-    assert np.array_equal(got, want)
-    assert len(np.unique(want)) > 4
-    if name == "tiles":  # which compilers add up in vectors
-        assert "reduce_window" not in str(levels["integer"].module)
+    return XlaExecutable(integer)(x)[0], want, str(integer.module)
+
+
+@pytest.mark.usefixtures("quick_xla")
+def test_the_mean_of_many_codes_has_no_table(tmp_path: Path, monkeypatch) -> None:
+    """It would be larger than the network, and the codes are one off at most without it."""
+    *_, text = computed("mean", "litert", tmp_path)
+    assert "stablehlo.gather" in text
+    monkeypatch.setattr(_tflite, "COUNTED", 4)
+    got, want, text = computed("mean", "litert", tmp_path)
+    assert "stablehlo.gather" not in text
+    assert np.abs(got.astype(int) - want).max() <= 1
 
 
 def test_codes_that_are_negated_are_refused(tmp_path: Path) -> None:
