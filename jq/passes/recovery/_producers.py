@@ -81,7 +81,7 @@ def _visit(edits: Edits, value: ir.Value, factor: Factor) -> None:
 def _operand(edits: Edits, op: Op, number: int, factor: Factor) -> None:
     """Multiplies what one op reads."""
     value = op.operands[number]
-    alone = all(use.owner.operation == op for use in value.uses)
+    alone = sum(1 for _ in value.uses) == 1
     if (factor == 1).all() or (alone and edits.attempt(_visit, value, factor)):
         return
     vector = _vector(edits.program, value)
@@ -116,10 +116,11 @@ def _either(edits: Edits, op: Op, factor: Factor) -> None:
     vectors = [_vector(edits.program, v) for v in op.operands]
     order = sorted((0, 1), key=lambda i: vectors[i] is None)
     others = [i for i in order if (v := vectors[i]) is None or v.size != 1]
-    if op.operands[0] == op.operands[1]:
-        if (np.frexp(root := np.sqrt(factor))[0] != 0.5).any():
+    if (x := op.operands[0]) == op.operands[1]:
+        exact = (np.frexp(root := np.sqrt(factor))[0] == 0.5).all()
+        if not exact or any(use.owner.operation != op for use in x.uses):
             raise Blocked
-        _operand(edits, op, 0, root)
+        _visit(edits, x, root)
     elif not any(edits.attempt(_operand, op, i, factor) for i in others):
         raise Blocked
 

@@ -14,6 +14,7 @@ from jq.ir import Program
 from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext
 from jq.passes.pipeline import load_pipeline, prepare
+from jq.passes.recovery._product_inputs import find_inputs
 from jq.passes.recovery.equalize import Equalize
 from jq.planning.decisions import QuantPlan
 from tests.passes.recovery.models import TARGET
@@ -139,3 +140,26 @@ def test_channels_that_are_seldom_heard_are_not_cut_off() -> None:
     quiet = [call(1.0 if i == 13 else 1e-5) for i in range(16)]
     rare = jq.Model(model.fn, params, quiet[0], calibration=quiet, evaluation=[call(1.0)])
     assert jq.compare(rare, pipeline="int8-static").outputs[0].sqnr_db > 25
+
+
+@pytest.mark.parametrize("kind", ["a square of one number", "a quotient of itself"])
+def test_what_reads_a_value_twice(kind: str) -> None:
+    """Both operands of an op are one value: a factor on it counts twice, or not at all."""
+    rng = np.random.default_rng(4)
+    p = {name: rng.standard_normal((8, 8)).astype(np.float32) for name in "ab"}
+    p["e"] = np.float32(1.5)
+
+    def f(p: Any, x: Any) -> Any:
+        y = x @ p["a"]
+        if kind[2:] == "quotient of itself":
+            return jax.numpy.maximum(jax.lax.div(y, y), 0) @ p["b"]
+        same = jax.numpy.broadcast_to(p["e"], y.shape)
+        return jax.numpy.sqrt(y * y + jax.lax.mul(same, same)) @ p["b"]
+
+    x = rng.standard_normal((16, 8)).astype(np.float32)
+    program = prepare(trace(jq.Model(f, p, (x,))), STATIC, TARGET)
+    copy = program.clone()
+    (last,) = [i for i in find_inputs(copy) if i.name == "b"]
+    last.scale(copy, np.where(np.arange(8) % 2, 4.0, 0.25))
+    for want, got in zip(XlaExecutable(program)(x), XlaExecutable(copy)(x), strict=True):
+        np.testing.assert_array_equal(got, want)
