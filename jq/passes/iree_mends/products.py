@@ -143,7 +143,7 @@ class OrderBroadcasts(Mend):
 #
 # IREE takes a conversion into the product that reads it. A program that is refused is compiled
 # without packing (a product in a quarter of the speed).
-NUMBERS = frozenset("int8 int16 int32 int64 float16 bfloat16 float32 float64".split())
+NUMBERS = {f"{t}{n}" for t in ("int", "float") for n in (8, 16, 32, 64)} | {"bfloat16"}
 
 
 class PlainBooleans(Mend):
