@@ -20,7 +20,7 @@ from jq.ir.markers import DEQUANTIZE, match
 from jq.kernels import Gemv, TensorType
 from jq.kernels.gemv.layout import PLANES
 
-Key = frozenset[str | None]  # names of the parts of a weight [N, K]
+Key = frozenset[str | None]  # names of the parts of a weight [N, K]; None: of one that is moved
 Packed = tuple[Gemv, ir.Value, ir.Value]  # its product, and operands: packed, scales by column
 
 
@@ -30,7 +30,7 @@ def share(program: Program, packed: Mapping[Key, Packed]) -> None:
         found = [v for part in op.operands if (v := maker(part, "stablehlo.gather"))]
         key = frozenset(program.weight_name(lookup.operands[0]) for lookup in found)
         one = len({lookup.operands[1] for lookup in found}) == 1
-        if not one or len(found) < len(op.operands) or key not in packed:
+        if not one or len(found) < len(op.operands) or None in key or key not in packed:
             continue
         (kernel, weight, scale), rows, result = packed[key], found[0].operands[1], op.results[0]
         with at(op):
