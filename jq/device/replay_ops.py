@@ -63,7 +63,7 @@ def leading_zeros(s, x):
 
 
 def sliced(s, x):
-    return x[tuple(map(slice, *s["start_indices"], s["limit_indices"], s["strides"]))]
+    return x[tuple(map(slice, s["start_indices"], s["limit_indices"], s["strides"]))]
 
 
 def extended(s, x, value):
