@@ -46,7 +46,8 @@ def verified(
     host = _host(marked, list(written.host.values()))
     run, wanted, calls = XlaExecutable(integer), list[list[np.ndarray]](), list[list[np.ndarray]]()
     scales = input_codes(whole) | {t.name: t for t in written.inputs if t.scale is not None}
-    for inputs in _inputs(integer, [scales.get(t.name) for t in whole.inputs], recorded):
+    at = [scales.get(t.name) if t.dtype == "float32" else None for t in whole.inputs]
+    for inputs in _inputs(integer, at, recorded):
         wanted.append([_codes(*y) for y in zip(run(*inputs), written.outputs, strict=True)])
         known = dict(zip([t.name for t in whole.inputs], inputs, strict=True))
         known |= dict(zip(written.host, host(*inputs) if host else (), strict=True))
