@@ -67,7 +67,7 @@ def _write(
         "create": _found(r"iree_status_t (\w+_create)\(", made["module.c"]),
     }
     ranks = [len(s.shape) for s in (*program.inputs, *program.outputs)]
-    form = (SOURCES / "program.h.in").read_text("utf-8")
+    form = (SOURCES / "program.h.in").read_text(encoding="utf-8")
     header = form.format(
         version=version("iree-base-compiler"),
         **names,

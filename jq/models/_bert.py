@@ -138,7 +138,7 @@ def sentences() -> tuple[str, ...]:
 def _docstrings() -> Iterator[str]:
     """Docstrings in source order; a module that this Python lacks gives none."""
     library = Path(sysconfig.get_path("stdlib"))
-    for name in _MODULES.read_text("utf-8").split():
+    for name in _MODULES.read_text(encoding="utf-8").split():
         path = library / f"{name}.py"
         if not path.is_file():
             continue

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from jq.base.errors import UserError
 
-_KNOWN = Path(__file__).with_suffix(".txt").read_text("utf-8").split()
+_KNOWN = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").split()
 FROM_FILES = frozenset(f"--iree-{name}" for name in _KNOWN)
 
 # No spaces, quotes, `;`, `|`, `&`, `$`, backquotes, `<`, `>`, brackets, `*`, `?`, `#`, `~`, `!`.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from jq.frontends.flatbuffer import Schema
 
-_TEXT = Path(__file__).with_name("schema.txt").read_text("utf-8")
+_TEXT = Path(__file__).with_name("schema.txt").read_text(encoding="utf-8")
 _, _OPERATORS, _OPTIONS, _TABLES = re.split(r"^\[.*\n", _TEXT, flags=re.MULTILINE)
 _ROWS = [line.split() for line in _OPERATORS.splitlines()]
 READ = {int(number): name for name, number, *_ in _ROWS}

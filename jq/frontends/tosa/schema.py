@@ -5,7 +5,7 @@ from pathlib import Path
 
 from jq.frontends.flatbuffer import Schema
 
-_TEXT = Path(__file__).with_name("schema.txt").read_text("utf-8")
+_TEXT = Path(__file__).with_name("schema.txt").read_text(encoding="utf-8")
 _, _TABLES, _OPERATORS = re.split(r"^\[.*\n", _TEXT, flags=re.MULTILINE)
 OPERATORS = re.findall(r"^(\w+):", _OPERATORS, re.MULTILINE)
 SCHEMA = Schema.of(_TABLES + _OPERATORS, {"attribute": OPERATORS}, b"TOSA")
