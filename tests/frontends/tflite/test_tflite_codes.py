@@ -135,6 +135,9 @@ def cases() -> dict[str, dict[str, Any]]:
         "relu": file_of("RELU", [], X, (0.1128, -100), ()),
         "finer relu": file_of("RELU6", [], X, (0.0213, -101), ()),
         "gate": file_of("HARD_SWISH", [], X, (0.0217, -100), (), ("int8", 0.0391, -5)),
+        "fine gate": file_of("HARD_SWISH", [], X, (0.01459, 0), (), ("int8", 0.01292, 0)),
+        "large gate": file_of("HARD_SWISH", [], X, (0.27618, -128), (), ("int8", 0.55221, -128)),
+        "low gate": file_of("HARD_SWISH", [], X, (0.00405, 0), (), ("int8", 0.00292, 0)),
         "far gate": file_of("HARD_SWISH", [], X, (0.31, -30), (), ("int8", 0.4, 9)),
         "small slope": file_of(
             "LEAKY_RELU", [], X, (0.2, 5), ("LeakyReluOptions", {"alpha": 0.01})
@@ -192,7 +195,17 @@ def drawn(bits: int = 8) -> np.ndarray:
 # XNNPACK has the first of these, and leaves the others to LiteRT's kernels.
 DEFAULT = ["codes of another scale", "leaky", "mean", "kept", "of one encoding", "tied"]
 DEFAULT += ["ADD of a constant by channel", "small slope", "relu", "finer relu", "absolute", "gate"]
-DEFAULT += ["far gate", "slopes", "pool", "padded", "tiles", "wide mean"]
+DEFAULT += [
+    "fine gate",
+    "large gate",
+    "low gate",
+    "far gate",
+    "slopes",
+    "pool",
+    "padded",
+    "tiles",
+    "wide mean",
+]
 
 
 @pytest.mark.usefixtures("quick_xla")
