@@ -23,10 +23,12 @@ from tests.reporting.report.test_suggest import pair
 STATIC = load_pipeline("int8-static")
 
 
-def equalized(model: jq.Model) -> tuple[Program, Program, bool]:
+def equalized(model: jq.Model, **options: float) -> tuple[Program, Program, bool]:
     program = prepare(trace(model), STATIC, TARGET)
     copy, data = program.clone(), [[np.asarray(a) for a in call] for call in model.calibration]
-    changed = Equalize().run(copy, PassContext(QuantPlan((), {}), STATIC.settings, TARGET, data))
+    changed = Equalize(**options).run(
+        copy, PassContext(QuantPlan((), {}), STATIC.settings, TARGET, data)
+    )
     copy.verify()
     return program, copy, changed
 
@@ -90,6 +92,10 @@ def test_outputs_gain_and_the_float_program_is_unchanged(model: jq.Model) -> Non
 def test_even_channels_are_left_alone() -> None:
     program, copy, changed = equalized(pair(0))
     assert not changed and copy.text() == program.text()
+
+
+def test_a_gain_that_is_not_reached() -> None:
+    assert equalized(relu_pair(2))[2] and not equalized(relu_pair(2), gain=1e6)[2]
 
 
 @pytest.mark.parametrize("step", ["gelu", "read elsewhere"])
