@@ -16,7 +16,7 @@ FLOAT_ENDS = "--ends float (ends='float') keeps floats outside, where the form h
 def cut(network: Network, entries: int) -> Network:
     """The same network of codes alone; inputs and outputs keep their names. What is computed in
     float in front of the first codes, as an embedding, is left to the host: its codes are inputs.
-    Tables have so many entries at most.
+    `entries`: the most that a table of the device has.
 
     Raises:
         UserError: something is computed in float, by its name in the model.
@@ -166,7 +166,8 @@ def _float(node: Node) -> UserError:
 
 def input_codes(network: Network, entries: int = 1 << 16) -> dict[str, Tensor]:
     """The codes of each float input, by its name: of its quantizations (or those of it moved) the
-    first with the most bits of which a table, which makes the others, has so many entries."""
+    first with the most bits whose codes have a table, of which the others are made, of at most
+    `entries` entries."""
     makers = {n.output.name: n for n in network.nodes}
     found: dict[str, tuple[tuple[bool, int], Tensor]] = {}
     for node in (n for n in network.nodes if n.kind == "quantize"):
