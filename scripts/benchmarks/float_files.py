@@ -2,23 +2,24 @@
 
     scripts/benchmark.py float_files packages/*/*.onnx --size batch=1 --size width=320
 
-Both run on the calling thread with all optimizations, and calls take turns; a time is that of the
-processor, which others on the machine hardly change. Inputs are drawn: normal floats, integers
-below `--integers`. A line a file: the median of a call of each, the median of the ratios of turns
-that follow one another, and the error of the worst output by its largest value. At the end the
-median of all files. Artifacts are kept in DIR and are not made again.
+Both run on the calling thread with all optimizations, and calls take turns; ours are bound to their
+inputs and results, which makes the other one slower. A time is that of the processor, which others
+on the machine hardly change. Inputs are drawn: normal floats, integers below `--integers`. A line a
+file: the median of a call of each, the median of the ratios of turns that follow one another, and
+the error of the worst output by its largest value. At the end the median of all files. Artifacts
+are kept in DIR and are not made again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
+from peers.programs import OnnxRuntime
 from peers.turns import Call, turns
 
 import jq
@@ -49,15 +50,10 @@ def both(
     ours = Executable.load(found.vmfb, found.parameters, threads=1)
     rng = np.random.default_rng(0)
     given = [_drawn(rng, spec.shape, spec.dtype, integers) for spec in inputs]
-    ort = import_module("onnxruntime")
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    peer = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    feed = dict(zip([i.name for i in peer.get_inputs()], given, strict=True))
-    pairs = zip(ours(*given), peer.run(None, feed), strict=True)
+    peer = OnnxRuntime(path, {}, threads=1)
+    pairs = zip(ours(*given), peer(given), strict=True)
     error = max(_error(np.asarray(f, np.float64), np.asarray(w, np.float64)) for f, w in pairs)
-    return ours.bind(*given), lambda: peer.run(None, feed), error
+    return ours.bind(*given), lambda: peer(given), error
 
 
 def _size(text: str) -> tuple[str, int | tuple[int, ...]]:
