@@ -11,7 +11,7 @@ import typing
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
-from typing import Any, ClassVar, get_args, get_type_hints
+from typing import Any, ClassVar, dataclass_transform, get_args, get_type_hints
 
 from jq.base.errors import InternalError, UserError
 from jq.base.registry import register
@@ -22,9 +22,10 @@ from jq.kernels.tensor import TensorType, pad_last
 ATTRIBUTE = "jq.kernel"
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True)
 @dataclass(frozen=True, kw_only=True)
 class Kernel(ABC):
-    """A kernel for fixed shapes and one instruction set."""
+    """A kernel for fixed shapes and one instruction set. A subclass is a frozen dataclass."""
 
     family: ClassVar[str] = ""
     registry: ClassVar[dict[str, type["Kernel"]]] = {}
@@ -33,6 +34,7 @@ class Kernel(ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        dataclass(frozen=True, kw_only=True)(cls)
         if not cls.family:
             return  # what several families share
         register(Kernel.registry, "kernel family", cls.family, cls)
@@ -90,7 +92,6 @@ class Kernel(ABC):
             raise UserError(f"not a kernel description: {error!r}", location=ATTRIBUTE) from None
 
 
-@dataclass(frozen=True, kw_only=True)
 class ByColumn(Kernel):
     """A kernel with operands by column."""
 
@@ -106,7 +107,6 @@ class ByColumn(Kernel):
         return pad_last(values, self.columns)
 
 
-@dataclass(frozen=True, kw_only=True)
 class MatrixProduct(ByColumn):
     """A product [M, K] x [K, N] -> [M, N]."""
 

@@ -8,7 +8,6 @@ memory    the sum of 256 MiB, several times what the caches hold
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -31,7 +30,6 @@ MEMORY = 256 << 20  # bytes
 STREAMS, AHEAD = 4, 4  # places that are read in turns, and vectors of each
 
 
-@dataclass(frozen=True, kw_only=True)
 class Peak(Kernel):
     """`what` is `integer`, `float` or `memory`; the result is a number nobody needs."""
 

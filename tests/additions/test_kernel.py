@@ -20,7 +20,6 @@ from jq.passes.kernels._kernel import call_kernel, isa_of
 
 
 def test_a_kernel() -> None:
-    @dataclass(frozen=True, kw_only=True)
     class Halves(Kernel):
         """f32 [M, K] -> f32 [M, K / 2]: the sums of the first and the second half of each row."""
 

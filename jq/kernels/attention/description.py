@@ -15,7 +15,6 @@ to 8 bits of mantissa and sums in f32; `f32` rounds nothing else. Keys past the 
 whole) have probability 0."""
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 from jq.base.errors import InternalError
@@ -31,7 +30,6 @@ TILED_QUERIES = 8
 FEW = 8  # rows that share a head of k and v
 
 
-@dataclass(frozen=True, kw_only=True)
 class Attention(Heads):
     """f32 q, k, v (, mask) -> [B, Sq, heads * D].
 

@@ -2,7 +2,6 @@
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
 
 from jq.base.errors import InternalError
 from jq.kernels.kernel import Kernel
@@ -12,7 +11,6 @@ from jq.kernels.tensor import TensorType
 STACK = 192 << 10  # bytes of scores and probabilities of a row tile
 
 
-@dataclass(frozen=True, kw_only=True)
 class Heads(Kernel):
     """q [B, Sq, Wq], k [B, Sk, Wk], v [B, Sk, Wv] (, mask) -> [B, Sq, heads * D].
 

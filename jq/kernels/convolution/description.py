@@ -11,7 +11,7 @@ On matrix tiles the codes of 16 pixels are first gathered into tiles (`gemm.amx`
 filters * taps * channels / groups operations."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -28,7 +28,6 @@ from jq.kernels.tensor import Array, TensorType, cut_last
 TILED_PIXELS = 8
 
 
-@dataclass(frozen=True, kw_only=True)
 class Convolution(WindowPanels, PackedWindows):
     """A product on vectors or on matrix tiles.
 
@@ -150,7 +149,6 @@ class Convolution(WindowPanels, PackedWindows):
         return np.ascontiguousarray(runs).reshape(self.weight_shape)
 
 
-@dataclass(frozen=True, kw_only=True)
 class DigitConvolution(TwoDigits, Convolution):
     """A `Convolution` of 16-bit codes."""
 

@@ -1,7 +1,7 @@
 """Common base of products over windows of an image: shapes and constants."""
 
 from abc import abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from jq.base.errors import InternalError
@@ -12,7 +12,6 @@ from jq.kernels.schedule.layout import Frame
 from jq.kernels.tensor import Array, TensorType
 
 
-@dataclass(frozen=True, kw_only=True)
 class Windowed(Product):
     """Codes of `batch` images (or floats) -> [pixels, filters], in f32, i8 or i32.
 
@@ -69,7 +68,6 @@ class Windowed(Product):
         return self.start_types(self.batch), steps
 
 
-@dataclass(frozen=True, kw_only=True)
 class PackedWindows(Windowed):
     """One whose weights are packed as the body reads them, from the weight alone."""
 
@@ -94,7 +92,6 @@ class PackedWindows(Windowed):
         """The weight as the body reads it."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class WindowPanels(Windowed, PanelProduct):
     """[B, H, W * C] in i8 or floats, padded already, -> [B * Ho * Wo, F], in f32, i8 or i32.
 
@@ -156,7 +153,6 @@ class WindowPanels(Windowed, PanelProduct):
         return TensorType((self.batch, self.height, self.width * self.channels), self.read)
 
 
-@dataclass(frozen=True, kw_only=True)
 class PairConvolution(WindowPanels, PairProduct):
     """A `PairProduct` of windows. Operands: codes, padded with their zero point; what `pack` made:
     weights, source, plan, init, and (`row_zero`) zero points i32 [B] and colsum; what the

@@ -14,7 +14,6 @@
 """
 
 import math
-from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
@@ -33,7 +32,6 @@ MAX_PIXELS = 8
 MANY_REGISTERS = 32
 
 
-@dataclass(frozen=True, kw_only=True)
 class Depthwise(PackedWindows):
     """i8 or floats [B, H, W, C] -> [B * Ho * Wo, C], in f32, i8 or i32.
 
@@ -211,7 +209,6 @@ class Depthwise(PackedWindows):
         return ordered.reshape(self.vectors, -1, lanes * group)
 
 
-@dataclass(frozen=True, kw_only=True)
 class DigitDepthwise(TwoDigits, Depthwise):
     """A `Depthwise` of 16-bit codes; their padding has the code 0."""
 

@@ -1,7 +1,6 @@
 """Steps that end in codes: from floats, and from int32 sums without floats as integer-only devices
 rescale; and AddCodes, a sum of two kinds of codes before it is rounded."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from jq.base.errors import InternalError
@@ -9,7 +8,6 @@ from jq.formats.requantize import Rounding
 from jq.kernels.epilogue.step import COLUMN, ELEMENT, SCALAR, Accesses, Step
 
 
-@dataclass(frozen=True)
 class ToCodes(Step):
     """A step that ends in codes in [low, high]; `unsigned` stores `code + 128`."""
 
@@ -33,7 +31,6 @@ class ToCodes(Step):
         return 128 if self.unsigned else 0
 
 
-@dataclass(frozen=True)
 class Quantize(ToCodes):
     """`saturate(round_half_even(v) + zero_point)` with v = `y / scale`, or `y` itself; NaN is 0.
     The scale (in [2^-70, 2^100]) and the zero point are operands, so that layers share a kernel.
@@ -54,7 +51,6 @@ class Quantize(ToCodes):
         return ((how, "f32"), zero_point) if self.divide else (zero_point,)
 
 
-@dataclass(frozen=True)
 class WideQuantize(Quantize):
     """`Quantize` to codes of 16 bits."""
 
@@ -66,7 +62,6 @@ class WideQuantize(Quantize):
     high: int = 2**15 - 1
 
 
-@dataclass(frozen=True)
 class AddCodes(Step):
     """`(round_half_even(y) [clamped] [* gain] + f32(codes - zero_point) * factor) * unit`.
     Operands: codes by element, factor (a whole number), unit, the zero point, two bounds if
@@ -83,7 +78,6 @@ class AddCodes(Step):
         return ((ELEMENT, "i8"), (SCALAR, "f32"), (SCALAR, "f32"), (SCALAR, "i32"), *more)
 
 
-@dataclass(frozen=True)
 class RoundToCodes(ToCodes):
     """`saturate(round_half_even(y) + zero_point)`, |y| < 2^30; the zero point is an operand."""
 
@@ -91,7 +85,6 @@ class RoundToCodes(ToCodes):
     takes: ClassVar[Accesses] = ((SCALAR, "i32"),)
 
 
-@dataclass(frozen=True)
 class Rescale(ToCodes):
     """`saturate(rescale(y) + zero_point)` of int32 sums, as `jq.formats.requantize` defines it.
     Operands: mantissas, left shifts if `left`, right shifts of at most 31, the zero point."""
@@ -108,7 +101,6 @@ class Rescale(ToCodes):
         return ((COLUMN, "i32"),) * (2 + self.left) + ((SCALAR, "i32"),)
 
 
-@dataclass(frozen=True)
 class WideRescale(Rescale):
     """`Rescale` to codes of 16 bits."""
 

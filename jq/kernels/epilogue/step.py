@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, dataclass_transform
 
 from jq.base.errors import InternalError
 from jq.base.registry import register
@@ -12,9 +12,12 @@ COLUMN, ROW, ELEMENT, SCALAR = "column", "row", "element", "scalar"
 Accesses = tuple[tuple[str, str], ...]
 
 
+@dataclass_transform(frozen_default=True)
 @dataclass(frozen=True)
 class Step:
-    """One step. `operands` pairs an access (`column`, ...) with an element type."""
+    """One step. `operands` pairs an access (`column`, ...) with an element type.
+
+    A subclass is a frozen dataclass."""
 
     kind: ClassVar[str] = ""
     registry: ClassVar[dict[str, type["Step"]]] = {}
@@ -26,6 +29,7 @@ class Step:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        dataclass(frozen=True)(cls)
         if not cls.kind:
             return  # what several steps share
         register(Step.registry, "epilogue step", cls.kind, cls)

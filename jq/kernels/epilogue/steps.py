@@ -10,7 +10,6 @@ multiplier), AddCodes (where there is a residual), RoundToCodes. Steps stay belo
 that makes them proves it)."""
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -21,7 +20,6 @@ from jq.kernels.tensor import Array
 LOG2_E = math.log2(math.e)
 
 
-@dataclass(frozen=True)
 class Dequantize(Step):
     """`f32(acc) * column_scale`; with `per_row`, `f32(acc) * (row_scale * column_scale)`."""
 
@@ -34,7 +32,6 @@ class Dequantize(Step):
         return ((COLUMN, "f32"), (ROW, "f32")) if self.per_row else ((COLUMN, "f32"),)
 
 
-@dataclass(frozen=True)
 class JoinDigits(Dequantize):
     """`Dequantize` of `256 * high[row, column] + acc`, where `high` are the sums of the upper
     digits of 16-bit codes: the sum of 40 bits and less is rounded once. `small`: it has 32 bits."""
@@ -47,7 +44,6 @@ class JoinDigits(Dequantize):
         return (*super().operands, (ELEMENT, "i32"))
 
 
-@dataclass(frozen=True)
 class ColumnScale(Step):
     """`y * factor[column]`."""
 
@@ -55,7 +51,6 @@ class ColumnScale(Step):
     takes: ClassVar[Accesses] = ((COLUMN, "f32"),)
 
 
-@dataclass(frozen=True)
 class Bias(Step):
     """`y + bias[column]`."""
 
@@ -63,7 +58,6 @@ class Bias(Step):
     takes: ClassVar[Accesses] = ((COLUMN, "f32"),)
 
 
-@dataclass(frozen=True)
 class Residual(Step):
     """`y + residual[row, column]`."""
 
@@ -71,7 +65,6 @@ class Residual(Step):
     takes: ClassVar[Accesses] = ((ELEMENT, "f32"),)
 
 
-@dataclass(frozen=True)
 class Scale(Step):
     """`y * (scale[row] * scale[column])`: what whole numbers stand for, with two roundings."""
 
@@ -79,7 +72,6 @@ class Scale(Step):
     takes: ClassVar[Accesses] = ((COLUMN, "f32"), (ROW, "f32"))
 
 
-@dataclass(frozen=True)
 class ZeroPoint(Step):
     """`y - zero[row] * sum[column]`: what rows' zero points have added to sums of a weight. `zero`
     is a row's zero point times its scale, `sum` that of the numbers of a column."""
@@ -88,7 +80,6 @@ class ZeroPoint(Step):
     takes: ClassVar[Accesses] = ((COLUMN, "f32"), (ROW, "f32"))
 
 
-@dataclass(frozen=True)
 class QuantizedResidual(Step):
     """`y + f32(codes[row, column] - zero_point) * scale`, for a residual that is stored in int8."""
 
@@ -97,7 +88,6 @@ class QuantizedResidual(Step):
     unsigned: bool = False
 
 
-@dataclass(frozen=True)
 class WideResidual(QuantizedResidual):
     """`QuantizedResidual` of codes of 16 bits."""
 
@@ -105,7 +95,6 @@ class WideResidual(QuantizedResidual):
     takes: ClassVar[Accesses] = ((ELEMENT, "i16"), (SCALAR, "f32"), (SCALAR, "i32"))
 
 
-@dataclass(frozen=True)
 class FakeQuantize(Step):
     """`(saturate(round_half_even(y / scale) + zero_point) - zero_point) * decoded`; NaN is 0: codes
     that a model has between two of its ops, which no memory sees. Operands: the scale that divides
@@ -118,7 +107,6 @@ class FakeQuantize(Step):
     exact: bool = True  # as of `Quantize`
 
 
-@dataclass(frozen=True)
 class Clamp(Step):
     """`min(max(y, low), high)`; either bound may be missing: relu is (0, None), relu6 (0, 6)."""
 
@@ -127,7 +115,6 @@ class Clamp(Step):
     high: float | None = None
 
 
-@dataclass(frozen=True)
 class RoundToHalves(Step):
     """`y` rounded to bf16 (half to even), as its bits: for products that would round it."""
 
@@ -135,7 +122,6 @@ class RoundToHalves(Step):
     result: ClassVar[str] = "i16"
 
 
-@dataclass(frozen=True)
 class Gelu(Step):
     """`y * Phi(y)`, or its tanh form; within `functions.GELU_BOUND` of the exact function. With
     `codes` (only codes of it are wanted) within `GELU_CODES_BOUND`, and NaN gives 0."""
@@ -146,7 +132,6 @@ class Gelu(Step):
     codes: bool = False
 
 
-@dataclass(frozen=True)
 class Silu(Step):
     """`y / (1 + exp(-y))`; within `functions.SILU_BOUND` (relative) of the exact function."""
 

@@ -45,7 +45,6 @@ class Streams:
     count: int
 
 
-@dataclass(frozen=True, kw_only=True)
 class Gemm(MatrixPanels):
     """A product on vectors or on matrix tiles.
 
@@ -236,7 +235,6 @@ class Gemm(MatrixPanels):
         return np.ascontiguousarray(kept ^ np.int8(-128) if self.swapped else kept)
 
 
-@dataclass(frozen=True, kw_only=True)
 class DigitGemm(TwoDigits, Gemm):
     """A `Gemm` of 16-bit codes."""
 

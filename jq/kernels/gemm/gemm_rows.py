@@ -11,7 +11,7 @@ The bits are those of `Gemm` and `Normalize` (or `QuantizeRows`) one after the o
 read once a chunk, so they must be near. 2 M N K operations and those of the rows."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from jq.base.errors import InternalError
@@ -28,7 +28,6 @@ CHUNK, LEAST = 32, 16  # rows of a chunk: as are best, and as are worth it
 ROWS = 64  # of a product; where there are fewer, panels of columns make more workgroups
 
 
-@dataclass(frozen=True, kw_only=True)
 class GemmRows(Kernel):
     """`gemm`, and `normalize` or `quantize` of its result.
 

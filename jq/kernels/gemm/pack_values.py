@@ -8,7 +8,6 @@ for each product of the batch in workgroups:
     init <- base - zero * sums
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from jq.base.errors import InternalError
@@ -17,7 +16,6 @@ from jq.kernels.kernel import Kernel
 from jq.kernels.tensor import TensorType
 
 
-@dataclass(frozen=True, kw_only=True)
 class PackValues(Kernel):
     """i8 [outer, K, inner, N] -> the operands `weights` and `init` of the product.
 

@@ -14,7 +14,6 @@ the additions."""
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
@@ -39,7 +38,6 @@ LINE_PRODUCTS = 300  # that take as long as a line from the second cache
 COUNTS = 2  # of a plan: chains that are proven, chains by pairs; then where each begins
 
 
-@dataclass(frozen=True, kw_only=True)
 class PairProduct(PanelProduct):
     """A product on vectors of pairs; signed codes.
 
@@ -167,7 +165,6 @@ class PairProduct(PanelProduct):
         }
 
 
-@dataclass(frozen=True, kw_only=True)
 class PairGemm(MatrixPanels, PairProduct):
     """A `PairProduct` of a matrix.
 

@@ -1,7 +1,6 @@
 """Common base of products: corrections for zero points, and what follows the sums."""
 
 from abc import abstractmethod
-from dataclasses import dataclass
 
 import ml_dtypes
 import numpy as np
@@ -16,7 +15,6 @@ from jq.kernels.schedule.layout import Batch, Frame, Sequences
 from jq.kernels.tensor import Array, TensorType
 
 
-@dataclass(frozen=True, kw_only=True)
 class Product(ByColumn):
     """`epilogue(sum_k (codes[m, k] - row_zero[m]) * (weight[k, n] - column_zero[n]) + bias[n])`.
 
@@ -185,7 +183,6 @@ class PanelProduct(Product):
         """The cut for matrix tiles."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class MatrixPanels(MatrixProduct, PanelProduct):
     """A `Product` of a matrix [M, K].
 

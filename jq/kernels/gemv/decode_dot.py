@@ -19,7 +19,6 @@ it takes it.
 """
 
 import math
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -37,7 +36,6 @@ ROWS, COLUMNS = 4, 4  # of a register tile
 PANEL_BYTES = 128 * 1024  # decoded weights of a workgroup with many rows
 
 
-@dataclass(frozen=True, kw_only=True)
 class DecodeDot(MatrixProduct):
     """f32 [M, K] x stored [N, K] -> [M, N] in f32, or as the epilogue ends.
 

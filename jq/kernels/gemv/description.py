@@ -35,7 +35,6 @@ products of each digit are exact, so three digits give what float activations gi
 order, one rounding a block: its error is below (K / block + 1) 2^-24 of the sum of magnitudes."""
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -49,7 +48,6 @@ from jq.kernels.tensor import Array, TensorType, cut_last, pad_last
 Scale = Array | tuple[Array, Array]  # or integers and what they are multiplied by
 
 
-@dataclass(frozen=True, kw_only=True)
 class Packed(Stored):
     """A product whose weights are packed as they are cut."""
 
@@ -127,7 +125,6 @@ LARGEST_SPLIT = 256  # block whose sums of two digits, one shifted by 8 bits, fi
 SCALES = ("f16", "f32", "i8", "column")
 
 
-@dataclass(frozen=True, kw_only=True)
 class Gemv(Packed):
     """i8 [M, K] x blocks [K, N] -> [M, N].
 

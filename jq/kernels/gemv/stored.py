@@ -1,7 +1,6 @@
 """Block-scaled weights of a product: how they are cut into panels and shared by workgroups."""
 
 import math
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 
@@ -21,7 +20,6 @@ MOST_ROWS = 512  # of a workgroup at most, where their sums lie on the stack
 PANEL, COLUMNS = 2, 8  # vectors of a panel, and of all panels of a workgroup
 
 
-@dataclass(frozen=True, kw_only=True)
 class Stored(MatrixProduct):
     """A product [M, K] x [K, N] with block-scaled weights: how they are cut.
 

@@ -19,7 +19,7 @@ of its size, plus what the rounding of its score moves it by (3 2^-24 of the lar
 magnitude); its code is the rounding of that number."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from jq.base.errors import InternalError
@@ -33,7 +33,6 @@ SPREAD, UNDERFLOW = 2.01, 112.0  # of the largest sum; beyond it, e^-x is 0 (wit
 SMALLEST_SCALE = 2.0**-30  # of probabilities: steps fit 32 bits
 
 
-@dataclass(frozen=True, kw_only=True)
 class IntegerAttention(Heads, ByColumn):
     """i8 q [B, Sq, Wq], k [B, Sk, Wk], v [B, Sk, Wv], ... -> [B, Sq, heads * D].
 

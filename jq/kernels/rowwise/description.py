@@ -83,7 +83,6 @@ class RowQuantization:
         return [TensorType((rows, columns), "i8"), *scale, *zero]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Rows(Kernel):
     """A kernel over the rows of a matrix [M, K]."""
 
@@ -99,7 +98,6 @@ class Rows(Kernel):
         return f"{self.m}x{self.k}"
 
 
-@dataclass(frozen=True, kw_only=True)
 class RowKernel(Rows):
     """A kernel over rows of floats.
 
@@ -124,7 +122,6 @@ class RowKernel(Rows):
         return replace(self, sequences=sequences)
 
 
-@dataclass(frozen=True, kw_only=True)
 class QuantizeRows(RowKernel):
     """f32 [M, K] (, f32 factors [K]) -> i8 [M, K] (, f32 scale [M]) (, i32 zero point [M]). The
     static scheme has two more operands, its scale f32 [1], in [2^-70, 2^100] unless it is measured,
@@ -152,7 +149,6 @@ class QuantizeRows(RowKernel):
 #         smallest, largest, NaN where there is one      (one pass, 4 vectors at a time)
 #
 # 3 operations an element; bound by memory.
-@dataclass(frozen=True, kw_only=True)
 class RowRanges(RowKernel):
     """f32 [M, K] -> f32 [M], f32 [M]: NaN where the row holds one."""
 
@@ -182,7 +178,6 @@ class RowRanges(RowKernel):
 MANY_REGISTERS = 32
 
 
-@dataclass(frozen=True, kw_only=True)
 class Normalize(RowKernel):
     """f32 [M, K] (, gamma, beta, factors [K]) (, scale, zero point) -> f32, codes, or both.
 

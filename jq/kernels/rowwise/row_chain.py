@@ -37,7 +37,6 @@ from jq.kernels.tensor import TensorType
 STEPS = {2: (1 << 14) - 1, 3: 63 << 16}
 
 
-@dataclass(frozen=True, kw_only=True)
 class SplitRows(Rows):
     """f32 [M, K] -> i8 [M, digits, K], the highest digit first; f32 scale [M, ceil(K / block)]."""
 
@@ -148,7 +147,6 @@ class Digits:
 RowStep = Normalized | Added | Rotated | Updated | Coded | Digits
 
 
-@dataclass(frozen=True, kw_only=True)
 class RowChain(Rows):
     """f32 [M, K], what the steps take -> what the steps give, in their order."""
 

@@ -64,7 +64,6 @@ class Line:
     number: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
 class RowProgram(Rows):
     """Codes [M, K] of each `result` and of the last line, of the sources. Lines have one number an
     element of a row, or one a row: those that depend on no other."""
