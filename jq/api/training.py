@@ -11,8 +11,7 @@ from jq.base.progress import Progress, Stages
 from jq.driver.job import prepare_job
 from jq.driver.request import Request
 from jq.driver.stages import plan_job
-from jq.formats import Encoding
-from jq.formats.affine import affine_format
+from jq.formats import Encoding, affine_format
 from jq.frontends.source import AnyModel, Data
 from jq.frontends.trainable import Unsupported, as_function
 from jq.ir import Op, Program, at, context, ir

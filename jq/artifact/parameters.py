@@ -19,7 +19,7 @@ from iree import runtime as rt
 
 from jq.base.errors import UserError, check_known
 from jq.base.system.files import check_input
-from jq.formats.tensor import bytes_of
+from jq.formats import bytes_of
 from jq.frontends.safetensors import write_tensors
 
 _ALIGN = 64  # of the data; an aligned tensor of a mapped file is used in place

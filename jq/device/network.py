@@ -11,7 +11,7 @@ import numpy as np
 
 from jq.base.errors import InternalError, UserError
 from jq.base.registry import unused
-from jq.formats.affine import affine_format, is_affine
+from jq.formats import affine_format, is_affine
 from jq.formats.integer_functions import Output
 from jq.ir import Op, Program, dtype_of, evaluate, ir, kind_of, shape_of
 from jq.ir.build import NAME, SCOPE, attributes_of, string_attr

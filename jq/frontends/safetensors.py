@@ -17,7 +17,7 @@ import numpy as np
 
 from jq.base.errors import UserError
 from jq.base.system.files import as_object, json_object, mapped
-from jq.formats.tensor import Deferred, bytes_of
+from jq.formats import Deferred, bytes_of
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"

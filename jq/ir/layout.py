@@ -12,10 +12,9 @@ from functools import cached_property, partial
 import numpy as np
 
 from jq.base.errors import FormatError
-from jq.formats import NUMPY, Encoding, Format, get_format
+from jq.formats import NUMPY, Deferred, Encoding, Format, get_format
 from jq.formats.ggml import GgmlFormat, blocked_axis
 from jq.formats.packing import pack, packed_shape, unpack
-from jq.formats.tensor import Deferred
 
 _STRIP = 128
 _SHORTEST = 8  # block that is worth a scale of its own

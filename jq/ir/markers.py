@@ -15,8 +15,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import func
 
 from jq.base.errors import InternalError
-from jq.formats import Encoding, get_format
-from jq.formats.affine import affine_format, is_affine
+from jq.formats import Encoding, affine_format, get_format, is_affine
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import attribute, plain, settle_type
 from jq.ir.mlir_context import editing

@@ -16,7 +16,7 @@ from jaxlib.mlir.dialects import func
 
 from jq.base.errors import InternalError
 from jq.base.registry import unused
-from jq.formats.tensor import Deferred
+from jq.formats import Deferred
 from jq.ir.build import constant_of, settle_type
 from jq.ir.mlir_context import at, bytecode_of, context, editing, parse_module, run_passes
 from jq.ir.types import TensorSpec, dtype_of, shape_of, signature, tensor_type

@@ -23,10 +23,8 @@ import numpy as np
 from jq.base.errors import UserError, check_known
 from jq.base.progress import Progress, silent
 from jq.base.system.files import check_folder, json_object, read_text, write_text, written_whole
-from jq.formats.affine import affine_format
+from jq.formats import Deferred, Encoding, affine_format
 from jq.formats.affine_math import FULL
-from jq.formats.base import Encoding
-from jq.formats.tensor import Deferred
 from jq.frontends.safetensors import INDEX, SINGLE, read_shards, write_model
 from jq.frontends.sidecars import copy_files, sidecars
 from jq.language.decoder.huggingface import read_config

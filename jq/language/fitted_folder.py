@@ -20,8 +20,7 @@ from jq.base.npz import read_array
 from jq.base.progress import Progress, Stages, silent
 from jq.base.system.files import written_whole
 from jq.base.system.threads import one_thread
-from jq.formats.affine import affine_format
-from jq.formats.tensor import QuantizedTensor
+from jq.formats import QuantizedTensor, affine_format
 from jq.frontends.safetensors import read_file, read_folder, write_model
 from jq.language.checkpoint import begin, finish, opened
 from jq.language.decoder import load_decoder

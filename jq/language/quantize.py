@@ -13,10 +13,9 @@ from jq.artifact.store import Cache, Timer, file_digest
 from jq.base.errors import UserError, check_known
 from jq.base.progress import Progress, silent
 from jq.base.system.files import read_text
+from jq.formats import Encoding, Leaf, QuantizedTensor, get_format
 from jq.formats.arrays import NUMPY
-from jq.formats.base import Encoding, get_format
 from jq.formats.ggml import GgmlFormat
-from jq.formats.tensor import Leaf, QuantizedTensor
 from jq.frontends.gguf import load_gguf, open_gguf
 from jq.frontends.gguf.types import TYPES
 from jq.frontends.gguf.write import NewTensor, write_like

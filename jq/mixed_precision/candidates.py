@@ -12,8 +12,7 @@ from typing import Any
 
 from jq.base.errors import UserError, known
 from jq.base.system.folders import data_names
-from jq.formats import get_format
-from jq.formats.base import Format
+from jq.formats import Format, get_format
 from jq.passes.pipeline import flat_settings, load_pipeline
 from jq.target.rules import apply_overrides, parse_rule
 from jq.target.settings import FLOAT, FLOAT_TYPES, Settings

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.formats import NUMPY, Encoding, get_format
-from jq.formats.affine import affine_format, is_affine
+from jq.formats import NUMPY, Encoding, affine_format, get_format, is_affine
 from jq.formats.blocks import expand, reduce_blocks
 from jq.ir import Op, Program
 from jq.ir.ops.base import Axes, Contraction

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from jq.formats import get_format
-from jq.formats.affine import is_affine
+from jq.formats import get_format, is_affine
 from jq.ir import Op, Program, ir, maker, shape_of
 from jq.ir.ops.lookup import is_product
 from jq.ir.ops.selection import elements

@@ -1,7 +1,6 @@
 """The encoding that an operand gets, and what its integers imply for a product."""
 
-from jq.formats import Encoding, get_format
-from jq.formats.affine import Affine
+from jq.formats import Affine, Encoding, get_format
 from jq.formats.imported import WithMinimum
 from jq.ir import Op
 from jq.ir.ops import Contraction, Role, contraction

@@ -4,8 +4,7 @@ import math
 from dataclasses import replace
 
 from jq.base.tables import size
-from jq.formats import Encoding
-from jq.formats.affine import affine_format
+from jq.formats import Encoding, affine_format
 from jq.formats.checks import SMALLEST_SCALE
 from jq.ir import Program
 from jq.ir.types import number_kind

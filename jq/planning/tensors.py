@@ -7,9 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from jq.formats import Encoding, get_format
-from jq.formats.affine import affine_format, is_affine
-from jq.formats.base import unpacked
+from jq.formats import Encoding, affine_format, get_format, is_affine, unpacked
 from jq.ir import Op, Program, shape_of
 from jq.ir.ops.base import Role
 from jq.ir.ops.dataflow import Encodings

@@ -7,8 +7,7 @@ from jq.base.errors import FormatError, UserError
 from jq.base.guard.worker import WORKER
 from jq.base.system.files import read_input
 from jq.driver.weights import module as modules
-from jq.formats import Encoding, get_format
-from jq.formats.tensor import QuantizedTensor
+from jq.formats import Encoding, QuantizedTensor, get_format
 from jq.frontends.model import Model
 from jq.frontends.tracing.entry import trace
 from jq.frontends.tracing.inputs import with_params

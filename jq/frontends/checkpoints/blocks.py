@@ -26,10 +26,9 @@ import numpy as np
 
 from jq.base.errors import UserError
 from jq.base.system.files import as_object
-from jq.formats.base import Encoding, get_format
+from jq.formats import Encoding, Leaf, Parts, get_format
 from jq.formats.floats import NORMAL_QUANTILES
 from jq.formats.ggml import GgmlFormat
-from jq.formats.tensor import Leaf, Parts
 from jq.frontends.checkpoints.floats import NAN
 from jq.frontends.checkpoints.integers import fields
 from jq.frontends.checkpoints.method import Layer, method

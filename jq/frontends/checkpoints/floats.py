@@ -15,8 +15,7 @@ from collections.abc import Mapping
 import ml_dtypes
 import numpy as np
 
-from jq.formats.base import Encoding
-from jq.formats.tensor import Leaf
+from jq.formats import Encoding, Leaf
 from jq.frontends.checkpoints.method import Layer, method
 
 NAN = 255  # as an exponent of 8 bits

@@ -25,10 +25,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from jq.formats.affine import affine_format
+from jq.formats import Encoding, Leaf, Parts, affine_format
 from jq.formats.affine_math import FULL
-from jq.formats.base import Encoding
-from jq.formats.tensor import Leaf, Parts
 from jq.frontends.checkpoints.floats import float8_weight, nvfp4_weight
 from jq.frontends.checkpoints.method import Layer, method
 

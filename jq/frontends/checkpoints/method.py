@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from jq.base.errors import UserError, check_known
-from jq.formats.base import Encoding
-from jq.formats.tensor import Leaf, Parts, QuantizedTensor
+from jq.formats import Encoding, Leaf, Parts, QuantizedTensor
 
 # Kinds of tensors by NumPy's kinds of types (floats of ml_dtypes are V) and bytes, 0 for any:
 # words, bytes, signed bytes, whole numbers, floats, and floats that have to be finite.

@@ -9,8 +9,7 @@ import numpy as np
 
 from jq.base.errors import UserError
 from jq.base.system.files import mapped
-from jq.formats.base import Encoding, get_format
-from jq.formats.tensor import Leaf, QuantizedTensor
+from jq.formats import Encoding, Leaf, QuantizedTensor, get_format
 from jq.frontends.gguf.header import Header, TensorInfo, read_header
 
 # A part of a model: NAME-00001-of-00003.gguf.

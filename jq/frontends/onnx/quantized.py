@@ -16,10 +16,8 @@ import numpy as np
 from jax import lax
 
 from jq.base.errors import UserError
-from jq.formats import Encoding
-from jq.formats.affine import affine_format
+from jq.formats import Encoding, affine_format, unpacked
 from jq.formats.affine_math import FULL
-from jq.formats.base import unpacked
 from jq.frontends.onnx.plain_quantized import dequantize_plain, quantize_float
 from jq.frontends.onnx.registry import Given
 from jq.frontends.onnx.values import (

@@ -12,7 +12,7 @@ from jq.base.errors import UserError
 from jq.base.guard.worker import WORKER
 from jq.base.system.files import read_input
 from jq.base.tree import check_depth
-from jq.formats.tensor import QuantizedTensor
+from jq.formats import QuantizedTensor
 from jq.frontends.model import Model, how_to_take
 from jq.frontends.tracing import simplify
 from jq.frontends.tracing.constants import lift_constants

@@ -13,8 +13,7 @@ import numpy as np
 from jax.custom_batching import custom_vmap
 
 from jq.base.errors import UserError, check_known
-from jq.formats import Encoding, get_format
-from jq.formats.affine import affine_format, is_affine
+from jq.formats import Encoding, affine_format, get_format, is_affine
 from jq.formats.blocks import expand
 from jq.formats.floats import Mx
 from jq.frontends.tracing.arrays import JaxOps

@@ -15,8 +15,7 @@ import numpy as np
 
 from jq.base.deep import Steps, deep
 from jq.base.errors import UserError
-from jq.formats import Encoding, get_format
-from jq.formats.tensor import Leaf, QuantizedTensor
+from jq.formats import Encoding, Leaf, QuantizedTensor, get_format
 from jq.frontends.tracing.constants import constant_array
 from jq.ir import Program, at, dtype_of, ir, maker
 from jq.ir.build import replace, string_attr

@@ -13,8 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jq.base.registry import register
-from jq.formats import get_format
-from jq.formats.base import Integers
+from jq.formats import Integers, get_format
 from jq.ir import OPS, Op, Program, ir, shape_of
 from jq.ir.markers import Marker
 from jq.ir.ops.geometry import Geometry, Matrices, NotMatrices, WeightProduct, of_window

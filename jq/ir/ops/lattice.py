@@ -18,8 +18,7 @@ from enum import Enum
 
 import numpy as np
 
-from jq.formats import Encoding
-from jq.formats.affine import affine_format, is_affine
+from jq.formats import Encoding, affine_format, is_affine
 from jq.ir import Program, evaluate, ir, shape_of
 from jq.ir.affine import constant_of
 from jq.ir.markers import QUANTIZE_DYNAMIC, Marker, match

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.formats.affine import affine_format, is_affine
+from jq.formats import affine_format, is_affine
 from jq.ir import OPS, Program, dtype_of, evaluate, ir, maker, tensor_type
 from jq.ir.build import constant_of, create, replace
 from jq.ir.encodings import write_encodings

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.formats import NUMPY, Encoding
-from jq.formats.affine import affine_format
+from jq.formats import NUMPY, Encoding, affine_format
 from jq.formats.affine_math import FULL
 from jq.ir import Op, Program, ir, maker, tensor_type
 from jq.ir.build import attribute, attributes_of, create

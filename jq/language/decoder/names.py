@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.formats.base import Encoding
-from jq.formats.tensor import Leaf, QuantizedTensor
+from jq.formats import Encoding, Leaf, QuantizedTensor
 from jq.language.decoder.architectures import Architecture
 from jq.language.decoder.config import Config, Shape
 from jq.language.decoder.mixers import Mixer

@@ -7,9 +7,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jq.formats.base import Encoding, get_format
+from jq.formats import Encoding, QuantizedTensor, get_format
 from jq.formats.blocks import cut_range
-from jq.formats.tensor import QuantizedTensor
 from jq.frontends.model import Model
 from jq.language.decoder import Decoder
 from jq.language.decoder.config import Config

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.formats import Encoding, integer_functions
-from jq.formats.affine import affine_format, is_affine
+from jq.formats import Encoding, affine_format, integer_functions, is_affine
 from jq.formats.integer_functions import NO_OUTPUT, Output
 from jq.formats.requantize import INT32, Rescaling
 from jq.ir import OPS, Op, Program, dtype_of, evaluate, ir, shape_of

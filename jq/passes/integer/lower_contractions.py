@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.formats import get_format
-from jq.formats.affine import is_affine
-from jq.formats.base import unpacked
+from jq.formats import get_format, is_affine, unpacked
 from jq.ir import Op, Program, evaluate, ir
 from jq.ir.contract import contract
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC, Marker, match

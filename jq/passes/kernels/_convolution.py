@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.formats import NUMPY, Encoding, get_format
-from jq.formats.affine import Affine, affine_format
+from jq.formats import NUMPY, Affine, Encoding, affine_format, get_format
 from jq.ir import OPS, Program, dtype_of, evaluate, ir, shape_of
 from jq.ir.build import Attributes
 from jq.ir.contract import Contract

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.formats import NUMPY, Encoding
-from jq.formats.affine import affine_format
+from jq.formats import NUMPY, Encoding, affine_format
 from jq.ir import OPS, Program, evaluate, ir, shape_of
 from jq.ir.contract import Contract
 from jq.ir.ops.dims import Dims

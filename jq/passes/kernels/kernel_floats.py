@@ -11,8 +11,7 @@ function is within the bound that its step states; float32 takes the exact steps
 
 import numpy as np
 
-from jq.formats import Encoding
-from jq.formats.tensor import Deferred
+from jq.formats import Deferred, Encoding
 from jq.ir import NAME, OPS, Op, Program, at, dtype_of, evaluate, shape_of, string_attr
 from jq.ir.build import attributes_of
 from jq.ir.contract import Contract

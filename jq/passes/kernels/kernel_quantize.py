@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.formats import Encoding
-from jq.formats.affine import affine_format
+from jq.formats import Encoding, affine_format
 from jq.formats.affine_math import FULL, NARROW
 from jq.ir import OPS, Op, Program, at, dtype_of, evaluate, ir, kind_of, shape_of
 from jq.ir.build import NAME, integers, string_attr

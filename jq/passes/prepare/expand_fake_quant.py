@@ -12,9 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.formats import NUMPY, Encoding, get_format
-from jq.formats.affine import affine_format, is_affine
-from jq.formats.base import unpacked
+from jq.formats import NUMPY, Encoding, affine_format, get_format, is_affine, unpacked
 from jq.ir import OPS, Program, at, dtype_of, evaluate, ir, maker, shape_of
 from jq.ir.build import NAME, like, string_attr
 from jq.ir.build import replace as replace_op

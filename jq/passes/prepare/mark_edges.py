@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from jq.formats.affine import is_affine
+from jq.formats import is_affine
 from jq.ir import Op, Program, dtype_of, ir, kind_of, last_of, only_user
 from jq.ir.affine import is_constant, step
 from jq.ir.decisions import declined, declined_by_shape

@@ -15,7 +15,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from jq.formats.tensor import Deferred
+from jq.formats import Deferred
 from jq.ir import Program, at, dtype_of, ir, markers
 from jq.ir.arrays import OPS
 from jq.ir.build import create, replace

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jq.formats.affine import is_affine
+from jq.formats import is_affine
 from jq.formats.requantize import INT32
 from jq.ir import Op, Program, evaluate, integers, ir, kind_of, maker, shape_of, users
 from jq.ir.affine import forwards

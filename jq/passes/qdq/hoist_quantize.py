@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from jq.base.deep import Steps, deep
-from jq.formats import Encoding
-from jq.formats.affine import affine_format
+from jq.formats import Encoding, affine_format
 from jq.formats.integer_functions import Output
 from jq.ir import OPS, Op, Program, at, ir, kind_of, maker, shape_of
 from jq.ir.affine import compact

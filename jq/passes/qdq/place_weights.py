@@ -12,8 +12,7 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from jq.formats import NUMPY, Encoding, get_format
-from jq.formats.affine import affine_format, is_affine
+from jq.formats import NUMPY, Encoding, affine_format, get_format, is_affine
 from jq.formats.blocks import reduce_blocks
 from jq.ir import Op, Program, at, dtype_of, maker
 from jq.ir.build import copied, replace

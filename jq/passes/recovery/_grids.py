@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from jq.formats import Encoding, get_format
-from jq.formats.affine import Affine
+from jq.formats import Affine, Encoding, get_format
 from jq.formats.arrays import NUMPY, nearest_codes
 from jq.formats.blocks import block_absmax, per_block
 from jq.formats.elements import Element

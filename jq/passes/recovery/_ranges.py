@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from jq.formats import Encoding
-from jq.formats.affine import Affine
+from jq.formats import Affine, Encoding
 from jq.formats.arrays import NUMPY, nearest_codes
 from jq.formats.blocks import per_block, reduce_blocks
 from jq.formats.imported import WithMinimum

@@ -18,8 +18,7 @@ from functools import partial
 import numpy as np
 
 from jq.base.errors import InternalError
-from jq.formats import Encoding
-from jq.formats.affine import is_affine
+from jq.formats import Encoding, is_affine
 from jq.formats.checks import SMALLEST_SCALE
 from jq.passes.recovery._descent import COLUMNS, LAZY, Solution, descend, panel_rows, runs
 from jq.passes.recovery._grids import FormatGrid, Grid, grid_of

@@ -13,8 +13,7 @@ import numpy as np
 
 from jq.base.errors import UserError
 from jq.base.system.threads import one_thread
-from jq.formats import Encoding
-from jq.formats.affine import is_affine
+from jq.formats import Encoding, is_affine
 from jq.ir import Program
 from jq.passes.base import LOG, PassContext, Recovery, of_weight
 from jq.passes.recovery import _inputs as inputs

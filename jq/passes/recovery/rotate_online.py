@@ -19,8 +19,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from jq.formats import NUMPY, Encoding, get_format
-from jq.formats.base import unpacked
+from jq.formats import NUMPY, Encoding, get_format, unpacked
 from jq.ir import OPS, Program, at, dtype_of, editing, ir, shape_of, stablehlo, tensor_type
 from jq.ir.ops.lookup import contraction
 from jq.ir.ops.rules.dot_general import PLAIN

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from jq.formats.affine import affine_format
+from jq.formats import affine_format
 from jq.ir import OPS, Op, Program, dtype_of, evaluate, ir
 from jq.ir.markers import Marker
 from jq.ir.ops.base import OpRule

@@ -20,8 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.formats import Encoding, get_format
-from jq.formats.affine import affine_format, is_affine
+from jq.formats import Encoding, affine_format, get_format, is_affine
 from jq.formats.affine_math import HALF
 from jq.ir import OPS, Op, Program, at, dtype_of, integers, ir, maker, only_user, shape_of
 from jq.ir.affine import constant_of

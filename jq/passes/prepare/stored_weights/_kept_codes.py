@@ -7,8 +7,7 @@ import ml_dtypes
 import numpy as np
 
 from jq.base.errors import FormatError
-from jq.formats import Encoding, Format, get_format
-from jq.formats.affine import affine_format
+from jq.formats import Encoding, Format, affine_format, get_format
 from jq.formats.imported import TABLE, Codebook
 from jq.ir.types import number_kind
 from jq.passes.prepare.stored_weights import FLOATS

@@ -16,8 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jq.base.errors import UserError
-from jq.formats import Encoding
-from jq.formats.affine import affine_format, is_affine
+from jq.formats import Encoding, affine_format, is_affine
 from jq.ir import OPS, Op, Program, at, dtype_of, evaluate, ir, maker, shape_of
 from jq.ir.build import NAME, replace, string_attr
 from jq.ir.encodings import store
