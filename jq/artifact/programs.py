@@ -106,8 +106,7 @@ def best_first(target: Target) -> Target:
 
 
 def choose(programs: Sequence[TargetProgram]) -> TargetProgram | None:
-    """The best program of the first size, of several that are given best first, that this machine
-    runs.
+    """The best program of the first size, of several given best first, that this machine runs.
 
     One whose instructions are there but slow (`Isa.vendor`) is passed over where another runs.
     None: there is no such program.
@@ -129,8 +128,7 @@ def _permitted(program: TargetProgram) -> bool:
 
 
 def check_runs(programs: Sequence[TargetProgram]) -> None:
-    """Refuses an artifact that has no program for this machine, before an illegal instruction ends
-    the process.
+    """Refuses an artifact without a program for this machine, where it would crash.
 
     Raises:
         UserError: it says what is lacking, and for what to compile.

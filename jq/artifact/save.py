@@ -1,5 +1,4 @@
-"""Writing an artifact: under a temporary name beside its place, then renamed, so that it is there
-whole or not at all."""
+"""Writing artifacts: under a temporary name beside the place, then renamed: whole or not at all."""
 
 import shutil
 import time

@@ -55,8 +55,7 @@ class UserError(JqError, ValueError):
     """A request that cannot be met: a wrong name, model or file, or an unsupported operation.
 
     The message is one line that says what is wrong, where, and what to do. The command line prints
-    it and ends with exit code 2. It is a `ValueError` too, which is what Python expects for a wrong
-    argument.
+    it and ends with exit code 2. It is a `ValueError` too, as Python expects for a wrong argument.
 
     Example:
         ```python

@@ -50,8 +50,7 @@ def _open_streams() -> None:
 
 
 def _ending(number: int) -> BaseException:
-    """All signals end as an interrupt does: processes that we started end too, and nothing is left
-    behind."""
+    """All signals end as an interrupt does: our processes end too, and nothing is left behind."""
     _arrived.append(number)
     return KeyboardInterrupt() if number == signal.SIGINT else Terminated(number)
 

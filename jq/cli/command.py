@@ -150,8 +150,7 @@ EVERYWHERE = _entries(SHARED)
 
 
 def option_of(parameter: inspect.Parameter, own: tuple[str, str] | None) -> inspect.Parameter:
-    """A parameter as the option or argument that its docstring tells, or `SHARED`, unless it is one
-    already."""
+    """A parameter, unless it is one, as the option or argument of its docstring, or of `SHARED`."""
     name = parameter.name
     if own is None and (get_origin(parameter.annotation) is Annotated or name not in EVERYWHERE):
         return parameter

@@ -24,8 +24,7 @@ PIPELINES = ("int8-dynamic", "int8-static", "int8-static-integer-only", "int8-we
 
 @dataclass(frozen=True)
 class AssumedRanges(Ranges):
-    """Every tensor from 0 to 1: the zero point at the end of the codes, where sums of products are
-    largest."""
+    """Every tensor from 0 to 1: the zero point at an end of the codes, where sums are largest."""
 
     def get(self, name: str, bits: int = 8, scheme: str = "asymmetric") -> Range:
         return Range(0.0, 1.0)

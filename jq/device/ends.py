@@ -112,8 +112,7 @@ def leading_to(outputs: Sequence[Tensor], nodes: Sequence[Any]) -> list[Any]:
 
 
 def _scaled(network: Network) -> Network:
-    """Codes of the model's own, which are moved before they have a scale, with that of their
-    reader."""
+    """Codes of the model's own, moved before they have a scale, with that of their reader."""
     known: dict[str, Tensor] = {}
     for node in reversed(network.nodes):
         made = known.get(node.output.name)
@@ -165,9 +164,8 @@ def _float(node: Node) -> UserError:
 
 
 def input_codes(network: Network, entries: int = 1 << 16) -> dict[str, Tensor]:
-    """The codes of each float input, by its name: of its quantizations (or those of it moved) the
-    first with the most bits whose codes have a table, of which the others are made, of at most
-    `entries` entries."""
+    """Codes of each float input by name: of its quantizations (or those of it moved) the first with
+    the most bits whose codes have a table of at most `entries`, which makes the others."""
     makers = {n.output.name: n for n in network.nodes}
     found: dict[str, tuple[tuple[bool, int], Tensor]] = {}
     for node in (n for n in network.nodes if n.kind == "quantize"):
@@ -185,8 +183,7 @@ def _parameters(tensor: Tensor) -> str:
 
 
 def _looked_up(given: Tensor, codes: Tensor, node: Node) -> Node:
-    """Codes of an input that is quantized in a second way: of every code, what the quantization
-    makes of its number."""
+    """Codes of an input quantized in a second way: what that makes of the number of every code."""
     if node.out is None or given.scale is None or given.scale.size > 1:
         raise UserError("an input is quantized in two ways", op=node.name, hint=FLOAT_ENDS)
     ends = np.iinfo(given.dtype)

@@ -35,8 +35,7 @@ ROWS = ("stablehlo.gather", "stablehlo.dynamic_slice")  # read a part of what th
 
 @dataclass(frozen=True)
 class Buffer:
-    """A tensor's place on the chip: `first` and `last` are the units that make it and read it last,
-    both included."""
+    """A tensor's place on the chip; unit `first` makes it, `last` is the last that reads it."""
 
     name: str
     bytes: int

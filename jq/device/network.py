@@ -55,9 +55,8 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Node:
-    """One step: a kind of `jq.ir.ops.integer_step.Kind`, `quantize` and `dequantize` at float ends,
-    `float` for other ops on floats, or the StableHLO name of an op that only moves, selects or
-    compares codes.
+    """One step: a `jq.ir.ops.integer_step.Kind`, `quantize` and `dequantize` at float ends, `float`
+    for other float ops, or the StableHLO name of what only moves, selects or compares codes.
 
     Attributes:
         inputs: tensors, constants among them.
@@ -136,8 +135,7 @@ class _Reader:
         return Network(tuple(nodes), tuple(self.tensors[v] for v in inputs), outputs)
 
     def _parts(self, inputs: Sequence[ir.Value]) -> tuple[set[Op], list[ir.Value]]:
-        """The ops that depend on an input, and what they read that ops make of no input, as the
-        matrix of a resize."""
+        """Ops that depend on inputs; what they read of ops that do not (a resize's matrix)."""
         depends, ops = set(inputs), dict[Op, None]()
         made: dict[ir.Value, None] = {}
         for op in self.program.body.operations:

@@ -168,8 +168,7 @@ def as_program(program: Program, unit: Unit) -> Program:
 
 
 def _add_decompositions(made: Program, program: Program) -> None:
-    """The functions that composites of a unit name (an error function is one), and those that
-    these name in turn."""
+    """Functions that a unit's composites name (an error function is one), and that these name."""
     functions = {fn.name.value: fn for fn in program.module.body.operations}
     missing = _named_in(made.module.operation)
     with editing(), ir.InsertionPoint(made.module.body):

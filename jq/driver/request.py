@@ -70,8 +70,7 @@ class Request:
         return Ranges.load(Path(given)) if isinstance(given, str | Path) else given
 
     def check(self) -> None:
-        """Refuses, by `UserError`, every name, setting, flag and file that is wrong, before any
-        slow work."""
+        """Refuses (`UserError`) every wrong name, setting, flag and file before any slow work."""
         _ = self.base, self.where, self.known
         check_files(self.calibration)
         if self.iree_flags:

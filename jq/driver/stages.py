@@ -80,8 +80,7 @@ def calibrate_job(
 
 
 def _warn_of_examples(job: Job, rows: Sequence[Sequence[np.ndarray]]) -> None:
-    """Example inputs that are far larger than the calibration data: one of both is not what the
-    model will get."""
+    """Example inputs far beyond the calibration data: one of them is not what the model gets."""
     owner = job.source.model
     calls = job.source.calls([owner.example_inputs]) if owner else None
     for tensor, *every in zip(job.program.inputs, *(calls or [()]), *rows, strict=False):

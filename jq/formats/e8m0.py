@@ -31,8 +31,7 @@ def choose(absmax: np.ndarray, element: Element, rounding: str) -> np.ndarray:
 
 
 def biased(ops: ArrayOps, absmax: Array, element: Element, rounding: str) -> Array:
-    """The codes that `choose` defines, int32, before they are limited to those that exist: 255 and
-    more have no scale."""
+    """Codes int32 of `choose` before they are limited: 255 and more have no scale."""
     largest = int(np.float32(element.largest).view(I32))
     bits = ops.bitcast(absmax, I32)
     fraction = ops.bit_and(bits, 0x7FFFFF)
@@ -66,8 +65,7 @@ def unsigned(ops: ArrayOps, codes: Array) -> Array:
 
 
 def halves(ops: ArrayOps, codes: Array) -> tuple[Array, Array]:
-    """Two factors whose product is the scale, both normal numbers: 2^-127 is subnormal, which
-    devices take for 0."""
+    """Two normal factors of the scale: 2^-127 is subnormal, which devices take for 0."""
     code = unsigned(ops, codes)
     total = ops.add(code, 127)
     half = ops.shift_right(total, 1)

@@ -32,8 +32,7 @@ class WithMinimum(ByElement):
     is computed as `(code + minimum / scale) * scale`: a product and a sum would be rounded once or
     twice, as a compiler joins them. Those of 16 bits have exact products.
 
-    With a `unit`, the minimum is stored in a byte, as a multiple of so many scales: a zero point
-    that is no code."""
+    With a `unit`, the minimum is a byte: so many scales, a zero point that is no code."""
 
     bits: ClassVar[int]
     unit: ClassVar[float | None] = None

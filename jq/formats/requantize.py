@@ -116,8 +116,7 @@ class Rescaling:
         return self.rescale(ops, x, full(ops, mantissa, shape, I32), (left, right))
 
     def split(self, factor: np.ndarray, *, wide: bool = False) -> tuple[np.ndarray, ...]:
-        """Mantissa, left and right shift of real factors: int32 of the same shape; `wide`: for sums
-        of 64 bits.
+        """Mantissa, left and right shift of factors: int32 of their shape; `wide`: for 64-bit sums.
 
         Raises:
             FormatError: a factor is not finite, or too large for how the device rounds.
@@ -135,8 +134,7 @@ class Rescaling:
         return mantissa, np.maximum(exponent, 0), np.maximum(-exponent, 0)
 
     def shift(self, ops: IntegerOps, x: Array, bits: int) -> Array:
-        """`x * 2^bits`: exact where bits is positive and the result fits int32, else rounded as by
-        a rescale."""
+        """`x * 2^bits`: exact where bits > 0 and it fits int32, else rounded as a rescale."""
         if bits >= 0:
             return ops.shift_left(x, bits) if bits else x
         return self.by(ops, x, 2.0**bits)

@@ -22,8 +22,7 @@ Storage = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
 
 
 class Scale:
-    """Parts that hold one factor per block: absmax / largest in `enc.scale_type`; a zero block has
-    scale 1.
+    """Parts with one factor a block: absmax / largest in `enc.scale_type`; of zeros, scale 1.
 
     `element_type`: the type of a factor, where it is stored as bits of int8: `enc.scale_type` has
     no meaning then."""

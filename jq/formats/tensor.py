@@ -1,5 +1,4 @@
-"""A tensor in a number format: its encoding and its stored parts; and arrays that are made when
-they are needed."""
+"""A tensor in a number format (its encoding and stored parts); arrays that are made when needed."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -18,9 +17,8 @@ Parts = Mapping[str, np.ndarray]
 class QuantizedTensor:
     """A stored tensor that stands for a float array of its logical shape.
 
-    Usable as a leaf of a params pytree: it has the `shape` and `dtype` of what it decodes to,
-    and NumPy functions take it as that array. The parts stay as they are (memory-mapped, for
-    a tensor from a file).
+    A leaf of a params pytree: it has the `shape` and `dtype` of what it decodes to, and NumPy
+    functions take it as that array. Parts stay as they are (of a file, memory-mapped).
 
     Attributes:
         dtype: float type of the array that it stands for: of the weight that was quantized.
@@ -33,8 +31,7 @@ class QuantizedTensor:
 
     @classmethod
     def made(cls, encoding: Encoding, make: Callable[[], Parts], name: str) -> "QuantizedTensor":
-        """One whose parts are made when they are first read: a model that is compiled already is
-        loaded without them."""
+        """One whose parts are made when first read: a compiled model is loaded without them."""
         names = tuple(get_format(encoding.format).storage(encoding))
         return cls(encoding, _Made(names, make), name)
 

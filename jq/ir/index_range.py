@@ -155,8 +155,7 @@ def _select(op: Op, place: Element | None, read: Read) -> Range:
 
 
 def _decided(op: Op) -> bool | None:
-    """The comparison's result where all elements have the same, or None: an iota is never below
-    0."""
+    """The result where all elements have the same, or None: an iota is never below 0."""
     if op.operation.name == "stablehlo.broadcast_in_dim":
         inner = maker(op.operands[0])
         return None if inner is None else _decided(inner)

@@ -69,8 +69,7 @@ def _numbers(version: str) -> list[int]:
 
 
 def later_version(data: bytes) -> str:
-    """The version that an artifact says it is written for, if the installed JAX is older; else an
-    empty text."""
+    """The version an artifact is written for, if the installed JAX is older; else an empty text."""
     found = re.search(rb"StableHLO_v([0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4})", data[:200])
     version = found[1].decode() if found else ""
     return version if version and _numbers(version) > _numbers(newest_version()) else ""

@@ -207,8 +207,7 @@ class Program:
                 raise InternalError(f"weight is {array.dtype}{array.shape} but {arg.type}", op=name)
 
     def text(self, *, locations: bool = False, whole: bool = False) -> str:
-        """Readable MLIR: weights are arguments with their names, large constants elided unless
-        `whole`."""
+        """Readable MLIR: weights are named arguments, large constants elided unless `whole`."""
         self._settle()
         whole_module, limit = self.module.operation, None if whole else 16
         return str(whole_module.get_asm(enable_debug_info=locations, large_elements_limit=limit))

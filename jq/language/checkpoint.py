@@ -6,8 +6,7 @@ A shard of the source becomes a shard of the same name. Rows of a matrix are rea
 written some at a time, so that memory depends neither on the model nor on its largest matrix. A
 shard takes its place when it is whole: a run that was ended goes on after the last one.
 
-`jq.frontends.checkpoints.integers` describes the layout; scales are bfloat16, and there are
-no zero points."""
+`jq.frontends.checkpoints.integers` describes the layout; scales are bfloat16, no zero points."""
 
 import json
 import mmap
@@ -145,8 +144,7 @@ def opened(source: Path, kind: str, group: int) -> tuple[Kind, dict[str, Any], l
 
 
 def begin(out: Path, options: dict[str, Any]) -> None:
-    """Makes `out`, or sees that what is there was begun with the same options; `UserError` where it
-    holds anything else."""
+    """Makes `out`, or sees that the same options began it; `UserError` for anything else."""
     plan, marker = json.dumps(options), out / BEGUN
     check_folder(out, force=True)
     if out.exists() and any(out.iterdir()):

@@ -53,8 +53,7 @@ def fit_folder(
     group: int = 32,
     progress: Progress = silent,
 ) -> Fitted:
-    """Writes the checkpoint; the table, the head, norms, biases, routers and stacks of experts stay
-    as they are.
+    """Writes the checkpoint; table, head, norms, biases, routers and stacks of experts stay.
 
     Args:
         texts: text files, of which at most `limit` pieces of 256 tokens are read.

@@ -49,8 +49,7 @@ def tokenizer_of_folder(folder: Path) -> Tokenizer:
 
 
 def _added(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Tokens that settings add to those of a `tokenizer.json`, as `transformers` does: as arguments
-    of `AddedToken`."""
+    """Tokens that settings add to `tokenizer.json` (as `transformers`): `AddedToken` arguments."""
     listed, found = settings.get("added_tokens_decoder"), []
     if isinstance(listed, dict):
         found += [listed[key] for key in sorted(listed, key=lambda key: (len(key), key))]

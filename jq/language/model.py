@@ -113,8 +113,7 @@ class LanguageModel:
         return self.tokenizer.encode(prompt, special=True)
 
     def conversation(self, system: str | None = None, **options: Any) -> "Conversation":
-        """Several turns of a chat, after an instruction where `system` is given; options are those
-        of `chat`."""
+        """Turns of a chat, after an instruction where `system` is given; options as of `chat`."""
         return Conversation(self, system, **options)
 
     def perplexity(self, *texts: str | Path, limit: int | None = None) -> Perplexity:

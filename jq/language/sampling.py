@@ -49,8 +49,7 @@ class Sampling:
     def choose(
         self, logits: np.ndarray, rng: np.random.Generator, before: Sequence[int] = ()
     ) -> int:
-        """A token by its logits f32[vocabulary] and the tokens before it; of equal ones the
-        first."""
+        """A token by its logits f32[vocabulary] and those before it; of equal ones the first."""
         logits = self._penalized(logits, before)
         if not self.temperature:
             return int(np.argmax(logits))

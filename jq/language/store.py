@@ -101,9 +101,8 @@ def parsed(kind: type[Document], content: bytes, path: Path, what: str) -> Docum
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of a program: tokens that it takes in at once, the cache's capacity, whether it
-    gives the logits of every token, not of one alone, and whether sequences are `apart`, each at a
-    position of its own."""
+    """Sizes of a program: tokens taken in at once, the cache's capacity, whether it gives the
+    logits of every token, not one, and whether sequences are `apart`, each at its position."""
 
     count: int
     capacity: int

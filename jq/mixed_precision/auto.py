@@ -122,8 +122,7 @@ def settle(job: Job, stages: Stages) -> Job:
 
 
 def _closed(problem: Problem, rules: Sequence[Rule], note: str) -> Job:
-    """The job with the choice as its pipeline, which is kept in the artifact as one of one's own
-    is."""
+    """The job with the choice as its pipeline, which the artifact keeps as one of one's own."""
     job, pipeline = problem.job, problem.job.pipeline
     every = (*pipeline.rules, *rules)
     file = PipelineFile(

@@ -85,8 +85,7 @@ def find_gains(
 
 @dataclass(frozen=True)
 class Recoveries(Work):
-    """A job is the numbers of some plans; its result, the weights that passes add, under
-    `NUMBER NAME:PART`.
+    """A job: the numbers of some plans; its result: weights that passes add, as `NUMBER NAME:PART`.
 
     Attributes:
         program: prepared, float.
@@ -118,8 +117,7 @@ class Recoveries(Work):
         return self.recovered
 
     def asked(self, number: int) -> tuple[dict[str, Wanted], set[int]]:
-        """The inputs that a plan weighs the rows of, and the batches of the calibration data that
-        it takes moments of."""
+        """Inputs whose rows a plan weighs, and batches of data that it takes moments of."""
         cx = replace(self.context, plan=self.plans[number])
         inputs: dict[str, Wanted] = {}
         batches: set[int] = set()

@@ -30,9 +30,8 @@ from jq.target.settings import Settings
 
 
 def rules_of(job: Job, groups: Sequence[Group], choice: Choice) -> tuple[Rule, ...]:
-    """One rule for each op that is not as the base pipeline would have it. A rule's pattern is the
-    op's name. Where that is also the scope or the weight of another op, that op gets a rule of its
-    own in front."""
+    """One rule for each op that is not as in the base pipeline. Its pattern is the op's name; where
+    that is also the scope or the weight of another op, that op gets a rule of its own in front."""
     wanted: dict[str, dict[str, Any]] = {}
     for group, i in zip(groups, choice, strict=True):
         wanted |= dict.fromkeys(group.ops, group.options[i].candidate.rule)

@@ -1,5 +1,4 @@
-"""Estimated time of an option on a target: a choice made by measured times would be another each
-time.
+"""Estimated time of an option on a target: a choice by measured times would be another each time.
 
     cycles of an op = max(multiply-adds / rate, bytes of its weights / rate of memory)
                       + elements of its activations * cycles for an element

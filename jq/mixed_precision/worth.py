@@ -55,8 +55,7 @@ class WorthChooser:
         self._references, self._between = self._float()
 
     def _float(self) -> tuple[list[Outputs], float]:
-        """The outputs of the float program, and the error of what is rounded between ops whatever
-        is chosen for them."""
+        """The float program's outputs, and the error of what is rounded between ops in any case."""
         self._switch.choose([None] * len(self.groups))
         rounded: list[Outputs] = [self._switch(x) for x in self._calls]
         if not self.problem.base.edges:

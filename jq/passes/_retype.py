@@ -32,8 +32,7 @@ def values_of(block: ir.Block) -> Iterator[ir.Value]:
 
 
 def retype(value: ir.Value, dtype: Any) -> None:
-    """Gives a value another element type, a constant with its numbers; what reads it and what makes
-    it have to agree."""
+    """Gives a value, a constant with its numbers, another type; maker and readers must agree."""
     with editing():
         if (made := maker(value, "stablehlo.constant")) is not None:
             array = dense_array(value)

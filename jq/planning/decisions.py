@@ -41,8 +41,7 @@ class TensorPlan:
 class OpPlan:
     """The decision on one op. `operands` has an entry for each operand that is quantized.
 
-    `float_weights` are those that a rule or setting keeps float for this op, whatever other ops
-    that read them do."""
+    `float_weights`: those that a rule or setting keeps float for this op, whatever others do."""
 
     name: str
     op: str
@@ -83,11 +82,10 @@ class OpPlan:
 class QuantPlan(Shown):
     """All decisions, in program order, and the encoding of every weight to be quantized.
 
-    Weights that came quantized are not among `weights`: nothing is left to do for them.
-    `edges`: tensors between regions, by the name that `jq.edge` gives them. `unused_rules` decide
-    for no op; of these, `overruled` match ops that rules before them decide for. `doubts` are
-    warnings on calibrated ranges, and `reference` the float model's outputs of the first call that
-    was calibrated with.
+    Weights that came quantized are not among `weights`: nothing is left to do. `edges`: tensors
+    between regions, by the name that `jq.edge` gives them. `unused_rules` decide for no op; of
+    these, `overruled` match ops that rules before them decide for. `doubts` are warnings on
+    calibrated ranges, and `reference` the float model's outputs of the first calibration call.
     """
 
     ops: tuple[OpPlan, ...]

@@ -133,8 +133,7 @@ def passes() -> list[Row]:
 
 
 def defects() -> list[Row]:
-    """The known defects of IREE and others: what works around each, and the test that tells when
-    it is gone."""
+    """Known defects of IREE and others, with what works around them and the test of each."""
     return [
         {
             "name": f"`{d.by}`" if d.by in known_passes() else d.by,

@@ -36,8 +36,7 @@ class Target(Strict):
     for the most part. Both are flags that choose code and do nothing else
     (`jq.target.compiler_flags`); `with_flags` adds others.
 
-    `programs` names targets that one artifact has programs for; the whole is then its first, with
-    those as `members`."""
+    `programs` names targets of one artifact; the whole is its first, with those as `members`."""
 
     name: str
     description: str = ""

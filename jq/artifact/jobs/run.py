@@ -111,8 +111,7 @@ def run_jobs(
 
 
 def prepare(workers: Workers, *modules: str) -> None:
-    """Jobs will come later, whose works are of these modules: processes of this machine start now,
-    and import them."""
+    """Processes of this machine start now, and import these modules, which later jobs are of."""
     if not (workers.inside or workers.dask or workers.ray):
         warm(workers.processes, modules)
 

@@ -16,10 +16,9 @@ from typing import Any
 # To release such an object waits for its threads: when Python clears its modules, or in the
 # destructors of libraries, which run after that.
 def never_released(objects: Iterable[Any]) -> None:
-    """Keeps these objects, in a child right after the fork, until the process is gone, and in its
+    """Keeps these objects, in a child right after the fork, until the process is gone, and at its
     end those of all modules (compilers have pools of threads there), and ends without the
-    destructors of libraries. The exit code, and what the child has registered with `atexit`, stay
-    as they are."""
+    destructors of libraries. The exit code, and what the child registered with `atexit`, stay."""
     _keep(objects)
     library = ctypes.CDLL(None)
     if hasattr(library, "on_exit"):  # glibc: its handlers are given the exit code

@@ -75,8 +75,7 @@ def sum_scales(
 def _beginnings(
     factor: np.ndarray, out: Output, rescaling: Rescaling
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Sums around those at which the steps of the result change, with their steps: int32
-    [channels, sums]."""
+    """Sums around those where steps of the result change, and the steps: int32 [channels, sums]."""
     steps = np.arange(out.low - out.zero_point, out.high - out.zero_point) + 0.5
     if len(steps) > 512:  # of 16 bits: some
         steps = steps[:: len(steps) // 512]

@@ -43,8 +43,7 @@ class Writer(Protocol):
         """The file. `UserError` names the layer of a step that the form does not have."""
 
     def run(self, data: bytes, calls: Sequence[Arrays]) -> list[list[np.ndarray]]:
-        """The outputs of each call, by the form's own reference. `UserError` where it is not
-        installed."""
+        """Outputs of each call by the form's reference; `UserError` where it is missing."""
 
 
 @dataclass(frozen=True)

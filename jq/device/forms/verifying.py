@@ -35,9 +35,8 @@ def verified(
     data: bytes,
     recorded: Calls | None,
 ) -> dict[str, Count]:
-    """Counts, by the name of each reference, which runs a file; XLA runs the program that it was
-    written of, on the same codes: recorded samples, random codes over the whole range, and the ends
-    of the types.
+    """Counts by name of the reference that runs the file; XLA runs the program that it was written
+    of on the same codes: recorded, random over the whole range, ends of the types.
 
     Args:
         integer: the plain integer program, with its float ends.

@@ -170,8 +170,7 @@ class GgmlFormat(Format):
         return found
 
     def put(self, codes: np.ndarray, out: np.ndarray) -> None:
-        """Writes codes u8 [n, block], counted from the smallest, into u8 out [n, bytes]; scales
-        stay."""
+        """Writes codes u8 [n, block], 0 the smallest, into u8 out [n, bytes]; scales stay."""
         self.numbers.write(codes, out)
 
     def with_codes(self, parts: Parts, codes: np.ndarray, enc: Encoding) -> dict[str, np.ndarray]:
@@ -185,8 +184,7 @@ class GgmlFormat(Format):
 
     def times(self, blocks: np.ndarray, factors: np.ndarray) -> np.ndarray:
         """Blocks i8 [..., bytes], their values times f32 [...] but for the rounding of scales; one
-        with a scale that float16 does not hold to 2^-9 stays, since what two of them give together
-        may be far off then."""
+        with a scale that float16 does not hold to 2^-9 stays: two together may be far off."""
         found = np.array(blocks)
         old = [np.ascontiguousarray(found[..., at : at + 2]).view("<f2") for at in self.halves]
         with np.errstate(over="ignore", invalid="ignore"):

@@ -40,8 +40,7 @@ class KQuant(GgmlFormat):
     def integer_levels(
         self, parts: Parts, enc: Encoding
     ) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray] | None]:
-        """`integer_parts` with scales as they are stored: `value = code * (factor * scale) +
-        factor' * scale'`.
+        """`integer_parts` with stored scales: `value = code * (factor * scale) + factor' * scale'`.
 
         Factors are i8 with an entry for each run along the blocked axis, scales f32 (exact in f16)
         with one for each super-block."""
@@ -68,8 +67,7 @@ class KQuant(GgmlFormat):
         return self.runs(importance * np.sqrt(spread + np.square(x)))
 
     def signed_factors(self, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Scales f32 [n, runs] as f16 d times integers, both f32; the one of largest magnitude is
-        the least integer."""
+        """Scales f32 [n, runs] as f16 d times integers, both f32, the least for the largest."""
         most = 1 << (self.factor_bits - 1)
         largest = np.take_along_axis(scale, np.abs(scale).argmax(axis=1)[:, None], axis=1)
         d = round_to_half(largest / np.float32(-most))

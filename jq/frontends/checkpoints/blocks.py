@@ -12,9 +12,8 @@
   `mode`, and by a module's name what is otherwise there. Mode `mxfp4` has blocks of 32 e2m1 numbers
   and exponents u8 as `scales`. Source: the documentation of `mlx.core.quantize`, and its kernels.
 
-Scale and bias of a group of MLX are those of each 32 of its columns in ggml's q4_1 (q5_1), in
-float16. No format of ours has more bits beside a bias, nor one of bfloat16 that float16 does not
-hold.
+Scale and bias of a group of MLX are those of each 32 columns in ggml's q4_1 (q5_1), in float16. No
+format of ours has more bits beside a bias, nor one of bfloat16 that float16 does not hold.
 """
 
 import math

@@ -1,5 +1,4 @@
-"""Equinox, whose modules are pytrees of a single sample; Haiku, functions beside their parameters;
-and Keras 3 on JAX."""
+"""Equinox (modules are pytrees of one sample), Haiku (functions and parameters), Keras 3 on JAX."""
 
 import inspect
 from collections.abc import Mapping, Sequence

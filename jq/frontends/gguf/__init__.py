@@ -145,8 +145,7 @@ def is_gguf(path: Path) -> bool:
 
 
 def parts_of(path: Path) -> list[Path]:
-    """All files of a model that one of them names, the first one first; the file alone where its
-    name is no part's."""
+    """All files of a model that one of them names, in order; it alone where it is no part."""
     match = _NAME.fullmatch(path.name)
     count = int(match[3]) if match else 0
     if match is None or not 1 <= int(match[2]) <= count <= _MOST:
@@ -156,8 +155,7 @@ def parts_of(path: Path) -> list[Path]:
 
 
 def load_parts(path: Path) -> GgufFile:
-    """A model of one file, or of those that its name tells of: the metadata of the first, the
-    tensors of all.
+    """A model of one file, or of those its name tells of: metadata of the first, tensors of all.
 
     Raises:
         UserError: a part is missing, or is no part of this model; and as `load_gguf`.

@@ -66,8 +66,7 @@ def sums(a: Scaled, b: Scaled, y: Scaled) -> Table:
 
 
 def products(a: Scaled, b: Scaled, y: Scaled) -> Table:
-    """Codes of `(a - zero) (b - zero) R + zero`, rounded after each operation; R is the ratio of
-    scales."""
+    """Codes of `(a - zero) (b - zero) R + zero`, each operation rounded; R: the ratio of scales."""
     ratio = F32(F32(a.scale * b.scale) / y.scale)
     whole = (a.numbers - a.zero)[:, None] * (b.numbers - b.zero)
     return y.rounded(whole.astype(F32) * ratio + F32(y.zero))

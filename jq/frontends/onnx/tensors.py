@@ -81,8 +81,7 @@ class Files:
         return np.asarray(numpy_helper.to_array(tensor))
 
     def dense(self, sparse: onnx.SparseTensorProto) -> np.ndarray:
-        """A sparse tensor with its zeros. Indices count through the whole tensor, or are given for
-        each axis.
+        """A sparse tensor with its zeros. Indices count through the tensor, or along each axis.
 
         Raises:
             UserError: it is too large to be written out, or its parts do not fit together.

@@ -43,8 +43,7 @@ class Weight:
 class Codes:
     """A quantized tensor: signed codes (i8 or i16) that stand for values of the ONNX type `dtype`.
 
-    An unsigned number u of b bits is the code u - 2^(b-1), so that no unsigned type enters the
-    program."""
+    An unsigned number u of b bits is the code u - 2^(b-1): no unsigned type enters the program."""
 
     signed: Any
     dtype: np.dtype[Any]

@@ -155,9 +155,8 @@ class Graph:
         return self._dequantized(self.constant(data.transpose(order), data.dtype, name), i, order)
 
     def bias(self, given: Sequence[int], x: int, w: int) -> list[str]:
-        """The numbers of a bias of `w` on `x`, if there is one, as one or two terms: its integers
-        have the step of their products, whether the file says so or not, and may have more bits
-        than a float32 number."""
+        """The numbers of a bias of `w` on `x`, if any, as one or two terms: its integers have the
+        step of their products, whatever the file says, and may have more bits than float32."""
         i = given[0] if given else -1
         if i < 0:
             return []

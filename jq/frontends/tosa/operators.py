@@ -1,7 +1,6 @@
 """TOSA's operators in JAX, by the pseudocode of its specification: integers of 8 to 64 bits.
 
-https://www.mlplatform.org/tosa/tosa_spec.html. Arithmetic on int32 wraps where TOSA leaves open
-what happens."""
+https://www.mlplatform.org/tosa/tosa_spec.html. int32 wraps where TOSA leaves it open."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -142,8 +142,7 @@ def constant_array(attr: ir.Attribute, kind: ir.Type) -> np.ndarray:
 
 
 def _evaluate(kind: ir.Type, build: Callable[[], ir.Operation]) -> np.ndarray:
-    """A constant through XLA: the bindings do not read complex numbers, bf16, fp8 and sub-byte
-    types."""
+    """A constant through XLA: bindings read no complex numbers, bf16, fp8, sub-byte types."""
     with editing():
         module = ir.Module.create()
         with ir.InsertionPoint(module.body):

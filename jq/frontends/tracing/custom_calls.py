@@ -132,8 +132,7 @@ def refusal(target: str, path: str) -> UserError:
 
 
 def left_out(target: str, op: Op) -> str | None:
-    """A sentence on a call of `jax.debug.print` or `jax.debug.callback`, which nothing depends on;
-    None for any other."""
+    """A sentence on a `jax.debug.print` or `.callback`, which no op reads; None for others."""
     path = clean_scope(scope(op.location))
     if len(op.results) or "callback" not in target or not _DEBUG.search(path):
         return None

@@ -71,9 +71,8 @@ def _read(path: Path, sizes: Sizes) -> Imported:
 
 
 def try_file(data: bytes, path: str, sizes: Mapping[str, int] | None) -> None:
-    """The whole way from the bytes of a file to a program, for what may go wrong on it. Runs in a
-    process that may crash (`jq.base.guard`): MLIR's readers and passes do, on files made for
-    that."""
+    """The whole way from a file's bytes to a program, for what may go wrong. Runs in a process that
+    may crash (`jq.base.guard`): MLIR's readers and passes do, on files made for that."""
     _from_module(_imported(data, Path(path), sizes))
 
 

@@ -35,9 +35,8 @@ def fake_quant(
 ) -> jax.Array:
     """`x` quantized to integers and back, in its own type and shape.
 
-    The gradient of x is passed on where x lies in the range, and is 0 beyond it; what lies beyond
-    is passed on to the end of the range instead, so that a range can be learned (Choi et al.
-    2018, PACT).
+    The gradient of x is passed on where x lies in the range, and is 0 beyond it, where the end of
+    the range gets it, so that a range can be learned (Choi et al. 2018, PACT).
 
     Args:
         x: float array.

@@ -1,10 +1,9 @@
 """Turns all that is not plain StableHLO into plain StableHLO.
 
-`erf`, `erfc` and `top_k` stay recognisable, as composites whose decomposition is the
-StableHLO form: some fifty ops that a kernel replaces by a few. This is also the form in
-which `jax.export` writes `top_k`. Our own markers stay, too. Every other
-composite is replaced by its decomposition, so that nothing a user wrapped hides from
-quantization.
+`erf`, `erfc` and `top_k` stay recognisable, as composites whose decomposition is the StableHLO
+form: some fifty ops that a kernel replaces by a few. `jax.export` writes `top_k` so, too. Our own
+markers stay, too. Every other composite is replaced by its decomposition, so that nothing a user
+wrapped hides from quantization.
 
 And every `func.call` is replaced by the callee's ops, so that only `@main` is left. JAX makes a
 function of each nested `jit`, of loop bodies and of custom derivatives. Their ops carry names
@@ -138,8 +137,7 @@ def inline_calls(module: ir.Module) -> None:
 
 
 def _check_size(functions: dict[str, func.FuncOp]) -> None:
-    """Refuses a module whose calls multiply: 25 functions that each call the next twice are
-    33 million ops."""
+    """Refuses calls that multiply: 25 functions that each call the next twice are 33 M ops."""
     sizes: dict[str, int] = {}
 
     def size(name: str, callers: tuple[str, ...]) -> int:

@@ -191,8 +191,7 @@ def _require_fit(exported: export.Exported, main: func.FuncOp, where: str) -> No
 
 def _is_of(aval: Any, kind: ir.Type) -> bool:
     """True if a type of the module is that of an argument or a result. A key is an array of
-    integers with a further axis, what has no derivative one of bools, and a size that is a symbol
-    is any."""
+    integers with a further axis, what has no derivative one of bools, and a symbolic size any."""
     if not isinstance(kind, ir.RankedTensorType):
         return False
     if aval.dtype == jax.dtypes.float0 or jnp.issubdtype(aval.dtype, jax.dtypes.extended):

@@ -1,9 +1,8 @@
 """Errors in a model while JAX traces it, explained to the model's author.
 
-An image comes without its channels, without its batch, flat, with its channels first, or with
-others than the weights have. JAX and Flax then speak of a kernel or of broadcasting somewhere
-inside. Here the model is traced with the nearest other shapes, one input at a time: the first that
-works is named."""
+An image comes without its channels or its batch, flat, with its channels first, or with others than
+the weights have. JAX and Flax then speak of a kernel or broadcasting inside. Here the model is
+traced with the nearest other shapes, one input at a time: the first that works is named."""
 
 import inspect
 import math

@@ -155,8 +155,7 @@ def run(program: Program, inputs: Sequence[Any], weights: Sequence[Any], edit: E
 
 
 def run_ops(program: Program, ops: Iterable[Op], known: dict[Any, Any]) -> None:
-    """Adds to `known`, which has the JAX array of each value that ops read from outside, their
-    results."""
+    """Adds to `known`, which has the JAX arrays of values read from outside, the ops' results."""
     functions = _functions(program)
     for op in ops:
         args = [known[v] for v in op.operation.operands]

@@ -112,8 +112,7 @@ class Codes:
 
 @dataclass(frozen=True)
 class Floats:
-    """A weight that stays float, such as a bias: real = now + size * factor, `size` the root of its
-    mean square."""
+    """A weight that stays float (a bias): real = now + size * factor, size its root mean square."""
 
     now: np.ndarray
 

@@ -59,8 +59,7 @@ class Walk:
 
 
 class Rows:
-    """The weight of each row of the regions' outputs, by sample: how far it moves the program's
-    output."""
+    """The weight of each row of the regions' outputs, by sample: how far it moves the output."""
 
     def __init__(
         self, program: Program, regions: Sequence[Region], data: Sequence[Sequence[Any]]

@@ -42,8 +42,7 @@ class Role:
 
 @dataclass(frozen=True)
 class QuantizedOperand(Integers):
-    """A dequantize marker taken apart for integer arithmetic; `sum` (i32) is that of the codes of
-    each block."""
+    """A dequantize marker taken apart for integer arithmetic; `sum` (i32): of blocks' codes."""
 
     sum: ir.Value | None
 
@@ -96,8 +95,7 @@ class OpRule(ABC):  # noqa: B024 - what is abstract differs between the two kind
         return ()
 
     def of_one_type(self, op: Op) -> tuple[int, ...]:
-        """Numbers of the operands that have the quantized type of the result where the op is
-        written on codes."""
+        """Numbers of operands with the result's quantized type where the op is on codes."""
         return self.typed
 
     def orders(self, op: Op, index: int, order: Order) -> Orders | None:

@@ -47,8 +47,7 @@ def of_window(op: Op) -> Geometry:
 
 
 class NotMatrices(Exception):
-    """Reason why a contraction is no product of matrices (`Contraction.matrices`); the message goes
-    to the user."""
+    """The reason, for the user, why a contraction is no product of matrices (`matrices`)."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,4 @@
-"""The layout of a convolution: which axis is which, its groups, what is around its input, and what
-its window sees."""
+"""Layouts of convolutions: axes, groups, what is around the input, and what the window sees."""
 
 import itertools
 import math

@@ -14,8 +14,7 @@ def known_ops() -> dict[str, OpRule]:
 
 
 def rule_of(op: Op) -> OpRule | None:
-    """The rule of an op, or None for an op that nothing is known of, or that the device has in
-    float alone."""
+    """The rule of an op; None where nothing is known of it, or the device has it in float alone."""
     if declined(op):
         return None
     rule = known_ops().get(kind_of(op).removeprefix("stablehlo."))

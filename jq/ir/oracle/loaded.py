@@ -187,8 +187,7 @@ def warm(*modules: str) -> None:
 
 
 def call_apart(function: Callable[..., Found], *arguments: Any) -> Found:
-    """The result of a function of a module of ours, computed in the child process; `XlaCrashed`
-    where that has ended."""
+    """A function of a module of ours, computed in the child; `XlaCrashed` where that ended."""
     found: Found = _PROCESS.ask("call", 0, function, *arguments)
     return found
 

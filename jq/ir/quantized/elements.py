@@ -4,8 +4,7 @@
     tensor<2x40xi8>, the bits of exponents   <->  tensor<2x40xf8E8M0FNU>
 
 Which type a part has its format says (`Format.element_types`). Stored weights become arrays of that
-type; what a program computes becomes one by the ops of `in_elements`, and is stored again by those
-of `in_bytes`."""
+type; what a program computes becomes one by `in_elements`, and is stored again by `in_bytes`."""
 
 import math
 from typing import Any, cast

@@ -1,9 +1,8 @@
 """Reader of the compiler's program after its own folding: the ground truth of an audit.
 
-IREE hoists expressions over constants, evaluates them, and only then stores the results.
-`DUMP_PHASE` is the phase after that, where contractions are still linalg ops with visible element
-types. The dump is parsed with IREE's own bindings: large constants are elided in it, but their
-types remain."""
+IREE hoists and evaluates expressions of constants, and then stores the results. `DUMP_PHASE` is the
+phase after that, where contractions are still linalg ops with visible element types. The dump is
+parsed with IREE's own bindings: large constants are elided, their types remain."""
 
 import re
 from collections.abc import Iterator
@@ -42,9 +41,8 @@ def read_phases(directory: Path) -> str:
 
 
 def all_valid(directory: Path) -> bool:
-    """True if the program that the compiler makes of its input keeps the rules of its ops: an
-    invalid one is written in MLIR's generic form, where names of ops (the module's too) are
-    quoted."""
+    """True if what the compiler makes of its input keeps the rules of its ops: an invalid one is
+    written in MLIR's generic form, where names of ops (the module's too) are quoted."""
     for path in directory.glob("*.1.input.mlir"):
         with path.open(encoding="utf-8") as lines:
             heads = (line for line in lines if line.startswith(("module", '"builtin.module"')))

@@ -10,9 +10,8 @@ from jq.kernels.tensor import TensorType
 
 @dataclass(frozen=True)
 class Position:
-    """A computed index and its largest value; the smallest is at least 0. Ranges of workgroup ids
-    and loop indices are known, and arithmetic keeps them: every load and store is proven in bounds
-    while it is emitted."""
+    """A computed index, never below 0, and its largest value. Ranges of workgroup ids and loop
+    indices are known and kept by arithmetic: loads and stores are proven in bounds."""
 
     value: ir.Value
     high: int

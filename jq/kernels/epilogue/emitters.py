@@ -57,8 +57,7 @@ class Emitter(Generic[S]):
         raise InternalError(f"epilogue step {self.step.kind!r} has no shorter form")
 
     def pack(self, b: Builder, isa: Isa, ys: Values, operands: Sequence[Sequence[Any]]) -> ir.Value:
-        """The second part: the codes of four such vectors side by side (`isa.packs`), from the
-        operands of each."""
+        """Second part: codes of four such vectors side by side (`isa.packs`), by their operands."""
         raise InternalError(f"epilogue step {self.step.kind!r} makes no codes")
 
 

@@ -43,9 +43,8 @@ def round_small(b: Builder, y: ir.Value) -> ir.Value:
 def to_codes(
     b: Builder, steps: ir.Value, zero_point: ir.Value, shift: int = 0, kind: str = "i8"
 ) -> ir.Value:
-    """`round_half_even(steps) + zero_point + shift` as i8 or i16 bits, for steps that are bounded
-    already. The zero point (i32, in every lane) is added in integers; the low 16 bits of
-    `MAGIC_BITS` are 0."""
+    """`round_half_even(steps) + zero_point + shift` as i8 or i16 bits, for bounded steps. The zero
+    point (i32, all lanes) is added in integers; low 16 bits of `MAGIC_BITS` are 0."""
     bits = b.reinterpret(b.add(steps, b.f32(MAGIC, lanes_of(steps))), "i32")
     offset = b.add(zero_point, b.i32(shift, lanes_of(steps))) if shift else zero_point
     return b.truncate(b.add(bits, offset), kind)
@@ -71,8 +70,7 @@ class Divisor:
         return b.fma(remainder, self.inverse, quotient)
 
     def near(self, b: Builder, y: ir.Value) -> ir.Value:
-        """Within 2^-23 of the size of `y / scale`, or something that rounds to the bound; NaN for
-        NaN."""
+        """Within 2^-23 of the size of `y / scale`, or what rounds to the bound; NaN for NaN."""
         return b.mul(self._bounded(b, y), self.inverse)
 
     def _bounded(self, b: Builder, y: ir.Value) -> ir.Value:
@@ -157,8 +155,7 @@ def gelu_for_codes(b: Builder, isa: Isa, x: ir.Value, approximate: bool) -> ir.V
 
 
 def _parabola(b: Builder, isa: Isa, rows: Array, bits: ir.Value, x: ir.Value) -> ir.Value:
-    """The parabola in x whose number the low bits of a float give; `rows`: constant, slope and
-    square of each."""
+    """The parabola in x that a float's low bits number; `rows`: constant, slope, square of each."""
     ops = VectorOps(b, isa)
     index = ops.array(b.reinterpret(bits, "i32"), (lanes_of(bits),), np.int32)
     constant, slope, square = (ops.take(column, index).value for column in rows.T)

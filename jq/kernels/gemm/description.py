@@ -92,8 +92,7 @@ class Gemm(MatrixPanels):
 
     @property
     def on_tiles(self) -> bool:
-        """Matrix tiles pay from a few rows on (below, reading the weights is all there is), and
-        where K fills them."""
+        """Matrix tiles pay from some rows on (fewer wait for weights), and where K fills them."""
         fills = self.k >= TILED_GROUPS * self.tiles.group
         return self.target.tiles and self.m >= TILED_ROWS and fills
 

@@ -31,8 +31,7 @@ ROWS = 64  # of a product; where there are fewer, panels of columns make more wo
 class GemmRows(Kernel):
     """`gemm`, and `normalize` or `quantize` of its result.
 
-    Operands are those of the product, then those of the second after its first; results are the
-    second's."""
+    Operands: those of the product, then the second's after its first; results are the second's."""
 
     family: ClassVar[str] = "gemm_rows"
 

@@ -38,8 +38,7 @@ class _Layout:
 
     @property
     def cuts(self) -> tuple[tuple[int, int], tuple[int, int], int]:
-        """Ranges of columns, panels of a range (of each how many, and its width), and the vectors
-        of a panel."""
+        """Ranges of columns, panels of one (how many, and how wide), and vectors of a panel."""
         if self.gemm.on_tiles:
             cut = self.gemm.tiles
             wide = max(cut.range, cut.width)

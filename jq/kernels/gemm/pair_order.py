@@ -85,8 +85,7 @@ def _proven(rng: np.random.Generator, windows: Array, rounds: int) -> tuple[Arra
 
 
 def _signs(windows: Array, order: Array, size: int) -> tuple[Array, Array]:
-    """The signs with which groups of `size` weights fit best, [T, 16], and whether they fit,
-    [T, 16 / size]."""
+    """Signs by which groups of `size` weights fit best [T, 16], and if they fit [T, 16 / size]."""
     groups = windows[np.arange(len(windows))[:, None], order]
     groups = groups.reshape(len(windows), WINDOW // size, size, -1)
     first, *others = np.moveaxis(groups, 2, 0)

@@ -75,8 +75,7 @@ class PairWeights:
 
     @property
     def work(self) -> float:
-        """Cost of its multiplications, and of reading ends of runs, as a share of the cost with
-        16-bit operands."""
+        """Cost of its products, and of reading ends of runs, as a share of that in 16 bits."""
         runs = self.shape[0] * len(self.weight)
         total = COSTS[self.kinds].sum()  # the last one of those without weights
         pieces = (self.run % (CHAIN // 2 * self.lanes)).bit_count()
@@ -85,8 +84,7 @@ class PairWeights:
 
     @property
     def source(self) -> Array:
-        """i8 [P, S, 2, codes]: which code of its window is in each place, and what its bits are
-        changed by."""
+        """i8 [P, S, 2, codes]: the code of its window in each place, and what changes its bits."""
         masks = np.where(self.order.negated, NEGATED, AS_UNSIGNED).astype(np.int8)
         both = np.stack([self.order.source, masks])
         return np.ascontiguousarray(both.reshape(2, *self.shape[:2], -1).transpose(1, 2, 0, 3))

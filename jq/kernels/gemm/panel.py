@@ -76,8 +76,7 @@ class Panel:
             self._rows(whole, rest)
 
     def _tiles(self, tall: int, block: int, wanted: Index) -> None:
-        """The register tiles of the first `wanted` of `block` rows, the last of which ends at the
-        block's end at most."""
+        """Register tiles of the first `wanted` of `block` rows, at most up to the block's end."""
         with self.b.loop(0, wanted, tall, writes=[self.tile]) as loop:
             self._rows(self.b.at_most(loop.index, block - tall), tall)
 

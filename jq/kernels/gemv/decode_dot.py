@@ -135,8 +135,7 @@ class DecodeDot(MatrixProduct):
 
     @property
     def halved(self) -> bool:
-        """True if there are rows enough to decode for, and steps are whole tiles, or pairs of
-        vectors."""
+        """True if there are rows enough to decode for, and steps are tiles or vector pairs."""
         gemm, lanes = self.gemm, self.target.lanes
         depth = gemm.tiles.depth if gemm.on_tiles else 2 * lanes
         whole = self.step == self.k or self.step % depth == 0

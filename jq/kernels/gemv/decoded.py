@@ -33,9 +33,8 @@ SUMMED = 16  # rows of a workgroup whose codes are summed
 
 
 def sum_rows(gemv: Gemv, operands: Operands) -> list[Operand]:
-    """Sums of the codes of rows: i32 [M, digits, blocks], times the offset and negative; or, where
-    minima or zero points are, f32 [M, 1, blocks] of numbers, times the rows' scales where minima
-    are."""
+    """Sums of rows' codes: i32 [M, digits, blocks], times the offset, negative; or, where minima or
+    zero points are, f32 [M, 1, blocks] of numbers, times the rows' scales where minima are."""
     weight = 1 if gemv.corrected else gemv.offset if gemv.unit.dot.lhs_unsigned else 0
     if not weight:
         return []

@@ -161,8 +161,7 @@ class RowPanels(PanelWeights):
                 prefetch.fetch(b, self.address, b.offset(at, line), prefetch.FIRST)
 
     def _fetch_run(self, at: Index, run: int, tile: Index, tiles: int) -> None:
-        """A tile's share of the weights that lie after run `at` of `run` blocks: those of the
-        next."""
+        """A tile's share of the weights after run `at` of `run` blocks: those of the next."""
         b, gemv, chunks = self.b, self.gemv, math.ceil(self.gemv.blocks / self.layout.blocks)
         size = self.layout.bytes * (1 if gemv.outer else run)
         panel = b.offset(b.scaled(self._vector(0)[0], gemv.workgroups), self.part.group)

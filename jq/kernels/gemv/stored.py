@@ -167,8 +167,7 @@ class Stored(MatrixProduct):
 
     @property
     def decoded(self) -> bool:
-        """True if a panel's codes are taken out of their planes once for all rows, onto the stack:
-        where there are many."""
+        """True where rows are so many that a panel's codes are unpacked once, onto the stack."""
         dot, lanes = self.unit.dot, self.target.lanes
         whole = self.k % self.block == 0 and self.block <= lanes * dot.group
         return self.height >= DECODED_ROWS and whole and dot.element == "i8" and dot.group == 4

@@ -132,8 +132,7 @@ class IntegerAttention(Heads, ByColumn):
 
     @property
     def largest_sum(self) -> int:
-        """The largest sum of products of q and k, without what a zero point of k adds to all of a
-        row."""
+        """The largest sum of products of q and k, without what k's zero point adds to a row."""
         return self.dim * 255 * 128
 
     @property

@@ -53,8 +53,7 @@ def several(b: Builder, isa: Isa, source: ir.Value, at: Indices, flip: bool) -> 
 
 
 def staged(b: Builder, isa: Isa, scratch: ir.Value, at: Indices) -> ir.Value:
-    """A group of codes from `at` of a scratch, which holds them as the product takes them, in every
-    lane."""
+    """A group of codes from `at` of a scratch, held as the product takes it, in every lane."""
     return _spread(b, isa, b.get(scratch, at, vec(isa.dot.group, isa.dot.element)))
 
 
@@ -155,8 +154,7 @@ def _widened(b: Builder, isa: Isa, pairs: ir.Value) -> ir.Value:
 
 
 class Sums:
-    """Sums of products from 0 or a start, step by step; in 16 bits for as many steps as those
-    hold."""
+    """Sums of products from 0 or a start, by steps; in 16 bits for as many steps as fit."""
 
     def __init__(self, b: Builder, isa: Isa, count: int, start: Values = ()) -> None:
         self.b, self.isa, self.steps = b, isa, 0

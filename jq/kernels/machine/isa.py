@@ -218,8 +218,7 @@ def get_isa(name: str) -> Isa:
 
 
 def available(flags: frozenset[str] | None = None, machine: str | None = None) -> list[Isa]:
-    """The instruction sets of a machine, best first; of this one, and this process, which asks
-    for matrix tiles here."""
+    """Instruction sets of a machine, best first; for this one, matrix tiles are asked for."""
     usable = flags is not None or permit_tiles()
     here = this_processor()
     flags = here.flags if flags is None else flags

@@ -15,8 +15,7 @@ BLOCK = 256  # rows of a workgroup at most: its codes stay in cache
 
 @dataclass(frozen=True)
 class TiledCut:
-    """The cut of an m x k x n product into blocks of rows and ranges of columns; `group` operands
-    fill a word."""
+    """m x k x n in blocks of rows and ranges of columns; `group` operands fill a word."""
 
     m: int
     k: int

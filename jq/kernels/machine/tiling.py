@@ -84,8 +84,7 @@ def even_rows(isa: Isa, vectors: int, length: int) -> int:
 
 def _cost(isa: Isa, t: Tiling, n: int, result_bytes: int) -> float:
     """Cycles; accumulators that leave few registers to an epilogue are spilled around it, several
-    threads wait for the one with most workgroups, and lines that two panels share move between
-    caches."""
+    threads wait for that with most workgroups, and lines of two panels move between caches."""
     crowded = _registers(isa, t.rows, t.vectors) > isa.registers - _spare(isa)
     uneven = unevenness(t.panels * t.blocks)
     width = t.vectors * isa.lanes
@@ -101,8 +100,7 @@ def _spare(isa: Isa) -> int:
 
 def _registers(isa: Isa, rows: int, vectors: int) -> int:
     """Accumulators, the weights of a step, one register of activations (one a row where products
-    take them by element), and `APART` of products where they are added by an instruction of their
-    own."""
+    take them by element), and `APART` of products where an own instruction adds them."""
     codes = rows if isa.dot.by_element else 1
     return rows * vectors + vectors + codes + APART * (not isa.dot.accumulates)
 

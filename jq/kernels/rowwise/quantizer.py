@@ -28,8 +28,7 @@ class Quotient:
 
 @dataclass(frozen=True)
 class RowParameters:
-    """The parameters of one row, the same in every lane; `factor` divides (static), or is the
-    inverse scale."""
+    """A row's parameters, in every lane; `factor` divides (static) or is the inverse scale."""
 
     factor: ir.Value | Divisor | Quotient
     low: ir.Value

@@ -4,9 +4,8 @@
       for row in block:
         for step: another row, in the first cache, or codes of the row     -> stored where read
 
-A token that is decoded is a single row: each of these steps takes less time than a dispatch of its
-own. The bits are those of `Normalize`, of a sum, of `QuantizeRows` and of `SplitRows` one after the
-other."""
+A decoded token is a single row: each step takes less time than its dispatch. The bits are those of
+`Normalize`, of a sum, of `QuantizeRows` and of `SplitRows` one after the other."""
 
 import math
 from dataclasses import dataclass, field
@@ -79,8 +78,7 @@ class SplitRows(Rows):
 
 @dataclass(frozen=True)
 class Normalized:
-    """The row becomes what `Normalize` makes of it; its operands are gamma and beta. `keep`: that
-    is a result."""
+    """The row as `Normalize` makes it; operands are gamma and beta. `keep`: that is a result."""
 
     kind: ClassVar[str] = "normalized"
 
@@ -103,8 +101,7 @@ class Added:
 @dataclass(frozen=True)
 class Rotated:
     """The halves of the row are turned: `a cos - b sin`, `b cos + a sin` (rotary positions), each
-    product and sum rounded. Operands are cosines and sines f32 [lines, K / 2]; `rows` rows take the
-    same line."""
+    product and sum rounded. Operands: cosines and sines f32 [lines, K / 2]; `rows` share a line."""
 
     kind: ClassVar[str] = "rotated"
 
@@ -125,8 +122,7 @@ class Updated:
 
 @dataclass(frozen=True)
 class Coded:
-    """Codes i8 [M, K] of the row and what the scheme has of each block, [M, blocks], are results.
-    Blocks are whole."""
+    """Results: codes i8 [M, K], and what the scheme has of each block [M, blocks], all whole."""
 
     kind: ClassVar[str] = "coded"
 

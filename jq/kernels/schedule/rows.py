@@ -143,9 +143,8 @@ def over_row(
     writes: Tiles = (),
 ) -> States:
     """Runs `body(columns, valid, states)` over a row, `UNROLL` vectors at a time. Every vector of a
-    chunk has its own state (a copy of `carry` to begin with), so that chains of dependent
-    operations overlap. `valid` is None but for the last, partial vector. The states are returned,
-    to be joined."""
+    chunk has its own state (at first `carry`), so that chains of dependent operations overlap.
+    `valid` is None but for the last, partial vector. States are returned to be joined."""
     states = [list(carry) for _ in range(UNROLL)]
     width = UNROLL * lanes
     whole = columns // width * width

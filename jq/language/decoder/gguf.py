@@ -30,8 +30,7 @@ _BY_LAYER = ("attention.head_count", "attention.head_count_kv", "feed_forward_le
 
 def read_gguf(path: str | Path) -> tuple[Config, dict[str, Any], GgufFile]:
     """The model in a file: what it is, its parameters in the file's own formats, and the file;
-    `UserError` for what is damaged, and for an architecture, tensor, shape or choice that is not
-    known."""
+    `UserError` for what is damaged, and for an unknown architecture, tensor, shape or choice."""
     file = load_parts(Path(path))
     possible = {name: each for name, each in Architecture.registry.items() if each.names.gguf}
     name, where = file.metadata.get("general.architecture"), str(file.path)
@@ -61,8 +60,7 @@ class _Reader(Reader):
         return value
 
     def _of_all_layers(self, key: str, values: np.ndarray) -> int:
-        """The one number that all layers have but those of which it is 0, recurrent ones; widths
-        may differ."""
+        """The one number of all layers but recurrent ones, which have 0; widths may differ."""
         found = values[values > 0] if values.dtype.kind in "iu" else values[:0]
         if not found.size or (found.min() != found.max() and key != "feed_forward_length"):
             raise self.wrong(f"{key} is not one whole number for all layers")

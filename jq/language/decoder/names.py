@@ -85,8 +85,7 @@ def _unstacked(leaf: Leaf) -> list[Leaf]:
 
 
 def add_scales(tree: dict[str, Any], scales: Mapping[str, Any], config: Config, where: str) -> None:
-    """Puts what results of products are multiplied by beside their weights; names as in
-    `architectures`."""
+    """Puts factors of products' results beside their weights; names as in `architectures`."""
     for name, scale in scales.items():
         for i in range(config.layers) if "{i}" in name else (0,):
             node = tree

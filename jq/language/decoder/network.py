@@ -76,8 +76,7 @@ def step(
 def layer(
     config: Config, i: int, p: Any, x: jax.Array, place: Place, state: State
 ) -> tuple[jax.Array, State]:
-    """Layer `i` of x [batch, n, hidden], or of streams [count, batch, n, hidden], and
-    its state afterwards."""
+    """Layer `i` of x [batch, n, hidden] or streams [count, batch, n, hidden], and its new state."""
     all_streams, scale = None, config.residual_scale
     if "streams" in p:
         all_streams = predicted(config, p["streams"], x)

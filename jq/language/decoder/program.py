@@ -65,8 +65,7 @@ _NAMES = ("query", "key", "value")
 
 
 def separate(params: Mapping[str, Any], config: Config, stacks: bool = False) -> dict[str, Any]:
-    """The tree of parameters without any `qkv` that can be cut between its rows, and with experts
-    as `stacks`."""
+    """Parameters without a `qkv` that can be cut between its rows, and with experts as `stacks`."""
     sizes = [config.heads * config.head, *[config.kv_heads * config.head] * 2]
     rows = {name: (sum(sizes[:i]), sum(sizes[: i + 1])) for i, name in enumerate(_NAMES)}
 

@@ -38,8 +38,7 @@ class Rope:
             raise UserError(f"queries cannot grow with each {self.heat[1]} positions")
 
     def divided(self, factors: Sequence[float]) -> "Rope":
-        """The same, each frequency divided by a factor of its own; `ValueError` where there are
-        not as many."""
+        """The same, each frequency divided by its own factor; `ValueError` for another count."""
         if len(factors) != len(self.frequencies):
             raise ValueError(f"{len(factors)} factors of {len(self.frequencies)} frequencies")
         with np.errstate(all="ignore"):  # what is not finite is refused
@@ -84,9 +83,8 @@ def yarn(
     scale: float,
     truncate: bool,
 ) -> Rope:
-    """Pairs of more than `fast` turns in `original` tokens keep their frequency, those of fewer
-    than `slow` have it divided by `factor`, by their index in between; `truncate`: between whole
-    indices."""
+    """Pairs of more than `fast` turns in `original` tokens keep their frequency, of fewer than
+    `slow` it is divided by `factor`, by their index in between; `truncate`: whole ones."""
     f = _frequencies(base, dims, factor)
 
     def index(turns: float) -> float:

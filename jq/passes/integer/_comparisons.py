@@ -16,8 +16,7 @@ _MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE"}
 
 
 def comparison(program: Program, op: Op) -> ir.Value | None:
-    """A leaf compared with a number, or with another of 8 bits, exactly; else with another leaf,
-    scales right to 2^-31."""
+    """A leaf compared exactly with a number or one of 8 bits, else with scales right to 2^-31."""
     a, b = op.operands
     direction = direction_of(op)
     left, right = leaf_of(program, a), leaf_of(program, b)

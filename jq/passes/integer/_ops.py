@@ -38,8 +38,7 @@ def clamp_of(program: Program, op: Op, value: ir.Value) -> Bounds | None:
 def clamps_behind(
     program: Program, value: ir.Value, *, alone: bool = False
 ) -> tuple[Bounds, ir.Value]:
-    """Bounds of the clamps that end in `value`, and what they clamp. `alone`: only those whose
-    result has one reader."""
+    """Bounds of clamps that end in `value`, and what they clamp; `alone`: those of one reader."""
     low, high = -math.inf, math.inf
     while (op := maker(value)) is not None and (not alone or only_user(value) is not None):
         found = next(((b, x) for x in op.operands if (b := clamp_of(program, op, x))), None)

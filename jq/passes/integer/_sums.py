@@ -185,8 +185,7 @@ def _operand(program: Program, side: QuantizedOperand) -> Operand:
 
 
 def _along(op: Op, rule: Contraction, index: int, grid: np.ndarray) -> np.ndarray | None:
-    """A grid of one operand with the axes of the result; None where it varies along an axis that
-    the result has not."""
+    """An operand's grid with the result's axes; None where it varies along another one."""
     if grid.size == 1:
         return grid.reshape(())
     axes = rule.result_axes(op, index)

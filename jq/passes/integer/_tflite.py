@@ -96,8 +96,7 @@ def _hard_swish(d: np.ndarray, scale: np.float32, to: np.float32) -> np.ndarray 
 def kernel_mean(
     program: Program, total: values.Sum, affine: Affine, out: Output, own: str, device: Device
 ) -> ir.Value | None:
-    """The codes of a sum by its number of terms (`affine`), of the operator `own`; None where it is
-    something else."""
+    """Codes of a sum by its number of terms (`affine`), of the operator `own`; None of others."""
     (x,), counts = total.step.operands, np.rint(1 / affine.c)
     scale, zero = float(x.scale.reshape(())), int(x.zero_point.reshape(()))
     same, mean = (scale, zero) == (out.scale, out.zero_point), own == "Mean"

@@ -90,8 +90,7 @@ def parameters(program: Program, marker: Marker) -> tuple[float, int] | None:
 
 
 def static_parameters(enc: Encoding, scale: float, zero: int | None) -> dict[str, ir.Value]:
-    """The parts of a quantize with one scale and, in a scheme that has it, one zero point, as
-    constants."""
+    """Constant parts of a quantize of one scale and, where the scheme has it, one zero point."""
     given = {"scale": OPS.constant(np.full(enc.grid, scale, np.float32))}
     if zero is not None and enc.scheme == "asymmetric":
         given["zero_point"] = OPS.constant(np.full(enc.grid, zero, np.int32))

@@ -105,8 +105,7 @@ def _erase_unread(program: Program) -> None:
 def _lower(
     program: Program, marker: Marker, value: ir.Value, out: Output, target: Target
 ) -> ir.Value | None:
-    """The codes of `value`, or None when it has no integer form, or the device has none, which the
-    op then says."""
+    """The codes of `value`; None where it or the device has no integer form (told by the op)."""
     device = target.device
     between = _region(value)
     if any(map(declined_by_shape, between)):

@@ -52,8 +52,7 @@ class Cause:
 
 
 def causes(program: Program, plan: QuantPlan) -> list[Cause]:
-    """Float ops between codes, by the names and reasons of what was written; whole
-    functions first."""
+    """Float ops between codes, by names and reasons of what was written; whole functions first."""
     left = offenders(program)
     planned = {p.name: p for p in plan.ops if p.decision != "integer" and p.reason}
     found = dict[str, Cause]()

@@ -3,8 +3,7 @@
     add %a, %b : i4    ->   ((%a + %b) << 4) >> 4 : i8
     add %a, %b : ui4   ->   (%a + %b) & 15 : i8
 
-What the program takes and gives back has a byte for each number too, and so have weights of such
-types."""
+What the program takes and gives has a byte for each number too, and so have such weights."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,9 +4,8 @@
     ->
     dot_general(concatenate(real %x, imag %x), %m : f32[24, 24]), its halves joined to complex
 
-Those of several axes are taken axis by axis. A transform is linear in the real and imaginary parts
-of its numbers: the rows of the matrix are the transforms of unit vectors, by NumPy in double
-precision."""
+Several axes are taken one by one. A transform is linear in the real and imaginary parts of its
+numbers: the rows of the matrix are transforms of unit vectors, by NumPy in double precision."""
 
 from typing import Any
 

@@ -55,8 +55,7 @@ class PlainWindows(Mend):
 
 
 def _geometry(op: Op) -> tuple[Sequence[int], Geometry]:
-    """The axes of the first operand that a convolution or pool has a window along, and the window
-    along each."""
+    """Axes of the first operand that a convolution or pool has windows along, and these windows."""
     rule, layout = rule_named(op.operation.name), Layout.match(op)
     assert rule is not None
     found = rule.geometry(op)

@@ -82,8 +82,7 @@ class RoundToExponents(Mend):
 
 
 def _to_exponents(x: Number) -> Number:
-    """The code of the power of two nearest to a float32, the larger one of two; NaN for what has
-    none."""
+    """The code of the power of two nearest to a float32, the larger of two; NaN where is none."""
     bits = x.bits(np.int32)
     code = (bits + 0x400000) >> 23
     # What is not normal becomes 2**-126 (code 1) if it is larger than 2**-127 (code 0), as on XLA.

@@ -2,9 +2,8 @@
 
     sort(%x) {lt(a, b)}  ->  sort(%x, iota) {lt(a, b) or (not lt(b, a) and i < j)}
 
-The further operand is the place of each element, which no two have in common; where the sort has
-such an operand already (`argsort`, `top_k`), it serves. A sort of integers alone needs none: equal
-ones are the same.
+The further operand is the place of each element, which no two have in common; one that is there
+already (`argsort`, `top_k`) serves. A sort of integers alone needs none: equal ones are the same.
 
 What two operands, or two sorts, have in common is computed once, and sorted in place. Each operand
 is therefore a copy that is equal to no other: its bits, turned by a number of its own (`xor`),

@@ -16,8 +16,7 @@ from jq.passes.kernels._kernel import FLIP, NoKernel, unsigned_view
 
 @dataclass(frozen=True)
 class Convolved:
-    """A contraction that is a convolution of int8 codes with a constant filter of at most 8 bits,
-    or of floats.
+    """A convolution of int8 codes with a constant filter of at most 8 bits, or of floats.
 
     Attributes:
         codes: of the input, in the op's layout; or floats.

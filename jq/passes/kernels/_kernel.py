@@ -100,8 +100,7 @@ def unrounded(value: ir.Value) -> ir.Value:
 
 
 def made_alone(value: ir.Value) -> list[Any]:
-    """The reshapes behind a value, and the op behind them, as far as nothing else reads on the
-    way."""
+    """Reshapes behind a value, and the op behind them, as far as nothing else reads them."""
     ops: list[Any] = []
     while only_user(value) is not None and (op := maker(value)) is not None:
         ops.append(op)
@@ -166,8 +165,7 @@ def call_instead(program: Program, kernel: Kernel, op: Op, operands: Sequence[ir
 
 
 def renamed(program: Program, changed: object) -> bool:
-    """Drops kernels that nobody calls, and tells ops the names of theirs, where some have changed;
-    True if they have."""
+    """Drops kernels without calls, and tells ops the names of theirs where some changed (True)."""
     if not changed:
         return False
     drop_declarations(program)

@@ -68,8 +68,7 @@ class KernelConvolution(Pass):
 
 @dataclass(frozen=True)
 class Lower:
-    """Replaces a convolution, and what follows it, by a call; each method gives the kernel's
-    name."""
+    """Replaces a convolution and what follows by a call; each method gives the kernel's name."""
 
     program: Program
     conv: Convolved
@@ -180,8 +179,7 @@ class Lower:
         bias: np.ndarray | None = None,
         given: _Kernel | None = None,
     ) -> tuple[_Kernel, list[ir.Value]]:
-        """The kernel (or the given one) and its first operands, up to those by column of the first
-        step."""
+        """The kernel (or the given one) and its operands up to the first step's by column."""
         conv = self.conv
         zero = conv.zero_point if isinstance(conv.zero_point, int) else 0
         kernel, weight = self.described(steps)

@@ -42,8 +42,7 @@ class KernelHiddenRows(Pass):
 
 
 def _found(reads: Reads) -> Iterable[tuple[Any, Any, Rows]]:
-    """Ops some of whose rows nobody reads, in the order of the program; the kernels that leave
-    them out."""
+    """Ops with rows that nobody reads, in program order, and the kernels that leave them out."""
     for op, kernel in reads.kernels.items():
         rows = reads.of(op)
         if rows is None or rows == NOTHING or not rows.are_of(kernel):

@@ -2,8 +2,7 @@
 
     composite "jq.quantize_dynamic" %x  ->  call @jq_quantize_rows(%x)
 
-Fires on int8, one scale a row of the last axis, a block of it or a sample (or one in all, when it
-is given).
+Fires on int8, one scale a row of the last axis, a block of it or a sample (or in all, if given).
 """
 
 import math
@@ -97,8 +96,7 @@ def _by_sample(enc: Encoding) -> bool:
 
 
 def _narrow(enc: Encoding) -> bool | None:
-    """True if symmetric codes are as many on either side of zero; None where there are fewer, or no
-    rows of int8."""
+    """True if symmetric codes are as many on each side of zero; None for fewer, or no int8 rows."""
     if enc.format != "int8" or not enc.shape or 0 in enc.shape:
         return None
     return {NARROW: True, FULL: False}.get(enc.option("divisor", NARROW))

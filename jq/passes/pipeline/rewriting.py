@@ -124,8 +124,7 @@ def rewrite(
 
 
 def _open_markers(levels: Levels, cx: PassContext) -> None:
-    """The target starts from markers, where kernels see whole chains; the integer level that is
-    emitted is plain."""
+    """Targets start from markers, where kernels see whole chains; the emitted level is plain."""
     levels.marked = levels["integer"]
     levels.dequantized = dequantized(levels.marked, cx)
     levels["integer"] = levels.marked.clone()

@@ -97,8 +97,7 @@ class Constant:
 
 
 def evaluate_all(program: Program, computed: Iterable[ir.Value]) -> dict[ir.Value, Any]:
-    """Runs a copy of the program that returns these values; its inputs do not matter. A weight is
-    itself."""
+    """Values of the program that no input changes, by running a copy; a weight is itself."""
     named = {v: program.weight_name(v) for v in computed}
     known = {v: program.weights[name] for v, name in named.items() if name is not None}
     if not (values := [v for v, name in named.items() if name is None]):

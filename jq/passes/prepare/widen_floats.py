@@ -5,10 +5,9 @@
     %1 = tanh %x : bf16               ->     %1 = tanh %0 : f32
     return %1                                %2 = convert %1 : bf16;  return %2
 
-A model in bfloat16, float16 or float64 (or in several) is then what the passes after know. Inputs
-and outputs keep their types. Only for `placement=early`: elsewhere floats stay between products,
-and their types are the model's choice. What reads bits (`bitcast_convert`, a custom call) gets the
-type that it had."""
+A model in bfloat16, float16 or float64 (or several) is then what later passes know. Inputs and
+outputs keep their types. Only for `placement=early`: elsewhere floats stay between products, their
+types the model's choice. What reads bits (`bitcast_convert`, a custom call) gets its type."""
 
 from typing import Any
 

@@ -5,8 +5,7 @@
 %d = composite "jq.dequantize" %codes, %scale  // weights "dense/kernel:codes", ":scale"
 %y = dot_general %x, %d
 
-An op that a rule keeps float reads the float weight, which then is stored besides, as
-"dense/kernel:float"."""
+An op that a rule keeps float reads the float weight, stored besides as "dense/kernel:float"."""
 
 from collections.abc import Collection, Mapping
 

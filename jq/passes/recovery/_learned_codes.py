@@ -17,8 +17,7 @@ Parts = dict[str, dict[str, np.ndarray]]
 
 
 def learnable(program: Program, cx: PassContext) -> Parts:
-    """The stored parts of weights in codes of few bits: as another pass chose them, else by plain
-    rounding."""
+    """Stored parts of weights in few bits: as another pass chose them, else by plain rounding."""
     found: Parts = {}
     for name, enc in cx.plan.weights.items():
         if has_grid(enc) and bits_of(enc) < 8:

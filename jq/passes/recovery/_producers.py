@@ -1,5 +1,4 @@
-"""Multiplying a value channel by channel without an op: the weights that it is made of take the
-factors.
+"""Multiplying a value channel by channel without an op: weights that make it take the factors.
 
 The factors are positive and move up through what is linear, or positively homogeneous: a bias, a
 product, ReLU, a maximum over a window, the size of complex numbers."""
@@ -25,8 +24,7 @@ class Blocked(Exception):
 
 @dataclass
 class Edits:
-    """Weights to multiply, and operands (op, number) that repeat a vector, which gets its own
-    weight."""
+    """Weights to multiply; operands (op, number) that repeat a vector, which gets a weight."""
 
     program: Program
     weights: dict[str, Factor] = field(default_factory=dict)
@@ -91,8 +89,7 @@ def _operand(edits: Edits, op: Op, number: int, factor: Factor) -> None:
 
 
 def _vector(program: Program, value: ir.Value) -> np.ndarray | None:
-    """A constant, once along each axis that it repeats itself along; None unless that leaves one
-    axis at most."""
+    """A constant, once along axes of repetitions; None if that leaves more than one axis."""
     array = evaluate(program, value)
     if array is None or array.size == 0:
         return None

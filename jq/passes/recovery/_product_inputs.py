@@ -26,8 +26,7 @@ Channels = np.ndarray  # the channel of every element of a weight, broadcast; -1
 class Input:
     """A value that products with weights sum over one axis of, whoever else reads it.
 
-    `readers`: those products, with the number of the operand that is the value; `channels`: of
-    their weights."""
+    `readers`: those products, and which operand is the value; `channels`: of their weights."""
 
     value: ir.Value
     axis: int
@@ -138,8 +137,7 @@ def _reader(
 
 
 def _kernel_channels(op: Op, ids: np.ndarray) -> Channels:
-    """The channels of a filter, transposed or not: group g of the outputs reads group g of the
-    inputs."""
+    """A filter's channels, transposed or not: group g of outputs reads group g of inputs."""
     d, groups, kernel = Layout.of(op), groups_of(op), shape_of(op.operands[1])
     inner, outer = kernel[d.kernel_in], kernel[d.kernel_out]
     group = np.arange(outer) // (outer // groups)

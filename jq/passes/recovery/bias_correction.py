@@ -113,9 +113,8 @@ def _wanted(program: Program, plans: Mapping[str, OpPlan]) -> list[tuple[Any, Wa
 
 @dataclass(frozen=True)
 class _Spread:
-    """Axes of a result: `rows` are averaged over, `own` come from the weight. The rest, of a
-    product for each batch index, have means of their own; they have importance as rows have
-    (`counted`)."""
+    """Axes of a result: `rows` are averaged over, `own` come from the weight. The rest, batch
+    indices of a product, have means of their own and importance as rows (`counted`)."""
 
     shape: tuple[int, ...]
     own: tuple[int, ...]

@@ -57,8 +57,7 @@ class Gptaq(Gptq):
 
 
 class Earlier:
-    """The weights of products without batch axes, in the order of the program; of the batches, some
-    where room is short."""
+    """Weights of products without batch axes, in order; of batches, some where room is short."""
 
     def __init__(self, how: Gptaq, task: Task) -> None:
         self.how, self.cx, program, cx = how, task.cx, task.program, task.cx

@@ -1,9 +1,8 @@
 """Observers: what is measured of an activation inside the program, and what range follows.
 
 An observer computes a few small arrays of a tensor (`measure`, as ops of the program). They are
-combined over the iterations of a loop and over samples by `combine`, in the program and in NumPy
-alike, so memory does not grow with the number of samples. A method is a class in this folder, found
-by being defined."""
+combined over the iterations of a loop and over samples by `combine`, in the program as in NumPy, so
+memory does not grow with samples. A method is a class in this folder, found by being defined."""
 
 import math
 from abc import ABC, abstractmethod

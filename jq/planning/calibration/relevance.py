@@ -20,9 +20,8 @@ Rows = Mapping[str, tuple[ir.Value, Sequence[int]]]  # site -> value, the axes o
 class Relevance:
     """Rows of a batch of inputs, by site: 1 for those that move the output and 0 for others.
 
-    Exact zeros of a gradient decide (never a NaN), in one random direction of the output. Sites
-    that cannot be followed or have one row are missing; a batch in which nothing moves the output
-    counts whole."""
+    Exact zeros of a gradient decide (never a NaN), in one random direction of the output. Sites of
+    one row, or not followed, are missing; a batch that does not move the output counts whole."""
 
     def __init__(self, program: Program, rows: Rows) -> None:
         inside = {

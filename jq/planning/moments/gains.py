@@ -1,8 +1,7 @@
 """Gains: how far the rows of products move the output, kept for the next pass that asks.
 
-A gradient costs twice what running the model does, and some seconds to compile; every recovery pass
-needs the same one. The passes before it leave the function as it is, and products at most scaled
-channel by channel."""
+A gradient costs twice a run of the model, and some seconds to compile; all recovery passes need the
+same. Passes before leave the function as it is, with products scaled by channel at most."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -178,8 +177,7 @@ def gram(ops: StatOps, x: Array) -> Array:
 
 
 def gram_of_rows(x: np.ndarray, y: np.ndarray | None = None) -> np.ndarray:
-    """x^T y in f64[K, L] of [rows, K] and [rows, L], by default x again; the bits of `gram` without
-    its copies."""
+    """x^T y f64[K, L] of [rows, K] and [rows, L], by default x; bits of `gram`, no copies."""
     y = x if y is None else y
     if not len(x):  # a call may select no row
         return np.zeros((x.shape[1], y.shape[1]), F64)

@@ -48,8 +48,7 @@ class Glance:
 
 
 def at_a_glance(compiled: CompiledModel, progress: Progress = silent) -> Glance:
-    """Outputs and layers of a model that was compiled in this process, on as many of its samples
-    as take a few seconds.
+    """Outputs and layers of a model compiled in this process, on as many samples as take seconds.
 
     Without a comparison where there is nothing to run: no data, a program for another machine, a
     model that is too large to be run again on the way. A failure here is none of the artifact:

@@ -59,8 +59,7 @@ def compare_compiled(
 
 
 def check_same_model(source: Source, compiled: CompiledModel, where: str | None = None) -> None:
-    """Refuses to compare what takes or gives other tensors than the float model; `where` is the
-    artifact's place."""
+    """Refuses what takes or gives other tensors than the float model; `where` is the artifact."""
     model, made = source.program, compiled
     if (made.inputs, made.outputs) == (model.inputs, model.outputs):
         return

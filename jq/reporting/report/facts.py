@@ -38,8 +38,7 @@ BINS = 64
 
 @dataclass(frozen=True)
 class Shape:
-    """A histogram: edges f64[n + 1], counts [n], the ends of what codes stand for, and the layers
-    that read the tensor."""
+    """A histogram: edges f64[n + 1], counts [n], ends of codes, and layers that read the tensor."""
 
     name: str
     edges: np.ndarray

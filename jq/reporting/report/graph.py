@@ -107,8 +107,7 @@ class _Walk:
         return [end if end is not None else s for end, s in zip(ends, sources, strict=True)]
 
     def _joined(self, kind: str, sources: Sequence[int | None]) -> int | None:
-        """The node of what is computed from these: a new one only where several paths meet that
-        have not met before."""
+        """The node computed from these: a new one only where several paths first meet."""
         met = sorted({s for s in sources if s is not None})
         if len(met) < 2:
             return met[0] if met else None

@@ -1,8 +1,7 @@
 """Functions of codes in TOSA's 32-bit operators: the integers of `jq.formats.integer_functions`.
 
 What depends on one code is looked up: TABLE of 256 codes, else GATHER. The quotient of softmax, 64
-by 32 bits, is a long division of 31 steps for each row, and so are the root and the inverse of a
-row's length.
+by 32 bits, is a long division of 31 steps a row; so are the root and inverse of a row's length.
 """
 
 import math
@@ -87,8 +86,7 @@ def joined(b: Builder, sums: Sequence[str], step: Simple) -> str:
 
 
 def product(b: Builder, step: Simple, bits: int) -> str:
-    """A product of codes of 16 bits in units of 2^bits, ties away from zero, as MUL of what is not
-    negative rounds."""
+    """A product of codes of 16 bits in units of 2^bits, ties away from zero: MUL of magnitudes."""
     terms = [Int32(b, b.wide(t), t.shape) for t in step.inputs]
     found = terms[0].of("ABS").times(terms[1].of("ABS"), bits)
     for term in terms:

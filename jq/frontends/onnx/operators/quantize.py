@@ -1,8 +1,6 @@
-"""Quantized operators of the standard, each as what it is defined to be: dequantize, compute,
-quantize.
+"""Quantized operators of the standard, each as it is defined: dequantize, compute, quantize.
 
-What they compute in integers the compiler finds by the same passes as everywhere: their parameters
-are markers."""
+Integer forms are found by the same passes as everywhere: their parameters are markers."""
 
 from typing import Any
 
@@ -97,7 +95,6 @@ def product_ratio(a_scale: Any, b_scale: Any, y_scale: Any = None, alpha: float 
 
 
 def requantized(sums: Any, ratio: Any, zero: Any, name: str) -> Any:
-    """The codes of `sums * ratio`: one factor, and no division by the result's scale, which would
-    round once more."""
+    """The codes of `sums * ratio`, one factor: dividing by the result's scale rounds again."""
     one = np.ones((), np.float32)
     return quantize(sums * ratio, one, zero, np.dtype(zero.dtype), name=name)

@@ -45,8 +45,7 @@ _REDUCTIONS: dict[str, Reduce] = {
 
 
 def _extreme(function: Reduce, of_bools: Reduce, x: Any, **how: Any) -> Any:
-    """The extreme of nothing, which changes no result: the least or the greatest number of the
-    type."""
+    """The extreme of nothing, which changes no result: the type's least or greatest number."""
     if x.dtype == bool:
         return of_bools(x, **how)
     nothing = {} if x.size else {"initial": limits_of(x.dtype)[function is jnp.min]}

@@ -3,9 +3,8 @@
     conv(dequantize(x), dequantize(w))
     -> convert(conv(OPS.pad(x.codes, x.zero_point), w.codes) - corrections) * (x.scale * w.scale)
 
-A nonzero zero point makes the padding explicit (padding and interior zeros of a transposed
-convolution are real zeros, whose code is the zero point), so that the correction is the same at
-every output position."""
+A nonzero zero point makes the padding explicit (padding and interior zeros are real zeros, whose
+code is the zero point), so that the correction is the same at every output position."""
 
 import math
 from collections.abc import Sequence

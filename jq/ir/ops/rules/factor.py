@@ -2,9 +2,8 @@
 
     multiply (dequantize %x, %s), 0.5  ->  dequantize %x, (multiply %s, 0.5)
 
-The constant is one positive number for the whole tensor, or one for each index of an axis. The
-product of a scale and a factor is rounded once, as that of a number and the factor is: results
-differ by a rounding."""
+The constant is one positive number for the tensor, or one per index of an axis. The product of
+scale and factor is rounded once, as that of number and factor: results differ by a rounding."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,8 +22,7 @@ class Multiply(OpRule):
     op = "multiply"
 
     def factor(self, program: Program, op: Op) -> tuple[int, np.ndarray] | None:
-        """Number of the operand that is multiplied, and by what: size 1 along every axis on which
-        it does not depend."""
+        """Number of the multiplied operand, and by what: size 1 along axes that do not matter."""
         for i, value in enumerate(op.operands):
             if (found := constant_of(program, value)) is not None:
                 return 1 - i, found.astype(np.float32)
@@ -64,8 +62,7 @@ class Multiply(OpRule):
 
 
 def _times(program: Program, one: ir.Value, scales: ir.Value, factor: np.ndarray) -> ir.Value:
-    """The scales, which are `one` or that in another shape, times a factor: a constant where both
-    are known."""
+    """Scales (`one`, or it in another shape) times a factor: a constant where both are known."""
     known = evaluate(program, one)
     if known is not None and known.size == 1:
         product = known.reshape(()) * factor

@@ -1,7 +1,6 @@
 """Ops that move elements of stored tensors: in another order, in part, or to another float type.
 
-Where no block is cut. A dynamic slice along the leading axis is how a layer reads its weight in a
-`scan`."""
+Where no block is cut. In a `scan` a layer reads its weight by a dynamic slice of the first axis."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,5 +1,4 @@
-"""A mixer as data: its name, the function that mixes, the state that it keeps, and the tensors that
-it reads."""
+"""A mixer as data: its name, its function, the state it keeps and the tensors it reads."""
 
 from __future__ import annotations
 

@@ -90,8 +90,7 @@ def _projections(config: Config, p: Any, x: jax.Array) -> tuple[jax.Array, ...]:
 
 
 def _length_one(x: jax.Array, heads: int, tiled: bool) -> jax.Array:
-    """x [batch, n, groups, key] of length 1, repeated for the heads of each group: neighbours, or
-    `tiled` in the whole."""
+    """x [batch, n, groups, key] of length 1, repeated for heads of a group, or `tiled`."""
     x, times = unit(x, _EPSILON / x.shape[-1]) * x.shape[-1] ** -0.5, heads // x.shape[2]
     return jnp.tile(x, (1, 1, times, 1)) if tiled else jnp.repeat(x, times, axis=2)
 
@@ -113,8 +112,7 @@ def _learned(
 
 
 def _inverse(a: jax.Array) -> jax.Array:
-    """Inverses of I + a, a [..., n, n] below the diagonal: of both halves, then of what joins
-    them."""
+    """Inverses of I + a, a [..., n, n] below the diagonal: of both halves, then what joins them."""
     n = a.shape[-1]
     if n == 1:
         return jnp.ones_like(a)

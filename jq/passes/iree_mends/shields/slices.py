@@ -68,8 +68,7 @@ def _cut(op: Op) -> tuple[int, ...] | None:
 
 
 def _behind(value: ir.Value) -> Iterator[Op]:
-    """The ops that `value` is made by, as far back as the number of elements stays the same or is
-    what was cut out."""
+    """The ops behind `value`, as far as the number of elements stays or is what was cut out."""
 
     def follow(v: ir.Value) -> Iterator[ir.Value]:
         if (op := maker(v)) is not None and op.operation.name != BARRIER:
@@ -163,8 +162,7 @@ class ShieldPads(Shield):
 
 
 def _written_twice(op: Op) -> Iterator[int]:
-    """The operands that `op` writes into a larger tensor, and that are such tensors themselves, or
-    pools."""
+    """Operands written by `op` into a larger tensor that are such tensors themselves, or pools."""
     for i in _written(op):
         value = op.operands[i]
         while (mover := maker(value)) and isinstance(rule_named(mover.operation.name), Movement):

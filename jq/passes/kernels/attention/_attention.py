@@ -105,8 +105,7 @@ class Match:
 def to_kernels(
     program: Program, ops: Sequence[Any], find: Callable[[Any], A | None], lower: Callable[[A], str]
 ) -> bool:
-    """Lowers what is found at each product; the name of its kernel, or why there is none, is that
-    of both products."""
+    """Lowers what is found at products; both are told its kernel's name, or why there is none."""
     keys = [hash(op.operation) for op in ops]  # before any is erased
     gone: set[int] = set()
     decided = KernelDecisions()

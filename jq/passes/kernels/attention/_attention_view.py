@@ -185,8 +185,7 @@ def _through(value: ir.Value, order: Sequence[int]) -> Operand:
 
 
 def _unrepeated(k: Operand, v: Operand, place: int | None) -> tuple[Operand, Operand]:
-    """Keys and values without repetitions of their heads (axis `place` of the order), if both are
-    repeated alike."""
+    """Keys and values without repeated heads (axis `place` of the order), if both repeat alike."""
     if place is None:
         return k, v
     sources = [_repeated(x.value, x.order[place]) for x in (k, v)]

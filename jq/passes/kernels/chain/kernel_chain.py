@@ -65,8 +65,7 @@ class _Chain:
         return called(self.known, op)
 
     def there(self, operand: Operand) -> ir.Value | None:
-        """A value, or what it is a reshape of, that is there in front of the chain; None where it
-        is not."""
+        """A value, or what it reshapes, that is there before the chain; None where it is not."""
         value = operand[0].operands[operand[1]]
         while (owner := maker(value)) is not None and owner.operation.block == self.start.block:
             if owner.operation.is_before_in_block(self.start):
@@ -153,8 +152,7 @@ def _rotated(turned: Rotation) -> _Made:
 
 
 def _chain_of(known: Mapping[str, Any], op: Op) -> _Chain | None:
-    """The chain that begins with a call; None where that is no normalization by itself, or nothing
-    follows it."""
+    """The chain that a call begins; None if it is no lone normalization, or nothing follows."""
     first = called(known, op)
     if not isinstance(first, kernels.Normalize) or not _plain(first):
         return None

@@ -129,8 +129,7 @@ def _form(enc: Encoding, lead: int, free: Sequence[int], contracted: Sequence[in
 
 @dataclass(frozen=True)
 class _Cut:
-    """The ops that cut a layer from the weight `name`: they take one index of the leading axis, or
-    reshape to drop it."""
+    """Ops that cut a layer from the weight `name`: they take one index, or drop the axis."""
 
     name: str
     ops: tuple[Any, ...]

@@ -87,8 +87,7 @@ def _small(made: Parts, given: Arrays) -> bool:
 
 
 def as_stored(codes: np.ndarray, *, packed: bool) -> Parts | None:
-    """Integers, with a scale of 1; None where they take more than 8 bits. `packed`: they came
-    several in a byte."""
+    """Integers, of scale 1; None where they take more than 8 bits. `packed`: several in a byte."""
     fmt = _format(codes, packed=packed, table="")
     return None if fmt is None else _parts(fmt, codes, np.ones((), F32), np.zeros((), F32), set())
 
@@ -101,8 +100,7 @@ def _parts(
     kinds: set[str],
     numbers: Sequence[float] = (),
 ) -> Parts | None:
-    """The codes as they are in a format, with the numbers of its table; None where it does not
-    hold them."""
+    """The codes in a format, with the numbers of its table; None where it does not hold them."""
     block, (scale, zero) = blocks.in_blocks(codes.shape, (scale, zero))
     enc = Encoding(fmt.name, codes.shape, block, scale_type=blocks.scale_type((scale,), kinds))
     if isinstance(fmt, Codebook):

@@ -69,8 +69,7 @@ def _is_pointwise(op: Op) -> bool:
 
 
 def _codes(op: Op, chain: list[Op], codes_of: Codes) -> tuple[ir.Value, ir.Value] | None:
-    """The one value in front of a chain, or turned into floats in it, that is codes; and the
-    codes."""
+    """The one value before a chain, or made floats in it, that is codes; and the codes."""
     given = _given(chain)
     turned = [o for o in chain if kind_of(o) == "stablehlo.convert"]
     whole = [v for o in turned if (v := o.operands[0]) in given]

@@ -72,8 +72,7 @@ class Arriving:
 
 @deep
 def arriving(program: Program, value: ir.Value) -> Steps[Arriving | None]:
-    """The parts of a value that weights alone make, computed right after it; None where it does
-    not come quantized."""
+    """Parts of a value made of weights alone, right after it; None if it comes unquantized."""
     kind = dtype_of(value)
     if kind.name not in FLOATS:
         return _integers(value) if kind.kind != "b" and kind.name not in ("float64",) else None
