@@ -159,9 +159,8 @@ def explain(
     )
     if request.base.open and not calibrate:
         hint = "leave calibration in, or give another pipeline"
-        raise UserError(
-            f"pipeline {request.base.name} chooses formats by what it measures", hint=hint
-        )
+        what = f"pipeline {request.base.name} chooses formats by what it measures"
+        raise UserError(what, hint=hint)
     job = settle(prepare_job(model, request, recover=False), stages)
     quant_plan = plan_job(job, stages)
     with stages("rewrite") as report:

@@ -36,9 +36,8 @@ def check_output(directory: Path, *, force: bool = False, how: str = "--force") 
     if not (directory.exists() or directory.is_symlink()):
         return
     if not force:
-        raise UserError(
-            f"{directory} exists already", hint=f"choose another directory, or give {how}"
-        )
+        what = f"{directory} exists already"
+        raise UserError(what, hint=f"choose another directory, or give {how}")
     if directory.is_symlink() or not directory.is_dir():
         raise UserError(f"{directory} is not an artifact; it is left alone")
     try:
@@ -46,10 +45,8 @@ def check_output(directory: Path, *, force: bool = False, how: str = "--force") 
     except UserError:
         raise UserError(f"{directory} is not an artifact; it is left alone") from None
     if foreign := _foreign(directory):
-        raise UserError(
-            f"{directory} holds {foreign[0]!r}, which is not part of the artifact",
-            hint="move it away first",
-        )
+        what = f"{directory} holds {foreign[0]!r}, which is not part of the artifact"
+        raise UserError(what, hint="move it away first")
 
 
 def save_artifact(
@@ -83,11 +80,9 @@ def save_artifact(
                 (work / SIGNATURE).write_bytes(signed)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise UserError(
-            f"cannot write the artifact: {reason}",
-            location=str(directory),
-            hint="make room, or write elsewhere",
-        ) from error
+        what = f"cannot write the artifact: {reason}"
+        hint = "make room, or write elsewhere"
+        raise UserError(what, location=str(directory), hint=hint) from error
     return directory
 
 

@@ -55,10 +55,8 @@ def verify(directory: Path, manifest: bytes, keys: Sequence[Path]) -> None:
         except invalid:
             continue
         return
-    raise UserError(
-        f"the artifact is signed with none of the {len(keys)} keys that you trust, or it changed",
-        location=str(directory),
-    )
+    what = f"the artifact is signed with none of the {len(keys)} keys that you trust, or it changed"
+    raise UserError(what, location=str(directory))
 
 
 def trusted_keys() -> list[Path]:
@@ -66,9 +64,8 @@ def trusted_keys() -> list[Path]:
     folder = Path(platformdirs.user_config_dir("jaxq")) / "trusted"
     found = [p for p in sorted(folder.glob("*")) if p.suffix in (".pem", ".pub")]
     if not found:
-        raise UserError(
-            f"there is no trusted key in {folder}", hint="put public keys there, or give --verify"
-        )
+        what = f"there is no trusted key in {folder}"
+        raise UserError(what, hint="put public keys there, or give --verify")
     return found
 
 
@@ -122,6 +119,5 @@ def _library(module: str) -> Any:
     try:
         return importlib.import_module(f"cryptography.{module}")
     except ImportError as error:
-        raise UserError(
-            "signatures need the package cryptography", hint="pip install 'jaxq[sign]'"
-        ) from error
+        what = "signatures need the package cryptography"
+        raise UserError(what, hint="pip install 'jaxq[sign]'") from error

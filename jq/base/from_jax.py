@@ -82,10 +82,9 @@ if clients() and os.path.isdir(TASKS) and len(os.listdir(TASKS)) <= threading.ac
 def check_threads() -> None:
     """Raises `UserError` where XLA would wait for ever for threads that only the parent has."""
     if _lost:
-        raise UserError(
-            "this process was forked from one in which JAX ran, whose threads it has not",
-            hint="start it with multiprocessing's `spawn` or `forkserver`, or before that",
-        )
+        what = "this process was forked from one in which JAX ran, whose threads it has not"
+        hint = "start it with multiprocessing's `spawn` or `forkserver`, or before that"
+        raise UserError(what, hint=hint)
 
 
 def with_shapes(module: bytes) -> bytes:

@@ -149,9 +149,8 @@ def _prompt(
         # What an editor or `echo` ends a line with is not part of a prompt.
         return (read_text(file) if file else text_of(sys.stdin.buffer.read())).removesuffix("\n")
     if text is None and (out.json or not chat):
-        raise UserError(
-            "there is no prompt", hint="give --prompt TEXT, or --chat alone for a conversation"
-        )
+        what = "there is no prompt"
+        raise UserError(what, hint="give --prompt TEXT, or --chat alone for a conversation")
     return text
 
 
@@ -181,11 +180,9 @@ def perplexity(
     from jq.language.saved import is_saved
 
     if against and is_saved(model):
-        raise UserError(
-            "the float model is not in what was compiled",
-            location=str(model),
-            hint="jaxq compare MODEL DIR --text TEXT, with the file that it was compiled from",
-        )
+        what = "the float model is not in what was compiled"
+        hint = "jaxq compare MODEL DIR --text TEXT, with the file that it was compiled from"
+        raise UserError(what, location=str(model), hint=hint)
     with out.progress() as progress:
         most = None if is_saved(model) else min(WINDOW, load_decoder(model).config.context)
         context = most and (most if window is None else window)

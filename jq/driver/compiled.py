@@ -87,9 +87,8 @@ class CompiledModel:
                 return self._at_size(i)
         given = ", ".join(map(str, shapes))
         there = (", ".join(str(tuple(t.shape)) for t in s.inputs) for s in self.manifest.sizes)
-        raise UserError(
-            f"no program takes inputs of the shapes {given}", hint=f"there are: {'; '.join(there)}"
-        )
+        what = f"no program takes inputs of the shapes {given}"
+        raise UserError(what, hint=f"there are: {'; '.join(there)}")
 
     @property
     def program(self) -> TargetProgram:

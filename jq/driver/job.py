@@ -97,9 +97,8 @@ def prepare_job(
     with stages("trace"):
         source = trace(model)
         if source.others and not several:
-            raise UserError(
-                "it is traced at several sizes", hint="give one: only compile takes more"
-            )
+            what = "it is traced at several sizes"
+            raise UserError(what, hint="give one: only compile takes more")
         if known is not None:
             check_ranges(known, source.program, request.ranges)
         its = source.model.calibration if source.model else None
@@ -147,16 +146,12 @@ def check_ranges(ranges: Ranges, program: Program, given: Ranges | str | Path | 
     from a file that does not say of which."""
     ranges.check()
     if missing := ranges.shards.missing:
-        raise UserError(
-            f"the ranges lack shard {missing[0]}/{ranges.shards.count} of the calibration data",
-            hint="`jaxq calibrate --merge` puts all shards together",
-        )
+        what = f"the ranges lack shard {missing[0]}/{ranges.shards.count} of the calibration data"
+        raise UserError(what, hint="`jaxq calibrate --merge` puts all shards together")
     file = f"{given}: " if isinstance(given, str | Path) else ""
     if ranges.model != program_digest(program) and (ranges.model or file):
-        raise UserError(
-            f"{file}the ranges are of another model, or of other weights, shapes or versions",
-            hint="make them with `jaxq calibrate` on this model",
-        )
+        what = f"{file}the ranges are of another model, or of other weights, shapes or versions"
+        raise UserError(what, hint="make them with `jaxq calibrate` on this model")
 
 
 def _context(

@@ -94,10 +94,8 @@ def _warn_of_examples(job: Job, rows: Sequence[Sequence[np.ndarray]]) -> None:
 def plan_job(job: Job, stages: Stages) -> QuantPlan:
     """The plan of a job, after calibration where it needs ranges and none were given."""
     if job.pipeline.open:
-        raise UserError(
-            f"pipeline {job.pipeline.name} chooses formats within `compile`, by what it measures",
-            hint="give another one here, such as int8-static",
-        )
+        what = f"pipeline {job.pipeline.name} chooses formats within `compile`, by what it measures"
+        raise UserError(what, hint="give another one here, such as int8-static")
     ranges, given = job.ranges, job.ranges is not None and not job.observed
     with stages("plan"):
         needed = job.needs_ranges
@@ -112,10 +110,8 @@ def plan_job(job: Job, stages: Stages) -> QuantPlan:
         if op.anew:
             LOG.warning("%s: %s", op.name, op.anew)
     if given and found.unranged and not found.has_static:
-        raise UserError(
-            f"the ranges are of another model: none is of an op here ({found.unranged[0]}, ...)",
-            hint="make them with `jaxq calibrate` on this model",
-        )
+        what = f"the ranges are of another model: none is of an op here ({found.unranged[0]}, ...)"
+        raise UserError(what, hint="make them with `jaxq calibrate` on this model")
     edges = [name for op in job.program.walk() if (name := edge_name(op))]
     missing = [name for name in edges if site(name, 0) in found.unranged]
     if given and missing:

@@ -187,10 +187,8 @@ class Affine(StoredIntegers):
     def _check_unpacked(self, enc: Encoding) -> None:
         """Refuses an encoding of packed codes: what a program computes is not packed."""
         if self.stored_bits(enc) < 8:
-            raise FormatError(
-                f"{enc.format} codes of activations are not packed",
-                hint="give the encoding the option packing=none",
-            )
+            what = f"{enc.format} codes of activations are not packed"
+            raise FormatError(what, hint="give the encoding the option packing=none")
 
     def dequantize(
         self, ops: ArrayOps, codes: Array, scale: Array, zero_point: Array | None, enc: Encoding

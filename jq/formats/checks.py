@@ -15,9 +15,8 @@ SMALLEST_SCALE = np.float32(2.0**-126)  # below it is subnormal, which some devi
 def check_choice(enc: Encoding, what: str, value: str, allowed: Sequence[str]) -> None:
     """Refuses a value of `what` that is not among the `allowed` ones, which the hint lists."""
     if value not in allowed:
-        raise FormatError(
-            f"{enc.format} has no {what} {value!r}", hint=f"choose one of {', '.join(allowed)}"
-        )
+        hint = f"choose one of {', '.join(allowed)}"
+        raise FormatError(f"{enc.format} has no {what} {value!r}", hint=hint)
 
 
 def check_options(enc: Encoding, allowed: Mapping[str, Sequence[str]]) -> None:
@@ -48,9 +47,8 @@ def as_float32(x: np.ndarray) -> np.ndarray:
 def check_finite(x: np.ndarray, enc: Encoding) -> None:
     """Refuses NaN and infinity among values, or among the extremes of their blocks."""
     if not np.isfinite(x).all():
-        raise FormatError(
-            f"{enc.format} cannot hold NaN or infinity", hint="the weights are damaged or overflow"
-        )
+        what = f"{enc.format} cannot hold NaN or infinity"
+        raise FormatError(what, hint="the weights are damaged or overflow")
 
 
 def as_scale(scale: np.ndarray, enc: Encoding) -> np.ndarray:
@@ -58,10 +56,8 @@ def as_scale(scale: np.ndarray, enc: Encoding) -> np.ndarray:
     with np.errstate(over="ignore"):
         stored = scale.astype(enc.scale_type)
     if not np.isfinite(stored.astype(np.float32)).all():
-        raise FormatError(
-            f"{enc.format}: a block needs a scale beyond {enc.scale_type}",
-            hint="use float32 scales",
-        )
+        what = f"{enc.format}: a block needs a scale beyond {enc.scale_type}"
+        raise FormatError(what, hint="use float32 scales")
     if stored.dtype == np.float16:  # the other types reach 2^-126
         stored = np.maximum(stored, np.finfo(np.float16).smallest_subnormal)
     return np.asarray(stored)

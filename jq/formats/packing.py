@@ -57,9 +57,8 @@ def unpack(ops: ArrayOps, packed: Array, shape: tuple[int, ...], bits: int) -> A
         FormatError: `packed` has another shape than theirs.
     """
     if ops.shape(packed) != packed_shape(shape, bits):
-        raise FormatError(
-            f"{bits}-bit codes of shape {shape} cannot lie in bytes of {ops.shape(packed)}"
-        )
+        what = f"{bits}-bit codes of shape {shape} cannot lie in bytes of {ops.shape(packed)}"
+        raise FormatError(what)
     if bits >= 8:
         return packed
     per, nbytes = _group(bits)

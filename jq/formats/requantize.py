@@ -128,9 +128,8 @@ class Rescaling:
             size = np.minimum((np.abs(mantissa.astype(I64)) + (1 << 15)) >> 16, (1 << 15) - 1)
             mantissa = (np.sign(mantissa) * np.where(exponent < -31, 0, size)).astype(I32)
         elif self.rounding != "double" and (exponent > MAX_LEFT).any():
-            raise FormatError(
-                f"a rescale factor is 2^{MAX_LEFT} or more: too large for how it rounds"
-            )
+            what = f"a rescale factor is 2^{MAX_LEFT} or more: too large for how it rounds"
+            raise FormatError(what)
         return mantissa, np.maximum(exponent, 0), np.maximum(-exponent, 0)
 
     def shift(self, ops: IntegerOps, x: Array, bits: int) -> Array:

@@ -38,10 +38,8 @@ class Scaled(ByElement):
         super().check(enc)
         self.kind(enc).check(enc)
         if self.block and sorted(enc.block) != [1] * (len(enc.block) - 1) + [self.block]:
-            raise FormatError(
-                f"{enc.format} cannot use blocks {enc.block}",
-                hint=f"one axis needs blocks of {self.block}, the others of 1",
-            )
+            what = f"{enc.format} cannot use blocks {enc.block}"
+            raise FormatError(what, hint=f"one axis needs blocks of {self.block}, the others of 1")
 
     def storage(self, enc: Encoding) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
         codes = (packed_shape(enc.shape, self.stored_bits(enc)), np.dtype(np.int8))

@@ -46,9 +46,8 @@ def read_shards(folder: Path) -> dict[str, dict[str, np.ndarray]]:
     files: dict[str, dict[str, np.ndarray]] = {}
     for file in sorted(set(found.values())):
         if Path(file).name != file:
-            raise UserError(
-                f"the index names a file outside of its folder: {file}", location=str(index)
-            )
+            what = f"the index names a file outside of its folder: {file}"
+            raise UserError(what, location=str(index))
         held, own = read_file(folder / file), [n for n, where in found.items() if where == file]
         if missing := [name for name in own if name not in held]:
             raise UserError(f"{file} lacks the tensor {missing[0]!r}", location=str(index))

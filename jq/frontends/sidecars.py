@@ -26,9 +26,8 @@ def sidecars(source: Path, wanted: Callable[[Path], bool]) -> list[Path]:
         check_input(path)
         whole = path.resolve()
         if not (whole.is_relative_to(folder) or whole.parent == folder.parent.parent / "blobs"):
-            raise UserError(
-                "a link out of the model's folder is not copied", location=str(path), hint="copy it"
-            )
+            what = "a link out of the model's folder is not copied"
+            raise UserError(what, location=str(path), hint="copy it")
     return found
 
 

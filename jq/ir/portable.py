@@ -57,10 +57,8 @@ def portable(module: ir.Module, version: str | None = None) -> tuple[bytes, str]
             found: bytes = stablehlo.serialize_portable_artifact(plain, version)
         except (ir.MLIRError, ValueError) as error:
             lines = [line for line in str(error).splitlines() if "error:" in line] or [str(error)]
-            raise UserError(
-                f"the program cannot be written for StableHLO {version}: {lines[0].strip()}",
-                hint=f"a newer version, up to {newest_version()}",
-            ) from error
+            what = f"the program cannot be written for StableHLO {version}: {lines[0].strip()}"
+            raise UserError(what, hint=f"a newer version, up to {newest_version()}") from error
     return found, version
 
 

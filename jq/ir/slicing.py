@@ -44,7 +44,7 @@ class Cut:
         return known[self.result]
 
     def of_elements(self) -> "Cut | None":
-        """The same function for arrays of any shape; None if not one of each element alike."""
+        """The same function for arrays of any shape; None where elements are not computed alike."""
         kinds = {kind_of(op) for op in self.ops}
         same = all(a.size and (a == a.flat[0]).all() for a in self.constants.values())
         if not same or kinds & _SHAPED:

@@ -102,6 +102,5 @@ def check_host(needed: Cpu, *, hint: str = "compile it on this machine") -> None
         return
     if missing := here.lacks(needed):
         shown = ", ".join(missing[:8]) + (", ..." if len(missing) > 8 else "")
-        raise UserError(
-            f"the artifact is compiled for another processor: this one has no {shown}", hint=hint
-        )
+        what = f"the artifact is compiled for another processor: this one has no {shown}"
+        raise UserError(what, hint=hint)

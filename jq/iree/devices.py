@@ -52,20 +52,17 @@ def device_of(driver: str, threads: int | None) -> Any:
     check_known("driver", driver, drivers())
     with _LOCK:
         if driver == "local-task" and _owner not in (None, os.getpid()):
-            raise UserError(
-                "this process was forked from one that runs models on several threads",
-                hint="use threads=1 here, or start it with multiprocessing's `spawn`",
-            )
+            what = "this process was forked from one that runs models on several threads"
+            hint = "use threads=1 here, or start it with multiprocessing's `spawn`"
+            raise UserError(what, hint=hint)
         if driver == "local-task" and _owner is None:
             flags = {"task_worker_stack_size": WORKER_STACK, "task_worker_spin_us": SPIN}
             rt.flags.parse_flags(*(f"--{name}={value}" for name, value in flags.items()))
             _owner = os.getpid()
         if driver == "local-task" and threads is not None:
             if _workers not in (None, threads):
-                raise UserError(
-                    f"this process already runs modules on {_workers} threads, not {threads}",
-                    hint="use one number of threads above 1 in a process",
-                )
+                what = f"this process already runs modules on {_workers} threads, not {threads}"
+                raise UserError(what, hint="use one number of threads above 1 in a process")
             if _workers is None:
                 rt.flags.parse_flags(f"--task_topology_group_count={threads}")
                 _workers = threads

@@ -204,10 +204,9 @@ class Executable:
         """A forked process has none of the threads that its parent's runtime has: a call would
         wait for them for ever."""
         if os.getpid() != self._process:
-            raise UserError(
-                "a model that was called before a fork cannot be called in the child",
-                hint="load it in the child, or start that with multiprocessing's `spawn`",
-            )
+            what = "a model that was called before a fork cannot be called in the child"
+            hint = "load it in the child, or start that with multiprocessing's `spawn`"
+            raise UserError(what, hint=hint)
 
     def place(self, array: Any) -> Any:
         """A copy of an array on the device, for `call_placed`."""

@@ -26,9 +26,8 @@ def _define(declaration: func.FuncOp) -> None:
         [mlir_type(t) for t in kernel.operands], [mlir_type(t) for t in kernel.results]
     )
     if declaration.type != expected:
-        raise InternalError(
-            f"kernel is {expected} but declared {declaration.type}", op=declaration.name.value
-        )
+        what = f"kernel is {expected} but declared {declaration.type}"
+        raise InternalError(what, op=declaration.name.value)
     entry = declaration.add_entry_block()
     with ir.InsertionPoint(entry):
         operands = zip(entry.arguments, kernel.operands, strict=True)

@@ -149,11 +149,8 @@ def begin(out: Path, options: dict[str, Any]) -> None:
     check_folder(out, force=True)
     if out.exists() and any(out.iterdir()):
         if not marker.exists() or read_text(marker) != plan:
-            raise UserError(
-                "the folder is not empty, and no run with these options has begun it",
-                location=str(out),
-                hint="name another folder",
-            )
+            what = "the folder is not empty, and no run with these options has begun it"
+            raise UserError(what, location=str(out), hint="name another folder")
         return
     out.mkdir(exist_ok=True)
     write_text(marker, plan)

@@ -80,9 +80,8 @@ class LanguageModel:
             folder, sealed = self.path, True
         else:
             if keys:
-                raise UserError(
-                    "only what was compiled ahead is signed", location=str(path), hint="compile it"
-                )
+                what = "only what was compiled ahead is signed"
+                raise UserError(what, location=str(path), hint="compile it")
             decoder = load_decoder(path)
             self.config, self._tokenizer_folder = decoder.config, self.path
             self.options = options_for(decoder, **given)
@@ -157,9 +156,8 @@ class LanguageModel:
         Text that ends with "end" is JSON of a `schema` (what it says, or a file of it), or is
         matched by a `regex` as a whole, where one of them is given."""
         if self.options.batch != 1:
-            raise UserError(
-                f"the model takes {self.options.batch} sequences at once", hint="use generate_batch"
-            )
+            what = f"the model takes {self.options.batch} sequences at once"
+            raise UserError(what, hint="use generate_batch")
         tokens = self._checked(prompt, max_tokens)
         stop = [stop] if isinstance(stop, str) else list(stop)
         if not all(stop):
@@ -183,9 +181,8 @@ class LanguageModel:
         `generate`, with one seed for all."""
         rows = [self._checked(prompt, max_tokens) for prompt in prompts]
         if len(rows) != self.options.batch:
-            raise UserError(
-                f"{len(rows)} prompts are given, the model takes {self.options.batch} at once"
-            )
+            what = f"{len(rows)} prompts are given, the model takes {self.options.batch} at once"
+            raise UserError(what)
         drawn = Sampling(**sampling)
         rng = np.random.default_rng(drawn.seed)
         session, found = self.session(), [list[int]() for _ in rows]

@@ -60,10 +60,8 @@ def measure(
         same = tokens == [t for text in texts for t in other.tokenizer.codec.encode(text)]
         same &= model.config.vocabulary == other.config.vocabulary
         if not same or model.tokenizer.first != other.tokenizer.first:
-            raise UserError(
-                f"it has other tokens than {model.path}, which it cannot be compared with",
-                location=str(other.path),
-            )
+            what = f"it has other tokens than {model.path}, which it cannot be compared with"
+            raise UserError(what, location=str(other.path))
     tokens, first = tokens[:limit], list(model.tokenizer.first)
     check_tokens([*first, *tokens], model.config.vocabulary)
     contexts = [m.options.context for m in (model, other) if m is not None]

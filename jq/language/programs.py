@@ -82,11 +82,9 @@ class Programs:
         if shape not in self._loaded:
             found = self._described(shape)
             if found is None and self.sealed:
-                raise UserError(
-                    f"the model was compiled without a program for {shape.name}",
-                    location=str(self.folder),
-                    hint="give the file that it was compiled from",
-                )
+                what = f"the model was compiled without a program for {shape.name}"
+                hint = "give the file that it was compiled from"
+                raise UserError(what, location=str(self.folder), hint=hint)
             if found is None:
                 self.progress(f"compile for {shape.name}", None)
                 build(self.model, self.options, shape, self.folder)

@@ -153,10 +153,8 @@ def check_replaceable(folder: Path) -> None:
     """Refuses a folder that holds something else than such a model: all of it would go."""
     ours = (MANIFEST, SIGNATURE)
     if foreign := [n for n in _names(folder) if n not in ours and not _OURS.fullmatch(n)]:
-        raise UserError(
-            f"{folder} holds {foreign[0]!r}, which is not part of a language model",
-            hint="move it away first",
-        )
+        what = f"{folder} holds {foreign[0]!r}, which is not part of a language model"
+        raise UserError(what, hint="move it away first")
 
 
 def _names(folder: Path) -> list[str]:

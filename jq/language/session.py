@@ -67,10 +67,8 @@ class Session:
             raise UserError("the logits of every token are of sequences of the same length")
         longest = int((self.positions + counts)[counts > 0].max())
         if longest > self.options.context:
-            raise UserError(
-                f"{longest} tokens do not fit into a context of {self.options.context}",
-                hint="give a larger context, or a shorter prompt",
-            )
+            what = f"{longest} tokens do not fit into a context of {self.options.context}"
+            raise UserError(what, hint="give a larger context, or a shorter prompt")
         found: list[np.ndarray] = []
         last = np.full((len(rows), 1), np.nan, np.float32)
         several = longest - self.position > 1
@@ -149,11 +147,8 @@ class Session:
             raise UserError("this is no file of a prompt", location=where)
         same = np.array_equal(model, self.programs.identity())
         if not same or not 0 < len(tokens) <= self.options.context:
-            raise UserError(
-                "the prompt was kept by another model, or with other options",
-                location=where,
-                hint="remove the file: it is written again",
-            )
+            what = "the prompt was kept by another model, or with other options"
+            raise UserError(what, location=where, hint="remove the file: it is written again")
         sizes = [c for c in capacities(self.options) if c >= len(tokens)]
         run, described = self.programs.get(Shape(1, sizes[0]))
         caches = [np.zeros(shape, np.dtype(dtype)) for shape, dtype in described.states]

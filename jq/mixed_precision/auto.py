@@ -97,10 +97,9 @@ def settle(job: Job, stages: Stages) -> Job:
         return job
     pipeline = job.pipeline
     if not job.data:
-        raise UserError(
-            f"pipeline {pipeline.name} measures errors on calibration data and there is none",
-            hint="give --calibration FILE.npz (calibration=...), or use int8-dynamic",
-        )
+        what = f"pipeline {pipeline.name} measures errors on calibration data and there is none"
+        hint = "give --calibration FILE.npz (calibration=...), or use int8-dynamic"
+        raise UserError(what, hint=hint)
     found = make_candidates(pipeline.file.candidates, pipeline.settings, pipeline.name)
     # The settings that the user gave by name hold for all.
     formats = any(key.endswith(".format") for key in pipeline.explicit)

@@ -156,10 +156,9 @@ def make_problem(
     found = find_problem(job, candidates, stages, workers)
     if not found.groups:
         names = ", ".join(c.name for c in candidates)
-        raise UserError(
-            f"the candidates ({names}) do not differ for any op of this model and target",
-            hint="`jaxq explain` says why ops are declined; give other --candidates",
-        )
+        what = f"the candidates ({names}) do not differ for any op of this model and target"
+        hint = "`jaxq explain` says why ops are declined; give other --candidates"
+        raise UserError(what, hint=hint)
     return found
 
 

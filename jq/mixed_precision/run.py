@@ -95,10 +95,9 @@ def search(
     )
     base = request.base
     if base.open:
-        raise UserError(
-            f"pipeline {base.name} chooses formats without a budget, within `compile`",
-            hint="start from int8-static or int8-dynamic; --candidates says what an op may be",
-        )
+        what = f"pipeline {base.name} chooses formats without a budget, within `compile`"
+        hint = "start from int8-static or int8-dynamic; --candidates says what an op may be"
+        raise UserError(what, hint=hint)
     make_candidates(candidates, base.settings, base.name)  # their names, before slow work
     request.check()
     check_files(data)
@@ -166,7 +165,5 @@ def _proved(
         for b, v in broken.items():
             chooser.learn(b, choice, v)
     b, v = next(iter(broken.items()))
-    raise UserError(
-        f"budget {b} cannot be met: compiled, the last of {ATTEMPTS} choices reaches {v:.6g}",
-        hint="ask for a little more than you need",
-    )
+    what = f"budget {b} cannot be met: compiled, the last of {ATTEMPTS} choices reaches {v:.6g}"
+    raise UserError(what, hint="ask for a little more than you need")

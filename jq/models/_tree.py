@@ -47,7 +47,5 @@ def need(module: str, extra: str = "examples") -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise UserError(
-            f"this needs the Python package {(error.name or module).partition('.')[0]}",
-            hint=f'pip install "jaxq[{extra}]"',
-        ) from error
+        what = f"this needs the Python package {(error.name or module).partition('.')[0]}"
+        raise UserError(what, hint=f'pip install "jaxq[{extra}]"') from error

@@ -137,10 +137,8 @@ class TensorPlanner:
         if s.mode == "static" and is_affine(s.format):
             return self.fixed(self.seen(site(op_name(op), role.index), s), s, shape)
         if not device.dynamic:
-            raise Declined(
-                f"target {self.target.name} has no dynamic quantization",
-                "set activations.mode=static",
-            )
+            what = f"target {self.target.name} has no dynamic quantization"
+            raise Declined(what, "set activations.mode=static")
         self.has(s.granularity, device.activation_granularities, "activations.granularity")
         enc = encoding(s, shape, (0,) * len(shape))
         block = tied_block(enc, shape, role) or activation_block(s, shape, role, run)
@@ -149,10 +147,8 @@ class TensorPlanner:
     def seen(self, where: str, s: TensorSettings) -> Range:
         """The calibrated range of a site."""
         if not self.target.device.static:
-            raise Declined(
-                f"target {self.target.name} has no static quantization",
-                "set activations.mode=dynamic",
-            )
+            what = f"target {self.target.name} has no static quantization"
+            raise Declined(what, "set activations.mode=dynamic")
         self.has(
             "per-tensor", self.target.device.activation_granularities, "activations.granularity"
         )

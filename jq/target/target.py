@@ -186,10 +186,8 @@ def _of_several(name: str, names: Sequence[str], readers: tuple[str, ...]) -> Ta
     first, *others = members.values()
     for other in others:
         if other.device != first.device:
-            raise UserError(
-                f"{first.name} and {other.name} are of devices that can do different things",
-                hint="compile an artifact for each",
-            )
+            what = f"{first.name} and {other.name} are of devices that can do different things"
+            raise UserError(what, hint="compile an artifact for each")
     return first.model_copy(
         update={"name": name, "members": (first, *others), "programs": tuple(members)}
     )

@@ -151,11 +151,9 @@ def ray(address: str, payload: Payload) -> Iterator[Executor]:
     register_ray()
     try:
         if cluster.cluster_resources().get("CPU", 0) < 2:  # joblib would not leave this process
-            raise UserError(
-                "the Ray cluster has one processor: its jobs would run in this process",
-                location=address,
-                hint="a cluster of two (`ray start --num-cpus 2`), or --jobs",
-            )
+            what = "the Ray cluster has one processor: its jobs would run in this process"
+            hint = "a cluster of two (`ray start --num-cpus 2`), or --jobs"
+            raise UserError(what, location=address, hint=hint)
         kept = cluster.put(payload)
         yield Executor(
             {"backend": "ray", "n_jobs": -1},

@@ -147,10 +147,9 @@ def _away(work: Work, waiting: dict[int, Any], workers: Workers) -> Iterator[tup
                 raise
             except Exception as error:
                 if not place.alive():
-                    raise JqError(
-                        f"{workers} is gone: {before - len(waiting)} of {before} jobs were done",
-                        hint="what was done is kept: the same command goes on from there",
-                    ) from error
+                    what = f"{workers} is gone: {before - len(waiting)} of {before} jobs were done"
+                    hint = "what was done is kept: the same command goes on from there"
+                    raise JqError(what, hint=hint) from error
                 if attempt == ATTEMPTS - 1:
                     raise
     if waiting:

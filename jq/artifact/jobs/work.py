@@ -59,10 +59,8 @@ class Payload:
             UserError: this worker has other versions."""
         here = tuple(versions())
         if self.code != here:
-            raise UserError(
-                "a worker has another version of jaxq, or of a library that computes",
-                hint="install the same on all machines",
-            )
+            what = "a worker has another version of jaxq, or of a library that computes"
+            raise UserError(what, hint="install the same on all machines")
         return pickle.loads(self.file.read_bytes() if self.file else self.content)
 
 

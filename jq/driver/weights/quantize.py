@@ -69,10 +69,8 @@ def quantize_weights(
     if isinstance(module_or_model, ir.Module):
         return _quantize_given(module_or_model, options, in_place)
     if in_place:
-        raise UserError(
-            "in_place=True is for modules: there is none to change behind a text or a path",
-            hint="take the module that is returned",
-        )
+        what = "in_place=True is for modules: there is none to change behind a text or a path"
+        raise UserError(what, hint="take the module that is returned")
     module = _read(module_or_model)
     modules.quantize_module(module, options)
     return module

@@ -60,10 +60,8 @@ class GgmlFormat(Format):
                 hint="use an affine or MX format, which pad, or leave the tensor in float",
             )
         if enc.scheme not in self.schemes:
-            raise FormatError(
-                f"{self.name} has no scheme to choose, got {enc.scheme!r}",
-                hint="leave the scheme at 'symmetric'; offsets are part of the type",
-            )
+            hint = "leave the scheme at 'symmetric'; offsets are part of the type"
+            raise FormatError(f"{self.name} has no scheme to choose, got {enc.scheme!r}", hint=hint)
 
     def storage(self, enc: Encoding) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
         axis = blocked_axis(enc)

@@ -126,9 +126,8 @@ def read_mlx(layer: Layer) -> Mapping[str, Leaf]:
 def _affine(layer: Layer) -> Leaf:
     bits, group = layer.config.get("bits", 4), layer.config.get("group_size", 64)
     if type(bits) is not int or bits not in _FORMATS:
-        raise layer.wrong(
-            f"codes of {bits!r:.20} bits with a scale and a bias are in no known format"
-        )
+        what = f"codes of {bits!r:.20} bits with a scale and a bias are in no known format"
+        raise layer.wrong(what)
     if type(group) is not int or group < 1 or group % _BLOCK:
         raise layer.wrong(f"groups of {group!r:.20} columns are no multiple of {_BLOCK}")
     (words, scales, biases), size = layer.all(

@@ -60,10 +60,9 @@ def in_evaluation(
     try:
         inspect.signature(function).bind(*[None] * count, **keywords, **dict.fromkeys(keys))
     except TypeError as error:
-        raise UserError(
-            f"the module cannot be called with {count} input{'s' * (count != 1)}: {error}",
-            hint="other arguments of its call are given as call={NAME: VALUE}",
-        ) from None
+        what = f"the module cannot be called with {count} input{'s' * (count != 1)}: {error}"
+        hint = "other arguments of its call are given as call={NAME: VALUE}"
+        raise UserError(what, hint=hint) from None
     return keywords
 
 

@@ -51,10 +51,8 @@ def from_linen(
     if example_inputs is None and module.scope is not None:
         example_inputs, (module, variables) = variables, module.unbind()
     if example_inputs is None or not isinstance(variables, Mapping):
-        raise UserError(
-            "a Linen module comes with its variables",
-            hint="from_linen(module, variables, example_inputs), variables from module.init",
-        )
+        hint = "from_linen(module, variables, example_inputs), variables from module.init"
+        raise UserError("a Linen module comes with its variables", hint=hint)
     inputs = as_inputs(example_inputs)
     keywords = in_evaluation(getattr(module, method), len(inputs), call or {})
 
@@ -99,10 +97,8 @@ def from_nnx(
     copy.eval()
     streams = {s.tag for _, s in nnx.iter_graph(copy) if isinstance(s, nnx.RngStream)}
     if missing := sorted(set(keys) - streams):
-        raise UserError(
-            f"the module has no random numbers called {missing[0]!r}",
-            hint=f"it has {', '.join(sorted(streams)) or 'none'}",
-        )
+        what = f"the module has no random numbers called {missing[0]!r}"
+        raise UserError(what, hint=f"it has {', '.join(sorted(streams)) or 'none'}")
     graph, state = nnx.split(copy)
     inputs = as_inputs(example_inputs)
     keywords = in_evaluation(getattr(copy, method), len(inputs), call or {})

@@ -108,10 +108,9 @@ def from_haiku(
     """
     apply = getattr(transformed, "apply", None)
     if apply is None or not isinstance(params, Mapping):
-        raise UserError(
-            f"from_haiku of a {type(transformed).__name__} and a {type(params).__name__}",
-            hint="from_haiku(hk.transform(f), params, example_inputs), params from its init",
-        )
+        what = f"from_haiku of a {type(transformed).__name__} and a {type(params).__name__}"
+        hint = "from_haiku(hk.transform(f), params, example_inputs), params from its init"
+        raise UserError(what, hint=hint)
     stateful = "WithState" in type(transformed).__name__
     if stateful and state is None:
         raise UserError("a function with state needs it", hint="from_haiku(..., state=state)")
@@ -164,10 +163,8 @@ def from_keras(
     if not isinstance(module, keras.Layer):
         raise UserError(f"a {type(module).__name__} is no keras.Layer")
     if (backend := keras.backend.backend()) != "jax":
-        raise UserError(
-            f"Keras runs on {backend}, not on JAX",
-            hint="set KERAS_BACKEND=jax in the environment before keras is imported",
-        )
+        hint = "set KERAS_BACKEND=jax in the environment before keras is imported"
+        raise UserError(f"Keras runs on {backend}, not on JAX", hint=hint)
     inputs = as_inputs(example_inputs)
     declared = getattr(module, "inputs", None) or ()
     together = len(declared) == len(inputs) > 1  # a functional model takes a list

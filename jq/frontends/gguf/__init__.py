@@ -118,11 +118,9 @@ def _tensor(data: Any, info: TensorInfo, path: str | Path) -> Leaf:
         count = info.nbytes // kind.dtype.itemsize
         return np.frombuffer(data, kind.dtype, count, info.offset).reshape(info.shape)
     if kind.format is None:
-        raise UserError(
-            f"tensor {info.name!r} has ggml type {kind.name}, which is not supported",
-            location=f"{path}, byte {info.offset}",
-            hint="requantize the file with a supported type such as Q8_0 or Q4_K",
-        )
+        what = f"tensor {info.name!r} has ggml type {kind.name}, which is not supported"
+        hint = "requantize the file with a supported type such as Q8_0 or Q4_K"
+        raise UserError(what, location=f"{path}, byte {info.offset}", hint=hint)
     block = get_format(kind.format).default_block(info.shape, -1)
     assert block is not None
     encoding = Encoding(kind.format, info.shape, block)

@@ -21,7 +21,6 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("onnx", "google"):
             raise
-        raise UserError(
-            "ONNX files need the onnx package", hint="pip install 'jaxq[examples]'"
-        ) from error
+        what = "ONNX files need the onnx package"
+        raise UserError(what, hint="pip install 'jaxq[examples]'") from error
     return getattr(load, name)

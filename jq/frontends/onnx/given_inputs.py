@@ -35,11 +35,8 @@ def fixed_inputs(file: File, values: Mapping[str, Any]) -> dict[str, np.ndarray]
     known = file.graph.inputs
     for name in values:
         if name not in known:
-            raise UserError(
-                f"the model has no input {name!r}",
-                location=str(file.path),
-                hint=f"its inputs are {', '.join(known)}",
-            )
+            hint = f"its inputs are {', '.join(known)}"
+            raise UserError(f"the model has no input {name!r}", location=str(file.path), hint=hint)
     return {name: _array(file, name, value) for name, value in values.items()}
 
 
@@ -106,11 +103,8 @@ def example(
     dtype, declared = _declared(file, name)
     given = shapes.get(name)
     if declared is None and given is None:
-        raise UserError(
-            f"input {name!r} has no shape",
-            location=str(file.path),
-            hint=f"give it: sizes={{{name!r}: (1, 3, 224, 224)}}",
-        )
+        how = f"give it: sizes={{{name!r}: (1, 3, 224, 224)}}"
+        raise UserError(f"input {name!r} has no shape", location=str(file.path), hint=how)
     if declared is not None and given is not None and not _fits(declared, given):
         hint = None
         if len(given) > 2 and _fits(declared, (given[0], given[-1], *given[1:-1])):

@@ -109,9 +109,8 @@ def without_tensors(data: Any, where: str) -> bytes:
     try:
         return b"".join(_message(data, 0, len(data), _MODEL))
     except (IndexError, ValueError) as error:
-        raise UserError(
-            f"no ONNX model, or a damaged one: {error}", location=where, hint="export it again"
-        ) from None
+        what = f"no ONNX model, or a damaged one: {error}"
+        raise UserError(what, location=where, hint="export it again") from None
 
 
 def _message(data: Any, start: int, end: int, inside: dict[int, Any]) -> Iterator[bytes]:

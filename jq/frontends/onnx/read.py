@@ -37,11 +37,8 @@ def from_proto(model: onnx.ModelProto, path: Path) -> graphs.File:
         raise UserError("the model names no version of its operators", location=str(path))
     newest = onnx.defs.onnx_opset_version()
     if opsets.get("", 1) > newest:
-        raise UserError(
-            f"the model uses operators of version {opsets['']}, the newest known is {newest}",
-            location=str(path),
-            hint="install a newer onnx package",
-        )
+        what = f"the model uses operators of version {opsets['']}, the newest known is {newest}"
+        raise UserError(what, location=str(path), hint="install a newer onnx package")
     files = Files(path)
     functions = {
         (_domain(f.domain), f.name, f.overload): function_of(f, files) for f in model.functions

@@ -87,9 +87,8 @@ class Walk:
                     return apply(op, call, inputs)
                 inner = inference.definition(node, opset, inputs, attributes, self.file.path)
                 if inner is None:
-                    raise call.refuse(
-                        "the standard does not define it for these inputs and attributes"
-                    )
+                    what = "the standard does not define it for these inputs and attributes"
+                    raise call.refuse(what)
                 return self._call(inner, inputs, call.attributes)
         except (JqError, MemoryError):
             raise
@@ -193,11 +192,8 @@ def require_operators(file: File) -> None:
     elif any(not domain and opset < _OLDEST for domain, _, opset in missing):
         hint = f"bring the model to operators of version {_OLDEST} or newer, with"
         hint += " onnx.version_converter.convert_version"
-    raise UserError(
-        f"{len(missing)} operators are not supported: {'; '.join(rows)}",
-        location=str(file.path),
-        hint=hint,
-    )
+    what = f"{len(missing)} operators are not supported: {'; '.join(rows)}"
+    raise UserError(what, location=str(file.path), hint=hint)
 
 
 def _missing(file: File) -> list[tuple[tuple[str, str, int], Node]]:

@@ -157,15 +157,11 @@ def refuse_op(name: str, path: str) -> None:
     scope = clean_scope(path) or None
     if name in _LINEAR_ALGEBRA:
         written_as = written(path) or f"jax.lax.linalg.{name.partition('.')[2]}"
-        raise UserError(
-            f"{written_as} has no form that a target can run", op=scope, hint=_ELSEWHERE
-        )
+        what = f"{written_as} has no form that a target can run"
+        raise UserError(what, op=scope, hint=_ELSEWHERE)
     if name.partition(".")[2] in _DEVICES:
-        raise UserError(
-            f"{name} speaks to other devices, and a compiled program runs on one",
-            op=scope,
-            hint=ONE_DEVICE,
-        )
+        what = f"{name} speaks to other devices, and a compiled program runs on one"
+        raise UserError(what, op=scope, hint=ONE_DEVICE)
 
 
 def alone(module: ir.Module, op: Op) -> list[ir.Value] | None:

@@ -192,11 +192,9 @@ def require_static(block: ir.Block) -> None:
     for op in walk(block):
         for value in op.results:
             if isinstance(value.type, ir.RankedTensorType) and not value.type.has_static_shape:
-                raise UserError(
-                    f"{op.operation.name} has a size that depends on data: {value.type}",
-                    op=scope(op.location) or None,
-                    hint="fix the sizes of the inputs",
-                )
+                what = f"{op.operation.name} has a size that depends on data: {value.type}"
+                hint = "fix the sizes of the inputs"
+                raise UserError(what, op=scope(op.location) or None, hint=hint)
             _check_extent(value, scope(op.location) or op.operation.name)
 
 

@@ -65,10 +65,8 @@ def flat_inputs(
     JAX narrows to it; integers have to fit, which JAX does not ask. A typed random key
     (`jax.random.key`) is its data."""
     if not isinstance(inputs, Sequence) or isinstance(inputs, str):
-        raise UserError(
-            f"inputs come as a tuple, one entry an input, not as {type(inputs).__name__}",
-            hint="a batch of one array is (x,)",
-        )
+        what = f"inputs come as a tuple, one entry an input, not as {type(inputs).__name__}"
+        raise UserError(what, hint="a batch of one array is (x,)")
     children = structure.get("tuple", structure.get("list"))
     if children is not None and len(inputs) != len(children):
         hint = None if children else "it has no inputs: give ()"
@@ -83,15 +81,11 @@ def flat_inputs(
 def check_array(spec: TensorSpec, value: Any) -> np.ndarray:
     """`value` as the array that `spec` asks for, or a `UserError` that says what differs."""
     if isinstance(value, jax.core.Tracer):
-        raise UserError(
-            "a compiled model cannot be called inside of jax.jit, jax.vmap or jax.grad",
-            hint="call it outside of them: IREE runs it, not JAX",
-        )
+        what = "a compiled model cannot be called inside of jax.jit, jax.vmap or jax.grad"
+        raise UserError(what, hint="call it outside of them: IREE runs it, not JAX")
     if isinstance(value, jax.ShapeDtypeStruct):
-        raise UserError(
-            f"input {spec.name!r} is a shape (jax.ShapeDtypeStruct) without values",
-            hint="give data: arrays of that shape",
-        )
+        what = f"input {spec.name!r} is a shape (jax.ShapeDtypeStruct) without values"
+        raise UserError(what, hint="give data: arrays of that shape")
     if jnp.issubdtype(getattr(value, "dtype", np.void), jax.dtypes.prng_key):
         value = jax.random.key_data(value)
     try:
@@ -103,15 +97,11 @@ def check_array(spec: TensorSpec, value: Any) -> np.ndarray:
         if array.dtype.kind in "iu" and (array != wide).any():
             raise UserError(f"input {spec.name!r} has values that do not fit {spec.dtype}")
     if array.dtype.name != spec.dtype:
-        raise UserError(
-            f"input {spec.name!r} has type {array.dtype.name}, the model takes {spec.dtype}",
-            hint=f"convert it with .astype({spec.dtype!r})",
-        )
+        what = f"input {spec.name!r} has type {array.dtype.name}, the model takes {spec.dtype}"
+        raise UserError(what, hint=f"convert it with .astype({spec.dtype!r})")
     if array.shape != spec.shape:
-        raise UserError(
-            f"input {spec.name!r} has shape {array.shape}, the model takes {spec.shape}",
-            hint=how_to_shape(array.shape, spec.shape),
-        )
+        what = f"input {spec.name!r} has shape {array.shape}, the model takes {spec.shape}"
+        raise UserError(what, hint=how_to_shape(array.shape, spec.shape))
     return array
 
 

@@ -37,11 +37,9 @@ def parse_stablehlo(data: bytes, where: str) -> ir.Module:
         if not (version := later_version(data)):
             raise
         known = f"the installed JAX reads StableHLO up to {newest_version()}"
-        raise UserError(
-            f"written for StableHLO {version}, and with ops that it did not have before: {known}",
-            location=where,
-            hint="write it with this JAX, or install the JAX that wrote it",
-        ) from error
+        what = f"written for StableHLO {version}, and with ops that it did not have before: {known}"
+        hint = "write it with this JAX, or install the JAX that wrote it"
+        raise UserError(what, location=where, hint=hint) from error
     if not any(op.operation.name.startswith("vhlo.") for op in module.body.operations):
         return module
     problems: list[str] = []
@@ -54,10 +52,8 @@ def parse_stablehlo(data: bytes, where: str) -> ir.Module:
     try:
         return stablehlo.deserialize_portable_artifact(context(), data)
     except ValueError as error:
-        raise UserError(
-            f"cannot read the portable artifact: {problems[0] if problems else error}",
-            location=where,
-        ) from error
+        what = f"cannot read the portable artifact: {problems[0] if problems else error}"
+        raise UserError(what, location=where) from error
     finally:
         handler.detach()
 
@@ -98,11 +94,8 @@ def entry(module: ir.Module, where: str | None) -> func.FuncOp:
         raise UserError("the module has no public function", location=where)
     if len(entries) > 1:
         names = ", ".join(f.name.value for f in entries)
-        raise UserError(
-            f"the module has {len(entries)} public functions: {names}",
-            location=where,
-            hint="make all but one private",
-        )
+        what = f"the module has {len(entries)} public functions: {names}"
+        raise UserError(what, location=where, hint="make all but one private")
     return entries[0]
 
 
@@ -152,17 +145,14 @@ def _deserialize(data: bytes, where: str) -> export.Exported:
         exported = export.deserialize(bytearray(data))
     except Exception as error:  # a damaged file fails in many ways inside the reader
         reason = (str(error).splitlines() or [""])[0]
-        raise UserError(
-            f"cannot read the exported function: {type(error).__name__}: {reason}", location=where
-        ) from error
+        what = f"cannot read the exported function: {type(error).__name__}: {reason}"
+        raise UserError(what, location=where) from error
     if exported.ordered_effects or exported.unordered_effects:
         raise UserError("the exported function has side effects", location=where)
     if exported.nr_devices != 1:
-        raise UserError(
-            f"exported for {exported.nr_devices} devices, and a program runs on one",
-            location=where,
-            hint="export it again under a mesh of one device, or without shard_map",
-        )
+        what = f"exported for {exported.nr_devices} devices, and a program runs on one"
+        hint = "export it again under a mesh of one device, or without shard_map"
+        raise UserError(what, location=where, hint=hint)
     return exported
 
 

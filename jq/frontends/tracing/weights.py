@@ -68,11 +68,9 @@ def _array(leaf: Any, arg: ir.Value, name: str) -> np.ndarray:
     NaN is refused, and infinity where a contraction reads it: a mask, or a bound that clips
     nothing, is only added, compared or chosen."""
     if isinstance(leaf, jax.ShapeDtypeStruct):
-        raise UserError(
-            "the weight is a shape (jax.ShapeDtypeStruct) without values",
-            op=name,
-            hint="give the parameters' arrays; example inputs alone may be shapes",
-        )
+        what = "the weight is a shape (jax.ShapeDtypeStruct) without values"
+        hint = "give the parameters' arrays; example inputs alone may be shapes"
+        raise UserError(what, op=name, hint=hint)
     if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.random.key_data(leaf)
     array = np.asarray(leaf).astype(dtype_of(arg), copy=False)

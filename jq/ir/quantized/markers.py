@@ -51,11 +51,8 @@ def to_quant_types(program: Program, *, strict: bool = False) -> None:
         values = _values(program, marker)
         reason = _reason(marker, values)
         if reason and strict and stored:
-            raise UserError(
-                f"!quant.uniform cannot hold this weight: {reason}",
-                op=marker.tensor,
-                hint="use weights.emit=integer",
-            )
+            what = f"!quant.uniform cannot hold this weight: {reason}"
+            raise UserError(what, op=marker.tensor, hint="use weights.emit=integer")
         with at(op):
             if not reason:
                 replace(op, [_typed(parts, marker, values)])

@@ -34,15 +34,12 @@ def load_decoder(path: str | Path) -> Decoder:
     path = Path(path)
     if path.is_dir():
         if not (path / "config.json").is_file():
-            raise UserError(
-                "this folder is no language model: it has no config.json",
-                location=str(path),
-                hint="give a .gguf file, a folder of Hugging Face, or what compile made of either",
-            )
+            what = "this folder is no language model: it has no config.json"
+            hint = "give a .gguf file, a folder of Hugging Face, or what compile made of either"
+            raise UserError(what, location=str(path), hint=hint)
         return Decoder(path, *read_huggingface(path))
     if not is_gguf(path):
-        raise UserError(
-            "not a language model", location=str(path), hint="give a .gguf file or a folder"
-        )
+        what = "not a language model"
+        raise UserError(what, location=str(path), hint="give a .gguf file or a folder")
     config, params, file = read_gguf(path)
     return Decoder(file.path, config, params, file)

@@ -47,10 +47,8 @@ def quantized_layers(
     as if the router sent each to all."""
     config, count = decoder.config, len(pieces[0])
     if config.get("per_layer") or any("shared" in name for own in config.mixers for name in own):
-        raise UserError(
-            "layers of this model read what others hold, and are not quantized one by one",
-            location=str(decoder.path),
-        )
+        what = "layers of this model read what others hold, and are not quantized one by one"
+        raise UserError(what, location=str(decoder.path))
     params = decoder.parameters(count)
     if start is None:
         used, place = np.unique(np.asarray(pieces), return_inverse=True)

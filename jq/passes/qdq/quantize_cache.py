@@ -99,10 +99,8 @@ class QuantizeCache(Pass):
             raise UserError(f"a KV cache cannot be {wanted}", hint="kv_cache.format=int8")
         webs = {i: web for i in range(len(program.inputs)) if (web := cache_web(program, i))}
         if not webs:
-            raise UserError(
-                "kv_cache.format is set, but no input is updated in place and returned",
-                hint="leave kv_cache.format=float for this model",
-            )
+            what = "kv_cache.format is set, but no input is updated in place and returned"
+            raise UserError(what, hint="leave kv_cache.format=float for this model")
         _Rewrite(program, set().union(*webs.values())).run(sorted(webs))
         program.drop_dead()
         return True

@@ -106,9 +106,8 @@ class Gptq(Recovery):
                     raise inputs.NotApplicable(reads)
                 enc = cx.plan.weights[name]
                 if not has_grid(enc):
-                    raise inputs.NotApplicable(
-                        f"{enc.format} has no codes with a scale below 8 bits"
-                    )
+                    what = f"{enc.format} has no codes with a scale below 8 bits"
+                    raise inputs.NotApplicable(what)
                 size = np.abs(np.asarray(program.weights[name], np.float32))
                 largest = size.max(initial=0, keepdims=True)
                 if not is_affine(enc.format) and far_exponents(largest).any():

@@ -143,10 +143,8 @@ class Ranges:
         try:
             data = json.loads(text)
             if (schema := data["schema"]) != SCHEMA:
-                raise UserError(
-                    f"{path}: ranges of schema {schema!r:.20}, this reads {SCHEMA}",
-                    hint="make them again with `jaxq calibrate`",
-                )
+                what = f"{path}: ranges of schema {schema!r:.20}, this reads {SCHEMA}"
+                raise UserError(what, hint="make them again with `jaxq calibrate`")
             sites = {k: observer.Range(*map(_number, ends)) for k, ends in data["sites"].items()}
             method, statistics = str(data["method"]), dict[str, observer.Stats]()
             if counted := data.get("statistics", {}):

@@ -44,9 +44,8 @@ class Shards:
         (number,) = self.seen
         start, end = (len(data) * n // self.count for n in (number - 1, number))
         if start == end:
-            raise UserError(
-                f"shard {self} has no sample: there are {len(data)}", hint="take fewer shards"
-            )
+            what = f"shard {self} has no sample: there are {len(data)}"
+            raise UserError(what, hint="take fewer shards")
         return start, data[start:end]
 
     def merge(self, other: "Shards") -> "Shards":

@@ -131,9 +131,8 @@ def _asked(
         errors.seek(0)
         told = errors.read().decode(errors="replace").strip().splitlines()
     if answer is None:
-        raise UserError(
-            f"no answer of one line in {seconds:g} s", location=host, hint="--timeout allows more"
-        )
+        what = f"no answer of one line in {seconds:g} s"
+        raise UserError(what, location=host, hint="--timeout allows more")
     if child.returncode == UNREACHABLE or not answer:
         reason = told[-1] if told else "it gave no answer"
         hint = "does `ssh HOST` work without a password, and is jaxq installed for --python?"

@@ -64,11 +64,8 @@ def check_same_model(source: Source, compiled: CompiledModel, where: str | None 
     if (made.inputs, made.outputs) == (model.inputs, model.outputs):
         return
     if made.manifest.settings.get("kv_cache", {}).get("format", FLOAT) != FLOAT:
-        raise UserError(
-            "the compiled model takes other inputs than the model: its KV cache is quantized",
-            location=where,
-            hint="compare it compiled with kv_cache.format=float",
-        )
+        what = "the compiled model takes other inputs than the model: its KV cache is quantized"
+        raise UserError(what, location=where, hint="compare it compiled with kv_cache.format=float")
     theirs, ours = (signature(m.inputs, m.outputs) for m in (made, model))
     reason = f"it was compiled from another model: {theirs}; the model is {ours}"
     raise UserError(reason, location=where)

@@ -48,10 +48,9 @@ def if_else(condition: Array, *, then_branch: Any, else_branch: Any, node: Call)
     if refused:
         return _only(node, *shapes[0], chosen, *refused[0])
     if [(s.shape, s.dtype) for s in shapes[0][1]] != [(s.shape, s.dtype) for s in shapes[1][1]]:
-        raise node.refuse(
-            "its branches give different shapes, and which one is taken depends on the inputs",
-            "fix the input that decides with --value NAME=V, in Python values={...}",
-        )
+        what = "its branches give different shapes, and which one is taken depends on the inputs"
+        hint = "fix the input that decides with --value NAME=V, in Python values={...}"
+        raise node.refuse(what, hint)
     return tuple(lax.cond(chosen, shapes[0][0], shapes[1][0]))
 
 
@@ -94,10 +93,8 @@ def loop(
         if counted is not None:
             return _counted(counted, carried, trip, collects, node)
     if collects:
-        raise node.refuse(
-            "how many results it collects depends on the model's inputs",
-            "fix the input that decides with --value NAME=V, in Python values={...}",
-        )
+        hint = "fix the input that decides with --value NAME=V, in Python values={...}"
+        raise node.refuse("how many results it collects depends on the model's inputs", hint)
     return _while(trips, condition, carried, trip)
 
 

@@ -75,8 +75,6 @@ class PlainScatters(Mend):
 def _check_types(op: Op, operands: list[ir.Value]) -> None:
     inside = [dtype_of(v) for v in body_of(op).arguments]
     if inside != [dtype_of(v) for v in operands] * 2:
-        raise UserError(
-            "a scatter that computes in another type than that of its operand",
-            op=string_attr(op, NAME) or op.operation.name,
-            hint="convert the operand and the updates before it",
-        )
+        what = "a scatter that computes in another type than that of its operand"
+        hint = "convert the operand and the updates before it"
+        raise UserError(what, op=string_attr(op, NAME) or op.operation.name, hint=hint)

@@ -82,11 +82,9 @@ def _lowered(op: Op) -> ir.Value:
         return stablehlo.broadcast_in_dim(operand.type, init, [])
     window = build.integers(op, "window_dimensions") or (1,) * rank
     if prod(window) > LARGEST:
-        raise UserError(
-            f"select_and_scatter over windows of {prod(window)} elements",
-            op=build.string_attr(op, build.NAME) or op.operation.name,
-            hint=f"windows of up to {LARGEST} elements are compiled",
-        )
+        what = f"select_and_scatter over windows of {prod(window)} elements"
+        hint = f"windows of up to {LARGEST} elements are compiled"
+        raise UserError(what, op=build.string_attr(op, build.NAME) or op.operation.name, hint=hint)
     place = places_of_selected(op, operand, window)
     flat = OPS.reshape(place, (prod(shape_of(place)), 1))
     total = prod(shape)
