@@ -123,8 +123,8 @@ class Device(Strict):
     """The rounding of a rescale: `double` as in TFLite's reference kernels and TOSA's DOUBLE_ROUND,
     `single` as in TOSA's SINGLE_ROUND, `float32` as in XNNPACK (with its sums of two tensors)."""
     xnnpack_sums: bool = True
-    """False: with `rounding = "float32"`, both terms of a sum of two tensors are rescaled, as with
-    the others, in place of XNNPACK's multipliers of 21 bits."""
+    """False: with `rounding = "float32"`, sums, differences and products of two tensors of 8 bits
+    are ONNX Runtime's, in place of XNNPACK's multipliers of 21 bits."""
     rescale_bits: Literal[64, 32] = 64
     """Bits of a rescale's elements, at most; with 32 it gives the same numbers (`float32` needs
     64)."""

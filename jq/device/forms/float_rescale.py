@@ -9,13 +9,13 @@ not, a weight scale a few float32 steps aside may have all codes begin where the
 import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from itertools import product
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from jq.formats.arrays import NUMPY
 from jq.formats.integer_functions import Output
+from jq.formats.pairs import quantized
 from jq.formats.requantize import INT32, Rescaling
 
 F32: TypeAlias = np.float32
@@ -106,34 +106,6 @@ def function_scale(
         if np.array_equal(quantized(real, out), codes):
             return tried
     return None
-
-
-def quantized(real: np.ndarray, out: Output) -> np.ndarray:
-    """`QuantizeLinear` of float32 numbers, within the bounds of `out`."""
-    steps = np.rint(real / F32(out.scale)).astype(np.float64)
-    return np.clip(steps + out.zero_point, out.low, out.high).astype(np.int32)
-
-
-def pair_scales(
-    scales: tuple[F32, F32], table: Callable[[F32, F32], np.ndarray], wanted: np.ndarray
-) -> tuple[tuple[F32, F32], int]:
-    """Scales of two operands with which a runtime gives the wanted codes.
-
-    Args:
-        table: the codes of every pair, of two scales.
-
-    Returns:
-        Scales, and the number of pairs of codes that differ with them.
-    """
-    best, least = scales, wanted.size + 1
-    for i, j in product(aside(), aside()):
-        pair = F32(moved(scales[0], i)), F32(moved(scales[1], j))
-        count = int((table(*pair) != wanted).sum())
-        if count < least:
-            best, least = pair, count
-        if count == 0:
-            break
-    return best, least
 
 
 def named_function(real: np.ndarray, codes: np.ndarray, out: Output) -> Found | None:

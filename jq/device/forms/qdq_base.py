@@ -81,7 +81,8 @@ class Writer:
         bias = step.numbers["bias"]
         if not bias.any():
             return y
-        self.doubt(step, f"a bias behind {what} is added in float32")
+        if "scales" not in step.numbers:  # else the program's is added so, too
+            self.doubt(step, f"a bias behind {what} is added in float32")
         real = bias.reshape(-1) * (step.numbers["factor"].reshape(-1) * step.out.scale)
         if axis >= 0:
             real = real.reshape(-1, *[1] * (len(step.output.shape) - 1 - axis))

@@ -1,6 +1,5 @@
 """Sums and products of two tensors, functions of single codes and softmax, between Q and DQ."""
 
-from collections.abc import Callable
 from functools import partialmethod
 
 import numpy as np
@@ -10,7 +9,6 @@ from jq.device.forms import float_rescale as fr
 from jq.device.forms.canonical.base import Simple
 from jq.device.forms.qdq_base import F32, Writer, scale_of
 from jq.device.network import Tensor
-from jq.frontends.onnx.pairs import Scaled, products, sums
 
 Codes = np.ndarray
 CLOSE = 1e-6  # of a factor to that of a mere sum
@@ -21,39 +19,14 @@ class Elementwise(Writer):
 
     # Two tensors
 
-    def _two(
-        self,
-        kind: str,
-        function: Callable[[Codes, Codes], Codes],
-        fused: Callable[[Scaled, Scaled, Scaled], Codes] | None,
-        step: Simple,
-    ) -> None:
-        """A sum or product: `fused` gives what ONNX Runtime computes where it fuses the pairs,
-        `function` where it does not."""
-        out, (a, b) = step.out, step.inputs
-        exact = self._times if step.kind == "multiply" else self._added
-        if "shift" in step.numbers:
+    def _two(self, kind: str, step: Simple) -> None:
+        (a, b), numbers = step.inputs, step.numbers
+        if "shift" in numbers:
             what = "sums of two tensors as XNNPACK computes them have no Q/DQ form"
             raise UserError(what, op=step.name, hint="give the target onnx-qdq")
-        scales, bias = self._operands(step), step.numbers["bias"]
-        more = F32((bias * step.numbers["factor"]).reshape(-1)[0] * out.scale)
-        if {t.dtype for t in (a, b, step.output)} != {"int8"}:
-            self.doubt(step, "16-bit codes: ONNX Runtime computes it in float32")
-        elif bias.size == 1:  # else each of its numbers would ask for scales of its own
-            left, right = (np.arange(-128, 128) - t.zero for t in (a, b))
-            wanted = self._ended(step, exact(step, left[:, None], right[None, :]))
-            y = _scaled(F32(out.scale), out.zero_point)
-
-            def table(first: F32, second: F32) -> Codes:
-                if fused is not None and not more:
-                    x, z = _scaled(first, a.zero), _scaled(second, b.zero)
-                    return np.clip(fused(x, z, y), out.low, out.high)
-                reals = left.astype(F32)[:, None] * first, right.astype(F32)[None, :] * second
-                return fr.quantized(function(*reals) + more, out)
-
-            scales, bad = fr.pair_scales(scales, table, wanted)
-            if bad:
-                self.doubt(step, f"{bad} of 65536 pairs of codes are next to a tie in float32")
+        scales = tuple(numbers["scales"]) if "scales" in numbers else self._operands(step)
+        if "scales" not in numbers:
+            self.doubt(step, "ONNX Runtime rounds it otherwise than the target: see onnx-qdq")
         order = self.order(a, b)
         reals = [self.real(t, order, s) for t, s in zip((a, b), scales, strict=True)]
         if step.numbers["factor"].size > 1:
@@ -62,18 +35,8 @@ class Elementwise(Writer):
         real = self.with_bias(made, step, "a sum or product of two", last)
         self.graph.hold(step.output, self.codes(real, step), order)
 
-    _add = partialmethod(_two, "Add", np.add, sums)
-    _subtract = partialmethod(_two, "Sub", np.subtract, None)
-    _multiply = partialmethod(_two, "Mul", np.multiply, products)
-
-    def _added(self, step: Simple, left: Codes, right: Codes) -> Codes:
-        bits, unit = (float(step.numbers[k].reshape(())) for k in ("bits", "unit"))
-        factors = [np.array(float(scale_of(x)) / unit) for x in step.inputs]
-        a, b = (
-            fr.rescaled(v << int(bits), f, self.rescaling)
-            for v, f in zip((left, right), factors, strict=True)
-        )
-        return a - b if step.kind == "subtract" else a + b
+    _add, _subtract = partialmethod(_two, "Add"), partialmethod(_two, "Sub")
+    _multiply = partialmethod(_two, "Mul")
 
     def _operands(self, step: Simple) -> tuple[F32, F32]:
         """Scales with which the sum or product of both is the step's result: their own, but where
@@ -85,9 +48,6 @@ class Elementwise(Writer):
         if abs(many - 1) < CLOSE:
             return a, b
         return F32(a * many), b if product else F32(b * many)
-
-    def _times(self, step: Simple, left: Codes, right: Codes) -> Codes:
-        return (left * right) << int(step.numbers["bits"].reshape(()))
 
     def _ended(self, step: Simple, total: Codes) -> Codes:
         """The program's codes of int32 sums."""
@@ -146,7 +106,3 @@ class Elementwise(Writer):
         y = self.graph.op("Softmax", [scores], axis=axis)
         self.graph.hold(step.output, self.codes(y, step), order)
         self.doubt(step, "ONNX Runtime computes softmax in float32")
-
-
-def _scaled(scale: F32, zero_point: int) -> Scaled:
-    return Scaled(np.dtype(np.int8), scale, zero_point)

@@ -1,9 +1,5 @@
-"""Operators on two tensors of 8-bit codes whose only definition is what ONNX Runtime computes.
-
-`QLinearAdd` and `QLinearMul` are floats that are rounded to codes, and where such a float is next
-to the middle of two codes, its rounding decides. What the operator gives is a table, therefore: the
-code of each of the 65,536 pairs, by the same float operations in the same order as ONNX Runtime on
-x86 (it has others for Arm). The program computes what gives the same table:
+"""Operators on two tensors of 8-bit codes whose only definition is what ONNX Runtime computes, a
+table (`jq.formats.pairs`). The program computes what gives the same table:
 
     quantize(op(dequantize(a), dequantize(b)))      with whole numbers in the place of the scales,
 
@@ -13,68 +9,19 @@ found by trying; where none do (sums of which many are half way, with odd zero p
 looks up the table."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
+from jq.formats.pairs import F32, F64, Scaled, Table, products, sums
 from jq.formats.rescale import EXACT, MAX_FACTOR
 from jq.frontends.onnx.quantized import dequantize, quantize
-from jq.frontends.onnx.values import Codes, offset_of, to_signed
+from jq.frontends.onnx.values import Codes, to_signed
 
-F32, F64 = np.float32, np.float64
 TRIES = 400  # pairs of whole numbers that are tried, those first that are closest to the scales
 ULPS = 8  # and steps of the result around the one that belongs to them
 NEAR = 0.01  # steps; codes of sums that are further from the middle of two are not in doubt
-
-
-@dataclass(frozen=True)
-class Scaled:
-    """A type of 8 bits with its scale and zero point, which are constants."""
-
-    dtype: np.dtype[Any]
-    scale: np.float32
-    zero: int
-
-    @property
-    def numbers(self) -> np.ndarray:
-        """All 256, int64 in the order of their signed codes."""
-        return np.arange(-128, 128) + offset_of(self.dtype)
-
-    @property
-    def bounds(self) -> tuple[int, int]:
-        info = np.iinfo(self.dtype)
-        return int(info.min), int(info.max)
-
-    def rounded(self, numbers: np.ndarray) -> np.ndarray:
-        """Signed codes of floats that have the zero point in them."""
-        return (np.clip(np.rint(numbers), *self.bounds) - offset_of(self.dtype)).astype(np.int8)
-
-
-Table = np.ndarray  # int8 [256, 256], signed codes by those of both sides
-
-
-def sums(a: Scaled, b: Scaled, y: Scaled) -> Table:
-    """Codes of `A a + (B b + C)`, each product and its sum rounded once (`MlasQLinearAdd`, AVX2).
-
-    A and B are the ratios of scales, C is what the zero points amount to."""
-    left, right = F32(a.scale / y.scale), F32(b.scale / y.scale)
-    fixed = F32(y.zero) - _fma(left, F32(a.zero), right * F32(b.zero))
-    inner = _fma(b.numbers, right, fixed)
-    return y.rounded(_fma(a.numbers[:, None], left, inner[None, :]))
-
-
-def products(a: Scaled, b: Scaled, y: Scaled) -> Table:
-    """Codes of `(a - zero) (b - zero) R + zero`, each operation rounded; R: the ratio of scales."""
-    ratio = F32(F32(a.scale * b.scale) / y.scale)
-    whole = (a.numbers - a.zero)[:, None] * (b.numbers - b.zero)
-    return y.rounded(whole.astype(F32) * ratio + F32(y.zero))
-
-
-def _fma(a: Any, b: Any, c: Any) -> Any:
-    """Float64 holds such a product exactly, and its sum with a number of like size."""
-    return F32(F64(a) * F64(b) + F64(c))
 
 
 def add(a: Any, b: Any, given: tuple[Scaled, Scaled, Scaled], name: str) -> Codes:

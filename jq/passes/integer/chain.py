@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from jq.formats.integer_functions import FRACTION, Output
+from jq.formats.pairs import F32, paired
 from jq.formats.requantize import DOUBLE, INT32, LARGEST, SINGLE, Rescaling
 from jq.ir import NAME, OPS, Program, dtype_of, evaluate, ir, kind_of, maker, shape_of, string_attr
 from jq.ir.affine import Affine, backwards
@@ -24,7 +25,7 @@ from jq.passes.integer._tflite import RESCALES, kernel_mean, kernel_rescale
 from jq.target.device_table import Device
 
 MOST = 1 << 47  # of sums of 64 bits
-F32 = np.float32
+CLOSE = 1e-6  # of a factor to that of a mere sum
 BITS = 20  # of the larger multiplier, below its first
 LEAST, LARGE = 2.0**-10, 2.0**8  # ratios of scales that XNNPACK takes
 CODES = 255  # largest |code - zero point|: sums stay in int32
@@ -47,6 +48,8 @@ def chain(
     wide, x = dtype_of(total.value) == np.int64, total.value
     if not wide:
         values.require_int32(total.bound, total.name)
+    if floats and not device.xnnpack_sums and (codes := of_pairs(total, affine, out)):
+        return integer_step(program, *codes)
     own = rounded_as(affine.source) if device.of_tflite else ""
     if own and total.step.kind == "sum":
         codes = kernel_mean(program, total, affine, out, own, device)
@@ -151,6 +154,27 @@ def sum_of_two(program: Program, affine: Affine, out: Output) -> ir.Value | None
     numbers = {"bias": nothing, "behind": np.zeros(()), "factor": np.array(2.0**-shift)}
     step = step.knowing(multipliers=by, shift=shift, **numbers)
     return integer_step(program, values.saturated(steps.value, out), step.giving(out))
+
+
+def of_pairs(total: values.Sum, affine: Affine, out: Output) -> tuple[ir.Value, IntegerStep] | None:
+    """The codes of a sum, difference or product of two leaves of 8 bits as ONNX Runtime gives them,
+    looked up by both (`jq.formats.pairs`), and the step; None of others."""
+    step, real = total.step, affine.c * total.factor
+    types = {dtype_of(operand.codes) for operand in step.operands} | {out.dtype}
+    one = real.size == affine.b.size == 1 and real.item() > 0
+    if step.kind not in ("add", "subtract", "multiply") or types != {np.dtype(np.int8)} or not one:
+        return None
+    scales = [F32(operand.scale.item()) for operand in step.operands]
+    if abs(affine.c.item() - 1) > CLOSE:  # a multiple of it
+        many = scales if step.kind != "multiply" else scales[:1]
+        scales[: len(many)] = [F32(scale * affine.c.item()) for scale in many]
+    factor, bias = real / out.scale, np.rint(affine.b / real)
+    zeros = [operand.zero_point.item() for operand in step.operands]
+    codes = paired(step.kind, scales, zeros, F32((bias * factor).item() * out.scale), out)
+    first, second = (OPS.add(OPS.convert(o.codes, np.int32), 128) for o in step.operands)
+    found = OPS.take(codes.astype(np.int8).reshape(-1), OPS.add(OPS.shift_left(first, 8), second))
+    numbers = {"bias": bias.astype(np.int64), "factor": factor, "behind": np.zeros(())}
+    return found, step.giving(out).knowing(scales=np.array(scales), **numbers)
 
 
 def factor_of(program: Program, step: IntegerStep, real: np.ndarray, out: float) -> np.ndarray:

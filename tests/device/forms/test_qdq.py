@@ -135,6 +135,30 @@ def test_a_bias_by_channel_behind_a_sum_of_two() -> None:
     assert list(qdq.near_ties(data)) == ["z"]
 
 
+_OF_TWO = {
+    "sum": lambda x, y: x + y,
+    "difference": lambda x, y: x - y,
+    "product": lambda x, y: x * y,
+    "multiple": lambda x, y: jax.nn.relu((x + y) * 0.37),
+    "multiple of a product": lambda x, y: jnp.minimum(x * y * 1.7, 0.9),
+    "with a bias": lambda x, y: x + y + 0.3,
+}
+
+
+@pytest.mark.parametrize("name", _OF_TWO)
+def test_each_pair_of_codes(name: str, tmp_path: Path) -> None:
+    """Sums and products whose ties float32 decides: of all codes, by drawn scales."""
+    rng = np.random.default_rng(len(name))
+    for case in range(3):
+        codes = np.stack(np.divmod(np.arange(65536), 256)).reshape(2, 64, 128, 8)
+        zeros, sizes = rng.integers(0, 256, (2, 1, 1, 1)), np.exp(rng.uniform(-3, 3, (2, 1, 1, 1)))
+        x, y = ((codes - zeros) / 255 * sizes).astype(np.float32)
+        model = jq.Model(lambda _, x, y: _OF_TWO[name](x, y), {}, (x, y), calibration=[(x, y)])
+        found = jq.export(model, tmp_path / f"{case}.onnx", verify=True, settings=SETTINGS)
+        assert found["same"] == found["outputs"] > 65536
+        assert found["near_ties"] == {}
+
+
 def test_digits_and_back(tmp_path: Path) -> None:
     """With float ends; and our own reader computes what ONNX Runtime does."""
     path = tmp_path / "digits.onnx"

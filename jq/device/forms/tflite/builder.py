@@ -57,6 +57,11 @@ class Builder:
         known = any(types <= some for some in held)
         if not known and step.kind not in ("quantize", "dequantize"):
             raise self.lacking(f"{step.kind.replace('_', ' ')} of {', '.join(sorted(types))}")
+        if "scales" in step.numbers:
+            what = (
+                "sums and products of two tensors as ONNX Runtime rounds them have no TFLite form"
+            )
+            raise UserError(what, op=step.name, hint="give the target litert")
         write(step)
 
     def lacking(self, what: str) -> UserError:
