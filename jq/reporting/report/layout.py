@@ -4,9 +4,12 @@ The way of Sugiyama: rows by longest path, an order within each row that has few
 places that keep to the order and leave edges as straight as they can be. An edge over several rows
 goes through a point in each; edges from one node share these points."""
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 SWEEPS = 8
 NODE = 8.0  # how much stronger a node holds its place than a point of a long edge
@@ -115,23 +118,14 @@ def _places(
 def _apart(
     wanted: Sequence[float], row: Sequence[int], size: Sequence[float], held: Sequence[float]
 ) -> list[float]:
-    """The places next to the wanted ones (least weighted squares) that keep order and widths.
-    Isotonic regression of what is wanted, with all widths to the left taken off: neighbours that
-    would overlap become a block at their weighted mean."""
-    offsets, total = [], 0.0
-    for i, node in enumerate(row):
-        total += (size[row[i - 1]] + size[node]) / 2 if i else 0.0
-        offsets.append(total)
-    blocks: list[tuple[float, float, int]] = []  # mean, weight, nodes
-    for want, offset, node in zip(wanted, offsets, row, strict=True):
-        mean, weight, count = want - offset, held[node], 1
-        while blocks and blocks[-1][0] > mean:
-            before, heavy, more = blocks.pop()
-            mean = (mean * weight + before * heavy) / (weight + heavy)
-            weight, count = weight + heavy, count + more
-        blocks.append((mean, weight, count))
-    means = [mean for mean, _, count in blocks for _ in range(count)]
-    return [mean + offset for mean, offset in zip(means, offsets, strict=True)]
+    """The places next to the wanted ones (least weighted squares) that keep order and widths:
+    isotonic regression of what is wanted, with all widths to the left taken off."""
+    from scipy.optimize import isotonic_regression  # takes long to import
+
+    steps = [(size[a] + size[b]) / 2 for a, b in itertools.pairwise(row)]
+    offsets = np.cumsum([0.0, *steps])
+    found = isotonic_regression(np.array(wanted) - offsets, weights=[held[node] for node in row])
+    return list((found.x + offsets).tolist())
 
 
 def _mean(values: Iterable[float], otherwise: float) -> float:
