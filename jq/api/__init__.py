@@ -5,16 +5,3 @@ from jq.api.steps import calibrate, explain, plan, rewrite
 from jq.driver.compiled import CompiledModel
 from jq.driver.loading import load
 from jq.frontends.source import Source, trace
-
-__all__ = [
-    "CompiledModel",
-    "Source",
-    "calibrate",
-    "compare",
-    "compile",
-    "explain",
-    "load",
-    "plan",
-    "rewrite",
-    "trace",
-]

@@ -148,6 +148,3 @@ def _check_files(directory: Path, manifest: Manifest) -> None:
         if not lexists(path):
             raise UserError(f"the artifact lacks {name}", location=str(directory))
         known.check(path)
-
-
-__all__ = ["Artifact", "Manifest", "load_artifact", "read_manifest"]

@@ -185,6 +185,3 @@ def _row(tensor: Tensor) -> dict[str, Any]:
     )
     facts = {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape)}
     return {**facts, "scale": scale, "zero_point": zero}
-
-
-__all__ = ["export"]

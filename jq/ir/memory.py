@@ -188,6 +188,3 @@ def _product(op: ir.Operation) -> bool:
     numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
     shape = shape_of(op.operands[0])
     return prod(shape[axis] for axis in numbers.lhs_contracting_dimensions) > 1
-
-
-__all__ = ["DISABLED", "NO_LIBRARY", "xla_options"]

@@ -229,6 +229,3 @@ def _listed(views: Sequence[Any]) -> Any:
     for view in views:
         arguments.push_ref(view)
     return arguments
-
-
-__all__ = ["Archive", "Executable", "ParameterFiles"]

@@ -14,7 +14,7 @@ from jq.frontends.gguf import open_gguf
 from jq.language.chat import chat_prompt
 from jq.language.decoder import load_decoder
 from jq.language.folder_tokenizer import tokenizer_of_folder
-from jq.language.generation import Generation, Times
+from jq.language.generation import Generation
 from jq.language.grammar import Schema, grammar, vocabulary
 from jq.language.perplexity import Perplexity, measure
 from jq.language.programs import Programs
@@ -241,6 +241,3 @@ class Conversation:
         answer = self.model.generate(prompt, session=self._session, **options)
         self.messages, self._answer = said, answer
         return answer
-
-
-__all__ = ["Conversation", "Generation", "LanguageModel", "Times"]

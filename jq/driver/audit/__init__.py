@@ -11,8 +11,6 @@ from jq.driver.audit.claims import UNSEEN, Claims
 from jq.driver.audit.report import Audit, AuditedContraction, FloatUse, StoredWeight
 from jq.iree.dump.reader import Dump
 
-__all__ = ["UNSEEN", "Audit", "AuditedContraction", "FloatUse", "StoredWeight", "audit_program"]
-
 
 def audit_program(
     manifest: Mapping[str, Any], dump: Dump, module_bytes: int, parameter_bytes: int

@@ -5,5 +5,3 @@ from jq.base.registry import import_all
 from jq.frontends.checkpoints.method import unpacked_tensors
 
 import_all(__name__)
-
-__all__ = ["unpacked_tensors"]

@@ -7,5 +7,3 @@ evaluation mode, whose weights are called as the framework calls them. The modul
 
 from jq.frontends.frameworks.flax import from_linen, from_nnx
 from jq.frontends.frameworks.others import from_equinox, from_haiku, from_keras
-
-__all__ = ["from_equinox", "from_haiku", "from_keras", "from_linen", "from_nnx"]

@@ -2,5 +2,3 @@
 
 from jq.frontends.tracing.entry import trace
 from jq.frontends.tracing.source import load_model
-
-__all__ = ["load_model", "trace"]

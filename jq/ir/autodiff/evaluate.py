@@ -220,9 +220,6 @@ def _results(
     return list(BLOCKS[name](args, op, program, inside))
 
 
-__all__ = ["Edit", "Unsupported", "run", "run_ops"]
-
-
 def spread(grid: Any, block: Sequence[int], shape: Sequence[int]) -> Any:
     """A number for each block, given to each element of an array of `shape`."""
     for axis, (size, count) in enumerate(zip(block, shape, strict=True)):

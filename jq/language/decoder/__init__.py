@@ -10,8 +10,6 @@ from jq.language.decoder.config import Config
 from jq.language.decoder.gguf import read_gguf
 from jq.language.decoder.huggingface import read_huggingface
 
-__all__ = ["Config", "Decoder", "load_decoder"]
-
 
 @dataclass(frozen=True)
 class Decoder:

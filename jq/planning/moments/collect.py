@@ -147,9 +147,6 @@ def gains_bytes(program: Program, wanted: Iterable[Wanted]) -> int:
     return sum(np.dtype(F32).itemsize * e.groups * e.rows for e in extents)
 
 
-__all__ = ["Moments", "Wanted", "collect", "gains_bytes", "sensitivity"]
-
-
 ROOM = 1 << 30  # bytes of moments that are kept
 Found = Mapping[str, Moments]
 

@@ -5,5 +5,3 @@ from jq.language.decoder.architectures import names
 from jq.language.decoder.architectures._base import FULL, INTERVAL, KEYS, Architecture, Key
 
 import_all(__name__)
-
-__all__ = ["FULL", "INTERVAL", "KEYS", "Architecture", "Key", "names"]

@@ -4,5 +4,3 @@ from jq.base.registry import import_all
 from jq.language.decoder.mixers._base import Mixer
 
 import_all(__name__)
-
-__all__ = ["Mixer"]
