@@ -1,5 +1,6 @@
-"""Every error a user can meet: one line that says what, where and what to do."""
+"""Every error a user can meet: one line that says what, where and what to do; and the log."""
 
+import logging
 import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
@@ -8,6 +9,7 @@ from typing import Any
 
 from jq.base.system.child import signal_name
 
+LOG = logging.getLogger("jq")  # notes and warnings, which commands print
 # What functions of the user's may raise: `sys.exit` in a model ends that model, not its compiler.
 OF_USERS = (Exception, SystemExit)
 # A word that nobody reads: what was given in the place of a name, and is no path.

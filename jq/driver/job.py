@@ -1,6 +1,5 @@
 """The job of compiling a traced model for a target: what every stage after tracing needs."""
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -11,7 +10,7 @@ import numpy as np
 
 from jq.artifact.keys import program_digest
 from jq.artifact.store import Cache
-from jq.base.errors import UserError
+from jq.base.errors import LOG, UserError
 from jq.base.system.folders import data_names
 from jq.driver.request import Request
 from jq.frontends.source import AnyModel, Calls, LazyCalls, Source, trace
@@ -22,7 +21,6 @@ from jq.planning.calibration.ranges import Ranges
 from jq.planning.decisions import QuantPlan
 from jq.target.target import Target, is_ours
 
-LOG = logging.getLogger("jq")
 ONE_RECOVERY = "weights are the same at all sizes: what recovers accuracy with data was left out"
 RANGES_AT_RUN_TIME = "there is no calibration data: ranges of activations are found at run time"
 NO_DATA = "static activations need calibration data and there is none"

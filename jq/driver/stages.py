@@ -1,6 +1,5 @@
 """The stages of a job: calibrate, plan, rewrite, and build the compiled model."""
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -12,7 +11,7 @@ from jq.artifact.jobs import HERE, Workers
 from jq.artifact.keys import program_digest
 from jq.artifact.modules import compile_cached
 from jq.artifact.programs import SharedWeights, TargetProgram, kernels_of
-from jq.base.errors import CompilerError, UserError
+from jq.base.errors import LOG, CompilerError, UserError
 from jq.base.progress import Stages
 from jq.driver.audit.op_table import op_table
 from jq.driver.compiled import CompiledModel
@@ -32,7 +31,6 @@ from jq.planning.decisions import QuantPlan
 from jq.planning.review import mostly_float
 from jq.target.target import Target
 
-LOG = logging.getLogger("jq")
 FAR = 16  # times what was calibrated with
 MANY_OPERATIONS = 10_000_000  # of float products: from here on their layout matters
 

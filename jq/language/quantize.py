@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jq.artifact.store import Cache, Timer, file_digest
-from jq.base.errors import UserError, check_known
+from jq.base.errors import LOG, UserError, check_known
 from jq.base.progress import Progress, silent
 from jq.base.system.files import read_text
 from jq.formats import Encoding, Leaf, QuantizedTensor, get_format
@@ -22,7 +22,6 @@ from jq.frontends.gguf.write import NewTensor, write_like
 from jq.language.decoder import Config, load_decoder
 from jq.language.decoder.gguf import file_names
 from jq.language.tokenizer import Tokenizer, check_tokens, tokenizer_of_gguf
-from jq.passes.base import LOG
 from jq.passes.recovery._solve import best_codes, best_factors
 
 PIECE = 256  # tokens of a piece of text

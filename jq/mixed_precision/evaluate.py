@@ -1,7 +1,6 @@
 """The error of a choice: of one group alone on a few samples, and of all on the evaluation set."""
 
 import json
-import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -12,7 +11,7 @@ import numpy as np
 from jq.artifact.jobs import HERE, Workers, run_jobs
 from jq.artifact.keys import program_digest
 from jq.artifact.store import Cache
-from jq.base.errors import UserError
+from jq.base.errors import LOG, UserError
 from jq.base.progress import Progress
 from jq.base.system.files import read_text, written_whole
 from jq.driver.comparison.metrics import Figures
@@ -24,7 +23,6 @@ from jq.mixed_precision.switch import Alone, Choices, Together
 from jq.reporting.measuring.evaluation import Evaluation, Outputs
 
 # The measurements of a search so far, in a file: an interrupted search goes on from there.
-LOG = logging.getLogger("jq")
 
 
 class State:

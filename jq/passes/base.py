@@ -4,7 +4,6 @@ The fields of a pass are its options in a pipeline file. It edits a program in p
 valid, and says whether it changed anything."""
 
 import dataclasses
-import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ import numpy as np
 
 from jq.artifact.keys import program_digest
 from jq.artifact.store import Cache
-from jq.base.errors import FormatError, InternalError, JqError, UserError, check_known
+from jq.base.errors import LOG, FormatError, InternalError, JqError, UserError, check_known
 from jq.base.registry import import_all, register
 from jq.ir import Program
 from jq.planning.decisions import QuantPlan
@@ -27,7 +26,6 @@ from jq.target.rules import Rule
 from jq.target.settings import Settings
 from jq.target.target import Target
 
-LOG = logging.getLogger("jq")
 NO_DATA = "it needs calibration data"
 P = TypeVar("P")
 Report = Callable[[float | None], None]  # told the share that is done; None: not known

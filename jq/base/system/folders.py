@@ -2,7 +2,6 @@
 nobody else may have written to: some of what is kept there is native code that we load."""
 
 import atexit
-import logging
 import os
 import shutil
 import stat
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import platformdirs
 
-from jq.base.errors import InternalError, UserError, check_known
+from jq.base.errors import LOG, InternalError, UserError, check_known
 from jq.base.system.files import beside_prefix, check_parent, exchange, settle, umask
 
 
@@ -52,9 +51,6 @@ def new_folder(path: Path) -> Iterator[Path]:
         raise UserError(f"{path} exists already", hint="choose another directory")
     with replacing(path) as work:
         yield work
-
-
-LOG = logging.getLogger("jq")
 
 
 def cache_root() -> Path:

@@ -3,7 +3,6 @@
 Files from anybody are read in a process of their own first (`jq.base.guard`), the whole way to a
 program. What crashes, never ends or fills the memory there is one error here."""
 
-import logging
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jq.base.errors import LOG
 from jq.base.guard.worker import WORKER
 from jq.base.system.files import check_input
 from jq.frontends.model import Batches, Model
@@ -25,7 +25,6 @@ from jq.frontends.onnx.values import Codes, Weight, as_jax, bits_of, offset_of, 
 from jq.frontends.onnx.walk import Walk, require_operators
 from jq.frontends.tracing.entry import trace
 
-log = logging.getLogger("jq")
 _CHECKED = 1 << 22  # elements of an initializer that are looked at for NaN and infinity
 
 
@@ -101,7 +100,7 @@ def _packed(file: File) -> dict[str, int]:
 def _outputs(
     file: File, params: Mapping[str, Any], packed: Mapping[str, int], inputs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    walk = Walk(file, lambda text: log.warning("%s", text))
+    walk = Walk(file, lambda text: LOG.warning("%s", text))
     env: dict[str, Any] = dict(file.graph.initializers)
     for name, traced in params.items():
         data = file.graph.initializers[name]

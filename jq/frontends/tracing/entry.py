@@ -1,6 +1,5 @@
 """From a model, or a file of one, to a `Program` at level `float`."""
 
-import logging
 import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.base.errors import UserError
+from jq.base.errors import LOG, UserError
 from jq.base.guard.worker import WORKER
 from jq.base.system.files import read_input
 from jq.base.tree import check_depth
@@ -30,8 +29,6 @@ from jq.ir.build import settle_type, string_attr
 from jq.ir.encodings import read_encodings, store_weight
 from jq.ir.mlir_context import bytecode_of
 from jq.ir.quantized.read import from_quant_types
-
-log = logging.getLogger("jq")
 
 
 def trace(
@@ -171,7 +168,7 @@ def make_program(
         notes=tuple(notes),
     )
     for note in notes:
-        log.warning("%s", note)
+        LOG.warning("%s", note)
     if not traced:  # a traced model lists nothing: its markers are its own
         restore_stored(program, listed)
     for name, leaf in weights.items():

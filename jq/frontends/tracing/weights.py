@@ -5,7 +5,6 @@ The module's attribute `jq.encodings` lists those; each is a `jq.dequantize` of 
 types, shapes and data must be those that are listed, and no weight may decode to NaN or infinity.
 """
 
-import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jq.base.deep import Steps, deep
-from jq.base.errors import UserError
+from jq.base.errors import LOG, UserError
 from jq.formats import Encoding, Leaf, QuantizedTensor, get_format
 from jq.frontends.tracing.constants import constant_array
 from jq.ir import Program, at, dtype_of, ir, maker
@@ -23,8 +22,6 @@ from jq.ir.encodings import Arrays, Listed, describe, digest_of, write_encodings
 from jq.ir.markers import DEQUANTIZE, Marker, dequantize, match
 from jq.ir.ops import Contraction, Movement, rule_of
 from jq.ir.values import users
-
-log = logging.getLogger("jq")
 
 _PIECE = 1 << 20
 
@@ -51,7 +48,7 @@ def bind(block: ir.Block, first: int, leaves: Sequence[tuple[str, Any]]) -> dict
     for i in reversed(erased):
         block.erase_argument(i)
     if unused:
-        log.info("%d parameters are not used: %s", len(unused), ", ".join(unused))
+        LOG.info("%d parameters are not used: %s", len(unused), ", ".join(unused))
     return weights
 
 

@@ -2,18 +2,17 @@
 
 A range need not hold what is thrown away later, and one that does is coarser for the rest."""
 
-import logging
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from jq.base.errors import LOG
 from jq.ir import Program, ir, maker, shape_of
 from jq.ir.autodiff.evaluate import Unsupported
 from jq.ir.autodiff.sensitivity import Sensitivity
 
-LOG = logging.getLogger("jq")
 Rows = Mapping[str, tuple[ir.Value, Sequence[int]]]  # site -> value, the axes of one row
 
 

@@ -15,7 +15,6 @@ rows, of some thousand at a time, without those of weight 0. A few rows are kept
 with probability weight(r).
 """
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ import numpy as np
 
 from jq.artifact.keys import digest
 from jq.artifact.store import Arrays
+from jq.base.errors import LOG
 from jq.base.system.threads import one_thread
 from jq.ir import Program
 from jq.ir.autodiff.evaluate import Unsupported
@@ -37,7 +37,6 @@ from jq.planning.moments.gains import Gains, Moments
 from jq.planning.moments.inputs import Extent, Wanted, extent, other_axes
 from jq.planning.moments.readers import Ask, Reader, Results
 
-LOG = logging.getLogger("jq")
 F32, I32 = np.float32, np.int32
 Weights = np.ndarray  # f32[groups, rows]: how much each counts
 

@@ -1,6 +1,5 @@
 """Evaluation: the data and metrics that a model is judged by."""
 
-import logging
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.base.errors import UserError
+from jq.base.errors import LOG, UserError
 from jq.base.progress import Progress
 from jq.base.tree import structure_of, unflatten
 from jq.driver.comparison.metrics import Metric, check
@@ -19,7 +18,6 @@ from jq.frontends.model import Model
 from jq.frontends.source import AnyModel, Calls, Data, Source
 from jq.frontends.tracing.source import load_function, load_model
 
-LOG = logging.getLogger("jq")
 BATCHES = 8  # of random codes
 Outputs = Sequence[np.ndarray]
 
