@@ -5,7 +5,6 @@ a signature is of the whole artifact. Ed25519 (RFC 8032), by the package `crypto
 the user's own files, as `ssh-keygen -t ed25519` or `openssl genpkey -algorithm ed25519` write them.
 """
 
-import importlib
 import json
 import os
 from collections.abc import Sequence
@@ -15,12 +14,14 @@ from typing import Any
 import platformdirs
 
 from jq.base.errors import UserError
+from jq.base.registry import need
 from jq.base.system.files import read_input
 
 SIGNATURE = "manifest.sig"
 ALGORITHM = "ed25519"
 PASSWORD = "JAXQ_SIGN_PASSWORD"  # of an encrypted private key
 _DOMAIN = b"jaxq artifact manifest 1\0"  # nothing else that is signed with a key begins so
+_EXTRA = "sign", "signatures need"  # that `need` tells of
 _LIMIT = 1 << 16  # bytes of a key or a signature
 
 
@@ -48,7 +49,7 @@ def verify(directory: Path, manifest: bytes, keys: Sequence[Path]) -> None:
         raise UserError("this is no signature", location=str(place)) from error
     if algorithm != ALGORITHM:
         raise UserError(f"signatures are {ALGORITHM}, not {algorithm!r:.40}", location=str(place))
-    invalid = _library("exceptions").InvalidSignature
+    invalid = need("cryptography.exceptions", *_EXTRA).InvalidSignature
     for key in [_key(path, "public") for path in keys]:
         try:
             key.verify(signature, _DOMAIN + manifest)
@@ -100,7 +101,8 @@ def _private(path: Path) -> Any:
 
 def _key(path: Path, kind: str, *password: bytes | None) -> Any:
     """A `private` or `public` key of Ed25519."""
-    data, serialization = read_input(path, _LIMIT), _library("hazmat.primitives.serialization")
+    data = read_input(path, _LIMIT)
+    serialization = need("cryptography.hazmat.primitives.serialization", *_EXTRA)
     ssh = b"OPENSSH PRIVATE KEY" in data or data.lstrip().startswith(b"ssh-")
     load = getattr(serialization, f"load_{'ssh' if ssh else 'pem'}_{kind}_key")
     try:
@@ -109,15 +111,7 @@ def _key(path: Path, kind: str, *password: bytes | None) -> Any:
         hint = f"its password goes into {PASSWORD}" if "assword" in str(error) else _HINT
         message = f"this is no {kind} key: {error}"[:200]
         raise UserError(message, location=str(path), hint=hint) from error
-    kinds = _library("hazmat.primitives.asymmetric.ed25519")
+    kinds = need("cryptography.hazmat.primitives.asymmetric.ed25519", *_EXTRA)
     if not isinstance(key, getattr(kinds, f"Ed25519{kind.title()}Key")):
         raise UserError("the key is not of Ed25519", location=str(path), hint=_HINT)
     return key
-
-
-def _library(module: str) -> Any:
-    try:
-        return importlib.import_module(f"cryptography.{module}")
-    except ImportError as error:
-        what = "signatures need the package cryptography"
-        raise UserError(what, hint="pip install 'jaxq[sign]'") from error

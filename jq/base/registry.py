@@ -1,13 +1,14 @@
-"""Registries: kinds of things that are known by being defined; and names that are free."""
+"""Registries: kinds of things that are known by being defined; names that are free; and packages
+that may not be installed."""
 
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from itertools import chain, count
 from pkgutil import walk_packages
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from jq.base.errors import InternalError
+from jq.base.errors import InternalError, UserError
 
 T = TypeVar("T")
 
@@ -30,3 +31,12 @@ def unused(name: str, taken: Callable[[str], bool]) -> str:
     """The name, with `#2`, `#3`, ... behind it where it is taken."""
     others = (f"{name}#{n}" for n in count(2))
     return next(each for each in chain([name], others) if not taken(each))
+
+
+def need(module: str, extra: str = "examples", who: str = "this needs") -> Any:
+    """The imported `module`, or a `UserError` that names the extra it comes with."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        what = f"{who} the Python package {(error.name or module).partition('.')[0]}"
+        raise UserError(what, hint=f'pip install "jaxq[{extra}]"') from error

@@ -7,8 +7,8 @@ from typing import Any
 
 from jq.base.errors import UserError
 from jq.base.guard.worker import WORKER
+from jq.base.registry import need
 from jq.language.tokenizer import Tokenizer
-from jq.models._tree import need
 
 # Characters of a prompt: so many times those of the messages, and so many besides.
 _TIMES, _BESIDES = 16, 1 << 20

@@ -10,10 +10,10 @@ from typing import Any, cast
 import numpy as np
 
 from jq.base.errors import UserError
+from jq.base.registry import need
 from jq.base.system.files import json_object
 from jq.language.tokenizer import Tokenizer
 from jq.language.vocabularies import BYTE, NORMAL, USER_DEFINED, SentencePiece
-from jq.models._tree import need
 
 Schema = Mapping[str, Any] | str | Path  # what a JSON schema says, or a file of one
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from jq.base.errors import UserError
 from jq.base.guard.worker import WORKER
-from jq.models._tree import need
+from jq.base.registry import need
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from jq.base.errors import UserError, check_known
+from jq.base.registry import need
 from jq.language.library import Library, letter_of
 from jq.language.vocabularies import (
     CONTROL,
@@ -18,7 +19,6 @@ from jq.language.vocabularies import (
     SentencePiece,
     Words,
 )
-from jq.models._tree import need
 
 _KEY, _NAMED = "tokenizer.ggml.", "tokenizer.chat_template."
 _OWN_ENDS = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")  # by the names of keys

@@ -1,12 +1,9 @@
 """Nested dicts of parameters (also as one dict with `/` in its names), and specs of inputs."""
 
-import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
-from jq.base.errors import UserError
 
 if TYPE_CHECKING:
     import jax
@@ -40,12 +37,3 @@ def spec(shape: tuple[int, ...], dtype: Any) -> "jax.ShapeDtypeStruct":
     import jax  # reading a file's tensors needs none of it
 
     return jax.ShapeDtypeStruct(shape, dtype)
-
-
-def need(module: str, extra: str = "examples") -> Any:
-    """The imported `module`, or a `UserError` that names the extra it comes with."""
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        what = f"this needs the Python package {(error.name or module).partition('.')[0]}"
-        raise UserError(what, hint=f'pip install "jaxq[{extra}]"') from error

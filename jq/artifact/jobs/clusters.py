@@ -13,6 +13,7 @@ from joblib import delayed
 
 from jq.artifact.jobs.work import Payload, run_job
 from jq.base.errors import UserError
+from jq.base.registry import need
 
 
 @dataclass(frozen=True)
@@ -42,10 +43,7 @@ def dask(address: str, payload: Payload) -> Iterator[Executor]:
     Raises:
         UserError: Dask is not installed, nothing answers there, or there is no worker.
     """
-    try:
-        import distributed
-    except ImportError:
-        raise UserError("jobs on Dask need it installed", hint="pip install 'jaxq[dask]'") from None
+    distributed = need("distributed", "dask", "jobs on Dask need")
     logs = [logging.getLogger(n) for n in logging.root.manager.loggerDict if n.startswith(LOGS)]
     levels = [log.level for log in logs]
     for log in logs:  # what is lost is said by us, once
@@ -133,11 +131,7 @@ def ray(address: str, payload: Payload) -> Iterator[Executor]:
     Raises:
         UserError: Ray is not installed, nothing answers there, or there is one processor alone.
     """
-    try:
-        import ray as cluster
-        from ray.util.joblib import register_ray
-    except ImportError:
-        raise UserError("jobs on Ray need it installed", hint="pip install 'jaxq[ray]'") from None
+    cluster, backend = (need(m, "ray", "jobs on Ray need") for m in ("ray", "ray.util.joblib"))
     try:
         try:
             cluster.init(address=address, log_to_driver=False)
@@ -148,7 +142,7 @@ def ray(address: str, payload: Payload) -> Iterator[Executor]:
     except (ConnectionError, ValueError, RuntimeError) as error:
         reason = f"no Ray cluster answers: {error}".partition("\n")[0]
         raise UserError(reason, location=address) from None
-    register_ray()
+    backend.register_ray()
     try:
         if cluster.cluster_resources().get("CPU", 0) < 2:  # joblib would not leave this process
             what = "the Ray cluster has one processor: its jobs would run in this process"

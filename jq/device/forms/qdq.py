@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 
 from jq.base.errors import UserError
+from jq.base.registry import need
 from jq.device.forms.table import Arrays, Content
 
 try:
@@ -80,11 +81,7 @@ def run(data: bytes, calls: Sequence[Arrays], *, optimized: bool = True) -> list
     Raises:
         UserError: ONNX Runtime is not installed.
     """
-    try:
-        import onnxruntime as ort
-    except ModuleNotFoundError as error:
-        hint = "pip install 'jaxq[export]'"
-        raise UserError("ONNX Runtime is not installed", hint=hint) from error
+    ort = need("onnxruntime", "export", "running an ONNX file needs")
     options = ort.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = 3, 1
     # On x86 it turns int8 into uint8 where one op reads a tensor, and computes in float32 where

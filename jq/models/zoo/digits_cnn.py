@@ -13,8 +13,9 @@ import numpy as np
 
 from jq.artifact.store import Cache
 from jq.base.errors import UserError
+from jq.base.registry import need
 from jq.frontends.model import Batch, Model
-from jq.models._tree import flatten, need, nest, spec
+from jq.models._tree import flatten, nest, spec
 
 Params = Any
 

@@ -15,10 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jq.base.errors import UserError
+from jq.base.registry import need
 from jq.frontends.model import Batch, Model
 from jq.models import _bert as bert
 from jq.models._bert import sentences
-from jq.models._tree import need, nest, spec
+from jq.models._tree import nest, spec
 
 LAYERS, HEADS, POSITIONS = 6, 12, 512
 CALIBRATION, EVALUATION = 128, 256  # sentences

@@ -9,12 +9,12 @@ Products with weights are CONV_2D whatever they were: FULLY_CONNECTED has other 
 depthwise convolutions by ones: MEAN has an arithmetic of its own."""
 
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from jq.base.errors import UserError
+from jq.base.registry import need
 from jq.device.forms.table import Arrays, Content
 from jq.device.forms.tflite.builder import Builder
 from jq.device.forms.tflite.writer import Writer
@@ -64,10 +64,7 @@ def run(data: bytes, calls: Sequence[Arrays]) -> list[list[np.ndarray]]:
     Raises:
         UserError: LiteRT is not installed.
     """
-    try:
-        litert = import_module("ai_edge_litert.interpreter")
-    except ImportError as error:
-        raise UserError("LiteRT is not installed", hint="pip install 'jaxq[export]'") from error
+    litert = need("ai_edge_litert.interpreter", "export", "running a TFLite file needs")
     reference = DESCRIPTION["double"].encode() in data
     types = litert.OpResolverType
     kernels = types.BUILTIN_REF if reference else types.AUTO
