@@ -145,8 +145,9 @@ verify-integer [integer-only]: proves that there is no float op between the firs
     last dequantize
 
 # target
-unroll-loops stacks=true [floats]: runs first: kernels take weights that are constants, and each
-    layer of a scan then has its own
+widen-sums: runs first: kernels take products of 16-bit floats that are summed in float32
+unroll-loops stacks=true [floats]: kernels take weights that are constants, and each layer of a scan
+    then has its own
 kernel-integer-attention [floats]: runs before single products are taken: the probabilities stay in
     the caches
 kernel-blocks [floats]: takes products whose weights have blocks or less than 8 bits; the next
