@@ -145,7 +145,7 @@ def _stored(array: np.ndarray) -> np.ndarray:
     if name in _PLAIN:
         return array  # a deferred one is made when it is written
     if name.startswith("complex"):
-        array = np.ascontiguousarray(array)
+        array = np.asarray(array, order="C")
         return array[..., None].view(array.real.dtype)  # real and imaginary parts
     if name in ("i4", "ui4"):
         raise UserError("IREE compiles 4-bit arrays wrongly", hint="pack two values in an int8")

@@ -59,10 +59,12 @@ def test_weight_types(shape: tuple[int, ...], inline: bool) -> None:
 
 @pytest.mark.parametrize("inline", [True, False])
 @pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
-def test_complex_weights(dtype: type, inline: bool) -> None:
-    shape, part = (3, 5), "f32" if dtype is np.complex64 else "f64"
-    w = (RNG.standard_normal(shape) + 1j * RNG.standard_normal(shape)).astype(dtype)
-    kind, flat = f"tensor<3x5xcomplex<{part}>>", f"tensor<3x5x{part}>"
+@pytest.mark.parametrize("shape", [(3, 5), ()])
+def test_complex_weights(shape: tuple[int, ...], dtype: type, inline: bool) -> None:
+    part = "f32" if dtype is np.complex64 else "f64"
+    w = np.asarray(RNG.standard_normal(shape) + 1j * RNG.standard_normal(shape), dtype)
+    sizes = "".join(f"{n}x" for n in shape)
+    kind, flat = f"tensor<{sizes}complex<{part}>>", f"tensor<{sizes}{part}>"
     text = f"""func.func public @main(%x: tensor<{part}>, %w: {kind}) -> ({flat}, {flat}) {{
       %r = stablehlo.real %w : ({kind}) -> {flat}
       %i = stablehlo.imag %w : ({kind}) -> {flat}
