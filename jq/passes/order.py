@@ -15,7 +15,7 @@ from jq.base.errors import InternalError
 from jq.ir.ops.lookup import contraction
 from jq.passes.base import Pass, known_passes, make_pass
 from jq.passes.iree_mends.mend import Mend
-from jq.target.settings import FLOAT, Settings
+from jq.target.settings import Settings
 
 Level = Literal["float", "qdq", "integer", "target"]
 LEVELS: tuple[Level, ...] = ("float", "qdq", "integer", "target")
@@ -32,13 +32,9 @@ class When:
         return When(f"{self.text}, and {other.text}", lambda s: self.holds(s) and other.holds(s))
 
 
-def _static(s: Settings) -> bool:
-    return s.activations.format != FLOAT and s.activations.mode == "static"
-
-
 ALWAYS = When("always", lambda s: True)
 CONDITIONS = {
-    "static": When("activations have calibrated ranges", _static),
+    "static": When("activations have calibrated ranges", lambda s: s.activations.calibrated),
     "early": When("placement=early", lambda s: s.placement == "early"),
     "later": When("placement is hybrid or late", lambda s: s.placement != "early"),
     "stored-sums": When("convolution_sums=codes", lambda s: s.convolution_sums == "codes"),

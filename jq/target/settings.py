@@ -102,6 +102,10 @@ class ActivationSettings(TensorSettings):
     """The format of tensors that no product reads, in integer-only programs: residual sums, inputs
     of normalizations and of softmax. Without it they have the format of other activations."""
 
+    @property
+    def calibrated(self) -> bool:
+        return self.format != FLOAT and self.mode == "static"
+
 
 class CalibrationSettings(Strict):
     """Choice of ranges from the calibration data."""

@@ -93,4 +93,5 @@ def test_a_pass_after_nothing_is_refused(outsider) -> None:
 
 def test_recovery_that_must_be_asked_for() -> None:
     chosen = {n for n, kind in known_passes().items() if issubclass(kind, Recovery)}
-    assert {n for n in chosen if not known_passes()[n].optional} == {"equalize", "gptq", "smooth"}
+    always = {"bias-correction", "equalize", "gptq", "smooth"}
+    assert {n for n in chosen if not known_passes()[n].optional} == always

@@ -39,7 +39,6 @@ from jq.passes.integer._sums import IntegerProduct
 from jq.passes.integer._values import Leaf, clamped, leaf_of, output_of
 from jq.passes.rewrite import erase_dead
 from jq.planning.decisions import QuantPlan
-from jq.target.settings import FLOAT
 
 LARGEST = 2.0**30  # steps; a conversion to int32 does not overflow
 NEARLY = 2.0**-14  # steps of the result that a bias may be off by rounding, to be a whole number
@@ -48,8 +47,7 @@ INT8 = np.iinfo(np.int8)
 
 class Requantize(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
-        activations, changed = cx.settings.activations, False
-        own = activations.mode == "static" and activations.format != FLOAT
+        own, changed = cx.settings.activations.calibrated, False
         for op in reversed(list(program.walk())):  # a sum before what it adds
             read = any(users(result) for result in op.results)
             marker = match(op, QUANTIZE) if read else None

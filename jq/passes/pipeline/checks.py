@@ -114,8 +114,7 @@ def for_target(pipeline: Pipeline, target: Target) -> Pipeline:
     for key, (kinds, names) in named.items():
         for kind in names:
             check_known("op", kind, kinds, f" in device.{key} of target {target.name}")
-    static = settings.activations.mode == "static" and settings.activations.format != FLOAT
-    if device.integer_only and static and settings.placement != "early":
+    if device.integer_only and settings.activations.calibrated and settings.placement != "early":
         if "placement" in asked:
             what = f"target {target.name} has no floats for placement={settings.placement}"
             raise UserError(what, hint="leave placement=early")

@@ -6,15 +6,18 @@ x' and W' are what the quantized program computes with, E the mean over the cali
 output channel by output channel (Nagel et al., "Data-Free Quantization Through Weight Equalization
 and Bias Correction", 2019, section 4.2, with measured in place of assumed means). Each product is
 looked at alone, on float inputs. Rows count by how much they move the output, so padding does not.
-"""
+Part of a mean over few calls is chance, by which calls differ: it is shrunk by the share of that in
+its square (James and Stein, "Estimation with Quadratic Loss", 1961)."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from jq.artifact.keys import digest
 from jq.ir import Op, Program, at, dtype_of, ir, only_user, shape_of
 from jq.ir.affine import compact, constant_of
 from jq.ir.ops import Dims, rule_of
@@ -22,13 +25,19 @@ from jq.ir.ops.rules.dot_general import DotGeneral
 from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.base import LOG, PassContext, Recovery
 from jq.passes.isolated import Isolation
+from jq.passes.recovery import _inputs as inputs
+from jq.passes.recovery.smooth import SAMPLES
 from jq.planning.calibration.histogram import PROGRAM_STATS as OPS
 from jq.planning.decisions import OpPlan
 from jq.planning.moments.collect import Wanted, sensitivity
+from jq.planning.moments.gains import total
 from jq.planning.moments.inputs import other_axes
 from jq.planning.operands import contractions, op_name
+from jq.target.settings import Settings
 
 F32 = np.float32
+# Of the rows of a call: their weighted errors, the squares of these, weights, and their squares.
+Sums = tuple[np.ndarray, ...]
 IMPORTANCE = ":importance"  # behind a name, that of the weights of its rows
 
 
@@ -42,20 +51,36 @@ class Shift:
 
 
 class BiasCorrection(Recovery):
-    """Options: `share` of the squared error that the mean must have, for an `add` where there is no
-    bias yet; `power` of the mean squared gradient of a row, which is its weight; 0: all alike."""
+    """Runs by default where activations have calibrated ranges, whose one step for large and small
+    values shifts means, and corrects the biases that are there.
 
+    Options: `share` of the squared error that the mean must have, for an `add` where there is no
+    bias yet and the pass is named; `power` of the mean squared gradient of a row, which is its
+    weight; 0: all alike."""
+
+    optional = False
     share: float = 0.02
     power: float = 0.5
 
     def wanted(self, program: Program, cx: PassContext) -> bool:
         return any(op.decision != "float" for op in cx.plan.ops)
 
+    def chosen(self, settings: Settings) -> bool:
+        named = isinstance(settings.recovery, tuple)
+        return super().chosen(settings) and (named or settings.activations.calibrated)
+
     def recover(self, program: Program, cx: PassContext) -> bool:
-        by_op = shifts(program, cx, self.power)
+        def found() -> dict[str, np.ndarray]:
+            own = shifts(program, cx, self.power)
+            return {f"{n}:{k}": np.asarray(v) for n, s in own.items() for k, v in vars(s).items()}
+
+        known = cx.found(program, f"{self!r} {cx.plan.ops} {digest(program.chosen)}", found)
+        names = [key.removesuffix(":mean") for key in known if key.endswith(":mean")]
+        by_op = {n: Shift(known[f"{n}:mean"], float(known[f"{n}:share"])) for n in names}
         ops = {op_name(op): op for op, _ in contractions(program)}
+        added = self.share if isinstance(cx.settings.recovery, tuple) else math.inf
         for name, shift in by_op.items():
-            least = self.share if user_with_bias(program, ops[name]) is None else 0.0
+            least = added if user_with_bias(program, ops[name]) is None else 0.0
             LOG.info("bias-correction: %s: %.1f %% of the error", name, 100 * shift.share)
             if shift.mean.any() and shift.share >= least:
                 _add(program, ops[name], -shift.mean)
@@ -78,25 +103,36 @@ def shifts(program: Program, cx: PassContext, power: float) -> dict[str, Shift]:
     copy.return_values(results)
     run, data = XlaExecutable(copy), cx.data or ()
     gradient = partial(sensitivity, program.clone(), [w for _, w in wanted])
-    total = {w.name: [np.zeros(())] * 3 for _, w in wanted}
-    for i, inputs in enumerate(data):
+    calls: dict[str, list[Sums]] = {w.name: [] for _, w in wanted}
+    chosen = inputs.spread(len(data), SAMPLES["static"])
+    for done, i in enumerate(chosen, 1):
         weights = {name: np.ones(s.counted, F32) for name, s in spread.items()}
-        gains = cx.gains.of(list(spread), i, inputs, gradient) if power else {}
+        gains = cx.gains.of(list(spread), i, data[i], gradient) if power else {}
         for name, g in gains.items():
             weights[name] = np.asarray(g).reshape(spread[name].counted) ** F32(power)
         run.bind({name + IMPORTANCE: found for name, found in weights.items()})
-        sums = run(*inputs)
-        for j, (name, t) in enumerate(total.items()):
-            new = (*sums[2 * j : 2 * j + 2], spread[name].count(weights[name]))
-            total[name] = [a + b.astype(np.float64) for a, b in zip(t, new, strict=True)]
-        cx.report((i + 1) / len(data))
-    return {name: _shift(*t) for name, t in total.items()}
+        sums = iter(run(*data[i]))
+        for name, seen in calls.items():
+            counts = [spread[name].count(weights[name] ** n) for n in (1, 2)]
+            seen.append((next(sums), next(sums), *counts))
+        cx.report(done / len(chosen))
+    return {name: _shift(seen) for name, seen in calls.items()}
 
 
-def _shift(error: np.ndarray, square: np.ndarray, count: np.ndarray) -> Shift:
-    count = np.maximum(count, 1e-30)
-    mean, squared = error / count, float((square / count).sum())
-    return Shift(mean, min(1.0, float((mean**2).sum()) / max(squared, 1e-300)))
+def _shift(calls: Sequence[Sums]) -> Shift:
+    """The mean as far as it is not chance, which calls differ by, or the rows of a single one."""
+    errors, squares, counts, alone = (
+        np.stack(part).astype(np.float64) for part in zip(*calls, strict=True)
+    )
+    count = np.maximum(counts.sum(0), 1e-30)
+    mean, squared = errors.sum(0) / count, squares.sum(0) / count
+    if len(calls) > 1:
+        chance = np.square(errors - mean * counts).sum(0) * len(calls) / (len(calls) - 1)
+    else:
+        chance = (squared - mean**2) * alone[0]
+    size = max(float((mean**2).sum()), 1e-300)
+    mean *= max(0.0, 1 - float((chance / count**2).sum()) / size)
+    return Shift(mean, min(1.0, float((mean**2).sum()) / max(float(squared.sum()), 1e-300)))
 
 
 def _wanted(program: Program, plans: Mapping[str, OpPlan]) -> list[tuple[Any, Wanted]]:
@@ -135,6 +171,10 @@ class _Spread:
     def counted(self) -> list[int]:
         return [self.shape[a] for a in self.axes]
 
+    @property
+    def kept(self) -> tuple[int, ...]:
+        return tuple(1 if a in self.rows else n for a, n in enumerate(self.shape))
+
     def count(self, weights: np.ndarray) -> np.ndarray:
         """The sum of all rows' weights, of the result's rank."""
         wide = weights.reshape([1 if a in self.own else n for a, n in enumerate(self.shape)])
@@ -142,13 +182,15 @@ class _Spread:
 
 
 def _measure(program: Program, op: Op, w: Wanted, quantized: ir.Value) -> list[ir.Value]:
-    """Weighted sums of the error and of its square over the rows, of the result's rank."""
+    """Weighted sums of the error and of its square over the rows, of the result's rank, with the
+    same bits on any number of threads."""
     spread = _Spread.of(op, w)
     weights = program.add_weight(w.name + IMPORTANCE, np.ones(spread.counted, F32))
     with at(quantized.owner, after=True):
         error = OPS.sub(OPS.convert(quantized, F32), OPS.convert(op.results[0], F32))
         weighted = OPS.mul(error, OPS.broadcast(weights, spread.shape, spread.axes))
-        return [OPS.reduce_sum(v, spread.rows) for v in (weighted, OPS.mul(weighted, error))]
+        sums = [total(OPS, v, spread.rows) for v in (weighted, OPS.mul(weighted, error))]
+        return [OPS.reshape(v, spread.kept) for v in sums]
 
 
 def user_with_bias(program: Program, op: Op) -> tuple[Any, int, np.ndarray] | None:

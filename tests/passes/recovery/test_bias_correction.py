@@ -1,4 +1,5 @@
-"""Bias correction: a shift computed by hand, exact where the error is a shift, never worse."""
+"""Bias correction: a shift computed by hand, exact where the error is a shift, never worse, and as
+far as calls agree."""
 
 import logging
 
@@ -17,8 +18,9 @@ from jq.planning.operands import contractions
 from tests.passes.recovery.models import context, mlp, normal
 
 RNG = np.random.default_rng(11)
-INT2 = {"weights.format": "int2"}
-INT4 = {"weights.format": "int4"}
+NAMED = {"recovery": ["bias-correction"]}
+INT2 = {"weights.format": "int2"} | NAMED
+INT4 = {"weights.format": "int4"} | NAMED
 
 
 def outputs(program, data):
@@ -53,6 +55,44 @@ def test_a_shift_by_hand():
     assert BiasCorrection().run(program, cx)
     (name,) = (n for n in program.weights if n.endswith(":bias"))
     np.testing.assert_allclose(program.weights[name], 0.6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("apart", [2, 4, 8])
+def test_what_calls_differ_by_is_chance(apart):
+    """The weights of `test_a_shift_by_hand`: the errors of two calls of one row are 0.4 * (1 and
+    1 + apart), their mean 0.4 * (1 + apart / 2), whose squared error is (0.2 * apart)^2."""
+    w = np.array([[0.4], [-0.4], [1.0]], np.float32).repeat(2, 1)
+    calls = [[np.array([[0, 1 + d, 2]], np.float32)] for d in (0, apart)]
+    model = Model(lambda p, x: x @ p["w"], {"w": w}, tuple(calls[0]))
+    mean, chance = 0.4 * (1 + apart / 2), (0.2 * apart) ** 2
+    found = shifts(*context(model, "int8-weight-only", calls, INT2), 0.0)["w"].mean
+    np.testing.assert_allclose(found, mean - chance / mean, rtol=1e-5)
+
+
+def test_what_calls_do_not_agree_on_is_left_alone():
+    w = np.array([[0.4], [-0.4], [1.0]], np.float32).repeat(2, 1)
+    calls = [[np.array([[0, d, 2]], np.float32)] for d in (-3, 4)]
+    model = Model(lambda p, x: x @ p["w"] + p["b"], {"w": w, "b": normal(2)}, tuple(calls[0]))
+    program, cx = context(model, "int8-weight-only", calls, INT2)
+    text, before = program.text(), dict(program.weights)
+    BiasCorrection(power=0).run(program, cx)
+    assert program.text() == text
+    assert all((program.weights[n] == a).all() for n, a in before.items())
+
+
+def test_rows_of_one_call_are_what_is_counted_where_there_is_no_other():
+    """The mean of 64 rows keeps most of itself, that of two rows which disagree nothing."""
+    rng, w = np.random.default_rng(5), np.array([[0.4], [-0.4], [1.0]], np.float32).repeat(2, 1)
+    for count, kept in ((2, False), (64, True)):
+        rows = np.zeros((count, 3), np.float32)
+        rows[:, 1] = [-3, 4] if count == 2 else 1 + rng.standard_normal(count)
+        rows[0, 2] = 2
+        model = Model(lambda p, x: x @ p["w"], {"w": w}, (rows,))
+        found = shifts(*context(model, "int8-weight-only", [[rows]], INT2), 0.0)["w"].mean
+        errors = 0.4 * rows[:, 1].astype(np.float64)
+        share = max(0, 1 - errors.var() / count / errors.mean() ** 2)
+        np.testing.assert_allclose(found, errors.mean() * share, rtol=1e-5, atol=1e-12)
+        assert (share > 0.9) == kept and (share > 0) == kept
 
 
 def test_inputs_that_never_change_give_the_float_result():
@@ -126,7 +166,7 @@ def test_convolutions_groups_and_batches():
         "batched": normal(6, 8, 12),
         "b": normal(12),
     }
-    data = [[(RNG.standard_normal((4, 6, 6, 8)) + 1).astype(np.float32)] for _ in range(2)]
+    data = [[(RNG.standard_normal((4, 6, 6, 8)) + 1).astype(np.float32)]] * 2  # no chance in it
     model = Model(f, params, tuple(data[0]))
     program, cx = context(model, "int8-weight-only", data, INT2)
     runs = outputs(program, data), outputs(placed(program, cx), data)
@@ -144,17 +184,19 @@ def test_convolutions_groups_and_batches():
 
 def test_rows_that_do_not_count():
     model, data = mlp()
+    data = data[:1] * 2  # all but chance
     noisy = [[np.where(m[..., None] == 0, x + 50, x), m] for x, m in data]
     found = []
     for given in (data, noisy):
         program, cx = context(model, "int8-weight-only", given, INT4)
         found.append(shifts(program, cx, 0.5)["up"].mean)
+    assert found[0].any()
     np.testing.assert_allclose(found[0], found[1], atol=1e-3 * np.abs(found[0]).max())
 
 
 def test_it_measures_the_codes_that_were_chosen():
     model, data = mlp()
-    program, cx = context(model, "int8-weight-only", data, INT4)
+    program, cx = context(model, "int8-weight-only", data[:1] * 2, INT4)  # all but chance
     plain = shifts(program, cx, 0.5)["up"].mean
     Gptq().run(program, cx)
     assert (shifts(program, cx, 0.5)["up"].mean != plain).any()
@@ -173,7 +215,7 @@ def test_loops_and_gathers_are_left_alone():
 
 def test_without_data_it_is_skipped_with_one_warning(caplog):
     model, _ = mlp()
-    program, cx = context(model, "int8-weight-only", None, INT4 | {"recovery": "bias-correction"})
+    program, cx = context(model, "int8-weight-only", None, INT4)
     with caplog.at_level(logging.WARNING, "jq"):
         assert not BiasCorrection().run(program, cx)
         assert not BiasCorrection().run(program, cx)
@@ -182,8 +224,30 @@ def test_without_data_it_is_skipped_with_one_warning(caplog):
 
 def test_it_is_in_the_pipelines_by_name():
     for pipeline in ("int8-static", "int4-weight-only", "int8-static-integer-only"):
-        steps = load_pipeline(pipeline).passes["qdq"]
-        assert any(isinstance(p, BiasCorrection) and p.optional for p in steps)
+        loaded = load_pipeline(pipeline, NAMED)
+        (own,) = (p for p in loaded.passes["qdq"] if isinstance(p, BiasCorrection))
+        assert own.chosen(loaded.settings)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_by_default_no_add_is_made(bias):
+    """A call costs what it did; named, the same mean is worth an `add`."""
+    rows = np.maximum(RNG.standard_normal((64, 16)) + 1, 0).astype(np.float32)
+    data, settings = [[rows]] * 2, INT4 | {"calibration.method": "minmax"}
+    model = Model(
+        lambda p, x: x @ p["w"] + p["b"] if bias else x @ p["w"],
+        {"w": normal(16, 8), "b": normal(8)},
+        (rows,),
+    )
+    adds = []
+    for more in ({"recovery": True}, NAMED):
+        program, cx = context(model, "int8-static", data, settings | more)
+        before = outputs(program, data)[0]
+        BiasCorrection().run(program, cx)
+        adds.append(program.text().count("stablehlo.add"))
+        changed = (outputs(program, data)[0] != before).any()
+        assert changed == (bias or more is NAMED)
+    assert adds == [bias, True]
 
 
 def test_what_a_bias_is():

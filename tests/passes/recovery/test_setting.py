@@ -17,8 +17,14 @@ def running(pipeline, text):
 def test_true_is_what_the_pipeline_chose_and_false_is_none():
     chosen = running("int8-static", "")
     assert chosen == running("int8-static", "recovery=true") != set()
-    assert not chosen & {"clip", "bias-correction"}
+    assert "bias-correction" in chosen and "clip" not in chosen
     assert running("int8-static", "recovery=false") == set()
+
+
+def test_biases_are_corrected_by_default_where_ranges_are_calibrated():
+    assert "bias-correction" in running("int8x16-static", "recovery=true")
+    for pipeline in ("int8-dynamic", "int8-weight-only", "int4-weight-only"):
+        assert "bias-correction" not in running(pipeline, "")
 
 
 @pytest.mark.parametrize("text", ["clip", "clip,bias-correction", "gptq,bias-correction"])
