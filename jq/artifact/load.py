@@ -32,7 +32,7 @@ MANIFEST = "manifest.json"
 ARCHIVES = ("weights.irpa", "weights.safetensors")
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)  # one by itself
 class Artifact:
     """Contents of an artifact, in memory or as its files.
 
@@ -50,9 +50,14 @@ class Artifact:
     emit: tuple[str, ...] = ()
 
     @property
+    def program(self) -> TargetProgram:
+        """The best program that this machine runs; without one, the first."""
+        return choose(self.programs) or self.programs[0]
+
+    @property
     def vmfb(self) -> bytes | Path:
-        """The module that runs on this machine; without one, that of the first target."""
-        return (choose(self.programs) or self.programs[0]).vmfb
+        """The compiled module of `program`, or its file."""
+        return self.program.vmfb
 
 
 def load_artifact(directory: Path, keys: Sequence[Path] = ()) -> Artifact:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from jq.artifact.load import Artifact, Manifest
+from jq.artifact.load import Artifact
 from jq.artifact.parameters import read_checked
-from jq.artifact.programs import DUMP, TargetProgram, check_runs, choose
+from jq.artifact.programs import DUMP, check_runs
 from jq.artifact.save import save_artifact
 from jq.base.errors import UserError
 from jq.base.guard.worker import WORKER
@@ -18,7 +18,7 @@ from jq.base.tables import size, to_html
 from jq.base.tree import Structure, flatten, unflatten
 from jq.driver.audit import Audit, audit_program
 from jq.frontends.tracing.inputs import flat_inputs
-from jq.ir import Program, TensorSpec
+from jq.ir import TensorSpec
 from jq.ir.types import signature
 from jq.iree.dump.reader import read_dump
 from jq.iree.runtime import Archive, Executable
@@ -26,7 +26,7 @@ from jq.planning.decisions import QuantPlan
 
 
 @dataclass(eq=False)  # one by itself, as a function is
-class CompiledModel:
+class CompiledModel(Artifact):
     """An artifact in memory (or on disk, when loaded) and the program to run.
 
     Attributes:
@@ -47,13 +47,8 @@ class CompiledModel:
         ```
     """
 
-    manifest: Manifest
-    programs: tuple[TargetProgram, ...]
-    parameters: Mapping[str, np.ndarray] | Path | None
-    levels: Mapping[str, Program] = field(default_factory=dict)
     plan: QuantPlan | None = None
     source: Any = None
-    emit: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
     threads: int | None = None
 
@@ -89,16 +84,6 @@ class CompiledModel:
         there = (", ".join(str(tuple(t.shape)) for t in s.inputs) for s in self.manifest.sizes)
         what = f"no program takes inputs of the shapes {given}"
         raise UserError(what, hint=f"there are: {'; '.join(there)}")
-
-    @property
-    def program(self) -> TargetProgram:
-        """The best program that this machine runs; without one, the first."""
-        return choose(self.programs) or self.programs[0]
-
-    @property
-    def vmfb(self) -> bytes | Path:
-        """The compiled module of `program`, or its file."""
-        return self.program.vmfb
 
     def __repr__(self) -> str:
         what = f"{self.manifest.pipeline} for {self.manifest.target}, {size(sum(self._sizes()))}"
@@ -208,7 +193,7 @@ class CompiledModel:
         replace, key = overwrite or force, None if sign is None else Path(sign)
         return save_artifact(
             Path(directory),
-            Artifact(self.manifest, self.programs, self.parameters, self.levels, self.emit),
+            self,
             force=replace,
             how="overwrite=True",
             key=key,
