@@ -9,6 +9,7 @@ from jq.ir.build import i64_array, integers
 from jq.ir.ops.dims import Dims
 from jq.passes.base import PassContext
 from jq.passes.iree_mends.mend import Mend
+from jq.passes.iree_mends.shields.sums import is_outer
 from jq.passes.rewrite import Rewrite
 
 # Products that sum over nothing and widen are written as multiplications.
@@ -27,12 +28,8 @@ class MultiplyOuter(Mend):
 
     def finds(self, op: Op) -> bool:
         """True if an op is a product with one term, of another type than an operand."""
-        dims = Dims.match(op)
-        if dims is None:
-            return False
-        shape = shape_of(op.operands[0])
-        types = {dtype_of(v) for v in (*op.operands, op.results[0])}
-        return len(types) > 1 and all(shape[a] == 1 for a in dims.contracted(0))
+        values = [*op.operands, *op.results]
+        return is_outer(op) and len({dtype_of(v) for v in values}) > 1
 
     def rewritten(self, op: Op) -> list[ir.Value]:
         dims, result = Dims.of(op), op.results[0]
