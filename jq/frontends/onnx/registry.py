@@ -22,6 +22,7 @@ import re
 from ast import literal_eval
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -149,6 +150,9 @@ def operator(
         return function
 
     return register
+
+
+microsoft = partial(operator, domain=MICROSOFT)  # those that ONNX Runtime has beside the standard
 
 
 def operators(functions: Mapping[str, Callable[..., Any]], **options: Any) -> None:

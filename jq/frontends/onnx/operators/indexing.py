@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jq.frontends.onnx.registry import MICROSOFT, Array, Call, Known, operator
+from jq.frontends.onnx.registry import Array, Call, Known, microsoft, operator
 from jq.frontends.onnx.values import is_float
 
 
@@ -37,7 +37,7 @@ def gather_elements(data: Array, indices: Array, *, axis: int) -> Array:
 
 
 @operator("GatherND", moves=True)
-@operator("GatherND", domain=MICROSOFT, moves=True)
+@microsoft("GatherND", moves=True)
 def gather_nd(data: Array, indices: Array, *, batch_dims: int = 0) -> Array:
     def pick(data: Any, indices: Any) -> Any:
         parts = [from_front(indices[..., i], data.shape[i]) for i in range(indices.shape[-1])]

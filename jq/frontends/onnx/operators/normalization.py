@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jq.frontends.onnx.registry import MICROSOFT, Array, Given, operator, operators
+from jq.frontends.onnx.registry import Array, Given, microsoft, operator, operators
 from jq.frontends.onnx.tensors import numpy_type
 
 
@@ -66,7 +66,7 @@ def layer_normalization(o: Given) -> Any:
 
 
 @operator("RMSNormalization", "SimplifiedLayerNormalization", takes=f"x scale; {ROWS}")
-@operator("SimplifiedLayerNormalization", domain=MICROSOFT, takes=f"x scale; {ROWS}")
+@microsoft("SimplifiedLayerNormalization", takes=f"x scale; {ROWS}")
 def rms_normalization(o: Given) -> Array:
     wide, rank = jnp.asarray(o.x).astype(numpy_type(o.stash_type)), o.x.ndim
     y, _ = of_rms(wide, tuple(range(o.axis % rank, rank)), o.epsilon)
@@ -112,4 +112,4 @@ def _elu(x: Array, *, alpha: float, gamma: float = 1) -> Array:
 
 GELU = {"Gelu": lambda x, *, approximate="none": jax.nn.gelu(x, approximate == "tanh")}
 operators({"Elu": _elu, "Selu": _elu, **GELU})
-operators(GELU, domain=MICROSOFT)
+microsoft("Gelu")(GELU["Gelu"])

@@ -12,7 +12,7 @@ from jax import lax
 from jq.frontends.onnx.operators.convolutions import convolve
 from jq.frontends.onnx.operators.windows import Windowing
 from jq.frontends.onnx.quantized import units
-from jq.frontends.onnx.registry import MICROSOFT, Array, Given, operator, operators
+from jq.frontends.onnx.registry import Array, Given, microsoft, operator, operators
 from jq.frontends.onnx.values import Sums, known, offset_of, to_signed
 
 
@@ -44,13 +44,13 @@ def einsum(*xs: Array, equation: str) -> Array:
 
 
 operators({"Det": lambda x: jnp.linalg.det(x)})
-operators({"Inverse": lambda x: jnp.linalg.inv(x)}, domain=MICROSOFT)
+microsoft("Inverse")(lambda x: jnp.linalg.inv(x))
 
 
 FUSED = "a b; alpha=1.0 transA=0 transB=0 transBatchA=0 transBatchB=0"
 
 
-@operator("FusedMatMul", "TransposeMatMul", domain=MICROSOFT, takes=FUSED)
+@microsoft("FusedMatMul", "TransposeMatMul", takes=FUSED)
 def fused_matmul(o: Given) -> Array:
     y = matmul(_turned(o.a, o.transA, o.transBatchA), _turned(o.b, o.transB, o.transBatchB))
     return y if o.alpha == 1 else y * np.asarray(o.alpha, y.dtype)

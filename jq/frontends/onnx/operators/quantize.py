@@ -12,7 +12,7 @@ from jq.frontends.onnx.operators.convolutions import convolve
 from jq.frontends.onnx.operators.products import matmul
 from jq.frontends.onnx.operators.windows import Windowing
 from jq.frontends.onnx.quantized import dequantize, quantize, units
-from jq.frontends.onnx.registry import MICROSOFT, Array, Given, operator, operators
+from jq.frontends.onnx.registry import Array, Given, microsoft, operator, operators
 from jq.frontends.onnx.tensors import numpy_type
 from jq.frontends.onnx.values import Codes, as_jax, best_known, plain
 
@@ -26,7 +26,7 @@ CONVOLVED = (
 
 
 @operator("QuantizeLinear", codes=True, takes=QUANTIZE)
-@operator("QuantizeLinear", domain=MICROSOFT, codes=True, takes=QUANTIZE)
+@microsoft("QuantizeLinear", codes=True, takes=QUANTIZE)
 def quantize_linear(o: Given) -> Any:
     kind = np.dtype(np.uint8)
     if o.y_zero_point is not None:
@@ -38,7 +38,7 @@ def quantize_linear(o: Given) -> Any:
 
 
 @operator("DequantizeLinear", codes=True, takes=DEQUANTIZE)
-@operator("DequantizeLinear", domain=MICROSOFT, codes=True, takes=DEQUANTIZE)
+@microsoft("DequantizeLinear", codes=True, takes=DEQUANTIZE)
 def dequantize_linear(o: Given) -> Array:
     kind = numpy_type(o.output_dtype) if o.output_dtype else np.dtype(o.x_scale.dtype)
     how = {"axis": o.axis, "block": o.block_size, "dtype": kind, "name": o.where}

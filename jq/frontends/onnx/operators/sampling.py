@@ -9,13 +9,13 @@ import numpy as np
 
 from jq.frontends.onnx.operators.resize import keys
 from jq.frontends.onnx.operators.windows import Windowing
-from jq.frontends.onnx.registry import MICROSOFT, Array, Given, operator
+from jq.frontends.onnx.registry import Array, Given, microsoft, operator
 
 SAMPLED = "align_corners=0 mode='linear' padding_mode='zeros'"
 
 
 @operator("GridSample", takes=f"x grid; {SAMPLED}")
-@operator("GridSample", domain=MICROSOFT, takes=f"x[N C H W] grid[N R S 2]; {SAMPLED}")
+@microsoft("GridSample", takes=f"x[N C H W] grid[N R S 2]; {SAMPLED}")
 def grid_sample(o: Given) -> Array:
     """`grid` [n, ..., rank] holds places in [-1, 1], the last axis of the image first."""
     x, grid, corners = jnp.asarray(o.x), jnp.asarray(o.grid), bool(o.align_corners)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jq.frontends.onnx.registry import MICROSOFT, Array, Call, Given, Known, operator, operators
+from jq.frontends.onnx.registry import Array, Call, Given, Known, microsoft, operator, operators
 from jq.frontends.onnx.values import Codes, plain, traced
 
 
@@ -47,7 +47,7 @@ operators(
     known="axes shape repeats",
     moves=True,
 )
-operators({"ExpandDims": UNSQUEEZE["Unsqueeze"]}, known="axes", moves=True, domain=MICROSOFT)
+microsoft("ExpandDims", known="axes", moves=True)(UNSQUEEZE["Unsqueeze"])
 
 
 @operator("Reshape", moves=True)
@@ -106,7 +106,7 @@ PADDED = "x pads! value? axes?!; mode='constant'"
 
 
 @operator("Pad", codes=True, takes=PADDED)
-@operator("Pad", domain=MICROSOFT, codes=True, takes=PADDED)
+@microsoft("Pad", codes=True, takes=PADDED)
 def pad(o: Given) -> Array:
     x, value = traced(o.x), plain(o.value)
     if isinstance(x, Codes):  # padded with the code of the number
@@ -131,7 +131,7 @@ def pad(o: Given) -> Array:
 
 
 @operator("Trilu", moves=True)
-@operator("Trilu", domain=MICROSOFT, moves=True)
+@microsoft("Trilu", moves=True)
 def trilu(x: Array, k: Known = None, *, upper: int = 1) -> Array:
     by = 0 if k is None else int(k.reshape(()))
     return jnp.triu(x, by) if upper else jnp.tril(x, by)

@@ -7,7 +7,7 @@ import numpy as np
 from jax import lax
 
 from jq.frontends.onnx.plain_quantized import convert
-from jq.frontends.onnx.registry import MICROSOFT, Array, Call, operator
+from jq.frontends.onnx.registry import Array, Call, microsoft, operator
 from jq.frontends.onnx.tensors import numpy_type
 from jq.frontends.onnx.values import Sums, known, plain
 
@@ -80,7 +80,7 @@ def eye_like(x: Array, *, dtype: int | None = None, k: int = 0) -> Array:
 
 
 @operator("Range")
-@operator("Range", domain=MICROSOFT)
+@microsoft("Range")
 def arange(start: Any, limit: Any, delta: Any = None, *, node: Call) -> Array:
     delta = np.ones((), start.dtype) if delta is None else delta
     if not all(isinstance(v, np.ndarray) for v in (start, limit, delta)):

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jq.frontends.onnx.registry import MICROSOFT, Array, Call, operator
+from jq.frontends.onnx.registry import Array, Call, microsoft, operator
 from jq.frontends.onnx.values import limits_of
 
 Pairs = list[tuple[int, int]]
@@ -100,7 +100,7 @@ def max_pool(x: Array, *, ceil_mode: int = 0, storage_order: int = 0, node: Call
     return _with_places(x, places, least, storage_order)
 
 
-@operator("NhwcMaxPool", domain=MICROSOFT, moves=True)
+@microsoft("NhwcMaxPool", moves=True)
 def max_pool_channels_last(x: Array, *, ceil_mode: int = 0, node: Call) -> Any:
     y = max_pool(jnp.moveaxis(jnp.asarray(x), -1, 1), ceil_mode=ceil_mode, node=node)
     return jnp.moveaxis(y, 1, -1)

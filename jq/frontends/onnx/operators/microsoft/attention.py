@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jq.frontends.onnx.operators.products import matmul
-from jq.frontends.onnx.registry import MICROSOFT, Given, operator
+from jq.frontends.onnx.registry import Given, microsoft
 
 MASK = "[B / 2*B / B T / B S T]?"  # how many keys, where they end and begin, which, which of each
 ADDED = "attention_bias[1|B 1|num_heads S T]?"
@@ -31,7 +31,7 @@ HEADS = (
 )
 
 
-@operator("Attention", domain=MICROSOFT, takes=ATTENTION)
+@microsoft("Attention", takes=ATTENTION)
 def attention(o: Given) -> Any:
     """`weights` are those of queries, keys and values side by side; `past` holds keys and values,
     [2, batch, heads, length, size of a head]."""
@@ -55,7 +55,7 @@ def attended(o: Given, y: Any, sizes: Sequence[int] | None = None) -> Any:
     return merged(out), jnp.stack([k, v])
 
 
-@operator("MultiHeadAttention", domain=MICROSOFT, takes=HEADS)
+@microsoft("MultiHeadAttention", takes=HEADS)
 def multi_head_attention(o: Given) -> Any:
     """Queries, keys and values are [batch, length, width], or packed [batch, length, heads, 2 or 3,
     size of a head]; keys and values of four axes are taken as heads that lie ready."""

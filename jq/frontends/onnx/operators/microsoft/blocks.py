@@ -9,7 +9,7 @@ from jq.frontends.onnx import values
 from jq.frontends.onnx.operators.indexing import from_front
 from jq.frontends.onnx.operators.products import matmul
 from jq.frontends.onnx.quantized import dequantize, small_type, unpacked_fields
-from jq.frontends.onnx.registry import MICROSOFT, Array, Call, Given, operator
+from jq.frontends.onnx.registry import Array, Call, Given, microsoft
 
 NBITS = (
     "a[... K] b[N blocks bytes] scales[N blocks / N*blocks] zero_points[N zeros / N*zeros]?"
@@ -18,7 +18,7 @@ NBITS = (
 GATHERED = "data indices scales zero_points?; gather_axis=0 quantize_axis=1 block_size=128 bits=4"
 
 
-@operator("MatMulNBits", domain=MICROSOFT, codes=True, takes=NBITS)
+@microsoft("MatMulNBits", codes=True, takes=NBITS)
 def matmul_nbits(o: Given) -> Array:
     """Weights [N, K] in blocks along K, the low bits of a byte first; products with float.
 
@@ -79,7 +79,7 @@ def _fields(packed: Any, bits: int) -> Any:
     return fields.astype(np.int8).reshape(*packed.shape[:-1], -1)
 
 
-@operator("GatherBlockQuantized", domain=MICROSOFT, codes=True, takes=GATHERED)
+@microsoft("GatherBlockQuantized", codes=True, takes=GATHERED)
 def gather_block_quantized(o: Given) -> Array:
     """Bytes without zero points are in the middle of their numbers, numbers of 4 bits at 0."""
     value, zero, bits = values.traced(o.data), o.zero_points, o.bits

@@ -13,7 +13,7 @@ from jq.frontends.onnx.operators.indexing import from_front
 from jq.frontends.onnx.operators.normalization import of_rms, standard
 from jq.frontends.onnx.operators.products import gemm
 from jq.frontends.onnx.operators.recurrent import activation as activation_of
-from jq.frontends.onnx.registry import MICROSOFT, Given, operator, operators
+from jq.frontends.onnx.registry import MICROSOFT, Given, microsoft, operators
 
 WORDS = (
     "ids[B S] segments[B S]? words[V W] positions[P W] segment_table[T W]?"
@@ -36,25 +36,21 @@ operators(
 )
 
 
-@operator("SkipLayerNormalization", domain=MICROSOFT, takes=SKIPPED.format("beta[W]?"))
+@microsoft("SkipLayerNormalization", takes=SKIPPED.format("beta[W]?"))
 def skip_layer_normalization(o: Given) -> Any:
     """The result, mean and inverse deviation of the rows, and the sum that is normalized."""
     total = _sum(o)
     return (*_normalized(o, total), total)
 
 
-@operator("SkipSimplifiedLayerNormalization", domain=MICROSOFT, takes=SKIPPED.format(""))
+@microsoft("SkipSimplifiedLayerNormalization", takes=SKIPPED.format(""))
 def skip_rms_normalization(o: Given) -> Any:
     total = _sum(o)
     y, inverse = of_rms(total, (-1,), o.epsilon)
     return y * o.gamma, jnp.zeros_like(inverse), inverse, total
 
 
-@operator(
-    "EmbedLayerNormalization",
-    domain=MICROSOFT,
-    takes=f"{WORDS} position_ids[1|B S]?; epsilon=1e-12",
-)
+@microsoft("EmbedLayerNormalization", takes=f"{WORDS} position_ids[1|B S]?; epsilon=1e-12")
 def embed_layer_normalization(o: Given) -> Any:
     """The result, the number of words that `mask` [batch, length] has, and the sum of the rows."""
     batch, length = o.ids.shape
@@ -86,7 +82,7 @@ def _rows(table: Any, ids: Any) -> Any:
 CONVOLVED = "x[N C L ...] w b[M]? z?; group=1 activation='' activation_params?"
 
 
-@operator("FusedConv", domain=MICROSOFT, takes=CONVOLVED)
+@microsoft("FusedConv", takes=CONVOLVED)
 def fused_conv(o: Given) -> Any:
     """A convolution, `z` added to it, and an activation after that."""
     y, given = conv(o), o.activation_params or ()
@@ -97,12 +93,13 @@ def fused_conv(o: Given) -> Any:
     return activation_of(o.activation, first, second)(y) if o.activation else y
 
 
-@operator(
-    "FusedGemm",
-    domain=MICROSOFT,
-    takes="a b c[/ 1|N / 1|M 1|N]?; alpha=1.0 beta=1.0 transA=0 transB=0"
-    " activation='' activation_alpha? activation_beta?",
+MULTIPLIED = (
+    "a b c[/ 1|N / 1|M 1|N]?; alpha=1.0 beta=1.0 transA=0 transB=0"
+    " activation='' activation_alpha? activation_beta?"
 )
+
+
+@microsoft("FusedGemm", takes=MULTIPLIED)
 def fused_gemm(o: Given) -> Any:
     y = gemm(o)
     if not o.activation:

@@ -11,7 +11,7 @@ from jax import lax
 from jq.frontends.onnx.operators.microsoft.attention import heads, merged
 from jq.frontends.onnx.operators.normalization import of_rms
 from jq.frontends.onnx.operators.products import matmul
-from jq.frontends.onnx.registry import MICROSOFT, Array, Call, Given, operator
+from jq.frontends.onnx.registry import Array, Call, Given, microsoft
 
 ROTARY = (
     "x[B S W / B N S H] position_ids cos_cache[L half] sin_cache[L half];"
@@ -29,7 +29,7 @@ GROUPED = (
 )
 
 
-@operator("RotaryEmbedding", domain=MICROSOFT, takes=ROTARY)
+@microsoft("RotaryEmbedding", takes=ROTARY)
 def rotary_embedding(o: Given) -> Array:
     """`x` is [batch, length, width] or [batch, heads, length, size]. Positions are [batch, length],
     or one number, that of the first element."""
@@ -71,7 +71,7 @@ def rotated(x: Any, ids: Any, cos: Any, sin: Any, interleaved: bool, node: Call)
     return jnp.concatenate([new, rest], -1) if rest.shape[-1] else new
 
 
-@operator("GroupQueryAttention", domain=MICROSOFT, takes=GROUPED)
+@microsoft("GroupQueryAttention", takes=GROUPED)
 def group_query_attention(o: Given) -> Any:
     """Each batch entry has `seqlens_k + 1` keys when the new ones are in; without any before, the
     new ones begin at 0, and what is after the length is padding. The present state is as long as

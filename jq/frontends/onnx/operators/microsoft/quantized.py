@@ -15,11 +15,14 @@ from jq.frontends.onnx.operators.reduce import along
 from jq.frontends.onnx.operators.windows import Window, Windowing, average_in_order
 from jq.frontends.onnx.pairs import Scaled
 from jq.frontends.onnx.quantized import dequantize, quantize, quantize_shifted, real
-from jq.frontends.onnx.registry import MICROSOFT, Array, Call, Given, operator
+from jq.frontends.onnx.registry import Array, Call, Given, microsoft
 from jq.frontends.onnx.values import Codes, best_known, bits_of, known, plain, to_signed
 
 X = "x_scale[] x_zero_point[]"
 Y = "y_scale[] y_zero_point[]?"
+TWO = f"a a_scale[] a_zero_point[] b b_scale[] b_zero_point[] {Y}"
+POOLED = f"x {X} {Y}; ceil_mode=0 count_include_pad=0 channels_last=0"
+CHOSEN = f"condition x {X} y y_scale[] y_zero_point[] z_scale[] z_zero_point[]"
 
 
 def _kind(o: Given, name: str, like: Any = None) -> np.dtype[Any]:
@@ -33,7 +36,7 @@ def _quantized(o: Given, y: Any, like: Any, name: str = "y") -> Any:
     return quantize(y, scale, zero, _kind(o, name, like), name=o.where)
 
 
-@operator("QLinearConv", domain=MICROSOFT, codes=True, takes=f"{CONVOLVED} channels_last=0")
+@microsoft("QLinearConv", codes=True, takes=f"{CONVOLVED} channels_last=0")
 def qlinear_conv_microsoft(o: Given) -> Any:
     """The standard's, also with the channels of `x` and of the result on the last axis."""
     if not o.channels_last:
@@ -46,12 +49,7 @@ def qlinear_conv_microsoft(o: Given) -> Any:
 def _binary(name: str, function: Callable[[Any, Any], Any], of_codes: Callable[..., Codes]) -> None:
     """Defines one; `of_codes` is that of bytes whose scales are constants."""
 
-    @operator(
-        name,
-        domain=MICROSOFT,
-        codes=True,
-        takes=f"a a_scale[] a_zero_point[] b b_scale[] b_zero_point[] {Y}",
-    )
+    @microsoft(name, codes=True, takes=TWO)
     def apply(o: Given) -> Any:
         numbers = [_scaled(o, "a", o.a), _scaled(o, "b", o.b), _scaled(o, "y", o.a)]
         if all(n is not None for n in numbers):
@@ -82,7 +80,7 @@ def _unary(
     one = np.float32(1)
     listed = " ".join(f"{attribute}?" for attribute in attributes)
 
-    @operator(name, domain=MICROSOFT, codes=True, takes=f"x{shape} {X} {Y}; {listed}")
+    @microsoft(name, codes=True, takes=f"x{shape} {X} {Y}; {listed}")
     def apply(o: Given) -> Any:
         given = {k: v for k, v in vars(o).items() if k in attributes and v is not None}
         y = function(real(o, "x"), **given)
@@ -105,12 +103,7 @@ _unary("QLinearSoftmax", partial(along, jax.nn.softmax), "axis", "opset", whole=
 _unary("QLinearGlobalAveragePool", _global, "channels_last", shape="[N C L ...]")
 
 
-@operator(
-    "QLinearAveragePool",
-    domain=MICROSOFT,
-    codes=True,
-    takes=f"x {X} {Y}; ceil_mode=0 count_include_pad=0 channels_last=0",
-)
+@microsoft("QLinearAveragePool", codes=True, takes=POOLED)
 def qlinear_average_pool(o: Given) -> Any:
     """The average as ONNX Runtime has it: the zero point is added before it is rounded."""
     front = real(o, "x")
@@ -122,7 +115,7 @@ def qlinear_average_pool(o: Given) -> Any:
     return quantize_shifted(y, o.y_scale, o.y_zero_point, _kind(o, "y", o.x))
 
 
-@operator("QLinearConcat", domain=MICROSOFT, codes=True)
+@microsoft("QLinearConcat", codes=True)
 def qlinear_concat(y_scale: Array, y_zero: Array, *parts: Array, axis: int, node: Call) -> Any:
     """`parts` are tensor, scale and zero point of each input."""
     floats = [dequantize(*parts[i : i + 3], name=node.where) for i in range(0, len(parts), 3)]
@@ -130,12 +123,7 @@ def qlinear_concat(y_scale: Array, y_zero: Array, *parts: Array, axis: int, node
     return quantize(y, y_scale, y_zero, np.dtype(y_zero.dtype), name=node.where)
 
 
-@operator(
-    "QLinearWhere",
-    domain=MICROSOFT,
-    codes=True,
-    takes=f"condition x {X} y y_scale[] y_zero_point[] z_scale[] z_zero_point[]",
-)
+@microsoft("QLinearWhere", codes=True, takes=CHOSEN)
 def qlinear_where(o: Given) -> Any:
     chosen = jnp.where(plain(o.condition), real(o, "x"), real(o, "y"))
     return _quantized(o, chosen, o.x, "z")

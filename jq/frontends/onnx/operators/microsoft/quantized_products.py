@@ -11,7 +11,7 @@ from jq.frontends.onnx.operators.products import matmul
 from jq.frontends.onnx.operators.quantize import dynamic, product_ratio, requantized
 from jq.frontends.onnx.operators.recurrent import CELLS, MEMORY, STATES, lstm
 from jq.frontends.onnx.quantized import dequantize, real, units
-from jq.frontends.onnx.registry import MICROSOFT, Array, Given, operator
+from jq.frontends.onnx.registry import Array, Given, microsoft
 from jq.frontends.onnx.values import Codes, as_jax, best_known, offset_of, plain, to_signed
 
 QGEMM = (
@@ -19,6 +19,7 @@ QGEMM = (
     " y_scale[]? y_zero_point[]?; transA=0 transB=0 alpha=1.0"
 )
 TO_FLOAT = "a[... K] b[... K N] a_scale[] b_scale a_zero_point[]? b_zero_point? bias[N]?"
+BY_RANGE = "a[... K] b[... K N] b_scale b_zero_point? bias[N]?"
 BY_TYPE = " ".join(f"{w}_{part}[D / D rows]?" for w in "wr" for part in ("scale", "zero_point"))
 LSTM = f"x[S B I] w[D I rows] r[D hidden_size rows] {STATES} {MEMORY} {BY_TYPE}; {CELLS}"
 QATTENTION = (
@@ -29,7 +30,7 @@ TABLES = ("words", "positions", "segment_table", "gamma", "beta")
 SCALES = " ".join(f"{table}_{part}[]?" for part in ("scale", "zero_point") for table in TABLES)
 
 
-@operator("QGemm", domain=MICROSOFT, codes=True, takes=QGEMM)
+@microsoft("QGemm", codes=True, takes=QGEMM)
 def qgemm(o: Given) -> Any:
     """`c` is int32, in steps of both scales together; float without a scale of the result."""
     left, right = units(o, "a"), units(o, "b", 0 if o.transB else 1)
@@ -42,25 +43,20 @@ def qgemm(o: Given) -> Any:
     return requantized(y, ratio, none if o.y_zero_point is None else o.y_zero_point, o.where)
 
 
-@operator("MatMulIntegerToFloat", domain=MICROSOFT, codes=True, takes=TO_FLOAT)
+@microsoft("MatMulIntegerToFloat", codes=True, takes=TO_FLOAT)
 def matmul_integer_to_float(o: Given) -> Array:
     y = matmul(real(o, "a", -2), real(o, "b", -1))
     return y if o.bias is None else y + plain(o.bias)
 
 
-@operator(
-    "DynamicQuantizeMatMul",
-    domain=MICROSOFT,
-    codes=True,
-    takes="a[... K] b[... K N] b_scale b_zero_point? bias[N]?",
-)
+@microsoft("DynamicQuantizeMatMul", codes=True, takes=BY_RANGE)
 def dynamic_quantize_matmul(o: Given) -> Array:
     left = dequantize(*dynamic(as_jax(o.a), o.where), name=o.where)
     y = matmul(left, real(o, "b", -1))
     return y if o.bias is None else y + plain(o.bias)
 
 
-@operator("DynamicQuantizeLSTM", domain=MICROSOFT, codes=True, takes=f"{LSTM} input_forget=0")
+@microsoft("DynamicQuantizeLSTM", codes=True, takes=f"{LSTM} input_forget=0")
 def dynamic_quantize_lstm(o: Given) -> Any:
     """Weights are [directions, inputs, gates]. The whole input is quantized with one range, and
     the states of each step with one, as ONNX Runtime does on one thread: several divide the
@@ -90,7 +86,7 @@ def _by(o: Given, name: str) -> Any:
     return product
 
 
-@operator("QAttention", domain=MICROSOFT, codes=True, takes=QATTENTION)
+@microsoft("QAttention", codes=True, takes=QATTENTION)
 def quantized_attention(o: Given) -> Any:
     """One product of integers gives queries, keys and values; what follows is in float."""
     sums = matmul(units(o, "x"), units(o, "weights"))
@@ -99,12 +95,7 @@ def quantized_attention(o: Given) -> Any:
     return attended(o.but(mask_index=mask, past=past, attention_bias=None), y)
 
 
-@operator(
-    "QEmbedLayerNormalization",
-    domain=MICROSOFT,
-    codes=True,
-    takes=f"{WORDS} {SCALES}; epsilon=1e-12",
-)
+@microsoft("QEmbedLayerNormalization", codes=True, takes=f"{WORDS} {SCALES}; epsilon=1e-12")
 def quantized_embed_layer_normalization(o: Given) -> Any:
     """The tables, gamma and beta are codes, with a scale and a zero point each."""
     floats = {name: real(o, name) for name in TABLES if getattr(o, name) is not None}
