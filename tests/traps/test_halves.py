@@ -72,6 +72,18 @@ def test_sums_of_halves_are_rounded_once(form, kind):
     np.testing.assert_allclose(found.astype(np.float32), exact, rtol=0.51 * step)
 
 
+def test_a_sum_that_reads_bits_stays():
+    """Bits of a number have the size of its type."""
+
+    def add(a: jax.Array, b: jax.Array) -> jax.Array:
+        bits = lax.bitcast_convert_type(b, jnp.uint16) & jnp.uint16(0x7FFF)
+        return a + lax.bitcast_convert_type(bits, b.dtype)
+
+    x = np.full((2, 16), -1, ml_dtypes.bfloat16)
+    model = jq.Model(lambda p, x: lax.reduce(x, zero(x), add, (1,)), {}, (x,))
+    assert jq.compile(model, "float")(x).astype(int).tolist() == [16, 16]
+
+
 @pytest.mark.parametrize("pipeline", ["int8-weight-only", "bf16"])
 def test_a_layer_of_halves(pipeline):
     """No further from exact than the same pipeline is for float32 numbers, and a step."""

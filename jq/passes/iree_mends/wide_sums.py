@@ -19,7 +19,7 @@ from jq.passes.iree_mends.mend import Mend
 
 REDUCTIONS = ("stablehlo.reduce", "stablehlo.reduce_window")
 HALVES = ("f16", "bf16")
-ROUNDED = {"stablehlo.add", "stablehlo.multiply"}
+ROUNDED, BITS = {"stablehlo.add", "stablehlo.multiply"}, "stablehlo.bitcast_convert"
 
 
 class WidenSums(Mend):
@@ -33,7 +33,8 @@ class WidenSums(Mend):
             return False
         if op.operation.name in REDUCTIONS:
             (body,) = op.regions[0].blocks
-            return bool(ROUNDED & {inner.operation.name for inner in walk(body)})
+            inner = {op.operation.name for op in walk(body)}
+            return bool(ROUNDED & inner) and BITS not in inner  # bits have the size of the type
         return bool(Dims.match(op) or Layout.match(op))
 
     def run(self, program: Program, cx: PassContext) -> bool:
