@@ -62,6 +62,13 @@ EPSILON = 1e-5  # of the batch norms
 Tensor = Any  # a JAX or a NumPy array
 
 
+def convolved(x: Tensor, kernel: Tensor, stride: int, groups: int = 1) -> Tensor:
+    """A convolution in JAX, with edges of half a kernel."""
+    edge = (kernel.shape[0] // 2,) * 2
+    how: Any = {"dimension_numbers": ("NHWC", "HWIO", "NHWC"), "feature_group_count": groups}
+    return jax.lax.conv_general_dilated(x, kernel, (stride, stride), (edge, edge), **how)
+
+
 class Apply:
     """JAX: float32 convolutions, norms as separate operations with their own parameters."""
 
@@ -76,22 +83,10 @@ class Apply:
         self.params = outer
 
     def conv(self, x: Tensor, features: int, size: int, stride: int = 1) -> Tensor:
-        return self._conv(x, stride, groups=1)
+        return convolved(x, self.params["kernel"], stride)
 
     def depthwise(self, x: Tensor, size: int, stride: int = 1) -> Tensor:
-        return self._conv(x, stride, groups=x.shape[-1])
-
-    def _conv(self, x: Tensor, stride: int, groups: int) -> Tensor:
-        kernel = self.params["kernel"]
-        edge = (kernel.shape[0] // 2,) * 2
-        return jax.lax.conv_general_dilated(
-            x,
-            kernel,
-            (stride, stride),
-            (edge, edge),
-            dimension_numbers=("NHWC", "HWIO", "NHWC"),
-            feature_group_count=groups,
-        )
+        return convolved(x, self.params["kernel"], stride, groups=x.shape[-1])
 
     def norm(self, x: Tensor, gain: float = 1.0) -> Tensor:
         p = self.params

@@ -15,6 +15,7 @@ from jq.artifact.store import Cache
 from jq.base.errors import UserError
 from jq.base.registry import need
 from jq.frontends.model import Batch, Model
+from jq.models._convnet import convolved
 from jq.models._tree import flatten, nest, spec
 
 Params = Any
@@ -80,14 +81,7 @@ def forward(params: Any, images: jax.Array) -> jax.Array:
     for i, stride in enumerate(STRIDES):
         layer = params[f"conv{i}"]
         with jax.named_scope(f"conv{i}"):
-            x = jax.lax.conv_general_dilated(
-                x,
-                layer["kernel"],
-                (stride, stride),
-                ((1, 1), (1, 1)),
-                dimension_numbers=("NHWC", "HWIO", "NHWC"),
-            )
-            x = jnp.maximum(x + layer["bias"], 0)
+            x = jnp.maximum(convolved(x, layer["kernel"], stride) + layer["bias"], 0)
     with jax.named_scope("pool"):
         window = (1, 2, 2, 1)
         x = jax.lax.reduce_window(x, -np.inf, jax.lax.max, window, window, "VALID")
