@@ -15,7 +15,7 @@ from jq.base.errors import InternalError
 from jq.ir.ops.lookup import contraction
 from jq.passes.base import Pass, known_passes, make_pass
 from jq.passes.iree_mends.mend import Mend
-from jq.target.settings import Settings
+from jq.target.settings import FLOAT, Settings
 
 Level = Literal["float", "qdq", "integer", "target"]
 LEVELS: tuple[Level, ...] = ("float", "qdq", "integer", "target")
@@ -41,6 +41,10 @@ CONDITIONS = {
     "maps": When(
         "op_types has an op that makes feature maps (convolution)",
         lambda s: any((rule := contraction(op)) and rule.feature_map for op in s.op_types),
+    ),
+    "blocks": When(
+        "activations are quantized in blocks (granularity=per-block)",
+        lambda s: s.activations.format != FLOAT and s.activations.granularity == "per-block",
     ),
     "integer-only": When("integer_only=true", lambda s: s.integer_only),
     "floats": When("integer_only=false", lambda s: not s.integer_only),
@@ -97,6 +101,7 @@ move-transposes: removes transposes between convolutions; fold-weights computes 
 fold-weights: a value that is computed from weights alone is a weight, and can be quantized
 fold-scales: a batch normalization or a bias becomes one weight and one constant
 split-upsampling: scales of channels are folded; later passes see the convolution that is computed
+pointwise-products [blocks]: batch norms are folded into the weights, which are reshaped here
 absorb-transposes: packed weights cannot be transposed, but a product can read them as they are
 rotate: biases are single constants at this point, and passes that scale channels follow
 rotate-online [floats]: at this point products have the operands that will be quantized
