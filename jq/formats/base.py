@@ -169,6 +169,13 @@ class Format(ABC):
         """The integers themselves; None where there are none."""
         return None
 
+    def integers_of_data(
+        self, ops: ArrayOps, x: Array, enc: Encoding, largest: Array | None = None
+    ) -> Integers | None:
+        """`integers` of `quantize_dynamic`; of a part of a tensor, `largest` is the largest
+        magnitude in all of it, where its parameters depend on that."""
+        return self.integers(ops, self.quantize_dynamic(ops, x, enc), enc)
+
     def block_levels(self, parts: Parts, enc: Encoding) -> Levels:
         """A constant weight's integers, as a product by blocks takes them.
 

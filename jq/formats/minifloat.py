@@ -91,26 +91,27 @@ class Minifloat:
         return float(2.0 ** (1 - self.bias - self.mantissa))
 
     def nearest(self, ops: ArrayOps, x: Array) -> Array:
-        _, unit = self._exponent(ops, x)
-        y = ops.mul(ops.round_even(ops.div(x, unit)), unit)
-        return ops.maximum(ops.minimum(y, self.largest), -self.largest)
+        x = ops.maximum(ops.minimum(x, self.largest), -self.largest)
+        _, unit, units = self._exponent(ops, x)
+        return ops.mul(ops.round_even(ops.mul(x, units)), unit)
 
     def codes(self, ops: ArrayOps, x: Array) -> Array:
         """Codes, as `encode`, of the nearest number, k units of its last place."""
         y = self.nearest(ops, x)
-        e, unit = self._exponent(ops, y)
-        k = ops.convert(ops.div(ops.abs(y), unit), I32)
+        e, _, units = self._exponent(ops, y)
+        k = ops.convert(ops.mul(ops.abs(y), units), I32)
         steps = ops.sub(ops.shift_right(e, 23), 128 - self.bias)
         code = ops.add(k, ops.shift_left(steps, self.mantissa))
         sign = ops.shift_right(ops.bitcast(x, I32), 32 - self.bits)
         return ops.convert(ops.bit_or(code, ops.bit_and(sign, 1 << (self.bits - 1))), I8)
 
-    def _exponent(self, ops: ArrayOps, x: Array) -> tuple[Array, Array]:
-        """The exponent of each f32, or of the smallest normal number, as the field of an f32, and
-        the unit of the last place there."""
+    def _exponent(self, ops: ArrayOps, x: Array) -> tuple[Array, Array, Array]:
+        """The exponent of each f32, or of the smallest normal number, as the field of an f32, the
+        unit of the last place there, and one by it: both are powers of two."""
         e = ops.bit_and(ops.bitcast(x, I32), int(EXPONENT))
         e = ops.maximum(e, (128 - self.bias) << 23)
-        return e, ops.bitcast(ops.sub(e, self.mantissa << 23), F32)
+        unit = ops.sub(e, self.mantissa << 23)
+        return e, ops.bitcast(unit, F32), ops.bitcast(ops.sub(254 << 23, unit), F32)
 
     def multiples(self, ops: ArrayOps, codes: Array) -> Array:
         """Multiples of the unit, by shifts: a compiler would read a table one by one."""

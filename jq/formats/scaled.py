@@ -1,5 +1,6 @@
 """Formats of elements times a scale per block: what the float formats share."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -115,15 +116,31 @@ class Scaled(ByElement):
         steps = steps if keep_nan else zero_if_nan(ops, steps)
         return self.kind(enc).applied(ops, element.nearest(ops, steps), parts, enc)
 
+    def integers_of_data(
+        self, ops: ArrayOps, x: Array, enc: Encoding, largest: Array | None = None
+    ) -> Integers | None:
+        """Nothing is rounded to codes in between."""
+        element = whole(self.element)
+        if element is None:
+            return None
+        parts, steps = self._steps(ops, x, element, enc, largest)
+        units = ops.mul(element.nearest(ops, zero_if_nan(ops, steps)), 1 / element.unit)
+        scale = ops.mul(self.scale(ops, parts, enc), element.unit)
+        return Integers(ops.convert(units, np.int8), scale, None, None, enc.block)
+
     def _steps(
-        self, ops: ArrayOps, x: Array, element: Computed, enc: Encoding
+        self,
+        ops: ArrayOps,
+        x: Array,
+        element: Computed,
+        enc: Encoding,
+        largest: Array | None = None,
     ) -> tuple[Parts, Array]:
         """The parts of the scale by the data themselves, and the data divided by it."""
         if enc.option("rounding", "even") != "even":
             raise FormatError("what is quantized at run time is rounded to even")
         x, kind = ops.convert(x, np.float32), self.kind(enc)
-        absmax = reduce_blocks(ops, ops.reduce_max, ops.abs(x), enc)
-        parts = kind.of_data(ops, absmax, element, enc)
+        parts = kind.of_data(ops, _magnitudes(ops, x, enc), element, enc, largest)
         return parts, kind.applied(ops, x, parts, enc, inverse=True)
 
     @property
@@ -138,3 +155,14 @@ class Scaled(ByElement):
         scale = ops.mul(self.scale(ops, parts, enc), element.unit)
         multiples = element.multiples(ops, self.codes(ops, parts, enc))
         return Integers(multiples, scale, None, None, enc.block)
+
+
+def _magnitudes(ops: ArrayOps, x: Array, enc: Encoding) -> Array:
+    """The largest magnitude of every block, f32 of `enc.grid`. Bits of magnitudes are in the order
+    of the magnitudes, and NaN is above them; samples are rows to a compiler."""
+    bits, cut = ops.bitcast(ops.abs(x), np.int32), enc
+    if len(enc.shape) > 1 and not any(enc.block[1:]):
+        cut = enc.with_shape((enc.shape[0], math.prod(enc.shape[1:])), (enc.block[0], 0))
+        bits = ops.reshape(bits, cut.shape)
+    found = reduce_blocks(ops, ops.reduce_max, bits, cut)
+    return ops.bitcast(ops.reshape(found, enc.grid), np.float32)

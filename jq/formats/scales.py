@@ -54,8 +54,16 @@ class Scale:
         `choose` gave for the tensor, what it has once for all is kept."""
         return {"scale": checks.as_scale(np.maximum(scale, checks.SMALLEST_SCALE), enc)}
 
-    def of_data(self, ops: ArrayOps, absmax: Array, element: Element, enc: Encoding) -> Parts:
-        """`choose` in a program; a block that holds an infinity or NaN gets no number."""
+    def of_data(
+        self,
+        ops: ArrayOps,
+        absmax: Array,
+        element: Element,
+        enc: Encoding,
+        largest: Array | None = None,
+    ) -> Parts:
+        """`choose` in a program; a block that holds an infinity or NaN gets no number. `largest`:
+        the largest magnitude of the tensor that the blocks are a part of."""
         if enc.scale_type != "float32":
             raise FormatError(f"dynamic scales are float32, not {enc.scale_type}")
         return {"scale": scale_of_extent(ops, absmax, element.largest)[0]}
@@ -92,7 +100,14 @@ class PowerOfTwoScale(Scale):
         code = np.rint(np.log2(np.maximum(scale, checks.SMALLEST_SCALE))) + 127
         return {"scale": np.clip(code, 0, 254).astype(np.uint8).view(I8)}
 
-    def of_data(self, ops: ArrayOps, absmax: Array, element: Element, enc: Encoding) -> Parts:
+    def of_data(
+        self,
+        ops: ArrayOps,
+        absmax: Array,
+        element: Element,
+        enc: Encoding,
+        largest: Array | None = None,
+    ) -> Parts:
         rounding = enc.option("scale_rounding", "floor")
         return {"scale": e8m0.of_data(ops, absmax, element, rounding)}
 
@@ -131,10 +146,18 @@ class TwoLevelScale(Scale):
         ratio = np.maximum(scale / tensor, F32(2.0**-9))
         return {"scale": E4M3FN.encode(ratio), "tensor_scale": tensor}
 
-    def of_data(self, ops: ArrayOps, absmax: Array, element: Element, enc: Encoding) -> Parts:
+    def of_data(
+        self,
+        ops: ArrayOps,
+        absmax: Array,
+        element: Element,
+        enc: Encoding,
+        largest: Array | None = None,
+    ) -> Parts:
         """The tensor's scale is that of the data, too: NaN or infinite where the data are."""
-        whole = ops.reduce_max(absmax, range(len(enc.grid)))
-        tensor, _ = scale_of_extent(ops, whole, E4M3FN.largest * element.largest)
+        if largest is None:
+            largest = ops.reduce_max(absmax, range(len(enc.grid)))
+        tensor, _ = scale_of_extent(ops, largest, E4M3FN.largest * element.largest)
         ratio = ops.div(absmax, element.largest)
         ratio = ops.div(ratio, ops.broadcast(tensor, enc.grid, range(len(enc.grid))))
         ratio = ops.maximum(zero_if_nan(ops, ratio), 2.0**-9)

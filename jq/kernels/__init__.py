@@ -41,6 +41,7 @@ from jq.kernels.integer_attention.description import IntegerAttention
 from jq.kernels.kernel import ATTRIBUTE, Kernel
 from jq.kernels.machine.isa import ISAS, Isa, available, detect, get_isa
 from jq.kernels.rowwise.description import Normalize, QuantizeRows, RowQuantization, RowRanges
+from jq.kernels.rowwise.quantize_blocks import QuantizeBlocks
 from jq.kernels.rowwise.row_chain import (
     Added,
     Coded,

@@ -126,6 +126,13 @@ class Arithmetic:
         lanes = lanes_of(a)
         return self.intrinsic(f"llvm.lrint.v{lanes}i32.v{lanes}f32", vec(lanes, "i32"), [a])
 
+    def round_to_whole(self, a: ir.Value, rounds: bool = True) -> ir.Value:
+        """The nearest whole f32, half to even; |a| < 2^31 where the instruction set has no such
+        instruction (`rounds`)."""
+        if not rounds:
+            return self.to_f32(self.round_to_int(a))
+        return self.intrinsic(f"llvm.roundeven.v{lanes_of(a)}f32", a.type, [a])
+
     def select_equal(self, x: ir.Value, y: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
         """`x == y ? a : b` on floats; NaN equals nothing."""
         return arith.select(arith.cmpf(arith.CmpFPredicate.OEQ, x, y), a, b)

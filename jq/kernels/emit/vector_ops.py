@@ -1,4 +1,4 @@
-"""`ArrayOps` in vector registers: a format's own decode, unrolled inside a kernel.
+"""`ArrayOps` in vector registers: a format's own arithmetic, unrolled inside a kernel.
 
 An array of any rank is one flat vector with a shape beside it. What moves elements is a shuffle
 with constant indices, of which LLVM makes the target's unpack and permute instructions."""
@@ -90,7 +90,7 @@ class VectorOps:
             extend = arith.extui if old.kind == "b" else arith.extsi
             value = extend(kind, x.value) if widen else arith.trunci(kind, x.value)
         else:
-            raise InternalError(f"no conversion from {old} to {new} in a decode")
+            value = arith.fptosi(kind, x.value)  # of numbers in range, as the protocol says
         return Array(value, x.shape, new)
 
     def bitcast(self, x: Array, dtype: Any) -> Array:
@@ -215,10 +215,30 @@ class VectorOps:
         pred, a, b = arrays_of(self, (pred, a, b))
         return Array(arith.select(pred.value, a.value, b.value), a.shape, a.dtype)
 
-    def _refused(self, *_: Any) -> Array:
-        raise InternalError("a decode neither pads, rounds nor reduces")
+    def round_even(self, a: Array) -> Array:
+        return Array(self.b.round_to_whole(a.value, self.isa.rounds), a.shape, a.dtype)
 
-    pad = round_even = reduce_max = reduce_min = _refused
+    def pad(self, x: Array, value: Array, low: Sequence[int], high: Sequence[int]) -> Array:
+        widths, fill = list(zip(low, high, strict=True)), self.broadcast(value, x.shape, ())
+        index = np.pad(self._positions(x), widths, constant_values=math.prod(x.shape))
+        flat = [int(i) for i in index.reshape(-1)]
+        return Array(self.b.shuffle(x.value, fill.value, flat), index.shape, x.dtype)
+
+    def reduce_max(self, x: Array, axes: Sequence[int]) -> Array:
+        """Along the last axis that has more than one: by halves, and what is left over."""
+        (axis,) = [a for a in axes if x.shape[a] > 1] or axes[:1]
+        while (n := x.shape[axis]) > 1:
+            half, index = n // 2, self._positions(x)
+            parts = (index.take(range(a, a + half), axis) for a in (0, half))
+            joined = self.maximum(*(self._pick(x, part) for part in parts))
+            rest = [self._pick(x, index.take([n - 1], axis))] * (n % 2)
+            x = self.concatenate([joined, *rest], axis)
+        return x
+
+    def _refused(self, *_: Any) -> Array:
+        raise InternalError("formats have no smallest numbers in registers")
+
+    reduce_min = _refused
 
 
 def _is_float(dtype: np.dtype[Any]) -> bool:

@@ -205,7 +205,7 @@ class FakeQuantizeEmitter(Emitter[steps.FakeQuantize]):
 
     def after(self, b: Builder, isa: Isa, near: ir.Value, operands: Sequence[Any]) -> ir.Value:
         if isa.rounds:
-            return b.mul(functions.round_to_whole(b, near), operands[1])
+            return b.mul(b.round_to_whole(near), operands[1])
         return b.mul(functions.round_small(b, b.rounded(near)), operands[1])
 
 
@@ -213,7 +213,7 @@ class FakeQuantizeEmitter(Emitter[steps.FakeQuantize]):
 class AddCodesEmitter(Emitter[code_steps.AddCodes]):
     def emit(self, b: Builder, isa: Isa, y: ir.Value, operands: Values) -> ir.Value:
         # |y| < 2^30
-        y = functions.round_to_whole(b, y) if isa.rounds else b.to_f32(b.round_to_int(y))
+        y = b.round_to_whole(y, isa.rounds)
         codes, factor, unit, zero, *more = operands
         if self.step.bounded:
             y = b.min(b.max(y, more[0]), more[1])

@@ -29,11 +29,6 @@ def rounded_bits(b: Builder, y: ir.Value, low: ir.Value, high: ir.Value) -> ir.V
     return b.reinterpret(b.add(bounded, b.f32(MAGIC, lanes_of(y))), "i32")
 
 
-def round_to_whole(b: Builder, y: ir.Value) -> ir.Value:
-    """`round_half_even(y)` in f32, where the instruction set `rounds`."""
-    return b.intrinsic(f"llvm.roundeven.v{lanes_of(y)}f32", y.type, [y])
-
-
 def round_small(b: Builder, y: ir.Value) -> ir.Value:
     """`round_half_even(y)` in f32 of |y| < 2^22, everywhere."""
     magic = b.f32(MAGIC, lanes_of(y))
@@ -80,7 +75,7 @@ class Divisor:
 def doubt(b: Builder, near: ir.Value) -> ir.Value:
     """Bits by lane, above `DOUBT` where `Divisor.near` may round to another integer than
     `Divisor.steps`: within 2^-14 of a half, as one lane in 2^13 is, and for NaN."""
-    return b.reinterpret(b.abs(b.sub(near, round_to_whole(b, near))), "i32")
+    return b.reinterpret(b.abs(b.sub(near, b.round_to_whole(near))), "i32")
 
 
 def divisor(b: Builder, scale: ir.Value, low: ir.Value, high: ir.Value) -> Divisor:

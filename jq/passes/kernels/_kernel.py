@@ -18,12 +18,14 @@ from jq.ir import (
     ir,
     maker,
     only_user,
+    shape_of,
     stablehlo,
     tensor_type,
 )
 from jq.ir.build import NAME, replace, string_attr
 from jq.ir.decisions import decide, facts_of
-from jq.kernels import ATTRIBUTE, Kernel, detect, get_isa
+from jq.ir.markers import Marker
+from jq.kernels import ATTRIBUTE, Kernel, QuantizeBlocks, detect, get_isa
 from jq.target.target import Target
 
 FLIP = np.int8(-128)
@@ -83,6 +85,14 @@ def call_kernel(
             declared.attributes[ATTRIBUTE] = ir.StringAttr.get(kernel.to_json())
     said = {"callee": ir.FlatSymbolRefAttr.get(symbol), NAME: ir.StringAttr.get(name)}
     return list(ir.Operation.create("func.call", kinds, shaped, said).results)
+
+
+def quantize_blocks(program: Program, kernel: QuantizeBlocks, marker: Marker) -> list[ir.Value]:
+    """The results of the kernel, of what a `jq.quantize_dynamic` reads."""
+    x = OPS.convert(marker.op.operands[0], np.float32)
+    every = range(len(shape_of(x)))
+    largest = [OPS.reduce_max(OPS.abs(x), every)] if kernel.whole else []
+    return call_kernel(program, kernel, [x, *largest], f"{marker.tensor}/quantize")
 
 
 def unsigned_view(codes: ir.Value) -> ir.Value:

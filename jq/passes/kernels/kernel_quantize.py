@@ -2,7 +2,8 @@
 
     composite "jq.quantize_dynamic" %x  ->  call @jq_quantize_rows(%x)
 
-Fires on int8, one scale a row of the last axis, a block of it or a sample (or in all, if given).
+Fires on int8, one scale a row of the last axis, a block of it or a sample (or in all, if given);
+and on floats that are rounded to a format with blocks.
 """
 
 import math
@@ -14,8 +15,8 @@ from jq.formats import Encoding, affine_format
 from jq.formats.affine_math import FULL, NARROW
 from jq.ir import OPS, Op, Program, at, dtype_of, evaluate, ir, kind_of, shape_of
 from jq.ir.build import NAME, integers, string_attr
-from jq.ir.markers import QUANTIZE, QUANTIZE_DYNAMIC, Marker, match
-from jq.kernels import QuantizeRows, RowQuantization, RowRanges
+from jq.ir.markers import DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC, Marker, match
+from jq.kernels import QuantizeBlocks, QuantizeRows, RowQuantization, RowRanges
 from jq.kernels.rowwise.description import (
     ASYMMETRIC,
     LARGEST_SCALE,
@@ -24,7 +25,13 @@ from jq.kernels.rowwise.description import (
     SYMMETRIC,
 )
 from jq.passes.base import Pass, PassContext
-from jq.passes.kernels._kernel import call_kernel, column_factors, isa_of, rows_and_columns
+from jq.passes.kernels._kernel import (
+    call_kernel,
+    column_factors,
+    isa_of,
+    quantize_blocks,
+    rows_and_columns,
+)
 from jq.passes.rewrite import Rewrite
 
 ROWS = 16  # of a tensor that has one scale: what threads share
@@ -35,11 +42,28 @@ class KernelQuantize(Rewrite):
     tidies = False
 
     def replacement(self, program: Program, op: Op, cx: PassContext) -> list[ir.Value] | None:
-        isa, marker = isa_of(cx.target), match(op, QUANTIZE, QUANTIZE_DYNAMIC)
+        isa = isa_of(cx.target)
+        marker = match(op, QUANTIZE, QUANTIZE_DYNAMIC, DEQUANTIZE)
         if isa is None or marker is None:
             return None
+        if marker.kind == DEQUANTIZE:
+            return _rounded(program, marker, isa)
         scheme = row_scheme(program, marker) or measured_scheme(marker) or part_scheme(marker)
         return _quantize(program, marker, scheme, isa) if scheme else None
+
+
+def _rounded(program: Program, marker: Marker, isa: str) -> list[ir.Value] | None:
+    """The floats that codes of the data themselves stand for, where nothing moves the codes."""
+    codes = marker.parts.get("codes")
+    made = None if codes is None else match(codes, QUANTIZE_DYNAMIC)
+    if made is None or (made.encoding, made.parts) != (marker.encoding, marker.parts):
+        return None
+    kernel = QuantizeBlocks.of(isa, made.encoding, coded=False)
+    if kernel is None or kernel.whole:
+        return None
+    (rounded,) = quantize_blocks(program, kernel, made)
+    result = marker.op.results[0]
+    return [OPS.convert(OPS.reshape(rounded, shape_of(result)), dtype_of(result))]
 
 
 def row_scheme(program: Program, marker: Marker) -> RowQuantization | None:

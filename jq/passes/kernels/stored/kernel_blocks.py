@@ -22,15 +22,22 @@ import numpy as np
 
 from jq.formats import Encoding, affine_format, get_format, is_affine
 from jq.formats.affine_math import HALF
+from jq.formats.base import Integers
 from jq.ir import OPS, Op, Program, at, dtype_of, integers, ir, maker, only_user, shape_of
 from jq.ir.affine import constant_of
 from jq.ir.contract import Contract, match_contract
 from jq.ir.markers import QUANTIZE_DYNAMIC, match
 from jq.ir.ops.dims import Dims
-from jq.kernels import Gemv, Scale, SplitRows, ZeroPoint
+from jq.kernels import Gemv, QuantizeBlocks, Scale, SplitRows, ZeroPoint
 from jq.kernels.rowwise.row_chain import STEPS
 from jq.passes.base import Pass, PassContext
-from jq.passes.kernels._kernel import KernelDecisions, NoKernel, call_kernel, isa_of
+from jq.passes.kernels._kernel import (
+    KernelDecisions,
+    NoKernel,
+    call_kernel,
+    isa_of,
+    quantize_blocks,
+)
 from jq.passes.kernels._tail import Tail
 from jq.passes.kernels.stored._block_weight import BlockWeight
 from jq.passes.kernels.stored._lookups import Key, Packed, readable, share
@@ -61,7 +68,7 @@ def _applies(c: Contract) -> bool:
         return False
     encodings = [side[0] for side in c.sides]
     blocks = any(e.grid[a] > 1 for i, e in enumerate(encodings) for a in dims.contracted(i))
-    bits = affine_format(encodings[1].format).bits if is_affine(encodings[1].format) else 8
+    bits = affine_format(encodings[1].format).bits if is_affine(encodings[1].format) else 0
     return blocks or bits < 8
 
 
@@ -90,6 +97,27 @@ def _in_digits(
             split = replace(split, digits=kernel.digits)
             splits[key] = call_kernel(program, split, [x], f"{marker.tensor}/split")
     return splits[key]
+
+
+def _coded(
+    program: Program, enc: Encoding, x: dict[str, ir.Value], isa: str, splits: Splits
+) -> Integers:
+    """The activations as integers: where the data themselves say how, from the kernel that
+    quantizes to the format."""
+    marker, key = match(x["codes"], QUANTIZE_DYNAMIC), (x["codes"], ())
+    own = marker and not is_affine(enc.format)
+    kernel = QuantizeBlocks.of(isa, marker.encoding, coded=True) if marker and own else None
+    if marker is None or kernel is None:
+        rows = get_format(enc.format).integers(OPS, x, enc)
+        assert rows is not None
+        return rows
+    if key not in splits:
+        with at(marker.op):
+            splits[key] = quantize_blocks(program, kernel, marker)
+    codes, scale = (
+        OPS.reshape(v, shape) for v, shape in zip(splits[key], (enc.shape, enc.grid), strict=True)
+    )
+    return Integers(codes, scale, None, None, enc.block)
 
 
 def _lower(
@@ -135,8 +163,7 @@ def _lower(
     order = (*(a for a in range(len(c.shapes[0])) if a != axis), axis)
     with at(tail.last):
         wide = [blocks if a == axis else size for a, size in enumerate(c.shapes[0])]
-        rows = get_format(x_enc.format).integers(OPS, x, x_enc)
-        assert rows is not None
+        rows = _coded(program, x_enc, x, isa, splits)
         if digits > 1:
             codes, by_row = _in_digits(x["codes"], kernel, order, program, splits)
             wide, order = list(shape_of(by_row)), (0, 1)
