@@ -212,3 +212,16 @@ def test_the_audit_names_the_type_and_nobody_calls_the_artifact_wrong() -> None:
     glance = at_a_glance(compiled, silent)
     assert glance.found is not None
     assert glance.ruling == ""
+
+
+@pytest.mark.parametrize("kind", [np.int16, np.uint32, np.complex64])
+def test_what_is_no_float_is_multiplied_as_it_is(kind: type) -> None:
+    x = RNG.integers(0, 30_000, (4, 16)).astype(kind)
+    wide = np.int32 if kind is np.int16 else kind
+
+    def gram(p: Any, x: jax.Array) -> jax.Array:
+        return jax.lax.dot(x, x.T, preferred_element_type=wide)
+
+    found = jq.compile(jq.Model(gram, {}, (x,)), "bf16")(x)
+    exact = x.astype(wide) @ x.T.astype(wide)
+    np.testing.assert_allclose(found, exact, rtol=1e-6 if kind is np.complex64 else 0)
