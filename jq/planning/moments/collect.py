@@ -27,7 +27,7 @@ from jq.artifact.keys import digest
 from jq.artifact.store import Arrays
 from jq.base.errors import LOG
 from jq.base.system.threads import one_thread
-from jq.ir import Program
+from jq.ir import Program, dtype_of
 from jq.ir.autodiff.evaluate import Unsupported
 from jq.ir.autodiff.sensitivity import Sensitivity
 from jq.ir.build import NAME, string_attr
@@ -127,10 +127,14 @@ def outermost(program: Program) -> dict[str | None, Any]:
 def sensitivity(
     program: Program, wanted: Sequence[Wanted], kind: type[Sensitivity] = Sensitivity
 ) -> Sensitivity | None:
-    """The sensitivity to the rows of these ops; None, with a warning, where there is no answer."""
+    """The sensitivity to the rows of these ops, but those of integers; None, with a warning, where
+    there is no answer."""
     ops = outermost(program)
+    results = {w: ops[w.name].operation.results[0] for w in wanted}
     values = {
-        w.name: (ops[w.name].operation.results[0], other_axes(ops[w.name], w)) for w in wanted
+        w.name: (result, other_axes(ops[w.name], w))
+        for w, result in results.items()
+        if dtype_of(result).kind not in "iub"
     }
     try:
         return kind(program, values)
