@@ -7,7 +7,8 @@
 with scales of 1, so that it is planned, explained and computed by kernels as any other: in
 integers, whatever the pipeline, since both operands are given. The float of an int32 sum is what
 the program then has as well, where the sum cannot overflow. What reads it as integers (a bias that
-is added, a correction for zero points) gets the float converted back: where float32 holds all sums.
+is added, a correction for zero points) gets the float converted back: where float32 holds all sums,
+and not where every float becomes codes (`placement=early`).
 A product with one number everywhere is a sum, and left alone. Operands that are 8-bit floats become
 those of the result's type, which holds them all.
 """
@@ -49,7 +50,7 @@ class RecognizeProducts(Pass):
         data = _constants(program, [v for *_, known in products for v in known])
         for op, rule, known in products:
             sums = any(v in data and (data[v] == data[v].flat[:1]).all() for v in known)
-            if not sums and _fits(op, rule.terms(op), known, data):
+            if not sums and _fits(op, rule.terms(op), known, data, cx.settings.placement):
                 _replace(program, op, known, data)
                 changed = True
         if changed:
@@ -93,9 +94,12 @@ def _constants(program: Program, codes: list[ir.Value]) -> dict[ir.Value, np.nda
     return {v: np.ascontiguousarray(a) for v, a in known.items() if a is not None}
 
 
-def _fits(op: Op, terms: int, codes: list[ir.Value], data: dict[ir.Value, np.ndarray]) -> bool:
-    """True if int32 holds every sum and, where integers are what is read, float32 as well."""
-    readers = [use.owner.operation for use in op.results[0].uses]
+def _fits(
+    op: Op, terms: int, codes: list[ir.Value], data: dict[ir.Value, np.ndarray], placement: str
+) -> bool:
+    """True if int32 holds every sum and, where integers are what is read, float32 as well; where
+    all floats are quantized, integers stay what they are."""
+    floats = all(_to_float(use.owner.operation) for use in op.results[0].uses)
     largest = [
         int(np.abs(data[v].astype(np.int64)).max(initial=0))
         if v in data
@@ -105,7 +109,7 @@ def _fits(op: Op, terms: int, codes: list[ir.Value], data: dict[ir.Value, np.nda
         for v in codes
     ]
     most = terms * math.prod(largest)
-    return most < (2**31 if all(_to_float(reader) for reader in readers) else EXACT)
+    return most < (2**31 if floats else EXACT if placement != "early" else 0)
 
 
 def _to_float(op: Op) -> bool:
