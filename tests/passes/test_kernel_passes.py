@@ -142,7 +142,7 @@ def test_convolutions_by_pairs_have_the_bits_of_the_integer_level(pipeline):
     [("int4", "symmetric"), ("int4", "asymmetric"), ("int3", "symmetric"), ("uint4", "asymmetric")],
 )
 def test_convolutions_of_narrow_codes_have_the_bits_of_the_integer_level(kind, scheme, target):
-    """Filters are stored in their bits; those of one channel have no kernel."""
+    """Filters are stored in their bits; those of one channel have taps of 0 beside theirs."""
 
     def fn(p, x):
         y = jax.nn.relu(convolved(x, p["a"], strides=(2, 1)) + 0.1)
@@ -153,10 +153,12 @@ def test_convolutions_of_narrow_codes_have_the_bits_of_the_integer_level(kind, s
     narrow, bits = {"weights.format": kind, "weights.scheme": scheme}, int(kind[-1])
     both = Both(fn, params, (array(2, 9, 8, 20) + 0.5,), target=target, **narrow)
     kernels = both.facts("kernel")
-    assert {"a", "b", "c"} <= {*kernels} and "d" not in kernels, kernels
-    stored = {n.split(":")[0]: w for n, w in both.levels["target"].weights.items() if "packed" in n}
+    assert {"a", "b", "c", "d"} <= {*kernels}, kernels
+    weights = both.levels["target"].weights.items()
+    stored = {n.split(":")[0]: w for n, w in weights if n.endswith(":packed")}
     sizes = {n: (w.dtype.name, w.nbytes / params[n].size * 8) for n, w in stored.items()}
-    assert all(kind == "int8" and size < 2 * bits for kind, size in sizes.values()), sizes
+    most = {"d": 6}
+    assert all(t == "int8" and s < most.get(n, 2) * bits for n, (t, s) in sizes.items()), sizes
     for expected, found in zip(both.expected, both.found, strict=True):
         np.testing.assert_array_equal(found, expected)
 

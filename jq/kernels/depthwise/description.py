@@ -193,6 +193,12 @@ class Depthwise(PackedWindows):
             raise InternalError(f"{self.label}: a tap is no sum of {self.parts} int8 numbers")
         return np.concatenate(packed, 1)
 
+    def by_lane(self, values: Array) -> Array:
+        """[C] as [vectors, 1, lanes * group]: what every tap of a channel has."""
+        cut = cut_last(self.pad_columns(values), self.vectors, self.target.lanes)
+        lanes = cut.reshape(self.vectors, 1, self.target.lanes)
+        return np.repeat(lanes, self.target.dot.group, -1)
+
     def _part(self, weight: Array) -> Array:
         """Row r of `together` has its taps r strides later."""
         lanes, group = self.target.lanes, self.target.dot.group

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.formats import NUMPY, Affine, Encoding, affine_format, get_format
+from jq.formats import NUMPY, Affine, Encoding, affine_format, get_format, packing
 from jq.ir import OPS, Program, dtype_of, evaluate, ir, shape_of
 from jq.ir.build import Attributes
 from jq.ir.contract import Contract
@@ -26,6 +26,7 @@ class Convolved:
         scale: f32 of every filter; of codes.
         zero: i32, the zero point of every filter; None where there is none left.
         bits: in which a code of the filter is stored.
+        shift: i32, the zero points that are taken off stored codes of fewer than 8 bits.
     """
 
     contract: Contract
@@ -36,6 +37,7 @@ class Convolved:
     scale: np.ndarray
     zero: np.ndarray | None
     bits: int = 8
+    shift: np.ndarray | None = None
 
     @staticmethod
     def of(program: Program, c: Contract) -> "Convolved":
@@ -55,10 +57,16 @@ class Convolved:
         bits = fmt.stored_bits(w_enc)
         plain = Convolved(c, x["codes"], zero, window, weight, scale, offset, bits)
         if bits < 8:  # a code minus a zero point would not fit
-            if plain.depthwise:
-                raise NoKernel(f"no kernel for {w_enc.format} filters of one channel")
-            return plain
+            return replace(plain._centred(), shift=offset) if plain.depthwise else plain
         return plain if offset is None else plain._without_zero(offset)
+
+    def _centred(self) -> "Convolved":
+        """Codes of fewer than 8 bits minus their zero points, which int8 holds, or `NoKernel`."""
+        zero = 0 if self.zero is None else self.zero
+        real = self.weight.astype(np.int32) - zero
+        if abs(real).max(initial=0) > 127:
+            raise NoKernel("codes of the filter are far from their zero points")
+        return replace(self, weight=real.astype(np.int8), zero=None)
 
     def _without_zero(self, zero: np.ndarray) -> "Convolved":
         """Zero points taken from the codes, where what remains has a kernel."""
@@ -66,6 +74,20 @@ class Convolved:
         if real.min(initial=0) >= -128 and real.max(initial=0) <= 127:
             return replace(self, weight=real.astype(np.int8), zero=None)
         return replace(self, weight=real, zero=None) if self.depthwise else self
+
+    def stored(self, program: Program, packed: np.ndarray, shift: np.ndarray | None) -> ir.Value:
+        """A packed filter in as many bits as its codes, of which each call makes bytes. `shift`:
+        the zero points that are missing in it, by its first and its last axis."""
+        name, half = self.contract.name, np.int8(1 << self.bits - 1)
+        codes = packed if shift is None else (packed + shift).astype(np.int8)
+        if codes.min() < -half or codes.max() >= half:
+            raise NoKernel(f"the packed filter has more than {self.bits} bits")
+        fields = program.add_weight(f"{name}:packed", packing.pack(codes + half, self.bits))
+        value = OPS.sub(packing.unpack(OPS, fields, codes.shape, self.bits), int(half))
+        if shift is None:
+            return value
+        zero = program.add_weight(f"{name}:packed_zero", shift.astype(np.int8))
+        return OPS.sub(value, OPS.broadcast(zero, codes.shape, range(codes.ndim)))
 
     @property
     def layout(self) -> Layout:

@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 
 from jq import kernels
-from jq.formats import packing
 from jq.formats.requantize import Rescaling
 from jq.formats.rescale import ResidualScale
 from jq.ir import OPS, Program, at, dtype_of, evaluate, ir, replace, shape_of
@@ -185,7 +184,7 @@ class Lower:
         kernel, weight = self.described(steps)
         kernel = given or kernel
         packed = kernel.pack(weight, bias, zero, conv.zero)
-        operands = [self.input(kernel), self._weight("packed", packed["weights"])]
+        operands = [self.input(kernel), self._packed(kernel, packed["weights"])]
         if "init" in packed:
             operands.append(self._weight("init", packed["init"]))
         if kernel.row_zero:
@@ -206,15 +205,16 @@ class Lower:
         return kernels.Gemm(m=pixels, k=k, n=n, column_zero=self.conv.zero is not None, **same)
 
     def _weight(self, part: str, array: np.ndarray) -> ir.Value:
-        """The packed weight has as many bits as its codes, of which each call makes bytes."""
-        name, bits = f"{self.conv.contract.name}:{part}", self.conv.bits
-        if part != "packed" or bits == 8 or array.dtype != np.int8:
-            return self.program.add_weight(name, array)
-        half = np.int8(1 << bits - 1)
-        if array.min() < -half or array.max() >= half:
-            raise NoKernel(f"the packed filter has more than {bits} bits")
-        stored = self.program.add_weight(name, packing.pack(array + half, bits))
-        return OPS.sub(packing.unpack(OPS, stored, array.shape, bits), int(half))
+        return self.program.add_weight(f"{self.conv.contract.name}:{part}", array)
+
+    def _packed(self, kernel: _Kernel, array: np.ndarray) -> ir.Value:
+        conv = self.conv
+        if conv.bits == 8 or array.dtype != np.int8:
+            return self._weight("packed", array)
+        shift = conv.shift
+        if shift is not None and isinstance(kernel, kernels.Depthwise):
+            shift = kernel.by_lane(shift)
+        return conv.stored(self.program, array, shift)
 
     def _depthwise(self, steps: Sequence[kernels.Step]) -> kernels.Depthwise:
         """Padding is read as if it were there, unless windows leave the image almost everywhere."""
