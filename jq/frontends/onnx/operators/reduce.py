@@ -73,10 +73,11 @@ for _name, _function in _REDUCTIONS.items():
 @operator("ArgMax", "ArgMin", takes="x; axis keepdims select_last_index=0")
 def index_of_extreme(o: Given) -> Array:
     """Found in 32 bits, which IREE does faster; the result is i64 as ONNX has it."""
-    x, last = jnp.asarray(o.x), o.select_last_index
-    function = jnp.argmax if o.node.node.op == "ArgMax" else jnp.argmin
-    found = function(jnp.flip(x, o.axis) if last else x, o.axis, keepdims=bool(o.keepdims))
-    return (x.shape[o.axis] - 1 - found if last else found).astype(np.int64)
+    x, last, axis = jnp.asarray(o.x), o.select_last_index, o.axis % max(1, jnp.ndim(o.x))
+    function = lax.argmax if o.node.node.op == "ArgMax" else lax.argmin
+    found = function(jnp.flip(x, axis) if last else x, axis, np.int32)
+    found = jnp.expand_dims(found, axis) if o.keepdims else found
+    return (x.shape[axis] - 1 - found if last else found).astype(np.int64)
 
 
 def along(function: Reduce, x: Any, axis: int = -1, opset: int = 13) -> Any:
