@@ -43,6 +43,15 @@ def _edge_attributes(op: Op) -> ir.DictAttr:
 
 
 MOVES = ("stablehlo.reshape", "stablehlo.transpose")
+REPEATS = (*MOVES, "stablehlo.broadcast_in_dim")
+
+
+def _behind(value: ir.Value, kinds: tuple[str, ...]) -> Op | None:
+    """The op whose codes these are, moved as they are."""
+    made = maker(value)
+    while made is not None and kind_of(made) in kinds:
+        made = maker(made.operands[0])
+    return made
 
 
 @dataclass
@@ -61,10 +70,8 @@ class Edges:
     def need(self, op: Op, index: int, *, wide: bool = False, carried: bool = False) -> None:
         """The op reads an edge after its operand, one for all that want the same."""
         value = op.operands[index]
-        made = maker(value)
-        while made is not None and kind_of(made) in MOVES:  # codes are moved as they are
-            made = maker(made.operands[0])
-        if made is not None and (edge_name(made) or match(made, DEQUANTIZE)):
+        moved, own = (_behind(value, kinds) for kinds in (MOVES, REPEATS))
+        if (moved and edge_name(moved)) or (own and match(own, DEQUANTIZE)):
             return
         key = value, wide, carried
         if key not in self.made:
