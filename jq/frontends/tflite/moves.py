@@ -25,6 +25,50 @@ def pad(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     return str(g.add("Pad", [g.real(x[0]), pads, *(g.real(i) for i in x[2:3])]))
 
 
+def mirrored(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    """MIRROR_PAD, whose border is repeated (mode 1) or not: chosen elements, axis by axis."""
+    value = g.real(x[0])
+    how: Any = "symmetric" if o.get("mode") else "reflect"
+    for axis, pair in enumerate(g.known(x[1])):
+        if pair.any():
+            index = np.pad(np.arange(g.shape(x[0])[axis]), pair, how)
+            value = str(g.add("Gather", [value, g.constant(index, "i8")], axis=axis))
+    return value
+
+
+def to_batch(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    """SPACE_TO_BATCH_ND: the places within a block come in front of the batch."""
+    block, (n, *sizes) = g.known(x[1]).tolist(), g.shape(x[0])
+    pads, k = g.known(x[2]), len(block)
+    sides = np.pad(pads, [(1, len(sizes) - k), (0, 0)]).T.reshape(-1)
+    value = g.add("Pad", [g.real(x[0]), g.constant(sides, "i8")]) if pads.any() else g.real(x[0])
+    parts = [
+        v for s, b, p in zip(sizes, block, pads.sum(1), strict=False) for v in ((s + p) // b, b)
+    ]
+    value = g.add("Reshape", [value, g.constant([n, *parts, *sizes[k:]], "i8")])
+    inside, rest = range(2, 2 * k + 1, 2), range(2 * k + 1, 2 * k + 1 + len(sizes) - k)
+    order = [*inside, 0, *range(1, 2 * k, 2), *rest]
+    return shaped(g, g.add("Transpose", [value], perm=order), y)
+
+
+def to_space(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    """BATCH_TO_SPACE_ND, and its crops."""
+    block, sizes = g.known(x[1]).tolist(), g.shape(x[0])[1:]
+    crops, k = g.known(x[2]), len(block)
+    value = g.add("Reshape", [g.real(x[0]), g.constant([*block, -1, *sizes], "i8")])
+    order = [
+        k,
+        *(a for i in range(k) for a in (k + 1 + i, i)),
+        *range(2 * k + 1, k + 1 + len(sizes)),
+    ]
+    whole = [s * b for s, b in zip(sizes, block, strict=False)]
+    value = g.add("Transpose", [value], perm=order)
+    value = g.add("Reshape", [value, g.constant([-1, *whole, *sizes[k:]], "i8")])
+    ends = [w - e for w, e in zip(whole, crops[:, 1].tolist(), strict=True)]
+    rows = (crops[:, 0], ends, range(1, k + 1))
+    return str(g.add("Slice", [value, *(g.constant(np.array(row), "i8") for row in rows)]))
+
+
 def part(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     """SLICE."""
     start, size = (g.known(i).reshape(-1).astype(int) for i in x[1:3])
@@ -62,6 +106,11 @@ def gather(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     if o.get("batch_dims"):
         raise g.lacking("a gather with batches")
     return str(g.add("Gather", [g.real(x[0]), g.raw(x[1])], axis=o.get("axis", 0)))
+
+
+def gather_points(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    """GATHER_ND."""
+    return str(g.add("GatherND", [g.real(x[0]), g.add("Cast", [g.raw(x[1])], to=7)]))  # int64
 
 
 def select(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:

@@ -5,13 +5,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from onnx import ModelProto, helper
 
 from jq.base.errors import UserError, known
-from jq.frontends.tflite import moves
+from jq.frontends.tflite import moves, products
 from jq.frontends.tflite.graph import Graph
 from jq.frontends.tflite.moves import NCHW
-from jq.frontends.tflite.schema import READ
 
 SPLITS = {"SPLIT", "SPLIT_V", "UNPACK"}
 _ACTIVATIONS = {1: (0.0, None), 2: (-1.0, 1.0), 3: (0.0, 6.0)}
@@ -19,7 +19,8 @@ _ACTIVATIONS = {1: (0.0, None), 2: (-1.0, 1.0), 3: (0.0, 6.0)}
 _EACH = {"LOGISTIC": "Sigmoid", "TANH": "Tanh", "RELU": "Relu", "HARD_SWISH": "HardSwish"}
 _EACH |= {"ABS": "Abs", "NEG": "Neg", "EXP": "Exp", "SQRT": "Sqrt", "ELU": "Elu", "PRELU": "PRelu"}
 _EACH |= {"ADD": "Add", "SUB": "Sub", "MUL": "Mul", "DIV": "Div", "SIN": "Sin", "COS": "Cos"}
-_EACH |= {"MAXIMUM": "Max", "MINIMUM": "Min"} | moves.CHOICES
+_EACH |= {"MAXIMUM": "Max", "MINIMUM": "Min", "ADD_N": "Sum", "POW": "Pow"} | moves.CHOICES
+_EACH |= {"FLOOR": "Floor", "CEIL": "Ceil", "ROUND": "Round", "SIGN": "Sign"}
 _EACH |= dict.fromkeys(("CAST", *SPLITS, "QUANTIZE", "DEQUANTIZE"), "Identity")
 _REDUCE = {"MEAN": "ReduceMean", "SUM": "ReduceSum"}
 _REDUCE |= {"REDUCE_MAX": "ReduceMax", "REDUCE_MIN": "ReduceMin"}
@@ -41,7 +42,7 @@ def read_graph(data: bytes, path: Path) -> Graph:
     g = Graph(data, path)
     operators = _read(g)
     if unknown := sorted({kind for kind, _ in operators} - _CALLS.keys() - STATE):
-        more = known(unknown[0], READ.values())
+        more = known(unknown[0], _CALLS)
         raise UserError(f"{', '.join(unknown)}: not read", location=str(path), hint=more)
     for kind, fields in operators:
         inputs, outputs = ([int(v) for v in fields.get(k, ())] for k in ("inputs", "outputs"))
@@ -105,60 +106,6 @@ def _reduce(name: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> 
     return str(g.add(_REDUCE[name], given, keepdims=0))
 
 
-def _window(o: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {"strides": [o.get("stride_h", 1), o.get("stride_w", 1)]}
-    return found | {"auto_pad": "VALID" if o.get("padding", 0) else "SAME_UPPER"}
-
-
-def _conv(order: list[int], g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
-    """A convolution by filters whose axes are brought to OIHW by `order`."""
-    groups = g.shape(x[0])[3] // max(1, g.shape(x[1])[order[1]])
-    given = [g.real(x[0], NCHW), g.real(x[1], order)]
-    spread = [o.get("dilation_h", 1), o.get("dilation_w", 1)]
-    made = g.add("Conv", given, group=groups, dilations=spread, **_window(o))
-    return moves.image(g, made, *g.bias(x[2:3], x[0], x[1]))
-
-
-def _transposed(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
-    stride = [o.get("stride_h", 1), o.get("stride_w", 1)]
-    sizes = zip(g.shape(x[2])[1:3], stride, g.shape(x[1])[1:3], g.shape(y)[1:3], strict=True)
-    extra = [(n - 1) * s + k - out for n, s, k, out in sizes]
-    total = [max(0, e) for e in extra]
-    pads = [t // 2 for t in total] + [t - t // 2 for t in total]
-    given = [g.real(x[2], NCHW), g.real(x[1], [3, 0, 1, 2])]
-    more = [max(0, -e) for e in extra]
-    made = g.add("ConvTranspose", given, strides=stride, pads=pads, output_padding=more)
-    return moves.image(g, made, *g.bias(x[3:4], x[2], x[1]))
-
-
-def _dense(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
-    if o.get("weights_format", 0):
-        raise g.lacking("a shuffled weight")
-    rows = g.constant([-1, g.shape(x[1])[1]], "i8")
-    flat = g.add("Reshape", [g.real(x[0]), rows])
-    made = g.add("MatMul", [flat, g.real(x[1], [1, 0])], domain=g.domain(y))
-    for bias in g.bias(x[2:3], x[0], x[1]):
-        made = g.add("Add", [made, bias])
-    return moves.shaped(g, made, y)
-
-
-def _product(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
-    given = []
-    for i, key in zip(x, ("adj_x", "adj_y"), strict=False):
-        axes = list(range(len(g.shape(i))))
-        swapped = [*axes[:-2], axes[-1], axes[-2]]
-        given.append(g.real(i, swapped) if o.get(key) else g.real(i))
-    return str(g.add("MatMul", given))
-
-
-def _pool(kind: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
-    window = [o.get("filter_height", 1), o.get("filter_width", 1)]
-    how: dict[str, Any] = {"kernel_shape": window, **_window(o)}
-    if kind == "AveragePool" and g.domain(y):
-        return str(g.add(kind, [g.real(x[0])], domain=g.domain(y), **how))
-    return moves.image(g, g.add(kind, [g.real(x[0], NCHW)], **how))
-
-
 def _resize(mode: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     n, h, w, c = g.shape(y)
     half, corners = o.get("half_pixel_centers"), o.get("align_corners")
@@ -168,6 +115,18 @@ def _resize(mode: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> 
         how["nearest_mode"] = "round_prefer_ceil" if half or corners else "floor"
     given = [g.real(x[0], NCHW), "", "", g.constant([n, c, h, w], "i8")]
     return moves.image(g, g.add("Resize", given, **how))
+
+
+def _place(kind: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    axis = int(g.known(x[1]).reshape(()))
+    if (domain := g.domain(x[0])) and g.dtype(y) == np.int32:
+        return str(g.add(kind, [g.real(x[0])], domain=domain, axis=axis))
+    found = g.add(kind, [g.real(x[0])], axis=axis, keepdims=0)
+    return str(g.add("Cast", [found], to=helper.np_dtype_to_tensor_dtype(g.dtype(y))))
+
+
+def _squared(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    return str(g.add("Mul", [g.add("Sub", map(g.real, x))] * 2))
 
 
 def _leaky(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
@@ -207,14 +166,23 @@ _CALLS |= {name: partial(_reduce, name) for name in _REDUCE}
 _CALLS |= {
     "RESHAPE": lambda g, x, y, o: moves.shaped(g, g.real(x[0]), y),
     "PAD": moves.pad,
-    "CONV_2D": partial(_conv, NCHW),
-    "DEPTHWISE_CONV_2D": partial(_conv, [3, 0, 1, 2]),
-    "TRANSPOSE_CONV": _transposed,
-    "FULLY_CONNECTED": _dense,
-    "BATCH_MATMUL": _product,
-    "MAX_POOL_2D": partial(_pool, "MaxPool"),
-    "AVERAGE_POOL_2D": partial(_pool, "AveragePool"),
+    "CONV_2D": partial(products.conv, NCHW),
+    "DEPTHWISE_CONV_2D": partial(products.conv, [3, 0, 1, 2]),
+    "TRANSPOSE_CONV": products.transposed,
+    "FULLY_CONNECTED": products.dense,
+    "BATCH_MATMUL": products.product,
+    "MAX_POOL_2D": partial(products.pool, "MaxPool"),
+    "AVERAGE_POOL_2D": partial(products.pool, "AveragePool"),
     "RESIZE_BILINEAR": partial(_resize, "linear"),
+    "ARG_MAX": partial(_place, "ArgMax"),
+    "ARG_MIN": partial(_place, "ArgMin"),
+    "SQUARED_DIFFERENCE": _squared,
+    "LOG_SOFTMAX": lambda g, x, y, o: g.add("LogSoftmax", [g.real(x[0])], axis=-1),
+    "L2_NORMALIZATION": lambda g, x, y, o: g.add("LpNormalization", [g.real(x[0])], axis=-1),
+    "MIRROR_PAD": moves.mirrored,
+    "SPACE_TO_BATCH_ND": moves.to_batch,
+    "BATCH_TO_SPACE_ND": moves.to_space,
+    "GATHER_ND": moves.gather_points,
     "RESIZE_NEAREST_NEIGHBOR": partial(_resize, "nearest"),
     "SLICE": moves.part,
     "STRIDED_SLICE": moves.strided,

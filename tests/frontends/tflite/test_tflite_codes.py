@@ -92,6 +92,10 @@ def cases() -> dict[str, dict[str, Any]]:
         "dense": file_of(
             "FULLY_CONNECTED", given, (48, 96), (0.13, 7), ("FullyConnectedOptions", {})
         ),
+        "dense of many axes": file_of(  # as Keras' Dense is of sequences: no reshape behind it
+            *("FULLY_CONNECTED", given[:1], (1, 6, 8, 96), (0.13, -128)),
+            ("FullyConnectedOptions", {"activation": 1, "keep_num_dims": True}),
+        ),
         "bias without a scale": file_of(
             "CONV_2D", [filters, (bias, None)], (1, 6, 8, 96), (0.13, 7), ("Conv2DOptions", steps)
         ),
@@ -275,6 +279,32 @@ def test_they_are_written_as_the_operators_that_they_are(
     jq.export(str(files[0]), files[1], target=target, calibration=[(x,)])
     want, got = (run(path.read_bytes(), [[x]]) for path in files)
     assert np.array_equal(got[0][0], want[0][0])
+
+
+@pytest.mark.usefixtures("quick_xla")
+@pytest.mark.parametrize("target", [TARGET, "litert"])
+def test_codes_that_are_repeated_are_not_quantized_again(target: str, tmp_path: Path) -> None:
+    """A gate by channel, as in squeeze and excitation: a mean times the tensor."""
+    fields = dict(CASES["kept"])
+    if target == "litert":
+        fields["description"] = DESCRIPTION["float32"]
+    (graph,) = fields["subgraphs"]
+    result = {**graph["tensors"][0], "name": "z", "quantization": coded(0.05, -9)}
+    scale = {"opcode_index": 1, "inputs": [0, 2], "outputs": [3]}
+    operators = [*graph["operators"], scale | {"builtin_options": ("MulOptions", {})}]
+    graph = graph | {"tensors": [*graph["tensors"], result], "operators": operators, "outputs": [3]}
+    mul = {"deprecated_builtin_code": 18, "version": 2, "builtin_code": 18}
+    codes = [*fields["operator_codes"], mul]
+    path, x = tmp_path / "m.tflite", drawn()
+    path.write_bytes(
+        SCHEMA.encode("Model", fields | {"subgraphs": [graph], "operator_codes": codes})
+    )
+    job = prepare_job(str(path), request := Request(PIPELINE, target, {"recovery": False}))
+    context = job.context(plan_job(job, request.stages))
+    integer = rewrite(job.program, job.pipeline, context, "integer")["integer"]
+    ((want,),) = run(path.read_bytes(), [[x]])
+    assert np.array_equal(XlaExecutable(integer)(x)[0], want)
+    assert len(np.unique(want)) > 20
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,27 @@ CASES: list[tuple[str, list[np.ndarray], tuple[str, dict[str, Any]] | None, tupl
         ("ResizeNearestNeighborOptions", {"half_pixel_centers": True}),
         (1, 10, 9, 4),
     ),
+    ("ARG_MAX", [ints(2)], ("ArgMaxOptions", {"output_type": 2}), (1, 5, 4)),
+    ("ARG_MIN", [ints(-1)], ("ArgMinOptions", {"output_type": 2}), (1, 5, 6)),
+    ("FLOOR", [], None, X),
+    ("SIGN", [], None, X),
+    ("SQUARED_DIFFERENCE", [w(4)], None, X),
+    ("LOG_SOFTMAX", [], None, X),
+    ("L2_NORMALIZATION", [], ("L2NormOptions", {}), X),
+    (
+        "MIRROR_PAD",
+        [ints((0, 0), (2, 1), (0, 3), (0, 0))],
+        ("MirrorPadOptions", {"mode": 0}),
+        (1, 8, 9, 4),
+    ),
+    (
+        "MIRROR_PAD",
+        [ints((0, 0), (2, 1), (0, 3), (1, 0))],
+        ("MirrorPadOptions", {"mode": 1}),
+        (1, 8, 9, 5),
+    ),
+    ("SPACE_TO_BATCH_ND", [ints(2, 3), ints((1, 0), (2, 1))], None, (6, 3, 3, 4)),
+    ("GATHER_ND", [ints((0, 3), (0, 1))], None, (2, 6, 4)),
     ("BATCH_MATMUL", [w(1, 5, 3, 4)], ("BatchMatMulOptions", {"adj_y": True}), (1, 5, 6, 3)),
 ]
 
@@ -158,6 +179,28 @@ def test_the_logarithm_of_a_negative_float_is_no_number() -> None:
     with np.errstate(invalid="ignore"):
         np.testing.assert_allclose(got, np.log(x), rtol=1e-6)
     np.testing.assert_array_equal(np.isnan(got), np.isnan(peer_of(data, x)))
+
+
+def test_blocks_of_a_batch_become_places() -> None:
+    """Borders are cut off behind."""
+    model = SCHEMA.decode("Model", file_of(*CASES[[c[0] for c in CASES].index("GATHER_ND")]))
+    (graph,) = model["subgraphs"]
+    block, crops = ints(2, 3), ints((1, 0), (0, 2))
+    model["buffers"] = [
+        {},
+        *({"data": np.frombuffer(a.tobytes(), np.uint8)} for a in (block, crops)),
+    ]
+    shapes = [(12, 3, 2, 4), block.shape, crops.shape, (2, 5, 4, 4)]
+    graph["tensors"] = [
+        {"shape": list(s), "type": 2 * (i in (1, 2)), "buffer": i % 3, "name": f"t{i}"}
+        for i, s in enumerate(shapes)
+    ]
+    model["operator_codes"] = [{"deprecated_builtin_code": 37, "version": 1, "builtin_code": 37}]
+    graph |= {"operators": [{"opcode_index": 0, "inputs": [0, 1, 2], "outputs": [3]}]}
+    graph["outputs"] = [3]
+    data, x = SCHEMA.encode("Model", model), w(*shapes[0])
+    session = ort.InferenceSession(as_onnx(data, Path("m.tflite")).SerializeToString())
+    np.testing.assert_array_equal(session.run(None, {"t0": x})[0], peer_of(data, x))
 
 
 @pytest.mark.parametrize("condition", [(4,), (4, 4)], ids=["rows", "all"])
@@ -243,6 +286,8 @@ def test_operators_that_are_not_read_are_named() -> None:
     assert data.count(code) >= 1
     with pytest.raises(jq.UserError, match="operator 127: not read"):
         as_onnx(data.replace(code, (127).to_bytes(4, "little")), Path("m.tflite"))
+    with pytest.raises(jq.UserError, match="WHILE: not read"):
+        as_onnx(data.replace(code, (119).to_bytes(4, "little")), Path("m.tflite"))
 
 
 def test_a_shape_that_a_tensor_states_is_not_read() -> None:

@@ -46,3 +46,10 @@ def average_pool(x: Array, *, node: Call) -> Array:
     counts = np.moveaxis(window_counts(places, sizes, padded=False), 1, -1)
     counts = counts if counts.min(initial=1) < counts.max(initial=1) else counts.flat[0]
     return total / np.asarray(counts, x.dtype)
+
+
+@operator("ArgMax", "ArgMin", domain=DOMAIN)
+def place(x: Array, *, axis: int, node: Call) -> Array:
+    """The place of an extreme in 32 bits, as no operator of ONNX has it."""
+    function = lax.argmax if node.node.op == "ArgMax" else lax.argmin
+    return function(x, axis % x.ndim, np.int32)

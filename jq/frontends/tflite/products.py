@@ -1,0 +1,65 @@
+"""TFLite's products, and its pools, as ONNX's."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jq.frontends.tflite import moves
+from jq.frontends.tflite.graph import Graph
+from jq.frontends.tflite.moves import NCHW
+
+
+def _window(o: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {"strides": [o.get("stride_h", 1), o.get("stride_w", 1)]}
+    return found | {"auto_pad": "VALID" if o.get("padding", 0) else "SAME_UPPER"}
+
+
+def conv(order: list[int], g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    """A convolution by filters whose axes are brought to OIHW by `order`."""
+    groups = g.shape(x[0])[3] // max(1, g.shape(x[1])[order[1]])
+    given = [g.real(x[0], NCHW), g.real(x[1], order)]
+    spread = [o.get("dilation_h", 1), o.get("dilation_w", 1)]
+    made = g.add("Conv", given, group=groups, dilations=spread, **_window(o))
+    return moves.image(g, made, *g.bias(x[2:3], x[0], x[1]))
+
+
+def transposed(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    stride = [o.get("stride_h", 1), o.get("stride_w", 1)]
+    sizes = zip(g.shape(x[2])[1:3], stride, g.shape(x[1])[1:3], g.shape(y)[1:3], strict=True)
+    extra = [(n - 1) * s + k - out for n, s, k, out in sizes]
+    total = [max(0, e) for e in extra]
+    pads = [t // 2 for t in total] + [t - t // 2 for t in total]
+    given = [g.real(x[2], NCHW), g.real(x[1], [3, 0, 1, 2])]
+    more = [max(0, -e) for e in extra]
+    made = g.add("ConvTranspose", given, strides=stride, pads=pads, output_padding=more)
+    return moves.image(g, made, *g.bias(x[3:4], x[2], x[1]))
+
+
+def dense(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    if o.get("weights_format", 0):
+        raise g.lacking("a shuffled weight")
+    value, terms = g.real(x[0]), g.shape(x[1])[1]
+    if flat := g.shape(x[0])[-1:] != [terms]:
+        value = g.add("Reshape", [value, g.constant([-1, terms], "i8")])
+    made = g.add("MatMul", [value, g.real(x[1], [1, 0])], domain=g.domain(y))
+    for bias in g.bias(x[2:3], x[0], x[1]):
+        made = g.add("Add", [made, bias])
+    # No reshape stands between a product and its codes, where none is needed.
+    fits = len(g.shape(y)) == 2 if flat else g.shape(y)[:-1] == g.shape(x[0])[:-1]
+    return str(made) if fits else moves.shaped(g, made, y)
+
+
+def product(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    given = []
+    for i, key in zip(x, ("adj_x", "adj_y"), strict=False):
+        axes = list(range(len(g.shape(i))))
+        swapped = [*axes[:-2], axes[-1], axes[-2]]
+        given.append(g.real(i, swapped) if o.get(key) else g.real(i))
+    return str(g.add("MatMul", given))
+
+
+def pool(kind: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    window = [o.get("filter_height", 1), o.get("filter_width", 1)]
+    how: dict[str, Any] = {"kernel_shape": window, **_window(o)}
+    if kind == "AveragePool" and g.domain(y):
+        return str(g.add(kind, [g.real(x[0])], domain=g.domain(y), **how))
+    return moves.image(g, g.add(kind, [g.real(x[0], NCHW)], **how))
