@@ -21,6 +21,7 @@ from jq.artifact.keys import digest
 from jq.ir import Op, Program, at, dtype_of, ir, only_user, shape_of
 from jq.ir.affine import compact, constant_of
 from jq.ir.ops import Dims, rule_of
+from jq.ir.ops.rules.convolution import Convolution
 from jq.ir.ops.rules.dot_general import DotGeneral
 from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.base import LOG, PassContext, Recovery
@@ -36,6 +37,7 @@ from jq.planning.operands import contractions, op_name
 from jq.target.settings import Settings
 
 F32 = np.float32
+KNOWN = DotGeneral, Convolution  # `other_axes` knows their rows
 # Of the rows of a call: their weighted errors, the squares of these, weights, and their squares.
 Sums = tuple[np.ndarray, ...]
 IMPORTANCE = ":importance"  # behind a name, that of the weights of its rows
@@ -139,7 +141,7 @@ def _wanted(program: Program, plans: Mapping[str, OpPlan]) -> list[tuple[Any, Wa
     wanted_ops = []
     for op, rule in list(contractions(program)):
         plan = plans.get(op_name(op))
-        if plan is None or op.operation.block != program.body or len(rule.roles(op)) != 2:
+        if plan is None or op.operation.block != program.body or not isinstance(rule, KNOWN):
             continue
         weights = [i for i, p in plan.operands.items() if p.kind == "weight"]
         if len(weights) == 1 and dtype_of(op.results[0]).kind in "fV":
