@@ -10,7 +10,7 @@ from jq.device.ends import input_codes
 from jq.device.forms.table import Form
 from jq.device.network import Network, Tensor
 from jq.frontends.source import Calls
-from jq.ir import Op, Program, TensorSpec, dtype_of, shape_of
+from jq.ir import Op, Program, TensorSpec, dtype_of, ir, shape_of
 from jq.ir.oracle.xla import XlaExecutable
 from jq.reporting.benchmark.session import random_inputs
 
@@ -42,14 +42,17 @@ def verified(
         integer: the plain integer program, with its float ends.
         whole: its network, of the program with markers; `written` is what the file holds of it.
     """
-    host = _host(marked, list(written.host.values()))
-    run, wanted, calls = XlaExecutable(integer), list[list[np.ndarray]](), list[list[np.ndarray]]()
+    ops = list(written.host.values())
+    host, (behind, names) = _host(marked, ops), _behind(marked, ops) if ops else (integer, [])
+    run, wanted, calls = XlaExecutable(behind), list[list[np.ndarray]](), list[list[np.ndarray]]()
     scales = input_codes(whole) | {t.name: t for t in written.inputs if t.scale is not None}
     at = [scales.get(t.name) if t.dtype == "float32" else None for t in whole.inputs]
     for inputs in _inputs(integer, at, recorded):
+        given = host(*inputs) if host else []
+        run.bind(dict(zip(names, given, strict=True)))
         wanted.append([_codes(*y) for y in zip(run(*inputs), written.outputs, strict=True)])
         known = dict(zip([t.name for t in whole.inputs], inputs, strict=True))
-        known |= dict(zip(written.host, host(*inputs) if host else (), strict=True))
+        known |= dict(zip(written.host, given, strict=True))
         calls.append([_codes(np.asarray(known[t.name]), t) for t in written.inputs])
     return {name: _count(wanted, read(data, calls)) for name, read in form.readers.items()}
 
@@ -69,13 +72,29 @@ def _host(marked: Program, ops: list[Op]) -> XlaExecutable | None:
     """Computes what ops of a program give."""
     if not ops:
         return None
-    at = {op: i for i, op in enumerate(marked.body.operations)}
-    copy, places = marked.clone(), [at[op] for op in ops]
-    made = list(copy.body.operations)
-    values = [made[i].results[0] for i in places]
+    copy, values = _copied(marked, ops)
     copy.return_values(values)
     outputs = (TensorSpec(f"out{i}", shape_of(v), dtype_of(v).name) for i, v in enumerate(values))
     return XlaExecutable(replace(copy, outputs=tuple(outputs)))
+
+
+def _behind(marked: Program, ops: list[Op]) -> tuple[Program, list[str]]:
+    """The program with what these ops give as weights, and their names: XLA rounds the floats in
+    front of codes as it fuses them, which is not alike in two programs."""
+    copy, values = _copied(marked, ops)
+    for value in values:
+        value.replace_all_uses_with(
+            copy.add_weight("host", np.zeros(shape_of(value), dtype_of(value)))
+        )
+    return copy, list(copy.weights)[-len(values) :]
+
+
+def _copied(program: Program, ops: list[Op]) -> tuple[Program, list[ir.Value]]:
+    """A copy of a program, and the results in it of some ops."""
+    at = {op: i for i, op in enumerate(program.body.operations)}
+    copy = program.clone()
+    made = list(copy.body.operations)
+    return copy, [made[at[op]].results[0] for op in ops]
 
 
 def _inputs(program: Program, at: Ends, recorded: Calls | None) -> Iterator[list[np.ndarray]]:
