@@ -87,7 +87,8 @@ class _Planner:
             declined = self._declined(op, rule, settings, reason)
             half = self._half(op, rule, declined.operands, settings)
             told = "; ".join(filter(None, [declined.reason, why, half]))
-            floats = all(number_kind(dtype_of(v)) == "f" for v in (*op.operands, op.results[0]))
+            numbers = op.results[0], *(op.operands[r.index] for r in rule.roles(op))
+            floats = all(number_kind(dtype_of(v)) == "f" for v in numbers)
             own = settings.float_type == "own" or declined.decision != "float" or not floats
             kind = "" if own else settings.float_type
             return replace(declined, reason=told, float_type=kind, halves=bool(half))
