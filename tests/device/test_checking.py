@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -164,12 +165,10 @@ def test_a_bias_wider_than_the_device_has_is_added_behind(tmp_path: Path) -> Non
     params = {"w": PARAMS["w0"], "b": np.arange(8, dtype=np.float32)}
     x = np.eye(8, dtype=np.float32)
     model = jq.Model(lambda p, x: x @ p["w"] + p["b"], params, (x,))
-    programs = [
-        jq.rewrite(model, pipeline="int8-static-integer-only", target=target, calibration=[(x,)])[
-            "integer"
-        ]
-        for target in ("npu-int8", str(path))
-    ]
+    how: Any = {"pipeline": "int8-static-integer-only", "settings": {"recovery": False}}
+    how["calibration"] = [(x,)]
+    targets = "npu-int8", str(path)
+    programs = [jq.rewrite(model, target=target, **how)["integer"] for target in targets]
     joined, behind = (program.weights["w:bias"] for program in programs)
     assert np.abs(joined).max() >= 128 and not np.array_equal(joined, behind)
     first, second = (XlaExecutable(program)(x)[0] for program in programs)
