@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 
+import jq
 from jq.formats import NUMPY, Encoding, get_format
 from jq.ir import at
 from jq.ir.build import last_of
 from jq.ir.markers import dequantize, quantize_dynamic
 from jq.ir.oracle.interpreter import interpret
+from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.lower_markers import LowerMarkers
 from tests.support.texts import load
 
@@ -39,3 +41,16 @@ def test_no_codes_and_the_numbers_of_decoded_codes(name: str) -> None:
     fmt = get_format(name)
     wanted = fmt.decode(NUMPY, fmt.quantize_dynamic(NUMPY, values, enc), enc)
     np.testing.assert_array_equal(interpret(program, values)[0], wanted)
+
+
+@pytest.mark.parametrize("weights", ["int8", "uint8", "int4", "q4_0"])
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2", "mxfp8_e4m3", "mxfp4"])
+def test_products_with_weights_in_integers(name: str, weights: str) -> None:
+    """What rounded numbers have no integers for is multiplied as floats: the numbers of Q/DQ."""
+    x, w = (RNG.standard_normal(shape).astype(np.float32) for shape in ((4, 64), (64, 8)))
+    model = jq.Model(lambda p, x: x @ p, w, (x,))
+    settings = {"activations.format": name, "weights.format": weights}
+    levels = jq.rewrite(model, pipeline="int8-dynamic", settings=settings)
+    told, found = (XlaExecutable(levels[level])(x)[0] for level in ("qdq", "integer"))
+    assert np.abs(told - x @ w).max() < 0.3 * np.abs(x @ w).max()
+    np.testing.assert_allclose(found, told, rtol=1e-5, atol=1e-5 * np.abs(told).max())

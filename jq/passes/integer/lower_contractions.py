@@ -55,7 +55,9 @@ def _lower(program: Program, op: Op, rule: Contraction, plan: OpPlan | None) -> 
     def body(copy: Any, inner: list[Marker | None]) -> ir.Value | None:
         return rule.lower(program, copy, inner)
 
-    return contract(program, op, markers, body)
+    # What has no integers is multiplied as floats, which a function of codes would not see.
+    sides = [m if m and get_format(m.encoding.format).integer_bits else None for m in markers]
+    return contract(program, op, sides, body) if any(sides) else None
 
 
 def _prove(program: Program, op: Op, rule: Contraction, plan: OpPlan) -> None:
