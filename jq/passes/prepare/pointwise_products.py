@@ -4,21 +4,21 @@
 
 The numbers are the same. A product sums blocks of the contracted axis apart, each with a scale of
 its own, which a convolution does not: it would stay float where activations have blocks. Not where
-strides, padding or groups say which pixels are read, where channels are not the last axis, or where
-blocks of integers do not divide them."""
+strides, padding or groups say which pixels are read, where channels are not the last axis, where
+blocks of integers do not divide them, or where settings tell convolutions from products."""
 
 from jq.formats import get_format
 from jq.ir import NAME, OPS, Op, Program, dtype_of, ir, shape_of, string_attr, tensor_type
 from jq.ir.build import create
 from jq.ir.ops.dims import DOT_GENERAL, Dims
-from jq.ir.ops.layout import Layout, Window, is_plain
+from jq.ir.ops.layout import CONVOLUTION, Layout, Window, is_plain
 from jq.passes.base import PassContext
 from jq.passes.rewrite import Rewrite
 
 
 class PointwiseProducts(Rewrite):
     def replacement(self, program: Program, op: Op, cx: PassContext) -> list[ir.Value] | None:
-        if (layout := Layout.match(op)) is None or not _is_pointwise(op, layout):
+        if (layout := Layout.match(op)) is None or not _is_pointwise(op, layout) or _told_apart(cx):
             return None
         x, kernel = op.operands
         *_, channels, filters = layout.kernel_order
@@ -35,6 +35,14 @@ class PointwiseProducts(Rewrite):
         result = op.results[0]
         kind = tensor_type(shape_of(result), dtype_of(result))
         return [create(f"stablehlo.{DOT_GENERAL}", kind, x, weight, **dims)]
+
+
+def _told_apart(cx: PassContext) -> bool:
+    """True if `op_types` has one of the two kinds, or a rule is for one of them."""
+    kinds = (CONVOLUTION, DOT_GENERAL)
+    asked = [{kind in cx.settings.op_types for kind in kinds}]
+    asked += [{rule.matches((kind,)) for kind in kinds} for rule in cx.rules]
+    return any(len(answers) > 1 for answers in asked)
 
 
 def _is_pointwise(op: Op, layout: Layout) -> bool:
