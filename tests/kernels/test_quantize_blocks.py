@@ -61,3 +61,10 @@ def _normal(x: np.ndarray) -> np.ndarray:
 
 def _flat(shape: tuple[int, ...]) -> tuple[int, int]:
     return int(np.prod(shape[:-1])), shape[-1]
+
+
+def test_affine_formats_have_none() -> None:
+    """Their ranges have two ends, and the kernel finds one."""
+    for name in ("int4", "int8", "int16"):
+        enc = unpacked(Encoding(name, (3, 64), (1, 32), scheme="asymmetric"))
+        assert QuantizeBlocks.of(HERE[0], enc, coded=False) is None

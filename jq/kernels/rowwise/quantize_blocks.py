@@ -12,7 +12,7 @@ import math
 from dataclasses import replace
 from typing import ClassVar
 
-from jq.formats import Encoding, get_format
+from jq.formats import Encoding, get_format, is_affine
 from jq.kernels.rowwise.description import Rows
 from jq.kernels.tensor import TensorType
 
@@ -40,13 +40,14 @@ class QuantizeBlocks(Rows):
 
     @staticmethod
     def of(isa: str, enc: Encoding, coded: bool) -> "QuantizeBlocks | None":
-        """The kernel of a tensor whose blocks lie along its last axis; None of any other. Rows that
-        whole blocks fill are cut anew."""
+        """The kernel of a tensor whose blocks lie along its last axis; None of any other, and of
+        affine formats, which need minima. Rows that whole blocks fill are cut anew."""
         fmt, k = get_format(enc.format), enc.shape[-1] if enc.shape else 0
         size = min(enc.block[-1] or k, k) if enc.block else 0
         lead = zip(enc.block[:-1], enc.shape[:-1], strict=True)
         alone = all(b == 1 or n == 1 for b, n in lead) and 0 not in enc.shape
-        if not (alone and fmt.at_run_time and 1 < size <= LARGEST):
+        computed = fmt.at_run_time and not is_affine(enc.format)
+        if not (alone and computed and 1 < size <= LARGEST):
             return None
         total = math.prod(enc.shape)
         options = tuple((key, value) for key, value in enc.options)

@@ -105,8 +105,7 @@ def _coded(
     """The activations as integers: where the data themselves say how, from the kernel that
     quantizes to the format."""
     marker, key = match(x["codes"], QUANTIZE_DYNAMIC), (x["codes"], ())
-    own = marker and not is_affine(enc.format)
-    kernel = QuantizeBlocks.of(isa, marker.encoding, coded=True) if marker and own else None
+    kernel = QuantizeBlocks.of(isa, marker.encoding, coded=True) if marker else None
     if marker is None or kernel is None:
         rows = get_format(enc.format).integers(OPS, x, enc)
         assert rows is not None
