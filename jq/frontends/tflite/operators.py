@@ -24,6 +24,7 @@ _EACH |= {"FLOOR": "Floor", "CEIL": "Ceil", "ROUND": "Round", "SIGN": "Sign"}
 _EACH |= dict.fromkeys(("CAST", *SPLITS, "QUANTIZE", "DEQUANTIZE"), "Identity")
 _REDUCE = {"MEAN": "ReduceMean", "SUM": "ReduceSum"}
 _REDUCE |= {"REDUCE_MAX": "ReduceMax", "REDUCE_MIN": "ReduceMin"}
+_SHAPED = {*_REDUCE, "FULLY_CONNECTED"}  # their own shape stands behind the codes
 STATE = {"CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE"}
 Call = Callable[[Graph, list[int], int, Mapping[str, Any]], str]
 
@@ -61,7 +62,7 @@ def read_graph(data: bytes, path: Path) -> Graph:
                 g.store(outputs[0], g.add("Cast", [g.raw(inputs[0])], to=kept))
             else:
                 made = _CALLS[kind](g, inputs, outputs[0], options)
-                g.put(outputs[0], _active(g, made, options), shaped=kind in _REDUCE)
+                g.put(outputs[0], _active(g, made, options), shaped=kind in _SHAPED)
         except UserError:
             raise
         except (IndexError, ValueError) as error:

@@ -35,17 +35,16 @@ def transposed(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
 
 
 def dense(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    """A product by rows, in any shape: `read_graph` puts the result's behind the codes."""
     if o.get("weights_format", 0):
         raise g.lacking("a shuffled weight")
     value, terms = g.real(x[0]), g.shape(x[1])[1]
-    if flat := g.shape(x[0])[-1:] != [terms]:
+    if g.shape(x[0])[-1:] != [terms]:
         value = g.add("Reshape", [value, g.constant([-1, terms], "i8")])
     made = g.add("MatMul", [value, g.real(x[1], [1, 0])], domain=g.domain(y))
     for bias in g.bias(x[2:3], x[0], x[1]):
         made = g.add("Add", [made, bias])
-    # No reshape stands between a product and its codes, where none is needed.
-    fits = len(g.shape(y)) == 2 if flat else g.shape(y)[:-1] == g.shape(x[0])[:-1]
-    return str(made) if fits else moves.shaped(g, made, y)
+    return str(made)
 
 
 def product(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:

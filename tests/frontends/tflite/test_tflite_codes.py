@@ -96,6 +96,10 @@ def cases() -> dict[str, dict[str, Any]]:
             *("FULLY_CONNECTED", given[:1], (1, 6, 8, 96), (0.13, -128)),
             ("FullyConnectedOptions", {"activation": 1, "keep_num_dims": True}),
         ),
+        "dense of rows": file_of(  # many axes come in, and rows go out
+            *("FULLY_CONNECTED", given[:1], (48, 96), (0.13, -128)),
+            ("FullyConnectedOptions", {"activation": 1}),
+        ),
         "bias without a scale": file_of(
             "CONV_2D", [filters, (bias, None)], (1, 6, 8, 96), (0.13, 7), ("Conv2DOptions", steps)
         ),
