@@ -26,13 +26,13 @@ class Elementwise(Writer):
             raise UserError(what, op=step.name, hint="give the target onnx-qdq")
         scales = tuple(numbers["scales"]) if "scales" in numbers else self._operands(step)
         if "scales" not in numbers:
-            self.doubt(step, "ONNX Runtime rounds it otherwise than the target: see onnx-qdq")
+            self.doubt(step, "ONNX Runtime computes it in float32: int8 is exact with the target onnx-qdq")
         order = self.order(a, b)
         reals = [self.real(t, order, s) for t, s in zip((a, b), scales, strict=True)]
         if step.numbers["factor"].size > 1:
             raise UserError("factors by channel of a sum of two have no Q/DQ form", op=step.name)
-        made, last = self.graph.op(kind, reals), order.index(len(order) - 1)
-        real = self.with_bias(made, step, "a sum or product of two", last)
+        last = order.index(len(order) - 1) if order else -1
+        real = self.with_bias(self.graph.op(kind, reals), step, "a sum or product of two", last)
         self.graph.hold(step.output, self.codes(real, step), order)
 
     _add, _subtract = partialmethod(_two, "Add"), partialmethod(_two, "Sub")

@@ -161,7 +161,7 @@ def of_pairs(total: values.Sum, affine: Affine, out: Output) -> tuple[ir.Value, 
     looked up by both (`jq.formats.pairs`), and the step; None of others."""
     step, real = total.step, affine.c * total.factor
     types = {dtype_of(operand.codes) for operand in step.operands} | {out.dtype}
-    one = real.size == affine.b.size == 1 and real.item() > 0
+    one = real.size == affine.b.size == 1 and real.item() != 0
     if step.kind not in ("add", "subtract", "multiply") or types != {np.dtype(np.int8)} or not one:
         return None
     scales = [F32(operand.scale.item()) for operand in step.operands]

@@ -142,6 +142,10 @@ _OF_TWO = {
     "multiple": lambda x, y: jax.nn.relu((x + y) * 0.37),
     "multiple of a product": lambda x, y: jnp.minimum(x * y * 1.7, 0.9),
     "with a bias": lambda x, y: x + y + 0.3,
+    "negative multiple": lambda x, y: (x + y) * -0.7,
+    "negative difference": lambda x, y: (x - y) * -0.7,
+    "negative product": lambda x, y: x * y * -2,
+    "product taken from a number": lambda x, y: 1 - x * y,
 }
 
 
