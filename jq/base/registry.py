@@ -34,9 +34,12 @@ def unused(name: str, taken: Callable[[str], bool]) -> str:
 
 
 def need(module: str, extra: str = "examples", who: str = "this needs") -> Any:
-    """The imported `module`, or a `UserError` that names the extra it comes with."""
+    """The imported `module`, or a `UserError` that names the extra it comes with; of a package that
+    is there and does not load, it says why."""
     try:
         return import_module(module)
-    except ModuleNotFoundError as error:
-        what = f"{who} the Python package {(error.name or module).partition('.')[0]}"
+    except ImportError as error:
+        name, missing = error.name or module, isinstance(error, ModuleNotFoundError)
+        what = f"{who} the Python package {(name if missing else module).partition('.')[0]}"
+        what += "" if missing else f", which does not load: {error}".partition("\n")[0]
         raise UserError(what, hint=f'pip install "jaxq[{extra}]"') from error
