@@ -55,8 +55,8 @@ def read_huggingface(folder: str | Path) -> tuple[Config, dict[str, Any]]:
         tensors = unpacked_tensors(quantized, held, str(folder))
     # As in `transformers`: only where the head in the file is the table.
     pair: list[Any] = [tensors.get(n) for n in ("lm_head.weight", "model.embed_tokens.weight")]
-    own = all(isinstance(t, np.ndarray) for t in pair) and not np.array_equal(pair[0], pair[1])
-    if reader.value("tie_word_embeddings") and not own:
+    apart = all(isinstance(t, np.ndarray) for t in pair) and not np.array_equal(pair[0], pair[1])
+    if reader.value("tie_word_embeddings") and not apart:
         bias = "lm_head.bias"
         tensors = {n: t for n, t in tensors.items() if not n.startswith("lm_head.") or n == bias}
     tree = parameter_tree(config, reader.form, tensors, str(folder))
