@@ -46,7 +46,7 @@ def test_no_codes_and_the_numbers_of_decoded_codes(name: str) -> None:
 @pytest.mark.parametrize("weights", ["int8", "uint8", "int4", "q4_0"])
 @pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2", "mxfp8_e4m3", "mxfp4"])
 def test_products_with_weights_in_integers(name: str, weights: str) -> None:
-    """What rounded numbers have no integers for is multiplied as floats: the numbers of Q/DQ."""
+    """A side without integers is multiplied as floats: the numbers are those of Q/DQ."""
     x, w = (RNG.standard_normal(shape).astype(np.float32) for shape in ((4, 64), (64, 8)))
     model = jq.Model(lambda p, x: x @ p, w, (x,))
     settings = {"activations.format": name, "weights.format": weights}
