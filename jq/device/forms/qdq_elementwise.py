@@ -26,7 +26,7 @@ class Elementwise(Writer):
             raise UserError(what, op=step.name, hint="give the target onnx-qdq")
         scales = tuple(numbers["scales"]) if "scales" in numbers else self._operands(step)
         if "scales" not in numbers:
-            self.doubt(step, "ONNX Runtime rounds it in float32, as the target onnx-qdq does int8")
+            self.doubt(step, "computed in float32; int8 is exact with the target onnx-qdq")
         order = self.order(a, b)
         reals = [self.real(t, order, s) for t, s in zip((a, b), scales, strict=True)]
         if step.numbers["factor"].size > 1:
