@@ -150,7 +150,7 @@ EVERYWHERE = _entries(SHARED)
 
 
 def option_of(parameter: inspect.Parameter, own: tuple[str, str] | None) -> inspect.Parameter:
-    """A parameter, unless it is one, as the option or argument of its docstring, or of `SHARED`."""
+    """A parameter as the option or argument that its docstring or `SHARED` tells, if it is none."""
     name = parameter.name
     if own is None and (get_origin(parameter.annotation) is Annotated or name not in EVERYWHERE):
         return parameter

@@ -165,7 +165,7 @@ def _float(node: Node) -> UserError:
 
 def input_codes(network: Network, entries: int = 1 << 16) -> dict[str, Tensor]:
     """Codes of each float input by name: of its quantizations (or those of it moved) the first with
-    the most bits whose codes have a table of at most `entries`, which makes the others."""
+    the most bits whose codes have a table of at most `entries`; the others are made of it."""
     makers = {n.output.name: n for n in network.nodes}
     found: dict[str, tuple[tuple[bool, int], Tensor]] = {}
     for node in (n for n in network.nodes if n.kind == "quantize"):
@@ -183,7 +183,7 @@ def _parameters(tensor: Tensor) -> str:
 
 
 def _looked_up(given: Tensor, codes: Tensor, node: Node) -> Node:
-    """Codes of an input quantized in a second way: what that makes of the number of every code."""
+    """An input's codes in a second quantization, which it makes of the number of each code."""
     if node.out is None or given.scale is None or given.scale.size > 1:
         raise UserError("an input is quantized in two ways", op=node.name, hint=FLOAT_ENDS)
     ends = np.iinfo(given.dtype)

@@ -135,7 +135,7 @@ class _Reader:
         return Network(tuple(nodes), tuple(self.tensors[v] for v in inputs), outputs)
 
     def _parts(self, inputs: Sequence[ir.Value]) -> tuple[set[Op], list[ir.Value]]:
-        """Ops that depend on inputs; what they read of ops that do not (a resize's matrix)."""
+        """Ops that depend on an input, and values they read that do not, as a resize's matrix."""
         depends, ops = set(inputs), dict[Op, None]()
         made: dict[ir.Value, None] = {}
         for op in self.program.body.operations:

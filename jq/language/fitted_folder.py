@@ -53,7 +53,7 @@ def fit_folder(
     group: int = 32,
     progress: Progress = silent,
 ) -> Fitted:
-    """Writes the checkpoint; table, head, norms, biases, routers and stacks of experts stay.
+    """Writes the checkpoint; table, head, norms, biases, routers and expert stacks stay as is.
 
     Args:
         texts: text files, of which at most `limit` pieces of 256 tokens are read.

@@ -49,7 +49,7 @@ def tokenizer_of_folder(folder: Path) -> Tokenizer:
 
 
 def _added(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Tokens that settings add to `tokenizer.json` (as `transformers`): `AddedToken` arguments."""
+    """Arguments of `AddedToken` for what settings add to `tokenizer.json`, as in `transformers`."""
     listed, found = settings.get("added_tokens_decoder"), []
     if isinstance(listed, dict):
         found += [listed[key] for key in sorted(listed, key=lambda key: (len(key), key))]

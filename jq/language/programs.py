@@ -62,7 +62,7 @@ class Programs:
             os.utime(self.folder)  # used now
 
     def identity(self) -> np.ndarray:
-        """A digest u8[32] of what changes caches, by which folders are named unless moved."""
+        """A digest u8[32] of what changes caches, as in the folder's name unless it was moved."""
         name = self.folder.name.encode()
         content = read_input(self.folder / MANIFEST) if self.sealed else name
         return np.frombuffer(hashlib.sha256(content).digest(), np.uint8)

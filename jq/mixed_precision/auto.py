@@ -121,7 +121,7 @@ def settle(job: Job, stages: Stages) -> Job:
 
 
 def _closed(problem: Problem, rules: Sequence[Rule], note: str) -> Job:
-    """The job with the choice as its pipeline, which the artifact keeps as one of one's own."""
+    """The job with the choice as its pipeline, kept in the artifact as a user's own pipeline is."""
     job, pipeline = problem.job, problem.job.pipeline
     every = (*pipeline.rules, *rules)
     file = PipelineFile(

@@ -111,7 +111,7 @@ def run_jobs(
 
 
 def prepare(workers: Workers, *modules: str) -> None:
-    """Processes of this machine start now, and import these modules, which later jobs are of."""
+    """Starts this machine's processes now, and has them import the modules of later jobs."""
     if not (workers.inside or workers.dask or workers.ray):
         warm(workers.processes, modules)
 

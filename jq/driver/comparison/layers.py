@@ -120,7 +120,7 @@ def _contractions(program: Program) -> Iterator[tuple[str, Any, Contraction]]:
 def _instrumented(
     reference: Program, quantized: Program, plan: QuantPlan, names: Sequence[str]
 ) -> tuple[Program, list[Watched]]:
-    """The float program giving each op's result, its quantized copy's, then each activation."""
+    """The float program with other outputs: each op's, its quantized copy's, each activation."""
     copy, plans = reference.clone(), {op.name: op for op in plan.ops}
     isolation = Isolation(copy, quantized.weights)
     results: dict[str, tuple[ir.Value, ir.Value]] = {}

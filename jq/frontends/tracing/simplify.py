@@ -150,7 +150,7 @@ def _loops(block: ir.Block) -> list[ir.OpView]:
 
 
 def _is_fixed(op: Op) -> bool:
-    """True if an op in a loop's body makes a float of outer values, none larger than those."""
+    """True if an op in a loop makes a float of values outside it, and none larger than those."""
     if not op.operands or len(op.results) != 1 or len(op.regions) or op.name in _DRAWN:
         return False
     outside = all(block_of(v) != op.block for v in op.operands)

@@ -65,7 +65,7 @@ def _routed(config: Config, p: Any, x: jax.Array) -> jax.Array:
 
 
 def _of_best_groups(config: Config, wanted: jax.Array) -> jax.Array:
-    """-inf where a group's best two sum to less than the top `groups_used` (DeepSeek-AI 2024)."""
+    """-inf outside the `groups_used` groups whose two best sum to the most (DeepSeek-AI 2024)."""
     groups = wanted.reshape(*wanted.shape[:-1], config.get("groups"), -1)
     best = jax.lax.top_k(groups, 2)[0].sum(axis=-1)
     least = jax.lax.top_k(best, config.get("groups_used"))[0][..., -1:]

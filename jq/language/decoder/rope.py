@@ -84,7 +84,7 @@ def yarn(
     truncate: bool,
 ) -> Rope:
     """Pairs of more than `fast` turns in `original` tokens keep their frequency, of fewer than
-    `slow` it is divided by `factor`, by their index in between; `truncate`: whole ones."""
+    `slow` it is divided by `factor`, in between by index, whose ends are whole if `truncate`."""
     f = _frequencies(base, dims, factor)
 
     def index(turns: float) -> float:

@@ -15,7 +15,7 @@ _NAKED = ("embed_tokens.", "layers.", "norm.")  # of what has no head, as models
 
 
 def text_of(values: dict[str, Any]) -> dict[str, Any]:
-    """Values of a config for the part that makes text, where others (see or hear) are there."""
+    """Values of a config for the part that makes text, of a model that may also see or hear."""
     text = values.get(TEXT)
     if not isinstance(text, dict):  # in old files what makes text is not apart
         return {**values, TEXT: True} if isinstance(values.get("vision_config"), dict) else values

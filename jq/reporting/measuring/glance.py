@@ -48,7 +48,7 @@ class Glance:
 
 
 def at_a_glance(compiled: CompiledModel, progress: Progress = silent) -> Glance:
-    """Outputs and layers of a model compiled in this process, on as many samples as take seconds.
+    """Outputs and layers of a model compiled in this process, on samples for a few seconds.
 
     Without a comparison where there is nothing to run: no data, a program for another machine, a
     model that is too large to be run again on the way. A failure here is none of the artifact:

@@ -86,7 +86,7 @@ def joined(b: Builder, sums: Sequence[str], step: Simple) -> str:
 
 
 def product(b: Builder, step: Simple, bits: int) -> str:
-    """A product of codes of 16 bits in units of 2^bits, ties away from zero: MUL of magnitudes."""
+    """A product of 16-bit codes in units of 2^bits, ties away from zero, by MUL of magnitudes."""
     terms = [Int32(b, b.wide(t), t.shape) for t in step.inputs]
     found = terms[0].of("ABS").times(terms[1].of("ABS"), bits)
     for term in terms:

@@ -1,6 +1,6 @@
 """Quantized operators of the standard, each as it is defined: dequantize, compute, quantize.
 
-Integer forms are found by the same passes as everywhere: their parameters are markers."""
+Their parameters are markers, from which the usual passes find the integers to compute."""
 
 from typing import Any
 

@@ -84,7 +84,7 @@ def _attended(
 
 
 def visible(position: jax.Array, count: int, capacity: int, window: int, chunks: bool) -> jax.Array:
-    """True where `count` queries see `capacity` keys, to be broadcast to [batch, k, g, s, t]."""
+    """True where one of `count` queries sees one of `capacity` keys; fits [batch, k, g, s, t]."""
     here = position.reshape(*position.shape, *(1,) * 4 * position.ndim)
     here = here + jnp.arange(count)[:, None]
     there = jnp.arange(capacity)
@@ -125,7 +125,7 @@ def _projections(config: Config, p: Any, x: jax.Array) -> list[jax.Array]:
 
 def rotate(config: Config, x: jax.Array, turn: Turn) -> jax.Array:
     """Turns pairs of every head of x [batch, n, heads, head]; cosines and sines [n, pairs], or of
-    each sequence. Neighbours stay brought apart: queries and keys alike, scores do not change."""
+    each sequence. Neighbours come apart and stay so in queries and keys: scores do not change."""
     if "cos" not in turn:
         return x
     cos, sin = (turn[name][..., None, :] for name in ("cos", "sin"))

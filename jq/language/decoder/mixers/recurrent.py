@@ -90,7 +90,7 @@ def _projections(config: Config, p: Any, x: jax.Array) -> tuple[jax.Array, ...]:
 
 
 def _length_one(x: jax.Array, heads: int, tiled: bool) -> jax.Array:
-    """x [batch, n, groups, key] of length 1, repeated for heads of a group, or `tiled`."""
+    """x [batch, n, groups, key] of length 1, each repeated for neighbouring heads, or `tiled`."""
     x, times = unit(x, _EPSILON / x.shape[-1]) * x.shape[-1] ** -0.5, heads // x.shape[2]
     return jnp.tile(x, (1, 1, times, 1)) if tiled else jnp.repeat(x, times, axis=2)
 
