@@ -24,6 +24,7 @@ SAMPLES = 128  # calls that steps are fitted to and tried on
 HELD = 4  # of so many one is not fitted to
 GAIN = 1.3  # times smaller the error must be
 OTHERS = (("rotate-online", "gptq"), ("rotate-online", "smooth", "gptq"))
+CALIBRATED = ("equalize", "bias-correction")  # with each of them, as with the usual steps
 
 
 def prepare_best(model: AnyModel, request: Request) -> Job:
@@ -35,7 +36,8 @@ def prepare_best(model: AnyModel, request: Request) -> Job:
     if not asked or floats or source.others or request.ranges is not None:
         return prepare_job(source, request, several=True)
     there = {p.name for passes in base.passes.values() for p in passes}
-    tried = [(), *(steps for steps in OTHERS if there.issuperset(steps))]
+    more = CALIBRATED if base.settings.activations.calibrated else ()
+    tried = [(), *(steps + more for steps in OTHERS if there.issuperset(steps + more))]
     given = request.calibration
     own = source.model.calibration if source.model else None
     data = LazyCalls(lambda: source.calls(own if given is None else given))

@@ -48,7 +48,8 @@ def test_rotations_are_taken_where_rows_have_outliers_of_their_own(pipeline):
     source = jq.trace(model(outliers=True))
     job = prepare_best(source, Request(pipeline, settings=MINUTES))
     steps = job.pipeline.settings.recovery
-    assert "rotate-online" in steps and job.pipeline.settings.minutes == MINUTES["minutes"]
+    assert "rotate-online" in steps and ("bias-correction" in steps) == ("static" in pipeline)
+    assert job.pipeline.settings.minutes == MINUTES["minutes"]
     (note,) = (n for n in job.program.notes if n.startswith("recovery="))
     assert note.startswith(f"recovery={','.join(steps)}: noise over signal ")
     with_steps, usual = (
