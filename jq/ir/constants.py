@@ -31,7 +31,7 @@ def evaluate(program: Program, value: ir.Value) -> Steps[np.ndarray | None]:
     if owner.operation.name == "stablehlo.concatenate":
         pieces = yield from every((program, v) for v in owner.operands)
         return None if pieces is None else np.concatenate(pieces, integer(owner, "dimension"))
-    handler = _MOVES.get(owner.operation.name)
+    handler = MOVES.get(owner.operation.name)
     if handler is None:
         return None
     source = yield program, owner.operands[0]
@@ -106,7 +106,7 @@ def broadcast(x: np.ndarray, op: Op, shape: tuple[int, ...]) -> np.ndarray:
     return np.broadcast_to(x.transpose(order).reshape(aligned), shape)
 
 
-_MOVES: dict[str, Any] = {
+MOVES: dict[str, Any] = {
     "stablehlo.reshape": lambda x, op, shape: x.reshape(shape),
     "stablehlo.transpose": lambda x, op, shape: x.transpose(integers(op, "permutation")),
     "stablehlo.broadcast_in_dim": broadcast,

@@ -13,8 +13,8 @@ import numpy as np
 from jaxlib.mlir import ir
 
 from jq.base.deep import Steps, deep, every
-from jq.ir.build import direction_of, integers
-from jq.ir.constants import broadcast, converted, evaluate
+from jq.ir.build import direction_of, integer, integers
+from jq.ir.constants import MOVES, evaluate
 from jq.ir.hoist import block_of
 from jq.ir.pointwise import IN_NUMPY
 from jq.ir.program import Program
@@ -84,13 +84,14 @@ def compute(program: Program, value: ir.Value) -> Steps[Array | None]:
     if found is not None or maker(value) is None:
         return found
     op: Op = value.owner
-    if kind_of(op) not in _RULES or len(op.results) != 1:
+    rule = _RULES.get(kind_of(op)) or _PLACED.get(kind_of(op))
+    if rule is None or len(op.results) != 1:
         return None
     arrays = yield from every((program, v) for v in op.operands)
     if arrays is None:
         return None
     with np.errstate(all="ignore"):
-        return _RULES[kind_of(op)](arrays, op.operation)
+        return rule(arrays, op.operation)
 
 
 def between(program: Program, source: ir.Value, result: ir.Value) -> Cut | None:
@@ -185,6 +186,16 @@ def _reduce(arrays: list[Array], op: Op) -> Array:
     return np.full(shape_of(op.results[0]), np.nan, arrays[0].dtype)  # equals no function we know
 
 
+def _moved(move: Any) -> Callable[[list[Array], Any], Array]:
+    return lambda arrays, op: move(arrays[0], op, shape_of(op.results[0]))
+
+
+def _iota(_: list[Array], op: Any) -> Array:
+    shape = shape_of(op.results[0])
+    places = np.indices(shape, sparse=True)[integer(op, "iota_dimension")]
+    return np.broadcast_to(places.astype(dtype_of(op.results[0])), shape)
+
+
 def _each(f: Any) -> Callable[[list[Array], Any], Array]:
     return lambda arrays, op: np.asarray(f(*arrays)).astype(dtype_of(op.results[0]), copy=False)
 
@@ -208,17 +219,18 @@ _FUNCTIONS: dict[str, Any] = {
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "select": np.where,
 }
+# What only `compute` knows has no place in a function of a value.
+_PLACED = {name: _moved(move) for name, move in MOVES.items()} | {"stablehlo.iota": _iota}
 _RULES: dict[str, Callable[[list[Array], Any], Array]] = {
+    **{
+        f"stablehlo.{k}": _PLACED[f"stablehlo.{k}"]
+        for k in ("broadcast_in_dim", "convert", "reshape")
+    },
     **{f"stablehlo.{name}": _each(f) for name, f in _FUNCTIONS.items()},
     "chlo.erf": _each(one_by_one(math.erf)),
     "chlo.erfc": _each(one_by_one(math.erfc)),
-    "stablehlo.broadcast_in_dim": lambda arrays, op: broadcast(
-        arrays[0], op, shape_of(op.results[0])
-    ),
     "stablehlo.compare": lambda arrays, op: _COMPARE[direction_of(op)](*arrays),
-    "stablehlo.convert": lambda arrays, op: converted(arrays[0], dtype_of(op.results[0])),
     "stablehlo.reduce": _reduce,
-    "stablehlo.reshape": lambda arrays, op: arrays[0].reshape(shape_of(op.results[0])),
 }
 # All others take elements one by one.
 _SHAPED = {f"stablehlo.{name}" for name in ("broadcast_in_dim", "reduce", "reshape")}
