@@ -14,12 +14,11 @@ from jq.ir import Op, Program, TensorSpec, dtype_of, editing, func, ir, kind_of,
 from jq.ir.build import NAME, string_attr
 from jq.ir.ops.integer_step import STEP
 from jq.ir.ops.lookup import is_product
+from jq.ir.values import CONTROL
 
 CODES = ("int8", "uint8", "int16", "uint16")
 _MOVES = "reshape transpose broadcast_in_dim pad slice concatenate reverse"
 MOVES = frozenset(f"stablehlo.{name}" for name in _MOVES.split(" "))
-
-NESTED = ("stablehlo.while", "stablehlo.case", "stablehlo.if")
 
 
 @dataclass(frozen=True)
@@ -140,7 +139,7 @@ def as_program(program: Program, unit: Unit) -> Program:
     Raises:
         ValueError: it holds a loop or a branch, which read values from outside.
     """
-    if nested := [op for op in unit.ops if kind_of(op) in NESTED]:
+    if nested := [op for op in unit.ops if kind_of(op) in CONTROL]:
         raise ValueError(f"{kind_of(nested[0]).removeprefix('stablehlo.')} is not replayed")
     specs = tuple(_spec(f"in{i}", v) for i, v in enumerate(unit.inputs))
     with editing():

@@ -7,6 +7,7 @@ can be evaluated in NumPy and recognised by what it computes, however it was wri
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -186,8 +187,8 @@ def _reduce(arrays: list[Array], op: Op) -> Array:
     return np.full(shape_of(op.results[0]), np.nan, arrays[0].dtype)  # equals no function we know
 
 
-def _moved(move: Any) -> Callable[[list[Array], Any], Array]:
-    return lambda arrays, op: move(arrays[0], op, shape_of(op.results[0]))
+def _moved(kind: str, arrays: list[Array], op: Any) -> Array:
+    return np.asarray(MOVES[kind](arrays[0], op, shape_of(op.results[0])))
 
 
 def _iota(_: list[Array], op: Any) -> Array:
@@ -220,12 +221,9 @@ _FUNCTIONS: dict[str, Any] = {
     "select": np.where,
 }
 # What only `compute` knows has no place in a function of a value.
-_PLACED = {name: _moved(move) for name, move in MOVES.items()} | {"stablehlo.iota": _iota}
+_PLACED = {"stablehlo.iota": _iota} | {k: partial(_moved, k) for k in MOVES}
 _RULES: dict[str, Callable[[list[Array], Any], Array]] = {
-    **{
-        f"stablehlo.{k}": _PLACED[f"stablehlo.{k}"]
-        for k in ("broadcast_in_dim", "convert", "reshape")
-    },
+    **{k: f for k, f in _PLACED.items() if k.endswith(("broadcast_in_dim", "convert", "reshape"))},
     **{f"stablehlo.{name}": _each(f) for name, f in _FUNCTIONS.items()},
     "chlo.erf": _each(one_by_one(math.erf)),
     "chlo.erfc": _each(one_by_one(math.erfc)),

@@ -85,6 +85,22 @@ def test_one_place_of_each_row():
     np.testing.assert_array_equal(got, jax.jit(fn)({}, x, at, u))
 
 
+def rounded_sine(v):
+    return jnp.round(jnp.sin(v) * 8)
+
+
+@pytest.mark.parametrize("i", [np.array([4, 1]), np.array([1, 1, 3]), slice(1, 4)])
+def test_a_function_that_is_more_than_arithmetic(i):
+    """A place that is there twice has the function of the function."""
+
+    def fn(_, x):
+        return x.at[i].apply(rounded_sine)
+
+    x = np.linspace(-3, 3, 30, dtype=np.float32).reshape(6, 5)
+    got = jq.compile(jq.Model(fn, {}, (x,)), "float")(x)
+    np.testing.assert_array_equal(got, fn({}, jnp.asarray(x)))
+
+
 WHOLE = """(%x: tensorKIND, %i: tensor<0xi32>, %u: tensorKIND) -> tensorKIND {
   %y = "stablehlo.scatter"(%x, %i, %u) <{scatter_dimension_numbers = #stablehlo.scatter<
     update_window_dims = AXES>}> ({

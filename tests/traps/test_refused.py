@@ -74,6 +74,18 @@ def test_sums_of_booleans():
     np.testing.assert_array_equal(got[:, 0], [False, False, True, False])
 
 
+APPLIED = SCATTERED.replace("stablehlo.add %a, %b", "stablehlo.round_nearest_even %a")
+
+
+@trap(raises=CompilerError)
+def test_roundings_in_a_scatter():
+    x = np.array([[0.6], [1.6], [2.6], [3.6]], np.float32)
+    given = x, np.array([[3], [0]], np.int32), np.ones((2, 1), np.float32)
+    np.testing.assert_allclose(
+        raw(APPLIED.replace("i1>", "f32>"), *given)[0][:, 0], [1, 1.6, 2.6, 4]
+    )
+
+
 BATCHED = """(%x: tensor<3x6xf32>, %i: tensor<3x1xi32>, %u: tensor<3x2xf32>) -> tensor<3x6xf32> {
   %y = "stablehlo.scatter"(%x, %i, %u) <{scatter_dimension_numbers = #stablehlo.scatter<
     update_window_dims = [1], input_batching_dims = [0], scatter_indices_batching_dims = [0],

@@ -160,10 +160,6 @@ class PairConvolution(WindowPanels, PairProduct):
 
     family: ClassVar[str] = "pair_convolution"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_pairs()
-
     @property
     def operands(self) -> tuple[TensorType, ...]:
         (_, *corrections), steps = self.behind()

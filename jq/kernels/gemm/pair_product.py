@@ -62,8 +62,9 @@ class PairProduct(PanelProduct):
         """Groups of columns, each of which reads runs of its own."""
         return 1
 
-    def check_pairs(self) -> None:
-        """Refuses what has no pairs of bytes."""
+    def check_views(self) -> None:
+        """Refuses what has no pairs of bytes, as well."""
+        super().check_views()
         if not self.target.pairs or self.unsigned or self.span < self.target.lanes:
             raise InternalError(f"no pairs of bytes in {self.label}")
 
@@ -178,10 +179,6 @@ class PairGemm(MatrixPanels, PairProduct):
     family: ClassVar[str] = "pair_gemm"
 
     rows: Sequences | Frame | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_pairs()
 
     @property
     def runs(self) -> tuple[int, int]:

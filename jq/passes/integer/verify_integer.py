@@ -17,7 +17,7 @@ from jq.ir.decisions import declined, function_of
 from jq.ir.markers import match
 from jq.ir.ops import Contraction, rule_of
 from jq.ir.ops.selection import combines
-from jq.ir.values import BRANCHES, LOOP, handed_on, reached
+from jq.ir.values import CONTROL, handed_on, reached
 from jq.passes.base import Pass, PassContext
 from jq.planning.decisions import QuantPlan
 
@@ -133,7 +133,7 @@ def _float(value: ir.Value) -> bool:
 
 def _read(op: Op) -> list[ir.Value]:
     """The values that an op computes with; a loop and a branch only hand on."""
-    return [] if op.operation.name in (LOOP, *BRANCHES) else list(op.operands)
+    return [] if op.operation.name in CONTROL else list(op.operands)
 
 
 def _markers(program: Program) -> list[Any]:
@@ -157,7 +157,7 @@ class _Flow:
     def _block(self, block: ir.Block) -> None:
         for op in block.operations:
             self.ops.append(op)
-            nested = op.operation.name in (LOOP, *BRANCHES)
+            nested = op.operation.name in CONTROL
             plain = product(op.results, op.operands)
             for result, on in handed_on(op) if nested else plain:
                 self.readers.setdefault(on, []).append(result)

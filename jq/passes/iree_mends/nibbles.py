@@ -16,6 +16,7 @@ import numpy as np
 from jq.ir import OPS, Op, Program, at, dtype_of, ir, shape_of, walk
 from jq.ir.build import recast, replace, strided_slice
 from jq.ir.types import is_narrow
+from jq.ir.values import CONTROL
 from jq.passes._retype import retype, retype_functions, values_of
 from jq.passes.base import PassContext
 from jq.passes.iree_mends.mend import Mend
@@ -68,8 +69,6 @@ def join(x: ir.Value, kind: np.dtype[Any], shape: Sequence[int], dtype: np.dtype
     return recast(OPS.reshape(joined, whole), dtype, shape)
 
 
-# Their regions give back what other ops have made, which is within the range.
-GROUPS = ("stablehlo.while", "stablehlo.case", "stablehlo.if")
 SHIFT = "stablehlo.shift_"
 LEADING = "stablehlo.count_leading_zeros"
 OF_BITS = ("stablehlo.popcnt", LEADING, "stablehlo.shift_right_logical")  # read no number
@@ -129,8 +128,9 @@ def _rewrite(use: _Use) -> None:
     with at(op):
         _prepare(use)
     # The only op of a reduction or a scatter has its result brought into the range instead.
-    reduces = len(op.block.operations) == 2 and op.parent.name not in (*GROUPS, "func.func")
-    if op.name in (*GROUPS, "stablehlo.constant") or reduces:
+    reduces = len(op.block.operations) == 2 and op.parent.name not in (*CONTROL, "func.func")
+    # Regions give back what other ops have made, which is within the range.
+    if op.name in (*CONTROL, "stablehlo.constant") or reduces:
         return
     with at(op, after=True):
         for value, kind in zip(op.results, use.results, strict=True):

@@ -29,7 +29,7 @@ from jq.ir.ops import Contraction, rule_of
 from jq.ir.ops.selection import elements, reduction
 from jq.ir.quantized.edges import Edges
 from jq.ir.slicing import Cut, functions
-from jq.ir.values import reads
+from jq.ir.values import CONTROL, LOOP, reads
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._ops import PRODUCTS_AND_SUMS, as_softmax, clamp_of, is_float, is_table
 from jq.passes.prepare._choices import with_choices
@@ -38,7 +38,6 @@ from jq.planning.operands import find_weight
 
 # open: affine steps and clamps may follow. clamped: clamps may. closed: nothing may; a quantize
 # comes next. float: an op without an integer form came before.
-LOOP, BRANCHES = "stablehlo.while", ("stablehlo.case", "stablehlo.if")
 COMPARE = "stablehlo.compare"  # a table may begin with it: where(x > 0, x, f(x))
 State = Literal["open", "clamped", "closed", "float"]
 
@@ -113,7 +112,7 @@ class _Marking:
 
     def nested(self, op: Op) -> bool:
         """A loop or a branch: what it hands on passes through codes on every way."""
-        if op.operation.name not in (LOOP, *BRANCHES):
+        if op.operation.name not in CONTROL:
             return False
         self.hand_on(op)
         if op.operation.name == LOOP:

@@ -15,7 +15,7 @@ from jq.formats import Encoding
 from jq.ir import Op, Program, at, dtype_of, editing, ir, last_of, shape_of, tensor_type
 from jq.ir.hoist import rebuilt
 from jq.ir.markers import DEQUANTIZE, dequantize, match
-from jq.ir.values import BRANCHES, LOOP, handed_on
+from jq.ir.values import CONTROL, LOOP, handed_on
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._values import parameters, static_parameters
 
@@ -39,7 +39,7 @@ class CarryCodes(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         changed = False
         for op in reversed(list(program.walk())):  # inner ones first
-            if op.operation.name not in (LOOP, *BRANCHES):
+            if op.operation.name not in CONTROL:
                 continue
             held = {i: c for i in range(len(op.results)) if (c := _codes(program, op, i))}
             if held:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.base.deep import Steps, deep
+from jq.base.deep import Steps, deep, every
 from jq.formats import Encoding, affine_format
 from jq.formats.integer_functions import Output
 from jq.ir import OPS, Op, Program, at, ir, kind_of, maker, shape_of
@@ -125,9 +125,7 @@ class _Hoist:
             op = x.owner
             self.through.add(hash(op.operation))
             places = elements(self.program, op)
-            chosen = []
-            for i in places:
-                chosen.append((yield self, op.operands[i], key, name))
+            chosen = (yield from every((self, op.operands[i], key, name) for i in places)) or ()
             with at(op):
                 return select_codes(self.program, op, chosen)
         with place:

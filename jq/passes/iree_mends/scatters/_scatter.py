@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jq.formats.arrays import clip
-from jq.ir import OPS, Op, at, dtype_of, ir, shape_of, stablehlo
+from jq.ir import OPS, Op, at, dtype_of, ir, kind_of, shape_of, stablehlo
 from jq.ir.build import constant_of, create
 from jq.ir.index_range import Element, Range, index_range
 
@@ -164,6 +164,15 @@ def zero_of(operand: ir.Value) -> ir.Value:
         return constant_of(np.zeros((), kind))
     part = constant_of(np.zeros((), np.float64 if kind == np.complex128 else np.float32))
     return stablehlo.complex(part, part)
+
+
+_NAMES = "abs add and compare constant convert divide maximum minimum multiply negate not or return"
+_SCALAR = {f"stablehlo.{name}" for name in f"{_NAMES} select subtract xor".split(" ")}
+
+
+def is_arithmetic(op: Op) -> bool:
+    """True if the function has no ops but those that IREE has for scalars."""
+    return not bool_sums(op) and all(kind_of(o) in _SCALAR for o in body_of(op).operations)
 
 
 def bool_sums(op: Op) -> list[Any]:

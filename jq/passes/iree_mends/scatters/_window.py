@@ -10,7 +10,6 @@ from jq.formats.blocks import full
 from jq.ir import OPS, Op, at, dtype_of, ir, last_of, shape_of, stablehlo
 from jq.ir.build import create, i64_array
 from jq.ir.index_range import Element, index_range
-from jq.passes.iree_mends.scatters import _scatter
 from jq.passes.iree_mends.scatters import _scatter as scatters
 
 
@@ -145,7 +144,7 @@ def _row_numbers(s: scatters.Scatter, lead: int) -> ir.Value:
         if axis in s.begins:
             parts.append((s.begins[axis], list(range(rank))))
         if within[axis] > 1:
-            parts.append((_scatter.iota((within[axis],), 0, kind), [rank + axis]))
+            parts.append((scatters.iota((within[axis],), 0, kind), [rank + axis]))
         for part, dims in parts:
             total = OPS.add(total, OPS.broadcast(OPS.mul(part, stride), shape, dims))
     return OPS.reshape(total, (prod(shape),))

@@ -12,14 +12,14 @@ becomes several updates. XLA drops a window that is not whole. What is known of 
 - for any other update the operand gets one more row, where they go, which is cut off again.
 
 One window alone is read, changed and written back as a slice. A scatter of several operands at a
-time takes one window after the other in a loop."""
+time, or of a function that is more than arithmetic, takes one window after the other in a loop."""
 
 from jq.base.errors import UserError
 from jq.ir import NAME, Op, dtype_of, ir, shape_of, string_attr
 from jq.ir.index_range import Element, index_range
 from jq.passes.iree_mends.mend import Mend
 from jq.passes.iree_mends.scatters import _scatter
-from jq.passes.iree_mends.scatters._scatter import body_of, bool_sums, or_bools
+from jq.passes.iree_mends.scatters._scatter import body_of, is_arithmetic, or_bools
 from jq.passes.iree_mends.scatters._window import one_by_one, scatter_rows, write_window
 
 
@@ -34,6 +34,9 @@ class PlainScatters(Mend):
 
     A scatter that adds booleans adds them modulo 2.
     Trap: traps/test_refused.py::test_sums_of_booleans
+
+    In a scatter's function, what IREE spells out in several ops (tangents, roundings) is refused.
+    Trap: traps/test_refused.py::test_roundings_in_a_scatter
 
     A dynamic slice of a tensor without axes crashes the compiler.
     Trap: traps/test_refused.py::test_a_slice_of_a_number
@@ -56,7 +59,7 @@ class PlainScatters(Mend):
             and shape_of(op.operands[2])[1] == whole[1]
         )
         low, high = index_range(indices, Element(1, 0)) if plain else (0, 0)
-        return not plain or low < 0 or high >= whole[0] or bool(bool_sums(op))
+        return not plain or low < 0 or high >= whole[0] or not is_arithmetic(op)
 
     def rewritten(self, op: Op) -> list[ir.Value]:
         operands, _, updates = _scatter.parts(op)
@@ -67,7 +70,7 @@ class PlainScatters(Mend):
         s = _scatter.read(op)
         if s.count == 1:
             return write_window(op, s, operands)
-        if len(operands) == 1:
+        if len(operands) == 1 and is_arithmetic(op):
             return [scatter_rows(op, s, operands[0])]
         return one_by_one(op, s, operands)
 

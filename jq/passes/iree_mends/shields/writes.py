@@ -10,7 +10,7 @@ import numpy as np
 from jq.ir import OPS, Op, Program, at, dtype_of, enclosing, ir, maker, shape_of, stablehlo
 from jq.ir.build import barrier
 from jq.ir.memory import origins
-from jq.ir.values import CONTROL, reads
+from jq.ir.values import CONTROL, LOOP, reads
 from jq.passes.base import PassContext
 from jq.passes.iree_mends.mend import BARRIER, Mend, Read, Shield
 
@@ -121,8 +121,6 @@ class ShieldUpdates(Shield):
 #
 # IREE makes a constant of equal elements anew where it is used, and may put one that stands between
 # and after loops nowhere.
-
-LOOP = "stablehlo.while"
 
 
 class ShieldSplats(Mend):
