@@ -12,17 +12,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from jq.base.errors import FormatError
-from jq.formats import checks
-from jq.formats.affine_math import (
-    FULL,
-    HALF,
-    NARROW,
-    StoredIntegers,
-    finite_codes,
-    scale_of_extent,
-    to_codes,
-    zero_point_of_range,
-)
+from jq.formats import affine_math, checks
+from jq.formats.affine_math import FULL, HALF, NARROW, StoredIntegers
 from jq.formats.arrays import NUMPY, Array, ArrayOps
 from jq.formats.base import Encoding, Integers, Levels, Parts, get_format, unpacked
 from jq.formats.blocks import block_absmax, block_range, chunks, expand, reduce_blocks
@@ -93,9 +84,9 @@ class Affine(StoredIntegers):
         if enc.scheme == "symmetric":
             whole = 2.0 ** (self.bits - 1)
             steps = {NARROW: whole - 1, FULL: whole - 0.5, HALF: whole / 2 - 1}[_divisor(enc)]
-            return scale_of_extent(ops, ops.maximum(ops.abs(lo), ops.abs(hi)), steps)
+            return affine_math.scale_of_extent(ops, ops.maximum(ops.abs(lo), ops.abs(hi)), steps)
         extent = ops.sub(ops.maximum(hi, 0), ops.minimum(lo, 0))
-        return scale_of_extent(ops, extent, 2.0**self.bits - 1)
+        return affine_math.scale_of_extent(ops, extent, 2.0**self.bits - 1)
 
     def _zero_point(self, ops: ArrayOps, lo: Array, scale: Array, enc: Encoding) -> Array | None:
         """Computed for the numbers of the format itself, then shifted to signed ones."""
@@ -103,8 +94,8 @@ class Affine(StoredIntegers):
             return None
         half = 1 << (self.bits - 1)
         if not self.unsigned:
-            return zero_point_of_range(ops, lo, scale, -half, half - 1)
-        zero = zero_point_of_range(ops, lo, scale, 0, 2 * half - 1)
+            return affine_math.zero_point_of_range(ops, lo, scale, -half, half - 1)
+        zero = affine_math.zero_point_of_range(ops, lo, scale, 0, 2 * half - 1)
         return ops.sub(zero, half)
 
     def parameters(
@@ -164,7 +155,7 @@ class Affine(StoredIntegers):
         self, ops: ArrayOps, x: Array, scale: Array, zero_point: Array | None, enc: Encoding
     ) -> Array:
         steps = ops.div(x, expand(ops, scale, enc))
-        return to_codes(ops, steps, zero_point, self.limits(enc), self.code_type, enc)
+        return affine_math.to_codes(ops, steps, zero_point, self.limits(enc), self.code_type, enc)
 
     def quantize_dynamic(self, ops: ArrayOps, x: Array, enc: Encoding) -> dict[str, Array]:
         """Values `codes`, `scale` and (asymmetric) `zero_point` with parameters of `x` itself.
@@ -180,7 +171,7 @@ class Affine(StoredIntegers):
         scale, inverse = self._scale(ops, lo, hi, enc)
         zero_point = self._zero_point(ops, lo, scale, enc)
         steps = ops.mul(x, expand(ops, inverse, enc))
-        codes = to_codes(ops, steps, zero_point, self.limits(enc), self.code_type, enc)
+        codes = affine_math.to_codes(ops, steps, zero_point, self.limits(enc), self.code_type, enc)
         values = {"codes": codes, "scale": scale}
         return values if zero_point is None else values | {"zero_point": zero_point}
 
@@ -213,7 +204,7 @@ class Affine(StoredIntegers):
         for rows, grid, piece in chunks(enc):
             zero = None if zero_point is None else zero_point[grid]
             x_piece = checks.as_float32(x[rows])
-            codes = finite_codes(x_piece, wide[grid], zero, self.limits(enc), piece)
+            codes = affine_math.finite_codes(x_piece, wide[grid], zero, self.limits(enc), piece)
             packed[rows] = self.pack(codes, piece).reshape(packed[rows].shape)
         parts = {"codes": packed, "scale": scale}
         if zero_point is not None:

@@ -4,15 +4,7 @@ from jq.kernels.attention.description import Attention
 from jq.kernels.convolution.description import Convolution, DigitConvolution
 from jq.kernels.convolution.windowed import PairConvolution
 from jq.kernels.depthwise.description import Depthwise, DigitDepthwise
-from jq.kernels.epilogue.code_steps import (
-    AddCodes,
-    Quantize,
-    Rescale,
-    RoundToCodes,
-    ToCodes,
-    WideQuantize,
-    WideRescale,
-)
+from jq.kernels.epilogue.code_steps import AddCodes, Quantize, Rescale, RoundToCodes, WideQuantize
 from jq.kernels.epilogue.step import ROW, Step
 from jq.kernels.epilogue.steps import (
     Bias,
@@ -42,16 +34,7 @@ from jq.kernels.kernel import ATTRIBUTE, Kernel
 from jq.kernels.machine.isa import ISAS, Isa, available, detect, get_isa
 from jq.kernels.rowwise.description import Normalize, QuantizeRows, RowQuantization, RowRanges
 from jq.kernels.rowwise.quantize_blocks import QuantizeBlocks
-from jq.kernels.rowwise.row_chain import (
-    Added,
-    Coded,
-    Digits,
-    Normalized,
-    Rotated,
-    RowChain,
-    SplitRows,
-    Updated,
-)
+from jq.kernels.rowwise.row_chain import SplitRows
 from jq.kernels.rowwise.row_program import Line, RowProgram, Source
 from jq.kernels.rowwise.update_rows import UpdateRows
 from jq.kernels.schedule.layout import Batch, Frame, Sequences

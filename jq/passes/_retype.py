@@ -3,20 +3,9 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from jq.ir import (
-    Op,
-    Program,
-    at,
-    dense_array,
-    editing,
-    ir,
-    last_of,
-    maker,
-    shape_of,
-    tensor_type,
-    walk,
-)
+from jq.ir import Program, at, dense_array, editing, ir, shape_of, tensor_type
 from jq.ir.build import dense_of, settle_type
+from jq.ir.values import Op, last_of, maker, walk
 
 Cast = Callable[[ir.Value], ir.Value]  # builds a value of the same type, made of another one's
 

@@ -13,18 +13,11 @@ from jq.ir.ops.base import Role
 from jq.ir.ops.dataflow import Encodings
 from jq.ir.ops.lattice import Encoded
 from jq.ir.types import number_kind
+from jq.planning import encodings
 from jq.planning.calibration.observer import Range
 from jq.planning.calibration.ranges import Ranges, site
 from jq.planning.decisions import Declined, TensorPlan
-from jq.planning.encodings import (
-    activation_block,
-    encoding,
-    not_summed,
-    stored_plan,
-    tied_block,
-    unpacked_rows,
-    weight_block,
-)
+from jq.planning.encodings import encoding, not_summed
 from jq.planning.operands import WeightUse, blocks_behind, op_name
 from jq.target.settings import FLOAT, Settings, TensorSettings
 from jq.target.target import Target
@@ -46,7 +39,7 @@ class TensorPlanner:
 
     def weight(self, use: WeightUse, settings: Settings, kind: str) -> TensorPlan:
         if use.stored:
-            return stored_plan(use)
+            return encodings.stored_plan(use)
         s, count = settings.weights, math.prod(use.shape)
         if s.format == FLOAT:
             raise Declined("a rule or setting keeps it float", wanted=True)
@@ -58,9 +51,9 @@ class TensorPlanner:
             raise Declined("the weight is already integer")
         if dtype.itemsize == 1:
             raise Declined(f"the weight is already {dtype}")
-        s = unpacked_rows(s, use.shape)
+        s = encodings.unpacked_rows(s, use.shape)
         self.has_weight(s, kind)
-        enc = encoding(s, use.shape, weight_block(use, s))
+        enc = encoding(s, use.shape, encodings.weight_block(use, s))
         get_format(s.format).check(enc)
         return TensorPlan("weight", enc, weight=use.name)
 
@@ -93,7 +86,7 @@ class TensorPlanner:
         enc, shape = blocks_behind(op.operands[role.index]), shape_of(op.operands[role.index])
         if enc is None or get_format(enc.format).integer_bits is None:
             return None
-        wanted = tied_block(enc, shape, role)
+        wanted = encodings.tied_block(enc, shape, role)
         same = wanted is not None and not not_summed(op, enc.with_shape(shape, wanted), role)
         return TensorPlan("dynamic", enc) if same and enc.block == wanted else None
 
@@ -120,7 +113,7 @@ class TensorPlanner:
         if s.format == FLOAT or is_affine(s.format):
             return ""
         enc = encoding(s, shape_of(value), (0,) * len(shape_of(value)))
-        block = tied_block(enc, enc.shape, role)
+        block = encodings.tied_block(enc, enc.shape, role)
         return not_summed(op, enc.with_shape(enc.shape, block), role) if block else ""
 
     def activation(
@@ -141,7 +134,9 @@ class TensorPlanner:
             raise Declined(what, "set activations.mode=static")
         self.has(s.granularity, device.activation_granularities, "activations.granularity")
         enc = encoding(s, shape, (0,) * len(shape))
-        block = tied_block(enc, shape, role) or activation_block(s, shape, role, run)
+        block = encodings.tied_block(enc, shape, role) or encodings.activation_block(
+            s, shape, role, run
+        )
         return TensorPlan("dynamic", unpacked(enc.with_shape(shape, block)))
 
     def seen(self, where: str, s: TensorSettings) -> Range:

@@ -25,12 +25,12 @@ from jq.kernels import (
     Residual,
     RoundToCodes,
     WideQuantize,
-    WideRescale,
     WideResidual,
     ZeroPoint,
     available,
     get_isa,
 )
+from jq.kernels.epilogue.code_steps import WideRescale
 from tests.kernels import emulated
 
 HERE = list(emulated.ISAS) if emulated.COMMAND else [isa.name for isa in available()]

@@ -10,9 +10,7 @@ from jq.base.errors import InternalError, UserError
 from jq.base.system.processor import this_processor
 from jq.kernels import (
     ISAS,
-    Added,
     Attention,
-    Coded,
     Convolution,
     DecodeDot,
     Depthwise,
@@ -20,7 +18,6 @@ from jq.kernels import (
     DigitConvolution,
     DigitDepthwise,
     DigitGemm,
-    Digits,
     Gemm,
     GemmRows,
     Gemv,
@@ -28,7 +25,6 @@ from jq.kernels import (
     Kernel,
     Line,
     Normalize,
-    Normalized,
     PackValues,
     PairConvolution,
     PairGemm,
@@ -37,15 +33,12 @@ from jq.kernels import (
     QuantizedResidual,
     QuantizeRows,
     Residual,
-    Rotated,
     RoundToHalves,
-    RowChain,
     RowProgram,
     RowQuantization,
     RowRanges,
     Source,
     SplitRows,
-    Updated,
     UpdateRows,
     WideQuantize,
     WideResidual,
@@ -54,6 +47,15 @@ from jq.kernels import (
     get_isa,
 )
 from jq.kernels.linking import link
+from jq.kernels.rowwise.row_chain import (
+    Added,
+    Coded,
+    Digits,
+    Normalized,
+    Rotated,
+    RowChain,
+    Updated,
+)
 from tests.kernels.harness import compile_text, linked
 from tests.kernels.strategies import HERE
 

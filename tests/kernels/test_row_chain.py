@@ -7,21 +7,17 @@ import pytest
 from hypothesis import strategies as st
 
 from jq.base.errors import InternalError
-from jq.kernels import (
+from jq.kernels import Kernel, Normalize, QuantizeRows, RowQuantization, SplitRows
+from jq.kernels.rowwise.row_chain import (
     Added,
     Coded,
     Digits,
-    Kernel,
-    Normalize,
     Normalized,
-    QuantizeRows,
     Rotated,
     RowChain,
-    RowQuantization,
-    SplitRows,
+    RowStep,
     Updated,
 )
-from jq.kernels.rowwise.row_chain import RowStep
 from tests.kernels.harness import Runner
 from tests.kernels.strategies import HERE
 from tests.support.drawn import random_example

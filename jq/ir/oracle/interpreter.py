@@ -7,21 +7,10 @@ from typing import Any
 import numpy as np
 
 from jq.base.errors import InternalError
-from jq.ir import (
-    Op,
-    Program,
-    at,
-    dtype_of,
-    editing,
-    ir,
-    last_of,
-    shape_of,
-    stablehlo,
-    tensor_type,
-    to_dtype,
-)
+from jq.ir import Program, at, dtype_of, editing, ir, shape_of, stablehlo, tensor_type, to_dtype
 from jq.ir.build import like, replace
 from jq.ir.ops.layout import Layout
+from jq.ir.values import Op, last_of
 
 # Types that the bindings cannot turn into NumPy arrays leave the interpreter as their bits.
 _OPAQUE = {"bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"}

@@ -14,6 +14,7 @@ from jq.ir.contract import CONTRACT, Contract
 from jq.ir.markers import marker_kind
 from jq.ir.ops.integer_step import INTEGER, IntegerStep, Operand, match_integer
 from jq.ir.requantize import REQUANTIZE
+from jq.kernels.epilogue.code_steps import WideRescale
 from jq.passes.kernels._kernel import NoKernel
 
 
@@ -54,7 +55,7 @@ class IntegerContraction:
         mantissa, left, right = rescaling.split(factor)
         nothing = right > INT32.bits - 1  # what is left of any int32
         mantissa, right = np.where(nothing, 0, mantissa), np.where(nothing, 0, right)
-        kind = kernels.Rescale if small else kernels.WideRescale
+        kind = kernels.Rescale if small else WideRescale
         step = kind(out.low, out.high, rounding=rescaling.rounding, left=bool(left.any()))
         columns = [mantissa, *([left] if step.left else []), right]
         return (step,), bias, [column.astype(np.int32) for column in columns]

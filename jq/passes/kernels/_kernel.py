@@ -6,25 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import (
-    OPS,
-    Op,
-    Program,
-    at,
-    dtype_of,
-    editing,
-    evaluate,
-    func,
-    ir,
-    maker,
-    only_user,
-    shape_of,
-    stablehlo,
-    tensor_type,
-)
+from jq.ir import OPS, Op, Program, at, editing, evaluate, func, ir, maker, only_user, stablehlo
 from jq.ir.build import NAME, replace, string_attr
 from jq.ir.decisions import decide, facts_of
 from jq.ir.markers import Marker
+from jq.ir.types import dtype_of, shape_of, tensor_type
 from jq.kernels import ATTRIBUTE, Kernel, QuantizeBlocks, detect, get_isa
 from jq.target.target import Target
 

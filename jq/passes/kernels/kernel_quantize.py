@@ -17,21 +17,9 @@ from jq.ir import OPS, Op, Program, at, dtype_of, evaluate, ir, kind_of, shape_o
 from jq.ir.build import NAME, integers, string_attr
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC, Marker, match
 from jq.kernels import QuantizeBlocks, QuantizeRows, RowQuantization, RowRanges
-from jq.kernels.rowwise.description import (
-    ASYMMETRIC,
-    LARGEST_SCALE,
-    SMALLEST_SCALE,
-    STATIC,
-    SYMMETRIC,
-)
+from jq.kernels.rowwise import description
 from jq.passes.base import Pass, PassContext
-from jq.passes.kernels._kernel import (
-    call_kernel,
-    column_factors,
-    isa_of,
-    quantize_blocks,
-    rows_and_columns,
-)
+from jq.passes.kernels import _kernel
 from jq.passes.rewrite import Rewrite
 
 ROWS = 16  # of a tensor that has one scale: what threads share
@@ -42,7 +30,7 @@ class KernelQuantize(Rewrite):
     tidies = False
 
     def replacement(self, program: Program, op: Op, cx: PassContext) -> list[ir.Value] | None:
-        isa = isa_of(cx.target)
+        isa = _kernel.isa_of(cx.target)
         marker = match(op, QUANTIZE, QUANTIZE_DYNAMIC, DEQUANTIZE)
         if isa is None or marker is None:
             return None
@@ -61,7 +49,7 @@ def _rounded(program: Program, marker: Marker, isa: str) -> list[ir.Value] | Non
     kernel = QuantizeBlocks.of(isa, made.encoding, coded=False)
     if kernel is None or kernel.whole:
         return None
-    (rounded,) = quantize_blocks(program, kernel, made)
+    (rounded,) = _kernel.quantize_blocks(program, kernel, made)
     result = marker.op.results[0]
     return [OPS.convert(OPS.reshape(rounded, shape_of(result)), dtype_of(result))]
 
@@ -75,7 +63,7 @@ def row_scheme(program: Program, marker: Marker) -> RowQuantization | None:
     if marker.kind == QUANTIZE:
         if any(enc.block) or static_parameters(program, marker) is None:
             return None
-        return RowQuantization(STATIC, narrow and "zero_point" not in marker.parts)
+        return RowQuantization(description.STATIC, narrow and "zero_point" not in marker.parts)
     if not _by_row(enc) or (enc.block[-1] and enc.shape[-1] > 1):
         return None
     return _scheme(enc, narrow)
@@ -96,7 +84,9 @@ def measured_scheme(marker: Marker) -> RowQuantization | None:
     narrow = _narrow(marker.encoding)
     if marker.kind != QUANTIZE or any(marker.encoding.block) or narrow is None:
         return None
-    return RowQuantization(STATIC, narrow and "zero_point" not in marker.parts, measured=True)
+    return RowQuantization(
+        description.STATIC, narrow and "zero_point" not in marker.parts, measured=True
+    )
 
 
 def part_scheme(marker: Marker) -> RowQuantization | None:
@@ -111,7 +101,10 @@ def part_scheme(marker: Marker) -> RowQuantization | None:
 
 
 def _scheme(enc: Encoding, narrow: bool) -> RowQuantization:
-    return RowQuantization(ASYMMETRIC if enc.scheme == "asymmetric" else SYMMETRIC, narrow=narrow)
+    return RowQuantization(
+        description.ASYMMETRIC if enc.scheme == "asymmetric" else description.SYMMETRIC,
+        narrow=narrow,
+    )
 
 
 def _by_sample(enc: Encoding) -> bool:
@@ -139,7 +132,7 @@ def static_parameters(program: Program, marker: Marker) -> list[np.ndarray] | No
     if any(a is None or a.size != 1 for a in arrays):
         return None
     scale, *zero = (np.asarray(a).reshape(1) for a in arrays)
-    if not SMALLEST_SCALE <= scale[0] <= LARGEST_SCALE:
+    if not description.SMALLEST_SCALE <= scale[0] <= description.LARGEST_SCALE:
         return None
     return [scale.astype(np.float32), zero[0].astype(np.int32) if zero else np.zeros(1, np.int32)]
 
@@ -149,9 +142,9 @@ def _quantize(
 ) -> list[ir.Value]:
     x = OPS.convert(marker.op.operands[0], np.float32)  # formats compute in float32
     samples, shape = scheme.dynamic and _by_sample(marker.encoding), shape_of(x)
-    m, k = (shape[0], math.prod(shape[1:])) if samples else rows_and_columns(shape)
+    m, k = (shape[0], math.prod(shape[1:])) if samples else _kernel.rows_and_columns(shape)
     size = marker.encoding.block[-1] if scheme.dynamic else 0
-    scaled = column_factors(program, x) if size < 2 and not samples else None
+    scaled = _kernel.column_factors(program, x) if size < 2 and not samples else None
     if size > 1:  # each block is a row of its own
         m, k = m * k // size, size
     if not scheme.dynamic and k % VECTORS and scaled is None:
@@ -165,7 +158,7 @@ def _quantize(
         operands += _measured(marker)
     elif not scheme.dynamic:
         operands += map(OPS.constant, static_parameters(program, marker) or ())
-    results = call_kernel(program, kernel, operands, f"{marker.tensor}/quantize")
+    results = _kernel.call_kernel(program, kernel, operands, f"{marker.tensor}/quantize")
     wanted = [shape_of(r) for r in marker.op.results]
     return [OPS.reshape(v, shape) for v, shape in zip(results, wanted, strict=True)]
 
@@ -191,7 +184,7 @@ SMALL = 1 << 10  # elements: less is nothing
 
 class KernelRanges(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
-        isa = isa_of(cx.target)
+        isa = _kernel.isa_of(cx.target)
         found = list(_ranges(program).items()) if isa else []
         for x, ends in found:
             _lower_range(program, x, ends, isa or "")
@@ -225,7 +218,7 @@ def _end(op: Op, x: ir.Value) -> str | None:
 
 
 def _lower_range(program: Program, x: ir.Value, ends: dict[str, list[Op]], isa: str) -> None:
-    m, k = rows_and_columns(shape_of(x))
+    m, k = _kernel.rows_and_columns(shape_of(x))
     if k % VECTORS:
         rows = math.gcd(m * k, ROWS)  # in any order: narrow rows are cut anew
         m, k = rows, m * k // rows
@@ -233,7 +226,7 @@ def _lower_range(program: Program, x: ir.Value, ends: dict[str, list[Op]], isa: 
     first = next(op for op in every[0].operation.block.operations if op in every)
     name = string_attr(first, NAME) or "range"
     with at(first):
-        parts = call_kernel(program, RowRanges(isa=isa, m=m, k=k), [x], f"{name}/rows")
+        parts = _kernel.call_kernel(program, RowRanges(isa=isa, m=m, k=k), [x], f"{name}/rows")
     rules = (OPS.reduce_min, OPS.minimum), (OPS.reduce_max, OPS.maximum)
     for how, part, (reduced, joined) in zip(ENDS, parts, rules, strict=True):
         for op in ends[how]:

@@ -16,7 +16,8 @@ import numpy as np
 from jq.ir import Op, Program, at, dtype_of, evaluate, func, ir
 from jq.ir.build import NAME, like, string_attr
 from jq.ir.build import replace as replace_op
-from jq.kernels import Kernel, RowQuantization, ToCodes
+from jq.kernels import Kernel, RowQuantization
+from jq.kernels.epilogue.code_steps import ToCodes
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels import _kernel
 

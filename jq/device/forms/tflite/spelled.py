@@ -16,16 +16,8 @@ from jq.device.forms.canonical.base import Simple
 from jq.device.forms.tflite.integers import Floats, Integers
 from jq.device.forms.tflite.products import Products
 from jq.device.network import Tensor
+from jq.formats import integer_functions as functions
 from jq.formats.arrays import clip
-from jq.formats.integer_functions import (
-    FRACTION,
-    WIDE,
-    in_units,
-    ratio,
-    saturated,
-    softmax,
-    unit_rows,
-)
 from jq.formats.requantize import DIGITS, Rescaling
 
 Step = Callable[[Any, Simple], None]
@@ -79,11 +71,13 @@ class Spelled(Products):
         if given["bias"].any():
             total = ops.add(total, given["bias"].astype(np.int32))
         if behind is None or not (behind.any() or step.kind == "normalization"):
-            self.put(step, saturated(ops, self.rescaled(total, factor), out))
+            self.put(step, functions.saturated(ops, self.rescaled(total, factor), out))
             return
-        steps = self.rescaled(total, factor * (1 << FRACTION))
-        steps = ops.add(steps, np.rint(behind * (1 << FRACTION)).astype(np.int32))
-        self.put(step, saturated(ops, self.spelled.shift(ops, steps, -FRACTION), out))
+        steps = self.rescaled(total, factor * (1 << functions.FRACTION))
+        steps = ops.add(steps, np.rint(behind * (1 << functions.FRACTION)).astype(np.int32))
+        self.put(
+            step, functions.saturated(ops, self.spelled.shift(ops, steps, -functions.FRACTION), out)
+        )
 
     # Functions
 
@@ -92,18 +86,20 @@ class Spelled(Products):
         at, unit = (given[k].reshape(()).item() for k in ("axis", "step"))
         rows = math.prod(shape[:at]), shape[at], math.prod(shape[at + 1 :])
         terms = [
-            in_units(ops, self.centered(x, rows), _largest(x), float(by), self.spelled)
+            functions.in_units(ops, self.centered(x, rows), _largest(x), float(by), self.spelled)
             for x, by in zip(step.inputs, given["by"].reshape(-1), strict=True)
         ]
-        x = clip(ops, reduce(ops.add, terms), -WIDE, WIDE)
+        x = clip(ops, reduce(ops.add, terms), -functions.WIDE, functions.WIDE)
         if "hidden" in given:
-            x = ops.select(np.broadcast_to(given["hidden"], shape).reshape(rows) != 0, -WIDE, x)
-        self.put(step, softmax(ops, x, unit, 1, out, self.spelled))
+            x = ops.select(
+                np.broadcast_to(given["hidden"], shape).reshape(rows) != 0, -functions.WIDE, x
+            )
+        self.put(step, functions.softmax(ops, x, unit, 1, out, self.spelled))
 
     def _normalization(self, step: Simple) -> None:
         (x,), out, given, ends = step.inputs, step.out, step.numbers, np.iinfo(step.inputs[0].dtype)
         n = x.shape[-1]
-        unit = unit_rows(
+        unit = functions.unit_rows(
             self.ops,
             self.centered(x, (1, math.prod(x.shape[:-1]), n), np.int64),
             *(float(given[k].reshape(())) for k in ("step", "epsilon")),
@@ -121,7 +117,7 @@ class Spelled(Products):
         bits, unit = (step.numbers[k].reshape(()).item() for k in ("bits", "unit"))
         shape = 1, 1, math.prod(step.output.shape)
         over, under = (self.centered(x, shape, np.int64) for x in step.inputs)
-        q = ops.convert(ratio(ops, over, under, int(bits)), np.int32)
+        q = ops.convert(functions.ratio(ops, over, under, int(bits)), np.int32)
         numbers = {"factor": np.array([unit * 2.0**-bits / step.out.scale]), "bias": np.zeros(1)}
         self.finished(replace(step, numbers=numbers), q)
 
@@ -144,7 +140,7 @@ class Spelled(Products):
                 ops.mul(*term) for term in zip(terms, map(int, given["multipliers"]), strict=True)
             )
             total = ops.add(ops.add(x, y), 1 << (shift - 1))
-            self.put(step, saturated(ops, ops.shift_right_signed(total, shift), step.out))
+            self.put(step, functions.saturated(ops, ops.shift_right_signed(total, shift), step.out))
             return
         scales = [x.scale.astype(np.float64) for x in step.inputs if x.scale is not None]
         x, y = (

@@ -16,7 +16,7 @@ from typing import Any
 from jq import kernels
 from jq.ir import NAME, OPS, Op, Program, at, ir, maker, shape_of, string_attr, users
 from jq.kernels.machine.tiling import row_block
-from jq.kernels.rowwise.row_chain import RowStep
+from jq.kernels.rowwise import row_chain
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import call_kernel, called, declarations, drop_declarations, isa_of
 from jq.passes.kernels.chain._rotation import Operand, Rotation, find_rotation
@@ -42,7 +42,7 @@ class _Made:
     """A step that was found: what it makes, what it reads besides the row (as operands of ops), and
     the ops that it takes the place of; `readers` of the row before are among them."""
 
-    step: kernels.Normalized | kernels.Added | kernels.Rotated | kernels.Updated
+    step: row_chain.Normalized | row_chain.Added | row_chain.Rotated | row_chain.Updated
     value: ir.Value
     operands: tuple[Operand, ...]
     ops: tuple[Any, ...]
@@ -57,7 +57,7 @@ class _Chain:
     first: kernels.Normalize
     start: Any
     operands: list[Operand] = field(default_factory=list)
-    steps: list[RowStep] = field(default_factory=list)
+    steps: list[row_chain.RowStep] = field(default_factory=list)
     replaced: list[ir.Value] = field(default_factory=list)  # by the results, in order
     gone: list[Any] = field(default_factory=list)
 
@@ -84,7 +84,7 @@ class _Chain:
         keep = len(others) > len(following.readers if following else ())
         self.operands += made.operands
         self.gone += made.ops
-        if isinstance(made.step, kernels.Updated):
+        if isinstance(made.step, row_chain.Updated):
             self.steps.append(made.step)
             self.replaced.append(made.value)
             return None
@@ -96,15 +96,15 @@ class _Chain:
             self.gone.append(reader.operation)
         return following
 
-    def _codes(self, kernel: Any) -> kernels.Coded | kernels.Digits | None:
+    def _codes(self, kernel: Any) -> row_chain.Coded | row_chain.Digits | None:
         """The step that gives what a kernel gives of the rows; None where it is none of these."""
         m, k = self.first.m, self.first.k
         if isinstance(kernel, kernels.SplitRows) and (kernel.m, kernel.k) == (m, k):
-            return kernels.Digits(kernel.block, kernel.digits)
+            return row_chain.Digits(kernel.block, kernel.digits)
         if not isinstance(kernel, kernels.QuantizeRows) or kernel.factors or kernel.sequences:
             return None
         whole = kernel.m * kernel.k == m * k and k % kernel.k == 0
-        return kernels.Coded(kernel.k, kernel.scheme) if whole and kernel.scheme.dynamic else None
+        return row_chain.Coded(kernel.k, kernel.scheme) if whole and kernel.scheme.dynamic else None
 
     def _following(self, before: _Made, readers: Sequence[Op]) -> _Made | None:
         """The step to the next row from these readers' one, where all that it reads is there."""
@@ -121,14 +121,16 @@ class _Chain:
         if op.operation.name == "stablehlo.add":
             others = [(op, i) for i in range(number) if self.there((op, i)) is not None]
             return (
-                _Made(kernels.Added(), op.results[0], tuple(others), own, own)
+                _Made(row_chain.Added(), op.results[0], tuple(others), own, own)
                 if len(others) == 1
                 else None
             )
-        if _plain(kernel) and kernel.m == self.first.m and isinstance(before.step, kernels.Added):
+        if _plain(kernel) and kernel.m == self.first.m and isinstance(before.step, row_chain.Added):
             return _normalized(kernel, op, own)
         if isinstance(kernel, kernels.UpdateRows) and self._updates(kernel):
-            return _Made(kernels.Updated(kernel.rows), op.results[0], ((op, 0), (op, 2)), own, own)
+            return _Made(
+                row_chain.Updated(kernel.rows), op.results[0], ((op, 0), (op, 2)), own, own
+            )
         return None
 
     def _updates(self, kernel: kernels.UpdateRows) -> bool:
@@ -139,13 +141,13 @@ class _Chain:
 
 
 def _normalized(kernel: kernels.Normalize, op: Op, readers: tuple[Any, ...] = ()) -> _Made:
-    step = kernels.Normalized(kernel.epsilon, kernel.center, kernel.gamma, kernel.beta)
+    step = row_chain.Normalized(kernel.epsilon, kernel.center, kernel.gamma, kernel.beta)
     others = tuple((op, i) for i in range(1, len(op.operands)))
     return _Made(step, op.results[0], others, (op.operation,), readers)
 
 
 def _rotated(turned: Rotation) -> _Made:
-    step = kernels.Rotated(turned.lines, turned.rows)
+    step = row_chain.Rotated(turned.lines, turned.rows)
     return _Made(
         step, turned.ops[-1].results[0], (turned.cos, turned.sin), turned.ops, turned.ops[:2]
     )
@@ -182,7 +184,7 @@ def _readers(value: ir.Value) -> Iterator[Op]:
 def _lower(program: Program, chain: _Chain) -> None:
     """Puts the kernel where the chain begins."""
     first, start = chain.first, chain.start
-    kernel = kernels.RowChain(isa=first.isa, m=first.m, k=first.k, steps=tuple(chain.steps))
+    kernel = row_chain.RowChain(isa=first.isa, m=first.m, k=first.k, steps=tuple(chain.steps))
     found = [chain.there(operand) for operand in chain.operands]
     operands = [value for value in found if value is not None]
     with at(start):

@@ -31,13 +31,8 @@ from jq.ir.ops.dims import Dims
 from jq.kernels import Gemv, QuantizeBlocks, Scale, SplitRows, ZeroPoint
 from jq.kernels.rowwise.row_chain import STEPS
 from jq.passes.base import Pass, PassContext
-from jq.passes.kernels._kernel import (
-    KernelDecisions,
-    NoKernel,
-    call_kernel,
-    isa_of,
-    quantize_blocks,
-)
+from jq.passes.kernels import _kernel
+from jq.passes.kernels._kernel import KernelDecisions, NoKernel
 from jq.passes.kernels._tail import Tail
 from jq.passes.kernels.stored._block_weight import BlockWeight
 from jq.passes.kernels.stored._lookups import Key, Packed, readable, share
@@ -48,7 +43,7 @@ Splits = dict[tuple[ir.Value, tuple[int, ...]], list[ir.Value]]
 
 class KernelBlocks(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
-        isa, decided = isa_of(cx.target), KernelDecisions()
+        isa, decided = _kernel.isa_of(cx.target), KernelDecisions()
         splits, packed = Splits(), dict[Key, Packed]()
         for op in [op for op in program.walk() if match_contract(op)] if isa else []:
             c = match_contract(op)  # now: an operand may have been replaced since
@@ -95,7 +90,7 @@ def _in_digits(
             x = _moved(OPS.convert(marker.op.operands[0], np.float32), order)
             split = SplitRows(isa=kernel.isa, m=kernel.m, k=kernel.k, block=kernel.block)
             split = replace(split, digits=kernel.digits)
-            splits[key] = call_kernel(program, split, [x], f"{marker.tensor}/split")
+            splits[key] = _kernel.call_kernel(program, split, [x], f"{marker.tensor}/split")
     return splits[key]
 
 
@@ -112,7 +107,7 @@ def _coded(
         return rows
     if key not in splits:
         with at(marker.op):
-            splits[key] = quantize_blocks(program, kernel, marker)
+            splits[key] = _kernel.quantize_blocks(program, kernel, marker)
     codes, scale = (
         OPS.reshape(v, shape) for v, shape in zip(splits[key], (enc.shape, enc.grid), strict=True)
     )
@@ -189,7 +184,7 @@ def _lower(
             names = (program.weight_name(v) for name, v in w.items() if name != "sum")
             tables[frozenset(names)] = kernel, packed[0], packed[-1]
         operands += tail.values(program, c.name, kernel.pad_columns)
-        (result,) = call_kernel(program, kernel, operands, c.name)
+        (result,) = _kernel.call_kernel(program, kernel, operands, c.name)
         value = OPS.reshape(result, tail.shape)
         tail.replace(value if tail.steps else OPS.convert(value, dtype))
     if last is not c.op:

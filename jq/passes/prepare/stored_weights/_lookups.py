@@ -14,20 +14,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from jq.ir import (
-    OPS,
-    Op,
-    Program,
-    at,
-    constant_of,
-    dtype_of,
-    ir,
-    maker,
-    shape_of,
-    stablehlo,
-    tensor_type,
-)
-from jq.ir.build import NAME, i64_array, like, string_attr
+from jq.ir import OPS, Op, Program, at, dtype_of, ir, maker, shape_of, stablehlo, tensor_type
+from jq.ir.build import NAME, constant_of, i64_array, like, string_attr
 from jq.ir.constants import evaluate
 from jq.ir.ops.rules.gather import row_numbers
 from jq.passes.prepare.stored_weights import FLOATS
