@@ -34,6 +34,7 @@ from jq.frontends.onnx.graph import Node
 Array = Any  # a NumPy array that is known while tracing, or a JAX array
 Known = Annotated[Any, "a NumPy array, or None where it is optional"]
 MICROSOFT = "com.microsoft"
+TFLITE = "tflite"  # of codes; also the overload of operators that it has no own function for
 
 OPERATORS: "dict[tuple[str, str], Operator]" = {}
 

@@ -8,11 +8,13 @@ import jax
 import numpy as np
 
 from jq.base.errors import JqError, UserError
+from jq.base.from_jax import said
 from jq.frontends.onnx import inference
 from jq.frontends.onnx.graph import File, Function, Graph, Node, Reference
 from jq.frontends.onnx.operand_shapes import require_shapes
-from jq.frontends.onnx.registry import OPERATORS, Call, Operator, bind
+from jq.frontends.onnx.registry import OPERATORS, TFLITE, Call, Operator, bind
 from jq.frontends.onnx.values import Codes, Value, known, plain, signed_type, to_signed, traced
+from jq.ir.decisions import ROUNDED
 
 _LAYOUTS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")  # of ONNX Runtime's optimizer
 # No program has a size for what they give, and what reads it would take rows that fill it for real.
@@ -82,7 +84,8 @@ class Walk:
         try:
             inference.require_sound(call, schema, opset, inputs, attributes)
             name = node.where.strip("/").replace("(", "_").replace(")", "_")
-            with jax.named_scope(name or node.op):
+            own = {ROUNDED: node.op} if TFLITE in (node.domain, node.overload) else {}
+            with jax.named_scope(name or node.op), said(**own):
                 if op is not None:
                     return apply(op, call, inputs)
                 inner = inference.definition(node, opset, inputs, attributes, self.file.path)

@@ -9,9 +9,10 @@ import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from jq.base.errors import UserError
+from jq.frontends.onnx.registry import OPERATORS, TFLITE
 from jq.frontends.tflite.schema import READ, SCHEMA, TYPES
 
-OPSET, IR_VERSION, TFLITE = 21, 10, "tflite"
+OPSET, IR_VERSION = 21, 10
 _DTYPES = {number: name for name, number in TYPES.items()} | {1: "float16", 10: "float64"}
 
 
@@ -129,6 +130,11 @@ class Graph:
         name = f"{self.op}/{len(self.nodes)}"
         self.nodes.append(helper.make_node(kind, given, outputs, name=name, **attributes))
         return outputs[0] if count == 1 else outputs
+
+    def own(self, kind: str, x: Iterable[int], y: int, **attributes: Any) -> str:
+        """A node that gives numbers, or codes as TFLite's kernels compute them."""
+        attributes["domain" if (TFLITE, kind) in OPERATORS else "overload"] = self.domain(y)
+        return str(self.add(kind, map(self.real, x), **attributes))
 
     def constant(self, values: Any, dtype: Any, name: str = "") -> str:
         name = name or f"#{len(self.initializers)}"

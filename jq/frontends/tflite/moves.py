@@ -120,11 +120,6 @@ def select(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     return str(g.add("Where", [g.add("Reshape", [g.real(x[0]), rows]), *map(g.real, x[1:])]))
 
 
-def logarithm(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
-    """LOG, whose kernel takes codes of numbers below 0 for those of 0."""
-    return str(g.add("Log", [g.add("Relu" if g.domain(x[0]) else "Identity", [g.real(x[0])])]))
-
-
 def image(g: Graph, value: str, *bias: str) -> str:
     """An image with channels last. What is added and limited comes behind it, so that no transpose
     stands between a product and its codes."""

@@ -20,7 +20,7 @@ _EACH = {"LOGISTIC": "Sigmoid", "TANH": "Tanh", "RELU": "Relu", "HARD_SWISH": "H
 _EACH |= {"ABS": "Abs", "NEG": "Neg", "EXP": "Exp", "SQRT": "Sqrt", "ELU": "Elu", "PRELU": "PRelu"}
 _EACH |= {"ADD": "Add", "SUB": "Sub", "MUL": "Mul", "DIV": "Div", "SIN": "Sin", "COS": "Cos"}
 _EACH |= {"MAXIMUM": "Max", "MINIMUM": "Min", "ADD_N": "Sum", "POW": "Pow"} | moves.CHOICES
-_EACH |= {"FLOOR": "Floor", "CEIL": "Ceil", "ROUND": "Round", "SIGN": "Sign"}
+_EACH |= {"LOG": "Log", "FLOOR": "Floor", "CEIL": "Ceil", "ROUND": "Round", "SIGN": "Sign"}
 _EACH |= dict.fromkeys(("CAST", *SPLITS, "QUANTIZE", "DEQUANTIZE"), "Identity")
 _REDUCE = {"MEAN": "ReduceMean", "SUM": "ReduceSum"}
 _REDUCE |= {"REDUCE_MAX": "ReduceMax", "REDUCE_MIN": "ReduceMin"}
@@ -95,8 +95,7 @@ def _active(g: Graph, value: str, options: Mapping[str, Any]) -> str:
 def _each(name: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     if name == "NEG" and g.domain(y):
         raise g.lacking("NEG of codes, which kernels negate as they are,")
-    domain = g.domain(y) if name == "PRELU" else ""
-    return str(g.add(_EACH[name], map(g.real, x), domain=domain))
+    return g.own(_EACH[name], x, y)
 
 
 def _reduce(name: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
@@ -128,13 +127,6 @@ def _place(kind: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> s
 
 def _squared(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     return str(g.add("Mul", [g.add("Sub", map(g.real, x))] * 2))
-
-
-def _leaky(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
-    """A sum, in place of a choice between codes that were rescaled on their own."""
-    value, zero = g.real(x[0]), g.constant(0, "f4")
-    below = g.add("Mul", [g.add("Min", [value, zero]), g.constant(o.get("alpha", 0.0), "f4")])
-    return str(g.add("Add", [g.add("Max", [value, zero]), below]))
 
 
 def _softmax(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
@@ -196,9 +188,12 @@ _CALLS |= {
     "BROADCAST_TO": lambda g, x, y, o: g.add(
         "Expand", [g.real(x[0]), g.constant(g.shape(y), "i8")]
     ),
-    "RSQRT": lambda g, x, y, o: g.add("Reciprocal", [g.add("Sqrt", [g.real(x[0])])]),
+    "RSQRT": lambda g, x, y, o: (
+        g.own("Rsqrt", x, y)
+        if g.domain(y)
+        else g.add("Reciprocal", [g.add("Sqrt", [g.real(x[0])])])
+    ),
     "SELECT": moves.select,
-    "LOG": moves.logarithm,
     "SQUARE": lambda g, x, y, o: g.add("Mul", [g.real(x[0])] * 2),
     "SOFTMAX": _softmax,
     "GATHER": moves.gather,
@@ -206,9 +201,9 @@ _CALLS |= {
     "RELU_N1_TO_1": lambda g, x, y, o: _active(g, g.real(x[0]), {"activation": 2}),
     "TRANSPOSE": lambda g, x, y, o: g.real(x[0], g.known(x[1]).reshape(-1).tolist()),
     "TILE": lambda g, x, y, o: g.add("Tile", [g.real(x[0]), g.constant(g.known(x[1]), "i8")]),
-    "LEAKY_RELU": _leaky,
-    "GELU": lambda g, x, y, o: g.add(
-        "Gelu", [g.real(x[0])], approximate="tanh" if o.get("approximate") else "none"
+    "LEAKY_RELU": lambda g, x, y, o: g.own("LeakyRelu", x, y, alpha=o.get("alpha", 0.0)),
+    "GELU": lambda g, x, y, o: g.own(
+        "Gelu", x, y, approximate="tanh" if o.get("approximate") else "none"
     ),
 }
 _CALLS |= dict.fromkeys(("SQUEEZE", "EXPAND_DIMS"), _CALLS["RESHAPE"]) | {"PADV2": moves.pad}

@@ -17,7 +17,6 @@ from jq.base.from_jax import ONE_DEVICE, clean_scope, scope, without_errors
 from jq.ir import Op, editing, ir, stablehlo, walk
 from jq.ir.build import replace, string_attr
 from jq.ir.decisions import ROUNDED
-from jq.ir.ops.lookup import is_product
 
 Result = TypeVar("Result")
 Program = Callable[..., Any]
@@ -55,9 +54,6 @@ def drop_annotations(module: ir.Module, block: ir.Block) -> list[str]:
     return list(notes)
 
 
-_ROUNDED = ("stablehlo.reduce", "stablehlo.reduce_window", "stablehlo.multiply")  # and products
-
-
 def _drop_inside(module: ir.Module, block: ir.Block, notes: dict[str, None]) -> None:
     """Block by block, so that what lies in an op that is erased is never looked at."""
     for op in list(block.operations):
@@ -76,8 +72,7 @@ def _of_annotation(op: Op, notes: dict[str, None]) -> list[ir.Value] | None:
     name = op.operation.name
     refuse_op(name, scope(op.location))
     said = "mhlo.frontend_attributes"
-    sums = name in _ROUNDED or is_product(op)
-    if sums and said in op.attributes and ROUNDED in op.attributes[said]:
+    if op.operands and said in op.attributes and ROUNDED in op.attributes[said]:
         op.attributes[ROUNDED] = op.attributes[said][ROUNDED]
     for key in [k for k in op.attributes if k.startswith(("mhlo.", "sdy.", "jax."))]:
         del op.attributes[key]

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -74,10 +75,12 @@ def behind(value: ir.Value, limit: int = 40) -> list[ir.Value]:
     return list(reached([value], follow, limit))[1:]
 
 
-def apply_to_codes(cut: Cut, x: np.ndarray) -> np.ndarray:
-    """The cut's function of a vector of values, in float32 as the program has it."""
+def apply_to_codes(cut: Cut, x: np.ndarray, of: Any = np.float32) -> np.ndarray:
+    """The cut's function of a vector of values, computed in float32 as the program has it or in
+    another type; float32, if they are numbers."""
     numbers = {v: a.reshape(-1)[0] for v, a in cut.constants.items()}
-    return Cut(cut.source, cut.result, cut.ops, numbers)(x.astype(np.float32))
+    y = np.asarray(Cut(cut.source, cut.result, cut.ops, numbers)(x.astype(of)))
+    return y.astype(np.float32) if y.dtype == np.float64 else y
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,8 @@ import math
 
 import numpy as np
 
-from jq.formats.arrays import NUMPY
 from jq.formats.integer_functions import Output
-from jq.formats.requantize import DOUBLE, SINGLE, Rescaling, multiplier, rounding_right_shift
+from jq.formats.requantize import DOUBLE, SINGLE, Rescaling, multiplier
 from jq.ir import OPS, Program, dtype_of, ir, shape_of
 from jq.ir.affine import Affine
 from jq.ir.ops.integer_step import integer_step
@@ -55,42 +54,6 @@ def kernel_rescale(
     if alike and _xnnpack(device, ratio):
         return SINGLE, np.rint(256 * np.float64(ratio)) / 256
     return DOUBLE, np.asarray(leaf.scale / out.scale)
-
-
-def kernel_table(
-    leaf: values.Leaf, y: np.ndarray, ends: np.ndarray, out: Output, device: Device
-) -> np.ndarray | None:
-    """Steps of all codes where a kernel has a rounding of its own: of HARD_SWISH (products of 16
-    bits, one of which saturates at 3), ABS, LEAKY_RELU. None of others. `y` and `ends` are the
-    function of every code, and of -1 and 1."""
-    least, to = np.iinfo(dtype_of(leaf.codes)).min, F32(out.scale)
-    d = np.arange(least, least + len(y)) - leaf.zero_point
-    x, side = leaf.scale * d, (d > 0).astype(int)
-    narrow = len(y) == 256
-    if narrow and np.allclose(y, x * np.clip(x + 3, 0, 6) / 6, rtol=1e-5, atol=1e-6 * leaf.scale):
-        return _hard_swish(d, F32(leaf.scale), to)
-    if not np.allclose(y, np.abs(x) * ends[side], rtol=1e-6, atol=0):
-        return None
-    slopes = ends.astype(F32) * np.array((-1, 1), F32)
-    ratios = F32(leaf.scale) / to * slopes
-    if narrow and tuple(slopes) != (-1, 1) and _xnnpack(device, *ratios):
-        return (np.rint(256 * ratios).astype(int)[side] * d + 128) >> 8
-    mantissa, *shifts = DOUBLE.split((F32(leaf.scale) * slopes / to)[side])
-    return DOUBLE.rescale(NUMPY, d.astype(np.int32), mantissa, (shifts[0], shifts[1]))
-
-
-def _hard_swish(d: np.ndarray, scale: np.float32, to: np.float32) -> np.ndarray | None:
-    """None where the kernel refuses the scales."""
-    fine = scale / F32(128)
-    mantissas, (last, first) = multiplier(np.array([fine / to, fine / F32(3 / 32768)]))
-    by = np.minimum((mantissas.astype(np.int64) + (1 << 15)) >> 16, I16.max)
-    x, up = d.astype(np.int64) << 7, max(0, int(first))
-    gate = np.clip(x << max(0, up - 1), I16.min, I16.max)
-    gate = np.clip((gate * by[1] + (1 << 14)) >> 15 << min(up, 1), I16.min, I16.max)
-    gate = rounding_right_shift(NUMPY, gate, max(0, -int(first))) + (1 << 15) >> 1
-    product = gate * ((x * by[0] + (1 << 14)) >> 15)
-    made = np.sign(product) * (np.abs(product) >> 15)
-    return None if last > 0 else np.asarray(rounding_right_shift(NUMPY, made, -int(last)))
 
 
 def kernel_mean(

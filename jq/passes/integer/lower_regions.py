@@ -13,6 +13,7 @@ such form is left as it is; `verify-integer` names it. Only for `placement=early
 between products cost nothing, and kernels compute them."""
 
 import re
+from functools import partial
 
 import numpy as np
 
@@ -20,16 +21,16 @@ from jq.base.errors import FormatError, UserError
 from jq.formats.integer_functions import Output, tabulated
 from jq.ir import OPS, Op, Program, at, dtype_of, ir, is_read, kind_of, maker
 from jq.ir.build import NAME, replace, string_attr
-from jq.ir.decisions import decline, declined, declined_by_shape
+from jq.ir.decisions import decline, declined, declined_by_shape, rounded_as
 from jq.ir.markers import QUANTIZE, Marker, match
 from jq.ir.ops.integer_step import integer_step
-from jq.ir.slicing import between
+from jq.ir.slicing import Cut, between
 from jq.ir.values import reached
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._comparisons import comparison, place
 from jq.passes.integer._functions import normalization, quotient, softmax
 from jq.passes.integer._ops import apply_to_codes, clamps_behind, is_elementwise, is_float
-from jq.passes.integer._tflite import kernel_table
+from jq.passes.integer._tables import kernel_table
 from jq.passes.integer._values import Leaf, code_of, leaf_of, output_of, step_of
 from jq.passes.integer.chain import chain
 from jq.target.device_table import FUNCTIONS, Device
@@ -143,14 +144,14 @@ def _table(
     """An elementwise function of one tensor, known for every code that it can have; none where
     kernels rescale codes that are clamped alone."""
     found = _function(program, value)
-    if found is None or not is_float(value) or len(found[1]) > device.table_entries:
+    if found is None or not is_float(value) or len(found[2]) > device.table_entries:
         return None
     if device.of_tflite and leaf_of(program, clamps_behind(program, value)[1]):
         return None
-    leaf, y, ends = found
+    leaf, cut, x = found
     with np.errstate(invalid="ignore", over="ignore"):
-        steps = np.nan_to_num(np.asarray(y, np.float32) / np.float32(out.scale))
-        own = kernel_table(leaf, y, ends, out, device) if device.of_tflite else None
+        steps = np.nan_to_num(apply_to_codes(cut, x) / np.float32(out.scale))
+        own = kernel_table(rounded_as(value), leaf, partial(apply_to_codes, cut), out, device)
     steps, whole = (steps, {}) if own is None else (own, {"whole": 1})
     codes = tabulated(OPS, _index(leaf), steps.astype(np.float64), out, bool(whole))
     step = step_of("table", name, [leaf.operand], value.owner, steps=steps, **whole)
@@ -162,8 +163,9 @@ def _condition(program: Program, value: ir.Value) -> ir.Value | None:
     found = _function(program, value)
     if found is None:
         return None
-    leaf, y, _ = found
-    return OPS.compare(OPS.take(np.asarray(y, np.int8), _index(leaf)), 0, "NE")
+    leaf, cut, x = found
+    y = np.asarray(apply_to_codes(cut, x), np.int8)
+    return OPS.compare(OPS.take(y, _index(leaf)), 0, "NE")
 
 
 def _index(leaf: Leaf) -> ir.Value:
@@ -171,18 +173,16 @@ def _index(leaf: Leaf) -> ir.Value:
     return OPS.sub(OPS.convert(leaf.codes, np.int32), int(np.iinfo(dtype_of(leaf.codes)).min))
 
 
-def _function(program: Program, value: ir.Value) -> tuple[Leaf, np.ndarray, np.ndarray] | None:
-    """The one leaf that `value` depends on, element by element, the value for each code of its
-    type, and for -1 and 1; None where it depends on more."""
+def _function(program: Program, value: ir.Value) -> tuple[Leaf, Cut, np.ndarray] | None:
+    """The one leaf that `value` depends on, element by element, the function, and the numbers of
+    all codes of its type; None where it depends on more."""
     source = _only_leaf(program, value)
     leaf = leaf_of(program, source) if source is not None else None
     cut = between(program, source, value) if source is not None and source != value else None
     if leaf is None or cut is None or not is_elementwise(cut):
         return None
     low, high = np.iinfo(dtype_of(leaf.codes)).min, np.iinfo(dtype_of(leaf.codes)).max
-    x = leaf.scale * (np.arange(low, high + 1) - leaf.zero_point)
-    *y, first, last = np.asarray(apply_to_codes(cut, np.append(x, (-1, 1))))
-    return leaf, np.array(y), np.array([first, last])
+    return leaf, cut, leaf.scale * (np.arange(low, high + 1) - leaf.zero_point)
 
 
 def _truth(value: ir.Value, out: Output) -> ir.Value | None:

@@ -1,54 +1,55 @@
-"""TFLite's operators whose codes LiteRT's reference kernels round otherwise than most: those of
-ONNX, whose sums say so (`jq.ir.decisions.ROUNDED`). Images have their channels last."""
+"""TFLite's operators whose codes LiteRT's kernels compute otherwise than ONNX's: all that they are
+made of says so (`jq.ir.decisions.ROUNDED`). Images have their channels last."""
 
 import math
+from collections.abc import Callable
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jq.base.from_jax import said
 from jq.frontends.onnx.operators.windows import Window, Windowing, window_counts
-from jq.frontends.onnx.registry import Array, Call, Known, operator
-from jq.ir.decisions import ROUNDED
-
-DOMAIN = "tflite"
+from jq.frontends.onnx.registry import TFLITE, Array, Call, Known, operator, operators
 
 
-@operator("MatMul", domain=DOMAIN)
-def matmul(a: Array, b: Array) -> Array:
-    with said(**{ROUNDED: "MatMul"}):
-        return jnp.matmul(a, b)
+def _twice_normal(x: Array, tanh: bool) -> Array:
+    if tanh:
+        return 1 + jnp.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x))
+    return lax.erfc(x * -math.sqrt(0.5))
 
 
-@operator("PRelu", domain=DOMAIN)
-def prelu(x: Array, slope: Array) -> Array:
-    with said(**{ROUNDED: "PRelu"}):
-        below = x * slope
-    return jnp.where(x < 0, below, jnp.maximum(x, 0))
+FUNCTIONS: dict[str, Callable[..., Array]] = {
+    # Sums, in place of choices between codes that were rescaled on their own.
+    "Elu": lambda x: jnp.maximum(x, 0) + jnp.expm1(jnp.minimum(x, 0)),
+    "LeakyRelu": lambda x, *, alpha: jnp.maximum(x, 0) + jnp.minimum(x, 0) * alpha,
+    "Gelu": lambda x, *, approximate: 0.5 * x * _twice_normal(x, approximate == "tanh"),
+    "Log": lambda x: jnp.log(jnp.maximum(x, 0)),  # numbers below 0 are as 0
+    "MatMul": jnp.matmul,
+    "PRelu": lambda x, slope: jnp.where(x < 0, x * slope, jnp.maximum(x, 0)),
+    "Rsqrt": lambda x: lax.rsqrt(x),
+}
+operators(FUNCTIONS, domain=TFLITE)
 
 
-@operator("Mean", domain=DOMAIN)
+@operator("Mean", domain=TFLITE)
 def mean(x: Array, axes: Known) -> Array:
-    with said(**{ROUNDED: "Mean"}):
-        total = jnp.sum(x, tuple(axes.tolist()))
+    total = jnp.sum(x, tuple(axes.tolist()))
     return total / np.asarray(math.prod(x.shape) // max(1, total.size), x.dtype)
 
 
-@operator("AveragePool", domain=DOMAIN)
+@operator("AveragePool", domain=TFLITE)
 def average_pool(x: Array, *, node: Call) -> Array:
     batch, *sizes, channels = x.shape
     places = Window((batch, channels, *sizes), Windowing.of(node), 0)
     window, strides = ((1, *given, 1) for given in (places.kernel, places.strides))
-    with said(**{ROUNDED: "AveragePool"}):
-        zero = np.zeros((), x.dtype)
-        total = lax.reduce_window(x, zero, lax.add, window, strides, [(0, 0), *places.pads, (0, 0)])
+    zero, pads = np.zeros((), x.dtype), [(0, 0), *places.pads, (0, 0)]
+    total = lax.reduce_window(x, zero, lax.add, window, strides, pads)
     counts = np.moveaxis(window_counts(places, sizes, padded=False), 1, -1)
     counts = counts if counts.min(initial=1) < counts.max(initial=1) else counts.flat[0]
     return total / np.asarray(counts, x.dtype)
 
 
-@operator("ArgMax", "ArgMin", domain=DOMAIN)
+@operator("ArgMax", "ArgMin", domain=TFLITE)
 def place(x: Array, *, axis: int, node: Call) -> Array:
     """The place of an extreme in 32 bits, as no operator of ONNX has it."""
     function = lax.argmax if node.node.op == "ArgMax" else lax.argmin
