@@ -58,6 +58,7 @@ SCAN = jq.Model(scan, {"layers": arrays(3, 32, 32, scale=0.2)}, (arrays(4, 32),)
         (MLP, "int8-dynamic"),
         (MLP, "int4-weight-only"),
         (MLP, "nvfp4"),
+        (MLP, "bf16"),
         (CNN, "int8-static"),
         (SCAN, "int8-dynamic"),
     ],

@@ -14,7 +14,7 @@ from jq.driver.stages import plan_job
 from jq.formats import Encoding, affine_format
 from jq.frontends.source import AnyModel, Data
 from jq.frontends.trainable import Unsupported, as_function
-from jq.ir import Op, Program, at, context, ir
+from jq.ir import OPS, Op, Program, at, context, dtype_of, ir
 from jq.ir.build import replace
 from jq.ir.encodings import FAKE_QUANT, attributes_of
 from jq.ir.markers import composite
@@ -111,9 +111,16 @@ def _place(program: Program, plan: QuantPlan) -> None:
         with context(), ir.InsertionPoint.at_block_begin(program.body), ir.Location.name(name):
             rounded = _fake(program, weight, enc)
         weight.replace_all_uses_except(rounded, rounded.owner.operation)
-    plans = {op.name: op.operands for op in plan.ops}
-    for op, _ in list(contractions(program)):
-        for index, p in plans.get(op_name(op), {}).items():
+    plans = {op.name: op for op in plan.ops}
+    for op, rule in list(contractions(program)):
+        if (planned := plans.get(op_name(op))) is None:
+            continue
+        if kind := planned.float_type:
+            for role in rule.roles(op):
+                value = op.operands[role.index]
+                with at(op):
+                    op.operands[role.index] = OPS.convert(OPS.convert(value, kind), dtype_of(value))
+        for index, p in planned.operands.items():
             edge = maker(op.operands[index])
             same = plan.edges.get((edge and edge_name(edge)) or "")
             if p.kind != "weight" and (same is None or same.encoding != p.encoding):
@@ -141,9 +148,7 @@ def _range(enc: Encoding, scale: float, zero: int | None) -> tuple[Any, Any]:
     low, high = (np.float32(scale) * np.float32(v - (zero or 0)) for v in fmt.limits(enc))
     for top in (high, np.nextafter(high, np.float32(0)), np.nextafter(high, np.float32(np.inf))):
         found, point = fmt.parameters(np.full(enc.grid, low), np.full(enc.grid, top), enc)
-        if float(found.reshape(-1)[0]) == scale and (
-            point is None or int(point.ravel()[0]) == zero
-        ):
+        if float(found.ravel()[0]) == scale and (point is None or point.ravel()[0] == zero):
             return low, top
     return low, high
 

@@ -83,9 +83,7 @@ def model_of(
 
     def call(params: Any, *args: Any) -> Any:
         data = zip(keys, args[count:], strict=True)
-        return fn(
-            params, {name: jax.random.wrap_key_data(key) for name, key in data}, *args[:count]
-        )
+        return fn(params, {n: jax.random.wrap_key_data(key) for n, key in data}, *args[:count])
 
     names = options.get("input_names")
     if keys and names is not None:

@@ -1,6 +1,6 @@
 """The body of `PackValues`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from iree.compiler import ir
@@ -12,8 +12,6 @@ from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.gemm.description import Gemm
 from jq.kernels.gemm.pack_values import PackValues
 from jq.kernels.machine.tile_cut import DEPTH, ROWS
-
-Store = Callable[[ir.Value, Index, Index, Sequence[Index]], None]
 
 
 @dataclass(frozen=True)

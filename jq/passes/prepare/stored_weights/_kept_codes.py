@@ -159,9 +159,7 @@ def _gives(made: Parts, whole: np.ndarray, size: np.ndarray) -> bool:
     fmt = get_format(enc.format)
     decoded = np.asarray(fmt.to_numpy(parts, enc), np.float64)
     bound = 2.0 ** -ml_dtypes.finfo(whole.dtype).nmant
-    return bool(
-        (np.abs(decoded - whole.astype(np.float64)) <= bound * size.astype(np.float64)).all()
-    )
+    return bool((abs(decoded - whole.astype(np.float64)) <= bound * size.astype(np.float64)).all())
 
 
 def without_zero_scales(enc: Encoding, parts: Arrays) -> Arrays:
