@@ -128,3 +128,5 @@ def _check_direction(budget: Budget) -> None:
         raise UserError(f"budget {budget} bounds the wrong side", hint=hint)
     if budget.name in _LARGER_IS_BETTER - {"sqnr_db"} and budget.limit > 1 and not budget.function:
         raise UserError(f"budget {budget} cannot be met: no {budget.name} is above 1")
+    if (budget.is_resource or budget.name == "max_abs_error") and budget.limit < 0:
+        raise UserError(f"budget {budget} cannot be met: no {budget.name} is below 0")

@@ -172,9 +172,7 @@ def objective(text: str, resources: Mapping[str, Resource]) -> list[list[float]]
     """The cost of each option, by group: the sum of the resources that `text` names."""
     names = check_objective(text)
     parts = [resources[name].options for name in names]
-    return [
-        [sum(costs) for costs in zip(*groups, strict=True)] for groups in zip(*parts, strict=True)
-    ]
+    return [list(map(sum, zip(*groups, strict=True))) for groups in zip(*parts, strict=True)]
 
 
 def check_objective(text: str) -> list[str]:

@@ -31,9 +31,7 @@ class Rule(Strict):
 
 def unmatched(rule: Rule) -> UserError:
     """The error of a rule that decides for nothing."""
-    return UserError(
-        f"rule {rule.pattern!r} matches no op", hint="`jaxq explain` lists their names"
-    )
+    return UserError(f"rule {rule.pattern!r} matches no op", hint="`jaxq explain` lists the names")
 
 
 def parse_rule(text: str) -> Rule:

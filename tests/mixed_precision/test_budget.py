@@ -55,6 +55,7 @@ def test_built_in_figures_that_are_asked_for():
         ("size>=0.3", "wrong side; write size<=0.3"),
         ("accuracy_drop>=1", "wrong side"),
         ("accuracy>=90", "no accuracy is above 1"),
+        ("latency<=-1ms", "no latency is below 0"),
         ("size<=5ms", "size has no unit ms"),
     ],
 )
