@@ -20,8 +20,7 @@ from jq.formats.scales import FLOAT, Scale
 class Scaled(ByElement):
     """`real = element * scale`; the scale is rounded to its type before codes are taken.
 
-    Parts: `codes`, packed along the last axis, and those of the kind of scale.
-    """
+    Parts: `codes`, packed along the last axis, and those of the kind of scale."""
 
     element: ClassVar[Element]
     scales: ClassVar[Scale] = FLOAT

@@ -2,8 +2,7 @@
 gives NumPy no bfloat16.
 
 Layout: u64 length of a JSON header, the header, the data. Source: the format's own description at
-https://github.com/huggingface/safetensors.
-"""
+https://github.com/huggingface/safetensors."""
 
 import itertools
 import json

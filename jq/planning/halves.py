@@ -2,8 +2,7 @@
 
 By default, where the pipeline quantizes weights alone, in formats whose own error is larger:
 rounding both operands adds -53 dB of the signal (2^-16 / 3 times the mean of 1 / m^2, twice),
-int8 per channel about -42. What came quantized is multiplied as it is.
-"""
+int8 per channel about -42. What came quantized is multiplied as it is."""
 
 import math
 

@@ -27,3 +27,20 @@ def test_float_passes_and_plan_leave_them(pipeline, name, block):
     parts = {f"w:{part}": array for part, array in tensor.parts.items()}
     assert job.program.weights.keys() == parts.keys()
     assert all(np.array_equal(job.program.weights[n], parts[n]) for n in parts)
+
+
+@pytest.mark.parametrize("pipeline", ["int4-weight-only", "int2-weight-only", "int4-dynamic"])
+def test_weights_whose_scales_float16_lacks_are_refused(pipeline):
+    """All of them; a part of a weight may be nothing beside the rest."""
+    weight = np.random.default_rng(0).normal(size=(64, 32)).astype(np.float32)
+    inputs = (np.ones((4, 64), np.float32),)
+    rest = weight * np.where(np.arange(64) < 32, 1e-9, 1).astype(np.float32)[:, None]
+
+    def rewritten(w):
+        model = jq.Model(lambda p, x: x @ p, w, inputs)
+        return jq.rewrite(model, pipeline=pipeline, settings={"recovery": False})
+
+    rewritten(rest)
+    rewritten(weight * 0)
+    with pytest.raises(jq.UserError, match="all blocks need a scale below float16"):
+        rewritten(weight * np.float32(1e-9))

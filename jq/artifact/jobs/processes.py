@@ -2,8 +2,7 @@
 
 Each is a pool of one process (joblib's loky): in a pool of several, the end of one would end all.
 A process imports what computes for seconds and keeps the works that it has opened, so it is kept
-for the next jobs, until it had none for a while.
-"""
+for the next jobs, until it had none for a while."""
 
 import atexit
 import importlib

@@ -2,8 +2,7 @@
 
 The module of a form has `write(content) -> bytes`, and `run(data, calls) -> results`, the form's
 own reference, for the arrays of codes or floats of several calls; or `READERS`, several such
-functions by their names, of which the first has to give the same bits.
-"""
+functions by their names, of which the first has to give the same bits."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

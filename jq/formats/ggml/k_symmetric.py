@@ -16,8 +16,7 @@ def fit_symmetric(
     """`fit_affine` without a minimum: x ~ scale * code, codes -half..half-1, the value of
     largest magnitude near -half.
 
-    x: f32 [run, n]; each trial t rounds to the scale largest / -(half + t). Returns f32 [n].
-    """
+    x: f32 [run, n]; each trial t rounds to the scale largest / -(half + t). Returns f32 [n]."""
     high, low = x.max(axis=0), x.min(axis=0)
     largest = np.where(high > -low, high, low)
     scale, best = np.zeros_like(high), np.zeros_like(high)

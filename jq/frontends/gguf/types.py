@@ -1,7 +1,6 @@
 """Tensor types of ggml: their numbers in a file, block sizes, and what we read them as.
 
-Source: `enum ggml_type` and the type traits of ggml; the tests compare with `gguf.constants`.
-"""
+Source: `enum ggml_type` and the type traits of ggml; the tests compare with `gguf.constants`."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,6 @@
 """Code outside of StableHLO that a model calls, named as the user wrote it.
 
-custom_call @lapack_sgeqrf_ffi, in the scope `qr/geqrf`  ->  jnp.linalg.qr
-"""
+custom_call @lapack_sgeqrf_ffi, in the scope `qr/geqrf`  ->  jnp.linalg.qr"""
 
 import re
 from collections.abc import Callable, Sequence

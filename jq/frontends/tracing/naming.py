@@ -1,8 +1,7 @@
 """Names of ops: the path of the weight they read, else the scope they were traced in.
 
 - `jq.name`: unique in the program; plans, rules and reports use it.
-- `jq.scope`: the scope alone (`encoder/layer0/attention/dot_general`), an alias for rules.
-"""
+- `jq.scope`: the scope alone (`encoder/layer0/attention/dot_general`), an alias for rules."""
 
 from collections import Counter
 

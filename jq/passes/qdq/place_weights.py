@@ -13,6 +13,7 @@ import numpy as np
 
 from jq.formats import NUMPY, Encoding, affine_format, get_format, is_affine
 from jq.formats.blocks import reduce_blocks
+from jq.formats.checks import check_scales
 from jq.ir import Op, Program, at, dtype_of, maker
 from jq.ir.build import copied, replace
 from jq.ir.encodings import store_weight, write_encodings
@@ -117,6 +118,7 @@ def place(
     fmt = get_format(enc.format)
     with of_weight(name):
         arrays = dict(chosen or fmt.encode(program.weights[name], enc))
+        check_scales(arrays, enc)
     if sums and is_affine(enc.format):
         arrays["sum"] = sums_of(arrays, enc)
     store_weight(program, name, enc, arrays)

@@ -1,8 +1,7 @@
 """`IntegerOps` as TFLite's operators on int32 and int64, on which LiteRT's kernels all agree.
 
 The functions of `jq.formats` write themselves with it. Operands broadcast, as those of operators
-do: arrays have three axes at most. What constants give is computed here, by NumPy.
-"""
+do: arrays have three axes at most. What constants give is computed here, by NumPy."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,8 +1,7 @@
 """Functions of codes in TOSA's 32-bit operators: the integers of `jq.formats.integer_functions`.
 
 What depends on one code is looked up: TABLE of 256 codes, else GATHER. The quotient of softmax, 64
-by 32 bits, is a long division of 31 steps a row; so are the root and inverse of a row's length.
-"""
+by 32 bits, is a long division of 31 steps a row; so are the root and inverse of a row's length."""
 
 import math
 from collections.abc import Sequence

@@ -1,8 +1,7 @@
 """An architecture as data: what its files call things, and the choices that they imply.
 
 Sources: `gguf.constants` and the model files of `transformers`, against
-which the tests compare names and logits.
-"""
+which the tests compare names and logits."""
 
 from __future__ import annotations
 
