@@ -489,6 +489,10 @@ CASES |= {
         },
     ),
 }
+CASES["deepseek3-halves"] = (
+    "deepseek_v3",
+    CASES["deepseek3-groups"][1] | {"rope_interleave": False, "hidden_act": "relu2"},
+)
 SAVED = tuple(CASES)[19:]
 TOKENS = 13
 

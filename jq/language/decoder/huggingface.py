@@ -15,6 +15,7 @@ from jq.language.decoder import rope
 from jq.language.decoder.architectures import INTERVAL, Architecture
 from jq.language.decoder.config import Config, numbers
 from jq.language.decoder.names import Leaf, add_scales, parameter_tree
+from jq.language.decoder.products import ACTIVATIONS
 from jq.language.decoder.reading import Reader
 from jq.language.decoder.text import names_of_text, text_of, with_wide_heads
 
@@ -24,14 +25,11 @@ _COMPUTED = "rotary_emb.inv_freq"  # which old checkpoints hold and the config g
 _LOCAL = ("sliding_attention", "chunked_attention")  # kinds of layers with a window
 _ORIGINAL = "original_max_position_embeddings"
 _ALSO = {"layer_types": ("layer_types", "layers_block_type")}  # other names of keys
-_ACTIVATIONS = {
-    "silu": "silu",
+_ACTIVATIONS = {  # by their names, ours
     "swish": "silu",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "gelu_new": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "gelu": "gelu",
-    "relu": "relu",
+    "gelu_python": "gelu",
+    **dict.fromkeys(("gelu_pytorch_tanh", "gelu_new", "gelu_fast", "gelu_accurate"), "gelu_tanh"),
+    "gelu_python_tanh": "gelu_tanh",
 }
 
 
@@ -214,9 +212,9 @@ class _Reader(Reader):
         name = self.values.get(self.known.activation_key)
         if name is None or (self.known.name == "gemma" and name == "gelu"):
             return self.known.activation  # Gemma's first configs named the wrong one
-        if name not in _ACTIVATIONS:
+        if (ours := _ACTIVATIONS.get(str(name), str(name))) not in ACTIVATIONS:
             raise self.wrong(f"the activation {name!r} is not known")
-        return _ACTIVATIONS[name]
+        return ours
 
     def ropes(self, dims: int, wide: int) -> dict[str, rope.Rope]:
         given: Any = self.values.get("rope_parameters") or {}

@@ -32,7 +32,13 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "silu": lambda x: jax.nn.silu(x),
     "gelu_tanh": lambda x: jax.nn.gelu(x, approximate=True),
     "gelu": lambda x: jax.nn.gelu(x, approximate=False),
-    "relu": lambda x: jax.nn.relu(x),
+    "quick_gelu": lambda x: x * jax.nn.sigmoid(1.702 * x),
+    "relu2": lambda x: jax.nn.relu(x) ** 2,
+    "linear": lambda x: x,
+    **{
+        name: lambda x, name=name: getattr(jax.nn, name)(x)
+        for name in ("leaky_relu", "mish", "relu", "relu6", "sigmoid", "tanh")
+    },
 }
 # While it is a function, every product multiplies what it gives for the weight, what it would be
 # multiplied by, and the product's name.

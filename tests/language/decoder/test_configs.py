@@ -13,6 +13,7 @@ from safetensors.numpy import load_file, save_file
 from jq.base.errors import UserError
 from jq.language.decoder import load_decoder
 from jq.language.decoder.huggingface import read_config
+from jq.language.decoder.products import ACTIVATIONS
 from tests.language.decoder.test_decoder import assert_equal, logits_of
 from tests.support import decoders
 from tests.support.decoders import CASES, write_folder, write_gguf
@@ -296,3 +297,41 @@ def test_a_context_that_json_has_as_a_float(tmp_path):
 def test_a_cap_that_is_null_is_none(tmp_path):
     found = config_of(tmp_path, "gemma2", {"attn_logit_softcapping": None})
     assert (found.attention_cap, found.logit_cap) == (0.0, 30.0)
+
+
+def logistic(x):
+    return 1 / (1 + np.exp(-x))
+
+
+# By the names that `transformers` has in `ACT2FN`.
+FORMULAS = {
+    "swish": lambda x: x * logistic(x),
+    "quick_gelu": lambda x: x * logistic(1.702 * x),
+    "gelu_accurate": lambda x: x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
+    "relu2": lambda x: np.maximum(x, 0) ** 2,
+    "relu6": lambda x: np.clip(x, 0, 6),
+    "leaky_relu": lambda x: np.where(x > 0, x, 0.01 * x),
+    "mish": lambda x: x * np.tanh(np.log1p(np.exp(x))),
+    "sigmoid": logistic,
+    "tanh": np.tanh,
+    "linear": lambda x: x,
+}
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_activations_by_their_names(tmp_path, name):
+    folder = write_folder("llama", tmp_path / "model")
+    values = json.loads((folder / "config.json").read_text()) | {"hidden_act": name}
+    (folder / "config.json").write_text(json.dumps(values))
+    x = np.linspace(-9, 9, 181, dtype=np.float32)
+    found = ACTIVATIONS[read_config(folder).activation](x)
+    np.testing.assert_allclose(found, FORMULAS[name](x.astype(np.float64)), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["swishh", ["silu"], 3])
+def test_an_activation_that_is_not_known(tmp_path, name):
+    folder = write_folder("llama", tmp_path / "model")
+    values = json.loads((folder / "config.json").read_text()) | {"hidden_act": name}
+    (folder / "config.json").write_text(json.dumps(values))
+    with pytest.raises(UserError, match="the activation .* is not known"):
+        read_config(folder)

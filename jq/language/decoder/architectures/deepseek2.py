@@ -76,8 +76,13 @@ _DEEPSEEK.like(
     {"deepseek_v3": FULL},
     experts=("num_local_experts", "n_routed_experts"),
     names=_LATENT.but("mlp/router/preference:,mlp.gate.e_score_correction_bias")._replace(gguf={}),
+    own={},
     only={},
     keys={
+        "pairs": Key(
+            lambda get: "neighbours" if get("rope_interleave", True) else "halves",
+            lambda get: "neighbours",
+        ),
         "normal_shares": SHARES,
         "router": fixed("sigmoid"),
         "groups": Key("n_group", "expert_group_count", 8),
