@@ -493,6 +493,10 @@ CASES["deepseek3-halves"] = (
     "deepseek_v3",
     CASES["deepseek3-groups"][1] | {"rope_interleave": False, "hidden_act": "relu2"},
 )
+CASES["falcon-h1-biases"] = (
+    "falcon_h1",
+    CASES["falcon-h1"][1] | dict.fromkeys(("mamba_proj_bias", "attention_bias", "mlp_bias"), True),
+)
 SAVED = tuple(CASES)[19:]
 TOKENS = 13
 

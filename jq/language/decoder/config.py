@@ -80,7 +80,7 @@ class Config:
         groups, used = self.get("groups", 1), self.get("groups_used", 1)
         size = self.experts // max(groups, 1)
         fits = groups * size == self.experts and size > 1 and self.experts_used <= used * size
-        if self.experts and groups != 1 and not (fits and 0 < used <= groups):
+        if self.experts and (used < 1 or (groups != 1 and not (fits and used <= groups))):
             raise UserError(f"{self.experts_used} experts are not in {used} of {groups} groups")
         if not self.epsilon > 0:
             raise UserError(f"norms need an epsilon above 0, not {self.epsilon}")

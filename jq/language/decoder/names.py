@@ -82,13 +82,16 @@ def _unstacked(leaf: Leaf) -> list[Leaf]:
 
 
 def add_scales(tree: dict[str, Any], scales: Mapping[str, Any], config: Config, where: str) -> None:
-    """Puts factors of products' results beside their weights; names as in `architectures`."""
-    for name, scale in scales.items():
+    """Puts factors of products beside their weights: that of what comes in, which a bias does not
+    get, times that of what goes out. Names as in `architectures`."""
+    for name, (within, behind) in scales.items():
         for i in range(config.layers) if "{i}" in name else (0,):
             node = tree
             for part in name.format(i=i).split("/"):
                 node = node.setdefault(part, {})
-            node["scale"] = np.asarray(scale, np.float32)
+            node["scale"] = np.asarray(within * behind, np.float32)
+            if "bias" in node and within != 1:
+                node["bias"] = np.asarray(node["bias"], np.float32) / np.float32(within)
             if node["scale"].shape not in ((), tuple(node["weight"].shape[:1])):
                 raise _misshapen(f"{name}, scale", node["scale"].shape, "one a row", where)
 

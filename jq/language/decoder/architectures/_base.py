@@ -75,7 +75,8 @@ class Architecture:
         positions: which layers turn queries and keys: "all"; "windows", those with a window where
             any has; "listed", by `no_rope_layers` or but each 4th; "asked", where a file says so.
         only: keys of a `config.json` of which other values are refused.
-        scales: products of ours whose results are multiplied, and by what, of a `config.json`.
+        scales: products of ours of which what comes in and what goes out is multiplied, and by
+            what, of a `config.json`.
         activation_key: where a `config.json` names the activation; "" where it is always the same.
     """
 

@@ -172,6 +172,7 @@ Architecture(
     ),
     swapped=names.STACKS,
     own={"sinks": True},
+    only={"swiglu_alpha": (1.702,), "swiglu_limit": (7.0,)},
     keys={"gates_alternate": fixed(True, False)},
     global_every=2,
     truncates=False,

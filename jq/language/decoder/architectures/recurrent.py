@@ -46,22 +46,21 @@ base.Architecture.registry["granite"].like(
 
 # Falcon H1: state-space layers and attention side by side, with a factor for each product.
 def _falcon_scales(get: Callable[..., Any]) -> dict[str, Any]:
-    """Products are linear: what comes in or goes out multiplied is the result multiplied. GGUF
-    files hold weights that were."""
+    """What comes in multiplied, and what goes out. GGUF files hold weights that were."""
     within, ssm = get("attention_in_multiplier", 1.0), get("ssm_multipliers", [1.0] * 5)
     gate, down = get("mlp_multipliers", [1.0, 1.0])
     heads, groups = get("mamba_n_heads", 128), get("mamba_n_groups", 1)
     wide = get("mamba_d_ssm", 0) or int(get("mamba_expand", 2) * get("hidden_size"))
     counts = [wide, wide, *[groups * get("mamba_d_state", 256)] * 2, heads]
     return {
-        "layers/{i}/attention/query": within,
-        "layers/{i}/attention/key": within * get("key_multiplier", 1.0),
-        "layers/{i}/attention/value": within,
-        "layers/{i}/attention/output": get("attention_out_multiplier", 1.0),
-        "layers/{i}/mamba/input": np.repeat(ssm, counts) * get("ssm_in_multiplier", 1.0),
-        "layers/{i}/mamba/output": get("ssm_out_multiplier", 1.0),
-        "layers/{i}/mlp/gate": gate,
-        "layers/{i}/mlp/down": down,
+        "layers/{i}/attention/query": (within, 1.0),
+        "layers/{i}/attention/key": (within, get("key_multiplier", 1.0)),
+        "layers/{i}/attention/value": (within, 1.0),
+        "layers/{i}/attention/output": (1.0, get("attention_out_multiplier", 1.0)),
+        "layers/{i}/mamba/input": (get("ssm_in_multiplier", 1.0), np.repeat(ssm, counts)),
+        "layers/{i}/mamba/output": (1.0, get("ssm_out_multiplier", 1.0)),
+        "layers/{i}/mlp/gate": (1.0, gate),
+        "layers/{i}/mlp/down": (1.0, down),
     }
 
 
