@@ -179,7 +179,6 @@ kernel-frames: the kernel that computes an image stores it with its padding
 kernel-pairs: runs after the forms of products are fixed: it replaces kernels by faster ones with
     the same bits
 kernel-decode [floats]: products of quantized weights and float activations dequantize in registers
-sum-products [floats]: rewrites float products without a kernel
 patch-convolutions [floats]: rewrites float convolutions without a kernel
 lower-markers: markers without a kernel become plain arithmetic
 kernel-integer-rows [integer-only]: all other kernels are chosen: what is between them is whole

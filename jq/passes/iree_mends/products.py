@@ -1,16 +1,12 @@
 """Products and broadcasts in the forms that IREE computes rightly."""
 
-import math
-
 import numpy as np
 
-from jq.ir import OPS, Op, Program, dtype_of, evaluate, ir, shape_of
+from jq.ir import OPS, Op, dtype_of, ir, shape_of
 from jq.ir.build import i64_array, integers
 from jq.ir.ops.dims import Dims
-from jq.passes.base import PassContext
 from jq.passes.iree_mends.mend import Mend
 from jq.passes.iree_mends.shields.sums import is_outer
-from jq.passes.rewrite import Rewrite
 
 # Products that sum over nothing and widen are written as multiplications.
 #
@@ -37,77 +33,6 @@ class MultiplyOuter(Mend):
         shapes = [shape_of(v) for v in operands]
         wide = [OPS.convert(v, dtype_of(result)) for v in operands]
         return [OPS.mul(*(dims.spread(side, *shapes)(v) for side, v in enumerate(wide)))]
-
-
-# Products of a few rows with a tensor that lies in another order are written as sums of products.
-#
-#     dot_general %q[h,g,d], %keys[t,h,d], batching_dims = [0] x [1], contracting_dims = [2] x [2]
-#     ->
-#     transpose (reduce_sum (broadcast %q * broadcast %keys) over d)
-#
-# as a decoder's token meets its caches, where g heads may share one. Float32 alone; the sum may
-# have another order.
-SMALLEST = 1 << 12  # elements that are worth it
-ROWS = 8  # more are cheaper as a product, the copy included
-
-
-class SumProducts(Rewrite, Mend):
-    """Slow: in front of a batched product of a few rows the other operand is copied into another
-    order; a sum reads it as it lies.
-    No trap: slow, not wrong"""
-
-    tidies = False
-
-    def replacement(self, program: Program, op: Op, cx: PassContext) -> list[ir.Value] | None:
-        dims = Dims.match(op)
-        side = _large_side(program, op, dims) if dims else None
-        return None if dims is None or side is None else [_sum(op, dims, side)]
-
-
-def _large_side(program: Program, op: Op, dims: Dims) -> int | None:
-    """The operand that a copy would be made of; the other one has few rows for each batch."""
-    values = list(op.operands)
-    float32 = all(dtype_of(v) == np.float32 for v in (*values, op.results[0]))
-    if not float32 or not dims.batch or not dims.contract:
-        return None
-    for side, large in enumerate(values):
-        shape, other = shape_of(large), shape_of(values[1 - side])
-        rows = math.prod(other[a] for a in dims.free(1 - side, len(other)))
-        leading = sorted(pair[side] for pair in dims.batch) == list(range(len(dims.batch)))
-        if rows <= ROWS and not leading and math.prod(shape) >= SMALLEST:
-            return None if evaluate(program, large) is not None else side
-    return None
-
-
-def _sum(op: Op, dims: Dims, side: int) -> ir.Value:
-    """The product as a sum, with the rows as one axis right after the last one of the batch."""
-    large, row = op.operands[side], op.operands[1 - side]
-    shape, small = shape_of(large), shape_of(row)
-    free = dims.free(1 - side, len(small))
-    at_rows = max(pair[side] for pair in dims.batch) + 1
-    wide = [*shape[:at_rows], math.prod(small[a] for a in free), *shape[at_rows:]]
-
-    def place(axis: int) -> int:
-        return axis + (axis >= at_rows)
-
-    of = {pair[1 - side]: place(pair[side]) for pair in (*dims.batch, *dims.contract)}
-    order = sorted(of, key=lambda a: of[a])
-    behind = [a for a in order if of[a] > at_rows]
-    moved = [*(a for a in order if of[a] < at_rows), *free, *behind]
-    flat = OPS.reshape(
-        OPS.transpose(row, moved),
-        [*(small[a] for a in order if of[a] < at_rows), wide[at_rows], *(small[a] for a in behind)],
-    )
-    x = OPS.broadcast(flat, wide, sorted([*of.values(), at_rows]))
-    y = OPS.broadcast(large, wide, [place(a) for a in range(len(shape))])
-    contracted = sorted(place(a) for a in dims.contracted(side))
-    total = OPS.reduce_sum(OPS.mul(y, x), contracted, keep=False)
-    left = [a for a in range(len(wide)) if a not in contracted]
-    others = [place(a) for a in dims.free(side, len(shape))]
-    inner = [at_rows, *others] if side == 1 else [*others, at_rows]
-    wanted = [*(place(pair[side]) for pair in dims.batch), *inner]
-    total = OPS.transpose(total, [left.index(a) for a in wanted])
-    return OPS.reshape(total, shape_of(op.results[0]))
 
 
 # A broadcast that permutes becomes a transpose and a broadcast that keeps the order.
