@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 else:
     jax, jnp = _Lazy("jax"), _Lazy("jax.numpy")
 
+
+def _of_jax(name: str) -> Callable[[jax.Array], jax.Array]:
+    return lambda x: getattr(jax.nn, name)(x)
+
+
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "silu": lambda x: jax.nn.silu(x),
     "gelu_tanh": lambda x: jax.nn.gelu(x, approximate=True),
@@ -35,10 +40,7 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "quick_gelu": lambda x: x * jax.nn.sigmoid(1.702 * x),
     "relu2": lambda x: jax.nn.relu(x) ** 2,
     "linear": lambda x: x,
-    **{
-        name: lambda x, name=name: getattr(jax.nn, name)(x)
-        for name in ("leaky_relu", "mish", "relu", "relu6", "sigmoid", "tanh")
-    },
+    **{n: _of_jax(n) for n in ("leaky_relu", "mish", "relu", "relu6", "sigmoid", "tanh")},
 }
 # While it is a function, every product multiplies what it gives for the weight, what it would be
 # multiplied by, and the product's name.
