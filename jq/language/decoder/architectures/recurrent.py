@@ -46,7 +46,7 @@ base.Architecture.registry["granite"].like(
 
 # Falcon H1: state-space layers and attention side by side, with a factor for each product.
 def _falcon_scales(get: Callable[..., Any]) -> dict[str, Any]:
-    """What comes in multiplied, and what goes out. GGUF files hold weights that were."""
+    """Factors of what comes in and of what goes out; in GGUF files weights are multiplied."""
     within, ssm = get("attention_in_multiplier", 1.0), get("ssm_multipliers", [1.0] * 5)
     gate, down = get("mlp_multipliers", [1.0, 1.0])
     heads, groups = get("mamba_n_heads", 128), get("mamba_n_groups", 1)

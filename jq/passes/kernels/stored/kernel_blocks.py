@@ -117,7 +117,7 @@ def _lower(
 def _operands(
     program: Program, c: Contract, product: BlockProduct, splits: Splits, tables: dict[Key, Packed]
 ) -> list[ir.Value]:
-    """What the kernel reads, but for its tail."""
+    """The operands of the kernel, but for those of its tail."""
     (enc, x), (_, w) = c.sides
     kernel, weight, axis = product.kernel, product.weight, product.axis
     order = (*(a for a in range(len(enc.shape)) if a != axis), axis)
