@@ -108,6 +108,8 @@ def scaled(kind: str, base: float, dims: int, context: int, get: Callable[..., A
     # "dynamic" changes what is longer than the model's context, "mrope" positions of pictures.
     if kind in ("default", "dynamic", "mrope"):
         return plain(base, dims)
+    if kind not in ("linear", "llama3", "longrope", "su", "yarn"):
+        raise ValueError(f"rotary positions are scaled by {kind!r}, which is not known")
     said = get("original_max_position_embeddings", context)
     if said < 1 or said != (original := int(said)):
         raise ValueError(f"positions are scaled from those of {said} tokens")
@@ -122,13 +124,11 @@ def scaled(kind: str, base: float, dims: int, context: int, get: Callable[..., A
     if kind == "llama3":
         low, high = get("low_freq_factor"), get("high_freq_factor")
         return llama3(base, dims, factor, low, high, original)
-    if kind == "yarn":
-        upper, lower = get("mscale", 0.0), get("mscale_all_dim", 0.0)
-        both = yarn_scale(factor, upper) / yarn_scale(factor, lower) if upper and lower else 0.0
-        fast, slow = get("beta_fast", 32.0) or 32.0, get("beta_slow", 1.0) or 1.0
-        scale, truncate = scale or both or yarn_scale(factor), bool(get("truncate", True))
-        return yarn(base, dims, factor, original, fast, slow, scale, truncate)
-    raise ValueError(f"rotary positions are scaled by {kind!r}, which is not known")
+    upper, lower = get("mscale", 0.0), get("mscale_all_dim", 0.0)
+    both = yarn_scale(factor, upper) / yarn_scale(factor, lower) if upper and lower else 0.0
+    fast, slow = get("beta_fast", 32.0) or 32.0, get("beta_slow", 1.0) or 1.0
+    scale, truncate = scale or both or yarn_scale(factor), bool(get("truncate", True))
+    return yarn(base, dims, factor, original, fast, slow, scale, truncate)
 
 
 def yarn_scale(factor: float, weight: float = 1.0) -> float:

@@ -270,6 +270,7 @@ SAID = "original|positions are scaled"
     [
         ("llama", {"rope_theta": True}, "rope_theta"),
         ("llama", {"rope_parameters": SCALED | {"factor": True}}, "factor"),
+        ("llama", {"rope_parameters": {"rope_type": "foo"}}, "scaled by 'foo', which is not"),
         ("phi3", {"partial_rotary_factor": True}, "partial_rotary_factor"),
         ("llama", {"rms_norm_eps": True}, "rms_norm_eps"),
         ("llama", {"num_hidden_layers": True}, "num_hidden_layers"),
