@@ -91,7 +91,6 @@ class File:
 
 
 # An ONNX file without its large tensors: those stay where they are until they are wanted.
-#
 # A model in one file holds its weights inside the protobuf message. Parsing that copies them, and
 # reading each copies them again. So the message is walked once over the mapped file, large
 # `raw_data` fields are left out, and an external-data entry with the location `INSIDE` says where

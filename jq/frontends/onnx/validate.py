@@ -83,7 +83,6 @@ def require_text(message: Message, path: Path) -> None:
 
 
 # Number of trips of a loop, where it does not depend on the model's inputs.
-#
 # A loop that a framework wrote for `while i < length` has a condition and no number of trips. The
 # part of its body that the condition is made from, a counter and a bound, is run by itself.
 LIMIT = 4096  # trips that are looked at

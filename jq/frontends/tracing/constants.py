@@ -14,7 +14,6 @@ from jq.ir.arrays import OPS
 from jq.ir.mlir_context import bytecode_of
 
 # Large arrays of `dense_resource` attributes.
-#
 # The bindings write the bytes of such an attribute but do not read them. The StableHLO interpreter
 # reads them wrongly without a word, and XLA not at all. MLIR's bytecode has them as they are: in a
 # module with a single resource, they end its resource section. Format:

@@ -68,6 +68,14 @@ def beyond(end: np.ndarray, seen: np.ndarray, count: int) -> np.ndarray:
     return 2 * (seen / (2 * share * log)) ** 2 * np.exp(-log * share**2)
 
 
+def missed(own: Sequence[np.ndarray], other: Sequence[np.ndarray], s: np.ndarray) -> np.ndarray:
+    """Sums of (x - end)^2 of the lows and highs f64[samples, K] of `other` samples beyond the range
+    of x / s in its `own`."""
+    low, high = np.minimum(own[0] / s, 0).min() * s, np.maximum(own[1] / s, 0).max() * s
+    over, under = np.maximum(other[1] - high, 0), np.minimum(other[0] - low, 0)
+    return np.asarray((over**2 + under**2).sum(0))
+
+
 def factors(
     products: Sequence[Weighted], *, static: bool, rounding: float, count: int, bits: int = 8
 ) -> tuple[np.ndarray, float]:
@@ -79,10 +87,11 @@ def factors(
 
         mean_r d_r^2 / 12 * sum_c s_c^2 |W_c|^2
         + rounding * sum_o d_o^2 / 12 * sum_c E[x_c^2] / s_c^2     (block by block, if there are)
-        + sum_c |W_c|^2 * E[what of x_c lies beyond a static range]^2      (`beyond`)
+        + sum_c |W_c|^2 * E[what of x_c lies beyond a static range]^2      (`beyond`, `missed`)
 
     Without the last one, few rows would be learned by heart: ranges that just hold what each
-    channel showed in them cut off much of all others.
+    channel showed in them cut off much of all others. Tails that are heavier than normal ones show
+    where a candidate is made from one half of the samples, and loses more of the other than ones.
 
     Candidates: s = a^t / w^(1-t) for a strength t (SmoothQuant's), and s = max(1, a / limit), which
     only holds the largest channels back; a and w are the extents of activations and weights. What
@@ -92,17 +101,17 @@ def factors(
     `rounding` is what is left of the weights' rounding error after this pass (GPTQ takes the larger
     part of it away), `count` that of the rows that were seen, `bits` those of the activation's
     codes. With 16, weights are the larger part of the error."""
-    low = np.min([p.moments.low for p in products], axis=0).astype(np.float64)
-    high = np.max([p.moments.high for p in products], axis=0).astype(np.float64)
+    lows = np.min([p.moments.low for p in products], axis=0).astype(np.float64)
+    highs = np.max([p.moments.high for p in products], axis=0).astype(np.float64)
+    low, high = lows.min(0), highs.max(0)
     sizes = [np.abs(p.weight).astype(np.float32) for p in products]
     largest = np.max([size.max(1) for size in sizes], axis=0).astype(np.float64)
     if not np.isfinite(low).all() or not largest.any():
         return np.ones(len(low), np.float32), 1.0  # no row counts, or no weight
-    extent = heard(np.maximum(np.abs(low), np.abs(high)), count)
+    lows, highs = np.minimum(lows, 0), np.maximum(highs, 0)  # also where no row of a sample counts
     total = sum(p.moments.total for p in products)
     mean = np.sum([p.moments.sum for p in products], axis=0) / total
     if static:
-        extent = alike(extent, count)
         up, down = (alike(heard(d, count), count) for d in (high - mean, mean - low))
     largest = np.maximum(largest, 1e-12 * largest.max())
     squares = [p.weight.astype(np.float64) ** 2 for p in products]
@@ -116,6 +125,7 @@ def factors(
                 top, bottom = max(0.0, (high / s).max()), min(0.0, (low / s).min())
                 step = (top - bottom) / ((1 << bits) - 1)
                 cut = beyond(top * s - mean, up, count) + beyond(mean - bottom * s, down, count)
+                cut = np.maximum(cut, lost[s.tobytes()] / count)
                 of_rows = p.moments.total * ((step * s) ** 2 + 12 * cut)
             else:
                 rows = p.moments.rows * (1 / s32)
@@ -136,12 +146,25 @@ def factors(
                 return True
         return False
 
-    candidates = [extent**t / largest ** (1 - t) for t in STRENGTHS]
-    candidates += [np.maximum(1.0, extent / limit) for limit in np.quantile(extent, SHARES)]
-    ones = np.ones_like(extent)
-    centred = (s / np.exp(np.log(s).mean()) for s in candidates)
-    rounded = [2.0 ** np.clip(np.rint(np.log2(s)), -20, 20) for s in centred]
-    ranked = sorted({s.tobytes(): s for s in (ones, *rounded)}.values(), key=error)
+    def candidates(low: np.ndarray, high: np.ndarray, count: int) -> list[np.ndarray]:
+        extent = heard(np.maximum(np.abs(low), np.abs(high)), count)
+        extent = alike(extent, count) if static else extent
+        found = [extent**t / largest ** (1 - t) for t in STRENGTHS]
+        found += [np.maximum(1.0, extent / limit) for limit in np.quantile(extent, SHARES)]
+        centred = (s / np.exp(np.log(s).mean()) for s in found)
+        return [ones, *(2.0 ** np.clip(np.rint(np.log2(s)), -20, 20) for s in centred)]
+
+    ones = np.ones_like(low)
+    every = candidates(low, high, count)
+    lost = {s.tobytes(): np.zeros_like(low) for s in every}
+    halves = [(lows[i::2], highs[i::2]) for i in (0, 1)]
+    for own, other in (halves, halves[::-1]) if static and len(lows) > 1 else ():
+        half = candidates(own[0].min(0), own[1].max(0), count // 2)
+        without = missed(own, other, ones)
+        pairs = zip(every[::-1], half[::-1], strict=True)  # of equal ones the first: ones is ones
+        for key, own_s in {s.tobytes(): h for s, h in pairs}.items():
+            lost[key] = lost[key] + np.maximum(missed(own, other, own_s) - without, 0)
+    ranked = sorted({s.tobytes(): s for s in every}.values(), key=error)
     best = next(s for s in ranked if s is ones or not loses_a_column(s))
     trust = min(1.0, count / FEW) if static else 1.0
     return best.astype(np.float32), trust * error(ones) / max(error(best), 1e-300)

@@ -23,7 +23,6 @@ from jq.ir.build import fill
 
 
 # Operations of statistics beyond `ArrayOps`: counting, rounding down, and sums.
-#
 # As formats are, a statistic is written once and means the same in NumPy and in a program.
 class StatOps(ArrayOps, Protocol):
     """`ArrayOps` and what statistics need."""

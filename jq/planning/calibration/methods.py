@@ -34,7 +34,6 @@ class MinMax(Observer):
 
 
 # All but a small share of the values: 99.999 % of them, the rest cut off at both ends alike.
-#
 # Symmetric: the share of |x|. As ONNX Runtime's percentile calibrator.
 class Percentile(HistogramObserver):
     name = "percentile"
@@ -59,7 +58,6 @@ def _first_above(counts: np.ndarray, share: float) -> int:
 
 
 # The average over samples of each sample's smallest and largest value.
-#
 # ONNX Runtime calls it a moving average. It is the plain one here: exponential weights would
 # make the range depend on the order of the samples.
 class Average(MinMax):
@@ -89,15 +87,11 @@ class Average(MinMax):
 
 
 # OCTAV: the clipping of least mean squared error, found by Newton's method.
-#
 # Sakr et al., "Optimal Clipping and Magnitude-aware Differentiation for Improved Quantization-
 # aware Training" (ICML 2022), equation 9: with rounding noise s^2 4^-B / 3 inside the range,
-#
 #     s' = E[|x| ; |x| > s] / (4^-B / 3 * P(0 < |x| <= s) + P(|x| > s)).
-#
 # Asymmetric, the same derivation with two ends, each updated given the other. With
 # n = 2^B - 1 steps the noise is (high - low)^2 / (12 n^2) and its derivative by `high` gives
-#
 #     high' = (E[x ; x > high] + low * c) / (P(x > high) + c),   c = P(inside) / (12 n^2).
 ITERATIONS = 30
 
@@ -138,7 +132,6 @@ def _symmetric(size: np.ndarray, share: np.ndarray, bits: int) -> float:
 
 
 # The range of least mean squared error: a search over both ends.
-#
 # Every bin of the histogram is quantized as its middle would be; inside a bin, values are even,
 # which adds the same to every range. Asymmetric: one end at a time, until neither moves.
 STEPS = 64  # candidates per end, evenly from nothing to all of it
@@ -195,12 +188,10 @@ def quantization_error(h: Histogram, low: float, high: float, bits: int, symmetr
 
 
 # The range that loses least information (Kullback-Leibler), as TensorRT and ONNX Runtime.
-#
 # The reference distribution is |x| cut off at a threshold, what lies beyond added to its last
 # bin; the candidate is the values inside, poured into 2^(bits-1) equal levels and spread evenly
 # over the bins that hold anything. The threshold of the smallest divergence wins.
 # (Szymon Migacz, "8-bit Inference with TensorRT", GTC 2017.)
-#
 # Asymmetric: that threshold cuts both ends.
 CANDIDATES = 128
 TINY = 1e-4  # stands for an empty bin of the candidate where the reference has something

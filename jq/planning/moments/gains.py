@@ -95,7 +95,7 @@ class Moments:
         gram: [K, K], the sum of weight * x x^T; [K], its diagonal, where that is enough.
             With several groups (a grouped convolution, a batched product), they are in front.
         total, sum: of the rows' weights; f64[K] of the weighted rows.
-        low, high: f32[K], extremes over the rows of weight above zero.
+        low, high: f32[samples, K], extremes over each one's rows of weight above zero.
         rows, share: f32[n, K], some of the rows, and f64[n], the weight that each stands for."""
 
     gram: np.ndarray
@@ -107,14 +107,12 @@ class Moments:
     share: np.ndarray
 
     def add(self, other: "Moments") -> "Moments":
+        parts = zip(*([m.low, m.high, m.rows, m.share] for m in (self, other)), strict=True)
         return Moments(
             self.gram + other.gram,
             self.total + other.total,
             self.sum + other.sum,
-            np.minimum(self.low, other.low),
-            np.maximum(self.high, other.high),
-            np.concatenate([self.rows, other.rows]),
-            np.concatenate([self.share, other.share]),
+            *map(np.concatenate, parts),
         )
 
 
@@ -149,13 +147,11 @@ def shares(weights: np.ndarray, count: int) -> tuple[float, np.ndarray]:
 
 
 # Sums with the same bits in any order, by any number of threads, on any processor.
-#
 # Terms are rounded to integers, per channel: q = round(x / unit), where 2^b units are the power of
 # two above the largest |x|. With n terms of |q| <= 2^b (of their products, 2^2b), every partial sum
 # is an integer of at most 2^53, which float64 holds exactly, in whatever order it is reached.
 # Rounding costs 2^-b of a channel's largest value at most: b is 26 for a single row, 20 for 8,192
 # rows and 17 for half a million.
-#
 # BLAS and XLA choose the order by the number of their threads, the shapes and the processor: codes
 # that were solved with sums of float32 differed between processes of one machine.
 EXACT = 53  # bits of an integer that float64 holds

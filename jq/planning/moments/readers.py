@@ -102,7 +102,7 @@ class FewRows(Reader):
             return gram_alone(np.where(fine, 0, np.nan), weights)  # the gram itself at the end
         scaled = rows.astype(F64) * own  # float32 holds no square of 1e20
         self._take((scaled * rows).sum(0))
-        low, high = rows.min(0, initial=np.inf), rows.max(0, initial=-np.inf)
+        low, high = rows[None].min(1, initial=np.inf), rows[None].max(1, initial=-np.inf)
         total, share = shares(weights, len(drawn))
         return Moments(np.where(fine, 0, np.nan), total, scaled.sum(0), low, high, x[drawn], share)
 
@@ -180,6 +180,6 @@ class ManyRows(Reader):
             if self.shared:
                 gram = (1 - self.shared) * gram + self.shared * others[0]
             return gram_alone(gram, weights)
-        (sums, low, high), rows = others, found[4]
+        low, high, rows = found[2:5]  # of each group
         total, share = shares(weights, len(rows))
-        return Moments(gram, total, sums, low, high, rows, share)
+        return Moments(gram, total, others[0], low, high, rows, share)

@@ -124,7 +124,6 @@ def document(glance: Glance) -> dict[str, Any] | None:
 
 
 # Who is right where the float program and XLA's reference of it disagree: a third evaluator says.
-#
 # StableHLO's interpreter computes every op by itself. It is slow, so that XLA without its
 # optimizations takes its place for larger programs: no op is fused with another there, which is
 # where XLA's defects were found.

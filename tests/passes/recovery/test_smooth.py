@@ -104,6 +104,11 @@ def test_transposed_weights_and_shared_ones():
     np.testing.assert_array_equal(outputs(copy, data), outputs(program, data))
 
 
+def ends(rows):
+    """Extremes of rows that are one sample."""
+    return rows[None].min(1), rows[None].max(1)
+
+
 def test_factors_by_hand():
     """Two channels, four columns of ones, the second channel 16 times larger; rounding = 0.2.
 
@@ -113,7 +118,7 @@ def test_factors_by_hand():
     """
     rows = np.array([[3, 48], [-3, -48], [1, 16], [-1, 16]], np.float32)
     share = np.full(4, 0.25)
-    m = Moments(share @ rows**2, 1.0, share @ rows, rows.min(0), rows.max(0), rows, share)
+    m = Moments(share @ rows**2, 1.0, share @ rows, *ends(rows), rows, share)
     s, gain = factors([Weighted(m, np.ones((2, 4)))], static=False, rounding=0.2, count=10**6)
     np.testing.assert_array_equal(s, [0.5, 2])
     assert gain == pytest.approx(0.2222 / 0.1535, rel=1e-3)
@@ -124,7 +129,7 @@ def test_a_static_range_is_of_all_rows():
     rows = np.ones((100, 2), np.float32)
     rows[0] = 64, 1
     share = np.full(100, 0.01)
-    m = Moments(share @ rows**2, 1.0, share @ rows, rows.min(0), rows.max(0), rows, share)
+    m = Moments(share @ rows**2, 1.0, share @ rows, *ends(rows), rows, share)
     product = [Weighted(m, np.ones((2, 4)))]
     static, _ = factors(product, static=True, rounding=0.2, count=10**6)
     dynamic, _ = factors(product, static=False, rounding=0.2, count=10**6)
@@ -135,7 +140,7 @@ def test_a_channel_that_was_silent_in_few_rows_may_speak_up():
     """Dead after a ReLU in three rows: the factor of a channel at most 4 times quieter."""
     rows = np.tile(np.array([8, 4, 4, 4, 4, 0], np.float32), (3, 1))
     share = np.full(3, 1 / 3)
-    m = Moments(share @ rows**2, 1.0, share @ rows, rows.min(0), rows.max(0), rows, share)
+    m = Moments(share @ rows**2, 1.0, share @ rows, *ends(rows), rows, share)
     product = [Weighted(m, np.ones((6, 4)))]
     few, _ = factors(product, static=True, rounding=0.0, count=3)
     many, _ = factors(product, static=True, rounding=0.0, count=10**6)
@@ -168,7 +173,7 @@ def test_wide_activations_take_more_of_what_is_loud_in_weights():
     rng = np.random.default_rng(0)
     rows = rng.uniform(-1, 1, (64, 8)).astype(np.float32)
     share = np.full(64, 1 / 64)
-    m = Moments(share @ rows**2, 1.0, share @ rows, rows.min(0), rows.max(0), rows, share)
+    m = Moments(share @ rows**2, 1.0, share @ rows, *ends(rows), rows, share)
     weight = rng.uniform(-1, 1, (8, 16))
     weight[1] *= 64
     left = {}
@@ -183,7 +188,7 @@ def test_a_column_that_is_small_beside_the_others_is_not_lost():
     rng = np.random.default_rng(0)
     rows = rng.uniform(-1, 1, (64, 8)).astype(np.float32)
     share = np.full(64, 1 / 64)
-    m = Moments(share @ rows**2, 1.0, share @ rows, rows.min(0), rows.max(0), rows, share)
+    m = Moments(share @ rows**2, 1.0, share @ rows, *ends(rows), rows, share)
     loud = np.exp2(30 + 2 * np.arange(8.0))
     product = Weighted(m, np.stack([rng.uniform(0.5, 1, 8), loud], 1))
     s, gain = factors([product], static=True, rounding=1.0, count=10**6, bits=16)
@@ -197,7 +202,7 @@ def layer(rng, rows, scale, columns=32):
     weight = (rng.standard_normal((32, columns)) / 6).astype(np.float32)
     seen, other = (rng.standard_normal((n, 32)) * scale for n in (rows, 4000))
     share = np.ones(rows)
-    m = Moments(share @ seen**2, rows, share @ seen, seen.min(0), seen.max(0), seen, share)
+    m = Moments(share @ seen**2, rows, share @ seen, *ends(seen), seen, share)
     s, gain = factors([Weighted(m, weight)], static=True, rounding=1.0, count=rows)
     found = []
     for by in (np.ones(32), s if gain >= Smooth.gain else np.ones(32)):
@@ -223,3 +228,19 @@ def test_outlier_channels_are_smoothed_by_what_many_rows_say():
     scale[[3, 7]] = 25
     gains = [np.diff(layer(np.random.default_rng(i), 1024, scale))[0] for i in range(10)]
     assert min(gains) > 3
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_channels_that_few_samples_show_keep_room(seed):
+    """As behind pooled ReLU6: few channels are on in a sample, up to 6, and others in the next."""
+    rng = np.random.default_rng(seed)
+    drawn = [rng.exponential(1, (n, 400)) ** 3 * (rng.random((n, 400)) < 0.05) for n in (64, 4000)]
+    seen, other = (np.minimum(x, 6) for x in drawn)
+    weight = (rng.standard_normal((400, 16)) / 20).astype(np.float32)
+    share = np.ones(64)
+    m = Moments(share @ seen**2, 64, share @ seen, seen, seen, seen, share)
+    s, gain = factors([Weighted(m, weight)], static=True, rounding=1.0, count=64)
+    by = s if gain >= Smooth.gain else np.ones(400)
+    high = (seen / by).max()
+    x = np.rint((other / by).clip(0, high) / (high / 255)) * (high / 255) * by
+    assert np.square((x - other) @ weight).sum() < 1e-3 * np.square(other @ weight).sum()

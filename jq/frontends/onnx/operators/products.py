@@ -64,7 +64,6 @@ def _turned(x: Any, transpose: int, batch: int) -> Any:
 
 
 # Products of integers whose result has 32 bits: MatMulInteger and ConvInteger.
-#
 # They are products of signed codes and corrections for the zero points:
 #
 #     sum (a - za) (b - zb) = sum a b - za sum b - zb sum (a - za)
