@@ -9,7 +9,8 @@ For a float output r and its quantized q, over all elements of all samples:
                     1 when both are zero, 0 when one is
     max_abs_error = max |r - q|
 An element that is NaN or inf on one side and different on the other counts in `nonfinite`,
-makes the error infinite and its sample's cosine 0. Equal infinities (a mask) count as equal.
+makes the error infinite and its sample's cosine 0. Equal infinities (a mask) count as equal,
+and NaN on both sides; `undefined` is how many elements are NaN in the float model.
 """
 
 import math
@@ -100,6 +101,7 @@ def compare_outputs(
             max_abs_error=total.max_abs_error,
             match=total.equal / total.count if result.is_integer(r) and total.count else None,
             nonfinite=total.nonfinite,
+            undefined=total.undefined,
         )
         for name, r, total in zip(names or (), first, sums, strict=True)
     )

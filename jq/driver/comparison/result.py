@@ -23,7 +23,7 @@ class ErrorSum:
     def __init__(self) -> None:
         self.signal = self.noise = self.max_error = 0.0
         self.cosines: list[float] = []
-        self.equal = self.count = self.nonfinite = 0
+        self.equal = self.count = self.nonfinite = self.undefined = 0
 
     def add(self, reference: np.ndarray, quantized: np.ndarray, samples: int = 1) -> None:
         r, q = _rows(reference, samples), _rows(quantized, samples)
@@ -32,6 +32,7 @@ class ErrorSum:
         broken = ~finite & ~same
         self.equal += int(same.sum())
         self.count += r.size
+        self.undefined += int(np.isnan(r).sum())
         self.nonfinite += int(broken.sum())
         r, q = np.where(finite, r, 0.0), np.where(finite, q, 0.0)
         self.signal += float(np.sum(r * r))
@@ -96,6 +97,7 @@ class OutputError:
     max_abs_error: float
     match: float | None
     nonfinite: int = 0
+    undefined: int = 0
 
 
 @dataclass(frozen=True)
@@ -176,6 +178,7 @@ class Comparison(Shown):
             cosines = f"{o.cosine:.6f}", f"{o.cosine_min:.6f}"
             error = Text(f"{o.max_abs_error:.4g}")
             error.append(f" {o.nonfinite} not finite" if o.nonfinite else "", style="red")
+            error.append(f" float has {o.undefined} NaN" if o.undefined else "", style="red")
             error.append(f" {o.match:.2%} equal" if o.match is not None else "")
             table.add_row(o.name, shape, f"{o.sqnr_db:.2f}", *cosines, error)
         for name, both in self.metrics.items():

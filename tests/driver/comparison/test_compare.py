@@ -135,3 +135,10 @@ def test_outputs_without_elements_and_complex_ones() -> None:
     (found,) = compare_outputs([[r]], [[r + 0.5j]]).outputs
     assert found.sqnr_db == pytest.approx(10 * math.log10(26 / 0.5))
     assert found.max_abs_error == 0.5
+
+
+def test_nan_of_the_float_model_is_told():
+    nan = np.array([[1.0, np.nan], [np.inf, 2.0]], np.float32)
+    found = compare_outputs([[nan]], [[nan]])
+    assert found.outputs[0].nonfinite == 0 and found.outputs[0].undefined == 1
+    assert "float has 1 NaN" in str(found)
