@@ -8,17 +8,9 @@ import numpy as np
 
 from jq.base.errors import UserError, check_known
 from jq.base.registry import need
+from jq.language import vocabularies
 from jq.language.library import Library, letter_of
-from jq.language.vocabularies import (
-    CONTROL,
-    NORMAL,
-    SPACE,
-    UNKNOWN,
-    USER_DEFINED,
-    WORDS,
-    SentencePiece,
-    Words,
-)
+from jq.language.vocabularies import CONTROL, SPACE, UNKNOWN, USER_DEFINED, WORDS, SentencePiece
 
 _KEY, _NAMED = "tokenizer.ggml.", "tokenizer.chat_template."
 _OWN_ENDS = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")  # by the names of keys
@@ -94,7 +86,7 @@ def tokenizer_of_gguf(metadata: Mapping[str, Any], where: str) -> Tokenizer:
     if not isinstance(tokens, list) or not tokens or not all(isinstance(t, str) for t in tokens):
         raise UserError(f"the file holds no {_KEY}tokens", location=where)
     check_known("tokenizer", kind, ("llama", "gpt2", "gemma4"), location=where)
-    types = _numbers(metadata, "token_type", len(tokens), NORMAL, where)
+    types = _numbers(metadata, "token_type", len(tokens), vocabularies.NORMAL, where)
     # Files mark some of these as tokens that a text may spell.
     for i, token in enumerate(tokens):
         if token in _ENDS:
@@ -172,7 +164,7 @@ def _byte_pairs(
     metadata: Mapping[str, Any],
     tokens: Sequence[str],
     types: Sequence[int],
-    words: Words,
+    words: vocabularies.Words,
     where: str,
 ) -> Library:
     merges = metadata.get(f"{_KEY}merges")
