@@ -86,8 +86,8 @@ class _Marking:
             known = not declined_by_shape(op) and self.numbers(op)
         if not known:
             self.need_all(op, wide=True)
-            for result in op.results:
-                self.state[result] = "float"
+            floats = any(self.state.get(v) == "float" for v in op.operands)
+            self.state |= {v: "float" for v in op.results if floats or is_float(v)}
 
     # Each returns whether the op is of its kind; then the result has a state.
 

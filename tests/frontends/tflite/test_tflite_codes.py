@@ -274,6 +274,45 @@ def test_the_mean_of_many_codes_has_no_table(tmp_path: Path, monkeypatch) -> Non
     assert np.abs(got.astype(int) - want).max() <= 1
 
 
+def test_operators_whose_codes_may_differ_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for kind, named in (("ADD_N", "1 ADD_N (it rounds each term)"), ("ABS", "")):
+        path, fields = tmp_path / f"{kind}.tflite", file_of(kind, [], X, (0.04, -5), ())
+        path.write_bytes(SCHEMA.encode("Model", fields))
+        caplog.clear()
+        as_onnx(path.read_bytes(), path)
+        assert named in caplog.text
+        assert bool(caplog.text) == bool(named)
+
+
+@pytest.mark.usefixtures("quick_xla")
+def test_the_branches_of_slopes_have_no_codes_of_their_own(tmp_path: Path) -> None:
+    """Behind a product, whose numbers are not those of an input."""
+    rng = np.random.default_rng(2)
+    filters = rng.integers(-127, 128, (16, 1, 1, 16)).astype(np.int8), coded(0.002, 0)
+    steps = {"stride_h": 1, "stride_w": 1, "dilation_h": 1, "dilation_w": 1, "padding": 1}
+    given = [filters, (np.zeros(16, np.int32), coded(0.0001, 0))]
+    fields = file_of("CONV_2D", given, X, (0.027, -4), ("Conv2DOptions", steps))
+    (graph,), last = fields["subgraphs"], fields["operator_codes"][0]
+    slopes = {"shape": [1, 1, 16], "type": TYPES["int8"], "buffer": 3, "name": "slopes"}
+    result = dict(graph["tensors"][3], name="z", quantization=coded(0.0145, -118))
+    graph["tensors"] += [slopes | {"quantization": coded(0.004, 0)}, result]
+    fields["buffers"].append({"data": np.arange(-8, 8, dtype=np.int8).view(np.uint8)})
+    graph["operators"].append({"opcode_index": 1, "inputs": [3, 4], "outputs": [5]})
+    graph["outputs"], number = [5], NUMBERS["PRELU"]
+    code = {"deprecated_builtin_code": number, "version": 1, "builtin_code": number}
+    fields["operator_codes"] = [last, code]
+    path, x = tmp_path / "m.tflite", drawn()
+    path.write_bytes(SCHEMA.encode("Model", fields))
+    request = Request(PIPELINE, TARGET, {"recovery": False}, calibration=[(x,)])
+    job = prepare_job(str(path), request)
+    context = job.context(plan_job(job, request.stages))
+    integer = rewrite(job.program, job.pipeline, context, "integer")["integer"]
+    ((want,),) = run(path.read_bytes(), [[x]])
+    assert np.array_equal(XlaExecutable(integer)(x)[0], want)
+
+
 def test_codes_that_are_negated_are_refused(tmp_path: Path) -> None:
     """LiteRT's kernel knows no zero point, and leaves -128 as it is."""
     path = tmp_path / "m.tflite"
