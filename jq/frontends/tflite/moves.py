@@ -40,6 +40,8 @@ def to_batch(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     """SPACE_TO_BATCH_ND: the places within a block come in front of the batch."""
     block, (n, *sizes) = g.known(x[1]).tolist(), g.shape(x[0])
     pads, k = g.known(x[2]), len(block)
+    if any((s + p) % b for s, b, p in zip(sizes, block, pads.sum(1), strict=False)):
+        raise g.damaged(f"blocks of {block} do not divide what SPACE_TO_BATCH_ND pads at {g.op}")
     sides = np.pad(pads, [(1, len(sizes) - k), (0, 0)]).T.reshape(-1)
     value = g.add("Pad", [g.real(x[0]), g.constant(sides, "i8")]) if pads.any() else g.real(x[0])
     parts = [

@@ -1,5 +1,6 @@
 """TFLite's operators as ONNX's: images are NHWC there, filters OHWI, and shapes are known."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, helper
 
-from jq.base.errors import UserError, known
+from jq.base.errors import LOG, UserError, known
 from jq.frontends.tflite import moves, products
 from jq.frontends.tflite.graph import Graph
 from jq.frontends.tflite.moves import NCHW
@@ -26,6 +27,10 @@ _REDUCE = {"MEAN": "ReduceMean", "SUM": "ReduceSum"}
 _REDUCE |= {"REDUCE_MAX": "ReduceMax", "REDUCE_MIN": "ReduceMin"}
 _SHAPED = {*_REDUCE, "FULLY_CONNECTED"}  # their own shape stands behind the codes
 STATE = {"CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE"}
+# Those whose codes are not always LiteRT's, and why.
+_NEAR = dict.fromkeys(("SOFTMAX", "LOG_SOFTMAX"), "exponentials of its own")
+_NEAR |= dict.fromkeys(("RSQRT", "L2_NORMALIZATION"), "a root of its own, for int8")
+_NEAR |= {"SUM": "it reads int8 as uint8", "ADD_N": "it rounds each term", "DIV": "rounded twice"}
 Call = Callable[[Graph, list[int], int, Mapping[str, Any]], str]
 
 
@@ -67,6 +72,10 @@ def read_graph(data: bytes, path: Path) -> Graph:
             raise
         except (IndexError, ValueError) as error:
             raise g.damaged(f"the operands of {kind} at {g.op} do not fit: {error}") from error
+    given = ((kind, int(fields["outputs"][0])) for kind, fields in operators if kind in _NEAR)
+    if near := Counter(kind for kind, y in given if g.domain(y)):
+        said = ", ".join(f"{count} {kind} ({_NEAR[kind]})" for kind, count in near.items())
+        LOG.warning("%s: codes may differ from LiteRT's of %s", path, said)
     return g
 
 

@@ -280,6 +280,12 @@ def test_a_variable_is_an_input_and_a_result() -> None:
             assert np.array_equal(value, peer.get_tensor(detail["index"]))
 
 
+def test_blocks_that_do_not_divide_are_refused() -> None:
+    case = ("SPACE_TO_BATCH_ND", [ints(4, 4), ints(0, 0, 0, 0).reshape(2, 2)], None, (9, 1, 1, 3))
+    with pytest.raises(jq.UserError, match="do not divide what SPACE_TO_BATCH_ND pads at"):
+        as_onnx(file_of(*case), Path("m.tflite"))
+
+
 def test_operators_that_are_not_read_are_named() -> None:
     data = file_of("RELU6", [], None, X)
     code = NUMBERS["RELU6"].to_bytes(4, "little")
