@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -76,6 +77,107 @@ def missed(own: Sequence[np.ndarray], other: Sequence[np.ndarray], s: np.ndarray
     return np.asarray((over**2 + under**2).sum(0))
 
 
+class _Trials:
+    """Estimated errors of the products of one activation x, by factors s f64[K] of its channels.
+
+    Attributes:
+        lows, highs: f64[samples, K], the ends of x in each sample, 0 among them.
+        ones, every: factors that change nothing, and all that are tried.
+        lost: of each of those, what they lose of the half of the samples that they are not of."""
+
+    def __init__(
+        self, products: Sequence[Weighted], static: bool, rounding: float, count: int, bits: int
+    ) -> None:
+        self.products, self.static, self.rounding, self.count = products, static, rounding, count
+        self.levels = (1 << bits) - 1
+        # Infinite where no row of a sample counts.
+        self.lows = np.min([p.moments.low for p in products], axis=0).astype(np.float64)
+        self.highs = np.max([p.moments.high for p in products], axis=0).astype(np.float64)
+        self.low, self.high = self.lows.min(0), self.highs.max(0)
+        self.lows, self.highs = np.minimum(self.lows, 0), np.maximum(self.highs, 0)
+        self.sizes = [np.abs(p.weight).astype(np.float32) for p in products]
+        self.squares = [p.weight.astype(np.float64) ** 2 for p in products]
+        largest = np.max([size.max(1) for size in self.sizes], axis=0).astype(np.float64)
+        self.largest = np.maximum(largest, 1e-12 * largest.max())
+        self.ones = np.ones_like(self.low)
+
+    @property
+    def counts(self) -> bool:
+        """False where no row counts, or there is no weight."""
+        return bool(np.isfinite(self.low).all() and self.largest.any())
+
+    @cached_property
+    def tails(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The mean of each channel, and its extents above and below that."""
+        total = sum(p.moments.total for p in self.products)
+        mean = np.sum([p.moments.sum for p in self.products], axis=0) / total
+        ends = self.high - mean, mean - self.low
+        up, down = (alike(heard(d, self.count), self.count) for d in ends)
+        return mean, up, down
+
+    @cached_property
+    def every(self) -> list[np.ndarray]:
+        return self._candidates(self.low, self.high, self.count)
+
+    def _candidates(self, low: np.ndarray, high: np.ndarray, count: int) -> list[np.ndarray]:
+        extent = heard(np.maximum(np.abs(low), np.abs(high)), count)
+        extent = alike(extent, count) if self.static else extent
+        found = [extent**t / self.largest ** (1 - t) for t in STRENGTHS]
+        found += [np.maximum(1.0, extent / limit) for limit in np.quantile(extent, SHARES)]
+        centred = (s / np.exp(np.log(s).mean()) for s in found)
+        return [self.ones, *(2.0 ** np.clip(np.rint(np.log2(s)), -20, 20) for s in centred)]
+
+    @cached_property
+    def lost(self) -> dict[bytes, np.ndarray]:
+        lost = {s.tobytes(): np.zeros_like(self.low) for s in self.every}
+        halves = [(self.lows[i::2], self.highs[i::2]) for i in (0, 1)]
+        for own, other in (halves, halves[::-1]) if len(self.lows) > 1 else ():
+            half = self._candidates(own[0].min(0), own[1].max(0), self.count // 2)
+            without = missed(own, other, self.ones)
+            # Of equal ones the first counts: ones are ones.
+            pairs = zip(self.every[::-1], half[::-1], strict=True)
+            for key, own_s in {s.tobytes(): h for s, h in pairs}.items():
+                lost[key] = lost[key] + np.maximum(missed(own, other, own_s) - without, 0)
+        return lost
+
+    def noise(self, s: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Noise of each product, times 12: by channels of x, for weights of 1, and by columns."""
+        s32 = s.astype(np.float32)
+        for p, size in zip(self.products, self.sizes, strict=True):
+            if self.static:
+                of_rows = p.moments.total * self._of_range(s)
+            else:
+                rows = p.moments.rows * (1 / s32)
+                extents = np.maximum(rows.max(1), 0) - np.minimum(rows.min(1), 0)
+                ranges = float(extents.astype(np.float64) ** 2 @ p.moments.share)
+                of_rows = ranges / self.levels**2 * s**2
+            yield of_rows, self.rounding * p.noise(size * s32[:, None], s)
+
+    def _of_range(self, s: np.ndarray) -> np.ndarray:
+        """Noise of a row, times 12, by channels: of the steps of one range, and beyond its ends."""
+        mean, up, down = self.tails
+        top, bottom = max(0.0, (self.high / s).max()), min(0.0, (self.low / s).min())
+        step = (top - bottom) / self.levels
+        cut = beyond(top * s - mean, up, self.count) + beyond(mean - bottom * s, down, self.count)
+        cut = np.maximum(cut, self.lost[s.tobytes()] / self.count)
+        return np.asarray((step * s) ** 2 + 12 * cut)
+
+    def error(self, s: np.ndarray) -> float:
+        powers = (square.sum(1) for square in self.squares)
+        pairs = zip(self.noise(s), powers, strict=True)
+        return float(sum(of_rows @ power + own.sum() for (of_rows, own), power in pairs))
+
+    def loses_a_column(self, s: np.ndarray) -> bool:
+        """True if the noise of a column, small beside the others, becomes as large as itself."""
+        both = zip(self.noise(s), self.noise(self.ones), strict=True)
+        for (now, was), p, w in zip(both, self.products, self.squares, strict=True):
+            after, before = (of_rows @ w + own for of_rows, own in (now, was))
+            most = np.maximum(GROWN**2 * before, 12 * LOST**2 * (p.moments.gram @ w))
+            if (after > most).any():
+                return True
+        return False
+
+
 def factors(
     products: Sequence[Weighted], *, static: bool, rounding: float, count: int, bits: int = 8
 ) -> tuple[np.ndarray, float]:
@@ -101,70 +203,11 @@ def factors(
     `rounding` is what is left of the weights' rounding error after this pass (GPTQ takes the larger
     part of it away), `count` that of the rows that were seen, `bits` those of the activation's
     codes. With 16, weights are the larger part of the error."""
-    lows = np.min([p.moments.low for p in products], axis=0).astype(np.float64)
-    highs = np.max([p.moments.high for p in products], axis=0).astype(np.float64)
-    low, high = lows.min(0), highs.max(0)
-    sizes = [np.abs(p.weight).astype(np.float32) for p in products]
-    largest = np.max([size.max(1) for size in sizes], axis=0).astype(np.float64)
-    if not np.isfinite(low).all() or not largest.any():
-        return np.ones(len(low), np.float32), 1.0  # no row counts, or no weight
-    lows, highs = np.minimum(lows, 0), np.maximum(highs, 0)  # also where no row of a sample counts
-    total = sum(p.moments.total for p in products)
-    mean = np.sum([p.moments.sum for p in products], axis=0) / total
-    if static:
-        up, down = (alike(heard(d, count), count) for d in (high - mean, mean - low))
-    largest = np.maximum(largest, 1e-12 * largest.max())
-    squares = [p.weight.astype(np.float64) ** 2 for p in products]
-    powers = [square.sum(1) for square in squares]
-
-    def noise(s: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Noise of each product, times 12: by channels of x, for weights of 1, and by columns."""
-        s32 = s.astype(np.float32)
-        for p, size in zip(products, sizes, strict=True):
-            if static:
-                top, bottom = max(0.0, (high / s).max()), min(0.0, (low / s).min())
-                step = (top - bottom) / ((1 << bits) - 1)
-                cut = beyond(top * s - mean, up, count) + beyond(mean - bottom * s, down, count)
-                cut = np.maximum(cut, lost[s.tobytes()] / count)
-                of_rows = p.moments.total * ((step * s) ** 2 + 12 * cut)
-            else:
-                rows = p.moments.rows * (1 / s32)
-                extents = np.maximum(rows.max(1), 0) - np.minimum(rows.min(1), 0)
-                ranges = float(extents.astype(np.float64) ** 2 @ p.moments.share)
-                of_rows = ranges / ((1 << bits) - 1) ** 2 * s**2
-            yield of_rows, rounding * p.noise(size * s32[:, None], s)
-
-    def error(s: np.ndarray) -> float:
-        pairs = zip(noise(s), powers, strict=True)
-        return float(sum(of_rows @ power + own.sum() for (of_rows, own), power in pairs))
-
-    def loses_a_column(s: np.ndarray) -> bool:
-        for now, was, p, w in zip(noise(s), noise(ones), products, squares, strict=True):
-            after, before = (of_rows @ w + own for of_rows, own in (now, was))
-            most = np.maximum(GROWN**2 * before, 12 * LOST**2 * (p.moments.gram @ w))
-            if (after > most).any():
-                return True
-        return False
-
-    def candidates(low: np.ndarray, high: np.ndarray, count: int) -> list[np.ndarray]:
-        extent = heard(np.maximum(np.abs(low), np.abs(high)), count)
-        extent = alike(extent, count) if static else extent
-        found = [extent**t / largest ** (1 - t) for t in STRENGTHS]
-        found += [np.maximum(1.0, extent / limit) for limit in np.quantile(extent, SHARES)]
-        centred = (s / np.exp(np.log(s).mean()) for s in found)
-        return [ones, *(2.0 ** np.clip(np.rint(np.log2(s)), -20, 20) for s in centred)]
-
-    ones = np.ones_like(low)
-    every = candidates(low, high, count)
-    lost = {s.tobytes(): np.zeros_like(low) for s in every}
-    halves = [(lows[i::2], highs[i::2]) for i in (0, 1)]
-    for own, other in (halves, halves[::-1]) if static and len(lows) > 1 else ():
-        half = candidates(own[0].min(0), own[1].max(0), count // 2)
-        without = missed(own, other, ones)
-        pairs = zip(every[::-1], half[::-1], strict=True)  # of equal ones the first: ones is ones
-        for key, own_s in {s.tobytes(): h for s, h in pairs}.items():
-            lost[key] = lost[key] + np.maximum(missed(own, other, own_s) - without, 0)
-    ranked = sorted({s.tobytes(): s for s in every}.values(), key=error)
-    best = next(s for s in ranked if s is ones or not loses_a_column(s))
+    trials = _Trials(products, static, rounding, count, bits)
+    ones = trials.ones
+    if not trials.counts:
+        return ones.astype(np.float32), 1.0
+    ranked = sorted({s.tobytes(): s for s in trials.every}.values(), key=trials.error)
+    best = next(s for s in ranked if s is ones or not trials.loses_a_column(s))
     trust = min(1.0, count / FEW) if static else 1.0
-    return best.astype(np.float32), trust * error(ones) / max(error(best), 1e-300)
+    return best.astype(np.float32), trust * trials.error(ones) / max(trials.error(best), 1e-300)
