@@ -65,7 +65,7 @@ def converted(x: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
         return x.astype(dtype, copy=False)
     info, wide = ml_dtypes.iinfo(dtype), x.astype(np.float64)
     inside = (wide > info.min) & (wide < info.max)
-    ends = np.where(wide < 0, info.min, np.where(np.isnan(wide), 0, info.max))
+    ends = np.where(wide <= info.min, info.min, np.where(np.isnan(wide), 0, info.max))
     return np.where(inside, np.where(inside, wide, 0).astype(dtype), ends.astype(dtype))
 
 

@@ -63,6 +63,7 @@ def test_the_interpreter_refuses_resources() -> None:
 
 
 ENDS = [300, -300, 1e30, -1e30, np.inf, -np.inf, np.nan, 2.7, -0.5, 2.0**31, 2.0**32 - 256, -128.9]
+ENDS += [0.0, -0.0, 7, -8, 15, 127, -128, 255]
 
 
 @pytest.mark.parametrize("dtype", ["int4", "uint4", "int8", "uint8", "int32", "uint32"])
