@@ -382,3 +382,22 @@ def test_a_bias_that_is_too_large_altogether_is_refused():
 
     with pytest.raises(UserError, match=r"a sum can reach .*\[w\]"):
         lowered(jq.Model(fn, params, (x,), calibration=[(x,)]))
+
+
+def rounding_to_indices(table, x):
+    places = jnp.clip(jnp.floor(x), 0, 7).astype(jnp.int32)
+    return table[places], jnp.round(x).astype(jnp.int8), (x * 1.3).astype(jnp.uint8) + 1
+
+
+def test_whole_numbers_are_of_the_codes_of_what_is_rounded():
+    """3.0 among codes of floor's own result might be 2.99, and become 2."""
+    x = np.linspace(-0.4, 7.3, 256, dtype=np.float32)[None]
+    table = RNG.standard_normal(8).astype(np.float32)
+    model = jq.Model(rounding_to_indices, table, (x,), calibration=[(x,)])
+    compiled = api.compile(model, pipeline=PIPELINE)
+    step = (x.max() - x.min()) / 255
+    near = [np.abs(v - np.rint(v)) > step for v in (x, x + 0.5, 1.3 * x)]  # from the next number
+    results = zip(compiled(x), rounding_to_indices(table, x), near, strict=True)
+    for got, wanted, sure in results:
+        assert sure.mean() > 0.9
+        np.testing.assert_allclose(got[sure], wanted[sure], atol=0.02)

@@ -52,8 +52,8 @@ def clamps_behind(
 
 
 def is_table(cut: Cut) -> bool:
-    """True if a cut is a float function of single elements."""
-    return is_float(cut.result) and is_elementwise(cut)
+    """True if a cut is a function of single elements, to floats or whole numbers."""
+    return dtype_of(cut.result) != np.bool_ and is_elementwise(cut)
 
 
 def is_elementwise(cut: Cut) -> bool:

@@ -14,6 +14,7 @@ between products cost nothing, and kernels compute them."""
 
 import re
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -44,6 +45,8 @@ class LowerRegions(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         changed = _quantized(program, cx.target)
         _erase_unread(program)
+        if "table" in cx.target.device.functions:
+            changed |= _converted(program)
         if "compare" in cx.target.device.functions:
             changed |= _compared(program)  # those that no table holds
         _erase_unread(program)
@@ -81,6 +84,18 @@ def _too_far(program: Program, marker: Marker, out: Output, error: FormatError) 
         hint="scale weights, constants or data so that they are closer to the result, keep the op"
         " float by a rule, or calibrate on data that uses the range",
     )
+
+
+def _converted(program: Program) -> bool:
+    """Tables of whole numbers: a rounding, whose result has no codes of its own, among them."""
+    found = [op for op in program.walk() if kind_of(op) == "stablehlo.convert"]
+    changed = False
+    for op in [op for op in found if is_float(op.operands[0]) and not is_float(op.results[0])]:
+        wide = np.int32 if np.can_cast(dtype_of(op.results[0]), np.int32) else np.int64
+        with at(op):
+            if (value := _looked_up(program, op.results[0], np.dtype(wide))) is not None:
+                op.operands[0], changed = value, True
+    return changed
 
 
 def _compared(program: Program) -> bool:
@@ -160,12 +175,17 @@ def _table(
 
 def _condition(program: Program, value: ir.Value) -> ir.Value | None:
     """The table of a condition."""
+    found = _looked_up(program, value, np.dtype(np.int8))
+    return None if found is None else OPS.compare(found, 0, "NE")
+
+
+def _looked_up(program: Program, value: ir.Value, kind: np.dtype[Any]) -> ir.Value | None:
+    """A function of one leaf, from the table of its numbers in a type of integers."""
     found = _function(program, value)
     if found is None:
         return None
     leaf, cut, x = found
-    y = np.asarray(apply_to_codes(cut, x), np.int8)
-    return OPS.compare(OPS.take(y, _index(leaf)), 0, "NE")
+    return OPS.take(apply_to_codes(cut, x).astype(kind), _index(leaf))
 
 
 def _index(leaf: Leaf) -> ir.Value:

@@ -153,7 +153,7 @@ class _Marking:
 
     def claim(self, cut: Cut) -> None:
         self.claimed |= {o.operation for o in cut.ops}
-        self.state[cut.result] = "closed"
+        self.closed([cut.result])
 
     def contraction(self, op: Op) -> bool:
         rule = rule_of(op)
