@@ -1,8 +1,7 @@
 """The whole compiler, stage by stage. Start reading here: `compile` is the pipeline in one page.
 
 Model --trace--> Program --calibrate--> Ranges --plan--> QuantPlan
-      --rewrite--> Program at each level --build--> CompiledModel --compare--> Comparison
-"""
+      --rewrite--> Program at each level --build--> CompiledModel --compare--> Comparison"""
 
 import warnings
 from collections.abc import Sequence
@@ -96,8 +95,7 @@ def compile(
         compiled = jq.compile(model, "int8-static", rules=["head/*: activations.format=int16"])
         outputs = compiled(*model.example_inputs)
         compiled.save("out/", overwrite=True)
-        ```
-    """
+        ```"""
     emit = (emit,) if isinstance(emit, str) else tuple(emit or ())
     for level in emit:
         check_known("level", level, LEVELS)
@@ -176,8 +174,7 @@ def compare(
         ```python
         comparison = jq.compare(model, compiled, layers=True)
         print(comparison.outputs[0].sqnr_db, comparison.layers[0].name)
-        ```
-    """
+        ```"""
     where = as_workers(workers)
     model = check_metrics(model, metric, labels)
     check_files(data, calibration)

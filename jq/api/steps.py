@@ -55,8 +55,7 @@ def calibrate(
         ranges = jq.calibrate(model, pipeline="int8-static")
         ranges.save("ranges.json")
         compiled = jq.compile(model, "int8-static", ranges=ranges)
-        ```
-    """
+        ```"""
     part, where = NO_SHARDS if shard is None else Shards.parse(shard), as_workers(workers)
     request = Request(pipeline, target, settings, None, data, stages=Stages.shown(progress))
     found = calibrate_job(prepare_job(model, request), request.stages, part, where)
@@ -96,8 +95,7 @@ def plan(
         ```python
         plan = jq.plan(model, pipeline="int8-dynamic", rules=["head/*: float"])
         print(plan["head/kernel"].reason)
-        ```
-    """
+        ```"""
     stages = Stages.shown(progress)
     request = Request(
         *(pipeline, target, settings, rules, calibration, ranges),
@@ -146,8 +144,7 @@ def explain(
         ```python
         explained = jq.explain(model, pipeline="int8-dynamic")
         print(explained["ops"][0]["kernel"])
-        ```
-    """
+        ```"""
     stages = Stages.shown(progress)
     if ranges is None and not calibrate:
         ranges = assumed()
@@ -206,8 +203,7 @@ def rewrite(
         ```python
         levels = jq.rewrite(model, pipeline="int8-dynamic")
         print(levels["integer"].module)  # StableHLO as text
-        ```
-    """
+        ```"""
     given = (pipeline, target, settings, rules, calibration, ranges)
     request = Request(*given, allow_dynamic=allow_dynamic)
     job = settle(prepare_job(model, request), request.stages)

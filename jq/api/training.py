@@ -37,8 +37,7 @@ class Quantized(NamedTuple):
         fn: `fn(params, *inputs)`: the model with its operands rounded as the plan says, for inputs
             of the shapes that the model was traced with. It can be jitted and differentiated.
         params: float arrays by name: weights, and the ends of the range of each tensor that has a
-            calibrated one, as `NAME:low` and `NAME:high`.
-    """
+            calibrated one, as `NAME:low` and `NAME:high`."""
 
     fn: Callable[..., Any]
     params: dict[str, Any]
@@ -80,8 +79,7 @@ def quantized(
         gradients = jax.grad(lambda p: fn(p, *model.example_inputs).sum())(params)
         params = jax.tree.map(lambda p, g: p - 1e-3 * g, params, gradients)
         compiled = jq.compile(jq.Model(fn, params, model.example_inputs), "int8-static")
-        ```
-    """
+        ```"""
     stages = Stages.shown(progress)
     request = Request(
         *(pipeline, target, settings, rules, calibration, ranges),

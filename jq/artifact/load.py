@@ -40,8 +40,7 @@ class Artifact:
         manifest: see `Manifest`.
         programs: for each target, the best first.
         parameters: weights that are not inside the modules, or their file.
-        levels: the program at each level, of which those in `emit` are written as text.
-    """
+        levels: the program at each level, of which those in `emit` are written as text."""
 
     manifest: Manifest
     programs: tuple[TargetProgram, ...]
@@ -67,8 +66,7 @@ def load_artifact(directory: Path, keys: Sequence[Path] = ()) -> Artifact:
         keys: files of public keys; one of them must have signed it. None are asked for nothing.
 
     Raises:
-        UserError: it is damaged, incomplete, from a newer version, or not an artifact.
-    """
+        UserError: it is damaged, incomplete, from a newer version, or not an artifact."""
     content = _manifest_bytes(directory)
     if keys:
         verify(directory, content, keys)

@@ -52,8 +52,7 @@ def write_parameters(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
     Raises:
         OSError: the disk is full or not writable. (IREE's own writer maps the file instead, and
-            a full disk then ends the process.)
-    """
+            a full disk then ends the process.)"""
     check_known("kind of parameter file", path.suffix, _WRITERS)
     with path.open("wb") as file:
         _WRITERS[path.suffix](file, arrays)

@@ -109,8 +109,7 @@ def choose(programs: Sequence[TargetProgram]) -> TargetProgram | None:
     """The best program of the first size, of several given best first, that this machine runs.
 
     One whose instructions are there but slow (`Isa.vendor`) is passed over where another runs.
-    None: there is no such program.
-    """
+    None: there is no such program."""
     programs = [p for p in programs if p.variant == programs[0].variant]
     here = cpu.host()
     if here is None:  # nobody knows what it has: the one that asks for least
@@ -131,8 +130,7 @@ def check_runs(programs: Sequence[TargetProgram]) -> None:
     """Refuses an artifact without a program for this machine, where it would crash.
 
     Raises:
-        UserError: it says what is lacking, and for what to compile.
-    """
+        UserError: it says what is lacking, and for what to compile."""
     if choose(programs) is not None:
         return
     portable = ", or for llvm-cpu-portable" if this_processor().machine == "x86_64" else ""

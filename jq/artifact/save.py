@@ -67,8 +67,7 @@ def save_artifact(
 
     Raises:
         UserError: `directory` exists (see `check_output`), or cannot be written; nothing is
-            left behind.
-    """
+            left behind."""
     check_output(directory, force=force, how=how)
     check_version(stablehlo_version, artifact.emit)
     try:
@@ -90,8 +89,7 @@ def check_version(given: str | None, levels: Sequence[str]) -> str:
     """The version of StableHLO of the portable artifact that is written with these levels.
 
     Raises:
-        UserError: it cannot be written, or nothing is written for which it counts.
-    """
+        UserError: it cannot be written, or nothing is written for which it counts."""
     if given is not None and "integer" not in levels:
         hint = "--emit integer (emit='integer') writes integer.portable.mlirbc"
         raise UserError(f"StableHLO {given[:40]}: no portable artifact is written", hint=hint)

@@ -77,8 +77,7 @@ def asked_keys(
 
     Args:
         verify: such files.
-        trust: `any`, or `verify`: without any files given, those in the user's folder of keys.
-    """
+        trust: `any`, or `verify`: without any files given, those in the user's folder of keys."""
     if trust not in ("any", "verify"):
         raise UserError(f"unknown trust {trust!r}", hint="any, or verify")
     given = [verify] if isinstance(verify, str | Path) else verify or ()

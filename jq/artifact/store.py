@@ -50,8 +50,7 @@ class Cache:
     Args:
         kind: one of `KINDS`.
         context: anything that `digest` takes; it is looked at when the first entry is.
-        root: a folder instead of the one in the user's cache directory.
-    """
+        root: a folder instead of the one in the user's cache directory."""
 
     def __init__(
         self, kind: str, context: Any = None, root: Path | None = None, limit: int = LIMIT
@@ -217,8 +216,7 @@ def file_digest(files: Sequence[Path], root: Path | None = None) -> str:
     its other times can. One that changed a moment ago may change again within the same tick.
 
     Raises:
-        UserError: one cannot be read.
-    """
+        UserError: one cannot be read."""
     try:
         stats = [file.stat() for file in files]
         facts = [[s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns] for s in stats]

@@ -31,8 +31,7 @@ class JqError(Exception):
             jq.compile(model, "int8-static").save("out/", overwrite=True)
         except jq.JqError as error:  # whatever it was: one line
             print(f"not compiled: {error}")
-        ```
-    """
+        ```"""
 
     exit_code = 1
 
@@ -65,8 +64,7 @@ class UserError(JqError, ValueError):
             jq.compile(model, "int8-statc")
         except jq.UserError as error:
             print(error)  # names the pipeline that was probably meant
-        ```
-    """
+        ```"""
 
     exit_code = 2
 
@@ -84,8 +82,7 @@ class CompilerError(JqError):
             jq.compile(model, "int8-dynamic")
         except jq.CompilerError as error:
             print(error, error.ir_path)  # the file belongs to a report of the bug
-        ```
-    """
+        ```"""
 
     def __init__(self, message: str, *, ir_path: Path | None = None, hint: str | None = None):
         super().__init__(message, location=str(ir_path) if ir_path else None, hint=hint)

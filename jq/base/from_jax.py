@@ -48,8 +48,7 @@ def load_by_xla(module: bytes, device: Any, options: Mapping[str, str] | None = 
     """The executable that XLA compiles a module's bytecode to, for one device.
 
     Raises:
-        jax.errors.JaxRuntimeError: XLA refuses the module.
-    """
+        jax.errors.JaxRuntimeError: XLA refuses the module."""
     given = get_compile_options(1, 1, env_options_overrides=dict(options or {}))
     return device.client.compile_and_load(module, [device], given)
 
@@ -92,8 +91,7 @@ def with_shapes(module: bytes) -> bytes:
     values that follow from them, and without checks of shapes.
 
     Raises:
-        ValueError: a check of shapes fails, or shapes are not compatible.
-    """
+        ValueError: a check of shapes fails, or shapes are not compatible."""
     from jaxlib import _jax
 
     refined: bytes = _jax.mlir.refine_polymorphic_shapes(
@@ -171,8 +169,7 @@ def join(*parts: str) -> ir.Location:
 def clean_scope(path: str) -> str:
     """The path of a model's own scopes, without what JAX adds for its transformations.
 
-    `jit(f)/while/body/eval_jaxpr/jit(block)/vmap(attn)/dot_general` -> `block/attn/dot_general`.
-    """
+    `jit(f)/while/body/eval_jaxpr/jit(block)/vmap(attn)/dot_general` -> `block/attn/dot_general`."""
     parts = _split(path)
     if parts and _WRAPPER.match(parts[0]):
         parts = parts[1:]  # the function that was traced

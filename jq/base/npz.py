@@ -140,8 +140,7 @@ def write(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Writes outputs by name; types that NumPy cannot store (bf16, fp8) become float32.
 
     Raises:
-        UserError: it cannot be written, or a name is none that a file can hold.
-    """
+        UserError: it cannot be written, or a name is none that a file can hold."""
     for name in arrays:
         content = name.encode(errors="replace")  # a half of a character becomes another
         if content.decode() != name or b"\0" in content or len(content) > _LONGEST_NAME:

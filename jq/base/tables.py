@@ -53,8 +53,7 @@ class LongTable(Table):
 
     Where the widest words of all columns do not fit side by side, each row is a block of lines
     `column: value`. From `LONG` rows on nothing is folded, and columns are aligned up to `WIDEST`
-    characters: rich measures, wraps and styles each cell, which takes long.
-    """
+    characters: rich measures, wraps and styles each cell, which takes long."""
 
     LONG, WIDEST = 2000, 60
 

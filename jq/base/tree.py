@@ -56,8 +56,7 @@ class WithParts:
 
     Attributes:
         tree: the definition it was, of `count` leaves; None for a flat tuple.
-        held: which leaves.
-    """
+        held: which leaves."""
 
     tree: Any
     count: int

@@ -32,8 +32,7 @@ def bench_artifact(
         seconds (0.1..1e6): How long to measure in all.
         on (HOST,...): Measure there, over ssh; jaxq is installed there.
         ssh (COMMAND): How to connect, with options.
-        python (PATH): The interpreter there that has jaxq.
-    """
+        python (PATH): The interpreter there that has jaxq."""
     from jq.reporting.measuring.hosts import bench_on
     from jq.reporting.measuring.measure import bench
 
@@ -76,8 +75,7 @@ def run(
     Args:
         inputs (IN.npz): One array per input.
         outputs (OUT.npz): One array per output.
-        force: Replace a file that holds other arrays than these outputs.
-    """
+        force: Replace a file that holds other arrays than these outputs."""
     from jq import api
     from jq.base import npz
     from jq.base.system.files import check_file, check_new

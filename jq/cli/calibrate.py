@@ -46,8 +46,7 @@ def calibrate(
         output (-o RANGES.json): Where they go.
         data (FILE.npz): Samples; the model's own by default.
         shard (I/N): Only part I of N of the data: 1/4 is the first of four.
-        merge: Put together the ranges of all shards.
-    """
+        merge: Put together the ranges of all shards."""
     from jq import api
     from jq.base.system.files import check_new
 

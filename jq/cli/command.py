@@ -5,8 +5,7 @@ A command is a function `f(out, ...)` that returns the document for `--json`. `c
 `Args` of its docstring are the help of its options:
 
     name (-n METAVAR 1..9): help         an option, its short name, its least and largest value
-    name (<METAVAR>): help               an argument
-"""
+    name (<METAVAR>): help               an argument"""
 
 import inspect
 import re

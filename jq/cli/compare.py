@@ -68,8 +68,7 @@ def compare(
         text (TEXT): Of a language model: text files, UTF-8.
         window (N): Of a language model: tokens of a piece.
         limit (N): Of a language model: tokens in all.
-        threads (N 1..1024): Of a language model: worker threads.
-    """
+        threads (N 1..1024): Of a language model: worker threads."""
     if is_language_model(model):
         return compare_language_models(
             *(out, Path(model), artifacts or [], asked["pipeline"], text or []),
@@ -157,8 +156,7 @@ def report(
         output (-o FILE.html): The page.
         samples (N 1..): Samples for layers and histograms.
         seconds (0.01..1e6): Measuring time of each latency.
-        model_explorer (FOLDER): Also the graph and its errors for Model Explorer.
-    """
+        model_explorer (FOLDER): Also the graph and its errors for Model Explorer."""
     from jq.base.system.files import check_folder, check_new
     from jq.reporting.report import report as write_page
 

@@ -65,8 +65,7 @@ def compile_model(
             chose them.
         context (N): Of a language model: tokens at most.
         kv_cache (TYPE): Of a language model: float32, bfloat16 or int8.
-        text (FILE): Of a language model: fit codes of 4 bits to it (GPTQ).
-    """
+        text (FILE): Of a language model: fit codes of 4 bits to it (GPTQ)."""
     if is_language_model(model):
         return compile_language_model(
             *(out, Path(model), output, asked["pipeline"], context, kv_cache, text or [], sign),

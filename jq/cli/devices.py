@@ -55,8 +55,7 @@ def estimate(
     utilization, by the table [hardware] of the target's file. No data is needed.
 
     Args:
-        picture (FILE.svg): Draw layers and buffers over time.
-    """
+        picture (FILE.svg): Draw layers and buffers over time."""
     from jq.base.system.files import check_new, written_whole
     from jq.device.estimating import estimate as find
     from jq.device.picture import picture as draw
@@ -101,8 +100,7 @@ def export(
         ends (int8|float): Inputs and outputs: codes, or floats.
         verify: Run it in the form's own reference and compare bits.
         pipeline (-p NAME): By default int8-static-integer-only.
-        target (-t NAME): By default one that rounds as the form does.
-    """
+        target (-t NAME): By default one that rounds as the form does."""
     from jq.base.system.files import check_new
     from jq.device.exporting import export as write
 
@@ -143,8 +141,7 @@ def vectors(
     Args:
         output (-o DIR): A new folder.
         check (RUN_DIR): Compare what a device wrote in the same layout.
-        limit (MIB 0..): Leave out ops with larger cases.
-    """
+        limit (MIB 0..): Leave out ops with larger cases."""
     from jq.device import golden
 
     if (output is None) == (check is None):
@@ -183,8 +180,7 @@ def embed(
 
     Args:
         output (-o DIR): A new folder.
-        triple (TRIPLE): LLVM's name of the processor it is for.
-    """
+        triple (TRIPLE): LLVM's name of the processor it is for."""
     from jq.device.embedding import embed as write
 
     found = write(artifact, output, triple=triple, iree_flags=iree_flags or ())

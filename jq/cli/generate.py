@@ -81,8 +81,7 @@ def generate(
         seed (N): Of what is drawn.
         stop (TEXT): End before this text; repeatable.
         chat: As a turn in the model's chat; of several without a prompt.
-        system (TEXT): What the chat begins with, as its system.
-    """
+        system (TEXT): What the chat begins with, as its system."""
     from jq.base.system.processor import peak_rss_bytes
     from jq.language.model import LanguageModel
     from jq.language.sampling import Sampling
@@ -172,8 +171,7 @@ def perplexity(
         text (<TEXT...>): Text files, UTF-8.
         against (PIPELINE): Compare with it too, token by token, as `float`.
         window (N): Tokens of a piece of text; 512 by default, or the model's context.
-        limit (N): Tokens in all.
-    """
+        limit (N): Tokens in all."""
     from jq.language.decoder import load_decoder
     from jq.language.model import LanguageModel
     from jq.language.perplexity import measure

@@ -22,8 +22,7 @@ def inspect(
     artifact. Exit code 1: it does not show what the manifest claims.
 
     Args:
-        artifact (<DIR>): An artifact, or a .gguf or .onnx file.
-    """
+        artifact (<DIR>): An artifact, or a .gguf or .onnx file."""
     from jq.frontends.gguf import is_gguf
 
     if is_gguf(artifact) and not artifact.is_dir():
@@ -79,8 +78,7 @@ def explain(out: Output, model: str, calibrate: bool = True, **asked: Any) -> di
     where it stays float. Then the places where integers become floats again, and why.
 
     Args:
-        calibrate: Calibrate static ranges first; without, ranges are assumed.
-    """
+        calibrate: Calibrate static ranges first; without, ranges are assumed."""
     from jq import api
     from jq.driver.audit.op_table import COLUMNS
 

@@ -141,8 +141,7 @@ def converse(out: Output, model: Any, system: str | None, options: dict[str, Any
 
     Args:
         model: a `LanguageModel`.
-        options: those of its `generate`.
-    """
+        options: those of its `generate`."""
     talk, turns = model.conversation(system), 0
     while (question := _question(out)) is not None:
         if not question:

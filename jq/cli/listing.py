@@ -141,8 +141,7 @@ def clear(out: Output, kind: list[str] | None = None) -> dict[str, Any]:
     """Removes what is kept: the next run computes it again.
 
     Args:
-        kind (KIND): Only entries of this kind; may be repeated.
-    """
+        kind (KIND): Only entries of this kind; may be repeated."""
     from jq.artifact.store import remove
     from jq.base.errors import UserError, known
     from jq.base.tables import size

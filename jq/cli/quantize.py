@@ -32,8 +32,7 @@ def quantize(
         importance (TEXT): Text that codes and scales are fitted to.
         pieces (N): Of 256 tokens, of the text.
         group (N 0..): Columns that share a scale, of a folder.
-        minutes (N 0..): Quantize a GGUF file on more and more of the text, for about so long.
-    """
+        minutes (N 0..): Quantize a GGUF file on more and more of the text, for about so long."""
     from jq.base.system.files import check_new
     from jq.language.quantize import quantize as write
 

@@ -19,8 +19,7 @@ def quickstart(out: Output, output: Path | None = None, force: bool = False) -> 
     no data and takes seconds.
 
     Args:
-        output (-o DIR): Where the artifacts are kept.
-    """
+        output (-o DIR): Where the artifacts are kept."""
     from jq import api
     from jq.artifact.save import check_output
     from jq.base.system.files import temporary_folder

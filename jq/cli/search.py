@@ -47,8 +47,7 @@ def search(
             FORMAT/BLOCK, or 'NAME: KEY=VALUE, ...'. May be given several times.
         cost (WHAT): What to save: size, work, latency, or a sum of these.
         samples (N 1..): Samples that single layers are measured on.
-        state (FILE): Where measurements are kept.
-    """
+        state (FILE): Where measurements are kept."""
     from jq.base.system.files import check_new
     from jq.mixed_precision.run import search as search_formats
 

@@ -49,8 +49,7 @@ def check(
         ```python
         found = jq.check(model, "npu-int8")
         print(found["pipeline"], [row["name"] for row in found["refused"]])
-        ```
-    """
+        ```"""
     found = planned(model, target, pipeline, settings, rules)
     general = INTEGER_HELP if _integer_only(found) else FLOAT_HELP
     refused = [

@@ -48,8 +48,7 @@ def embed(
         ```python
         jq.compile(model, "int8-static", emit=["integer"]).save("with-integer/")
         jq.embed("with-integer/", "program/")  # main.c, CMakeLists.txt and what they need
-        ```
-    """
+        ```"""
     source = folder_of(artifact)
     with new_folder(Path(output)) as folder:
         files = _write(source, folder, triple, iree_flags)

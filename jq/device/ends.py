@@ -19,8 +19,7 @@ def cut(network: Network, entries: int) -> Network:
     `entries`: the most that a table of the device has.
 
     Raises:
-        UserError: something is computed in float, by its name in the model.
-    """
+        UserError: something is computed in float, by its name in the model."""
     return _Cut(network, entries).network()
 
 

@@ -81,8 +81,7 @@ def estimate(
     Example:
         ```python
         print(jq.estimate(model, "ethos-u-like")["total_ms"])
-        ```
-    """
+        ```"""
     return estimated(planned(model, target, pipeline, settings, rules))
 
 

@@ -93,8 +93,7 @@ def export(
         ```python
         exported = jq.export(model, "model.tosa", pipeline="int8-static-integer-only")
         print(exported["inputs"][0]["scale"], exported["operators"])
-        ```
-    """
+        ```"""
     path = Path(path)
     chosen = form_of(path, form)
     if ends not in get_args(Ends):

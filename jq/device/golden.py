@@ -59,8 +59,7 @@ def vectors(
         jq.compile(model, "int8-static", emit=["integer"]).save("with-integer/")
         index = jq.vectors("with-integer/", "vectors/")
         print(len(index["ops"]))
-        ```
-    """
+        ```"""
     with new_folder(Path(output)) as folder:
         return _write(artifact, folder, limit)
 
@@ -88,8 +87,7 @@ def check_vectors(artifact: str | Path, run: str | Path) -> dict[str, Any]:
 
     Returns:
         `{"ops": N, "different": [{"name", "op", "case", "file", "index", "expected", "got"}]}`, the
-        first element that differs of each case.
-    """
+        first element that differs of each case."""
     folder = Path(run)
     limit = _limit(folder / INDEX)
     count, different = 0, []

@@ -30,8 +30,7 @@ class Tensor:
         dtype: `int8`, `int16`, `int32`, ... of codes; `float32` at float ends.
         scale, zero_point: what codes stand for, `scale * (code - zero_point)`; float32 and int32,
             of size 1 along the axes on which they do not depend. None for what is no codes.
-        data: the elements of a constant, else None.
-    """
+        data: the elements of a constant, else None."""
 
     name: str
     shape: tuple[int, ...]
@@ -62,8 +61,7 @@ class Node:
         inputs: tensors, constants among them.
         op: the StableHLO op in the middle of a step, with its `attributes`.
         numbers: see `jq.ir.ops.integer_step.IntegerStep`.
-        out: parameters of the result of a step; None for moves.
-    """
+        out: parameters of the result of a step; None for moves."""
 
     kind: str
     name: str
@@ -82,8 +80,7 @@ class Network:
 
     Attributes:
         host: inputs that are codes of what the model computes in float of its own inputs, by name;
-            each is a result of an op of the program.
-    """
+            each is a result of an op of the program."""
 
     nodes: tuple[Node, ...]
     inputs: tuple[Tensor, ...]
@@ -106,8 +103,7 @@ def network(program: Program) -> Network:
     """The network of an integer program with its markers (`Levels.marked`).
 
     Raises:
-        UserError: an op has no form here, by its name in the model.
-    """
+        UserError: an op has no form here, by its name in the model."""
     return _Reader(program).read()
 
 

@@ -17,8 +17,7 @@ def steps_of(made: Program) -> dict[str, Any]:
     """Arguments, steps and result of a unit's program.
 
     Raises:
-        ValueError: with the reason why a unit cannot be replayed bit for bit.
-    """
+        ValueError: with the reason why a unit cannot be replayed bit for bit."""
     names = {v: f"a{i}" for i, v in enumerate(made.body.arguments)}
     arguments, result = list(names.values()), ""
     steps: list[dict[str, Any]] = []
@@ -38,8 +37,7 @@ def step_of(op: Op) -> dict[str, Any]:
     """The fields of an op that `replay_ops.OPS` needs, without its operands.
 
     Raises:
-        ValueError: with the reason why the op cannot be replayed.
-    """
+        ValueError: with the reason why the op cannot be replayed."""
     value = op.operation.results[0]
     kind = {"op": _kind(op), "type": dtype_of(value).name, "shape": list(shape_of(value))}
     return kind | _details(op)

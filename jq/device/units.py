@@ -46,8 +46,7 @@ def units(program: Program, floats: bool = False, shared_sums: bool = True) -> l
         floats: as a device with floats would run it, each value computed once: sums of a product
             that become float stay in the unit, which also ends where a product reads what was
             computed, and at what several units read.
-        shared_sums: see `Device`: False if a unit has its own product in any case.
-    """
+        shared_sums: see `Device`: False if a unit has its own product in any case."""
     inputs = set(list(program.body.arguments)[: len(program.inputs)])
     computed, ends = set(inputs), list[ir.Value]()
     for op in program.body.operations:
@@ -137,8 +136,7 @@ def as_program(program: Program, unit: Unit) -> Program:
     """A unit as a program of its own, with the weights that it reads.
 
     Raises:
-        ValueError: it holds a loop or a branch, which read values from outside.
-    """
+        ValueError: it holds a loop or a branch, which read values from outside."""
     if nested := [op for op in unit.ops if kind_of(op) in CONTROL]:
         raise ValueError(f"{kind_of(nested[0]).removeprefix('stablehlo.')} is not replayed")
     specs = tuple(_spec(f"in{i}", v) for i, v in enumerate(unit.inputs))

@@ -44,8 +44,7 @@ class CompiledModel(Artifact):
         compiled = jq.compile(model, "int8-dynamic")
         print(compiled.audit())  # stored bytes, and the types of every product
         outputs = compiled(*model.example_inputs)  # as the function's result, in NumPy
-        ```
-    """
+        ```"""
 
     plan: QuantPlan | None = None
     source: Any = None
@@ -188,8 +187,7 @@ class CompiledModel(Artifact):
                 no later one.
 
         Raises:
-            UserError: the directory exists and is not to be replaced, or cannot be written.
-        """
+            UserError: the directory exists and is not to be replaced, or cannot be written."""
         replace, key = overwrite or force, None if sign is None else Path(sign)
         return save_artifact(
             Path(directory),

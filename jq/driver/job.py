@@ -39,8 +39,7 @@ class Job:
         data: for calibration.
         own_files: pipeline and target, where they are not ours.
         prepared: the context that the float passes ran in.
-        ranges: given by the user, instead of calibration; or `observed` for this very job.
-    """
+        ranges: given by the user, instead of calibration; or `observed` for this very job."""
 
     source: Source
     program: Program
@@ -85,8 +84,7 @@ def prepare_job(
 
     Raises:
         UserError: something that was given is wrong, or there is no calibration data where ranges
-            are asked for and may not be found at run time.
-    """
+            are asked for and may not be found at run time."""
     request.check()
     stages, where, known = request.stages, request.where, request.known
     chosen, calibration = for_target(request.base, where), request.calibration

@@ -45,7 +45,6 @@ def load(
         ```python
         compiled = jq.load("out/")
         outputs = compiled(*model.example_inputs)
-        ```
-    """
+        ```"""
     found = load_artifact(Path(directory), asked_keys(verify, trust))
     return CompiledModel(found.manifest, found.programs, found.parameters, threads=threads)

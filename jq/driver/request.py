@@ -23,8 +23,7 @@ class Request:
 
     Attributes:
         cache: take what recovery and calibration found from earlier runs, and keep it.
-        stages: takes the time of each stage, and shows how far it is.
-    """
+        stages: takes the time of each stage, and shows how far it is."""
 
     pipeline: str | PipelineFile = "int8-dynamic"
     target: str | Target = "llvm-cpu"

@@ -35,8 +35,7 @@ class Affine(StoredIntegers):
 
     Asymmetric: scale = (hi - lo) / (2^bits - 1) and zero_point = round(saturate(qmin - lo /
     scale)), where [lo, hi] includes 0 (ONNX's DynamicQuantizeLinear). Rounding is half to even.
-    A block whose float32 scale would be below 2^-126 counts as zero: its scale is 1.
-    """
+    A block whose float32 scale would be below 2^-126 counts as zero: its scale is 1."""
 
     @property
     def at_run_time(self) -> bool:

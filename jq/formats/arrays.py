@@ -4,8 +4,7 @@ A format's decode, and the quantization of an activation, are written once again
 this protocol. NumPy implements it here (the specification), StableHLO in
 `jq.ir.arrays` (the program). Element types are NumPy dtypes, `ml_dtypes` included.
 Semantics are StableHLO's, which for every operation below are also NumPy's:
-integer arithmetic wraps, float arithmetic is IEEE in the operand's own type.
-"""
+integer arithmetic wraps, float arithmetic is IEEE in the operand's own type."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol

@@ -35,8 +35,7 @@ class Encoding:
         scale_type: NumPy name of the stored scale's type (`float32`, `float16`, `bfloat16`);
             formats with a scale type of their own ignore it.
         options: sorted pairs of what one format alone understands (`divisor`, `rounding`,
-            `scale_rounding`); see `option`.
-    """
+            `scale_rounding`); see `option`."""
 
     format: str
     shape: tuple[int, ...]
@@ -184,8 +183,7 @@ class Format(ABC):
         scale and minimum as pairs of i8 integers and their factors.
 
         Raises:
-            FormatError: there are no such integers.
-        """
+            FormatError: there are no such integers."""
         found = self.integers(NUMPY, parts, enc)
         if found is None:
             raise FormatError(f"the elements of {self.name} are no multiples of one number in int8")

@@ -45,8 +45,7 @@ def expand(ops: ArrayOps, grid: Array, enc: Encoding) -> Array:
         grid: an array of `enc.grid`, one entry for each block (scales, say).
 
     Returns:
-        An array of `enc.shape`; a last block that is short takes only what it has.
-    """
+        An array of `enc.shape`; a last block that is short takes only what it has."""
     cut, dims = _cut_shape(enc), []
     axis = 0
     for g, b in zip(enc.grid, sizes(enc), strict=True):

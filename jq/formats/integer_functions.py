@@ -43,8 +43,7 @@ def unit_rows(
     16-bit ones), else right to 2^-(f+1) of a code, see `_centered`.
 
     Args:
-        x: int64 codes minus zero point, within `limits`.
-    """
+        x: int64 codes minus zero point, within `limits`."""
     n, axes, shape = ops.shape(x)[axis], range(len(ops.shape(x))), ops.shape(x)
     if center:
         x, unit = _centered(ops, x, axis, limits)
@@ -127,8 +126,7 @@ def tabulated(
 
     Args:
         index: int32, number of the code from 0 on.
-        steps: float64, the function in steps of `out`, by index.
-    """
+        steps: float64, the function in steps of `out`, by index."""
     bits = 0 if whole else segments(steps, out)
     if not bits:
         codes = np.clip(np.rint(steps) + out.zero_point, out.low, out.high)
@@ -216,8 +214,7 @@ def softmax(
     for the two roundings of a small quotient.
 
     Args:
-        x: int64; differences along `axis` must fit int32.
-    """
+        x: int64; differences along `axis` must fit int32."""
     terms = ops.shape(x)[axis]
     k = exponential_bits(terms)
     largest = ops.broadcast(ops.reduce_max(x, [axis]), ops.shape(x), range(len(ops.shape(x))))
@@ -236,8 +233,7 @@ def ratio(ops: IntegerOps, a: Array, b: Array, bits: int) -> Array:
     `a / 0` is the end of int32 on a's side, and 0 for `0 / 0`.
 
     Args:
-        a, b: int64, |a| * 2^bits < 2^62.
-    """
+        a, b: int64, |a| * 2^bits < 2^62."""
     end = (1 << 31) - 1
     a = ops.mul(a, sign(ops, b))
     size, by = ops.abs(a), ops.maximum(ops.abs(b), 1)

@@ -24,8 +24,7 @@ class Minifloat:
     Attributes:
         exponent, mantissa: bits of the two fields.
         largest_code: code of the largest finite number, without the sign. Above it are infinity
-            and NaN as in IEEE's formats where the exponent has 5 bits, else NaN alone.
-    """
+            and NaN as in IEEE's formats where the exponent has 5 bits, else NaN alone."""
 
     exponent: int
     mantissa: int
@@ -57,8 +56,7 @@ class Minifloat:
         step of e: consecutive numbers have consecutive codes, subnormal ones included.
 
         Args:
-            rounding: `even` (ties to the even code) or `nearest` (ties away from zero).
-        """
+            rounding: `even` (ties to the even code) or `nearest` (ties away from zero)."""
         m = self.mantissa
         bits = x.view(I32)
         magnitude = np.bitwise_and(bits, MAGNITUDE)

@@ -54,8 +54,7 @@ def unpack(ops: ArrayOps, packed: Array, shape: tuple[int, ...], bits: int) -> A
     """The inverse of `pack`: fields of this shape, each in [0, 2^bits) below 8 bits.
 
     Raises:
-        FormatError: `packed` has another shape than theirs.
-    """
+        FormatError: `packed` has another shape than theirs."""
     if ops.shape(packed) != packed_shape(shape, bits):
         what = f"{bits}-bit codes of shape {shape} cannot lie in bytes of {ops.shape(packed)}"
         raise FormatError(what)

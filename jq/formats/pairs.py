@@ -3,8 +3,7 @@
 Its sums and products of codes are floats that are rounded, and where such a float is next to the
 middle of two codes, its rounding decides. What an operator gives is a table, therefore: the code of
 each of the 65,536 pairs, by the same float operations in the same order as ONNX Runtime on x86 (it
-has others for Arm).
-"""
+has others for Arm)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

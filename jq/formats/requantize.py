@@ -52,8 +52,7 @@ def multiplier(factor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     0, or one too small for the longest shift, is (0, 0).
 
     Raises:
-        FormatError: a factor is not finite, or 2^31 and more.
-    """
+        FormatError: a factor is not finite, or 2^31 and more."""
     factor = np.asarray(factor, np.float64)
     if not np.isfinite(factor).all() or (np.abs(factor) >= 2.0**31).any():
         raise FormatError("a rescale factor is not finite or too large for an int32 mantissa")
@@ -109,8 +108,7 @@ class Rescaling:
         """`x * factor`, by one factor for all elements: int32 of x's shape.
 
         Raises:
-            FormatError: the factor is not finite or too large.
-        """
+            FormatError: the factor is not finite or too large."""
         shape, (mantissa, *shifts) = ops.shape(x), map(int, self.split(np.asarray(factor)))
         left, right = (full(ops, by, shape, I32) if by else None for by in shifts)
         return self.rescale(ops, x, full(ops, mantissa, shape, I32), (left, right))
@@ -119,8 +117,7 @@ class Rescaling:
         """Mantissa, left and right shift of factors: int32 of their shape; `wide`: for 64-bit sums.
 
         Raises:
-            FormatError: a factor is not finite, or too large for how the device rounds.
-        """
+            FormatError: a factor is not finite, or too large for how the device rounds."""
         if self.rounding == "float32":
             factor = np.asarray(factor).astype(np.float32)
         mantissa, exponent = multiplier(factor)

@@ -40,8 +40,7 @@ class ResidualScale:
         factor: one of its steps is `factor * unit` steps of the result.
         unit: f32, steps of the result.
         gain: one step of the first term is `gain * unit` steps of the result.
-        low, high: bounds of the first term, in its steps (a clamp in front of the sum).
-    """
+        low, high: bounds of the first term, in its steps (a clamp in front of the sum)."""
 
     zero_point: int
     factor: int

@@ -21,8 +21,7 @@ class QuantizedTensor:
     functions take it as that array. Parts stay as they are (of a file, memory-mapped).
 
     Attributes:
-        dtype: float type of the array that it stands for: of the weight that was quantized.
-    """
+        dtype: float type of the array that it stands for: of the weight that was quantized."""
 
     encoding: Encoding
     parts: Parts

@@ -53,8 +53,7 @@ class Schema:
         vectors as arrays; a union is a pair of the table's name (None: unknown) and its fields.
 
         Raises:
-            UserError: it is no such file, or points outside of itself.
-        """
+            UserError: it is no such file, or points outside of itself."""
         try:
             if data[4:8] != self.identifier:
                 raise ValueError(f"it does not begin as a {self.identifier.decode()} file does")

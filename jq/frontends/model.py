@@ -37,8 +37,7 @@ class Model:
         params = {"head": {"kernel": np.ones((16, 8), np.float32)}}
         samples = [(np.ones((4, 16), np.float32),)]
         model = jq.Model(fn, params, samples[0], calibration=samples, evaluation=samples)
-        ```
-    """
+        ```"""
 
     fn: Callable[..., Any]
     params: Any = field(repr=False)

@@ -110,8 +110,7 @@ def write_tensors(
     hears the share that is done, `about` is the file's metadata.
 
     Raises:
-        UserError: the format has no type of an array's.
-    """
+        UserError: the format has no type of an array's."""
     header: dict[str, Any] = {"__metadata__": about} if about else {}
     offset = 0
     for name, array in arrays.items():

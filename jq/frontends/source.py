@@ -64,8 +64,7 @@ class Source:
         ```python
         source = jq.trace(model)
         print(source.program)  # StableHLO, as text
-        ```
-    """
+        ```"""
 
     program: Program
     model: Model | None = None
@@ -125,8 +124,7 @@ def trace(model: AnyModel, *, sizes: Sizes | None = None) -> Source:
         source = jq.trace(model)
         print(list(source.program.weights))  # names of the weights
         compiled = jq.compile(source, "int8-dynamic")  # is not traced again
-        ```
-    """
+        ```"""
     if isinstance(model, Source):
         return model
     if isinstance(model, str | Path):

@@ -21,8 +21,7 @@ def as_function(program: Program) -> tuple[Callable[..., Any], dict[str, jax.Arr
     floats, by name. Others are constants.
 
     Raises:
-        Unsupported: an op has no JAX function.
-    """
+        Unsupported: an op has no JAX function."""
     weights = {name: jnp.asarray(np.asarray(w)) for name, w in program.weights.items()}
     params = {n: w for n, w in weights.items() if jnp.issubdtype(w.dtype, jnp.floating)}
     given = structure_of(program.in_tree, len(program.inputs))

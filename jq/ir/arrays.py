@@ -2,8 +2,7 @@
 
 Number formats are defined in NumPy; what they define reaches a program through this class,
 so that both are one definition. No unsigned, sub-byte or 8-bit float element type is ever
-built: compilers are unreliable with them, and formats hold such things as bits of int8.
-"""
+built: compilers are unreliable with them, and formats hold such things as bits of int8."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

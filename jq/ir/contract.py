@@ -33,8 +33,7 @@ class Contract:
         attributes: the attributes of the contraction that it replaces (dimension numbers, ...).
         shapes: shapes of the operands that are contracted.
         sides: per operand its encoding and parts by name, or the float value itself.
-        tensors: per operand the name of the tensor that was quantized; empty for a float value.
-    """
+        tensors: per operand the name of the tensor that was quantized; empty for a float value."""
 
     op: Op
     name: str
@@ -52,8 +51,7 @@ def contract(
 
     Args:
         sides: per operand the marker that dequantizes it, None for a float operand.
-        lower: builds the result from a copy of the op and markers of the function's arguments.
-    """
+        lower: builds the result from a copy of the op and markers of the function's arguments."""
     operands, declined = operands_of(op, sides), False
 
     def body(_: StableHloOps, args: Sequence[ir.Value]) -> list[ir.Value]:

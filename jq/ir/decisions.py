@@ -15,8 +15,7 @@ Ops of one function (softmax, a normalization, attention) that the device cannot
 `jq.part_of = {function = ..., name = ..., reason = ..., help = ...}`: it is refused once.
 
 A function that the device has may still compute such an op, with others; not so where `by_shape`
-is there as well: no op of that shape is computed on codes, in whatever form.
-"""
+is there as well: no op of that shape is computed on codes, in whatever form."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

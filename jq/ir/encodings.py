@@ -4,8 +4,7 @@ A call of `jq.fake_quant` is one composite in a traced model. Without %low and %
 that of %x itself.
 
     %y = stablehlo.composite "jq.fake_quant" %x, %low, %high {composite_attributes = {
-        format = "int8", scheme = "asymmetric", block = "0,0"}, decomposition = ...}
-"""
+        format = "int8", scheme = "asymmetric", block = "0,0"}, decomposition = ...}"""
 
 import hashlib
 from collections.abc import Mapping
@@ -90,8 +89,7 @@ def write_encodings(program: Program, data: Mapping[str, Arrays] | None = None) 
     """Makes the module's attribute say what `program.encodings` says.
 
     Args:
-        data: name -> parts of the tensors that the module itself holds.
-    """
+        data: name -> parts of the tensors that the module itself holds."""
     attributes = program.module.operation.attributes
     with editing():
         entries = {}

@@ -44,8 +44,7 @@ def outwards(
 
     Args:
         through_loop: the value outside of a loop, from that in a block of it.
-        neutral: builds, in a branch that does not compute the value, what that gives instead.
-    """
+        neutral: builds, in a branch that does not compute the value, what that gives instead."""
     start = value
     while (block := block_of(value)) != body:
         parent: Any = block.owner

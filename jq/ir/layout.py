@@ -26,8 +26,7 @@ class MatrixForm:
 
     Attributes:
         lead: how many leading axes stay in front, each index with scales of its own.
-        free, contracted: the axes that become N and K, in order; blocks lie along the last of K.
-    """
+        free, contracted: the axes that become N and K, in order; blocks lie along the last of K."""
 
     source: Encoding
     lead: int

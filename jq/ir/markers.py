@@ -2,8 +2,7 @@
 
 %w = stablehlo.composite "jq.dequantize" %codes, %scale {composite_attributes = {
     format = "int8", block = array<i64: 0, 1>, parts = ["codes", "scale"], ...},
-    decomposition = @jq.dequantize.0} : (tensor<64x33xi8>, tensor<1x33xf32>) -> tensor<64x33xf32>
-"""
+    decomposition = @jq.dequantize.0} : (tensor<64x33xi8>, tensor<1x33xf32>) -> tensor<64x33xf32>"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

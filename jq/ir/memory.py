@@ -33,8 +33,7 @@ class Walk:
         alone: whether the results of an op count as made from nothing else: a compiler computes
             them before what reads them, in memory of their own.
         seen: is told every op, when `known` has its operands.
-        left: ops that may be visited, before it is an `OverflowError`.
-    """
+        left: ops that may be visited, before it is an `OverflowError`."""
 
     def __init__(
         self,

@@ -25,8 +25,7 @@ def portable_version(given: str | None = None) -> str:
         given: `1.13.0`, or `1.13` for its first release.
 
     Raises:
-        UserError: it is no version, or none that the installed JAX writes.
-    """
+        UserError: it is no version, or none that the installed JAX writes."""
     if given is None:
         weeks = stablehlo.StablehloCompatibilityRequirement.WEEK_12
         return str(stablehlo.get_version_from_compatibility_requirement(weeks))
@@ -47,8 +46,7 @@ def portable(module: ir.Module, version: str | None = None) -> tuple[bytes, str]
     out: the artifact's own types have no arrays of integers in dictionaries.
 
     Raises:
-        UserError: the module holds something that this version does not have.
-    """
+        UserError: the module holds something that this version does not have."""
     version = portable_version(version)
     with context():
         plain = ir.Module.parse(bytecode_of(module))

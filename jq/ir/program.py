@@ -38,8 +38,7 @@ class Program:
             `place-weights` takes instead of plain rounding.
         in_tree, out_tree: JAX's structure of the tuple of inputs and of the result; None when
             they are flat.
-        notes: what users are told: what of the model was left out, which passes were skipped.
-    """
+        notes: what users are told: what of the model was left out, which passes were skipped."""
 
     module: ir.Module
     weights: dict[str, Any]

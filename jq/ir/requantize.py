@@ -33,8 +33,7 @@ class Requantized:
         axis: of the result, that `bias` and `multiplier` run along.
         bias, multiplier: i32 and f32 [n] in the program.
         rescale: what happens after the sum.
-        residual: codes of the result's shape, when `rescale.residual` is there.
-    """
+        residual: codes of the result's shape, when `rescale.residual` is there."""
 
     contract: Contract
     axis: int
@@ -59,8 +58,7 @@ def requantize(
     Args:
         sides: per operand the marker that dequantizes it.
         accumulate: builds the i32 sum from a copy of the op, and markers of its own arguments.
-        vectors: bias (i32) and multiplier (f32) along `axis` of the result.
-    """
+        vectors: bias (i32) and multiplier (f32) along `axis` of the result."""
     extra = [*vectors, *([] if residual is None else [residual])]
     operands = [*operands_of(op, sides), *extra]
     shape = shape_of(op.results[0])

@@ -72,8 +72,7 @@ class Compilation:
         vmfb: the module that IREE's runtime loads.
         program: the compiler's own IR in phase `dump.DUMP_PHASE`, with locations, large constants
             elided; None when it was not asked for.
-        seconds: wall time.
-    """
+        seconds: wall time."""
 
     vmfb: bytes
     program: str | None

@@ -43,8 +43,7 @@ class Cpu:
     Attributes:
         architecture: `x86_64`, `aarch64`, ...
         features: LLVM's names, those of the tables above alone.
-        name: for people; empty when a module does not name one.
-    """
+        name: for people; empty when a module does not name one."""
 
     architecture: str
     features: frozenset[str]

@@ -42,8 +42,7 @@ def device_of(driver: str, threads: int | None) -> Any:
 
     Raises:
         UserError: there is no such driver, or this process has workers of another number, or of
-            its parent.
-    """
+            its parent."""
     global _workers, _owner
     if threads is not None:
         if not 1 <= threads <= MOST_THREADS:

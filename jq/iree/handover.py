@@ -6,8 +6,7 @@ through text: small ones are resources inside the bytecode, large ones stay besi
     func @main(%x, %w)            util.global private @w = #flow.parameter.named<"model"::"w">
       dot_general %x, %w    =>    func @main(%x)
                                     %w = util.global.load @w
-                                    dot_general %x, %w
-"""
+                                    dot_general %x, %w"""
 
 import io
 from collections.abc import Callable, Iterator
@@ -47,8 +46,7 @@ class Handover:
 
     Attributes:
         bytecode: MLIR bytecode with one public function `@main(inputs...)`.
-        parameters: key -> array, for `ParameterIndex`; empty when weights are inside the module.
-    """
+        parameters: key -> array, for `ParameterIndex`; empty when weights are inside the module."""
 
     bytecode: bytes
     parameters: dict[str, np.ndarray]

@@ -136,8 +136,7 @@ class Executable:
                 has one pool of workers: a second, different number above 1 is a `UserError`.
             dtypes: dtypes of the results. Without them an unsigned result may come back as the
                 signed type of its width: a compiled module mostly forgets the sign.
-            function: the exported function to call.
-        """
+            function: the exported function to call."""
         for path in (vmfb, parameters):
             if isinstance(path, Path) and not path.is_file():
                 raise UserError(f"no such file: {path}")

@@ -43,8 +43,7 @@ def compile_static(source: bytes, triple: str, flags: Sequence[str] = ()) -> dic
         flags: more of the compiler's; they take the place of ours.
 
     Raises:
-        UserError, CompilerError: as `jq.iree.compiler.compile_module`.
-    """
+        UserError, CompilerError: as `jq.iree.compiler.compile_module`."""
     own = OF_ARCHITECTURE.get(triple.partition("-")[0], ())
     given = combined((*FLAGS, f"--iree-llvmcpu-target-triple={triple}"), own)
     with temporary_folder() as work:

@@ -43,8 +43,7 @@ def chat_prompt(
 
     Raises:
         UserError: the model has no template, there is no message, or the template fails, is no
-            text, refuses the messages, or makes far more of them than they are.
-    """
+            text, refuses the messages, or makes far more of them than they are."""
     if continue_final_message and add_generation_prompt:
         raise UserError("a last message that goes on, and the beginning of another are both asked")
     if add_generation_prompt is None:

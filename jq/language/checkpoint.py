@@ -98,8 +98,7 @@ def quantize_folder(
 
     Raises:
         UserError: the source is no such folder or is quantized already, or `out` holds other
-            things.
-    """
+            things."""
     chosen, config, beside = opened(source, kind, group)
     read_config(source)  # one that we know
     shards = read_shards(source)

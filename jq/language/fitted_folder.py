@@ -61,8 +61,7 @@ def fit_folder(
 
     Raises:
         UserError: the checkpoint is quantized already or not known, the text is too short, or `out`
-            holds other things than a run with the same options has begun.
-    """
+            holds other things than a run with the same options has begun."""
     begun, clock = time.perf_counter(), Stages()
     chosen, config, beside = opened(source, kind, group)
     decoder = load_decoder(source)

@@ -50,8 +50,7 @@ class LanguageModel:
         model = jq.LanguageModel("model.gguf", context=32)
         for token in model.generate("once upon a time", max_tokens=4):
             print(model.decode([token]), end="", flush=True)
-        ```
-    """
+        ```"""
 
     def __init__(
         self,
@@ -231,8 +230,7 @@ class Conversation:
 
         Raises:
             UserError: the model has no chat template, it refuses the messages, or they do not fit
-                into the context; nothing has been added to them then.
-        """
+                into the context; nothing has been added to them then."""
         said = list(self.messages)
         if self._answer is not None:
             said.append({"role": "assistant", "content": self._answer.text})

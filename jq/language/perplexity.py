@@ -52,8 +52,7 @@ def measure(
 
     Raises:
         UserError: there are not two tokens of text, one is none of the model's, or the two models
-            have other tokens.
-    """
+            have other tokens."""
     texts = [read_text(file) for file in files]
     tokens = [t for text in texts for t in model.tokenizer.codec.encode(text)]
     if other is not None:

@@ -118,8 +118,7 @@ def cheapest(left: int, costs: tuple[tuple[int, float], ...]) -> int:
 
     Examples:
         >>> cheapest(5, ((1, 1.0), (4, 1.7), (16, 3.35)))
-        4
-    """
+        4"""
 
     def cost(n: int) -> tuple[float, int]:
         return min((own + least[max(0, n - size)], -size) for size, own in costs)

@@ -187,8 +187,7 @@ def quantize(
         minutes: in which more and more pieces are tried, as long as there is text (`_best`).
 
     Raises:
-        UserError: the file or the type is not known, or the text is too short.
-    """
+        UserError: the file or the type is not known, or the text is too short."""
     check_known("type", kind, FILE_TYPES)
     if out.exists() and out.samefile(source):
         raise UserError("the file would take its own place", location=str(out), hint="another name")

@@ -104,8 +104,7 @@ def looked_up(tokens: Sequence[int], most: int) -> list[int]:
 
     Examples:
         >>> looked_up([1, 2, 3, 4, 1, 2], 2)
-        [3, 4]
-    """
+        [3, 4]"""
     for size in (3, 2):
         end = tuple(tokens[-size:])
         for at in range(len(tokens) - size - 1, -1, -1):

@@ -74,8 +74,7 @@ def save(
     shapes. `force` replaces a model that is there, `key` is the file of a private key to sign with.
 
     Raises:
-        UserError: the folder is not empty, or the model cannot be compiled so.
-    """
+        UserError: the folder is not empty, or the model cannot be compiled so."""
     check_folder(folder, force=force)
     check_replaceable(folder)
     first, *larger = capacities(options)
@@ -108,8 +107,7 @@ def load(folder: Path, keys: Sequence[Path] = ()) -> Saved:
     public ones) where there are any.
 
     Raises:
-        UserError: it is damaged, of another version, or this processor lacks what it needs.
-    """
+        UserError: it is damaged, of another version, or this processor lacks what it needs."""
     content = read_input(folder / MANIFEST, TEXT_LIMIT)
     if keys:
         verify(folder, content, keys)

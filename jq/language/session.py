@@ -57,8 +57,7 @@ class Session:
         after each f32[batch, n, vocabulary]: those that each sequence would have alone.
 
         Raises:
-            UserError: they do not fit into the context; nothing has been taken in then.
-        """
+            UserError: they do not fit into the context; nothing has been taken in then."""
         rows = rows_of(tokens, self.options.batch)
         counts = np.array([len(row) for row in rows], np.int32)
         if not counts.any():

@@ -11,8 +11,7 @@ Words into which byte-pair vocabularies cut text, by the name that files give it
 cuts what those before it left, into its matches and what lies between them. Sources: the
 `tokenizer.json` of the models that the names come from, and llama.cpp's list of names. Where
 llama.cpp has no class for a kind of letters (`\\p{Lu}` and the like), it says in its own way what
-the model's file says, and differs from it beyond ASCII.
-"""
+the model's file says, and differs from it beyond ASCII."""
 
 import heapq
 import re

@@ -5,8 +5,7 @@ that a user's metric gives), its drop against float (`accuracy_drop`, shares in 
 hundred), or a resource:
     size     stored bytes of the weights, over those of the float model
     work     bit operations of all products, over those of the float model
-    latency  milliseconds a call, with a unit (`5ms`); without one, over the float program
-"""
+    latency  milliseconds a call, with a unit (`5ms`); without one, over the float program"""
 
 import math
 import re

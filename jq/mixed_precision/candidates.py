@@ -3,8 +3,7 @@
 float, bfloat16, float16, float32   the op stays float (computes in that type)
 a pipeline's name                   the formats of that pipeline (`int8-dynamic`, ...)
 FORMAT or FORMAT/BLOCK              these weights, activations as in the base pipeline
-'NAME: key=value, ...'              any settings, as in a rule
-"""
+'NAME: key=value, ...'              any settings, as in a rule"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

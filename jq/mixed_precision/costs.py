@@ -116,8 +116,7 @@ class Resource:
     Attributes:
         options: what each option takes, by group.
         fixed: what the rest of the model takes.
-        whole: what the float model takes, in the unit of a budget that has one.
-    """
+        whole: what the float model takes, in the unit of a budget that has one."""
 
     name: str
     options: list[list[float]]

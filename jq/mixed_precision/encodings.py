@@ -89,8 +89,7 @@ class Recoveries(Work):
 
     Attributes:
         program: prepared, float.
-        context: what passes may read besides the plan; every job begins with its gains.
-    """
+        context: what passes may read besides the plan; every job begins with its gains."""
 
     program: Program
     passes: Sequence[Pass]
@@ -163,8 +162,7 @@ def stored_weights(
         once: recovery runs for the first plan alone, which takes less time; weights that others
             encode otherwise are rounded plainly.
         workers: who does it; what another process did is kept for a later run.
-        report: told the share that is done, of a plan, or of the jobs.
-    """
+        report: told the share that is done, of a plan, or of the jobs."""
     if once:
         first, *others = plans
         known = stored_weights(job, [first], workers, report)[0]

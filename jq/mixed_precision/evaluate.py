@@ -30,8 +30,7 @@ class State:
 
     Args:
         path: the file. One that is damaged, or has another key, is as good as none.
-        key: stands for all that a measurement depends on, the code of this package among it.
-    """
+        key: stands for all that a measurement depends on, the code of this package among it."""
 
     def __init__(self, path: Path, key: str) -> None:
         self.path, self.key = path, key

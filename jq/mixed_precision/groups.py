@@ -41,8 +41,7 @@ class Option:
         stored: what is stored of each weight; one that is missing stays float.
         stored_bytes: of the group's weights.
         work: bit operations: products times the bits of both operands.
-        same: further candidates that come to the same for this group.
-    """
+        same: further candidates that come to the same for this group."""
 
     candidate: Candidate
     plans: tuple[OpPlan, ...]

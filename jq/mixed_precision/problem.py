@@ -82,8 +82,7 @@ class MixedPipeline:
     Attributes:
         base: name or path of the pipeline that it starts from; empty where `settings` say all.
         settings: by dotted keys.
-        notes: lines of a comment at its head.
-    """
+        notes: lines of a comment at its head."""
 
     base: str
     settings: Mapping[str, Any]

@@ -79,8 +79,7 @@ def search(
         ```python
         found = jq.search(model, "sqnr_db>=20", "int8-dynamic", samples=2)
         print(found)
-        ```
-    """
+        ```"""
     texts = budget if isinstance(budget, Sequence) and not isinstance(budget, str) else [budget]
     budgets = tuple(map(parse_budget, texts))
     if not budgets:

@@ -47,8 +47,7 @@ class Rates:
 
     Attributes:
         kernel: of 8-bit codes in a kernel of ours; without any, and of floats: what IREE emits.
-        pairs: of codes in a kernel of pairs.
-    """
+        pairs: of codes in a kernel of pairs."""
 
     kernel: float
     plain: float
@@ -93,8 +92,7 @@ def estimated_shares(problem: Problem) -> Resource:
     where the target states its rates: such a device may have no floats.
 
     Raises:
-        UserError: an option needs products whose rate the target does not state.
-    """
+        UserError: an option needs products whose rate the target does not state."""
     job, speed = problem.job, Speed(problem.job, problem.plans)
     cycles, plan, stored = estimated_cycles(problem, speed), problem.base, problem.base_stored
     for group, own in zip(problem.groups, cycles.options, strict=True):

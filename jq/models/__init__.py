@@ -2,8 +2,7 @@
 
 A model is a file in the folder `zoo` which defines `build(**sizes) -> Model`; the first line of its
 docstring is its description. `jq.models.build(NAME, **sizes)` gives it in other sizes. Files
-here whose name begins with an underscore are what several models share.
-"""
+here whose name begins with an underscore are what several models share."""
 
 import ast
 import importlib

@@ -78,8 +78,7 @@ class PassContext:
 
         Args:
             program: as it is before `make` runs.
-            what: the pass with all its settings.
-        """
+            what: the pass with all its settings."""
         gains, results = self.gains, self.results
         gains.forget_gradient()
         if results is None:

@@ -6,8 +6,7 @@
 %q:3 = composite "jq.quantize_dynamic" %x
 %d = composite "jq.dequantize" %q#0, %q#1, %q#2
 %v = composite "jq.dequantize" %codes, %scale    // what the quantized program stores of %w
-%z = dot_general %d, %v
-"""
+%z = dot_general %d, %v"""
 
 from collections.abc import Mapping
 

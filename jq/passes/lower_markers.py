@@ -1,7 +1,6 @@
 """Markers that are left become the arithmetic of their decomposition; then only plain StableHLO.
 
-%d = composite "jq.dequantize" %codes, %scale -> convert, broadcast_in_dim, multiply
-"""
+%d = composite "jq.dequantize" %codes, %scale -> convert, broadcast_in_dim, multiply"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -85,8 +85,7 @@ class QuantPlan(Shown):
     Weights that came quantized are not among `weights`: nothing is left to do. `edges`: tensors
     between regions, by the name that `jq.edge` gives them. `unused_rules` decide for no op; of
     these, `overruled` match ops that rules before them decide for. `doubts` are warnings on
-    calibrated ranges, and `reference` the float model's outputs of the first calibration call.
-    """
+    calibrated ranges, and `reference` the float model's outputs of the first calibration call."""
 
     ops: tuple[OpPlan, ...]
     weights: dict[str, Encoding]

@@ -45,8 +45,7 @@ def plan(
         rules: the first whose pattern matches an op's name, scope or type overrides `settings`.
         ranges: observed ranges, needed by static activations.
         explicit: settings that were asked for: what the target lacks of them is declined, of
-            all others replaced by the nearest that it has.
-    """
+            all others replaced by the nearest that it has."""
     tensors = TensorPlanner(program, target, ranges or Ranges())
     planner = _Planner(settings, rules, frozenset(explicit), tensors)
     ops = tuple(planner.decide(op, rule) for op, rule in contractions(program))

@@ -43,8 +43,7 @@ class OpLimits(Strict):
     not have. Where the device has floats, what exceeds a limit is computed in float.
 
     Axes of windows are those of the op itself. A limit that an op has no axis for means nothing to
-    it: a sum of two tensors has no stride.
-    """
+    it: a sum of two tensors has no stride."""
 
     products: tuple[Product, ...] | None = None
     """Pairs of formats, activations first, that this kind of op multiplies. Without it, those of

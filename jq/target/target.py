@@ -158,8 +158,7 @@ def load_target(name: str | Target, readers: tuple[str, ...] = ()) -> Target:
         readers: targets that this one is a program of.
 
     Raises:
-        UserError: there is none of that name, or devices of the several can do different things.
-    """
+        UserError: there is none of that name, or devices of the several can do different things."""
     if isinstance(name, Target):
         return name
     if "," in (name := str(name)) and not Path(name).exists():

@@ -41,8 +41,7 @@ def dask(address: str, payload: Payload) -> Iterator[Executor]:
     """The workers of the scheduler at `address`.
 
     Raises:
-        UserError: Dask is not installed, nothing answers there, or there is no worker.
-    """
+        UserError: Dask is not installed, nothing answers there, or there is no worker."""
     distributed = need("distributed", "dask", "jobs on Dask need")
     logs = [logging.getLogger(n) for n in logging.root.manager.loggerDict if n.startswith(LOGS)]
     levels = [log.level for log in logs]
@@ -104,8 +103,7 @@ def _connected(distributed: Any, address: str) -> Any:
     takes the connection and says nothing.
 
     Raises:
-        TimeoutError: no answer in time. What Dask raises is raised here as well.
-    """
+        TimeoutError: no answer in time. What Dask raises is raised here as well."""
     answers = SimpleQueue[Any]()
 
     def connect() -> None:
@@ -129,8 +127,7 @@ def ray(address: str, payload: Payload) -> Iterator[Executor]:
     """The workers of a Ray cluster; `auto`: of one on this machine, started if there is none.
 
     Raises:
-        UserError: Ray is not installed, nothing answers there, or there is one processor alone.
-    """
+        UserError: Ray is not installed, nothing answers there, or there is one processor alone."""
     cluster, backend = (need(m, "ray", "jobs on Ray need") for m in ("ray", "ray.util.joblib"))
     try:
         try:

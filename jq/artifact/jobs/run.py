@@ -27,8 +27,7 @@ class Workers:
         processes: on this machine.
         dask: address of a scheduler, `tcp://host:8786`.
         ray: address of a cluster: `ray://host:10001`, or `auto`: the one that runs here already,
-            else one that is started.
-    """
+            else one that is started."""
 
     processes: int = 1
     dask: str = ""
@@ -51,8 +50,7 @@ def as_workers(given: Workers | int | str) -> Workers:
     `"ray"` or `"ray://host:10001"`.
 
     Raises:
-        UserError: it is neither.
-    """
+        UserError: it is neither."""
     if isinstance(given, Workers):
         return given
     if isinstance(given, int) and not isinstance(given, bool):
@@ -91,8 +89,7 @@ def run_jobs(
         kept: what earlier runs found is taken from there, and what this one finds kept.
 
     Raises:
-        JqError: a job failed, or the cluster is gone; what was done until then has been given.
-    """
+        JqError: a job failed, or the cluster is gone; what was done until then has been given."""
     waiting = dict(enumerate(items))
     for number, item in enumerate(items):
         if kept and (known := kept.get(item)) is not None:

@@ -36,8 +36,7 @@ class Payload:
 
     Attributes:
         digest: SHA-256 of the bytes.
-        code: the versions that made it, which have to be those of the worker.
-    """
+        code: the versions that made it, which have to be those of the worker."""
 
     digest: str
     code: tuple[str, ...]

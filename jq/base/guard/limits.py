@@ -85,8 +85,7 @@ def require_memory(count: int, what: str) -> None:
     """Refuses, before it is begun, what takes more bytes than the machine has.
 
     Raises:
-        UserError: `what` takes `count` bytes, and that is too much.
-    """
+        UserError: `what` takes `count` bytes, and that is too much."""
     if count > (most := physical_bytes()):
         reason = f"{what} take {in_words(count)}, and this machine has {in_words(most)} of memory"
         raise UserError(reason, hint="take smaller shapes, or a machine with more memory")

@@ -34,8 +34,7 @@ def matches_any(pattern: str, texts: tuple[str, ...]) -> bool:
     that has limits (`jq.base.guard`).
 
     Raises:
-        UserError: it takes too long.
-    """
+        UserError: it takes too long."""
     if _is_simple(pattern) and max(map(len, texts), default=0) <= _SHORT:
         return _any(pattern, texts)
     data, where = json.dumps(texts).encode(), f"the pattern {pattern!r:.200}"

@@ -52,8 +52,7 @@ class Worker(Child):
             arguments: anything that JSON has.
 
         Raises:
-            UserError: the function's own, or it crashed, took too long or too much memory.
-        """
+            UserError: the function's own, or it crashed, took too long or too much memory."""
         most = limits().reading(len(data) if size is None else size)
         request = {
             "function": function,

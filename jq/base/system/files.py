@@ -22,8 +22,7 @@ def check_input(path: Path, limit: int | None = None) -> int:
     `limit`, before a byte of it is read.
 
     Raises:
-        UserError: it is not there, no regular file, or too large.
-    """
+        UserError: it is not there, no regular file, or too large."""
     try:
         status = path.stat()
     except OSError as error:

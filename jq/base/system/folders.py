@@ -121,8 +121,7 @@ def data_file(kind: str, name: str) -> Path:
     """The TOML file for `name`: one of ours by its name, or a path to the user's own.
 
     Raises:
-        UserError: there is no such file; the hint lists the names of ours.
-    """
+        UserError: there is no such file; the hint lists the names of ours."""
     own = Path(name)
     if own.suffix == ".toml" or own.parent != Path():
         if own.is_file():

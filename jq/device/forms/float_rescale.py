@@ -56,8 +56,7 @@ def sum_scales(
     Args:
         factor: float64 [channels], steps of the result that one unit of a sum is.
         guess: [channels], the scales that the program has.
-        of: the runtime's float32 multiplier of a scale.
-    """
+        of: the runtime's float32 multiplier of a scale."""
     found = result = guess.astype(F32)
     sums, wanted = _beginnings(factor, out, rescaling)
     bad = np.full(len(factor), True)
@@ -98,8 +97,7 @@ def function_scale(
         x: int, codes without their zero point; `codes`: those of the result, for each.
 
     Returns:
-        A scale of x next to `scale`; None where there is none.
-    """
+        A scale of x next to `scale`; None where there is none."""
     for steps in aside():
         tried = moved(np.array([scale], F32), steps)
         real = x.astype(F32) * tried
@@ -113,8 +111,7 @@ def named_function(real: np.ndarray, codes: np.ndarray, out: Output) -> Found | 
     implementation; None where none does for sure.
 
     Args:
-        real: float64; `codes`: of each of them.
-    """
+        real: float64; `codes`: of each of them."""
     for kind, attributes, function in _candidates():
         with np.errstate(all="ignore"):
             steps = np.asarray(function(real)) / out.scale

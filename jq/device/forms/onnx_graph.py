@@ -23,8 +23,7 @@ class Held:
     Attributes:
         names: of its codes, by the order of its axes there.
         reshaped: the tensor whose elements it has, in another shape.
-        moved: the tensor whose axes `order` of it are its own.
-    """
+        moved: the tensor whose axes `order` of it are its own."""
 
     tensor: Tensor
     names: dict[Order, str] = field(default_factory=dict)

@@ -3,8 +3,7 @@
 A runtime that knows the pairs computes in integers; one that does not computes in float32. Weights
 are int8 by channel, biases int32 with the scale of their sums. ONNX Runtime requantizes in float32:
 scales are chosen so that its codes are those of the integer program (`float_rescale`), and where
-none do, the file's metadata says so by layer (`jq.near_ties`).
-"""
+none do, the file's metadata says so by layer (`jq.near_ties`)."""
 
 import json
 from collections.abc import Sequence
@@ -41,8 +40,7 @@ def write(content: Content) -> bytes:
     """The file.
 
     Raises:
-        UserError: a step that has no ONNX op, by the name of its layer.
-    """
+        UserError: a step that has no ONNX op, by the name of its layer."""
     inputs, outputs = content.inputs, content.outputs
     writer = _Writer(content.rescaling)
     for tensor in inputs:
@@ -79,8 +77,7 @@ def run(data: bytes, calls: Sequence[Arrays], *, optimized: bool = True) -> list
         optimized: False for the float ops as they are written.
 
     Raises:
-        UserError: ONNX Runtime is not installed.
-    """
+        UserError: ONNX Runtime is not installed."""
     ort = need("onnxruntime", "export", "running an ONNX file needs")
     options = ort.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = 3, 1

@@ -20,8 +20,7 @@ def scale_of(tensor: Tensor) -> np.float32:
     """The one scale of a tensor.
 
     Raises:
-        UserError: it has none, or several.
-    """
+        UserError: it has none, or several."""
     if tensor.scale is None or tensor.scale.size != 1:
         what = "no scale" if tensor.scale is None else "several scales"
         raise UserError(f"a tensor with {what} has no Q/DQ form", op=tensor.name)

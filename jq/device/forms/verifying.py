@@ -40,8 +40,7 @@ def verified(
 
     Args:
         integer: the plain integer program, with its float ends.
-        whole: its network, of the program with markers; `written` is what the file holds of it.
-    """
+        whole: its network, of the program with markers; `written` is what the file holds of it."""
     ops = list(written.host.values())
     host, (behind, names) = _host(marked, ops), _behind(marked, ops) if ops else (integer, [])
     run, wanted, calls = XlaExecutable(behind), list[list[np.ndarray]](), list[list[np.ndarray]]()

@@ -23,8 +23,7 @@ def audit_program(
             float_dtype), and, when there are weights that stay float, `weights`
             (weight -> dict: shape, dtype) and `float_parameter_bytes`.
         dump: the compiler's program.
-        module_bytes, parameter_bytes: sizes of the files.
-    """
+        module_bytes, parameter_bytes: sizes of the files."""
     claims = Claims(manifest, dump)
     weights = claims.weights()
     contractions = claims.contractions()

@@ -42,8 +42,7 @@ class Owners:
     `rest` belongs to no weight yet. IREE forgets the name of a small constant when it folds a
     reshape into it, or gives it that of the op that reads it, and a kernel takes a bias or a
     norm's scale under the name of its product: such constants count for a weight that misses
-    data of that type and size.
-    """
+    data of that type and size."""
 
     known: Mapping[str, str]  # a weight's own name, or that of the op that reads it, to the weight
     named: dict[str, list[StoredConstant]] = field(default_factory=lambda: defaultdict(list))

@@ -79,8 +79,7 @@ def compare_layers(
     Args:
         reference, quantized: the `float` and the `qdq` level of one model.
         plan: what the second was made by.
-        calls: flat inputs, one list a call.
-    """
+        calls: flat inputs, one list a call."""
     kinds = {name: rule.op for name, _, rule in _contractions(reference)}
     there = {name for name, _, _ in _contractions(quantized)}
     names = [name for name in kinds if name in there]

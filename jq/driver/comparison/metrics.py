@@ -9,8 +9,7 @@ function's name, or a mapping of names to numbers:
     f(outputs), f(outputs, labels)       called once for each model
     f(reference, quantized, labels)      called with both, and with float twice
 `outputs` are those of all calls, stacked along the leading axis, in the shape of the model's
-result.
-"""
+result."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -89,8 +88,7 @@ class Evaluated:
         reference, quantized: all outputs stacked over the calls; empty when no metric needs them.
         errors: of the worst output, by the names in `ERRORS`.
         labels: one a sample, or None.
-        rebuild: gives outputs the shape of the model's result.
-    """
+        rebuild: gives outputs the shape of the model's result."""
 
     reference: Arrays
     quantized: Arrays

@@ -10,8 +10,7 @@ For a float output r and its quantized q, over all elements of all samples:
     max_abs_error = max |r - q|
 An element that is NaN or inf on one side and different on the other counts in `nonfinite`,
 makes the error infinite and its sample's cosine 0. Equal infinities (a mask) count as equal,
-and NaN on both sides; `undefined` is how many elements are NaN in the float model.
-"""
+and NaN on both sides; `undefined` is how many elements are NaN in the float model."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -70,8 +69,7 @@ def compare_outputs(
         metrics: see `jq.driver.comparison.metrics`.
         rebuild: gives the outputs the shape that a user's metric sees (by default the one
             output, or the list).
-        inside: errors inside the model, passed through.
-    """
+        inside: errors inside the model, passed through."""
     keep, total_samples = any(m not in ERRORS for m in metrics), 0
     sums: list[result.ErrorSum] = []
     first: list[np.ndarray] = []  # the float model's outputs of the first call

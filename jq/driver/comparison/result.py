@@ -125,8 +125,7 @@ class ActivationRange:
         kind: `static`, `dynamic`, `given` (by the model itself) or `float`.
         low, high: smallest and largest value.
         clip_low, clip_high: the ends of what static codes stand for; None for other kinds.
-        saturation: share of the elements beyond these ends (0 for other kinds).
-    """
+        saturation: share of the elements beyond these ends (0 for other kinds)."""
 
     name: str
     kind: str

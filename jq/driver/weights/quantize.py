@@ -56,8 +56,7 @@ def quantize_weights(
         ```python
         small = jq.quantize_weights(model, "int4", "symmetric", "per-block", 8, 64)
         compiled = jq.compile(small, "float")
-        ```
-    """
+        ```"""
     options = modules.WeightOptions.of(
         dtype, qscheme, granularity, block_size, weight_num_threshold, scale_dtype
     )

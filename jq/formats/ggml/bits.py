@@ -23,8 +23,7 @@ def fields(ops: ArrayOps, x: Array, run: int, width: int) -> Array:
     """Splits every byte into its `8 / width` fields.
 
     Bytes come in runs of `run`: first the lowest field of each byte of the run, then the
-    next field of each, and so on. x: i8 [..., n] -> i8 [..., n * 8 / width].
-    """
+    next field of each, and so on. x: i8 [..., n] -> i8 [..., n * 8 / width]."""
     *lead, n = ops.shape(x)
     shifts = np.arange(0, 8, width, dtype=np.int8)
     shape = [*lead, n // run, len(shifts), run]
@@ -58,8 +57,7 @@ class Numbers:
 
     Attributes:
         stretches: those of the lowest bits first: start and end of the bytes, and `run` and `width`
-            of `fields`.
-    """
+            of `fields`."""
 
     stretches: tuple[tuple[int, int, int, int], ...]
 

@@ -86,8 +86,7 @@ def fit_affine(
 ) -> tuple[np.ndarray, np.ndarray]:
     """x ~ scale * code + minimum, codes 0..top, minimum <= 0.
 
-    x: f32 [run, n]; each trial t rounds to the scale range / (top + t). Returns two f32 [n].
-    """
+    x: f32 [run, n]; each trial t rounds to the scale range / (top + t). Returns two f32 [n]."""
     low = np.minimum(x.min(axis=0), 0)
     span = x.max(axis=0) - low
     y, count = x - low, np.float32(len(x)) if weights is None else weights.sum(axis=0)

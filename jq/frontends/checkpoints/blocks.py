@@ -13,8 +13,7 @@
   and exponents u8 as `scales`. Source: the documentation of `mlx.core.quantize`, and its kernels.
 
 Scale and bias of a group of MLX are those of each 32 columns in ggml's q4_1 (q5_1), in float16. No
-format of ours has more bits beside a bias, nor one of bfloat16 that float16 does not hold.
-"""
+format of ours has more bits beside a bias, nor one of bfloat16 that float16 does not hold."""
 
 import math
 from collections.abc import Mapping

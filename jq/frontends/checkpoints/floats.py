@@ -6,8 +6,7 @@
 - `modelopt`, NVFP4, two e2m1 numbers a byte, the first in the low bits: `weight` u8 [out, in / 2],
   `weight_scale` f8 [out, in / 16], and `weight_scale_2` f32 [] that scales are multiplied by.
 - `mxfp4`, gpt-oss's experts: `NAME_blocks` u8 [experts, out, in / 32, 16], `NAME_scales` u8
-  [experts, out, in / 32], exponents with a bias of 127 (OCP Microscaling specification 1.0).
-"""
+  [experts, out, in / 32], exponents with a bias of 127 (OCP Microscaling specification 1.0)."""
 
 import math
 from collections.abc import Mapping

@@ -16,8 +16,7 @@ Codes stand in words of 32 bits, the lowest bits first.
   be quantized (`input_scale`, ...) is not taken over. Source: compressed-tensors 0.10.
 
 Where columns were quantized in the order of their importance, those of a group do not stand side by
-side: they are brought together, and the activations come in their order.
-"""
+side: they are brought together, and the activations come in their order."""
 
 import math
 from collections.abc import Callable, Mapping

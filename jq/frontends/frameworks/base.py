@@ -45,8 +45,7 @@ def in_evaluation(
     where `function` has an argument for it that nothing fills; `keys` are passed besides.
 
     Raises:
-        UserError: that is no call of `function`.
-    """
+        UserError: that is no call of `function`."""
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):

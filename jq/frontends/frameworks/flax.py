@@ -42,8 +42,7 @@ def from_linen(
 
         dense, x = nn.Dense(8), jnp.ones((4, 16))
         model = jq.from_linen(dense, dense.init(jax.random.key(0), x), (x,))
-        ```
-    """
+        ```"""
     from flax import linen
 
     if not isinstance(module, linen.Module):
@@ -87,8 +86,7 @@ def from_nnx(
         from flax import nnx
 
         model = jq.from_nnx(nnx.Linear(16, 8, rngs=nnx.Rngs(0)), (np.ones((4, 16)),))
-        ```
-    """
+        ```"""
     from flax import nnx
 
     if not isinstance(module, nnx.Module):

@@ -40,8 +40,7 @@ def from_equinox(
 
         linear = eqx.nn.Linear(16, 8, key=jax.random.key(0))
         model = jq.from_equinox(linear, (jnp.ones((4, 16)),), batched=True)
-        ```
-    """
+        ```"""
     import equinox as eqx
     import jax
 
@@ -104,8 +103,7 @@ def from_haiku(
 
         net, x = hk.transform(lambda x: hk.Linear(8)(x)), jnp.ones((4, 16))
         model = jq.from_haiku(hk.without_apply_rng(net), net.init(jax.random.key(0), x), (x,))
-        ```
-    """
+        ```"""
     apply = getattr(transformed, "apply", None)
     if apply is None or not isinstance(params, Mapping):
         what = f"from_haiku of a {type(transformed).__name__} and a {type(params).__name__}"
@@ -154,8 +152,7 @@ def from_keras(
 
         dense = keras.Sequential([keras.Input((16,)), keras.layers.Dense(8)])
         model = jq.from_keras(dense, (np.ones((4, 16)),))
-        ```
-    """
+        ```"""
     import keras
 
     from jq.frontends.tracing.inputs import unique

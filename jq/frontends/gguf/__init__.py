@@ -37,8 +37,7 @@ class GgufFile:
         metadata: key -> str, bool, int, float, NumPy array of numbers, or list.
         tensors: name -> tensor, in file order. Block types are `QuantizedTensor`, the others
             read-only arrays over the mapped file. Shapes are NumPy's: a linear weight is
-            [out, in].
-    """
+            [out, in]."""
 
     path: Path
     version: int
@@ -89,8 +88,7 @@ def load_gguf(path: str | Path) -> GgufFile:
         ```python
         file = jq.load_gguf("model.gguf")
         print(file.metadata["general.architecture"], list(file.tensors)[:2])
-        ```
-    """
+        ```"""
     data, header = open_gguf(Path(path))
     tensors = {name: _tensor(data, info, path) for name, info in header.tensors.items()}
     return GgufFile(Path(path), header.version, header.metadata, tensors)
@@ -106,8 +104,7 @@ def open_gguf(path: Path) -> tuple[Any, Header]:
     """The bytes of a GGUF file, mapped into memory, and what its header says.
 
     Raises:
-        UserError: it cannot be read, or is damaged in one of the ways that `load_gguf` refuses.
-    """
+        UserError: it cannot be read, or is damaged in one of the ways that `load_gguf` refuses."""
     data = mapped(path)
     return data, read_header(data, str(path))
 
@@ -156,8 +153,7 @@ def load_parts(path: Path) -> GgufFile:
     """A model of one file, or of those its name tells of: metadata of the first, tensors of all.
 
     Raises:
-        UserError: a part is missing, or is no part of this model; and as `load_gguf`.
-    """
+        UserError: a part is missing, or is no part of this model; and as `load_gguf`."""
     paths = parts_of(path)
     first = load_gguf(paths[0])
     count = first.metadata.get("split.count", 1)

@@ -50,8 +50,7 @@ def write_like(
         path: written wholly or not at all.
         source, header: the other file's bytes and what was read of them.
         changes: keys that get another u32, or are added.
-        told: hears the share of the tensors that is written.
-    """
+        told: hears the share of the tensors that is written."""
     alignment = header.metadata.get(_ALIGNMENT, 32)
     kept = [bytes(source[a:b]) for key, (a, b) in header.spans.items() if key not in changes]
     new = [_string(key) + struct.pack("<II", _U32, value) for key, value in changes.items()]

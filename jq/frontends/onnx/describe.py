@@ -37,8 +37,7 @@ def describe_onnx(path: str | Path) -> dict[str, Any]:
     what it is, type, granularity, zero point, read by), `parameters` and `bytes`.
 
     Raises:
-        UserError: the file is damaged, or refers to files outside of its folder.
-    """
+        UserError: the file is damaged, or refers to files outside of its folder."""
     file = read_file(Path(path))
     ends = [_value(file, name) for name in file.graph.inputs]
     arrays = file.graph.initializers.values()

@@ -27,8 +27,7 @@ class Node:
 
     Attributes:
         attributes: as they are written; a sub-graph is a `Graph`, a tensor a NumPy array.
-        where: how messages name it.
-    """
+        where: how messages name it."""
 
     op: str
     domain: str
@@ -80,8 +79,7 @@ class File:
 
     Attributes:
         opsets: version of each domain; the standard one is "".
-        functions: by domain, name and overload.
-    """
+        functions: by domain, name and overload."""
 
     path: Path
     graph: Graph

@@ -55,8 +55,7 @@ def load_onnx(
     Example:
         ```python
         model = jq.load_onnx("model.onnx", sizes={"batch": 8})
-        ```
-    """
+        ```"""
     path = Path(path)
     file = read_file(path)
     require_operators(file)

@@ -84,8 +84,7 @@ def _scales(
 
     Args:
         a, b: the whole numbers of both sides, without their zero points.
-        left, ratio: what one of `a` is in codes of the result, and one of `b` in those of `a`.
-    """
+        left, ratio: what one of `a` is in codes of the result, and one of `b` in those of `a`."""
     exact = left * (a[:, None] + ratio * b)
     low, high = (bound - y.zero for bound in y.bounds)
     doubt = (abs(exact - np.floor(exact) - 0.5) < NEAR) & (exact > low - 1) & (exact < high + 1)

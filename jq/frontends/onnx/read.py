@@ -21,8 +21,7 @@ def read_file(path: Path) -> graphs.File:
     read as the ONNX model with Q/DQ that computes the same.
 
     Raises:
-        UserError: it cannot be read, is damaged, or refers to files outside of its folder.
-    """
+        UserError: it cannot be read, is damaged, or refers to files outside of its folder."""
     if path.suffix == ".tflite":
         from jq.frontends.tflite.operators import as_onnx
 

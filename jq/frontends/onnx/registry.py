@@ -46,8 +46,7 @@ class Call:
     Attributes:
         version: of the operator: the opset that introduced the definition in force.
         run: computes a sub-graph: `run(graph, inputs) -> outputs`.
-        note: tells the user something about the import.
-    """
+        note: tells the user something about the import."""
 
     node: Node
     version: int
@@ -117,8 +116,7 @@ class Operator:
         moves: its results are elements of its inputs, in the order of their values: quantized
             tensors pass through as the codes that they are.
         fold: computed at once when all inputs are known.
-        codes: it takes values of any kind as they are (see `jq.frontends.onnx.values`).
-    """
+        codes: it takes values of any kind as they are (see `jq.frontends.onnx.values`)."""
 
     function: Callable[..., Any]
     operands: tuple[Operand, ...]
@@ -139,8 +137,7 @@ def operator(
     Args:
         takes: inputs and attributes of a function of a `Given`.
         known: parameters that are `Known`, of a lambda.
-        options: `moves`, `fold` and `codes` of `Operator`.
-    """
+        options: `moves`, `fold` and `codes` of `Operator`."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         for name in names:

@@ -54,8 +54,7 @@ class Files:
         """The tensor's data: its own memory, or a map of an external file.
 
         Raises:
-            UserError: what the file says of the tensor does not fit together.
-        """
+            UserError: what the file says of the tensor does not fit together."""
         name, shape = tensor.name or "a constant", tuple(tensor.dims)
         dtype = numpy_type(tensor.data_type, name)
         if any(n < 0 for n in shape):
@@ -84,8 +83,7 @@ class Files:
         """A sparse tensor with its zeros. Indices count through the tensor, or along each axis.
 
         Raises:
-            UserError: it is too large to be written out, or its parts do not fit together.
-        """
+            UserError: it is too large to be written out, or its parts do not fit together."""
         name, shape = sparse.values.name or "a sparse constant", tuple(sparse.dims)
         if any(n < 0 for n in shape) or math.prod(shape) > _WRITTEN_OUT:
             raise self._wrong(name, f"shape {shape} is too large for a sparse tensor")

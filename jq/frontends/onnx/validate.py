@@ -101,8 +101,7 @@ def trip_count(run: Run, body: Graph, most: int, go: bool, carried: Sequence[Val
 
     Returns:
         None where the condition depends on the inputs, or changes and still holds after 4,096
-        trips.
-    """
+        trips."""
     graph, needed = _deciding(body)
     fixed = not needed and body.inputs[0] not in {n for node in graph.nodes for n in reads(node)}
     state = [value if k in needed else None for k, value in enumerate(carried)]

@@ -5,8 +5,7 @@
 - `Codes`: a quantized tensor
 - `Sums`: the 32-bit result of an integer product
 - a JAX array: computed
-- a list: a sequence; None: an optional input that is absent
-"""
+- a list: a sequence; None: an optional input that is absent"""
 
 from collections.abc import Callable
 from dataclasses import dataclass

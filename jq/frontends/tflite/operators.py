@@ -38,8 +38,7 @@ def as_onnx(data: bytes, path: Path) -> ModelProto:
     """The ONNX model with Q/DQ of a TFLite file.
 
     Raises:
-        UserError: it is damaged, or has operators that are not read (all are named at once).
-    """
+        UserError: it is damaged, or has operators that are not read (all are named at once)."""
     return read_graph(data, path).proto()
 
 

@@ -20,8 +20,7 @@ def load_tosa(path: Path) -> Model:
     """The model of a file: inputs and outputs have its types and shapes.
 
     Raises:
-        UserError: it is damaged, or has an operator or a type that is not read.
-    """
+        UserError: it is damaged, or has an operator or a type that is not read."""
     graph = _Graph(path)
     example = tuple(graph.spec(name) for name in graph.inputs)
     model = Model(graph, graph.params, example, name=path.stem, x64=True, input_names=graph.inputs)

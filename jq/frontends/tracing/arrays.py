@@ -1,8 +1,7 @@
 """`ArrayOps` in JAX, so that fake quantization is the definition of the format itself.
 
 Constants are built inside the trace, never closed over: a composite would take a captured array
-for one of its operands.
-"""
+for one of its operands."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

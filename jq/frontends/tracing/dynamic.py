@@ -22,8 +22,7 @@ class Sizes(Mapping[str, int]):
     knows which names are of no dimension.
 
     Raises:
-        UserError: a size is none.
-    """
+        UserError: a size is none."""
 
     def __init__(self, sizes: Mapping[str, int] | None) -> None:
         self._sizes, self._asked = dict(sizes or {}), set[str]()
@@ -77,8 +76,7 @@ def each_size(
     in `shapes` has a list that is one shape.
 
     Raises:
-        UserError: there are too many, or one is given twice.
-    """
+        UserError: there are too many, or one is given twice."""
     lists = {  # whose numbers a command line gives as text
         name: [int(n) if isinstance(n, str) and n.isdecimal() else n for n in size]
         if isinstance(size, list | tuple) and name not in shapes

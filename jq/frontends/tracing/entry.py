@@ -40,8 +40,7 @@ def trace(
         model: a `jq.Model`, a StableHLO module (which is left as it is), the path of a file,
             or what the command line takes (`package.module:name`). A `Program` comes back itself.
         sizes: values of symbolic dimensions: by name (`b`), or by argument and axis
-            (`arg0[0]`) in a module where they have none.
-    """
+            (`arg0[0]`) in a module where they have none."""
     given = Sizes(sizes)
     program = _traced(load_model(model) if isinstance(model, str) else model, given)
     given.refuse_unused()

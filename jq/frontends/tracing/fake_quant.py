@@ -59,8 +59,7 @@ def fake_quant(
         ```python
         x = jnp.linspace(-1.0, 1.0, 8)
         print(jq.fake_quant(x, "int4", scheme="asymmetric", range=(-1.0, 1.0)))
-        ```
-    """
+        ```"""
     fmt, x = get_format(format), _floats(x)
     if not is_affine(format):
         raise UserError(f"fake_quant has no format {fmt.name}", hint="see jq.mx_fake_quant")
@@ -89,8 +88,7 @@ def mx_fake_quant(x: Any, format: str = "mxint8", axis: int = -1) -> jax.Array:
     Example:
         ```python
         rounded = jq.mx_fake_quant(jnp.linspace(0.0, 1.0, 64), "mxfp4")
-        ```
-    """
+        ```"""
     fmt, x = get_format(format), _floats(x)
     if not isinstance(fmt, Mx):
         raise UserError(f"mx_fake_quant has no format {fmt.name}", hint="see jq.fake_quant")

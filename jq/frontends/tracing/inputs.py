@@ -126,8 +126,7 @@ def flat_batches(
     """One list of arrays for each batch, shapes and types checked; None stays None.
 
     Raises:
-        UserError: the data are no batches, or one of them does not fit; it says which.
-    """
+        UserError: the data are no batches, or one of them does not fit; it says which."""
     if source is None:
         return None
     _refuse_arrays(source)

@@ -29,8 +29,7 @@ class Lowered:
         params: name and leaf (array, or what stands for one) of the other arguments.
         outputs: names of the results.
         in_tree, out_tree: structure of the tuple of inputs, and of the result.
-        notes: what was left out.
-    """
+        notes: what was left out."""
 
     module: ir.Module
     inputs: list[str]

@@ -59,8 +59,7 @@ def to_signed(module: ir.Module, ops: Iterable[Any]) -> None:
     """Rewrites the types of all values, in place; `ops` are all of the module.
 
     Raises:
-        UserError: codes enter or leave the program, or are taken for other data.
-    """
+        UserError: codes enter or leave the program, or are taken for other data."""
     all_ops = [op.operation for op in ops]
     for op in all_ops:
         kinds = [str(v.type) for v in (*op.operands, *op.results)]
@@ -147,8 +146,7 @@ def to_float32(ops: Iterable[Any]) -> None:
     """Rewrites the ops and types in place; quantized types are between these two ops by now.
 
     Args:
-        ops: all ops of a module.
-    """
+        ops: all ops of a module."""
     for op in [op.operation for op in ops]:
         if op.name == QUANTIZE and _NARROW_TYPE.search(str(op.results[0].type)):
             with at(op):

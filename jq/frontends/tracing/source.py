@@ -50,8 +50,7 @@ def load_model(spec: str) -> Model | Path:
         spec: `package.module:name` or `path/to/file.py:name`, where name is a `jq.Model` or a
             function of no arguments that returns one; or the path of a `.mlir`, `.mlirbc`,
             `.jaxexport`, `.onnx` or `.tflite` file, which is given back for `trace`; or of a
-            `.tosa` file.
-    """
+            `.tosa` file."""
     if Path(spec).suffix in (*FILES, *READERS):
         check_input(Path(spec))
         if Path(spec).suffix == ".tosa":

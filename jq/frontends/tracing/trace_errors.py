@@ -103,8 +103,7 @@ def expected(
     Args:
         program: function of the leaves of inputs and parameters.
         specs: their shapes and types, inputs first.
-        inputs: names of the inputs.
-    """
+        inputs: names of the inputs."""
     if _traces(program, specs):
         return None
     count = len(inputs)

@@ -120,8 +120,7 @@ def restore_stored(program: Program, listed: dict[str, Listed]) -> None:
     """Makes the parts of every stored weight weights of the program.
 
     Raises:
-        UserError: the list and the data do not agree.
-    """
+        UserError: the list and the data do not agree."""
     missing = dict(listed)
     for op in list(program.walk()):
         marker = match(op, DEQUANTIZE)

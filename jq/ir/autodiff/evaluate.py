@@ -148,8 +148,7 @@ def run(program: Program, inputs: Sequence[Any], weights: Sequence[Any], edit: E
     """The program's results from JAX arrays.
 
     Args:
-        edit: is given every result of an op with its value, and gives the value to use.
-    """
+        edit: is given every result of an op with its value, and gives the value to use."""
     known: dict[Any, Any] = dict(zip(program.body.arguments, [*inputs, *weights], strict=True))
     return _block(program, program.body, known, _functions(program), edit)
 

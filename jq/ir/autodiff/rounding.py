@@ -140,8 +140,7 @@ Stored = Mapping[str, Codes | Floats]
 class Learned:
     """The error of a region's float outputs with weights in codes, and steps that make it smaller.
 
-    error = mean over outputs of  |y' - y|^2 / |y|^2
-    """
+    error = mean over outputs of  |y' - y|^2 / |y|^2"""
 
     def __init__(self, region: Region, weights: Mapping[str, np.ndarray], stored: Stored) -> None:
         """`weights` are all of the program; `stored` those to learn, where regions read them."""
@@ -211,8 +210,7 @@ class Learned:
             sample: by number: inputs of the region, outputs that are wanted, and what weighs the
                 squared error of each (to be broadcast).
             rate: of latent numbers: steps of a code.
-            scale_rate: of factors: shares of a scale, or of what stays float.
-        """
+            scale_rate: of factors: shares of a scale, or of what stays float."""
         import optax
 
         parameters = {n: c.begin(self.own[n]) for n, c in self.stored.items()}

@@ -31,8 +31,7 @@ class Sensitivity:
             values: results of ops of the outermost block by a name, with the axes to average over.
 
         Raises:
-            Unsupported: the program holds an op that has no gradient here.
-        """
+            Unsupported: the program holds an op that has no gradient here."""
         check_threads()
         self.program = program
         self._names: dict[Any, list[str]] = {}

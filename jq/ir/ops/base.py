@@ -31,8 +31,7 @@ class Role:
         index: operand number.
         contracted: axes that are summed over (or read whole): one scale along them.
         block_axis: the contracted axis that blocks run along, None where blocks make no sense.
-        beside: contracted axes of which each index has blocks of its own, where there are any.
-    """
+        beside: contracted axes of which each index has blocks of its own, where there are any."""
 
     index: int
     contracted: Axes
@@ -64,8 +63,7 @@ class OpRule(ABC):  # noqa: B024 - what is abstract differs between the two kind
     `around_zero`: only where that type has no zero point and as many codes below zero as above.
     `along`, `naming`, `starts`: of an op whose values all have the same axes (`orders`), attributes
     with an entry for each axis, those that name axes, and the first operand that says where an axis
-    starts.
-    """
+    starts."""
 
     op: ClassVar[str] = ""  # without StableHLO's prefix; of a composite, its own name
     sums: ClassVar[bool] = False

@@ -70,8 +70,7 @@ class Matrices:
         free: the weight's axes that are N, in order.
         contracted: those that are K, in order.
         rows: f32[M, K] of the other operand.
-        result: makes the op's result, in the type of its argument, of [M, N].
-    """
+        result: makes the op's result, in the type of its argument, of [M, N]."""
 
     free: Sequence[int]
     contracted: Sequence[int]

@@ -55,8 +55,7 @@ class IntegerStep:
         numbers: by kind. All that rescale: `factor` (float64, steps of the result a unit of the
             sum), `mantissa` and `exponent` of it, `bias` (int64, in units of the sum), each compact
             in the shape of the result. `bits`: the fractional bits that a sum of two keeps.
-            `table`: the code of every code.
-    """
+            `table`: the code of every code."""
 
     kind: Kind
     name: str

@@ -44,8 +44,7 @@ class Encoded:
         scale, zero_point: of the whole tensor, where it has one of each and they are known now.
         origin: the values that hold them, where they are not.
         factor: what the program multiplies `origin`'s scales by.
-        rounded: but for a bound that lies between two codes: the numbers at it are of no code.
-    """
+        rounded: but for a bound that lies between two codes: the numbers at it are of no code."""
 
     encoding: Encoding
     scale: float | None

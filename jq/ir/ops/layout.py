@@ -106,8 +106,7 @@ class Window:
 
     Attributes:
         sizes: of the kernel.
-        spacing: how far apart elements of the input are; 1: side by side.
-    """
+        spacing: how far apart elements of the input are; 1: side by side."""
 
     layout: Layout
     sizes: tuple[int, ...]
@@ -187,8 +186,7 @@ class Window:
     def patches(self, x: ir.Value) -> ir.Value:
         """The left operand of the convolution as a product: [B * positions, taps * C].
 
-        convolution %x, %w  ->  dot_general (patches of %x), (%w in `kernel_order`, as a matrix)
-        """
+        convolution %x, %w  ->  dot_general (patches of %x), (%w in `kernel_order`, as a matrix)"""
         taps = self.taps(x)
         if 0 in shape_of(taps):
             raise NotMatrices("an empty convolution")

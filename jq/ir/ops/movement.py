@@ -73,8 +73,7 @@ class Orders:
     Attributes:
         operands, results: one order each; None for what stays as it is.
         attributes: those that differ.
-        places: the operand that stands at each place; empty where all stay.
-    """
+        places: the operand that stands at each place; empty where all stay."""
 
     operands: tuple[Order | None, ...]
     results: tuple[Order | None, ...]
@@ -111,8 +110,7 @@ def every_axis(
         op: the op.
         order: that of all its values.
         along: attributes with an entry for each axis.
-        naming: attributes that name axes.
-    """
+        naming: attributes that name axes."""
     operands, results = list(op.operands), list(op.results)
     ranks = {len(shape_of(v)) for v in (*operands, *results)} - {0}
     if ranks != {len(order)} or any(not shape_of(v) for v in results):

@@ -39,8 +39,7 @@ class Here:
     Args:
         module: MLIR bytecode.
         options: of XLA; the first with which it can compile the module are taken.
-        weights: the arguments behind the inputs.
-    """
+        weights: the arguments behind the inputs."""
 
     def __init__(self, module: bytes, options: Options, weights: Arrays) -> None:
         check_threads()

@@ -32,8 +32,7 @@ class XlaExecutable:
     Args:
         strict: divisions, and a multiply and the add that reads it, are computed as they are
             written, for programs whose bits are compared. Not for whole networks: see `_STRICT`.
-        optimized: false for ops one by one, by slow code.
-    """
+        optimized: false for ops one by one, by slow code."""
 
     def __init__(self, program: Program, *, strict: bool = False, optimized: bool = True) -> None:
         copy = program.clone()

@@ -60,8 +60,7 @@ class Edges:
 
     Attributes:
         made: by the value, whether it is wide, and whether a loop or a branch hands it on.
-        names: theirs, each once: calibration observes edges by name.
-    """
+        names: theirs, each once: calibration observes edges by name."""
 
     program: Program
     made: dict[tuple[ir.Value, bool, bool], ir.Value] = field(default_factory=dict)

@@ -116,8 +116,7 @@ def encoding(program: Program, value: ir.Value | str) -> Encoding | None:
         ```python
         small = jq.quantize_weights(model, "int4", weight_num_threshold=64)
         print(jq.encoding(jq.trace(small).program, "head/kernel").format)  # int4
-        ```
-    """
+        ```"""
     if not isinstance(cast("Any", program), Program):
         hint = "see jq.trace and jq.rewrite"
         raise UserError(f"encoding takes a program: {program!r:.99}", hint=hint)

@@ -40,8 +40,7 @@ def to_quant_types(program: Program, *, strict: bool = False) -> None:
     """Rewrites in place every marker that the types can hold, and gives the others' parts theirs.
 
     Args:
-        strict: `UserError` for a stored weight that the quantized types cannot hold.
-    """
+        strict: `UserError` for a stored weight that the quantized types cannot hold."""
     parts = TypedParts(program)
     for op in list(program.walk()):
         marker = match(op)

@@ -23,8 +23,7 @@ def open_values(ops: Iterable[Op]) -> None:
     """Rewrites in place what `jq/ir/quantized/values.py` wrote.
 
     Args:
-        ops: of a module, in program order.
-    """
+        ops: of a module, in program order."""
     numbers = _Numbers()
     done = [op for op in types.outside(ops) if _opened(op, numbers)]
     for op in reversed(done):
@@ -37,8 +36,7 @@ class _Numbers:
 
     Attributes:
         real: of values that were floats before.
-        plain: of codes, by what their dequantize said.
-    """
+        plain: of codes, by what their dequantize said."""
 
     real: dict[ir.Value, ir.Value] = field(default_factory=dict)
     plain: dict[tuple[ir.Value, str], ir.Value] = field(default_factory=dict)
@@ -118,8 +116,7 @@ def from_quant_types(module: ir.Module) -> None:
     """The markers of a module that `jq/ir/quantized/markers.py` wrote, in place.
 
     Raises:
-        UserError: what an op says of itself is not its type.
-    """
+        UserError: what an op says of itself is not its type."""
     functions = [op for op in module.body.operations if op.operation.name == "func.func"]
     ops = [op for f in functions for op in walk(f.regions[0].blocks[0])]
     if not any(set(KINDS) & set(op.attributes) or has_typed_parts(op) for op in ops):

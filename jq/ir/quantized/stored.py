@@ -29,8 +29,7 @@ class TypedParts:
     """Gives parts of a program's markers their element types, at the current insertion point.
 
     Attributes:
-        names: of the weights that have been added, by that of the stored one, encoding and part.
-    """
+        names: of the weights that have been added, by that of the stored one, encoding and part."""
 
     program: Program
     names: dict[tuple[str, Encoding, str], str] = field(default_factory=dict)
@@ -140,8 +139,7 @@ class StoredParts:
 
     Attributes:
         stored: bytes, by the value of the element type that they are.
-        constants: those whose bytes are constants now.
-    """
+        constants: those whose bytes are constants now."""
 
     program: Program
     stored: dict[ir.Value, ir.Value] = field(default_factory=dict)
@@ -170,8 +168,7 @@ class StoredParts:
         """A part in bytes, of a value that has its element type.
 
         Raises:
-            UserError: it is neither a constant of that type, nor computed from bytes.
-        """
+            UserError: it is neither a constant of that type, nor computed from bytes."""
         dtype = get_format(enc.format).element_types(enc).get(part)
         if dtype is None:
             return value

@@ -33,8 +33,7 @@ def parameters(enc: Encoding, values: Mapping[str, Any]) -> tuple[np.ndarray, np
     row-major order of `enc.grid`.
 
     Args:
-        values: its parts by name, as they are stored; `zero_point` may also be int32 numbers.
-    """
+        values: its parts by name, as they are stored; `zero_point` may also be int32 numbers."""
     fmt, zeros = affine_format(enc.format), values.get("zero_point")
     scales = np.asarray(fmt.scale(NUMPY, values, enc), np.float64).reshape(-1)
     if zeros is None:

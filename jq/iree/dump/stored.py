@@ -22,8 +22,7 @@ class StoredConstant:
         bytes: what it takes in the file.
         kind: `inline`, `global`, `parameter` (in the parameter file), or `splat`: one number in the
             program, which takes no room.
-        names: every name in its location, innermost first.
-    """
+        names: every name in its location, innermost first."""
 
     name: str
     shape: tuple[int, ...]

@@ -37,8 +37,7 @@ class Attention(Heads):
         scale: a positive number.
         precision: `bf16` (where the instruction set has it) or `f32`.
         fill: what a score is where the mask is not 0, instead of being added to.
-        epilogue: steps from f32 whose operands are scalars.
-    """
+        epilogue: steps from f32 whose operands are scalars."""
 
     family: ClassVar[str] = "attention"
 

@@ -20,8 +20,7 @@ class Heads(Kernel):
 
     Attributes:
         widths: Wq, Wk, Wv.
-        mask: what is added to the scores: `none`, `keys` f32 [B, Sk] or `full` f32 [B, Sq, Sk].
-    """
+        mask: what is added to the scores: `none`, `keys` f32 [B, Sk] or `full` f32 [B, Sq, Sk]."""
 
     batch: int
     queries: int

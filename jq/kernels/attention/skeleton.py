@@ -4,8 +4,7 @@ for tile of rows:
   queries, as the product reads them
   scores = q k^T                          # `_score_tile`: rows by vectors of keys
   softmax of `together` rows at a time    # so that chains of dependent operations overlap
-  out = probabilities v                   # `_value_tile`: rows by vectors of D
-"""
+  out = probabilities v                   # `_value_tile`: rows by vectors of D"""
 
 import math
 from abc import ABC, abstractmethod

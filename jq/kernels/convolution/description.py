@@ -40,8 +40,7 @@ class Convolution(WindowPanels, PackedWindows):
         [B * Ho * Wo, F].
 
     Attributes:
-        column_zero: filters have zero points.
-    """
+        column_zero: filters have zero points."""
 
     family: ClassVar[str] = "convolution"
 

@@ -17,8 +17,7 @@ class Windowed(Product):
 
     Attributes:
         height, width: of the image that is read.
-        window, strides, dilations: (H, W).
-    """
+        window, strides, dilations: (H, W)."""
 
     batch: int
     height: int
@@ -97,8 +96,7 @@ class WindowPanels(Windowed, PanelProduct):
 
     Attributes:
         groups: filters and channels in groups (a depthwise convolution: `Depthwise`).
-        frame: what stands around the images of the result, for the convolution that reads them.
-    """
+        frame: what stands around the images of the result, for the convolution that reads them."""
 
     filters: int
     groups: int = 1

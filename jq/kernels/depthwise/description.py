@@ -10,8 +10,7 @@
               acc += interleaved * taps, for every pixel and tap that meet there
             epilogue, store
 
-2 * pixels * channels * taps operations; a load of an input column serves all taps along W.
-"""
+2 * pixels * channels * taps operations; a load of an input column serves all taps along W."""
 
 import math
 from functools import cached_property
@@ -43,8 +42,7 @@ class Depthwise(PackedWindows):
     Attributes:
         padding: codes read as if they were around the image, low and high, of H and W.
         parts: a tap is the sum of so many int8 numbers (`parts_of`): codes minus a zero point have
-            nine bits.
-    """
+            nine bits."""
 
     family: ClassVar[str] = "depthwise"
 

@@ -2,8 +2,7 @@
 
 A kernel body is the function of a `flow.executable`. Output tiles are value-semantics tensors
 underneath: a `Tile` holds the current one, and a loop that writes a tile threads it, so that a body
-reads like a loop nest over buffers.
-"""
+reads like a loop nest over buffers."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -30,8 +30,7 @@ class Row:
         to: where it goes in the output tile; vector j of it `j` vectors after `column`.
         by_row: where its operands by row are.
         first: which vector of the epilogue's columns the first accumulator is.
-        valid: columns from `column` on, where they are fewer than the accumulators have.
-    """
+        valid: columns from `column` on, where they are fewer than the accumulators have."""
 
     accumulators: Values
     at: Indices

@@ -84,8 +84,7 @@ def divisor(b: Builder, scale: ir.Value, low: ir.Value, high: ir.Value) -> Divis
     The inverse is rounded once, and `tail` is what that rounding took off, so that the first
     quotient is one of the two floats around the exact one; by Markstein's theorem one correction
     by its exact remainder then rounds correctly. The remainder does not fall below the normal
-    numbers: quotients below 1/4 round to 0 in any case.
-    """
+    numbers: quotients below 1/4 round to 0 in any case."""
     lanes = lanes_of(scale)
     one, quarter = b.f32(1.0, lanes), b.f32(0.25, lanes)
     negative, inverse = b.sub(b.f32(0.0, lanes), scale), b.div(one, scale)
@@ -101,8 +100,7 @@ def exp2(b: Builder, x: ir.Value, factor: float, most: float = 128.0) -> ir.Valu
 
     The product is `n + f`, n the nearest integer, and not rounded itself: nothing overflows that a
     caller has not multiplied. `2^f` is a polynomial of degree 5 on [-1/2, 1/2] (relative error
-    7.5e-8 before rounding); the low bits of the sum that finds n are the exponent of 2^n.
-    """
+    7.5e-8 before rounding); the low bits of the sum that finds n are the exponent of 2^n."""
     lanes = lanes_of(x)
     low, high = sorted((-127.0 / factor, most / factor))
     bounded = x

@@ -59,8 +59,7 @@ class Gemm(MatrixPanels):
 
     Attributes:
         column_zero: weights have zero points.
-        cut: a `RegisterTile`, or the `Streams` of weights; None: the cheapest one.
-    """
+        cut: a `RegisterTile`, or the `Streams` of weights; None: the cheapest one."""
 
     family: ClassVar[str] = "gemm"
 

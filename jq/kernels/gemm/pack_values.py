@@ -5,8 +5,7 @@ for each product of the batch in workgroups:
     for group of codes along K:
       packed group <- `group` rows, or the words of as many rows, transposed
       sums of the columns += the group
-    init <- base - zero * sums
-"""
+    init <- base - zero * sums"""
 
 from typing import ClassVar
 
@@ -23,8 +22,7 @@ class PackValues(Kernel):
     product's rows, and what all sums start from.
 
     Attributes:
-        transposed: codes are i8 [outer, N, inner, K].
-    """
+        transposed: codes are i8 [outer, N, inner, K]."""
 
     family: ClassVar[str] = "pack_values"
 

@@ -46,8 +46,7 @@ class PairOrder:
         source: i8 [T, 16], which code of the window is in each place.
         negated: bool [T, 16], which of these are taken as 255 - x.
         weights: i8 [T, 16, columns], in their places, and negated where the code is.
-        kinds: [T, 2] of both chains: `PROVEN`, `BY_PAIRS` or `HALVED`.
-    """
+        kinds: [T, 2] of both chains: `PROVEN`, `BY_PAIRS` or `HALVED`."""
 
     source: Array
     negated: Array

@@ -42,8 +42,7 @@ class PairProduct(PanelProduct):
     """A product on vectors of pairs; signed codes.
 
     Attributes:
-        chains: of a segment of a panel, at most.
-    """
+        chains: of a segment of a panel, at most."""
 
     chains: int
 
@@ -173,8 +172,7 @@ class PairGemm(MatrixPanels, PairProduct):
     points i32 [M] and colsum; what the epilogue's steps name; counts, if the rows are of sequences.
 
     Attributes:
-        rows: of `Sequences` some of which are left out, or the pixels of images in a `Frame`.
-    """
+        rows: of `Sequences` some of which are left out, or the pixels of images in a `Frame`."""
 
     family: ClassVar[str] = "pair_gemm"
 

@@ -7,8 +7,7 @@ for tile of rows in block:                         # `_tiles`
       acc[row][j] += codes[row, k] * weights[k, j] # `_step`
       (a line of the next panel's weights is fetched)
     (the last codes of a run that `group` does not divide)
-  epilogue, store                                  # or later (`pipelined`)
-"""
+  epilogue, store                                  # or later (`pipelined`)"""
 
 import math
 from collections.abc import Sequence

@@ -25,8 +25,7 @@ class Product(ByColumn):
         unsigned: the codes are stored in their unsigned view (`q + 128`); weights with zero points
             take them so only where the product reads them so.
         row_zero: codes have zero points that are known at run time, one a row (or a sample).
-        epilogue: steps from i32 (f32); none stores the accumulator.
-    """
+        epilogue: steps from i32 (f32); none stores the accumulator."""
 
     element: str = "i8"
     unsigned: bool = False
@@ -190,8 +189,7 @@ class MatrixPanels(MatrixProduct, PanelProduct):
         m, k, n: the shape.
         rows: what the rows are, where they are not those of one matrix: of a `Batch` of products,
             of `Sequences` some of which are left out, or the pixels of images in a `Frame`
-            ([M'] rows of the result).
-    """
+            ([M'] rows of the result)."""
 
     rows: Batch | Sequences | Frame | None = None
 

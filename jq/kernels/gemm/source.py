@@ -27,8 +27,7 @@ class Source(ABC):
         flip: codes are stored in the other view (signed or unsigned) than the product reads.
         streams: places in memory that a panel's weights are read from at once.
         fetches: weights are fetched one panel ahead.
-        in_pieces: an epilogue among products is cut into pieces of a few vectors.
-    """
+        in_pieces: an epilogue among products is cut into pieces of a few vectors."""
 
     product: PanelProduct
     whole: int
@@ -87,8 +86,7 @@ class PanelPart:
         row, column, panel: first row, first column, number in the packed weights.
         prefix: of a batch.
         to: column of the tile where the first one is stored.
-        part: of a frame.
-    """
+        part: of a frame."""
 
     rows: int
     row: Index

@@ -15,8 +15,7 @@ processor multiplies that, the whole weight is decoded to bf16 first, as a `Gemm
 it takes it.
 
 2 M N K operations. Sums are in f32, `lanes` partial ones along K: the error is below
-(K / lanes + log2(lanes) + 1) 2^-24 of the sum of magnitudes, plus that of the decode.
-"""
+(K / lanes + log2(lanes) + 1) 2^-24 of the sum of magnitudes, plus that of the decode."""
 
 import math
 from functools import cached_property
@@ -46,8 +45,7 @@ class DecodeDot(MatrixProduct):
         format, block, scheme, scale_type, options: the weight's encoding; `block` has an entry for
             N (0 or 1) and for K.
         epilogue: steps from f32.
-        precision: `bf16`, where operands are rounded if `halved`; or `f32`.
-    """
+        precision: `bf16`, where operands are rounded if `halved`; or `f32`."""
 
     family: ClassVar[str] = "decode_dot"
 

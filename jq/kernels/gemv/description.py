@@ -137,8 +137,7 @@ class Gemv(Packed):
         what the epilogue's steps name; [N] operands have N' elements (`pad_columns`).
 
     Attributes:
-        epilogue: steps from f32.
-    """
+        epilogue: steps from f32."""
 
     family: ClassVar[str] = "gemv"
 

@@ -20,8 +20,7 @@ class Layout:
         scales: of scale and of minimum, by column; from the start of a record.
         zero: of zero points, a nibble a column: those of the panel's second vector are high.
         planes: of codes; likewise. The narrowest lies in front, for a step reads a byte of it
-            first, and goes on through the widest.
-    """
+            first, and goes on through the widest."""
 
     blocks: int
     factors: tuple[int, ...]

@@ -34,8 +34,7 @@ class Stored(MatrixProduct):
         scale: stored type of scale and minimum: `f16`, `f32`, or `i8`, integers to be multiplied
             by an f16 factor that `outer` blocks share; `column`: one for all blocks, an operand.
         stack: weights [stack, K, N] of which each of `tiles` equal parts of the rows takes one; 0
-            for one weight.
-    """
+            for one weight."""
 
     bits: int = 4
     block: int = 32

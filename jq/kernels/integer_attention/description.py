@@ -47,8 +47,7 @@ class IntegerAttention(Heads, ByColumn):
     Attributes:
         low, high: bounds of the probabilities' codes; low is not above their zero point.
         epilogue: steps from i32.
-        sequences: which queries are left out (of no other length).
-    """
+        sequences: which queries are left out (of no other length)."""
 
     family: ClassVar[str] = "integer_attention"
 

@@ -25,8 +25,7 @@ class Dot:
         by_element: it takes a group from any lane of a register: several are loaded at once.
         sums: so many may be added in 16 bits before `intrinsic` widens them; 0: no such thing.
         pairs: intrinsic of one: `i16[lane] = sum of two products`, saturated; where `sums`.
-        result: element type of the accumulator.
-    """
+        result: element type of the accumulator."""
 
     intrinsic: str
     group: int
@@ -50,8 +49,7 @@ class Memory:
             lines, and for each row of the tile, since more rows leave fewer steps under way.
         ways, set_bytes: of the first cache: addresses so far apart share one set.
         asks: whether weights that are read once are asked for ahead of their use. On Zen 5 the
-            processor's own fetching is faster by itself.
-    """
+            processor's own fetching is faster by itself."""
 
     second_cache: int = 1 << 20
     fetch: float = 1.05

@@ -103,8 +103,7 @@ class RowKernel(Rows):
 
     Attributes:
         factors: codes are of the rows with columns multiplied by them, f32 [K].
-        sequences: which rows are left out.
-    """
+        sequences: which rows are left out."""
 
     factors: bool = False
     sequences: Sequences | None = None
@@ -186,8 +185,7 @@ class Normalize(RowKernel):
         center: subtract the mean (LayerNorm); else RMSNorm.
         gamma, beta: which of the two operands there are.
         keep: the normalized rows are a result.
-        scheme: their codes are results, as `QuantizeRows` has them; None: they are not.
-    """
+        scheme: their codes are results, as `QuantizeRows` has them; None: they are not."""
 
     family: ClassVar[str] = "normalize"
 

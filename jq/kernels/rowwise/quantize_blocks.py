@@ -28,8 +28,7 @@ class QuantizeBlocks(Rows):
     Attributes:
         format, size, options: the encoding: blocks of `size` along a row, the last of which may be
             short.
-        coded: the results are integers and their scales; else the rounded numbers.
-    """
+        coded: the results are integers and their scales; else the rounded numbers."""
 
     family: ClassVar[str] = "quantize_blocks"
 

@@ -7,8 +7,7 @@
         a last sweep, which stores the codes
 
 Tables, rescales, softmax, normalizations and sums of two tensors of integer-only programs are all
-this: the lines are the ops of the integer level, so the bits are the same.
-"""
+this: the lines are the ops of the integer level, so the bits are the same."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -55,8 +54,7 @@ class Line:
         of: numbers of the lines that it reads.
         element: of its result: `i1` to `i64`.
         number: of a constant, the source, the column, or a take's table; 1 of a shift whose amount
-            is known to be within the element.
-    """
+            is known to be within the element."""
 
     op: str
     of: tuple[int, ...] = ()

@@ -4,8 +4,7 @@ frame, the padding that a convolution reads around them.
 code code code code code        rows of pixels lie one after the other in a product's result;
 code p00  p01  p02  code        in a frame, padding stands between them
 code p10  p11  p12  code
-code code code code code
-"""
+code code code code code"""
 
 from dataclasses import dataclass
 from typing import ClassVar

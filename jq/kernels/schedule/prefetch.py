@@ -38,8 +38,7 @@ class Prefetch:
         lines: of a panel.
         steps: of a tile's products.
         tall: rows of a tile.
-        each: lines a step.
-    """
+        each: lines a step."""
 
     b: Builder
     address: ir.Value

@@ -40,8 +40,7 @@ class Config:
         attention_cap, logit_cap: c of c tanh(x / c), applied to scores and logits; 0 for none.
         experts, experts_used: feed-forward layers to route to, and how many each token takes;
             0 and 0 for one that all tokens take. `inner` is the width of each.
-        own: what one mixer or kind of experts alone asks for, by `get`.
-    """
+        own: what one mixer or kind of experts alone asks for, by `get`."""
 
     architecture: str  # its name among `architectures`
     vocabulary: Count

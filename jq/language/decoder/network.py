@@ -10,8 +10,7 @@ after a block, a head or the embedding again. What mixes tokens is in `mixers`.
 
 Some have several residual streams (AltUp; Baykal et al. 2023), of which a layer computes with the
 first: what it would make of all is predicted before, and corrected behind it. Beside the mixer
-stands a product of low rank (LAuReL; Menghani et al. 2024).
-"""
+stands a product of low rank (LAuReL; Menghani et al. 2024)."""
 
 from collections.abc import Sequence
 from typing import Any

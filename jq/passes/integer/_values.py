@@ -155,8 +155,7 @@ def require_int32(bound: np.ndarray, name: str) -> None:
     """Refuses a sum that could leave int32.
 
     Raises:
-        UserError: with the op's name and the largest sum that the weight codes allow.
-    """
+        UserError: with the op's name and the largest sum that the weight codes allow."""
     worst = float(np.max(bound, initial=0.0))
     if worst > INT32.max:
         what = f"a sum can reach {worst:.0f}, more than an int32 accumulator holds"

@@ -106,8 +106,7 @@ def _bias_behind(
 ) -> ir.Value:
     """`factor * sum + bias` in whole steps, where the bias is too large for the accumulator.
 
-    Both terms have some fractional bits. A sum that would leave int32 is refused.
-    """
+    Both terms have some fractional bits. A sum that would leave int32 is refused."""
     wide, added = factor * (1 << FRACTION), np.rint(bias * (1 << FRACTION))
     values.require_int32(total.bound * np.maximum(np.abs(wide), 1) + np.abs(added), total.name)
     x = values.scaled(program, total.value, wide, total.name, rescaling)
@@ -119,8 +118,7 @@ def multipliers(scales: np.ndarray, out: float) -> tuple[np.ndarray, int] | None
     """Those of two tensors and the shift; None where XNNPACK takes no such scales.
 
     Args:
-        scales: float32 [2], may be negative; `out`: of the result.
-    """
+        scales: float32 [2], may be negative; `out`: of the result."""
     ratios = scales.astype(F32) / F32(out)
     size = np.abs(ratios).astype(np.float64)
     if (size < LEAST).any() or (size >= LARGE).any():
@@ -181,8 +179,7 @@ def factor_of(program: Program, step: IntegerStep, real: np.ndarray, out: float)
     """The factor in float32, computed of scales as the kernels compute it.
 
     Args:
-        real: float64, what a unit of the step's sum is worth.
-    """
+        real: float64, what a unit of the step's sum is worth."""
     scales = [o.scale.reshape(-1) for o in step.operands if evaluate(program, o.codes) is None]
     if [s.size for s in scales] == [1]:
         weight = (real / scales[0].astype(np.float64)).astype(F32)

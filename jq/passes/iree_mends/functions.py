@@ -143,8 +143,7 @@ class PlainFunctions(Mend):
     Trap: traps/test_functions.py::test_the_compilers_own
 
     The cube root of infinity is NaN.
-    Trap: traps/test_functions.py::test_the_compilers_own_cube_root
-    """
+    Trap: traps/test_functions.py::test_the_compilers_own_cube_root"""
 
     def finds(self, op: Op) -> bool:
         name = op.operation.name

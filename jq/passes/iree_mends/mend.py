@@ -30,8 +30,7 @@ class Defect:
             `docs/internals/iree-reports.md` has the text of one.
         seen: the tool, and the versions of it that were seen to be wrong.
         by: the pass or the file that works around it.
-        until: what removes the workaround, if that is not a tool for which all traps pass.
-    """
+        until: what removes the workaround, if that is not a tool for which all traps pass."""
 
     what: str
     traps: tuple[str, ...] = ()
@@ -60,8 +59,7 @@ class Mend(Pass, shared=True):
     """A pass that is there because of the defects that its docstring tells (see `told`).
 
     It goes when all their traps are mended. Most mends find ops one by one, and rewrite each:
-    `finds` and `rewritten`. Others have a `run`.
-    """
+    `finds` and `rewritten`. Others have a `run`."""
 
     @classmethod
     def defects(cls) -> tuple[Defect, ...]:

@@ -35,8 +35,7 @@ class PlainWindows(Mend):
     reads at a wrong place; with groups it is refused.
     Trap: traps/test_contractions.py::test_strides_that_end_early
     Trap: traps/test_contractions.py::test_convolution_that_ends_early
-    Trap: traps/test_contractions.py::test_pool_that_ends_early
-    """
+    Trap: traps/test_contractions.py::test_pool_that_ends_early"""
 
     def finds(self, op: Op) -> bool:
         if op.operation.name == "stablehlo.reduce_window":

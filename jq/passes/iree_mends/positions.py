@@ -30,8 +30,7 @@ class ClampIndices(Mend):
 
     Start indices of slices are clamped in their own type and as signed numbers: 197 wraps in i8,
     and 4e9 of ui32 is negative.
-    Trap: traps/test_values.py::test_a_narrow_position
-    """
+    Trap: traps/test_values.py::test_a_narrow_position"""
 
     def finds(self, op: Op) -> bool:
         if (first := POSITIONS.get(op.operation.name)) is None:

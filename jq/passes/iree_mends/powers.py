@@ -101,8 +101,7 @@ class PlainPowers(Mend):
     Trap: traps/test_functions.py::test_the_compilers_own_powers
 
     Complex powers of 0 are NaN, and others are off by 3e-6 of their value.
-    Trap: traps/test_refused.py::test_complex_powers
-    """
+    Trap: traps/test_refused.py::test_complex_powers"""
 
     def finds(self, op: Op) -> bool:
         if op.operation.name != "stablehlo.power":

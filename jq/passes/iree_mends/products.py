@@ -75,8 +75,7 @@ class PlainBooleans(Mend):
 
     A multiplication by numbers that are converted from truth values becomes a choice, which makes 0
     of infinities and NaNs, and is refused in some programs where truth values are gathered.
-    Trap: traps/test_values.py::test_infinities_by_truth_values
-    """
+    Trap: traps/test_values.py::test_infinities_by_truth_values"""
 
     def finds(self, op: Op) -> bool:
         kinds = {dtype_of(v).name for v in (*op.operands, *op.results)}

@@ -26,8 +26,7 @@ class Convolved:
         scale: f32 of every filter; of codes.
         zero: i32, the zero point of every filter; None where there is none left.
         bits: in which a code of the filter is stored.
-        shift: i32, the zero points that are taken off stored codes of fewer than 8 bits.
-    """
+        shift: i32, the zero points that are taken off stored codes of fewer than 8 bits."""
 
     contract: Contract
     codes: ir.Value

@@ -23,8 +23,7 @@ class IntegerContraction:
     """A `jq.integer` that is a sum of products, a bias and a rescale.
 
     Attributes:
-        contract: the products, as those of a `jq.contract` are given.
-    """
+        contract: the products, as those of a `jq.contract` are given."""
 
     contract: Contract
     step: IntegerStep
@@ -36,8 +35,7 @@ class IntegerContraction:
         or f32 [N]; columns are the result's `axes`. The last step's zero point follows.
 
         Raises:
-            NoKernel: the sum is not a plain one of 32 bits, or the rescale not one a column.
-        """
+            NoKernel: the sum is not a plain one of 32 bits, or the rescale not one a column."""
         numbers, out = self.step.numbers, self.step.out
         if "own" in numbers:
             rescaling = replace(rescaling, rounding="single")

@@ -26,8 +26,7 @@ class MatrixProduct:
         scale: f32 [N] of the weight.
         zero: i32 [N], its zero points; None when symmetric.
         row_scale: of the activation: its value in the program (dynamic), or a number (static).
-        row_zero: likewise; None when symmetric.
-    """
+        row_zero: likewise; None when symmetric."""
 
     contract: Contract
     side: int

@@ -82,8 +82,7 @@ class Reads:
 
     Attributes:
         kernels: the kernels that its ops call.
-        filled: ops whose results have to be 0 in rows that are not read.
-    """
+        filled: ops whose results have to be 0 in rows that are not read."""
 
     def __init__(self, program: Program) -> None:
         self.program, self.filled = program, set[Any]()

@@ -10,8 +10,7 @@
 Fires on one or two spatial dimensions, int8 x at most 8 bits; zero points are constant, or those of
 samples, found at run time. Where every filter reads one channel, and every channel has one filter:
 `Depthwise`; where the window is one pixel, and moves by one: `Gemm` of the pixels. Instructions
-that read codes as unsigned get them so (`kernel-views`).
-"""
+that read codes as unsigned get them so (`kernel-views`)."""
 
 import math
 from collections.abc import Sequence

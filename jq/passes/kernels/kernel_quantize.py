@@ -3,8 +3,7 @@
     composite "jq.quantize_dynamic" %x  ->  call @jq_quantize_rows(%x)
 
 Fires on int8, one scale a row of the last axis, a block of it or a sample (or in all, if given);
-and on floats that are rounded to a format with blocks.
-"""
+and on floats that are rounded to a format with blocks."""
 
 import math
 from typing import Any

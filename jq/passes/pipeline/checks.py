@@ -83,8 +83,7 @@ def load_pipeline(
 
     Raises:
         UserError: there is no such pipeline, or a setting, rule or recovery pass is unknown or
-            cannot be carried out with the others.
-    """
+            cannot be carried out with the others."""
     file = source if isinstance(source, PipelineFile) else read_pipeline(str(source))
     where = f"pipeline {file.name}"
     settings = apply_overrides(Settings(), flat_settings(file.settings), where=where)
@@ -107,8 +106,7 @@ def for_target(pipeline: Pipeline, target: Target) -> Pipeline:
     `activations.residual`, they have that of other activations.
 
     Raises:
-        UserError: the device lacks what was asked for by name.
-    """
+        UserError: the device lacks what was asked for by name."""
     settings, asked, device = pipeline.settings, pipeline.explicit, target.device
     named = {"ops": (op_kinds(), device.ops or ()), "limits": (limited_kinds(), device.limits)}
     for key, (kinds, names) in named.items():

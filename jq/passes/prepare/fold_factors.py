@@ -20,8 +20,7 @@ class FoldOnes(Rewrite):
         ->
         transpose %x, dims = [2, 0, 1, 3]
 
-    Models write masks of heads so (`einsum("blhd,h->blhd", x, mask)`), and most have none.
-    """
+    Models write masks of heads so (`einsum("blhd,h->blhd", x, mask)`), and most have none."""
 
     def replacement(self, program: Program, op: Op, cx: PassContext) -> list[ir.Value] | None:
         if not (dims := Dims.match(op)) or dims.contract:

@@ -38,8 +38,7 @@ class UnrollLoops(Pass):
     Options:
         limit: a loop that runs more often stays a loop.
         stacks: loops whose products read slices of weights, and no others; where the settings
-            quantize nothing, those whose products are of codes that the model brings.
-    """
+            quantize nothing, those whose products are of codes that the model brings."""
 
     limit: int = 64
     stacks: bool = False
@@ -143,8 +142,7 @@ def _places(
 def _join_updates(program: Program) -> None:
     """Joins the rows that a scan stacks, which more devices can do.
 
-    dynamic_update_slice (dynamic_update_slice %x, %a, 0), %b, 1   ->   concatenate %a, %b
-    """
+    dynamic_update_slice (dynamic_update_slice %x, %a, 0), %b, 1   ->   concatenate %a, %b"""
     rows: dict[ir.Value, dict[tuple[int, int], ir.Value]] = {}  # by axis and place
     for op in list(program.walk()):
         if op.operation.name != UPDATE:

@@ -13,8 +13,7 @@ of their own: `hoist-quantize` moves the one after them up. Calibration observes
 is computed from no float input of the program stays float: it lies in front of the first quantize.
 
 Only for `placement=early`. An edge is *wide* where what reads it is no contraction and no table:
-sums, normalizations and softmax may take more bits (`activations.residual`).
-"""
+sums, normalizations and softmax may take more bits (`activations.residual`)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

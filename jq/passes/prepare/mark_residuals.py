@@ -44,8 +44,7 @@ class _Maps:
 
     Attributes:
         known: maps, and when each was computed.
-        ends: those that are a convolution and the steps and clamps that nothing else reads.
-    """
+        ends: those that are a convolution and the steps and clamps that nothing else reads."""
 
     program: Program
     known: dict[ir.Value, int] = field(default_factory=dict)

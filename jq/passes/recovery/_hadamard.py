@@ -2,8 +2,7 @@
 
 Orders: 1, 2, q + 1 for primes q = 3 mod 4 and 2 (q + 1) for primes q = 1 mod 4 (Paley, "On
 Orthogonal Matrices", 1933), and twice an order (Sylvester). A width of no such order is cut into
-equal blocks of the largest order that divides it.
-"""
+equal blocks of the largest order that divides it."""
 
 from functools import cache
 

@@ -76,8 +76,7 @@ def find_use(
     the axes that its encoding has blocks along come first in K, so that blocks are rows in a row.
 
     Raises:
-        NotApplicable: with the reason.
-    """
+        NotApplicable: with the reason."""
     if op.operation.block != program.body:
         raise NotApplicable("it is read inside a loop or a branch")
     batch, pairs, groups = _axes(op, operand)

@@ -30,8 +30,7 @@ def best_points(
         feedback: of rows in an order: the unit upper L of H = L D L^T.
         step: f32[K, N].
         size: rows of a group; divides K.
-        passes: through all groups after the first.
-    """
+        passes: through all groups after the first."""
     heavy = np.argsort(-np.diag(h).reshape(-1, size).sum(axis=1), kind="stable")
     rows = (heavy[:, None] * size + np.arange(size)).reshape(-1)
     spread, h = _by_groups(feedback(rows), size), h[np.ix_(rows, rows)].astype(np.float32)

@@ -8,8 +8,7 @@ steps, none of which makes it worse:
 1. ends of each block's range by search, weighted with H's diagonal;
 2. GPTQ (Frantar et al., "GPTQ: Accurate Post-Training Quantization for Generative Pre-trained
    Transformers", 2022, algorithm 1): row after row, the error is spread over the rows to come;
-3. coordinate descent (`_descent`), until that gains little; then 2 again, with its scales.
-"""
+3. coordinate descent (`_descent`), until that gains little; then 2 again, with its scales."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -53,8 +52,7 @@ def solve(
         damping: times the mean of the gram's diagonal, added to it: trust in correlations.
         passes: of coordinate descent, at most; `rounds` of it and GPTQ: a column keeps its best.
         threads: that solve for some of the columns each. The codes do not depend on their number.
-        outputs: G [N, N], damped like H; default: all directions count alike.
-    """
+        outputs: G [N, N], damped like H; default: all directions count alike."""
     grid = grid or grid_of(weight, enc)
     gram, far = near_one(gram), far_exponents(np.abs(weight).max(0, initial=0))
     if enc.scale_type == "float16" or not is_affine(enc.format):

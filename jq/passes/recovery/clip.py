@@ -4,8 +4,7 @@
 
 for every scale by itself; with zero points, also for both ends. h_k = E[x_k^2] of the input that a
 weight is multiplied by where there are calibration data, else 1. A few large weights are cut off,
-all others get a finer step. Weights that another recovery pass chose codes for are left alone.
-"""
+all others get a finer step. Weights that another recovery pass chose codes for are left alone."""
 
 import numpy as np
 

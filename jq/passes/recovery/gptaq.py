@@ -5,8 +5,7 @@ Where rounded weights give a product x W inputs x', what comes closest to x W is
     W* = W + (H' + ridge)^-1  sum over rows r of  weight(r) x'_r (x_r - x'_r)^T  W
 
 H' being the sum of weight(r) x'_r x'_r^T: the H of x turns W around where inputs became larger
-(Li et al., "GPTAQ: Efficient Finetuning-Free Quantization for Asymmetric Calibration", 2025).
-"""
+(Li et al., "GPTAQ: Efficient Finetuning-Free Quantization for Asymmetric Calibration", 2025)."""
 
 from collections.abc import Mapping
 

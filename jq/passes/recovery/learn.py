@@ -11,8 +11,7 @@ that moves all scales, and what stays float (biases, norms), by the error of the
 a unit found is kept if that error is smaller on calibration data that no step sees; else its next
 turn takes smaller steps. The state is stored after each unit: a run that was killed goes on from
 there, and so does a later one with more minutes. Units are the same whenever they run; time only
-says which is the last.
-"""
+says which is the last."""
 
 import json
 import time

@@ -5,8 +5,7 @@ neighbours become one bin. Bins of different widths nest, so the counts depend o
 data: not on its order, nor on how it was cut into batches, loop iterations or runs.
 
 Packed as one i32[3 + 2048] (or i64) array, since a loop carries one value at a time:
-[k, bits of the smallest value, bits of the largest, counts...].
-"""
+[k, bits of the smallest value, bits of the largest, counts...]."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -107,8 +106,7 @@ def measure(ops: StatOps, x: Array) -> Array:
         x: floats of any shape. With NaN or infinity the smallest or largest value is not finite.
 
     Returns:
-        i32 [3 + 2048]; `neutral()` for a tensor without elements.
-    """
+        i32 [3 + 2048]; `neutral()` for a tensor without elements."""
     count = int(np.prod(ops.shape(x)))
     if not count:
         return ops.constant(neutral())
@@ -130,8 +128,7 @@ def combine(ops: StatOps, a: Array, b: Array) -> Array:
     """The packed histogram of the data of both: integers are added, so the order has no effect.
 
     Args:
-        a, b: i32 or i64 [3 + 2048], of the same type, in which no count may overflow.
-    """
+        a, b: i32 or i64 [3 + 2048], of the same type, in which no count may overflow."""
     kind = ops.dtype(a)
     head = [ops.slice(v, [0], [1]) for v in (a, b)]
     top = ops.maximum(*head)
@@ -164,8 +161,7 @@ class Histogram:
         centers: f64[n], the middle of each bin (clipped to what was seen).
         counts: f64[n].
         width: of a bin.
-        low, high: the smallest and largest value seen.
-    """
+        low, high: the smallest and largest value seen."""
 
     centers: np.ndarray
     counts: np.ndarray

@@ -172,8 +172,7 @@ def quantization_error(h: Histogram, low: float, high: float, bits: int, symmetr
         symmetric: the codes -(2^(bits-1) - 1) to 2^(bits-1) - 1 and no zero point.
 
     Returns:
-        In squared units of the data; each value counts as the centre of its bin.
-    """
+        In squared units of the data; each value counts as the centre of its bin."""
     half = 1 << (bits - 1)
     steps = half - 1 if symmetric else 2 * half - 1
     extent = max(-low, high) if symmetric else high - low

@@ -107,8 +107,7 @@ def get_observer(name: str) -> Observer:
     """The calibration method of this name.
 
     Raises:
-        UserError: there is none; the hint lists those that there are.
-    """
+        UserError: there is none; the hint lists those that there are."""
     return Observer.registry[check_known("calibration method", name, observer_names())]
 
 

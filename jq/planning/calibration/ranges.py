@@ -40,8 +40,7 @@ class Ranges:
         ```python
         first, second = (jq.calibrate(model, shard=part) for part in ("1/2", "2/2"))
         ranges = first.merge(second)
-        ```
-    """
+        ```"""
 
     sites: Mapping[str, observer.Range] = field(default_factory=dict)
     samples: int = 0
@@ -70,8 +69,7 @@ class Ranges:
 
         Raises:
             UserError: the methods differ, or the programs that were observed, or both have seen
-                the same part of the data.
-        """
+                the same part of the data."""
         if self.model != other.model and self.model and other.model:
             raise UserError("ranges of different models cannot be merged")
         if self.method != other.method:

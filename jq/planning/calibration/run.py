@@ -43,8 +43,7 @@ def instrument(
         masks: shape of the rows of some sites; the copy has a weight `<site>:rows` of that shape,
             and a row for which it is 0 counts as zeros.
         small: as many numbers of activations are handed over instead of their statistics: XLA
-            takes longer to compile these than NumPy to find them.
-    """
+            takes longer to compile these than NumPy to find them."""
     copy, masks = program.clone(), masks or {}
     sites: dict[str, list[ir.Value]] = {}
     handed: list[int] = []
@@ -188,8 +187,7 @@ def calibrate(
         workers: who runs them; what another process did is kept for a later run.
 
     Raises:
-        UserError: there is no batch, or an activation is NaN or infinite; it is named.
-    """
+        UserError: there is no batch, or an activation is NaN or infinite; it is named."""
     observer, items = get_observer(method), list(enumerate(map(tuple, batches), first))
     if not items:
         raise UserError("no calibration data", hint="give at least one batch of inputs")

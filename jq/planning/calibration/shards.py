@@ -23,8 +23,7 @@ class Shards:
         """`2/4`: the second of four parts.
 
         Raises:
-            UserError: it is no such thing.
-        """
+            UserError: it is no such thing."""
         number, slash, count = text.partition("/")
         if not (slash and number.isdecimal() and count.isdecimal()):
             raise UserError(f"no shard is {text!r}", hint="I/N: 1/4 is the first of four")

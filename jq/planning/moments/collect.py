@@ -12,8 +12,7 @@ Curvature for Modern Neural Network Architectures", 2023).
 
 Memory does not grow with the number of batches: sums are taken inside the program, or, of few
 rows, of some thousand at a time, without those of weight 0. A few rows are kept as they are, drawn
-with probability weight(r).
-"""
+with probability weight(r)."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -65,8 +64,7 @@ def collect(
         shared: 0 to 1, how much of a whole gram is of what the rows of a sequence have in common.
         gains: the gradients that are known already; what is found is added.
         others: whose gradients a later pass will ask for, at the batches `ahead`.
-        report: told the share of the data that is done.
-    """
+        report: told the share of the data that is done."""
     copy = program.clone()
     ops = outermost(copy)
     present = [w for w in wanted if w.name in ops]

@@ -200,8 +200,7 @@ def _integers(
 
     Args:
         factors: how many of them are multiplied to give a term.
-        count: of terms.
-    """
+        count: of terms."""
     bits = (EXACT - max(count - 1, 0).bit_length()) // factors
     shape = ops.shape(x)
     most = ops.convert(ops.reduce_max(ops.abs(x), axes), F64)  # the narrow numbers are read faster

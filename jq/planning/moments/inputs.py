@@ -23,8 +23,7 @@ class Wanted:
         name: of the op.
         operand: number of the operand that is not the weight.
         contracted: what K consists of, in order: axes of that operand that are summed over; of a
-            convolution, axes of its kernel.
-    """
+            convolution, axes of its kernel."""
 
     name: str
     operand: int
@@ -36,8 +35,7 @@ class Extent:
     """groups x rows x K: each group of rows is multiplied by columns of its own.
 
     The rows of a product with a batch axis and others are as many sequences of equal length; 0:
-    nothing says which rows belong together.
-    """
+    nothing says which rows belong together."""
 
     groups: int
     rows: int

@@ -4,8 +4,7 @@
 
 for y = x W of N columns and g the gradient of the program's output, in a random direction, by a row
 of y. An error D of W moves the output by about tr(gram D^T H D): directions of y that later ops
-take no notice of may take more of it (Tseng et al., "Model-Preserving Adaptive Rounding", 2025).
-"""
+take no notice of may take more of it (Tseng et al., "Model-Preserving Adaptive Rounding", 2025)."""
 
 from collections.abc import Sequence
 

@@ -28,8 +28,7 @@ class Ask:
     Attributes:
         full: the whole gram; else its diagonal.
         kept: how many rows of a sample are kept.
-        shared: see `jq.planning.moments.collect.collect`; for the whole gram.
-    """
+        shared: see `jq.planning.moments.collect.collect`; for the whole gram."""
 
     full: bool
     kept: int

@@ -162,8 +162,7 @@ def bench(
 
     Args:
         threads: 1 runs on the calling thread, more on that many workers.
-        seconds: measuring time of each job; at least 10 calls are made.
-    """
+        seconds: measuring time of each job; at least 10 calls are made."""
     if threads < 1:
         raise UserError(f"threads must be at least 1, got {threads}")
     with ExitStack() as stack:

@@ -1,8 +1,7 @@
 """Warnings on outputs that are far from the float model's, with what makes it and what would help.
 
 After calibration the float model's outputs of the first call are known, of others XLA computes
-them: the program that was compiled is run on that call once.
-"""
+them: the program that was compiled is run on that call once."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -52,8 +52,7 @@ def at_a_glance(compiled: CompiledModel, progress: Progress = silent) -> Glance:
 
     Without a comparison where there is nothing to run: no data, a program for another machine, a
     model that is too large to be run again on the way. A failure here is none of the artifact:
-    XLA runs in a process of its own, where it may crash.
-    """
+    XLA runs in a process of its own, where it may crash."""
     source, plan, levels = compiled.source, compiled.plan, compiled.levels
     if source is None or plan is None or choose(compiled.programs) is None:
         return Glance()

@@ -62,8 +62,7 @@ def bench_on(
 
     Raises:
         UserError: a host cannot be reached, has no jaxq of this version, or does not answer in time
-            (`--timeout`, or five minutes and ten times `seconds`).
-    """
+            (`--timeout`, or five minutes and ten times `seconds`)."""
     options = {"threads": threads, "seconds": seconds, "version": version("jaxq")}
     command = _command(ssh)
     most = limits().seconds or STARTING + TIMES * seconds

@@ -135,8 +135,7 @@ def bench(
     Example:
         ```python
         print(jq.bench("out/", seconds=0.2)["median_ms"])
-        ```
-    """
+        ```"""
     paths = [artifact] if against is None else [artifact, against]
     jobs = [_bench_job(folder_of(path), inputs) for path in paths]
     figures = measure_jobs(

@@ -87,8 +87,7 @@ def rank(
         latency: also measure each artifact, for `seconds`, in a process of its own.
 
     Raises:
-        UserError: an artifact cannot be read, or is of another model.
-    """
+        UserError: an artifact cannot be read, or is of another model."""
     if not artifacts:
         raise UserError("nothing to compare", hint="give the directories of artifacts")
     model = check_metrics(model, metric, labels)

@@ -52,8 +52,7 @@ def report(
     Example:
         ```python
         jq.report(model, "out/", "report.html", samples=2, seconds=0.1)
-        ```
-    """
+        ```"""
     facts = gather(
         model,
         folder_of(directory),

@@ -59,8 +59,7 @@ class Facts:
         readers: the layers that read each weight.
         suggestions, suggested: rules to try, and the layer that each is about.
         float_latency, float_note: of the float model, compiled for the same target or, where that
-            has no floats, for this machine; the note says so.
-    """
+            has no floats, for this machine; the note says so."""
 
     name: str
     source: str

@@ -31,8 +31,7 @@ def lay_out(widths: Sequence[float], edges: Edges, point: float) -> Layout:
     """Places nodes of these widths (gaps included); `edges` lead from earlier nodes to later ones.
 
     Args:
-        point: the width that an edge needs where it goes through a row.
-    """
+        point: the width that an edge needs where it goes through a row."""
     rows, size = _rows(len(widths), edges), list(widths)
     chains: dict[tuple[int, int], int] = {}  # of an edge's start and a row: the point there
     steps: dict[tuple[int, int], None] = {}

@@ -25,8 +25,7 @@ def canonical(network: Network) -> list[Simple]:
     """The steps of a network, in order.
 
     Raises:
-        UserError: an op has none of these shapes, by its name.
-    """
+        UserError: an op has none of these shapes, by its name."""
     builder = _Builder()
     for node in network.nodes:
         builder.add(node)

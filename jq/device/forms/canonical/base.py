@@ -22,8 +22,7 @@
 | `select` | a condition, a, b | |
 | `logical_and`, `logical_or`, `logical_not` | conditions | |
 | `integer_add`, `integer_subtract` | int32 that are no codes | |
-| `add`, `subtract`, `multiply`, `maximum`, `minimum`, `rescale`, `table`, `softmax`, ... | | |
-"""
+| `add`, `subtract`, `multiply`, `maximum`, `minimum`, `rescale`, `table`, `softmax`, ... | | |"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

@@ -27,8 +27,7 @@ def write(content: Content) -> bytes:
     """The file; float ends are QUANTIZE and DEQUANTIZE.
 
     Raises:
-        UserError: a step that TFLite does not have with these bits, by the name of its layer.
-    """
+        UserError: a step that TFLite does not have with these bits, by the name of its layer."""
     rescaling, steps = content.rescaling, content.steps
     if rescaling.rounding not in DESCRIPTION:
         hint = "give the target litert or litert-reference"
@@ -62,8 +61,7 @@ def run(data: bytes, calls: Sequence[Arrays]) -> list[list[np.ndarray]]:
     """Results of LiteRT's reference kernels for a file that rounds twice, of XNNPACK for others.
 
     Raises:
-        UserError: LiteRT is not installed.
-    """
+        UserError: LiteRT is not installed."""
     litert = need("ai_edge_litert.interpreter", "export", "running a TFLite file needs")
     reference = DESCRIPTION["double"].encode() in data
     types = litert.OpResolverType

@@ -2,8 +2,7 @@
 
 Specification: https://www.mlplatform.org/tosa/tosa_spec.html. A rescale is RESCALE with the
 mantissa and `shift = 31 - exponent`; DOUBLE_ROUND and SINGLE_ROUND are the two roundings of
-`jq.formats.requantize`. Ends are integers: TOSA's integer profile has no floats.
-"""
+`jq.formats.requantize`. Ends are integers: TOSA's integer profile has no floats."""
 
 import subprocess
 from collections.abc import Sequence
@@ -25,8 +24,7 @@ def write(content: Content) -> bytes:
     """The file.
 
     Raises:
-        UserError: a step that TOSA's integer profile does not have, by the name of its layer.
-    """
+        UserError: a step that TOSA's integer profile does not have, by the name of its layer."""
     ends = ([t.name for t in ts] for ts in (content.inputs, content.outputs))
     return file(written(content), *ends)
 

@@ -1,8 +1,7 @@
 """TOSA as MLIR text (`.tosa.mlir`) of the same operators as the flatbuffer; IREE is its reader.
 
 Attributes are those of MLIR's TOSA dialect, whose names are the flatbuffer's:
-https://mlir.llvm.org/docs/Dialects/TOSA/.
-"""
+https://mlir.llvm.org/docs/Dialects/TOSA/."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

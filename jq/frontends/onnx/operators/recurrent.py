@@ -157,8 +157,7 @@ def _steps(step: Any, gates: Any, state: Any, reverse: bool, lengths: Any) -> tu
     Steps after a sample's length leave its state as it is and give zeros. As in ONNX Runtime, all
     samples are at their first step at once, also in reverse, and a sample that has ended computes
     with zeros: a range over the state of all samples has neither old nor early ones in it. What has
-    no step at all ends with zeros.
-    """
+    no step at all ends with zeros."""
 
     def whole(state: Any, gates: Any) -> Any:
         new = step(state, gates)

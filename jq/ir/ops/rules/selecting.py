@@ -2,8 +2,7 @@
 
 pad (dequantize %x), 0      ->  dequantize (pad %x, zero point)
 reduce_window max (...)     ->  dequantize (reduce_window max %x)
-select %c, (...), (...)     ->  dequantize (select %c, %x, %y)
-"""
+select %c, (...), (...)     ->  dequantize (select %c, %x, %y)"""
 
 from collections.abc import Sequence
 

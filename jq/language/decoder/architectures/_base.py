@@ -21,8 +21,7 @@ class Key(NamedTuple):
     Attributes:
         hugging_face: a key of `config.json`, or what makes it of such: called with what gives a
             number by its key and a default.
-        gguf: a key of a GGUF file, behind the architecture's name; likewise.
-    """
+        gguf: a key of a GGUF file, behind the architecture's name; likewise."""
 
     hugging_face: str | Callable[[Get], Any]
     gguf: str | Callable[[Get], Any]

@@ -20,8 +20,7 @@ class Mixer:
         mix: what it makes of x [batch, n, hidden] (the layer is the second argument), and its state
             afterwards.
         states: shapes of its state for a batch and a capacity; those that grow with the capacity
-            have it as their second size, and the type of the cache.
-    """
+            have it as their second size, and the type of the cache."""
 
     registry: ClassVar[dict[str, Mixer]] = {}
 

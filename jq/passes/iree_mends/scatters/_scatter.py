@@ -24,8 +24,7 @@ class Scatter:
         begins: for the axes that have one, i32 or i64[places]: where each window begins, clamped
             into the operand. Elsewhere windows begin at 0.
         inside: i1[places], whether the whole window lies in the operand; None: all of them do.
-        updates: one for each operand, [*places, *windows].
-    """
+        updates: one for each operand, [*places, *windows]."""
 
     shape: tuple[int, ...]
     windows: tuple[int, ...]

@@ -39,8 +39,7 @@ class PlainScatters(Mend):
     Trap: traps/test_refused.py::test_roundings_in_a_scatter
 
     A dynamic slice of a tensor without axes crashes the compiler.
-    Trap: traps/test_refused.py::test_a_slice_of_a_number
-    """
+    Trap: traps/test_refused.py::test_a_slice_of_a_number"""
 
     def finds(self, op: Op) -> bool:
         """True if `op` is a scatter, but not of whole rows of a matrix that are proven to exist."""

@@ -154,8 +154,7 @@ class ShieldPads(Shield):
 
     Pools of the same shape, one of which is padded or pooled again (YOLO's spatial pyramid), are
     refused.
-    Trap: traps/test_programs.py::test_pools_of_pools
-    """
+    Trap: traps/test_programs.py::test_pools_of_pools"""
 
     def values(self, program: Program) -> Iterable[Read]:
         return ((op, i) for op in program.walk_all() for i in _written_twice(op))

@@ -1,8 +1,7 @@
 """The middle of an attention, between its two products: scale, mask, softmax over the last axis.
 
 Axes of the scores, and of all that is made of them, are known by their place in the first product's
-result: transposes in between change the order alone.
-"""
+result: transposes in between change the order alone."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence

@@ -2,8 +2,7 @@
 
 Both kernels take q [B, queries, heads, D], k and v [B, keys, kv_heads, D], a mask that is the same
 for every head, and give [B, queries, heads, D]. Which dimensions of a model's products are heads is
-a matter of view: the one that moves least is taken.
-"""
+a matter of view: the one that moves least is taken."""
 
 import math
 from collections.abc import Sequence
@@ -39,8 +38,7 @@ class View:
         batch, heads: axes of the scores that are batch dimensions and heads, in order.
         rows, keys: the axes of the scores that count queries and keys.
         result: the second product's axes: axes of the scores, None for the columns of v.
-        swapped: q is the right operand of the first product.
-    """
+        swapped: q is the right operand of the first product."""
 
     q: Operand
     k: Operand
@@ -93,8 +91,7 @@ def view(
     Args:
         operands: of the first product.
         values: the operand of the second product that is not the probabilities.
-        side: the operand of the second product that the probabilities are.
-    """
+        side: the operand of the second product that the probabilities are."""
     first, second = products
     if len(first.contract) != 1 or len(second.contract) != 1:
         raise NoKernel("no attention kernel for these dimensions")

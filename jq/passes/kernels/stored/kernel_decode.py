@@ -15,8 +15,7 @@ itself, on matrix tiles or in pairs.
 Where rows are few and the weight's values are integers times scales, activations are split into
 int8 digits, and the integer kernel for few rows multiplies each exactly (`SplitRows`, `Gemv`): it
 reads the weights at the speed of memory, which decoding to float does not. The weight is packed
-for that, so it must have no other reader, not grow, and not have come as it is stored.
-"""
+for that, so it must have no other reader, not grow, and not have come as it is stored."""
 
 import math
 from contextlib import suppress
@@ -80,8 +79,7 @@ class KernelDecode(Pass):
 class StoredProduct:
     """A contraction, by `rule`, of a float value and a stored weight, which is operand `side`.
 
-    `attributes` are those of the contraction. `half`: both are rounded to bfloat16 for it.
-    """
+    `attributes` are those of the contraction. `half`: both are rounded to bfloat16 for it."""
 
     op: Op
     rule: Contraction

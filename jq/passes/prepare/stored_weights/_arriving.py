@@ -48,8 +48,7 @@ class _Found:
         parts: how, where that is known.
         lost: the weight with its codes, if nothing holds them; "": they are no codes.
         layers: each index of the first axis has scales of its own, as kernels cut a stack.
-    order: that in which its rows are stored, where it is another.
-    """
+    order: that in which its rows are stored, where it is another."""
 
     value: ir.Value
     names: set[str]

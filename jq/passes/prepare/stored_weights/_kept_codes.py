@@ -41,8 +41,7 @@ def held(
 
     Args:
         values: those of `parts.values`.
-        own: the codes are in the type that they came in.
-    """
+        own: the codes are in the type that they came in."""
     codes, scale, zero, difference, minimum = values
     assert codes is not None
     scale = np.ones((), F32) if scale is None else scale

@@ -29,8 +29,7 @@ def probed(op: Op, codes_of: Codes) -> tuple[ir.Value, ir.Value, ir.Value] | Non
     None where there are no codes, or several.
 
     Args:
-        codes_of: the codes of those of `float_sources` that are nothing but codes.
-    """
+        codes_of: the codes of those of `float_sources` that are nothing but codes."""
     chain = _chain(op)
     found = _codes(op, chain, codes_of)
     if found is None:

@@ -10,8 +10,7 @@ the program then has as well, where the sum cannot overflow. What reads it as in
 is added, a correction for zero points) gets the float converted back: where float32 holds all sums,
 and not where every float becomes codes (`placement=early`).
 A product with one number everywhere is a sum, and left alone. Operands that are 8-bit floats become
-those of the result's type, which holds them all.
-"""
+those of the result's type, which holds them all."""
 
 import math
 

@@ -27,8 +27,7 @@ class Facts:
     Attributes:
         body: the outermost block.
         known: values in the body that no input reaches (values inside of loops may depend on all).
-        dead: ops that moves have left without readers.
-    """
+        dead: ops that moves have left without readers."""
 
     body: ir.Block
     known: set[ir.Value] = field(default_factory=set)

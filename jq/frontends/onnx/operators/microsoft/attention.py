@@ -112,8 +112,7 @@ def hidden_keys(o: Given, mask: Any, q: Any, k: Any) -> Any:
     """A mask in one of ONNX Runtime's forms as an addend of the scores; None without one.
 
     [batch, keys] and [batch, queries, keys]: 0 hides. [batch]: how many keys are seen. [2 * batch]:
-    where they end, then where they begin.
-    """
+    where they end, then where they begin."""
     if mask is None:
         return None
     batch, keys = q.shape[0], k.shape[2]
