@@ -144,7 +144,37 @@ class _Planner:
         return *adapted, found[0].reason
 
     def _operands(self, op: Op, rule: Contraction, settings: Settings) -> dict[int, TensorPlan]:
-        roles = rule.roles(op)
+        """Plans by operand; `Declined` where the op stays float."""
+        roles, weights, tensors = rule.roles(op), self._uses(op, rule), self.tensors
+        self._check(op, rule, weights, settings)
+        plans = {i: tensors.weight(u, settings, OpShape(op).kind) for i, u in weights.items()}
+        known = {r.index: tensors.given(op, r, settings) for r in roles if r.index not in plans}
+        floats = _no_integers(plans.values())
+        plans |= {i: p for i, p in known.items() if p and not (p.kind == "dynamic" and floats)}
+        rest = [r for r in roles if r.index not in plans]
+        if not weights and rest and settings.activation_products == FLOAT:
+            reason = TWO_ACTIVATIONS if len(roles) > 1 else COMPUTED_TABLE
+            raise Declined(self._made_of_weights(op, rule) or reason, wanted=True)
+        if rest and settings.activations.format != FLOAT:
+            run = run_of(rule, plans, weights)
+            for r in rest:
+                if not tensors.kept_float(op, r, settings.activations):
+                    plans[r.index] = tensors.activation(op, r, settings, run)
+        if len(plans) == len(roles) > 1 and not _as_floats(plans):
+            check_products(op, rule, plans, weights, tensors)
+        elif (rest or _as_floats(plans)) and weights and not self.target.device.float_products:
+            raise Declined(f"target {self.target.name} has no product with a float operand")
+        if not plans:
+            reasons = (tensors.kept_float(op, r, settings.activations) for r in roles)
+            kept = "; ".join(filter(None, reasons))
+            raise Declined(kept or "activations stay float in this pipeline", wanted=True)
+        return plans
+
+    def _check(
+        self, op: Op, rule: Contraction, weights: dict[int, WeightUse], settings: Settings
+    ) -> None:
+        """Raises `Declined` for an op that stays float whatever formats its operands get."""
+        roles, kind = rule.roles(op), OpShape(op).kind
         kinds = {number_kind(dtype_of(op.operands[r.index])) for r in roles}
         if kinds != {"f"}:
             raise Declined(COMPLEX if "c" in kinds else "already integer", wanted="c" not in kinds)
@@ -154,40 +184,10 @@ class _Planner:
             raise Declined(found.reason, found.help)
         if reason := rule.decline(op):
             raise Declined(reason)
-        weights = self._uses(op, rule)
         if len(weights) == len(roles) > 1:
             raise Declined("both operands are constant", wanted=True)
-        kind = OpShape(op).kind
-        limits = self.target.device.of(kind)
-        if limits.constant_weights and not weights and len(roles) > 1:
+        if self.target.device.of(kind).constant_weights and not weights and len(roles) > 1:
             raise Declined(f"target {self.target.name} has no {kind} of two activations")
-        plans = {i: self.tensors.weight(u, settings, kind) for i, u in weights.items()}
-        rest = [r for r in roles if r.index not in plans]
-        plans |= {
-            r.index: p
-            for r in rest
-            if (p := self.tensors.given(op, r, settings))
-            and not (p.kind == "dynamic" and _no_integers(plans.values()))
-        }
-        own = len(plans) == len(roles)
-        if not weights and not own and settings.activation_products == FLOAT:
-            reason = TWO_ACTIVATIONS if len(roles) > 1 else COMPUTED_TABLE
-            raise Declined(self._made_of_weights(op, rule) or reason, wanted=True)
-        rest = [r for r in roles if r.index not in plans]
-        if rest and settings.activations.format != FLOAT:
-            run = run_of(rule, plans, weights)
-            for r in rest:
-                if not self.tensors.kept_float(op, r, settings.activations):
-                    plans[r.index] = self.tensors.activation(op, r, settings, run)
-        if len(plans) == len(roles) > 1 and not _as_floats(plans):
-            check_products(op, rule, plans, weights, self.tensors)
-        elif (rest or _as_floats(plans)) and weights and not self.target.device.float_products:
-            raise Declined(f"target {self.target.name} has no product with a float operand")
-        if not plans:
-            reasons = (self.tensors.kept_float(op, r, settings.activations) for r in roles)
-            kept = "; ".join(filter(None, reasons))
-            raise Declined(kept or "activations stay float in this pipeline", wanted=True)
-        return plans
 
     def _uses(self, op: Op, rule: Contraction) -> dict[int, WeightUse]:
         """The weights behind operands."""
