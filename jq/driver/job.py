@@ -121,12 +121,17 @@ def prepare_job(
             program = prepare(start, chosen, where, cx=cx)
     if source.others and recovery_asked and chosen.settings.recovery and data:
         program.tell(ONE_RECOVERY)
-    own_files: dict[str, Mapping[str, Any]] = {}
+    return Job(source, program, chosen, where, data, _own_files(request, chosen), cx, known)
+
+
+def _own_files(request: Request, chosen: Pipeline) -> dict[str, Mapping[str, Any]]:
+    """The contents of files of the user's own, for the manifest."""
+    found: dict[str, Mapping[str, Any]] = {}
     if request.pipeline not in data_names("pipelines"):
-        own_files["pipeline"] = chosen.file.model_dump()
+        found["pipeline"] = chosen.file.model_dump()
     if not (isinstance(request.target, str) and is_ours(request.target)):
-        own_files["target"] = request.own_target.model_dump()
-    return Job(source, program, chosen, where, data, own_files, cx, known)
+        found["target"] = request.own_target.model_dump()
+    return found
 
 
 def at_size(job: Job, other: Source, ranges: Ranges | None) -> Job:

@@ -5,8 +5,9 @@ for every head, and give [B, queries, heads, D]. Which dimensions of a model's p
 a matter of view: the one that moves least is taken."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from jq.ir import OPS, integers, ir, maker, shape_of
@@ -109,28 +110,8 @@ def view(
         raise NoKernel("the heads of the scores are not those of the values")
     if shape_of(values)[v_map[None]] != shape_of(q)[q_map[None]]:
         raise NoKernel("values of another width than keys")
-    found = []
-    for row in rows:
-        group = [a for a in rows if a != row]
-        for outer, shared in ((batch[:-1], batch[-1:]), (batch, [])):
-            heads, shared_order = [*shared, *group], [*outer, keys, *shared, None]
-            pair = _unrepeated(
-                _through(k, [k_map[a] for a in shared_order]),
-                _through(values, [v_map[a] for a in shared_order]),
-                len(outer) + 1 if shared else None,
-            )
-            found.append(
-                View(
-                    _through(q, [q_map[a] for a in (*outer, row, *heads, None)]),
-                    *pair,
-                    batch=tuple(outer),
-                    heads=tuple(heads),
-                    rows=row,
-                    keys=keys,
-                    result=result,
-                    swapped=swapped,
-                )
-            )
+    make = partial(View, keys=keys, result=result, swapped=swapped)
+    found = list(_views(make, (q, k, values), (q_map, k_map, v_map), batch, rows))
     hidden = between.mask.varies if between.mask else set()
     fitting = [v for v in found if not hidden & set(v.heads)]
     if not fitting:
@@ -138,6 +119,28 @@ def view(
     return min(
         fitting, key=lambda v: sum(list(x.order) != sorted(x.order) for x in (v.q, v.k, v.v))
     )
+
+
+def _views(
+    make: "partial[View]",
+    operands: tuple[ir.Value, ir.Value, ir.Value],
+    maps: tuple[Axes, Axes, Axes],
+    batch: list[int],
+    rows: list[int],
+) -> Iterator[View]:
+    """Each of `rows` as that of queries, and the last axis of the batch as heads or not."""
+    (q, k, v), (q_map, k_map, v_map), keys = operands, maps, make.keywords["keys"]
+    for row in rows:
+        group = [a for a in rows if a != row]
+        for outer, shared in ((batch[:-1], batch[-1:]), (batch, [])):
+            heads, order = [*shared, *group], [*outer, keys, *shared, None]
+            pair = _unrepeated(
+                _through(k, [k_map[a] for a in order]),
+                _through(v, [v_map[a] for a in order]),
+                len(outer) + 1 if shared else None,
+            )
+            queries = _through(q, [q_map[a] for a in (*outer, row, *heads, None)])
+            yield make(queries, *pair, batch=tuple(outer), heads=tuple(heads), rows=row)
 
 
 def _maps(first: Dims, operands: tuple[ir.Value, ir.Value]) -> tuple[Axes, Axes]:
