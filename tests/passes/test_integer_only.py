@@ -401,3 +401,20 @@ def test_whole_numbers_are_of_the_codes_of_what_is_rounded():
     for got, wanted, sure in results:
         assert sure.mean() > 0.9
         np.testing.assert_allclose(got[sure], wanted[sure], atol=0.02)
+
+
+def test_a_rounding_that_others_read_makes_the_same_whole_numbers():
+    """The index and the fraction of an interpolation."""
+    x = np.linspace(0, 6.9, 256, dtype=np.float32)[None]
+    table = RNG.standard_normal(9).astype(np.float32)
+
+    def interpolated(table, x):
+        low = jnp.clip(jnp.floor(x), 0, 7)
+        i = low.astype(jnp.int32)
+        return i, table[i] * (1 - (x - low)) + table[i + 1] * (x - low)
+
+    model = jq.Model(interpolated, table, (x,), calibration=[(x,)])
+    i, y = api.compile(model, pipeline=PIPELINE)(x)
+    sure = np.abs(x - np.rint(x)) > 6.9 / 255
+    np.testing.assert_array_equal(i[sure], np.floor(x)[sure])
+    assert np.abs(y - interpolated(table, x)[1])[sure].max() < 0.1

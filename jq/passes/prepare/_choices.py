@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 
 from jq.base.deep import Steps, deep, every
-from jq.ir import OPS, Op, Program, at, ir, kind_of, maker, shape_of, stablehlo
+from jq.ir import OPS, Op, Program, at, dtype_of, ir, kind_of, maker, shape_of, stablehlo
 from jq.ir.affine import constant_of
 from jq.ir.build import like, replace
 from jq.ir.ops.selection import splat_of
@@ -102,3 +102,35 @@ def _scale(program: Program, op: Op) -> None:
     if users(x) == [op] and is_float(x) and 0 < abs(number) < np.inf and min(numbers) <= HIDES:
         with at(op), np.errstate(over="ignore"):
             replace(op, [scaled(x)])
+
+
+ROUNDED = ("floor", "ceil", "round_nearest_even", "round_nearest_afz", "sign")
+BOUNDED = ("select", "compare", "clamp", "maximum", "minimum", "convert")
+
+
+def with_own_roundings(program: Program) -> None:
+    """Gives each conversion to whole numbers a rounding of its own, where others read that, too:
+    with codes of its own 3.0 might be 2.99, and become 2."""
+    kinds = {f"stablehlo.{kind}" for kind in (*ROUNDED, *BOUNDED)}
+
+    def inner(v: ir.Value) -> list[ir.Value]:
+        made = maker(v, *kinds)
+        return [] if made is None else list(made.operands)
+
+    for op in [op for op in program.walk() if kind_of(op) == "stablehlo.convert"]:
+        if is_float(op.results[0]) or not is_float(x := op.operands[0]):
+            continue
+        inside = [v for v in reached([x], inner, 60) if maker(v, *kinds)]
+        owners = {op.operation, *(v.owner.operation for v in inside)}
+        read = any(user.operation not in owners for v in inside for user in users(v))
+        if read and any(kind_of(v.owner).removeprefix("stablehlo.") in ROUNDED for v in inside):
+            with at(op):
+                op.operands[0] = _again(x, inside, {})
+
+
+def _again(v: ir.Value, inside: list[ir.Value], made: dict[ir.Value, ir.Value]) -> ir.Value:
+    """A value as other ops compute it once more."""
+    if v in inside and v not in made:
+        parts = [_again(part, inside, made) for part in v.owner.operands]
+        made[v] = like(v.owner, parts, shape_of(v), dtype_of(v))
+    return made.get(v, v)

@@ -31,7 +31,7 @@ from jq.ir.slicing import Cut, functions
 from jq.ir.values import CONTROL, LOOP, reads
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._ops import PRODUCTS_AND_SUMS, as_softmax, clamp_of, is_float, is_table
-from jq.passes.prepare._choices import with_choices
+from jq.passes.prepare._choices import with_choices, with_own_roundings
 from jq.passes.prepare._regions import function_of, is_masked, on_codes, terms_inside
 from jq.planning.operands import find_weight
 
@@ -44,6 +44,7 @@ State = Literal["open", "clamped", "closed", "float"]
 class MarkEdges(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         with_choices(program)
+        with_own_roundings(program)
         marking = _Marking(program)
         marking.run()
         return bool(marking.edges.names)
