@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -71,11 +71,22 @@ def read_graph(data: bytes, path: Path) -> Graph:
             raise
         except (IndexError, ValueError) as error:
             raise g.damaged(f"the operands of {kind} at {g.op} do not fit: {error}") from error
-    given = ((kind, int(fields["outputs"][0])) for kind, fields in operators if kind in _NEAR)
-    if near := Counter(kind for kind, y in given if g.domain(y)):
+    if near := Counter(kind for kind, fields in operators if _is_near(g, kind, fields)):
         said = ", ".join(f"{count} {kind} ({_NEAR[kind]})" for kind, count in near.items())
-        LOG.warning("%s: codes may differ from LiteRT's of %s", path, said)
+        _warn(path, said)
     return g
+
+
+def _is_near(g: Graph, kind: str, fields: Mapping[str, Any]) -> bool:
+    if kind not in _NEAR or not g.domain(y := int(fields["outputs"][0])):
+        return False
+    return kind != "RSQRT" or g.dtype(y).itemsize == 1  # that of 16 bits is LiteRT's table
+
+
+@cache
+def _warn(path: Path, said: str) -> None:
+    """Once a process: a compilation reads its file several times."""
+    LOG.warning("%s: codes may differ from LiteRT's of %s", path, said)
 
 
 def _read(g: Graph) -> list[tuple[str, Mapping[str, Any]]]:
