@@ -29,7 +29,7 @@ _SHAPED = {*_REDUCE, "FULLY_CONNECTED"}  # their own shape stands behind the cod
 STATE = {"CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE"}
 # Those whose codes are not always LiteRT's, and why.
 _NEAR = dict.fromkeys(("SOFTMAX", "LOG_SOFTMAX"), "exponentials of its own")
-_NEAR |= dict.fromkeys(("RSQRT", "L2_NORMALIZATION"), "a root of its own, for int8")
+_NEAR |= {"L2_NORMALIZATION": "a root of its own, for int8"}
 _NEAR |= {"SUM": "it reads int8 as uint8", "ADD_N": "it rounds each term", "DIV": "rounded twice"}
 Call = Callable[[Graph, list[int], int, Mapping[str, Any]], str]
 

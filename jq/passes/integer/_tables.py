@@ -1,7 +1,7 @@
 """Tables of TFLite's operators on one tensor, as LiteRT's kernels compute them in float32.
 
-Of 8 bits they are rounded once, ties away from zero, by XNNPACK to even; SQRT is rounded down. Of
-16 bits a table has 513 entries, 128 codes apart, each less half of the error in the middle of two;
+Of 8 bits they are rounded once, ties away from zero, by XNNPACK to even; SQRT is rounded down, and
+RSQRT is one of integers. Of 16 bits a table has 513 entries, 128 codes apart, each less half of the error in the middle of two;
 TANH and LOGISTIC have one of the sigmoid, in steps of 1/24.
 
 https://github.com/google-ai-edge/LiteRT (tflite/kernels: activations.cc, elementwise.cc, exp.cc;
@@ -16,6 +16,7 @@ from jq.formats.arrays import NUMPY
 from jq.formats.integer_functions import Output
 from jq.formats.requantize import DOUBLE, multiplier, rounding_right_shift
 from jq.ir import dtype_of
+from jq.passes.integer._tflite import inverse_root
 from jq.passes.integer._values import Leaf
 from jq.target.device_table import Device
 
@@ -40,7 +41,9 @@ def kernel_table(
         return _two_slopes(d, scale, to, function, xnnpack and own == "LeakyRelu")
     if own == "Sqrt":
         return np.trunc(np.sqrt(np.maximum(x, 0)) / to)
-    if own not in LOOKED_UP or (own == "Rsqrt" and narrow):
+    if own == "Rsqrt" and narrow:
+        return _inverse_root(d, scale, to, out)
+    if own not in LOOKED_UP:
         return None
     if own in ("Sigmoid", "Tanh") and not narrow:
         return _sigmoid(d, leaf.scale, own)
@@ -109,6 +112,16 @@ def _two_slopes(
         return np.asarray((np.rint(256 * ratios).astype(int)[side] * d + 128) >> 8)
     mantissa, *shifts = DOUBLE.split((scale * slopes / to)[side])
     return np.asarray(DOUBLE.rescale(NUMPY, d.astype(np.int32), mantissa, (shifts[0], shifts[1])))
+
+
+def _inverse_root(d: np.ndarray, scale: np.float32, to: np.float32, out: Output) -> np.ndarray:
+    """RSQRT of 8 bits, by an integer inverse root with 20 fractional bits."""
+    x = np.maximum(d, 0).astype(np.int32)
+    mantissa, right = inverse_root(NUMPY, x)
+    shifts = np.maximum(20 - right, 0), np.maximum(right - 20, 0)
+    y = DOUBLE.rescale(NUMPY, np.ones_like(x), mantissa, shifts)
+    factor = 1 / np.float64(np.sqrt(scale) * to) * 2.0**-20
+    return np.where(x > 0, DOUBLE.by(NUMPY, y, factor), out.high - out.zero_point)
 
 
 def _hard_swish(d: np.ndarray, scale: np.float32, to: np.float32) -> np.ndarray | None:

@@ -17,6 +17,7 @@ import math
 
 import numpy as np
 
+from jq.formats.arrays import Array, IntegerOps
 from jq.formats.integer_functions import Output
 from jq.formats.requantize import DOUBLE, SINGLE, Rescaling, multiplier
 from jq.ir import OPS, Program, dtype_of, ir, shape_of
@@ -31,7 +32,7 @@ COUNTED = 1 << 14  # codes of a mean whose sums have a table, of up to 16 MB
 # What rescales within bounds.
 RESCALES = {ANY: "QUANTIZE", (0.0, math.inf): "RELU", (0.0, 6.0): "RELU6"}
 RESCALES |= {(-1.0, 1.0): "RELU_N1_TO_1"}
-F32, I16 = np.float32, np.iinfo(np.int16)
+F32, I16, I32 = np.float32, np.iinfo(np.int16), np.iinfo(np.int32)
 
 
 def _xnnpack(device: Device, *ratios: np.float32) -> bool:
@@ -92,3 +93,25 @@ def kernel_mean(
     step = total.step.giving(out).knowing(bias=np.zeros((), np.int64), behind=np.zeros(()))
     step = step.knowing(factor=scale / out.scale / counts, own=1)
     return integer_step(program, values.saturated(steps, out), step)
+
+
+def inverse_root(ops: IntegerOps, x: Array) -> tuple[Array, Array]:
+    """`1 / sqrt(x)` of int32 x >= 0, `mantissa * 2^(-31 - right)`, as LiteRT has it; of 0 as of 1.
+
+    Five steps of Newton's method from 1, with 28 fractional bits, of x / 4^k in [1/4, 1)."""
+    wide = ops.convert(x, np.int64)
+    pairs = ops.shift_right_signed(ops.sub(ops.leading_zeros(wide), 33), 1)  # of bits in front
+    fixed = ops.shift_right(ops.shift_left(wide, ops.add(pairs, pairs)), 3)
+
+    def times(a: Array, b: Array) -> Array:
+        return ops.shift_right_signed(ops.add(ops.mul(a, b), 1 << 30), 31)
+
+    half = ops.shift_right(ops.add(fixed, 1), 1)
+    y = ops.add(ops.sub(wide, wide), 1 << 28)
+    for _ in range(5):
+        cube = ops.minimum(ops.shift_left(times(times(y, y), y), 6), I32.max)
+        y = ops.shift_left(ops.sub(times(3 << 27, y), times(half, cube)), 3)
+    y = ops.shift_left(times(y, 1518500250), ops.maximum(ops.sub(pairs, 12), 0))  # sqrt(1/2)
+    one = ops.equal(ops.maximum(wide, 1), 1)
+    right = ops.select(one, 0, ops.maximum(ops.sub(12, pairs), 0))
+    return ops.convert(ops.select(one, I32.max, y), np.int32), ops.convert(right, np.int32)

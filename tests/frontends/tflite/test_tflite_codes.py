@@ -139,6 +139,10 @@ def cases() -> dict[str, dict[str, Any]]:
         "absolute": file_of("ABS", [], X, (0.04, -5), ()),
         "exponential": file_of("EXP", [], X, (0.9, -120), ()),
         "root": file_of("SQRT", [], X, (0.02, -100), (), ("int8", 0.05, -128)),
+        "inverse root": file_of("RSQRT", [], X, (0.0036918384, -94), (), ("int8", 0.12680693, -128)),
+        "fine inverse root": file_of(
+            "RSQRT", [], X, (0.00070938887, -112), (), ("int8", 0.41546157, -128)
+        ),
         "unit": file_of("ELU", [], X, (0.053, -100), (), ("int8", 0.051, -30)),
         "bent": file_of("GELU", [], X, (0.031, -120), ("GeluOptions", {"approximate": False})),
         "bent by tanh": file_of(
@@ -216,7 +220,7 @@ def drawn(bits: int = 8) -> np.ndarray:
 # XNNPACK has the first of these, and leaves the others to LiteRT's kernels.
 DEFAULT = ["codes of another scale", "leaky", "mean", "kept", "of one encoding", "tied"]
 DEFAULT += ["ADD of a constant by channel", "small slope", "relu", "finer relu", "absolute", "gate"]
-DEFAULT += ["unit", "root", "exponential", "bent", "bent by tanh"]  # no reference kernel has ELU
+DEFAULT += ["unit", "root", "inverse root", "exponential", "bent", "bent by tanh"]  # no reference kernel has ELU
 DEFAULT += [
     "fine gate",
     "large gate",
