@@ -10,6 +10,7 @@ import numpy as np
 from onnx import ModelProto, helper
 
 from jq.base.errors import LOG, UserError, known
+from jq.frontends.onnx.registry import TFLITE
 from jq.frontends.tflite import moves, products
 from jq.frontends.tflite.graph import Graph
 from jq.frontends.tflite.moves import NCHW
@@ -29,7 +30,6 @@ _SHAPED = {*_REDUCE, "FULLY_CONNECTED"}  # their own shape stands behind the cod
 STATE = {"CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE"}
 # Those whose codes are not always LiteRT's, and why.
 _NEAR = dict.fromkeys(("SOFTMAX", "LOG_SOFTMAX"), "exponentials of its own")
-_NEAR |= {"L2_NORMALIZATION": "a root of its own, for int8"}
 _NEAR |= {"SUM": "it reads int8 as uint8", "ADD_N": "it rounds each term", "DIV": "rounded twice"}
 Call = Callable[[Graph, list[int], int, Mapping[str, Any]], str]
 
@@ -190,7 +190,7 @@ _CALLS |= {
     "ARG_MIN": partial(_place, "ArgMin"),
     "SQUARED_DIFFERENCE": _squared,
     "LOG_SOFTMAX": lambda g, x, y, o: g.add("LogSoftmax", [g.real(x[0])], axis=-1),
-    "L2_NORMALIZATION": lambda g, x, y, o: g.add("LpNormalization", [g.real(x[0])], axis=-1),
+    "L2_NORMALIZATION": lambda g, x, y, o: g.add("L2Normalization", [g.real(x[0])], domain=TFLITE),
     "MIRROR_PAD": moves.mirrored,
     "SPACE_TO_BATCH_ND": moves.to_batch,
     "BATCH_TO_SPACE_ND": moves.to_space,

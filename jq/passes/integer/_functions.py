@@ -13,12 +13,14 @@ from jq.formats.requantize import LARGEST, Rescaling
 from jq.ir import OPS, Program, ir, kind_of, maker, shape_of
 from jq.ir.affine import compact
 from jq.ir.build import NAME, string_attr
+from jq.ir.decisions import rounded_as
 from jq.ir.ops.integer_step import integer_step
 from jq.ir.ops.selection import splat_of
 from jq.ir.slicing import between
 from jq.passes.functions import as_normalization
 from jq.passes.integer import _values as values
 from jq.passes.integer._ops import as_softmax, behind
+from jq.passes.integer._tflite import kernel_unit_rows
 from jq.passes.prepare.fold_weights import Constant, evaluate_all
 from jq.target.device_table import Device
 
@@ -161,6 +163,9 @@ def normalization(
         if found is None:
             continue
         axis, n = len(shape) - 1, shape[-1]
+        if device.of_tflite and rounded_as(value) == "L2Normalization":
+            if (codes := kernel_unit_rows(program, leaf, out, name)) is not None:
+                return codes
         unit = unit_rows(
             OPS,
             values.centered(leaf, values.I64),

@@ -1,8 +1,8 @@
 """Tables of TFLite's operators on one tensor, as LiteRT's kernels compute them in float32.
 
 Of 8 bits they are rounded once, ties away from zero, by XNNPACK to even; SQRT is rounded down, and
-RSQRT is one of integers. Of 16 bits a table has 513 entries, 128 codes apart, each less half of the error in the middle of two;
-TANH and LOGISTIC have one of the sigmoid, in steps of 1/24.
+RSQRT computed in integers. Of 16 bits a table has 513 entries, 128 codes apart, each less half of
+the error in the middle of two; TANH and LOGISTIC have one of the sigmoid, in steps of 1/24.
 
 https://github.com/google-ai-edge/LiteRT (tflite/kernels: activations.cc, elementwise.cc, exp.cc;
 internal: common.h), https://github.com/google/XNNPACK (src/reference/unary-elementwise.cc)."""

@@ -115,3 +115,20 @@ def inverse_root(ops: IntegerOps, x: Array) -> tuple[Array, Array]:
     one = ops.equal(ops.maximum(wide, 1), 1)
     right = ops.select(one, 0, ops.maximum(ops.sub(12, pairs), 0))
     return ops.convert(ops.select(one, I32.max, y), np.int32), ops.convert(right, np.int32)
+
+
+def kernel_unit_rows(
+    program: Program, leaf: values.Leaf, out: Output, name: str
+) -> ir.Value | None:
+    """Codes of rows divided by their length, in steps of 1/128; None of what the kernel refuses."""
+    x = values.centered(leaf)
+    shape, axes = shape_of(x), range(len(shape_of(x)))
+    given = out.dtype == dtype_of(leaf.codes) == np.int8 and shape[-1] * leaf.largest**2 <= I32.max
+    if not given or (out.scale, out.zero_point) != (2.0**-7, 0):
+        return None
+    mantissa, right = inverse_root(OPS, OPS.reduce_sum(OPS.mul(x, x), [axes[-1]]))
+    shifts = OPS.maximum(OPS.sub(7, right), 0), OPS.maximum(OPS.sub(right, 7), 0)
+    mantissa, *parts = (OPS.broadcast(v, shape, axes) for v in (mantissa, *shifts))
+    steps = DOUBLE.rescale(OPS, x, mantissa, (parts[0], parts[1]))
+    step = values.step_of("normalization", name, [leaf.operand], own=1, behind=np.zeros(()))
+    return integer_step(program, values.saturated(steps, out), step.giving(out))

@@ -143,6 +143,7 @@ def cases() -> dict[str, dict[str, Any]]:
         "fine inverse root": file_of(
             "RSQRT", [], X, (0.00070938887, -112), (), ("int8", 0.41546157, -128)
         ),
+        "rows": file_of("L2_NORMALIZATION", [], X, (2.0**-7, 0), ("L2NormOptions", {})),
         "unit": file_of("ELU", [], X, (0.053, -100), (), ("int8", 0.051, -30)),
         "bent": file_of("GELU", [], X, (0.031, -120), ("GeluOptions", {"approximate": False})),
         "bent by tanh": file_of(
@@ -332,7 +333,7 @@ def test_codes_that_are_negated_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "target"),
     [
-        *((name, TARGET) for name in ("dense", "pool", "kept", "relu", "finer relu")),
+        *((name, TARGET) for name in ("dense", "pool", "kept", "relu", "finer relu", "rows")),
         *((n, "litert") for n in ("codes of another scale", "relu", "finer relu", "leaky", "mean")),
     ],
 )

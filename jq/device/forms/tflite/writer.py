@@ -32,6 +32,9 @@ class Writer(Spelled):
         kind = [*RESCALES.values()][int(step.numbers["own"].reshape(()))]
         self.finish(step, kind, step.inputs)
 
+    def _unit_rows(self, step: Simple) -> None:
+        self.finish(step, "L2_NORMALIZATION", step.inputs)
+
     def _of_two(self, step: Simple, kind: str) -> None:
         """A sum: reference kernels have both terms in units of twice the larger scale, shifted by
         20 bits; XNNPACK has a multiplier for each."""

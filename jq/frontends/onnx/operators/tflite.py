@@ -12,6 +12,11 @@ from jq.frontends.onnx.operators.windows import Window, Windowing, window_counts
 from jq.frontends.onnx.registry import TFLITE, Array, Call, Known, operator, operators
 
 
+def _unit_rows(x: Array) -> Array:
+    squares = jnp.sum(x * x, -1, keepdims=True)
+    return x * lax.rsqrt(jnp.maximum(squares, np.asarray(1e-12, x.dtype)))
+
+
 def _twice_normal(x: Array, tanh: bool) -> Array:
     if tanh:
         return 1 + jnp.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x))
@@ -23,6 +28,7 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
     "Elu": lambda x: jnp.maximum(x, 0) + jnp.expm1(jnp.minimum(x, 0)),
     "LeakyRelu": lambda x, *, alpha: jnp.maximum(x, 0) + jnp.minimum(x, 0) * alpha,
     "Gelu": lambda x, *, approximate: 0.5 * x * _twice_normal(x, approximate == "tanh"),
+    "L2Normalization": _unit_rows,
     "Log": lambda x: jnp.log(jnp.maximum(x, 0)),  # numbers below 0 are as 0
     "MatMul": jnp.matmul,
     "PRelu": lambda x, slope: jnp.where(x < 0, x * slope, jnp.maximum(x, 0)),
