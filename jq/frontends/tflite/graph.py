@@ -160,6 +160,15 @@ class Graph:
         name = f"{self.names[i]}#moved_{len(self.initializers)}"
         return self._dequantized(self.constant(data.transpose(order), data.dtype, name), i, order)
 
+    def repeated(self, i: int, shape: Sequence[int]) -> str:
+        """The numbers of a tensor, of a code that is stored once along the last axis of `shape`."""
+        data, axes = self.array(i), [a for a, n in enumerate(shape) if n > 1]
+        if data is None or data.size != 1 or self.scales(i) is None or not axes:
+            return self.real(i)
+        sizes = [shape[axes[-1]], *[1] * (len(shape) - axes[-1] - 1)]
+        made = self.constant(np.full(sizes, data.item()), data.dtype)
+        return self._dequantized(made, i, None)
+
     def bias(self, given: Sequence[int], x: int, w: int) -> list[str]:
         """The numbers of a bias of `w` on `x`, if any, as one or two terms: its integers have the
         step of their products, whatever the file says, and may have more bits than float32."""

@@ -10,7 +10,7 @@ import numpy as np
 from onnx import ModelProto, helper
 
 from jq.base.errors import LOG, UserError, known
-from jq.frontends.onnx.registry import TFLITE
+from jq.frontends.onnx.registry import OPERATORS, TFLITE
 from jq.frontends.tflite import moves, products
 from jq.frontends.tflite.graph import Graph
 from jq.frontends.tflite.moves import NCHW
@@ -20,7 +20,7 @@ _ACTIVATIONS = {1: (0.0, None), 2: (-1.0, 1.0), 3: (0.0, 6.0)}
 # Those that ONNX has with the same operands.
 _EACH = {"LOGISTIC": "Sigmoid", "TANH": "Tanh", "RELU": "Relu", "HARD_SWISH": "HardSwish"}
 _EACH |= {"ABS": "Abs", "NEG": "Neg", "EXP": "Exp", "SQRT": "Sqrt", "ELU": "Elu", "PRELU": "PRelu"}
-_EACH |= {"ADD": "Add", "SUB": "Sub", "MUL": "Mul", "DIV": "Div", "SIN": "Sin", "COS": "Cos"}
+_EACH |= {"ADD": "Add", "SUB": "Sub", "DIV": "Div", "SIN": "Sin", "COS": "Cos"}
 _EACH |= {"MAXIMUM": "Max", "MINIMUM": "Min", "ADD_N": "Sum", "POW": "Pow"} | moves.CHOICES
 _EACH |= {"LOG": "Log", "FLOOR": "Floor", "CEIL": "Ceil", "ROUND": "Round", "SIGN": "Sign"}
 _EACH |= dict.fromkeys(("CAST", *SPLITS, "QUANTIZE", "DEQUANTIZE"), "Identity")
@@ -117,6 +117,14 @@ def _each(name: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> st
     return g.own(_EACH[name], x, y)
 
 
+def _of_two(name: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    """Of codes with a constant of one, which is repeated: kernels compute with codes of both, where
+    a number alone would be a factor, or part of a table."""
+    own = TFLITE if (TFLITE, name) in OPERATORS else ""
+    given = [g.repeated(i, g.shape(y)) for i in x]
+    return str(g.add(name, given, domain=own, overload="" if own else g.domain(y)))
+
+
 def _reduce(name: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     """A reduction whose axes are gone: `read_graph` puts those that are kept behind the codes."""
     given = [g.real(x[0]), g.constant(g.known(x[1]).reshape(-1), "i8")]
@@ -142,10 +150,6 @@ def _place(kind: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> s
         return str(g.add(kind, [g.real(x[0])], domain=domain, axis=axis))
     found = g.add(kind, [g.real(x[0])], axis=axis, keepdims=0)
     return str(g.add("Cast", [found], to=helper.np_dtype_to_tensor_dtype(g.dtype(y))))
-
-
-def _squared(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
-    return str(g.add("Mul", [g.add("Sub", map(g.real, x))] * 2))
 
 
 def _softmax(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
@@ -188,7 +192,8 @@ _CALLS |= {
     "RESIZE_BILINEAR": partial(_resize, "linear"),
     "ARG_MAX": partial(_place, "ArgMax"),
     "ARG_MIN": partial(_place, "ArgMin"),
-    "SQUARED_DIFFERENCE": _squared,
+    "SQUARED_DIFFERENCE": partial(_of_two, "SquaredDifference"),
+    "MUL": partial(_of_two, "Mul"),
     "LOG_SOFTMAX": lambda g, x, y, o: g.add("LogSoftmax", [g.real(x[0])], axis=-1),
     "L2_NORMALIZATION": lambda g, x, y, o: g.add("L2Normalization", [g.real(x[0])], domain=TFLITE),
     "MIRROR_PAD": moves.mirrored,

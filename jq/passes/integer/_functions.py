@@ -163,9 +163,9 @@ def normalization(
         if found is None:
             continue
         axis, n = len(shape) - 1, shape[-1]
-        if device.of_tflite and rounded_as(value) == "L2Normalization":
-            if (codes := kernel_unit_rows(program, leaf, out, name)) is not None:
-                return codes
+        own = device.of_tflite and rounded_as(value) == "L2Normalization"
+        if own and (codes := kernel_unit_rows(program, leaf, out, name)) is not None:
+            return codes
         unit = unit_rows(
             OPS,
             values.centered(leaf, values.I64),

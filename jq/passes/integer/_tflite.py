@@ -9,6 +9,8 @@ LiteRT's MEAN divides a mantissa by the number of codes, and loses what is left.
     MEAN of n codes        rint(sum * ratio / n + (zero' - n * zero * ratio / n))
     AVERAGE_POOL_2D        (sum + n / 2) / n, or of a negative sum (sum - n / 2) / n
     MEAN of LiteRT         by (mantissa << k) / n, exponent - k,  k = floor(log2(n))
+    L2_NORMALIZATION       rescales by the inverse root of the sum of squares, one of integers
+    SQUARED_DIFFERENCE     rescales both to 7 fractional bits of twice the larger scale, and squares
 
 https://github.com/google-ai-edge/LiteRT (tflite/kernels, tflite/kernels/internal/reference),
 https://github.com/google/XNNPACK (qs8-vcvt, qs8-vlrelu, reduce-nd)."""
@@ -20,11 +22,12 @@ import numpy as np
 from jq.formats.arrays import Array, IntegerOps
 from jq.formats.integer_functions import Output
 from jq.formats.requantize import DOUBLE, SINGLE, Rescaling, multiplier
-from jq.ir import OPS, Program, dtype_of, ir, shape_of
+from jq.ir import NAME, OPS, Program, dtype_of, ir, maker, shape_of, string_attr
 from jq.ir.affine import Affine
 from jq.ir.ops.integer_step import integer_step
 from jq.passes.integer import _values as values
 from jq.passes.integer._ops import Bounds
+from jq.passes.integer._sums import repeated
 from jq.target.device_table import Device
 
 ANY = -math.inf, math.inf
@@ -131,4 +134,28 @@ def kernel_unit_rows(
     mantissa, *parts = (OPS.broadcast(v, shape, axes) for v in (mantissa, *shifts))
     steps = DOUBLE.rescale(OPS, x, mantissa, (parts[0], parts[1]))
     step = values.step_of("normalization", name, [leaf.operand], own=1, behind=np.zeros(()))
+    return integer_step(program, values.saturated(steps, out), step.giving(out))
+
+
+def kernel_squares(program: Program, affine: Affine, out: Output) -> ir.Value | None:
+    """Codes of the squared difference of two leaves, each in units of twice the larger scale, with
+    7 fractional bits; None of others, and where the kernel refuses the scales."""
+    op = maker(affine.source)
+    op = op and maker(op.operands[0], "stablehlo.subtract")
+    leaves = [repeated(program, v) for v in op.operands] if op else []
+    known = [leaf for leaf in leaves if leaf is not None and leaf.high < 256]
+    unit = 2 * max((leaf.scale for leaf in known), default=0)
+    factor = unit**2 / (out.scale * (1 << 14))
+    if op is None or len(known) < 2 or out.wide or (affine.c != 1).any() or affine.b.any():
+        return None
+    if factor >= 1:
+        return None
+    first, second = (
+        DOUBLE.by(OPS, OPS.shift_left(values.centered(leaf), 7), leaf.scale / unit)
+        for leaf in known
+    )
+    apart = OPS.sub(first, second)
+    steps = DOUBLE.by(OPS, OPS.mul(apart, apart), factor)
+    name, operands = string_attr(op, NAME) or "difference", [leaf.operand for leaf in known]
+    step = values.step_of("subtract", name, operands, op, own=1, behind=np.zeros(()))
     return integer_step(program, values.saturated(steps, out), step.giving(out))

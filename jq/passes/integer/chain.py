@@ -21,7 +21,7 @@ from jq.ir.ops.integer_step import IntegerStep, integer_step
 from jq.passes.integer import _values as values
 from jq.passes.integer._ops import clamps_behind
 from jq.passes.integer._sums import repeated, sum_of
-from jq.passes.integer._tflite import RESCALES, kernel_mean, kernel_rescale
+from jq.passes.integer._tflite import RESCALES, kernel_mean, kernel_rescale, kernel_squares
 from jq.target.device_table import Device
 
 MOST = 1 << 47  # of sums of 64 bits
@@ -42,6 +42,9 @@ def chain(
     rescaling, floats = device.rescaling, device.rounding == "float32"
     if floats and device.xnnpack_sums and (codes := sum_of_two(program, affine, out)) is not None:
         return codes
+    own = rounded_as(affine.source) if device.of_tflite else ""
+    if own == "SquaredDifference":
+        return kernel_squares(program, affine, out)
     total = sum_of(program, affine.source, device)
     if total is None:
         return None
@@ -50,7 +53,6 @@ def chain(
         values.require_int32(total.bound, total.name)
     if floats and not device.xnnpack_sums and (codes := of_pairs(total, affine, out)):
         return integer_step(program, *codes)
-    own = rounded_as(affine.source) if device.of_tflite else ""
     if own and total.step.kind == "sum":
         codes = kernel_mean(program, total, affine, out, own, device)
         if codes is not None:

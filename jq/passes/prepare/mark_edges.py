@@ -22,7 +22,7 @@ from typing import Any, Literal
 from jq.formats import is_affine
 from jq.ir import Op, Program, dtype_of, ir, kind_of, last_of, only_user
 from jq.ir.affine import is_constant, step
-from jq.ir.decisions import declined, declined_by_shape
+from jq.ir.decisions import declined, declined_by_shape, rounded_as
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, match
 from jq.ir.ops import Contraction, rule_of
 from jq.ir.ops.selection import elements, reduction
@@ -93,12 +93,17 @@ class _Marking:
 
     def numbers(self, op: Op) -> bool:
         """An op of floats, its operands codes or, for functions and products, anything."""
-        if self.function(op) or self.contraction(op):
+        if self.squared(op) or self.function(op) or self.contraction(op):
             return True
         if any(self.state.get(v) == "float" for v in op.operands):
             return False
         forms = (self.selection, self.continued, self.table, self.affine, self.binary, self.reduced)
         return self.table(op) if declined(op) else any(form(op) for form in forms)
+
+    def squared(self, op: Op) -> bool:
+        """The square of a difference, where kernels have no codes of the difference."""
+        one = rounded_as(op.results[0]) == "SquaredDifference"
+        return one and self.state.get(op.operands[0]) == "open" and self.become(op, "open")
 
     def stored(self, op: Op) -> bool:
         """The model's own quantization ends a region with its own codes, which its own

@@ -117,6 +117,10 @@ def cases() -> dict[str, dict[str, Any]]:
             )
             for kind in ("ADD", "SUB", "MUL")
         },
+        "product of a number": file_of(
+            *("MUL", [(weights[4:5, 0], coded(0.034790546, -84))], X, (0.13985704, -5), ()),
+            ("int8", 0.07297581, -20),
+        ),
         "product of a constant of fewer axes": file_of(
             "MUL", [(weights[:6].reshape(6, 1, 16), coded(0.031, 2))], X, (0.113, 5), ()
         ),
@@ -139,11 +143,20 @@ def cases() -> dict[str, dict[str, Any]]:
         "absolute": file_of("ABS", [], X, (0.04, -5), ()),
         "exponential": file_of("EXP", [], X, (0.9, -120), ()),
         "root": file_of("SQRT", [], X, (0.02, -100), (), ("int8", 0.05, -128)),
-        "inverse root": file_of("RSQRT", [], X, (0.0036918384, -94), (), ("int8", 0.12680693, -128)),
+        "inverse root": file_of(
+            "RSQRT", [], X, (0.0036918384, -94), (), ("int8", 0.12680693, -128)
+        ),
         "fine inverse root": file_of(
             "RSQRT", [], X, (0.00070938887, -112), (), ("int8", 0.41546157, -128)
         ),
         "rows": file_of("L2_NORMALIZATION", [], X, (2.0**-7, 0), ("L2NormOptions", {})),
+        "difference": file_of(
+            "SQUARED_DIFFERENCE", [(weights[:48].reshape(X), coded(0.031, 2))], X, (0.53, -120), ()
+        ),
+        "difference from a number": file_of(
+            *("SQUARED_DIFFERENCE", [(np.array([13], np.int8), coded(0.014984961, -120))], X),
+            *((0.14104886, -123), (), ("int8", 0.05366059, 10)),
+        ),
         "unit": file_of("ELU", [], X, (0.053, -100), (), ("int8", 0.051, -30)),
         "bent": file_of("GELU", [], X, (0.031, -120), ("GeluOptions", {"approximate": False})),
         "bent by tanh": file_of(
@@ -221,7 +234,8 @@ def drawn(bits: int = 8) -> np.ndarray:
 # XNNPACK has the first of these, and leaves the others to LiteRT's kernels.
 DEFAULT = ["codes of another scale", "leaky", "mean", "kept", "of one encoding", "tied"]
 DEFAULT += ["ADD of a constant by channel", "small slope", "relu", "finer relu", "absolute", "gate"]
-DEFAULT += ["unit", "root", "inverse root", "exponential", "bent", "bent by tanh"]  # no reference kernel has ELU
+DEFAULT += ["inverse root", "difference", "difference from a number", "product of a number", "rows"]
+DEFAULT += ["unit", "root", "exponential", "bent", "bent by tanh"]  # no reference kernel has ELU
 DEFAULT += [
     "fine gate",
     "large gate",
@@ -296,7 +310,17 @@ def test_operators_whose_codes_may_differ_are_named(
 
 
 @pytest.mark.usefixtures("quick_xla")
-def test_the_branches_of_slopes_have_no_codes_of_their_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "out"),
+    [
+        ("PRELU", (0.0145, -118)),
+        ("SQUARED_DIFFERENCE", (0.053, -118)),
+        ("L2_NORMALIZATION", (2.0**-7, 0)),
+    ],
+)
+def test_the_parts_of_an_operator_have_no_codes_of_their_own(
+    kind: str, out: tuple[float, int], tmp_path: Path
+) -> None:
     """Behind a product, whose numbers are not those of an input."""
     rng = np.random.default_rng(2)
     filters = rng.integers(-127, 128, (16, 1, 1, 16)).astype(np.int8), coded(0.002, 0)
@@ -305,11 +329,12 @@ def test_the_branches_of_slopes_have_no_codes_of_their_own(tmp_path: Path) -> No
     fields = file_of("CONV_2D", given, X, (0.027, -4), ("Conv2DOptions", steps))
     (graph,), last = fields["subgraphs"], fields["operator_codes"][0]
     slopes = {"shape": [1, 1, 16], "type": TYPES["int8"], "buffer": 3, "name": "slopes"}
-    result = dict(graph["tensors"][3], name="z", quantization=coded(0.0145, -118))
+    result = dict(graph["tensors"][3], name="z", quantization=coded(*out))
     graph["tensors"] += [slopes | {"quantization": coded(0.004, 0)}, result]
     fields["buffers"].append({"data": np.arange(-8, 8, dtype=np.int8).view(np.uint8)})
-    graph["operators"].append({"opcode_index": 1, "inputs": [3, 4], "outputs": [5]})
-    graph["outputs"], number = [5], NUMBERS["PRELU"]
+    inputs = [3] if kind == "L2_NORMALIZATION" else [3, 4]
+    graph["operators"].append({"opcode_index": 1, "inputs": inputs, "outputs": [5]})
+    graph["outputs"], number = [5], NUMBERS[kind]
     code = {"deprecated_builtin_code": number, "version": 1, "builtin_code": number}
     fields["operator_codes"] = [last, code]
     path, x = tmp_path / "m.tflite", drawn()
@@ -333,7 +358,8 @@ def test_codes_that_are_negated_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "target"),
     [
-        *((name, TARGET) for name in ("dense", "pool", "kept", "relu", "finer relu", "rows")),
+        *((name, TARGET) for name in ("dense", "pool", "kept", "relu", "finer relu")),
+        *((name, TARGET) for name in ("rows", "difference", "difference from a number")),
         *((n, "litert") for n in ("codes of another scale", "relu", "finer relu", "leaky", "mean")),
     ],
 )

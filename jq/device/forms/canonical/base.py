@@ -60,7 +60,7 @@ class Simple:
 
 # Steps that TFLite's kernels round as they round no other (`own` in their numbers).
 OWN = {"conv2d": "fully_connected", "sum": "mean", "sum_pool": "average_pool"}
-OWN |= {"rescale": "kernel_rescale", "normalization": "unit_rows"}
+OWN |= {"rescale": "kernel_rescale", "normalization": "unit_rows", "subtract": "squares"}
 
 
 class Steps:

@@ -35,6 +35,9 @@ class Writer(Spelled):
     def _unit_rows(self, step: Simple) -> None:
         self.finish(step, "L2_NORMALIZATION", step.inputs)
 
+    def _squares(self, step: Simple) -> None:
+        self.finish(step, "SQUARED_DIFFERENCE", step.inputs)
+
     def _of_two(self, step: Simple, kind: str) -> None:
         """A sum: reference kernels have both terms in units of twice the larger scale, shifted by
         20 bits; XNNPACK has a multiplier for each."""

@@ -17,6 +17,11 @@ def _unit_rows(x: Array) -> Array:
     return x * lax.rsqrt(jnp.maximum(squares, np.asarray(1e-12, x.dtype)))
 
 
+def _squared_difference(x: Array, y: Array) -> Array:
+    apart = x - y
+    return apart * apart
+
+
 def _twice_normal(x: Array, tanh: bool) -> Array:
     if tanh:
         return 1 + jnp.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x))
@@ -33,6 +38,7 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
     "MatMul": jnp.matmul,
     "PRelu": lambda x, slope: jnp.where(x < 0, x * slope, jnp.maximum(x, 0)),
     "Rsqrt": lambda x: lax.rsqrt(x),
+    "SquaredDifference": _squared_difference,
 }
 operators(FUNCTIONS, domain=TFLITE)
 
