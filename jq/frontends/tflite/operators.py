@@ -30,6 +30,7 @@ _SHAPED = {*_REDUCE, "FULLY_CONNECTED"}  # their own shape stands behind the cod
 STATE = {"CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE"}
 # Those whose codes are not always LiteRT's, and why.
 _NEAR = dict.fromkeys(("SOFTMAX", "LOG_SOFTMAX"), "exponentials of its own")
+_NEAR |= {"RESIZE_BILINEAR": "those of int8 are the reference kernel's"}
 _NEAR |= {"SUM": "it reads int8 as uint8", "ADD_N": "it rounds each term", "DIV": "rounded twice"}
 Call = Callable[[Graph, list[int], int, Mapping[str, Any]], str]
 
@@ -61,6 +62,8 @@ def read_graph(data: bytes, path: Path) -> Graph:
         try:
             if kind in SPLITS:
                 moves.split(g, inputs, outputs, options)
+            elif kind == "RESIZE_BILINEAR" and g.domain(y := outputs[0]) and g.dtype(y).kind == "i":
+                g.store(y, _interpolated(g, inputs, options))
             elif kind == "CAST":
                 kept = helper.np_dtype_to_tensor_dtype(g.dtype(outputs[0]))
                 g.store(outputs[0], g.add("Cast", [g.raw(inputs[0])], to=kept))
@@ -142,6 +145,13 @@ def _resize(mode: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> 
         how["nearest_mode"] = "round_prefer_ceil" if half or corners else "floor"
     given = [g.real(x[0], NCHW), "", "", g.constant([n, c, h, w], "i8")]
     return moves.image(g, g.add("Resize", given, **how))
+
+
+def _interpolated(g: Graph, x: list[int], o: Mapping[str, Any]) -> str:
+    """Codes of codes: kernels know no scales of theirs."""
+    how = {"half": bool(o.get("half_pixel_centers")), "corners": bool(o.get("align_corners"))}
+    sizes = g.constant(g.known(x[1]), "i8")
+    return str(g.add("ResizeBilinear", [g.raw(x[0]), sizes], domain=TFLITE, **how))
 
 
 def _place(kind: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:

@@ -157,6 +157,17 @@ def cases() -> dict[str, dict[str, Any]]:
             *("SQUARED_DIFFERENCE", [(np.array([13], np.int8), coded(0.014984961, -120))], X),
             *((0.14104886, -123), (), ("int8", 0.05366059, 10)),
         ),
+        **{
+            f"image of {size}, {next(iter(how), 'legacy')}": file_of(
+                *("RESIZE_BILINEAR", [(np.array(size, np.int32), None)], (1, *size, 16), same),
+                ("ResizeBilinearOptions", how),
+            )
+            for size, how in (
+                ((13, 5), {"half_pixel_centers": True}),
+                ((11, 17), {"align_corners": True}),
+                ((1, 19), {}),
+            )
+        },
         "unit": file_of("ELU", [], X, (0.053, -100), (), ("int8", 0.051, -30)),
         "bent": file_of("GELU", [], X, (0.031, -120), ("GeluOptions", {"approximate": False})),
         "bent by tanh": file_of(
@@ -217,6 +228,10 @@ def wide_cases(weights: np.ndarray, scales: Any, steps: Any, axes: np.ndarray) -
             "logarithm": ("LOG", [], X, (0.0004, 0), ()),
             "tanh": ("TANH", [], X, (2.0**-15, 0), ()),
             "sigmoid": ("LOGISTIC", [], X, (2.0**-15, 0), ()),
+            "image": (
+                *("RESIZE_BILINEAR", [(np.array([13, 5], np.int32), None)], (1, 13, 5, 16)),
+                *(codes[1:], ("ResizeBilinearOptions", {"half_pixel_centers": True})),
+            ),
             "bent": ("GELU", [], X, (0.00043, 0), ("GeluOptions", {"approximate": False})),
         }.items()
     }

@@ -66,3 +66,21 @@ def place(x: Array, *, axis: int, node: Call) -> Array:
     """The place of an extreme in 32 bits, as no operator of ONNX has it."""
     function = lax.argmax if node.node.op == "ArgMax" else lax.argmin
     return function(x, axis % x.ndim, np.int32)
+
+
+@operator("ResizeBilinear", domain=TFLITE)
+def resize_bilinear(x: Array, sizes: Known, *, half: int, corners: int) -> Array:
+    """Codes of images between codes, by weights of 10 bits; https://github.com/google-ai-edge/LiteRT
+    (tflite/kernels/internal/reference/resize_bilinear.h)."""
+    total = x.astype(np.int32 if x.dtype == np.int8 else np.int64)
+    for axis, m in enumerate(sizes.tolist(), 1):
+        n, less = x.shape[axis], int(corners and m > 1)
+        step = (((n - less) << 10) + (m - less) // 2) // (m - less)
+        at = np.arange(m) * step + (step // 2 - (1 << 9) if half else 0)
+        low = np.clip(at >> 10, 0, n - 1)
+        high, part = np.minimum((at + 1023) >> 10, n - 1), at - (low << 10)
+        part = part.astype(total.dtype).reshape(-1, *[1] * (x.ndim - 1 - axis))
+        first, second = (jnp.take(total, i, axis) for i in (low, high))
+        total = first * (1024 - part) + second * part
+    size = (jnp.abs(total) + (1 << 19)) >> 20
+    return (jnp.sign(total) * size).astype(x.dtype)
