@@ -131,10 +131,10 @@ class Graph:
         self.nodes.append(helper.make_node(kind, given, outputs, name=name, **attributes))
         return outputs[0] if count == 1 else outputs
 
-    def own(self, kind: str, x: Iterable[int], y: int, **attributes: Any) -> str:
-        """A node that gives numbers, or codes as TFLite's kernels compute them."""
-        attributes["domain" if (TFLITE, kind) in OPERATORS else "overload"] = self.domain(y)
-        return str(self.add(kind, map(self.real, x), **attributes))
+    def own(self, kind: str, x: Iterable[int | str], y: int, **how: Any) -> str:
+        """A node of tensors or values that gives numbers, or codes as TFLite's kernels do."""
+        how["domain" if (TFLITE, kind) in OPERATORS else "overload"] = self.domain(y)
+        return str(self.add(kind, (v if isinstance(v, str) else self.real(v) for v in x), **how))
 
     def constant(self, values: Any, dtype: Any, name: str = "") -> str:
         name = name or f"#{len(self.initializers)}"
@@ -166,8 +166,7 @@ class Graph:
         if data is None or data.size != 1 or self.scales(i) is None or not axes:
             return self.real(i)
         sizes = [shape[axes[-1]], *[1] * (len(shape) - axes[-1] - 1)]
-        made = self.constant(np.full(sizes, data.item()), data.dtype)
-        return self._dequantized(made, i, None)
+        return self._dequantized(self.constant(np.full(sizes, data.item()), data.dtype), i, None)
 
     def bias(self, given: Sequence[int], x: int, w: int) -> list[str]:
         """The numbers of a bias of `w` on `x`, if any, as one or two terms: its integers have the

@@ -10,7 +10,7 @@ import numpy as np
 from onnx import ModelProto, helper
 
 from jq.base.errors import LOG, UserError, known
-from jq.frontends.onnx.registry import OPERATORS, TFLITE
+from jq.frontends.onnx.registry import TFLITE
 from jq.frontends.tflite import moves, products
 from jq.frontends.tflite.graph import Graph
 from jq.frontends.tflite.moves import NCHW
@@ -121,11 +121,15 @@ def _each(name: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> st
 
 
 def _of_two(name: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
-    """Of codes with a constant of one, which is repeated: kernels compute with codes of both, where
+    """An operator whose kernels compute with codes of both: a constant of one code is repeated, as
     a number alone would be a factor, or part of a table."""
-    own = TFLITE if (TFLITE, name) in OPERATORS else ""
-    given = [g.repeated(i, g.shape(y)) for i in x]
-    return str(g.add(name, given, domain=own, overload="" if own else g.domain(y)))
+    return g.own(name, [g.repeated(i, g.shape(y)) for i in x], y)
+
+
+def _squared(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    if g.domain(y):
+        return _of_two("SquaredDifference", g, x, y, o)
+    return str(g.add("Mul", [g.add("Sub", map(g.real, x))] * 2))
 
 
 def _reduce(name: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
@@ -202,10 +206,14 @@ _CALLS |= {
     "RESIZE_BILINEAR": partial(_resize, "linear"),
     "ARG_MAX": partial(_place, "ArgMax"),
     "ARG_MIN": partial(_place, "ArgMin"),
-    "SQUARED_DIFFERENCE": partial(_of_two, "SquaredDifference"),
+    "SQUARED_DIFFERENCE": _squared,
     "MUL": partial(_of_two, "Mul"),
     "LOG_SOFTMAX": lambda g, x, y, o: g.add("LogSoftmax", [g.real(x[0])], axis=-1),
-    "L2_NORMALIZATION": lambda g, x, y, o: g.add("L2Normalization", [g.real(x[0])], domain=TFLITE),
+    "L2_NORMALIZATION": lambda g, x, y, o: (
+        g.own("L2Normalization", x, y)
+        if g.domain(y)
+        else g.add("LpNormalization", [g.real(x[0])], axis=-1)
+    ),
     "MIRROR_PAD": moves.mirrored,
     "SPACE_TO_BATCH_ND": moves.to_batch,
     "BATCH_TO_SPACE_ND": moves.to_space,
