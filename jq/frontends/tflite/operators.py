@@ -30,7 +30,7 @@ _SHAPED = {*_REDUCE, "FULLY_CONNECTED"}  # their own shape stands behind the cod
 STATE = {"CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE"}
 # Those whose codes are not always LiteRT's, and why.
 _NEAR = dict.fromkeys(("SOFTMAX", "LOG_SOFTMAX"), "exponentials of its own")
-_NEAR |= {"RESIZE_BILINEAR": "those of int8 are the reference kernel's"}
+_NEAR |= {"RESIZE_BILINEAR": "as the reference kernel has it"}
 _NEAR |= {"SUM": "it reads int8 as uint8", "ADD_N": "it rounds each term", "DIV": "rounded twice"}
 Call = Callable[[Graph, list[int], int, Mapping[str, Any]], str]
 
@@ -83,7 +83,7 @@ def read_graph(data: bytes, path: Path) -> Graph:
 def _is_near(g: Graph, kind: str, fields: Mapping[str, Any]) -> bool:
     if kind not in _NEAR or not g.domain(y := int(fields["outputs"][0])):
         return False
-    return kind != "RSQRT" or g.dtype(y).itemsize == 1  # that of 16 bits is LiteRT's table
+    return kind != "RESIZE_BILINEAR" or g.dtype(y).itemsize == 1  # one kernel has 16 bits
 
 
 @cache
@@ -210,9 +210,7 @@ _CALLS |= {
     "MUL": partial(_of_two, "Mul"),
     "LOG_SOFTMAX": lambda g, x, y, o: g.add("LogSoftmax", [g.real(x[0])], axis=-1),
     "L2_NORMALIZATION": lambda g, x, y, o: (
-        g.own("L2Normalization", x, y)
-        if g.domain(y)
-        else g.add("LpNormalization", [g.real(x[0])], axis=-1)
+        g.own("L2Normalization", x, y) if g.domain(y) else g.add("LpNormalization", [g.real(x[0])])
     ),
     "MIRROR_PAD": moves.mirrored,
     "SPACE_TO_BATCH_ND": moves.to_batch,

@@ -311,11 +311,12 @@ def test_the_mean_of_many_codes_has_no_table(tmp_path: Path, monkeypatch) -> Non
 def test_operators_whose_codes_may_differ_are_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    wide = ("int16", 0.05, 0)
-    cases = [("ADD_N", (), "1 ADD_N (it rounds each term)"), ("ABS", (), "")]
-    cases += [("RSQRT", (), "1 RSQRT"), ("RSQRT", (wide,), "")]
-    for i, (kind, codes, named) in enumerate(cases):
-        path, fields = tmp_path / f"{i}.tflite", file_of(kind, [], X, (0.04, 0), (), *codes)
+    wide, size = ("int16", 0.05, 0), [(np.array([6, 8], np.int32), None)]
+    cases: list[Any] = [("ADD_N", [], (), "1 ADD_N (it rounds each term)"), ("ABS", [], (), "")]
+    cases += [("RSQRT", [], (), ""), ("RESIZE_BILINEAR", size, (), "1 RESIZE_BILINEAR")]
+    cases += [("RESIZE_BILINEAR", size, (wide,), "")]
+    for i, (kind, more, codes, named) in enumerate(cases):
+        path, fields = tmp_path / f"{i}.tflite", file_of(kind, more, X, (0.04, 0), (), *codes)
         path.write_bytes(SCHEMA.encode("Model", fields))
         caplog.clear()
         for _ in range(2):  # a compilation reads it several times
