@@ -101,6 +101,21 @@ def test_a_function_that_is_more_than_arithmetic(i):
     np.testing.assert_array_equal(got, fn({}, jnp.asarray(x)))
 
 
+@pytest.mark.parametrize("fn", [jnp.exp, jnp.log, jnp.sqrt, jax.lax.rsqrt, jnp.tanh])
+def test_functions_of_the_processor_need_no_loop(fn):
+    i = np.array([4, 1, 1], np.int32)
+
+    def applied(_, x):
+        return x.at[i].apply(fn)
+
+    x = np.linspace(0.1, 3, 30, dtype=np.float32).reshape(6, 5)
+    model = jq.Model(applied, {}, (x,))
+    ops = [op.operation.name for op in jq.rewrite(model, pipeline="float")["target"].walk()]
+    assert "stablehlo.scatter" in ops and "stablehlo.while" not in ops
+    got = jq.compile(model, "float")(x)
+    np.testing.assert_allclose(got, applied({}, jnp.asarray(x)), rtol=1e-6, atol=1e-6)
+
+
 WHOLE = """(%x: tensorKIND, %i: tensor<0xi32>, %u: tensorKIND) -> tensorKIND {
   %y = "stablehlo.scatter"(%x, %i, %u) <{scatter_dimension_numbers = #stablehlo.scatter<
     update_window_dims = AXES>}> ({

@@ -165,8 +165,9 @@ def zero_of(operand: ir.Value) -> ir.Value:
     return stablehlo.complex(part, part)
 
 
-_NAMES = "abs add and compare constant convert divide maximum minimum multiply negate not or return"
-_SCALAR = {f"stablehlo.{name}" for name in f"{_NAMES} select subtract xor".split(" ")}
+_NAMES = """abs add and compare constant convert divide exponential log maximum minimum multiply
+    negate not or return rsqrt select sqrt subtract tanh xor"""
+_SCALAR = {f"stablehlo.{name}" for name in _NAMES.split()}
 
 
 def is_arithmetic(op: Op) -> bool:
