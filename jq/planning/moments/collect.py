@@ -10,9 +10,9 @@ pooled or attended to later, and others cancel. `shared` gives the gram of the s
 sums of rows that share ("expand" and "reduce": Eschenhagen et al., "Kronecker-Factored Approximate
 Curvature for Modern Neural Network Architectures", 2023).
 
-Memory does not grow with the number of batches: sums are taken inside the program, or, of few
-rows, of some thousand at a time, without those of weight 0. A few rows are kept as they are, drawn
-with probability weight(r)."""
+Sums are taken inside the program, or, of few rows, of some thousand at a time, without those of
+weight 0. Memory does not grow with the number of batches but for the extremes of each, where the
+whole gram was not asked for. A few rows are kept as they are, drawn with probability weight(r)."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -199,4 +199,4 @@ class MomentsCache:
 
 
 def _size(found: Found) -> int:
-    return sum(m.gram.nbytes + m.rows.nbytes for m in found.values())
+    return sum(a.nbytes for m in found.values() for a in (m.gram, m.rows, m.low, m.high))
