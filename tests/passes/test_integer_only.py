@@ -418,3 +418,10 @@ def test_a_rounding_that_others_read_makes_the_same_whole_numbers():
     sure = np.abs(x - np.rint(x)) > 6.9 / 255
     np.testing.assert_array_equal(i[sure], np.floor(x)[sure])
     assert np.abs(y - interpolated(table, x)[1])[sure].max() < 0.1
+
+
+def test_a_complex_number_of_codes_keeps_its_fraction():
+    x = np.linspace(-2, 2, 64, dtype=np.float32)[None]
+    model = jq.Model(lambda _, x: (x * 1.3).astype(jnp.complex64), x, (x,), calibration=[(x,)])
+    found = api.compile(model, pipeline=PIPELINE)(x)
+    np.testing.assert_allclose(found, 1.3 * x, atol=0.02)

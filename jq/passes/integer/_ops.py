@@ -12,6 +12,7 @@ from jq.ir.markers import marker_kind
 from jq.ir.ops.selection import splat_of
 from jq.ir.pointwise import ELEMENTWISE
 from jq.ir.slicing import Cut
+from jq.ir.types import number_kind
 from jq.ir.values import reached
 
 Bounds = tuple[float, float]
@@ -53,7 +54,8 @@ def clamps_behind(
 
 def is_table(cut: Cut) -> bool:
     """True if a cut is a function of single elements, to floats or whole numbers."""
-    return dtype_of(cut.result) != np.bool_ and is_elementwise(cut)
+    whole = number_kind(dtype_of(cut.result)) == "i"
+    return (is_float(cut.result) or whole) and is_elementwise(cut)
 
 
 def is_elementwise(cut: Cut) -> bool:

@@ -26,6 +26,7 @@ from jq.ir.decisions import decline, declined, declined_by_shape, rounded_as
 from jq.ir.markers import QUANTIZE, Marker, match
 from jq.ir.ops.integer_step import integer_step
 from jq.ir.slicing import Cut, between
+from jq.ir.types import number_kind
 from jq.ir.values import reached
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._comparisons import comparison, place
@@ -90,8 +91,11 @@ def _converted(program: Program) -> bool:
     """Tables of whole numbers: a rounding, whose result has no codes of its own, among them."""
     found = [op for op in program.walk() if kind_of(op) == "stablehlo.convert"]
     changed = False
-    for op in [op for op in found if is_float(op.operands[0]) and not is_float(op.results[0])]:
-        wide = np.int32 if np.can_cast(dtype_of(op.results[0]), np.int32) else np.int64
+    for op in [op for op in found if is_float(op.operands[0])]:
+        kind = dtype_of(op.results[0])
+        if number_kind(kind) not in "ib":
+            continue
+        wide = np.int32 if np.can_cast(kind, np.int32) else np.int64
         with at(op):
             if (value := _looked_up(program, op.results[0], np.dtype(wide))) is not None:
                 op.operands[0], changed = value, True
