@@ -7,6 +7,7 @@ https://github.com/google/XNNPACK). Such a sum has a multiplier of 21 bits for e
     A = rint(2^k * x's scale / the result's)"""
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from jq.ir.decisions import rounded_as
 from jq.ir.numbers import Number
 from jq.ir.ops.integer_step import IntegerStep, integer_step
 from jq.passes.integer import _values as values
-from jq.passes.integer._ops import clamps_behind
+from jq.passes.integer._ops import Bounds, clamps_behind
 from jq.passes.integer._sums import repeated, sum_of
 from jq.passes.integer._tflite import RESCALES, kernel_mean, kernel_rescale, kernel_squares
 from jq.target.device_table import Device
@@ -39,17 +40,16 @@ def chain(
     if device.wide_sums and out.low == 1 - (1 << 15):  # of kernels the type's own end
         out = replace(out, low=out.low - 1)
     out, affine = values.clamped(out, bounds), backwards(program, value)
-    rescaling, floats = device.rescaling, device.rounding == "float32"
+    own = rounded_as(affine.source) if device.of_tflite else ""
+    floats = device.rounding == "float32"
     if floats and device.xnnpack_sums and (codes := sum_of_two(program, affine, out)) is not None:
         return codes
-    own = rounded_as(affine.source) if device.of_tflite else ""
     if own == "SquaredDifference":
         return kernel_squares(program, affine, out)
     total = sum_of(program, affine.source, device)
     if total is None:
         return None
-    wide, x = dtype_of(total.value) == np.int64, total.value
-    if not wide:
+    if dtype_of(total.value) != np.int64:
         values.require_int32(total.bound, total.name)
     if floats and not device.xnnpack_sums and (codes := of_pairs(total, affine, out)):
         return integer_step(program, *codes)
@@ -57,37 +57,77 @@ def chain(
         codes = kernel_mean(program, total, affine, out, own, device)
         if codes is not None:
             return codes
+    scaling = _scaling_of(program, total, affine, out, own, bounds, device)
+    return None if scaling is None else _scaled(program, total, affine, out, name, scaling, device)
+
+
+class _Scaling(NamedTuple):
+    real: np.ndarray  # what a unit of a sum is worth; float64
+    factor: np.ndarray  # of the sum to its codes
+    rounding: Rescaling
+    known: dict[str, int]  # what the step tells of it
+
+
+def _scaling_of(
+    program: Program,
+    total: values.Sum,
+    affine: Affine,
+    out: Output,
+    own: str,
+    bounds: Bounds,
+    device: Device,
+) -> _Scaling | None:
+    """The factor of a sum to codes of `out`; of a TFLite operator `own`, that of its kernel."""
+    floats, wide = device.rounding == "float32", dtype_of(total.value) == np.int64
     kernel = kernel_rescale(program, affine.result, out, bounds, device)
-    if once := own == ("PRelu" if floats else "MatMul"):  # of those that the device rescales else
-        rescaling = DOUBLE if floats else SINGLE
+    once = own == ("PRelu" if floats else "MatMul")  # of those that the device rescales else
+    if wide and once:  # kernels compute it in float64
+        return None
     real = affine.c * total.factor  # of one step of the sum
     if device.factors == "scales":
         real = _of_scales(program, total.step, real)
     if not np.isfinite(real).all() or (real == 0).any():
         return None
-    floats |= device.of_tflite and total.step.kind == "multiply"
-    factor = factor_of(program, total.step, real, out.scale) if floats else real / out.scale
     if kernel:
-        rescaling, factor = kernel
-    bias = np.rint(affine.b / real)
+        rounding, factor = kernel
+        return _Scaling(real, factor, rounding, {"own": [*RESCALES].index(bounds)})
+    if floats or (device.of_tflite and total.step.kind == "multiply"):
+        factor = factor_of(program, total.step, real, out.scale)
+    else:
+        factor = real / out.scale
+    if once:
+        return _Scaling(real, factor, DOUBLE if floats else SINGLE, {"own": 1})
+    return _Scaling(real, factor, device.rescaling, {"wide": 1} if wide else {})
+
+
+def _scaled(
+    program: Program,
+    total: values.Sum,
+    affine: Affine,
+    out: Output,
+    name: str,
+    scaling: _Scaling,
+    device: Device,
+) -> ir.Value | None:
+    """A sum's codes, its bias in the accumulator if that holds it; None where it would wrap."""
+    x, factor, wide = total.value, scaling.factor, dtype_of(total.value) == np.int64
+    bias, behind = np.rint(affine.b / scaling.real), np.zeros(())
     fits = wide or np.abs(bias).max(initial=0) < 1 << (device.bias_bits - 1)
     largest = total.bound + np.abs(bias)
-    if wide and (once or np.max(largest * np.abs(factor)) > INT32.max):
-        return None  # kernels compute it in float64, or would wrap
+    if wide and np.max(largest * np.abs(factor)) > INT32.max:
+        return None
     if fits and np.max(largest) <= (MOST if wide else INT32.max):
         # Beyond int32 every sum but 0 saturates.
         factor = np.clip(factor, -LARGEST, LARGEST)
         if bias.any():  # it joins the accumulator
             added = values.spread(program, bias, shape_of(x), f"{total.name}:bias", dtype_of(x))
             x = OPS.add(x, added)
-        steps, behind = values.scaled(program, x, factor, name, rescaling), np.zeros(())
+        steps = values.scaled(program, x, factor, name, scaling.rounding)
     else:
         bias, behind = np.zeros(()), affine.b / out.scale
-        steps = _bias_behind(program, total, factor, behind, rescaling)
+        steps = _bias_behind(program, total, factor, behind, scaling.rounding)
     step = total.step.giving(out).knowing(bias=bias.astype(np.int64), factor=factor, behind=behind)
-    alone = {"own": [*RESCALES].index(bounds)} if kernel else {"own": 1} if once else {}
-    step = step.knowing(**alone or ({"wide": 1} if wide else {}))
-    return integer_step(program, values.saturated(steps, out), step)
+    return integer_step(program, values.saturated(steps, out), step.knowing(**scaling.known))
 
 
 def _of_scales(program: Program, step: IntegerStep, real: np.ndarray) -> np.ndarray:
