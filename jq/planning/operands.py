@@ -64,8 +64,9 @@ def find_weight(
     `constants`: constants of the module are its weights, and have no name. `chosen`: also to a
     stack that whole matrices are looked up in, or cut out of at run time, but not in a product with
     another weight, whose activations they are."""
-    operand, contracted, beside = value, role.contracted, role.beside
+    operand = value
     block = frozenset() if role.block_axis is None else frozenset({role.block_axis})
+    axes = (role.contracted, block, role.beside)
     while True:
         marker = match(value, DEQUANTIZE)
         if constants:
@@ -77,30 +78,47 @@ def find_weight(
         else:
             return None
         if name is not None:
-            shape, stored = shape_of(value), marker.encoding if marker else None
-            axis = max((a for a in block if shape[a] > 1), default=None)
-            apart = (block | beside) - {axis}
-            return WeightUse(name, shape, contracted, axis, value, stored, apart)
-        if maker(value) is None:
+            return _use(name, value, marker, axes)
+        op = maker(value)
+        if op is None:
             return None
-        op: Op = value.owner
         if scaled and (inner := scaled_operand(program, op)) is not None:
             value = inner
             continue
-        rule = rule_of(op)
-        if isinstance(rule, Contraction) and rule.op == "gather" and rule.decline(op) is None:
-            value, rank = op.operands[0], len(shape_of(op.operands[0]))
-            lead, axes = len(shape_of(op.results[0])) - rank + 1, (contracted, block, beside)
-            stack = chosen and rank > 2 and match(value, DEQUANTIZE) is not None
-            if not stack or min((*contracted, *block)) < lead or not _alone(program, operand):
-                return None  # of a stack that is stored, whole matrices are a weight; rows never
-            contracted, block, beside = (frozenset(a - lead + 1 for a in own) for own in axes)
-            continue
-        cut = op.operation.name == "stablehlo.dynamic_slice"
-        if not isinstance(rule, Movement) or (cut and not (chosen and _alone(program, operand))):
+        source = _source(op, axes)
+        cut = op.operation.name in ("stablehlo.gather", "stablehlo.dynamic_slice")
+        if source is None or (cut and not (chosen and _alone(program, operand))):
             return None
-        contracted, block, beside = (rule.back(op, a) for a in (contracted, block, beside))
-        value = op.operation.operands[0]
+        value, axes = source
+
+
+def _use(
+    name: str, value: ir.Value, marker: Marker | None, axes: tuple[Axes, Axes, Axes]
+) -> WeightUse:
+    """The use of a weight whose contracted axes, axis of blocks, and axes beside are known."""
+    (contracted, block, beside), shape = axes, shape_of(value)
+    axis = max((a for a in block if shape[a] > 1), default=None)
+    stored, apart = marker.encoding if marker else None, (block | beside) - {axis}
+    return WeightUse(name, shape, contracted, axis, value, stored, apart)
+
+
+def _source(
+    op: Op, axes: tuple[Axes, Axes, Axes]
+) -> tuple[ir.Value, tuple[Axes, Axes, Axes]] | None:
+    """The operand that a movement moves, or that whole matrices are looked up in, and its axes."""
+    rule, value = rule_of(op), op.operation.operands[0]
+    if isinstance(rule, Movement):
+        contracted, block, beside = (rule.back(op, own) for own in axes)
+        return value, (contracted, block, beside)
+    if not isinstance(rule, Contraction) or rule.op != "gather" or rule.decline(op) is not None:
+        return None
+    contracted, block, beside = axes
+    rank, stored = len(shape_of(value)), match(value, DEQUANTIZE) is not None
+    lead = len(shape_of(op.results[0])) - rank + 1
+    if rank < 3 or not stored or min((*contracted, *block)) < lead:
+        return None  # of a stack that is stored, whole matrices are a weight; rows never
+    contracted, block, beside = (frozenset(a - lead + 1 for a in own) for own in axes)
+    return value, (contracted, block, beside)
 
 
 def _alone(program: Program, value: ir.Value) -> bool:
