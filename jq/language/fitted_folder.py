@@ -9,10 +9,11 @@ there, to the same bytes."""
 
 import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from jq.base.system.files import written_whole
 from jq.base.system.threads import one_thread
 from jq.formats import QuantizedTensor, affine_format
 from jq.frontends.safetensors import read_file, read_folder, write_model
-from jq.language.checkpoint import begin, finish, opened
+from jq.language.checkpoint import Kind, begin, finish, opened
 from jq.language.decoder import load_decoder
 from jq.language.decoder.architectures import Architecture
 from jq.language.decoder.layerwise import Aim, quantized_layers
@@ -71,29 +72,18 @@ def fit_folder(
         out,
         {"bits": chosen.bits, "group": group, "source": str(source), "text": read, "aim": "gptaq"},
     )
-    known = Architecture.registry[decoder.config.architecture]
-    raw, places, start = dict(read_folder(source)), dict[str, str](), _states(out)
-    held = names_of_text(config, raw)
-    pairs = expanded(known.names.hugging_face, decoder.config)
-    theirs = {ours: held[name] for name, ours in pairs if name in held}
+    start = _states(out)
     first = start[0] if start else 0
-    for i in range(first):
-        places |= dict.fromkeys(read_file(out / _file(i)), _file(i))
-        raw = {name: a for name, a in raw.items() if f".layers.{i}." not in f".{name}"}
-    count = sum(name.endswith("weight_packed") for name in places)
+    known = Architecture.registry[decoder.config.architecture]
+    names = expanded(known.names.hugging_face, decoder.config)
+    folder = _Folder(out, chosen, dict(read_folder(source)), config, names, first)
 
     def encode(path: str, aim: Aim, gram: np.ndarray) -> QuantizedTensor | None:
-        alone = path in theirs  # not one of a stack
+        alone = path in folder.names  # not one of a stack
         if not alone or "/router/" in path or len(gram) % (group or 8):
             return None
-        weight = aim()
-        stored = replace(chosen.encoding(weight.shape), scale_type="float16")
-        turned = stored.with_shape(weight.T.shape, (group, 1))
         with one_thread() as threads, clock("solve"):
-            found = solve(np.ascontiguousarray(weight.T), gram, turned, threads=threads)
-        codes = affine_format(stored.format).pack(found.codes.T, stored)
-        scale = np.ascontiguousarray(found.scale.T.astype(np.float16))
-        return QuantizedTensor(stored, {"codes": codes, "scale": scale})
+            return _fitted(chosen, aim(), gram, group, threads)
 
     layers = quantized_layers(
         decoder,
@@ -106,22 +96,75 @@ def fit_folder(
     for i, found in enumerate(layers, first):
         for path, leaf in found.items():
             assert isinstance(leaf, QuantizedTensor)
-            name = theirs[path]
-            del raw[name]
-            codes = np.ascontiguousarray(chosen.stored(leaf.parts["codes"])).view(np.int32)
-            module = name.removesuffix(".weight")
-            raw |= chosen.tensors(module, codes, leaf.parts["scale"], leaf.shape)
-            count += 1
-        own = [name for name in raw if f".layers.{i}." in f".{name}"]
+            folder.replace(path, leaf)
         with clock("write"):
-            _write(out, _file(i), {n: raw.pop(n) for n in own}, places)
+            folder.write_layer(i)
     with clock("write"):
-        _write(out, "tables.safetensors", raw, places)
+        folder.write("tables.safetensors", folder.raw)
     for kept in out.glob(_STATES.format("*")):
         kept.unlink()
-    finish(out, source, config, chosen, beside, places)
+    finish(out, source, config, chosen, beside, folder.places)
     rest = time.perf_counter() - begun - sum(clock.seconds.values())
-    return Fitted(count, {"network": rest, "solve": 0.0, **clock.seconds})
+    return Fitted(folder.quantized, {"network": rest, "solve": 0.0, **clock.seconds})
+
+
+class _Folder:
+    """Attributes:
+    raw: tensors by their names in the folder that are not written yet.
+    names: of weights, by their paths in the network.
+    places: the files of tensors that are written.
+    quantized: number of matrices."""
+
+    def __init__(
+        self,
+        out: Path,
+        chosen: Kind,
+        raw: dict[str, np.ndarray],
+        config: Mapping[str, Any],
+        names: Iterable[tuple[str, str]],
+        first: int,
+    ) -> None:
+        """`names`: those of the architecture, and paths; `first`: how many layers are written."""
+        self.out, self.chosen, self.raw, self.places = out, chosen, raw, dict[str, str]()
+        held = names_of_text(config, raw)
+        self.names = {ours: held[name] for name, ours in names if name in held}
+        for i in range(first):
+            self.places |= dict.fromkeys(read_file(out / _file(i)), _file(i))
+            for name in self._of_layer(i):
+                del raw[name]
+        self.quantized = sum(name.endswith("weight_packed") for name in self.places)
+
+    def _of_layer(self, i: int) -> list[str]:
+        return [name for name in self.raw if f".layers.{i}." in f".{name}"]
+
+    def replace(self, path: str, leaf: QuantizedTensor) -> None:
+        """Puts a matrix's codes and scales in its place."""
+        name = self.names[path]
+        del self.raw[name]
+        codes = np.ascontiguousarray(self.chosen.stored(leaf.parts["codes"])).view(np.int32)
+        module = name.removesuffix(".weight")
+        self.raw |= self.chosen.tensors(module, codes, leaf.parts["scale"], leaf.shape)
+        self.quantized += 1
+
+    def write_layer(self, i: int) -> None:
+        self.write(_file(i), {name: self.raw.pop(name) for name in self._of_layer(i)})
+
+    def write(self, file: str, tensors: Mapping[str, np.ndarray]) -> None:
+        with written_whole(self.out / file) as path:
+            write_model(path, tensors)
+        self.places |= dict.fromkeys(tensors, file)
+
+
+def _fitted(
+    chosen: Kind, weight: np.ndarray, gram: np.ndarray, group: int, threads: int
+) -> QuantizedTensor:
+    """A matrix [rows, columns] in codes and float16 scales that lose least of its products."""
+    stored = replace(chosen.encoding(weight.shape), scale_type="float16")
+    turned = stored.with_shape(weight.T.shape, (group, 1))
+    found = solve(np.ascontiguousarray(weight.T), gram, turned, threads=threads)
+    codes = affine_format(stored.format).pack(found.codes.T, stored)
+    scale = np.ascontiguousarray(found.scale.T.astype(np.float16))
+    return QuantizedTensor(stored, {"codes": codes, "scale": scale})
 
 
 def _file(layer: int) -> str:
@@ -140,11 +183,3 @@ def _states(out: Path) -> tuple[int, np.ndarray] | None:
     numbered = ((p.stem.rpartition("-")[2], p) for p in out.glob(_STATES.format("*")))
     found = {int(number): p for number, p in numbered if number.isdecimal()}
     return (last := max(found), read_array(found[last])) if found else None
-
-
-def _write(
-    folder: Path, file: str, tensors: Mapping[str, np.ndarray], places: dict[str, str]
-) -> None:
-    with written_whole(folder / file) as path:
-        write_model(path, tensors)
-    places |= dict.fromkeys(tensors, file)
