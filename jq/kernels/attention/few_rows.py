@@ -156,19 +156,28 @@ def attend(kernel: Attention, operands: Operands) -> ir.Value:
     """The attention, f32 [B, Sq, heads, D]."""
     q, k, v, *rest = operands
     masked = kernel.mask != "none"
-    group, count = kernel.heads // kernel.kv_heads, min(KEYS, kernel.keys)
-    kind = TensorType((kernel.batch, kernel.kv_heads, group * kernel.queries, kernel.keys), "f32")
-    lanes = kernel.target.lanes
+    scores = _scores(kernel, [q, k, *rest[: int(masked)]])
+    return _values(kernel, [(scores, _kind(kernel)), v, *rest])
 
-    parts = math.ceil(kernel.keys / count)
+
+def _kind(kernel: Attention) -> TensorType:
+    """The scores that one dispatch stores for the other."""
+    rows = kernel.heads // kernel.kv_heads * kernel.queries
+    return TensorType((kernel.batch, kernel.kv_heads, rows, kernel.keys), "f32")
+
+
+def _scores(kernel: Attention, operands: Operands) -> ir.Value:
+    """The first dispatch, of q, k and the mask."""
+    count, lanes, kind = min(KEYS, kernel.keys), kernel.target.lanes, _kind(kernel)
+    parts, last = math.ceil(kernel.keys / count), kernel.keys - lanes
 
     def first_key(b: Builder, ids: Indices) -> Index:
         part = _spread(b, ids[0], parts)
         return b.at_most(b.scaled(part, count), kernel.keys - count)
 
-    def score(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
+    def body(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
         rows, begin = FewRows(kernel, b, ids[2], ids[1]), first_key(b, ids)
-        mask = tensors[2] if masked else None
+        mask = tensors[2] if kernel.mask != "none" else None
         low, end = shown(kernel, b, mask, ids[2], 0, kernel.queries, begin, count)
         for i in range(len(rows.rows)):
             for place in range(0, count, lanes):
@@ -182,39 +191,40 @@ def attend(kernel: Attention, operands: Operands) -> ir.Value:
                 for i, value in enumerate(rows.scores(queries, tensors[1], mask, key)):
                     b.store(value, tiles[0], [0, 0, i, at])
 
-    last = kernel.keys - lanes
     tile = Output(
         kind, (1, 1, kind.shape[2], count), lambda b, ids: [ids[2], ids[1], 0, first_key(b, ids)]
     )
-    grid = [parts, kernel.kv_heads, kernel.batch]
-    inputs = [q, k, *rest[: int(masked)]]
-    (scores,) = dispatch(inputs, [tile], grid, score)
+    (scores,) = dispatch(operands, [tile], [parts, kernel.kv_heads, kernel.batch], body)
+    return scores
+
+
+def _values(kernel: Attention, operands: Operands) -> ir.Value:
+    """The second dispatch, of scores, v, the mask and what the epilogue reads."""
+    lanes, group = kernel.target.lanes, kernel.heads // kernel.kv_heads
     width = min(kernel.dim, VECTORS * lanes)
 
     def column(b: Builder, ids: Indices) -> Index:
         return b.at_most(b.scaled(ids[0], width), kernel.dim - width)
 
-    def value(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
-        rows, (found, v, *more) = FewRows(kernel, b, ids[2], ids[1]), tensors
-        mask = more.pop(0) if masked else None
+    def body(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
+        rows, (scores, v, *more) = FewRows(kernel, b, ids[2], ids[1]), tensors
+        mask = more.pop(0) if kernel.mask != "none" else None
         epilogue = Epilogue(b, kernel.epilogue, more, Columns(lanes, 0, 0, kernel.dim))
         seen = shown(kernel, b, mask, ids[2], 0, kernel.queries)
         at = b.offset(rows.start(2), column(b, ids))
         for (query, head), own in zip(
-            rows.rows, split(rows.values(found, v, seen, at, width), len(rows.rows)), strict=True
+            rows.rows, split(rows.values(scores, v, seen, at, width), len(rows.rows)), strict=True
         ):
             for j, x in enumerate(own):
                 y = epilogue.apply(kernel.target, x, [], 0, epilogue.row([]))
                 b.store(y, tiles[0], [0, query, head, j * lanes], width - j * lanes)
 
-    whole = TensorType(
-        (kernel.batch, kernel.queries, kernel.heads, kernel.dim), kernel.results[0].element
-    )
+    shape = (kernel.batch, kernel.queries, kernel.heads, kernel.dim)
     out = Output(
-        whole,
+        TensorType(shape, kernel.results[0].element),
         (1, kernel.queries, group, width),
         lambda b, ids: [ids[2], 0, b.scaled(ids[1], group), column(b, ids)],
     )
     grid = [math.ceil(kernel.dim / width), kernel.kv_heads, kernel.batch]
-    (found,) = dispatch([(scores, kind), v, *rest], [out], grid, value)
+    (found,) = dispatch(operands, [out], grid, body)
     return found
