@@ -28,9 +28,10 @@ from jq.ir.build import attribute, plain, string_attr
 from jq.ir.mlir_context import editing
 from jq.ir.program import Program
 from jq.ir.values import Op, maker
+from jq.target.device_table import Device
 
 DECISIONS, DECLINED, PART_OF = "jq.decisions", "jq.declined", "jq.part_of"
-ROUNDED = "jq.rounded"  # an operator whose rounding TFLite's reference kernels have for themselves
+ROUNDED = "jq.rounded"  # an operator of a TFLite file, whose kernels have their own arithmetic
 SMOOTHING = "smoothing"  # what `smooth` divides a tensor's channels by, as powers of two
 Fact = str | Sequence[str] | np.ndarray  # a text, texts, or whole numbers
 Facts = Mapping[str, Fact]
@@ -87,10 +88,10 @@ def declined_by_shape(op: Op) -> bool:
     return DECLINED in attributes and "by_shape" in attributes[DECLINED]
 
 
-def rounded_as(value: ir.Value) -> str:
-    """The operator of TFLite whose rounding a sum has where the device's is that of its reference
-    kernels; nothing of others."""
-    op = maker(value)
+def rounded_as(value: ir.Value, device: Device) -> str:
+    """The operator of a TFLite file whose kernel's arithmetic a value has, on devices with these
+    kernels alone; nothing of others, which compute it in float32 and round it once."""
+    op = maker(value) if device.of_tflite else None
     return "" if op is None else string_attr(op, ROUNDED) or ""
 
 

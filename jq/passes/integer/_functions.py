@@ -163,7 +163,7 @@ def normalization(
         if found is None:
             continue
         axis, n = len(shape) - 1, shape[-1]
-        own = device.of_tflite and rounded_as(value) == "L2Normalization"
+        own = rounded_as(value, device) == "L2Normalization"
         if own and (codes := kernel_unit_rows(program, leaf, out, name)) is not None:
             return codes
         unit = unit_rows(

@@ -44,7 +44,7 @@ def sum_of(program: Program, value: ir.Value, device: Device) -> Sum | None:
         plain = device.of_tflite or device.rounding == "float32"
         return _product(op, *known, name=name, bits=0 if plain else PRODUCT_BITS)
     if known and reduction(program, op) == "add":
-        wide = device.wide_sums and known[0].high > 255 and not rounded_as(value)
+        wide = device.wide_sums and known[0].high > 255 and not rounded_as(value, device)
         return _reduced(op, known[0], name, wide)
     return None
 

@@ -33,7 +33,7 @@ def kernel_table(
     `function` is the operator's in float32 or in float64, rounded to float32."""
     ends = np.iinfo(dtype_of(leaf.codes))
     narrow, scale, to = ends.bits == 8, np.float32(leaf.scale), np.float32(out.scale)
-    xnnpack = narrow and device.of_tflite and device.rounding == "float32"
+    xnnpack = narrow and device.rounding == "float32"
     x = scale * (d := np.arange(ends.min, ends.max + 1) - leaf.zero_point).astype(np.float32)
     if own == "HardSwish" and narrow:
         return _hard_swish(d, scale, to)

@@ -34,6 +34,7 @@ from jq.passes.integer._ops import PRODUCTS_AND_SUMS, as_softmax, clamp_of, is_f
 from jq.passes.prepare._choices import with_choices, with_own_roundings
 from jq.passes.prepare._regions import function_of, is_masked, on_codes, terms_inside
 from jq.planning.operands import find_weight
+from jq.target.device_table import Device
 
 # open: affine steps and clamps may follow. clamped: clamps may. closed: nothing may; a quantize
 # comes next. float: an op without an integer form came before.
@@ -45,7 +46,7 @@ class MarkEdges(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         with_choices(program)
         with_own_roundings(program)
-        marking = _Marking(program)
+        marking = _Marking(program, cx.target.device)
         marking.run()
         return bool(marking.edges.names)
 
@@ -53,6 +54,7 @@ class MarkEdges(Pass):
 @dataclass
 class _Marking:
     program: Program
+    device: Device
     state: dict[Any, State] = field(default_factory=dict)
     claimed: set[Any] = field(default_factory=set)  # ops inside a recognised function
 
@@ -102,7 +104,7 @@ class _Marking:
 
     def squared(self, op: Op) -> bool:
         """The square of a difference, where kernels have no codes of the difference."""
-        one = rounded_as(op.results[0]) == "SquaredDifference"
+        one = rounded_as(op.results[0], self.device) == "SquaredDifference"
         return one and self.state.get(op.operands[0]) == "open" and self.become(op, "open")
 
     def stored(self, op: Op) -> bool:

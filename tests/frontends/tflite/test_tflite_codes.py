@@ -298,6 +298,20 @@ def computed(name: str, target: str, folder: Path) -> tuple[np.ndarray, np.ndarr
 
 
 @pytest.mark.usefixtures("quick_xla")
+@pytest.mark.parametrize("name", ["root", "low gate"])
+def test_other_targets_compute_in_floats_and_round_once(name: str, tmp_path: Path) -> None:
+    """LiteRT's kernels round a root down, and a gate several times."""
+    got, kernel, _ = computed(name, "npu-int8", tmp_path)
+    tensors = CASES[name]["subgraphs"][0]["tensors"]
+    scales = (t["quantization"] for t in tensors)
+    (scale, zero), (to, at) = ((q["scale"][0], q["zero_point"][0]) for q in scales)
+    x = (drawn().astype(np.float32) - zero) * scale
+    y = np.sqrt(x) if name == "root" else x * np.clip(x / 6 + 0.5, 0, 1)
+    assert np.array_equal(got, np.clip(np.rint(y / to) + at, -128, 127))
+    assert not np.array_equal(got, kernel)
+
+
+@pytest.mark.usefixtures("quick_xla")
 def test_the_mean_of_many_codes_has_no_table(tmp_path: Path, monkeypatch) -> None:
     """It would be larger than the network, and the codes are one off at most without it."""
     *_, text = computed("mean", "litert", tmp_path)
