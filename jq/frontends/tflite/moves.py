@@ -8,10 +8,6 @@ import numpy as np
 from jq.frontends.tflite.graph import Graph
 
 NCHW, NHWC = [0, 3, 1, 2], [0, 2, 3, 1]
-# Comparisons and logic, and what chooses by them.
-CHOICES = {"GREATER": "Greater", "GREATER_EQUAL": "GreaterOrEqual", "EQUAL": "Equal"}
-CHOICES |= {"LESS": "Less", "LESS_EQUAL": "LessOrEqual", "SELECT_V2": "Where"}
-CHOICES |= {"LOGICAL_AND": "And", "LOGICAL_OR": "Or", "LOGICAL_NOT": "Not"}
 
 
 def shaped(g: Graph, value: str, y: int) -> str:

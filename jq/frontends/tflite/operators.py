@@ -14,16 +14,11 @@ from jq.frontends.onnx.registry import TFLITE
 from jq.frontends.tflite import moves, products
 from jq.frontends.tflite.graph import Graph
 from jq.frontends.tflite.moves import NCHW
+from jq.frontends.tflite.schema import ALIKE
 
 SPLITS = {"SPLIT", "SPLIT_V", "UNPACK"}
 _ACTIVATIONS = {1: (0.0, None), 2: (-1.0, 1.0), 3: (0.0, 6.0)}
-# Those that ONNX has with the same operands.
-_EACH = {"LOGISTIC": "Sigmoid", "TANH": "Tanh", "RELU": "Relu", "HARD_SWISH": "HardSwish"}
-_EACH |= {"ABS": "Abs", "NEG": "Neg", "EXP": "Exp", "SQRT": "Sqrt", "ELU": "Elu", "PRELU": "PRelu"}
-_EACH |= {"ADD": "Add", "SUB": "Sub", "DIV": "Div", "SIN": "Sin", "COS": "Cos"}
-_EACH |= {"MAXIMUM": "Max", "MINIMUM": "Min", "ADD_N": "Sum", "POW": "Pow"} | moves.CHOICES
-_EACH |= {"LOG": "Log", "FLOOR": "Floor", "CEIL": "Ceil", "ROUND": "Round", "SIGN": "Sign"}
-_EACH |= dict.fromkeys(("CAST", *SPLITS, "QUANTIZE", "DEQUANTIZE"), "Identity")
+_EACH = ALIKE | dict.fromkeys(("CAST", *SPLITS, "QUANTIZE", "DEQUANTIZE"), "Identity")
 _REDUCE = {"MEAN": "ReduceMean", "SUM": "ReduceSum"}
 _REDUCE |= {"REDUCE_MAX": "ReduceMax", "REDUCE_MIN": "ReduceMin"}
 _SHAPED = {*_REDUCE, "FULLY_CONNECTED"}  # their own shape stands behind the codes
