@@ -80,7 +80,7 @@ def find_weight(
         if name is not None:
             return _use(name, value, marker, axes)
         op = maker(value)
-        if op is None:
+        if op is None or not op.operation.operands:
             return None
         if scaled and (inner := scaled_operand(program, op)) is not None:
             value = inner

@@ -188,6 +188,9 @@ LOOKUP = """(%t: tensor<5x8xf32>, %i: tensor<3x1xi32>) -> tensor<3x8xf32> {
     collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>,
     slice_sizes = array<i64: 1, 8>}> : (tensor<5x8xf32>, tensor<3x1xi32>) -> tensor<3x8xf32>
   return %0 : tensor<3x8xf32> }"""
+CONSTANTS = (
+    "%t = stablehlo.iota dim = 0 : tensor<5x8xf32> %i = stablehlo.iota dim = 0 : tensor<3x1xi32>"
+)
 COMPLEX = """(%x: tensor<4x64xcomplex<f32>>, %w: tensor<64x4xcomplex<f32>> {jq.weight = "w"})
     -> tensor<4x4xcomplex<f32>> {
   %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
@@ -197,6 +200,7 @@ COMPLEX = """(%x: tensor<4x64xcomplex<f32>>, %w: tensor<64x4xcomplex<f32>> {jq.w
 
 def test_reasons_name_what_the_op_is():
     assert "a lookup in what the model computes" in reason(LOOKUP)
+    assert reason(f"() -> tensor<3x8xf32> {{{CONSTANTS}{LOOKUP.partition('{')[2]}")
     assert reason(COMPLEX) == "it multiplies complex numbers, which no format holds"
 
 
