@@ -114,7 +114,7 @@ def as_normalization(
     `unit`: also rows divided by their length, `x * rsqrt(sum(x^2) + e)`, which is RMSNorm with a
     factor of n^-1/2. Rows of zeros may then give NaN."""
     kinds = {kind_of(op) for op in cut.ops}
-    if shape[-1] == 1:  # nothing is left of rows of one number
+    if math.prod(shape[-1:]) == 1:  # nothing is left of rows of one number
         return None
     if "stablehlo.reduce" not in kinds or not kinds & {"stablehlo.rsqrt", "stablehlo.sqrt"}:
         return None

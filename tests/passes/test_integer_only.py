@@ -425,3 +425,15 @@ def test_a_complex_number_of_codes_keeps_its_fraction():
     model = jq.Model(lambda _, x: (x * 1.3).astype(jnp.complex64), x, (x,), calibration=[(x,)])
     found = api.compile(model, pipeline=PIPELINE)(x)
     np.testing.assert_allclose(found, 1.3 * x, atol=0.02)
+
+
+def test_a_sum_of_a_number_is_no_row():
+    """A normalization has rows; what has no axes is a table or a chain."""
+    x = np.linspace(-2, 2, 6, dtype=np.float32)
+
+    def fn(_, x):
+        return jax.lax.map(lambda v: v * v.sum() / (1 + jnp.abs(v).sum()), x)
+
+    model = jq.Model(fn, {}, (x,), calibration=[(x,)])
+    found = XlaExecutable(lowered(model)["integer"])(x)[0]
+    np.testing.assert_allclose(found, x * x / (1 + abs(x)), atol=0.02)
