@@ -54,6 +54,7 @@ ONE = {
     "layer_norm": layer_norm,
     "rms_norm": rms_norm,
     "unit": lambda p, i, x: x / jnp.maximum(jnp.linalg.norm(x, axis=-1, keepdims=True), 1e-12),
+    "log_sum": lambda p, i, x: x - jax.nn.logsumexp(x, axis=1, keepdims=True),
     "masked": lambda p, i, x: jax.nn.softmax(jnp.where(MASK, x, -1e9)),
     "channels": lambda p, i, x: x * p[f"b{i}"] + p[f"b{3 - i}"],
     "mean": lambda p, i, x: jnp.broadcast_to(x.mean(0, keepdims=True), x.shape),

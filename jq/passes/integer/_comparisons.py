@@ -39,6 +39,11 @@ def comparison(program: Program, op: Op) -> ir.Value | None:
     return OPS.compare(x, y, direction)
 
 
+def finite(program: Program, op: Op) -> ir.Value | None:
+    """Codes stand for finite numbers."""
+    return OPS.full(op.results[0], True) if leaf_of(program, op.operands[0]) else None
+
+
 def _ranked(program: Program, leaves: Sequence[Leaf], name: str) -> list[ir.Value]:
     """The places of numbers of two leaves in the order of all that they can be: tables."""
     ends = [np.iinfo(dtype_of(leaf.codes)) for leaf in leaves]

@@ -29,7 +29,7 @@ from jq.ir.slicing import Cut, between
 from jq.ir.types import number_kind
 from jq.ir.values import reached
 from jq.passes.base import Pass, PassContext
-from jq.passes.integer._comparisons import comparison, place
+from jq.passes.integer._comparisons import comparison, finite, place
 from jq.passes.integer._functions import normalization, quotient, softmax
 from jq.passes.integer._ops import apply_to_codes, clamps_behind, is_elementwise, is_float
 from jq.passes.integer._tables import kernel_table
@@ -103,11 +103,11 @@ def _converted(program: Program) -> bool:
 
 
 def _compared(program: Program) -> bool:
-    kinds, changed = ("stablehlo.compare", "stablehlo.reduce"), False
+    forms = {"compare": comparison, "reduce": place, "is_finite": finite}
+    kinds, changed = {f"stablehlo.{kind}": form for kind, form in forms.items()}, False
     for op in [op for op in program.walk() if kind_of(op) in kinds]:
         with at(op):
-            form = comparison if kind_of(op) == kinds[0] else place
-            value = form(program, op) or _condition(program, op.results[-1])
+            value = kinds[kind_of(op)](program, op) or _condition(program, op.results[-1])
         if value is not None:
             op.results[-1].replace_all_uses_with(value)
             changed = True
