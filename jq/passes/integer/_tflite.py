@@ -7,6 +7,7 @@ LiteRT's MEAN divides a mantissa by the number of codes, and loses what is left.
 
     QUANTIZE, LEAKY_RELU   (m * (code - zero) + 2^7) >> 8, m = rint(2^8 * ratio); below 0 of its own
     MEAN of n codes        rint(sum * ratio / n + (zero' - n * zero * ratio / n))
+    FULLY_CONNECTED        round(sum * ratio) in float64, ties away from zero
     AVERAGE_POOL_2D        (sum + n / 2) / n, or of a negative sum (sum - n / 2) / n
     MEAN of LiteRT         by (mantissa << k) / n, exponent - k,  k = floor(log2(n))
     L2_NORMALIZATION       rescales by the inverse root of the sum of squares, one of integers
@@ -24,6 +25,7 @@ from jq.formats.integer_functions import Output
 from jq.formats.requantize import DOUBLE, SINGLE, Rescaling, multiplier
 from jq.ir import NAME, OPS, Program, dtype_of, ir, maker, shape_of, string_attr
 from jq.ir.affine import Affine
+from jq.ir.numbers import Number
 from jq.ir.ops.integer_step import integer_step
 from jq.passes.integer import _values as values
 from jq.passes.integer._ops import Bounds
@@ -58,6 +60,26 @@ def kernel_rescale(
     if alike and _xnnpack(device, ratio):
         return SINGLE, np.rint(256 * np.float64(ratio)) / 256
     return DOUBLE, np.asarray(leaf.scale / out.scale)
+
+
+def rounded_away(program: Program, x: ir.Value, factor: np.ndarray, name: str) -> ir.Value | None:
+    """`x * factor` of sums below 2^47, rounded once, ties away from zero, and saturated; int32.
+
+    None where `SINGLE` gives the same (sums of int32 that meet no ties), and of factors that are 1
+    and more. Products are of 24 by 27 bits, of a factor's 53; units of 2^-51 are left of them."""
+    fraction, exponent = np.frexp(factor)
+    mantissa, wide = np.ldexp(fraction, 53).astype(np.int64), dtype_of(x) == values.I64
+    tied = (mantissa & (1 << 22) - 1 == 0).any()
+    if not (wide or tied) or exponent.max() > 0 or exponent.min() < -60 or (factor <= 0).any():
+        return None
+    parts, shape = (mantissa >> 27, mantissa & (1 << 27) - 1, 2 - exponent), shape_of(x)
+    top, rest, by = (Number(values.spread(program, v, shape, name, values.I64)) for v in parts)
+    given = Number(OPS.convert(x, values.I64))
+    high, low = abs(given) >> 24, abs(given) & (1 << 24) - 1
+    below = (high * rest + (low * top << 3) + (low * rest >> 24)) >> 27
+    half = Number(OPS.shift_left(1, (by - 1).value))
+    size = (high * top + below + half >> by).minimum(1 << 17)
+    return (size * ((given >> 63) * 2 + 1)).as_type(np.int32).value
 
 
 def kernel_mean(

@@ -19,10 +19,10 @@ from jq.ir.affine import Affine, backwards
 from jq.ir.decisions import rounded_as
 from jq.ir.numbers import Number
 from jq.ir.ops.integer_step import IntegerStep, integer_step
+from jq.passes.integer import _tflite as kernels
 from jq.passes.integer import _values as values
 from jq.passes.integer._ops import Bounds, clamps_behind
 from jq.passes.integer._sums import repeated, sum_of
-from jq.passes.integer._tflite import RESCALES, kernel_mean, kernel_rescale, kernel_squares
 from jq.target.device_table import Device
 
 MOST = 1 << 47  # of sums of 64 bits
@@ -45,7 +45,7 @@ def chain(
     if floats and device.xnnpack_sums and (codes := sum_of_two(program, affine, out)) is not None:
         return codes
     if own == "SquaredDifference":
-        return kernel_squares(program, affine, out)
+        return kernels.kernel_squares(program, affine, out)
     total = sum_of(program, affine.source, device)
     if total is None:
         return None
@@ -54,7 +54,7 @@ def chain(
     if floats and not device.xnnpack_sums and (codes := of_pairs(total, affine, out)):
         return integer_step(program, *codes)
     if own and total.step.kind == "sum":
-        codes = kernel_mean(program, total, affine, out, own, device)
+        codes = kernels.kernel_mean(program, total, affine, out, own, device)
         if codes is not None:
             return codes
     scaling = _scaling_of(program, total, affine, out, own, bounds, device)
@@ -66,6 +66,7 @@ class _Scaling(NamedTuple):
     factor: np.ndarray  # of the sum to its codes
     rounding: Rescaling
     known: dict[str, int]  # what the step tells of it
+    away: bool = False  # ties are rounded away from zero
 
 
 def _scaling_of(
@@ -79,10 +80,8 @@ def _scaling_of(
 ) -> _Scaling | None:
     """The factor of a sum to codes of `out`; of a TFLite operator `own`, that of its kernel."""
     floats, wide = device.rounding == "float32", dtype_of(total.value) == np.int64
-    kernel = kernel_rescale(program, affine.result, out, bounds, device)
+    kernel = kernels.kernel_rescale(program, affine.result, out, bounds, device)
     once = own == ("PRelu" if floats else "MatMul")  # of those that the device rescales else
-    if wide and once:  # kernels compute it in float64
-        return None
     real = affine.c * total.factor  # of one step of the sum
     if device.factors == "scales":
         real = _of_scales(program, total.step, real)
@@ -90,14 +89,15 @@ def _scaling_of(
         return None
     if kernel:
         rounding, factor = kernel
-        return _Scaling(real, factor, rounding, {"own": [*RESCALES].index(bounds)})
+        return _Scaling(real, factor, rounding, {"own": [*kernels.RESCALES].index(bounds)})
     if floats or (device.of_tflite and total.step.kind == "multiply"):
         factor = factor_of(program, total.step, real, out.scale)
     else:
         factor = real / out.scale
+    known = {"wide": 1} if wide else {}
     if once:
-        return _Scaling(real, factor, DOUBLE if floats else SINGLE, {"own": 1})
-    return _Scaling(real, factor, device.rescaling, {"wide": 1} if wide else {})
+        return _Scaling(real, factor, DOUBLE if floats else SINGLE, known | {"own": 1}, not floats)
+    return _Scaling(real, factor, device.rescaling, known)
 
 
 def _scaled(
@@ -122,7 +122,10 @@ def _scaled(
         if bias.any():  # it joins the accumulator
             added = values.spread(program, bias, shape_of(x), f"{total.name}:bias", dtype_of(x))
             x = OPS.add(x, added)
-        steps = values.scaled(program, x, factor, name, scaling.rounding)
+        steps = kernels.rounded_away(program, x, factor, name) if scaling.away else None
+        if wide and scaling.away and steps is None:
+            return None
+        steps = steps or values.scaled(program, x, factor, name, scaling.rounding)
     else:
         bias, behind = np.zeros(()), affine.b / out.scale
         steps = _bias_behind(program, total, factor, behind, scaling.rounding)

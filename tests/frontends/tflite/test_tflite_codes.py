@@ -97,6 +97,10 @@ def cases() -> dict[str, dict[str, Any]]:
             *("FULLY_CONNECTED", given[:1], (1, 6, 8, 96), (0.13, -128)),
             ("FullyConnectedOptions", {"activation": 1, "keep_num_dims": True}),
         ),
+        "dense of ties": file_of(  # of which one direction is up, and the other away from zero
+            *("FULLY_CONNECTED", [(weights, coded(2.0**-8, 0))], (48, 96), (0.125, 7)),
+            *(("FullyConnectedOptions", {}), ("int8", 2.0**-4, -3)),
+        ),
         "dense of rows": file_of(  # many axes come in, and rows go out
             *("FULLY_CONNECTED", given[:1], (48, 96), (0.13, -128)),
             ("FullyConnectedOptions", {"activation": 1}),
@@ -209,6 +213,7 @@ def wide_cases(weights: np.ndarray, scales: Any, steps: Any, axes: np.ndarray) -
     # Some biases have more bits than float32 numbers, and all reach codes within the ends.
     bias = np.rint(rng.uniform(-3e4, 3e4, 96) / (codes[1] * scales["scale"] / 0.01)).astype("i8")
     filters = weights.reshape(96, 1, 1, 16), scales | {"zero_point": np.zeros(96, np.int64)}
+    given = weights, filters[1]
     pool = {"filter_height": 3, "filter_width": 2, "stride_h": 2, "stride_w": 2}
     flat, slope = ("ReducerOptions", {"keep_dims": False}), coded(0.004, 5)
     return {
@@ -217,6 +222,14 @@ def wide_cases(weights: np.ndarray, scales: Any, steps: Any, axes: np.ndarray) -
             "convolution": (
                 *("CONV_2D", [filters, (bias, None)], (1, 6, 8, 96), (0.01, 0)),
                 ("Conv2DOptions", steps),
+            ),
+            "dense": (
+                *("FULLY_CONNECTED", [given, (bias, None)], (48, 96), (0.002, 0)),
+                ("FullyConnectedOptions", {"activation": 1}),
+            ),
+            "dense of ties": (
+                *("FULLY_CONNECTED", [(weights, coded(2.0**-7, 0))], (48, 96), (0.0004 / 4, 0)),
+                ("FullyConnectedOptions", {}),
             ),
             "codes of another scale": ("QUANTIZE", [], X, (0.0009, 0), ("QuantizeOptions", {})),
             "pool": ("AVERAGE_POOL_2D", [], (1, 3, 4, 16), codes[1:], ("Pool2DOptions", pool)),
@@ -389,6 +402,7 @@ def test_codes_that_are_negated_are_refused(tmp_path: Path) -> None:
     ("name", "target"),
     [
         *((name, TARGET) for name in ("dense", "pool", "kept", "relu", "finer relu")),
+        *((name, TARGET) for name in ("dense of ties", "wide dense", "wide dense of ties")),
         *((name, TARGET) for name in ("rows", "difference", "difference from a number")),
         *((n, "litert") for n in ("codes of another scale", "relu", "finer relu", "leaky", "mean")),
     ],
@@ -400,7 +414,7 @@ def test_they_are_written_as_the_operators_that_they_are(
     if target == "litert":
         fields["description"] = DESCRIPTION["float32"]
     files[0].write_bytes(SCHEMA.encode("Model", fields))
-    x = np.random.default_rng(1).integers(-128, 128, X).astype(np.int8)
+    x = drawn(16 if name.startswith("wide") else 8)
     jq.export(str(files[0]), files[1], target=target, calibration=[(x,)])
     want, got = (run(path.read_bytes(), [[x]]) for path in files)
     assert np.array_equal(got[0][0], want[0][0])

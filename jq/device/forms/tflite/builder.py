@@ -134,7 +134,7 @@ class Builder:
             choices.insert(0, np.broadcast_to(given.reshape(-1), factor.shape))
         best = nearest.copy()
         right = np.zeros(factor.shape, bool)
-        wide = "wide" in step.numbers
+        wide = "wide" in step.numbers and "own" not in step.numbers  # which is of float64
         for choice in choices:
             same = self.same(self.derived(source, choice, result), factor, wide)
             best = np.where(same & ~right, choice, best)
