@@ -89,27 +89,32 @@ class Minifloat:
         return float(2.0 ** (1 - self.bias - self.mantissa))
 
     def nearest(self, ops: ArrayOps, x: Array) -> Array:
-        x = ops.maximum(ops.minimum(x, self.largest), -self.largest)
-        _, unit, units = self._exponent(ops, x)
-        return ops.mul(ops.round_even(ops.mul(x, units)), unit)
+        """An addition rounds, as in `encode`: of a number as large as 2^23 units of the last place.
+        The sign is put back last, so that zero keeps it."""
+        bits = ops.bitcast(x, I32)
+        magnitude = ops.bitcast(ops.bit_and(bits, int(MAGNITUDE)), F32)
+        magnitude = ops.minimum(magnitude, self.largest)
+        large = ops.add(self._exponent(ops, magnitude), (23 - self.mantissa) << 23)
+        large = ops.bitcast(large, F32)
+        found = ops.bitcast(ops.sub(ops.add(magnitude, large), large), I32)
+        sign = ops.bit_and(bits, int(~MAGNITUDE))
+        return ops.bitcast(ops.bit_or(found, sign), F32)
 
     def codes(self, ops: ArrayOps, x: Array) -> Array:
         """Codes, as `encode`, of the nearest number, k units of its last place."""
         y = self.nearest(ops, x)
-        e, _, units = self._exponent(ops, y)
-        k = ops.convert(ops.mul(ops.abs(y), units), I32)
+        e = self._exponent(ops, y)
+        units = ops.sub(254 << 23, ops.sub(e, self.mantissa << 23))  # one by that of the last place
+        k = ops.convert(ops.mul(ops.abs(y), ops.bitcast(units, F32)), I32)
         steps = ops.sub(ops.shift_right(e, 23), 128 - self.bias)
         code = ops.add(k, ops.shift_left(steps, self.mantissa))
         sign = ops.shift_right(ops.bitcast(x, I32), 32 - self.bits)
         return ops.convert(ops.bit_or(code, ops.bit_and(sign, 1 << (self.bits - 1))), I8)
 
-    def _exponent(self, ops: ArrayOps, x: Array) -> tuple[Array, Array, Array]:
-        """The exponent of each f32, or of the smallest normal number, as the field of an f32, the
-        unit of the last place there, and one by it: both are powers of two."""
+    def _exponent(self, ops: ArrayOps, x: Array) -> Array:
+        """The exponent of each f32, or of the smallest normal number, as the field of an f32."""
         e = ops.bit_and(ops.bitcast(x, I32), int(EXPONENT))
-        e = ops.maximum(e, (128 - self.bias) << 23)
-        unit = ops.sub(e, self.mantissa << 23)
-        return e, ops.bitcast(unit, F32), ops.bitcast(ops.sub(254 << 23, unit), F32)
+        return ops.maximum(e, (128 - self.bias) << 23)
 
     def multiples(self, ops: ArrayOps, codes: Array) -> Array:
         """Multiples of the unit, by shifts: a compiler would read a table one by one."""

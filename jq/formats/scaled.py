@@ -106,13 +106,13 @@ class Scaled(ByElement):
         parts, steps = self._steps(ops, x, element, enc)
         return {"codes": element.codes(ops, zero_if_nan(ops, steps)), **parts}
 
-    def fake_quantize(self, ops: ArrayOps, x: Array, enc: Encoding, keep_nan: bool = True) -> Array:
-        """`decode` of `quantize_dynamic`, without the codes between them; these have no NaN."""
+    def fake_quantize(self, ops: ArrayOps, x: Array, enc: Encoding) -> Array:
+        """`decode` of `quantize_dynamic`, without the codes between them; these have no NaN, but
+        the scale of its block is one, or infinite, and all of that becomes NaN."""
         element = computed(self.element_of(enc))
         if element is None:
             return super().fake_quantize(ops, x, enc)
         parts, steps = self._steps(ops, x, element, enc)
-        steps = steps if keep_nan else zero_if_nan(ops, steps)
         return self.kind(enc).applied(ops, element.nearest(ops, steps), parts, enc)
 
     def integers_of_data(
@@ -140,7 +140,7 @@ class Scaled(ByElement):
             raise FormatError("what is quantized at run time is rounded to even")
         x, kind = ops.convert(x, np.float32), self.kind(enc)
         parts = kind.of_data(ops, _magnitudes(ops, x, enc), element, enc, largest)
-        return parts, kind.applied(ops, x, parts, enc, inverse=True)
+        return parts, kind.divided(ops, x, parts, enc, element)
 
     @property
     def integer_bits(self) -> int | None:

@@ -76,12 +76,15 @@ class Scale:
         """`decode` of parts whose `scale` has the type `element_type`."""
         return ops.convert(parts["scale"], F32)
 
-    def applied(
-        self, ops: ArrayOps, x: Array, parts: Parts, enc: Encoding, inverse: bool = False
+    def applied(self, ops: ArrayOps, x: Array, parts: Parts, enc: Encoding) -> Array:
+        """f32 of `enc.shape` times the scale of its block."""
+        return ops.mul(x, expand(ops, self.decode(ops, parts, enc), enc))
+
+    def divided(
+        self, ops: ArrayOps, x: Array, parts: Parts, enc: Encoding, element: Element
     ) -> Array:
-        """f32 of `enc.shape` times the scale of its block, or divided by it."""
-        scale = expand(ops, self.decode(ops, parts, enc), enc)
-        return (ops.div if inverse else ops.mul)(x, scale)
+        """f32 of `enc.shape` divided by the scale that `of_data` found for its block."""
+        return ops.div(x, expand(ops, self.decode(ops, parts, enc), enc))
 
 
 class PowerOfTwoScale(Scale):
@@ -114,13 +117,20 @@ class PowerOfTwoScale(Scale):
     def decode(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
         return e8m0.decode(ops, parts["scale"])
 
-    def applied(
-        self, ops: ArrayOps, x: Array, parts: Parts, enc: Encoding, inverse: bool = False
-    ) -> Array:
+    def applied(self, ops: ArrayOps, x: Array, parts: Parts, enc: Encoding) -> Array:
         """Products in two steps: exact, wherever the result is a normal number."""
-        code = e8m0.opposite(ops, parts["scale"]) if inverse else parts["scale"]
-        first, second = e8m0.halves(ops, code)
+        first, second = e8m0.halves(ops, parts["scale"])
         return ops.mul(ops.mul(x, expand(ops, first, enc)), expand(ops, second, enc))
+
+    def divided(
+        self, ops: ArrayOps, x: Array, parts: Parts, enc: Encoding, element: Element
+    ) -> Array:
+        """A single product where no block has the scale 2^127, whose inverse is subnormal: that of
+        a number below 2^128 is smaller where the largest element is 4 or more, however rounded."""
+        inverse = {"scale": e8m0.opposite(ops, parts["scale"])}
+        if element.largest >= 4:
+            return super().applied(ops, x, inverse, enc)
+        return self.applied(ops, x, inverse, enc)
 
 
 class TwoLevelScale(Scale):

@@ -63,7 +63,7 @@ def _round(program: Program) -> bool:
         enc, fmt = marker.encoding, get_format(marker.encoding.format)
         if enc == made.encoding and isinstance(fmt, Scaled):
             with at(op):
-                x = fmt.fake_quantize(OPS, made.op.operands[0], enc, keep_nan=False)
+                x = fmt.fake_quantize(OPS, made.op.operands[0], enc)
                 replace(op, [OPS.convert(x, dtype_of(op.results[0]))])
             done = True
     return done
