@@ -2,6 +2,7 @@
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -29,10 +30,7 @@ class Trial:
 
     def factors(self, strength: float) -> np.ndarray:
         """Powers of two, whose mean exponent is about 0."""
-        largest = np.zeros(self.input.width)
-        for name, (w, _) in self.weights.items():
-            ids = np.broadcast_to(self.input.channels[name], w.shape)
-            np.maximum.at(largest, ids.reshape(-1), np.abs(w).reshape(-1))
+        largest, _ = self._channels
         largest = np.maximum(largest, max(largest.max() / 2**20, 1e-30))
         exponents = strength * np.log2(self.extent) - (1 - strength) * np.log2(largest)
         return np.asarray(np.exp2(np.clip(np.rint(exponents - exponents.mean()), -20, 20)))
@@ -45,11 +43,18 @@ class Trial:
 
     def noise(self, s: np.ndarray) -> float:
         """The estimated error of what reads the value: that of rounding it."""
-        squares = np.zeros(self.input.width)
+        _, squares = self._channels
+        return float(np.square(self.grid(s)["step"].astype(np.float64)) @ squares)
+
+    @cached_property
+    def _channels(self) -> tuple[np.ndarray, np.ndarray]:
+        """The largest magnitude and the sum of squares of each channel's weights."""
+        largest, squares = np.zeros((2, self.input.width))
         for name, (w, _) in self.weights.items():
             ids = np.broadcast_to(self.input.channels[name], w.shape).reshape(-1)
+            np.maximum.at(largest, ids, np.abs(w).reshape(-1))
             squares += np.bincount(ids, np.square(w).reshape(-1), self.input.width)
-        return float(np.square(self.grid(s)["step"].astype(np.float64)) @ squares)
+        return largest, squares
 
     def rounded(self, s: np.ndarray) -> dict[str, np.ndarray]:
         """The weights, rounded after they were multiplied by s."""
