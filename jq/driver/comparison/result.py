@@ -27,18 +27,22 @@ class ErrorSum:
 
     def add(self, reference: np.ndarray, quantized: np.ndarray, samples: int = 1) -> None:
         r, q = _rows(reference, samples), _rows(quantized, samples)
-        same = (r == q) | (np.isnan(r) & np.isnan(q))
+        same, broken = r == q, np.zeros(samples, bool)
         finite = np.isfinite(r) & np.isfinite(q)
-        broken = ~finite & ~same
+        if not finite.all():
+            undefined = np.isnan(r)
+            same |= undefined & np.isnan(q)
+            wrong = ~finite & ~same
+            self.undefined += int(undefined.sum())
+            self.nonfinite += int(wrong.sum())
+            r, q, broken = np.where(finite, r, 0.0), np.where(finite, q, 0.0), wrong.any(1)
+        error = r - q
         self.equal += int(same.sum())
         self.count += r.size
-        self.undefined += int(np.isnan(r).sum())
-        self.nonfinite += int(broken.sum())
-        r, q = np.where(finite, r, 0.0), np.where(finite, q, 0.0)
         self.signal += float(np.sum(r * r))
-        self.noise += float(np.sum((r - q) ** 2))
-        self.max_error = max(self.max_error, float(np.max(np.abs(r - q), initial=0.0)))
-        self.cosines += np.where(broken.any(1), 0.0, cosine_of_rows(r, q)).tolist()
+        self.noise += float(np.sum(error * error))
+        self.max_error = max(self.max_error, float(np.max(np.abs(error), initial=0.0)))
+        self.cosines += np.where(broken, 0.0, cosine_of_rows(r, q)).tolist()
 
     @property
     def sqnr_db(self) -> float:
@@ -69,13 +73,10 @@ def cosine_of_rows(r: np.ndarray, q: np.ndarray) -> np.ndarray:
 
     Rows are divided by their largest magnitude first, so that squares neither overflow nor vanish.
     """
-    rows = []
-    for x in (r, q):
-        largest = np.max(np.abs(x), axis=1, keepdims=True, initial=0.0)
-        rows.append(x / np.where(largest > 0, largest, 1.0))
-    a, b = rows
+    most = [np.max(np.abs(x), axis=1, keepdims=True, initial=0.0) for x in (r, q)]
+    a, b = (x / np.where(m > 0, m, 1.0) for x, m in zip((r, q), most, strict=True))
     norms = np.sqrt(np.sum(a * a, axis=1) * np.sum(b * b, axis=1))  # exact where a equals b
-    both_zero = ~a.any(1) & ~b.any(1)
+    both_zero = (most[0] == 0)[:, 0] & (most[1] == 0)[:, 0]
     cosine = np.sum(a * b, axis=1) / np.where(norms > 0, norms, 1.0)
     return np.where(both_zero, 1.0, np.clip(cosine, -1.0, 1.0))
 
