@@ -2,11 +2,14 @@
 
 A transform of activations (`rotate-online`) costs time in every call, so that it is no default.
 Here the usual steps and others are fitted to most of some calibration data, and each program runs,
-as the codes compute, on the rest. Others are taken where they leave a clearly smaller error."""
+as the codes compute, on the rest. Others are taken where they leave a clearly smaller error, in
+which a call that is far off counts more than many that are a little."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from jq.base.errors import UserError
 from jq.base.progress import Stages
@@ -16,7 +19,7 @@ from jq.driver.stages import plan_job, rewrite_job
 from jq.frontends.source import AnyModel, Calls, LazyCalls, Source, trace
 from jq.ir.oracle.xla import XlaExecutable
 from jq.mixed_precision.costs import spread
-from jq.mixed_precision.switch import noise
+from jq.mixed_precision.switch import shares
 from jq.passes.pipeline.file import as_overrides
 from jq.target.settings import FLOAT
 
@@ -59,8 +62,8 @@ def _with(request: Request, steps: Sequence[str]) -> Request:
 
 
 def _error(source: Source, request: Request, steps: Sequence[str], calls: Calls) -> float:
-    """Noise over signal of the outputs, on the calls that nothing was fitted to; infinite where
-    it cannot be told, or the steps refuse the model: the usual ones say so themselves."""
+    """`uneven` of the outputs, on the calls that nothing was fitted to; infinite where it cannot
+    be told, or the steps refuse the model: the usual ones say so themselves."""
     fitted = LazyCalls(lambda: [x for i, x in enumerate(calls) if i % HELD])
     own = _with(request, steps) if steps else request
     settings = as_overrides(own.settings) | {"minutes": 0.0}
@@ -72,5 +75,11 @@ def _error(source: Source, request: Request, steps: Sequence[str], calls: Calls)
         pairs = [(exact(*x), found(*x)) for x in calls[::HELD]]
     except UserError:
         return math.inf
-    error = noise(*zip(*pairs, strict=True))
+    error = uneven(shares(*zip(*pairs, strict=True)))
     return math.inf if math.isnan(error) else error
+
+
+def uneven(of_calls: np.ndarray) -> float:
+    """Noise over signal of calls that have these shares of it: that of all where they are equal,
+    and more where one call is far off (the root of the mean square of what each has)."""
+    return float(np.linalg.norm(of_calls)) * math.sqrt(len(of_calls))

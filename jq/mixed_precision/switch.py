@@ -174,18 +174,23 @@ class Choices(Work):
 def noise(reference: Sequence[Outputs], quantized: Sequence[Outputs]) -> float:
     """Noise power over signal power, summed over the float outputs; of a program without any, the
     share of elements that differ."""
-    shares = []
+    return float(shares(reference, quantized).sum())
+
+
+def shares(reference: Sequence[Outputs], quantized: Sequence[Outputs]) -> np.ndarray:
+    """The parts of `noise`, f64[calls], that calls add to it."""
+    found = []
     for r, q in zip(zip(*reference, strict=True), zip(*quantized, strict=True), strict=True):
         if is_integer(r[0]):
             continue
-        total = ErrorSum()
-        for pair in zip(r, q, strict=True):
+        sums = [ErrorSum() for _ in r]
+        for total, *pair in zip(sums, r, q, strict=True):
             total.add(*pair)
-        broken = total.nonfinite or (total.noise and not total.signal)
-        shares.append(np.inf if broken else total.noise / (total.signal or 1.0))
-    if shares:
-        return float(sum(shares))
-    pairs = [
-        p for calls in zip(reference, quantized, strict=True) for p in zip(*calls, strict=True)
-    ]
-    return float(np.mean([np.mean(r != q) for r, q in pairs]))
+        own, signal = np.array([s.noise for s in sums]), sum(s.signal for s in sums)
+        broken = any(s.nonfinite for s in sums) or (own.any() and not signal)
+        found.append(np.full_like(own, np.inf) if broken else own / (signal or 1.0))
+    if found:
+        return np.sum(found, axis=0)
+    calls = (zip(*outputs, strict=True) for outputs in zip(reference, quantized, strict=True))
+    differ = [np.mean([np.mean(r != q) for r, q in pairs]) for pairs in calls]
+    return np.array(differ) / len(differ)

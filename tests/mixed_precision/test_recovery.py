@@ -8,7 +8,8 @@ import jq
 from jq.base.errors import UserError
 from jq.driver.request import Request
 from jq.ir.oracle.xla import XlaExecutable
-from jq.mixed_precision.recovery import prepare_best
+from jq.mixed_precision import switch
+from jq.mixed_precision.recovery import prepare_best, uneven
 
 WIDTH = 64
 MINUTES = {"min_elements": 1, "minutes": 0.01}
@@ -113,5 +114,37 @@ def test_steps_that_refuse_a_model_are_not_taken(monkeypatch):
 
     prepared = recovery.prepare_job
     monkeypatch.setattr(recovery, "prepare_job", refusing)
+    job = prepare_best(jq.trace(model(outliers=True)), Request("int8-dynamic", settings=MINUTES))
+    assert job.pipeline.settings.recovery is True
+
+
+def test_shares_are_those_of_calls_and_add_up_to_the_noise():
+    rng = np.random.default_rng(0)
+    exact = [[rng.standard_normal(5), rng.standard_normal((2, 3)), np.arange(2)] for _ in range(4)]
+    found = [[x + 0.1 * rng.standard_normal(x.shape) for x in call] for call in exact]
+    signal = [sum((call[i] ** 2).sum() for call in exact) for i in (0, 1)]
+    expected = [
+        sum(((a[i] - b[i]) ** 2).sum() / signal[i] for i in (0, 1))
+        for a, b in zip(exact, found, strict=True)
+    ]
+    np.testing.assert_allclose(switch.shares(exact, found), expected)
+    assert switch.noise(exact, found) == pytest.approx(sum(expected))
+    found[2][1][0, 0] = np.nan
+    assert switch.noise(exact, found) == np.inf
+    whole = [[np.array([1, 2, 3, 4])], [np.array([1, 2])]]
+    other = [[np.array([1, 2, 3, 5])], [np.array([2, 2])]]
+    np.testing.assert_allclose(switch.shares(whole, other), [0.125, 0.25])
+    silent = [[np.zeros(3)], [np.zeros(3)]]
+    assert (
+        switch.noise(silent, silent) == 0
+        and switch.noise(silent, [[np.ones(3)], [np.zeros(3)]]) == np.inf
+    )
+
+
+def test_steps_that_leave_one_call_far_off_are_not_taken(monkeypatch):
+    assert uneven(np.full(4, 0.25)) == pytest.approx(1) and uneven(np.eye(4)[1]) == 2
+    usual, others = np.full(4, 0.3), np.array([0.8, 0.0, 0.0, 0.0])  # less in all, but in one call
+    given = iter([usual, *[others] * 9])
+    monkeypatch.setattr("jq.mixed_precision.recovery.shares", lambda *outputs: next(given))
     job = prepare_best(jq.trace(model(outliers=True)), Request("int8-dynamic", settings=MINUTES))
     assert job.pipeline.settings.recovery is True
