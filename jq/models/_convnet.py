@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jq.base.system.threads import one_thread
 from jq.frontends.model import Batch, Model
 from jq.models._tree import nest, spec
 
@@ -212,10 +213,12 @@ def apply(params: Any, x: jax.Array, *, network: Network) -> jax.Array:
 
 
 def initialise(network: Network, image: int, seed: int) -> dict[str, Any]:
-    """Parameters of `network`, measured on images of its size: 4 of 224 pixels, more if smaller."""
+    """Parameters of `network`, measured on images of its size: 4 of 224 pixels, more if smaller;
+    the same on any number of processors."""
     net = Initialise(seed)
     count = min(64, max(4, 4 * 224**2 // image**2))
-    network(net, images(count, image, seed))
+    with one_thread():
+        network(net, images(count, image, seed))
     return nest(net.flat)
 
 
