@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -228,6 +228,9 @@ class _Interpreted:
 
     def __init__(self, program: Program) -> None:
         self.program = program
+
+    def bind(self, arrays: Mapping[str, np.ndarray]) -> None:
+        self.program = replace(self.program, weights={**self.program.weights, **arrays})
 
     def __call__(self, *inputs: Array) -> list[np.ndarray]:
         return interpret(self.program, *inputs)

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from onnx import helper
 
 from jq.frontends.tflite.graph import Graph
 
-NCHW, NHWC = [0, 3, 1, 2], [0, 2, 3, 1]
+NCHW = [0, 3, 1, 2]
 
 
 def shaped(g: Graph, value: str, y: int) -> str:
@@ -36,13 +37,12 @@ def to_batch(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     """SPACE_TO_BATCH_ND: the places within a block come in front of the batch."""
     block, (n, *sizes) = g.known(x[1]).tolist(), g.shape(x[0])
     pads, k = g.known(x[2]), len(block)
-    if any((s + p) % b for s, b, p in zip(sizes, block, pads.sum(1), strict=False)):
+    padded = [*zip(sizes, block, pads.sum(1), strict=False)]
+    if any((s + p) % b for s, b, p in padded):
         raise g.damaged(f"blocks of {block} do not divide what SPACE_TO_BATCH_ND pads at {g.op}")
     sides = np.pad(pads, [(1, len(sizes) - k), (0, 0)]).T.reshape(-1)
     value = g.add("Pad", [g.real(x[0]), g.constant(sides, "i8")]) if pads.any() else g.real(x[0])
-    parts = [
-        v for s, b, p in zip(sizes, block, pads.sum(1), strict=False) for v in ((s + p) // b, b)
-    ]
+    parts = [v for s, b, p in padded for v in ((s + p) // b, b)]
     value = g.add("Reshape", [value, g.constant([n, *parts, *sizes[k:]], "i8")])
     inside, rest = range(2, 2 * k + 1, 2), range(2 * k + 1, 2 * k + 1 + len(sizes) - k)
     order = [*inside, 0, *range(1, 2 * k, 2), *rest]
@@ -54,11 +54,8 @@ def to_space(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     block, sizes = g.known(x[1]).tolist(), g.shape(x[0])[1:]
     crops, k = g.known(x[2]), len(block)
     value = g.add("Reshape", [g.real(x[0]), g.constant([*block, -1, *sizes], "i8")])
-    order = [
-        k,
-        *(a for i in range(k) for a in (k + 1 + i, i)),
-        *range(2 * k + 1, k + 1 + len(sizes)),
-    ]
+    inside = (a for i in range(k) for a in (k + 1 + i, i))
+    order = [k, *inside, *range(2 * k + 1, k + 1 + len(sizes))]
     whole = [s * b for s, b in zip(sizes, block, strict=False)]
     value = g.add("Transpose", [value], perm=order)
     value = g.add("Reshape", [value, g.constant([-1, *whole, *sizes[k:]], "i8")])
@@ -118,10 +115,10 @@ def select(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     return str(g.add("Where", [g.add("Reshape", [g.real(x[0]), rows]), *map(g.real, x[1:])]))
 
 
-def image(g: Graph, value: str, *bias: str) -> str:
+def image(g: Graph, value: str, *bias: str, rank: int = 4) -> str:
     """An image with channels last. What is added and limited comes behind it, so that no transpose
     stands between a product and its codes."""
-    value = g.add("Transpose", [value], perm=NHWC)
+    value = g.add("Transpose", [value], perm=[0, *range(2, rank), 1])
     for added in bias:
         value = g.add("Add", [value, added])
     return value
@@ -138,6 +135,14 @@ def pack(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     shape[axis] = 1
     one = g.constant(shape, "i8")
     return str(g.add("Concat", [g.add("Reshape", [g.real(i), one]) for i in x], axis=axis))
+
+
+def largest(g: Graph, x: list[int], outputs: list[int], o: Mapping[str, Any]) -> None:
+    """TOPK_V2: codes are in the order of their numbers, and kernels know no scales of theirs."""
+    found, places = g.add("TopK", [g.raw(x[0]), g.constant(g.known(x[1]).reshape(1), "i8")], 2)
+    g.store(outputs[0], found)
+    to = helper.np_dtype_to_tensor_dtype(g.dtype(outputs[1]))
+    g.store(outputs[1], g.add("Cast", [places], to=to))
 
 
 def split(g: Graph, x: list[int], outputs: list[int], o: Mapping[str, Any]) -> None:

@@ -16,11 +16,11 @@ from jq.frontends.tflite.graph import Graph
 from jq.frontends.tflite.moves import NCHW
 from jq.frontends.tflite.schema import ALIKE
 
-SPLITS = {"SPLIT", "SPLIT_V", "UNPACK"}
+_SEVERAL = {"TOPK_V2": moves.largest} | dict.fromkeys(("SPLIT", "SPLIT_V", "UNPACK"), moves.split)
 _ACTIVATIONS = {1: (0.0, None), 2: (-1.0, 1.0), 3: (0.0, 6.0)}
-_EACH = ALIKE | dict.fromkeys(("CAST", *SPLITS, "QUANTIZE", "DEQUANTIZE"), "Identity")
+_EACH = ALIKE | dict.fromkeys(("CAST", *_SEVERAL, "QUANTIZE", "DEQUANTIZE"), "Identity")
 _REDUCE = {"MEAN": "ReduceMean", "SUM": "ReduceSum"}
-_REDUCE |= {"REDUCE_MAX": "ReduceMax", "REDUCE_MIN": "ReduceMin"}
+_REDUCE |= {f"REDUCE_{name.upper()}": f"Reduce{name}" for name in ("Max", "Min", "Prod")}
 _SHAPED = {*_REDUCE, "FULLY_CONNECTED"}  # their own shape stands behind the codes
 STATE = {"CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE"}
 # Those whose codes are not always LiteRT's, and why.
@@ -55,8 +55,8 @@ def read_graph(data: bytes, path: Path) -> Graph:
             raise g.damaged(f"{kind} has no operands")
         g.op = g.names[outputs[0]] if 0 <= outputs[0] < len(g.names) else kind
         try:
-            if kind in SPLITS:
-                moves.split(g, inputs, outputs, options)
+            if kind in _SEVERAL:
+                _SEVERAL[kind](g, inputs, outputs, options)
             elif kind == "RESIZE_BILINEAR" and g.domain(y := outputs[0]) and g.dtype(y).kind == "i":
                 g.store(y, _interpolated(g, inputs, options))
             elif kind == "CAST":
@@ -192,10 +192,14 @@ _CALLS |= {
     "RESHAPE": lambda g, x, y, o: moves.shaped(g, g.real(x[0]), y),
     "PAD": moves.pad,
     "CONV_2D": partial(products.conv, NCHW),
+    "CONV_3D": partial(products.conv, [4, 3, 0, 1, 2]),
     "DEPTHWISE_CONV_2D": partial(products.conv, [3, 0, 1, 2]),
     "TRANSPOSE_CONV": products.transposed,
     "FULLY_CONNECTED": products.dense,
     "BATCH_MATMUL": products.product,
+    "CUMSUM": lambda g, x, y, o: g.add(
+        "CumSum", [g.real(x[0]), g.constant(g.known(x[1]), "i8")], **o
+    ),
     "MAX_POOL_2D": partial(products.pool, "MaxPool"),
     "AVERAGE_POOL_2D": partial(products.pool, "AveragePool"),
     "RESIZE_BILINEAR": partial(_resize, "linear"),
@@ -232,6 +236,7 @@ _CALLS |= {
     "SQUARE": lambda g, x, y, o: g.add("Mul", [g.real(x[0])] * 2),
     "SOFTMAX": _softmax,
     "GATHER": moves.gather,
+    "EMBEDDING_LOOKUP": lambda g, x, y, o: g.add("Gather", [g.real(x[1]), g.raw(x[0])]),
     "RELU6": lambda g, x, y, o: _active(g, g.real(x[0]), {"activation": 3}),
     "RELU_N1_TO_1": lambda g, x, y, o: _active(g, g.real(x[0]), {"activation": 2}),
     "TRANSPOSE": lambda g, x, y, o: g.real(x[0], g.known(x[1]).reshape(-1).tolist()),

@@ -8,18 +8,19 @@ from jq.frontends.tflite.graph import Graph
 from jq.frontends.tflite.moves import NCHW
 
 
-def _window(o: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {"strides": [o.get("stride_h", 1), o.get("stride_w", 1)]}
+def _window(o: Mapping[str, Any], axes: str = "hw") -> dict[str, Any]:
+    found: dict[str, Any] = {"strides": [o.get(f"stride_{a}", 1) for a in axes]}
     return found | {"auto_pad": "VALID" if o.get("padding", 0) else "SAME_UPPER"}
 
 
 def conv(order: list[int], g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     """A convolution by filters whose axes are brought to OIHW by `order`."""
-    groups = g.shape(x[0])[3] // max(1, g.shape(x[1])[order[1]])
-    given = [g.real(x[0], NCHW), g.real(x[1], order)]
-    spread = [o.get("dilation_h", 1), o.get("dilation_w", 1)]
-    made = g.add("Conv", given, group=groups, dilations=spread, **_window(o))
-    return moves.image(g, made, *g.bias(x[2:3], x[0], x[1]))
+    axes, last = "dhw"[5 - len(order) :], len(order) - 1
+    groups = g.shape(x[0])[last] // max(1, g.shape(x[1])[order[1]])
+    given = [g.real(x[0], [0, last, *range(1, last)]), g.real(x[1], order)]
+    spread = [o.get(f"dilation_{a}", 1) for a in axes]
+    made = g.add("Conv", given, group=groups, dilations=spread, **_window(o, axes))
+    return moves.image(g, made, *g.bias(x[2:3], x[0], x[1]), rank=last + 1)
 
 
 def transposed(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:

@@ -484,6 +484,61 @@ def test_a_tensor_is_taken_apart(tmp_path: Path) -> None:
         assert np.array_equal(a, b)
 
 
+@pytest.mark.usefixtures("quick_xla")
+def test_the_largest_codes_and_their_places(tmp_path: Path) -> None:
+    """The first of equal ones comes first."""
+    fields = file_of("TOPK_V2", [(np.array(5, np.int32), None)], (*X[:3], 5), (0.05, 3), ())
+    (graph,) = fields["subgraphs"]
+    graph["tensors"].append({"shape": [*X[:3], 5], "type": 2, "buffer": 0, "name": "at"})
+    graph["operators"][0]["outputs"] = graph["outputs"] = [2, 3]
+    path, x = tmp_path / "m.tflite", drawn() // 16
+    path.write_bytes(SCHEMA.encode("Model", fields))
+    (want,) = run(path.read_bytes(), [[x]])
+    job = prepare_job(str(path), request := Request(PIPELINE, TARGET, {"recovery": False}))
+    levels = rewrite(job.program, job.pipeline, job.context(plan_job(job, request.stages)))
+    for a, b in zip(XlaExecutable(levels["integer"])(x), want, strict=True):
+        assert np.array_equal(a, b)
+
+
+WINDOW = {"stride_d": 2, "stride_h": 1, "stride_w": 3, "dilation_d": 1, "dilation_h": 1}
+WINDOW |= {"dilation_w": 1, "activation": 1}
+
+
+@pytest.mark.usefixtures("quick_xla")
+@pytest.mark.parametrize(
+    ("kind", "constant", "shape", "options"),
+    [
+        ("CUMSUM", 1, X, ("CumsumOptions", {"exclusive": True})),
+        ("CUMSUM", -2, X, ("CumsumOptions", {"reverse": True})),
+        ("REDUCE_PROD", [1, 3], (1, 8), ("ReducerOptions", {})),
+        ("CONV_3D", (2, 3, 2, 8, 5), (1, 1, 6, 1, 5), ("Conv3DOptions", WINDOW)),
+        ("CONV_3D", (2, 2, 2, 4, 6), (1, 1, 5, 1, 6), ("Conv3DOptions", WINDOW | {"padding": 1})),
+    ],
+)
+def test_operators_of_floats(
+    kind: str, constant: Any, shape: Any, options: Any, tmp_path: Path
+) -> None:
+    """Whole numbers have sums that are exact in any order."""
+    rng, x = np.random.default_rng(3), drawn().astype(np.float32) // 60
+    filters = kind == "CONV_3D"
+    given = rng.integers(-5, 6, constant) if filters else constant
+    fields = file_of(
+        *(kind, [(np.asarray(given, "f4" if filters else "i4"), None)], shape, (1, 0), options),
+        ("float32", 1, 0),
+    )
+    if filters:
+        x = x.reshape(1, 2, 6, 4, -1)[..., : constant[3]]
+        fields["subgraphs"][0]["tensors"][0]["shape"] = list(x.shape)
+    for tensor in fields["subgraphs"][0]["tensors"]:
+        tensor.pop("quantization", None)
+    fields["operator_codes"][0]["version"] = 1
+    path = tmp_path / "m.tflite"
+    path.write_bytes(SCHEMA.encode("Model", fields))
+    ((want,),) = run(path.read_bytes(), [[x]])
+    (got,) = XlaExecutable(jq.trace(str(path)).program)(x)
+    assert np.array_equal(got, want) and got.dtype == want.dtype
+
+
 def test_a_file_of_codes_is_compared_without_data(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -109,7 +109,7 @@ def cumulative(o: Given) -> Array:
         by = [(0, 0, 0)] * x.ndim
         by[at] = (-1, 1, 0) if o.reverse else (1, -1, 0)
         x = lax.pad(x, np.asarray(first, x.dtype), by)
-    return run(x, axis=at, reverse=bool(o.reverse))
+    return run(x, axis=at % x.ndim, reverse=bool(o.reverse))
 
 
 operators(
