@@ -48,6 +48,7 @@ ONE = {
     "silu": lambda p, i, x: jax.nn.silu(x),
     "tanh": lambda p, i, x: jnp.tanh(x),
     "exp": lambda p, i, x: jnp.exp(-jnp.abs(x)),
+    "curves": lambda p, i, x: jnp.arctan(x) + jnp.cbrt(x) + jnp.tan(x / 8) + x % 1.5,
     "elu": lambda p, i, x: jax.nn.elu(x),
     "sign": lambda p, i, x: (x > i / 4).astype(np.float32),
     "softmax": lambda p, i, x: jax.nn.softmax(x, axis=-1 - i % 2),
@@ -438,3 +439,20 @@ def test_a_sum_of_a_number_is_no_row():
     model = jq.Model(fn, {}, (x,), calibration=[(x,)])
     found = XlaExecutable(lowered(model)["integer"])(x)[0]
     np.testing.assert_allclose(found, x * x / (1 + abs(x)), atol=0.02)
+
+
+@pytest.mark.parametrize(
+    "shape, contracted, batch", [((8, 14), (0, 2), ()), ((15, 8, 5), (2, 3), (1, 2))]
+)
+def test_a_weight_may_be_the_left_operand(shape, contracted, batch):
+    """Of more axes than two: columns are those that the weight has in the result."""
+    x, w = (RNG.standard_normal(s).astype(np.float32) for s in ((2, 3, 8, 5), shape))
+    pairs = [[[a] for a in contracted], [[a] for a in batch] or [[], []]]
+
+    def fn(w, x):
+        return jnp.tanh(jax.lax.dot_general(w, jnp.tanh(x), pairs))
+
+    levels = api.rewrite(jq.Model(fn, w, (x,), calibration=[(x,)]), pipeline=PIPELINE)
+    (got,), (want,) = run_iree(levels["target"], [x]), XlaExecutable(levels["integer"])(x)
+    assert_same_bits(got, want, "iree")
+    assert np.abs(got - fn(w, x)).max() < 0.1

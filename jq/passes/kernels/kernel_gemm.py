@@ -116,7 +116,8 @@ def _lower_integers(
     op, shape = p.contract.op, shape_of(p.contract.op.operation.results[0])
     if 0 in (*p.contract.shapes[0], *p.contract.shapes[1]):
         raise NoKernel("an empty product")
-    axes = p.dims.result_axes(p.side, *p.contract.shapes)
+    dims = p.dims if p.side else p.dims.flipped()
+    axes = dims.result_axes(p.side, *p.contract.shapes)
     steps, bias, columns = integers.rescale(rescaling, sorted(axes.values()))
     k, n = p.weight.shape[-2:]
     rows = Batch(p.batch) if p.batch > 1 else None
