@@ -3,16 +3,16 @@
 # An op's name, NumPy's function of its value (`-`: none, or one that is written out where it is
 # used), and that of `jax.lax`.
 _ROWS = """
-    abs abs abs, add add add, and bitwise_and bitwise_and, atan2 - atan2, cbrt - cbrt,
+    abs abs abs, add add add, and bitwise_and bitwise_and, atan2 arctan2 atan2, cbrt cbrt cbrt,
     ceil ceil ceil, clamp - clamp, cosine cos cos, count_leading_zeros - clz, divide divide div,
     exponential exp exp, exponential_minus_one expm1 expm1, floor floor floor, imag - imag,
     is_finite - is_finite, log log log, log_plus_one log1p log1p, logistic - logistic,
     maximum maximum max, minimum minimum min, multiply multiply mul, negate negative neg,
     not invert bitwise_not, or bitwise_or bitwise_or, popcnt - population_count, power power pow,
-    real - real, remainder - rem, round_nearest_afz - round, rsqrt - rsqrt,
+    real - real, remainder fmod rem, round_nearest_afz - round, rsqrt - rsqrt,
     shift_left - shift_left, shift_right_arithmetic - shift_right_arithmetic,
     shift_right_logical - shift_right_logical, sign sign sign, sine sin sin, sqrt sqrt sqrt,
-    subtract subtract sub, tan - tan, tanh tanh tanh, xor - bitwise_xor
+    subtract subtract sub, tan tan tan, tanh tanh tanh, xor - bitwise_xor
 """
 _EVERY = [row.split() for row in _ROWS.split(",")]
 IN_NUMPY = {op: name for op, name, _ in _EVERY if name != "-"} | {"round_nearest_even": "rint"}

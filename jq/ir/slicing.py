@@ -216,7 +216,6 @@ _FUNCTIONS: dict[str, Any] = {
     **{op: getattr(np, name) for op, name in IN_NUMPY.items()},
     "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
     "logistic": lambda x: 1 / (1 + np.exp(-x)),
-    "remainder": np.fmod,
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "select": np.where,
 }

@@ -442,7 +442,7 @@ def test_a_sum_of_a_number_is_no_row():
 
 
 @pytest.mark.parametrize(
-    "shape, contracted, batch", [((8, 14), (0, 2), ()), ((15, 8, 5), (2, 3), (1, 2))]
+    ("shape", "contracted", "batch"), [((8, 14), (0, 2), ()), ((15, 8, 5), (2, 3), (1, 2))]
 )
 def test_a_weight_may_be_the_left_operand(shape, contracted, batch):
     """Of more axes than two: columns are those that the weight has in the result."""
