@@ -20,7 +20,8 @@ class Relevance:
     """Rows of a batch of inputs, by site: 1 for those that move the output and 0 for others.
 
     Exact zeros of a gradient decide (never a NaN), in one random direction of the output. Sites of
-    one row, or not followed, are missing; a batch that does not move the output counts whole."""
+    one row, or not followed, are missing; one of which no row moves the output counts whole: it may
+    be read by what has no gradient, a rounding or the place of a maximum."""
 
     def __init__(self, program: Program, rows: Rows) -> None:
         inside = {
@@ -45,6 +46,4 @@ class Relevance:
         if self._gain is None:
             return {}
         moving = {k: (~(g == 0)).astype(np.float32) for k, g in self._gain(inputs, seed, 1).items()}
-        if not any(g.any() for g in moving.values()):
-            return {k: np.ones_like(g) for k, g in moving.items()}
-        return moving
+        return {k: g if g.any() else np.ones_like(g) for k, g in moving.items()}

@@ -101,3 +101,15 @@ def test_nan_is_not_masked_away():
     data[0][0, 0, 0] = np.nan
     with pytest.raises(UserError, match="NaN or infinity in sample 0"):
         calibrate(program_of(masked), [data], relevant=True)
+
+
+def test_what_is_rounded_counts_beside_what_moves_the_output():
+    """Floors and places of maxima have no gradient; their ranges had shrunk to nothing."""
+
+    def two(p, x, mask):
+        return jax.numpy.argmax(x * 1.5 @ p["w"], -1), jax.numpy.floor(x * 2) * 3 @ p["v"]
+
+    program, data = program_of(two), [batch(1)]
+    every = calibrate(program, data).sites
+    assert every["w:0"].high > 1
+    assert calibrate(program, data, relevant=True).sites == every
