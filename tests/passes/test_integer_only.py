@@ -445,7 +445,7 @@ def test_a_sum_of_a_number_is_no_row():
     ("shape", "contracted", "batch"), [((8, 14), (0, 2), ()), ((15, 8, 5), (2, 3), (1, 2))]
 )
 def test_a_weight_may_be_the_left_operand(shape, contracted, batch):
-    """Of more axes than two: columns are those that the weight has in the result."""
+    """Columns are the axes that the weight has in the result, where activations have more."""
     x, w = (RNG.standard_normal(s).astype(np.float32) for s in ((2, 3, 8, 5), shape))
     pairs = [[[a] for a in contracted], [[a] for a in batch] or [[], []]]
 
