@@ -206,6 +206,7 @@ _CALLS |= {
     "ARG_MAX": partial(_place, "ArgMax"),
     "ARG_MIN": partial(_place, "ArgMin"),
     "SQUARED_DIFFERENCE": _squared,
+    "ELU": lambda g, x, y, o: g.add("Elu", [g.real(x[0])], domain=TFLITE),  # one, also of floats
     "MUL": partial(_of_two, "Mul"),
     "LOG_SOFTMAX": lambda g, x, y, o: g.add("LogSoftmax", [g.real(x[0])], axis=-1),
     "L2_NORMALIZATION": lambda g, x, y, o: (

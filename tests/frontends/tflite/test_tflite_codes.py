@@ -485,6 +485,27 @@ def test_a_tensor_is_taken_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("quick_xla")
+def test_a_float_elu_between_codes_is_rounded_once(tmp_path: Path, monkeypatch) -> None:
+    """Numbers that it leaves as they are have no multiplier of 8 bits, as XNNPACK's QUANTIZE."""
+    fields = file_of("ELU", [], X, (0.0185, -76), (), ("int8", 0.028, -7))
+    (graph,) = fields["subgraphs"]
+    given, result = graph["tensors"]
+    floats = [{"shape": X, "type": TYPES["float32"], "buffer": 0, "name": n} for n in "ab"]
+    graph["tensors"] = [given, *floats, result]
+    kinds = [(0, [0], [1]), (1, [1], [2]), (2, [2], [3])]
+    keys = ("opcode_index", "inputs", "outputs")
+    graph["operators"], graph["outputs"] = [dict(zip(keys, k, strict=True)) for k in kinds], [3]
+    numbers = [NUMBERS[kind] for kind in ("DEQUANTIZE", "ELU", "QUANTIZE")]
+    fields["operator_codes"] = [
+        {"deprecated_builtin_code": n, "version": 1, "builtin_code": n} for n in numbers
+    ]
+    CASES["float unit"] = fields
+    monkeypatch.setitem(CASES, "float unit", fields)
+    got, want, _ = computed("float unit", "litert", tmp_path)
+    assert np.array_equal(got, want)
+
+
+@pytest.mark.usefixtures("quick_xla")
 def test_the_largest_codes_and_their_places(tmp_path: Path) -> None:
     """The first of equal ones comes first."""
     fields = file_of("TOPK_V2", [(np.array(5, np.int32), None)], (*X[:3], 5), (0.05, 3), ())
