@@ -59,10 +59,10 @@ def quantized(
     to go on training with labels.
 
     Weights start where recovery leaves them (scaled, rotated), ranges where calibration does. A
-    rounded value passes its gradient on as if it were not rounded (the straight-through estimator);
-    what a range cuts off moves the range (Choi et al. 2018, PACT). The trained function is a model
-    like any other: `jq.compile` takes its fake quantization for what it is, so that the artifact
-    has the codes that were trained.
+    rounded value passes its gradient on as if it were not rounded (the straight-through estimator),
+    one of bfloat16 in bfloat16; what a range cuts off moves the range (Choi et al. 2018, PACT). The
+    trained function is a model like any other: `jq.compile` takes its fake quantization for what it
+    is, so that the artifact has the codes that were trained.
 
     The arguments that are not listed are those of `jq.compile`.
 
