@@ -46,21 +46,16 @@ def metrics(incomplete: str) -> list[str]:
     return _starting([row["name"] for row in rows("metrics")], incomplete)
 
 
-def files(incomplete: str, *endings: str) -> list[str]:
+def files(incomplete: str, *ends: str) -> list[str]:
     """Files with these endings, and folders, that begin so."""
-    folder, _, start = incomplete.rpartition("/")
+    start = incomplete.rpartition("/")[2]
+    folder = incomplete.removesuffix(start)
     try:
-        there = sorted(Path(folder or ("/" if incomplete.startswith("/") else ".")).iterdir())
+        there = sorted(p for p in Path(folder or ".").iterdir() if p.name.startswith(start))
     except OSError:
         return []
-    names = []
-    for path in there:
-        if path.name.startswith(start) and not (path.name.startswith(".") and not start):
-            if path.is_dir():
-                names.append(f"{incomplete[: len(incomplete) - len(start)]}{path.name}/")
-            elif path.suffix in endings:
-                names.append(f"{incomplete[: len(incomplete) - len(start)]}{path.name}")
-    return names
+    there = [p for p in there if start or not p.name.startswith(".")]
+    return [f"{folder}{p.name}{'/' * p.is_dir()}" for p in there if p.is_dir() or p.suffix in ends]
 
 
 def _starting(names: list[str] | tuple[str, ...], incomplete: str) -> list[str]:

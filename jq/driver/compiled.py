@@ -112,14 +112,17 @@ class CompiledModel(Artifact):
         return self._executable
 
     def __call__(self, *inputs: Any) -> Any:
-        """The function's result for `inputs`: the same pytree, NumPy arrays as leaves.
+        """The function's result: its pytree of NumPy arrays (of files: dicts, lists and tuples).
 
         Of several sizes the program runs whose inputs have these shapes."""
         structure, one = self.manifest.in_structure, self
         if self.manifest.sizes:
             one = self.at_shapes(_shapes(structure, inputs))
         flat = flat_inputs(one.inputs, structure, inputs)
-        return unflatten(self.manifest.out_structure, one.executable(*flat))
+        found, made = one.executable(*flat), self.levels.get("target")
+        if made is None or made.out_tree is None:
+            return unflatten(self.manifest.out_structure, found)
+        return made.out_tree.unflatten(found)
 
     def call_flat(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The program's own calling convention: flat arrays in, flat arrays out."""
