@@ -154,11 +154,11 @@ class Graph:
         data = self.array(i)
         if order is None or data is None:
             if i not in self.floats:
-                self.floats[i] = self._dequantized(self.raw(i), i, None)
+                self.floats[i] = self.dequantized(self.raw(i), i)
             found = self.floats[i]
-            return found if order is None else self.add("Transpose", [found], perm=list(order))
+            return self.add("Transpose", [found], perm=list(order)) if order else found
         name = f"{self.names[i]}#moved_{len(self.initializers)}"
-        return self._dequantized(self.constant(data.transpose(order), data.dtype, name), i, order)
+        return self.dequantized(self.constant(data.transpose(order), data.dtype, name), i, order)
 
     def repeated(self, i: int, shape: Sequence[int]) -> str:
         """The numbers of a tensor, of a code that is stored once along the last axis of `shape`."""
@@ -166,7 +166,7 @@ class Graph:
         if data is None or data.size != 1 or self.scales(i) is None or not axes:
             return self.real(i)
         sizes = [shape[axes[-1]], *[1] * (len(shape) - axes[-1] - 1)]
-        return self._dequantized(self.constant(np.full(sizes, data.item()), data.dtype), i, None)
+        return self.dequantized(self.constant(np.full(sizes, data.item()), data.dtype), i)
 
     def bias(self, given: Sequence[int], x: int, w: int) -> list[str]:
         """The numbers of a bias of `w` on `x`, if any, as one or two terms: its integers have the
@@ -183,39 +183,39 @@ class Graph:
             terms.append((step * codes - terms[0]).astype(np.float32))
         return [self.constant(term, "f4") for term in terms]
 
-    def _dequantized(self, name: str, i: int, order: Sequence[int] | None) -> str:
+    def dequantized(self, name: str, i: int, order: Sequence[int] | None = None) -> str:
         found = self.scales(i)
         if found is None:
             return name if self.dtype(i) != np.float16 else self.add("Cast", [name], to=1)
-        scale, zero, axis = found
-        given = [name, *self._parameters(scale, zero, self.dtype(i))]
-        if scale.size == 1:
-            return str(self.add("DequantizeLinear", given))
-        where = axis if order is None else list(order).index(axis)
-        return str(self.add("DequantizeLinear", given, axis=where))
+        scale, _, axis = found
+        how = {} if scale.size == 1 else {"axis": axis if order is None else [*order].index(axis)}
+        return str(self.add("DequantizeLinear", [name, *self._parameters(i)], **how))
 
-    def _parameters(self, scale: np.ndarray, zero: np.ndarray, dtype: Any) -> list[str]:
-        shape = () if scale.size == 1 else scale.shape
-        ends = np.iinfo(dtype)
-        if (zero < ends.min).any() or (zero > ends.max).any():
+    def _parameters(self, i: int) -> list[str]:
+        """The scale and the zero point of a quantized tensor, or those along its axis."""
+        scale, zero, _ = self.scales(i) or (np.ones(1), np.zeros(1), 0)
+        shape, dtype = () if scale.size == 1 else scale.shape, self.dtype(i)
+        if (zero < np.iinfo(dtype).min).any() or (zero > np.iinfo(dtype).max).any():
             raise self.damaged("a zero point is no code")
         return [self.constant(v.reshape(shape), d) for v, d in ((scale, "f4"), (zero, dtype))]
 
     def put(self, i: int, value: str, shaped: bool = False) -> None:
         """Says that a tensor is these numbers, or their codes; `shaped`: in its own shape."""
-        found = self.scales(i)
-        if found is None:
-            kind = "Identity" if self.dtype(i) != np.float16 else "Cast"
-            how = {} if kind == "Identity" else {"to": int(TensorProto.FLOAT16)}
-            made = self.add(kind, [value], **how)
-        elif found[0].size > 1:
-            raise self.lacking("an activation with several scales")
+        if self.scales(i) is None:
+            how = {"to": int(TensorProto.FLOAT16)} if self.dtype(i) == np.float16 else {}
+            made = self.add("Cast" if how else "Identity", [value], **how)
         else:
-            given = [value, *self._parameters(*found[:2], self.dtype(i))]
-            made = self.add("QuantizeLinear", given)
-        self.store(
-            i, self.add("Reshape", [made, self.constant(self.shape(i), "i8")]) if shaped else made
-        )
+            made = self.codes(value, i)
+        if shaped:
+            made = self.add("Reshape", [made, self.constant(self.shape(i), "i8")])
+        self.store(i, made)
+
+    def codes(self, value: str, i: int) -> str:
+        """Those of a quantized tensor."""
+        given = self._parameters(i)
+        if self.initializers[given[0]].dims:
+            raise self.lacking("an activation with several scales")
+        return str(self.add("QuantizeLinear", [value, *given]))
 
     def store(self, i: int, value: str) -> None:
         """Calls the result of the last node by the name of a tensor."""

@@ -62,4 +62,6 @@ def pool(kind: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str
     how: dict[str, Any] = {"kernel_shape": window, **_window(o)}
     if kind == "AveragePool" and g.domain(y):
         return str(g.add(kind, [g.real(x[0])], domain=g.domain(y), **how))
-    return moves.image(g, g.add(kind, [g.real(x[0], NCHW)], **how))
+    made = moves.image(g, g.add(kind, [g.real(x[0], NCHW)], **how))
+    limited = g.domain(y) and o.get("activation")
+    return g.dequantized(g.codes(made, y), y) if limited else made

@@ -199,6 +199,9 @@ def cases() -> dict[str, dict[str, Any]]:
             *("AVERAGE_POOL_2D", [], (1, 2, 4, 16), same),
             ("Pool2DOptions", {**pool, "stride_h": 3, "padding": 1}),
         ),
+        "largest of windows, limited": file_of(
+            *("MAX_POOL_2D", [], (1, 3, 4, 16), same), ("Pool2DOptions", {**pool, "activation": 3})
+        ),
         "mean": file_of("MEAN", [(axes[:1], None)], (1, 8, 16), other, flat),
         "kept": file_of("MEAN", [(axes, None)], (1, 1, 1, 16), other, wide),
         "of one encoding": file_of("MEAN", [(axes[1:], None)], (1, 6, 16), same, flat),
