@@ -9,11 +9,10 @@ there, to the same bytes."""
 
 import hashlib
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -75,8 +74,12 @@ def fit_folder(
     start = _states(out)
     first = start[0] if start else 0
     known = Architecture.registry[decoder.config.architecture]
-    names = expanded(known.names.hugging_face, decoder.config)
-    folder = _Folder(out, chosen, dict(read_folder(source)), config, names, first)
+    raw = dict(read_folder(source))
+    held = names_of_text(config, raw)
+    pairs = expanded(known.names.hugging_face, decoder.config)
+    names = {ours: held[name] for name, ours in pairs if name in held}
+    folder = _Folder(out, chosen, raw, names)
+    folder.skip(first)
 
     def encode(path: str, aim: Aim, gram: np.ndarray) -> QuantizedTensor | None:
         alone = path in folder.names  # not one of a stack
@@ -108,6 +111,7 @@ def fit_folder(
     return Fitted(folder.quantized, {"network": rest, "solve": 0.0, **clock.seconds})
 
 
+@dataclass
 class _Folder:
     """Attributes:
     raw: tensors by their names in the folder that are not written yet.
@@ -115,23 +119,19 @@ class _Folder:
     places: the files of tensors that are written.
     quantized: number of matrices."""
 
-    def __init__(
-        self,
-        out: Path,
-        chosen: Kind,
-        raw: dict[str, np.ndarray],
-        config: Mapping[str, Any],
-        names: Iterable[tuple[str, str]],
-        first: int,
-    ) -> None:
-        """`names`: those of the architecture, and paths; `first`: how many layers are written."""
-        self.out, self.chosen, self.raw, self.places = out, chosen, raw, dict[str, str]()
-        held = names_of_text(config, raw)
-        self.names = {ours: held[name] for name, ours in names if name in held}
-        for i in range(first):
-            self.places |= dict.fromkeys(read_file(out / _file(i)), _file(i))
+    out: Path
+    chosen: Kind
+    raw: dict[str, np.ndarray]
+    names: Mapping[str, str]
+    places: dict[str, str] = field(default_factory=dict)
+    quantized: int = 0
+
+    def skip(self, layers: int) -> None:
+        """Leaves out the first ones, which an earlier run wrote."""
+        for i in range(layers):
+            self.places |= dict.fromkeys(read_file(self.out / _file(i)), _file(i))
             for name in self._of_layer(i):
-                del raw[name]
+                del self.raw[name]
         self.quantized = sum(name.endswith("weight_packed") for name in self.places)
 
     def _of_layer(self, i: int) -> list[str]:
