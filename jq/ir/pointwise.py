@@ -22,3 +22,5 @@ _OTHERS = ("clamp", "compare", "convert", "logistic", "rsqrt", "select")
 ELEMENTWISE = {f"stablehlo.{op}" for op in (*IN_NUMPY, *_OTHERS)} | {"chlo.erf", "chlo.erfc"}
 _UNTABLED = ("optimization_barrier", "reduce_precision", *IN_JAX)
 POINTWISE = ELEMENTWISE | {f"stablehlo.{op}" for op in _UNTABLED} | {"chlo.erf_inv"}
+_STEPS = ("floor", "ceil", "round_nearest_even", "round_nearest_afz", "sign")
+ROUNDED = {f"stablehlo.{op}" for op in _STEPS}  # their gradient is 0

@@ -13,6 +13,7 @@ from jq.ir import OPS, Op, Program, at, dtype_of, ir, kind_of, maker, shape_of, 
 from jq.ir.affine import constant_of
 from jq.ir.build import like, replace
 from jq.ir.ops.selection import splat_of
+from jq.ir.pointwise import ROUNDED
 from jq.ir.values import reached, users
 from jq.passes.integer._ops import is_float
 
@@ -104,14 +105,13 @@ def _scale(program: Program, op: Op) -> None:
             replace(op, [scaled(x)])
 
 
-ROUNDED = ("floor", "ceil", "round_nearest_even", "round_nearest_afz", "sign")
 BOUNDED = ("select", "compare", "clamp", "maximum", "minimum", "convert")
 
 
 def with_own_roundings(program: Program) -> None:
     """Gives each conversion to whole numbers a rounding of its own, where others read that, too:
     with codes of its own 3.0 might be 2.99, and become 2."""
-    kinds = {f"stablehlo.{kind}" for kind in (*ROUNDED, *BOUNDED)}
+    kinds = {*ROUNDED, *(f"stablehlo.{kind}" for kind in BOUNDED)}
 
     def inner(v: ir.Value) -> list[ir.Value]:
         made = maker(v, *kinds)

@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 
 from jq.base.errors import LOG
-from jq.ir import Program, ir, maker, shape_of
+from jq.ir import Program, dtype_of, ir, kind_of, maker, shape_of
 from jq.ir.autodiff.evaluate import Unsupported
 from jq.ir.autodiff.sensitivity import Sensitivity
+from jq.ir.pointwise import ROUNDED
+from jq.ir.types import number_kind
+from jq.ir.values import reached, reads
 
 Rows = Mapping[str, tuple[ir.Value, Sequence[int]]]  # site -> value, the axes of one row
 
@@ -20,30 +23,34 @@ class Relevance:
     """Rows of a batch of inputs, by site: 1 for those that move the output and 0 for others.
 
     Exact zeros of a gradient decide (never a NaN), in one random direction of the output. Sites of
-    one row, or not followed, are missing; one of which no row moves the output counts whole: it may
-    be read by what has no gradient, a rounding or the place of a maximum."""
+    one row, or not followed (as what is only rounded, or searched for its maximum: without a
+    gradient), are missing; a batch that does not move the output counts whole."""
 
     def __init__(self, program: Program, rows: Rows) -> None:
-        inside = {
-            name: (value, axes)
-            for name, (value, axes) in rows.items()
-            if math.prod(n for a, n in enumerate(shape_of(value)) if a not in axes) > 1
-            and maker(value) is not None
-            and value.owner.operation.block == program.body
-        }
-        self.shapes = {
+        moving = reached(program.returned[: len(program.outputs)], _followed)
+        shapes = {
             name: [n for a, n in enumerate(shape_of(value)) if a not in axes]
-            for name, (value, axes) in inside.items()
+            for name, (value, axes) in rows.items()
+            if value in moving and (op := maker(value)) and op.operation.block == program.body
         }
-        self._gain: Sensitivity | None = None
+        self.shapes = {name: shape for name, shape in shapes.items() if math.prod(shape) > 1}
+        inside = {name: rows[name] for name in self.shapes}
         try:
             self._gain = Sensitivity(program, inside) if inside else None
         except Unsupported as reason:
             LOG.warning("ranges hold all rows of the calibration data: %s", reason)
-            self.shapes = {}
+            self._gain, self.shapes = None, {}
 
     def __call__(self, inputs: Sequence[np.ndarray], seed: int) -> dict[str, Any]:
-        if self._gain is None:
-            return {}
-        moving = {k: (~(g == 0)).astype(np.float32) for k, g in self._gain(inputs, seed, 1).items()}
-        return {k: g if g.any() else np.ones_like(g) for k, g in moving.items()}
+        found = self._gain(inputs, seed, 1) if self._gain else {}
+        moving = {k: (~(g == 0)).astype(np.float32) for k, g in found.items()}
+        some = any(g.any() for g in moving.values())
+        return moving if some else {k: np.ones_like(g) for k, g in moving.items()}
+
+
+def _followed(value: ir.Value) -> list[ir.Value]:
+    """The values that the gradient of one may go back to."""
+    op = maker(value)
+    if op is None or kind_of(op) in ROUNDED or number_kind(dtype_of(value)) != "f":
+        return []
+    return list(reads(op))

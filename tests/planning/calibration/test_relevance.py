@@ -113,3 +113,16 @@ def test_what_is_rounded_counts_beside_what_moves_the_output():
     every = calibrate(program, data).sites
     assert every["w:0"].high > 1
     assert calibrate(program, data, relevant=True).sites == every
+
+
+def test_an_expert_that_a_batch_does_not_choose_takes_no_rows_of_others():
+    """Tokens that the other one gets are 50 times larger."""
+
+    def experts(p, x, mask):
+        first = jax.nn.relu(x @ p["w"]) @ p["v"] * mask[:, :, None]
+        return first + jax.nn.relu(x @ p["v"]) @ p["w"] * (1 - mask[:, :, None])
+
+    program, data = program_of(experts), [batch(50, (1, 1, 0, 0)), batch(50, (0, 0, 0, 0))]
+    data[1][0] *= 50
+    one, both = (calibrate(program, data[:n], relevant=True).sites for n in (1, 2))
+    assert both["v:0"] == one["v:0"] and one["v:0"].high < 20 < both["w#2:0"].high
