@@ -44,6 +44,9 @@ def coded(scale: float, zero: int) -> dict[str, Any]:
     return {"scale": np.array([scale], np.float32), "zero_point": np.array([zero], np.int64)}
 
 
+SCALES = {"scale": np.geomspace(0.01, 0.05, 6).astype(np.float32), "zero_point": np.zeros(6, "i8")}
+
+
 def file_of(
     kind: str,
     given: list[tuple[np.ndarray, Any]],
@@ -502,7 +505,6 @@ def test_a_float_elu_between_codes_is_rounded_once(tmp_path: Path, monkeypatch) 
     fields["operator_codes"] = [
         {"deprecated_builtin_code": n, "version": 1, "builtin_code": n} for n in numbers
     ]
-    CASES["float unit"] = fields
     monkeypatch.setitem(CASES, "float unit", fields)
     got, want, _ = computed("float unit", "litert", tmp_path)
     assert np.array_equal(got, want)
@@ -560,6 +562,26 @@ def test_operators_of_floats(
     path.write_bytes(SCHEMA.encode("Model", fields))
     ((want,),) = run(path.read_bytes(), [[x]])
     (got,) = XlaExecutable(jq.trace(str(path)).program)(x)
+    assert np.array_equal(got, want) and got.dtype == want.dtype
+
+
+@pytest.mark.parametrize("codes", [coded(0.03, 3), SCALES | {"axis": 0}, None])
+def test_rows_of_a_table_are_looked_up(codes: dict[str, Any] | None, tmp_path: Path) -> None:
+    """Codes of one scale stay codes; those of rows with scales of their own become numbers."""
+    table = np.random.default_rng(3).integers(-127, 128, (6, 5)).astype(np.int8)
+    kept = codes is not None and "axis" not in codes
+    given = table if codes else table.astype(np.float32)
+    out = ("int8", 0.03, 3) if kept else ("float32", 1, 0)
+    fields = file_of("EMBEDDING_LOOKUP", [(given, codes)], (4, 5), (0.03, 3), (), out)
+    fields["operator_codes"][0]["version"] = 3
+    source, _, result = fields["subgraphs"][0]["tensors"]
+    source |= {"shape": [4], "type": TYPES["int32"]}
+    for tensor in [source] if kept else [source, result]:
+        del tensor["quantization"]
+    path, rows = tmp_path / "m.tflite", np.array([4, 0, 5, 4], np.int32)
+    path.write_bytes(SCHEMA.encode("Model", fields))
+    ((want,),) = run(path.read_bytes(), [[rows]])
+    (got,) = XlaExecutable(jq.trace(str(path)).program)(rows)
     assert np.array_equal(got, want) and got.dtype == want.dtype
 
 
