@@ -128,9 +128,8 @@ class PowerOfTwoScale(Scale):
         """A single product where no block has the scale 2^127, whose inverse is subnormal: that of
         a number below 2^128 is smaller where the largest element is 4 or more, however rounded."""
         inverse = {"scale": e8m0.opposite(ops, parts["scale"])}
-        if element.largest >= 4:
-            return super().applied(ops, x, inverse, enc)
-        return self.applied(ops, x, inverse, enc)
+        applied = super().applied if element.largest >= 4 else self.applied
+        return applied(ops, x, inverse, enc)
 
 
 class TwoLevelScale(Scale):

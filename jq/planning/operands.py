@@ -66,7 +66,7 @@ def find_weight(
     another weight, whose activations they are."""
     operand = value
     block = frozenset() if role.block_axis is None else frozenset({role.block_axis})
-    axes = (role.contracted, block, role.beside)
+    axes: _Sides = (role.contracted, block, role.beside)
     while True:
         marker = match(value, DEQUANTIZE)
         if constants:
@@ -92,33 +92,29 @@ def find_weight(
         value, axes = source
 
 
-def _use(
-    name: str, value: ir.Value, marker: Marker | None, axes: tuple[Axes, Axes, Axes]
-) -> WeightUse:
-    """The use of a weight whose contracted axes, axis of blocks, and axes beside are known."""
+_Sides = tuple[Axes, ...]  # contracted axes, the axis of blocks, and axes beside
+
+
+def _use(name: str, value: ir.Value, marker: Marker | None, axes: _Sides) -> WeightUse:
+    """The use of a weight whose axes are known."""
     (contracted, block, beside), shape = axes, shape_of(value)
     axis = max((a for a in block if shape[a] > 1), default=None)
     stored, apart = marker.encoding if marker else None, (block | beside) - {axis}
     return WeightUse(name, shape, contracted, axis, value, stored, apart)
 
 
-def _source(
-    op: Op, axes: tuple[Axes, Axes, Axes]
-) -> tuple[ir.Value, tuple[Axes, Axes, Axes]] | None:
+def _source(op: Op, axes: _Sides) -> tuple[ir.Value, _Sides] | None:
     """The operand that a movement moves, or that whole matrices are looked up in, and its axes."""
     rule, value = rule_of(op), op.operation.operands[0]
     if isinstance(rule, Movement):
-        contracted, block, beside = (rule.back(op, own) for own in axes)
-        return value, (contracted, block, beside)
+        return value, tuple(rule.back(op, own) for own in axes)
     if not isinstance(rule, Contraction) or rule.op != "gather" or rule.decline(op) is not None:
         return None
-    contracted, block, beside = axes
-    rank, stored = len(shape_of(value)), match(value, DEQUANTIZE) is not None
-    lead = len(shape_of(op.results[0])) - rank + 1
-    if rank < 3 or not stored or min((*contracted, *block)) < lead:
+    (contracted, block, _), rank = axes, len(shape_of(value))
+    stored, lead = match(value, DEQUANTIZE) is not None, len(shape_of(op.results[0])) - rank + 1
+    if rank < 3 or not stored or min((*contracted, *block), default=-1) < lead:
         return None  # of a stack that is stored, whole matrices are a weight; rows never
-    contracted, block, beside = (frozenset(a - lead + 1 for a in own) for own in axes)
-    return value, (contracted, block, beside)
+    return value, tuple(frozenset(a - lead + 1 for a in own) for own in axes)
 
 
 def _alone(program: Program, value: ir.Value) -> bool:

@@ -170,9 +170,8 @@ def _table(
     leaf, cut, x = found
     with np.errstate(invalid="ignore", over="ignore"):
         steps = np.nan_to_num(apply_to_codes(cut, x) / np.float32(out.scale))
-        own = kernel_table(
-            rounded_as(value, device), leaf, partial(apply_to_codes, cut), out, device
-        )
+        kind, function = rounded_as(value, device), partial(apply_to_codes, cut)
+        own = kernel_table(kind, leaf, function, out, device)
     steps, whole = (steps, {}) if own is None else (own, {"whole": 1})
     codes = tabulated(OPS, _index(leaf), steps.astype(np.float64), out, bool(whole))
     step = step_of("table", name, [leaf.operand], value.owner, steps=steps, **whole)
