@@ -101,7 +101,7 @@ def fit_folder(
             assert isinstance(leaf, QuantizedTensor)
             folder.replace(path, leaf)
         with clock("write"):
-            folder.write_layer(i)
+            folder.write(_file(i), folder.taken(i))
     with clock("write"):
         folder.write("tables.safetensors", folder.raw)
     for kept in out.glob(_STATES.format("*")):
@@ -130,12 +130,13 @@ class _Folder:
         """Leaves out the first ones, which an earlier run wrote."""
         for i in range(layers):
             self.places |= dict.fromkeys(read_file(self.out / _file(i)), _file(i))
-            for name in self._of_layer(i):
-                del self.raw[name]
+            self.taken(i)
         self.quantized = sum(name.endswith("weight_packed") for name in self.places)
 
-    def _of_layer(self, i: int) -> list[str]:
-        return [name for name in self.raw if f".layers.{i}." in f".{name}"]
+    def taken(self, i: int) -> dict[str, np.ndarray]:
+        """A layer's tensors, which are no longer in `raw`."""
+        own = [name for name in self.raw if f".layers.{i}." in f".{name}"]
+        return {name: self.raw.pop(name) for name in own}
 
     def replace(self, path: str, leaf: QuantizedTensor) -> None:
         """Puts a matrix's codes and scales in its place."""
@@ -145,9 +146,6 @@ class _Folder:
         module = name.removesuffix(".weight")
         self.raw |= self.chosen.tensors(module, codes, leaf.parts["scale"], leaf.shape)
         self.quantized += 1
-
-    def write_layer(self, i: int) -> None:
-        self.write(_file(i), {name: self.raw.pop(name) for name in self._of_layer(i)})
 
     def write(self, file: str, tensors: Mapping[str, np.ndarray]) -> None:
         with written_whole(self.out / file) as path:
