@@ -11,7 +11,7 @@ import pytest
 
 import jq
 from jq.base.errors import UserError
-from jq.formats import get_format
+from jq.formats import Encoding, QuantizedTensor, get_format
 from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext
 from jq.passes.pipeline import load_pipeline, make_plan, rewrite
@@ -450,3 +450,17 @@ def test_minima_have_integer_products_but_no_convolutions():
     convolution, product = jq.plan(model, pipeline="int8-dynamic", settings=settings).ops
     assert (convolution.decision, product.decision) == ("float", "integer")
     assert convolution.reason == "convolution has no integer form with minima of the weight"
+
+
+def test_matrices_that_are_looked_up_may_be_multiplied_without_a_sum():
+    """No axis is contracted then; what is stored is decoded."""
+    weight = np.random.default_rng(0).standard_normal((4, 8, 32)).astype(np.float32)
+    enc = Encoding("int8", weight.shape, (1, 1, 0))
+    stack = QuantizedTensor(enc, get_format("int8").encode(weight, enc))
+
+    def fn(w, x, i):
+        return jax.lax.dot_general(x, w[i], (((), ()), ((0,), (0,))))
+
+    model = jq.Model(fn, stack, (np.zeros((2, 5), np.float32), np.zeros(2, np.int32)))
+    found = {op.op: op.decision for op in jq.plan(model, pipeline="int8-weight-only").ops}
+    assert found["gather"] == "weight-only"
