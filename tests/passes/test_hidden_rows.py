@@ -35,7 +35,10 @@ PARAMS = {
 }
 PARAMS |= {"gamma": 1 + array(D) / 9, "beta": array(D) / 9}
 
-pytestmark = pytest.mark.skipif(detect().tiles, reason="products on matrix tiles compute all rows")
+pytestmark = [
+    pytest.mark.skipif(detect().tiles, reason="products on matrix tiles compute all rows"),
+    pytest.mark.usefixtures("quick_xla"),
+]
 
 
 def norm(p: Any, x: jax.Array) -> jax.Array:

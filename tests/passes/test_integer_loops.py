@@ -21,6 +21,8 @@ from jq.target.target import load_target
 from tests.support.noise import bound
 from tests.support.programs import assert_same_bits, run_iree
 
+pytestmark = pytest.mark.usefixtures("quick_xla")
+
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((4, 8)).astype(np.float32)
 PARAMS = {

@@ -13,6 +13,8 @@ import pytest
 import jq
 from jq.ir.oracle.xla import XlaExecutable
 
+pytestmark = pytest.mark.usefixtures("quick_xla")
+
 RNG = np.random.default_rng(0)
 LOW, N = float(np.finfo(np.float32).min), 4
 WEIGHTS = {n: (RNG.standard_normal((16, 16)) / 4).astype(np.float32) for n in "qkv"}

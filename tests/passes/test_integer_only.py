@@ -21,6 +21,8 @@ from tests.support import stablehlo_numpy
 from tests.support.noise import bound, error
 from tests.support.programs import assert_same_bits, run_iree
 
+pytestmark = pytest.mark.usefixtures("quick_xla")
+
 PIPELINE, TARGET = "int8-static-integer-only", "npu-int8"
 ROWS, COLUMNS = 4, 8
 RNG = np.random.default_rng(0)

@@ -20,6 +20,8 @@ from jq.target.target import load_target
 from tests.ir.ops.integers import tensor
 from tests.support.texts import load
 
+pytestmark = pytest.mark.usefixtures("quick_xla")
+
 SHAPE = (3, 8, 256)
 
 

@@ -19,6 +19,8 @@ from jq.reporting.measuring import floor
 from jq.reporting.measuring.glance import at_a_glance
 from jq.reporting.report.suggest import suggestions, warning
 
+pytestmark = pytest.mark.usefixtures("quick_xla")
+
 CHANNELS = 8
 PRODUCTS = ("int8 x int8", "int16 x int8")
 
