@@ -354,14 +354,16 @@ ODD_KEYS = {
 
 @pytest.mark.parametrize("name", ODD_KEYS)
 def test_keys_that_json_has_not(name: str, tmp_path: Path) -> None:
-    """Such dicts come back as tuples, in the order of JAX; names of tensors are UTF-8."""
+    """Such dicts come back from files as tuples, in JAX's order; names of tensors are UTF-8."""
     keys = ODD_KEYS[name]
     model = jq.Model(lambda p, x: {k: x[n] for k, n in keys.items()}, {}, (np.arange(2.0),))
     compiled = jq.compile(model, "float", measure=False)
     compiled.save(tmp_path / "out")
-    want = jax.tree.leaves(model.fn({}, *model.example_inputs))
-    for each in (compiled, jq.load(tmp_path / "out")):
-        assert each(np.arange(2.0)) == tuple(np.float32(v) for v in want)
+    want = model.fn({}, *model.example_inputs)
+    leaves = tuple(np.float32(v) for v in jax.tree.leaves(want))
+    found, loaded = compiled(np.arange(2.0)), jq.load(tmp_path / "out")(np.arange(2.0))
+    assert loaded == leaves == tuple(jax.tree.leaves(found))
+    assert jax.tree.structure(found) == jax.tree.structure(want)
 
 
 @pytest.mark.parametrize("where", ["inputs", "parameters"])
