@@ -123,7 +123,7 @@ def with_own_roundings(program: Program) -> None:
         inside = [v for v in reached([x], inner, 60) if maker(v, *kinds)]
         owners = {op.operation, *(v.owner.operation for v in inside)}
         read = any(user.operation not in owners for v in inside for user in users(v))
-        if read and any(kind_of(v.owner).removeprefix("stablehlo.") in ROUNDED for v in inside):
+        if read and any(kind_of(v.owner) in ROUNDED for v in inside):
             with at(op):
                 op.operands[0] = _again(x, inside, {})
 
