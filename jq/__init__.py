@@ -17,16 +17,14 @@ from typing import Any
 import lazy_loader
 
 __version__ = "0.1.0"
-# Packages that are public, by the names that they have here.
-_PACKAGES = {
-    "formats": "jq.formats",
-    "gguf": "jq.frontends.gguf",
-    "models": "jq.models",
-    "page": "jq.reporting.report",
-}
-_loaded, __dir__, _names = lazy_loader.attach_stub(__name__, __file__)
-__all__ = [name for name in _names if name not in _PACKAGES]
+_OTHERS = {"gguf": "jq.frontends.gguf", "page": "jq.reporting.report"}  # packages, by short names
+_loaded, _, _names = lazy_loader.attach_stub(__name__, __file__)
+__all__ = [name for name in _names if name not in ("formats", "models")]
 
 
 def __getattr__(name: str) -> Any:
-    return import_module(_PACKAGES[name]) if name in _PACKAGES else _loaded(name)
+    return import_module(_OTHERS[name]) if name in _OTHERS else _loaded(name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_names, *_OTHERS})

@@ -23,7 +23,6 @@ from .device.golden import vectors as vectors
 from .driver.compiled import CompiledModel as CompiledModel
 from .driver.loading import load as load
 from .driver.weights.quantize import quantize_weights as quantize_weights
-from .frontends import gguf as gguf
 from .frontends.frameworks import from_equinox as from_equinox
 from .frontends.frameworks import from_haiku as from_haiku
 from .frontends.frameworks import from_keras as from_keras
@@ -44,4 +43,5 @@ from .reporting.measuring.measure import bench as bench
 from .reporting.report import report as report
 
 __version__: str
+gguf: types.ModuleType
 page: types.ModuleType

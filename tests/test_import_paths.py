@@ -42,6 +42,8 @@ def test_public_names_survive_the_import_of_every_module() -> None:
         "import jq.frontends.tracing.source as s, jq; assert s.load_model and callable(jq.trace)",
         "from jq.mixed_precision.budget import parse_budget; import jq; assert callable(jq.search)",
         "import jq; assert jq.page.report and jq.formats.get_format and jq.gguf.load_gguf",
+        "import os; os.environ['EAGER_IMPORT'] = '1'; import jq; assert jq.gguf",
+        "import jq; assert {'compile', 'formats', 'gguf', 'page', '__version__'} <= {*dir(jq)}",
         "import jq.models.zoo.digits_cnn as m, jq; assert m.build and jq.models.digits_cnn.fn",
     ],
 )
