@@ -62,14 +62,12 @@ def compile(
         ranges: ranges observed earlier, instead of calibration.
         settings: `{"weights.format": "int4"}` or `["weights.format=int4"]`.
         rules: `["PATTERN: key=value, ..."]`, or `{"PATTERN": "key=value, ..."}`; the first that
-            matches an op decides. One that matches no op is refused; one that others overrule is
-            warned of.
+            matches an op decides. One that matches no op is refused; one overruled is told.
         emit: levels to keep in the artifact as MLIR.
         cache: take what recovery, calibration and IREE found from an earlier run with the same
             input, when there is one.
         iree_flags: more flags for IREE's compiler (`--name=value`), in place of the target's own
-            of the same name. Some start programs or write files: pass none from a file that you
-            did not write.
+            of the same name. Some start programs or write files: pass none that others wrote.
         allow_dynamic: find ranges at run time where the pipeline asks for calibrated ones and there
             is no calibration data; an error otherwise.
         strict_encodings: refuse a model whose own codes cannot be kept; a warning otherwise.
@@ -87,8 +85,7 @@ def compile(
 
     Warns:
         jq.base.errors.FarFromFloat: an output is below 15 dB of signal over noise on the first call
-            of the calibration data, or on the example inputs; which op makes it, and what would
-            help.
+            of the calibration data, or on the example inputs; which op makes it; what would help.
 
     Example:
         ```python
@@ -147,16 +144,14 @@ def compare(
     The arguments that are not listed are those of `jq.compile`.
 
     Args:
-        compiled: what `jq.compile` or `jq.load` gave, or the folder of an artifact; by default the
-            model is compiled.
+        compiled: what `jq.compile` or `jq.load` gave, or its folder; None compiles the model.
         data: batches to compare on; by default the model's evaluation set, else its example.
         metric: a name in `jaxq list metrics`, a function `f(outputs, labels)` (see
             `jq.driver.comparison.metrics`), `"file.py:name"` of one, or several of these. By
             default the model's own, or accuracy and agreement where there are labels.
         labels: one a sample; by default those of the model's evaluation set.
-        layers: also the error of every contraction's result (`jq.driver.comparison.layers`). For an
-            artifact that was loaded its plan is made again, with its settings, on the model's
-            calibration data.
+        layers: also the error of every contraction's result (`jq.driver.comparison.layers`). Of an
+            artifact that was loaded the plan is made again, on the model's calibration data.
         workers: who runs both models, see `jq.artifact.jobs.as_workers`; the figures are the same.
 
     Returns:

@@ -39,12 +39,9 @@ def calibrate(
     The arguments that are not listed are those of `jq.compile`.
 
     Args:
-        data: batches (tuples of inputs), or a `.npz` file of samples; by default those of the
-            model.
-        settings: see `jq.compile`; `calibration.method` says how a range follows from the values
-            that were seen.
-        shard: `"2/4"` observes the second of four parts of the data alone; `Ranges.merge` puts the
-            parts together.
+        data: batches (tuples of inputs), or a `.npz` file of samples; else the model's own.
+        settings: see `jq.compile`; `calibration.method` says how a range follows from those seen.
+        shard: `"2/4"` observes the second of four parts of the data alone; `Ranges.merge` joins.
         workers: who observes, see `jq.artifact.jobs.as_workers`; the ranges are the same.
 
     Raises:

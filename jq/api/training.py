@@ -70,8 +70,7 @@ def quantized(
         model: see `jq.trace`.
 
     Raises:
-        UserError: as `jq.compile`; or the model is quantized already, or holds something that has
-            no gradient.
+        UserError: as `jq.compile`; or the model is quantized already, or has no gradient.
 
     Example:
         ```python

@@ -66,8 +66,7 @@ def save_artifact(
         stablehlo_version: of the portable artifact of the level `integer`.
 
     Raises:
-        UserError: `directory` exists (see `check_output`), or cannot be written; nothing is
-            left behind."""
+        UserError: `directory` exists (see `check_output`), or cannot be written."""
     check_output(directory, force=force, how=how)
     check_version(stablehlo_version, artifact.emit)
     try:

@@ -2,8 +2,7 @@
 
 A structure is `{"leaf": i}`, `{"none": true}`, `{"tuple": [...]}`, `{"list": [...]}`, `{"dict":
 [[key, structure], ...]}` or, for other containers and dicts whose keys are no strings or numbers,
-`{"leaves": [i, ...]}`: they are given as they are, or as anything with as many leaves, and come
-back as tuples."""
+`{"leaves": [i, ...]}`: given as they are, or with as many leaves; they come back as tuples."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

@@ -31,8 +31,7 @@ class CompiledModel(Artifact):
 
     Attributes:
         manifest: everything known about the artifact but its bytes.
-        programs: what was compiled, for each target, the best first; of several sizes one after
-            the other.
+        programs: what was compiled, for each target, the best first; of several sizes in turn.
         parameters: out-of-line weights, or their file; None when they are inside the module.
         levels, plan, source: the program at every level, the `QuantPlan`, and the `jq.Source` that
             was compiled; None or empty unless the model was compiled in this process.
@@ -186,8 +185,7 @@ class CompiledModel(Artifact):
         Args:
             overwrite: replace an artifact of ours that is there; `force` says the same.
             sign: file of an Ed25519 private key to sign it with; see `docs/how-to/security.md`.
-            stablehlo_version: of `integer.portable.mlirbc`, such as `1.13.0`, for a tool that reads
-                no later one.
+            stablehlo_version: of `integer.portable.mlirbc`, such as `1.13.0`, for older tools.
 
         Raises:
             UserError: the directory exists and is not to be replaced, or cannot be written."""

@@ -36,8 +36,7 @@ class Program:
         encodings: the float tensor's name -> description of how it is stored now.
         chosen: a weight's name -> the parts that recovery chose to store of it, which
             `place-weights` takes instead of plain rounding.
-        in_tree, out_tree: JAX's structure of the tuple of inputs and of the result; None when
-            they are flat.
+        in_tree, out_tree: JAX's structure of the tuple of inputs and of the result; None: flat.
         notes: what users are told: what of the model was left out, which passes were skipped."""
 
     module: ir.Module

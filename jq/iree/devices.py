@@ -41,8 +41,7 @@ def device_of(driver: str, threads: int | None) -> Any:
             driver and its number of workers as they are.
 
     Raises:
-        UserError: there is no such driver, or this process has workers of another number, or of
-            its parent."""
+        UserError: there is no such driver, or this process has other workers, or its parent's."""
     global _workers, _owner
     if threads is not None:
         if not 1 <= threads <= MOST_THREADS:

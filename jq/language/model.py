@@ -35,8 +35,7 @@ class LanguageModel:
             the blocks of a file as they are and quantizes activations; `float` keeps activations,
             too.
         cache: keys and values are kept as "float32" (the default), "bfloat16" or "int8".
-        context: at most so many tokens, prompt included; 4096, or fewer where the model was
-            trained for fewer.
+        context: at most so many tokens, prompt included; 4096, or the model's own limit if less.
         batch: sequences that go side by side, for `generate_batch` and `session`.
         threads: that compute.
         progress: called with what takes long, as that of `jq.compile`.

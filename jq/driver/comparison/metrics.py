@@ -8,8 +8,7 @@ A function is told apart by its number of arguments. It returns a number, which 
 function's name, or a mapping of names to numbers:
     f(outputs), f(outputs, labels)       called once for each model
     f(reference, quantized, labels)      called with both, and with float twice
-`outputs` are those of all calls, stacked along the leading axis, in the shape of the model's
-result."""
+`outputs` are those of all calls, stacked along the leading axis, shaped as the model's result."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence

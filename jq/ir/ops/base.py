@@ -57,8 +57,7 @@ class OpRule(ABC):  # noqa: B024 - what is abstract differs between the two kind
     """Knowledge about one StableHLO op; subclasses that name an op register themselves.
 
     `sums`: it adds its operands, so that each may be rounded to one type before.
-    `limits`: it bounds one operand by others. Rounding keeps the order of numbers, so that all may
-    be rounded before.
+    `limits`: it bounds one operand by others. Rounding keeps order: all may be rounded before.
     `typed`: the operands of `of_one_type`, where these are the same for each such op.
     `around_zero`: only where that type has no zero point and as many codes below zero as above.
     `along`, `naming`, `starts`: of an op whose values all have the same axes (`orders`), attributes

@@ -41,8 +41,7 @@ class Depthwise(PackedWindows):
 
     Attributes:
         padding: codes read as if they were around the image, low and high, of H and W.
-        parts: a tap is the sum of so many int8 numbers (`parts_of`): codes minus a zero point have
-            nine bits."""
+        parts: a tap is a sum of so many int8 (`parts_of`): codes minus zero points have 9 bits."""
 
     family: ClassVar[str] = "depthwise"
 

@@ -7,8 +7,7 @@ first: the residual stream of a network of RMS norms as a whole, the values of a
 head, two products in a row (Ashkboos et al., "QuaRot: Outlier-Free 4-Bit Inference in Rotated
 LLMs", 2024, with the graph instead of a list of layers; random signs as in Liu et al., "SpinQuant:
 LLM Quantization with Learned Rotations", 2024). A rotated channel is a sum of all of them, so none
-is an outlier. No data are needed. The float program computes what it did, within
-rounding.
+is an outlier. No data are needed. The float program computes the same within rounding.
 
 What must be rotated together is found by dataflow, see `_rotations`. Where activations stay float,
 only what makes the rounding of weights better is rotated."""

@@ -31,8 +31,7 @@ class Ranges:
         statistics: the method's statistics, which a merge needs; empty for `minmax`.
         smoothing: powers of two by weight, that activations were divided by channel by channel
             before they were observed (see `jq.passes.recovery.smooth`).
-        model: digest of the float program that they were observed on (`program_digest`); empty
-            when nobody says.
+        model: digest of the float program that they were observed on (`program_digest`), or empty.
         shards: which parts of the data were seen, of how many; empty when it was all.
         outputs: the float model's, of the first call; not in a file.
 

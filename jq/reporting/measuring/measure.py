@@ -116,8 +116,7 @@ def bench(
     """Measures the latency of an artifact in a process of its own, as `jaxq bench` does.
 
     Args:
-        artifact: the folder that `CompiledModel.save` or `jaxq compile` wrote, or what `jq.load`
-            made of it.
+        artifact: the folder that `CompiledModel.save` or `jaxq compile` wrote, or what is loaded.
         against: a second artifact, run in turns with the first; `ratio` is its median over ours.
         inputs: a `.npz` file; by default random values of the right types.
         threads: how many threads compute, 1 by default.

@@ -26,8 +26,7 @@ from jq.passes.prepare.loops import unroll
 
 
 class ShieldCarries(Mend):
-    """A loop with a carry that no step reads, or that does not depend on any carry, crashes the
-    compiler.
+    """A loop with a carry that no step reads, or that depends on no carry, crashes the compiler.
     Trap: traps/test_programs.py::test_a_carry_that_only_the_condition_reads"""
 
     def finds(self, op: Op) -> list[int]:
