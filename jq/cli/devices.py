@@ -61,6 +61,8 @@ def estimate(
     from jq.device.picture import picture as draw
 
     if picture is not None:
+        if picture.suffix != ".svg":
+            raise UserError(f"{picture}: a picture is an SVG file", hint="end its name in .svg")
         check_new(picture, force=force)
     found = find(options.sized(model, asked), target, pipeline=pipeline, **asked)
     out.table(found.rows, found.columns, found[found.rows])

@@ -240,7 +240,8 @@ def test_the_command_and_what_is_refused(tmp_path: Path, capsys) -> None:
     for b in document["buffers"]:
         assert f"{b['name']}: {b['bytes']} bytes at {b['offset']}" in titles
     assert main([*command, "--picture", str(drawn)]) == 2  # it is there already
-    capsys.readouterr()
+    assert main([*command, "--picture", str(tmp_path / "drawn.png")]) == 2
+    assert "a picture is an SVG file" in capsys.readouterr().err
     keys = {"layers", "total_cycles", "total_ms", "peak_sram_bytes", "utilization"}
     assert keys <= set(document)
     assert set(document["layers"][0]) == {
