@@ -13,7 +13,7 @@ from jq.artifact.keys import program_digest
 from jq.artifact.store import Cache
 from jq.base.errors import LOG, UserError
 from jq.base.progress import Progress
-from jq.base.system.files import read_text, written_whole
+from jq.base.system.files import check_file, read_text, written_whole
 from jq.driver.comparison.metrics import Figures
 from jq.driver.comparison.result import Comparison
 from jq.driver.job import Job
@@ -59,6 +59,15 @@ class State:
             if self._kept:
                 LOG.warning("measurements are not kept for a later search: %s", error)
             self._kept = False
+
+
+def check_state(file: str | Path | None) -> None:
+    """Refuses a file of the user's to keep measurements in that cannot be written, or has others'
+    contents: it would be replaced."""
+    if file is not None:
+        check_file(path := Path(file))
+        if path.exists() and not read_text(path).startswith('{"key": "search-'):
+            raise UserError(f"{file} holds no measurements of a search", hint="name another file")
 
 
 def state_of(job: Job, calls: Iterable[Iterable[np.ndarray]], file: str | Path | None) -> State:

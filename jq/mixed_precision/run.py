@@ -18,7 +18,7 @@ from jq.mixed_precision import costs
 from jq.mixed_precision.budget import check_figures, check_reached, parse_budget
 from jq.mixed_precision.candidates import make_candidates
 from jq.mixed_precision.choose import BudgetChooser, Proof, prove
-from jq.mixed_precision.evaluate import Judge, sensitivities, state_of
+from jq.mixed_precision.evaluate import Judge, check_state, sensitivities, state_of
 from jq.mixed_precision.latency import latency_of
 from jq.mixed_precision.problem import MixedPipeline, Problem, check_rules, make_problem, rules_of
 from jq.mixed_precision.result import SearchResult, result
@@ -100,6 +100,7 @@ def search(
     make_candidates(candidates, base.settings, base.name)  # their names, before slow work
     request.check()
     check_files(data)
+    check_state(state)
     functions = tuple(load_function(b.function) for b in budgets if b.function)
     prepare(where, "jq.mixed_precision.encodings", "jq.passes.order")
     model = check_metrics(model, metric, labels)

@@ -143,6 +143,13 @@ def test_what_cannot_be_met(
         before_any_work.setattr("jq.mixed_precision.run.prepare_job", None)
         told = refused(capsys, *arguments, "--budget", "match>=0.9")
         assert "match is of integer outputs" in told
+        of_size = (*arguments, "--budget", "size<=0.27", "--state")
+        before = source.read_bytes()  # a file that is not ours would be replaced
+        assert "holds no measurements" in refused(capsys, *of_size, source)
+        assert source.read_bytes() == before
+        assert "is a directory" in refused(capsys, *of_size, tmp_path)
+        assert "no such folder" in refused(capsys, *of_size, tmp_path / "none" / "state.json")
+        assert not (tmp_path / "none").exists()
     one = (*arguments[:4], "--candidates", "int8-dynamic", "--budget", "cosine>=0.5")
     assert "do not differ" in refused(capsys, *one)
     assert not mixed.exists()
@@ -173,7 +180,7 @@ def test_an_interrupted_search_goes_on(
     for change in ("damage", "code", "another model"):
         measured.clear()
         if change == "damage":
-            state.write_text("{damaged")
+            state.write_text(state.read_text()[:60])
         elif change == "code":
             monkeypatch.setattr("jq.artifact.store.versions", lambda: ["of another code"])
         else:
