@@ -156,9 +156,7 @@ def scope(location: ir.Location) -> str:
         return str(location.name_str)
     if isinstance(location, ir.FusedLoc):
         return next(filter(None, map(scope, location.locations)), "")
-    if isinstance(location, ir.CallSiteLoc):
-        return scope(location.callee)
-    return ""
+    return scope(location.callee) if isinstance(location, ir.CallSiteLoc) else ""
 
 
 def join(*parts: str) -> ir.Location:

@@ -86,9 +86,7 @@ class StableHloOps:
         return stablehlo.reshape(tensor_type(shape, dtype_of(x)), x)
 
     def transpose(self, x: ir.Value, perm: Sequence[int]) -> ir.Value:
-        if list(perm) == sorted(perm):
-            return x
-        return stablehlo.transpose(x, list(perm))
+        return x if list(perm) == sorted(perm) else stablehlo.transpose(x, list(perm))
 
     def broadcast(self, x: ir.Value, shape: Sequence[int], dims: Sequence[int]) -> ir.Value:
         if shape_of(x) == tuple(shape) and list(dims) == list(range(len(shape))):

@@ -134,9 +134,7 @@ def _plain(value: Any) -> Any:
         data = {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
         kind = getattr(type(value), "kind", None)
         return {"kind": kind, **data} if kind else data
-    if isinstance(value, tuple):
-        return [_plain(v) for v in value]
-    return value
+    return [_plain(v) for v in value] if isinstance(value, tuple) else value
 
 
 def _named(kinds: typing.Sequence[Any]) -> dict[str, Any]:

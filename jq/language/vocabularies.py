@@ -140,9 +140,7 @@ class SentencePiece:
         kind, name = self.types[token], self.tokens[token]
         if kind == BYTE and (byte := _BYTE.fullmatch(name)):
             return bytes([int(byte[1], 16)])
-        if kind in (CONTROL, UNKNOWN):
-            return b""
-        return name.replace(SPACE, " ").encode()
+        return b"" if kind in (CONTROL, UNKNOWN) else name.replace(SPACE, " ").encode()
 
 
 _ENDINGS = r"'s|'t|'re|'ve|'m|'ll|'d"

@@ -132,9 +132,7 @@ def plain(x: Value) -> Any:
         return x.value()
     if isinstance(x, Sums):
         return x.integers()
-    if isinstance(x, list):
-        return [plain(item) for item in x]
-    return x
+    return [plain(item) for item in x] if isinstance(x, list) else x
 
 
 def best_known(x: Value) -> Any:

@@ -173,9 +173,7 @@ def _data(program: Program, value: ir.Value) -> np.ndarray | None:
     if name is not None:
         return program.weights[name]
     owner = maker(value, "stablehlo.constant")
-    if owner is None:
-        return None
-    return constant_array(owner.attributes["value"], value.type)
+    return None if owner is None else constant_array(owner.attributes["value"], value.type)
 
 
 def _drop_old(program: Program) -> None:

@@ -41,9 +41,7 @@ def type_of(enc: Encoding, part: str) -> np.dtype[Any]:
 def as_elements(array: np.ndarray, enc: Encoding, part: str) -> np.ndarray:
     """A stored part as an array of its element type."""
     dtype, codes = type_of(enc, part), np.asarray(_codes(NUMPY, np.asarray(array), enc, part))
-    if _is_integer(dtype):
-        return codes.astype(dtype)
-    return codes.view(dtype)
+    return codes.astype(dtype) if _is_integer(dtype) else codes.view(dtype)
 
 
 def as_stored(array: np.ndarray, enc: Encoding, part: str) -> np.ndarray:

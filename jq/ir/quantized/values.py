@@ -115,9 +115,7 @@ def on_factors(program: Program, op: Op) -> ir.Value | None:
     made = types.checked(
         op, types.with_element(value.type, kind), operands, **{types.TYPED: "factor"}
     )
-    if made is None or not is_computed(made.owner):
-        return None
-    return types.floats(made)
+    return None if made is None or not is_computed(made.owner) else types.floats(made)
 
 
 def _in_32_bits(value: ir.Value) -> ir.Value | None:

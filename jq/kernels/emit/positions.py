@@ -11,9 +11,7 @@ class Positions(Arithmetic):
     """Emits index arithmetic; what is known while building is folded."""
 
     def index(self, value: Index) -> ir.Value:
-        if isinstance(value, int):
-            return self.constant(ir.IndexType.get(), value)
-        return value.value
+        return self.constant(ir.IndexType.get(), value) if isinstance(value, int) else value.value
 
     def offset(self, base: Index, by: Index) -> Index:
         if isinstance(base, int) and isinstance(by, int):

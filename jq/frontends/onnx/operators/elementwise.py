@@ -55,9 +55,7 @@ for _takes, _functions in (("x", _UNARY), ("a b", _BINARY)):
 @operator("Mod")
 def mod(a: Array, b: Array, *, fmod: int = 0) -> Array:
     """`fmod`: the result has the sign of `a`, otherwise that of `b`."""
-    if fmod:
-        return lax.rem(*jnp.broadcast_arrays(a, b))
-    return jnp.mod(a, b)
+    return lax.rem(*jnp.broadcast_arrays(a, b)) if fmod else jnp.mod(a, b)
 
 
 @operator("Pow")

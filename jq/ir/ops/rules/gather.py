@@ -40,9 +40,7 @@ class Gather(Selecting, Contraction):
         whole = all(n == s for a, (n, s) in enumerate(zip(table, sizes, strict=True)) if a)
         if list(d.start_index_map) != [0] or list(d.collapsed_slice_dims) != [0] or not whole:
             return "only a lookup of whole rows is quantized"
-        if list(d.operand_batching_dims):
-            return "a batched lookup is not quantized"
-        return None
+        return "a batched lookup is not quantized" if list(d.operand_batching_dims) else None
 
     def lower(self, program: Program, op: Op, markers: Sequence[Marker | None]) -> ir.Value | None:
         marker, result = markers[0], shape_of(op.results[0])

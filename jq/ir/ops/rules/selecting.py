@@ -56,9 +56,7 @@ def constant_codes(program: Program, value: ir.Value, marker: Marker) -> ir.Valu
         return None
     shape, dtype = shape_of(value), dtype_of(marker.parts["codes"])
     if array.any():
-        if state.scale is None:
-            return None
-        return OPS.spread(state.code(array), shape)
+        return None if state.scale is None else OPS.spread(state.code(array), shape)
     if "zero_point" not in marker.parts:
         return full(OPS, 0, shape, dtype)
     zero = OPS.convert(marker.parts["zero_point"], dtype)

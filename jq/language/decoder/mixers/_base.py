@@ -61,9 +61,7 @@ def begun(state: jax.Array, place: Place) -> jax.Array:
 def present(count: int, place: Place) -> jax.Array | None:
     """1.0 for each of `count` tokens that is there and 0.0 for padding, f32[count] or
     f32[batch, count]; None where all are there."""
-    if place.count is None:
-        return None
-    return f32(jnp.arange(count) < place.count[..., None])
+    return None if place.count is None else f32(jnp.arange(count) < place.count[..., None])
 
 
 def rates(config: Config, p: Any) -> jax.Array:

@@ -153,9 +153,7 @@ def _row_numbers(s: scatters.Scatter, lead: int) -> ir.Value:
 def _within(index: ir.Value, last: int) -> ir.Value:
     """Clamped, where the ops that add it up do not prove that it is inside."""
     low, high = index_range(index, Element(1, 0))
-    if low >= 0 and high <= last:
-        return index
-    return clip(OPS, index, 0, last)
+    return index if low >= 0 and high <= last else clip(OPS, index, 0, last)
 
 
 def _canonical(op: Op, x: ir.Value, i: ir.Value, u: ir.Value, proven: bool) -> ir.Value:
