@@ -6,7 +6,9 @@
     call @jq_gemm(%u, ...)
 
 Passes before flip codes where a kernel reads its operand as unsigned (`unsigned_view`). A flip
-moves to where the codes are made, through ops that only move data, when every reader has it."""
+moves to where the codes are made, through ops that only move data, when every reader has it, or
+widens the codes: integer arithmetic flips them back as it reads them, so that they are stored once
+(a sum that the next product reads, and the next sum)."""
 
 from dataclasses import replace
 from typing import Any
@@ -16,6 +18,8 @@ import numpy as np
 from jq.ir import Op, Program, at, dtype_of, evaluate, func, ir
 from jq.ir.build import NAME, like, string_attr
 from jq.ir.build import replace as replace_op
+from jq.ir.ops.integer_step import INTEGER
+from jq.ir.values import short_kind
 from jq.kernels import Kernel, RowQuantization
 from jq.kernels.epilogue.code_steps import ToCodes
 from jq.passes.base import Pass, PassContext
@@ -32,32 +36,51 @@ class KernelViews(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         declared, changed = _kernel.declarations(program), False
         for op in reversed(list(program.walk())):  # readers first
-            flips = _only_flips(program, op)
+            codes = _codes(op)
+            flips, widened = _flips(program, codes) if codes else ([], [])
             made = _flipped(program, op, declared) if flips else None
-            if made is None:
+            if codes is None or not (made or widened):
                 continue
+            with at(op, after=True):
+                flipped = made[codes.result_number] if made else _kernel.unsigned_view(codes)
             for flip in flips:
-                flip.operation.results[0].replace_all_uses_with(made[_codes(op)])
+                flip.operation.results[0].replace_all_uses_with(flipped)
                 flip.operation.erase()
-            replace_op(op, made)
+            for use in widened:
+                operands, i = use.owner.operation.operands, use.operand_number
+                with at(use.owner):
+                    operands[i] = _kernel.unsigned_view(operands[i])
+            if made:
+                replace_op(op, made)
+            else:
+                codes.replace_all_uses_except(flipped, [flipped.owner.operation])
             changed = True
         return _kernel.renamed(program, changed)
 
 
-def _codes(op: Op) -> int:
-    """Number of the op's result that holds codes: kernels give at most one."""
-    return next(i for i, v in enumerate(op.operation.results) if dtype_of(v) == np.int8)
+def _codes(op: Op) -> ir.Value | None:
+    """The op's result that holds codes: kernels give at most one."""
+    values = [v for v in op.operation.results if isinstance(v.type, ir.RankedTensorType)]
+    codes = [v for v in values if dtype_of(v) == np.int8]
+    return codes[0] if len(codes) == 1 else None
 
 
-def _only_flips(program: Program, op: Op) -> list[Any]:
-    """The readers of an op's codes, when each of them is a flip."""
-    codes = [v for v in op.operation.results if isinstance(v.type, ir.RankedTensorType)]
-    codes = [v for v in codes if dtype_of(v) == np.int8]
-    if len(codes) != 1:
-        return []
-    uses = list(codes[0].uses)
-    flips = all(use.operand_number == 0 and _is_flip(program, use.owner) for use in uses)
-    return [use.owner for use in uses] if flips else []
+def _flips(program: Program, codes: ir.Value) -> tuple[list[Any], list[Any]]:
+    """The flips that read codes, and what integer arithmetic reads them as, also in another shape.
+    Nothing where there are other readers."""
+    flips, widened, todo = [], [], [codes]
+    while todo:
+        for use in (value := todo.pop()).uses:
+            op, kind = use.owner, short_kind(use.owner)
+            if value == codes == op.operands[0] and _is_flip(program, op):
+                flips.append(op)
+            elif kind == "reshape":
+                todo.append(op.results[0])
+            elif kind == INTEGER or (kind == "convert" and dtype_of(op.results[0]).kind == "i"):
+                widened.append(use)
+            else:
+                return [], []
+    return flips, widened if flips else []
 
 
 def _is_flip(program: Program, op: Op) -> bool:
