@@ -4,7 +4,7 @@ Orders: 1, 2, q + 1 for primes q = 3 mod 4 and 2 (q + 1) for primes q = 1 mod 4 
 Orthogonal Matrices", 1933), and twice an order (Sylvester). A width of no such order is cut into
 equal blocks of the largest order that divides it."""
 
-from functools import cache
+from functools import cache, reduce
 
 import numpy as np
 
@@ -18,8 +18,7 @@ def hadamard(n: int) -> np.ndarray | None:
         return np.array([[1, 1], [1, -1]], np.int8)[:n, :n]
     if n < 1 or n % 4:
         return None
-    half = hadamard(n // 2)
-    if half is not None:
+    if (half := hadamard(n // 2)) is not None:
         return np.kron(np.array([[1, 1], [1, -1]], np.int8), half)
     if (n - 1) % 4 == 3 and _prime(n - 1):
         s = np.zeros((n, n), np.int8)
@@ -28,6 +27,17 @@ def hadamard(n: int) -> np.ndarray | None:
     if (n // 2 - 1) % 4 == 1 and _prime(n // 2 - 1):
         return _paley_two(n // 2 - 1)
     return None
+
+
+@cache
+def balanced(n: int, trials: int = 256) -> np.ndarray:
+    """`hadamard` of an order that there is, with signs of rows that make sums of columns alike: as
+    it is, one channel of x H has the mean of all, an outlier where that is not 0."""
+    matrix = hadamard(n)
+    assert matrix is not None
+    signs = np.random.default_rng(0).choice(np.array([-1, 1], np.int8), (trials, n))
+    largest = np.abs(signs.astype(int) @ matrix).max(1)
+    return signs[int(np.argmin(largest))][:, None] * matrix
 
 
 @cache
@@ -52,12 +62,7 @@ def block_of(width: int, most: int = 0) -> int:
 
 def matrix(width: int, most: int = 0) -> np.ndarray:
     """f64[block, block], entries of 1 and -1: the Kronecker product of `factors_of`."""
-    product = np.ones((1, 1))
-    for n in factors_of(width, most):
-        factor = hadamard(n)
-        assert factor is not None
-        product = np.kron(product, factor)
-    return product
+    return reduce(np.kron, map(balanced, factors_of(width, most)), np.ones((1, 1)))
 
 
 def _radices(twos: int) -> tuple[int, ...]:

@@ -71,8 +71,7 @@ class Equalize(Recovery):
         trials = {}
         for name, ends in extents_of(program, inputs, seen).items():
             i = inputs[name]
-            own = {n: np.asarray(program.weights[n], np.float64) for n in i.channels}
-            weights = {n: (w, planned[n]) for n, w in own.items()}
+            weights = {n: (np.asarray(program.weights[n], float), planned[n]) for n in i.channels}
             trials[name] = Trial(i, *ends, weights, bits)
         best = {n: min(map(t.factors, self.strengths), key=t.noise) for n, t in trials.items()}
         ones = {name: np.ones_like(s) for name, s in best.items()}

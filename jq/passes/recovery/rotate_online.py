@@ -24,7 +24,7 @@ from jq.ir import OPS, Program, at, dtype_of, editing, ir, shape_of, stablehlo, 
 from jq.ir.ops.lookup import contraction
 from jq.ir.ops.rules.dot_general import PLAIN
 from jq.passes.base import LOG, PassContext, Recovery
-from jq.passes.recovery._hadamard import block_of, factors_of, hadamard, matrix
+from jq.passes.recovery._hadamard import balanced, block_of, factors_of, matrix
 from jq.passes.recovery._inputs import Use, planned_weights
 from jq.passes.recovery._product_inputs import Input, find_inputs
 from jq.passes.recovery._rotations import Rotation
@@ -85,8 +85,7 @@ def transform(x: ir.Value, axis: int, most: int = 0) -> ir.Value:
 def _step(x: ir.Value, axis: int, n: int) -> ir.Value:
     """The axis, of size n, goes to the end, times the Hadamard matrix of that order: after as many
     steps as there are factors all axes are where they were."""
-    shape, signs = shape_of(x), hadamard(n)
-    assert signs is not None
+    shape, signs = shape_of(x), balanced(n)
     result = tensor_type([*shape[:axis], *shape[axis + 1 :], n], dtype_of(x))
     numbers = stablehlo.DotDimensionNumbers.get([], [], [axis], [0])
     factor = OPS.constant(signs.astype(dtype_of(x)))
@@ -146,8 +145,7 @@ def _gain(
         axis = own_axis(i, name)
         assert axis is not None
         weight = np.asarray(program.weights[name], np.float64)
-        inner = [shape.shape[a] for a in shape.order[: shape.contracted]]
-        rows = m.rows.reshape(-1, *inner)
+        rows = m.rows.reshape(-1, *shape.permuted[: shape.contracted])
         place = 1 + shape.order.index(axis)
         whole = m.rows.astype(np.float64) @ shape.of(weight)
         for rotate in (False, True):
