@@ -1,17 +1,17 @@
 """TFLite's operators as ONNX's: images are NHWC there, filters OHWI, and shapes are known."""
 
-from collections import Counter
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from onnx import ModelProto, helper
 
-from jq.base.errors import LOG, UserError, known
+from jq.base.errors import UserError, known
 from jq.frontends.onnx.registry import TFLITE
 from jq.frontends.tflite import moves, products
+from jq.frontends.tflite.differences import COMPARED, tell
 from jq.frontends.tflite.graph import Graph
 from jq.frontends.tflite.moves import NCHW
 from jq.frontends.tflite.schema import ALIKE
@@ -23,10 +23,6 @@ _REDUCE = {"MEAN": "ReduceMean", "SUM": "ReduceSum"}
 _REDUCE |= {f"REDUCE_{name.upper()}": f"Reduce{name}" for name in ("Max", "Min", "Prod")}
 _SHAPED = {*_REDUCE, "FULLY_CONNECTED"}  # their own shape stands behind the codes
 STATE = {"CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE"}
-# Those whose codes are not always LiteRT's, and why.
-_NEAR = dict.fromkeys(("SOFTMAX", "LOG_SOFTMAX"), "exponentials of its own")
-_NEAR |= {"RESIZE_BILINEAR": "as the reference kernel has it"}
-_NEAR |= {"SUM": "it reads int8 as uint8", "ADD_N": "it rounds each term", "DIV": "rounded twice"}
 Call = Callable[[Graph, list[int], int, Mapping[str, Any]], str]
 
 
@@ -69,22 +65,8 @@ def read_graph(data: bytes, path: Path) -> Graph:
             raise
         except (IndexError, ValueError) as error:
             raise g.damaged(f"the operands of {kind} at {g.op} do not fit: {error}") from error
-    if near := Counter(kind for kind, fields in operators if _is_near(g, kind, fields)):
-        said = ", ".join(f"{count} {kind} ({_NEAR[kind]})" for kind, count in near.items())
-        _warn(path, said)
+    tell(g, operators)
     return g
-
-
-def _is_near(g: Graph, kind: str, fields: Mapping[str, Any]) -> bool:
-    if kind not in _NEAR or not g.domain(y := int(fields["outputs"][0])):
-        return False
-    return kind != "RESIZE_BILINEAR" or g.dtype(y).itemsize == 1  # one kernel has 16 bits
-
-
-@cache
-def _warn(path: Path, said: str) -> None:
-    """Once a process: a compilation reads its file several times."""
-    LOG.warning("%s: codes may differ from LiteRT's of %s", path, said)
 
 
 def _read(g: Graph) -> list[tuple[str, Mapping[str, Any]]]:
@@ -119,6 +101,12 @@ def _of_two(name: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> 
     """An operator whose kernels compute with codes of both: a constant of one code is repeated, as
     a number alone would be a factor, or part of a table."""
     return g.own(name, [g.repeated(i, g.shape(y)) for i in x], y)
+
+
+def _compared(name: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    given, kind = [g.repeated(i, g.shape(y)) for i in x], ALIKE.get(name, "Equal")
+    made = g.add(kind, given, overload=g.domain(x[0]))
+    return str(g.add("Not", [made]) if name == "NOT_EQUAL" else made)
 
 
 def _squared(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
@@ -188,6 +176,7 @@ def _state(g: Graph, kind: str, x: list[int], y: list[int], o: Mapping[str, Any]
 
 _CALLS: dict[str, Call] = {name: partial(_each, name) for name in _EACH}
 _CALLS |= {name: partial(_reduce, name) for name in _REDUCE}
+_CALLS |= {name: partial(_compared, name) for name in COMPARED}
 _CALLS |= {
     "RESHAPE": lambda g, x, y, o: moves.shaped(g, g.real(x[0]), y),
     "PAD": moves.pad,
@@ -221,7 +210,6 @@ _CALLS |= {
     "STRIDED_SLICE": moves.strided,
     "REVERSE_V2": moves.reverse,
     "CONCATENATION": lambda g, x, y, o: g.add("Concat", map(g.real, x), axis=o.get("axis", 0)),
-    "NOT_EQUAL": lambda g, x, y, o: g.add("Not", [g.add("Equal", map(g.real, x))]),
     "PACK": moves.pack,
     "SPACE_TO_DEPTH": partial(moves.blocks, "SpaceToDepth"),
     "DEPTH_TO_SPACE": partial(moves.blocks, "DepthToSpace"),

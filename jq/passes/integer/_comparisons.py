@@ -5,21 +5,30 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from jq.formats.arrays import NUMPY
 from jq.formats.integer_functions import Output, tabulated
+from jq.formats.requantize import DOUBLE
 from jq.ir import OPS, Op, Program, dtype_of, ir, is_read, kind_of, maker, shape_of
 from jq.ir.build import NAME, direction_of, integer, integers, string_attr
+from jq.ir.decisions import rounded_as
 from jq.ir.ops.integer_step import integer_step
 from jq.ir.ops.selection import splat_of
+from jq.passes.integer._sums import repeated
 from jq.passes.integer._values import I64, Leaf, centered, leaf_of, step_of
+from jq.target.device_table import Device
 
 _MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE"}
 
 
-def comparison(program: Program, op: Op) -> ir.Value | None:
-    """A leaf compared exactly with a number or one of 8 bits, else with scales right to 2^-31."""
+def comparison(program: Program, op: Op, device: Device) -> ir.Value | None:
+    """A leaf compared exactly with a number or one of 8 bits, else with scales right to 2^-31.
+
+    LiteRT's kernels round numbers to 1/256 first, for scales below 1, but for codes of 16 bits that
+    are greater or less (https://github.com/google-ai-edge/LiteRT, tflite/kernels/comparisons.cc).
+    """
     a, b = op.operands
     direction = direction_of(op)
-    left, right = leaf_of(program, a), leaf_of(program, b)
+    left, right = repeated(program, a), repeated(program, b)
     if left is None and right is not None and splat_of(program, a) is not None:
         left, right, b, direction = right, None, a, _MIRRORED.get(direction, direction)
     number = splat_of(program, b)
@@ -27,8 +36,14 @@ def comparison(program: Program, op: Op) -> ir.Value | None:
         return _compared(left, direction, number)
     if left is None or right is None:
         return None
+    own = bool(rounded_as(op.results[0], device)) and max(left.scale, right.scale) < 1
     if all(dtype_of(leaf.codes).name in ("int8", "uint8") for leaf in (left, right)):
-        x, y = _ranked(program, [left, right], string_attr(op, NAME) or "compare")
+        x, y = _ranked(program, [left, right], string_attr(op, NAME) or "compare", own)
+        return OPS.compare(x, y, direction)
+    if rounded_as(op.results[0], device) and direction not in ("EQ", "NE"):
+        return OPS.compare(left.codes, right.codes, direction)
+    if own:
+        x, y = (DOUBLE.by(OPS, OPS.shift_left(centered(v), 8), v.scale) for v in (left, right))
         return OPS.compare(x, y, direction)
     unit = max(left.scale, right.scale) / (1 << 30)
     x, y = (
@@ -39,17 +54,18 @@ def comparison(program: Program, op: Op) -> ir.Value | None:
     return OPS.compare(x, y, direction)
 
 
-def finite(program: Program, op: Op) -> ir.Value | None:
+def finite(program: Program, op: Op, device: Device) -> ir.Value | None:
     """Codes stand for finite numbers."""
     return OPS.full(op.results[0], True) if leaf_of(program, op.operands[0]) else None
 
 
-def _ranked(program: Program, leaves: Sequence[Leaf], name: str) -> list[ir.Value]:
+def _ranked(program: Program, leaves: Sequence[Leaf], name: str, own: bool) -> list[ir.Value]:
     """The places of numbers of two leaves in the order of all that they can be: tables."""
     ends = [np.iinfo(dtype_of(leaf.codes)) for leaf in leaves]
+    units = [np.arange(e.min, e.max + 1) - v.zero_point for e, v in zip(ends, leaves, strict=True)]
     reals = [
-        leaf.scale * (np.arange(end.min, end.max + 1.0) - leaf.zero_point)
-        for leaf, end in zip(leaves, ends, strict=True)
+        DOUBLE.by(NUMPY, unit.astype(np.int32) << 8, leaf.scale) if own else leaf.scale * unit
+        for leaf, unit in zip(leaves, units, strict=True)
     ]
     known, found = np.unique(np.concatenate(reals)), list[ir.Value]()
     for leaf, end, real in zip(leaves, ends, reals, strict=True):
@@ -79,7 +95,7 @@ def _compared(leaf: Leaf, direction: str, number: float) -> ir.Value:
 _PLACE = "0 2, NE 0 0, or 4 5, EQ 0 2, LT 1 3, and 7 8, or 6 9, select 6 0 2, select 10 1 3"
 
 
-def place(program: Program, op: Op) -> ir.Value | None:
+def place(program: Program, op: Op, device: Device) -> ir.Value | None:
     """The least index where codes are their extreme along an axis: the second result of JAX's
     `argmax` and `argmin`, a reduce of numbers and their indices. None of other ops."""
     axes, two = integers(op, "dimensions"), len(op.operands) == 4 and not is_read(op.results[0])

@@ -49,7 +49,7 @@ class LowerRegions(Pass):
         if "table" in cx.target.device.functions:
             changed |= _converted(program)
         if "compare" in cx.target.device.functions:
-            changed |= _compared(program)  # those that no table holds
+            changed |= _compared(program, cx.target.device)  # those that no table holds
         _erase_unread(program)
         program.drop_dead()
         return changed
@@ -102,12 +102,12 @@ def _converted(program: Program) -> bool:
     return changed
 
 
-def _compared(program: Program) -> bool:
+def _compared(program: Program, device: Device) -> bool:
     forms = {"compare": comparison, "reduce": place, "is_finite": finite}
     kinds, changed = {f"stablehlo.{kind}": form for kind, form in forms.items()}, False
     for op in [op for op in program.walk() if kind_of(op) in kinds]:
         with at(op):
-            value = kinds[kind_of(op)](program, op) or _condition(program, op.results[-1])
+            value = kinds[kind_of(op)](program, op, device) or _condition(program, op.results[-1])
         if value is not None:
             op.results[-1].replace_all_uses_with(value)
             changed = True

@@ -345,9 +345,14 @@ def test_operators_whose_codes_may_differ_are_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     wide, size = ("int16", 0.05, 0), [(np.array([6, 8], np.int32), None)]
-    cases: list[Any] = [("ADD_N", [], (), "1 ADD_N (it rounds each term)"), ("ABS", [], (), "")]
+    cases: list[Any] = [
+        ("ADD_N", [], (), "1 ADD_N (it has no kernel of codes)"),
+        ("ABS", [], (), ""),
+    ]
     cases += [("RSQRT", [], (), ""), ("RESIZE_BILINEAR", size, (), "1 RESIZE_BILINEAR")]
     cases += [("RESIZE_BILINEAR", size, (wide,), "")]
+    for kind, named in (("int16", "1 PRELU (it reads slopes of 16 bits as of 8)"), ("int8", "")):
+        cases += [("PRELU", [(np.ones((1, 1, 16), kind), coded(0.01, 0))], (wide,), named)]
     for i, (kind, more, codes, named) in enumerate(cases):
         path, fields = tmp_path / f"{i}.tflite", file_of(kind, more, X, (0.04, 0), (), *codes)
         path.write_bytes(SCHEMA.encode("Model", fields))
@@ -474,6 +479,68 @@ def test_a_choice_by_a_comparison(kind: str, tmp_path: Path) -> None:
     ((want,),) = run(path.read_bytes(), [[x]])
     (got,) = XlaExecutable(jq.trace(str(path)).program)(x)
     assert np.array_equal(got, want)
+
+
+@pytest.mark.usefixtures("quick_xla")
+@pytest.mark.parametrize("kind", ["GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "EQUAL"])
+@pytest.mark.parametrize("bits", [8, 16])
+def test_codes_of_two_scales_are_compared_as_kernels_do(
+    kind: str, bits: int, tmp_path: Path
+) -> None:
+    """Numbers are rounded to 1/256; codes of 16 bits that are greater or less are not scaled."""
+    codes = ("int8", 0.0031, 5) if bits == 8 else ("int16", 2e-4, 0)
+    other = np.random.default_rng(2).integers(-128, 128, (1, 1, 1, 16)).astype(codes[0])
+    given = other, coded(0.0047, -9) if bits == 8 else coded(3e-4, 0)
+    fields = file_of(kind, [given], X, (1, 0), (), codes)
+    result = fields["subgraphs"][0]["tensors"][-1]
+    del result["quantization"]
+    result["type"], fields["operator_codes"][0]["version"] = TYPES["bool"], 1
+    path, x = tmp_path / "m.tflite", drawn(bits) if bits == 8 else drawn(8).astype(np.int16) * 3
+    path.write_bytes(SCHEMA.encode("Model", fields))
+    request = Request(PIPELINE, TARGET, {"recovery": False}, calibration=[(x,)])
+    job = prepare_job(str(path), request)
+    levels = rewrite(job.program, job.pipeline, job.context(plan_job(job, request.stages)))
+    ((want,),) = run(path.read_bytes(), [[x]])
+    assert np.array_equal(XlaExecutable(levels["integer"])(x)[0], want)
+    assert 0 < want.sum() < want.size
+
+
+def test_what_kernels_do_otherwise_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Subgraphs that are not read among it."""
+    dense, numbers = dict(CASES["dense bias without a scale"]), dict(CASES["unit"])
+    floats = dict(
+        file_of(
+            "FULLY_CONNECTED",
+            [(np.ones((96, 16), "i1"), coded(0.1, 0))],
+            (48, 96),
+            (0.1, 0),
+            ("FullyConnectedOptions", {}),
+        )
+    )
+    (graph,) = floats["subgraphs"]
+    for tensor in (graph["tensors"][0], graph["tensors"][-1]):
+        del tensor["quantization"]
+        tensor["type"] = TYPES["float32"]
+    (graph,) = numbers["subgraphs"]
+    given, result = graph["tensors"]
+    between = [{"shape": X, "type": 0, "buffer": 0, "name": n} for n in "ab"]
+    kinds = [NUMBERS[kind] for kind in ("DEQUANTIZE", "SIN", "QUANTIZE")]
+    numbers["operator_codes"] = [{"builtin_code": n, "version": 1} for n in kinds]
+    graph = graph | {"tensors": [given, *between, result], "outputs": [3]}
+    graph["operators"] = [{"opcode_index": i, "inputs": [i], "outputs": [i + 1]} for i in range(3)]
+    numbers["subgraphs"] = [graph, {"name": "decode"}, {}]
+    said = [
+        "1 FULLY_CONNECTED (by default, of a bias without a scale)",
+        "1 SIN (floats between codes)",
+        "1 FULLY_CONNECTED (it rounds its input to codes when it runs)",
+    ]
+    for i, (fields, text) in enumerate(zip((dense, numbers, floats), said, strict=True)):
+        caplog.clear()
+        as_onnx(SCHEMA.encode("Model", fields), tmp_path / f"{i}.tflite")
+        assert text in caplog.text
+        assert ("first subgraph is read, not decode, 2" in caplog.text) == (i == 1)
 
 
 def test_a_tensor_is_taken_apart(tmp_path: Path) -> None:
