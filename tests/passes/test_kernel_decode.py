@@ -202,3 +202,34 @@ def test_what_follows_a_convolution_goes_with_it(fn, goes):
     check(model, artifact)
     ops = {op.operation.name for op in artifact.levels["target"].walk()}
     assert ({"stablehlo.add", "stablehlo.maximum"} & ops == set()) == goes, ops
+
+
+def alone(p, x):
+    """Every filter reads one channel: followed by a bias; in strides, of fewer channels than a
+    vector has; channels first, dilated."""
+
+    def of(x, w, strides, padding, dilation=(1, 1), dims=("NHWC", "HWIO", "NHWC")):
+        groups = x.shape[dims[0].index("C")]
+        how = {"rhs_dilation": dilation, "feature_group_count": groups}
+        return jax.lax.conv_general_dilated(x, w, strides, padding, dimension_numbers=dims, **how)
+
+    first = jax.nn.relu(of(x, p["first"], (1, 1), "SAME") + p["b"])
+    few = of(x[..., :5], p["few"], (2, 1), ((0, 1), (2, 0)))
+    order = ("NCHW", "OIHW", "NCHW")
+    return first, few, of(jnp.moveaxis(x, -1, 1), p["last"], (1, 2), "VALID", (1, 2), order)
+
+
+@pytest.mark.parametrize("pipeline", ["int8", "int4", "fp8"])
+def test_depthwise_filters_are_decoded_for_their_kernel(pipeline):
+    params = {
+        "first": array(3, 3, 1, 40),
+        "b": array(40),
+        "few": array(3, 2, 1, 5),
+        "last": array(40, 1, 2, 3),
+    }
+    model = jq.Model(alone, params, (array(2, 7, 9, 40),))
+    artifact = jq.compile(model, f"{pipeline}-weight-only", settings={"min_elements": 1})
+    check(model, artifact)
+    ops = artifact.manifest.ops
+    assert [op["decision"] for op in ops] == ["weight-only"] * 3
+    assert all(op["kernel"].startswith("depthwise") for op in ops), ops

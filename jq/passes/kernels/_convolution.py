@@ -26,7 +26,8 @@ class Convolved:
         scale: f32 of every filter; of codes.
         zero: i32, the zero point of every filter; None where there is none left.
         bits: in which a code of the filter is stored.
-        shift: i32, the zero points that are taken off stored codes of fewer than 8 bits."""
+        shift: i32, the zero points that are taken off stored codes of fewer than 8 bits.
+        decoded: the floats of a filter HWIO that each call decodes; `weight` has its shape."""
 
     contract: Contract
     codes: ir.Value
@@ -37,6 +38,7 @@ class Convolved:
     zero: np.ndarray | None
     bits: int = 8
     shift: np.ndarray | None = None
+    decoded: ir.Value | None = None
 
     @staticmethod
     def of(program: Program, c: Contract) -> "Convolved":
@@ -87,6 +89,19 @@ class Convolved:
             return value
         zero = program.add_weight(f"{name}:packed_zero", shift.astype(np.int8))
         return OPS.sub(value, OPS.broadcast(zero, codes.shape, range(codes.ndim)))
+
+    def in_lanes(self, vectors: int, taps: int, lanes: int) -> ir.Value:
+        """The decoded filter as `Depthwise` reads it: the last vector ends where channels do."""
+        width = max(self.filters, lanes)
+        rows = OPS.reshape(self.decoded, [taps, self.filters])
+        rows = OPS.pad(rows, 0, [0, 0], [0, width - self.filters])
+        whole = width // lanes
+        first = OPS.slice(rows, [0, 0], [taps, whole * lanes])
+        cut = OPS.transpose(OPS.reshape(first, [taps, whole, lanes]), [1, 0, 2])
+        if whole == vectors:
+            return cut
+        last = OPS.reshape(OPS.slice(rows, [0, width - lanes], [taps, width]), [1, taps, lanes])
+        return OPS.concatenate([cut, last], 0)
 
     @property
     def layout(self) -> Layout:

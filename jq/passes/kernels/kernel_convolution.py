@@ -208,6 +208,8 @@ class Lower:
 
     def _packed(self, kernel: _Kernel, array: np.ndarray) -> ir.Value:
         conv = self.conv
+        if conv.decoded is not None:
+            return conv.in_lanes(*kernel.operands[1].shape)
         if conv.bits == 8 or array.dtype != np.int8:
             return self._weight("packed", array)
         shift = conv.shift

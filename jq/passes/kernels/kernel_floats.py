@@ -12,7 +12,7 @@ function is within the bound that its step states; float32 takes the exact steps
 import numpy as np
 
 from jq.formats import Deferred, Encoding
-from jq.ir import NAME, OPS, Op, Program, at, dtype_of, evaluate, shape_of, string_attr
+from jq.ir import NAME, OPS, Op, Program, at, dtype_of, evaluate, ir, shape_of, string_attr
 from jq.ir.build import attributes_of
 from jq.ir.contract import Contract
 from jq.ir.ops import contraction
@@ -112,18 +112,31 @@ def _convolution(program: Program, op: Op, name: str, isa: str, element: str) ->
         raise NoKernel("no kernel for groups of the batch")
     shapes, given = tuple(map(shape_of, op.operands)), tuple(op.operands)
     c = Contract(op, name, CONVOLUTION, attributes_of(op), shapes, given, ("", ""))
-    window = window_of(c)
-    none = np.ones(0, np.float32)  # scales
     with at(op):
         x = OPS.convert(unrounded(value), np.float32)
-    weight = hwio(filter, window)
-    conv = Convolved(c, x, 0, window, weight, none, None)
-    tail = Tail((), (), (op,))
+    return convolution(program, c, x, filter, None, isa, element)
+
+
+def convolution(
+    program: Program,
+    c: Contract,
+    x: ir.Value,
+    filter: np.ndarray,
+    decoded: ir.Value | None,
+    isa: str,
+    element: str,
+) -> str:
+    """Replaces a convolution of `x` and what follows it by a call; the kernel's name. Of a filter
+    that each call decodes, `filter` has the shape alone."""
+    window = window_of(c)
+    none = np.ones(0, np.float32)  # scales
+    conv = Convolved(c, x, 0, window, hwio(filter, window), none, None, decoded=decoded)
+    tail = Tail((), (), (c.op,))
     if conv.layout.channels_last:
-        tail = Tail.behind(program, op, conv.filters, exact=element == "f32")
+        tail = Tail.behind(program, c.op, conv.filters, exact=element == "f32")
     lower = Lower(program, conv, isa, element)
     with at(tail.last):
         kernel, operands = lower.kernel(tail.steps, [])
-        operands += tail.values(program, name, kernel.pad_columns)
+        operands += tail.values(program, c.name, kernel.pad_columns)
         tail.replace(lower.call(kernel, operands, tail.shape))
     return kernel.name

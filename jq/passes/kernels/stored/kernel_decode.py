@@ -7,7 +7,8 @@
 
 Without this a compiler writes the decoded weight to memory in float at every call. The kernel
 wants a matrix whose contracted axis is last; a weight that is another is stored again as one, in
-the same format (`_stored_matrix`). A convolution is a product with its patches. The result
+the same format (`_stored_matrix`). A convolution is a product with its patches; the few weights of
+a depthwise one are decoded before its kernel for floats reads them. The result
 differs from the `integer` level by the order of a float32 sum, and an activation function by the
 bound that its step states. Operands that are converted to bfloat16 there are rounded by the kernel
 itself, on matrix tiles or in pairs.
@@ -27,19 +28,20 @@ from jq.formats import get_format
 from jq.ir import OPS, Op, Program, at, dtype_name, dtype_of, ir, shape_of
 from jq.ir.build import NAME, Attributes, attributes_of, string_attr
 from jq.ir.build import replace as replace_op
-from jq.ir.contract import match_contract
+from jq.ir.contract import Contract, match_contract
 from jq.ir.encodings import write_encodings
-from jq.ir.markers import DEQUANTIZE, match
+from jq.ir.markers import DEQUANTIZE, dequantize, match
 from jq.ir.ops import Contraction, contraction
 from jq.ir.ops.dims import DOT_GENERAL
 from jq.ir.ops.geometry import Matrices as MatrixView
 from jq.ir.ops.geometry import NotMatrices, WeightProduct
-from jq.ir.ops.layout import CONVOLUTION, Layout
+from jq.ir.ops.layout import CONVOLUTION, Layout, groups_of
 from jq.kernels import DecodeDot, SplitRows, get_isa
 from jq.passes.base import Pass, PassContext
+from jq.passes.kernels._convolution import hwio, window_of
 from jq.passes.kernels._kernel import KernelDecisions, NoKernel, call_kernel, isa_of, unrounded
 from jq.passes.kernels._tail import Tail
-from jq.passes.kernels.kernel_floats import of_halves
+from jq.passes.kernels.kernel_floats import convolution, of_halves
 from jq.passes.kernels.stored._block_weight import BlockWeight
 from jq.passes.kernels.stored._stored_matrix import Matrices, Stored
 from jq.planning.operands import blocks_behind
@@ -133,6 +135,8 @@ def _lower(program: Program, p: StoredProduct, isa: str, matrices: Matrices, pac
     result = p.op.results[0]
     if 0 in (*p.stored.encoding.shape, *shape_of(result)):
         raise NoKernel("an empty product")
+    if p.rule.op == CONVOLUTION and groups_of(Attributes(p.attributes)) > 1:
+        return _depthwise(program, p, isa)
     with at(p.op):
         view = p.view()
         alone = all(len(list(v.uses)) == 1 for v in p.stored.parts.values())
@@ -160,6 +164,23 @@ def _lower(program: Program, p: StoredProduct, isa: str, matrices: Matrices, pac
         shaped = OPS.reshape(value, tail.shape) if tail.steps else view.result(value)
         tail.replace(shaped if tail.steps else OPS.convert(shaped, dtype_of(result)))
     return kernel.name
+
+
+def _depthwise(program: Program, p: StoredProduct, isa: str) -> str:
+    """A convolution in groups of single channels; the kernel's name."""
+    enc, parts, tensor = p.stored.encoding, p.stored.parts, p.stored.tensor
+    shapes, zeros = (shape_of(p.x), enc.shape), np.zeros(enc.shape, np.float32)
+    c = Contract(p.op, p.name, CONVOLUTION, p.attributes, shapes, (), ("", ""))
+    window = window_of(c)
+    alone = hwio(zeros, window).shape[2:] == (1, groups_of(Attributes(p.attributes)))
+    plain = p.side == 1 and not p.half and dtype_of(p.op.results[0]) == np.float32
+    if not (alone and plain and get_isa(isa).rounds) or any(window.reversal):
+        raise NoKernel("a convolution in groups is no product of matrices")
+    with at(p.op):
+        floats = dequantize(program, enc, parts, np.float32, tensor=tensor)
+        decoded = OPS.transpose(floats, window.layout.kernel_order)
+        x = OPS.convert(p.x, np.float32)
+    return convolution(program, c, x, zeros, decoded, isa, "f32")
 
 
 def _split(program: Program, p: StoredProduct, isa: str, view: MatrixView) -> str:
