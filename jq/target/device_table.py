@@ -169,6 +169,12 @@ class Device(Strict):
         """True if sums of codes of 16 bits are rescaled from 64 bits, as reference kernels do."""
         return self.of_tflite and self.rounding == "double"
 
+    def for_codes(self, largest: int) -> "Device":
+        """The kernels for codes up to this: of 16 bits LiteRT's own, for XNNPACK has none."""
+        if largest < 256 or not self.of_tflite or self.rounding != "float32":
+            return self
+        return self.model_copy(update={"rounding": "double", "table_entries": 1 << 16})
+
     def of(self, kind: str) -> OpLimits:
         """The limits of one kind of op."""
         fallback = self.limits.get("default", OpLimits())

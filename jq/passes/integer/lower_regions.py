@@ -126,8 +126,9 @@ def _lower(
     program: Program, marker: Marker, value: ir.Value, out: Output, target: Target
 ) -> ir.Value | None:
     """The codes of `value`; None where it or the device has no integer form (told by the op)."""
-    device = target.device
     between = _region(value)
+    found = (leaf_of(program, v) for v in (value, *(v for op in between for v in op.operands)))
+    device = target.device.for_codes(max(out.high, *(leaf.high for leaf in found if leaf), 0))
     if any(map(declined_by_shape, between)):
         return None
     lacking = []

@@ -238,6 +238,7 @@ def wide_cases(weights: np.ndarray, scales: Any, steps: Any, axes: np.ndarray) -
                 ("FullyConnectedOptions", {}),
             ),
             "codes of another scale": ("QUANTIZE", [], X, (0.0009, 0), ("QuantizeOptions", {})),
+            "sum": ("ADD", [(bias[:16].astype("i2"), coded(0.0002, 0))], X, (0.0005, 0), ()),
             "pool": ("AVERAGE_POOL_2D", [], (1, 3, 4, 16), codes[1:], ("Pool2DOptions", pool)),
             "mean": ("MEAN", [(axes[:1], None)], (1, 8, 16), (0.0003, 0), flat),
             "leaky": ("LEAKY_RELU", [], X, (0.0003, 0), ("LeakyReluOptions", {"alpha": 0.13})),
@@ -279,7 +280,8 @@ DEFAULT += [
     "pool",
     "padded",
     "tiles",
-    "wide mean",
+    # Those of 16 bits are all LiteRT's.
+    *(f"wide {name}" for name in ("mean", "convolution", "dense", "leaky", "tanh", "exponential")),
 ]
 
 
@@ -416,6 +418,7 @@ def test_codes_that_are_negated_are_refused(tmp_path: Path) -> None:
         *((name, TARGET) for name in ("dense of ties", "wide dense", "wide dense of ties")),
         *((name, TARGET) for name in ("rows", "difference", "difference from a number")),
         *((n, "litert") for n in ("codes of another scale", "relu", "finer relu", "leaky", "mean")),
+        *((f"wide {name}", "litert") for name in ("sum", "convolution", "leaky")),
     ],
 )
 def test_they_are_written_as_the_operators_that_they_are(

@@ -18,6 +18,7 @@ from jq.base.registry import need
 from jq.device.forms.table import Arrays, Content
 from jq.device.forms.tflite.builder import Builder
 from jq.device.forms.tflite.writer import Writer
+from jq.formats.requantize import DOUBLE
 from jq.frontends.tflite.schema import OPERATORS, SCHEMA
 
 DESCRIPTION = {r: f"int8, a rescale rounds: {r}" for r in ("double", "float32")}
@@ -35,7 +36,10 @@ def write(content: Content) -> bytes:
     writer = Writer(rescaling, {t.name for s in steps for t in (*s.inputs, s.output)})
     first = [writer.place(t) for t in content.inputs]
     for step in steps:
+        wide = any(t.dtype == "int16" for t in (*step.inputs, step.output))
+        writer.use(DOUBLE if wide else rescaling)  # XNNPACK has no kernels of 16 bits
         writer.step(step)
+    writer.use(rescaling)
     return file(writer, first, [writer.place(t) for t in content.outputs])
 
 

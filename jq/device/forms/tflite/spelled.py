@@ -43,6 +43,11 @@ class Spelled(Products):
     def __init__(self, rescaling: Rescaling, names: set[str]) -> None:
         super().__init__(rescaling, names)
         self.ops = Integers(self)
+        self.use(rescaling)
+
+    def use(self, rescaling: Rescaling) -> None:
+        """Takes a rescale for the steps that follow."""
+        self.rescaling = rescaling
         self.spelled = Floats("float32") if rescaling.rounding == "float32" else rescaling
 
     def centered(self, x: Tensor, shape: Sequence[int], dtype: Any = np.int32) -> Any:
