@@ -52,7 +52,19 @@ def _own_cache() -> Iterator[None]:
     """An empty cache: the user's, with what earlier runs left, decides nothing here."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", folder)
+        _keep_executables(folder)
         yield
+
+
+def _keep_executables(folder: str) -> None:
+    """XLA compiles equal programs once: tests make many, each by a function of its own."""
+    import jax
+    from jax.experimental.compilation_cache import compilation_cache
+
+    jax.config.update("jax_compilation_cache_dir", f"{folder}/xla")
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    compilation_cache.reset_cache()  # what was compiled at import found none
 
 
 @pytest.fixture(scope="session")
