@@ -88,10 +88,10 @@ def declined_by_shape(op: Op) -> bool:
     return DECLINED in attributes and "by_shape" in attributes[DECLINED]
 
 
-def rounded_as(value: ir.Value, device: Device) -> str:
+def rounded_as(value: ir.Value, device: Device | None = None) -> str:
     """The operator of a TFLite file whose kernel's arithmetic a value has, on devices with these
     kernels alone; nothing of others, which compute it in float32 and round it once."""
-    op = maker(value) if device.of_tflite else None
+    op = maker(value) if device is None or device.of_tflite else None
     return "" if op is None else string_attr(op, ROUNDED) or ""
 
 

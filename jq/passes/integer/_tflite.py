@@ -159,9 +159,11 @@ def kernel_unit_rows(
     return integer_step(program, values.saturated(steps, out), step.giving(out))
 
 
-def kernel_squares(program: Program, affine: Affine, out: Output) -> ir.Value | None:
+def kernel_squares(
+    program: Program, affine: Affine, out: Output, rescaling: Rescaling
+) -> ir.Value | None:
     """Codes of the squared difference of two leaves, each in units of twice the larger scale, with
-    7 fractional bits; None of others, and where the kernel refuses the scales."""
+    7 fractional bits, on all devices; None of others, and where the kernel refuses the scales."""
     op = maker(affine.source)
     op = op and maker(op.operands[0], "stablehlo.subtract")
     leaves = [repeated(program, v) for v in op.operands] if op else []
@@ -173,11 +175,11 @@ def kernel_squares(program: Program, affine: Affine, out: Output) -> ir.Value | 
     if factor >= 1:
         return None
     first, second = (
-        DOUBLE.by(OPS, OPS.shift_left(values.centered(leaf), 7), leaf.scale / unit)
+        rescaling.by(OPS, OPS.shift_left(values.centered(leaf), 7), leaf.scale / unit)
         for leaf in known
     )
     apart = OPS.sub(first, second)
-    steps = DOUBLE.by(OPS, OPS.mul(apart, apart), factor)
+    steps = rescaling.by(OPS, OPS.mul(apart, apart), factor)
     name, operands = string_attr(op, NAME) or "difference", [leaf.operand for leaf in known]
     step = values.step_of("subtract", name, operands, op, own=1, behind=np.zeros(()))
     return integer_step(program, values.saturated(steps, out), step.giving(out))

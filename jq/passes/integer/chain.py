@@ -44,8 +44,9 @@ def chain(
     floats = device.rounding == "float32"
     if floats and device.xnnpack_sums and (codes := sum_of_two(program, affine, out)) is not None:
         return codes
-    if own == "SquaredDifference":
-        return kernels.kernel_squares(program, affine, out)
+    if rounded_as(affine.source) == "SquaredDifference":
+        rescaling = DOUBLE if device.of_tflite else device.rescaling
+        return kernels.kernel_squares(program, affine, out, rescaling)
     total = sum_of(program, affine.source, device)
     if total is None:
         return None

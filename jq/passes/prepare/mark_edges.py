@@ -34,7 +34,6 @@ from jq.passes.integer._ops import PRODUCTS_AND_SUMS, as_softmax, clamp_of, is_f
 from jq.passes.prepare._choices import with_choices, with_own_roundings
 from jq.passes.prepare._regions import function_of, is_masked, on_codes, terms_inside
 from jq.planning.operands import find_weight
-from jq.target.device_table import Device
 
 # open: affine steps and clamps may follow. clamped: clamps may. closed: nothing may; a quantize
 # comes next. float: an op without an integer form came before.
@@ -46,7 +45,7 @@ class MarkEdges(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         with_choices(program)
         with_own_roundings(program)
-        marking = _Marking(program, cx.target.device)
+        marking = _Marking(program)
         marking.run()
         return bool(marking.edges.names)
 
@@ -54,7 +53,6 @@ class MarkEdges(Pass):
 @dataclass
 class _Marking:
     program: Program
-    device: Device
     state: dict[Any, State] = field(default_factory=dict)
     claimed: set[Any] = field(default_factory=set)  # ops inside a recognised function
 
@@ -103,8 +101,8 @@ class _Marking:
         return self.table(op) if declined(op) else any(form(op) for form in forms)
 
     def squared(self, op: Op) -> bool:
-        """The square of a difference, where kernels have no codes of the difference."""
-        one = rounded_as(op.results[0], self.device) == "SquaredDifference"
+        """The square of a difference, which has no codes of the difference."""
+        one = rounded_as(op.results[0]) == "SquaredDifference"
         return one and self.state.get(op.operands[0]) == "open" and self.become(op, "open")
 
     def stored(self, op: Op) -> bool:

@@ -333,6 +333,20 @@ def test_other_targets_compute_in_floats_and_round_once(name: str, tmp_path: Pat
 
 
 @pytest.mark.usefixtures("quick_xla")
+@pytest.mark.parametrize("target", ["npu-int8", "onnx-qdq"])
+def test_other_targets_have_squared_differences(target: str, tmp_path: Path) -> None:
+    """In units of 1/256 of the larger scale: a step off a number that is rounded once, at most."""
+    got, _, _ = computed("difference", target, tmp_path)
+    tensors = CASES["difference"]["subgraphs"][0]["tensors"]
+    (s, z), (t, w), (to, at) = (
+        (q["scale"][0], q["zero_point"][0]) for q in (t["quantization"] for t in tensors)
+    )
+    c = np.frombuffer(CASES["difference"]["buffers"][1]["data"], np.int8).reshape(X)
+    y = ((drawn().astype(float) - z) * s - (c.astype(float) - w) * t) ** 2
+    assert np.abs(got - np.clip(np.rint(y / to) + at, -128, 127)).max() <= 1
+
+
+@pytest.mark.usefixtures("quick_xla")
 def test_the_mean_of_many_codes_has_no_table(tmp_path: Path, monkeypatch) -> None:
     """It would be larger than the network, and the codes are one off at most without it."""
     *_, text = computed("mean", "litert", tmp_path)
