@@ -62,7 +62,7 @@ def compile(
         ranges: ranges observed earlier, instead of calibration.
         settings: `{"weights.format": "int4"}` or `["weights.format=int4"]`.
         rules: `["PATTERN: key=value, ..."]`, or `{"PATTERN": "key=value, ..."}`; the first that
-            matches an op decides. One that matches no op is refused; one overruled is told.
+            matches an op decides. One that matches no op is refused; overruled ones warn.
         emit: levels to keep in the artifact as MLIR.
         cache: take what recovery, calibration and IREE found from an earlier run with the same
             input, when there is one.

@@ -40,8 +40,8 @@ def calibrate(
 
     Args:
         data: batches (tuples of inputs), or a `.npz` file of samples; else the model's own.
-        settings: see `jq.compile`; `calibration.method` says how a range follows from those seen.
-        shard: `"2/4"` observes the second of four parts of the data alone; `Ranges.merge` joins.
+        settings: see `jq.compile`; `calibration.method` makes a range of the values seen.
+        shard: `"2/4"` observes the second of four parts alone; `Ranges.merge` joins the parts.
         workers: who observes, see `jq.artifact.jobs.as_workers`; the ranges are the same.
 
     Raises:

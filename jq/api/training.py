@@ -70,7 +70,7 @@ def quantized(
         model: see `jq.trace`.
 
     Raises:
-        UserError: as `jq.compile`; or the model is quantized already, or has no gradient.
+        UserError: as `jq.compile`; the model is quantized already; a part has no gradient.
 
     Example:
         ```python

@@ -2,7 +2,7 @@
 
 A structure is `{"leaf": i}`, `{"none": true}`, `{"tuple": [...]}`, `{"list": [...]}`, `{"dict":
 [[key, structure], ...]}` or, for other containers and dicts whose keys are no strings or numbers,
-`{"leaves": [i, ...]}`: given as they are, or with as many leaves; they come back as tuples."""
+`{"leaves": [i, ...]}`: given as they are, or as any with as many leaves; come back as tuples."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

@@ -41,7 +41,7 @@ def device_of(driver: str, threads: int | None) -> Any:
             driver and its number of workers as they are.
 
     Raises:
-        UserError: there is no such driver, or this process has other workers, or its parent's."""
+        UserError: no such driver, or this process has other workers, or those of its parent."""
     global _workers, _owner
     if threads is not None:
         if not 1 <= threads <= MOST_THREADS:

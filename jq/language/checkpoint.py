@@ -97,7 +97,7 @@ def quantize_folder(
         group: columns that share a scale; 0: all of a row.
 
     Raises:
-        UserError: the source is no such folder or is quantized already, `out` holds others."""
+        UserError: the source is no such folder, is quantized already, or `out` has other files."""
     chosen, config, beside = opened(source, kind, group)
     read_config(source)  # one that we know
     shards = read_shards(source)
