@@ -97,9 +97,7 @@ def to_signed(x: Any) -> Any:
     if isinstance(x, Codes):
         return x.signed
     offset, kind = offset_of(np.dtype(x.dtype)), signed_type(np.dtype(x.dtype))
-    if not offset:
-        return x.astype(kind)
-    return (x.astype(np.int32) - offset).astype(kind)
+    return x.astype(kind) if not offset else (x.astype(np.int32) - offset).astype(kind)
 
 
 def is_float(dtype: Any) -> bool:

@@ -153,9 +153,7 @@ def _moved(
 def _folded(x: Value) -> Value:
     if x is None or isinstance(x, np.ndarray | list | Codes):
         return x
-    if isinstance(x, jax.core.Tracer) or x.size > _FOLD:
-        return x
-    return np.asarray(x)
+    return x if isinstance(x, jax.core.Tracer) or x.size > _FOLD else np.asarray(x)
 
 
 def _tuple(results: Any) -> Sequence[Value]:

@@ -225,6 +225,4 @@ def codes_of(marker: Marker | None) -> QuantizedOperand | None:
     if marker is None:
         return None
     found = get_format(marker.encoding.format).integers(OPS, marker.parts, marker.encoding)
-    if found is None:
-        return None
-    return QuantizedOperand(**vars(found), sum=marker.parts.get("sum"))
+    return None if found is None else QuantizedOperand(**vars(found), sum=marker.parts.get("sum"))

@@ -23,9 +23,7 @@ def edge(
 
 def edge_name(op: Op) -> str | None:
     """The name that `edge` gave, or None for any other op."""
-    if marker_kind(op) != EDGE:
-        return None
-    return ir.StringAttr(_edge_attributes(op)["tensor"]).value
+    return None if marker_kind(op) != EDGE else ir.StringAttr(_edge_attributes(op)["tensor"]).value
 
 
 def is_wide(op: Op) -> bool:

@@ -62,9 +62,7 @@ class Lanes:
 
     def words(self, values: Values) -> ir.Value:
         """`pair` consecutive f32 vectors as one vector of words: bf16 pairs, or f32 itself."""
-        if self.pair == 1:
-            return values[0]
-        return self.b.bitcast(self.narrow(*values), self.word)
+        return values[0] if self.pair == 1 else self.b.bitcast(self.narrow(*values), self.word)
 
     def narrow(self, low: ir.Value, high: ir.Value) -> ir.Value:
         """Two f32 vectors as one of bf16, rounded to nearest even (IREE expands `truncf`)."""

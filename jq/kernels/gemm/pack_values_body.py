@@ -132,9 +132,7 @@ class _Values:
         return sums
 
     def _flipped(self, v: ir.Value) -> ir.Value:
-        if not self.kernel.gemm.swapped:
-            return v
-        return self.b.xor(v, self.b.constant(v.type, -128))
+        return v if not self.kernel.gemm.swapped else self.b.xor(v, self.b.constant(v.type, -128))
 
     def _sums(self, v: ir.Value) -> ir.Value:
         b, lanes, group = self.b, self.layout.lanes, self.layout.group

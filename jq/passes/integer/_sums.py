@@ -226,6 +226,4 @@ def _accumulated(terms: int, bounds: Sequence[tuple[float, np.ndarray | None]]) 
     (left, left_sum), (right, right_sum) = bounds
     if right_sum is not None:
         return left * right_sum
-    if left_sum is not None:
-        return right * left_sum
-    return np.array(terms * left * right)
+    return right * left_sum if left_sum is not None else np.array(terms * left * right)

@@ -74,6 +74,4 @@ def _sum(x: ir.Value, up: np.ndarray, down: np.ndarray) -> ir.Value:
 
 
 def _scaled(x: ir.Value, c: np.ndarray) -> ir.Value:
-    if (c == 1).all():
-        return x
-    return OPS.mul(x, OPS.spread(c.astype(np.float32), shape_of(x)))
+    return x if (c == 1).all() else OPS.mul(x, OPS.spread(c.astype(np.float32), shape_of(x)))

@@ -81,9 +81,7 @@ def multi_head_attention(o: Given) -> Any:
 
 def heads(x: Any, count: int) -> Any:
     """[batch, length, width] as [batch, heads, length, size]; four axes are that already."""
-    if x.ndim == 4:
-        return x
-    return jnp.swapaxes(x.reshape(*x.shape[:2], count, -1), 1, 2)
+    return x if x.ndim == 4 else jnp.swapaxes(x.reshape(*x.shape[:2], count, -1), 1, 2)
 
 
 def merged(x: Any) -> Any:
