@@ -148,6 +148,31 @@ def test_decoded_to_bfloat16():
         assert (abs(got - want) <= ((kernel.k + 8) * 2.0**-24 + neighbour) * size).all()
 
 
+WHOLE = [
+    ("int8", (1, 0), "symmetric", "float32", 64, 70, 33),
+    ("int4", (1, 32), "asymmetric", "float16", 70, 200, 16),
+    ("int4", (1, 12), "symmetric", "float32", 65, 300, 70),  # steps that are no whole vectors
+    ("float8_e4m3fn", (1, 0), "symmetric", "float32", 64, 1000, 19),
+    ("mxfp4", (1, 32), "symmetric", "float32", 67, 75, 7),  # fewer columns than a vector
+]
+
+
+def test_decoded_to_float32():
+    """Whole weights are decoded for products of floats with many rows."""
+    isas = [isa for isa in HERE if isa != "portable"]
+    given = [(made(case, isa), isa) for case in WHOLE for isa in isas]
+    kernels = [replace(kernel, epilogue=(Bias(),)) for (kernel, *_), _ in given]
+    runner = Runner(kernels)
+    for i, ((_, x, parts, weight), isa) in enumerate(given):
+        kernel, bias = kernels[i], np.arange(kernels[i].n, dtype=np.float32)
+        assert kernel.whole == (isa != "sse2" and kernel.n != 7 and kernel.block != (1, 12))
+        stored = [parts[name] for name in kernel.storage]
+        (got,) = runner.run(i, x, *stored, kernel.pad_columns(bias))
+        size = abs(x).astype(np.float64) @ abs(weight).astype(np.float64).T + bias
+        want = reference(kernel, x, weight) + bias
+        assert (abs(got - want) <= (kernel.k + 8) * 2.0**-24 * size).all(), (isa, kernel.label)
+
+
 def check(runner, index, kernel, x, parts, weight):
     (got,) = runner.run(index, x, *[parts[name] for name in kernel.storage])
     want = reference(kernel, x, weight)

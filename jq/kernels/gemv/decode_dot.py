@@ -10,12 +10,13 @@ than a few rows, of a panel that stays in the core's cache:
     many rows:  panel[8][K] = decode(8 columns)
                 for 4 rows: for k: acc[4][4] += x[rows, k] * panel[columns, k]
 
-What follows is a second dispatch over rows, in whole vectors. With `precision="bf16"`, where the
-processor multiplies that, the whole weight is decoded to bf16 first, as a `Gemm` of rows rounded to
-it takes it.
+What follows is a second dispatch over rows, in whole vectors. Of many rows more, the whole weight
+is decoded first, as a `Gemm` of f32 takes it, or with `precision="bf16"`, where the processor
+multiplies that, as one of rows rounded to bf16 does.
 
 2 M N K operations. Sums are in f32, `lanes` partial ones along K: the error is below
-(K / lanes + log2(lanes) + 1) 2^-24 of the sum of magnitudes, plus that of the decode."""
+(K / lanes + log2(lanes) + 1) 2^-24 of the sum of magnitudes, plus that of the decode; of a `Gemm`,
+below (K + 1) 2^-24."""
 
 import math
 from functools import cached_property
@@ -30,6 +31,7 @@ from jq.kernels.tensor import TensorType, element_name
 
 STEP, STEP_OF_BLOCKS = 128, 32  # values decoded at once, about; where blocks are stored apart
 HALVED_ROWS = 16  # from here on weights are decoded to bf16 for all rows
+WHOLE_ROWS = 64  # from here on to f32
 DIRECT_ROWS = 4  # up to here weights are decoded and used at once
 ROWS, COLUMNS = 4, 4  # of a register tile
 PANEL_BYTES = 128 * 1024  # decoded weights of a workgroup with many rows
@@ -126,10 +128,9 @@ class DecodeDot(MatrixProduct):
 
     @property
     def gemm(self) -> Gemm:
-        """The product with the decoded weight, in bf16."""
-        return Gemm(
-            isa=self.isa, m=self.m, k=self.k, n=self.n, element="bf16", epilogue=self.epilogue
-        )
+        """The product with the decoded weight."""
+        own = {name: getattr(self, name) for name in ("isa", "m", "k", "n", "epilogue")}
+        return Gemm(element=self.precision, **own)
 
     @property
     def halved(self) -> bool:
@@ -140,6 +141,14 @@ class DecodeDot(MatrixProduct):
         wide = self.m >= HALVED_ROWS and self.n >= lanes
         multiplied = gemm.on_tiles or bool(self.target.bf16_dot)
         return self.precision == "bf16" and wide and whole and multiplied
+
+    @property
+    def whole(self) -> bool:
+        """True if there are rows enough to decode the whole weight for a `Gemm` of f32."""
+        lanes = self.target.lanes
+        plain = self.precision == "f32" and self.target.rounds and self.m >= WHOLE_ROWS
+        vectors = self.step == self.k or self.step % lanes == 0
+        return plain and vectors and self.gemm.tiling.vectors * lanes <= self.n
 
     @property
     def direct(self) -> bool:

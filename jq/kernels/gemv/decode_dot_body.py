@@ -46,15 +46,15 @@ class _Group:
         return [self._lanes(value.value, i * self.lanes, length) for i in range(count)]
 
     def put_words(self, stage: ir.Value, column: Index, step: Index, length: int) -> None:
-        """A column's values from `step` on, in pairs of bf16."""
-        b, isa = self.b, self.kernel.target
+        """A column's values from `step` on, as words: f32, or pairs of bf16."""
+        b, convert, size = self.b, self.kernel.target.bf16_convert, 2 * self.lanes
         values = self._decode(b.offset(self.column, column), step, length)
-        values += [b.f32(0.0, self.lanes)] * (len(values) % 2)
-        for i in range(0, len(values), 2):
-            pair = b.intrinsic(
-                isa.bf16_convert, vec(2 * self.lanes, "bf16"), values[i : i + 2][::-1]
-            )
-            b.put(b.bitcast(pair, vec(self.lanes, "i32")), stage, [column, i // 2 * self.lanes])
+        if self.kernel.halved:
+            values += [b.f32(0.0, self.lanes)] * (len(values) % 2)
+            pairs = [values[i : i + 2][::-1] for i in range(0, len(values), 2)]
+            values = [b.intrinsic(convert, vec(size, "bf16"), pair) for pair in pairs]
+        for i, value in enumerate(values):
+            b.put(b.bitcast(value, vec(self.lanes, "i32")), stage, [column, i * self.lanes])
 
     def _load(
         self, name: str, shape: tuple[int, ...], dtype: Any, column: Index, step: Index
@@ -151,7 +151,7 @@ class _Group:
 
 @emit.register
 def emit_decode_dot(kernel: DecodeDot, operands: Operands) -> list[ir.Value]:
-    if kernel.halved:
+    if kernel.halved or kernel.whole:
         count = 1 + len(kernel.storage)
         weight = _decoded(kernel, operands[:count])
         return emit(kernel.gemm, [operands[0], weight, *operands[count:]])
@@ -174,11 +174,13 @@ def emit_decode_dot(kernel: DecodeDot, operands: Operands) -> list[ir.Value]:
 
 
 def _decoded(kernel: DecodeDot, operands: Operands) -> Operand:
-    """The weight as a `Gemm` of bf16 takes it, a workgroup for each 16 columns."""
-    gemm, step = kernel.gemm, kernel.step
+    """The weight as its `Gemm` takes it, a workgroup for each vector of columns."""
+    gemm, step, half = kernel.gemm, kernel.step, kernel.halved
     cut, vectors, kind = gemm.tiles, gemm.tiling.vectors, gemm.operands[1]
-    depth = cut.depth  # two vectors of f32
-    count, width = kind.shape[0] * (1 if gemm.on_tiles else vectors), vectors * TILE
+    side = TILE if half else kernel.target.lanes  # columns, and words along K, that change places
+    pair, depth = (2, cut.depth) if half else (1, side)  # values of a word, and along K
+    element = vec(depth, "i16" if half else "f32")
+    count, width = kind.shape[0] * (1 if gemm.on_tiles else vectors), vectors * side
 
     def body(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
         if gemm.on_tiles:
@@ -186,24 +188,24 @@ def _decoded(kernel: DecodeDot, operands: Operands) -> Operand:
         else:
             panel, vector = b.divided(ids[0], vectors), b.modulo(ids[0], vectors)
             start = b.at_most(b.scaled(panel, width), kernel.n - width)
-            first = b.offset(start, b.scaled(vector, TILE))
+            first = b.offset(start, b.scaled(vector, side))
         group = _Group(kernel, b, tensors, tiles[0], first)
-        stage = b.scratch([TILE, math.ceil(step / depth) * TILE], "i32")
+        stage = b.scratch([side, math.ceil(step / depth) * side], "i32")
 
         def decode(number: Index, length: int) -> None:
-            with b.loop(0, TILE) as column:
+            with b.loop(0, side) as column:
                 group.put_words(stage, column.index, number, length)
             for i, at in enumerate(range(0, length, depth)):
-                rows = [b.get(stage, [c, i * TILE], vec(TILE, "i32")) for c in range(TILE)]
+                rows = [b.get(stage, [c, i * side], vec(side, "i32")) for c in range(side)]
                 words = transpose(b, rows)
                 if gemm.on_tiles:
                     chunk = b.offset(b.scaled(number, step // depth), i)
                     for r, row in enumerate(words):
-                        b.store(row, tiles[0], [0, chunk, r * TILE])
+                        b.store(row, tiles[0], [0, chunk, r * side])
                     continue
-                pair = b.offset(b.scaled(number, step // 2), at // 2)
-                for r, row in enumerate(words[: math.ceil((length - at) / 2)]):
-                    b.store(b.bitcast(row, vec(depth, "i16")), tiles[0], [0, b.offset(pair, r), 0])
+                word = b.offset(b.scaled(number, step // pair), at // pair)
+                for r, row in enumerate(words[: math.ceil((length - at) / pair)]):
+                    b.store(b.bitcast(row, element), tiles[0], [0, b.offset(word, r), 0])
 
         b.sweep(kernel.k, step, decode, writes=tiles, counted=True)
 
