@@ -61,6 +61,7 @@ ONE = {
     "masked": lambda p, i, x: jax.nn.softmax(jnp.where(MASK, x, -1e9)),
     "channels": lambda p, i, x: x * p[f"b{i}"] + p[f"b{3 - i}"],
     "mean": lambda p, i, x: jnp.broadcast_to(x.mean(0, keepdims=True), x.shape),
+    "sort": lambda p, i, x: jnp.sort(x, axis=i % 2, descending=i > 1),
     "max": lambda p, i, x: jnp.broadcast_to(x.max(1, keepdims=True), x.shape),
     "shift": lambda p, i, x: jnp.pad(x[:, 1:], ((0, 0), (0, 1))),
     "turn": lambda p, i, x: x.reshape(COLUMNS, ROWS).T,
@@ -152,6 +153,17 @@ def test_a_condition_on_a_function_of_codes_is_a_table():
         (("dense_relu", 1, (0,)), ("silu", 0, (1,)), ("elu", 3, (2,)), ("rms_norm", 2, (3,))),
         iree=True,
     )
+
+
+def test_the_largest_in_front_of_a_product_are_found_among_codes():
+    x = RNG.standard_normal((ROWS, COLUMNS), dtype=np.float32)
+    weight = RNG.standard_normal((3, COLUMNS)).astype(np.float32)
+    model = jq.Model(lambda w, x: jax.lax.top_k(x, 3)[0] @ w, weight, (x,), calibration=[(x,)])
+    (got,) = stablehlo_numpy.run(lowered(model)["integer"], [x])
+    wanted = -np.sort(-x, axis=1)[:, :3] @ weight
+    half = np.ptp(np.append(x, 0)) / 255 / 2 * np.abs(weight).sum(0)  # of a step, in each operand
+    half += np.abs(weight).max(0) / 127 / 2 * np.abs(np.sort(np.abs(x))[:, -3:]).sum(1).max()
+    assert (np.abs(got - wanted) <= 1.05 * half).all()
 
 
 def test_each_step_is_close_to_float():

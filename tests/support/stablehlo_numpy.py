@@ -124,6 +124,17 @@ def _leading_zeros(arrays: list[Array], op: Any) -> Array:
     return np.vectorize(lambda v: bits - int(v).bit_length())(arrays[0])
 
 
+def _sort(arrays: list[Array], op: Any) -> Array:
+    block = op.regions[0].blocks[0]
+    compare = next(iter(block.operations)).operation
+    assert list(compare.operands) == list(block.arguments), "only numbers by themselves"
+    axis = ir.IntegerAttr(op.attributes["dimension"]).value
+    rising = np.sort(arrays[0], axis=axis)
+    return (
+        rising if "LT" in str(compare.attributes["comparison_direction"]) else np.flip(rising, axis)
+    )
+
+
 OPS: dict[str, Any] = {
     f"stablehlo.{name}": rule
     for name, rule in {
@@ -131,6 +142,8 @@ OPS: dict[str, Any] = {
         "broadcast_in_dim": _broadcast,
         "reshape": lambda a, op: a[0].reshape(shape_of(op.results[0])),
         "transpose": lambda a, op: a[0].transpose(integers(op, "permutation")),
+        "sort": _sort,
+        "reverse": lambda a, op: np.flip(a[0], integers(op, "dimensions")),
         "concatenate": lambda a, op: np.concatenate(
             a, ir.IntegerAttr(op.attributes["dimension"]).value
         ),

@@ -9,13 +9,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jq.ir import OPS, Op, Program, dtype_of, ir, kind_of, shape_of, tensor_type
+from jq.ir import OPS, Op, Program, dense_array, dtype_of, ir, kind_of, maker, shape_of, tensor_type
 from jq.ir.affine import constant_of
-from jq.ir.build import attributes_of, create, fill, like
+from jq.ir.build import attributes_of, create, direction_of, fill, i64_attr, integer, like
 from jq.ir.ops.lookup import rule_of
 
 SCATTER = "stablehlo.scatter"
 EXTREMES = ("maximum", "minimum")
+# JAX orders numbers with one zero and one NaN.
+CANONICAL = ("stablehlo.select", "stablehlo.compare")
 LOWEST = float(np.finfo(np.float32).min)
 
 
@@ -71,6 +73,8 @@ def select_codes(program: Program, op: Op, codes: Sequence[ir.Value]) -> ir.Valu
         return _extreme(op, codes[0])
     if kind == SCATTER:
         return _scattered(op, *codes)
+    if kind in ("stablehlo.sort", "chlo.top_k"):
+        return in_order(op, codes[0])
     dtype, shape = dtype_of(codes[0]), shape_of(op.results[0])
     operands = list(op.operands)
     for index, value in zip(elements(program, op), codes, strict=True):
@@ -101,3 +105,44 @@ def reduce_like(op: Op, x: ir.Value, combine: str, start: int) -> ir.Value:
     new = create(op.operation.name, kind, *given, regions=1, **attributes_of(op))
     fill(new.owner, scalar, lambda a, b: create(combine, scalar, a, b))
     return new
+
+
+def direction(op: Op) -> str | None:
+    """`LT` or `GT` for a sort by the numbers themselves; None for any other order."""
+    block = op.regions[0].blocks[0]
+    compare = maker(list(block.operations)[-1].operands[0], "stablehlo.compare")
+    if compare is None:
+        return None
+    how = direction_of(compare)
+    pairs = zip(compare.operands, block.arguments, strict=False)
+    return how if how in ("LT", "GT") and all(_is(v, x) for v, x in pairs) else None
+
+
+def _is(value: ir.Value, x: ir.Value) -> bool:
+    """True if a value is `x`, but for which zero and which NaN it is."""
+    waiting, seen = [value], {x}
+    while waiting:
+        if (value := waiting.pop()) in seen:
+            continue
+        seen.add(value)
+        if (op := maker(value)) is None:
+            return False
+        if op.operation.name in CANONICAL:
+            waiting += op.operands
+            continue
+        array = dense_array(value) if op.operation.name == "stablehlo.constant" else None
+        if array is None or np.nan_to_num(array.astype(np.float32)).any():
+            return False
+    return True
+
+
+def in_order(op: Op, codes: ir.Value) -> ir.Value:
+    """Integers as a sort, or the values of a top_k, give them, at the current insertion point."""
+    shape, top = shape_of(op.results[0]), kind_of(op) != "stablehlo.sort"
+    how = "GT" if top else str(direction(op))
+    axis = len(shape) - 1 if top else integer(op, "dimension")
+    said = {} if top else attributes_of(op)
+    said |= {"dimension": i64_attr(axis), "is_stable": ir.BoolAttr.get(False)}
+    made = create("stablehlo.sort", codes.type, codes, regions=1, **said)
+    fill(made.owner, tensor_type((), dtype_of(codes)), lambda a, b: OPS.compare(a, b, how))
+    return OPS.slice(made, [0] * len(shape), shape) if top else made

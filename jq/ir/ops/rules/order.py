@@ -7,17 +7,13 @@ Those are the values of top_k; its indices stay as they are. NaN has no code of 
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from jq.ir import OPS, Op, Program, dense_array, dtype_of, ir, maker, shape_of, tensor_type
-from jq.ir.build import create, direction_of, fill, i64_attr, integer
+from jq.ir import Op, Program, ir, is_read, shape_of
+from jq.ir.build import integer
 from jq.ir.markers import Marker
 from jq.ir.ops.base import OpRule
 from jq.ir.ops.lattice import FLOAT, Encoded, State
 from jq.ir.ops.movement import rebuilt
-
-# JAX orders numbers with one zero and one NaN.
-CANONICAL = ("stablehlo.select", "stablehlo.compare")
+from jq.ir.ops.selection import direction, in_order
 
 
 class Sort(OpRule):
@@ -28,6 +24,9 @@ class Sort(OpRule):
 
     def axis(self, op: Op) -> int:
         return integer(op, "dimension")
+
+    def elements(self, program: Program, op: Op) -> tuple[int, ...]:
+        return (0,) if self.applies(op) else ()
 
     def of_one_type(self, op: Op) -> tuple[int, ...]:
         return tuple(range(len(op.operands)))
@@ -44,10 +43,9 @@ class Sort(OpRule):
         return state
 
     def carry(self, program: Program, op: Op, markers: Sequence[Marker | None]) -> ir.Value | None:
-        marker, how = markers[0], direction(op)
-        if marker is None or how is None:
+        if (marker := markers[0]) is None or not self.applies(op):
             return None
-        return _moved(program, marker, sorted_codes(marker.parts["codes"], self.axis(op), how))
+        return _moved(program, marker, in_order(op, marker.parts["codes"]))
 
 
 class TopK(Sort):
@@ -58,6 +56,9 @@ class TopK(Sort):
     def applies(self, op: Op) -> bool:
         return True
 
+    def elements(self, program: Program, op: Op) -> tuple[int, ...]:
+        return () if is_read(op.results[1]) else (0,)  # a place is found among floats
+
     def of_one_type(self, op: Op) -> tuple[int, ...]:
         return ()  # it is written as a sort and a slice
 
@@ -67,50 +68,6 @@ class TopK(Sort):
     def ordered(self, op: Op, state: Encoded) -> State:
         shape = shape_of(op.results[0])
         return state.of_shape(shape, [a for a, n in enumerate(state.encoding.grid) if n > 1])
-
-    def carry(self, program: Program, op: Op, markers: Sequence[Marker | None]) -> ir.Value | None:
-        if (marker := markers[0]) is None:
-            return None
-        codes = sorted_codes(marker.parts["codes"], self.axis(op), "GT")
-        shape = shape_of(op.results[0])
-        return _moved(program, marker, OPS.slice(codes, [0] * len(shape), shape))
-
-
-def direction(op: Op) -> str | None:
-    """`LT` or `GT` for a sort by the numbers themselves; None for any other order."""
-    block = op.regions[0].blocks[0]
-    compare = maker(list(block.operations)[-1].operands[0], "stablehlo.compare")
-    if compare is None:
-        return None
-    how = direction_of(compare)
-    pairs = zip(compare.operands, block.arguments, strict=False)
-    return how if how in ("LT", "GT") and all(_is(v, x) for v, x in pairs) else None
-
-
-def _is(value: ir.Value, x: ir.Value) -> bool:
-    """True if a value is `x`, but for which zero and which NaN it is."""
-    waiting, seen = [value], {x}
-    while waiting:
-        if (value := waiting.pop()) in seen:
-            continue
-        seen.add(value)
-        if (op := maker(value)) is None:
-            return False
-        if op.operation.name in CANONICAL:
-            waiting += op.operands
-            continue
-        array = dense_array(value) if op.operation.name == "stablehlo.constant" else None
-        if array is None or np.nan_to_num(array.astype(np.float32)).any():
-            return False
-    return True
-
-
-def sorted_codes(codes: ir.Value, axis: int, how: str) -> ir.Value:
-    """Integers in order along an axis, at the current insertion point."""
-    said = {"dimension": i64_attr(axis), "is_stable": ir.BoolAttr.get(False)}
-    made = create("stablehlo.sort", codes.type, codes, regions=1, **said)
-    fill(made.owner, tensor_type((), dtype_of(codes)), lambda a, b: OPS.compare(a, b, how))
-    return made
 
 
 def _moved(program: Program, marker: Marker, codes: ir.Value) -> ir.Value:
