@@ -49,12 +49,16 @@ def dense(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
 
 
 def product(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
-    given = []
+    """BATCH_MATMUL, which XNNPACK takes by weights around 0."""
+    given, scales = [], g.scales(x[1])
+    weights = g.array(x[1]) is not None and not (scales and scales[1].any())
     for i, key in zip(x, ("adj_x", "adj_y"), strict=False):
         axes = list(range(len(g.shape(i))))
         swapped = [*axes[:-2], axes[-1], axes[-2]]
         given.append(g.real(i, swapped) if o.get(key) else g.real(i))
-    return str(g.add("MatMul", given))
+    if weights or not g.domain(y):
+        return str(g.add("MatMul", given))
+    return str(g.add("BatchMatMul", given, domain=g.domain(y)))
 
 
 def pool(kind: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:

@@ -82,7 +82,7 @@ def _scaling_of(
     """The factor of a sum to codes of `out`; of a TFLite operator `own`, that of its kernel."""
     floats, wide = device.rounding == "float32", dtype_of(total.value) == np.int64
     kernel = kernels.kernel_rescale(program, affine.result, out, bounds, device)
-    once = own == ("PRelu" if floats else "MatMul")  # of those that the device rescales else
+    once = own in (("PRelu", "BatchMatMul") if floats else ("MatMul",))  # not as the device does
     real = affine.c * total.factor  # of one step of the sum
     if device.factors == "scales":
         real = _of_scales(program, total.step, real)
@@ -91,7 +91,8 @@ def _scaling_of(
     if kernel:
         rounding, factor = kernel
         return _Scaling(real, factor, rounding, {"own": [*kernels.RESCALES].index(bounds)})
-    if floats or (device.of_tflite and total.step.kind == "multiply"):
+    narrow = floats and own != "BatchMatMul"
+    if narrow or (device.of_tflite and total.step.kind == "multiply"):
         factor = factor_of(program, total.step, real, out.scale)
     else:
         factor = real / out.scale

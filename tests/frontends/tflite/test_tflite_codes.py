@@ -595,6 +595,33 @@ def test_a_float_elu_between_codes_is_rounded_once(tmp_path: Path, monkeypatch) 
 
 
 @pytest.mark.usefixtures("quick_xla")
+@pytest.mark.parametrize("by", ["activations", "weights", "codes"])
+def test_products_by_weights_around_zero_are_those_of_xnnpack(by: str, tmp_path: Path) -> None:
+    """Others, of two activations among them, are rounded twice for `litert` too."""
+    rng = np.random.default_rng(1)
+    other = rng.integers(-128, 128, (1, 6, 16, 8)).astype(np.int8)
+    given = other, coded(2.0**-7, 7 * (by == "codes"))
+    options = "BatchMatMulOptions", {}
+    out = ("int8", 2.0**-4, 3)
+    fields = file_of("BATCH_MATMUL", [given], (1, 6, 8, 8), (0.1251, 5), options, out)
+    (graph,) = fields["subgraphs"]
+    xs = [drawn()]
+    if by == "activations":
+        graph["inputs"], graph["tensors"][1]["buffer"] = [0, 1], 0
+        xs.append(other)
+    fields["description"] = DESCRIPTION["float32"]
+    path, again = tmp_path / "m.tflite", tmp_path / "again.tflite"
+    path.write_bytes(SCHEMA.encode("Model", fields))
+    ((want,),) = run(path.read_bytes(), [xs])
+    request = Request(PIPELINE, "litert", {"recovery": False}, calibration=[tuple(xs)])
+    job = prepare_job(str(path), request)
+    levels = rewrite(job.program, job.pipeline, job.context(plan_job(job, request.stages)))
+    assert np.array_equal(XlaExecutable(levels["integer"])(*xs)[0], want)
+    jq.export(str(path), again, target="litert", calibration=[tuple(xs)])
+    assert np.array_equal(run(again.read_bytes(), [xs])[0][0], want)
+
+
+@pytest.mark.usefixtures("quick_xla")
 def test_the_largest_codes_and_their_places(tmp_path: Path) -> None:
     """The first of equal ones comes first."""
     fields = file_of("TOPK_V2", [(np.array(5, np.int32), None)], (*X[:3], 5), (0.05, 3), ())

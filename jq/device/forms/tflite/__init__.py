@@ -36,8 +36,10 @@ def write(content: Content) -> bytes:
     writer = Writer(rescaling, {t.name for s in steps for t in (*s.inputs, s.output)})
     first = [writer.place(t) for t in content.inputs]
     for step in steps:
-        wide = any(t.dtype == "int16" for t in (*step.inputs, step.output))
-        writer.use(DOUBLE if wide else rescaling)  # XNNPACK has no kernels of 16 bits
+        others = step.kind == "matmul_own" or "int16" in [
+            t.dtype for t in (*step.inputs, step.output)
+        ]
+        writer.use(DOUBLE if others else rescaling)  # XNNPACK has no kernels of these
         writer.step(step)
     writer.use(rescaling)
     return file(writer, first, [writer.place(t) for t in content.outputs])

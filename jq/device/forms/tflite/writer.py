@@ -71,6 +71,7 @@ class Writer(Spelled):
 
     _multiply = or_spelled(_plain_multiply, Spelled._spelled_multiply)
     _matmul = or_spelled(Spelled._plain_matmul, Spelled._spelled_matmul)
+    _matmul_own = Spelled._plain_matmul
 
     def _table(self, step: Simple) -> None:
         (x,), output, codes = step.inputs, self.given(step), step.table

@@ -29,6 +29,7 @@ def _twice_normal(x: Array, tanh: bool) -> Array:
 
 
 FUNCTIONS: dict[str, Callable[..., Array]] = {
+    "BatchMatMul": jnp.matmul,  # MatMul is FULLY_CONNECTED
     # Sums, in place of choices between codes that were rescaled on their own.
     "Elu": lambda x: jnp.maximum(x, 0) + jnp.expm1(jnp.minimum(x, 0)),
     "LeakyRelu": lambda x, *, alpha: jnp.maximum(x, 0) + jnp.minimum(x, 0) * alpha,
