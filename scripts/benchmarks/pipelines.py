@@ -6,7 +6,7 @@ Artifacts are kept in DIR and are not made again. All are loaded in one process 
 call each. A time is the processor's, of all threads, which other processes on the machine hardly
 change; the table has the best and the median of the calls, the best by the clock, and the ratios
 to `float` and to `int8-static`. A pipeline that refuses a network says why. The last table has the
-ratios to `float` of all networks.
+ratios to `float` of the medians, of all networks.
 """
 
 import json
@@ -104,10 +104,11 @@ def table(name: str, times: dict[str, Times], refused: dict[str, str]) -> list[s
 
 
 def summary(document: dict[str, Any]) -> list[str]:
-    """The best processor time of every pipeline by that of `float`, a column a network."""
+    """The median processor time of every pipeline by that of `float`, a column a network: the
+    best of calls of some microseconds is what the system's clock of a process makes of it."""
     found = {name: one["milliseconds"] for name, one in document.items()}
-    best = {name: {p: min(t["processor"]) for p, t in one.items()} for name, one in found.items()}
-    ratios = {name: {p: t / one["float"] for p, t in one.items()} for name, one in best.items()}
+    times = {n: {p: median(t["processor"]) for p, t in one.items()} for n, one in found.items()}
+    ratios = {name: {p: t / one["float"] for p, t in one.items()} for name, one in times.items()}
     pipelines = dict.fromkeys(p for one in ratios.values() for p in one)
 
     def mean(pipeline: str) -> float:
@@ -117,7 +118,7 @@ def summary(document: dict[str, Any]) -> list[str]:
         [f"`{p}`", *(f"{one[p]:.2f}" if p in one else "refused" for one in ratios.values())]
         for p in sorted(pipelines, key=mean)
     ]
-    rows.append(["`float`, ms", *(f"{one['float']:.2f}" for one in best.values())])
+    rows.append(["`float`, ms", *(f"{one['float']:.2f}" for one in times.values())])
     head = f"| pipeline | {' | '.join(ratios)} |"
     return [head, "|---|" + "---:|" * len(ratios), *(f"| {' | '.join(row)} |" for row in rows)]
 
