@@ -10,9 +10,10 @@ _ROWS = """
     maximum maximum max, minimum minimum min, multiply multiply mul, negate negative neg,
     not invert bitwise_not, or bitwise_or bitwise_or, popcnt - population_count, power power pow,
     real - real, remainder fmod rem, round_nearest_afz - round, rsqrt - rsqrt,
-    shift_left - shift_left, shift_right_arithmetic - shift_right_arithmetic,
+    shift_left left_shift shift_left,
+    shift_right_arithmetic right_shift shift_right_arithmetic,
     shift_right_logical - shift_right_logical, sign sign sign, sine sin sin, sqrt sqrt sqrt,
-    subtract subtract sub, tan tan tan, tanh tanh tanh, xor - bitwise_xor
+    subtract subtract sub, tan tan tan, tanh tanh tanh, xor bitwise_xor bitwise_xor
 """
 _EVERY = [row.split() for row in _ROWS.split(",")]
 IN_NUMPY = {op: name for op, name, _ in _EVERY if name != "-"} | {"round_nearest_even": "rint"}

@@ -436,6 +436,28 @@ def test_a_rounding_that_others_read_makes_the_same_whole_numbers():
     assert np.abs(y - interpolated(table, x)[1])[sure].max() < 0.1
 
 
+SHIFTS = {jax.lax.shift_left: np.left_shift, jax.lax.shift_right_arithmetic: np.right_shift}
+
+
+def test_shifts_of_whole_numbers_are_tables():
+    def shifted(p, x):
+        return ((8 * x).astype(jnp.int32) >> 1).astype(jnp.float32) * x
+
+    x = np.linspace(-1, 0.9921875, 256, dtype=np.float32)[None]  # its codes are exact
+    model = jq.Model(shifted, {}, (x,), calibration=[(x,)])
+    settings = {"activations.residual": "int8"}
+    (got,) = stablehlo_numpy.run(
+        api.rewrite(model, pipeline=PIPELINE, settings=settings)["integer"], [x]
+    )
+    wanted = np.asarray(shifted({}, x))
+    assert np.abs(got - wanted).max() <= 1.5 * np.ptp(wanted) / 255  # its factors are rounded, too
+    for dtype in (np.int8, np.int32, np.int64):  # counts beyond the bits are as in XLA
+        numbers, counts = np.array([-100, -1, 0, 77], dtype), np.array([-1, 3, 40, 70], dtype)
+        for ours, numpys in SHIFTS.items():
+            with jax.enable_x64(True):
+                np.testing.assert_array_equal(ours(numbers, counts), numpys(numbers, counts))
+
+
 def test_a_complex_number_of_codes_keeps_its_fraction():
     x = np.linspace(-2, 2, 64, dtype=np.float32)[None]
     model = jq.Model(lambda _, x: (x * 1.3).astype(jnp.complex64), x, (x,), calibration=[(x,)])
