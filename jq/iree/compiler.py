@@ -193,10 +193,8 @@ def _failure(
         return UserError(reason, hint="--max-memory allows more")
     if code is None:
         message = f"iree-compile did not finish within {timeout:g} s"
-    elif code < 0:
-        message = f"iree-compile crashed ({signal_name(code)})"
     else:
-        message = "iree-compile failed"
+        message = f"iree-compile {f'crashed ({signal_name(code)})' if code < 0 else 'failed'}"
     if reason := first_error(log):
         message += f": {reason}"
     return CompilerError(message, ir_path=_keep(source, command, log), hint="the IR is kept there")

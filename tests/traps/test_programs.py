@@ -200,6 +200,76 @@ def test_an_update_of_what_a_loop_reads_is_shielded():
     )
 
 
+# The sum reads what is written into after it; nothing but their order says so.
+SUMMED_AND_WRITTEN = """(%x: tensor<8xf32>) -> (tensor<f32>, tensor<8xf32>, tensor<f32>) {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %least = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %three = stablehlo.constant dense<3> : tensor<i32>
+  %seven = stablehlo.constant dense<7.0> : tensor<1xf32>
+  %y = stablehlo.negate %x : tensor<8xf32>
+  %s = stablehlo.reduce(%y init: %zero) applies stablehlo.add across dimensions = [0]
+    : (tensor<8xf32>, tensor<f32>) -> tensor<f32>
+  %u = stablehlo.dynamic_update_slice %y, %seven, %three
+    : (tensor<8xf32>, tensor<1xf32>, tensor<i32>) -> tensor<8xf32>
+  %m = stablehlo.reduce(%x init: %least) applies stablehlo.maximum across dimensions = [0]
+    : (tensor<8xf32>, tensor<f32>) -> tensor<f32>
+  return %s, %u, %m : tensor<f32>, tensor<8xf32>, tensor<f32> }"""
+EIGHT = np.arange(8, dtype=np.float32)
+
+
+@trap
+def test_an_update_of_what_a_sum_reads():
+    assert raw(SUMMED_AND_WRITTEN, EIGHT)[0] == -28
+
+
+def test_an_update_of_what_a_sum_reads_is_shielded():
+    total, written, largest = mended("shield-reads", SUMMED_AND_WRITTEN, EIGHT)
+    assert (total, largest) == (-28, 7)
+    np.testing.assert_array_equal(written, np.where(EIGHT == 3, 7, -EIGHT))
+
+
+READERS = {
+    "sum": jnp.sum,
+    "product": lambda y: y @ np.arange(48, dtype=np.float32).reshape(8, 6),
+    "slice": lambda y: y[2:6],
+    "reshape": lambda y: y.reshape(2, 4),
+    "whole": lambda y: y,
+    "what is written": lambda y: y[:2] * 3,
+}
+UPDATES = {
+    "set": lambda y: y.at[3].set(7),
+    "add": lambda y: y.at[np.array([4, 3])].add(7),
+    "largest": lambda y: y.at[np.array([6, 0])].max(9),
+    "of a part": lambda y: y.at[3:5].set(y[:2] * 3),
+    "of a view": lambda y: y.reshape(4, 2).at[1].set(3),
+}
+
+
+@pytest.mark.parametrize("update", UPDATES)
+@pytest.mark.parametrize("reader", READERS)
+def test_what_is_read_is_not_written_into(reader, update):
+    def fn(_, x):
+        y = -x
+        return READERS[reader](y), UPDATES[update](y), x.max()
+
+    ours, theirs = (
+        jq.compile(jq.Model(fn, {}, (EIGHT,)), "float")(EIGHT),
+        fn({}, jnp.asarray(EIGHT)),
+    )
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_an_update_that_waits_for_all_readers_copies_nothing():
+    def fn(_, x):
+        y = -x
+        return jax.lax.dynamic_update_slice(y, y[:2] * y.sum(), (3,)), x.max()
+
+    text = jq.rewrite(jq.Model(fn, {}, (EIGHT,)), pipeline="float")["target"].text()
+    assert "dynamic_update_slice" in text
+    assert "stablehlo.select" not in text
+
+
 def test_what_loops_and_branches_read_is_not_written_into():
     """By a scatter, through a view, read as a capture, by a branch, and updated first."""
 

@@ -25,10 +25,8 @@ def dft(o: Given) -> Array:
         return jnp.fft.irfft(z, size, axis=at)[..., None].astype(x.dtype)
     if o.inverse:
         y = jnp.fft.ifft(z, n, axis=at)
-    elif o.onesided:
-        y = jnp.fft.rfft(z.real, n, axis=at)
     else:
-        y = jnp.fft.fft(z, n, axis=at)
+        y = jnp.fft.rfft(z.real, n, axis=at) if o.onesided else jnp.fft.fft(z, n, axis=at)
     return jnp.stack([y.real, y.imag], -1).astype(x.dtype)
 
 

@@ -10,11 +10,11 @@ import numpy as np
 from jq.ir import OPS, Op, Program, at, dtype_of, enclosing, ir, maker, shape_of, stablehlo
 from jq.ir.build import barrier
 from jq.ir.memory import origins
-from jq.ir.values import CONTROL, LOOP, reads
+from jq.ir.values import CONTROL, LOOP, operands_of, reached, reads, users
 from jq.passes.base import PassContext
 from jq.passes.iree_mends.mend import BARRIER, Mend, Read, Shield
 
-# Copies for an update what it writes into, where a loop or a branch reads that earlier.
+# Copies for an update what it writes into, where something reads that for which it does not wait.
 #
 #     %l = while (%x) ...;  dynamic_update_slice %x, %u, %i
 #     ->
@@ -25,18 +25,17 @@ from jq.passes.iree_mends.mend import BARRIER, Mend, Read, Shield
 # is known to be true is behind a barrier, for the copy to be made.
 
 UPDATES = ("stablehlo.dynamic_update_slice", "stablehlo.scatter")
-VIEWS = (  # of which the result may lie where the operand does
-    "stablehlo.reshape",
-    "stablehlo.slice",
-    "stablehlo.bitcast_convert",
-    "stablehlo.optimization_barrier",
-)
+WHOLE = ("stablehlo.reshape", "stablehlo.bitcast_convert", "stablehlo.optimization_barrier")
+VIEWS = ("stablehlo.slice", *WHOLE)  # of which the result may lie where the operand does
 
 
 class ShieldReads(Mend):
     """A tensor that a loop or a branch reads, and that a scatter or an update of a slice writes
     into later, is written before it is read.
-    Trap: traps/test_programs.py::test_an_update_of_what_a_loop_reads"""
+    Trap: traps/test_programs.py::test_an_update_of_what_a_loop_reads
+
+    What a sum, or any op, reads may be written first by an update or a scatter that comes later.
+    Trap: traps/test_programs.py::test_an_update_of_what_a_sum_reads"""
 
     def left(self, program: Program) -> list[Op]:
         groups = [op for op in program.walk() if op.operation.name in CONTROL]
@@ -45,12 +44,13 @@ class ShieldReads(Mend):
 
     def run(self, program: Program, cx: PassContext) -> bool:
         found = self.left(program)
-        for op in found:
+        for i, op in enumerate(found):
             with at(op):
                 value = op.operands[0]
-                always = barrier(OPS.constant(np.array(True)))
-                other = OPS.full(value, 0)
-                op.operands[0] = stablehlo.select(always, value, other)
+                # With a number of its own no copy is that of another update.
+                hidden = [OPS.constant(np.array(true)) for true in (True, np.int32(i))]
+                always = stablehlo.OptimizationBarrierOp(hidden).results[0]
+                op.operands[0] = stablehlo.select(always, value, OPS.full(value, 0))
         return bool(found)
 
 
@@ -59,8 +59,10 @@ def _written_early(block: ir.Block) -> Iterator[Op]:
     for op in block.operations:
         if op.operation.name in CONTROL:
             read |= {_source(v) for v in reads(op)}
-        elif op.operation.name in UPDATES and _may_be_read(_source(op.operands[0]), read):
-            yield op
+        elif op.operation.name in UPDATES:
+            source = _source(op.operands[0])
+            if _may_be_read(source, read) or _is_overtaken(source, op):
+                yield op
 
 
 def _may_be_read(source: ir.Value, read: set[ir.Value]) -> bool:
@@ -74,6 +76,19 @@ def _may_be_read(source: ir.Value, read: set[ir.Value]) -> bool:
     kind, size = dtype_of(source), math.prod(shape_of(source))
     same = (v for v in read if maker(v) and isinstance(v.type, ir.RankedTensorType))
     return any(dtype_of(v) == kind and math.prod(shape_of(v)) == size for v in same)
+
+
+def _is_overtaken(source: ir.Value, update: Op) -> bool:
+    """True if what reads a tensor that is computed here leads elsewhere than to `update` alone."""
+    if maker(source) is None or maker(source, "stablehlo.constant"):
+        return False
+
+    def leads_to(value: ir.Value) -> Iterable[ir.Value]:
+        return (r for op in users(value) if op.operation != update.operation for r in op.results)
+
+    led = [v for v in reached([source], leads_to) if not maker(v, *WHOLE)]
+    waited = reached(list(update.operands)[1:], operands_of) if len(led) > 1 else {}
+    return any(v != source and v not in waited for v in led)
 
 
 def _source(value: ir.Value) -> ir.Value:
@@ -92,8 +107,6 @@ def _source(value: ir.Value) -> ir.Value:
 # folds to say: a reversal of one element, `maximum(x, x)`, `1 * x` and two negations do. Whatever
 # shares an input with the tensor that is written into counts as made from it.
 
-UPDATE = "stablehlo.dynamic_update_slice"
-
 
 class ShieldUpdates(Shield):
     """A part of a tensor that is written to another place of the same tensor (a sliding window) is
@@ -105,7 +118,7 @@ class ShieldUpdates(Shield):
     def values(self, program: Program) -> Iterable[Read]:
         known = origins(program.body)
         for op in program.walk():
-            if op.operation.name == UPDATE:
+            if op.operation.name == UPDATES[0]:
                 operand, update = list(op.operands)[:2]
                 if known[operand] & known[update]:
                     yield op, 1

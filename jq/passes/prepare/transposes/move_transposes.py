@@ -133,9 +133,8 @@ class _Move:
         shape = permuted(shape_of(value), order)
         if value in self.stored:
             there, its_order = self.stored[value]
-            if its_order == order:
-                return there
-            return OPS.reshape(there, shape)  # they differ in axes of size 1
+            same = its_order == order  # else they differ in axes of size 1
+            return there if same else OPS.reshape(there, shape)
         if not is_moved(shape_of(value), order):
             return OPS.reshape(value, shape)
         if self.region.known(value):
