@@ -80,8 +80,8 @@ def _may_be_read(source: ir.Value, read: set[ir.Value]) -> bool:
 
 def _is_overtaken(source: ir.Value, update: Op) -> bool:
     """True if what reads a tensor that is computed here leads elsewhere than to `update` alone."""
-    if maker(source) is None or maker(source, "stablehlo.constant"):
-        return False
+    if len([*enclosing(update)]) > 1 or not maker(source) or maker(source, "stablehlo.constant"):
+        return False  # blocks of loops keep their order
 
     def leads_to(value: ir.Value) -> Iterable[ir.Value]:
         return (r for op in users(value) if op.operation != update.operation for r in op.results)
