@@ -90,8 +90,8 @@ def _attention(p: Any, x: Any) -> Any:
     return jax.nn.softmax(q @ k.T) @ v @ p["w3"]
 
 
-def _sorted(p: Any, x: Any) -> Any:
-    return jnp.cumsum(jnp.sort(x @ p["w0"], axis=-1), axis=-1) @ p["w1"]
+def _multiplied(p: Any, x: Any) -> Any:
+    return jnp.cumsum(jnp.cumprod(x @ p["w0"], axis=-1), axis=-1) @ p["w1"]
 
 
 def _data(shape: tuple[int, ...]) -> np.ndarray:
@@ -110,7 +110,7 @@ def models() -> dict[str, jq.Model]:
         "conv_padded": _convolution(padding=((0, 3), (2, 1))),
         "attention": jq.Model(_attention, PARAMS, (_data((ROWS, COLUMNS)),)),
         **{f"axes_{name}": _axes(name) for name in ("between", "end", "alone")},
-        "sorted": jq.Model(_sorted, PARAMS, (_data((ROWS, COLUMNS)),)),
+        "multiplied": jq.Model(_multiplied, PARAMS, (_data((ROWS, COLUMNS)),)),
         "mixed": _steps("gelu", "divide", "turn", "layer_norm", "join", "softmax"),
     }
     return found

@@ -70,7 +70,7 @@ def test_every_pass_is_evaluated(found: dict[str, list[Any]]) -> None:
     steps = [step for each in found.values() for step in each]
     seen = {step.name for step in steps if step.evaluated}
     assert {step.name for step in steps} - seen <= ELSEWHERE
-    assert not seen & ELSEWHERE - {"place-float-types"}
+    assert not seen & ELSEWHERE - {"place-float-types", "kernel-views"}
     assert len(seen) > 30
 
 
