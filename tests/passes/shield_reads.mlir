@@ -15,6 +15,6 @@ func.func @main(%x: tensor<4x8xf32>, %p: tensor<i1>, %u: tensor<1x32xf32>, %i: t
 }
 // CHECK: changed: shield-reads
 // CHECK: %[[VIEW:.*]] = stablehlo.reshape %arg0
-// CHECK: %[[ALWAYS:.*]] = stablehlo.optimization_barrier
-// CHECK: %[[COPY:.*]] = stablehlo.select %[[ALWAYS]], %[[VIEW]]
+// CHECK: %[[ALWAYS:[0-9]+]]:2 = stablehlo.optimization_barrier
+// CHECK: %[[COPY:.*]] = stablehlo.select %[[ALWAYS]]#0, %[[VIEW]]
 // CHECK: dynamic_update_slice %[[COPY]]
