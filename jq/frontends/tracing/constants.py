@@ -9,7 +9,7 @@ import numpy as np
 from jq.base.errors import InternalError
 from jq.base.from_jax import clean_scope, load_by_xla, scope
 from jq.base.registry import unused
-from jq.ir import Op, editing, func, ir, shape_of, to_dtype, walk
+from jq.ir import Op, editing, func, ir, is_read, shape_of, to_dtype, walk
 from jq.ir.arrays import OPS
 from jq.ir.mlir_context import bytecode_of
 
@@ -111,7 +111,8 @@ def _split_complex(block: ir.Block) -> None:
 
 def _is_large(op: Op) -> bool:
     attr, value = op.attributes["value"], op.results[0]
-    if isinstance(attr, ir.DenseElementsAttr) and attr.is_splat:
+    is_splat = isinstance(attr, ir.DenseElementsAttr) and attr.is_splat
+    if is_splat or not is_read(value):  # what has no elements did read it
         return False
     count = int(np.prod(shape_of(value)))
     is_float = isinstance(ir.RankedTensorType(value.type).element_type, ir.FloatType)

@@ -376,6 +376,11 @@ def test_complex_constants(check, count):
     assert len(program.weights) == (2 if count > 16 else 0)
 
 
+def test_constants_that_only_what_is_empty_reads(check):
+    table = jnp.arange(40.0).reshape(5, 8)
+    assert not check(lambda _, x: x @ table + 1, {}, array(0, 5)).weights
+
+
 def test_tensors_without_elements_are_constants(check):
     def fn(params, x):
         y = x @ params
