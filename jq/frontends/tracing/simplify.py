@@ -6,7 +6,7 @@ or float64, and an operand that has more bits than the algorithm wants keeps the
 
     custom_call @ApproxTopK(%x, %i, ...) {called_computations = [@greater], top_k = 4, ...}
     ->
-    slice (sort(%x, %i) {greater}), [0:4]
+    slice (sort(%x, %i) {greater, in an order that has a place for NaN}), [0:4]
 
     dot_general %a, %b, algorithm = <bf16, bf16, accumulation f32> : (bf16, bf16) -> bf16
     ->
@@ -41,6 +41,7 @@ from jq.ir.ops.lookup import is_product
 from jq.ir.types import number_kind
 
 TARGET, ALGORITHM = "ApproxTopK", "algorithm"
+TOTAL = "#stablehlo<comparison_type TOTALORDER>"
 
 
 def sort_approximate(module: ir.Module) -> None:
@@ -69,6 +70,9 @@ def _sorted(op: Op, compare: ir.Block) -> list[ir.Value]:
     block = sort.regions[0].blocks.append(*[a.type for a in compare.arguments])
     with ir.InsertionPoint(block):
         stablehlo.return_(inlined(compare, list(block.arguments)))
+    for each in block.operations:
+        if isinstance(each, stablehlo.CompareOp) and number_kind(dtype_of(each.lhs)) == "f":
+            each.attributes["compare_type"] = ir.Attribute.parse(TOTAL)
     pairs = zip(sort.results, map(shape_of, op.results), strict=True)
     return [strided_slice(v, [0] * len(end), end, [1] * len(end)) for v, end in pairs]
 

@@ -21,3 +21,13 @@ def test_approx_top_k(options):
     pairs = zip(jax.tree.leaves(ours), jax.tree.leaves(jax.jit(fn)({}, x)), strict=True)
     for mine, theirs in pairs:
         np.testing.assert_array_equal(mine, theirs)
+
+
+def test_nan_has_a_place_in_approx_top_k():
+    def fn(_, x):
+        return lax.approx_max_k(x, 5), lax.approx_min_k(x, 5), lax.approx_max_k(-x, 5)
+
+    x = np.float32([-2.5, 1.5, 3.5, -4, 0.5, np.nan, -0.0, 0.0, np.inf])
+    ours = jq.compile(jq.Model(fn, {}, (x,)), pipeline="float")(x)
+    for mine, theirs in zip(jax.tree.leaves(ours), jax.tree.leaves(jax.jit(fn)({}, x)), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
