@@ -9,7 +9,7 @@ through text: small ones are resources inside the bytecode, large ones stay besi
                                     dot_general %x, %w"""
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -21,7 +21,7 @@ from iree.compiler.dialects import func, util
 from iree.compiler.passmanager import PassManager
 
 from jq.base.errors import CompilerError, InternalError, UserError
-from jq.ir import Program, dtype_name
+from jq.ir import Program, dtype_name, walk
 from jq.ir.decisions import DECISIONS
 from jq.ir.portable import newest_version
 from jq.iree.dump.stored import compiler_context, location_names
@@ -113,19 +113,11 @@ def read_module(bytecode: bytes) -> ir.Module:
         ) from error
 
 
-def _walk(block: ir.Block) -> Iterator[Any]:
-    for op in block.operations:
-        yield op
-        for region in op.regions:
-            for inner in region.blocks:
-                yield from _walk(inner)
-
-
 def _name_locations(module: ir.Module, nowhere: ir.Location) -> None:
     """Attributes of ours do not survive lowering, locations do: they carry the names of ops, and
     nothing else, so that a model traced from another line gives the same bytecode."""
     named = []
-    for op in _walk(module.body):  # our own name of it, if it has one, and those that JAX gave it
+    for op in walk(module.body):  # our own name of it, if it has one, and those that JAX gave it
         own = [ir.StringAttr(op.attributes[NAME]).value] if NAME in op.attributes else []
         named.append((op, [*own, *location_names(op.location)]))
     PassManager.parse("builtin.module(strip-debuginfo)").run(module.operation)
