@@ -4,12 +4,12 @@ In a network of layers these are the layers, or what lies between two residual s
 
 import math
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
-from jq.ir import Op, Program, dtype_of, ir, shape_of
+from jq.ir import Op, Program, dtype_of, ir, maker, shape_of
 from jq.ir.autodiff.evaluate import run_ops
 from jq.ir.values import reads
 
@@ -89,7 +89,7 @@ class _Cuts:
         for i in reversed(range(len(self.ops))):
             for value in self.reads[i]:
                 self.last.setdefault(value, i)
-        self.live = self._live()
+        self.live, self.passing = self._live(_bytes), self._live(_told)
         self.read_by, sizes = self._weights_by_op(), [0]
         for op, names in zip(self.ops, self.read_by, strict=True):
             results = sum(_bytes(v) for v in op.operation.results if v in self.variable)
@@ -97,19 +97,15 @@ class _Cuts:
             sizes.append(sizes[-1] + results + learning)
         self.sizes = sizes
 
-    def _live(self) -> list[int]:
-        """Bytes of computed values that pass each place, that in front of op i."""
+    def _live(self, size: Callable[[ir.Value], int]) -> list[int]:
+        """The sizes of computed values that pass each place, that in front of op i, in all."""
         change = [0] * (len(self.ops) + 2)
         for i, op in enumerate(self.ops):
             for value in op.operation.results:
                 if value in self.variable and (last := self.last.get(value)) is not None:
-                    change[i + 1] += _bytes(value)
-                    change[last + 1] -= _bytes(value)
-        total, found = 0, []
-        for step in change[: len(self.ops) + 1]:
-            total += step
-            found.append(total)
-        return found
+                    change[i + 1] += size(value)
+                    change[last + 1] -= size(value)
+        return list(accumulate(change[:-1]))
 
     def regions(self) -> list[Region]:
         found, start = [], 0
@@ -125,13 +121,13 @@ class _Cuts:
         if not own:
             return []
         gaps = [range(a + 1, b + 1) for a, b in pairwise(own)]
-        least = [min(self.live[i] for i in gap) for gap in gaps]
+        least = [min(self.passing[i] for i in gap) for gap in gaps]
         near = [NARROW * min(least[max(0, g - WINDOW) : g + WINDOW + 1]) for g in range(len(gaps))]
         inner = {i: near[g] for g, gap in enumerate(gaps) for i in gap}
-        levels = [0, *sorted({self.live[i] for i in inner})]
+        levels = [0, *sorted({self.passing[i] for i in inner})]
 
         def places(level: int) -> list[int]:
-            return [i for i in inner if self.live[i] <= max(inner[i], levels[level])]
+            return [i for i in inner if self.passing[i] <= max(inner[i], levels[level])]
 
         def fits(level: int) -> bool:
             cuts = [0, *places(level), len(self.ops)]
@@ -193,3 +189,9 @@ class _Cuts:
 
 def _bytes(value: ir.Value) -> int:
     return math.prod(shape_of(value)) * max(dtype_of(value).itemsize, 1)
+
+
+def _told(value: ir.Value) -> int:
+    """Bytes of what a value says: where it repeats another one, such as a mask, those of that."""
+    repeated = maker(value, "stablehlo.broadcast_in_dim")
+    return _bytes(repeated.operands[0] if repeated else value)

@@ -190,15 +190,13 @@ class _Run:
             return
         learned.restart(codes)
         last = learned is self.end
-        number = self.parts.index(learned) if not last else -1
         if not last:
-            self.train.go(number, codes)
-        share = state.rates[unit] / self.how.rate
+            self.train.go(unit, codes)
         found = learned.descend(
-            self.whole if last else partial(self._inner, number),
+            self.whole if last else partial(self._inner, unit),
             self._batches(state.units),
             rate=0.0 if last else state.rates[unit],
-            scale_rate=self.how.scale_rate * share,
+            scale_rate=self.how.scale_rate * state.rates[unit] / self.how.rate,
         )
         parts, planned = dict(state.parts), self.cx.plan.weights
         for name, new in found.items():

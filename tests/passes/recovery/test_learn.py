@@ -65,6 +65,24 @@ def test_regions_one_after_the_other_are_the_program(most):
     assert len(whole(program, names).weights) == len(names)
 
 
+@pytest.mark.parametrize("heads", [1, 64])
+def test_a_mask_that_all_layers_repeat_moves_no_cut(heads):
+    """It passes every place, in as many copies as there are heads."""
+    rows, width, layers = 6, 8, 4
+
+    def f(p, x, mask):
+        x, wide = jnp.sin(x), jnp.broadcast_to(jnp.sin(mask), (heads, rows, width))
+        for i in range(layers):
+            y = jnp.tanh(x @ p[f"up{i}"]) + jnp.cos(x)
+            x = x + (y + wide).mean(0) @ p[f"down{i}"]
+        return x
+
+    params = {f"{k}{i}": normal(width, width) for i in range(layers) for k in ("up", "down")}
+    data = RNG.standard_normal((rows, width)).astype(np.float32), np.ones((1, width), np.float32)
+    found = regions(trace(Model(f, params, data)), params, 1 << 30)
+    assert [r.weights for r in found] == [(f"up{i}", f"down{i}") for i in range(layers)]
+
+
 def test_a_loop_is_in_one_region():
     def f(p, x):
         y = jax.lax.fori_loop(0, 3, lambda i, y: jnp.tanh(y @ p["a"]) + x.sum(), x)
@@ -95,9 +113,7 @@ def test_codes_that_are_off_by_one_are_found_back():
     (region,) = regions(program, ["w"], 1 << 30)
     learned = Learned(region, dict(program.weights), {"w": given})
     assert not np.array_equal(learned.values()["w"], weight)
-    found = learned.descend(
-        lambda i: ([x], [x @ weight], [np.float32(1)]), [[0]] * 60, rate=0.02, scale_rate=0
-    )
+    found = learned.descend(learned.samples([[x]]), [[0]] * 60, rate=0.02, scale_rate=0)
     np.testing.assert_array_equal(found["w"]["codes"], steps)
     np.testing.assert_array_equal(found["w"]["scale"], given.scale)
 
@@ -112,9 +128,7 @@ def test_levels_that_are_off_by_one_are_found_back():
     given = Codes(off, scale, np.zeros((3, 6), np.float32), (4, 1), (0, 6), levels)
     (region,) = regions(program, ["w"], 1 << 30)
     learned = Learned(region, dict(program.weights), {"w": given})
-    found = learned.descend(
-        lambda i: ([x], [x @ weight], [np.float32(1)]), [[0]] * 60, rate=0.02, scale_rate=1e-3
-    )
+    found = learned.descend(learned.samples([[x]]), [[0]] * 60, rate=0.02, scale_rate=1e-3)
     np.testing.assert_array_equal(found["w"]["codes"], codes)
     np.testing.assert_array_equal(found["w"]["scale"], scale)
 
