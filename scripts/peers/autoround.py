@@ -2,8 +2,9 @@
 
 It runs by a Python of its own, which `AUTOROUND_PYTHON` names (`pip install auto-round`, `torch`,
 `transformers`). Its weights, as they are after quantization, take the place of the float ones in
-the ONNX file that ONNX Runtime runs; what they would take stored, with all else in float32, is kept
-in a file of that size beside it, so that the bytes of the table are those of codes."""
+the ONNX file that ONNX Runtime runs, and tables that rows are looked up in are rounded to 8 bits a
+number with a scale for each row, as ours are. What all this would take stored, with all else in
+float32, is kept in a file of that size beside it: the bytes of the table are those of codes."""
 
 from __future__ import annotations
 
@@ -58,9 +59,16 @@ def build(source: Source, folder: Path, bits: int) -> str:
     model, new = onnx.load(source.onnx), np.load(out)
     before = np.load(out.with_suffix(".float.npz"))
     left, size = set(new.files), 0
+    tables = {node.input[0] for node in model.graph.node if node.op_type.startswith("Gather")}
     for tensor in model.graph.initializer:
         array = numpy_helper.to_array(tensor)
         name = next((n for n in left if _alike(before[n].T, array)), None)
+        if name is None and tensor.name in tables:
+            step = np.maximum(np.abs(array).max(1, keepdims=True), 1e-30) / 127
+            rounded = np.rint(array / step) * step
+            tensor.CopyFrom(numpy_helper.from_array(rounded.astype(array.dtype), tensor.name))
+            size += array.size + step.nbytes
+            continue
         if name is None:
             size += array.nbytes
             continue

@@ -33,7 +33,14 @@ class Source:
         )
         nodes = [helper.make_node("MatMul", ["x", "w"], ["h"])]
         nodes += [helper.make_node("Add", ["h", "b"], ["y"])]
-        onnx.save(helper.make_model(helper.make_graph(nodes, "g", [x], [y], [w, b])), self.onnx)
+        self.table = rng.standard_normal((6, 64), np.float32)
+        self.table[2] = 0  # a row that has no scale
+        table = numpy_helper.from_array(self.table, "table")
+        nodes += [helper.make_node("Gather", ["table", "i"], ["row"])]
+        given = [x, helper.make_tensor_value_info("i", TensorProto.INT64, [None])]
+        row = helper.make_tensor_value_info("row", TensorProto.FLOAT, [None, 64])
+        graph = helper.make_graph(nodes, "g", given, [y, row], [w, b, table])
+        onnx.save(helper.make_model(graph), self.onnx)
         ids = np.array([[1, 5, 2, 0], [1, 2, 0, 0]], np.int32)
         self.calibration = [[ids, (ids > 0).astype(np.int32)]] * 2
 
@@ -60,9 +67,12 @@ def test_weights_take_their_places(tmp_path, monkeypatch):
     made = {t.name: numpy_helper.to_array(t) for t in onnx.load(path).graph.initializer}
     assert np.array_equal(made["w"], np.round(source.weight))
     assert np.array_equal(made["b"], np.ones(8))
-    # Codes of 3 bits, for 32 of them a scale of 16 bits and a zero point; and a float bias.
+    step = np.abs(source.table).max(1, keepdims=True) / 127
+    assert 0 < np.abs(made["table"] - source.table).max() <= step.max() * 0.501
+    # Codes of 3 bits, for 32 of them a scale of 16 bits and a zero point; a float bias; and a byte
+    # for each number of the table, with a scale for each row.
     sizes = [f.stat().st_size for f in folder.iterdir()]
-    assert sizes == [64 * 8 * 3 // 8 + 16 * 19 // 8 + 8 * 4]
+    assert sizes == [64 * 8 * 3 // 8 + 16 * 19 // 8 + 8 * 4 + 6 * 64 + 6 * 4]
 
 
 def test_it_needs_a_python_that_has_it(monkeypatch):
