@@ -38,6 +38,7 @@ def read_gguf(path: str | Path) -> tuple[Config, dict[str, Any], GgufFile]:
     reader = _Reader(known, where, file)
     config = reader.config()
     tensors = {name: t for name, t in file.tensors.items() if name not in _FACTORS}
+    tensors = reader.without_ahead(tensors, config)
     return config, parameter_tree(config, reader.form, tensors, str(path)), file
 
 
@@ -52,6 +53,8 @@ class _Reader(Reader):
     def value(self, key: str) -> Any:
         default = self.known.defaults.get(key)
         value: Any = self.file.metadata.get(f"{self.known.name}.{key}", default)
+        if key == "block_count" and value is not None:
+            return value - self.size("nextn_predict_layers", 0, least=0)
         if key == _TABLE:  # its rows are the vocabulary
             table = self.file.tensors.get(key)
             return table.shape[0] if table is not None and len(table.shape) == 2 else None

@@ -21,7 +21,8 @@ from jq.language.decoder.text import names_of_text, text_of, with_wide_heads
 
 _BOTH = "use_bidirectional_attention"
 _OF_HEAD = re.compile(r"(.+)\.norms\.(\d+)\.(\w+)")
-_COMPUTED = "rotary_emb.inv_freq"  # which old checkpoints hold and the config gives
+# What old checkpoints hold and the config gives, and what predicts the tokens behind the next.
+_UNREAD = re.compile(r".*rotary_emb\.inv_freq|(model\.)?mtp[._].*")
 _LOCAL = ("sliding_attention", "chunked_attention")  # kinds of layers with a window
 _ORIGINAL = "original_max_position_embeddings"
 _ALSO = {"layer_types": ("layer_types", "layers_block_type")}  # other names of keys
@@ -39,7 +40,8 @@ def read_huggingface(folder: str | Path) -> tuple[Config, dict[str, Any]]:
     folder = Path(folder)
     reader = _reader(folder)
     config, known = reader.config(), reader.known
-    files = {n: t for n, t in read_folder(folder).items() if not n.endswith(_COMPUTED)}
+    files = {n: t for n, t in read_folder(folder).items() if not _UNREAD.fullmatch(n)}
+    files = reader.without_ahead(files, config)
     held = {ours: files[name] for ours, name in names_of_text(reader.values, files).items()}
     held = _of_heads_together(held, str(folder))
     tensors: Mapping[str, Leaf] = held

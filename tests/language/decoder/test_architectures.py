@@ -13,6 +13,7 @@ from jq.language.decoder import load_decoder
 from jq.language.decoder.architectures import Architecture
 from jq.language.decoder.huggingface import read_config
 from tests.language.decoder.test_decoder import assert_equal, logits_of
+from tests.support import decoders
 from tests.support.decoders import CASES, write_folder
 
 SAVED = [case for case, found in CASES.items() if "saved" in found]
@@ -87,6 +88,7 @@ def changed(folder, **values):
         ("smollm3", {"no_rope_layers": [1]}),
         ("ministral3", {"original_max_position_embeddings": 0}),
         ("gpt-oss", {"num_local_experts": 3}),
+        ("lfm2-experts", {"use_expert_bias": False}),
     ],
 )
 def test_what_describes_no_model_is_refused(tmp_path, case, values):
@@ -161,3 +163,33 @@ def test_the_text_of_a_model_that_sees(tmp_path):
     named = {f"language_model.{name}": t for name, t in tensors.items()}
     save_file(named | {"vision_tower.x": np.ones(3)}, folder / "model.safetensors")
     assert_equal("ministral3", logits_of(load_decoder(folder), CASES["ministral3"]["tokens"]))
+
+
+@pytest.mark.parametrize(
+    ("case", "name", "config"),
+    [
+        ("qwen3-next", "mtp.layers.0.mlp.gate.weight", {}),
+        ("qwen3.5", "model.mtp_linear_proj.0.weight", {}),
+        ("deepseek3", "model.layers.2.eh_proj.weight", {"num_nextn_predict_layers": 1}),
+    ],
+)
+def test_what_predicts_the_tokens_behind_the_next_is_left_out(tmp_path, case, name, config):
+    folder = changed(write_folder(case, tmp_path / "model"), **config)
+    path = folder / "model.safetensors"
+    save_file({**load_file(path), name: np.ones((2, 2), np.float32)}, path)
+    load_decoder(folder)
+    if config:
+        with pytest.raises(UserError, match="no place"):
+            load_decoder(changed(folder, num_nextn_predict_layers=0))
+
+
+def test_gguf_files_count_layers_that_predict_further_tokens(tmp_path, monkeypatch):
+    def metadata(writer, config, architecture, plain=decoders._metadata):
+        count = config["num_hidden_layers"]
+        plain(writer, config | {"num_hidden_layers": count + 1}, architecture)
+        writer.add_uint32(f"{architecture}.nextn_predict_layers", 1)
+        writer.add_tensor(f"blk.{count}.nextn.eh_proj.weight", np.ones((2, 2), np.float32))
+
+    monkeypatch.setattr(decoders, "_metadata", metadata)
+    decoder = load_decoder(decoders.write_gguf("qwen3", tmp_path / "model.gguf"))
+    assert_equal("qwen3", logits_of(decoder, CASES["qwen3"]["tokens"]))
