@@ -497,6 +497,46 @@ CASES["falcon-h1-biases"] = (
     "falcon_h1",
     CASES["falcon-h1"][1] | dict.fromkeys(("mamba_proj_bias", "attention_bias", "mlp_bias"), True),
 )
+ROUTED: dict[str, Any] = {
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 24,
+    "routed_scaling_factor": 1.5,
+    "n_group": 1,
+    "topk_group": 1,
+}
+CASES |= {
+    "glm4-latent": (
+        "glm4_moe_lite",
+        LATENT | ROUTED | {"q_lora_rank": 24, "head_dim": 8, "n_shared_experts": 1},
+    ),
+    "youtu": ("youtu", LATENT | {"q_lora_rank": 24, "head_dim": 8, "tie_word_embeddings": False}),
+    "lfm2-experts": (
+        "lfm2_moe",
+        {
+            "head_dim": 8,
+            "num_hidden_layers": 3,
+            "layer_types": ["conv", "full_attention", "conv"],
+            "num_dense_layers": 1,
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 24,
+            "intermediate_size": 48,
+            "routed_scaling_factor": 1.5,
+        },
+    ),
+    "granite-shared": (
+        "granitemoeshared",
+        {
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "intermediate_size": 24,
+            "shared_intermediate_size": 40,
+            "logits_scaling": 2.0,
+        },
+    ),
+    "internlm3": ("internlm3", {}),
+}
 SAVED = tuple(CASES)[19:]
 TOKENS = 13
 

@@ -105,6 +105,10 @@ def gguf_name(names, name):
         return name
     if name.endswith(("sinks", "layer_scalar", "correct_output_scale")):
         return names.get_name(name) + ".weight"
+    name = name.replace("correction_bias", "correction.bias").replace(
+        "expert_bias", "expert_bias.bias"
+    )
+    name = name.removeprefix("model." if "feed_forward.experts.w" in name else "")
     shared = name.replace("shared_mlp.gate_proj", "mlp.shared_expert.gate_proj")
     shared = shared.replace("shared_mlp.up_proj", "mlp.shared_expert.up_proj")
     shared = shared.replace("block_sparse_moe.gate_proj", "mlp.experts.gate_proj")

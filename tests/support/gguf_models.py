@@ -15,8 +15,10 @@ ARCHITECTURES |= {"llama4_text": "llama4", "granitemoehybrid": "granitehybrid"}
 ARCHITECTURES |= {"gemma4_text": "gemma4", "gemma3n_text": "gemma3n"}
 ARCHITECTURES |= {"qwen3_next": "qwen3next", "qwen3_5_text": "qwen35"}
 ARCHITECTURES |= {"falcon_h1": "falcon-h1", "deepseek_v2": "deepseek2"}
+ARCHITECTURES |= {"lfm2_moe": "lfm2moe"}
+ARCHITECTURES |= {"granitemoeshared": "granitemoe"}
 NEIGHBOURS = ("llama", "mistral", "mixtral", "ministral3", "smollm3", "minicpm")
-NEIGHBOURS += ("granite", "granitemoe", "granitemoehybrid")
+NEIGHBOURS += ("granite", "granitemoe", "granitemoehybrid", "granitemoeshared")
 FROM_ONE = ("gemma", "gemma2", "gemma3_text", "qwen3_next", "qwen3_5_text")  # of norms
 PATTERN = "activation_sparsity_pattern"
 LLM, ATTENTION, SSM, ROPE = gguf.Keys.LLM, gguf.Keys.Attention, gguf.Keys.SSM, gguf.Keys.Rope
@@ -53,7 +55,7 @@ def keys(config):
             SSM.TIME_STEP_RANK: config["mamba_n_heads"],
             ROPE.SCALING_FINETUNED: config.get("position_embedding_type") == "rope",
         }
-    if kind == "lfm2":
+    if kind.startswith("lfm2"):
         found["{arch}.shortconv.l_cache"] = config["conv_L_cache"]
     if kind == "stablelm":
         found[LLM.USE_PARALLEL_RESIDUAL] = config["use_parallel_residual"]
@@ -74,6 +76,9 @@ def keys(config):
             LLM.EXPERT_WEIGHTS_SCALE: config["routed_scaling_factor"],
             LLM.EXPERT_GATING_FUNC: 1,
         }
+    if kind == "lfm2_moe":
+        found[LLM.EXPERT_WEIGHTS_NORM] = config["norm_topk_prob"]
+        found[LLM.EXPERT_WEIGHTS_SCALE] = config["routed_scaling_factor"]
     if "linear_num_key_heads" in config:
         heads = config["linear_num_value_heads"]
         found |= {
@@ -110,7 +115,7 @@ def keys(config):
     for key in ("shared_expert_intermediate_size", "shared_intermediate_size"):
         if key in config and not dense_granite(config):
             found[LLM.EXPERT_SHARED_FEED_FORWARD_LENGTH] = config[key]
-    if kind in ("qwen2_moe", "qwen3_next"):
+    if kind in ("qwen2_moe", "qwen3_next", "lfm2_moe"):
         found |= {LLM.EXPERT_COUNT: config["num_experts"]}
         found |= {LLM.EXPERT_USED_COUNT: config["num_experts_per_tok"]}
     return found

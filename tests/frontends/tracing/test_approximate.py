@@ -29,5 +29,7 @@ def test_nan_has_a_place_in_approx_top_k():
 
     x = np.float32([-2.5, 1.5, 3.5, -4, 0.5, np.nan, -0.0, 0.0, np.inf])
     ours = jq.compile(jq.Model(fn, {}, (x,)), pipeline="float")(x)
-    for mine, theirs in zip(jax.tree.leaves(ours), jax.tree.leaves(jax.jit(fn)({}, x)), strict=True):
+    for mine, theirs in zip(
+        jax.tree.leaves(ours), jax.tree.leaves(jax.jit(fn)({}, x)), strict=True
+    ):
         np.testing.assert_array_equal(mine, theirs)

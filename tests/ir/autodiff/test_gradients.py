@@ -150,11 +150,6 @@ def largest_and_place(x):
     return value * place
 
 
-def largest_of_every_second(x):
-    gaps = {"window_dilation": (1, 2)}
-    return lax.reduce_window(x, -jnp.inf, lax.max, (1, 2), (1, 1), "SAME", **gaps)
-
-
 @pytest.mark.parametrize(
     ("fn", "reason"),
     [
@@ -162,7 +157,6 @@ def largest_of_every_second(x):
         (product_at_places, "a scatter by multiply at equal places"),
         (largest_and_place, "values and their places"),
         (lambda x: lax.reduce_window(x, 1.0, lax.mul, (2, 2), (1, 1), "SAME"), "windows of other"),
-        (largest_of_every_second, "JAX cannot differentiate"),
     ],
 )
 def test_what_has_none_is_named(fn, reason):

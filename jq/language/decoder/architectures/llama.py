@@ -7,7 +7,7 @@ from jq.language.decoder.architectures._base import FULL, SHARES, Architecture, 
 
 _LLAMA = Architecture(
     "llama",
-    {"llama": FULL, "mistral": ("types", 4096), "mixtral": ("all", None)},
+    {"llama": FULL, "internlm3": FULL, "mistral": ("types", 4096), "mixtral": ("all", None)},
     keys={"pairs": fixed("halves", "neighbours")},
 )
 _LLAMA.like(
@@ -39,7 +39,8 @@ STACKS = (
     " mlp/experts/*/gate_up/weight:,block_sparse_moe.input_linear.weight"
     " mlp/experts/*/down/weight:,block_sparse_moe.output_linear.weight"
 )
-_GRANITE.like("granitemoe", {"granitemoe": FULL}, names=names.ALL.but(STACKS))
+_SHARED = {"granitemoe": FULL, "granitemoeshared": FULL}
+_GRANITE.like("granitemoe", _SHARED, names=names.ALL.but(STACKS))
 _LLAMA.like(
     "minicpm",
     {"minicpm": FULL},
@@ -54,8 +55,6 @@ _LLAMA.like(
         ),
     },
 )
-
-
 # Biases or norms of queries and keys are there where the file has them.
 # Positions of pictures differ in three directions; those of text do not.
 _QWEN2 = ("qwen2", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text")
@@ -75,10 +74,8 @@ Architecture(
     names=names.ALL.but(names.EXPERTS),
     keys={"normal_shares": Key(SHARES.hugging_face, lambda get: get(SHARES.gguf, True), False)},
 )
-
-
 # OLMo 2 and 3: norms behind each block alone, and one norm over all heads of queries or keys.
-Architecture(
+_OLMO = Architecture(
     "olmo2",
     {"olmo2": FULL, "olmo3": ("types", 4096)},
     names=names.BEHIND,
@@ -87,27 +84,16 @@ Architecture(
     plain_windows=True,
     defaults={"rms_norm_eps": 1e-5},
 )
-
-
-# Norms behind each block alone; layers without a window do not turn.
-Architecture(
-    "exaone4",
-    {"exaone4": ("types", 4096)},
-    names=names.BEHIND,
-    global_every=4,
-    positions="windows",
-    defaults={"rms_norm_eps": 1e-5},
+# The same, but for a norm of each head; layers without a window do not turn.
+_OLMO.like(
+    "exaone4", {"exaone4": ("types", 4096)}, own={}, positions="windows", plain_windows=False
 )
-
-
 Architecture(
     "phi3",
     {"phi3": ("all", None)},
     names=names.ALL.but(names.GATE_UP),
     defaults={"partial_rotary_factor": 1.0, "original_max_position_embeddings": 4096},
 )
-
-
 # Norms around each block, half of each head turned, neighbours together.
 _AROUND = "attention/norm_after=,post_self_attn_layernorm mlp/norm_after=,post_mlp_layernorm"
 _GLM4 = Architecture(
@@ -154,8 +140,6 @@ Architecture(
         "attention.sliding_window": 8192,
     },
 )
-
-
 # gpt-oss: heads with sinks, experts with biases and a gate of their own.
 Architecture(
     "gpt-oss",

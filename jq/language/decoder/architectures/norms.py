@@ -147,8 +147,6 @@ Architecture(
     },
     defaults=_TIED | {"head_dim": 256, "num_key_value_heads": 2},
 )
-
-
 _HEADS = "attention/query_norm=,self_attn.q_layernorm attention/key_norm=,self_attn.k_layernorm"
 Architecture(
     "phi2",

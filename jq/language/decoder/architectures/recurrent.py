@@ -84,10 +84,8 @@ base.Architecture(
     },
     scales=_falcon_scales,
 )
-
-
 # LFM 2: short convolutions, and attention in some layers.
-base.Architecture(
+_LFM2 = base.Architecture(
     "lfm2",
     {"lfm2": base.FULL},
     activation_key="",
@@ -107,8 +105,21 @@ base.Architecture(
     },
     defaults={"rope_theta": 1e6},
 )
-
-
+_LFM2.like(
+    "lfm2moe",
+    {"lfm2_moe": base.FULL},
+    names=_LFM2.names.but(
+        "mlp/router=,feed_forward.gate",
+        "mlp/router/preference:exp_probs_b.bias,feed_forward.expert_bias",
+        names.gated("mlp/experts/{e}", "feed_forward.experts.{e}.", "w1 w3 w2"),
+    ),
+    keys={
+        "router": base.fixed("sigmoid"),
+        "normal_shares": base.SHARES,
+        "share_scale": base.Key("routed_scaling_factor", "expert_weights_scale", 1.0),
+    },
+    only={"use_expert_bias": (True,)},
+)
 # Qwen 3 Next and 3.5: the gated delta rule, and attention with a gate in each 4th layer.
 _DELTA = names.ALL.but(
     names.EXPERTS,
