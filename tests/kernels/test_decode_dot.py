@@ -10,6 +10,7 @@ import pytest
 
 from jq.formats import NUMPY, Encoding, get_format
 from jq.kernels import Bias, Clamp, DecodeDot, Residual
+from jq.kernels.gemv.decode_dot import PANEL_BYTES
 from tests.kernels.harness import Runner, linked
 from tests.kernels.references import reference
 from tests.kernels.strategies import HERE
@@ -154,18 +155,22 @@ WHOLE = [
     ("int4", (1, 12), "symmetric", "float32", 65, 300, 70),  # steps that are no whole vectors
     ("float8_e4m3fn", (1, 0), "symmetric", "float32", 64, 1000, 19),
     ("mxfp4", (1, 32), "symmetric", "float32", 67, 75, 7),  # fewer columns than a vector
+    ("int4", (1, 32), "symmetric", "float16", 9, 4128, 19),  # a panel of fewer vectors
+    ("int8", (1, 0), "symmetric", "float32", 5, 12300, 19),  # none fits: the whole weight
+    ("int8", (1, 0), "symmetric", "float32", 5, 12300, 3),
 ]
 
 
 def test_decoded_to_float32():
-    """Whole weights are decoded for products of floats with many rows."""
+    """Weights are decoded by panels for products of floats with many rows, or the whole weight
+    where a panel is too long for that."""
     isas = [isa for isa in HERE if isa != "portable"]
     given = [(made(case, isa), isa) for case in WHOLE for isa in isas]
     kernels = [replace(kernel, epilogue=(Bias(),)) for (kernel, *_), _ in given]
     runner = Runner(kernels)
     for i, ((_, x, parts, weight), isa) in enumerate(given):
         kernel, bias = kernels[i], np.arange(kernels[i].n, dtype=np.float32)
-        assert kernel.whole == (isa != "sse2" and kernel.n != 7 and kernel.block != (1, 12))
+        assert kernel.panelled == (4 * kernel.k * kernel.target.lanes <= PANEL_BYTES)
         stored = [parts[name] for name in kernel.storage]
         (got,) = runner.run(i, x, *stored, kernel.pad_columns(bias))
         size = abs(x).astype(np.float64) @ abs(weight).astype(np.float64).T + bias
@@ -178,4 +183,5 @@ def check(runner, index, kernel, x, parts, weight):
     want = reference(kernel, x, weight)
     size = np.abs(x).astype(np.float64) @ np.abs(weight).astype(np.float64).T
     # Rounding of a sum of K terms, and of an asymmetric decode fused into it.
-    assert (np.abs(got - want) <= (kernel.k / 16 + 8) * 2.0**-24 * size + 1e-30).all()
+    terms = kernel.k / kernel.target.lanes if kernel.direct else kernel.k
+    assert (np.abs(got - want) <= (terms + 8) * 2.0**-24 * size + 1e-30).all()

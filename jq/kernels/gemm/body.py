@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from iree.compiler import ir
 from iree.compiler.dialects import flow
@@ -52,6 +52,8 @@ class MatrixRows(Source):
         return [*self.prefix, row, 0]
 
 
+# The operands with a panel's weights in memory, from a column on, in place of their parts.
+Decode = Callable[[Builder, Values, Index], Values]
 Panels = Callable[[Values, Index, Part | None], None]
 
 
@@ -100,7 +102,11 @@ def rounded(product: Product, operand: Operand) -> Operand:
 def emit_gemm(gemm: Gemm, operands: Operands) -> list[ir.Value]:
     if gemm.on_tiles:
         return amx.multiply(gemm, [amx.pack_rows(gemm, operands[0]), *operands[1:]])
-    operands = [rounded(gemm, operands[0]), *operands[1:]]
+    return multiply(gemm, [rounded(gemm, operands[0]), *operands[1:]])
+
+
+def multiply(gemm: Gemm, operands: Operands, decode: Decode | None = None) -> list[ir.Value]:
+    """A workgroup for each block of rows of each panel, whose weights it decodes, if it has to."""
     cut, depth = gemm.tiling, len(gemm.lead)
     width = min(gemm.n, cut.vectors * gemm.target.lanes)
     blocks = Blocks.of(gemm.m, cut.block, gemm.sequences)
@@ -114,8 +120,10 @@ def emit_gemm(gemm: Gemm, operands: Operands) -> list[ir.Value]:
         *prefix, row, column = offsets(b, ids)
 
         def panel(tensors: Values, wanted: Index, part: Part | None) -> None:
-            place = PanelPart(gemm.m, row, column, ids[1], prefix, part=part)
+            place = PanelPart(gemm.m, row, column, 0 if decode else ids[1], prefix, part=part)
             source = MatrixRows.of(gemm, prefix)
+            if decode:
+                tensors, source = decode(b, tensors, column), replace(source, fetches=False)
             PipelinedPanel(source, b, tensors, tiles[0], place).emit(cut.block, wanted)
 
         emit_block(gemm, b, tensors, tiles[0], row, panel)

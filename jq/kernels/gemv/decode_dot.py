@@ -7,34 +7,34 @@ The weight is read as its format stores it, [N, K] with K last; the decode is th
 than a few rows, of a panel that stays in the core's cache:
 
     few rows:   for step of K: w = decode(4 columns); acc[rows][4] += x[rows, step] * w
-    many rows:  panel[8][K] = decode(8 columns)
-                for 4 rows: for k: acc[4][4] += x[rows, k] * panel[columns, k]
+    many rows:  panel[K][columns] = decode(columns of a workgroup)
+                the register tiles of a `Gemm`
 
-What follows is a second dispatch over rows, in whole vectors. Of many rows more, the whole weight
-is decoded first, as a `Gemm` of f32 takes it, or with `precision="bf16"`, where the processor
-multiplies that, as one of rows rounded to bf16 does.
+What follows few rows is a second dispatch over rows, in whole vectors. Where a panel is too long
+(`panelled`), the whole weight is decoded to memory first; so it is with `precision="bf16"`, where
+the processor multiplies that, for a `Gemm` of rows rounded to bf16.
 
 2 M N K operations. Sums are in f32, `lanes` partial ones along K: the error is below
 (K / lanes + log2(lanes) + 1) 2^-24 of the sum of magnitudes, plus that of the decode; of a `Gemm`,
 below (K + 1) 2^-24."""
 
-import math
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar
 
 from jq.base.errors import InternalError
 from jq.formats import Encoding, get_format
 from jq.kernels.epilogue.step import Step, check, operand_types
-from jq.kernels.gemm.description import Gemm
+from jq.kernels.gemm.description import Gemm, RegisterTile
 from jq.kernels.kernel import MatrixProduct
+from jq.kernels.machine.tiling import even_rows
 from jq.kernels.tensor import TensorType, element_name
 
 STEP, STEP_OF_BLOCKS = 128, 32  # values decoded at once, about; where blocks are stored apart
 HALVED_ROWS = 16  # from here on weights are decoded to bf16 for all rows
-WHOLE_ROWS = 64  # from here on to f32
 DIRECT_ROWS = 4  # up to here weights are decoded and used at once
-ROWS, COLUMNS = 4, 4  # of a register tile
-PANEL_BYTES = 128 * 1024  # decoded weights of a workgroup with many rows
+COLUMNS = 4  # of a workgroup then
+PANEL_BYTES = 192 * 1024  # decoded weights of a workgroup with many rows
 
 
 class DecodeDot(MatrixProduct):
@@ -126,16 +126,26 @@ class DecodeDot(MatrixProduct):
     def results(self) -> tuple[TensorType, ...]:
         return (TensorType((self.m, self.n), check(self.epilogue, "f32")),)
 
-    @property
+    @cached_property
     def gemm(self) -> Gemm:
-        """The product with the decoded weight."""
+        """The product with the decoded weight; of f32 in panels no wider than their room."""
+        if self.halved:
+            return self._gemm("bf16")
+        gemm, lanes = self._gemm("f32"), self.target.lanes
+        vectors = PANEL_BYTES // (4 * self.k * lanes)
+        if not 0 < vectors < gemm.tiling.vectors:
+            return gemm
+        rows = even_rows(self.target, vectors, self.m)
+        return replace(gemm, cut=RegisterTile(rows, vectors))
+
+    def _gemm(self, element: str) -> Gemm:
         own = {name: getattr(self, name) for name in ("isa", "m", "k", "n", "epilogue")}
-        return Gemm(element=self.precision, **own)
+        return Gemm(element=element, **own)
 
     @property
     def halved(self) -> bool:
         """True if there are rows enough to decode for, and steps are tiles or vector pairs."""
-        gemm, lanes = self.gemm, self.target.lanes
+        gemm, lanes = self._gemm("bf16"), self.target.lanes
         depth = gemm.tiles.depth if gemm.on_tiles else 2 * lanes
         whole = self.step == self.k or self.step % depth == 0
         wide = self.m >= HALVED_ROWS and self.n >= lanes
@@ -143,27 +153,16 @@ class DecodeDot(MatrixProduct):
         return self.precision == "bf16" and wide and whole and multiplied
 
     @property
-    def whole(self) -> bool:
-        """True if there are rows enough to decode the whole weight for a `Gemm` of f32."""
-        lanes = self.target.lanes
-        plain = self.precision == "f32" and self.target.rounds and self.m >= WHOLE_ROWS
-        vectors = self.step == self.k or self.step % lanes == 0
-        return plain and vectors and self.gemm.tiling.vectors * lanes <= self.n
+    def panelled(self) -> bool:
+        """True if workgroups decode their panels: these fit the stack and the second cache."""
+        fits = 4 * self.k * self.gemm.tiling.vectors * self.target.lanes <= PANEL_BYTES
+        return fits and not self.halved and not self.direct
 
     @property
     def direct(self) -> bool:
         return self.m <= DIRECT_ROWS
 
     @property
-    def padded(self) -> int:
-        """K rounded up to whole vectors."""
-        lanes = self.target.lanes
-        return math.ceil(self.k / lanes) * lanes
-
-    @property
     def width(self) -> int:
-        """Columns of a workgroup."""
-        if self.direct:
-            return min(self.n, COLUMNS)
-        fits = max(1, PANEL_BYTES // (4 * self.padded))
-        return min(self.n, 2 * COLUMNS if fits >= 2 * COLUMNS else min(COLUMNS, fits))
+        """Columns of a workgroup, of few rows."""
+        return min(self.n, COLUMNS)

@@ -1,6 +1,7 @@
 """The body of `DecodeDot`."""
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -14,21 +15,22 @@ from jq.kernels.emit.lanes import transpose
 from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.emit.vector_ops import Array, VectorOps
 from jq.kernels.epilogue.emission import TOGETHER, Columns, Epilogue, Row
-from jq.kernels.gemv.decode_dot import COLUMNS, ROWS, DecodeDot
+from jq.kernels.gemm.body import multiply
+from jq.kernels.gemv.decode_dot import DecodeDot
 from jq.kernels.machine.tile_cut import ROWS as TILE
 from jq.kernels.machine.tile_cut import TiledCut
 from jq.kernels.machine.tiling import row_block
 from jq.kernels.schedule.rows import Rows, row_dispatch
 from jq.kernels.tensor import TensorType, element_name
 
+Words = Callable[[Index, int, Values], None]
+
 
 class _Group:
-    """The body of one workgroup: all rows, the columns from `column`."""
+    """The columns from `column` of a weight: their values, and their products with few rows."""
 
-    def __init__(
-        self, kernel: DecodeDot, b: Builder, tensors: Values, tile: Tile, column: Index
-    ) -> None:
-        self.kernel, self.b, self.tile, self.column = kernel, b, tile, column
+    def __init__(self, kernel: DecodeDot, b: Builder, tensors: Values, column: Index) -> None:
+        self.kernel, self.b, self.column = kernel, b, column
         self.x, *parts = tensors
         self.parts = dict(zip(kernel.storage, parts, strict=True))
         self.lanes = kernel.target.lanes
@@ -56,6 +58,21 @@ class _Group:
         for i, value in enumerate(values):
             b.put(b.bitcast(value, vec(self.lanes, "i32")), stage, [column, i * self.lanes])
 
+    def words(self, side: int, depth: int, put: Words, **options: Any) -> None:
+        """Of `side` columns, for every `depth` values of a step: `put(value, left, [words of all
+        columns, along K])`, the first of these values and how many the step still has."""
+        b, step = self.b, self.kernel.step
+        stage = b.scratch([side, math.ceil(step / depth) * side], "i32")
+
+        def decode(number: Index, length: int) -> None:
+            with b.loop(0, min(side, self.kernel.n)) as column:
+                self.put_words(stage, column.index, number, length)
+            for i, at in enumerate(range(0, length, depth)):
+                rows = [b.get(stage, [c, i * side], vec(side, "i32")) for c in range(side)]
+                put(b.offset(b.scaled(number, step), at), length - at, transpose(b, rows))
+
+        b.sweep(self.kernel.k, step, decode, counted=True, **options)
+
     def _load(
         self, name: str, shape: tuple[int, ...], dtype: Any, column: Index, step: Index
     ) -> ir.Value:
@@ -76,15 +93,18 @@ class _Group:
         cut = self.b.shuffle(value, value, [min(first + i, length - 1) for i in range(self.lanes)])
         return self.b.keep(cut, valid)
 
-    def _rows_at(self, row: Index, at: Index, valid: int) -> ir.Value:
-        return self.b.load(self.x, [row, at], vec(self.lanes, "f32"), valid)
-
-    def direct(self) -> None:
+    def few_rows(self, tile: Tile) -> None:
+        """All rows, of as many columns as a workgroup has."""
         b, kernel = self.b, self.kernel
         acc = [b.f32(0.0, self.lanes)] * (kernel.m * kernel.width)
         acc = b.fold(kernel.k, kernel.step, self._step, acc, counted=True)
         for row in range(kernel.m):
-            self._store(row, acc[row * kernel.width : (row + 1) * kernel.width], 0)
+            sums = acc[row * kernel.width : (row + 1) * kernel.width]
+            totals = [b.shuffle(t, t, [0]) for t in (b.reduce(v, b.add) for v in sums)]
+            out = totals[0]
+            for i, total in enumerate(totals[1:]):
+                out = b.shuffle(out, total, [*range(i + 1), i + 1])
+            b.store(out, tile, [row, 0])
 
     def _step(self, acc: Values, step: Index, length: int) -> list[ir.Value]:
         b, kernel, out = self.b, self.kernel, list(acc)
@@ -94,65 +114,17 @@ class _Group:
                 valid = length - i * self.lanes
                 for row in range(kernel.m):
                     j = row * kernel.width + c
-                    out[j] = b.fma(self._rows_at(row, at, valid), w, out[j])
+                    x = b.load(self.x, [row, at], vec(self.lanes, "f32"), valid)
+                    out[j] = b.fma(x, w, out[j])
         return out
-
-    def panel(self) -> None:
-        b, kernel = self.b, self.kernel
-        panel = b.scratch((kernel.width, kernel.padded), "f32")
-        with b.loop(0, kernel.width) as column:
-            self._fill(panel, column.index)
-        for first in range(0, kernel.width, COLUMNS):
-            columns = min(COLUMNS, kernel.width - first)
-            tile = partial(self._tile, panel, first, columns)
-            b.sweep(kernel.m, ROWS, tile, writes=[self.tile])
-
-    def _fill(self, panel: ir.Value, column: Index) -> None:
-        b, kernel = self.b, self.kernel
-
-        def put(step: Index, length: int) -> None:
-            for i, w in enumerate(self._decode(b.offset(self.column, column), step, length)):
-                at = b.offset(b.scaled(step, kernel.step), i * self.lanes)
-                # The next step begins where this one ends; what is left ends where the panel does.
-                end = kernel.step if length == kernel.step else kernel.padded - kernel.k + length
-                if (room := end - i * self.lanes) < self.lanes:
-                    w = b.shuffle(w, w, list(range(room)))
-                b.put(w, panel, [column, at])
-
-        b.sweep(kernel.k, kernel.step, put, counted=True)
-
-    def _tile(self, panel: ir.Value, first: int, columns: int, row: Index, rows: int) -> None:
-        b, kernel, lanes = self.b, self.kernel, self.lanes
-        acc = [b.f32(0.0, lanes)] * (rows * columns)
-
-        def products(acc: Values, at: Index, valid: int) -> list[ir.Value]:
-            out = list(acc)
-            kind = vec(lanes, "f32")
-            ws = [b.keep(b.get(panel, [first + c, at], kind), valid) for c in range(columns)]
-            for i in range(rows):
-                x = self._rows_at(b.offset(row, i), at, valid)
-                for c, w in enumerate(ws):
-                    out[i * columns + c] = b.fma(x, w, out[i * columns + c])
-            return out
-
-        acc = b.fold(kernel.k, lanes, products, acc)
-        for i in range(rows):
-            self._store(b.offset(row, i), acc[i * columns : (i + 1) * columns], first)
-
-    def _store(self, row: Index, sums: Values, first: int) -> None:
-        """The sums of all lanes of each accumulator, side by side."""
-        b = self.b
-        totals = [b.shuffle(t, t, [0]) for t in (b.reduce(v, b.add) for v in sums)]
-        out = totals[0]
-        for i, total in enumerate(totals[1:]):
-            out = b.shuffle(out, total, [*range(i + 1), i + 1])
-        b.store(out, self.tile, [row, first])
 
 
 @emit.register
 def emit_decode_dot(kernel: DecodeDot, operands: Operands) -> list[ir.Value]:
-    if kernel.halved or kernel.whole:
-        count = 1 + len(kernel.storage)
+    count = 1 + len(kernel.storage)
+    if kernel.panelled:
+        return multiply(kernel.gemm, operands, partial(_with_panel, kernel))
+    if not kernel.direct:
         weight = _decoded(kernel, operands[:count])
         return emit(kernel.gemm, [operands[0], weight, *operands[count:]])
     width = kernel.width
@@ -161,10 +133,9 @@ def emit_decode_dot(kernel: DecodeDot, operands: Operands) -> list[ir.Value]:
         return [0, b.at_most(b.scaled(ids[0], width), kernel.n - width)]
 
     def body(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
-        group = _Group(kernel, b, tensors, tiles[0], offsets(b, ids)[1])
-        (group.direct if kernel.direct else group.panel)()
+        _Group(kernel, b, tensors, offsets(b, ids)[1]).few_rows(tiles[0])
 
-    count, sums = 1 + len(kernel.storage), TensorType((kernel.m, kernel.n), "f32")
+    sums = TensorType((kernel.m, kernel.n), "f32")
     output = Output(sums, (kernel.m, width), offsets)
     found = dispatch(operands[:count], [output], [math.ceil(kernel.n / width)], body)
     if not kernel.epilogue:
@@ -173,9 +144,26 @@ def emit_decode_dot(kernel: DecodeDot, operands: Operands) -> list[ir.Value]:
     return row_dispatch(given, kernel.results, partial(_finish, kernel), block)
 
 
+def _with_panel(kernel: DecodeDot, b: Builder, tensors: Values, column: Index) -> Values:
+    """The operands of the `Gemm`, of its weights the panel from `column` on."""
+    count, lanes = 1 + len(kernel.storage), kernel.target.lanes
+    width = kernel.gemm.tiling.vectors * lanes
+    panel = b.scratch([1, kernel.k, width], "f32")
+    with b.loop(0, width, lanes) as vector:
+
+        def put(at: Index, left: int, words: Values) -> None:
+            for i, word in enumerate(words[:left]):
+                value = b.bitcast(word, vec(lanes, "f32"))
+                b.put(value, panel, [0, b.offset(at, i), vector.index])
+
+        first = b.offset(column, vector.index)
+        _Group(kernel, b, tensors[:count], first).words(lanes, lanes, put)
+    return [tensors[0], panel, *tensors[count:]]
+
+
 def _decoded(kernel: DecodeDot, operands: Operands) -> Operand:
     """The weight as its `Gemm` takes it, a workgroup for each vector of columns."""
-    gemm, step, half = kernel.gemm, kernel.step, kernel.halved
+    gemm, half = kernel.gemm, kernel.halved
     cut, vectors, kind = gemm.tiles, gemm.tiling.vectors, gemm.operands[1]
     side = TILE if half else kernel.target.lanes  # columns, and words along K, that change places
     pair, depth = (2, cut.depth) if half else (1, side)  # values of a word, and along K
@@ -187,27 +175,20 @@ def _decoded(kernel: DecodeDot, operands: Operands) -> Operand:
             first = _tile_column(b, cut, ids[0])
         else:
             panel, vector = b.divided(ids[0], vectors), b.modulo(ids[0], vectors)
-            start = b.at_most(b.scaled(panel, width), kernel.n - width)
+            start = b.at_most(b.scaled(panel, width), max(0, kernel.n - width))
             first = b.offset(start, b.scaled(vector, side))
-        group = _Group(kernel, b, tensors, tiles[0], first)
-        stage = b.scratch([side, math.ceil(step / depth) * side], "i32")
 
-        def decode(number: Index, length: int) -> None:
-            with b.loop(0, side) as column:
-                group.put_words(stage, column.index, number, length)
-            for i, at in enumerate(range(0, length, depth)):
-                rows = [b.get(stage, [c, i * side], vec(side, "i32")) for c in range(side)]
-                words = transpose(b, rows)
-                if gemm.on_tiles:
-                    chunk = b.offset(b.scaled(number, step // depth), i)
-                    for r, row in enumerate(words):
-                        b.store(row, tiles[0], [0, chunk, r * side])
-                    continue
-                word = b.offset(b.scaled(number, step // pair), at // pair)
-                for r, row in enumerate(words[: math.ceil((length - at) / pair)]):
-                    b.store(b.bitcast(row, element), tiles[0], [0, b.offset(word, r), 0])
+        def put(at: Index, left: int, words: Values) -> None:
+            if gemm.on_tiles:
+                chunk = b.divided(at, depth)
+                for r, row in enumerate(words):
+                    b.store(row, tiles[0], [0, chunk, r * side])
+                return
+            word = b.divided(at, pair)
+            for r, row in enumerate(words[: math.ceil(left / pair)]):
+                b.store(b.bitcast(row, element), tiles[0], [0, b.offset(word, r), 0])
 
-        b.sweep(kernel.k, step, decode, writes=tiles, counted=True)
+        _Group(kernel, b, tensors, first).words(side, depth, put, writes=tiles)
 
     def offsets(b: Builder, ids: Indices) -> list[Index]:
         if gemm.on_tiles:

@@ -79,7 +79,7 @@ def weights(
 
 
 def _element(source: ir.Value) -> str:
-    return str(ir.RankedTensorType(source.type).element_type)
+    return str(ir.ShapedType(source.type).element_type)
 
 
 def floats(
