@@ -18,19 +18,10 @@ from jax import lax
 from jq.base.errors import UserError
 from jq.formats import Encoding, affine_format, unpacked
 from jq.formats.affine_math import FULL
+from jq.frontends.onnx import values
 from jq.frontends.onnx.plain_quantized import dequantize_plain, quantize_float
 from jq.frontends.onnx.registry import Given
-from jq.frontends.onnx.values import (
-    Codes,
-    Value,
-    Weight,
-    best_known,
-    known,
-    offset_of,
-    plain,
-    to_signed,
-    traced,
-)
+from jq.frontends.onnx.values import Codes, Value, Weight, best_known, known, offset_of, plain
 from jq.frontends.tracing.arrays import JaxOps
 
 OPS = JaxOps()
@@ -95,7 +86,7 @@ def dequantize(
     if not is_integer(kind):
         return dequantize_plain(x, scale, zero, axis, block, dtype)
     name = x.name if isinstance(x, Weight) else name
-    codes = jnp.asarray(to_signed(x))
+    codes = jnp.asarray(values.to_signed(x))
     enc, parts = _described(codes.shape, scale, zero, kind, axis, block)
     fmt, operands = affine_format(enc.format), {"codes": codes, **parts}
 
@@ -151,7 +142,7 @@ def _described(
 
 def _signed_zero(zero: Value, dtype: np.dtype[Any]) -> Any:
     data = known(zero)
-    value = data if data is not None else traced(zero)
+    value = data if data is not None else values.traced(zero)
     if isinstance(value, Codes):
         return value.signed.astype(np.int32)
     return value.astype(np.int32) - np.full(1, offset_of(dtype), np.int32)  # an array in any case

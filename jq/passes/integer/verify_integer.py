@@ -79,7 +79,8 @@ def causes(program: Program, plan: QuantPlan) -> list[Cause]:
 
 def _follows(op: Op, left: list[Any]) -> bool:
     """True where it is float because of another one: of what it reads, or chooses for."""
-    if any(maker(v) in left for v in op.operands):
+    ops = {other.operation for other in left}
+    if any(made and made.operation in ops for made in map(maker, op.operands)):
         return True
     readers = [use.owner for v in op.results for use in v.uses]
     return kind_of(op) == "stablehlo.compare" and any(declined(reader) for reader in readers)

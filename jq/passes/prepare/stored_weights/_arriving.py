@@ -21,15 +21,8 @@ from jq.ir.ops.lookup import rule_of
 from jq.ir.values import operands_of, reached
 from jq.passes.prepare.fold_weights import Constant, evaluate_all
 from jq.passes.prepare.stored_weights import FLOATS
+from jq.passes.prepare.stored_weights import _kept_codes as kept
 from jq.passes.prepare.stored_weights._blocks import RowOrder, products, reorder, row_order
-from jq.passes.prepare.stored_weights._kept_codes import (
-    Arrays,
-    Parts,
-    by_layer,
-    held,
-    integral,
-    without_zero_scales,
-)
 from jq.passes.prepare.stored_weights._lookups import whole_lookups
 from jq.passes.prepare.stored_weights._lost_codes import fold_factors, lost_codes
 from jq.passes.prepare.stored_weights._stored_parts import Arriving, arriving
@@ -96,12 +89,12 @@ def store_arriving(program: Program) -> tuple[bool, list[str]]:
 class Stored:
     """Weights that are stored once, however many ways the model takes to them."""
 
-    known: list[tuple[str, Parts, np.dtype[Any], ir.Value]] = field(default_factory=list)
+    known: list[tuple[str, kept.Parts, np.dtype[Any], ir.Value]] = field(default_factory=list)
 
     def get(
-        self, program: Program, name: str, enc: Encoding, parts: Arrays, dtype: np.dtype[Any]
+        self, program: Program, name: str, enc: Encoding, parts: kept.Arrays, dtype: np.dtype[Any]
     ) -> ir.Value:
-        parts = without_zero_scales(enc, parts)
+        parts = kept.without_zero_scales(enc, parts)
         for other, (own, arrays), kind, value in self.known:
             same = (other, own, kind, arrays.keys()) == (name, enc, dtype, parts.keys())
             if same and all(np.array_equal(arrays[k], parts[k]) for k in parts):
@@ -151,7 +144,7 @@ def _terms(program: Program, value: ir.Value) -> list[ir.Value]:
     return []
 
 
-def _made(program: Program, found: Sequence[_Found]) -> Iterator[Parts | None]:
+def _made(program: Program, found: Sequence[_Found]) -> Iterator[kept.Parts | None]:
     """The stored parts of each."""
     wanted = ((f.value, *(f.parts.values if f.parts else ())) for f in found)
     arrays = evaluate_all(program, (v for each in wanted for v in each if v is not None))
@@ -159,8 +152,8 @@ def _made(program: Program, found: Sequence[_Found]) -> Iterator[Parts | None]:
         whole, given = arrays[f.value], {n: program.weights[n] for n in f.names}
         own = f.parts is not None and program.weight_name(unmoved(f.parts.codes)) is not None
         made = None if f.parts is None else _held(f, f.parts, arrays, whole, given, own)
-        made = made or integral(whole, given)
-        yield by_layer(made) if made and f.layers else made
+        made = made or kept.integral(whole, given)
+        yield kept.by_layer(made) if made and f.layers else made
 
 
 def _held(
@@ -168,12 +161,12 @@ def _held(
     parts: Arriving,
     arrays: Mapping[ir.Value, np.ndarray],
     whole: np.ndarray,
-    given: Arrays,
+    given: kept.Arrays,
     own: bool,
-) -> Parts | None:
+) -> kept.Parts | None:
     """The stored parts of a value, in another order of its rows where only products read them."""
     values = [None if v is None else arrays[v] for v in parts.values]
-    made = held(parts, values, whole, given, own)
+    made = kept.held(parts, values, whole, given, own)
     if made is not None or f.layers:
         return made
     _, scale, zero, _, minimum = values
@@ -182,7 +175,7 @@ def _held(
     if order is None or products(f.value, order.axis) is None:
         return None
     ordered = [order.applied(a, whole.shape) for a in values]
-    made = held(parts, ordered, np.take(whole, order.rows, order.axis), given, own)
+    made = kept.held(parts, ordered, np.take(whole, order.rows, order.axis), given, own)
     f.order = None if made is None else order
     return made
 
