@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, defs, helper, numpy_helper
 
 from jq.base.errors import UserError
-from jq.frontends.onnx.registry import OPERATORS, TFLITE
+from jq.frontends.onnx.operators.tflite import FUNCTIONS, TFLITE
 from jq.frontends.tflite.schema import READ, SCHEMA, TYPES
 
 OPSET, IR_VERSION = 21, 10
@@ -133,7 +133,8 @@ class Graph:
 
     def own(self, kind: str, x: Iterable[int | str], y: int, **how: Any) -> str:
         """A node of tensors or values that gives numbers, or codes as TFLite's kernels do."""
-        how["domain" if (TFLITE, kind) in OPERATORS else "overload"] = self.domain(y)
+        domain = self.domain(y) if defs.has(kind) else TFLITE
+        how["domain" if kind in FUNCTIONS else "overload"] = domain
         return str(self.add(kind, (v if isinstance(v, str) else self.real(v) for v in x), **how))
 
     def constant(self, values: Any, dtype: Any, name: str = "") -> str:
@@ -235,8 +236,7 @@ class Graph:
                 for i in (*map(int, self.main.get(key, ())), *more.values())
             ]
             ends.append(infos)
-        name, constants = self.path.stem, list(self.initializers.values())
-        graph = helper.make_graph(self.nodes, name, *ends, initializer=constants)
+        graph = helper.make_graph(self.nodes, self.path.stem, *ends, [*self.initializers.values()])
         opsets = [helper.make_opsetid(domain, v) for domain, v in (("", OPSET), (TFLITE, OPSET))]
         return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
 

@@ -110,21 +110,17 @@ def gather_points(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
 
 def one_hot(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     """ONE_HOT: an index beyond its ends has none."""
-    rank = len(g.shape(y))
-    axis = o.get("axis", 0) % rank
-    places = np.arange(g.shape(y)[axis]).reshape(-1, *[1] * (rank - axis - 1))
+    shape, axis = g.shape(y), o.get("axis", 0) % len(g.shape(y))
+    places = np.arange(shape[axis]).reshape(-1, *[1] * (len(shape) - axis - 1))
     index = g.add("Unsqueeze", [g.raw(x[0]), g.constant([axis], "i8")])
     here = g.add("Equal", [index, g.constant(places, g.dtype(x[0]))])
     return str(g.add("Where", [here, *map(g.real, x[2:4])]))
 
 
 def scattered(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
-    """SCATTER_ND: updates of one place are added."""
-    if g.domain(y):
-        raise g.lacking("SCATTER_ND of codes, which kernels add as they are,")
-    zeros = g.constant(np.zeros(g.shape(y)), g.dtype(y))
-    index = g.add("Cast", [g.raw(x[0])], to=7)  # int64
-    return str(g.add("ScatterND", [zeros, index, g.real(x[1])], reduction="add"))
+    """SCATTER_ND: updates of one place are added, codes as they are."""
+    given = g.constant(np.zeros(g.shape(y)), g.dtype(y)), g.add("Cast", [g.raw(x[0])], to=7)
+    return g.dequantized(g.add("ScatterND", [*given, g.raw(x[1])], reduction="add"), y)
 
 
 def select(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:

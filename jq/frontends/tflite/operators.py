@@ -22,6 +22,7 @@ _EACH = ALIKE | dict.fromkeys(("CAST", *_SEVERAL, "QUANTIZE", "DEQUANTIZE"), "Id
 _REDUCE = {"MEAN": "ReduceMean", "SUM": "ReduceSum"}
 _REDUCE |= {f"REDUCE_{name.upper()}": f"Reduce{name}" for name in ("Max", "Min", "Prod")}
 _SHAPED = {*_REDUCE, "FULLY_CONNECTED"}  # their own shape stands behind the codes
+_STATED = {"RESHAPE": 1, "BROADCAST_TO": 1, "FILL": 0, "SHAPE": 0}  # operands that are not read
 STATE = {"CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE"}
 Call = Callable[[Graph, list[int], int, Mapping[str, Any]], str]
 
@@ -74,8 +75,8 @@ def _read(g: Graph) -> list[tuple[str, Mapping[str, Any]]]:
     found, live = [], set(map(int, g.main.get("outputs", ())))
     for kind, fields in reversed(g.operators()):
         if kind in STATE or live & set(map(int, fields.get("outputs", ()))):
-            inputs = list(map(int, fields.get("inputs", ())))
-            live |= set(inputs[:1] if kind == "RESHAPE" else inputs)
+            inputs = enumerate(map(int, fields.get("inputs", ())))
+            live |= {v for i, v in inputs if i != _STATED.get(kind)}
             found.append((kind, fields))
     return found[::-1]
 
@@ -198,9 +199,6 @@ _CALLS |= {
     "ELU": lambda g, x, y, o: g.add("Elu", [g.real(x[0])], domain=TFLITE),  # one, also of floats
     "MUL": partial(_of_two, "Mul"),
     "LOG_SOFTMAX": lambda g, x, y, o: g.add("LogSoftmax", [g.real(x[0])], axis=-1),
-    "L2_NORMALIZATION": lambda g, x, y, o: (
-        g.own("L2Normalization", x, y) if g.domain(y) else g.add("LpNormalization", [g.real(x[0])])
-    ),
     "MIRROR_PAD": moves.mirrored,
     "SPACE_TO_BATCH_ND": moves.to_batch,
     "BATCH_TO_SPACE_ND": moves.to_space,
@@ -216,11 +214,10 @@ _CALLS |= {
     "BROADCAST_TO": lambda g, x, y, o: g.add(
         "Expand", [g.real(x[0]), g.constant(g.shape(y), "i8")]
     ),
-    "RSQRT": lambda g, x, y, o: (
-        g.own("Rsqrt", x, y)
-        if g.domain(y)
-        else g.add("Reciprocal", [g.add("Sqrt", [g.real(x[0])])])
-    ),
+    "FILL": lambda g, x, y, o: g.add("Expand", [g.real(x[1]), g.constant(g.shape(y), "i8")]),
+    "SHAPE": lambda g, x, y, o: g.constant(g.shape(x[0]), g.dtype(y)),
+    "ONE_HOT": moves.one_hot,
+    "SCATTER_ND": moves.scattered,
     "SELECT": moves.select,
     "SQUARE": lambda g, x, y, o: g.add("Mul", [g.real(x[0])] * 2),
     "SOFTMAX": _softmax,

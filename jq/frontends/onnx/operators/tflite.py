@@ -33,7 +33,7 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
     "BatchMatMul": jnp.matmul,  # MatMul is FULLY_CONNECTED
     # Sums, in place of choices between codes that were rescaled on their own.
     "Elu": lambda x: jnp.maximum(x, 0) + jnp.expm1(jnp.minimum(x, 0)),
-    "FloorDiv": lambda x, y: jnp.floor(x / y) if x.dtype.kind == "f" else x // y,
+    "FloorDiv": lambda x, y: jnp.floor_divide(x, y),
     "FloorMod": lambda x, y: jnp.mod(x, y),
     "LeakyRelu": lambda x, *, alpha: jnp.maximum(x, 0) + jnp.minimum(x, 0) * alpha,
     "Gelu": lambda x, *, approximate: 0.5 * x * _twice_normal(x, approximate == "tanh"),
