@@ -118,10 +118,6 @@ def _shift(function: Callable[..., Any]) -> Callable[[Dense, Dense], Dense]:
     return apply
 
 
-def _quotient(a: Dense, b: Dense) -> Dense:
-    return np.asarray(a // np.where(b == 0, 1, b))
-
-
 class NumpyOps:
     """`ArrayOps` on NumPy arrays."""
 
@@ -181,7 +177,7 @@ class NumpyOps:
     shift_left = _ufunc(_shift(np.left_shift))
     shift_right = _ufunc(_shift(np.right_shift))
     shift_right_signed = _ufunc(np.right_shift)
-    quotient = _ufunc(_quotient)
+    quotient = _ufunc(lambda a, b: np.asarray(a // np.where(b == 0, 1, b)))
     equal = _ufunc(np.equal)
 
     def leading_zeros(self, a: Dense) -> Dense:

@@ -161,6 +161,22 @@ def test_integers_to_bfloat16():
     compile_module(ROUNDED, flags=(*HOST_FLAGS[:2], *HASWELL), keep_dump=False)
 
 
+MOVED = """(%x: tensor<2x4xi32>) -> tensor<4x2xbf16> {
+  %one = stablehlo.constant dense<1.0> : tensor<f32>
+  %ones = stablehlo.broadcast_in_dim %one, dims = [] : (tensor<f32>) -> tensor<2x4xf32>
+  %f = stablehlo.convert %x : (tensor<2x4xi32>) -> tensor<2x4xf32>
+  %m = stablehlo.multiply %f, %ones : tensor<2x4xf32>
+  %t = stablehlo.transpose %m, dims = [1, 0] : (tensor<2x4xf32>) -> tensor<4x2xf32>
+  %y = stablehlo.convert %t : (tensor<4x2xf32>) -> tensor<4x2xbf16>
+  return %y : tensor<4x2xbf16> }"""
+
+
+def test_integers_that_are_moved_before_they_become_bfloat16():
+    x = np.arange(-3, 5, dtype=np.int32).reshape(2, 4) * 257
+    (got,) = mended("round-to-bfloat16", MOVED, x)
+    np.testing.assert_array_equal(got, x.T.astype(np.float32).astype(got.dtype))
+
+
 # Truth values that are gathered, made numbers, reshaped and multiplied by, as in a step of a masked
 # loop: in larger programs IREE converts the numbers back to truth values, and refuses that.
 GATHERED = """(%b: tensor<4x1x1xi1>, %x: tensor<1x8xf32>) -> tensor<1x8xf32> {

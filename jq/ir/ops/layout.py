@@ -156,7 +156,8 @@ class Window:
         """[B, positions..., taps * C] of the input: data moved, nothing computed.
 
         Positions and taps are in the order of its spatial axes; C counts all groups."""
-        pad, cut = (OPS.pad, strided_slice) if ops is OPS else (_padded, _cut)
+        in_numpy = _padded, lambda x, *window: x[tuple(map(slice, *window))]
+        pad, cut = (OPS.pad, strided_slice) if ops is OPS else in_numpy
         x = pad(ops.transpose(x, self.layout.input_order), 0, *self.edges)
         batch, *given, channels = ops.shape(x)
         spans = [(k - 1) * by + 1 for k, by in zip(self.sizes, self.dilations, strict=True)]
@@ -192,10 +193,6 @@ class Window:
             raise NotMatrices("an empty convolution")
         *positions, depth = shape_of(taps)
         return OPS.reshape(taps, [math.prod(positions), depth])
-
-
-def _cut(x: np.ndarray, *window: Sequence[int]) -> np.ndarray:
-    return x[tuple(map(slice, *window))]
 
 
 def _padded(x: np.ndarray, zero: int, *edges: Sequence[int]) -> np.ndarray:

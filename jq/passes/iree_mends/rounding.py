@@ -1,5 +1,6 @@
 """Conversions that IREE rounds, or saturates, in another way."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import ml_dtypes
@@ -10,7 +11,7 @@ from jq.ir.build import barrier, like, recast
 from jq.ir.constants import dense_array
 from jq.ir.numbers import Number, where
 from jq.ir.types import number_kind
-from jq.ir.values import maker
+from jq.ir.values import maker, reached
 from jq.passes.base import PassContext
 from jq.passes.iree_mends.mend import Mend
 
@@ -28,8 +29,10 @@ def _kinds(op: Op) -> list[np.dtype[Any]]:
 #     %u = bitcast (convert %x : f32) : i32
 #     bitcast (convert ((%u + 0x7fff + (%u >> 16 & 1)) >> 16) : i16) : bf16
 #
-# IREE fails likewise where the two conversions are written one after the other.
+# IREE fails likewise where what lies between the two conversions moves numbers or changes none.
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+MOVES = [f"stablehlo.{k}" for k in ("convert", "reshape", "transpose", "broadcast_in_dim", "slice")]
+NEUTRAL = {"stablehlo.multiply": 1, "stablehlo.divide": 1, "stablehlo.subtract": 0}
 
 
 class RoundToBfloat16(Mend):
@@ -39,7 +42,8 @@ class RoundToBfloat16(Mend):
 
     def finds(self, op: Op) -> bool:
         kinds = _kinds(op)
-        return kinds[1:] == [BFLOAT16] and kinds[0].kind in "iub"
+        rounds = kinds[1:] == [BFLOAT16] and kinds[0] != np.float64
+        return rounds and any(dtype_of(v).kind in "iub" for v in reached(op.operands, _unchanged))
 
     def rewritten(self, op: Op) -> list[ir.Value]:
         x = op.operands[0]
@@ -49,6 +53,21 @@ class RoundToBfloat16(Mend):
         bits = Number(OPS.convert(x, np.float32)).bits(np.int32)
         up = bits + 0x7FFF + ((bits >> 16) & 1)  # the nearest, ties to even
         return [(up >> 16).as_type(np.int16).bits(BFLOAT16).value]
+
+
+def _unchanged(value: ir.Value) -> Sequence[ir.Value]:
+    """What a value is, without what moves it and the number on its right that does nothing."""
+    if (op := maker(value, *MOVES, *NEUTRAL)) is None:
+        return []
+    x, *numbers = op.operands
+    return [x] if all(_is_all(NEUTRAL[op.operation.name], v) for v in numbers) else []
+
+
+def _is_all(number: int, value: ir.Value) -> bool:
+    while broadcast := maker(value, "stablehlo.broadcast_in_dim"):
+        value = broadcast.operands[0]
+    known = dense_array(value) if maker(value, "stablehlo.constant") else None
+    return known is not None and bool((known == number).all())
 
 
 # Floats and exponents of 8 bits (`f8E8M0FNU`) become each other by way of the bits of float32.
