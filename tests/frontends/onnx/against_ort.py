@@ -3,6 +3,7 @@ inputs."""
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from jq.frontends.onnx.walk import Walk, require_operators
 
 OPSETS = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
 # ONNX Runtime has its products of integers from tables, or from pairs that add up in 16 bits, on
-# some processors; without this setting they saturate there.
+# some processors; without this setting they saturate there, and without optimization even with it
+# (`saturates`).
 PRECISE = ("session.x64quantprecision", "1")
 # Its arrays of these types come as bytes.
 FLOAT8 = {
@@ -41,6 +43,16 @@ def by_onnxruntime(model: Path | bytes, *inputs: np.ndarray) -> list[np.ndarray]
     kinds = [FLOAT8.get(o.type) for o in session.get_outputs()]
     found = zip(session.run(None, given), kinds, strict=True)
     return [y if kind is None else y.view(kind) for y, kind in found]
+
+
+@cache
+def saturates() -> bool:
+    """True where products of uint8 by int8 are added in pairs of 16 bits, on processors without
+    VNNI: weights of 7 bits are exact there (`reduce_range` of its quantizers)."""
+    a, b = np.full((4, 64), 255, np.uint8), np.full((64, 16), 127, np.int8)
+    model = one_node("MatMulInteger", {"a": a, "b": b}, domain="")
+    (found,) = by_onnxruntime(model.SerializeToString(), a, b)
+    return bool((found != 64 * 255 * 127).any())
 
 
 def one_node(

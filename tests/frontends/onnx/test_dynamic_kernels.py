@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 from onnxruntime.quantization import quantize_dynamic
 
 import jq
-from tests.frontends.onnx.against_ort import by_onnxruntime
+from tests.frontends.onnx.against_ort import by_onnxruntime, saturates
 from tests.frontends.onnx.test_load import save
 from tests.support.targets import EVERY
 
@@ -66,7 +66,8 @@ def quantized(folder: Path) -> Path:
     """The layer, as ONNX Runtime quantizes it."""
     logging.disable(logging.WARNING)  # advice to preprocess the model
     path = folder / "dynamic.onnx"
-    quantize_dynamic(layer(folder / "float.onnx"), path, per_channel=True)
+    made = layer(folder / "float.onnx")
+    quantize_dynamic(made, path, per_channel=True, reduce_range=saturates())
     logging.disable(logging.NOTSET)
     return path
 

@@ -15,7 +15,7 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 
 import jq
 from jq.ir.oracle.xla import XlaExecutable
-from tests.frontends.onnx.against_ort import by_onnxruntime
+from tests.frontends.onnx.against_ort import by_onnxruntime, saturates
 from tests.frontends.onnx.test_load import save
 from tests.support.targets import EVERY
 
@@ -99,6 +99,7 @@ def quantized(make: Any, form: str, bias: bool, folder: Path) -> Path:
         Samples(SHAPES[make.__name__]),
         quant_format=QuantFormat[form],
         per_channel=make is convolutions,
+        reduce_range=saturates(),
         activation_type=QuantType.QUInt8,
         weight_type=QuantType.QInt8,
         extra_options={"QuantizeBias": bias},
