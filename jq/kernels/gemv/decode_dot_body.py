@@ -59,8 +59,8 @@ class _Group:
             b.put(b.bitcast(value, vec(self.lanes, "i32")), stage, [column, i * self.lanes])
 
     def words(self, side: int, depth: int, put: Words, **options: Any) -> None:
-        """Of `side` columns, for every `depth` values of a step: `put(value, left, [words of all
-        columns, along K])`, the first of these values and how many the step still has."""
+        """Calls `put(value, left, [words of `side` columns, along K])` for every `depth` values of
+        a step: with the first of these values, and how many the step still has."""
         b, step = self.b, self.kernel.step
         stage = b.scratch([side, math.ceil(step / depth) * side], "i32")
 

@@ -56,7 +56,7 @@ class RoundToBfloat16(Mend):
 
 
 def _unchanged(value: ir.Value) -> Sequence[ir.Value]:
-    """What a value is, without what moves it and the number on its right that does nothing."""
+    """The operand of what moves a value, or does nothing to it with the number on its right."""
     if (op := maker(value, *MOVES, *NEUTRAL)) is None:
         return []
     x, *numbers = op.operands
