@@ -40,12 +40,8 @@ FEATURES = {
 }
 # Rows, columns and depth: one row, a full tile, and nothing that divides evenly.
 SHAPES = ((1, 64, 64), (128, 128, 256), (37, 29, 131))
-
-
 VARIABLES = ("JAX", "XLA", "IREE", "TF_CPP", "OMP_", "GLIBC_TUNABLES", "LD_PRELOAD", "TMPDIR")
 SECRET = re.compile("PASSWORD|TOKEN|KEY|SECRET")
-
-
 # What users meet in JAX itself: the package, its first version without the fault, what is wrong,
 # and what is done about it. Those of IREE are in docs/internals/iree.md.
 KNOWN = (

@@ -170,12 +170,13 @@ def integer(types: tuple[str, str, str]) -> bool:
     return types[2].startswith("i")
 
 
-def within(shown: tuple[str, str, str], meant: tuple[str, str, str]) -> bool:
+def within(shown: tuple[str, str, str], meant: tuple[str, str, str], kernel: bool = False) -> bool:
     """Narrower types than were meant: a conversion fused into the product, a complex number's
-    parts. A wider sum is rounded less often."""
-    operands = zip(shown[:2], meant[:2], strict=True)
+    parts. A wider sum is rounded less often. A kernel for a processor that does not multiply
+    bfloat16 has float32, which holds the same numbers."""
+    operands, wide = zip(shown[:2], meant[:2], strict=True), kernel and ("f32", "bf16")
     narrower = bit_width(shown[2]) <= bit_width(meant[2]) or wider_sum(shown, meant)
-    return narrower and all(bit_width(s) <= bit_width(m) for s, m in operands)
+    return narrower and all((s, m) == wide or bit_width(s) <= bit_width(m) for s, m in operands)
 
 
 def as_good(shown: tuple[str, str, str], meant: tuple[str, str, str]) -> bool:

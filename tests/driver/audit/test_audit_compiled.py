@@ -64,7 +64,8 @@ def test_float_weights_of_products_that_are_one_are_told_apart(pipeline: str, ki
     audit = api.compile(Model(fn, params, (np.ones((8, 32), np.float32),)), pipeline).audit()
     assert audit.verified and any(c.merged_from for c in audit.contractions)
     assert {w.name: w.format for w in audit.weights} == dict.fromkeys("qkv", kind)
-    assert len({w.stored_bytes for w in audit.weights}) == 1
+    q, k, v = (w.stored_bytes for w in audit.weights)
+    assert q == k and q >= v == min(q, v)  # panels of two weights may be wider than those of one
 
 
 KERNELS = ("layer0/kernel", "layer1/kernel")
