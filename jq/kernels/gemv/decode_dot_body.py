@@ -59,8 +59,8 @@ class _Group:
             b.put(b.bitcast(value, vec(self.lanes, "i32")), stage, [column, i * self.lanes])
 
     def words(self, side: int, depth: int, put: Words, **options: Any) -> None:
-        """Calls `put(value, left, [words of `side` columns, along K])` for every `depth` values of
-        a step: with the first of these values, and how many the step still has."""
+        """Calls `put(value, left, words)` for every `depth` values of a step: the first of them,
+        how many the step still has, and the words of `side` columns, along K."""
         b, step = self.b, self.kernel.step
         stage = b.scratch([side, math.ceil(step / depth) * side], "i32")
 

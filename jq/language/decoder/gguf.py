@@ -38,7 +38,7 @@ def read_gguf(path: str | Path) -> tuple[Config, dict[str, Any], GgufFile]:
     reader = _Reader(known, where, file)
     config = reader.config()
     tensors = {name: t for name, t in file.tensors.items() if name not in _FACTORS}
-    tensors = reader.without_ahead(tensors, config)
+    tensors = reader.without_mtp(tensors, config)
     return config, parameter_tree(config, reader.form, tensors, str(path)), file
 
 

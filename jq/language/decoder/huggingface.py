@@ -21,7 +21,7 @@ from jq.language.decoder.text import names_of_text, text_of, with_wide_heads
 
 _BOTH = "use_bidirectional_attention"
 _OF_HEAD = re.compile(r"(.+)\.norms\.(\d+)\.(\w+)")
-# What old checkpoints hold and the config gives, and what predicts the tokens behind the next.
+# What old checkpoints hold and the config gives, and parts for multi-token prediction (MTP).
 _UNREAD = re.compile(r".*rotary_emb\.inv_freq|(model\.)?mtp[._].*")
 _LOCAL = ("sliding_attention", "chunked_attention")  # kinds of layers with a window
 _ORIGINAL = "original_max_position_embeddings"
@@ -41,7 +41,7 @@ def read_huggingface(folder: str | Path) -> tuple[Config, dict[str, Any]]:
     reader = _reader(folder)
     config, known = reader.config(), reader.known
     files = {n: t for n, t in read_folder(folder).items() if not _UNREAD.fullmatch(n)}
-    files = reader.without_ahead(files, config)
+    files = reader.without_mtp(files, config)
     held = {ours: files[name] for ours, name in names_of_text(reader.values, files).items()}
     held = _of_heads_together(held, str(folder))
     tensors: Mapping[str, Leaf] = held

@@ -19,7 +19,7 @@ _VOCABULARY = Key("vocab_size", "token_embd.weight")
 _TURNED = Key("position_embedding_type", "rope.scaling.finetuned")
 _LAYERS = Key("num_hidden_layers", "block_count")
 _MOST_LAYERS = 4096
-_AHEAD = Key("num_nextn_predict_layers", "nextn_predict_layers")  # behind the others
+_MTP_LAYERS = Key("num_nextn_predict_layers", "nextn_predict_layers")
 _HIDDEN = Key("hidden_size", "embedding_length")
 _HEADS = Key("num_attention_heads", "attention.head_count")
 _KV_HEADS = Key("num_key_value_heads", "attention.head_count_kv")
@@ -72,11 +72,11 @@ class Reader(ABC):
     def wrong(self, reason: str) -> UserError:
         return UserError(f"the file describes no known model: {reason}", location=self.where)
 
-    def without_ahead(self, tensors: Mapping[str, Any], config: Config) -> dict[str, Any]:
-        """Tensors but those of layers that predict the tokens behind the next."""
+    def without_mtp(self, tensors: Mapping[str, Any], config: Config) -> dict[str, Any]:
+        """Tensors but those of layers for multi-token prediction, which stand behind the others."""
         there = {name: re.search(r"\b(?:blk|layers)\.(\d+)\.", name) for name in tensors}
-        ahead = range(config.layers, config.layers + self.size(_AHEAD, 0, least=0))
-        return {n: tensors[n] for n, at in there.items() if not at or int(at[1]) not in ahead}
+        more = range(config.layers, config.layers + self.size(_MTP_LAYERS, 0, least=0))
+        return {n: tensors[n] for n, at in there.items() if not at or int(at[1]) not in more}
 
     def causal(self) -> bool:
         """True where a token sees those before it alone."""

@@ -12,6 +12,7 @@ import pytest
 
 import jq
 from jq import api
+from jq.driver.audit import owners
 from jq.driver.compiled import CompiledModel
 from jq.frontends.model import Model
 
@@ -64,8 +65,14 @@ def test_float_weights_of_products_that_are_one_are_told_apart(pipeline: str, ki
     audit = api.compile(Model(fn, params, (np.ones((8, 32), np.float32),)), pipeline).audit()
     assert audit.verified and any(c.merged_from for c in audit.contractions)
     assert {w.name: w.format for w in audit.weights} == dict.fromkeys("qkv", kind)
-    q, k, v = (w.stored_bytes for w in audit.weights)
-    assert q == k and q >= v == min(q, v)  # panels of two weights may be wider than those of one
+    stored = {w.name: w.stored_bytes for w in audit.weights}
+    assert stored["q"] == stored["k"] >= stored["v"]  # panels of two may be wider than of one
+
+
+def test_float32_is_bfloat16_in_kernels_alone() -> None:
+    wide, meant = ("f32", "f32", "f32"), ("bf16", "bf16", "f32")
+    assert owners.within(wide, meant, kernel=True) and not owners.within(wide, meant)
+    assert not owners.within(wide, ("f16", "f16", "f32"), kernel=True)
 
 
 KERNELS = ("layer0/kernel", "layer1/kernel")

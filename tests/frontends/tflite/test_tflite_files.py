@@ -230,6 +230,13 @@ def test_operators_of_other_types_are_those_of_litert(name: str, tmp_path: Path)
     assert len(np.unique(want)) > 1
 
 
+def test_rows_without_length_stay_as_they_are(tmp_path: Path) -> None:
+    data = of_integers("L2_NORMALIZATION", [], None, *[("float32", (3, 4))] * 2)
+    x = np.float32([[0] * 4, [3e-8, 0, -4e-8, 0], [3, 0, -4, 0]])
+    (got,) = ours_of(data, tmp_path, x)
+    np.testing.assert_allclose(got, peer_of(data, x), rtol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", ["int32", "float32"])
 def test_scattered_updates_of_one_place_are_added(dtype: str, tmp_path: Path) -> None:
     operands = [ints([1], [3], [1]), ints(5, 4)]

@@ -173,7 +173,7 @@ def test_the_text_of_a_model_that_sees(tmp_path):
         ("deepseek3", "model.layers.2.eh_proj.weight", {"num_nextn_predict_layers": 1}),
     ],
 )
-def test_what_predicts_the_tokens_behind_the_next_is_left_out(tmp_path, case, name, config):
+def test_layers_for_multi_token_prediction_are_left_out(tmp_path, case, name, config):
     folder = changed(write_folder(case, tmp_path / "model"), **config)
     path = folder / "model.safetensors"
     save_file({**load_file(path), name: np.ones((2, 2), np.float32)}, path)
@@ -183,7 +183,7 @@ def test_what_predicts_the_tokens_behind_the_next_is_left_out(tmp_path, case, na
             load_decoder(changed(folder, num_nextn_predict_layers=0))
 
 
-def test_gguf_files_count_layers_that_predict_further_tokens(tmp_path, monkeypatch):
+def test_gguf_files_count_layers_for_multi_token_prediction(tmp_path, monkeypatch):
     def metadata(writer, config, architecture, plain=decoders._metadata):
         count = config["num_hidden_layers"]
         plain(writer, config | {"num_hidden_layers": count + 1}, architecture)

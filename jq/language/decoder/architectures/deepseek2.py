@@ -1,4 +1,4 @@
-"""DeepSeek 2, and MiniCPM 3: multi-head latent attention."""
+"""DeepSeek 2 and others with multi-head latent attention: GLM 4.7 Flash, Youtu, MiniCPM 3."""
 
 from math import log, sqrt
 
