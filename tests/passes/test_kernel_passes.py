@@ -136,7 +136,7 @@ def test_convolutions_by_pairs_have_the_bits_of_the_integer_level(pipeline):
         np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("target", ["llvm-cpu", "x86-64-v3", "llvm-cpu-portable"])
+@pytest.mark.parametrize("target", ["llvm-cpu", "x86-64-v3", "llvm-cpu-generic"])
 @pytest.mark.parametrize(
     ("kind", "scheme"),
     [("int4", "symmetric"), ("int4", "asymmetric"), ("int3", "symmetric"), ("uint4", "asymmetric")],
