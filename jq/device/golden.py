@@ -137,10 +137,10 @@ def _difference(path: Path, want: np.ndarray) -> dict[str, Any] | None:
 
 
 def integer_level(artifact: Path) -> Program:
-    path = artifact / "integer.mlirbc"
-    if not path.is_file():
-        read_manifest(artifact)  # what is no artifact at all is told as such
+    path, known = artifact / "integer.mlirbc", read_manifest(artifact).files
+    if path.name not in known:
         raise UserError(f"{artifact} holds no integer level", hint="compile it with --emit integer")
+    known[path.name].check(path)
     return trace(path).program
 
 

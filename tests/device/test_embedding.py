@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import jq
+from jq.artifact.keys import StoredFile
+from jq.artifact.manifest import Manifest
 from jq.base.errors import UserError
 from jq.cli.app import main
 from jq.device.embedding import _rows
@@ -27,6 +30,8 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("artifact")
     with (folder / "integer.mlirbc").open("wb") as file:
         found.materialize().operation.write_bytecode(file)
+    files = {"integer.mlirbc": StoredFile.of(folder / "integer.mlirbc")}
+    (folder / "manifest.json").write_text(Manifest(files=files).model_dump_json())
     return folder
 
 
@@ -65,6 +70,11 @@ def test_what_is_refused(
     assert "is not an artifact" in capsys.readouterr().err
     assert main(["embed", str(artifact), "-o", new, "--iree-flag=--no-such-flag"]) == 2
     assert "no flag --no-such-flag" in capsys.readouterr().err
+    shutil.copytree(artifact, longer := tmp_path / "longer")
+    with (longer / "integer.mlirbc").open("ab") as file:
+        file.write(b"\0")
+    assert main(["embed", str(longer), "-o", new]) == 2
+    assert "bytes instead of" in capsys.readouterr().err
     assert not Path(new).exists()
 
 

@@ -97,7 +97,7 @@ def test_tables_softmax_and_normalizations(tmp_path: Path) -> None:
     assert found.returncode == 0, found.stdout
 
 
-def test_what_is_refused(artifact: Path, tmp_path: Path, capsys) -> None:
+def test_what_is_refused(artifact: Path, written: Path, tmp_path: Path, capsys) -> None:
     (tmp_path / "there").mkdir()
     for arguments, text in {
         ("-o", str(tmp_path / "there")): "exists already",
@@ -106,15 +106,26 @@ def test_what_is_refused(artifact: Path, tmp_path: Path, capsys) -> None:
     }.items():
         assert main(["vectors", str(artifact), *arguments]) == 2
         assert text in capsys.readouterr().err
-    (tmp_path / "bare").mkdir()
-    shutil.copy(artifact / "manifest.json", tmp_path / "bare")
+    for folder in ("bare", "lost", "changed"):
+        (tmp_path / folder).mkdir()
+        shutil.copy(artifact / "manifest.json", tmp_path / folder)
+    stored = json.loads((artifact / "manifest.json").read_text())
+    del stored["files"]["integer.mlirbc"]
+    (tmp_path / "bare" / "manifest.json").write_text(json.dumps(stored))
+    changed = bytearray((artifact / "integer.mlirbc").read_bytes())
+    changed[len(changed) // 2] ^= 1  # a weight: still a program
+    (tmp_path / "changed" / "integer.mlirbc").write_bytes(changed)
     for folder, text in {
         "bare": "holds no integer level; compile it with --emit integer",
+        "lost": "no such file",
+        "changed": "integer.mlirbc is damaged: its checksum differs",
         "there": "there is not an artifact",
         "nowhere": "no such artifact",
     }.items():
         assert main(["vectors", str(tmp_path / folder), "-o", str(tmp_path / "new")]) == 2
         assert text in capsys.readouterr().err and not (tmp_path / "new").exists()
+    assert main(["vectors", str(tmp_path / "changed"), "--check", str(written)]) == 2
+    assert "is damaged" in capsys.readouterr().err
 
 
 def test_large_ops_are_left_out(artifact: Path, tmp_path: Path) -> None:
