@@ -45,14 +45,11 @@ class IntegerAttention(Heads, ByColumn):
     Heads lie in the columns of q, k and v as in `Attention`.
 
     Attributes:
-        low, high: bounds of the probabilities' codes; low is not above their zero point.
         epilogue: steps from i32.
         sequences: which queries are left out (of no other length)."""
 
     family: ClassVar[str] = "integer_attention"
 
-    low: int = -128
-    high: int = 127
     epilogue: tuple[Step, ...] = ()
     sequences: Sequences | None = None
 

@@ -145,7 +145,7 @@ class CodesHead(HeadRows):
                 for i in range(count)
             ]
             steps += [b.f32(0.0, lanes)] * (PACKED - count)
-            packed = pack_bytes(b, self.isa, steps, [zero] * PACKED, True, (-128, kernel.high))
+            packed = pack_bytes(b, self.isa, steps, [zero] * PACKED, True, (-128, 127))
             kept = b.shuffle(packed, packed, list(range(count * lanes)))
             b.put(kept, self.probabilities, [row, key])
             return packed
@@ -178,7 +178,7 @@ class CodesHead(HeadRows):
         b, lanes, kernel = self.b, self.lanes, self.kernel
         zero = self.codes.zero(packing.PROBABILITY)
         shifted = b.add(zero, b.i32(self.codes.offset, lanes))  # the code of 0 as it is read
-        most = b.sub(b.f32(kernel.high, lanes), b.to_f32(zero))
+        most = b.sub(b.f32(127, lanes), b.to_f32(zero))
         base = b.sub(b.i32(MAGIC_BITS, lanes), shifted)
         with b.loop(0, self.span, lanes, carry=[b.i32(0, lanes)] * len(rows)) as loop:
             sums = []

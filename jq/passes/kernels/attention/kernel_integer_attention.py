@@ -116,7 +116,7 @@ def _lower(program: Program, isa: str, f: Found) -> str:
     with at(f.ops[-1]), f.second.op.location:  # the audit looks for both names
         kind, mask = best.mask(f.between.mask)
         kernel = IntegerAttention(
-            isa=isa, **best.fields, mask=kind, low=scheme.low, epilogue=(Dequantize(), *last)
+            isa=isa, **best.fields, mask=kind, epilogue=(Dequantize(), *last)
         )
         factor = float(q.scale) * float(k.scale) * f.between.scale
         _check_fill(f.between.mask, kernel, factor)
