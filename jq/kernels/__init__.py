@@ -37,5 +37,5 @@ from jq.kernels.rowwise.quantize_blocks import QuantizeBlocks
 from jq.kernels.rowwise.row_chain import SplitRows
 from jq.kernels.rowwise.row_program import Line, RowProgram, Source
 from jq.kernels.rowwise.update_rows import UpdateRows
-from jq.kernels.schedule.layout import Batch, Frame, Sequences
+from jq.kernels.schedule.layout import Batch, Sequences
 from jq.kernels.tensor import TensorType

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, dataclass_transform, get_args, get_type_hints
 from jq.base.errors import InternalError, UserError
 from jq.base.registry import register
 from jq.kernels.machine.isa import Isa, get_isa
-from jq.kernels.schedule.layout import Frame, Sequences
+from jq.kernels.schedule.layout import Sequences
 from jq.kernels.tensor import TensorType, pad_last
 
 ATTRIBUTE = "jq.kernel"
@@ -71,10 +71,6 @@ class Kernel(ABC):
 
     def by_sequences(self, sequences: Sequences) -> "Kernel | None":
         """The same with one operand more that says which rows are wanted; None: it takes none."""
-        return None
-
-    def in_frame(self, frame: Frame) -> "Kernel | None":
-        """The same with padding around its result, whose rows are pixels; None: it has no frame."""
         return None
 
     def to_json(self) -> str:

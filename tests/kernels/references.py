@@ -34,12 +34,7 @@ def _finished(
     """The result from sums; `operands` holds each step's in broadcastable form."""
     kind = np.float32 if kernel.floats else np.int32
     y = (acc + (0 if bias is None else bias)).astype(kind).reshape(kernel.shape)
-    y = applied(kernel.epilogue, y, operands)
-    if (frame := kernel.frame) is None:
-        return y
-    images = y.reshape(-1, frame.height, frame.width, y.shape[-1])
-    around = (0, 0), *frame.padding, (0, 0)
-    return np.pad(images, around, constant_values=frame.code).reshape(-1, y.shape[-1])
+    return applied(kernel.epilogue, y, operands)
 
 
 @reference.register

@@ -23,7 +23,6 @@ from jq.kernels import (
     Clamp,
     Convolution,
     Depthwise,
-    Frame,
     Gemm,
     Quantize,
     Residual,
@@ -266,25 +265,3 @@ def test_what_floats_have_not() -> None:
             Gemm(isa="avx2", m=8, k=8, n=8, element="bf16", **more)
     with pytest.raises(InternalError):
         Gemm(isa="avx2", m=8, k=8, n=8, element="bf16").pack(np.zeros((8, 8), np.int8))
-
-
-FRAME = Frame(4, 5, ((1, 2), (0, 3)), 0)
-
-
-@pytest.mark.parametrize("element", TYPES)
-def test_frames_around_floats(element: str) -> None:
-    """Zeros stand around the images, as numbers of float32 and of bfloat16."""
-    image = {"batch": 2, "height": 6, "width": 5, "channels": 3, "window": (3, 1), "filters": 20}
-    for steps in ((), (RoundToHalves(),)):
-        more = {"element": element, "epilogue": steps}
-        kernels = [Gemm(isa=i, m=40, k=9, n=20, rows=FRAME, **more) for i in HERE]
-        kernels += [Convolution(isa=i, frame=FRAME, **image, **more) for i in HERE[:2]]
-        runner, rng = Runner(kernels), np.random.default_rng(0)
-        for i, kernel in enumerate(kernels):
-            matrix = isinstance(kernel, Gemm)
-            shape, weight = ((40, 9), (9, 20)) if matrix else ((2, 6, 5, 3), (3, 1, 3, 20))
-            x = rng.integers(-8, 9, shape).astype(np.float32)  # whole numbers: sums are exact
-            w = rng.integers(-8, 9, weight).astype(TYPES[element])
-            rows = x if matrix else x.reshape(2, 6, 15)
-            (y,) = runner.run(i, stored(rows, element), kernel.pack(w)["weights"])
-            np.testing.assert_array_equal(y, reference(kernel, x, w, operands=[()] * len(steps)))

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from jq.kernels import Attention, Gemm, Kernel, Normalize, QuantizeRows, RowQuantization, Sequences
 from tests.kernels.strategies import HERE, gemms, sizes
 from tests.kernels.test_convolution import convolutions, depthwises, long_convolutions
-from tests.kernels.test_frame import framed_convolutions, framed_gemms
 from tests.kernels.test_gemv import kernels as gemvs
 from tests.kernels.test_integer_attention import kernels as integer_attentions
 from tests.kernels.test_pair_convolution import pair_convolutions
@@ -75,8 +74,6 @@ def drawn() -> st.SearchStrategy[Kernel]:
         gemvs,
         convolutions(),
         depthwises(),
-        framed_gemms(),
-        framed_convolutions(),
         integer_attentions(),
         integer_attentions().map(lambda k: replace(k, sequences=Sequences(k.queries))),
         of_sequences().map(lambda k: ragged(k[0], Sequences(k[1], k[2]))),

@@ -64,8 +64,7 @@ def check(runner: Runner, index: int, kernel: IntegerAttention, operands: list[n
     largest = kernel.dim * 255 * 255 * factor
     bound = ((kernel.keys / CHAINS + 42) + 6 * largest) * 2.0**-24 + 2e-7
     low, high = (
-        np.clip(np.rint(p * (1 + side * bound) / scale) + zeros[3], -128, 127)
-        for side in (-1, 1)
+        np.clip(np.rint(p * (1 + side * bound) / scale) + zeros[3], -128, 127) for side in (-1, 1)
     )
     assert 2 * bound < 0.06 * scale  # of a step at worst, so that it decides nearly every integer
     sizes = np.abs(v.astype(np.int64) - zeros[2])

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 
 from jq.base.errors import InternalError
-from jq.kernels import Convolution, Frame, PairConvolution, get_isa
+from jq.kernels import Convolution, PairConvolution, get_isa
 from jq.kernels.gemm.pair_weights import STAGE, PairWeights
 from tests.kernels.harness import Runner
 from tests.kernels.strategies import epilogues
@@ -91,14 +91,13 @@ def test_every_shape_weight_and_epilogue_is_exact(drawn: list[PairConvolution], 
 
 
 def large() -> list[PairConvolution]:
-    """Several workgroups of rows, and of panels; runs of several segments; in a frame."""
+    """Several workgroups of rows, and of panels; runs of several segments."""
     shape: dict[str, Any] = {"batch": 2, "height": 12, "width": 11, "window": (3, 3), "chains": 1}
     kernels = []
     for isa in ISAS:
         one = PairConvolution(isa=isa, channels=64, filters=64, epilogue=REQUANTIZED, **shape)
         kernels += [
             one,
-            replace(one, frame=Frame(*one.output, ((1, 2), (2, 1)), 3)),
             replace(one, channels=360, filters=256, strides=(2, 2)),
             replace(one, channels=128, filters=128, groups=2, dilations=(2, 1), row_zero=True),
         ]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from jq.kernels import Dequantize, Frame, Gemm, PairGemm, RoundToCodes, Sequences, get_isa
+from jq.kernels import Dequantize, Gemm, PairGemm, RoundToCodes, Sequences, get_isa
 from jq.kernels.gemm.pair_order import BY_PAIRS, HALVED, PROVEN, PairOrder
 from jq.kernels.gemm.pair_weights import STAGE, PairWeights
 from tests.kernels.harness import Runner
@@ -95,18 +95,15 @@ def test_every_shape_weight_and_epilogue_is_exact(drawn: list, seed: int) -> Non
 
 
 @needs_pairs
-def test_rows_in_a_frame_and_of_sequences() -> None:
+def test_rows_of_sequences() -> None:
     rng, weight = np.random.default_rng(0), drawn_weight(np.random.default_rng(1), 40, 24)
-    frame = Frame(5, 7, ((1, 2), (2, 1)), 3)
-    made = [described(isa, 70, weight, rows=frame, epilogue=REQUANTIZED) for isa in ISAS]
     rows = Sequences(35, fill=True)
-    made += [described(isa, 70, weight, rows=rows) for isa in ISAS]
+    made = [described(isa, 70, weight, rows=rows) for isa in ISAS]
     runner = Runner([kernel for kernel, _ in made])
     for i, (kernel, known) in enumerate(made):
         operands, expected = operands_of(rng, kernel, known, codes(rng, (70, 40)))
-        if kernel.sequences:
-            operands.append(np.array([0, 20], np.int32))
-            expected[np.arange(70) % 35 >= np.repeat([0, 20], 35)] = 0
+        operands.append(np.array([0, 20], np.int32))
+        expected[np.arange(70) % 35 >= np.repeat([0, 20], 35)] = 0
         (result,) = runner.run(i, *operands)
         np.testing.assert_array_equal(result, expected, err_msg=kernel.to_json())
 

@@ -19,7 +19,6 @@ ELSEWHERE = {
         "kernel-convolution",
         "kernel-decode",
         "kernel-floats",
-        "kernel-frames",
         "kernel-gemm",
         "kernel-halves",
         "kernel-hidden-rows",

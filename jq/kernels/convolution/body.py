@@ -15,7 +15,6 @@ from jq.kernels.gemm.body import rounded
 from jq.kernels.gemm.pipelined import PipelinedPanel
 from jq.kernels.gemm.source import PanelPart, Source
 from jq.kernels.machine.tile_cut import ROWS
-from jq.kernels.schedule.rows import Part, framed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,16 +87,12 @@ def emit_convolution(conv: Convolution, operands: Operands) -> list[ir.Value]:
 
     def body(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
         row, column = offsets(b, ids)
-        part = Part.of(b, conv.frame, row, cut.block, conv.pixels) if conv.frame else None
-        if part:
-            part.fill(b, tiles[0], conv.results[0])
         panel = b.offset(b.scaled(ids[2], cut.panels), ids[1])
-        place = PanelPart(conv.pixels, row, column, panel, part=part)
+        place = PanelPart(conv.pixels, row, column, panel)
         windows = Windows.of(conv, ids[2])
         PipelinedPanel(windows, b, tensors, tiles[0], place).emit(cut.block, cut.block)
 
     output = Output(conv.results[0], (cut.block, width), offsets)
-    output = framed(conv.frame, output, conv.pixels)
     return dispatch(operands, [output], [cut.blocks, cut.panels, conv.groups], body)
 
 

@@ -11,18 +11,15 @@ On matrix tiles the codes of 16 pixels are first gathered into tiles (`gemm.amx`
 filters * taps * channels / groups operations."""
 
 import math
-from dataclasses import replace
 from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
-from jq.base.errors import InternalError
 from jq.kernels.convolution.windowed import PackedWindows, WindowPanels
 from jq.kernels.gemm.two_digits import TwoDigits
 from jq.kernels.machine.tile_cut import DEPTH, TiledCut, pack_weight
 from jq.kernels.machine.tiling import Tiling, choose
-from jq.kernels.schedule.layout import Frame
 from jq.kernels.tensor import Array, TensorType, cut_last
 
 TILED_PIXELS = 8
@@ -45,11 +42,6 @@ class Convolution(WindowPanels, PackedWindows):
     family: ClassVar[str] = "convolution"
 
     column_zero: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.frame and self.on_tiles:
-            raise InternalError(f"no frame around {self.label}")
 
     @property
     def run_groups(self) -> int:
@@ -114,9 +106,6 @@ class Convolution(WindowPanels, PackedWindows):
         )
         init, steps = self.behind()
         return (*[self.codes] * self.code_operands, weights, *init, *steps)
-
-    def in_frame(self, frame: Frame) -> "Convolution | None":
-        return None if self.on_tiles else replace(self, frame=frame)
 
     def _packed(self, weight: Array) -> Array:
         runs = weight.reshape(math.prod(self.runs), self.run, self.filters)

@@ -1,14 +1,12 @@
 """Common base of products over windows of an image: shapes and constants."""
 
 from abc import abstractmethod
-from dataclasses import replace
 from typing import ClassVar
 
 from jq.base.errors import InternalError
 from jq.kernels.epilogue.step import check, operand_types
 from jq.kernels.gemm.pair_product import PairProduct
 from jq.kernels.gemm.product import PanelProduct, Product
-from jq.kernels.schedule.layout import Frame
 from jq.kernels.tensor import Array, TensorType
 
 
@@ -95,12 +93,10 @@ class WindowPanels(Windowed, PanelProduct):
     """[B, H, W * C] in i8 or floats, padded already, -> [B * Ho * Wo, F], in f32, i8 or i32.
 
     Attributes:
-        groups: filters and channels in groups (a depthwise convolution: `Depthwise`).
-        frame: what stands around the images of the result, for the convolution that reads them."""
+        groups: filters and channels in groups (a depthwise convolution: `Depthwise`)."""
 
     filters: int
     groups: int = 1
-    frame: Frame | None = None
 
     def __post_init__(self) -> None:
         check(self.epilogue, self.sums)
@@ -162,6 +158,3 @@ class PairConvolution(WindowPanels, PairProduct):
     def operands(self) -> tuple[TensorType, ...]:
         (_, *corrections), steps = self.behind()
         return (self.codes, *self.packed_types, *corrections, *steps)
-
-    def in_frame(self, frame: Frame) -> "PairConvolution":
-        return replace(self, frame=frame)

@@ -17,14 +17,12 @@ from jq.kernels.tensor import TensorType
 @dataclass(frozen=True)
 class Output:
     """A result of a dispatch: its whole type, the tile of a workgroup, and where that tile is.
-    Where tiles differ in size, `sizes` says how large one is, and `tile` how large they can be.
     `into`: the number of the input that the result takes the place of. What no tile covers keeps
     its value; the body does not see this input."""
 
     whole: TensorType
     tile: tuple[int, ...]
     offsets: Callable[[Builder, Indices], Indices]
-    sizes: Callable[[Builder, Indices], Indices] | None = None
     into: int | None = None
 
 
@@ -49,13 +47,12 @@ def dispatch(
         tensors = [
             _load_whole(arguments[i], t) for i, (_, t) in enumerate(inputs) if i not in given
         ]
-        sizes = [o.sizes(builder, ids) if o.sizes else o.tile for o in outputs]
-        tiles = [_tile(output, size) for output, size in zip(outputs, sizes, strict=True)]
+        tiles = [_tile(output) for output in outputs]
         body(builder, ids, tensors, tiles)
         left = iter(arguments[len(inputs) :])
         targets = [next(left) if i is None else arguments[i] for i in given]
-        for tile, output, target, size in zip(tiles, outputs, targets, sizes, strict=True):
-            _store_tile(tile.value, target, output, output.offsets(builder, ids), size)
+        for tile, output, target in zip(tiles, outputs, targets, strict=True):
+            _store_tile(tile.value, target, output, output.offsets(builder, ids))
         func.ReturnOp([])
     entry = ir.SymbolRefAttr.get([symbol, symbol])
     results = [mlir_type(o.whole) for o in outputs]
@@ -110,29 +107,25 @@ def _load_whole(source: ir.Value, kind: TensorType) -> ir.Value:
     ).result
 
 
-def _tile(output: Output, size: Indices) -> Tile:
-    sizes = [n if isinstance(n, int) else n.value for n in size]
-    return Tile(tensor.EmptyOp(sizes, element(output.whole.element)).result, output.tile)
+def _tile(output: Output) -> Tile:
+    return Tile(tensor.EmptyOp(output.tile, element(output.whole.element)).result, output.tile)
 
 
-def _store_tile(
-    value: ir.Value, target: ir.Value, output: Output, offsets: Indices, sizes: Indices
-) -> None:
-    for offset, size, bound in zip(offsets, sizes, output.whole.shape, strict=True):
-        if high(offset) + (size if isinstance(size, int) else 0) > bound:
+def _store_tile(value: ir.Value, target: ir.Value, output: Output, offsets: Indices) -> None:
+    for offset, size, bound in zip(offsets, output.tile, output.whole.shape, strict=True):
+        if high(offset) + size > bound:
             raise InternalError(f"tile {output.tile} leaves {output.whole}")
     dynamic = ir.ShapedType.get_dynamic_stride_or_offset()
-    unknown = ir.ShapedType.get_dynamic_size()
     iree_tensor_ext.DispatchTensorStoreOp(
         value,
         target,
         [],
         [o.value for o in offsets if not isinstance(o, int)],
-        [n.value for n in sizes if not isinstance(n, int)],
+        [],
         [],
         [o if isinstance(o, int) else dynamic for o in offsets],
-        [n if isinstance(n, int) else unknown for n in sizes],
-        [1] * len(sizes),
+        list(output.tile),
+        [1] * len(output.tile),
     )
 
 

@@ -20,7 +20,7 @@ from jq.kernels.gemm.source import PanelPart, Source
 from jq.kernels.machine import dot
 from jq.kernels.machine.tiling import row_block
 from jq.kernels.rowwise.body import row_body
-from jq.kernels.schedule.rows import Blocks, Part, Rows, fill, framed, row_dispatch, wanted_rows
+from jq.kernels.schedule.rows import Blocks, Rows, fill, row_dispatch, wanted_rows
 from jq.kernels.tensor import TensorType
 
 
@@ -54,23 +54,20 @@ class MatrixRows(Source):
 
 # The operands with a panel's weights in memory, from a column on, in place of their parts.
 Decode = Callable[[Builder, Values, Index], Values]
-Panels = Callable[[Values, Index, Part | None], None]
+Panels = Callable[[Values, Index], None]
 
 
 def emit_block(
     gemm: PanelProduct, b: Builder, tensors: Values, tile: Tile, row: Index, panels: Panels
 ) -> None:
-    """A workgroup's block of rows from `row`: `panels(tensors, wanted, part)` computes as many as
-    are wanted, inside what stands around images; zeros follow them where sequences are filled."""
+    """A workgroup's block of rows from `row`: `panels(tensors, wanted)` computes as many as are
+    wanted; zeros follow them where sequences are filled."""
     block, sequences = gemm.tiling.block, gemm.sequences
     wanted: Index = block
     if sequences:
         *tensors, counts = tensors
         wanted = wanted_rows(b, sequences, counts, row, block)
-    part = Part.of(b, gemm.frame, row, block, gemm.shape[0]) if gemm.frame else None
-    if part:
-        part.fill(b, tile, gemm.results[0])
-    panels(tensors, wanted, part)
+    panels(tensors, wanted)
     if sequences and sequences.fill:
         fill(b, tile, gemm.results[0], wanted, block)
 
@@ -119,8 +116,8 @@ def multiply(gemm: Gemm, operands: Operands, decode: Decode | None = None) -> li
     def body(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
         *prefix, row, column = offsets(b, ids)
 
-        def panel(tensors: Values, wanted: Index, part: Part | None) -> None:
-            place = PanelPart(gemm.m, row, column, 0 if decode else ids[1], prefix, part=part)
+        def panel(tensors: Values, wanted: Index) -> None:
+            place = PanelPart(gemm.m, row, column, 0 if decode else ids[1], prefix)
             source = MatrixRows.of(gemm, prefix)
             if decode:
                 tensors, source = decode(b, tensors, column), replace(source, fetches=False)
@@ -129,7 +126,6 @@ def multiply(gemm: Gemm, operands: Operands, decode: Decode | None = None) -> li
         emit_block(gemm, b, tensors, tiles[0], row, panel)
 
     output = Output(gemm.results[0], (*((1,) * depth), cut.block, width), offsets)
-    output = framed(gemm.frame, output, gemm.m)
     return dispatch(operands, [output], [blocks.count, cut.panels, *gemm.lead], body)
 
 

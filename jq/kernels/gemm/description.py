@@ -20,7 +20,7 @@ from jq.kernels.gemm.two_digits import TwoDigits
 from jq.kernels.machine import tiling
 from jq.kernels.machine.tile_cut import TiledCut, pack_weight, unpack_weight
 from jq.kernels.machine.tiling import Tiling
-from jq.kernels.schedule.layout import Batch, Frame, Sequences
+from jq.kernels.schedule.layout import Batch, Sequences
 from jq.kernels.tensor import Array, TensorType, cut_last, join_last
 
 TILED_ROWS, TILED_GROUPS = 5, 12
@@ -71,7 +71,7 @@ class Gemm(MatrixPanels):
         width = STREAM_VECTORS * self.streams * self.target.lanes
         if self.streams > 1 and (self.m > STREAM_ROWS or self.n < width or self.sequences):
             raise InternalError(f"no {self.streams} streams of {self.label}")
-        if self.on_tiles and (self.sequences or self.frame):
+        if self.on_tiles and self.sequences:
             raise InternalError(f"all rows of {self.label} are computed, side by side")
         if self.floats and (self.batch > 1 or self.sequences or self.streams > 1):
             raise InternalError(f"floats of {self.label} are rows of one matrix")
@@ -159,9 +159,6 @@ class Gemm(MatrixPanels):
         vectors = self.tiling.vectors  # as the weights lie
         rows = tiling.even_rows(self.target, vectors, sequences.length)
         return replace(self, cut=RegisterTile(rows, vectors), rows=sequences)
-
-    def in_frame(self, frame: Frame) -> "Gemm | None":
-        return None if self.rows or self.on_tiles else replace(self, rows=frame)
 
     def pack(
         self,

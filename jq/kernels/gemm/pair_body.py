@@ -13,7 +13,7 @@ from jq.kernels.gemm.pair_product import COUNTS, PairGemm, PairProduct
 from jq.kernels.gemm.pair_weights import STAGE
 from jq.kernels.gemm.panel import Panel, Run
 from jq.kernels.gemm.source import PanelPart, Source
-from jq.kernels.schedule.rows import Blocks, Part, framed
+from jq.kernels.schedule.rows import Blocks
 
 WORD = 4  # codes that a lane multiplies at a time
 
@@ -124,21 +124,18 @@ def multiply(
     def body(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
         row, start = offsets(b, ids)
 
-        def panels(tensors: Values, wanted: Index, part: Part | None) -> None:
+        def panels(tensors: Values, wanted: Index) -> None:
             with b.loop(0, kernel.range, writes=tiles) as loop:
                 panel = b.at_most(b.offset(first_panel(b, ids), loop.index), kernel.panels - 1)
                 panel = b.offset(b.scaled(ids[2], kernel.panels), panel)
                 to = b.at_most(b.scaled(loop.index, lanes), width - lanes)
-                place = PanelPart(
-                    kernel.shape[0], row, b.offset(start, to), panel, to=to, part=part
-                )
+                place = PanelPart(kernel.shape[0], row, b.offset(start, to), panel, to=to)
                 columns = PairPanel(kernel, source(ids[2]), b, tensors, tiles[0], place)
                 columns.emit(cut.block, wanted)
 
         emit_block(kernel, b, tensors, tiles[0], row, panels)
 
     output = Output(kernel.results[0], (cut.block, width), offsets)
-    output = framed(kernel.frame, output, kernel.shape[0])
     return dispatch(operands, [output], [blocks.count, kernel.ranges, kernel.groups], body)
 
 

@@ -27,7 +27,7 @@ from jq.kernels.gemm.product import MatrixPanels, PanelProduct
 from jq.kernels.machine import tiling
 from jq.kernels.machine.tile_cut import TiledCut
 from jq.kernels.machine.tiling import LINE, Tiling
-from jq.kernels.schedule.layout import Frame, Sequences
+from jq.kernels.schedule.layout import Sequences
 from jq.kernels.tensor import Array, TensorType, cut_last
 
 NEAR = 1 << 14  # bytes of codes of a block of rows: they stay in the first cache
@@ -172,11 +172,11 @@ class PairGemm(MatrixPanels, PairProduct):
     points i32 [M] and colsum; what the epilogue's steps name; counts, if the rows are of sequences.
 
     Attributes:
-        rows: of `Sequences` some of which are left out, or the pixels of images in a `Frame`."""
+        rows: of `Sequences` some of which are left out."""
 
     family: ClassVar[str] = "pair_gemm"
 
-    rows: Sequences | Frame | None = None
+    rows: Sequences | None = None
 
     @property
     def runs(self) -> tuple[int, int]:

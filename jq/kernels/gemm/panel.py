@@ -237,11 +237,11 @@ class Panel:
         self, first: Index, accumulators: Sequence[Values], vector: int = 0, chain: int = TOGETHER
     ) -> None:
         """The epilogue of rows from `first`, and of a panel's vectors from `vector`."""
-        b, part, finished = self.b, self.place.part, []
+        b, finished = self.b, []
         column = b.offset(self.place.to, vector * self.isa.lanes)
         for i, acc in enumerate(accumulators):
             local = b.offset(first, i)
             row = b.offset(self.place.row, local)
-            to = [*([0] * len(self.prefix)), part.row(b, row) if part else local]
+            to = [*([0] * len(self.prefix)), local]
             finished.append(Row(acc, [row], to, [self.source.sample(b, row)], column, vector))
         self.epilogue.store(self.isa, self.tile, finished, chain)

@@ -11,7 +11,7 @@ from jq.kernels.kernel import ByColumn, MatrixProduct
 from jq.kernels.machine.isa import Isa
 from jq.kernels.machine.tile_cut import TiledCut
 from jq.kernels.machine.tiling import Tiling
-from jq.kernels.schedule.layout import Batch, Frame, Sequences
+from jq.kernels.schedule.layout import Batch, Sequences
 from jq.kernels.tensor import Array, TensorType
 
 
@@ -88,11 +88,6 @@ class Product(ByColumn):
         return ()
 
     @property
-    def frame(self) -> Frame | None:
-        """The frame around the images that have rows for pixels."""
-        return None
-
-    @property
     def on_tiles(self) -> bool:
         return False
 
@@ -123,7 +118,6 @@ class Product(ByColumn):
     @property
     def results(self) -> tuple[TensorType, ...]:
         rows, columns = self.shape
-        rows = self.frame.rows(rows) if self.frame else rows
         return (TensorType((*self.lead, rows, columns), check(self.epilogue, self.sums)),)
 
     def bits(self, weight: Array) -> Array:
@@ -188,17 +182,14 @@ class MatrixPanels(MatrixProduct, PanelProduct):
     Attributes:
         m, k, n: the shape.
         rows: what the rows are, where they are not those of one matrix: of a `Batch` of products,
-            of `Sequences` some of which are left out, or the pixels of images in a `Frame`
-            ([M'] rows of the result)."""
+            or of `Sequences` some of which are left out."""
 
-    rows: Batch | Sequences | Frame | None = None
+    rows: Batch | Sequences | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_views()
         check(self.epilogue, self.sums)
-        if self.frame:
-            self.frame.rows(self.m)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -211,10 +202,6 @@ class MatrixPanels(MatrixProduct, PanelProduct):
     @property
     def sequences(self) -> Sequences | None:
         return self.rows if isinstance(self.rows, Sequences) else None
-
-    @property
-    def frame(self) -> Frame | None:
-        return self.rows if isinstance(self.rows, Frame) else None
 
     @property
     def counts(self) -> list[TensorType]:

@@ -11,7 +11,6 @@ from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.epilogue.emission import Epilogue
 from jq.kernels.gemm.product import PanelProduct, Product
 from jq.kernels.machine import dot
-from jq.kernels.schedule.rows import Part
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,8 +84,7 @@ class PanelPart:
         rows: of the product, all of them.
         row, column, panel: first row, first column, number in the packed weights.
         prefix: of a batch.
-        to: column of the tile where the first one is stored.
-        part: of a frame."""
+        to: column of the tile where the first one is stored."""
 
     rows: int
     row: Index
@@ -94,7 +92,6 @@ class PanelPart:
     panel: Index
     prefix: Indices = ()
     to: Index = 0
-    part: Part | None = None
 
 
 def split_starts(gemm: Product, tensors: Values) -> tuple[Values, Values]:

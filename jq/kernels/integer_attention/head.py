@@ -175,7 +175,7 @@ class CodesHead(HeadRows):
         self._value_starts(rows, totals, end)
 
     def _quantize_each(self, rows: Indices, factors: Values) -> None:
-        b, lanes, kernel = self.b, self.lanes, self.kernel
+        b, lanes = self.b, self.lanes
         zero = self.codes.zero(packing.PROBABILITY)
         shifted = b.add(zero, b.i32(self.codes.offset, lanes))  # the code of 0 as it is read
         most = b.sub(b.f32(127, lanes), b.to_f32(zero))

@@ -115,9 +115,7 @@ def _lower(program: Program, isa: str, f: Found) -> str:
     last = [Quantize(low=stored.low)] if stored else []
     with at(f.ops[-1]), f.second.op.location:  # the audit looks for both names
         kind, mask = best.mask(f.between.mask)
-        kernel = IntegerAttention(
-            isa=isa, **best.fields, mask=kind, epilogue=(Dequantize(), *last)
-        )
+        kernel = IntegerAttention(isa=isa, **best.fields, mask=kind, epilogue=(Dequantize(), *last))
         factor = float(q.scale) * float(k.scale) * f.between.scale
         _check_fill(f.between.mask, kernel, factor)
         columns = np.full(kernel.heads * kernel.dim, v.scale * p.scale, np.float32)
