@@ -24,16 +24,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 from iree.compiler import ir
 from iree.compiler.passmanager import PassManager
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from jq.base.errors import InternalError
-from jq.kernels import ISAS, GemmRows, Kernel
+from jq.kernels import ISAS, Kernel
 from tests.kernels.harness import linked
-from tests.kernels.test_gemm_rows import kernels as gemm_rows
 from tests.kernels.test_guard import drawn
 from tests.kernels.test_isa import every_family
 
@@ -53,7 +51,7 @@ def examples(count: int) -> list[Kernel]:
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    @given(st.one_of(drawn(), drawn(), drawn(), gemm_rows()))
+    @given(drawn())
     def collect(kernel: Kernel) -> None:
         found.extend(other for isa in SETS if (other := on(kernel, isa)) is not None)
 
@@ -64,10 +62,6 @@ def examples(count: int) -> list[Kernel]:
 def on(kernel: Kernel, isa: str) -> Kernel | None:
     """The kernel for another instruction set; None where that has none of its shape."""
     try:
-        if isinstance(kernel, GemmRows):
-            inner = {name: getattr(kernel, name) for name in ("gemm", "normalize", "quantize")}
-            moved = {name: replace(k, isa=isa) for name, k in inner.items() if k is not None}
-            return replace(kernel, isa=isa, **moved)
         return replace(kernel, isa=isa)
     except InternalError:
         return None

@@ -23,7 +23,6 @@ from jq.kernels.epilogue.steps import (
     ZeroPoint,
 )
 from jq.kernels.gemm.description import DigitGemm, Gemm, RegisterTile, Streams
-from jq.kernels.gemm.gemm_rows import GemmRows
 from jq.kernels.gemm.pack_values import PackValues
 from jq.kernels.gemm.pair_product import PairGemm
 from jq.kernels.gemm.product import Product

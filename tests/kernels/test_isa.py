@@ -19,7 +19,6 @@ from jq.kernels import (
     DigitDepthwise,
     DigitGemm,
     Gemm,
-    GemmRows,
     Gemv,
     IntegerAttention,
     Kernel,
@@ -101,11 +100,7 @@ def every_family(isa: str) -> list[Kernel]:
     ]
     return [
         *pairs,
-        GemmRows(
-            isa=isa,
-            gemm=Gemm(isa=isa, m=65, k=20, n=37, epilogue=sums),
-            normalize=Normalize(isa=isa, m=65, k=37),
-        ),
+        Gemm(isa=isa, m=65, k=20, n=37, epilogue=sums),
         Gemm(isa=isa, m=17, k=70, n=49, unsigned=True, epilogue=steps),
         Gemm(isa=isa, m=17, k=70, n=49, element="bf16", epilogue=(Residual(),)),
         Gemm(isa=isa, m=3, k=71, n=49, element="bf16"),  # not on tiles

@@ -29,7 +29,6 @@ ELSEWHERE = {
     *(
         "kernel-pairs",
         "kernel-ranges",
-        "kernel-rows",
         "kernel-updates",
         "kernel-views",
         "place-float-types",

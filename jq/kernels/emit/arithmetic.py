@@ -209,11 +209,3 @@ class Arithmetic:
             self._assembly.add(assembly)
             with ir.InsertionPoint.at_block_begin(self._entry):
                 llvm.inline_asm(None, [], assembly, clobbers, has_side_effects=True)
-
-    def touch(self, a: ir.Value) -> None:
-        """Keeps a load of one lane that nothing uses: its cache line is on its way from here on."""
-        bits = ir.VectorType(a.type).element_type.width
-        word = vector.extract(self.bitcast(a, vec(1, f"i{bits}")), [], [0])
-        if bits < 32:
-            word = arith.extui(ir.IntegerType.get_signless(32), word)
-        llvm.inline_asm(None, [word], "", "r", has_side_effects=True)
