@@ -16,7 +16,6 @@ from jq.kernels.rowwise.row_chain import (
     Rotated,
     RowChain,
     RowStep,
-    Updated,
 )
 from tests.kernels.harness import Runner
 from tests.kernels.strategies import HERE
@@ -43,7 +42,7 @@ def kernels(draw: st.DrawFn) -> RowChain:
             rows = draw(st.sampled_from([1, m]))
             steps.append(Rotated(draw(st.integers(1, 3)), rows, draw(st.booleans())))
         steps += draw(st.lists(coded(width) | digits, max_size=2))
-    steps.append(draw(coded(width) | st.builds(Updated, st.integers(1, 5))))
+    steps.append(draw(coded(width)))
     return RowChain(isa=draw(st.sampled_from(HERE)), m=m, k=width, steps=tuple(steps))
 
 
@@ -56,11 +55,6 @@ def by_hand(
         cos, sin = (table[lines] for table in taken)
         a, b = np.split(row, 2, axis=1)
         return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=1)
-    if isinstance(step, Updated):
-        (cache, first), (rows, _) = taken, taken[0].shape
-        cache = cache.copy()
-        cache[min(int(first[0]), rows - 1)] = row.reshape(-1)
-        return cache
     return np.asarray(row + taken[0])
 
 
@@ -85,12 +79,7 @@ def test_the_bits_of_its_steps(drawn: list[RowChain], seed: int) -> None:
     places = {found: len(drawn) + i for i, found in enumerate(dict.fromkeys(others))}
     runner, rng = Runner([*drawn, *places]), np.random.default_rng(seed)
     for i, kernel in enumerate(drawn):
-        operands = [
-            rng.standard_normal(t.shape).astype(np.float32)
-            if t.element == "f32"
-            else rng.integers(0, 6, t.shape, np.int32)
-            for t in kernel.operands
-        ]
+        operands = [rng.standard_normal(t.shape).astype(np.float32) for t in kernel.operands]
         results = iter(runner.run(i, *operands))
         row, given = operands[0], iter(operands[1:])
         for step in kernel.steps:

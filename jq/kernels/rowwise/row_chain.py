@@ -13,7 +13,6 @@ from itertools import pairwise
 from typing import ClassVar
 
 from jq.base.errors import InternalError
-from jq.kernels.machine.tiling import row_block
 from jq.kernels.rowwise.description import RowQuantization, Rows
 from jq.kernels.tensor import TensorType
 
@@ -111,16 +110,6 @@ class Rotated:
 
 
 @dataclass(frozen=True)
-class Updated:
-    """All M rows together become row `first` of an operand f32 [rows, M * K], which is a result,
-    in its place; `first` i32 [1] is the operand after it, held to 0 .. rows - 1."""
-
-    kind: ClassVar[str] = "updated"
-
-    rows: int
-
-
-@dataclass(frozen=True)
 class Coded:
     """Results: codes i8 [M, K], and what the scheme has of each block [M, blocks], all whole."""
 
@@ -140,7 +129,7 @@ class Digits:
     digits: int
 
 
-RowStep = Normalized | Added | Rotated | Updated | Coded | Digits
+RowStep = Normalized | Added | Rotated | Coded | Digits
 
 
 class RowChain(Rows):
@@ -160,8 +149,6 @@ class RowChain(Rows):
                 raise InternalError(f"codes of {self.label} are of whole blocks, found at run time")
             if isinstance(step, Rotated) and (self.k % 2 or self.m % step.rows):
                 raise InternalError(f"rows of {self.label} have no halves, or too few rows")
-            if isinstance(step, Updated) and row_block(self.m, self.k) < self.m:
-                raise InternalError(f"rows of {self.label} are not written together")
             if isinstance(step, Digits) and step.digits not in STEPS:
                 raise InternalError(f"numbers are not split into {step.digits} digits")
 
@@ -183,16 +170,12 @@ class RowChain(Rows):
             return [TensorType((self.k,), "f32")] * (step.gamma + step.beta)
         if isinstance(step, Rotated):
             return [TensorType((step.lines, self.k // 2), "f32")] * 2
-        if isinstance(step, Updated):
-            return [*self.given(step), TensorType((1,), "i32")]
         return [self.whole] if isinstance(step, Added) else []
 
     def given(self, step: RowStep) -> list[TensorType]:
         """The results of a step."""
         if isinstance(step, Normalized | Added | Rotated):
             return [self.whole] * step.keep
-        if isinstance(step, Updated):
-            return [TensorType((step.rows, self.m * self.k), "f32")]
         blocks = math.ceil(self.k / step.block)
         if isinstance(step, Digits):
             digits = TensorType((self.m, step.digits, self.k), "i8")

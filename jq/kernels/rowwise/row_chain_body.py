@@ -6,8 +6,8 @@ from functools import partial
 from iree.compiler import ir
 
 from jq.kernels.emit.builder import Builder, Tile, Tiles
-from jq.kernels.emit.dispatch import Operands, Output, emit
-from jq.kernels.emit.values import Index, Indices, Values, vec
+from jq.kernels.emit.dispatch import Operands, emit
+from jq.kernels.emit.values import Index, Values, vec
 from jq.kernels.epilogue.functions import MAGIC_BITS, rounded_bits
 from jq.kernels.machine.tiling import row_block
 from jq.kernels.rowwise import row_chain
@@ -34,9 +34,6 @@ class _Row:
             self._add(operands[0], tiles)
         elif isinstance(step, row_chain.Rotated):
             self._rotate(step, operands, tiles)
-        elif isinstance(step, row_chain.Updated):
-            begin = self.b.scaled(self.local, self.kernel.k)  # beside the other rows
-            self._each(self._load, tiles[0], 0, begin)
         elif isinstance(step, row_chain.Coded):
             code = partial(self._code, step, tiles)
             self.b.sweep(self.kernel.k, step.block, code, writes=tiles, counted=True)
@@ -57,19 +54,13 @@ class _Row:
         kind = vec(self.kernel.target.lanes, "f32")
         return self.b.load(self.source, [self.at, column], kind, valid)
 
-    def _each(
-        self,
-        value: Callable[[Index, int | None], ir.Value],
-        tile: Tile,
-        at: Index,
-        begin: Index = 0,
-    ) -> None:
-        """Stores `value(column, valid)` along a row of the tile, from column `begin`."""
+    def _each(self, value: Callable[[Index, int | None], ir.Value], tile: Tile, at: Index) -> None:
+        """Stores `value(column, valid)` along a row of the tile."""
         b = self.b
 
         def store(columns: list[Index], valid: int | None, states: States) -> States:
             for column in columns:
-                b.store(value(column, valid), tile, [at, b.offset(begin, column)], valid)
+                b.store(value(column, valid), tile, [at, column], valid)
             return states
 
         over_row(b, self.kernel.k, self.kernel.target.lanes, store, writes=[tile])
@@ -136,37 +127,15 @@ class _Row:
 
 @emit.register
 def emit_row_chain(kernel: RowChain, operands: Operands) -> list[ir.Value]:
-    firsts: dict[int, ir.Value] = {}  # of updates, by step
-
     def body(b: Builder, tensors: Values, tiles: Tiles, rows: Rows) -> None:
         source, *given = tensors
         row, left = _Row(kernel, b, source, rows), list(tiles)
-        for number, step in enumerate(kernel.steps):
+        for step in kernel.steps:
             taken, made = len(kernel.taken(step)), len(kernel.given(step))
-            if isinstance(step, row_chain.Updated):  # what is updated is no tensor of the body
-                taken, firsts[number] = 1, given[0]
             row.take(step, given[:taken], left[:made])
             given, left = given[taken:], left[made:]
 
-    block, others = row_block(kernel.m, kernel.k), _updates(kernel, firsts)
-    return row_dispatch(operands, kernel.results, body, block, others=others)
-
-
-def _updates(kernel: RowChain, firsts: dict[int, ir.Value]) -> dict[int, Output]:
-    """The results that are updates, by number: where each goes is known once its body is there."""
-    found, operand, result = {}, 1, 0
-
-    def place(number: int, rows: int) -> Callable[[Builder, Indices], Indices]:
-        return lambda b, ids: [b.read_index(firsts[number], [0], rows - 1), 0]
-
-    for number, step in enumerate(kernel.steps):
-        if isinstance(step, row_chain.Updated):
-            (kind,) = kernel.given(step)
-            tile = (1, kernel.m * kernel.k)
-            found[result] = Output(kind, tile, place(number, step.rows), into=operand)
-        operand += len(kernel.taken(step))
-        result += len(kernel.given(step))
-    return found
+    return row_dispatch(operands, kernel.results, body, row_block(kernel.m, kernel.k))
 
 
 @emit.register

@@ -1,7 +1,7 @@
 """Common parts of kernels over a matrix's rows: blocks of rows, and vectors of a row."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from iree.compiler import ir
@@ -86,14 +86,12 @@ def row_dispatch(
     block: int,
     together: int = 1,
     sequences: Sequences | None = None,
-    others: Mapping[int, Output] | None = None,
 ) -> list[ir.Value]:
-    """A dispatch whose results have the rows as first axis, but for `others`, by number.
+    """A dispatch whose results have the rows as first axis.
     `body(builder, tensors, tiles, rows)` emits the work of `together` rows. The last block ends at
     the last row: rows that two blocks share are computed twice, with the same bits. With
     `sequences` the last operand says which rows are wanted; the body does not see it."""
-    whole = operands[0][1] if others else results[0]
-    blocks = Blocks.of(whole.shape[0], block, sequences)
+    blocks = Blocks.of(results[0].shape[0], block, sequences)
     block, together = blocks.block, min(together, blocks.block)
 
     def output(kind: TensorType) -> Output:
@@ -117,8 +115,7 @@ def row_dispatch(
                 if len(kind.shape) > 1:
                     fill(b, tile, kind, wanted, block)
 
-    outputs = [(others or {}).get(i) or output(kind) for i, kind in enumerate(results)]
-    return dispatch(operands, outputs, [blocks.count], workgroup)
+    return dispatch(operands, [output(kind) for kind in results], [blocks.count], workgroup)
 
 
 def fill(b: Builder, tile: Tile, kind: TensorType, first: Index, end: Index) -> None:

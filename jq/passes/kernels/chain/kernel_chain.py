@@ -15,7 +15,6 @@ from typing import Any
 
 from jq import kernels
 from jq.ir import NAME, OPS, Op, Program, at, ir, maker, shape_of, string_attr, users
-from jq.kernels.machine.tiling import row_block
 from jq.kernels.rowwise import row_chain
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import call_kernel, called, declarations, drop_declarations, isa_of
@@ -42,7 +41,7 @@ class _Made:
     """A step that was found: what it makes, what it reads besides the row (as operands of ops), and
     the ops that it takes the place of; `readers` of the row before are among them."""
 
-    step: row_chain.Normalized | row_chain.Added | row_chain.Rotated | row_chain.Updated
+    step: row_chain.Normalized | row_chain.Added | row_chain.Rotated
     value: ir.Value
     operands: tuple[Operand, ...]
     ops: tuple[Any, ...]
@@ -84,10 +83,6 @@ class _Chain:
         keep = len(others) > len(following.readers if following else ())
         self.operands += made.operands
         self.gone += made.ops
-        if isinstance(made.step, row_chain.Updated):
-            self.steps.append(made.step)
-            self.replaced.append(made.value)
-            return None
         self.steps.append(replace(made.step, keep=keep))
         self.replaced += [made.value] * keep
         for reader, step in coded:
@@ -127,17 +122,7 @@ class _Chain:
             )
         if _plain(kernel) and kernel.m == self.first.m and isinstance(before.step, row_chain.Added):
             return _normalized(kernel, op, own)
-        if isinstance(kernel, kernels.UpdateRows) and self._updates(kernel):
-            return _Made(
-                row_chain.Updated(kernel.rows), op.results[0], ((op, 0), (op, 2)), own, own
-            )
         return None
-
-    def _updates(self, kernel: kernels.UpdateRows) -> bool:
-        """True if all rows together are a row of a cache."""
-        m, k = self.first.m, self.first.k
-        whole = kernel.width == m * k and kernel.batch == kernel.count == 1
-        return whole and kernel.element == "f32" and row_block(m, k) == m
 
 
 def _normalized(kernel: kernels.Normalize, op: Op, readers: tuple[Any, ...] = ()) -> _Made:
