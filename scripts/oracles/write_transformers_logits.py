@@ -536,6 +536,16 @@ CASES |= {
         },
     ),
     "internlm3": ("internlm3", {}),
+    "arcee": ("arcee", {}),
+    "olmoe": ("olmoe", {"head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2}),
+    "seed-oss": ("seed_oss", {}),
+    "vaultgemma": ("vaultgemma", {"sliding_window": 4, "query_pre_attn_scalar": 12}),
+    "nemotron": ("nemotron", {}),
+    "cohere": ("cohere", {"logit_scale": 0.25, "use_qk_norm": True, "head_dim": 8}),
+    "cohere2": (
+        "cohere2",
+        {"num_hidden_layers": 4, "sliding_window": 4, "logit_scale": 0.25, "head_dim": 8},
+    ),
 }
 SAVED = tuple(CASES)[19:]
 TOKENS = 13
@@ -554,7 +564,7 @@ def draw(name: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
 
 def neutral(name: str, model_type: str) -> float:
     """The number that a norm's weight is drawn around."""
-    from_one = model_type.startswith(("gemma", "qwen3_next", "qwen3_5"))
+    from_one = model_type.startswith(("gemma", "vaultgemma", "nemotron", "qwen3_next", "qwen3_5"))
     from_one = from_one and not model_type.startswith(("gemma4", "gemma3n"))
     if "norm" not in name or "bias" in name or (from_one and "linear_attn" not in name):
         return 0.0

@@ -194,7 +194,8 @@ def _converted(state, config):
             heads = len(array) // config["head_dim"]
             array = array.reshape(heads, 2, -1, *array.shape[1:]).swapaxes(1, 2)
             array = array.reshape(state[name].shape)
-        if kind in gguf_models.FROM_ONE and "norm" in name and "linear_attn" not in name:
+        scales = "norm" in name and not name.endswith("bias") and "linear_attn" not in name
+        if kind in gguf_models.FROM_ONE and scales:
             array = array + 1
         if re.search(r"experts\.[0-9]", name):
             stem, _, which = name.removesuffix(".weight").rpartition(".")

@@ -15,11 +15,12 @@ ARCHITECTURES |= {"llama4_text": "llama4", "granitemoehybrid": "granitehybrid"}
 ARCHITECTURES |= {"gemma4_text": "gemma4", "gemma3n_text": "gemma3n"}
 ARCHITECTURES |= {"qwen3_next": "qwen3next", "qwen3_5_text": "qwen35"}
 ARCHITECTURES |= {"falcon_h1": "falcon-h1", "deepseek_v2": "deepseek2"}
-ARCHITECTURES |= {"lfm2_moe": "lfm2moe"}
+ARCHITECTURES |= {"lfm2_moe": "lfm2moe", "cohere": "command-r"}
 ARCHITECTURES |= {"granitemoeshared": "granitemoe"}
-NEIGHBOURS = ("llama", "mistral", "mixtral", "ministral3", "smollm3", "minicpm")
+NEIGHBOURS = ("llama", "mistral", "mixtral", "ministral3", "smollm3", "minicpm", "arcee")
 NEIGHBOURS += ("granite", "granitemoe", "granitemoehybrid", "granitemoeshared")
-FROM_ONE = ("gemma", "gemma2", "gemma3_text", "qwen3_next", "qwen3_5_text")  # of norms
+# Of norms.
+FROM_ONE = ("gemma", "gemma2", "gemma3_text", "qwen3_next", "qwen3_5_text", "nemotron")
 PATTERN = "activation_sparsity_pattern"
 LLM, ATTENTION, SSM, ROPE = gguf.Keys.LLM, gguf.Keys.Attention, gguf.Keys.SSM, gguf.Keys.Rope
 
@@ -31,7 +32,10 @@ def keys(config):
     if "layer_norm_eps" in config or "norm_epsilon" in config:
         found[ATTENTION.LAYERNORM_EPS] = config.get("layer_norm_eps", config.get("norm_epsilon"))
     if "norm_eps" in config:
-        found[ATTENTION.LAYERNORM_RMS_EPS] = config["norm_eps"]
+        taken = ATTENTION.LAYERNORM_EPS if kind == "nemotron" else ATTENTION.LAYERNORM_RMS_EPS
+        found[taken] = config["norm_eps"]
+    if kind.startswith("cohere"):
+        found[LLM.LOGIT_SCALE] = config["logit_scale"]
     if kind.startswith("granite"):
         found |= {
             LLM.EMBEDDING_SCALE: config["embedding_multiplier"],
@@ -115,7 +119,7 @@ def keys(config):
     for key in ("shared_expert_intermediate_size", "shared_intermediate_size"):
         if key in config and not dense_granite(config):
             found[LLM.EXPERT_SHARED_FEED_FORWARD_LENGTH] = config[key]
-    if kind in ("qwen2_moe", "qwen3_next", "lfm2_moe"):
+    if kind in ("qwen2_moe", "qwen3_next", "lfm2_moe", "olmoe"):
         found |= {LLM.EXPERT_COUNT: config["num_experts"]}
         found |= {LLM.EXPERT_USED_COUNT: config["num_experts_per_tok"]}
     return found

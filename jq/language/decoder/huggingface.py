@@ -100,7 +100,7 @@ def _one_plus(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Norms as what they multiply by."""
     return {
         name: (
-            {"weight": 1 + np.asarray(node["weight"], np.float32)}
+            {**node, "weight": 1 + np.asarray(node["weight"], np.float32)}
             if "norm" in name and name != "inner_norm"
             else _one_plus(node)
         )

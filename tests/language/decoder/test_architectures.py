@@ -57,6 +57,7 @@ def changed(folder, **values):
         ("deepseek2", {"kv_lora_rank": None}),
         ("deepseek2", {"qk_rope_head_dim": 7}),
         ("deepseek3", {"topk_group": 0}),
+        ("olmoe", {"clip_qkv": 8.0}),
         ("gpt-oss", {"swiglu_alpha": 1.5}),
         ("gpt-oss", {"swiglu_limit": 5.0}),
         ("gemma4", {"enable_moe_block": True}),

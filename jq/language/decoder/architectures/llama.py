@@ -42,6 +42,14 @@ STACKS = (
 _SHARED = {"granitemoe": FULL, "granitemoeshared": FULL}
 _GRANITE.like("granitemoe", _SHARED, names=names.ALL.but(STACKS))
 _LLAMA.like(
+    "arcee",
+    {"arcee": FULL},
+    activation="relu2",
+    names=names.ALL.but(names.NO_GATE),
+    own={"gated": False},
+    defaults={"rms_norm_eps": 1e-5},
+)
+_LLAMA.like(
     "minicpm",
     {"minicpm": FULL},
     keys={
@@ -73,6 +81,15 @@ Architecture(
     experts=(*_LOCAL, "num_experts"),
     names=names.ALL.but(names.EXPERTS),
     keys={"normal_shares": Key(SHARES.hugging_face, lambda get: get(SHARES.gguf, True), False)},
+)
+Architecture(
+    "olmoe",
+    {"olmoe": FULL},
+    names=names.ALL.but(names.EXPERTS),
+    own={"norms_of_all_heads": True},
+    only={"clip_qkv": ()},
+    keys={"normal_shares": SHARES._replace(default=False)},
+    defaults={"rms_norm_eps": 1e-5},
 )
 # OLMo 2 and 3: norms behind each block alone, and one norm over all heads of queries or keys.
 _OLMO = Architecture(
@@ -138,6 +155,12 @@ Architecture(
         "attention.sliding_window": 8192,
     },
 )
+Architecture(
+    "seed_oss",
+    {"seed_oss": FULL},
+    names=names.ALL.but(names.NORM_BETWEEN),
+    defaults={"head_dim": 128},
+)
 # gpt-oss: heads with sinks, experts with biases and a gate of their own.
 Architecture(
     "gpt-oss",
@@ -145,7 +168,8 @@ Architecture(
     activation="swiglu_oai",
     activation_key="",
     names=names.ALL.but(
-        "attention/norm_after=-, mlp/norm=post_attention_norm, attention/sinks=attn_sinks,",
+        names.NORM_BETWEEN,
+        "attention/sinks=attn_sinks,",
         "attention/sinks/weight:,self_attn.sinks mlp/router=,mlp.router",
         "mlp/experts/*/gate_up/weight:,mlp.experts.gate_up_proj",
         "mlp/experts/*/gate_up/bias:,mlp.experts.gate_up_proj_bias",

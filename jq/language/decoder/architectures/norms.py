@@ -51,6 +51,11 @@ _GEMMA2 = _GEMMA.like(
     },
     defaults={"query_pre_attn_scalar": 256, "attention.sliding_window": 4096},
 )
+_GEMMA2.like(
+    "vaultgemma",
+    {"vaultgemma": ("types", 4096)},
+    names=names.ALL.but("mlp/norm=,pre_feedforward_layernorm")._replace(gguf={}),
+)
 _SIZES = {
     "vocab_size": 262208,
     "hidden_size": 2304,
@@ -180,4 +185,29 @@ Architecture(
     names=names.ALL.but("mlp/gate=-,- mlp/up=,mlp.c_fc mlp/down=,mlp.c_proj"),
     keys={"epsilon": Key("norm_epsilon", LAYER.gguf, 1e-5)},
     own={"norm": "layer", "gated": False},
+)
+Architecture(
+    "nemotron",
+    {"nemotron": FULL},
+    activation="relu2",
+    names=names.ALL.but(names.NO_GATE),
+    keys={"epsilon": Key("norm_eps", LAYER.gguf, 1e-5)},
+    own={"norm": "layer", "gated": False},
+    one_plus=True,
+    defaults={"partial_rotary_factor": 0.5},
+)
+_COHERE = Architecture(
+    "command-r",
+    {"cohere": FULL},
+    names=names.ALL.but("mlp/norm=-,-"),
+    keys={"epsilon": LAYER, "logit_scale": Key("logit_scale", "logit_scale", 0.0625)},
+    own={"norm": "layer", "parallel": True, "norms_by_head": True, "pairs": "neighbours"},
+    defaults=_TIED | {"rope_theta": 500000.0},
+)
+_COHERE.like(
+    "cohere2",
+    {"cohere2": ("types", 4096)},
+    positions="windows",
+    global_every=4,
+    defaults={"rope_theta": 10000.0},
 )
