@@ -15,6 +15,7 @@ from jq.formats import affine_format, is_affine
 from jq.formats.integer_functions import Output
 from jq.ir import Op, Program, dtype_of, evaluate, ir, kind_of, shape_of
 from jq.ir.build import NAME, SCOPE, attributes_of, string_attr
+from jq.ir.decisions import rounded_as
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, match
 from jq.ir.ops.integer_step import IntegerStep, match_integer
 from jq.ir.ops.selection import combines
@@ -176,7 +177,8 @@ class _Reader:
         floats = any(dtype_of(v).kind in "fV" for v in values) and kind not in FLOAT_MOVES
         conditions = kind in CONDITIONS and all(dtype_of(v) == np.bool_ for v in values)
         if not (kind in MOVES or floats or conditions) or len(op.operation.results) != 1:
-            raise UserError(f"{kind} on codes has no form of its own", op=blamed(op))
+            what = f"{rounded_as(values[-1]) or kind} on codes has no form of its own"
+            raise UserError(what, op=blamed(op), hint="cut the model there")
         if floats:
             kind = "float"
         elif conditions:

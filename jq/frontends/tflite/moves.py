@@ -154,7 +154,8 @@ def pack(g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
 
 def largest(g: Graph, x: list[int], outputs: list[int], o: Mapping[str, Any]) -> None:
     """TOPK_V2: codes are in the order of their numbers, and kernels know no scales of theirs."""
-    found, places = g.add("TopK", [g.raw(x[0]), g.constant(g.known(x[1]).reshape(1), "i8")], 2)
+    given = [g.raw(x[0]), g.constant(g.known(x[1]).reshape(1), "i8")]
+    found, places = g.add("TopK", given, 2, overload=g.domain(outputs[0]))
     g.store(outputs[0], found)
     to = helper.np_dtype_to_tensor_dtype(g.dtype(outputs[1]))
     g.store(outputs[1], g.add("Cast", [places], to=to))

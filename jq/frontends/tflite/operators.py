@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, helper
 
-from jq.base.errors import UserError, known
+from jq.base.errors import UserError
 from jq.frontends.onnx.registry import TFLITE
 from jq.frontends.tflite import moves, products
 from jq.frontends.tflite.differences import COMPARED, tell
@@ -39,9 +39,15 @@ def read_graph(data: bytes, path: Path) -> Graph:
     """The graph of a file, with its operators."""
     g = Graph(data, path)
     operators = _read(g)
-    if unknown := sorted({kind for kind, _ in operators} - _CALLS.keys() - STATE):
-        more = known(unknown[0], _CALLS)
-        raise UserError(f"{', '.join(unknown)}: not read", location=str(path), hint=more)
+    if unknown := {k: fields for k, fields in operators if k not in _CALLS.keys() | STATE}:
+        first = next(iter(unknown.values())).get("outputs", ())
+        what, name = (
+            f"{', '.join(sorted(unknown))}: not read",
+            [v for i in first for v in g.names[i : i + 1]],
+        )
+        hint = "end the model in front and compute it outside, or convert the model without it"
+        hint += " (recurrent layers unrolled)"
+        raise UserError(what, op=", ".join(name), location=str(path), hint=hint)
     for kind, fields in operators:
         inputs, outputs = ([int(v) for v in fields.get(k, ())] for k in ("inputs", "outputs"))
         options = fields.get("builtin_options", (None, {}))[1]

@@ -378,8 +378,11 @@ def test_operators_that_are_not_read_are_named() -> None:
     assert data.count(code) >= 1
     with pytest.raises(jq.UserError, match="operator 127: not read"):
         as_onnx(data.replace(code, (127).to_bytes(4, "little")), Path("m.tflite"))
-    with pytest.raises(jq.UserError, match="WHILE: not read"):
-        as_onnx(data.replace(code, (119).to_bytes(4, "little")), Path("m.tflite"))
+    for kind in ("WHILE", "SVDF", "NON_MAX_SUPPRESSION_V5", "UNIDIRECTIONAL_SEQUENCE_LSTM"):
+        with pytest.raises(jq.UserError, match=f"^{kind}: not read") as error:
+            as_onnx(data.replace(code, NUMBERS[kind].to_bytes(4, "little")), Path("m.tflite"))
+        assert error.value.op and len(str(error.value)) < 200
+        assert "end the model in front" in str(error.value)
 
 
 def test_a_shape_that_a_tensor_states_is_not_read() -> None:

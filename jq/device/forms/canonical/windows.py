@@ -24,7 +24,8 @@ class Windows(Steps):
             raise UserError("a convolution of two activations has no form here", op=node.name)
         if rank > 2 or groups_of(attrs, "batch_group_count") != 1:
             what = f"{rank} spatial axes" if rank > 2 else "batch groups"
-            raise UserError(f"a convolution of {what} has no form here", op=node.name)
+            what = f"a convolution of {what} has no form here"
+            raise UserError(what, op=node.name, hint="cut the model there")
         x = self.transposed(node, x, [d.input_batch, *d.input_spatial, d.input_feature])
         w = self.transposed(node, w, [d.kernel_out, *d.kernel_spatial, d.kernel_in])
         reversal = node.attributes.get("window_reversal")
