@@ -20,7 +20,7 @@ import numpy as np
 
 from jq.base.errors import FormatError, UserError
 from jq.formats.integer_functions import Output, tabulated
-from jq.ir import OPS, Op, Program, at, dtype_of, ir, is_read, kind_of, maker
+from jq.ir import OPS, Program, at, dtype_of, ir, is_read, kind_of, maker
 from jq.ir.build import NAME, replace, string_attr
 from jq.ir.decisions import decline, declined, declined_by_shape, rounded_as
 from jq.ir.markers import QUANTIZE, Marker, match
@@ -126,7 +126,8 @@ def _lower(
     program: Program, marker: Marker, value: ir.Value, out: Output, target: Target
 ) -> ir.Value | None:
     """The codes of `value`; None where it or the device has no integer form (told by the op)."""
-    between = _region(value)
+    inside = reached([value], lambda v: () if _ends(v) else v.owner.operands)
+    between = [v.owner for v in inside if not _ends(v)]  # from dequantizes on
     found = (leaf_of(program, v) for v in (value, *(v for op in between for v in op.operands)))
     device = target.device.for_codes(max(out.high, *(leaf.high for leaf in found if leaf), 0))
     if any(map(declined_by_shape, between)):
@@ -145,12 +146,6 @@ def _lower(
             decline(value.owner, f"target {target.name} has no {lacking[0]} on codes", HELP)
         return codes
     return None
-
-
-def _region(value: ir.Value) -> list[Op]:
-    """The ops between dequantizes and `value`."""
-    found = reached([value], lambda v: () if _ends(v) else v.owner.operands)
-    return [v.owner for v in found if not _ends(v)]
 
 
 def _ends(value: ir.Value) -> bool:
@@ -202,9 +197,10 @@ def _index(leaf: Leaf) -> ir.Value:
 def _function(program: Program, value: ir.Value) -> tuple[Leaf, Cut, np.ndarray] | None:
     """The one leaf that `value` depends on, element by element, the function, and the numbers of
     all codes of its type; None where it depends on more."""
-    source = _only_leaf(program, value)
-    leaf = leaf_of(program, source) if source is not None else None
-    cut = between(program, source, value) if source is not None and source != value else None
+    found = reached([value], lambda v: () if _ends(v) else v.owner.operands, FURTHEST)
+    ends = [v for v in found if maker(v) is not None and _ends(v)]
+    leaf = leaf_of(program, ends[0]) if len(ends) == 1 and ends[0] != value else None
+    cut = None if leaf is None else between(program, ends[0], value)
     if leaf is None or cut is None or not is_elementwise(cut):
         return None
     low, high = np.iinfo(dtype_of(leaf.codes)).min, np.iinfo(dtype_of(leaf.codes)).max
@@ -222,10 +218,3 @@ def _truth(value: ir.Value, out: Output) -> ir.Value | None:
     low, high = (code_of(out, number) for number in (0, 1))
     no, yes = (OPS.full(value, np.dtype(out.dtype).type(c)) for c in (low, high))
     return OPS.select(condition, yes, no)
-
-
-def _only_leaf(program: Program, value: ir.Value) -> ir.Value | None:
-    """The one leaf that `value` is computed from, walking back through a few ops."""
-    found = reached([value], lambda v: () if _ends(v) else v.owner.operands, FURTHEST)
-    ends = [v for v in found if maker(v) is not None and _ends(v)]
-    return ends[0] if len(ends) == 1 and leaf_of(program, ends[0]) is not None else None
