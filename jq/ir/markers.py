@@ -16,7 +16,8 @@ from jaxlib.mlir.dialects import func
 from jq.base.errors import InternalError
 from jq.formats import Encoding, affine_format, get_format, is_affine
 from jq.ir.arrays import StableHloOps
-from jq.ir.build import attribute, plain, settle_type
+from jq.ir.build import attribute, plain, settle_type, string_attr
+from jq.ir.decisions import ROUNDED
 from jq.ir.mlir_context import editing
 from jq.ir.program import Program
 from jq.ir.values import Op, maker
@@ -41,6 +42,7 @@ class Marker:
     encoding: Encoding
     parts: dict[str, ir.Value]
     tensor: str  # name of the float tensor, for reports
+    own: str = ""  # `jq.ir.decisions.ROUNDED`
 
 
 def dequantize(
@@ -64,6 +66,7 @@ def quantize(
     parameters: Mapping[str, ir.Value],
     *,
     tensor: str = "",
+    own: str = "",
 ) -> dict[str, ir.Value]:
     """Codes of `x` for a given scale and zero point (operands `scale`, `zero_point`)."""
     if not is_affine(enc.format):
@@ -78,6 +81,8 @@ def quantize(
     attrs = encoding_attributes(enc, parameters, tensor)
     operands = [x, *parameters.values()]
     codes = composite(program, QUANTIZE, str(enc), attrs, operands, body)[0]
+    if own:
+        codes.owner.attributes[ROUNDED] = ir.StringAttr.get(own)
     return {"codes": codes, **parameters}
 
 
@@ -121,7 +126,8 @@ def match(value_or_op: Any, *kinds: str) -> Marker | None:
         QUANTIZE_DYNAMIC: list(op.results),
     }[kind or ""]
     parts = dict(zip(plain(attrs["parts"]), values, strict=True))
-    return Marker(op, kind or "", encoding_of(attrs), parts, plain(attrs["tensor"]))
+    own = string_attr(op, ROUNDED) or ""
+    return Marker(op, kind or "", encoding_of(attrs), parts, plain(attrs["tensor"]), own)
 
 
 def encoding_of(attrs: ir.DictAttr) -> Encoding:

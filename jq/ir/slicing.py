@@ -95,14 +95,15 @@ def compute(program: Program, value: ir.Value) -> Steps[Array | None]:
         return rule(arrays, op.operation)
 
 
-def between(program: Program, source: ir.Value, result: ir.Value) -> Cut | None:
-    """`result` as a function of `source` and constants alone; None when it is not one."""
+def between(program: Program, source: ir.Value, *others: ir.Value, result: ir.Value) -> Cut | None:
+    """`result` as a function of `source` and constants alone, and of `others`, which are constants
+    to come; None when it is not one."""
     inside: dict[Any, Any] = {}  # op -> the op, found backwards from the result
     constants: dict[Any, Array] = {}
     todo = [result]
     while todo:
         v = todo.pop()
-        if v == source or v in constants:
+        if v == source or v in others or v in constants:
             continue
         array = evaluate(program, v)
         if array is not None:
@@ -134,7 +135,7 @@ def functions(program: Program, source: ir.Value, first: Op) -> Iterator[Cut]:
             continue
         if op.operation != first.operation and not any(v in reached for v in op.operands):
             continue
-        cut = between(program, source, op.results[0])
+        cut = between(program, source, result=op.results[0])
         if cut is None:
             continue
         reached[cut.result] = None

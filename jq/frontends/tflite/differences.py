@@ -12,6 +12,11 @@ from jq.frontends.tflite.schema import DIFFERENT
 Operators = Sequence[tuple[str, Mapping[str, Any]]]
 COMPARED = {"EQUAL", "NOT_EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL"}
 _PRODUCTS = {"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"}
+# Operators of floats whose results have codes between them, or that kernels spell otherwise; the
+# pass `lower-regions` tells of others.
+_SUMS = {"AVERAGE_POOL_2D", "BATCH_MATMUL", "CONV_3D", "CUMSUM", "HARD_SWISH", "L2_NORMALIZATION"}
+_SUMS |= {"LOG_SOFTMAX", "MEAN", "REDUCE_PROD", "RESIZE_BILINEAR", "SOFTMAX", "SUM", *_PRODUCTS}
+_SUMS.add("TRANSPOSE_CONV")
 
 
 def tell(g: Graph, operators: Operators) -> None:
@@ -41,7 +46,7 @@ def _why(g: Graph, kind: str, x: list[int], y: list[int], floats: set[int]) -> s
     if not g.domain(y[0]):
         if kind in _PRODUCTS and codes:
             return "it rounds its input to codes when it runs"
-        return "floats between codes" if y[0] in floats else ""
+        return "floats between codes" if kind in _SUMS and y[0] in floats else ""
     if kind == "PRELU" and g.dtype(x[1]).itemsize > 1:
         return "it reads slopes of 16 bits as of 8"
     if g.dtype(y[0]).itemsize > 1:

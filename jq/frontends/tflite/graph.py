@@ -211,12 +211,12 @@ class Graph:
             made = self.add("Reshape", [made, self.constant(self.shape(i), "i8")])
         self.store(i, made)
 
-    def codes(self, value: str, i: int) -> str:
+    def codes(self, value: str, i: int, **how: Any) -> str:
         """Those of a quantized tensor."""
         given = self._parameters(i)
         if self.initializers[given[0]].dims:
             raise self.lacking("an activation with several scales")
-        return str(self.add("QuantizeLinear", [value, *given]))
+        return str(self.add("QuantizeLinear", [value, *given], **how))
 
     def store(self, i: int, value: str) -> None:
         """Calls the result of the last node by the name of a tensor."""

@@ -62,6 +62,9 @@ def read_graph(data: bytes, path: Path) -> Graph:
                 _SEVERAL[kind](g, inputs, outputs, options)
             elif kind == "RESIZE_BILINEAR" and g.domain(y := outputs[0]) and g.dtype(y).kind == "i":
                 g.store(y, _interpolated(g, inputs, options))
+            elif kind == "QUANTIZE" and not g.domain(inputs[0]):
+                y = outputs[0]
+                g.store(y, g.codes(g.real(inputs[0]), y, overload=TFLITE))
             elif kind == "CAST":
                 kept = helper.np_dtype_to_tensor_dtype(g.dtype(outputs[0]))
                 g.store(outputs[0], g.add("Cast", [g.raw(inputs[0])], to=kept))

@@ -29,6 +29,7 @@ Kind = Literal[
     "multiply",
     "sum",  # along axes, or of windows
     "table",  # a function of single codes
+    "table_of_several",  # of codes of two tensors, or of a code and its place
     "softmax",
     "normalization",
     "quotient",

@@ -61,4 +61,5 @@ def _marker(
         dtype = dtype_of(marker.op.results[0])
         return dequantize(program, stored, parts, dtype, tensor=marker.tensor)
     parts = dict(zip(marker.parts, operands[1:], strict=True))
-    return quantize(program, operands[0], stored, parts, tensor=marker.tensor)["codes"]
+    made = quantize(program, operands[0], stored, parts, tensor=marker.tensor, own=marker.own)
+    return made["codes"]

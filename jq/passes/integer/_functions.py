@@ -38,7 +38,7 @@ def softmax(
         leaves = [values.leaf_of(program, v) for v in terms_of(program, source)]
         if not leaves or not all(leaves):
             continue
-        cut = between(program, source, value)
+        cut = between(program, source, result=value)
         found = as_softmax(cut) if cut else None
         if found is None:
             continue
@@ -157,7 +157,7 @@ def normalization(
         leaf = values.leaf_of(program, source)
         if leaf is None:
             continue
-        cut, shape = between(program, source, value), shape_of(value)
+        cut, shape = between(program, source, result=value), shape_of(value)
         same = cut is not None and shape_of(source) == shape
         found = as_normalization(cut, shape, unit=True) if cut and same else None
         if found is None:

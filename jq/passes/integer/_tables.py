@@ -58,10 +58,10 @@ def kernel_table(
         return _looked_up(steps, d, scale)
     if xnnpack and own in XNNPACK:
         return np.rint(steps(x) + np.float32(out.zero_point)) - out.zero_point
-    return _away(steps(x))
+    return away(steps(x))
 
 
-def _away(x: np.ndarray) -> np.ndarray:
+def away(x: np.ndarray) -> np.ndarray:
     """The nearest integers, ties away from zero; float32."""
     return np.copysign(np.floor(np.abs(x).astype(np.float64) + 0.5), x).astype(np.float32)
 
@@ -71,9 +71,9 @@ def _looked_up(steps: Function, codes: np.ndarray, scale: np.float32) -> np.ndar
     first, last = scale * I16.min, scale * I16.max
     step = (last - first) / 512
     at = first + np.arange(513, dtype=np.float32) * step
-    y, middle = steps(at), _away(steps(at[:-1] + step / 2))
-    between = _away((y[1:] + _away(y[:-1])) / 2)
-    entries = [*_away(y[:-1]) - _away((between - middle) / 2), *_away(steps(np.array([last])))]
+    y, middle = steps(at), away(steps(at[:-1] + step / 2))
+    between = away((y[1:] + away(y[:-1])) / 2)
+    entries = [*away(y[:-1]) - away((between - middle) / 2), *away(steps(np.array([last])))]
     table = np.clip(entries, I16.min, I16.max).astype(np.int64)
     i, part = (codes >> 7) + 256, codes & 127
     slope = (table[i + 1] - table[i]).astype(np.int16).astype(np.int64)

@@ -128,6 +128,17 @@ def centered(leaf: Leaf, dtype: Any = np.int32) -> ir.Value:
     return OPS.sub(wide, leaf.zero_point) if leaf.zero_point else wide
 
 
+def all_codes(leaf: Leaf) -> np.ndarray:
+    """Those of a leaf's type, whatever its limits."""
+    ends = np.iinfo(dtype_of(leaf.codes))
+    return np.arange(ends.min, ends.max + 1)
+
+
+def index(leaf: Leaf) -> ir.Value:
+    """The number of each code of a leaf, from the least of its type on."""
+    return OPS.sub(OPS.convert(leaf.codes, np.int32), int(np.iinfo(dtype_of(leaf.codes)).min))
+
+
 def spread(program: Program, array: Any, shape: Any, name: str, dtype: Any = np.int32) -> ir.Value:
     """A compact integer array over `shape`; a vector becomes a weight of the program."""
     made = partial(number_or_weight, program, name)

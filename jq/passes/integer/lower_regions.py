@@ -30,10 +30,11 @@ from jq.ir.types import number_kind
 from jq.ir.values import reached
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._comparisons import comparison, finite, place
+from jq.passes.integer._floats import kernel_floats
 from jq.passes.integer._functions import normalization, quotient, softmax
 from jq.passes.integer._ops import apply_to_codes, clamps_behind, is_elementwise, is_float
 from jq.passes.integer._tables import kernel_table
-from jq.passes.integer._values import Leaf, code_of, leaf_of, output_of, step_of
+from jq.passes.integer._values import Leaf, all_codes, code_of, index, leaf_of, output_of, step_of
 from jq.passes.integer.chain import chain
 from jq.target.device_table import FUNCTIONS, Device
 from jq.target.target import Target
@@ -132,6 +133,9 @@ def _lower(
     device = target.device.for_codes(max(out.high, *(leaf.high for leaf in found if leaf), 0))
     if any(map(declined_by_shape, between)):
         return None
+    own = rounded_as(marker.op.results[0], device)
+    if own and (codes := kernel_floats(program, value, out, marker.tensor, target.device)):
+        return codes
     lacking = []
     forms = _table, softmax, normalization, quotient  # of the first of FUNCTIONS
     for name, form in zip(FUNCTIONS, forms, strict=False):
@@ -169,7 +173,7 @@ def _table(
         kind, function = rounded_as(value, device), partial(apply_to_codes, cut)
         own = kernel_table(kind, leaf, function, out, device)
     steps, whole = (steps, {}) if own is None else (own, {"whole": 1})
-    codes = tabulated(OPS, _index(leaf), steps.astype(np.float64), out, bool(whole))
+    codes = tabulated(OPS, index(leaf), steps.astype(np.float64), out, bool(whole))
     step = step_of("table", name, [leaf.operand], value.owner, steps=steps, **whole)
     return integer_step(program, codes, step.giving(out))
 
@@ -186,12 +190,7 @@ def _looked_up(program: Program, value: ir.Value, kind: np.dtype[Any]) -> ir.Val
     if found is None:
         return None
     leaf, cut, x = found
-    return OPS.take(apply_to_codes(cut, x).astype(kind), _index(leaf))
-
-
-def _index(leaf: Leaf) -> ir.Value:
-    """The number of each code of a leaf, from the least of its type on."""
-    return OPS.sub(OPS.convert(leaf.codes, np.int32), int(np.iinfo(dtype_of(leaf.codes)).min))
+    return OPS.take(apply_to_codes(cut, x).astype(kind), index(leaf))
 
 
 def _function(program: Program, value: ir.Value) -> tuple[Leaf, Cut, np.ndarray] | None:
@@ -200,11 +199,10 @@ def _function(program: Program, value: ir.Value) -> tuple[Leaf, Cut, np.ndarray]
     found = reached([value], lambda v: () if _ends(v) else v.owner.operands, FURTHEST)
     ends = [v for v in found if maker(v) is not None and _ends(v)]
     leaf = leaf_of(program, ends[0]) if len(ends) == 1 and ends[0] != value else None
-    cut = None if leaf is None else between(program, ends[0], value)
+    cut = None if leaf is None else between(program, ends[0], result=value)
     if leaf is None or cut is None or not is_elementwise(cut):
         return None
-    low, high = np.iinfo(dtype_of(leaf.codes)).min, np.iinfo(dtype_of(leaf.codes)).max
-    return leaf, cut, leaf.scale * (np.arange(low, high + 1) - leaf.zero_point)
+    return leaf, cut, leaf.scale * (all_codes(leaf) - leaf.zero_point)
 
 
 def _truth(value: ir.Value, out: Output) -> ir.Value | None:

@@ -92,7 +92,7 @@ def _lacking(program: Program, one: Composition, target: Target) -> str | None:
 
 def _is_whole(program: Program, one: Composition) -> bool:
     """True for what a device computes as one function."""
-    cut = between(program, one.source, one.result)
+    cut = between(program, one.source, result=one.result)
     if cut is None or shape_of(cut.result) != shape_of(cut.source):
         return False
     unit = as_normalization(cut, shape_of(cut.source), unit=True) if shape_of(cut.source) else None

@@ -67,11 +67,12 @@ class _Key:
 
     encoding: Encoding
     out: Output
+    own: str  # of a TFLite file
 
     @staticmethod
     def of(program: Program, marker: Marker) -> "_Key | None":
         out = output_of(program, marker)
-        return None if out is None else _Key(marker.encoding.with_shape((), ()), out)
+        return None if out is None else _Key(marker.encoding.with_shape((), ()), out, marker.own)
 
 
 @dataclass(eq=False)
@@ -130,7 +131,7 @@ class _Hoist:
                 return select_codes(self.program, op, chosen)
         with place:
             given = static_parameters(enc, key.out.scale, key.out.zero_point)
-            codes = quantize(self.program, x, enc, given, tensor=name)["codes"]
+            codes = quantize(self.program, x, enc, given, tensor=name, own=key.own)["codes"]
         for use in list(x.uses):
             other = match(use.owner, QUANTIZE)
             if other and other.op.operation != codes.owner and _Key.of(self.program, other) == key:

@@ -543,14 +543,14 @@ def test_what_kernels_do_otherwise_is_named(
     (graph,) = numbers["subgraphs"]
     given, result = graph["tensors"]
     between = [{"shape": X, "type": 0, "buffer": 0, "name": n} for n in "ab"]
-    kinds = [NUMBERS[kind] for kind in ("DEQUANTIZE", "SIN", "QUANTIZE")]
+    kinds = [NUMBERS[kind] for kind in ("DEQUANTIZE", "SOFTMAX", "QUANTIZE")]
     numbers["operator_codes"] = [{"builtin_code": n, "version": 1} for n in kinds]
     graph = graph | {"tensors": [given, *between, result], "outputs": [3]}
     graph["operators"] = [{"opcode_index": i, "inputs": [i], "outputs": [i + 1]} for i in range(3)]
     numbers["subgraphs"] = [graph, {"name": "decode"}, {}]
     said = [
         "1 FULLY_CONNECTED (by default, of a bias without a scale)",
-        "1 SIN (floats between codes)",
+        "1 SOFTMAX (floats between codes)",
         "1 FULLY_CONNECTED (it rounds its input to codes when it runs)",
     ]
     for i, (fields, text) in enumerate(zip((dense, numbers, floats), said, strict=True)):
