@@ -74,7 +74,10 @@ CONTEXTS: list[dict[str, Any]] = [
     {"rope_parameters": LONG | {ORIGINAL: 16}},
     {"rope_parameters": LONG, ORIGINAL: 32},
     {"rope_parameters": LONG | {ORIGINAL: 16}, ORIGINAL: 32},
+    {"rope_parameters": LONG | {ORIGINAL: 16, "factor": 4.0}},
+    {"rope_parameters": LONG | {"factor": 1.0}, ORIGINAL: 32},
 ]
+OF_PHI3 = {"rope_parameters": LONG | {"rope_type": "yarn"}, ORIGINAL: 32}  # its first files' name
 
 
 def seen(kind: str, changes: dict[str, Any]) -> list[int] | None:
@@ -134,7 +137,7 @@ def contexts(kind: str) -> list[Any]:
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
     found = []
-    for each in CONTEXTS:
+    for each in [*CONTEXTS, *([OF_PHI3] if kind == "phi3" else [])]:
         given = {**BASE, "max_position_embeddings": 8192, **each}
         config = AutoConfig.for_model(kind, **json.loads(json.dumps(given)))
         scale = ROPE_INIT_FUNCTIONS["longrope"](config)[1]

@@ -19,6 +19,7 @@ _SPANS = ("short", "long")
 _FACTORS = ("rope_freqs.weight", *(f"rope_factors_{name}.weight" for name in _SPANS))
 _KINDS = {"none": "default", "linear": "linear", "yarn": "yarn", "longrope": "longrope"}
 _SCALING = {  # what `rope.scaled` asks for
+    "factor": "rope.scaling.factor",
     "original_max_position_embeddings": "rope.scaling.original_context_length",
     "beta_fast": "rope.scaling.yarn_beta_fast",
     "beta_slow": "rope.scaling.yarn_beta_slow",
@@ -127,6 +128,7 @@ class _Reader(Reader):
         scale = self.get("rope.scaling.attn_factor", 0.0)
         if kind == "longrope":
             given |= {f"{name}_factor": self._factors(f"factors_{name}") for name in _SPANS}
+            del given["factor"]  # without one, the ratio of the contexts
             given["attention_factor"], scale = scale, 1.0
 
         def get(key: str, default: Any = None) -> Any:

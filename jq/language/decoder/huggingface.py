@@ -240,6 +240,7 @@ class _Reader(Reader):
     def _rope(self, given: Mapping[str, Any], base: float, head: int) -> rope.Rope:
         inner = replace(self, values={**self.values, **given})
         kind = given.get("rope_type") or given.get("type") or "default"
+        kind = "longrope" if kind == "yarn" and "long_factor" in given else kind  # early Phi 3
         whole = kind == "default" and "partial_rotary_factor" not in self.known.defaults
         dims = head if whole else int(head * inner.get("partial_rotary_factor", 1.0))
         base = inner.get("rope_theta", base)

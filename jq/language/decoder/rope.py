@@ -117,7 +117,8 @@ def scaled(kind: str, base: float, dims: int, context: int, get: Callable[..., A
     if kind in ("longrope", "su"):
         lists = [get(f"{name}_factor", []) for name in ("short", "long")]
         near, far = (plain(base, dims).divided(factors).frequencies for factors in lists)
-        return Rope(near, scale or longrope_scale(context, original), far, original)
+        scale = scale or longrope_scale(get("factor", context / original), original)
+        return Rope(near, scale, far, original)
     factor = get("factor", context / original if kind == "yarn" else None)
     if kind == "linear":
         return plain(base, dims, factor)
@@ -136,13 +137,13 @@ def yarn_scale(factor: float, weight: float = 1.0) -> float:
     return 0.1 * weight * math.log(factor) + 1 if factor > 1 else 1.0
 
 
-def longrope_scale(context: int, original: int) -> float:
-    """Factor of cosines and sines in a context longer than the `original` one."""
-    if context <= original:
+def longrope_scale(factor: float, original: int) -> float:
+    """Factor of cosines and sines in a context `factor` times as long as the `original` one."""
+    if factor <= 1:
         return 1.0
     if original < 2:
         raise UserError(f"rotary positions of a context of {original} cannot be scaled")
-    return math.sqrt(1 + math.log(context / original) / math.log(original))
+    return math.sqrt(1 + math.log(factor) / math.log(original))
 
 
 def _frequencies(base: float, dims: int, factor: float = 1.0) -> np.ndarray:
