@@ -39,15 +39,13 @@ def read_graph(data: bytes, path: Path) -> Graph:
     """The graph of a file, with its operators."""
     g = Graph(data, path)
     operators = _read(g)
-    if unknown := {k: fields for k, fields in operators if k not in _CALLS.keys() | STATE}:
-        first = next(iter(unknown.values())).get("outputs", ())
-        what, name = (
-            f"{', '.join(sorted(unknown))}: not read",
-            [v for i in first for v in g.names[i : i + 1]],
-        )
+    if unknown := [(k, fields) for k, fields in operators if k not in _CALLS.keys() | STATE]:
+        kinds = ", ".join(sorted({kind for kind, _ in unknown}))
+        outputs = unknown[0][1].get("outputs", ())
+        first = ", ".join(g.names[i] for i in outputs if 0 <= i < len(g.names))
         hint = "end the model in front and compute it outside, or convert the model without it"
         hint += " (recurrent layers unrolled)"
-        raise UserError(what, op=", ".join(name), location=str(path), hint=hint)
+        raise UserError(f"{kinds}: not read", op=first, location=str(path), hint=hint)
     for kind, fields in operators:
         inputs, outputs = ([int(v) for v in fields.get(k, ())] for k in ("inputs", "outputs"))
         options = fields.get("builtin_options", (None, {}))[1]
