@@ -546,6 +546,47 @@ CASES |= {
         "cohere2",
         {"num_hidden_layers": 4, "sliding_window": 4, "logit_scale": 0.25, "head_dim": 8},
     ),
+    "glm4-experts": (
+        "glm4_moe",
+        ROUTED | {"n_shared_experts": 1, "use_qk_norm": True, "attention_bias": True},
+    ),
+    "ernie4.5": ("ernie4_5", {"use_bias": True}),
+    "ernie4.5-experts": (
+        "ernie4_5_moe",
+        {
+            "num_hidden_layers": 3,
+            "moe_num_experts": 4,
+            "moe_k": 2,
+            "moe_intermediate_size": 24,
+            "moe_layer_end_index": 1,
+            "tie_word_embeddings": False,
+        },
+    ),
+    "ernie4.5-none-shared": (
+        "ernie4_5_moe",
+        {
+            "moe_num_experts": 4,
+            "moe_k": 2,
+            "moe_intermediate_size": 24,
+            "moe_num_shared_experts": 0,
+        },
+    ),
+    "hunyuan": ("hunyuan_v1_dense", {"attention_bias": True}),
+    "hunyuan-alpha": (
+        "hunyuan_v1_dense",
+        {
+            "rope_parameters": {
+                "rope_type": "dynamic",
+                "rope_theta": 10000.0,
+                "factor": 1.0,
+                "alpha": 50.0,
+            }
+        },
+    ),
+    "hunyuan-experts": (
+        "hunyuan_v1_moe",
+        {"num_experts": 4, "moe_topk": [2, 2], "moe_intermediate_size": [64, 64]},
+    ),
 }
 SAVED = tuple(CASES)[19:]
 TOKENS = 13

@@ -109,8 +109,7 @@ def gguf_name(names, name):
         "expert_bias", "expert_bias.bias"
     )
     name = name.removeprefix("model." if "feed_forward.experts.w" in name else "")
-    shared = name.replace("shared_mlp.gate_proj", "mlp.shared_expert.gate_proj")
-    shared = shared.replace("shared_mlp.up_proj", "mlp.shared_expert.up_proj")
+    shared = re.sub(r"(\d\.)shared_mlp\.(gate|up)_", r"\1mlp.shared_expert.\2_", name)
     shared = shared.replace("block_sparse_moe.gate_proj", "mlp.experts.gate_proj")
     shared = shared.replace("block_sparse_moe.up_proj", "mlp.experts.up_proj")
     return names.get_name(shared, try_suffixes=(".weight", ".bias"))
@@ -154,7 +153,8 @@ def _metadata(writer, config, architecture):
     gguf_models.add(writer, architecture, gguf_models.keys(config))
     rope = config["rope_parameters"]
     rope = rope.get("full_attention", rope)
-    writer.add_rope_freq_base(rope["rope_theta"])
+    stretch = rope.get("alpha", 1.0) ** (config["head_dim"] / (config["head_dim"] - 2))
+    writer.add_rope_freq_base(rope["rope_theta"] * stretch)
     if config.get("sliding_window") and config.get("use_sliding_window", True):
         writer.add_sliding_window(config["sliding_window"])
         if architecture in ("gemma3", "gemma4", "gemma3n"):
@@ -174,7 +174,8 @@ def _metadata(writer, config, architecture):
         writer.add_expert_count(config["num_local_experts"])
         writer.add_expert_used_count(config["num_experts_per_tok"])
     if config.get("moe_intermediate_size"):
-        writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+        width = config["moe_intermediate_size"]
+        writer.add_expert_feed_forward_length(width[0] if isinstance(width, list) else width)
     if (factors := gguf_models.rope_factors(config)) is not None:
         writer.add_tensor("rope_freqs.weight", factors)
     if architecture == "gemma2":

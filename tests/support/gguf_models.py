@@ -17,6 +17,9 @@ ARCHITECTURES |= {"qwen3_next": "qwen3next", "qwen3_5_text": "qwen35"}
 ARCHITECTURES |= {"falcon_h1": "falcon-h1", "deepseek_v2": "deepseek2"}
 ARCHITECTURES |= {"lfm2_moe": "lfm2moe", "cohere": "command-r"}
 ARCHITECTURES |= {"granitemoeshared": "granitemoe"}
+ARCHITECTURES |= {"glm4_moe": "glm4moe", "ernie4_5_moe": "ernie4_5-moe"}
+ARCHITECTURES |= {"hunyuan_v1_dense": "hunyuan-dense", "hunyuan_v1_moe": "hunyuan-moe"}
+SOFTMAX, SIGMOID = 1, 2  # how chances of experts are computed
 NEIGHBOURS = ("llama", "mistral", "mixtral", "ministral3", "smollm3", "minicpm", "arcee")
 NEIGHBOURS += ("granite", "granitemoe", "granitemoehybrid", "granitemoeshared")
 # Of norms.
@@ -78,7 +81,21 @@ def keys(config):
             LLM.EXPERT_COUNT: config["n_routed_experts"],
             LLM.EXPERT_USED_COUNT: config["num_experts_per_tok"],
             LLM.EXPERT_WEIGHTS_SCALE: config["routed_scaling_factor"],
-            LLM.EXPERT_GATING_FUNC: 1,
+            LLM.EXPERT_GATING_FUNC: SOFTMAX if kind == "deepseek_v2" else SIGMOID,
+        }
+    if kind == "glm4_moe":
+        found |= {LLM.EXPERT_WEIGHTS_NORM: config["norm_topk_prob"]}
+    if kind == "ernie4_5_moe":
+        found |= {
+            LLM.EXPERT_COUNT: config["moe_num_experts"],
+            LLM.EXPERT_USED_COUNT: config["moe_k"],
+            LLM.EXPERT_SHARED_COUNT: config["moe_num_shared_experts"],
+        }
+    if kind == "hunyuan_v1_moe":
+        found |= {
+            LLM.EXPERT_COUNT: config["num_experts"],
+            LLM.EXPERT_USED_COUNT: config["moe_topk"][0],
+            LLM.EXPERT_SHARED_COUNT: 1,
         }
     if kind == "lfm2_moe":
         found[LLM.EXPERT_WEIGHTS_NORM] = config["norm_topk_prob"]
@@ -207,6 +224,8 @@ def converted(state, config):
         elif kind in ("gpt_oss", "llama4_text") and "experts.down_proj" in name:
             turned = array if name.endswith("bias") else array.swapaxes(1, 2)
             found[_weight(name)] = np.ascontiguousarray(turned)
+        elif "moe_statics" in name:
+            found[name] = array.reshape(-1)
         elif name.endswith("A_log"):
             found[name] = -np.exp(array).reshape((-1,) if "linear_attn" in name else (-1, 1))
         elif name.endswith("mamba.D"):

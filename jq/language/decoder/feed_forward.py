@@ -46,7 +46,10 @@ def _routed(config: Config, p: Any, x: jax.Array) -> jax.Array:
         chance = jax.nn.sigmoid(logits) if sigmoid else jax.nn.softmax(logits, axis=-1)
     grouped = config.get("groups", 1) > 1
     if "preference" in p["router"] or grouped:
-        wanted = chance + p["router"]["preference"] if "preference" in p["router"] else chance
+        more = p["router"].get("preference")
+        wanted = (
+            chance if more is None else chance + more.reshape(-1)
+        )  # files may have [1, experts]
         wanted = _of_best_groups(config, wanted) if grouped else wanted
         _, chosen = jax.lax.top_k(wanted, config.experts_used)
         best = jnp.take_along_axis(chance, chosen, axis=-1)

@@ -8,24 +8,27 @@ from typing import Any
 
 import numpy as np
 
-from jq.base.errors import UserError, check_known
+from jq.base.errors import check_known
 from jq.frontends.checkpoints import unpacked_tensors
 from jq.frontends.safetensors import json_object, read_folder
 from jq.language.decoder import rope
 from jq.language.decoder.architectures import INTERVAL, Architecture
 from jq.language.decoder.config import Config, numbers
-from jq.language.decoder.names import Leaf, add_scales, parameter_tree
+from jq.language.decoder.names import Leaf, add_scales, of_heads_together, parameter_tree
 from jq.language.decoder.products import ACTIVATIONS
 from jq.language.decoder.reading import Reader
 from jq.language.decoder.text import names_of_text, text_of, with_wide_heads
 
 _BOTH = "use_bidirectional_attention"
-_OF_HEAD = re.compile(r"(.+)\.norms\.(\d+)\.(\w+)")
 # What old checkpoints hold and the config gives, and parts for multi-token prediction (MTP).
 _UNREAD = re.compile(r".*rotary_emb\.inv_freq|(model\.)?mtp[._].*")
 _LOCAL = ("sliding_attention", "chunked_attention")  # kinds of layers with a window
 _ORIGINAL = "original_max_position_embeddings"
-_ALSO = {"layer_types": ("layer_types", "layers_block_type")}  # other names of keys
+_ALSO = {  # other names of keys
+    "layer_types": ("layer_types", "layers_block_type"),
+    "num_experts_per_tok": ("num_experts_per_tok", "moe_k", "moe_topk"),
+}
+_WIDTHS = ("intermediate_size", "moe_intermediate_size")
 _ACTIVATIONS = {  # by their names, ours
     "swish": "silu",
     "gelu_python": "gelu",
@@ -43,7 +46,7 @@ def read_huggingface(folder: str | Path) -> tuple[Config, dict[str, Any]]:
     files = {n: t for n, t in read_folder(folder).items() if not _UNREAD.fullmatch(n)}
     files = reader.without_mtp(files, config)
     held = {ours: files[name] for ours, name in names_of_text(reader.values, files).items()}
-    held = _of_heads_together(held, str(folder))
+    held = of_heads_together(held, str(folder))
     tensors: Mapping[str, Leaf] = held
     quantized = reader.values.get("quantization_config")
     if quantized is not None and not isinstance(quantized, dict):
@@ -64,23 +67,6 @@ def read_huggingface(folder: str | Path) -> tuple[Config, dict[str, Any]]:
         with numbers(reader.wrong):
             add_scales(tree, known.scales(reader.get), config, str(folder))
     return config, _one_plus(tree) if known.one_plus else tree
-
-
-def _of_heads_together(held: Mapping[str, np.ndarray], where: str) -> dict[str, np.ndarray]:
-    """Norms of each head, `norms.0.weight` and so on, as one tensor [heads, head]."""
-    found: dict[str, np.ndarray] = {}
-    parts: dict[str, dict[int, np.ndarray]] = {}
-    for name, array in held.items():
-        if head := _OF_HEAD.fullmatch(name):
-            parts.setdefault(f"{head[1]}.{head[3]}", {})[int(head[2])] = array
-        else:
-            found[name] = array
-    for name, heads in parts.items():
-        order = sorted(heads)
-        if order != list(range(len(order))) or len({a.shape for a in heads.values()}) > 1:
-            raise UserError(f"the norms of {name} are not one of each head", location=where)
-        found[name] = np.stack([heads[i] for i in order])
-    return found
 
 
 def read_config(folder: Path) -> Config:
@@ -119,7 +105,8 @@ class _Reader(Reader):
     values: Mapping[str, Any]
 
     def value(self, key: str) -> Any:
-        """The value of the whole, its positions, or the architecture; of all layers the widest."""
+        """The value of the whole, its positions, or the architecture; where there is one for each
+        layer, the widest, or what is the same in all of them."""
         given = (self.values.get(place) for place in ("rope_parameters", "rope_scaling"))
         places = [self.values, *(place for place in given if isinstance(place, dict))]
         names = _ALSO.get(key, (key,)) if key != "num_experts" else self.known.experts
@@ -127,7 +114,9 @@ class _Reader(Reader):
         if not found and key in self.values and key.endswith(("softcapping", "is_causal")):
             return 0  # an explicit null turns it off
         value = found[0] if found else self.known.defaults.get(key)
-        return max(value) if key == "intermediate_size" and isinstance(value, list) else value
+        if isinstance(value, list) and key == "num_experts_per_tok" and len({*value}) == 1:
+            return value[0]
+        return max(value) if key in _WIDTHS and isinstance(value, list) else value
 
     def _config(self) -> Config:
         found = super()._config()
@@ -244,6 +233,8 @@ class _Reader(Reader):
         whole = kind == "default" and "partial_rotary_factor" not in self.known.defaults
         dims = head if whole else int(head * inner.get("partial_rotary_factor", 1.0))
         base = inner.get("rope_theta", base)
+        if kind == "dynamic" and "alpha" in self.known.defaults and (alpha := inner.get("alpha")):
+            base *= alpha ** (dims / (dims - 2))  # whatever the context is (Hunyuan)
         if kind == "proportional":  # the first pairs of the whole head; the others stay
             every = rope.plain(base, head).frequencies
             return rope.Rope((*every[: dims // 2], *[0.0] * (len(every) - dims // 2)))

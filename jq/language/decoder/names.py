@@ -1,6 +1,7 @@
 """From the names of a file's tensors to the tree of parameters, whose shapes the config gives."""
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,6 +13,8 @@ from jq.language.decoder.architectures import Architecture
 from jq.language.decoder.config import Config, Shape
 from jq.language.decoder.mixers import Mixer
 from jq.models._tree import nest
+
+_OF_HEAD = re.compile(r"(.+)\.norms\.(\d+)\.(\w+)")
 
 
 def parameter_tree(
@@ -51,6 +54,23 @@ def parameter_tree(
         tree.setdefault("embed", {}).update(tree.pop("head"))
     _check_shapes(config, tree, names, where)
     return tree
+
+
+def of_heads_together(held: Mapping[str, np.ndarray], where: str) -> dict[str, np.ndarray]:
+    """Norms of each head, `norms.0.weight` and so on, as one tensor [heads, head]."""
+    found: dict[str, np.ndarray] = {}
+    parts: dict[str, dict[int, np.ndarray]] = {}
+    for name, array in held.items():
+        if head := _OF_HEAD.fullmatch(name):
+            parts.setdefault(f"{head[1]}.{head[3]}", {})[int(head[2])] = array
+        else:
+            found[name] = array
+    for name, heads in parts.items():
+        order = sorted(heads)
+        if order != list(range(len(order))) or len({a.shape for a in heads.values()}) > 1:
+            raise UserError(f"the norms of {name} are not one of each head", location=where)
+        found[name] = np.stack([heads[i] for i in order])
+    return found
 
 
 def stack_size(name: str, config: Config) -> int:
@@ -168,7 +188,8 @@ def _of_mlp(config: Config, p: Mapping[str, Any]) -> Iterator[tuple[str, Shape]]
             yield "mlp/router/preference", (config.experts,)
         found = p.get("experts", {})
         gated = {f"experts/{e}/": found.get(str(e), {}) for e in range(config.experts)}
-    if "shared" in p or (gated and "" not in gated and _SHARED in known):
+    shared = _SHARED in known and config.get("shared_experts", 1)
+    if "shared" in p or (gated and "" not in gated and shared):
         gated["shared/"] = p.get("shared", {})
         if "layers/{i}/mlp/shared/router/weight" in known:
             yield "mlp/shared/router", (1, config.hidden)
@@ -207,7 +228,7 @@ def _need(tree: Mapping[str, Any], path: str, shape: Shape, where: str) -> None:
         raise UserError(f"the {part} of {name} is missing", location=where)
     held, is_weight = tuple(leaf.shape), part == "weight"
     # GGUF files have columns of one number.
-    flat = is_weight and (len(shape) == 1 or isinstance(leaf, np.ndarray))
+    flat = part != "bias" and (len(shape) == 1 or isinstance(leaf, np.ndarray))
     if held != shape and not (flat and _plain(held, shape) == _plain(shape, shape)):
         raise _misshapen(name if is_weight else f"{name}, {part}", held, f"{list(shape)}", where)
     if is_weight and node.get("bias") is not None:

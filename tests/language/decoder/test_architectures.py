@@ -90,6 +90,9 @@ def changed(folder, **values):
         ("ministral3", {"original_max_position_embeddings": 0}),
         ("gpt-oss", {"num_local_experts": 3}),
         ("lfm2-experts", {"use_expert_bias": False}),
+        ("ernie4.5-experts", {"moe_norm_min": 0.5}),
+        ("ernie4.5-none-shared", {"moe_num_shared_experts": 2}),
+        ("hunyuan-experts", {"moe_topk": [2, 1]}),
     ],
 )
 def test_what_describes_no_model_is_refused(tmp_path, case, values):

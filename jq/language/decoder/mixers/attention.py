@@ -27,11 +27,7 @@ def attention(
     """Attention of x [batch, n, hidden] to the cache, which takes in x first."""
     q, k, v = _projections(config, p, x)
     q, gate = _queries(config, p, q, place.turn)
-    if "key_norm" in p:
-        k = _heads_normed(config, p["key_norm"], k)
-    k = rotate(config, k, place.turn)
-    if config.get("unit_heads") and "cos" in place.turn:
-        k = unit(k, config.epsilon)
+    k = _turned(config, p.get("key_norm"), k, place.turn)
     if config.get("unit_values"):
         v = unit(v, config.epsilon)
     cache = tuple(updated(old, y, place.position) for old, y in zip(cache, (k, v), strict=True))
@@ -55,11 +51,7 @@ def _queries(
     gate = None
     if config.get("gated_heads"):
         q, gate = jnp.split(q, 2, axis=-1)
-    if "query_norm" in p:
-        q = _heads_normed(config, p["query_norm"], q)
-    q = rotate(config, q, turn)
-    if config.get("unit_heads") and "cos" in turn:
-        q = unit(q, config.epsilon)
+    q = _turned(config, p.get("query_norm"), q, turn)
     return (q * turn["heat"][..., None, None] if "heat" in turn else q), gate
 
 
@@ -102,6 +94,16 @@ def _softmax(scores: jax.Array, p: Any) -> jax.Array:
     top = jnp.maximum(scores.max(axis=-1, keepdims=True), sinks)
     shares = jnp.exp(scores - top)
     return shares / (shares.sum(axis=-1, keepdims=True) + jnp.exp(sinks - top))
+
+
+def _turned(config: Config, norm: Any, x: jax.Array, turn: Turn) -> jax.Array:
+    """x [batch, n, heads, head] normed, where there is a norm, and turned; or turned first."""
+    late = norm is not None and config.get("turned_first")
+    x = x if late or norm is None else _heads_normed(config, norm, x)
+    x = rotate(config, x, turn)
+    if config.get("unit_heads") and "cos" in turn:
+        x = unit(x, config.epsilon)
+    return _heads_normed(config, norm, x) if late else x
 
 
 def _heads_normed(config: Config, p: Any, x: jax.Array) -> jax.Array:
@@ -154,7 +156,7 @@ def _shapes(config: Config, p: Any) -> dict[str, Shape]:
         if wide and "value" not in p:
             del sizes["value"]
         found |= {name: (size, config.hidden) for name, size in sizes.items()}
-    if "query_norm" in p or "key_norm" in p:
+    if "query_norm" in p or "key_norm" in p or config.get("turned_first"):
         whole, apart = config.get("norms_of_all_heads"), config.get("norms_by_head")
         for name, heads in (("query_norm", config.heads), ("key_norm", config.kv_heads)):
             one = (heads, config.head) if apart else (config.head,)

@@ -1,0 +1,55 @@
+"""Ernie 4.5, Hunyuan, and models whose experts are chosen as those of DeepSeek 3 are, by chances of
+their own and a preference, behind attention like Llama's: GLM 4.5."""
+
+from jq.language.decoder.architectures import names
+from jq.language.decoder.architectures._base import FULL, SHARES, Architecture, Key, fixed
+
+_ROUTED = names.ALL.but(
+    names.EXPERTS,
+    names.gated("mlp/shared", "mlp.shared_experts."),
+    "mlp/router/preference:exp_probs_b.bias,mlp.gate.e_score_correction_bias",
+)
+_CHOSEN = {
+    "normal_shares": SHARES,
+    "share_scale": Key("routed_scaling_factor", "expert_weights_scale", 1.0),
+    "groups": Key("n_group", "expert_group_count", 1),
+    "groups_used": Key("topk_group", "expert_group_used_count", 1),
+    "router": fixed("sigmoid"),
+}
+_GLM = Architecture(
+    "glm4moe",
+    {"glm4_moe": FULL},
+    experts=("num_local_experts", "n_routed_experts"),
+    names=_ROUTED.but(names.NORM_BETWEEN),
+    keys=_CHOSEN,
+    defaults={"rms_norm_eps": 1e-5, "partial_rotary_factor": 0.5},
+)
+_ERNIE = Architecture(
+    "ernie4_5-moe",
+    {"ernie4_5_moe": FULL},
+    experts=("num_experts", "moe_num_experts"),
+    names=_ROUTED.but("mlp/router/preference:,mlp.moe_statics.e_score_correction_bias"),
+    own={"pairs": "neighbours"},
+    only={"moe_norm_min": (1e-12,)},
+    keys={"shared_experts": Key("moe_num_shared_experts", "expert_shared_count", 2)},
+    defaults={"rms_norm_eps": 1e-5, "rope_theta": 500000.0, "tie_word_embeddings": True},
+)
+_ERNIE.like("ernie4_5", {"ernie4_5": FULL}, names=names.ALL, only={}, defaults={"head_dim": 128})
+_HUNYUAN = Architecture(
+    "hunyuan-dense",
+    {"hunyuan_v1_dense": FULL},
+    names=names.ALL.but(
+        "attention/query_norm=,self_attn.query_layernorm",
+        "attention/key_norm=,self_attn.key_layernorm",
+    ),
+    own={"turned_first": True},
+    defaults={"rms_norm_eps": 1e-5, "alpha": 0.0},
+)
+_HUNYUAN.like(
+    "hunyuan-moe",
+    {"hunyuan_v1_moe": FULL},
+    experts=("num_local_experts", "num_experts"),
+    names=_HUNYUAN.names.but(
+        names.EXPERTS, "mlp/router=,mlp.gate.wg", names.gated("mlp/shared", "mlp.shared_mlp.")
+    ),
+)
