@@ -17,7 +17,7 @@ from jq.base.errors import UserError
 from jq.base.npz import read, write
 from jq.device.golden import INDEX, _difference, check_vectors, vectors
 from jq.frontends.onnx.validate import refuse_twice
-from tests.trust.artifacts import SAVED
+from tests.trust.artifacts import SAVED, copy_of, rehashed
 
 
 def test_a_program_that_is_listed_many_times(tmp_path: Path) -> None:
@@ -96,7 +96,12 @@ def test_an_integer_program_of_terabytes_is_not_begun(tmp_path: Path, given: str
       %1 = stablehlo.add %0, %0 : {large}
       return %1 : {large}
     }}"""
-    (tmp_path / "integer.mlirbc").write_text(text)
+    artifact = copy_of(tmp_path)
+    (artifact / "integer.mlirbc").write_text(text)
+    manifest = json.loads((artifact / "manifest.json").read_text())
+    manifest["files"]["integer.mlirbc"] = {}
+    (artifact / "manifest.json").write_text(json.dumps(manifest))
+    rehashed(artifact)
     with pytest.raises(UserError, match=r"take \d.* GiB, and this machine has"):
-        vectors(tmp_path, tmp_path / "vectors")
+        vectors(artifact, tmp_path / "vectors")
     assert not (tmp_path / "vectors").exists()
