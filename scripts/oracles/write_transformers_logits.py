@@ -587,6 +587,8 @@ CASES |= {
         "hunyuan_v1_moe",
         {"num_experts": 4, "moe_topk": [2, 2], "moe_intermediate_size": [64, 64]},
     ),
+    "jais2": ("jais2", {}),
+    "helium": ("helium", {"head_dim": 8}),
 }
 SAVED = tuple(CASES)[19:]
 TOKENS = 13

@@ -24,11 +24,8 @@ _BOTH = "use_bidirectional_attention"
 _UNREAD = re.compile(r".*rotary_emb\.inv_freq|(model\.)?mtp[._].*")
 _LOCAL = ("sliding_attention", "chunked_attention")  # kinds of layers with a window
 _ORIGINAL = "original_max_position_embeddings"
-_ALSO = {  # other names of keys
-    "layer_types": ("layer_types", "layers_block_type"),
-    "num_experts_per_tok": ("num_experts_per_tok", "moe_k", "moe_topk"),
-}
-_WIDTHS = ("intermediate_size", "moe_intermediate_size")
+# Other names of keys.
+_ALSO = {"layer_types": ["layers_block_type"], "num_experts_per_tok": ["moe_k", "moe_topk"]}
 _ACTIVATIONS = {  # by their names, ours
     "swish": "silu",
     "gelu_python": "gelu",
@@ -109,14 +106,15 @@ class _Reader(Reader):
         layer, the widest, or what is the same in all of them."""
         given = (self.values.get(place) for place in ("rope_parameters", "rope_scaling"))
         places = [self.values, *(place for place in given if isinstance(place, dict))]
-        names = _ALSO.get(key, (key,)) if key != "num_experts" else self.known.experts
+        names = (key, *_ALSO.get(key, ())) if key != "num_experts" else self.known.experts
         found = [place[name] for place in places for name in names if place.get(name) is not None]
         if not found and key in self.values and key.endswith(("softcapping", "is_causal")):
             return 0  # an explicit null turns it off
-        value = found[0] if found else self.known.defaults.get(key)
+        value: Any = found[0] if found else self.known.defaults.get(key)
         if isinstance(value, list) and key == "num_experts_per_tok" and len({*value}) == 1:
             return value[0]
-        return max(value) if key in _WIDTHS and isinstance(value, list) else value
+        widest = isinstance(value, list) and key.endswith("intermediate_size")
+        return max(value) if widest else value
 
     def _config(self) -> Config:
         found = super()._config()

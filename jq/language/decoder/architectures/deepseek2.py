@@ -3,7 +3,8 @@
 from math import log, sqrt
 
 from jq.language.decoder.architectures import names
-from jq.language.decoder.architectures._base import FULL, RMS, SHARES, Architecture, Key, fixed
+from jq.language.decoder.architectures._base import FULL, RMS, SHARES, Architecture, Key
+from jq.language.decoder.architectures.routed import CHOSEN
 
 _LATENT = names.ALL.but(
     "attention/query=-,- attention/key=-,- attention/value=-,- attention/output=-,-",
@@ -83,8 +84,7 @@ _DEEPSEEK.like(
             lambda get: "neighbours" if get("rope_interleave", True) else "halves",
             lambda get: "neighbours",
         ),
-        "normal_shares": SHARES,
-        "router": fixed("sigmoid"),
+        **CHOSEN,
         "groups": Key("n_group", "expert_group_count", 8),
         "groups_used": Key("topk_group", "expert_group_used_count", 4),
     },

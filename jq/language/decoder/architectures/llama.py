@@ -120,7 +120,9 @@ _GLM4 = Architecture(
     own={"pairs": "neighbours"},
     defaults={"rms_norm_eps": 1.5625e-07, "head_dim": 128, "partial_rotary_factor": 0.5},
 )
-_GLM4.like("glm", {"glm": FULL}, names=names.ALL._replace(gguf={}))
+_GLM = _GLM4.like("glm", {"glm": FULL}, names=names.ALL._replace(gguf={}))
+_WHOLE = {"rms_norm_eps": 1e-8, "partial_rotary_factor": 1.0, "rope_theta": 100000.0}
+_GLM.like("helium", {"helium": FULL}, defaults=_WHOLE)
 # Chunks in three of four layers, and in the fourth queries that grow with the position and do not
 # turn; experts, in some layers, of which a token takes one, and one that all take.
 Architecture(

@@ -186,7 +186,7 @@ Architecture(
     keys={"epsilon": Key("norm_epsilon", LAYER.gguf, 1e-5)},
     own={"norm": "layer", "gated": False},
 )
-Architecture(
+_NEMOTRON = Architecture(
     "nemotron",
     {"nemotron": FULL},
     activation="relu2",
@@ -195,6 +195,13 @@ Architecture(
     own={"norm": "layer", "gated": False},
     one_plus=True,
     defaults={"partial_rotary_factor": 0.5},
+)
+_NEMOTRON.like(
+    "jais2",
+    {"jais2": FULL},
+    keys={"epsilon": LAYER},
+    one_plus=False,
+    defaults={"partial_rotary_factor": 1.0},
 )
 _COHERE = Architecture(
     "command-r",

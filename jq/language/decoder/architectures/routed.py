@@ -9,7 +9,7 @@ _ROUTED = names.ALL.but(
     names.gated("mlp/shared", "mlp.shared_experts."),
     "mlp/router/preference:exp_probs_b.bias,mlp.gate.e_score_correction_bias",
 )
-_CHOSEN = {
+CHOSEN = {
     "normal_shares": SHARES,
     "share_scale": Key("routed_scaling_factor", "expert_weights_scale", 1.0),
     "groups": Key("n_group", "expert_group_count", 1),
@@ -21,7 +21,7 @@ _GLM = Architecture(
     {"glm4_moe": FULL},
     experts=("num_local_experts", "n_routed_experts"),
     names=_ROUTED.but(names.NORM_BETWEEN),
-    keys=_CHOSEN,
+    keys=CHOSEN,
     defaults={"rms_norm_eps": 1e-5, "partial_rotary_factor": 0.5},
 )
 _ERNIE = Architecture(
