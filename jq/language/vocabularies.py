@@ -207,6 +207,14 @@ _NAMES = {
             r"\p{N}+",
         )
     ),
+    "deepseek-v3 hunyuan-dense joyai-llm": Words(
+        (
+            r"\p{N}{1,3}",
+            "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+            r"[!-/:-@\[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+            rf"| ?[\p{{P}}\p{{S}}]+[\r\n]*|{_SPACES}",
+        )
+    ),
     "gemma4": Words((r"[^\n]+|\n+",), first=True, characters=True),
     "poro-chat bloom gpt3-finnish": Words((_BY_SENTENCE_SIGNS,)),
     "viking": Words((_BY_SENTENCE_SIGNS, r"\p{N}")),

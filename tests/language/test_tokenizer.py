@@ -163,6 +163,7 @@ TEXT = "  It's 12345 aB’s\t\tGrößeX\n\nx=-1,é e\u0301"
         ("qwen35", "_|_It|'s|_|1|2|3|4|5|_aB|’s|\t|\tGrößeX|\n\n|x|=-|1|,é|_e\u0301"),
         ("tekken", "_|_It|'s|_|1|2|3|4|5|_a|B|’s|\t|\tGröße|X|\n\n|x|=-|1|,é|_e\u0301"),
         ("gpt-4o", "_|_It's|_|123|45|_a|B|’s|\t|\tGröße|X|\n\n|x|=-|1|,é|_e\u0301"),
+        ("deepseek-v3", "_|_It|'s|_|123|45|_aB|’|s|\t|\tGrößeX|\n\n|x|=-|1|,|é|_e\u0301"),
         ("default", "_|_It|'|s|_|123|45|_aB|’|s|\t|\t|GrößeX|\n|\n|x|=-|1|,|é|_e|\u0301"),
         ("deepseek-coder", "_|_It|'|s|_|1|2|3|4|5|_aB|’|s|\t|\tGrößeX|\n|\n|x|=|-|1|,|é|_e|\u0301"),
     ],
