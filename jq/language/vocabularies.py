@@ -152,6 +152,7 @@ _GPT2 = rf"{_ENDINGS}| ?\p{{L}}+| ?\p{{N}}+| ?[^\s\p{{L}}\p{{N}}]+|\s+(?!\S)|\s+
 _SIGNS = r"[\p{P}\$\+<=>\^~\|]+"
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 _EAST_ASIAN = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
+_IDEOGRAPHS = "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"  # of Chinese, and Japanese letters
 _BY_SENTENCE_SIGNS = r" ?[^(\s|.,!?…。，、।۔،)]+"
 
 
@@ -207,10 +208,19 @@ _NAMES = {
             r"\p{N}+",
         )
     ),
+    "youtu": Words(
+        (
+            "[\uac00-\ud7a3\u3131-\u318e]+"
+            "|[\uff01\u2026\u201c\u201d\u2018\u2019\u2014\uff1a\uff1b\uff0c\u3001-\u303f\ufe30-\ufe4f]+"
+            f"|[\u3105-\u312f]+|{_IDEOGRAPHS}",
+            _by_case(f"{_ANY_ENDINGS}?", r"\p{N}"),
+        ),
+        whole=True,
+    ),
     "deepseek-v3 hunyuan-dense joyai-llm": Words(
         (
             r"\p{N}{1,3}",
-            "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+            _IDEOGRAPHS,
             r"[!-/:-@\[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
             rf"| ?[\p{{P}}\p{{S}}]+[\r\n]*|{_SPACES}",
         )

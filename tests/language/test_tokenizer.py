@@ -177,6 +177,16 @@ def test_words_are_cut_as_the_file_says(name, words):
     assert "|".join(found).replace(" ", "_") == words
 
 
+def test_words_of_youtu():
+    """Letters of East Asia, their signs and a run of others are words of their own."""
+    cut = ["Ab12\uac00\u3131\uff0c\u3002\u3105\u4e2d\u3042 B's"]
+    for pattern in WORDS["youtu"].patterns:
+        split = tokenizers.pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
+        cut = [word for part in cut for word, _ in split.pre_tokenize_str(part)]
+    east = ["\uac00\u3131", "\uff0c\u3002", "\u3105", "\u4e2d\u3042"]
+    assert cut == ["Ab", "1", "2", *east, " B's"]
+
+
 @pytest.mark.parametrize("name", [name for name in WORDS if not WORDS[name].characters])
 def test_every_way_to_cut_is_one_of_the_library(name):
     _, metadata = trained(TEXTS)
