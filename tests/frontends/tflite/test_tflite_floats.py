@@ -166,7 +166,7 @@ def test_ties_go_as_the_kernels_send_them(target: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("zero", [-100, 100])
 def test_what_is_no_number_is_an_end_of_the_codes(target: str, zero: int, tmp_path: Path) -> None:
-    """Which end the kernels take: NaN of a root, infinities of a quotient."""
+    """The end that kernels take for NaN of a root and infinities of a quotient."""
     file = File()
     x = file.dequantized((0.05, 3))
     y = file.op("ADD", file.op("SQRT", x), file.op("DIV", file.constant([1.0]), x))
