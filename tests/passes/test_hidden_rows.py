@@ -160,7 +160,8 @@ def test_what_a_mask_hides(fn: Any) -> None:
 def test_float_attention_reads_what_its_mask_hides() -> None:
     """No bound holds for its scores: only what follows the last one is left out."""
     compiled = Compiled(largest, "int8-dynamic")
-    assert compiled.shorter and "attention" not in compiled.shorter
+    assert {"gemm", "normalize"} <= set(compiled.shorter)
+    assert "attention" not in compiled.shorter
     compiled.check()
 
 

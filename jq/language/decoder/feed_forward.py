@@ -47,9 +47,8 @@ def _routed(config: Config, p: Any, x: jax.Array) -> jax.Array:
     grouped = config.get("groups", 1) > 1
     if "preference" in p["router"] or grouped:
         more = p["router"].get("preference")
-        wanted = (
-            chance if more is None else chance + more.reshape(-1)
-        )  # files may have [1, experts]
+        # [experts], or [1, experts] as in files of Ernie.
+        wanted = chance if more is None else chance + more.reshape(-1)
         wanted = _of_best_groups(config, wanted) if grouped else wanted
         _, chosen = jax.lax.top_k(wanted, config.experts_used)
         best = jnp.take_along_axis(chance, chosen, axis=-1)

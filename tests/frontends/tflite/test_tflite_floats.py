@@ -119,7 +119,10 @@ def fitting(file: File, y: int, xs: list[np.ndarray], dtype: str = "int8") -> in
 def chain(seed: int, dtype: str = "int8") -> tuple[File, int, list[np.ndarray]]:
     """One to four operators on one tensor of codes or on two."""
     rng, file = np.random.default_rng(seed), File()
-    codes = lambda: (rng.uniform(0.01, 0.08), int(rng.integers(-128, 128)))  # noqa: E731
+
+    def codes() -> Given:
+        return rng.uniform(0.01, 0.08), int(rng.integers(-128, 128))
+
     two = dtype == "int8" and rng.random() < 0.5
     narrow = [codes() if dtype == "int8" else (2e-4, 0) for _ in range(1 + two)]
     floats = [file.dequantized(c, dtype) for c in narrow]

@@ -100,7 +100,7 @@ def check(name: str, got: list[np.ndarray], levels: dict[str, Program]) -> None:
 
 
 # Formats of weights alone take one way through the compiler: one network of convolutions does.
-# What `auto` chooses among is measured on two networks.
+# `auto` runs on two networks of the others: what it chooses among runs on all.
 LEFT_OUT = {
     "mobilenet": {p for p in PIPELINES if not p.startswith(("float", "int8"))},
     "minilm": {"auto"},
