@@ -163,6 +163,11 @@ def _by_case(ending: str, digits: str) -> str:
     return rf"{words}|{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"
 
 
+# Of Chinese characters apart.
+_KIMI = _by_case(f"{_ANY_ENDINGS}?", r"\p{N}{1,3}").replace(r"\n/]", r"\n]")
+_KIMI = r"\p{Han}+|" + _KIMI.replace(r"\p{M}]", r"\p{M}&&[^\p{Han}]]")
+
+
 @dataclass(frozen=True)
 class Words:
     """A way to cut text."""
@@ -175,6 +180,7 @@ class Words:
 
 _LLAMA3 = (rf"{_ANY_ENDINGS}|{_WORD}|\p{{N}}{{1,3}}|{_REST}",)
 _QWEN2 = (rf"{_ANY_ENDINGS}|{_WORD}|\p{{N}}|{_REST}",)
+_RUNS = "|".join(rf"\s{{{2**i}}}(?!\S)" for i in range(9, 1, -1))  # of white space
 _MARKS = _QWEN2[0].replace(r"?\p{L}+", r"?[\p{L}\p{M}]+").replace(r"[^\s\p{L}", r"[^\s\p{L}\p{M}")
 
 _NAMES = {
@@ -192,11 +198,20 @@ _NAMES = {
     "dbrx smaug-bpe chatglm-bpe": Words(_LLAMA3),
     "glm4 glm5": Words(_LLAMA3, whole=True),
     "minicpm5": Words((r"\p{N}{1,3}", _QWEN2[0].replace(r"\p{N}|", r"\p{N}+|")), whole=True),
-    "qwen2 deepseek-r1-qwen stablelm2 hunyuan megrez kormo solar-open grok-2": Words(_QWEN2),
+    "qwen2 deepseek-r1-qwen stablelm2 hunyuan megrez kormo solar-open grok-2"
+    " bailingmoe bailingmoe2 llada-moe": Words(_QWEN2),
     "qwen35": Words((_MARKS,)),
     "seed-coder": Words((rf"{_ANY_ENDINGS}|{_WORD}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|{_SPACES}",)),
     "tekken": Words((_by_case("", r"\p{N}"),), whole=True, first=True),
-    "gpt-4o llama4 kanana2": Words((_by_case(f"{_ANY_ENDINGS}?", r"\p{N}{1,3}"),)),
+    "jais-2": Words((_LLAMA3[0].removesuffix(r"\s+(?!\S)|\s+") + rf"{_RUNS}|\s{{1,2}}(?!\S)|\s",)),
+    "exaone-moe": Words(
+        (
+            rf"{_ANY_ENDINGS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}\p{{M}}*(?: ?\p{{L}}\p{{M}}*)*|\p{{N}}"
+            r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+",
+        )
+    ),
+    "kimi-k2": Words((_KIMI,)),
+    "gpt-4o llama4 kanana2 minimax-m2": Words((_by_case(f"{_ANY_ENDINGS}?", r"\p{N}{1,3}"),)),
     "deepseek-coder": Words((r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _EAST_ASIAN, r"\p{N}")),
     "deepseek-llm": Words(
         (

@@ -280,6 +280,12 @@ def test_pieces_of_characters_and_bytes_for_those_that_have_none():
         ("deepseek-v3", "a1234 .b\u3042\u4e2d!c", "a|123|4| .|b|\u3042\u4e2d|!c"),
         ("youtu", "Ab12\uac00\u3131\uff0c\u3002", "Ab|1|2|\uac00\u3131|\uff0c\u3002"),
         ("youtu", "\u3105\u4e2d\u3042 B's", "\u3105|\u4e2d\u3042| B's"),
+        ("kimi-k2", "aB\u4e2d\u6587c's 1234!/\n", "a|B|\u4e2d\u6587|c's| |123|4|!/\n"),
+        ("minimax-m2", "aB\u4e2d\u6587c's 1234!/\n", "a|B\u4e2d\u6587c's| |123|4|!/\n"),
+        ("exaone-moe", "ab c\u0301d  e'S 12!\n\n", "ab c\u0301d| | e|'S| |1|2|!\n|\n"),
+        ("bailingmoe2", "ab 12.\n\n\n \n", "ab| |1|2|.\n\n\n| \n"),
+        ("jais-2", "1234a" + " " * 23, "123|4|a|" + "|".join(" " * n for n in (16, 4, 2, 1))),
+        ("jais-2", "a    b", "a|  | | b"),
     ],
 )
 def test_words_of_letters_of_several_kinds(name, text, words):
