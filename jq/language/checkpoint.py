@@ -32,7 +32,7 @@ BITS = {"int4": 4, "int8": 8}
 PIECE = 1 << 24  # elements that are rounded at a time
 BEGUN = ".jaxq-quantize.json"  # what a run that has not ended yet does
 _BESIDE, _WRITTEN = (".json", ".txt", ".model", ".jinja"), (INDEX, "config.json")
-_TABLES = ("embed_tokens.weight", "lm_head.weight")
+_TABLES = ("embed_tokens.weight", "lm_head.weight", "wte.weight")
 _GATES = (".gate.weight", ".shared_expert_gate.weight")  # other names of routers
 
 

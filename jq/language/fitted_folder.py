@@ -135,7 +135,7 @@ class _Folder:
 
     def taken(self, i: int) -> dict[str, np.ndarray]:
         """A layer's tensors, which are no longer in `raw`."""
-        own = [name for name in self.raw if f".layers.{i}." in f".{name}"]
+        own = [n for n in self.raw if f".layers.{i}." in f".{n}" or f".h.{i}." in n]
         return {name: self.raw.pop(name) for name in own}
 
     def replace(self, path: str, leaf: QuantizedTensor) -> None:

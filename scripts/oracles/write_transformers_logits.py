@@ -589,6 +589,29 @@ CASES |= {
     ),
     "jais2": ("jais2", {}),
     "helium": ("helium", {"head_dim": 8}),
+    "dots1": (
+        "dots1",
+        ROUTED
+        | {
+            "n_shared_experts": 1,
+            "first_k_dense_replace": 1,
+            "num_hidden_layers": 3,
+            "sliding_window": 4,
+            "max_window_layers": 2,
+            "attention_bias": True,
+        },
+    ),
+    "solar-open": ("solar_open", ROUTED | {"n_shared_experts": 1, "attention_bias": True}),
+    "exaone4-experts": (
+        "exaone_moe",
+        EXPERTS | {"num_hidden_layers": 4, "sliding_window": 4, "n_group": 2, "topk_group": 1},
+    ),
+    "minimax-m2": ("minimax_m2", SMALL | {"rotary_dim": 8}),
+    "exaone": ("exaone", {"tie_word_embeddings": True}),
+    "cohere2-whole": (
+        "cohere2",
+        {"sliding_window": 4, "layer_types": ["full_attention"] * 2, "head_dim": 8},
+    ),
 }
 SAVED = tuple(CASES)[19:]
 TOKENS = 13
@@ -617,14 +640,17 @@ def neutral(name: str, model_type: str) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("output", type=Path, help="the file to write")
+    parser.add_argument("--more", action="store_true", help="only cases that it does not have")
     given = parser.parse_args()
     import torch
     import transformers
     from safetensors.torch import load_file, save_file
     from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
-    found = {}
+    found = json.loads(given.output.read_text())["cases"] if given.more else {}
     for seed, (case, (kind, changes)) in enumerate(CASES.items()):
+        if case in found:
+            continue
         config = CONFIG_MAPPING[kind](**{**BASE, **changes})
         config._attn_implementation = "eager"
         model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()

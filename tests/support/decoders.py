@@ -151,13 +151,14 @@ def _metadata(writer, config, architecture):
     if "rms_norm_eps" in config:
         writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     gguf_models.add(writer, architecture, gguf_models.keys(config))
-    rope = config["rope_parameters"]
+    rope = config.get("rope_parameters", {})
     rope = rope.get("full_attention", rope)
-    stretch = rope.get("alpha", 1.0) ** (config["head_dim"] / (config["head_dim"] - 2))
-    writer.add_rope_freq_base(rope["rope_theta"] * stretch)
+    if rope:
+        stretch = rope.get("alpha", 1.0) ** (config["head_dim"] / (config["head_dim"] - 2))
+        writer.add_rope_freq_base(rope["rope_theta"] * stretch)
     if config.get("sliding_window") and config.get("use_sliding_window", True):
         writer.add_sliding_window(config["sliding_window"])
-        if architecture in ("gemma3", "gemma4", "gemma3n"):
+        if architecture in ("gemma3", "gemma4", "gemma3n", "dots1"):
             kinds = config["layer_types"]
             writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in kinds])
     if rope.get("rope_type") in ("linear", "yarn"):

@@ -19,6 +19,7 @@ ARCHITECTURES |= {"lfm2_moe": "lfm2moe", "cohere": "command-r"}
 ARCHITECTURES |= {"granitemoeshared": "granitemoe"}
 ARCHITECTURES |= {"glm4_moe": "glm4moe", "ernie4_5_moe": "ernie4_5-moe"}
 ARCHITECTURES |= {"hunyuan_v1_dense": "hunyuan-dense", "hunyuan_v1_moe": "hunyuan-moe"}
+ARCHITECTURES |= {"exaone_moe": "exaone-moe", "minimax_m2": "minimax-m2"}
 SOFTMAX, SIGMOID = 1, 2  # how chances of experts are computed
 NEIGHBOURS = ("llama", "mistral", "mixtral", "ministral3", "smollm3", "minicpm", "arcee")
 NEIGHBOURS += ("granite", "granitemoe", "granitemoehybrid", "granitemoeshared")
@@ -46,7 +47,9 @@ def keys(config):
             ATTENTION.SCALE: config["attention_multiplier"],
             LLM.LOGIT_SCALE: config["logits_scaling"],
         }
-    rope = config["rope_parameters"]
+    rope = config.get("rope_parameters", {})
+    if kind in ("gpt_neox", "stablelm"):
+        found[LLM.USE_PARALLEL_RESIDUAL] = config["use_parallel_residual"]
     if "partial_rotary_factor" in rope:
         turned = int(rope["partial_rotary_factor"] * config["head_dim"])
         found[ROPE.DIMENSION_COUNT] = turned
@@ -64,8 +67,6 @@ def keys(config):
         }
     if kind.startswith("lfm2"):
         found["{arch}.shortconv.l_cache"] = config["conv_L_cache"]
-    if kind == "stablelm":
-        found[LLM.USE_PARALLEL_RESIDUAL] = config["use_parallel_residual"]
     if "kv_lora_rank" in config:
         head = config["qk_nope_head_dim"] + config["qk_rope_head_dim"]
         found |= {
@@ -83,8 +84,16 @@ def keys(config):
             LLM.EXPERT_WEIGHTS_SCALE: config["routed_scaling_factor"],
             LLM.EXPERT_GATING_FUNC: SOFTMAX if kind == "deepseek_v2" else SIGMOID,
         }
-    if kind == "glm4_moe":
+    if kind in ("glm4_moe", "dots1"):
         found |= {LLM.EXPERT_WEIGHTS_NORM: config["norm_topk_prob"]}
+    if kind == "exaone_moe":
+        found |= {
+            LLM.EXPERT_COUNT: config["num_experts"],
+            LLM.EXPERT_USED_COUNT: config["num_experts_per_tok"],
+            LLM.EXPERT_WEIGHTS_SCALE: config["routed_scaling_factor"],
+            LLM.EXPERT_GROUP_COUNT: config["n_group"],
+            LLM.EXPERT_GROUP_USED_COUNT: config["topk_group"],
+        }
     if kind == "ernie4_5_moe":
         found |= {
             LLM.EXPERT_COUNT: config["moe_num_experts"],
@@ -165,7 +174,7 @@ def widths(config):
 
 def rope_factors(config):
     """Divisors of frequencies, where some pairs of a head stay."""
-    rope = config["rope_parameters"].get("full_attention", {})
+    rope = config.get("rope_parameters", {}).get("full_attention", {})
     if rope.get("rope_type") != "proportional":
         return None
     pairs = wide_head(config) // 2

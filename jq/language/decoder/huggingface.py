@@ -14,18 +14,22 @@ from jq.frontends.safetensors import json_object, read_folder
 from jq.language.decoder import rope
 from jq.language.decoder.architectures import INTERVAL, Architecture
 from jq.language.decoder.config import Config, numbers
-from jq.language.decoder.names import Leaf, add_scales, of_heads_together, parameter_tree
+from jq.language.decoder.names import Leaf, add_scales, parameter_tree
 from jq.language.decoder.products import ACTIVATIONS
 from jq.language.decoder.reading import Reader
-from jq.language.decoder.text import names_of_text, text_of, with_wide_heads
+from jq.language.decoder.text import (
+    names_of_text,
+    of_heads_together,
+    text_of,
+    with_later_names,
+    with_wide_heads,
+)
 
 _BOTH = "use_bidirectional_attention"
 # What old checkpoints hold and the config gives, and parts for multi-token prediction (MTP).
 _UNREAD = re.compile(r".*rotary_emb\.inv_freq|(model\.)?mtp[._].*")
 _LOCAL = ("sliding_attention", "chunked_attention")  # kinds of layers with a window
 _ORIGINAL = "original_max_position_embeddings"
-# Other names of keys.
-_ALSO = {"layer_types": ["layers_block_type"], "num_experts_per_tok": ["moe_k", "moe_topk"]}
 _ACTIVATIONS = {  # by their names, ours
     "swish": "silu",
     "gelu_python": "gelu",
@@ -73,7 +77,7 @@ def read_config(folder: Path) -> Config:
 
 def _reader(folder: Path) -> "_Reader":
     path = folder / "config.json"
-    values = with_wide_heads(text_of(json_object(path)))
+    values = with_wide_heads(with_later_names(text_of(json_object(path))))
     possible = {t: each for each in Architecture.registry.values() for t in each.model_types}
     kind = check_known("model type", values.get("model_type"), sorted(possible), location=str(path))
     return _Reader(possible[kind], str(path), values)
@@ -106,7 +110,7 @@ class _Reader(Reader):
         layer, the widest, or what is the same in all of them."""
         given = (self.values.get(place) for place in ("rope_parameters", "rope_scaling"))
         places = [self.values, *(place for place in given if isinstance(place, dict))]
-        names = (key, *_ALSO.get(key, ())) if key != "num_experts" else self.known.experts
+        names = (key,) if key != "num_experts" else self.known.experts
         found = [place[name] for place in places for name in names if place.get(name) is not None]
         if not found and key in self.values and key.endswith(("softcapping", "is_causal")):
             return 0  # an explicit null turns it off
@@ -165,10 +169,11 @@ class _Reader(Reader):
         ignores keys that others read.
 
         By the rule "none" no layer has a window; "all": every one; "asked": every one where
-        `use_sliding_window` is set; "from": likewise, from layer `max_window_layers` on; others by
-        `layer_types`, and so is "from" where they are there. Else "types": every one but each
-        `global_every`th, 0: every one; "fixed": likewise, whatever `sliding_window_pattern` says;
-        "turned": those that turn; "still": those that do not, where they are asked for."""
+        `use_sliding_window` is set; "from": likewise, from layer `max_window_layers` on; "behind":
+        the same, asked or not; others by `layer_types`, and so are these two where they are there.
+        Else "types": every one but each `global_every`th, 0: every one; "fixed": likewise, whatever
+        `sliding_window_pattern` says; "turned": those that turn; "still": those that do not, where
+        they are asked for."""
         every, asked = self.known.global_every, bool(self.values.get("use_sliding_window"))
         rule, default = self.known.model_types[self.values["model_type"]]
         chunks = "chunks" in self.known.own and "attention_chunk_size" in self.values
@@ -183,7 +188,7 @@ class _Reader(Reader):
         elif rule in ("still", "turned"):
             there = there and (asked or rule == "turned")
             local = [there and turns == (rule == "turned") for turns in self.listed(count)]
-        elif rule == "from":
+        elif rule in ("from", "behind"):
             first = self.size("max_window_layers", 28, least=0)
             local = [there and i >= first for i in range(count)]
         else:
@@ -230,6 +235,8 @@ class _Reader(Reader):
         kind = "longrope" if kind == "yarn" and "long_factor" in given else kind  # early Phi 3
         whole = kind == "default" and "partial_rotary_factor" not in self.known.defaults
         dims = head if whole else int(head * inner.get("partial_rotary_factor", 1.0))
+        if "rotary_dim" in self.known.defaults:
+            dims = inner.size("rotary_dim", least=0) or dims
         base = inner.get("rope_theta", base)
         if kind == "dynamic" and "alpha" in self.known.defaults and (alpha := inner.get("alpha")):
             base *= alpha ** (dims / (dims - 2))  # whatever the context is (Hunyuan)

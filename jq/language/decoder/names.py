@@ -1,7 +1,6 @@
 """From the names of a file's tensors to the tree of parameters, whose shapes the config gives."""
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,8 +13,6 @@ from jq.language.decoder.config import Config, Shape
 from jq.language.decoder.mixers import Mixer
 from jq.models._tree import nest
 
-_OF_HEAD = re.compile(r"(.+)\.norms\.(\d+)\.(\w+)")
-
 
 def parameter_tree(
     config: Config, form: str, tensors: Mapping[str, Leaf], where: str
@@ -24,7 +21,8 @@ def parameter_tree(
     "hugging_face"); `UserError` for a tensor that is missing, or has no name or another shape."""
     known = Architecture.registry[config.architecture]
     names: Mapping[str, str] = getattr(known.names, form)
-    swapped = known.swapped if form == "hugging_face" else ()
+    of_layer = known.swapped if form == "hugging_face" else ()
+    swapped = [f"layers/{{i}}/{name}/weight" for name in of_layer]
     apart = any("{e}" in theirs for theirs in names.values())
     if apart and config.layers * config.experts > len(tensors):  # before all are named
         raise UserError(
@@ -44,7 +42,8 @@ def parameter_tree(
             if len(leaf.shape) < 2 or leaf.shape[0] != count:
                 raise _misshapen(theirs, leaf.shape, f"a stack of {count}", where)
             for e, part in enumerate(_unstacked(leaf)):
-                if theirs in turned and isinstance(part, np.ndarray):
+                upright = known.swapped_or_not and part.shape["down" not in name] == config.hidden
+                if theirs in turned and isinstance(part, np.ndarray) and not upright:
                     part = part.T
                 flat[name.replace("*", str(e))] = part
         else:
@@ -54,23 +53,6 @@ def parameter_tree(
         tree.setdefault("embed", {}).update(tree.pop("head"))
     _check_shapes(config, tree, names, where)
     return tree
-
-
-def of_heads_together(held: Mapping[str, np.ndarray], where: str) -> dict[str, np.ndarray]:
-    """Norms of each head, `norms.0.weight` and so on, as one tensor [heads, head]."""
-    found: dict[str, np.ndarray] = {}
-    parts: dict[str, dict[int, np.ndarray]] = {}
-    for name, array in held.items():
-        if head := _OF_HEAD.fullmatch(name):
-            parts.setdefault(f"{head[1]}.{head[3]}", {})[int(head[2])] = array
-        else:
-            found[name] = array
-    for name, heads in parts.items():
-        order = sorted(heads)
-        if order != list(range(len(order))) or len({a.shape for a in heads.values()}) > 1:
-            raise UserError(f"the norms of {name} are not one of each head", location=where)
-        found[name] = np.stack([heads[i] for i in order])
-    return found
 
 
 def stack_size(name: str, config: Config) -> int:

@@ -16,6 +16,7 @@ from jq.language.decoder.rope import Rope
 
 _CAUSAL = Key("is_causal", "attention.causal")
 _VOCABULARY = Key("vocab_size", "token_embd.weight")
+_WINDOW = Key("sliding_window", "attention.sliding_window")
 _TURNED = Key("position_embedding_type", "rope.scaling.finetuned")
 _LAYERS = Key("num_hidden_layers", "block_count")
 _MOST_LAYERS = 4096
@@ -162,7 +163,8 @@ class Reader(ABC):
     def _turned(self, windows: Sequence[int]) -> list[bool]:
         """True for each layer that turns queries and keys."""
         positions = self.known.positions
-        if positions == "windows" and any(windows):
+        sized = any(windows) or self.value(self.key(_WINDOW)) is not None
+        if positions == "windows" or (positions == "windowed" and sized):
             return [window > 0 for window in windows]
         if positions == "listed":
             return self.listed(len(windows))

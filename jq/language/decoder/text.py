@@ -1,7 +1,10 @@
 """The part of a model that makes text, in a `config.json` and among tensors."""
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+import numpy as np
 
 from jq.base.errors import UserError
 
@@ -11,6 +14,12 @@ TEXT, _SHARED = "text_config", ("quantization_config", "quantization", "tie_word
 _PLAIN = ("lm_head.", "model.embed_tokens.", "model.layers.", "model.norm.")
 _INSIDE = ("language_model.", "text_model.")
 _HEAD = 256  # of Gemma 4 where a config does not say
+_OF_HEAD = re.compile(r"(.+)\.norms\.(\d+)\.(\w+)")
+_OLD = re.compile(r"transformer\.(?=(?:h|wte|ln_f)\.)")  # in front of names of older models
+# Keys of older models, and the later ones.
+_LATER = {"layers_block_type": "layer_types", "num_layers": "num_hidden_layers"}
+_LATER |= dict.fromkeys(("moe_k", "moe_topk"), "num_experts_per_tok")
+_LATER |= {"activation_function": "hidden_act", "layer_norm_epsilon": "rms_norm_eps"}
 _NAKED = ("embed_tokens.", "layers.", "norm.")  # of what has no head, as models of embeddings
 
 
@@ -28,7 +37,9 @@ def names_of_text(values: Mapping[str, Any], held: Iterable[str]) -> dict[str, s
     file has them; `values` of the config."""
     held = list(held)
     if not text_of(dict(values)).get(TEXT) and not any(name.startswith(_NAKED) for name in held):
-        return {name: name for name in held}
+        return {
+            _OLD.sub("model.", name).replace("model.h.", "model.layers."): name for name in held
+        }
     found = {}
     for name in held:
         part = next((part for part in _INSIDE if part in name), "")
@@ -37,6 +48,12 @@ def names_of_text(values: Mapping[str, Any], held: Iterable[str]) -> dict[str, s
             plain = after.startswith(("model.", "lm_head."))
             found[after if plain else f"model.{after}"] = name
     return found
+
+
+def with_later_names(values: dict[str, Any]) -> dict[str, Any]:
+    """A config with keys of older models by their later names as well."""
+    found = {new: values[old] for old, new in _LATER.items() if old in values}
+    return values | {new: value for new, value in found.items() if values.get(new) is None}
 
 
 def with_wide_heads(values: dict[str, Any]) -> dict[str, Any]:
@@ -54,3 +71,20 @@ def with_wide_heads(values: dict[str, Any]) -> dict[str, Any]:
         raise UserError(f"the config describes no known model: per_layer_config is {given!r:.60}")
     heads = {"num_global_key_value_heads": first.get("num_key_value_heads")}
     return {**values, **heads, "global_head_dim": first.get("head_dim")}
+
+
+def of_heads_together(held: Mapping[str, np.ndarray], where: str) -> dict[str, np.ndarray]:
+    """Norms of each head, `norms.0.weight` and so on, as one tensor [heads, head]."""
+    found: dict[str, np.ndarray] = {}
+    parts: dict[str, dict[int, np.ndarray]] = {}
+    for name, array in held.items():
+        if head := _OF_HEAD.fullmatch(name):
+            parts.setdefault(f"{head[1]}.{head[3]}", {})[int(head[2])] = array
+        else:
+            found[name] = array
+    for name, heads in parts.items():
+        order = sorted(heads)
+        if order != list(range(len(order))) or len({a.shape for a in heads.values()}) > 1:
+            raise UserError(f"the norms of {name} are not one of each head", location=where)
+        found[name] = np.stack([heads[i] for i in order])
+    return found

@@ -18,7 +18,7 @@ from tests.support.decoders import CASES, write_folder
 
 SAVED = [case for case, found in CASES.items() if "saved" in found]
 # A case of another one tells all of these.
-LIKE = {"minicpm", "qwen3_5_moe_text", "qwen3_vl_text"}
+LIKE = {"minicpm", "qwen3_5_moe_text", "qwen3_vl_text", "qwen3_vl_moe_text", "kimi_k2"}
 LIKE |= {"qwen2_vl", "qwen2_5_vl", "qwen2_vl_text", "qwen2_5_vl_text"}  # see `test_configs`
 # Tensors that models of an architecture may lack.
 MAY_LACK = ("bias", "lm_head.weight", "q_norm.weight", "k_norm.weight")
@@ -156,6 +156,30 @@ def test_minicpm_is_granite_by_other_numbers(tmp_path):
     tensors = {n: np.float32(t * 0.8) if "q_proj" in n else t for n, t in tensors.items()}
     save_file(tensors, folder / "model.safetensors")
     assert_equal("granite", logits_of(load_decoder(folder), CASES["granite"]["tokens"]))
+
+
+@pytest.mark.parametrize("upright", [True, False])
+def test_experts_of_a_model_that_sees_are_stacks(tmp_path, upright):
+    """Qwen 3 VL: as [in, out] in its own files, as [out, in] in those of `transformers` 5."""
+    folder = changed(
+        write_folder("qwen3-experts", tmp_path / "model"),
+        model_type="qwen3_vl_moe_text",
+        norm_topk_prob=None,
+    )
+    whole = load_file(folder / "model.safetensors")
+    found = {name: a for name, a in whole.items() if "experts" not in name}
+    for i in range(2):
+        front = f"model.layers.{i}.mlp.experts."
+        gates, ups, downs = (
+            np.stack([whole[f"{front}{e}.{name}_proj.weight"] for e in range(4)])
+            for name in ("gate", "up", "down")
+        )
+        for name, stack in (("gate_up", np.concatenate([gates, ups], axis=1)), ("down", downs)):
+            turned = stack if upright else stack.swapaxes(1, 2)
+            found[f"{front}{name}_proj"] = np.ascontiguousarray(turned)
+    save_file(found, folder / "model.safetensors")
+    tokens = CASES["qwen3-experts"]["tokens"]
+    assert_equal("qwen3-experts", logits_of(load_decoder(folder), tokens))
 
 
 def test_the_text_of_a_model_that_sees(tmp_path):

@@ -71,8 +71,9 @@ class Architecture:
         mixers: by entry of `layer_types` what mixes tokens there; attention where none is named.
         defaults: values that a file may leave out, by its own keys. By `full_attention_interval`
             the first of `mixers` is in all layers but each such.
-        positions: which layers turn queries and keys: "all"; "windows", those with a window where
-            any has; "listed", by `no_rope_layers` or but each 4th; "asked", where a file says so.
+        positions: which layers turn queries and keys: "all"; "windows", those with a window;
+            "windowed", likewise where windows have a size; "listed", by `no_rope_layers`
+            or but each 4th; "asked", where a file says so.
         only: keys of a `config.json` of which other values are refused.
         scales: products of ours of which what comes in and what goes out is multiplied, and by
             what, of a `config.json`.
@@ -94,6 +95,7 @@ class Architecture:
     only: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     yarn_scale: float | None = None  # see `yarn`; of GGUF files
     swapped: tuple[str, ...] = ()  # names of ours that safetensors hold as [in, out]
+    swapped_or_not: bool = False  # or as [out, in], where that is the shape
     scales: Callable[[Get], dict[str, Any]] | None = None
     truncates: bool = True  # see `yarn`; of GGUF files
     one_plus: bool = False  # safetensors hold norms as what is added to 1 (GGUF files hold the sum)

@@ -74,7 +74,7 @@ _DEEPSEEK = Architecture(
 )
 _DEEPSEEK.like(
     "deepseek3",
-    {"deepseek_v3": FULL, "glm4_moe_lite": FULL, "youtu": FULL},
+    dict.fromkeys(("deepseek_v3", "glm4_moe_lite", "kimi_k2", "youtu"), FULL),
     experts=("num_local_experts", "n_routed_experts"),
     names=_LATENT.but("mlp/router/preference:,mlp.gate.e_score_correction_bias")._replace(gguf={}),
     own={},

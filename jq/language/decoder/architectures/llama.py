@@ -3,7 +3,7 @@
 from math import sqrt
 
 from jq.language.decoder.architectures import names
-from jq.language.decoder.architectures._base import FULL, SHARES, Architecture, Key, fixed
+from jq.language.decoder.architectures._base import FULL, KEYS, SHARES, Architecture, Key, fixed
 
 _LLAMA = Architecture(
     "llama",
@@ -65,9 +65,11 @@ _LLAMA.like(
 )
 # Biases or norms of queries and keys are there where the file has them.
 # Positions of pictures differ in three directions; those of text do not.
-_QWEN2 = ("qwen2", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text")
-Architecture("qwen2", dict.fromkeys(_QWEN2, ("from", 4096)))
-Architecture("qwen3", {"qwen3": ("from", 4096), "qwen3_vl_text": FULL}, defaults={"head_dim": 128})
+_QWEN2_VL = ("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text")
+_QWEN2 = Architecture("qwen2", {"qwen2": ("from", 4096)})
+_QWEN2.like("qwen2vl", dict.fromkeys(_QWEN2_VL, ("from", 4096)))
+_QWEN3 = Architecture("qwen3", {"qwen3": ("from", 4096)}, defaults={"head_dim": 128})
+_QWEN3.like("qwen3vl", {"qwen3_vl_text": FULL})
 Architecture(
     "qwen2moe",
     {"qwen2_moe": ("asked", 4096)},
@@ -75,12 +77,20 @@ Architecture(
     names=names.ALL.but(names.EXPERTS, names.SHARED_EXPERT),
     keys={"normal_shares": SHARES._replace(default=False)},
 )
-Architecture(
+_QWEN3_MOE = Architecture(
     "qwen3moe",
     {"qwen3_moe": ("asked", 4096)},
     experts=(*_LOCAL, "num_experts"),
     names=names.ALL.but(names.EXPERTS),
     keys={"normal_shares": Key(SHARES.hugging_face, lambda get: get(SHARES.gguf, True), False)},
+)
+_QWEN3_MOE.like(
+    "qwen3vlmoe",
+    {"qwen3_vl_moe_text": FULL},
+    names=_QWEN3_MOE.names.but(names.STACKED),
+    swapped=names.STACKS,
+    swapped_or_not=True,
+    keys={"normal_shares": KEYS["normal_shares"]},
 )
 Architecture(
     "olmoe",
@@ -103,7 +113,19 @@ _OLMO = Architecture(
 )
 # The same, but for a norm of each head; layers without a window do not turn.
 _OLMO.like(
-    "exaone4", {"exaone4": ("types", 4096)}, own={}, positions="windows", plain_windows=False
+    "exaone4", {"exaone4": ("types", 4096)}, own={}, positions="windowed", plain_windows=False
+)
+_LLAMA.like(
+    "exaone",
+    {"exaone": FULL},
+    names=names.ALL.but(
+        *(f"attention/{n}=,attn.attention.{n[0]}_proj" for n in ("query", "key", "value")),
+        "attention/output=,attn.attention.out_proj attention/norm=,ln_1 mlp/norm=,ln_2",
+        names.gated("mlp", "mlp.", "c_fc_0 c_fc_1 c_proj"),
+        "/embed/weight:,model.wte.weight /norm/weight:,model.ln_f.weight",
+    ),
+    keys={"pairs": fixed("halves")},
+    defaults={"rms_norm_eps": 1e-5, "rope_theta": 500000.0},
 )
 Architecture(
     "phi3",
@@ -173,9 +195,8 @@ Architecture(
         names.NORM_BETWEEN,
         "attention/sinks=attn_sinks,",
         "attention/sinks/weight:,self_attn.sinks mlp/router=,mlp.router",
-        "mlp/experts/*/gate_up/weight:,mlp.experts.gate_up_proj",
+        names.STACKED,
         "mlp/experts/*/gate_up/bias:,mlp.experts.gate_up_proj_bias",
-        "mlp/experts/*/down/weight:,mlp.experts.down_proj",
         "mlp/experts/*/down/bias:,mlp.experts.down_proj_bias",
     ),
     swapped=names.STACKS,

@@ -72,4 +72,5 @@ NO_GATE = "mlp/gate=-,-"
 # Gate and up are one tensor, under the name of the second.
 GATE_UP = "mlp/gate=-, mlp/up=-, mlp/gate_up=ffn_up,"
 # Stacks that safetensors may hold as [in, out].
-STACKS = tuple(f"layers/{{i}}/mlp/experts/*/{name}/weight" for name in ("gate_up", "down"))
+STACKS = ("mlp/experts/*/gate_up", "mlp/experts/*/down")
+STACKED = " ".join(f"{n}/weight:,mlp.experts.{n[14:]}_proj" for n in STACKS)

@@ -1,5 +1,6 @@
 """Ernie 4.5, Hunyuan, and models whose experts are chosen as those of DeepSeek 3 are, by chances of
-their own and a preference, behind attention like Llama's: GLM 4.5."""
+their own and a preference, behind attention like Llama's: GLM 4.5, dots.llm1, Solar Open, K-EXAONE
+and MiniMax M2."""
 
 from jq.language.decoder.architectures import names
 from jq.language.decoder.architectures._base import FULL, SHARES, Architecture, Key, fixed
@@ -23,6 +24,28 @@ _GLM = Architecture(
     names=_ROUTED.but(names.NORM_BETWEEN),
     keys=CHOSEN,
     defaults={"rms_norm_eps": 1e-5, "partial_rotary_factor": 0.5},
+)
+# Whole heads turn. GGUF files of Solar Open are of `glm4moe`.
+_WHOLE = {"rms_norm_eps": 1e-6, "partial_rotary_factor": 1.0, "max_window_layers": 62}
+_KINDS = {"dots1": ("behind", 4096), "solar_open": FULL}
+_DOTS = _GLM.like("dots1", _KINDS, names=_ROUTED, defaults=_WHOLE)
+_DOTS.like(
+    "exaone-moe",
+    {"exaone_moe": ("types", 4096)},
+    experts=("num_experts",),
+    names=_ROUTED.but("mlp/router/preference:,mlp.e_score_correction_bias"),
+    positions="windowed",
+    global_every=4,
+    defaults={"rms_norm_eps": 1e-5},
+)
+_BIAS = "mlp/router/preference:exp_probs_b.bias,block_sparse_moe.e_score_correction_bias"
+_DOTS.like(
+    "minimax-m2",
+    {"minimax_m2": FULL},
+    experts=("num_local_experts", "num_experts"),
+    names=names.ALL.but(_BIAS),
+    own={"norms_of_all_heads": True},
+    defaults={"head_dim": 128, "rope_theta": 5e6, "rotary_dim": 0},
 )
 _ERNIE = Architecture(
     "ernie4_5-moe",
