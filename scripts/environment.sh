@@ -58,3 +58,4 @@ fi
 export PATH="$venv/bin:$PATH"
 export JAX_PLATFORMS=cpu
 unset PYTHONPATH PYTHONHOME
+unset PYTHONDONTWRITEBYTECODE # hundreds of processes would compile the same sources, of JAX as well
