@@ -42,7 +42,7 @@ class Sensitivity:
         blank = [jax.ShapeDtypeStruct(i.shape, canonicalize_dtype(i.dtype)) for i in program.inputs]
         # Compiled here: a program without a gradient is refused now, not in the first call.
         with reverse_mode():
-            self._step = compiled(self._squares, blank, weights, np.int32(0))
+            self._step = compiled(self._squares, blank, weights, self._signs(0))
         self._weights = weights
 
     def __call__(
@@ -51,16 +51,23 @@ class Sensitivity:
         """Mean squared gradient by op, in the shape of the result without the averaged axes."""
         given = [jnp.asarray(x) for x in inputs]
         seeds = range(seed * rounds, (seed + 1) * rounds)
-        found = [self._step(given, self._weights, np.int32(s)) for s in seeds]
+        found = [self._step(given, self._weights, self._signs(s)) for s in seeds]
         return {k: np.mean([f[k] for f in found], axis=0) for k in self.axes}
 
-    def _squares(self, inputs: Any, weights: Any, seed: Any) -> dict[str, Any]:
+    def _signs(self, seed: int) -> list[np.ndarray]:
+        """A direction: signs for the outputs that are floats. Drawn by NumPy, since XLA compiles
+        JAX's generator for as long as a small network."""
+        random = np.random.default_rng(seed)
+        floats = [o for o in self.program.outputs if jnp.issubdtype(o.dtype, jnp.floating)]
+        return [2 * random.integers(0, 2, o.shape, np.int8) - 1 for o in floats]
+
+    def _squares(self, inputs: Any, weights: Any, signs: Any) -> dict[str, Any]:
         """The squared gradients of one direction, averaged over axes."""
         taps = {
             names[0]: jnp.zeros(shape_of(value), canonicalize_dtype(dtype_of(value)))
             for value, names in self._names.items()
         }
-        gradients = jax.grad(self._projected)(taps, inputs, weights, jax.random.key(seed))
+        gradients = jax.grad(self._projected)(taps, inputs, weights, signs)
         return {
             k: self._of_rows(gradients[names[0]], self.axes[k])
             for names in self._names.values()
@@ -72,18 +79,17 @@ class Sensitivity:
         found = jnp.where(jnp.isnan(found), MOST, found)
         return jnp.clip(found, jnp.where((gradient != 0).any(axes), LEAST, 0), MOST)
 
-    def _projected(self, taps: Any, inputs: Any, weights: Any, key: Any) -> Any:
+    def _projected(self, taps: Any, inputs: Any, weights: Any, signs: Any) -> Any:
         def edit(result: ir.Value, value: Any) -> Any:
             names = self._names.get(result)
             return value + taps[names[0]] if names else value
 
         outputs = run(self.program, inputs, weights, edit)[: len(self.program.outputs)]
-        total = jnp.zeros(())
-        for i, y in enumerate(outputs):
-            if jnp.issubdtype(y.dtype, jnp.floating):
-                signs = jax.random.rademacher(jax.random.fold_in(key, i), y.shape, jnp.float32)
-                total = total + (y.astype(jnp.float32) * signs).sum()
-        return total
+        floats = (y for y in outputs if jnp.issubdtype(y.dtype, jnp.floating))
+        return sum(
+            ((y.astype(jnp.float32) * v).sum() for y, v in zip(floats, signs, strict=True)),
+            jnp.zeros(()),
+        )
 
 
 class Directions(Sensitivity):
