@@ -80,6 +80,12 @@ CONTEXTS: list[dict[str, Any]] = [
 OF_PHI3 = {"rope_parameters": LONG | {"rope_type": "yarn"}, ORIGINAL: 32}  # its first files' name
 
 
+DEFAULTS = ["llama", "mixtral", "phi3", "internlm3", "olmo2", "olmo3", "solar_open", "dots1"]
+DEFAULTS += ["exaone", "exaone_moe", "minimax_m2", "qwen2_5_vl_text", "qwen3_vl_text", "qwen3"]
+DEFAULTS += ["deepseek_v3", "glm4_moe", "glm4_moe_lite", "youtu", "mistral", "smollm3"]
+OMITTED = ["norm_topk_prob", "routed_scaling_factor", "n_group", "topk_group", "rms_norm_eps"]
+
+
 def seen(kind: str, changes: dict[str, Any]) -> list[int] | None:
     """Number of `COUNT` tokens that the last one sees in each layer; None where it is refused."""
     import torch
@@ -145,6 +151,17 @@ def contexts(kind: str) -> list[Any]:
     return found
 
 
+def defaults(kind: str) -> dict[str, Any]:
+    """What the class has for keys that a file may leave out."""
+    from transformers import AutoConfig
+
+    sizes = {key: value for key, value in BASE.items() if key not in OMITTED}
+    given = json.loads(AutoConfig.for_model(kind, **sizes).to_json_string(use_diff=False))
+    found = {key: given[key] for key in OMITTED if key in given}
+    theta = given["rope_parameters"].get("full_attention", given["rope_parameters"])["rope_theta"]
+    return {**found, "rope_theta": theta}
+
+
 def drop_missing(values: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value != "missing"}
 
@@ -170,6 +187,7 @@ def main() -> None:
     }
     found["experts"] = {kind: experts(kind) for kind in WITH_EXPERTS}
     found["contexts"] = {kind: contexts(kind) for kind in ("llama", "phi3")}
+    found["defaults"] = {kind: defaults(kind) for kind in DEFAULTS}
     Path(sys.argv[1]).write_text(json.dumps(found) + "\n", encoding="utf-8")
 
 

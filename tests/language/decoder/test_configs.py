@@ -132,6 +132,19 @@ def test_experts_are_counted_by_the_key_that_the_model_reads(tmp_path, kind):
         assert read_config(tmp_path).experts == (count or 0), changes
 
 
+@pytest.mark.parametrize("kind", FOUND["defaults"])
+def test_what_a_config_leaves_out_is_as_transformers_has_it(tmp_path, kind):
+    counts = dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts"), 16)
+    sizes = FOUND["base"] | counts | LATENT | {"num_experts_per_tok": 1, "model_type": kind}
+    left_out = (*FOUND["defaults"][kind], "n_group", "topk_group")
+    sparse = {key: value for key, value in sizes.items() if key not in left_out}
+    found = []
+    for values in (sparse, sparse | FOUND["defaults"][kind]):
+        (tmp_path / "config.json").write_text(json.dumps(values))
+        found.append(read_config(tmp_path))
+    assert found[0] == found[1]
+
+
 def test_a_factor_of_yarn_may_follow_from_the_contexts(tmp_path):
     whole = {"rope_type": "yarn", "rope_theta": 100.0, "original_max_position_embeddings": 16}
     found = config_of(tmp_path, "llama", {"rope_parameters": whole})
@@ -218,7 +231,7 @@ def test_positions_of_pictures_are_those_of_text_where_there_are_none(tmp_path, 
     case = kind.partition("_")[0]
     folder = write_folder(case, tmp_path / "model")
     values = json.loads((folder / "config.json").read_text()) | {"model_type": kind}
-    values.pop("rope_parameters", None)
+    values["rope_theta"] = values.pop("rope_parameters")["rope_theta"]
     values |= {"rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]}}
     if not kind.endswith("text"):
         values["vision_config"] = {"hidden_size": 7}

@@ -51,6 +51,18 @@ KEYS = {
 }
 
 
+# Values of keys that a config of a type may leave out, where they are not those of all its kin.
+OF_TYPE: dict[str, dict[str, float]] = {
+    "deepseek_v3": {"routed_scaling_factor": 2.5},
+    "dots1": {"norm_topk_prob": 0},
+    "glm4_moe_lite": dict.fromkeys(("n_group", "topk_group"), 1)
+    | {"rms_norm_eps": 1e-5, "routed_scaling_factor": 1.8},
+    "internlm3": {"rms_norm_eps": 1e-5},
+    "ministral3": {"rms_norm_eps": 1e-5, "rope_theta": 1e6},
+    "mixtral": {"rms_norm_eps": 1e-5, "rope_theta": 1e6},
+    "olmo3": {"rope_theta": 500000.0},
+    "solar_open": {"rms_norm_eps": 1e-5, "rope_theta": 1e6, "head_dim": 128},
+}
 INTERVAL = "full_attention_interval"
 Windows = tuple[str, int | None]
 FULL: Windows = ("none", None)

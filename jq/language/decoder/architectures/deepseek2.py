@@ -92,6 +92,7 @@ _DEEPSEEK.like(
 _DEEPSEEK.like(
     "minicpm3",
     {"minicpm3": FULL},
+    defaults={"rms_norm_eps": 1e-5, "scale_emb": 12.0},
     names=_LATENT,
     own={},
     only={},

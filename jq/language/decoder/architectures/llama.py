@@ -67,9 +67,10 @@ _LLAMA.like(
 # Positions of pictures differ in three directions; those of text do not.
 _QWEN2_VL = ("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text")
 _QWEN2 = Architecture("qwen2", {"qwen2": ("from", 4096)})
-_QWEN2.like("qwen2vl", dict.fromkeys(_QWEN2_VL, ("from", 4096)))
+_THETA = {"rms_norm_eps": 1e-5, "rope_theta": 1e6}
+_QWEN2.like("qwen2vl", dict.fromkeys(_QWEN2_VL, ("from", 4096)), defaults=_THETA)
 _QWEN3 = Architecture("qwen3", {"qwen3": ("from", 4096)}, defaults={"head_dim": 128})
-_QWEN3.like("qwen3vl", {"qwen3_vl_text": FULL})
+_QWEN3.like("qwen3vl", {"qwen3_vl_text": FULL}, defaults={"rope_theta": 500000.0})
 Architecture(
     "qwen2moe",
     {"qwen2_moe": ("asked", 4096)},
@@ -91,6 +92,7 @@ _QWEN3_MOE.like(
     swapped=names.STACKS,
     swapped_or_not=True,
     keys={"normal_shares": KEYS["normal_shares"]},
+    defaults={"rope_theta": 500000.0},
 )
 Architecture(
     "olmoe",
@@ -131,7 +133,11 @@ Architecture(
     "phi3",
     {"phi3": ("all", None)},
     names=names.ALL.but(names.GATE_UP),
-    defaults={"partial_rotary_factor": 1.0, "original_max_position_embeddings": 4096},
+    defaults={
+        "rms_norm_eps": 1e-5,
+        "partial_rotary_factor": 1.0,
+        "original_max_position_embeddings": 4096,
+    },
 )
 # Norms around each block, half of each head turned, neighbours together.
 _AROUND = "attention/norm_after=,post_self_attn_layernorm mlp/norm_after=,post_mlp_layernorm"
@@ -205,5 +211,5 @@ Architecture(
     keys={"gates_alternate": fixed(True, False)},
     global_every=2,
     truncates=False,
-    defaults={"rms_norm_eps": 1e-5, "head_dim": 64},
+    defaults={"rms_norm_eps": 1e-5, "head_dim": 64, "rope_theta": 150000.0},
 )

@@ -83,6 +83,7 @@ base.Architecture(
         "norm_before_gate": base.Key("mamba_norm_before_gate", lambda get: False, True),
     },
     scales=_falcon_scales,
+    defaults={"rms_norm_eps": 1e-5},
 )
 # LFM 2: short convolutions, and attention in some layers.
 _LFM2 = base.Architecture(

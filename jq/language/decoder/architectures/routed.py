@@ -36,7 +36,7 @@ _DOTS.like(
     names=_ROUTED.but("mlp/router/preference:,mlp.e_score_correction_bias"),
     positions="windowed",
     global_every=4,
-    defaults={"rms_norm_eps": 1e-5},
+    defaults={"rms_norm_eps": 1e-5, "routed_scaling_factor": 2.5},
 )
 _BIAS = "mlp/router/preference:exp_probs_b.bias,block_sparse_moe.e_score_correction_bias"
 _DOTS.like(
