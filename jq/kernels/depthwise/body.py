@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 
 from iree.compiler import ir
@@ -23,13 +23,11 @@ ALL = (1 << 32) - 1  # bits of a float
 
 @dataclass(frozen=True)
 class InputRows:
-    """The input rows of a group of taps: where they are, and which of them the image has. With
-    padding, `mask` has the bytes of rows in the image, `fill` the padding's code elsewhere (floats:
-    the words, and nothing, which is 0)."""
+    """The input rows of a group of taps: where they are, and, with padding, as `mask` the taps that
+    meet a row in the image (floats: the words of the only row)."""
 
     at: Indices
     mask: ir.Value | None = None
-    fill: ir.Value | None = None
 
 
 class ChannelRows:
@@ -43,12 +41,18 @@ class ChannelRows:
         count = kernel.code_operands
         self.bytes, (self.weights, *rest) = tensors[:count], tensors[count:]
         self.starts, steps = split_starts(kernel, rest)
-        self.steps, self.padding, self.codes = list(steps), None, self.bytes[0]
+        self.steps, self.padding = list(steps), list[ir.Value]()  # by image
         if kernel.floats:
-            self.padding = b.f32(0.0, self.isa.lanes)
+            self.padding = [b.f32(0.0, self.isa.lanes)]
         elif kernel.padded:
             one = b.load(self.steps.pop(0), [sample], vec(1, "i8"))
-            self.padding = b.broadcast(one, self.isa.lanes * self.isa.dot.group)
+            code = b.broadcast(one, self.isa.lanes * self.isa.dot.group)
+            codes = [code, b.constant(code.type, 0)][:count]  # 2^15 has no lower bits
+            self.padding = [dot.operand(b, self.isa, v, self._flip) for v in codes]
+
+    @property
+    def _flip(self) -> bool:
+        return self.kernel.unsigned != self.isa.dot.lhs_unsigned
 
     def emit(self) -> None:
         b, kernel = self.b, self.kernel
@@ -74,9 +78,7 @@ class ChannelRows:
             words.append(b.chosen(inside, f"i{8 * size}", 0xFF << 8 * j, 0))
         word = b.broadcast(reduce(b.bit_or, words), self.isa.lanes)
         mask = b.bitcast(word, vec(size * self.isa.lanes, "i8"))
-        assert self.padding is not None
-        fill = b.bit_and(self.padding, b.xor(mask, b.constant(mask.type, -1)))
-        return InputRows(at, mask, fill)
+        return InputRows(at, dot.operand(b, self.isa, mask))
 
     def _channels(self, local: Index, inputs: Sequence[InputRows], vector: Index) -> None:
         """All pixels of `together` output rows for one vector of channels."""
@@ -87,10 +89,11 @@ class ChannelRows:
         sums = first_sums(epilogue, self.starts)
         (init,) = Start(kernel, epilogue, sums, self.starts[1:]).of(self.sample, None)
         every = range(kernel.parts * kernel.taps)
-        taps = [dot.weights(b, self.isa, self.weights, [vector, i, 0]) for i in every]
+        packed = [dot.weights(b, self.isa, self.weights, [vector, i, 0]) for i in every]
+        taps, starts = self._inside(inputs, init, packed)
 
         def pixels(first: Index) -> None:
-            acc = self._products(inputs, first, channel, init, taps)
+            acc = self._products(inputs, first, channel, starts, taps)
             self._store(local, acc, first, channel, epilogue)
 
         wide, tile = kernel.output[1], kernel.tile
@@ -106,6 +109,26 @@ class ChannelRows:
                 pixels(b.at_most(loop.index, wide - tile))
         for i in range(count - last, count):
             pixels(min(i * tile, wide - tile))
+
+    def _inside(
+        self, inputs: Sequence[InputRows], init: ir.Value, taps: Values
+    ) -> tuple[Values, Sequence[Values]]:
+        """Taps that meet rows of the image; and, by image and output row, what sums start from: the
+        others' products with the padding's code, once for all pixels."""
+        b, kernel, isa, inside = self.b, self.kernel, self.isa, list[ir.Value]()
+        starts = [[init] * kernel.together for _ in self.bytes]
+        starts[1:] = [[b.i32(0, isa.lanes)] * kernel.together for _ in starts[1:]]
+        if kernel.floats or not self.padding:
+            return taps, starts
+        for i, tap in enumerate(taps):
+            row, place = divmod(i % kernel.taps // kernel.window[1], kernel.tap_groups)
+            mask = inputs[place].mask
+            assert mask is not None
+            inside.append(b.bit_and(tap, mask))
+            other = b.xor(tap, inside[-1])
+            for start, code in zip(starts, self.padding, strict=True):
+                start[row] = dot.dot(b, isa, start[row], code, other)
+        return inside, starts
 
     def _store(
         self, local: Index, acc: Values, column: Index, channel: Index, epilogue: Epilogue
@@ -123,11 +146,16 @@ class ChannelRows:
         epilogue.store(self.isa, self.tile, finished)
 
     def _products(
-        self, rows: Sequence[InputRows], column: Index, channel: Index, init: ir.Value, taps: Values
+        self,
+        rows: Sequence[InputRows],
+        column: Index,
+        channel: Index,
+        starts: Sequence[Values],
+        taps: Values,
     ) -> list[ir.Value]:
         """Accumulators of `together` rows by a tile of pixels from `column`."""
         b, kernel, isa = self.b, self.kernel, self.isa
-        acc = [init] * (kernel.together * kernel.tile)
+        acc = list[ir.Value]()
         stride, dilation, wide = kernel.strides[1], kernel.dilations[1], kernel.window[1]
         left = b.scaled(column, stride)
         meetings: dict[int, list[tuple[int, int]]] = {}
@@ -135,44 +163,34 @@ class ChannelRows:
             for w in range(wide):
                 x = i * stride + w * dilation - kernel.padding[1][0]
                 meetings.setdefault(x, []).append((i, w))
-        padding = self.padding
-        for number, image in enumerate(self.bytes):
-            self.codes = image
-            if number:
-                acc = [b.shift_left(v, 8) for v in acc]
-            if number and padding is not None:  # 2^15 has no lower bits
-                self.padding = b.constant(padding.type, 0)
-                rows = [replace(group, fill=self.padding) for group in rows]
+        for number in range(len(self.bytes)):
+            start = [v for v in starts[number] for _ in range(kernel.tile)]
+            shifted = [b.shift_left(v, 8) for v in acc]  # none before the first image
+            acc = [b.add(v, s) for v, s in zip(shifted, start, strict=True)] if number else start
             for x, meets in sorted(meetings.items()):
                 for place, group in enumerate(rows):
-                    codes = self._interleaved(group, b.offset(left, x), channel)
+                    codes = self._interleaved(group, b.offset(left, x), channel, number)
                     for i, w in meets:
                         for r in range(kernel.together):
                             at = r * kernel.tile + i
                             for tap in taps[kernel.tap(r, place, w) :: kernel.taps]:
                                 acc[at] = dot.dot(b, isa, acc[at], codes, tap)
-        self.padding = padding
         return acc
 
-    def _interleaved(self, rows: InputRows, column: Index, channel: Index) -> ir.Value:
-        """Lane c: the codes of channel c in the input rows of one group of taps."""
-        b, kernel, isa = self.b, self.kernel, self.isa
-        flip = kernel.unsigned != isa.dot.lhs_unsigned
+    def _interleaved(self, rows: InputRows, column: Index, channel: Index, number: int) -> ir.Value:
+        """Lane c: an image's codes of channel c in the input rows of one group of taps."""
+        b, kernel, isa, image = self.b, self.kernel, self.isa, self.bytes[number]
         if isinstance(column, int) and not 0 <= column < kernel.width:
-            assert self.padding is not None
-            return self.padding if kernel.floats else dot.operand(b, isa, self.padding, flip)
+            return self.padding[number]
         if kernel.floats:
             place = [self.sample, *rows.at, column, channel]
-            values = dot.floats(b, self.codes, place, isa.lanes, kernel.channels)
+            values = dot.floats(b, image, place, isa.lanes, kernel.channels)
             if rows.mask is None:
                 return values
             return b.reinterpret(b.bit_and(b.reinterpret(values, "i32"), rows.mask), "f32")
         kind, places = vec(isa.lanes, "i8"), ([self.sample, r, column, channel] for r in rows.at)
-        loaded = [b.load(self.codes, place, kind, kernel.channels) for place in places]
-        codes = interleave(b, loaded)
-        if rows.mask is not None and rows.fill is not None:
-            codes = b.bit_or(b.bit_and(codes, rows.mask), rows.fill)
-        return dot.operand(b, isa, codes, flip)
+        loaded = [b.load(image, place, kind, kernel.channels) for place in places]
+        return dot.operand(b, isa, interleave(b, loaded), self._flip)
 
 
 @emit.register

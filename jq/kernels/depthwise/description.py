@@ -3,8 +3,9 @@
     for block of output rows, sample in workgroups:
       for row (or several, where they share groups of input rows):
         for vector of channels:
+          start = init + the padding's code * taps that meet rows outside of the image
           for tile of pixels along the row:
-            acc[rows][pixels] = init
+            acc[rows][pixels] = start
             for input column that the tile sees:     # outside of the image: the padding's code
               `group` input rows interleaved: one load of each, one shuffle
               acc += interleaved * taps, for every pixel and tap that meet there
