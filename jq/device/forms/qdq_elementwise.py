@@ -12,6 +12,7 @@ from jq.device.network import Tensor
 
 Codes = np.ndarray
 CLOSE = 1e-6  # of a factor to that of a mere sum
+MOST = 1 << 18  # entries of a table
 
 
 class Elementwise(Writer):
@@ -50,12 +51,10 @@ class Elementwise(Writer):
         return F32(a * many), b if product else F32(b * many)
 
     def _ended(self, step: Simple, total: Codes) -> Codes:
-        """The program's codes of int32 sums."""
+        """The program's codes of int32 sums, a row for each channel that has its own numbers."""
         out, numbers = step.out, step.numbers
-        if numbers["factor"].size > 1 or numbers["bias"].size > 1:
-            raise UserError("factors by channel of a sum of two have no Q/DQ form", op=step.name)
-        total = total + numbers["bias"].reshape(())
-        y = fr.rescaled(total, numbers["factor"].reshape(()), self.rescaling)
+        factor, bias = (numbers[k].reshape(-1, 1) for k in ("factor", "bias"))
+        y = fr.rescaled(total + bias, factor, self.rescaling)
         return np.clip(y.astype(np.int64) + out.zero_point, out.low, out.high)
 
     # One tensor
@@ -65,7 +64,10 @@ class Elementwise(Writer):
         ends = np.iinfo(x.dtype)
         centered = np.arange(ends.min, ends.max + 1) - x.zero
         codes = self._ended(step, centered << int(step.numbers["bits"].reshape(())))
-        scale = fr.function_scale(centered, float(scale_of(x)), codes, out)
+        if codes.size > MOST:
+            raise UserError("factors by channel of 16 bits have no Q/DQ form", op=step.name)
+        one = len(codes) == 1
+        scale = fr.function_scale(centered, float(scale_of(x)), codes[0], out) if one else None
         if scale is None:
             self._looked_up(step, x, codes)
             return
@@ -85,12 +87,14 @@ class Elementwise(Writer):
         self.graph.hold(step.output, self.codes(y, step), order)
 
     def _looked_up(self, step: Simple, x: Tensor, codes: Codes) -> None:
-        """The code of each code: no float comes to it."""
+        """The code of each code, by channel if there are rows: no float comes to it."""
         g, order = self.graph, self.order(x)
         wide = g.op("Cast", [g.codes(x, order)], to=6)  # int32
-        lowest = g.constant(-int(np.iinfo(x.dtype).min), np.int32)
-        index = g.op("Add", [wide, lowest])
-        y = g.op("Gather", [g.constant(codes, step.output.dtype), index], axis=0)
+        starts = np.arange(0, codes.size, codes.shape[-1]) - np.iinfo(x.dtype).min
+        axes = [starts.size if a == len(order) - 1 else 1 for a in order]
+        starts = starts.reshape(axes if starts.size > 1 else ())
+        index = g.op("Add", [wide, g.constant(starts, np.int32)])
+        y = g.op("Gather", [g.constant(codes.reshape(-1), step.output.dtype), index], axis=0)
         g.hold(step.output, y, order)
 
     def _softmax(self, step: Simple) -> None:

@@ -53,6 +53,14 @@ class Moves(Writer):
         value = self.graph.constant(real, F32)
         self.graph.move("Pad", step.inputs, x, order, amounts, value)
 
+    def _gather_rows(self, step: Simple) -> None:
+        """Indices beyond the ends of a table are those of its ends."""
+        rows, index = step.inputs
+        last = self.graph.constant(rows.shape[0] - 1, index.dtype)
+        limits = self.graph.constant(0, index.dtype), last
+        at = self.graph.op("Clip", [self.graph.codes(index), *limits])
+        self.graph.move("Gather", [rows], step.output, range(len(rows.shape)), at, axis=0)
+
     def _tile(self, step: Simple) -> None:
         order = self.order(*step.inputs)
         repeats = np.array(step.attributes["repeats"])[list(order)]

@@ -14,7 +14,7 @@ COMPARED = {"EQUAL", "NOT_EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUA
 _PRODUCTS = {"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"}
 # Operators of floats whose results have codes between them, or that kernels spell otherwise; the
 # pass `lower-regions` tells of others.
-_SUMS = {"AVERAGE_POOL_2D", "BATCH_MATMUL", "CONV_3D", "CUMSUM", "HARD_SWISH", "L2_NORMALIZATION"}
+_SUMS = {"AVERAGE_POOL_2D", "BATCH_MATMUL", "CONV_3D", "CUMSUM", "L2_NORMALIZATION"}
 _SUMS |= {"LOG_SOFTMAX", "MEAN", "REDUCE_PROD", "RESIZE_BILINEAR", "SOFTMAX", "SUM", *_PRODUCTS}
 _SUMS.add("TRANSPOSE_CONV")
 

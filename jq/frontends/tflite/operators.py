@@ -185,6 +185,11 @@ def _state(g: Graph, kind: str, x: list[int], y: list[int], o: Mapping[str, Any]
 _CALLS: dict[str, Call] = {name: partial(_each, name) for name in _EACH}
 _CALLS |= {name: partial(_reduce, name) for name in _REDUCE}
 _CALLS |= {name: partial(_compared, name) for name in COMPARED}
+# Of floats too they are not ONNX's.
+_CALLS |= {
+    name: lambda g, x, y, o, kind=kind: g.add(kind, [g.real(x[0])], domain=TFLITE)
+    for name, kind in (("ELU", "Elu"), ("HARD_SWISH", "HardSwish"))
+}
 _CALLS |= {
     "RESHAPE": lambda g, x, y, o: moves.shaped(g, g.real(x[0]), y),
     "PAD": moves.pad,
@@ -203,7 +208,6 @@ _CALLS |= {
     "ARG_MAX": partial(_place, "ArgMax"),
     "ARG_MIN": partial(_place, "ArgMin"),
     "SQUARED_DIFFERENCE": _squared,
-    "ELU": lambda g, x, y, o: g.add("Elu", [g.real(x[0])], domain=TFLITE),  # one, also of floats
     "MUL": partial(_of_two, "Mul"),
     "LOG_SOFTMAX": lambda g, x, y, o: g.add("LogSoftmax", [g.real(x[0])], axis=-1),
     "MIRROR_PAD": moves.mirrored,

@@ -19,6 +19,7 @@ from jq.base.errors import LOG
 from jq.formats.integer_functions import Output, tabulated
 from jq.ir import OPS, Program, ir, kind_of, maker, shape_of
 from jq.ir.affine import compact
+from jq.ir.decisions import rounded_as
 from jq.ir.ops.integer_step import integer_step
 from jq.ir.pointwise import ELEMENTWISE
 from jq.ir.slicing import Cut, between
@@ -57,8 +58,10 @@ def kernel_floats(
     places = np.broadcast_shapes([1] * len(shape_of(value)), *(a.shape for a in known.values()))
     codes, count = [values.all_codes(leaf) for leaf in leaves.values()], math.prod(places)
     fits = kinds <= ELEMENTWISE and math.prod([count, *map(len, codes)]) <= MOST
-    wide = out.high > 255 and device.rounding == "float32"  # few codes are others
-    if not fits or wide or kinds & NEAR:
+    # Of XNNPACK's HARD_SWISH, which has one rounding less, and of 16 bits few codes are others.
+    fused = cut is not None and any(rounded_as(op.results[0]) == "HardSwish" for op in cut.ops)
+    few = (out.high > 255 or fused) and device.rounding == "float32"
+    if not fits or few or kinds & NEAR:
         text = f"{name}: codes may differ from LiteRT's (floats between codes)"
         LOG.warning("%s", text)
         program.tell(text)

@@ -81,9 +81,16 @@ def _functions(p, x):
     return (a * b - a).reshape(2, -1)
 
 
+def _by_channel(p, x):
+    """Numbers by channel and along several axes, and elements by a known place."""
+    a = jnp.take(x * p["d"][:4, 0] + p["d"][4:, 1], jnp.array([3, 0]), axis=2)
+    return _conv(a + p["a"][0, :2, :, 0], p["a"])
+
+
 @pytest.mark.parametrize(
     ("apply", "ops"),
     [
+        (_by_channel, {"Gather", "Conv"}),
         (_residual, {"Conv", "Add", "GlobalAveragePool", "Gemm"}),
         (_moves, {"Concat", "Slice", "Pad", "MaxPool", "Transpose", "Reshape"}),
         (_functions, {"Conv", "Gather", "Mul", "Sub"}),

@@ -75,6 +75,14 @@ def picked(p: Any, x: jax.Array, y: jax.Array) -> jax.Array:
     return jnp.concatenate([x[:, ::2], x[:, 4::-2, ::1], y[:, jnp.array([5, 0, 5])]], 1)[..., 1::3]
 
 
+def scaled(p: Any, x: jax.Array, y: jax.Array) -> jax.Array:
+    """Numbers by channel and along several axes, sums along axes that are no neighbours, and a
+    factor that XNNPACK does not take."""
+    x, y = x * p["g"] + p["g"], y.transpose(1, 0, 2) + p["q"][:2]
+    ends = jnp.clip(x * 2000, -0.5, 0.5)
+    return jnp.concatenate([x, ends, y.transpose(1, 0, 2), x.mean((0, 2), keepdims=True) + x], 1)
+
+
 def placed(p: Any, x: jax.Array, y: jax.Array) -> jax.Array:
     """The places of extremes, along the last axis and another."""
     return jnp.argmax(x @ p["q"], -1)[..., None] + jnp.argmin(y @ p["k"], 1)[:, None]
@@ -89,7 +97,7 @@ def model(apply: Apply) -> jq.Model:
 
 @pytest.mark.parametrize("target", ["litert-reference", "litert"])
 @pytest.mark.parametrize(
-    "apply", [attention, causal, columns, divided, long, picked, placed, recurrent]
+    "apply", [attention, causal, columns, divided, long, picked, placed, recurrent, scaled]
 )
 def test_it_has_the_same_bits(apply: Apply, target: str, tmp_path: Path) -> None:
     settings = {"recovery": False}

@@ -56,22 +56,33 @@ class _Builder(Windows):
             self._same(node)
 
     def _same(self, node: Node) -> None:
-        """A step on elements alike; channels that its numbers differ by come last."""
-        rank, made, inputs = len(node.output.shape), node.output, node.inputs
+        """A step on elements alike; the axes that its numbers differ by come last, as one."""
+        rank, shape, inputs = len(node.output.shape), node.output.shape, node.inputs
         grids = [v.shape for v in node.numbers.values() if v.ndim == rank]
-        axes = {a for grid in grids for a, n in enumerate(grid) if n > 1}
-        order = list(range(rank))
-        along = "axis" in node.numbers  # of softmax, which stays
-        if len(axes) == 1 and not along and all(len(x.shape) == rank for x in inputs):
-            order = [*(a for a in order if a not in axes), *axes]
-        moved = order != sorted(order)
-        if moved:
-            made = self.fresh(made, [made.shape[a] for a in order])
-            inputs = tuple(self.transposed(node, x, order) for x in inputs)
-        numbers = {k: v.reshape(-1) if moved else flat(v, node) for k, v in node.numbers.items()}
+        axes = sorted({a for grid in grids for a, n in enumerate(grid) if n > 1})
+        order = [*(a for a in range(rank) if a not in axes), *axes]
+        alike = {x.shape for x in inputs} == {shape} or len(axes) == 1
+        kept = "axis" in node.numbers or not alike or {len(x.shape) for x in inputs} != {rank}
+        if kept or (order == sorted(order) and len(axes) < 2):  # of softmax its axis stays
+            numbers = {k: flat(v, node) for k, v in node.numbers.items()}
+            self.put(node.kind, node, inputs, node.output, {}, numbers)
+            return
+        grid = [n if a in axes else 1 for a, n in enumerate(shape)]
+        numbers = {
+            k: (np.broadcast_to(v, grid).transpose(order) if v.ndim == rank else v).reshape(-1)
+            for k, v in node.numbers.items()
+        }
+        inputs = tuple(self._last(node, self.transposed(node, x, order), axes) for x in inputs)
+        moved = [shape[a] for a in order]
+        made = self.fresh(node.output, [*moved[: rank - len(axes)], math.prod(grid)])
         self.put(node.kind, node, inputs, made, {}, numbers)
-        if moved:
-            self.onto(node, made, [order.index(a) for a in range(rank)])
+        made = self.reshaped(node, made, moved)
+        self.onto(node, made, [order.index(a) for a in range(rank)])
+
+    def _last(self, node: Node, x: Tensor, axes: Sequence[int]) -> Tensor:
+        """`x` with as many last axes as there are of these as one."""
+        first = len(x.shape) - len(axes)
+        return self.reshaped(node, x, [*x.shape[:first], math.prod(x.shape[first:])])
 
     # Products
 
@@ -201,6 +212,14 @@ class _Builder(Windows):
         pairs = [(max(0, a), max(0, b)) for a, b in zip(low, high, strict=True)]
         number = int(value.data.reshape(()))
         self.put("pad", node, [x], node.output, {"padding": pairs, "value": number})
+
+    def _select(self, node: Node) -> None:
+        """A choice that is known is the one operand."""
+        which = node.inputs[0].data
+        if which is None or which.any() != which.all():
+            self._same(node)
+        else:
+            self.put("reshape", node, [node.inputs[1 if which.any() else 2]], node.output)
 
     def _compare(self, node: Node) -> None:
         direction = stablehlo.ComparisonDirectionAttr(node.attributes["comparison_direction"]).value

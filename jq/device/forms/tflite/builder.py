@@ -125,7 +125,7 @@ class Builder:
         """The float32 scale from which kernels derive the step's mantissas: the weight's own,
         `given`, or the nearest to what the factor asks for."""
         assert x.scale is not None
-        factor = step.numbers["factor"].reshape(-1)
+        factor = self.factor(step, 0)
         source, result = (np.float32(v) for v in (x.scale.reshape(-1)[0], step.out.scale))
         wanted = factor * np.float64(result) / np.float64(source)
         nearest = wanted.astype(np.float32)
@@ -142,6 +142,15 @@ class Builder:
         if not right.all():
             raise self.lacking(f"a factor of {wanted[~right][0]:.9g} that is no float32 scale")
         return best
+
+    def factor(self, step: Simple, least: float) -> np.ndarray:
+        """The factors of a step, within the limits of XNNPACK's operators."""
+        factor = step.numbers["factor"].reshape(-1)
+        if self.rescaling.rounding == "float32" and not (
+            least <= factor.min() <= factor.max() < 256
+        ):
+            raise self.lacking(f"a factor of {factor.max():.9g} by XNNPACK")
+        return factor
 
     def derived(self, a: Any, b: Any, to: Any, product: Any = F64, quotient: Any = F64) -> Any:
         """The factor of two scales `to` that of the result, all float32, as kernels compute it in

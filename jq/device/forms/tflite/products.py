@@ -1,5 +1,6 @@
 """Products, and sums, which are products by ones: MEAN has an arithmetic of its own."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -128,10 +129,14 @@ class Products(Builder):
         """Neighbouring axes become one that is a window."""
         (x,), axes = step.inputs, sorted(step.attributes["axes"])
         if axes != list(range(axes[0], axes[-1] + 1)):
-            raise self.lacking("a sum along axes that are not neighbours")
+            order = [*(a for a in range(len(x.shape)) if a not in axes), *axes]
+            made = self.fresh(x, [x.shape[a] for a in order])
+            x = self.op("TRANSPOSE", [x, self.constant(order)], made)
+            axes = list(range(len(order) - len(axes), len(order)))
         parts = slice(axes[0]), slice(axes[0], axes[-1] + 1), slice(axes[-1] + 1, None)
         outer, count, inner = (int(np.prod(x.shape[part])) for part in parts)
-        step = replace(step, attributes={"stride": [1, 1], "padding": [(0, 0), (0, 0)]})
+        geometry = {"stride": [1, 1], "padding": [(0, 0), (0, 0)]}
+        step = replace(step, inputs=(x,), attributes=geometry)
         ends = (outer, count, 1, inner), (outer, 1, 1, inner)
         self.among(step, *ends, self._sums, (count, 1), 1)
 
@@ -139,7 +144,9 @@ class Products(Builder):
         """Sums of windows: a depthwise convolution by a code; what is padded adds nothing."""
         x = step.inputs[0]
         if len(x.shape) != 4:
-            self.among(step, *[(int(np.prod(x.shape)), 1, 1, 1)] * 2, self._sums, window, one)
+            channels = max(v.size for v in step.numbers.values())
+            rows = math.prod(x.shape) // channels, 1, 1, channels
+            self.among(step, rows, rows, self._sums, window, one)
             return
         filters = np.full((*window, x.shape[3], 1), one, np.int8)
         w = Tensor(f"{step.name}:ones", filters.shape, "int8", data=filters)

@@ -66,6 +66,7 @@ class Writer(Spelled):
     def _plain_multiply(self, step: Simple) -> None:
         if step.numbers["bias"].any() or int(step.numbers["bits"].reshape(())):
             raise self.lacking("a product with a bias or with fractional bits")
+        self.factor(step, 2.0**-16)
         self.scales(step, np.float32, *step.inputs)
         self.finish(step, "MUL", step.inputs)
 

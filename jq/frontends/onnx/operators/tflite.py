@@ -37,6 +37,7 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
     "FloorMod": lambda x, y: jnp.mod(x, y),
     "LeakyRelu": lambda x, *, alpha: jnp.maximum(x, 0) + jnp.minimum(x, 0) * alpha,
     "Gelu": lambda x, *, approximate: 0.5 * x * _twice_normal(x, approximate == "tanh"),
+    "HardSwish": lambda x: x * jnp.clip(x + 3, 0, 6) / 6,
     "L2Normalization": _unit_rows,
     "Log": lambda x: jnp.log(jnp.maximum(x, 0)),  # numbers below 0 are as 0
     "MatMul": jnp.matmul,
