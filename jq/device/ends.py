@@ -158,7 +158,8 @@ def output_names(network: Network, wanted: Sequence[str]) -> dict[str, str]:
 
 
 def _float(node: Node) -> UserError:
-    what = f"{node.kind} is computed in float, and the ends are to be integers"
+    kind = node.op.removeprefix("stablehlo.") if node.kind == "float" else node.kind
+    what = f"{kind} is computed in float, and the ends are to be integers"
     return UserError(what, op=node.name, hint=FLOAT_ENDS)
 
 

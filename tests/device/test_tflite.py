@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -89,6 +90,17 @@ def test_digits_have_the_same_bits(target: str, tmp_path: Path) -> None:
 )
 def test_small_networks_have_the_same_bits(apply: Apply, target: str, tmp_path: Path) -> None:
     found = jq.export(model(apply), tmp_path / "m.tflite", target=target, verify=True)
+    assert found["same"] == found["outputs"] > 0
+
+
+@pytest.mark.parametrize("target", ["litert-reference", "litert"])
+def test_codes_that_are_made_and_read_with_other_scales(target: str, tmp_path: Path) -> None:
+    """Operators on integers of an ONNX file, whose results have steps of 1 until they are read."""
+    pytest.importorskip("onnxruntime")
+    drawn = importlib.import_module("tests.frontends.onnx.drawn_graphs").quantized(9123, tmp_path)
+    given: Any = {"calibration": [(drawn.x,)], "settings": {"recovery": False}}
+    path = tmp_path / "m.tflite"
+    found = jq.export(str(drawn.path), path, target=target, verify=True, **given)
     assert found["same"] == found["outputs"] > 0
 
 

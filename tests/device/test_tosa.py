@@ -134,6 +134,11 @@ def picked(p: Any, x: Any) -> Any:
     return jax.image.resize(x, (1, 6, 5, 8), "nearest")
 
 
+def largest(p: Any, x: Any) -> Any:
+    """A mask of codes of 16 bits that are the largest of a column, and its product with them."""
+    return (x == x.max(1, keepdims=True)).astype(jnp.float32) * x
+
+
 NETWORKS: dict[str, tuple[Callable[..., Any], dict[str, np.ndarray], tuple[int, ...]]] = {
     "signs": (
         signs,
@@ -172,6 +177,7 @@ NETWORKS: dict[str, tuple[Callable[..., Any], dict[str, np.ndarray], tuple[int, 
     "resized": (resized, {"w": normal(3, 3, 3, 8), "v": normal(1, 1, 8, 4)}, (1, 4, 6, 3)),
     "recurrent": (recurrent, {k: normal(8, 8) for k in "zuwv"}, (4, 8)),
     "picked": (picked, {"w": normal(3, 3, 3, 8)}, (1, 5, 6, 3)),
+    "largest": (largest, {}, (2, 5, 6)),
     "far_bias": (far_bias, {"w": normal(8, 8), "b": normal(8)}, (4, 8)),
 }
 

@@ -105,6 +105,11 @@ def _each(name: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> st
     return g.own(_EACH[name], x, y)
 
 
+def _own(kind: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
+    """An operator that is not ONNX's of floats either."""
+    return str(g.add(kind, [g.real(x[0])], domain=TFLITE))
+
+
 def _of_two(name: str, g: Graph, x: list[int], y: int, o: Mapping[str, Any]) -> str:
     """An operator whose kernels compute with codes of both: a constant of one code is repeated, as
     a number alone would be a factor, or part of a table."""
@@ -185,11 +190,7 @@ def _state(g: Graph, kind: str, x: list[int], y: list[int], o: Mapping[str, Any]
 _CALLS: dict[str, Call] = {name: partial(_each, name) for name in _EACH}
 _CALLS |= {name: partial(_reduce, name) for name in _REDUCE}
 _CALLS |= {name: partial(_compared, name) for name in COMPARED}
-# Of floats too they are not ONNX's.
-_CALLS |= {
-    name: lambda g, x, y, o, kind=kind: g.add(kind, [g.real(x[0])], domain=TFLITE)
-    for name, kind in (("ELU", "Elu"), ("HARD_SWISH", "HardSwish"))
-}
+_CALLS |= {"ELU": partial(_own, "Elu"), "HARD_SWISH": partial(_own, "HardSwish")}
 _CALLS |= {
     "RESHAPE": lambda g, x, y, o: moves.shaped(g, g.real(x[0]), y),
     "PAD": moves.pad,

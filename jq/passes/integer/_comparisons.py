@@ -36,11 +36,15 @@ def comparison(program: Program, op: Op, device: Device) -> ir.Value | None:
         return _compared(left, direction, number)
     if left is None or right is None:
         return None
-    own = bool(rounded_as(op.results[0], device)) and max(left.scale, right.scale) < 1
+    kernel = bool(rounded_as(op.results[0], device))
+    own = kernel and max(left.scale, right.scale) < 1
+    encodings = {(v.scale, v.zero_point, dtype_of(v.codes).name) for v in (left, right)}
+    if len(encodings) == 1 and not kernel:
+        return OPS.compare(left.codes, right.codes, direction)
     if all(dtype_of(leaf.codes).name in ("int8", "uint8") for leaf in (left, right)):
         x, y = _ranked(program, [left, right], string_attr(op, NAME) or "compare", own)
         return OPS.compare(x, y, direction)
-    if rounded_as(op.results[0], device) and direction not in ("EQ", "NE"):
+    if kernel and direction not in ("EQ", "NE"):
         return OPS.compare(left.codes, right.codes, direction)
     if own:
         x, y = (DOUBLE.by(OPS, OPS.shift_left(centered(v), 8), v.scale) for v in (left, right))

@@ -55,35 +55,6 @@ class _Builder(Windows):
         else:
             self._same(node)
 
-    def _same(self, node: Node) -> None:
-        """A step on elements alike; the axes that its numbers differ by come last, as one."""
-        rank, shape, inputs = len(node.output.shape), node.output.shape, node.inputs
-        grids = [v.shape for v in node.numbers.values() if v.ndim == rank]
-        axes = sorted({a for grid in grids for a, n in enumerate(grid) if n > 1})
-        order = [*(a for a in range(rank) if a not in axes), *axes]
-        alike = {x.shape for x in inputs} == {shape} or len(axes) == 1
-        kept = "axis" in node.numbers or not alike or {len(x.shape) for x in inputs} != {rank}
-        if kept or (order == sorted(order) and len(axes) < 2):  # of softmax its axis stays
-            numbers = {k: flat(v, node) for k, v in node.numbers.items()}
-            self.put(node.kind, node, inputs, node.output, {}, numbers)
-            return
-        grid = [n if a in axes else 1 for a, n in enumerate(shape)]
-        numbers = {
-            k: (np.broadcast_to(v, grid).transpose(order) if v.ndim == rank else v).reshape(-1)
-            for k, v in node.numbers.items()
-        }
-        inputs = tuple(self._last(node, self.transposed(node, x, order), axes) for x in inputs)
-        moved = [shape[a] for a in order]
-        made = self.fresh(node.output, [*moved[: rank - len(axes)], math.prod(grid)])
-        self.put(node.kind, node, inputs, made, {}, numbers)
-        made = self.reshaped(node, made, moved)
-        self.onto(node, made, [order.index(a) for a in range(rank)])
-
-    def _last(self, node: Node, x: Tensor, axes: Sequence[int]) -> Tensor:
-        """`x` with as many last axes as there are of these as one."""
-        first = len(x.shape) - len(axes)
-        return self.reshaped(node, x, [*x.shape[:first], math.prod(x.shape[first:])])
-
     # Products
 
     def _product(self, node: Node) -> None:

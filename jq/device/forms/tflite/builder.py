@@ -111,13 +111,29 @@ class Builder:
         """Adds an operator."""
         if kind not in self.codes:
             self.codes.append(kind)
-        places = [self.place(t) for t in inputs]
+        plain = kind in ("CAST", "RESHAPE", "TILE")  # whatever codes stand for
+        places = [self.place(t if plain else self.read(t)) for t in inputs]
         name = OPERATORS[kind][2]
         row = {"opcode_index": self.codes.index(kind), "inputs": places}
         row |= {"outputs": [self.place(output)]}
         row |= {"builtin_options": (name, options)} if name != "-" else {}
         self.operators.append(row)
         return output
+
+    def read(self, x: Tensor) -> Tensor:
+        """A tensor with the scale that its reader gives it: the same codes again, where it was made
+        with another one."""
+        self.place(x)
+        grids = [
+            (t.scale.tobytes(), t.zero) for t in (self.known[x.name], x) if t.scale is not None
+        ]
+        if x.scale is None or len(set(grids)) == len(grids) - 1:
+            return x
+        made = replace(x, name=f"{x.name} by {x.scale.reshape(-1)[0]:.9g} of {x.zero}", data=None)
+        computed = any(self.place(made) in row["outputs"] for row in self.operators)
+        # No RESHAPE, whose result LiteRT's ADD writes over while `x` is read; XNNPACK has no TILE.
+        once = self.constant([1] * len(x.shape))
+        return made if computed else self.op("TILE", [x, once], made)
 
     # Rescales
 
