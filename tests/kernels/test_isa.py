@@ -46,7 +46,7 @@ from jq.kernels import (
     get_isa,
 )
 from jq.kernels.linking import link
-from jq.kernels.rowwise.row_chain import Added, Coded, Digits, Normalized, Rotated, RowChain
+from jq.kernels.rowwise.row_chain import Added, Coded, Digits, Normalized, RowChain
 from tests.kernels.harness import compile_text, linked
 from tests.kernels.strategies import HERE
 
@@ -109,7 +109,6 @@ def every_family(isa: str) -> list[Kernel]:
         QuantizeBlocks(isa=isa, m=3, k=144, format="mxfp8_e5m2", size=32, coded=False),
         QuantizeBlocks(isa=isa, m=3, k=64, format="nvfp4", size=16),
         RowChain(isa=isa, m=3, k=48, steps=(Normalized(), Added(), Coded(16), Digits(32, 2))),
-        RowChain(isa=isa, m=2, k=48, steps=(Normalized(), Rotated(1, 2, True))),
         RowRanges(isa=isa, m=3, k=37),
         PackValues(isa=isa, gemm=packed, outer=1, inner=1),
         PackValues(isa=isa, gemm=packed, outer=1, inner=1, transposed=True),

@@ -8,15 +8,7 @@ from hypothesis import strategies as st
 
 from jq.base.errors import InternalError
 from jq.kernels import Kernel, Normalize, QuantizeRows, RowQuantization, SplitRows
-from jq.kernels.rowwise.row_chain import (
-    Added,
-    Coded,
-    Digits,
-    Normalized,
-    Rotated,
-    RowChain,
-    RowStep,
-)
+from jq.kernels.rowwise.row_chain import Added, Coded, Digits, Normalized, RowChain, RowStep
 from tests.kernels.harness import Runner
 from tests.kernels.strategies import HERE
 from tests.support.drawn import random_example
@@ -38,24 +30,9 @@ def kernels(draw: st.DrawFn) -> RowChain:
         steps.append(Normalized(1e-6, draw(forms), draw(forms), draw(forms), keep))
         steps += draw(st.lists(coded(width) | digits, max_size=2))
         steps.append(Added(draw(st.booleans())))
-        if draw(st.booleans()):
-            rows = draw(st.sampled_from([1, m]))
-            steps.append(Rotated(draw(st.integers(1, 3)), rows, draw(st.booleans())))
         steps += draw(st.lists(coded(width) | digits, max_size=2))
     steps.append(draw(coded(width)))
     return RowChain(isa=draw(st.sampled_from(HERE)), m=m, k=width, steps=tuple(steps))
-
-
-def by_hand(
-    kernel: RowChain, step: RowStep, row: np.ndarray, taken: list[np.ndarray]
-) -> np.ndarray:
-    """The rows after a step that is no kernel by itself."""
-    if isinstance(step, Rotated):
-        lines = np.arange(kernel.m) // step.rows % step.lines
-        cos, sin = (table[lines] for table in taken)
-        a, b = np.split(row, 2, axis=1)
-        return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=1)
-    return np.asarray(row + taken[0])
 
 
 def alone(kernel: RowChain, step: RowStep) -> Kernel | None:
@@ -85,10 +62,10 @@ def test_the_bits_of_its_steps(drawn: list[RowChain], seed: int) -> None:
         for step in kernel.steps:
             found, taken = alone(kernel, step), [next(given) for _ in kernel.taken(step)]
             if found is None:
-                made = [by_hand(kernel, step, row, taken)]
+                made = [row + taken[0]]
             else:
                 made = runner.run(places[found], row.reshape(found.operands[0].shape), *taken)
-            if isinstance(step, Normalized | Added | Rotated):
+            if isinstance(step, Normalized | Added):
                 (row,) = made
             for kind, wanted in zip(kernel.given(step), made, strict=False):
                 got = next(results)
@@ -114,7 +91,6 @@ def test_steps_that_it_does_not_take() -> None:
         ((Normalized(), Coded(48)), "whole blocks"),
         ((Normalized(), Coded(16, RowQuantization("static"))), "found at run time"),
         ((Normalized(), Digits(16, 4)), "4 digits"),
-        ((Normalized(), Rotated(1, 2)), "too few rows"),
     ):
         with pytest.raises(InternalError, match=reason):
             RowChain(isa="portable", m=1, k=64, steps=steps)

@@ -98,18 +98,6 @@ class Added:
 
 
 @dataclass(frozen=True)
-class Rotated:
-    """The halves of the row are turned: `a cos - b sin`, `b cos + a sin` (rotary positions), each
-    product and sum rounded. Operands: cosines and sines f32 [lines, K / 2]; `rows` share a line."""
-
-    kind: ClassVar[str] = "rotated"
-
-    lines: int
-    rows: int
-    keep: bool = False
-
-
-@dataclass(frozen=True)
 class Coded:
     """Results: codes i8 [M, K], and what the scheme has of each block [M, blocks], all whole."""
 
@@ -129,7 +117,7 @@ class Digits:
     digits: int
 
 
-RowStep = Normalized | Added | Rotated | Coded | Digits
+RowStep = Normalized | Added | Coded | Digits
 
 
 class RowChain(Rows):
@@ -147,8 +135,6 @@ class RowChain(Rows):
         for step in self.steps:
             if isinstance(step, Coded) and (not step.scheme.dynamic or self.k % step.block):
                 raise InternalError(f"codes of {self.label} are of whole blocks, found at run time")
-            if isinstance(step, Rotated) and (self.k % 2 or self.m % step.rows):
-                raise InternalError(f"rows of {self.label} have no halves, or too few rows")
             if isinstance(step, Digits) and step.digits not in STEPS:
                 raise InternalError(f"numbers are not split into {step.digits} digits")
 
@@ -168,13 +154,11 @@ class RowChain(Rows):
         """The operands of a step besides the row."""
         if isinstance(step, Normalized):
             return [TensorType((self.k,), "f32")] * (step.gamma + step.beta)
-        if isinstance(step, Rotated):
-            return [TensorType((step.lines, self.k // 2), "f32")] * 2
         return [self.whole] if isinstance(step, Added) else []
 
     def given(self, step: RowStep) -> list[TensorType]:
         """The results of a step."""
-        if isinstance(step, Normalized | Added | Rotated):
+        if isinstance(step, Normalized | Added):
             return [self.whole] * step.keep
         blocks = math.ceil(self.k / step.block)
         if isinstance(step, Digits):

@@ -32,8 +32,6 @@ class _Row:
             self._normalize(step, operands, tiles)
         elif isinstance(step, row_chain.Added):
             self._add(operands[0], tiles)
-        elif isinstance(step, row_chain.Rotated):
-            self._rotate(step, operands, tiles)
         elif isinstance(step, row_chain.Coded):
             code = partial(self._code, step, tiles)
             self.b.sweep(self.kernel.k, step.block, code, writes=tiles, counted=True)
@@ -79,29 +77,6 @@ class _Row:
             return b.add(own, b.load(other, [self.row, column], kind, valid))
 
         self._each(total, made, 0)
-        self._become(made, tiles)
-
-    def _rotate(self, step: row_chain.Rotated, operands: Values, tiles: Tiles) -> None:
-        b, made, half = self.b, self._next(), self.kernel.k // 2
-        kind = vec(self.kernel.target.lanes, "f32")
-        line = b.modulo(b.divided(self.row, step.rows), step.lines)
-
-        def turn(columns: list[Index], valid: int | None, states: States) -> States:
-            for low in columns:
-                high = b.offset(low, half)
-                cos, sin = (b.load(table, [line, low], kind, valid) for table in operands)
-                first, second = self._load(low, valid), self._load(high, valid)
-
-                def product(x: ir.Value, y: ir.Value) -> ir.Value:
-                    return b.rounded(b.mul(x, y))
-
-                turned = b.sub(product(first, cos), product(second, sin))
-                b.store(turned, made, [0, low], valid)
-                turned = b.add(product(second, cos), product(first, sin))
-                b.store(turned, made, [0, high], valid)
-            return states
-
-        over_row(b, half, self.kernel.target.lanes, turn, writes=[made])
         self._become(made, tiles)
 
     def _code(self, step: row_chain.Coded, tiles: Tiles, number: Index, size: int) -> None:

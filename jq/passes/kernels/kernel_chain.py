@@ -18,7 +18,8 @@ from jq.ir import NAME, OPS, Op, Program, at, ir, maker, shape_of, string_attr, 
 from jq.kernels.rowwise import row_chain
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import call_kernel, called, declarations, drop_declarations, isa_of
-from jq.passes.kernels.chain._rotation import Operand, Rotation, find_rotation
+
+Operand = tuple[Op, int]  # an op, and which of its operands
 
 
 class KernelChain(Pass):
@@ -41,7 +42,7 @@ class _Made:
     """A step that was found: what it makes, what it reads besides the row (as operands of ops), and
     the ops that it takes the place of; `readers` of the row before are among them."""
 
-    step: row_chain.Normalized | row_chain.Added | row_chain.Rotated
+    step: row_chain.Normalized | row_chain.Added
     value: ir.Value
     operands: tuple[Operand, ...]
     ops: tuple[Any, ...]
@@ -103,9 +104,7 @@ class _Chain:
 
     def _following(self, before: _Made, readers: Sequence[Op]) -> _Made | None:
         """The step to the next row from these readers' one, where all that it reads is there."""
-        turned = find_rotation(readers, self.first.m, self.first.k)
-        found = [_rotated(turned)] if turned else [self._of(before, op) for op in readers]
-        for made in found:
+        for made in (self._of(before, op) for op in readers):
             if made and all(self.there(operand) is not None for operand in made.operands):
                 return made
         return None
@@ -129,13 +128,6 @@ def _normalized(kernel: kernels.Normalize, op: Op, readers: tuple[Any, ...] = ()
     step = row_chain.Normalized(kernel.epsilon, kernel.center, kernel.gamma, kernel.beta)
     others = tuple((op, i) for i in range(1, len(op.operands)))
     return _Made(step, op.results[0], others, (op.operation,), readers)
-
-
-def _rotated(turned: Rotation) -> _Made:
-    step = row_chain.Rotated(turned.lines, turned.rows)
-    return _Made(
-        step, turned.ops[-1].results[0], (turned.cos, turned.sin), turned.ops, turned.ops[:2]
-    )
 
 
 def _chain_of(known: Mapping[str, Any], op: Op) -> _Chain | None:

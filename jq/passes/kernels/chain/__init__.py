@@ -1,1 +1,0 @@
-"""Work on rows between two products, as one kernel."""
