@@ -15,7 +15,7 @@ from jq.base.progress import Progress, Stages
 from jq.driver.comparison.metrics import Metric
 from jq.driver.comparison.result import NOTHING_INSIDE, Comparison
 from jq.driver.compiled import CompiledModel
-from jq.driver.job import at_size
+from jq.driver.job import at_size, refuse_unmatched
 from jq.driver.loading import load
 from jq.driver.request import Request
 from jq.driver.stages import build, calibrate_job, plan_job
@@ -28,7 +28,6 @@ from jq.planning.calibration.ranges import Ranges
 from jq.reporting.measuring.evaluation import check_metrics, evaluation_of
 from jq.reporting.measuring.floor import after_comparing, after_compiling
 from jq.reporting.measuring.measure import compare_compiled, layers_of
-from jq.target.rules import unmatched
 
 
 def compile(
@@ -105,14 +104,13 @@ def compile(
     if job.source.others and job.needs_ranges:
         job = replace(job, ranges=calibrate_job(job, stages))
     quant_plan = plan_job(job, stages)
+    refuse_unmatched(request, quant_plan)
     for rule in request.own_rules:
         if rule.pattern in quant_plan.overruled:
             warnings.warn(
                 f"rule {rule.pattern!r} has no effect: rules before it match the same ops",
                 stacklevel=2,
             )
-        elif rule.pattern in quant_plan.unused_rules:
-            raise unmatched(rule)
     sizes = [at_size(job, other, job.ranges) for other in job.source.others]
     others = [(other, plan_job(other, stages)) for other in sizes]
     compiled = build(job, quant_plan, stages, emit, cache=cache, others=others)

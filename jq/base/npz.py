@@ -39,7 +39,14 @@ _TIMES, _BESIDES = 4, 256 << 20
 _LONGEST_NAME = (1 << 16) - 5  # bytes, with .npy after it
 
 
-def read(path: Path, specs: Sequence[Spec] | None = None) -> dict[str, np.ndarray]:
+def check(path: Path) -> None:
+    """Refuses what `read` refuses by the headers of the arrays alone."""
+    read(path, headers_alone=True)
+
+
+def read(
+    path: Path, specs: Sequence[Spec] | None = None, *, headers_alone: bool = False
+) -> dict[str, np.ndarray]:
     """All arrays of a file. Damaged files and pickled objects are refused, and arrays that do not
     fit `specs` or are far larger than the file, before they are read."""
     size = check_input(path)
@@ -52,7 +59,8 @@ def read(path: Path, specs: Sequence[Spec] | None = None) -> dict[str, np.ndarra
             _check_size(sum(map(_bytes_of, headers.values())), size)
             if specs is not None:
                 _matched({n: _Claim(s, d) for n, (s, _, d) in arrays.items()}, specs, path)
-            return {m.filename.removesuffix(".npy"): _member_of(members, m) for m in headers}
+            wanted = () if headers_alone else headers
+            return {m.filename.removesuffix(".npy"): _member_of(members, m) for m in wanted}
     except _UNREADABLE as error:
         raise _unreadable(error, path, "np.savez") from error
 

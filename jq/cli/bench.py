@@ -10,7 +10,9 @@ from jq.cli.command import command
 from jq.cli.output import Output
 
 
-@command("bench", example="jaxq bench out/ --threads 1 --against float/")
+@command(
+    "bench", example="jaxq bench out/ --threads 1 --against float/", needs={"ssh python": "on"}
+)
 def bench_artifact(
     out: Output,
     artifact: Path,

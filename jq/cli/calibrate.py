@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 @command(
-    "calibrate", example="jaxq calibrate my.py:model --data samples.npz -o ranges.json", writes=True
+    "calibrate",
+    example="jaxq calibrate my.py:model --data samples.npz -o ranges.json",
+    writes=True,
+    needs={"data settings sizes values shard jobs dask ray": "!merge"},
 )
 def calibrate(
     out: Output,

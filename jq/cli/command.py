@@ -23,7 +23,7 @@ from jq.cli.options import COMPLETE, SHARED, option
 from jq.cli.output import Output, report
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-EMPTY: Mapping[str, tuple[Any, Any]] = {}
+EMPTY: Mapping[str, Any] = {}
 COMMON = ("json", "quiet", "verbose", "debug")
 LIMITS: dict[str, Any] = {"timeout": float | None, "max_memory": str | None}
 # The groups of options in the help of a command that has many.
@@ -50,18 +50,21 @@ def command(
     writes: bool = False,
     asked: Mapping[str, tuple[Any, Any]] = EMPTY,
     language: tuple[str, str] | None = None,
+    needs: Mapping[str, str] = EMPTY,
 ) -> Callable[[Command], Command]:
     """Makes a function a command of the command line, `list formats` one of a group; `example` is
     shown at the end of its help. A command that `writes` has written nothing when it is
     interrupted, and says so. Options that are `asked` for by several commands, annotation and
     default by name, reach the function as its `**asked`. `language` are the options that a language
-    model has as other models do, and those that only a language model has."""
+    model has as other models do, and those that only a language model has. `needs` are options
+    that have no use without another, or with it (`!other`)."""
 
     def register(function: Command) -> Command:
         def run(**arguments: Any) -> None:
             out = Output(**{option: arguments.pop(option) for option in COMMON})
             seconds, memory = (arguments.pop(option) for option in LIMITS)
             try:
+                _require_others(signature, arguments, needs)
                 if language:
                     _require_for(signature, arguments, *map(str.split, language))
                 most = Limits(seconds, None if memory is None else parse_size(memory))
@@ -95,12 +98,29 @@ def _require_for(
         hint = f"they take {', '.join(_flag(signature.parameters[n]) for n in both + alone)}"
     for name, parameter in signature.parameters.items():
         wrong = name not in both + alone if its_own else name in alone
-        known = given.get(name) if parameter.default is not parameter.empty else None
-        given_so = (known or known is False) and known != parameter.default
-        if wrong and given_so and name != "artifacts":
-            flag = _flag(parameter) if known else f"--no-{name}"
+        if wrong and _is_given(parameter, given) and name != "artifacts":
+            flag = _flag(parameter) if given[name] else f"--no-{name}"
             words = "is not for" if its_own else "is for"
             raise UserError(f"{flag} {words} language models", hint=hint)
+
+
+def _require_others(
+    signature: inspect.Signature, given: Mapping[str, Any], needs: Mapping[str, str]
+) -> None:
+    """Refuses an option that has no use beside the others: it would be read over."""
+    options = signature.parameters
+    for names, other in needs.items():
+        there, unless = _is_given(options[other.lstrip("!")], given), other.startswith("!")
+        for name in names.split():
+            if there == unless and _is_given(options[name], given):
+                beside = f"{'with' if unless else 'without'} {_flag(options[other.lstrip('!')])}"
+                raise UserError(f"{_flag(options[name])} has no use {beside}")
+
+
+def _is_given(parameter: inspect.Parameter, given: Mapping[str, Any]) -> bool:
+    """True for an option with another value than its default, `--no-...` among them."""
+    known = given.get(parameter.name) if parameter.default is not parameter.empty else None
+    return bool(known or known is False) and known != parameter.default
 
 
 def _flag(parameter: inspect.Parameter) -> str:

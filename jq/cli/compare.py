@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from jq.base.errors import UserError
+from jq.base.errors import LOG, UserError
 from jq.cli import options
 from jq.cli.command import command
 from jq.cli.language import compare_language_models, is_language_model
@@ -16,6 +16,10 @@ LAYERS = (
     *("name", "op", "sqnr_db", "cosine", "max_abs_error"),
     *("isolated_sqnr_db", "isolated_cosine", "isolated_max_abs_error"),
 )
+# Options that an artifact has no use for, and what they are where they are not given.
+OF_COMPILING = {"pipeline": "--pipeline", "target": "--target", "settings": "--set"}
+OF_COMPILING |= {"rules": "--rule", "iree_flags": "--iree-flag", "allow_dynamic": "--allow-dynamic"}
+DEFAULTS = (None, False, options.DEFAULT_PIPELINE, options.DEFAULT_TARGET)
 ACTIVATIONS = ("name", "kind", "low", "high", "clip_low", "clip_high", "saturation")
 
 
@@ -66,8 +70,8 @@ def compare(
         bench: Also the latency of each of the artifacts.
         style (--format table|markdown|csv): How a ranking is printed.
         text (TEXT): Of a language model: text files, UTF-8.
-        window (N): Of a language model: tokens of a piece.
-        limit (N): Of a language model: tokens in all.
+        window (N 2..): Of a language model: tokens of a piece.
+        limit (N 2..): Of a language model: tokens in all.
         threads (N 1..1024): Of a language model: worker threads."""
     if is_language_model(model):
         return compare_language_models(
@@ -75,6 +79,10 @@ def compare(
             *(window, limit, threads or 1),
         )
     workers = options.workers(jobs, dask, ray)
+    given = {**asked, "iree_flags": iree_flags}
+    unused = [flag for name, flag in OF_COMPILING.items() if given[name] not in DEFAULTS]
+    if artifacts and unused:
+        LOG.warning("%s: no use, %s is compiled already", ", ".join(unused), artifacts[0])
     if len(artifacts or ()) > 1 or bench:
         if not workers.inside:
             raise UserError("a ranking is made in this process", hint="leave out --jobs or --dask")
@@ -90,6 +98,8 @@ def compare(
             labels=options.read_labels(labels),
             latency=bench,
         )
+    if style is not Style.TABLE:
+        raise UserError("--format is of a ranking", hint="give several artifacts, or --bench")
     from jq.api import compare as measure_error
     from jq.driver.loading import load
 

@@ -76,7 +76,7 @@ def compile_model(
     from jq.artifact.signature import check_key
     from jq.base.system.files import check_new
     from jq.ir.oracle.loaded import warm
-    from jq.mixed_precision.problem import pipeline_of
+    from jq.mixed_precision.problem import check_pipeline_name, pipeline_of
     from jq.reporting.measuring.glance import Glance, at_a_glance, verdict
     from jq.reporting.measuring.glance import document as measured
     from jq.reporting.report.suggest import warning
@@ -84,6 +84,7 @@ def compile_model(
     check_output(output, force=force)
     version = check_version(stablehlo_version, emit or ())
     if save_pipeline is not None:
+        check_pipeline_name(save_pipeline)
         check_new(save_pipeline, force=force)
         if save_pipeline.resolve().is_relative_to(output.resolve()):  # it could not be replaced
             hint = "write the pipeline file beside it"

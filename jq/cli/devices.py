@@ -127,7 +127,7 @@ def export(
     return found
 
 
-@command("vectors", example="jaxq vectors out/ -o vectors/", writes=True)
+@command("vectors", example="jaxq vectors out/ -o vectors/", writes=True, needs={"limit": "!check"})
 def vectors(
     out: Output,
     artifact: Path,

@@ -170,14 +170,14 @@ def perplexity(
     Args:
         text (<TEXT...>): Text files, UTF-8.
         against (PIPELINE): Compare with it too, token by token, as `float`.
-        window (N): Tokens of a piece of text; 512 by default, or the model's context.
-        limit (N): Tokens in all."""
+        window (N 2..): Tokens of a piece of text; 512 by default, or the model's context.
+        limit (N 2..): Tokens in all."""
     from jq.language.decoder import load_decoder
     from jq.language.model import LanguageModel
     from jq.language.perplexity import measure
     from jq.language.saved import is_saved
 
-    if against and is_saved(model):
+    if against is not None and is_saved(model):
         what = "the float model is not in what was compiled"
         hint = "jaxq compare MODEL DIR --text TEXT, with the file that it was compiled from"
         raise UserError(what, location=str(model), hint=hint)
@@ -185,7 +185,7 @@ def perplexity(
         most = None if is_saved(model) else min(WINDOW, load_decoder(model).config.context)
         context = most and (most if window is None else window)
         load = partial(LanguageModel, model, context=context, threads=threads, progress=progress)
-        other = load(pipeline=against) if against else None
+        other = None if against is None else load(pipeline=against)
         progress("text", None)
         own = load(pipeline=pipeline, cache=cache)
         found = measure(own, text, other, limit, progress, WINDOW if window is None else window)

@@ -69,12 +69,15 @@ def compile_language_model(
         raise UserError(f"--text has no use in the pipeline {pipeline}", hint=hint)
     if sign is not None:
         check_key(sign)
+    if text and not model.is_dir():
+        hint = f"`jaxq quantize {model} OUT.gguf --importance TEXT` fits a file to a text"
+        raise UserError("--text is for folders", location=str(model), hint=hint)
     with out.progress() as progress, temporary_folder() as work:
-        if text:
-            fit_folder(model, work / "fitted", text, progress=progress)
-            model = work / "fitted"
         decoder = load_decoder(model)
         options = options_for(decoder, pipeline, cache, context)
+        if text:
+            fit_folder(model, work / "fitted", text, progress=progress)
+            decoder = load_decoder(work / "fitted")
         shapes = save(decoder, options, output, force=force, key=sign, progress=progress)
     total = sum(p.stat().st_size for p in output.iterdir() if p.is_file())
     rows = [{"tokens": s.count, "room for": s.capacity, "file": f"{s.name}.vmfb"} for s in shapes]

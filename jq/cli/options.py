@@ -140,11 +140,11 @@ def workers(jobs: int, dask: str | None, ray: str | None) -> Any:
     """The workers that one of three options asks for; None where none does."""
     from jq.artifact.jobs import Workers, as_workers
 
-    if sum([jobs > 1, bool(dask), bool(ray)]) > 1:
+    if sum([jobs > 1, dask is not None, ray is not None]) > 1:
         raise UserError("--jobs, --dask and --ray are three ways to share work: give one")
-    if ray:
+    if ray is not None:
         return as_workers("ray" if ray == "auto" else ray)
-    return as_workers(dask) if dask else Workers(jobs)
+    return Workers(jobs) if dask is None else as_workers(dask)
 
 
 def read_labels(path: Path | None) -> Any:

@@ -7,8 +7,12 @@ from jq.base.errors import UserError
 from jq.cli.command import command
 from jq.cli.output import Output
 
+GROUP = 32
 
-@command("quantize", example="jaxq quantize in.gguf out.gguf --type q4_k")
+
+@command(
+    "quantize", example="jaxq quantize in.gguf out.gguf --type q4_k", needs={"pieces": "importance"}
+)
 def quantize(
     out: Output,
     source: Path,
@@ -16,7 +20,7 @@ def quantize(
     kind: str,
     importance: list[Path] | None = None,
     pieces: int = 64,
-    group: int = 32,
+    group: int = GROUP,
     minutes: float = 0.0,
     force: bool = False,
 ) -> dict[str, Any]:
@@ -30,16 +34,19 @@ def quantize(
         target (<OUT.gguf|FOLDER>): Where it goes.
         kind (--type TYPE): q4_k, q8_0, ...; of a folder int4, int8.
         importance (TEXT): Text that codes and scales are fitted to.
-        pieces (N): Of 256 tokens, of the text.
+        pieces (N 1..): Of 256 tokens, of the text.
         group (N 0..): Columns that share a scale, of a folder.
         minutes (N 0..): Quantize a GGUF file on more and more of the text, for about so long."""
-    from jq.base.system.files import check_new
+    from jq.base.system.files import check_input, check_new
     from jq.language.quantize import quantize as write
 
     if source.is_dir() and (force or minutes):
         raise UserError("--force and --minutes are of GGUF files", location=str(source))
     if source.is_dir():
         return of_folder(out, source, target, kind, group, importance, pieces)
+    if group != GROUP:
+        raise UserError("--group is of folders", location=str(source))
+    check_input(source)
     check_new(target, force=force)
     with out.progress() as progress:
         rows = write(source, target, kind, importance or (), pieces, progress, minutes)

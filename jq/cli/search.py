@@ -49,9 +49,11 @@ def search(
         samples (N 1..): Samples that single layers are measured on.
         state (FILE): Where measurements are kept."""
     from jq.base.system.files import check_new
+    from jq.mixed_precision.problem import check_pipeline_name
     from jq.mixed_precision.run import search as search_formats
 
     if output is not None:
+        check_pipeline_name(output)
         check_new(output, force=force)
     try:
         with out.progress() as progress:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from jq.base.errors import UserError
 from jq.base.progress import Stages
-from jq.driver.job import Job, prepare_job
+from jq.driver.job import Job, prepare_job, refuse_unmatched
 from jq.driver.request import Request
 from jq.driver.stages import plan_job
 from jq.frontends.source import AnyModel
@@ -53,7 +53,9 @@ def planned(
     where = load_target(target)
     chosen = pipeline or first_pipeline(where)
     request = Request(chosen, where, settings, rules, ranges=AssumedRanges())
-    return planned_job(prepare_job(model, request, recover=False))
+    found = planned_job(prepare_job(model, request, recover=False))
+    refuse_unmatched(request, found.plan)
+    return found
 
 
 def planned_job(job: Job) -> Planned:

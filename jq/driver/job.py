@@ -11,13 +11,14 @@ import numpy as np
 from jq.artifact.keys import program_digest
 from jq.artifact.store import Cache
 from jq.base.errors import LOG, UserError
+from jq.base.progress import Stages
 from jq.base.system.folders import data_names
 from jq.driver.request import Request
 from jq.frontends.source import AnyModel, Calls, LazyCalls, Source, trace
 from jq.ir import Program
 from jq.passes.base import PassContext, Report, unheard
 from jq.passes.pipeline import Pipeline, for_target, make_plan, prepare, without_ranges
-from jq.planning.calibration.ranges import Ranges
+from jq.planning.calibration.ranges import Ranges, assumed
 from jq.planning.decisions import QuantPlan
 from jq.target.target import Target, is_ours
 
@@ -122,6 +123,22 @@ def prepare_job(
     if source.others and recovery_asked and chosen.settings.recovery and data:
         program.tell(ONE_RECOVERY)
     return Job(source, program, chosen, where, data, _own_files(request, chosen), cx, known)
+
+
+def check_matched(source: Source, request: Request) -> None:
+    """Refuses rules that match no op, before what takes long: recovery, and calibration."""
+    if request.own_rules and not request.base.open:
+        quick = replace(request, ranges=assumed(), stages=Stages())
+        job = prepare_job(source, quick, recover=False, several=True)
+        refuse_unmatched(request, job.plan(job.ranges))
+
+
+def refuse_unmatched(request: Request, plan: QuantPlan) -> None:
+    """Refuses a rule of the user's that decides for no op, unless rules before it do."""
+    for rule in request.own_rules:
+        if rule.pattern in plan.unused_rules and rule.pattern not in plan.overruled:
+            hint = "`jaxq explain` lists the names"
+            raise UserError(f"rule {rule.pattern!r} matches no op", hint=hint)
 
 
 def _own_files(request: Request, chosen: Pipeline) -> dict[str, Mapping[str, Any]]:

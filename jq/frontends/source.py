@@ -24,10 +24,10 @@ Calls = Sequence[Sequence[np.ndarray]]  # flat inputs, call by call
 
 
 def check_files(*data: Any) -> None:
-    """Refuses paths among the data of a call where there is nothing, before slow work."""
+    """Refuses paths among the data of a call that hold no arrays, before slow work."""
     for path in data:
-        if isinstance(path, str | Path) and not Path(path).exists():
-            raise UserError("no such file", location=str(path))
+        if isinstance(path, str | Path):
+            npz.check(Path(path))
 
 
 class LazyCalls(Sequence[Sequence[np.ndarray]]):

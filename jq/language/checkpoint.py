@@ -26,6 +26,7 @@ from jq.formats import Deferred, Encoding, affine_format
 from jq.formats.affine_math import FULL
 from jq.frontends.safetensors import INDEX, SINGLE, read_shards, write_model
 from jq.frontends.sidecars import copy_files, sidecars
+from jq.language.decoder import check_folder_of
 from jq.language.decoder.huggingface import read_config
 
 BITS = {"int4": 4, "int8": 8}
@@ -134,6 +135,7 @@ def opened(source: Path, kind: str, group: int) -> tuple[Kind, dict[str, Any], l
     check_known("type", kind, BITS)
     if group < 0 or group % (32 // BITS[kind]):
         raise UserError(f"groups of {group} columns do not fill words of 32 bits")
+    check_folder_of(source)
     config = json_object(source / "config.json")
     if config.get("quantization_config") is not None:
         raise UserError("the model is quantized already", location=str(source))

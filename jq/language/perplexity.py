@@ -53,6 +53,8 @@ def measure(
     Raises:
         UserError: there are not two tokens of text, one is none of the model's, or the two models
             have other tokens."""
+    if limit is not None and limit < 2:
+        raise UserError(f"a limit of {limit} tokens is not possible", hint="give 2 or more")
     texts = [read_text(file) for file in files]
     tokens = [t for text in texts for t in model.tokenizer.codec.encode(text)]
     if other is not None:

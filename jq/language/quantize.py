@@ -122,6 +122,8 @@ def pieces_of(
     texts: Sequence[Path], tokenizer: Tokenizer, config: Config, limit: int | None
 ) -> list[list[int]]:
     """At most `limit` pieces of text files, of `PIECE` tokens or as many as the context has."""
+    if limit is not None and limit < 1:
+        raise UserError(f"{limit} pieces of text are not possible", hint="give 1 or more")
     tokens = [t for text in texts for t in tokenizer.codec.encode(read_text(text))]
     check_tokens([*tokenizer.first, *tokens], config.vocabulary)
     room = max(1, min(PIECE, config.context) - len(tokenizer.first))

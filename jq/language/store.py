@@ -46,12 +46,24 @@ def options_for(
     if batch < 1:
         raise UserError(f"a batch of {batch} sequences is not possible")
     plain, most = Options(), decoder.config.context
+    if pipeline not in (None, "float", plain.pipeline):  # importing the compiler takes a second
+        _check_pipeline(pipeline)
     cache = check_known("type of a cache", plain.cache if cache is None else cache, CACHES)
     chosen = min(plain.context, most) if context is None else context
     if not 1 <= chosen <= most:
         where, hint = str(decoder.path), f"the model takes 1 to {most}"
         raise UserError(f"a context of {chosen} tokens is not possible", location=where, hint=hint)
     return Options(plain.pipeline if pipeline is None else pipeline, cache, chosen, batch)
+
+
+def _check_pipeline(name: str) -> None:
+    """Refuses a pipeline that there is not, or that needs data, before anything is compiled."""
+    from jq.passes.pipeline import load_pipeline
+
+    found = load_pipeline(name)
+    if found.open or found.settings.activations.calibrated:
+        hint = "use int8-dynamic, or one of weights alone"
+        raise UserError(f"pipeline {name} needs calibration, which is of other models", hint=hint)
 
 
 _Size = Annotated[int, Field(ge=0, lt=1 << 31)]

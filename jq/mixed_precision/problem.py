@@ -75,6 +75,12 @@ def check_rules(job: Job, groups: Sequence[Group], choice: Choice, rules: Sequen
                 raise InternalError(f"the rules do not lead to {group.options[i].name}", op=op.name)
 
 
+def check_pipeline_name(path: Path) -> None:
+    """Refuses a file that `--pipeline` would take for a name."""
+    if path.suffix != ".toml":
+        raise UserError(f"{path}: a pipeline is a TOML file", hint="end its name in .toml")
+
+
 @dataclass(frozen=True)
 class MixedPipeline:
     """A pipeline file: another one with settings and rules.

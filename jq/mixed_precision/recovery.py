@@ -13,7 +13,7 @@ import numpy as np
 
 from jq.base.errors import UserError
 from jq.base.progress import Stages
-from jq.driver.job import Job, prepare_job
+from jq.driver.job import Job, check_matched, prepare_job
 from jq.driver.request import Request
 from jq.driver.stages import plan_job, rewrite_job
 from jq.frontends.source import AnyModel, Calls, LazyCalls, Source, trace
@@ -33,7 +33,9 @@ CALIBRATED = ("equalize", "bias-correction")  # with each of them, as with the u
 def prepare_best(model: AnyModel, request: Request) -> Job:
     """The job of a request, which may have minutes to find its recovery steps in."""
     request.check()
-    base, source = request.base, trace(model)
+    with request.stages("trace"):
+        base, source = request.base, trace(model)
+    check_matched(source, request)
     asked = base.settings.minutes and base.settings.recovery is True and not base.open
     floats = base.settings.activations.format == FLOAT
     if not asked or floats or source.others or request.ranges is not None:

@@ -9,7 +9,7 @@ from jq.artifact.jobs import Workers, as_workers, prepare
 from jq.base.errors import UserError
 from jq.base.progress import Progress, Stages, silent
 from jq.driver.comparison.metrics import Metric
-from jq.driver.job import prepare_job
+from jq.driver.job import check_matched, prepare_job
 from jq.driver.request import Request
 from jq.frontends.model import Model
 from jq.frontends.source import AnyModel, Data, check_files, trace
@@ -25,7 +25,6 @@ from jq.mixed_precision.result import SearchResult, result
 from jq.mixed_precision.switch import Choices
 from jq.passes.pipeline.file import Rules, SettingsLike
 from jq.reporting.measuring.evaluation import Evaluation, check_metrics, evaluation_of
-from jq.target.rules import unmatched
 
 ATTEMPTS = 4  # compilations until the compiled model holds what the search promised
 SAMPLES = 16  # calls that sensitivities are measured on
@@ -85,7 +84,8 @@ def search(
     if not budgets:
         raise UserError("no budget", hint='give one, such as --budget "cosine>=0.995"')
     limited = [b.name for b in budgets if b.is_resource]
-    cost = cost or "+".join(dict.fromkeys(limited)) or costs.USUAL
+    if cost is None:
+        cost = "+".join(dict.fromkeys(limited)) or costs.USUAL
     costs.check_objective(cost)
     where = as_workers(workers)
     stages, told = Stages.shown(progress), progress or silent
@@ -105,18 +105,18 @@ def search(
     prepare(where, "jq.mixed_precision.encodings", "jq.passes.order")
     model = check_metrics(model, metric, labels)
     own = model.metric if isinstance(model, Model) and metric is None else None
-    check_metrics(model, check_figures(budgets, metric or own), labels)
+    asked = check_figures(budgets, metric or own)
+    check_metrics(model, asked, labels)
     with stages("trace"):
         model = trace(model)
     evaluation = evaluation_of(model, data, labels, metric)
+    evaluation.check_labels(asked)
     evaluation = replace(evaluation, metrics=(*evaluation.metrics, *functions))
     check_reached(budgets, evaluation)
+    check_matched(model, request)
     job = prepare_job(model, request)
     chosen = make_candidates(candidates, job.pipeline.settings, job.pipeline.name)
     problem = make_problem(job, chosen, stages, where)
-    for rule in request.own_rules:
-        if rule.pattern in problem.base.unused_rules and rule.pattern not in problem.base.overruled:
-            raise unmatched(rule)
     calls = costs.spread(evaluation.calls, samples)  # not what recovery steps were fitted to
     known = state_of(job, calls, state)
     with stages("sensitivity"):

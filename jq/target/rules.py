@@ -29,11 +29,6 @@ class Rule(Strict):
         return any(fnmatch.fnmatchcase(name, self.pattern) for name in names)
 
 
-def unmatched(rule: Rule) -> UserError:
-    """The error of a rule that decides for nothing."""
-    return UserError(f"rule {rule.pattern!r} matches no op", hint="`jaxq explain` lists the names")
-
-
 def parse_rule(text: str) -> Rule:
     """`'PATTERN: key=value, ...'`; the value `float` alone stands for `format=float`."""
     prefix, sep, tail = text.rpartition(": ") if ": " in text else text.rpartition(":")

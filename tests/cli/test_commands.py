@@ -391,6 +391,16 @@ def test_bench(artifact: Path, capsys: Captured) -> None:
         ((*COMPILE, "--stablehlo-version=1.9.0"), "--emit integer"),
         ((*COMPILE, "--emit=integer", "--stablehlo-version=99.0.0"), "99.0.0 cannot be written"),
         (("compile", "{source}:model", "-o", "no/where"), "no such folder: no"),
+        ((*COMPILE, "--save-pipeline", "mixed.txt"), "end its name in .toml"),
+        (("check", "{source}:model", "--rule", "third: float"), "'third' matches no op"),
+        (("bench", "nowhere", "--ssh", "ssh"), "nowhere"),
+        (("bench", "nowhere", "--ssh", "rsh"), "--ssh has no use without --on"),
+        (("calibrate", "a", "-o", "b", "--merge", "--data", "c"), "--data has no use with --merge"),
+        (("quantize", "nowhere", "out", "--type", "int4"), "no such file [nowhere]"),
+        (("quantize", "nowhere", "out", "--type", "q4_k", "--pieces", "2"), "without --importance"),
+        (("perplexity", "nowhere", "text", "--limit", "-4"), "greater than or equal to 2"),
+        (("search", "{source}:model", "--budget", "size<=0.3", "--cost", ""), "unknown cost ''"),
+        (("search", "{source}:model", "--budget", "size<=0.3", "--dask", ""), "no workers are ''"),
         (("inspect", "{source}"), "own_model.py"),
         (("inspect", "nowhere"), "nowhere"),
     ],
@@ -399,6 +409,43 @@ def test_mistakes_are_one_line(
     arguments: tuple[str, ...], said: str, source: Path, capsys: Captured
 ) -> None:
     assert said in refused(capsys, *(a.format(source=source) for a in arguments))
+
+
+def test_what_is_given_is_refused_before_long_work(
+    artifact: Path, source: Path, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rules, labels, files of samples and outputs: nothing is calibrated, searched or compared."""
+    for name in (
+        *("jq.driver.stages.calibrate_job", "jq.mixed_precision.run.make_problem"),
+        *("jq.api.compiling.compare_compiled", "jq.reporting.report.facts.compare_layers"),
+    ):
+        monkeypatch.setattr(name, pytest.fail)
+    model, page = f"{source}:model", str(tmp_path / "page")
+    for name, labels in (("few", np.zeros(3, int)), ("text", np.array(["a"] * 16))):
+        np.save(tmp_path / f"{name}.npy", labels)
+        given = ("--labels", str(tmp_path / f"{name}.npy"))
+        said = "16" if name == "few" else "<U1 are no classes"
+        assert said in refused(capsys, "search", model, "--budget=accuracy>=0.5", *given)
+        for compared in (("compare", model), ("report", model, str(artifact), "-o", page)):
+            assert said in refused(capsys, *compared, *given)
+    rule = ("--rule", "third: float")
+    for command in (("search", model, "--budget=size<=0.3"), (*COMPILE, "-p", "int8-static")):
+        command = tuple(part.format(source=source) for part in command)
+        assert "'third' matches no op" in refused(capsys, *command, *rule)
+    assert "not a file" in refused(capsys, *command, "--calibration", str(tmp_path))
+    twice = ("report", model, str(artifact), "-o", page, "--model-explorer", page)
+    assert "give two names" in refused(capsys, *twice)
+    assert "--format is of a ranking" in refused(
+        capsys, "compare", model, str(artifact), "--format=csv"
+    )
+
+
+def test_options_that_an_artifact_has_no_use_for(
+    artifact: Path, source: Path, capsys: Captured
+) -> None:
+    given = ("compare", f"{source}:model", str(artifact), "-p", "float", "--set", "min_elements=2")
+    assert main([*given]) == 0
+    assert f"warning: --pipeline, --set: no use, {artifact}" in capsys.readouterr().err
 
 
 def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:

@@ -36,12 +36,21 @@ def top1(scores: np.ndarray) -> np.ndarray:
 def accuracy(scores: np.ndarray, labels: Any) -> float:
     """The share of samples whose top-1 class is the label, in [0, 1], of scores [n, classes] or
     classes [n]; `UserError` where there are not as many labels as samples."""
-    labels = np.asarray(labels)
     predictions = top1(np.asarray(scores))
-    if predictions.shape != labels.shape:
+    return float(np.mean(predictions == checked_labels(labels, predictions.shape)))
+
+
+def checked_labels(labels: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Labels of predictions of a shape: as many, and numbers of classes."""
+    labels = np.asarray(labels)
+    if labels.shape != shape:
         hint = "give one label per sample of the evaluation set"
-        raise UserError(f"{labels.shape} labels for {predictions.shape} predictions", hint=hint)
-    return float(np.mean(predictions == labels))
+        raise UserError(f"{labels.shape} labels for {shape} predictions", hint=hint)
+    whole = labels.dtype.kind == "f" and not (labels % 1).any()
+    if labels.dtype.kind not in "biu" and not whole:
+        hint = "give the number of each sample's class"
+        raise UserError(f"labels of type {labels.dtype} are no classes", hint=hint)
+    return labels
 
 
 def top1_agreement(reference: np.ndarray, quantized: np.ndarray) -> float:

@@ -16,6 +16,7 @@ from typing import Any
 from jq.base.errors import OF_USERS, InternalError, JqError, UserError, known
 from jq.base.from_jax import of_mesh
 from jq.base.system.files import check_input
+from jq.frontends.gguf import is_gguf
 from jq.frontends.model import Model, how_to_take
 
 FILES = (".mlir", ".mlirbc", ".jaxexport", ".onnx", ".tflite", ".tosa")
@@ -76,6 +77,9 @@ def _named(spec: str, what: str) -> Any:
         bare = what == "model" and spec.isidentifier()
         if what == "model" and (Path(spec) / "manifest.json").is_file():
             raise UserError(f"{spec} is an artifact", hint="give the model that was compiled")
+        if what == "model" and (is_gguf(Path(spec)) or (Path(spec) / "config.json").is_file()):
+            hint = "`jaxq compile`, `compare --text`, `perplexity` and jq.LanguageModel take it"
+            raise UserError(f"{spec} is a language model, which is not taken here", hint=hint)
         built_in = "; built-in models are written jq.models:NAME" if bare else ""
         raise UserError(f"{spec!r} names no {what}", hint=_USAGE + built_in)
     module = _from_file(Path(source)) if source.endswith(".py") else _from_package(source)

@@ -27,14 +27,19 @@ class Decoder:
         return {**self.params, "rope": tables}
 
 
+def check_folder_of(model: Path) -> None:
+    """Refuses a folder that is none of a language model."""
+    if not (model / "config.json").is_file():
+        what = "this folder is no language model: it has no config.json"
+        hint = "give a .gguf file, a folder of Hugging Face, or what compile made of either"
+        raise UserError(what, location=str(model), hint=hint)
+
+
 def load_decoder(path: str | Path) -> Decoder:
     """The model of a `.gguf` file, or of a folder with `config.json` and safetensors."""
     path = Path(path)
     if path.is_dir():
-        if not (path / "config.json").is_file():
-            what = "this folder is no language model: it has no config.json"
-            hint = "give a .gguf file, a folder of Hugging Face, or what compile made of either"
-            raise UserError(what, location=str(path), hint=hint)
+        check_folder_of(path)
         return Decoder(path, *read_huggingface(path))
     if not is_gguf(path):
         what = "not a language model"

@@ -11,7 +11,7 @@ import numpy as np
 from jq.base.errors import LOG, UserError
 from jq.base.progress import Progress
 from jq.base.tree import structure_of, unflatten
-from jq.driver.comparison.metrics import Metric, check
+from jq.driver.comparison.metrics import Metric, check, checked_labels
 from jq.driver.comparison.outputs import compare_outputs, samples_of
 from jq.driver.comparison.result import NOTHING_INSIDE, Comparison, Inside
 from jq.frontends.model import Model
@@ -50,6 +50,14 @@ class Evaluation:
             rebuild=lambda leaves: unflatten(structure, leaves),
             inside=inside,
         )
+
+    def check_labels(self, metrics: Iterable[Metric]) -> None:
+        """Refuses labels that `accuracy`, when it is asked for, would refuse after long work."""
+        if "accuracy" in metrics and self.labels is not None and self.source.program.outputs:
+            # As `compare_outputs` joins the calls and `top1` takes the last axis.
+            shape, calls = self.source.program.outputs[0].shape, len(self.calls)
+            joined = (calls * shape[0], *shape[1:-1]) if len(shape) > 1 else (calls,)
+            checked_labels(self.labels, joined)
 
     def tracked(self, progress: Progress, stage: str) -> Iterator[Sequence[np.ndarray]]:
         """The calls, while `progress` is told."""
@@ -115,4 +123,6 @@ def evaluation_of(
         metric = () if labels is None else ("accuracy", "top1_agreement")
     named = several(metric)
     loaded = (load_function(m) if isinstance(m, str) and ":" in m else m for m in named)
-    return Evaluation(source, calls, labels, tuple(check(m) for m in loaded))
+    found = Evaluation(source, calls, labels, tuple(check(m) for m in loaded))
+    found.check_labels(found.metrics)
+    return found

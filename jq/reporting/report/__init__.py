@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from jq.base.errors import UserError
 from jq.base.progress import Progress, silent
-from jq.base.system.files import written_whole
+from jq.base.system.files import check_file, check_folder, written_whole
 from jq.driver.comparison.metrics import Metric
 from jq.driver.compiled import CompiledModel
 from jq.driver.loading import folder_of
@@ -53,6 +54,11 @@ def report(
         ```python
         jq.report(model, "out/", "report.html", samples=2, seconds=0.1)
         ```"""
+    check_file(Path(path))
+    if model_explorer is not None:
+        check_folder(Path(model_explorer), force=True)
+        if Path(model_explorer).resolve() == Path(path).resolve():
+            raise UserError(f"{path} is named as page and as folder", hint="give two names")
     facts = gather(
         model,
         folder_of(directory),
