@@ -84,11 +84,11 @@ def compile_model(
     check_output(output, force=force)
     version = check_version(stablehlo_version, emit or ())
     if save_pipeline is not None:
-        check_pipeline_name(save_pipeline)
         check_new(save_pipeline, force=force)
         if save_pipeline.resolve().is_relative_to(output.resolve()):  # it could not be replaced
             hint = "write the pipeline file beside it"
             raise UserError(f"{save_pipeline} is in the artifact", hint=hint)
+        check_pipeline_name(save_pipeline)
     if sign is not None:
         check_key(sign)
     measuring = measure and not out.quiet

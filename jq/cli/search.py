@@ -53,8 +53,8 @@ def search(
     from jq.mixed_precision.run import search as search_formats
 
     if output is not None:
-        check_pipeline_name(output)
         check_new(output, force=force)
+        check_pipeline_name(output)
     try:
         with out.progress() as progress:
             found = search_formats(

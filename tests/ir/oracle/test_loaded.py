@@ -186,7 +186,7 @@ def test_commands_say_it_in_one_line(
         ["compare", model, artifact],
         ["compare", model, artifact, artifact],
         ["calibrate", model, "-o", str(tmp_path / "ranges.json")],
-        ["search", model, "--budget", "sqnr_db>=20", "-o", str(tmp_path / "found")],
+        ["search", model, "--budget", "sqnr_db>=20", "-o", str(tmp_path / "found.toml")],
     ):
         crashing(monkeypatch, times)
         capsys.readouterr()
