@@ -70,7 +70,7 @@ def compare(
         bench: Also the latency of each of the artifacts.
         style (--format table|markdown|csv): How a ranking is printed.
         text (TEXT): Of a language model: text files, UTF-8.
-        window (N 2..): Of a language model: tokens of a piece.
+        window (N): Of a language model: tokens of a piece.
         limit (N 2..): Of a language model: tokens in all.
         threads (N 1..1024): Of a language model: worker threads."""
     if is_language_model(model):

@@ -170,7 +170,7 @@ def perplexity(
     Args:
         text (<TEXT...>): Text files, UTF-8.
         against (PIPELINE): Compare with it too, token by token, as `float`.
-        window (N 2..): Tokens of a piece of text; 512 by default, or the model's context.
+        window (N): Tokens of a piece of text; 512 by default, or the model's context.
         limit (N 2..): Tokens in all."""
     from jq.language.decoder import load_decoder
     from jq.language.model import LanguageModel
