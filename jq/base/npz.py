@@ -39,11 +39,6 @@ _TIMES, _BESIDES = 4, 256 << 20
 _LONGEST_NAME = (1 << 16) - 5  # bytes, with .npy after it
 
 
-def check(path: Path) -> None:
-    """Refuses what `read` refuses by the headers of the arrays alone."""
-    read(path, headers_alone=True)
-
-
 def read(
     path: Path, specs: Sequence[Spec] | None = None, *, headers_alone: bool = False
 ) -> dict[str, np.ndarray]:
