@@ -13,7 +13,8 @@ SETTINGS += ["tokenizer_config.json"]
 ADDED = "added_tokens.json"  # of a folder of old: the numbers of tokens by their text
 TEMPLATE, PROCESSORS = "chat_template.jinja", ("chat_template.json", "processor_config.json")
 TEMPLATES = "additional_chat_templates"  # a folder of NAME.jinja
-OF_TOKENIZERS = ("tokenizer.json", *SETTINGS, ADDED, TEMPLATE, *PROCESSORS)
+PAIRS = ("vocab.json", "merges.txt")  # of GPT 2, where there is no `tokenizer.json`
+OF_TOKENIZERS = ("tokenizer.json", *PAIRS, *SETTINGS, ADDED, TEMPLATE, *PROCESSORS)
 
 
 def sidecars(source: Path, wanted: Callable[[Path], bool]) -> list[Path]:

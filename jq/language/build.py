@@ -28,7 +28,7 @@ _SETTINGS = {
 # Two int8 digits where int8 costs most accuracy for its time: the head, which is computed for one
 # token of a prompt and otherwise waits for memory, and keys and values, which have few columns.
 _TWO_DIGITS = {"activations.format": "int16", "activations.options.divisor": "absmax/63"}
-_FINE = ("head/*", "layers/*/attention/key/*", "layers/*/attention/value/*")
+_FINE = ["head/*", *(f"layers/*/attention/{name}/*" for name in ("key", "value", "qkv"))]
 _USER, _OURS = 2, 3  # exit codes: the last line is a message for people
 
 

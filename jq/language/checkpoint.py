@@ -27,13 +27,14 @@ from jq.formats.affine_math import FULL
 from jq.frontends.safetensors import INDEX, SINGLE, read_shards, write_model
 from jq.frontends.sidecars import copy_files, sidecars
 from jq.language.decoder import check_folder_of
+from jq.language.decoder.architectures import Architecture
 from jq.language.decoder.huggingface import read_config
 
 BITS = {"int4": 4, "int8": 8}
 PIECE = 1 << 24  # elements that are rounded at a time
 BEGUN = ".jaxq-quantize.json"  # what a run that has not ended yet does
 _BESIDE, _WRITTEN = (".json", ".txt", ".model", ".jinja"), (INDEX, "config.json")
-_TABLES = ("embed_tokens.weight", "lm_head.weight", "wte.weight")
+_TABLES = ("lm_head.weight", "wte.weight", "wpe.weight")  # and what begins with `embed_`
 _GATES = (".gate.weight", ".shared_expert_gate.weight")  # other names of routers
 
 
@@ -44,8 +45,8 @@ class Kind:
     bits: int
     group: int
 
-    def config(self) -> dict[str, Any]:
-        """The quantization in `config.json`."""
+    def config(self, head: str) -> dict[str, Any]:
+        """The quantization in `config.json`; the `head` stays."""
         weights: dict[str, Any] = {"num_bits": self.bits, "type": "int", "symmetric": True}
         weights |= {"strategy": "group" if self.group else "channel", "dynamic": False}
         weights |= {"group_size": self.group or None}
@@ -55,7 +56,7 @@ class Kind:
             "format": "pack-quantized",
             "quantization_status": "compressed",
             "config_groups": groups,
-            "ignore": ["lm_head"],
+            "ignore": [head],
         }
 
     def stored(self, codes: np.ndarray) -> np.ndarray:
@@ -100,7 +101,6 @@ def quantize_folder(
     Raises:
         UserError: the source is no such folder, is quantized already, or `out` has other files."""
     chosen, config, beside = opened(source, kind, group)
-    read_config(source)  # one that we know
     shards = read_shards(source)
     if not any(_chosen(n, a, chosen) for held in shards.values() for n, a in held.items()):
         raise UserError("no matrix in it can be rounded", location=str(source))
@@ -131,7 +131,7 @@ def quantize_folder(
 
 def opened(source: Path, kind: str, group: int) -> tuple[Kind, dict[str, Any], list[Path]]:
     """The kind that is asked for, the config of a folder, and the files beside its weights;
-    `UserError` where there is no such kind, or the folder is quantized already."""
+    `UserError` where there is no such kind, the folder is quantized already, or not known."""
     check_known("type", kind, BITS)
     if group < 0 or group % (32 // BITS[kind]):
         raise UserError(f"groups of {group} columns do not fill words of 32 bits")
@@ -139,6 +139,10 @@ def opened(source: Path, kind: str, group: int) -> tuple[Kind, dict[str, Any], l
     config = json_object(source / "config.json")
     if config.get("quantization_config") is not None:
         raise UserError("the model is quantized already", location=str(source))
+    known = Architecture.registry[read_config(source).architecture]
+    if any("*" not in name for name in known.swapped):
+        what = f"matrices of {known.name} are [in, out], which compressed-tensors has no layout for"
+        raise UserError(what, location=str(source), hint="quantize a GGUF file of the model")
     beside = sidecars(source, lambda p: p.suffix in _BESIDE and p.name not in _WRITTEN)
     return Kind(BITS[kind], group), config, beside
 
@@ -171,7 +175,8 @@ def finish(
         index = {"metadata": {"total_size": total}, "weight_map": where}
         write_text(out / INDEX, json.dumps(index, indent=1))
     copy_files(beside, source, out)
-    whole = config | {"quantization_config": kind.config()}
+    head = "embed_out" if "embed_out.weight" in where else "lm_head"  # of GPT-NeoX
+    whole = config | {"quantization_config": kind.config(head)}
     write_text(out / "config.json", json.dumps(whole, indent=1))
     (out / BEGUN).unlink()
 
@@ -193,7 +198,7 @@ def _entries(tensors: dict[str, np.ndarray], kind: Kind) -> dict[str, np.ndarray
 
 
 def _chosen(name: str, array: np.ndarray, kind: Kind) -> bool:
-    stays = name.endswith((*_TABLES, *_GATES)) or "router" in name
+    stays = name.endswith((*_TABLES, *_GATES)) or "router" in name or ".embed_" in f".{name}"
     if array.ndim != 2 or not name.endswith(".weight") or stays:
         return False
     floats = array.dtype.kind == "f" or array.dtype == ml_dtypes.bfloat16

@@ -9,7 +9,7 @@ from typing import Any
 
 from jq.base.errors import UserError
 from jq.base.system.files import json_object, read_input, read_text
-from jq.frontends.sidecars import ADDED, PROCESSORS, SETTINGS, TEMPLATE, TEMPLATES
+from jq.frontends.sidecars import ADDED, PAIRS, PROCESSORS, SETTINGS, TEMPLATE, TEMPLATES
 from jq.language.decoder.text import text_of
 from jq.language.library import guarded_library
 from jq.language.tokenizer import Tokenizer, ends_of, only_text
@@ -21,17 +21,17 @@ _SPECIAL = [f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls
 def tokenizer_of_folder(folder: Path) -> Tokenizer:
     """The tokenizer of a folder of Hugging Face: `tokenizer.json` and what lies beside it."""
     path = folder / "tokenizer.json"
-    if not path.is_file():
-        raise UserError("this folder has no tokenizer.json", location=str(folder))
     settings: dict[str, Any] = {}
     for name in SETTINGS:
         if lexists(folder / name):  # a link to nowhere is refused
             found = json_object(folder / name)
             settings |= {key: value for key, value in found.items() if value is not None}
+    whole = path.is_file()
+    content = read_input(path) if whole else _of_pairs(folder, settings)
     more = _added(settings)
     if "added_tokens_decoder" not in settings and lexists(folder / ADDED):
         more = [*_added_of_old(json_object(folder / ADDED), more), *more]
-    codec, first, last = guarded_library(read_input(path), str(path), json.dumps(more))
+    codec, first, last = guarded_library(content, str(path), json.dumps(more))
     codec = replace(codec, split=settings.get("split_special_tokens") is True)
     number = codec.library.token_to_id
     given = [settings.get("eos_token_id") or text_of(settings).get("eos_token_id")]
@@ -39,6 +39,8 @@ def tokenizer_of_folder(folder: Path) -> Tokenizer:
     named = {key: settings.get(key) for key in _SPECIAL}
     named |= extra if isinstance(extra, dict) else {}
     names = {key: text for key, token in named.items() if (text := _name(token))}
+    if not whole and settings.get("add_bos_token") is True and "bos_token" in names:
+        first = [number(names["bos_token"])]  # OPT
     own = number(names["eos_token"]) if "eos_token" in names else None
     ends = ends_of(number, [*(given[0] if isinstance(given[0], list) else given), own])
     # A text ends with these, and a prompt goes on.
@@ -46,6 +48,21 @@ def tokenizer_of_folder(folder: Path) -> Tokenizer:
     default, others = chat_templates(folder, settings)
     behind = tuple(token for token in last if token not in closing)
     return Tokenizer(codec, tuple(first), ends, default, names, behind, others)
+
+
+def _of_pairs(folder: Path, settings: dict[str, Any]) -> bytes:
+    """A `tokenizer.json` of GPT 2's two files, whose special tokens `settings` get."""
+    kind = str(settings.get("tokenizer_class", settings.get("model_type"))).lower()
+    if not all(lexists(folder / name) for name in PAIRS) or not kind.startswith(("gpt", "opt")):
+        raise UserError("this folder has no tokenizer.json", location=str(folder))
+    for name in ("bos", "eos", "unk"):
+        settings.setdefault(f"{name}_token", "<|endoftext|>")
+    vocabulary, merges = json_object(folder / PAIRS[0]), read_text(folder / PAIRS[1]).split("\n")
+    pairs = [pair for pair in merges if pair and not pair.startswith("#version")]
+    letters = {"type": "ByteLevel", "add_prefix_space": settings.get("add_prefix_space") is True}
+    letters |= {"trim_offsets": True}
+    model = {"type": "BPE", "vocab": vocabulary, "merges": pairs}
+    return json.dumps({"model": model, "pre_tokenizer": letters, "decoder": letters}).encode()
 
 
 def _added(settings: Mapping[str, Any]) -> list[dict[str, Any]]:

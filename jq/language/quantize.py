@@ -179,8 +179,8 @@ def quantize(
     """Writes the model with its matrices in a format of ggml; of each tensor its `name`, its type
     `before` and `after`, and its `bytes`.
 
-    Norms, biases and routers stay as they are, and so does what no format divides; the embedding
-    and the head get `q6_k` where the wanted type has fewer bits. A tensor at a time is decoded.
+    Norms, biases, positions and routers stay, and so does what no format divides; the embedding and
+    the head get `q6_k` where the wanted type has fewer bits. A tensor at a time is decoded.
 
     Args:
         kind: the format, one of `FILE_TYPES`.
@@ -218,7 +218,8 @@ def quantize(
 def _wanted(name: str, leaf: Any, kind: str) -> str | None:
     """The format of a tensor; None for one that stays."""
     matrix = len(leaf.shape) >= 2 and name.endswith(".weight")
-    if not matrix or "norm" in name or "ffn_gate_inp" in name or name.startswith("rope"):
+    stays = "norm" in name or "ffn_gate_inp" in name or name.startswith(("rope", "position"))
+    if not matrix or stays:
         return None
     if name in _TABLES and _bits(kind) < _bits(_LEAST):
         kind = _LEAST

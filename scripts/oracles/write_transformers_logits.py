@@ -505,6 +505,9 @@ ROUTED: dict[str, Any] = {
     "n_group": 1,
     "topk_group": 1,
 }
+GPT: dict[str, Any] = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
+GPT |= {"head_dim": 8, "num_key_value_heads": 4}
+NEOX: dict[str, Any] = {"head_dim": 8, "num_key_value_heads": 4, "rotary_pct": 0.5}
 CASES |= {
     "glm4-latent": (
         "glm4_moe_lite",
@@ -612,6 +615,9 @@ CASES |= {
         "cohere2",
         {"sliding_window": 4, "layer_types": ["full_attention"] * 2, "head_dim": 8},
     ),
+    "gpt2": ("gpt2", GPT | {"n_inner": 40}),
+    "gpt-neox": ("gpt_neox", NEOX),
+    "gpt-neox-in-turn": ("gpt_neox", NEOX | {"use_parallel_residual": False}),
 }
 SAVED = tuple(CASES)[19:]
 TOKENS = 13

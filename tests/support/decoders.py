@@ -75,6 +75,8 @@ def write_gguf(case: str, path: Path, quantize=lambda name, array: None, layers=
     config, state = CASES[case]["config"], weights(case)
     if layers:
         config, state = _only(layers, config, state)
+    config = {gguf_models.LATER.get(key, key): value for key, value in config.items()}
+    config["intermediate_size"] = config["intermediate_size"] or 4 * config["hidden_size"]
     kind = config["model_type"]
     architecture = gguf_models.ARCHITECTURES.get(kind, kind)
     writer = gguf.GGUFWriter(path, architecture)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from statistics import NormalDist
 
 import gguf
@@ -20,6 +21,11 @@ ARCHITECTURES |= {"granitemoeshared": "granitemoe"}
 ARCHITECTURES |= {"glm4_moe": "glm4moe", "ernie4_5_moe": "ernie4_5-moe"}
 ARCHITECTURES |= {"hunyuan_v1_dense": "hunyuan-dense", "hunyuan_v1_moe": "hunyuan-moe"}
 ARCHITECTURES |= {"exaone_moe": "exaone-moe", "minimax_m2": "minimax-m2"}
+ARCHITECTURES |= {"gpt_neox": "gptneox"}
+# Keys of GPT 2 by their later names.
+LATER = {"n_layer": "num_hidden_layers", "n_positions": "max_position_embeddings"}
+LATER |= {"n_embd": "hidden_size", "n_inner": "intermediate_size", "n_head": "num_attention_heads"}
+LATER |= {"layer_norm_epsilon": "layer_norm_eps"}
 SOFTMAX, SIGMOID = 1, 2  # how chances of experts are computed
 NEIGHBOURS = ("llama", "mistral", "mixtral", "ministral3", "smollm3", "minicpm", "arcee")
 NEIGHBOURS += ("granite", "granitemoe", "granitemoehybrid", "granitemoeshared")
@@ -233,6 +239,11 @@ def converted(state, config):
         elif kind in ("gpt_oss", "llama4_text") and "experts.down_proj" in name:
             turned = array if name.endswith("bias") else array.swapaxes(1, 2)
             found[_weight(name)] = np.ascontiguousarray(turned)
+        elif "query_key_value" in name:
+            by_head = array.reshape(config["num_attention_heads"], 3, -1)
+            found[name] = by_head.swapaxes(0, 1).reshape(array.shape)
+        elif kind == "gpt2" and re.search(r"\.c_\w+\.weight", name):
+            found[name] = array.T
         elif "moe_statics" in name:
             found[name] = array.reshape(-1)
         elif name.endswith("A_log"):

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from jq.base.errors import UserError
 from jq.frontends.gguf import GgufFile, is_gguf
 from jq.language.decoder.config import Config
@@ -24,7 +26,11 @@ class Decoder:
     def parameters(self, count: int, context: int | None = None) -> dict[str, Any]:
         """All that `network.step` reads in the first `count` positions of a `context`."""
         tables = {n: rope.tables(count, context or count) for n, rope in self.config.ropes}
-        return {**self.params, "rope": tables}
+        params = dict(self.params)
+        if learned := params.pop("positions", None):  # beyond its rows nothing is asked for
+            rows = np.asarray(learned["weight"], np.float32)[self.config.get("unused_positions") :]
+            tables["positions"] = {"rows": np.resize(rows, (count, self.config.hidden))}
+        return {**params, "rope": tables}
 
 
 def check_folder_of(model: Path) -> None:

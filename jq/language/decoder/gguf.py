@@ -18,13 +18,10 @@ _SPANS = ("short", "long")
 # Tensors that hold no parameter: factors of the rotary frequencies.
 _FACTORS = ("rope_freqs.weight", *(f"rope_factors_{name}.weight" for name in _SPANS))
 _KINDS = {"none": "default", "linear": "linear", "yarn": "yarn", "longrope": "longrope"}
-_SCALING = {  # what `rope.scaled` asks for
-    "factor": "rope.scaling.factor",
-    "original_max_position_embeddings": "rope.scaling.original_context_length",
-    "beta_fast": "rope.scaling.yarn_beta_fast",
-    "beta_slow": "rope.scaling.yarn_beta_slow",
-    "mscale_all_dim": "rope.scaling.yarn_log_multiplier",
-}
+# What `rope.scaled` asks for, behind `rope.scaling.`.
+_SCALING = {"factor": "factor", "original_max_position_embeddings": "original_context_length"}
+_SCALING |= {"beta_fast": "yarn_beta_fast", "beta_slow": "yarn_beta_slow"}
+_SCALING |= {"mscale_all_dim": "yarn_log_multiplier"}
 _TABLE = "token_embd.weight"
 _BY_LAYER = ("attention.head_count", "attention.head_count_kv", "feed_forward_length")
 
@@ -132,7 +129,9 @@ class _Reader(Reader):
             given["attention_factor"], scale = scale, 1.0
 
         def get(key: str, default: Any = None) -> Any:
-            return given[key] if key in given else self.get(_SCALING[key], default)
+            return (
+                given[key] if key in given else self.get("rope.scaling." + _SCALING[key], default)
+            )
 
         found = rope.scaled(_KINDS[kind], base, dims, self.size("context_length"), get)
         if "rope_freqs.weight" in self.file.tensors:

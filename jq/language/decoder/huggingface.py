@@ -27,15 +27,12 @@ from jq.language.decoder.text import (
 
 _BOTH = "use_bidirectional_attention"
 # What old checkpoints hold and the config gives, and parts for multi-token prediction (MTP).
-_UNREAD = re.compile(r".*rotary_emb\.inv_freq|(model\.)?mtp[._].*")
+_UNREAD = re.compile(r".*rotary_emb\.inv_freq|(model\.)?mtp[._].*|.*\.att[a-z]+\.(masked_)?bias")
 _LOCAL = ("sliding_attention", "chunked_attention")  # kinds of layers with a window
 _ORIGINAL = "original_max_position_embeddings"
-_ACTIVATIONS = {  # by their names, ours
-    "swish": "silu",
-    "gelu_python": "gelu",
-    **dict.fromkeys(("gelu_pytorch_tanh", "gelu_new", "gelu_fast", "gelu_accurate"), "gelu_tanh"),
-    "gelu_python_tanh": "gelu_tanh",
-}
+_TANH = ("gelu_pytorch_tanh", "gelu_new", "gelu_fast", "gelu_accurate", "gelu_python_tanh")
+# By their names, ours.
+_ACTIVATIONS = {"swish": "silu", "gelu_python": "gelu", **dict.fromkeys(_TANH, "gelu_tanh")}
 
 
 def read_huggingface(folder: str | Path) -> tuple[Config, dict[str, Any]]:

@@ -54,6 +54,7 @@ def quantized_layers(
         used, place = np.unique(np.asarray(pieces), return_inverse=True)
         rows = np.asarray(params["embed"]["weight"], np.float32)[used]  # decoded for that alone
         begin = rows[place.reshape(-1, count)] * np.float32(config.embedding_scale)
+        begin = begin + params["rope"].get("positions", {"rows": np.float32(0)})["rows"]
         start = 0, np.stack([begin, begin])
     first, x = start
     for i in range(first, config.layers):

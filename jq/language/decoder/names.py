@@ -47,7 +47,7 @@ def parameter_tree(
                     part = part.T
                 flat[name.replace("*", str(e))] = part
         else:
-            flat[name] = leaf
+            flat[name] = leaf.T if theirs in turned and isinstance(leaf, np.ndarray) else leaf
     tree = nest(flat)
     if tree.get("head", {}).keys() == {"bias"}:  # whose matrix is the table
         tree.setdefault("embed", {}).update(tree.pop("head"))
@@ -122,6 +122,8 @@ def _of_model(config: Config, tree: Mapping[str, Any]) -> Iterator[tuple[str, Sh
     """Paths and shapes of what a model needs beside its layers."""
     hidden, table = config.hidden, (config.vocabulary, config.hidden)
     yield from (("embed", table), ("norm", (hidden,)), *[("head", table)] * ("head" in tree))
+    if "positions/weight" in Architecture.registry[config.architecture].names.hugging_face:
+        yield "positions", (config.context + config.get("unused_positions"), hidden)
     if width := config.get("per_layer"):
         wide, rows = config.layers * width, config.get("per_layer_vocabulary")
         rows = rows or _rows(tree, "per_layer", "table")  # of files that do not say
@@ -147,8 +149,8 @@ def _of_layer(
         yield from (("per_layer/gate", (width, hidden)), ("per_layer/projection", (hidden, width)))
         yield "per_layer/norm", (hidden,)
     for block in ("attention", "mlp"):
-        needed = f"layers/{{i}}/{block}/norm/weight" in names
-        if "norm" in layer[block] or (needed and not (config.parallel and block == "mlp")):
+        spared = config.parallel and block == "mlp" and not config.get("two_norms")
+        if "norm" in layer[block] or (f"layers/{{i}}/{block}/norm/weight" in names and not spared):
             yield f"{block}/norm", (hidden,)
     for name, size in _NAMED.items():
         if f"layers/{{i}}/{name}/weight" in known:

@@ -51,6 +51,7 @@ def step(
         name: {part: rows_of(table, position, width) for part, table in tables.items()}
         for name, tables in params["rope"].items()
     }
+    x = x + turns["positions"]["rows"] if "positions" in turns else x
     extra = _of_layers(config, params["per_layer"], tokens, x) if "per_layer" in params else None
     x = spread(params["spread"], x) if "spread" in params else x
     found, held = [], dict[str, State]()
@@ -85,7 +86,8 @@ def layer(
         within = normed(config, block["norm"], x) if "norm" in block else x
         y, kept = _mixed(config, i, p, within, place, state)
         y = behind(config, block, y)
-    if config.parallel and "norm" not in p["mlp"]:
+    if config.parallel and ("norm" not in p["mlp"] or config.get("two_norms")):
+        within = x if "norm" in p["mlp"] else within
         return x + y * scale + feed_forward(config, i, p["mlp"], within) * scale, kept
     x = x + y * scale if scale != 1 else x + y
     if "beside" in p:

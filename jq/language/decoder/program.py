@@ -73,7 +73,8 @@ def separate(params: Mapping[str, Any], config: Config, stacks: bool = False) ->
         mlp, attention = layer.get("mlp", {}), layer.get("attention", {})
         if stacks and "experts" in mlp and (stack := _stack(list(mlp["experts"].values()))):
             layer = {**layer, "mlp": {**mlp, "experts": stack}}
-        cut = {name: _rows(attention["qkv"], *rows[name]) for name in _NAMES if "qkv" in attention}
+        fused = "qkv" in attention and not config.get("heads_together")
+        cut = {name: _rows(attention["qkv"], *rows[name]) for name in _NAMES if fused}
         if not cut or any(node["weight"] is None for node in cut.values()):
             return dict(layer)
         return {**layer, "attention": {n: a for n, a in attention.items() if n != "qkv"} | cut}

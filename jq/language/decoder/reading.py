@@ -14,8 +14,6 @@ from jq.language.decoder.architectures import KEYS, Architecture, Key
 from jq.language.decoder.config import Config, numbers
 from jq.language.decoder.rope import Rope
 
-_CAUSAL = Key("is_causal", "attention.causal")
-_VOCABULARY = Key("vocab_size", "token_embd.weight")
 _WINDOW = Key("sliding_window", "attention.sliding_window")
 _TURNED = Key("position_embedding_type", "rope.scaling.finetuned")
 _LAYERS = Key("num_hidden_layers", "block_count")
@@ -26,7 +24,6 @@ _HEADS = Key("num_attention_heads", "attention.head_count")
 _KV_HEADS = Key("num_key_value_heads", "attention.head_count_kv")
 _HEAD = Key("head_dim", "attention.key_length")
 _INNER = Key("intermediate_size", "feed_forward_length")
-_EXPERTS = Key("num_experts", "expert_count")
 _EXPERTS_USED = Key("num_experts_per_tok", "expert_used_count")
 _EXPERT = Key("moe_intermediate_size", "expert_feed_forward_length")
 
@@ -81,7 +78,7 @@ class Reader(ABC):
 
     def causal(self) -> bool:
         """True where a token sees those before it alone."""
-        return bool(self.get(self.key(_CAUSAL), True))
+        return bool(self.get(self.key(Key("is_causal", "attention.causal")), True))
 
     @abstractmethod
     def layers(self, count: int, sharing: int) -> tuple[Sequence[str], tuple[int, ...]]:
@@ -107,11 +104,11 @@ class Reader(ABC):
         layers, hidden, heads = (self.size(key) for key in (_LAYERS, _HIDDEN, _HEADS))
         if layers > _MOST_LAYERS:
             raise self.wrong(f"it has {layers} layers")
-        kv_heads, inner = self.size(_KV_HEADS, heads), self.size(_INNER)
+        found, own = self._keys()
+        kv_heads, inner = self.size(_KV_HEADS, heads), self.size(_INNER, found.get("inner"))
         if heads % kv_heads:
             raise self.wrong(f"{heads} heads do not share {kv_heads} of keys")
-        experts = self.size(_EXPERTS, 0)
-        found, own = self._keys()
+        experts = self.size(Key("num_experts", "expert_count"), 0)
         head = found.get("head") or self.size(_HEAD, max(hidden // heads, 1))
         found |= {"hidden": hidden, "heads": heads, "kv_heads": kv_heads, "head": head}
         found["inner"] = self.size(_EXPERT, inner) if experts else inner
@@ -122,7 +119,8 @@ class Reader(ABC):
         weight, size = float(own.pop("heat", 0)), float(own.pop("heat_every", 1))
         heat, sharing = (weight, size, float(own.pop("heat_first", 0))), own.get("sharing", 0)
         kinds, windows = self.layers(layers, sharing)
-        ropes = self.ropes(own.get("turned") or head, own.get("wide_head") or head)
+        wide = own.get("wide_head") or head
+        ropes = {} if known.positions == "none" else self.ropes(own.get("turned") or head, wide)
         still = ""
         if weight and known.positions == "listed":
             still, ropes = "heat", {**ropes, "heat": Rope((), heat=heat)}
@@ -135,7 +133,7 @@ class Reader(ABC):
         )
         return Config(
             architecture=known.name,
-            vocabulary=self.size(_VOCABULARY),
+            vocabulary=self.size(Key("vocab_size", "token_embd.weight")),
             windows=windows,
             ropes=tuple((name, rope) for name, rope in ropes.items() if name in rope_of),
             rope_of=rope_of,
@@ -169,7 +167,7 @@ class Reader(ABC):
         if positions == "listed":
             return self.listed(len(windows))
         asked = self.value(self.key(_TURNED)) in ("rope", True)
-        return [positions != "asked" or asked] * len(windows)
+        return [positions != "none" and (positions != "asked" or asked)] * len(windows)
 
     def _mixers(self, kinds: Sequence[str], sharing: int) -> tuple[tuple[str, ...], ...]:
         """Mixers of layers by their kinds; the last `sharing` of them read what others hold."""

@@ -15,11 +15,14 @@ _PLAIN = ("lm_head.", "model.embed_tokens.", "model.layers.", "model.norm.")
 _INSIDE = ("language_model.", "text_model.")
 _HEAD = 256  # of Gemma 4 where a config does not say
 _OF_HEAD = re.compile(r"(.+)\.norms\.(\d+)\.(\w+)")
-_OLD = re.compile(r"transformer\.(?=(?:h|wte|ln_f)\.)")  # in front of names of older models
+_OLD = re.compile(r"^(?:(?:transformer\.)?(?=(?:h|wte|wpe|ln_f)\.)|gpt_neox\.)")  # of older models
 # Keys of older models, and the later ones.
 _LATER = {"layers_block_type": "layer_types", "num_layers": "num_hidden_layers"}
 _LATER |= dict.fromkeys(("moe_k", "moe_topk"), "num_experts_per_tok")
 _LATER |= {"activation_function": "hidden_act", "layer_norm_epsilon": "rms_norm_eps"}
+_LATER |= {"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_inner": "intermediate_size"}
+_LATER |= {"n_head": "num_attention_heads", "n_positions": "max_position_embeddings"}
+_LATER |= {"rotary_emb_base": "rope_theta", "rotary_pct": "partial_rotary_factor"}
 _NAKED = ("embed_tokens.", "layers.", "norm.")  # of what has no head, as models of embeddings
 
 

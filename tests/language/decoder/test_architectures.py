@@ -21,7 +21,7 @@ SAVED = [case for case, found in CASES.items() if "saved" in found]
 LIKE = {"minicpm", "qwen3_5_moe_text", "qwen3_vl_text", "qwen3_vl_moe_text", "kimi_k2"}
 LIKE |= {"qwen2_vl", "qwen2_5_vl", "qwen2_vl_text", "qwen2_5_vl_text"}  # see `test_configs`
 # Tensors that models of an architecture may lack.
-MAY_LACK = ("bias", "lm_head.weight", "q_norm.weight", "k_norm.weight")
+MAY_LACK = ("bias", "lm_head.weight", "embed_out.weight", "q_norm.weight", "k_norm.weight")
 
 
 def test_every_architecture_has_a_case():
@@ -58,6 +58,8 @@ def changed(folder, **values):
         ("deepseek2", {"qk_rope_head_dim": 7}),
         ("deepseek3", {"topk_group": 0}),
         ("olmoe", {"clip_qkv": 8.0}),
+        ("gpt2", {"scale_attn_by_inverse_layer_idx": True}),
+        ("gpt2", {"n_positions": 32}),
         ("gpt-oss", {"swiglu_alpha": 1.5}),
         ("gpt-oss", {"swiglu_limit": 5.0}),
         ("gemma4", {"enable_moe_block": True}),

@@ -83,8 +83,8 @@ class Architecture:
         mixers: by entry of `layer_types` what mixes tokens there; attention where none is named.
         defaults: values that a file may leave out, by its own keys. By `full_attention_interval`
             the first of `mixers` is in all layers but each such.
-        positions: which layers turn queries and keys: "all"; "windows", those with a window;
-            "windowed", likewise where windows have a size; "listed", by `no_rope_layers`
+        positions: which layers turn queries and keys: "all"; "none"; "windows", those with a
+            window; "windowed", likewise where windows have a size; "listed", by `no_rope_layers`
             or but each 4th; "asked", where a file says so.
         only: keys of a `config.json` of which other values are refused.
         scales: products of ours of which what comes in and what goes out is multiplied, and by

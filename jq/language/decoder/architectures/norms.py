@@ -56,17 +56,9 @@ _GEMMA2.like(
     {"vaultgemma": ("types", 4096)},
     names=names.ALL.but("mlp/norm=,pre_feedforward_layernorm")._replace(gguf={}),
 )
-_SIZES = {
-    "vocab_size": 262208,
-    "hidden_size": 2304,
-    "intermediate_size": 9216,
-    "num_hidden_layers": 26,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "max_position_embeddings": 131072,
-    "rope_theta": 1e6,
-    "attention.sliding_window": 0,
-}
+_SIZES: dict[str, float] = {"vocab_size": 262208, "hidden_size": 2304, "intermediate_size": 9216}
+_SIZES |= {"num_hidden_layers": 26, "num_attention_heads": 8, "num_key_value_heads": 4}
+_SIZES |= {"max_position_embeddings": 131072, "rope_theta": 1e6, "attention.sliding_window": 0}
 _GEMMA2.like(
     "gemma3",
     {"gemma3_text": ("types", 4096)},

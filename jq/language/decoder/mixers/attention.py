@@ -116,6 +116,9 @@ def _heads_normed(config: Config, p: Any, x: jax.Array) -> jax.Array:
 def _projections(config: Config, p: Any, x: jax.Array) -> list[jax.Array]:
     """Queries, keys and values, [batch, n, heads, head]."""
     heads = (config.heads, config.kv_heads, config.kv_heads)
+    if "qkv" in p and config.get("heads_together"):  # those of each head in turn
+        every = dense(p["qkv"], x, "qkv").reshape(*x.shape[:2], config.heads, -1)
+        return jnp.split(every, 3, axis=-1)
     if "qkv" in p:
         ends = [config.heads * config.head, (config.heads + config.kv_heads) * config.head]
         parts = jnp.split(dense(p["qkv"], x, "qkv"), ends, axis=-1)

@@ -1,0 +1,45 @@
+"""GPT 2 and models after it, whose norms take the mean away and whose feed-forward layers have no
+gate: with learned positions, or with rotary ones and blocks side by side."""
+
+from jq.language.decoder.architectures import names
+from jq.language.decoder.architectures._base import FULL, LAYER, Architecture, Key, fixed
+
+_LAST = "/norm/weight:,model.{0}.weight /norm/bias:,model.{0}.bias /embed/weight:,model.{1}.weight"
+_PLAIN = {"norm": "layer", "gated": False}
+_GPT2 = Architecture(
+    "gpt2",
+    {"gpt2": FULL},
+    activation="gelu_tanh",
+    names=names.ALL.but(
+        "attention/qkv=,attn.c_attn attention/output=,attn.c_proj attention/norm=,ln_1",
+        "mlp/norm=,ln_2 mlp/up=,mlp.c_fc mlp/down=,mlp.c_proj mlp/gate=-,-",
+        "/positions/weight:position_embd.weight,model.wpe.weight",
+        _LAST.format("ln_f", "wte"),
+    ),
+    own=_PLAIN,
+    keys={
+        "epsilon": Key("layer_norm_epsilon", LAYER.gguf, 1e-5),
+        "inner": Key(lambda get: 4 * get("hidden_size"), lambda get: None),  # where none is said
+    },
+    positions="none",
+    only={"scale_attn_weights": (True,), "scale_attn_by_inverse_layer_idx": (False,)},
+    swapped=("attention/qkv", "attention/output", "mlp/up", "mlp/down"),
+    defaults={"tie_word_embeddings": True},
+)
+Architecture(
+    "gptneox",
+    {"gpt_neox": FULL},
+    activation="gelu",
+    names=names.ALL.but(
+        "attention/qkv=,attention.query_key_value attention/output=,attention.dense mlp/gate=-,-",
+        "mlp/up=,mlp.dense_h_to_4h mlp/down=,mlp.dense_4h_to_h /head/weight:,embed_out.weight",
+        _LAST.format("final_layer_norm", "embed_in"),
+    ),
+    own=_PLAIN | {"two_norms": True},
+    keys={
+        "epsilon": LAYER,
+        "parallel": Key("use_parallel_residual", "use_parallel_residual", True),
+        "heads_together": fixed(True, False),
+    },
+    defaults={"partial_rotary_factor": 0.25},
+)
